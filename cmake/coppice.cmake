@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags of all our code (target coppice_flags) and the third-party libraries, found once.
+add_library(coppice_flags INTERFACE)
+target_compile_options(coppice_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla
+    -ffp-contract=off -fno-math-errno -fno-trapping-math)
+if(COPPICE_WERROR)
+    target_compile_options(coppice_flags INTERFACE -Werror)
+endif()
+if(COPPICE_SANITIZE)
+    target_compile_options(coppice_flags INTERFACE -fsanitize=${COPPICE_SANITIZE}
+        -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(coppice_flags INTERFACE -fsanitize=${COPPICE_SANITIZE})
+endif()
+target_include_directories(coppice_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+find_package(Threads REQUIRED)
+if(NOT COPPICE_ENGINE_ONLY)
+    find_package(PkgConfig REQUIRED)
+    pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc json-c libxxhash)
+endif()

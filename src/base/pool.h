@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fixed pool of threads that runs one range job at a time. The caller is worker 0.
+// Workers spin briefly between jobs and then sleep. Results must not depend on the split.
+#ifndef COPPICE_BASE_POOL_H
+#define COPPICE_BASE_POOL_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct pool;
+
+// Runs items [begin, end) of a job; worker is 0 .. pool_threads()-1.
+typedef void pool_fn(void *arg, int64_t begin, int64_t end, int worker);
+
+// threads: 1..256, or 0 for the number of usable CPUs.
+int pool_create(struct pool **out, int threads, struct err *e);
+int pool_threads(const struct pool *p);
+
+// Splits [0, n) into pieces of `grain` items (the last may be shorter), hands them to the
+// workers and returns when all are done. Runs inline when one piece or one thread suffices.
+void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg);
+
+void pool_destroy(struct pool *p);
+
+#endif

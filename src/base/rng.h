@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: a pure function of its arguments, so that any order of
+// evaluation gives the same draw (DESIGN rule E4). Not for cryptography.
+#ifndef COPPICE_BASE_RNG_H
+#define COPPICE_BASE_RNG_H
+
+#include <stdint.h>
+
+// One round of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): a 64-bit mix.
+static inline uint64_t rng_mix(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+// Hash of up to three counters under a seed.
+static inline uint64_t rng_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
+    return rng_mix(rng_mix(rng_mix(rng_mix(seed) ^ a) ^ b) ^ c);
+}
+
+// Uniform in (0, 1): never 0, never 1; 24 bits, exact in float.
+static inline float rng_unit(uint64_t h) {
+    return ((float)(uint32_t)(h >> 41) + 0.5f) * 0x1p-23f;
+}
+
+// A sequential stream over the same mix, for tests and data.
+struct rng {
+    uint64_t state;
+};
+static inline uint64_t rng_next(struct rng *r) {
+    return rng_mix(r->state++);
+}
+// Uniform in [0, n), n > 0 (bias below 2^-32 for n < 2^32).
+static inline uint32_t rng_below(struct rng *r, uint32_t n) {
+    return (uint32_t)(((rng_next(r) >> 32) * (uint64_t)n) >> 32);
+}
+
+#endif

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// UTF-8 validation and repair (Unicode 15, table 3-7; one U+FFFD per maximal subpart).
+#ifndef COPPICE_BASE_UTF8_H
+#define COPPICE_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+// Decodes one code point at s[0..n). Returns its length 1..4; 0 when the bytes are a so far
+// valid but incomplete prefix; -k when the first k bytes are a maximal ill-formed subpart.
+int utf8_decode(const char *s, size_t n, uint32_t *code);
+
+bool utf8_valid(const char *s, size_t n);
+
+// Appends s to out with every ill-formed subpart replaced by U+FFFD.
+void utf8_sanitise(struct str *out, const char *s, size_t n);
+
+#endif
