@@ -12,8 +12,10 @@
 enum tensor_type {
     TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q4_1 = 3, TYPE_Q5_0 = 6, TYPE_Q5_1 = 7,
     TYPE_Q8_0 = 8, TYPE_Q8_1 = 9, TYPE_Q2_K = 10, TYPE_Q3_K = 11, TYPE_Q4_K = 12, TYPE_Q5_K = 13,
-    TYPE_Q6_K = 14, TYPE_Q8_K = 15, TYPE_IQ4_NL = 20, TYPE_IQ4_XS = 23, TYPE_I8 = 24, TYPE_I16 = 25,
-    TYPE_I32 = 26, TYPE_I64 = 27, TYPE_F64 = 28, TYPE_BF16 = 30, TYPE_MXFP4 = 39, TYPE_NVFP4 = 40,
+    TYPE_Q6_K = 14, TYPE_Q8_K = 15, TYPE_IQ2_XXS = 16, TYPE_IQ2_XS = 17, TYPE_IQ3_XXS = 18,
+    TYPE_IQ1_S = 19, TYPE_IQ4_NL = 20, TYPE_IQ3_S = 21, TYPE_IQ2_S = 22, TYPE_IQ4_XS = 23, TYPE_I8 = 24,
+    TYPE_I16 = 25, TYPE_I32 = 26, TYPE_I64 = 27, TYPE_F64 = 28, TYPE_IQ1_M = 29, TYPE_BF16 = 30,
+    TYPE_TQ1_0 = 34, TYPE_TQ2_0 = 35, TYPE_MXFP4 = 39, TYPE_NVFP4 = 40, TYPE_Q1_0 = 41, TYPE_Q2_0 = 42,
 };
 
 struct quant_format {
@@ -37,7 +39,7 @@ const struct quant_format *quant_format_by_name(const char *name);
 // Iteration for tests and help: i = 0, 1, … until NULL.
 const struct quant_format *quant_format_at(int i);
 
-// Bytes of n contiguous elements; -1 when n is not a multiple of the block.
+// Bytes of n contiguous elements; -1 when n is negative, no multiple of the block or too large.
 int64_t quant_row_bytes(const struct quant_format *f, int64_t n);
 
 // IEEE half and bfloat16, round to nearest even; NaN stays NaN.
