@@ -3,6 +3,7 @@
 add_library(coppice_flags INTERFACE)
 target_compile_options(coppice_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla
     -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_definitions(coppice_flags INTERFACE _GNU_SOURCE)
 if(COPPICE_WERROR)
     target_compile_options(coppice_flags INTERFACE -Werror)
 endif()

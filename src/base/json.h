@@ -13,7 +13,15 @@
 
 struct json; // any value; owned by its root
 
-enum json_kind { JSON_NULL, JSON_BOOL, JSON_INT, JSON_DOUBLE, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_kind {
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_INT,
+    JSON_DOUBLE,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+};
 
 // Parses exactly one value of strict UTF-8 JSON (depth <= 128; NaN and Infinity refused).
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
@@ -38,8 +46,8 @@ struct json_writer {
     struct str out;
     bool comma;
 };
-void jw_begin(struct json_writer *w, char open);  // '{' or '['
-void jw_end(struct json_writer *w, char close);   // '}' or ']'
+void jw_begin(struct json_writer *w, char open); // '{' or '['
+void jw_end(struct json_writer *w, char close);  // '}' or ']'
 void jw_key(struct json_writer *w, const char *key);
 void jw_str(struct json_writer *w, const char *s, size_t n); // invalid UTF-8 becomes U+FFFD
 void jw_cstr(struct json_writer *w, const char *s);

@@ -14,9 +14,11 @@ struct map_slot;
 struct map {
     struct map_slot *slots;
     size_t count, cap; // cap is a power of two
+    uint64_t seed;
 };
 
-// Inserts key -> value. Returns 1 when inserted, 0 when the key exists (unchanged), -1 when out of memory.
+// Inserts key -> value. Returns 1 when inserted, 0 when the key exists (unchanged), -1 when out of
+// memory (then unchanged too).
 int map_insert(struct map *m, const char *key, size_t len, uint32_t value);
 
 // Finds key; true and *value when it is there.

@@ -13,12 +13,15 @@ struct pool;
 // Runs items [begin, end) of a job; worker is 0 .. pool_threads()-1.
 typedef void pool_fn(void *arg, int64_t begin, int64_t end, int worker);
 
-// threads: 1..256, or 0 for the number of usable CPUs.
+// threads: 1..256, or 0 for the CPUs that affinity and control group leave us.
+// Errors: ERR_USAGE (out of range), ERR_MEMORY (the system gives no more threads).
 int pool_create(struct pool **out, int threads, struct err *e);
 int pool_threads(const struct pool *p);
 
 // Splits [0, n) into pieces of `grain` items (the last may be shorter), hands them to the
-// workers and returns when all are done. Runs inline when one piece or one thread suffices.
+// workers and returns when all are done. One call may cover several pieces: begin is a multiple of
+// grain, end - begin need not be. Runs inline as one call when one piece or one thread suffices.
+// Not reentrant: fn must not use the pool, and only one thread may call.
 void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg);
 
 void pool_destroy(struct pool *p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A growable byte string. It always ends in a NUL that `len` does not count and may hold NULs.
-// The first failed allocation sets `failed`; later appends do nothing, so one check at the end is enough.
+// The first failed allocation sets `failed`; later appends do nothing, so one check at the end is
+// enough.
 #ifndef COPPICE_BASE_STR_H
 #define COPPICE_BASE_STR_H
 

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Read-only file access; see file.h. Mappings are private and never written; nothing here parses.
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int cannot(struct err *e, const char *what, const char *path) {
+    int number = errno;
+    const char *advice = number == ENOENT   ? "; check the path"
+                         : number == EACCES ? "; check its permissions"
+                                            : "";
+    return err_set(e, number == ENOMEM ? ERR_MEMORY : ERR_IO, "cannot %s '%s': %s%s", what, path,
+                   strerror(number), advice);
+}
+
+static int map_fd(struct file_map *m, int fd, const char *path, struct err *e) {
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return cannot(e, "examine", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "'%s' is %s; name a regular file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    if (st.st_size == 0) {
+        *m = (struct file_map){(const unsigned char *)"", 0};
+        return 0;
+    }
+    void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return cannot(e, "map", path);
+    *m = (struct file_map){data, (size_t)st.st_size};
+    return 0;
+}
+
+int file_map_open(struct file_map *m, const char *path, struct err *e) {
+    *m = (struct file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not block the open
+    if (fd < 0)
+        return cannot(e, "open", path);
+    int rc = map_fd(m, fd, path, e);
+    close(fd);
+    return rc;
+}
+
+void file_map_close(struct file_map *m) {
+    if (m->size)
+        munmap((void *)m->data, m->size);
+    *m = (struct file_map){0};
+}
+
+static int read_fd(struct str *out, int fd, const char *path, size_t limit, struct err *e) {
+    char buffer[16384];
+    size_t total = 0;
+    for (;;) {
+        ssize_t n = read(fd, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return cannot(e, "read", path);
+        if (n == 0)
+            break;
+        if ((size_t)n > limit - total)
+            return err_set(e, ERR_LIMIT, "'%s' is longer than the %zu bytes allowed here", path,
+                           limit);
+        total += (size_t)n;
+        str_append(out, buffer, (size_t)n);
+    }
+    str_append(out, "", 0);
+    return out->failed ? err_set(e, ERR_MEMORY, "out of memory while reading '%s'", path) : 0;
+}
+
+int file_read(struct str *out, const char *path, size_t limit, struct err *e) {
+    if (strcmp(path, "-") == 0)
+        return read_fd(out, STDIN_FILENO, "standard input", limit, e);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return cannot(e, "open", path);
+    int rc = read_fd(out, fd, path, limit, e);
+    close(fd);
+    return rc;
+}

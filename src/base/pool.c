@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread pool for one range job at a time; see pool.h.
+//
+// A job is published by storing one 64-bit ticket: (pieces << 32 | next). A thread claims a piece
+// by adding 1 to the ticket; the claim holds when next < pieces. A held claim keeps the job alive
+// (the caller waits until all pieces are done), so the claimer may read the job's fields; a thread
+// without a claim reads none. Workers that come too late are not waited for: on a busy machine the
+// caller simply does the rest itself. A late add on an exhausted ticket is harmless, for at most
+// one per thread can happen and the next job overwrites it. Workers spin for SPIN_NS, then sleep on
+// a condition; so does a caller that waits for the last piece.
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS_MAX = 256, SPIN_NS = 40000, CACHE_LINE = 64 };
+static const int64_t PIECES_MAX = 1 << 20;
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct pool {
+    _Alignas(CACHE_LINE) _Atomic uint64_t ticket;
+    _Alignas(CACHE_LINE) _Atomic int64_t done; // pieces finished
+    _Atomic int sleepers;                      // workers on `work`
+    _Atomic bool caller_waits;                 // the caller is on `finished`
+    _Atomic bool stop;
+    // The job; written while no piece is claimable or running.
+    _Alignas(CACHE_LINE) pool_fn *fn;
+    void *arg;
+    int64_t n, step; // items; items per piece
+    pthread_mutex_t lock;
+    pthread_cond_t work, finished;
+    int threads, started;
+    struct worker workers[]; // [threads - 1]
+};
+
+static inline void cpu_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool claimable(uint64_t ticket) {
+    return (uint32_t)ticket < (uint32_t)(ticket >> 32);
+}
+
+// Claims and runs pieces until none is left; returns how many it ran.
+static int64_t run_pieces(struct pool *p, int worker) {
+    int64_t ran = 0;
+    while (claimable(atomic_load_explicit(&p->ticket, memory_order_relaxed))) {
+        uint64_t t = atomic_fetch_add_explicit(&p->ticket, 1, memory_order_acquire);
+        if (!claimable(t))
+            break;
+        int64_t begin = (int64_t)(uint32_t)t * p->step;
+        int64_t end = p->n - begin > p->step ? begin + p->step : p->n;
+        p->fn(p->arg, begin, end, worker);
+        ran++;
+        if (worker == 0)
+            continue; // the caller adds its pieces at the end
+        int64_t pieces = (int64_t)(t >> 32);
+        if (atomic_fetch_add(&p->done, 1) + 1 == pieces && atomic_load(&p->caller_waits)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->finished);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+    return ran;
+}
+
+static bool worth_waking(struct pool *p) {
+    return claimable(atomic_load(&p->ticket)) || atomic_load(&p->stop);
+}
+
+static void sleep_for_work(struct pool *p) {
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (!worth_waking(p))
+        pthread_cond_wait(&p->work, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *worker_main(void *arg) {
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    while (!atomic_load(&p->stop)) {
+        int64_t until = now_ns() + SPIN_NS;
+        while (!worth_waking(p) && now_ns() < until)
+            for (int i = 0; i < 8; i++)
+                cpu_relax();
+        if (!worth_waking(p))
+            sleep_for_work(p);
+        run_pieces(p, w->index);
+    }
+    return NULL;
+}
+
+static void wait_finished(struct pool *p, int64_t pieces) {
+    int64_t until = 0;
+    while (atomic_load(&p->done) != pieces) {
+        cpu_relax();
+        int64_t now = now_ns();
+        if (!until)
+            until = now + SPIN_NS;
+        if (now < until)
+            continue;
+        pthread_mutex_lock(&p->lock);
+        atomic_store(&p->caller_waits, true);
+        while (atomic_load(&p->done) != pieces)
+            pthread_cond_wait(&p->finished, &p->lock);
+        atomic_store(&p->caller_waits, false);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg) {
+    if (n <= 0)
+        return;
+    grain = grain < 1 ? 1 : grain;
+    if (p->threads == 1 || n <= grain) {
+        fn(arg, 0, n, 0);
+        return;
+    }
+    int64_t pieces = (n - 1) / grain + 1, each = (pieces - 1) / PIECES_MAX + 1;
+    p->step = grain * each;
+    p->n = n;
+    p->fn = fn;
+    p->arg = arg;
+    pieces = (n - 1) / p->step + 1;
+    atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+    atomic_store(&p->ticket, (uint64_t)pieces << 32);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->work);
+        pthread_mutex_unlock(&p->lock);
+    }
+    int64_t mine = run_pieces(p, 0);
+    if (atomic_fetch_add(&p->done, mine) + mine != pieces)
+        wait_finished(p, pieces);
+}
+
+// CPUs that a control group's quota leaves us, or a large number without one.
+static int quota_cpus(void) {
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    long quota = 0, period = 0;
+    int got = f ? fscanf(f, "%ld %ld", &quota, &period) : 0;
+    if (f)
+        fclose(f);
+    if (got != 2 || quota <= 0 || period <= 0)
+        return THREADS_MAX;
+    long cpus = (quota + period - 1) / period;
+    return cpus < THREADS_MAX ? (int)cpus : THREADS_MAX;
+}
+
+static int usable_cpus(void) {
+    cpu_set_t set;
+    int cpus = THREADS_MAX, quota = quota_cpus();
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        cpus = CPU_COUNT(&set);
+    cpus = cpus < quota ? cpus : quota;
+    return cpus < 1 ? 1 : cpus;
+}
+
+int pool_create(struct pool **out, int threads, struct err *e) {
+    *out = NULL;
+    if (threads < 0 || threads > THREADS_MAX)
+        return err_set(e, ERR_USAGE, "cannot use %d threads; choose 1 to %d, or 0 for all CPUs",
+                       threads, THREADS_MAX);
+    if (threads == 0)
+        threads = usable_cpus();
+    size_t bytes = sizeof(struct pool) + (size_t)(threads - 1) * sizeof(struct worker);
+    bytes = (bytes + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
+    struct pool *p = aligned_alloc(CACHE_LINE, bytes);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "out of memory for %d threads", threads);
+    memset(p, 0, bytes);
+    p->threads = threads;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->finished, NULL);
+    for (int i = 0; i < threads - 1; i++) {
+        p->workers[i] = (struct worker){.pool = p, .index = i + 1};
+        int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        if (rc) {
+            pool_destroy(p);
+            return err_set(e, ERR_MEMORY, "cannot start thread %d of %d (%s); ask for fewer", i + 2,
+                           threads, strerror(rc));
+        }
+        p->started++;
+    }
+    *out = p;
+    return 0;
+}
+
+int pool_threads(const struct pool *p) {
+    return p->threads;
+}
+
+void pool_destroy(struct pool *p) {
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->stop, true);
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->finished);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
