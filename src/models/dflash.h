@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The DFlash draft (arXiv 2602.06036): a small transformer that denoises a block of MASK tokens
+// from features of the target. Loads three GGUF dialects and the authors' safetensors into one
+// form. Its context K/V live in the sequence; the target's embedding and head are used.
+#ifndef COPPICE_MODELS_DFLASH_H
+#define COPPICE_MODELS_DFLASH_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/model.h"
+
+struct dflash;
+
+enum { DFLASH_MAX_TAPS = 32, DFLASH_MAX_BLOCK = 64 };
+
+// Overrides of what the file says; dflash_options_default() overrides nothing.
+struct dflash_options {
+    int64_t mask_id;    // -1: from the file
+    int block_size;     // 0: from the file
+    int64_t window;     // -1: from the file; 0: no window; > 0: this window on all layers but the last
+    int causal;         // -1: from the file and the layer kinds; 0: bidirectional; 1: causal
+    int n_taps;         // 0: from the file
+    int32_t taps[DFLASH_MAX_TAPS]; // 0-based target layers
+    float rope_base;    // 0: from the file
+    uint32_t type_k, type_v; // types of the draft's KV
+};
+struct dflash_options dflash_options_default(void); // F16 KV
+
+struct dflash_params {
+    const char *dialect; // "lucebox", "beellama", "upstream", "safetensors"
+    int n_layers, n_heads, n_kv, head_dim, block_size, n_taps;
+    int64_t dim, ffn, window, mask_id;
+    float rope_base, eps;
+    int32_t taps[DFLASH_MAX_TAPS];
+    uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
+};
+
+// path: a draft GGUF, or model.safetensors (or its folder) with config.json beside it. Checks that
+// the draft fits the target and attaches it: the target's passes then keep the tapped features and
+// new sequences carry draft state. One draft per target. ERR_MISMATCH names what does not fit.
+int dflash_load(struct dflash **out, struct model *target, const char *path,
+                const struct dflash_options *o, struct err *e);
+void dflash_destroy(struct dflash *d); // after the sequences; detaches; NULL is allowed
+
+const struct dflash_params *dflash_params_of(const struct dflash *d);
+
+// Drafts for seqs[n] (n <= the target's max_seqs): the block [anchor, MASK, ...] at positions
+// len .. len+B-1 of each, with all pending features absorbed first. Anchors are newest tokens,
+// not yet run through the target. ERR_MEMORY leaves the sequences as they were.
+int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
+                 struct err *e);
+// Of the last dflash_draft: device [n][B-1][vocab]; row i-1 is block row i (i = 1 .. B-1), the
+// marginal of the token at position len + i.
+const float *dflash_logits(const struct dflash *d);
+
+#endif

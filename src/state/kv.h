@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Key/value storage: a pool of refcounted pages of one layout, and the page table of one sequence
+// in one KV group. Pages are shared by reference (fork, checkpoint) and copied on write. It moves
+// pages; the values in them are written by ops.
+#ifndef COPPICE_STATE_KV_H
+#define COPPICE_STATE_KV_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "ops/ops.h"
+
+struct kv_pool; // pages of one kv_layout on one backend
+
+// limit: most pages that may exist at once, 0 for no limit. x must outlive the pool.
+int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
+                   struct err *e);
+void kv_pool_destroy(struct kv_pool *p); // after every kv that uses it
+const struct kv_layout *kv_pool_layout(const struct kv_pool *p);
+int64_t kv_pool_used(const struct kv_pool *p);      // pages referenced now
+int64_t kv_pool_allocated(const struct kv_pool *p); // pages that exist (used and free)
+
+// The page table of one sequence. Zeroed is empty but needs kv_init before use.
+struct kv {
+    struct kv_pool *pool;
+    int64_t window; // keys at distance >= window are never read again; 0: all are kept
+    int64_t len;    // positions 0 .. len-1 hold committed values (the oldest may be dropped)
+    int64_t n_pages, cap;
+    unsigned char **pages; // [n_pages] NULL where dropped: the `pages` of a kv_view
+    int32_t *ids;          // [n_pages] pool page numbers, -1 where dropped
+};
+
+void kv_init(struct kv *k, struct kv_pool *pool, int64_t window);
+void kv_fini(struct kv *k); // gives all pages back
+
+// Makes positions len .. len+n-1 writable: pages exist and belong to this kv alone (shared ones are
+// copied). ERR_MEMORY or ERR_LIMIT leave the contents unchanged.
+int kv_reserve(struct kv *k, int64_t n, struct err *e);
+
+// Where position pos lives; it must be below len plus what was reserved and not dropped.
+struct kv_slot kv_slot_at(const struct kv *k, int64_t pos);
+
+// Declares that the next n reserved positions are written; drops pages that lie wholly below
+// len - window - KV_PAGE.
+void kv_advance(struct kv *k, int64_t n);
+
+// Forgets positions n and above (n <= len).
+void kv_truncate(struct kv *k, int64_t n);
+
+// Makes dst (initialised, same pool) hold the first n positions of src by reference. n <= src->len.
+// dst's former pages are given back. ERR_MEMORY leaves dst unchanged.
+int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
+
+struct kv_view kv_view_of(const struct kv *k);
+
+#endif
