@@ -19,3 +19,19 @@ if(NOT COPPICE_ENGINE_ONLY)
     find_package(PkgConfig REQUIRED)
     pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc json-c libxxhash)
 endif()
+
+# Builds the manual page from the program's own tables, where scdoc is there to format it.
+function(coppice_add_manual program)
+    find_program(SCDOC scdoc)
+    if(NOT SCDOC OR CMAKE_CROSSCOMPILING)
+        return()
+    endif()
+    set(page ${PROJECT_BINARY_DIR}/coppice.1)
+    add_custom_command(OUTPUT ${page}
+        COMMAND $<TARGET_FILE:${program}> manual > ${page}.scd
+        COMMAND ${SCDOC} < ${page}.scd > ${page}
+        DEPENDS ${program} VERBATIM)
+    add_custom_target(manual ALL DEPENDS ${page})
+    include(GNUInstallDirs)
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endfunction()

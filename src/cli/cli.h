@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a subcommand sees: its parsed options and a few ways to read input and print results.
+//
+// To add one: write src/cli/cmd_<name>.c with cmd_<name>(), add its id and prototype here, its row
+// in commands.c, and its options in options_table.c. It returns 0, or a negative code with the
+// sentence in e; main prints that sentence and picks the exit status (2 for ERR_USAGE, else 1).
+// It never exits, never writes to standard error except progress, and writes nothing to standard
+// output before it knows that the result exists (streamed text excepted).
+#ifndef COPPICE_CLI_CLI_H
+#define COPPICE_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/options.h"
+#include "base/str.h"
+
+enum cli_command_id {
+    CLI_GENERATE,
+    CLI_BENCH,
+    CLI_INSPECT,
+    CLI_TOKENIZE,
+    CLI_DETOKENIZE,
+    CLI_LOGITS,
+    CLI_DRAFT_LOGITS,
+    CLI_QUANTIZE,
+    CLI_CONVERT,
+    CLI_HELP,
+    CLI_MANUAL,
+};
+#define CLI_BIT(id) (UINT64_C(1) << (id))
+
+// Rows of cli_options, used as options_int(&a->opt, OPT_BUDGET) and so on.
+enum cli_option {
+    OPT_MODEL,
+    OPT_DRAFT,
+    OPT_PROMPT,
+    OPT_FILE,
+    OPT_IDS,
+    OPT_PROMPTS,
+    OPT_MAX_TOKENS,
+    OPT_SPECULATE,
+    OPT_BUDGET,
+    OPT_CHAIN_SEED,
+    OPT_NO_DRAFT_NOISE,
+    OPT_DRAFT_TAPS,
+    OPT_DRAFT_MASK_ID,
+    OPT_DRAFT_BLOCK,
+    OPT_TEMP,
+    OPT_TOP_K,
+    OPT_TOP_P,
+    OPT_MIN_P,
+    OPT_REPEAT_PENALTY,
+    OPT_FREQUENCY_PENALTY,
+    OPT_PRESENCE_PENALTY,
+    OPT_SEED,
+    OPT_IGNORE_EOS,
+    OPT_CONTEXT,
+    OPT_CHUNK,
+    OPT_KV_TYPE,
+    OPT_THREADS,
+    OPT_CPU_LEVEL,
+    OPT_LOGIT_HASH,
+    OPT_NO_SPECIAL,
+    OPT_ALL,
+    OPT_TOP,
+    OPT_RAW,
+    OPT_TARGET_DIR,
+    OPT_TYPE,
+    OPT_JSON,
+    OPT_HELP,
+    CLI_OPTION_COUNT,
+};
+extern const struct option cli_options[CLI_OPTION_COUNT];
+
+struct cli_args {
+    const struct cli_command *command;
+    struct options opt; // operands are checked for number already
+};
+
+typedef int cli_run_fn(const struct cli_args *a, struct err *e);
+
+struct cli_command {
+    const char *name;
+    enum cli_command_id id;
+    bool hidden;          // not in the list of subcommands
+    const char *operands; // as shown in the usage line
+    int min_operands, max_operands;
+    const char *summary;     // one line without a full stop
+    const char *description; // a paragraph for --help and the manual
+    cli_run_fn *run;
+};
+extern const struct cli_command cli_commands[];
+extern const size_t cli_command_count;
+
+// The command of that name, or NULL.
+const struct cli_command *cli_find_command(const char *name);
+
+cli_run_fn cmd_help, cmd_manual;
+
+// The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
+// Errors: ERR_USAGE when none or both are given, and those of file_read.
+int cli_read_text(const struct cli_args *a, struct str *out, struct err *e);
+
+// The value of an option that the command cannot do without; ERR_USAGE when it was not given.
+int cli_need(const struct cli_args *a, enum cli_option row, struct err *e);
+
+// Writes bytes to standard output and flushes. ERR_IO when it refuses.
+int cli_write(const char *bytes, size_t n, struct err *e);
+
+// Writes s (and frees it) after checking that it is whole; ERR_MEMORY when it is not.
+int cli_print(struct str *s, struct err *e);
+
+// Writes the JSON text and a newline to standard output, frees the writer. Errors as cli_print.
+int cli_print_json(struct json_writer *w, struct err *e);
+
+// After cli_catch_interrupt, the first ctrl-C or SIGTERM only makes cli_interrupted() true, so that
+// a command can stop between two steps and clean up (it then returns 0 or any error; main ends
+// quietly with 130). A second one ends the program at once. Without it the first one does.
+void cli_catch_interrupt(void);
+bool cli_interrupted(void);
+
+// Whether standard error is a terminal, where a progress line may be redrawn with '\r'.
+bool cli_progress_wanted(void);
+
+// Help text of one command, or of the program for NULL.
+void cli_help(struct str *out, const struct cli_command *c);
+
+#endif

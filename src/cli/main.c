@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program: finds the subcommand, parses its options, runs it, prints its error sentence and
+// gives the exit status: 0, 1 (failed), 2 (usage), 130 (interrupted). A reader that goes away ends
+// the program quietly.
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, NEAR = 3 };
+
+// Prints the sentence with control characters made visible, since it may quote a hostile file.
+static int report(const char *where, const struct err *e) {
+    char text[sizeof e->text];
+    snprintf(text, sizeof text, "%s", e->text[0] ? e->text : "failed without a reason");
+    for (char *s = text; *s; s++)
+        if ((unsigned char)*s < 32 || *s == 127)
+            *s = '?';
+    fprintf(stderr, "coppice%s%s: %s\n", where ? " " : "", where ? where : "", text);
+    return e->code == ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
+}
+
+static int unknown_command(const char *name) {
+    const char *nearest = NULL;
+    int best = NEAR;
+    for (size_t i = 0; i < cli_command_count; i++) {
+        int d = options_distance(cli_commands[i].name, name);
+        if (!cli_commands[i].hidden && d < best) {
+            best = d;
+            nearest = cli_commands[i].name;
+        }
+    }
+    struct err e = {0};
+    if (nearest)
+        err_set(&e, ERR_USAGE, "there is no subcommand '%s'; did you mean '%s'?", name, nearest);
+    else
+        err_set(&e, ERR_USAGE, "there is no subcommand '%s'; see 'coppice help'", name);
+    return report(NULL, &e);
+}
+
+static int check_operands(const struct cli_args *a, struct err *e) {
+    const struct cli_command *c = a->command;
+    if (a->opt.n_operands > c->max_operands)
+        return err_set(e, ERR_USAGE, "unexpected operand '%s'; usage: coppice %s [OPTION]... %s",
+                       a->opt.operands[c->max_operands], c->name, c->operands);
+    if (a->opt.n_operands < c->min_operands)
+        return err_set(e, ERR_USAGE, "%d operands are needed, not %d; usage: coppice %s %s",
+                       c->min_operands, a->opt.n_operands, c->name, c->operands);
+    return 0;
+}
+
+static int run(const struct cli_command *c, int argc, char **argv) {
+    struct err e = {0};
+    struct cli_args a = {.command = c};
+    int rc = options_parse(&a.opt, cli_options, CLI_OPTION_COUNT, CLI_BIT(c->id), argc, argv, &e);
+    if (rc == 0 && options_flag(&a.opt, OPT_HELP)) {
+        struct str out = {0};
+        cli_help(&out, c);
+        rc = cli_print(&out, &e);
+    } else if (rc == 0) {
+        rc = check_operands(&a, &e);
+        if (rc == 0)
+            rc = c->run(&a, &e);
+    }
+    options_fini(&a.opt);
+    if (cli_interrupted())
+        return EXIT_INTERRUPTED;
+    return rc ? report(c->name, &e) : 0;
+}
+
+static int print_text(const char *text) {
+    struct err e = {0};
+    return cli_write(text, strlen(text), &e) ? report(NULL, &e) : 0;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_DFL); // a parent may have left it ignored
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--version") == 0)
+        return print_text("coppice " COPPICE_VERSION "\n");
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return run(cli_find_command("help"), 0, NULL);
+    if (name[0] == '\0' || name[0] == '-') {
+        struct err e = {0};
+        if (name[0])
+            err_set(&e, ERR_USAGE, "unknown option '%s' before the subcommand; see 'coppice help'",
+                    name);
+        else
+            err_set(&e, ERR_USAGE, "name a subcommand; 'coppice help' lists them");
+        return report(NULL, &e);
+    }
+    const struct cli_command *c = cli_find_command(name);
+    return c ? run(c, argc - 2, argv + 2) : unknown_command(name);
+}

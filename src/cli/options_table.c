@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// All options of all subcommands: parser, --help and the manual page come from these rows.
+#include "cli/cli.h"
+
+#define GENERATE CLI_BIT(CLI_GENERATE)
+#define BENCH    CLI_BIT(CLI_BENCH)
+#define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
+#define LOGITS   CLI_BIT(CLI_LOGITS)
+#define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
+#define DECODING (GENERATE | BENCH)
+#define RUNNING  (DECODING | LOGITS | DRAFT)
+#define ID_MAX   2147483647.0
+
+const struct option cli_options[CLI_OPTION_COUNT] = {
+    // What to run.
+    [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS,
+                   .help = "target model (GGUF)"},
+    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT,
+                   .help = "draft model: a GGUF file, or a model.safetensors with its config.json"},
+    [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
+                    .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
+    [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
+                  .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE),
+                  .help = "file with the text to read, - for standard input"},
+    [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
+                 .groups = GENERATE | LOGITS | DRAFT | CLI_BIT(CLI_DETOKENIZE),
+                 .help = "token ids separated by commas, in place of text"},
+    [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
+                     .help = "prompts, one JSON object a line"},
+
+    // How much and how.
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6, .groups = DECODING,
+                        .help = "most tokens to make"},
+    [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
+                       .groups = GENERATE,
+                       .help = "how to guess ahead; without it, tree when there is a draft and off "
+                               "when there is none"},
+    [OPT_BUDGET] = {"budget", 0, OPTION_INT, "N", "22", 0, 127, .groups = DECODING,
+                    .help = "nodes of the guessed tree beside its root"},
+    [OPT_CHAIN_SEED] = {"chain-seed", 0, OPTION_FLAG, .groups = DECODING,
+                        .help = "start the tree from the draft's best chain"},
+    [OPT_NO_DRAFT_NOISE] = {"no-draft-noise", 0, OPTION_FLAG, .groups = DECODING,
+                            .help = "guess without the noise that sampling adds; the output is "
+                                    "the same"},
+    [OPT_DRAFT_TAPS] = {"draft-taps", 0, OPTION_LIST, "LIST", .lo = 0, .hi = 4096,
+                        .groups = DECODING | DRAFT,
+                        .help = "target layers whose outputs feed the draft, in place of the "
+                                "file's"},
+    [OPT_DRAFT_MASK_ID] = {"draft-mask-id", 0, OPTION_INT, "ID", .lo = 0, .hi = ID_MAX,
+                           .groups = DECODING | DRAFT,
+                           .help = "mask token of the draft, in place of the file's"},
+    [OPT_DRAFT_BLOCK] = {"draft-block", 0, OPTION_INT, "N", .lo = 2, .hi = 128,
+                         .groups = DECODING | DRAFT,
+                         .help = "block size of the draft, in place of the file's"},
+    [OPT_TEMP] = {"temp", 0, OPTION_FLOAT, "T", "0", 0, 100, .groups = DECODING,
+                  .help = "sampling temperature; 0 takes the likeliest token"},
+    [OPT_TOP_K] = {"top-k", 0, OPTION_INT, "K", "0", 0, 1e6, .groups = DECODING,
+                   .help = "sample among the K likeliest tokens only; 0 for all"},
+    [OPT_TOP_P] = {"top-p", 0, OPTION_FLOAT, "P", "1", 0, 1, .groups = DECODING,
+                   .help = "sample among the likeliest tokens that sum to this probability"},
+    [OPT_MIN_P] = {"min-p", 0, OPTION_FLOAT, "P", "0", 0, 1, .groups = DECODING,
+                   .help = "drop tokens below this part of the likeliest one's probability"},
+    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, OPTION_FLOAT, "F", "1", 0.01, 100,
+                            .groups = DECODING,
+                            .help = "divide positive logits of earlier tokens by this, multiply "
+                                    "negative ones"},
+    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, OPTION_FLOAT, "F", "0", -100, 100,
+                               .groups = DECODING,
+                               .help = "subtract this from a token's logit for each earlier use"},
+    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, OPTION_FLOAT, "F", "0", -100, 100,
+                              .groups = DECODING,
+                              .help = "subtract this once from the logits of earlier tokens"},
+    [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0, .groups = DECODING,
+                  .help = "seed of the sampling noise"},
+    [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = DECODING,
+                        .help = "go on behind end-of-text tokens"},
+    [OPT_CONTEXT] = {"context", 'c', OPTION_INT, "N", "0", 0, 16777216, .groups = RUNNING,
+                     .help = "most tokens of prompt and reply; 0 takes what is needed, up to the "
+                             "model's limit"},
+    [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "512", 1, 65536, .groups = RUNNING,
+                   .help = "prompt tokens per forward pass; the output does not depend on it"},
+    [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = "f16|f32",
+                     .groups = RUNNING, .help = "type of cached keys and values"},
+    [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING,
+                     .help = "threads; 0 for all CPUs"},
+    [OPT_CPU_LEVEL] = {"cpu-level", 0, OPTION_CHOICE, "LEVEL", "auto",
+                       .choices = "auto|scalar|avx2", .groups = RUNNING,
+                       .help = "highest instruction level to use"},
+    [OPT_LOGIT_HASH] = {"logit-hash", 0, OPTION_FLAG, .groups = GENERATE,
+                        .help = "print a 64-bit hash over the logits that decided each token"},
+
+    // What to show.
+    [OPT_NO_SPECIAL] = {"no-special", 0, OPTION_FLAG, .groups = TOKENS,
+                        .help = "treat the text of special tokens as ordinary text"},
+    [OPT_ALL] = {"all", 0, OPTION_FLAG, .groups = LOGITS,
+                 .help = "logits of all positions, not only the last"},
+    [OPT_TOP] = {"top", 0, OPTION_INT, "K", "10", 1, 1000, .groups = LOGITS,
+                 .help = "show the K highest logits"},
+    [OPT_RAW] = {"raw", 0, OPTION_STRING, "FILE", .groups = LOGITS | DRAFT,
+                 .help = "write rows of little-endian 32-bit floats over the vocabulary"},
+
+    // Files.
+    [OPT_TARGET_DIR] = {"target-dir", 0, OPTION_STRING, "PATH", .groups = CLI_BIT(CLI_CONVERT),
+                        .help = "the draft's target (folder or GGUF), for its tokenizer"},
+    [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", .groups = CLI_BIT(CLI_CONVERT),
+                  .help = "type of the written weights, for example F16 or Q8_0"},
+
+    [OPT_JSON] = {"json", 0, OPTION_FLAG,
+                  .groups = DECODING | TOKENS | LOGITS | CLI_BIT(CLI_INSPECT),
+                  .help = "print the result as JSON"},
+    [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
+};
