@@ -16,7 +16,8 @@ enum gguf_kind {
     GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
 };
 
-// One metadata entry. Bytes are borrowed from the map and unaligned.
+// One metadata entry. Bytes are borrowed from the map, unaligned, in the file's own encoding
+// (a string begins with its u64 length).
 struct gguf_kv {
     const char *key; // NUL-terminated copy
     int kind;        // enum gguf_kind
@@ -37,12 +38,16 @@ struct tensor {
 
 struct gguf; // an open file (or set of split files)
 
+// The file must not shrink while it is open: reading a page that has gone raises SIGBUS.
 int gguf_open(struct gguf **out, const char *path, struct err *e);
 // The same over memory that the caller keeps alive (tests, fuzzing); no split files.
 int gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *e);
 void gguf_close(struct gguf *g);
 
+const char *gguf_path(const struct gguf *g); // as given, for messages
 int gguf_version(const struct gguf *g);
+uint64_t gguf_bytes(const struct gguf *g); // size of all parts
+int gguf_parts(const struct gguf *g);      // 1 unless the file is split
 size_t gguf_kv_count(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); // NULL when absent
@@ -67,6 +72,9 @@ double gguf_array_float(const struct gguf_kv *kv, uint64_t i);
 const char *gguf_array_str(const unsigned char **cursor, size_t *len);
 
 // Writer: metadata first, then all tensor descriptions, then their data in the same order.
+// A wrong use (a key twice, a row that is no whole number of blocks) is remembered and reported by
+// the next call that takes an err. To align to anything but 32, put general.alignment (GGUF_U32)
+// before the first tensor.
 // Output is packed, padded with zeros and accepted by other readers. Everything goes to
 // `path` through a temporary file that replaces it only on success.
 struct gguf_writer;

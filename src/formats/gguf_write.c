@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a GGUF v3 file: metadata and tensor descriptions are collected in memory, then the data
+// streams to a temporary file beside the target, which takes the target's name only when it is
+// complete. Tensors are packed in the order of their descriptions, as other readers demand.
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "formats/gguf_impl.h"
+#include "formats/quant.h"
+
+struct gguf_writer {
+    FILE *file;
+    char *path, *temporary;
+    struct err first; // the first misuse or failure; everything later does nothing
+    struct arena names;
+    struct map keys, tensors;
+    struct str meta, infos; // encoded entries
+    uint64_t n_kv, n_tensors;
+    uint64_t alignment, offset; // offset: of the next tensor described, in the data section
+    int64_t *sizes;             // bytes of each tensor
+    size_t cap;
+    uint64_t current; // tensor being written
+    int64_t written;  // bytes of it so far
+    bool begun;       // header and descriptions are in the file
+};
+
+static int writer_failed(const struct gguf_writer *w, struct err *e) {
+    return err_set(e, w->first.code, "%s", w->first.text);
+}
+
+static void free_writer(struct gguf_writer *w) {
+    map_fini(&w->keys);
+    map_fini(&w->tensors);
+    arena_fini(&w->names);
+    str_fini(&w->meta);
+    str_fini(&w->infos);
+    free(w->sizes);
+    free(w->path);
+    free(w->temporary);
+    free(w);
+}
+
+// Creates PATH.tmp.PID.N; the name is unique and the mode follows the umask.
+static int create_temporary(struct gguf_writer *w, struct err *e) {
+    size_t room = strlen(w->path) + 48;
+    int fd = -1;
+    w->temporary = malloc(room);
+    if (!w->temporary)
+        return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
+    for (int i = 0; i < 1000 && fd < 0; i++) {
+        snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), i);
+        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    w->file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (w->file)
+        return 0;
+    int rc = err_set(e, ERR_IO, "%s cannot be created: %s: choose a folder that can be written",
+                     w->temporary, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(w->temporary);
+    }
+    return rc;
+}
+
+int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e) {
+    struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, "%s exists and is no regular file: give another output name",
+                       path);
+    struct gguf_writer *w = calloc(1, sizeof *w);
+    if (w)
+        w->path = strdup(path);
+    if (!w || !w->path) {
+        free(w);
+        return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", path);
+    }
+    w->alignment = GGUF_DEFAULT_ALIGNMENT;
+    int rc = create_temporary(w, e);
+    if (rc)
+        free_writer(w);
+    else
+        *out = w;
+    return rc;
+}
+
+static void append_u32(struct str *s, uint32_t v) {
+    char b[4] = {(char)(v & 255), (char)(v >> 8 & 255), (char)(v >> 16 & 255), (char)(v >> 24)};
+    str_append(s, b, sizeof b);
+}
+
+static void append_u64(struct str *s, uint64_t v) {
+    append_u32(s, (uint32_t)v);
+    append_u32(s, (uint32_t)(v >> 32));
+}
+
+static void append_text(struct str *s, const char *text, size_t n) {
+    append_u64(s, n);
+    str_append(s, text, n);
+}
+
+// Remembers a name in a set; false (with w->first set) when it is a second time or memory ends.
+static bool claim(struct gguf_writer *w, struct map *set, const char *what, const char *name) {
+    size_t n = strlen(name);
+    char *copy = arena_strndup(&w->names, name, n);
+    int inserted = copy ? map_insert(set, copy, n, 0) : -1;
+    if (inserted == 1)
+        return true;
+    if (inserted == 0)
+        err_set(&w->first, ERR_STATE, "%s: %s '%s' is written twice", w->path, what, name);
+    else
+        err_set(&w->first, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
+    return false;
+}
+
+// Starts an entry: key and kind. False when the writer has failed.
+static bool begin_kv(struct gguf_writer *w, const char *key, int kind) {
+    if (w->first.code)
+        return false;
+    if (w->begun || !*key || strlen(key) > GGUF_MAX_KEY) {
+        err_set(&w->first, ERR_STATE, "%s: metadata key '%.60s' is empty, too long or too late",
+                w->path, key);
+        return false;
+    }
+    if (!claim(w, &w->keys, "metadata key", key))
+        return false;
+    append_text(&w->meta, key, strlen(key));
+    append_u32(&w->meta, (uint32_t)kind);
+    w->n_kv++;
+    return true;
+}
+
+static void set_alignment(struct gguf_writer *w, int kind, int64_t v) {
+    if (kind != GGUF_U32 || v < 1 || (v & (v - 1)) || w->n_tensors)
+        err_set(&w->first, ERR_STATE,
+                "%s: general.alignment must be a u32 power of two, put before the first tensor",
+                w->path);
+    else
+        w->alignment = (uint64_t)v;
+}
+
+void gguf_put_int(struct gguf_writer *w, const char *key, int kind, int64_t v) {
+    size_t size = gguf_kind_size(kind);
+    if (!size || kind == GGUF_F32 || kind == GGUF_F64) {
+        if (!w->first.code)
+            err_set(&w->first, ERR_STATE, "%s: key '%.60s' is no integer", w->path, key);
+        return;
+    }
+    if (!begin_kv(w, key, kind))
+        return;
+    if (!strcmp(key, "general.alignment"))
+        set_alignment(w, kind, v);
+    for (size_t i = 0; i < size; i++)
+        str_putc(&w->meta, (char)((uint64_t)v >> 8 * i & 255));
+}
+
+void gguf_put_f32(struct gguf_writer *w, const char *key, float v) {
+    if (begin_kv(w, key, GGUF_F32))
+        str_append(&w->meta, (const char *)&v, sizeof v);
+}
+
+void gguf_put_bool(struct gguf_writer *w, const char *key, bool v) {
+    if (begin_kv(w, key, GGUF_BOOL))
+        str_putc(&w->meta, v ? 1 : 0);
+}
+
+void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n) {
+    if (begin_kv(w, key, GGUF_STRING))
+        append_text(&w->meta, s, n);
+}
+
+static bool begin_array(struct gguf_writer *w, const char *key, int kind, uint64_t count) {
+    if (!begin_kv(w, key, GGUF_ARRAY))
+        return false;
+    append_u32(&w->meta, (uint32_t)kind);
+    append_u64(&w->meta, count);
+    return true;
+}
+
+void gguf_put_array(struct gguf_writer *w, const char *key, int kind, const void *elems,
+                    uint64_t count) {
+    if (begin_array(w, key, kind, count))
+        str_append(&w->meta, elems, (size_t)count * gguf_kind_size(kind));
+}
+
+void gguf_put_str_array(struct gguf_writer *w, const char *key, const char *const *strings,
+                        const size_t *lengths, uint64_t count) {
+    if (!begin_array(w, key, GGUF_STRING, count))
+        return;
+    for (uint64_t i = 0; i < count; i++)
+        append_text(&w->meta, strings[i], lengths[i]);
+}
+
+void gguf_put_kv(struct gguf_writer *w, const struct gguf_kv *kv) {
+    int kind = kv->kind == GGUF_ARRAY ? kv->elem : kv->kind;
+    size_t bytes = (size_t)kv->count * gguf_kind_size(kind);
+    if (kind == GGUF_STRING) {
+        const unsigned char *end = kv->bytes;
+        size_t len;
+        for (uint64_t i = 0; i < kv->count; i++)
+            gguf_array_str(&end, &len);
+        bytes = (size_t)(end - kv->bytes);
+    }
+    if (kv->kind == GGUF_ARRAY ? !begin_array(w, kv->key, kind, kv->count)
+                               : !begin_kv(w, kv->key, kind))
+        return;
+    if (!strcmp(kv->key, "general.alignment"))
+        set_alignment(w, kv->kind, kind == GGUF_U32 ? (int64_t)gguf_u32(kv->bytes) : 0);
+    str_append(&w->meta, (const char *)kv->bytes, bytes);
+}
+
+static int64_t tensor_bytes(const struct quant_format *f, int n_dims, const int64_t *ne) {
+    int64_t bytes = f && n_dims >= 1 && n_dims <= 4 ? quant_row_bytes(f, ne[0]) : -1;
+    for (int i = 1; i < n_dims && bytes > 0; i++)
+        bytes = ne[i] < 1 || ne[i] > INT64_MAX / 2 / bytes ? -1 : bytes * ne[i];
+    return bytes > 0 ? bytes : -1;
+}
+
+static bool reserve_size(struct gguf_writer *w) {
+    if (w->n_tensors < w->cap)
+        return true;
+    size_t cap = w->cap ? 2 * w->cap : 256;
+    int64_t *sizes = realloc(w->sizes, cap * sizeof *sizes);
+    if (!sizes) {
+        err_set(&w->first, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
+        return false;
+    }
+    w->sizes = sizes;
+    w->cap = cap;
+    return true;
+}
+
+void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims,
+                     const int64_t *ne) {
+    int64_t bytes = tensor_bytes(quant_format(type), n_dims, ne);
+    if (w->first.code)
+        return;
+    if (w->begun || bytes < 0 || !*name || strlen(name) > GGUF_MAX_NAME) {
+        err_set(&w->first, ERR_STATE,
+                "%s: tensor '%.80s' of type %" PRIu32 " has a name, shape or row length that the "
+                "format does not allow",
+                w->path, name, type);
+        return;
+    }
+    if (!claim(w, &w->tensors, "tensor", name) || !reserve_size(w))
+        return;
+    append_text(&w->infos, name, strlen(name));
+    append_u32(&w->infos, (uint32_t)n_dims);
+    for (int i = 0; i < n_dims; i++)
+        append_u64(&w->infos, (uint64_t)ne[i]);
+    append_u32(&w->infos, type);
+    append_u64(&w->infos, w->offset);
+    w->sizes[w->n_tensors++] = bytes;
+    w->offset += ((uint64_t)bytes + w->alignment - 1) / w->alignment * w->alignment;
+}
+
+static int put_bytes(struct gguf_writer *w, const void *data, size_t n) {
+    if (!w->first.code && n && fwrite(data, 1, n, w->file) != n)
+        err_set(&w->first, ERR_IO, "%s cannot be written: %s: free some space or choose another disk",
+                w->temporary, strerror(errno));
+    return w->first.code;
+}
+
+static int put_padding(struct gguf_writer *w, uint64_t after) {
+    static const unsigned char zeros[4096];
+    uint64_t n = (w->alignment - after % w->alignment) % w->alignment;
+    while (n && !w->first.code) {
+        size_t piece = n < sizeof zeros ? (size_t)n : sizeof zeros;
+        put_bytes(w, zeros, piece);
+        n -= piece;
+    }
+    return w->first.code;
+}
+
+// Writes everything before the data section, once.
+static int begin_data(struct gguf_writer *w) {
+    struct str head = {0};
+    if (w->begun || w->first.code)
+        return w->first.code;
+    w->begun = true;
+    str_append(&head, "GGUF", 4);
+    append_u32(&head, 3);
+    append_u64(&head, w->n_tensors);
+    append_u64(&head, w->n_kv);
+    if (head.failed || w->meta.failed || w->infos.failed)
+        err_set(&w->first, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
+    put_bytes(w, head.data, head.len);
+    put_bytes(w, w->meta.data, w->meta.len);
+    put_bytes(w, w->infos.data, w->infos.len);
+    put_padding(w, head.len + w->meta.len + w->infos.len);
+    str_fini(&head);
+    return w->first.code;
+}
+
+int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struct err *e) {
+    if (begin_data(w))
+        return writer_failed(w, e);
+    if (w->current >= w->n_tensors ||
+        (uint64_t)bytes > (uint64_t)(w->sizes[w->current] - w->written)) {
+        err_set(&w->first, ERR_STATE, "%s: more data comes than tensor %" PRIu64 " has room for",
+                w->path, w->current);
+        return writer_failed(w, e);
+    }
+    put_bytes(w, data, bytes);
+    w->written += (int64_t)bytes;
+    if (w->written == w->sizes[w->current]) {
+        put_padding(w, (uint64_t)w->written);
+        w->current++;
+        w->written = 0;
+    }
+    return w->first.code ? writer_failed(w, e) : 0;
+}
+
+int gguf_writer_close(struct gguf_writer *w, struct err *e) {
+    begin_data(w);
+    if (!w->first.code && w->current != w->n_tensors)
+        err_set(&w->first, ERR_STATE, "%s: data of %" PRIu64 " tensors is missing", w->path,
+                w->n_tensors - w->current);
+    if (!w->first.code && (fflush(w->file) || fsync(fileno(w->file))))
+        err_set(&w->first, ERR_IO, "%s cannot be written: %s: free some space or choose another disk",
+                w->temporary, strerror(errno));
+    if (w->first.code) {
+        int rc = writer_failed(w, e);
+        gguf_writer_abort(w);
+        return rc;
+    }
+    int rc = 0;
+    if (fclose(w->file) || rename(w->temporary, w->path)) {
+        rc = err_set(e, ERR_IO, "%s cannot be finished: %s: check the folder and its free space",
+                     w->path, strerror(errno));
+        unlink(w->temporary);
+    }
+    free_writer(w);
+    return rc;
+}
+
+void gguf_writer_abort(struct gguf_writer *w) {
+    if (!w)
+        return;
+    fclose(w->file);
+    unlink(w->temporary);
+    free_writer(w);
+}
