@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@ static const struct {
     const char *name;
     size_t size;
 } kinds[] = {
-    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},      [GGUF_U16] = {"u16", 2},
-    [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},    [GGUF_I32] = {"i32", 4},
-    [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},  [GGUF_STRING] = {"string", 0},
+    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2},
+    [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},     [GGUF_I32] = {"i32", 4},
+    [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},   [GGUF_STRING] = {"string", 0},
     [GGUF_U64] = {"u64", 8}, [GGUF_ARRAY] = {"array", 0}, [GGUF_I64] = {"i64", 8},
     [GGUF_F64] = {"f64", 8},
 };
@@ -50,35 +51,35 @@ const struct gguf_kv *gguf_meta_find(const struct gguf_meta *meta, const char *k
     return map_find(&meta->keys, key, strlen(key), &i) ? &meta->kv[i] : NULL;
 }
 
-int gguf_load_int(int kind, const unsigned char *p, int64_t *v) {
+bool gguf_load_int(int kind, const unsigned char *p, int64_t *v) {
     switch (kind) {
     case GGUF_U8:
     case GGUF_BOOL:
         *v = p[0];
-        return 1;
+        return true;
     case GGUF_I8:
         *v = (int8_t)p[0];
-        return 1;
+        return true;
     case GGUF_U16:
         *v = p[0] | p[1] << 8;
-        return 1;
+        return true;
     case GGUF_I16:
         *v = (int16_t)(p[0] | p[1] << 8);
-        return 1;
+        return true;
     case GGUF_U32:
         *v = gguf_u32(p);
-        return 1;
+        return true;
     case GGUF_I32:
         *v = (int32_t)gguf_u32(p);
-        return 1;
+        return true;
     case GGUF_U64:
         *v = (int64_t)gguf_u64(p);
         return *v >= 0;
     case GGUF_I64:
         *v = (int64_t)gguf_u64(p);
-        return 1;
+        return true;
     default:
-        return 0;
+        return false;
     }
 }
 
@@ -143,13 +144,13 @@ static int open_sibling(struct gguf *g, size_t stem, int no, int count, struct e
         return err_set(e, ERR_MEMORY, "%s: not enough memory to open its parts", g->path);
     snprintf(path, room, "%.*s-%05d-of-%05d.gguf", (int)stem, g->path, no + 1, count);
     int rc = open_part(g, path, &meta, e);
-    if (!rc && (split_int(&meta, "split.no", -1) != no ||
-                split_int(&meta, "split.count", -1) != count))
+    if (!rc &&
+        (split_int(&meta, "split.no", -1) != no || split_int(&meta, "split.count", -1) != count))
         rc = err_set(e, ERR_FORMAT,
                      "%s: split.no and split.count say part %d of %d, not %d of %d: get the parts "
                      "of one model again",
-                     path, split_int(&meta, "split.no", -1) + 1, split_int(&meta, "split.count", -1),
-                     no + 1, count);
+                     path, split_int(&meta, "split.no", -1) + 1,
+                     split_int(&meta, "split.count", -1), no + 1, count);
     gguf_meta_fini(&meta);
     return rc;
 }
@@ -170,8 +171,10 @@ static int open_splits(struct gguf *g, struct err *e) {
                        "restore its name",
                        g->path, no + 1, count, no + 1, count);
     if (no)
-        return err_set(e, ERR_USAGE, "%s is part %d of %d: give the first part, %.*s-00001-of-%05d"
-                       ".gguf", g->path, no + 1, count, (int)stem, g->path, count);
+        return err_set(e, ERR_USAGE,
+                       "%s is part %d of %d: give the first part, %.*s-00001-of-%05d"
+                       ".gguf",
+                       g->path, no + 1, count, (int)stem, g->path, count);
     int rc = 0;
     for (int i = 1; i < count && !rc; i++)
         rc = open_sibling(g, stem, i, count, e);
@@ -277,8 +280,8 @@ const struct tensor *gguf_tensor(const struct gguf *g, const char *name) {
 static int wrong_kind(const struct gguf *g, const struct gguf_kv *kv, const char *wanted,
                       struct err *e) {
     return err_set(e, ERR_FORMAT, "%s: key '%s' has type %s, not %s: convert the model again",
-                   g->path, gguf_printable(kv->key, strlen(kv->key)).text,
-                   gguf_kind_name(kv->kind), wanted);
+                   g->path, gguf_printable(kv->key, strlen(kv->key)).text, gguf_kind_name(kv->kind),
+                   wanted);
 }
 
 int gguf_get_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
@@ -291,13 +294,12 @@ int gguf_get_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, 
     if (kv->kind == GGUF_BOOL || kv->kind == GGUF_F32 || !gguf_kind_size(kv->kind) ||
         kv->kind == GGUF_F64)
         return wrong_kind(g, kv, "an integer", e);
-    int fits = gguf_load_int(kv->kind, kv->bytes, &v);
+    bool fits = gguf_load_int(kv->kind, kv->bytes, &v);
     if (!fits || v < lo || v > hi)
         return err_set(e, ERR_FORMAT,
-                       "%s: key '%s' is %" PRIu64 "%s, allowed are %" PRId64 " to %" PRId64
+                       "%s: key '%s' is %s%" PRId64 ", allowed are %" PRId64 " to %" PRId64
                        ": convert the model again",
-                       g->path, key, v < 0 && fits ? (uint64_t)-v : (uint64_t)v,
-                       v < 0 && fits ? " below zero" : "", lo, hi);
+                       g->path, key, fits ? "" : "above ", fits ? v : INT64_MAX, lo, hi);
     *out = v;
     return 0;
 }
@@ -312,14 +314,15 @@ int gguf_get_float(const struct gguf *g, const char *key, double otherwise, doub
         return wrong_kind(g, kv, "a float", e);
     double v = load_float(kv->kind, kv->bytes);
     if (!isfinite(v))
-        return err_set(e, ERR_FORMAT, "%s: key '%s' is %g, not a finite number: convert the model "
-                       "again", g->path, key, v);
+        return err_set(e, ERR_FORMAT,
+                       "%s: key '%s' is %g, not a finite number: convert the model "
+                       "again",
+                       g->path, key, v);
     *out = v;
     return 0;
 }
 
-int gguf_get_bool(const struct gguf *g, const char *key, bool otherwise, bool *out,
-                  struct err *e) {
+int gguf_get_bool(const struct gguf *g, const char *key, bool otherwise, bool *out, struct err *e) {
     const struct gguf_kv *kv = gguf_find(g, key);
     *out = otherwise;
     if (!kv)

@@ -12,9 +12,9 @@
 #include "formats/gguf.h"
 
 #define GGUF_DEFAULT_ALIGNMENT 32u
-#define GGUF_MAX_NAME 63      // tensor names; other readers keep them in 64 bytes
-#define GGUF_MAX_KEY 65535
-#define GGUF_MAX_LONG (1u << 30) // bytes of a string, elements of an array
+#define GGUF_MAX_NAME          63 // tensor names; other readers keep them in 64 bytes
+#define GGUF_MAX_KEY           65535
+#define GGUF_MAX_LONG          (1u << 30) // bytes of a string, elements of an array
 
 // Metadata of one part, in file order. Keys live in the arena of the open file.
 struct gguf_meta {
@@ -46,7 +46,7 @@ const struct gguf_kv *gguf_meta_find(const struct gguf_meta *meta, const char *k
 size_t gguf_kind_size(int kind);
 const char *gguf_kind_name(int kind);
 // Any integer or bool kind as a number; false when it does not fit int64_t.
-int gguf_load_int(int kind, const unsigned char *p, int64_t *v);
+bool gguf_load_int(int kind, const unsigned char *p, int64_t *v);
 
 // Copies at most 63 bytes of s to out as printable ASCII, for messages.
 struct gguf_label {

@@ -3,6 +3,7 @@
 // with what is left before it is used, and arrays grow with what was really read, so a lying
 // count costs nothing. What a key or a tensor means is the model loader's business.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +35,9 @@ struct part {
 };
 
 static int cut_off(const struct part *p, const char *what, struct err *e) {
-    return err_set(e, ERR_FORMAT, "the file ends at byte %zu inside %s: it is cut off, get it again",
-                   p->at.size, what);
+    return err_set(e, ERR_FORMAT,
+                   "the file ends at byte %zu inside %s: it is cut off, get it again", p->at.size,
+                   what);
 }
 
 static int out_of_memory(struct err *e) {
@@ -105,8 +107,9 @@ static int parse_string(struct part *p, const char *what, uint64_t limit, const 
         return cut_off(p, what, e);
     uint64_t n = gguf_u64(b);
     if (n > limit)
-        return err_set(e, ERR_FORMAT, "%s is %" PRIu64 " bytes long, at most %" PRIu64
-                       " are allowed: " AGAIN, what, n, limit);
+        return err_set(e, ERR_FORMAT,
+                       "%s is %" PRIu64 " bytes long, at most %" PRIu64 " are allowed: " AGAIN,
+                       what, n, limit);
     if (!take(p, (size_t)n, &b))
         return cut_off(p, what, e);
     *s = (const char *)b;
@@ -117,7 +120,7 @@ static int parse_string(struct part *p, const char *what, uint64_t limit, const 
 // A string used as a name: not empty, no NUL, valid UTF-8; copied with a terminator.
 static int parse_name(struct part *p, const char *what, uint64_t limit, const char **name,
                       size_t *len, struct err *e) {
-    const char *s;
+    const char *s = "";
     int rc = parse_string(p, what, limit, &s, len, e);
     if (rc)
         return rc;
@@ -165,8 +168,9 @@ static int parse_array_head(struct part *p, struct gguf_kv *kv, const char *what
         return err_set(e, ERR_FORMAT, "%s has the unknown element type %" PRIu32 ": " AGAIN, what,
                        elem);
     if (kv->count > GGUF_MAX_LONG)
-        return err_set(e, ERR_FORMAT, "%s claims %" PRIu64 " elements, at most %u are allowed: "
-                       AGAIN, what, kv->count, GGUF_MAX_LONG);
+        return err_set(e, ERR_FORMAT,
+                       "%s claims %" PRIu64 " elements, at most %u are allowed: " AGAIN, what,
+                       kv->count, GGUF_MAX_LONG);
     kv->elem = (int)elem;
     return 0;
 }
@@ -201,8 +205,8 @@ static int parse_kv(struct part *p, struct err *e) {
         return rc;
     struct gguf_label label = gguf_printable(kv.key, len);
     snprintf(what, sizeof what, "the value of key '%s'", label.text);
-    int inserted = m->count < UINT32_MAX ? map_insert(&m->keys, kv.key, len, (uint32_t)m->count)
-                                         : -1;
+    int inserted =
+        m->count < UINT32_MAX ? map_insert(&m->keys, kv.key, len, (uint32_t)m->count) : -1;
     if (inserted < 0 || !grow(&m->kv, m->count, &m->cap, sizeof *m->kv))
         return out_of_memory(e);
     if (!inserted)
@@ -274,7 +278,8 @@ static int parse_type(struct tensor *t, uint32_t type, struct err *e) {
     for (int i = 1; i < 4 && bytes >= 0; i++)
         bytes = t->ne[i] > INT64_MAX / bytes ? -1 : bytes * t->ne[i];
     if (bytes < 0)
-        return err_set(e, ERR_FORMAT, "the size of tensor '%s' exceeds 2^63 bytes: " AGAIN, t->name);
+        return err_set(e, ERR_FORMAT, "the size of tensor '%s' exceeds 2^63 bytes: " AGAIN,
+                       t->name);
     t->bytes = bytes;
     return 0;
 }
@@ -294,9 +299,8 @@ static int parse_tensor(struct part *p, struct err *e) {
     rc = parse_type(&t, gguf_u32(b), e);
     if (rc)
         return rc;
-    int inserted = g->n_tensors < UINT32_MAX
-                       ? map_insert(&g->names, t.name, len, (uint32_t)g->n_tensors)
-                       : -1;
+    int inserted =
+        g->n_tensors < UINT32_MAX ? map_insert(&g->names, t.name, len, (uint32_t)g->n_tensors) : -1;
     if (inserted < 0 || !grow(&g->tensors, g->n_tensors, &g->cap_tensors, sizeof t) ||
         !grow(&p->places, p->count, &p->cap, sizeof *p->places))
         return out_of_memory(e);
@@ -326,12 +330,15 @@ static int place_tensors(struct part *p, struct err *e) {
         const struct place *at = &p->places[i];
         struct tensor *t = &tensors[at->index];
         if (at->offset % p->alignment)
-            return err_set(e, ERR_FORMAT, "tensor '%s' is at offset %" PRIu64 ", not a multiple of "
-                           "the alignment %" PRIu64 ": " AGAIN, t->name, at->offset, p->alignment);
+            return err_set(e, ERR_FORMAT,
+                           "tensor '%s' is at offset %" PRIu64 ", not a multiple of "
+                           "the alignment %" PRIu64 ": " AGAIN,
+                           t->name, at->offset, p->alignment);
         if (at->offset > room || at->bytes > room - at->offset)
-            return err_set(e, ERR_FORMAT, "tensor '%s' (%" PRIu64 " bytes at offset %" PRIu64
-                           ") lies beyond the file's end: it is cut off, get it again", t->name,
-                           at->bytes, at->offset);
+            return err_set(e, ERR_FORMAT,
+                           "tensor '%s' (%" PRIu64 " bytes at offset %" PRIu64
+                           ") lies beyond the file's end: it is cut off, get it again",
+                           t->name, at->bytes, at->offset);
         if (at->offset < end)
             return err_set(e, ERR_FORMAT, "tensor '%s' overlaps tensor '%s': " AGAIN, t->name,
                            tensors[p->places[i - 1].index].name);

@@ -265,8 +265,9 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int
 
 static int put_bytes(struct gguf_writer *w, const void *data, size_t n) {
     if (!w->first.code && n && fwrite(data, 1, n, w->file) != n)
-        err_set(&w->first, ERR_IO, "%s cannot be written: %s: free some space or choose another disk",
-                w->temporary, strerror(errno));
+        err_set(&w->first, ERR_IO,
+                "%s cannot be written: %s: free some space or choose another disk", w->temporary,
+                strerror(errno));
     return w->first.code;
 }
 
@@ -326,8 +327,9 @@ int gguf_writer_close(struct gguf_writer *w, struct err *e) {
         err_set(&w->first, ERR_STATE, "%s: data of %" PRIu64 " tensors is missing", w->path,
                 w->n_tensors - w->current);
     if (!w->first.code && (fflush(w->file) || fsync(fileno(w->file))))
-        err_set(&w->first, ERR_IO, "%s cannot be written: %s: free some space or choose another disk",
-                w->temporary, strerror(errno));
+        err_set(&w->first, ERR_IO,
+                "%s cannot be written: %s: free some space or choose another disk", w->temporary,
+                strerror(errno));
     if (w->first.code) {
         int rc = writer_failed(w, e);
         gguf_writer_abort(w);
