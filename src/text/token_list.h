@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A growable list of token ids. It knows nothing of vocabularies.
+#ifndef COPPICE_TEXT_TOKEN_LIST_H
+#define COPPICE_TEXT_TOKEN_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+// A zeroed list is valid and empty.
+struct token_list {
+    int32_t *ids;
+    size_t count, cap;
+};
+
+// Appends one id. ERR_MEMORY leaves the list as it was.
+int token_list_push(struct token_list *l, int32_t id, struct err *e);
+
+// Frees the ids and leaves the list empty.
+void token_list_fini(struct token_list *l);
+
+#endif

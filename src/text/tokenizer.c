@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins the parts: vocab.c reads the file, special.c cuts out special tokens, norm.c
+// normalises what lies between, split.c cuts it into pieces, bpe.c encodes each piece.
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "text/bpe.h"
+#include "text/norm.h"
+#include "text/special.h"
+#include "text/split.h"
+#include "text/vocab.h"
+
+struct tokenizer {
+    struct vocab vocab;
+    struct bpe bpe;
+    struct special special;
+    struct split *split;
+    bool add_bos, nfc;
+};
+
+static int check_model(const struct gguf *g, struct err *e) {
+    const char *model;
+    size_t n;
+    int rc = gguf_get_str(g, "tokenizer.ggml.model", &model, &n, e);
+    if (rc)
+        return rc;
+    if (!model)
+        return err_set(e, ERR_FORMAT, "the file has no tokenizer (tokenizer.ggml.model is "
+                       "missing); use a file that was converted with one");
+    if (n != 4 || memcmp(model, "gpt2", 4) != 0)
+        return err_set(e, ERR_UNSUPPORTED, "tokenizer model \"%.*s\" is not known here; use a "
+                       "model with a byte-level vocabulary (\"gpt2\")",
+                       n < 32 ? (int)n : 32, model);
+    return 0;
+}
+
+// One "left right" line; the left part may itself begin with a space. Parts outside the byte map
+// can never be formed from bytes: such a merge is passed over.
+static int add_merge(struct bpe *b, uint64_t index, const char *s, size_t n, struct str *buffer,
+                     struct err *e) {
+    const char *space = n > 2 ? memchr(s + 1, ' ', n - 1) : NULL;
+    size_t n_left = space ? (size_t)(space - s) : 0;
+    if (!space || n_left + 1 == n || !utf8_valid(s, n))
+        return err_set(e, ERR_FORMAT, "merge %llu of tokenizer.ggml.merges is not two UTF-8 texts "
+                       "with a space between; the file is damaged", (unsigned long long)index);
+    str_clear(buffer);
+    str_append(buffer, s, n);
+    if (buffer->failed)
+        return err_set(e, ERR_MEMORY, "no memory for the merges of the vocabulary; free some "
+                       "memory");
+    char *left = buffer->data, *right = left + n_left + 1;
+    size_t n_right = n - n_left - 1;
+    // Un-mapping in place is safe: it never writes ahead of what it has read.
+    bool whole = vocab_unmap(left, n_left, left, &n_left);
+    whole = vocab_unmap(right, n_right, right, &n_right) && whole;
+    return whole ? bpe_add_merge(b, left, n_left, right, n_right, e) : 0;
+}
+
+static int read_merges(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    const struct gguf_kv *kv = gguf_find(g, "tokenizer.ggml.merges");
+    if (!kv || kv->kind != GGUF_ARRAY || kv->elem != GGUF_STRING || kv->count >= INT32_MAX)
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges is no list of texts; the file needs "
+                       "a new conversion with its tokenizer");
+    int rc = bpe_init(&t->bpe, t->vocab.count, (uint32_t)kv->count, e);
+    for (uint32_t i = 0; i < t->vocab.count && !rc; i++) {
+        const struct vocab_token *token = &t->vocab.tokens[i];
+        if (token->mapped)
+            rc = bpe_add_token(&t->bpe, i, token->raw, token->n_raw, e);
+    }
+    struct str buffer = {0};
+    const unsigned char *cursor = kv->bytes;
+    for (uint64_t i = 0; i < kv->count && !rc; i++) {
+        size_t n;
+        const char *s = gguf_array_str(&cursor, &n);
+        rc = add_merge(&t->bpe, i, s, n, &buffer, e);
+    }
+    str_fini(&buffer);
+    t->bpe.unknown = t->vocab.unknown;
+    t->bpe.whole_pieces = split_whole_pieces(t->split);
+    return rc ? rc : bpe_finish(&t->bpe, e);
+}
+
+static int read_specials(struct tokenizer *t, struct err *e) {
+    for (uint32_t i = 0; i < t->vocab.count; i++) {
+        const struct vocab_token *token = &t->vocab.tokens[i];
+        bool always = token->type == VOCAB_USER_DEFINED;
+        bool asked = token->type == VOCAB_CONTROL || token->type == VOCAB_UNKNOWN;
+        if (token->n_text == 0 || !(always || asked))
+            continue;
+        int rc = special_add(&t->special, token->text, token->n_text, (int32_t)i, always, e);
+        if (rc)
+            return rc;
+    }
+    return special_finish(&t->special, e);
+}
+
+static int read_options(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    const char *pre;
+    size_t n;
+    int rc = gguf_get_str(g, "tokenizer.ggml.pre", &pre, &n, e);
+    if (!rc && !pre)
+        rc = err_set(e, ERR_FORMAT, "tokenizer.ggml.pre is missing, so the file does not say how "
+                     "text is cut; convert the model again");
+    if (!rc)
+        rc = split_create(&t->split, pre, n, e);
+    if (!rc)
+        rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", split_add_bos(t->split),
+                           &t->add_bos, e);
+    if (!rc)
+        rc = gguf_get_bool(g, "tokenizer.ggml.normalizer.nfc", false, &t->nfc, e);
+    return rc;
+}
+
+int tokenizer_create(struct tokenizer **out, const struct gguf *g, struct err *e) {
+    *out = NULL;
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "no memory for the tokenizer; free some memory");
+    int rc = check_model(g, e);
+    if (!rc)
+        rc = read_options(t, g, e);
+    if (!rc)
+        rc = vocab_read(&t->vocab, g, e);
+    if (!rc)
+        rc = read_merges(t, g, e);
+    if (!rc)
+        rc = read_specials(t, e);
+    if (rc) {
+        tokenizer_destroy(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void tokenizer_destroy(struct tokenizer *t) {
+    if (!t)
+        return;
+    special_fini(&t->special);
+    bpe_fini(&t->bpe);
+    vocab_fini(&t->vocab);
+    split_destroy(t->split);
+    free(t);
+}
+
+int tokenizer_size(const struct tokenizer *t) {
+    return (int)t->vocab.count;
+}
+
+int32_t tokenizer_bos(const struct tokenizer *t) {
+    return t->vocab.bos;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *t) {
+    return t->vocab.eos;
+}
+
+bool tokenizer_add_bos(const struct tokenizer *t) {
+    return t->add_bos && t->vocab.bos >= 0;
+}
+
+static bool in_vocab(const struct tokenizer *t, int32_t id) {
+    return id >= 0 && (uint32_t)id < t->vocab.count;
+}
+
+bool tokenizer_is_eog(const struct tokenizer *t, int32_t id) {
+    return in_vocab(t, id) && t->vocab.tokens[id].eog;
+}
+
+int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n) {
+    return vocab_find(&t->vocab, text, n);
+}
+
+// Everything one call of tokenizer_encode needs.
+struct encode_job {
+    const struct tokenizer *tokenizer;
+    struct split_job *split;
+    struct bpe_work work;
+    struct str normal; // the normalised fragment
+    struct token_list *out;
+};
+
+static int encode_piece(void *arg, const char *piece, size_t n, struct err *e) {
+    struct encode_job *j = arg;
+    return bpe_encode(&j->tokenizer->bpe, &j->work, piece, n, j->out, e);
+}
+
+// Text between special tokens: nothing looks or merges across its ends.
+static int encode_fragment(struct encode_job *j, const char *text, size_t n, struct err *e) {
+    if (j->tokenizer->nfc && !norm_is_plain(text, n)) {
+        str_clear(&j->normal);
+        int rc = norm_nfc(&j->normal, text, n, e);
+        if (rc)
+            return rc;
+        text = j->normal.data;
+        n = j->normal.len;
+    }
+    return split_text(j->split, text, n, encode_piece, j, e);
+}
+
+static int encode_all(struct encode_job *j, const struct special_hits *hits, const char *text,
+                      size_t n, struct err *e) {
+    size_t at = 0;
+    for (size_t i = 0; i < hits->count; i++) {
+        const struct special_hit *hit = &hits->hit[i];
+        int rc = encode_fragment(j, text + at, hit->begin - at, e);
+        if (!rc)
+            rc = token_list_push(j->out, hit->id, e);
+        if (rc)
+            return rc;
+        at = hit->end;
+    }
+    return encode_fragment(j, text + at, n - at, e);
+}
+
+static int check_utf8(const char *text, size_t n, struct err *e) {
+    for (size_t at = 0; at < n;) {
+        if ((unsigned char)text[at] < 0x80) {
+            at++;
+            continue;
+        }
+        uint32_t code;
+        int length = utf8_decode(text + at, n - at, &code);
+        if (length <= 0)
+            return err_set(e, ERR_FORMAT, "the text is not UTF-8 at byte %zu (0x%02X); convert it "
+                           "to UTF-8", at, (unsigned char)text[at]);
+        at += (size_t)length;
+    }
+    return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
+                     struct token_list *out, struct err *e) {
+    struct encode_job j = {.tokenizer = t, .out = out};
+    struct special_hits hits = {0};
+    size_t before = out->count;
+    int rc = check_utf8(text, n, e);
+    if (!rc)
+        rc = special_scan(&t->special, text, n, special, &hits, e);
+    if (!rc)
+        rc = split_begin(&j.split, t->split, e);
+    if (!rc)
+        rc = encode_all(&j, &hits, text, n, e);
+    if (rc)
+        out->count = before;
+    split_end(j.split);
+    bpe_work_fini(&j.work);
+    str_fini(&j.normal);
+    special_hits_fini(&hits);
+    return rc;
+}
+
+void tokenizer_decode(const struct tokenizer *t, int32_t id, bool special, struct str *out) {
+    if (!in_vocab(t, id))
+        return;
+    const struct vocab_token *token = &t->vocab.tokens[id];
+    bool hidden = token->type == VOCAB_CONTROL || token->type == VOCAB_UNKNOWN;
+    if (token->type == VOCAB_UNUSED || (hidden && !special))
+        return;
+    str_append(out, token->raw, token->n_raw);
+}
