@@ -45,8 +45,8 @@ static int intern(struct bpe *b, const char *bytes, size_t n, uint32_t *symbol, 
     return 0;
 }
 
-int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right,
-                  size_t n_right, struct err *e) {
+int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right,
+                  struct err *e) {
     if (b->n_merges == b->max_merges)
         return err_set(e, ERR_STATE, "more than the announced %u merges", b->max_merges);
     struct bpe_merge *m = &b->merges[b->n_merges];
@@ -253,8 +253,10 @@ static int work_reserve(struct bpe_work *w, size_t n, struct err *e) {
     w->heap = malloc(2 * cap * sizeof *w->heap);
     w->nodes_cap = w->nodes && w->heap ? cap : 0;
     if (!w->nodes_cap)
-        return err_set(e, ERR_MEMORY, "no memory to tokenise an unbroken stretch of %zu bytes; "
-                       "break the text up or free memory", n);
+        return err_set(e, ERR_MEMORY,
+                       "no memory to tokenise an unbroken stretch of %zu bytes; "
+                       "break the text up or free memory",
+                       n);
     return 0;
 }
 
@@ -281,8 +283,10 @@ int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_
     if (n == 0)
         return 0;
     if (n > INT32_MAX)
-        return err_set(e, ERR_LIMIT, "an unbroken stretch of %zu bytes is more than the tokenizer "
-                       "takes (2 GiB); break the text up", n);
+        return err_set(e, ERR_LIMIT,
+                       "an unbroken stretch of %zu bytes is more than the tokenizer "
+                       "takes (2 GiB); break the text up",
+                       n);
     if (b->whole_pieces && map_find(&b->symbols, piece, n, &symbol) && symbol < b->n_tokens)
         return token_list_push(out, (int32_t)symbol, e);
     if (n <= SHORT_PIECE)

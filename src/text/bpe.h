@@ -53,8 +53,8 @@ int bpe_add_token(struct bpe *b, uint32_t id, const char *bytes, size_t n, struc
 
 // Adds the merge of the next rank; both parts are non-empty and copied where needed. Unknown
 // parts and results are kept; of equal merges the first wins. Every token must be in by now.
-int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right,
-                  size_t n_right, struct err *e);
+int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right,
+                  struct err *e);
 
 // Ends the set-up: after it b is read-only and may be shared by threads.
 int bpe_finish(struct bpe *b, struct err *e);

@@ -38,8 +38,10 @@ static int reserve(struct norm_work *w, size_t count, struct err *e) {
     int32_t *sorted = realloc(w->sorted, cap * sizeof *sorted);
     w->sorted = sorted ? sorted : w->sorted;
     if (!code || !sorted)
-        return err_set(e, ERR_MEMORY, "no memory to normalise a stretch of %zu characters; "
-                       "shorten the text or free memory", count);
+        return err_set(e, ERR_MEMORY,
+                       "no memory to normalise a stretch of %zu characters; "
+                       "shorten the text or free memory",
+                       count);
     w->cap = cap;
     return 0;
 }
@@ -83,9 +85,8 @@ static int decompose(struct norm_work *w, const char *s, size_t n, struct err *e
         if (rc)
             return rc;
         int boundary = 0;
-        utf8proc_ssize_t parts =
-            utf8proc_decompose_char((int32_t)code, w->code + w->count, 8,
-                                    UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+        utf8proc_ssize_t parts = utf8proc_decompose_char(
+            (int32_t)code, w->code + w->count, 8, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
         if (parts < 1 || parts > 8) { // outside its tables: keep the character
             w->code[w->count] = (int32_t)code;
             parts = 1;
@@ -139,8 +140,10 @@ int norm_nfc(struct str *out, const char *s, size_t n, struct err *e) {
     if (!rc)
         str_append(out, s + plain, n - plain);
     if (!rc && out->failed)
-        rc = err_set(e, ERR_MEMORY, "no memory to normalise %zu bytes of text; shorten it or "
-                     "free memory", n);
+        rc = err_set(e, ERR_MEMORY,
+                     "no memory to normalise %zu bytes of text; shorten it or "
+                     "free memory",
+                     n);
     free(w.code);
     free(w.sorted);
     return rc;

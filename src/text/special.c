@@ -17,8 +17,9 @@ struct special_node {
 };
 
 static int no_memory(struct err *e) {
-    return err_set(e, ERR_MEMORY, "no memory for the special tokens of the vocabulary; "
-                                  "free some memory");
+    return err_set(e, ERR_MEMORY,
+                   "no memory for the special tokens of the vocabulary; "
+                   "free some memory");
 }
 
 // Makes room for one more element of `size` bytes and returns the array, or NULL.
@@ -131,8 +132,10 @@ static int add_hit(struct special_hits *h, struct special_hit hit, struct err *e
         size_t cap = h->cap ? 2 * h->cap : 64;
         struct special_hit *p = realloc(h->hit, cap * sizeof *p);
         if (!p)
-            return err_set(e, ERR_MEMORY, "no memory for %zu special tokens of one text; "
-                           "shorten the text or free memory", cap);
+            return err_set(e, ERR_MEMORY,
+                           "no memory for %zu special tokens of one text; "
+                           "shorten the text or free memory",
+                           cap);
         h->hit = p;
         h->cap = cap;
     }

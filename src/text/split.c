@@ -18,31 +18,28 @@
 
 // White space, to stand inside a class.
 #define S                                                                                          \
-    "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"   \
+    "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"    \
     "\\x{205F}\\x{3000}"
 
-#define BLANK        "[" S "]+(?![^" S "])|[" S "]+"
-#define SPACES       "[" S "]*[\\r\\n]+|" BLANK
-#define CONTRACTION  "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define ONE_BEFORE   "[^\\r\\n\\p{L}\\p{N}]?"
-#define SYMBOLS      " ?[^" S "\\p{L}\\p{N}]+"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CAMEL_1      ONE_BEFORE UPPER "*" LOWER "+"
-#define CAMEL_2      ONE_BEFORE UPPER "+" LOWER "*"
+#define BLANK       "[" S "]+(?![^" S "])|[" S "]+"
+#define SPACES      "[" S "]*[\\r\\n]+|" BLANK
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define ONE_BEFORE  "[^\\r\\n\\p{L}\\p{N}]?"
+#define SYMBOLS     " ?[^" S "\\p{L}\\p{N}]+"
+#define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CAMEL_1     ONE_BEFORE UPPER "*" LOWER "+"
+#define CAMEL_2     ONE_BEFORE UPPER "+" LOWER "*"
 
-#define GPT2                                                                                       \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|" BLANK
-#define QWEN2                                                                                      \
-    CONTRACTION "|" ONE_BEFORE "\\p{L}+|\\p{N}|" SYMBOLS "[\\r\\n]*|" SPACES
+#define GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|" BLANK
+#define QWEN2 CONTRACTION "|" ONE_BEFORE "\\p{L}+|\\p{N}|" SYMBOLS "[\\r\\n]*|" SPACES
 #define QWEN35                                                                                     \
-    CONTRACTION "|" ONE_BEFORE "[\\p{L}\\p{M}]+|\\p{N}| ?[^" S "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES
-#define LLAMA3                                                                                     \
-    CONTRACTION "|" ONE_BEFORE "\\p{L}+|\\p{N}{1,3}|" SYMBOLS "[\\r\\n]*|" SPACES
+    CONTRACTION "|" ONE_BEFORE "[\\p{L}\\p{M}]+|\\p{N}| ?[^" S                                     \
+                "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES
+#define LLAMA3 CONTRACTION "|" ONE_BEFORE "\\p{L}+|\\p{N}{1,3}|" SYMBOLS "[\\r\\n]*|" SPACES
 #define GPT4O                                                                                      \
     CAMEL_1 CONTRACTION "?|" CAMEL_2 CONTRACTION "?|\\p{N}{1,3}|" SYMBOLS "[\\r\\n/]*|" SPACES
-#define TEKKEN                                                                                     \
-    CAMEL_1 "|" CAMEL_2 "|\\p{N}|" SYMBOLS "[\\r\\n/]*|" SPACES
+#define TEKKEN CAMEL_1 "|" CAMEL_2 "|\\p{N}|" SYMBOLS "[\\r\\n/]*|" SPACES
 #define DEEPSEEK3                                                                                  \
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"      \
     "[\\r\\n]*|" SPACES
@@ -68,8 +65,8 @@ static const struct split_rule rules[] = {
     {.names = "gpt-4o llama4 kanana2 talkie minimax-m2", .stage = {GPT4O}},
     {.names = "tekken", .stage = {TEKKEN}, .whole_pieces = true, .add_bos = true},
     {.names = "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
-     .stage = {"\\p{N}{1,3}",
-               "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+", DEEPSEEK3}},
+     .stage = {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
+               DEEPSEEK3}},
     {.names = "laguna", .stage = {"[^\\n]+|[\\n]+", QWEN2}},
     {.names = "starcoder refact command-r smollm codeshell exaone minerva-7b",
      .stage = {"\\p{N}", GPT2}},
@@ -130,7 +127,8 @@ static int compile(pcre2_code **out, const char *expression, struct err *e) {
         pcre2_get_error_message(code, text, sizeof text);
         return err_set(e, ERR_UNSUPPORTED,
                        "this PCRE2 does not take a pre-tokenizer's expression (%s at %zu); "
-                       "install PCRE2 10.39 or newer", (const char *)text, (size_t)at);
+                       "install PCRE2 10.39 or newer",
+                       (const char *)text, (size_t)at);
     }
     // Without JIT (hardened systems forbid it) matching is slower and gives the same.
     pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
@@ -204,8 +202,10 @@ static int match_failed(int code, size_t at, struct err *e) {
     PCRE2_UCHAR text[128];
     pcre2_get_error_message(code, text, sizeof text);
     int kind = code == PCRE2_ERROR_NOMEMORY ? ERR_MEMORY : ERR_LIMIT;
-    return err_set(e, kind, "splitting the text into pieces failed at byte %zu of a stretch (%s); "
-                   "break the text up there", at, (const char *)text);
+    return err_set(e, kind,
+                   "splitting the text into pieces failed at byte %zu of a stretch (%s); "
+                   "break the text up there",
+                   at, (const char *)text);
 }
 
 static int run_stage(struct split_job *j, int stage, const char *text, size_t n, struct err *e);
@@ -225,8 +225,8 @@ static int run_stage(struct split_job *j, int stage, const char *text, size_t n,
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(j->data);
     size_t at = 0;
     while (at < n) {
-        int found = pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, j->data,
-                                j->context);
+        int found =
+            pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, j->data, j->context);
         if (found == PCRE2_ERROR_NOMATCH)
             break;
         if (found < 0)

@@ -28,10 +28,12 @@ static int check_model(const struct gguf *g, struct err *e) {
     if (rc)
         return rc;
     if (!model)
-        return err_set(e, ERR_FORMAT, "the file has no tokenizer (tokenizer.ggml.model is "
+        return err_set(e, ERR_FORMAT,
+                       "the file has no tokenizer (tokenizer.ggml.model is "
                        "missing); use a file that was converted with one");
     if (n != 4 || memcmp(model, "gpt2", 4) != 0)
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer model \"%.*s\" is not known here; use a "
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer model \"%.*s\" is not known here; use a "
                        "model with a byte-level vocabulary (\"gpt2\")",
                        n < 32 ? (int)n : 32, model);
     return 0;
@@ -44,12 +46,15 @@ static int add_merge(struct bpe *b, uint64_t index, const char *s, size_t n, str
     const char *space = n > 2 ? memchr(s + 1, ' ', n - 1) : NULL;
     size_t n_left = space ? (size_t)(space - s) : 0;
     if (!space || n_left + 1 == n || !utf8_valid(s, n))
-        return err_set(e, ERR_FORMAT, "merge %llu of tokenizer.ggml.merges is not two UTF-8 texts "
-                       "with a space between; the file is damaged", (unsigned long long)index);
+        return err_set(e, ERR_FORMAT,
+                       "merge %llu of tokenizer.ggml.merges is not two UTF-8 texts "
+                       "with a space between; the file is damaged",
+                       (unsigned long long)index);
     str_clear(buffer);
     str_append(buffer, s, n);
     if (buffer->failed)
-        return err_set(e, ERR_MEMORY, "no memory for the merges of the vocabulary; free some "
+        return err_set(e, ERR_MEMORY,
+                       "no memory for the merges of the vocabulary; free some "
                        "memory");
     char *left = buffer->data, *right = left + n_left + 1;
     size_t n_right = n - n_left - 1;
@@ -62,7 +67,8 @@ static int add_merge(struct bpe *b, uint64_t index, const char *s, size_t n, str
 static int read_merges(struct tokenizer *t, const struct gguf *g, struct err *e) {
     const struct gguf_kv *kv = gguf_find(g, "tokenizer.ggml.merges");
     if (!kv || kv->kind != GGUF_ARRAY || kv->elem != GGUF_STRING || kv->count >= INT32_MAX)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges is no list of texts; the file needs "
+        return err_set(e, ERR_FORMAT,
+                       "tokenizer.ggml.merges is no list of texts; the file needs "
                        "a new conversion with its tokenizer");
     int rc = bpe_init(&t->bpe, t->vocab.count, (uint32_t)kv->count, e);
     for (uint32_t i = 0; i < t->vocab.count && !rc; i++) {
@@ -102,13 +108,14 @@ static int read_options(struct tokenizer *t, const struct gguf *g, struct err *e
     size_t n;
     int rc = gguf_get_str(g, "tokenizer.ggml.pre", &pre, &n, e);
     if (!rc && !pre)
-        rc = err_set(e, ERR_FORMAT, "tokenizer.ggml.pre is missing, so the file does not say how "
+        rc = err_set(e, ERR_FORMAT,
+                     "tokenizer.ggml.pre is missing, so the file does not say how "
                      "text is cut; convert the model again");
     if (!rc)
         rc = split_create(&t->split, pre, n, e);
     if (!rc)
-        rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", split_add_bos(t->split),
-                           &t->add_bos, e);
+        rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", split_add_bos(t->split), &t->add_bos,
+                           e);
     if (!rc)
         rc = gguf_get_bool(g, "tokenizer.ggml.normalizer.nfc", false, &t->nfc, e);
     return rc;
@@ -225,8 +232,10 @@ static int check_utf8(const char *text, size_t n, struct err *e) {
         uint32_t code;
         int length = utf8_decode(text + at, n - at, &code);
         if (length <= 0)
-            return err_set(e, ERR_FORMAT, "the text is not UTF-8 at byte %zu (0x%02X); convert it "
-                           "to UTF-8", at, (unsigned char)text[at]);
+            return err_set(e, ERR_FORMAT,
+                           "the text is not UTF-8 at byte %zu (0x%02X); convert it "
+                           "to UTF-8",
+                           at, (unsigned char)text[at]);
         at += (size_t)length;
     }
     return 0;

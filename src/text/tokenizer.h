@@ -25,7 +25,7 @@ void tokenizer_destroy(struct tokenizer *t);
 int tokenizer_size(const struct tokenizer *t);    // ids are 0 .. size-1
 int32_t tokenizer_bos(const struct tokenizer *t); // -1 when the file names none
 int32_t tokenizer_eos(const struct tokenizer *t);
-bool tokenizer_add_bos(const struct tokenizer *t); // true only when there is a BOS token
+bool tokenizer_add_bos(const struct tokenizer *t);            // true only when there is a BOS token
 bool tokenizer_is_eog(const struct tokenizer *t, int32_t id); // ends generation
 
 // Id of the token whose text in the file is exactly this, or -1. Ordinary tokens are spelled

@@ -10,13 +10,27 @@
 #include "base/utf8.h"
 
 static const char *const end_texts[] = {
-    "<|eot_id|>",      "<|im_end|>",         "<|end|>",
-    "<|return|>",      "<|call|>",           "<|flush|>",
-    "<|calls|>",       "<end_of_turn>",      "<|endoftext|>",
-    "</s>",            "<|eom_id|>",         "<EOT>",
-    "_<EOT>",          "[EOT]",              "[EOS]",
-    "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-    "<turn|>",         "<|tool_response>",   "<｜end▁of▁sentence｜>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
     "[e~[",
 };
 
@@ -90,8 +104,10 @@ static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
     if (rc)
         return rc;
     if (!kv || kv->elem != GGUF_STRING || kv->count == 0 || kv->count >= INT32_MAX)
-        return err_set(e, ERR_FORMAT, "%s is no list of 1 to 2^31-2 texts; the file needs a new "
-                       "conversion with its tokenizer", key);
+        return err_set(e, ERR_FORMAT,
+                       "%s is no list of 1 to 2^31-2 texts; the file needs a new "
+                       "conversion with its tokenizer",
+                       key);
     v->count = (uint32_t)kv->count;
     v->tokens = arena_array(&v->arena, v->count, sizeof *v->tokens);
     size_t total = 0, n;
@@ -99,8 +115,8 @@ static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
     for (uint32_t i = 0; i < v->count; i++) {
         gguf_array_str(&cursor, &n);
         if (n > INT32_MAX)
-            return err_set(e, ERR_FORMAT, "token %u is a text of %zu bytes; the file is damaged",
-                           i, n);
+            return err_set(e, ERR_FORMAT, "token %u is a text of %zu bytes; the file is damaged", i,
+                           n);
         total += n;
     }
     char *block = arena_alloc(&v->arena, total + 1);
@@ -110,18 +126,24 @@ static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
     for (uint32_t i = 0; i < v->count; i++) {
         const char *s = gguf_array_str(&cursor, &n);
         if (!utf8_valid(s, n))
-            return err_set(e, ERR_FORMAT, "the text of token %u in %s is not UTF-8; the file is "
-                           "damaged or not a byte-level vocabulary", i, key);
+            return err_set(e, ERR_FORMAT,
+                           "the text of token %u in %s is not UTF-8; the file is "
+                           "damaged or not a byte-level vocabulary",
+                           i, key);
         memcpy(block, s, n);
-        v->tokens[i] = (struct vocab_token){
-            .text = block, .raw = block, .n_text = (uint32_t)n, .n_raw = (uint32_t)n,
-            .type = VOCAB_NORMAL};
+        v->tokens[i] = (struct vocab_token){.text = block,
+                                            .raw = block,
+                                            .n_text = (uint32_t)n,
+                                            .n_raw = (uint32_t)n,
+                                            .type = VOCAB_NORMAL};
         int added = n > 0 ? map_insert(&v->by_text, block, n, i) : 1;
         if (added < 0)
             return no_memory(e);
         if (added == 0)
-            return err_set(e, ERR_FORMAT, "tokens %d and %u in %s have the same text; the file "
-                           "needs a new conversion", vocab_find(v, block, n), i, key);
+            return err_set(e, ERR_FORMAT,
+                           "tokens %d and %u in %s have the same text; the file "
+                           "needs a new conversion",
+                           vocab_find(v, block, n), i, key);
         block += n;
     }
     return 0;
@@ -139,14 +161,17 @@ static int read_types(struct vocab *v, const struct gguf *g, struct err *e) {
     if (rc || !kv)
         return rc;
     if (!is_integer(kv->elem) || kv->count != v->count)
-        return err_set(e, ERR_FORMAT, "%s has %llu entries for %u tokens, or not integers; the "
-                       "file needs a new conversion", key, (unsigned long long)kv->count,
-                       v->count);
+        return err_set(e, ERR_FORMAT,
+                       "%s has %llu entries for %u tokens, or not integers; the "
+                       "file needs a new conversion",
+                       key, (unsigned long long)kv->count, v->count);
     for (uint32_t i = 0; i < v->count; i++) {
         int64_t type = gguf_array_int(kv, i);
         if (type < 0 || type > VOCAB_BYTE)
-            return err_set(e, ERR_FORMAT, "token %u has type %lld in %s, not one of 1 to 6; the "
-                           "file needs a new conversion", i, (long long)type, key);
+            return err_set(e, ERR_FORMAT,
+                           "token %u has type %lld in %s, not one of 1 to 6; the "
+                           "file needs a new conversion",
+                           i, (long long)type, key);
         v->tokens[i].type = type ? (uint8_t)type : VOCAB_NORMAL;
     }
     return 0;
@@ -204,6 +229,14 @@ static int byte_of(const struct vocab_token *t) {
     return sscanf(text, "<0x%2X%c%c", &value, &end, &extra) == 2 && end == '>' ? (int)value : -1;
 }
 
+static bool says_unused(const struct vocab_token *t) {
+    for (uint32_t i = 0; i + 6 <= t->n_text; i++) {
+        if (memcmp(t->text + i, "unused", 6) == 0)
+            return true;
+    }
+    return false;
+}
+
 // The bytes each token stands for.
 static int read_bytes(struct vocab *v, struct err *e) {
     size_t total = 0;
@@ -215,7 +248,7 @@ static int read_bytes(struct vocab *v, struct err *e) {
     for (uint32_t i = 0; i < v->count; i++) {
         struct vocab_token *t = &v->tokens[i];
         size_t n = 0;
-        if (t->type == VOCAB_CONTROL && memmem(t->text, t->n_text, "unused", 6))
+        if (t->type == VOCAB_CONTROL && says_unused(t))
             t->type = VOCAB_UNUSED;
         if (t->type == VOCAB_NORMAL) {
             t->mapped = vocab_unmap(t->text, t->n_text, block, &n) && n > 0;
