@@ -5,6 +5,15 @@
 #include <string.h>
 
 const struct cli_command cli_commands[] = {
+    {"tokenize", CLI_TOKENIZE, .operands = "", .summary = "turn text into token ids",
+     .description = "Prints the token ids of a text, separated by commas or as JSON "
+                    "({\"ids\":[...]}). Special tokens written in the text are recognised; a model "
+                    "that wants a begin-of-text token gets it.",
+     .run = cmd_tokenize},
+    {"detokenize", CLI_DETOKENIZE, .operands = "", .summary = "turn token ids into text",
+     .description = "Prints the text of token ids, byte for byte (a terminal gets a newline more), "
+                    "or as JSON ({\"text\":\"...\"}). Bytes that form no UTF-8 become U+FFFD.",
+     .run = cmd_detokenize},
     {"help", CLI_HELP, .operands = "[COMMAND]", .max_operands = 1,
      .summary = "explain a subcommand", .description = "Shows what a subcommand does and takes.",
      .run = cmd_help},

@@ -91,7 +91,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     // What to show.
     [OPT_NO_SPECIAL] = {"no-special", 0, OPTION_FLAG, .groups = TOKENS,
-                        .help = "treat the text of special tokens as ordinary text"},
+                        .help = "take the text of special tokens as ordinary text; of ids, leave control "
+                               "tokens out"},
     [OPT_ALL] = {"all", 0, OPTION_FLAG, .groups = LOGITS,
                  .help = "logits of all positions, not only the last"},
     [OPT_TOP] = {"top", 0, OPTION_INT, "K", "10", 1, 1000, .groups = LOGITS,
