@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what the compiler and clang-format do not: licence lines, opening paragraphs, lengths,
+parameters, nesting, the layering of includes, one file per external library, words that must not
+stay, calls that a library must not make, options that nothing reads. Prints one line per finding.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# A file may include from its own layer and from those with a lower number.
+LAYERS = {"base": 0, "formats": 1, "text": 1, "ops": 2, "state": 3, "models": 4, "spec": 5,
+          "compress": 6, "engine": 7, "serve": 8, "cli": 9}
+# Siblings of equal rank that may see each other (text reads its tokenizer from a GGUF file).
+SIBLINGS = {("text", "formats")}
+FILE_LINES = {".c": 600, ".h": 200, ".cu": 800, ".cuh": 800}
+FUNCTION_LINES = 120
+PARAMETERS = 7
+NESTING = 3
+COLUMNS = 100
+LIBRARIES = {"json-c/": "base/json.c", "xxhash.h": "base/map.c", "pcre2.h": "text/split.c",
+             "utf8proc.h": "text/norm.c", "curl/": "cli/pull.c", "event2/": "serve/http.c"}
+LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
+FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
+                       r"|\b(stderr|stdout)\b")
+CONTROL = re.compile(r"^( +)(?:\} else )?(?:if|for|while|switch|do)\b")
+findings = []
+
+
+def finding(path, line, text):
+    findings.append(f"{path.relative_to(ROOT)}:{line}: {text}")
+
+
+def tracked():
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
+                         capture_output=True, text=True).stdout
+    return [ROOT / name for name in out.splitlines() if (ROOT / name).is_file()]
+
+
+def strip_code(text):
+    """Blanks comments, strings and character constants, keeping line numbers and columns."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def check_head(path, lines):
+    first = 1 if lines and lines[0].startswith("#!") else 0
+    if len(lines) <= first or "SPDX-License-Identifier: Apache-2.0" not in lines[first]:
+        finding(path, first + 1, "the SPDX line is missing")
+    elif path.suffix in FILE_LINES and not lines[first + 1].startswith("// "):
+        finding(path, first + 2, "a paragraph must say what the file owns")
+
+
+def check_includes(path, lines):
+    relative = path.relative_to(ROOT)
+    layer = relative.parts[1] if relative.parts[0] == "src" and len(relative.parts) > 2 else None
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
+        if not match:
+            continue
+        name = match.group(2)
+        owner = next((f for p, f in LIBRARIES.items() if name.startswith(p)), None)
+        if owner and match.group(1) == "<" and str(relative) != "src/" + owner:
+            finding(path, number, f"only src/{owner} may include <{name}>")
+        other = name.split("/")[0]
+        if layer is None or match.group(1) == "<" or other not in LAYERS:
+            continue
+        down = LAYERS[other] < LAYERS[layer] or other == layer or (layer, other) in SIBLINGS
+        if not down:
+            finding(path, number, f"{layer} may not include {name}: includes point down the layers")
+
+
+def check_function(path, start, end, signature):
+    if end - start + 1 > FUNCTION_LINES:
+        finding(path, start, f"function of {end - start + 1} lines; the limit is {FUNCTION_LINES}")
+    inside = signature[signature.find("(") + 1:signature.rfind(")")]
+    depth, count = 0, 1
+    for char in inside:
+        depth += (char == "(") - (char == ")")
+        count += char == "," and depth == 0
+    if count > PARAMETERS:
+        finding(path, start, f"{count} parameters; more than {PARAMETERS} belong in a struct")
+
+
+def check_functions(path, code):
+    """Functions as clang-format leaves them: the signature at column 0, a closing brace too."""
+    lines = code.split("\n")
+    i = 0
+    while i < len(lines):
+        if not re.match(r"[A-Za-z_]", lines[i]) or lines[i].startswith(("enum", "union")):
+            i += 1
+            continue
+        j = i
+        while j < len(lines) and not lines[j].rstrip().endswith((";", "{", "}")):
+            j += 1
+        signature = " ".join(lines[i:j + 1])
+        if j < len(lines) and re.search(r"\)\s*(__attribute__\S*\s*)?\{$", signature.rstrip()):
+            end = j + 1
+            while end < len(lines) and not lines[end].startswith("}"):
+                end += 1
+            check_function(path, i + 1, end + 1, signature)
+            check_nesting(path, lines, j + 1, end)
+            j = end
+        i = j + 1
+
+
+def check_nesting(path, lines, start, end):
+    for number in range(start, end):
+        match = CONTROL.match(lines[number])
+        if match and len(match.group(1)) // 4 > NESTING:
+            finding(path, number + 1, f"more than {NESTING} levels of nesting")
+
+
+def check_c(path, text, lines):
+    relative = path.relative_to(ROOT)
+    limit = FILE_LINES[path.suffix]
+    if len(lines) > limit:
+        finding(path, limit, f"{len(lines)} lines; the limit for {path.suffix} is {limit}")
+    code = strip_code(text)
+    check_includes(path, lines)
+    check_functions(path, code)
+    for number, line in enumerate(code.split("\n"), 1):
+        if len(line) > COLUMNS:
+            finding(path, number, f"{len(line)} columns; the limit is {COLUMNS}")
+        if re.match(r"\s*typedef\s+(struct|enum|union)\b", line):
+            finding(path, number, "a struct, enum or union gets no typedef")
+        library = relative.parts[0] == "src" and relative.parts[1] != "cli"
+        match = FORBIDDEN.search(line) if library else None
+        if match:
+            finding(path, number, f"a library must not use {match.group().rstrip('(')}")
+
+
+def check_options():
+    header = (ROOT / "src/cli/cli.h").read_text()
+    table = (ROOT / "src/cli/options_table.c").read_text()
+    users = "".join(p.read_text() for p in (ROOT / "src/cli").glob("*.c")
+                    if p.name != "options_table.c")
+    for name in re.findall(r"^\s+(OPT_\w+),", header, re.M):
+        if f"[{name}]" not in table:
+            finding(ROOT / "src/cli/options_table.c", 1, f"{name} has no row")
+        elif not re.search(rf"\b{name}\b", users):
+            finding(ROOT / "src/cli/options_table.c", 1, f"no subcommand reads {name}")
+
+
+def main():
+    for path in tracked():
+        code = path.suffix in FILE_LINES
+        if not (code or path.suffix in (".py", ".sh", ".cmake", ".md") or
+                path.name in ("CMakeLists.txt", "run")):
+            continue
+        text = path.read_text(errors="replace")
+        lines = text.splitlines()
+        if path.suffix != ".md":
+            check_head(path, lines)
+        for number, line in enumerate(lines, 1):
+            match = LEFTOVERS.search(line)
+            if match:
+                finding(path, number, f"'{match.group()}' must not stay")
+        if code:
+            check_c(path, text, lines)
+    check_options()
+    print("\n".join(findings) if findings else "lint: clean")
+    return 1 if findings else 0
+
+
+sys.exit(main())

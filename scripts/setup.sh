@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the build needs and is missing, with apt; says nothing when all is there.
+# Usage: scripts/setup.sh [build|test]   (build: compile and run; test: also the tests' tools)
+# Clang is wanted for fuzzing, clang-tidy and the format check, but the tests do without it.
+set -eu
+what=${1:-build}
+cd "$(dirname "$0")/.."
+
+missing=()
+need_command() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need_library() { pkg-config --exists "$1" 2>/dev/null || missing+=("$2"); }
+
+need_command gcc build-essential
+need_command cmake cmake
+need_command ninja ninja-build
+need_command pkg-config pkg-config
+need_library libpcre2-8 libpcre2-dev
+need_library libutf8proc libutf8proc-dev
+need_library json-c libjson-c-dev
+need_library libxxhash libxxhash-dev
+need_library cmocka libcmocka-dev
+need_command scdoc scdoc
+if [ "$what" = test ]; then
+    need_command python3 python3
+fi
+
+apt_get() {
+    if [ "$(id -u)" = 0 ]; then
+        DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+    else
+        sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+    fi
+}
+
+can_install() {
+    command -v apt-get >/dev/null 2>&1 && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1; }
+}
+
+have_clang() {
+    local name
+    for name in clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 clang; do
+        command -v "$name" >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+# The newest packaged clang with its run-time library; failure is no error.
+install_clang() {
+    local version
+    for version in 19 18 17 16 15 14; do
+        [ -n "$(apt-cache madison "clang-$version" 2>/dev/null)" ] || continue
+        local packages=("clang-$version" "clang-tidy-$version")
+        [ -z "$(apt-cache madison "libclang-rt-$version-dev")" ] ||
+            packages+=("libclang-rt-$version-dev")
+        [ -z "$(apt-cache madison clang-format-19)" ] || packages+=(clang-format-19)
+        apt_get install -y --no-install-recommends "${packages[@]}" >/dev/null || true
+        return 0
+    done
+}
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! can_install; then
+        echo "setup: install these packages, then try again: ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "setup: installing ${missing[*]}" >&2
+    apt_get update >/dev/null
+    apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if [ "$what" = test ] && ! have_clang && can_install; then
+    echo "setup: installing clang for fuzzing and the format check" >&2
+    [ ${#missing[@]} -gt 0 ] || apt_get update >/dev/null
+    install_clang
+fi

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# All checks and tests. Usage: scripts/test.sh [--all]
+# Without arguments (what CI runs): format, lint, release build and its tests, the same under
+# AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, and 30 seconds of
+# fuzzing. --all adds ThreadSanitizer, a clang build, clang-tidy on every file and 5 minutes of
+# fuzzing. Logs are in build/logs. The last line of output is "N passed, N failed".
+set -u
+cd "$(dirname "$0")/.."
+all=0
+case "${1:-}" in
+"") ;;
+--all) all=1 ;;
+*)
+    echo "test.sh: unknown argument '$1'; the only one is --all" >&2
+    exit 2
+    ;;
+esac
+
+passed=0
+failed=0
+logs=build/logs
+jobs=$(nproc)
+mkdir -p "$logs"
+
+note() { printf '%-8s %s (%d s)\n' "$1" "$2" "$3"; }
+
+# step NAME COMMAND...: one check; its output goes to a log that is shown when it fails.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    if "$@" >"$logs/$name.log" 2>&1; then
+        passed=$((passed + 1))
+        note ok "$name" $((SECONDS - start))
+        return 0
+    fi
+    failed=$((failed + 1))
+    note FAILED "$name" $((SECONDS - start))
+    tail -n 60 "$logs/$name.log"
+    return 1
+}
+
+build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
+
+# suite PRESET: builds, then counts every test of ctest.
+suite() {
+    local preset=$1 start=$SECONDS log=$logs/ctest-$1.log summary total bad
+    step "build-$preset" build "$preset" || return
+    ctest --preset "$preset" -j "$jobs" >"$log" 2>&1
+    summary=$(grep -E 'tests passed, [0-9]+ tests failed out of' "$log")
+    total=$(sed -n 's/.* failed out of \([0-9]*\)$/\1/p' <<<"$summary")
+    bad=$(sed -n 's/.*tests passed, \([0-9]*\) tests failed.*/\1/p' <<<"$summary")
+    if [ -z "$total" ]; then
+        total=1
+        bad=1
+    fi
+    passed=$((passed + total - bad))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "ctest-$preset: $total tests" \
+        $((SECONDS - start))
+    [ "$bad" = 0 ] || tail -n 80 "$log"
+}
+
+find_tool() {
+    local version
+    for version in -19 -18 -17 -16 -15 -14 ""; do
+        if command -v "$1$version" >/dev/null 2>&1; then
+            echo "$1$version"
+            return 0
+        fi
+    done
+    return 1
+}
+
+sources() { find src tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort; }
+
+check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
+
+build_clang() {
+    CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
+}
+
+build_fuzz() {
+    CC=$clang cmake --preset fuzz && cmake --build --preset fuzz -j "$jobs"
+}
+
+# fuzz SECONDS: all targets share the time; new inputs stay in the build folder.
+fuzz() {
+    local targets=(build/fuzz/tests/fuzz_*) each target name
+    each=$(($1 / ${#targets[@]}))
+    for target in "${targets[@]}"; do
+        name=$(basename "$target")
+        mkdir -p "build/fuzz/corpus/$name"
+        step "$name" "$target" -max_total_time="$each" -timeout=10 -rss_limit_mb=1024 \
+            -malloc_limit_mb=512 -max_len=16384 -artifact_prefix="$logs/" -print_final_stats=1 \
+            "build/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"
+    done
+}
+
+tidy() {
+    find src tests -name '*.c' | sort |
+        xargs -P "$jobs" -n 4 "$clang_tidy" -p build/clang --quiet --warnings-as-errors='*'
+}
+
+step setup scripts/setup.sh test
+if command -v clang-format-19 >/dev/null; then
+    step format check_format
+else
+    echo "skipped  format: clang-format-19 is not installed, and versions differ in their output"
+fi
+step lint python3 scripts/lint.py
+suite release
+step command-line scripts/test_cli.sh build/release/coppice
+suite asan
+
+if clang=$(find_tool clang); then
+    if step build-fuzz build_fuzz; then
+        fuzz $((all ? 300 : 30))
+    fi
+else
+    echo "skipped  fuzz: no clang; the fuzz targets ran in ctest with their own mutations"
+fi
+
+if [ "$all" = 1 ]; then
+    suite tsan
+    [ -z "$clang" ] || step build-clang build_clang
+    if clang_tidy=$(find_tool clang-tidy) && [ -f build/clang/compile_commands.json ]; then
+        step clang-tidy tidy
+    fi
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

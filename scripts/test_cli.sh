@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Bad input from outside: every case must give its exit status, exactly one line on standard error
+# that names the offending value, and nothing on standard output.
+# Usage: scripts/test_cli.sh PROGRAM
+set -u
+program=$(realpath "$1")
+cd "$(dirname "$0")/.."
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+bad=0
+cases=0
+
+has() { "$program" help | grep -q "^  $1 "; }
+
+# refuse STATUS WORDS ARGUMENT...: the program refuses, and its sentence holds WORDS.
+refuse() {
+    local status=$1 words=$2 got why=
+    shift 2
+    cases=$((cases + 1))
+    timeout 60 "$program" "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$status" ] || why="exit status $got, not $status"
+    [ ! -s out ] || why="$why; something on standard output"
+    [ "$(wc -l <err)" = 1 ] || why="$why; $(wc -l <err) lines on standard error"
+    grep -qF -e "$words" err || why="$why; the sentence lacks '$words'"
+    [ -z "$why" ] && return
+    bad=$((bad + 1))
+    echo "coppice $*: $why"
+    head -c 500 err
+}
+
+# accept WORDS ARGUMENT...: the program succeeds and prints WORDS.
+accept() {
+    local words=$1
+    shift
+    cases=$((cases + 1))
+    if timeout 60 "$program" "$@" >out 2>err </dev/null && grep -qF -e "$words" out; then
+        return
+    fi
+    bad=$((bad + 1))
+    echo "coppice $*: failed or did not print '$words'"
+    head -c 500 err
+}
+
+printf 'this is a text, not a model\n' >text.gguf
+: >empty.gguf
+printf 'GGUF\003\000\000\000' >short.gguf
+printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\177\001\000\000\000\000\000\000\000' >counts.gguf
+mkdir folder
+
+accept "Usage: coppice COMMAND" --help
+accept "coppice " --version
+refuse 2 "name a subcommand"
+refuse 2 "hlep" hlep
+refuse 2 "--bogus" --bogus
+refuse 2 "nothing" help nothing
+refuse 2 "two" help one two
+
+models=(generate bench tokenize detokenize logits draft-logits)
+extra_generate=(-p text) extra_bench=(--prompts "$root/scripts/demo-prompts.jsonl")
+extra_tokenize=(-p text) extra_detokenize=(--ids 1,2) extra_logits=(--ids 1,2)
+extra_draft_logits=(-d text.gguf --ids 1,2 --raw out.raw)
+for name in "${models[@]}"; do
+    has "$name" || continue
+    declare -n extra="extra_${name//-/_}"
+    accept "Usage: coppice $name" "$name" --help
+    accept "Usage: coppice $name" help "$name"
+    refuse 2 "-m" "$name" "${extra[@]}"
+    refuse 2 "--modle" "$name" --modle x
+    refuse 2 "surplus" "$name" -m text.gguf "${extra[@]}" surplus
+    refuse 1 "missing.gguf" "$name" -m missing.gguf "${extra[@]}"
+    for file in text empty short counts; do
+        refuse 1 "$file.gguf" "$name" -m "$file.gguf" "${extra[@]}"
+    done
+    refuse 1 "folder" "$name" -m folder "${extra[@]}"
+done
+if has inspect; then
+    refuse 2 "inspect" inspect
+    for file in missing text empty short counts; do
+        refuse 1 "$file.gguf" inspect "$file.gguf"
+    done
+fi
+if has generate; then
+    refuse 2 "--budget" generate -m text.gguf -p x --budget 128
+    refuse 2 "--speculate" generate -m text.gguf -p x --speculate maybe
+    refuse 2 "--temp" generate -m text.gguf -p x --temp -1
+    refuse 2 "--ids" generate -m text.gguf --ids 1,x
+    refuse 2 "needs a value" generate -m
+fi
+
+target=$(find "$root/models" -name '*.gguf' ! -name '*draft*' 2>/dev/null | sort | head -n 1)
+draft=$(find "$root/models" -name '*draft*.gguf' 2>/dev/null | sort | head -n 1)
+if [ -n "$target" ] && has generate; then
+    head -c 100000 "$target" >truncated.gguf
+    printf 'ab\377cd' >broken.txt
+    refuse 1 "truncated.gguf" generate -m truncated.gguf -p x
+    refuse 1 "byte" generate -m "$target" -f broken.txt
+    refuse 1 "99999999" generate -m "$target" --ids 1,99999999
+    refuse 1 "missing.txt" generate -m "$target" -f missing.txt
+    refuse 1 "missing.gguf" generate -m "$target" -d missing.gguf -p x
+    refuse 1 "$(basename "$draft")" generate -m "$draft" -p x
+    refuse 1 "$(basename "$target")" generate -m "$target" -d "$target" -p x
+    refuse 2 "-p" generate -m "$target"
+    accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
+fi
+
+# A reader that goes away ends the program without a word.
+cases=$((cases + 1))
+{ "$program" help; "$program" help; } 2>err | true
+if [ -s err ]; then
+    bad=$((bad + 1))
+    echo "a closed pipe gave: $(cat err)"
+fi
+# A full disk is an error.
+cases=$((cases + 1))
+if "$program" help >/dev/full 2>err || ! grep -q "standard output" err; then
+    bad=$((bad + 1))
+    echo "a full disk went unnoticed"
+fi
+
+echo "command line: $((cases - bad)) of $cases cases passed"
+[ "$bad" = 0 ]
