@@ -9,15 +9,21 @@
 
 struct safetensors;
 
-// path: a .safetensors file, an index file, or a folder holding one of them.
+// path: a .safetensors file, an index file (.json), or a folder holding one of them. The files must
+// not shrink while they are open: reading a page that has gone raises SIGBUS.
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 int safetensors_open_memory(struct safetensors **out, const void *data, size_t size, struct err *e);
 void safetensors_close(struct safetensors *s);
 
-// Tensors of numeric dtypes that have an enum tensor_type (F32, F16, BF16, F64, I8..I64);
-// others are listed by name in an error only when they are asked for.
+// Tensors whose dtype has an enum tensor_type (F16, BF16, F32, F64, I8..I64) and that have at most
+// 4 dimensions. A scalar has one dimension of 1; a dimension may be 0, then data is empty.
 size_t safetensors_count(const struct safetensors *s);
-const struct tensor *safetensors_at(const struct safetensors *s, size_t i);
+const struct tensor *safetensors_at(const struct safetensors *s, size_t i); // file order
 const struct tensor *safetensors_tensor(const struct safetensors *s, const char *name);
+
+// Why a tensor is in the file but not among those above ("dtype F8_E4M3", "5 dimensions"), for the
+// error sentence of whoever needs it; NULL when the name is absent or readable.
+const char *safetensors_unreadable(const struct safetensors *s, const char *name);
+size_t safetensors_unreadable_count(const struct safetensors *s);
 
 #endif

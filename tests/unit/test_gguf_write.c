@@ -184,9 +184,14 @@ static void wrong_use(struct gguf_writer *w, int which) {
 
 static void reports_misuse(void **state) {
     (void)state;
-    static const char *const parts[] = {"'k' is written twice", "'odd'",     "'zero'",
-                                        "'type'",               "'t' is written twice",
-                                        "general.alignment",    "more data", "sixty-four",
+    static const char *const parts[] = {"'k' is written twice",
+                                        "'odd'",
+                                        "'zero'",
+                                        "'type'",
+                                        "'t' is written twice",
+                                        "general.alignment",
+                                        "more data",
+                                        "sixty-four",
                                         "1 tensors is missing"};
     for (int i = 0; i < 9; i++) {
         struct gguf_writer *w;
