@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads golden cases and lays their models out as files. It compares nothing but by the two small
+// functions at the end; what is compared is the tests' business.
+#include "golden/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/convert.h"
+#include "formats/quant.h"
+
+enum { FIXTURE_LIMIT = 1 << 20 };
+
+static int get_int(const struct json *o, const char *key) {
+    return (int)json_int(json_get(o, key), 0);
+}
+
+static int get_ints(const struct json *array, int *out, int cap) {
+    int n = (int)json_len(array);
+    n = n < cap ? n : cap;
+    for (int i = 0; i < n; i++)
+        out[i] = (int)json_int(json_at(array, (size_t)i), -1);
+    return n;
+}
+
+static struct tiny_target read_target(const struct json *o) {
+    return (struct tiny_target){
+        .vocab = get_int(o, "vocab"),
+        .hidden = get_int(o, "hidden"),
+        .ffn = get_int(o, "ffn"),
+        .layers = get_int(o, "layers"),
+        .interval = get_int(o, "interval"),
+        .heads = get_int(o, "heads"),
+        .kv_heads = get_int(o, "kv_heads"),
+        .head_dim = get_int(o, "head_dim"),
+        .key_heads = get_int(o, "key_heads"),
+        .value_heads = get_int(o, "value_heads"),
+        .linear_head_dim = get_int(o, "linear_head_dim"),
+        .tied = json_bool(json_get(o, "tied"), false),
+        .full = json_bool(json_get(o, "full"), false),
+        .seed = (uint64_t)get_int(o, "seed"),
+    };
+}
+
+static struct tiny_draft read_draft(const struct json *o) {
+    const struct json *causal = json_get(o, "causal");
+    struct tiny_draft d = {
+        .ffn = get_int(o, "ffn"),
+        .heads = get_int(o, "heads"),
+        .kv_heads = get_int(o, "kv_heads"),
+        .head_dim = get_int(o, "head_dim"),
+        .layers = get_int(o, "layers"),
+        .block = get_int(o, "block"),
+        .mask = get_int(o, "mask"),
+        .seed = (uint64_t)get_int(o, "seed"),
+    };
+    (void)get_ints(json_get(o, "windows"), d.windows, TINY_MAX_LAYERS);
+    d.n_taps = get_ints(json_get(o, "taps"), d.taps, TINY_MAX_LAYERS);
+    if (json_kind_of(causal) == JSON_BOOL)
+        d.causal = json_bool(causal, false) ? TINY_CAUSAL_TRUE : TINY_CAUSAL_FALSE;
+    return d;
+}
+
+static void read_probes(struct golden *g, const struct json *array) {
+    for (size_t i = 0; i < json_len(array) && g->n_probes < GOLDEN_MAX_PROBES; i++) {
+        const struct json *p = json_at(array, i);
+        struct golden_probe *q = &g->probes[g->n_probes++];
+        size_t n = 0;
+        const char *name = json_str(json_at(p, 0), &n);
+        (void)snprintf(q->name, sizeof q->name, "%.*s", (int)n, name ? name : "");
+        q->last = json_int(json_at(p, 1), 0);
+        q->index = json_int(json_at(p, 2), 0);
+        q->bits = (uint32_t)json_int(json_at(p, 3), 0);
+    }
+}
+
+static int read_meta(struct golden *g, const char *name, struct err *e) {
+    char path[512];
+    (void)snprintf(path, sizeof path, TEST_DATA "/golden/data/%s.json", name);
+    struct str text = {0};
+    struct json *root = NULL;
+    int rc = file_read(&text, path, FIXTURE_LIMIT, e);
+    if (rc == 0)
+        rc = json_parse(&root, text.data, text.len, e);
+    if (rc == 0) {
+        const struct json *draft = json_get(root, "draft");
+        g->has_draft = draft != NULL;
+        g->target = read_target(json_get(root, "target"));
+        if (g->has_draft)
+            g->draft = read_draft(draft);
+        g->n_ids = get_ints(json_get(root, "ids"), g->ids, GOLDEN_MAX_IDS);
+        g->n_index = get_ints(json_get(root, g->has_draft ? "contexts" : "positions"), g->index,
+                              GOLDEN_MAX_INDEX);
+        (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
+        read_probes(g, json_get(root, "probes"));
+    }
+    json_free(root);
+    str_fini(&text);
+    return rc;
+}
+
+int golden_load(struct golden *g, const char *name, struct err *e) {
+    memset(g, 0, sizeof *g);
+    int rc = read_meta(g, name, e);
+    if (rc != 0)
+        return rc;
+    char path[512];
+    (void)snprintf(path, sizeof path, TEST_DATA "/golden/data/%s.bin", name);
+    struct str bin = {0};
+    rc = file_read(&bin, path, FIXTURE_LIMIT, e);
+    size_t per = g->has_draft ? (size_t)g->draft.block - 1 : 1;
+    size_t want = sizeof *g->rows * per * (size_t)g->n_index * (size_t)g->target.vocab;
+    if (rc == 0 && (want == 0 || bin.len != want))
+        rc = err_set(e, ERR_FORMAT, "%s has %zu bytes, its description needs %zu", path, bin.len,
+                     want);
+    if (rc == 0 && !(g->rows = malloc(want)))
+        rc = err_set(e, ERR_MEMORY, "no memory for the rows of %s", path);
+    if (rc == 0)
+        memcpy(g->rows, bin.data, want);
+    str_fini(&bin);
+    return rc;
+}
+
+void golden_fini(struct golden *g) {
+    free(g->rows);
+    g->rows = NULL;
+}
+
+static int make_draft(struct golden_files *f, const struct golden *g,
+                      const struct convert_options *o, struct err *e) {
+    if (mkdir(f->draft_hf, 0700) != 0)
+        return err_set(e, ERR_IO, "cannot create %s", f->draft_hf);
+    int rc = tiny_write_draft(&g->target, &g->draft, f->draft_hf, e);
+    return rc == 0 ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
+}
+
+int golden_files_make(struct golden_files *f, const struct golden *g, struct err *e) {
+    (void)snprintf(f->dir, sizeof f->dir, "/tmp/coppice-golden-XXXXXX");
+    if (!mkdtemp(f->dir)) {
+        f->dir[0] = 0;
+        return err_set(e, ERR_IO, "cannot create a folder in /tmp");
+    }
+    (void)snprintf(f->hf, sizeof f->hf, "%s/hf", f->dir);
+    (void)snprintf(f->gguf, sizeof f->gguf, "%s/target.gguf", f->dir);
+    (void)snprintf(f->draft_hf, sizeof f->draft_hf, "%s/draft", f->dir);
+    (void)snprintf(f->draft_gguf, sizeof f->draft_gguf, "%s/draft.gguf", f->dir);
+    if (mkdir(f->hf, 0700) != 0)
+        return err_set(e, ERR_IO, "cannot create %s", f->hf);
+    struct convert_options o = {.type = TYPE_F32};
+    int rc = tiny_write_target(&g->target, f->hf, e);
+    if (rc == 0)
+        rc = convert_hf(f->hf, f->gguf, &o, e);
+    o.target_dir = f->hf;
+    return rc == 0 && g->has_draft ? make_draft(f, g, &o, e) : rc;
+}
+
+static void remove_folder(const char *dir) {
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char path[160];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        (void)unlink(path);
+    }
+    (void)rmdir(dir);
+}
+
+void golden_files_fini(struct golden_files *f) {
+    if (!f->dir[0])
+        return;
+    remove_folder(f->hf);
+    remove_folder(f->draft_hf);
+    (void)unlink(f->gguf);
+    (void)unlink(f->draft_gguf);
+    (void)rmdir(f->dir);
+    f->dir[0] = 0;
+}
+
+double golden_error(const float *a, const float *b, int64_t n) {
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        diff += d * d;
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(diff / norm);
+}
+
+void golden_log_softmax(float *x, int64_t n) {
+    double top = x[0], sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - top);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(x[i] - top - log(sum));
+}

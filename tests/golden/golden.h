@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One golden case: hyper-parameters, ids and right answers from tests/golden/data (made by
+// tools/oracle/golden_fixtures.py), and the model built from them as files in a temporary folder.
+#ifndef COPPICE_TESTS_GOLDEN_GOLDEN_H
+#define COPPICE_TESTS_GOLDEN_GOLDEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "golden/tiny_model.h"
+
+enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64 };
+
+struct golden_probe {
+    char name[96];
+    int64_t last, index;
+    uint32_t bits;
+};
+
+struct golden {
+    struct tiny_target target;
+    struct tiny_draft draft;
+    bool has_draft;
+    int32_t ids[GOLDEN_MAX_IDS];
+    int n_ids;
+    int index[GOLDEN_MAX_INDEX]; // target: positions of the rows; draft: context lengths
+    int n_index;
+    int32_t anchors[GOLDEN_MAX_INDEX]; // draft: [n_index]
+    struct golden_probe probes[GOLDEN_MAX_PROBES];
+    int n_probes;
+    float *rows; // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs
+};
+
+// name: "r3_tied", "draft_full", ... ERR_IO, ERR_FORMAT.
+int golden_load(struct golden *g, const char *name, struct err *e);
+void golden_fini(struct golden *g);
+
+// A temporary folder with the target (and draft) in HuggingFace form and as F32 GGUF.
+struct golden_files {
+    char dir[64];          // root, removed by golden_files_fini
+    char hf[96], gguf[96]; // target
+    char draft_hf[96], draft_gguf[96];
+};
+int golden_files_make(struct golden_files *f, const struct golden *g, struct err *e);
+void golden_files_fini(struct golden_files *f);
+
+// ||a - b|| / ||b|| over n values, in double.
+double golden_error(const float *a, const float *b, int64_t n);
+
+// Turns n logits into log-probabilities in place.
+void golden_log_softmax(float *x, int64_t n);
+
+#endif

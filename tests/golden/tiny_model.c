@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiny models as HuggingFace folders: which tensors there are, config.json, and a tokenizer with
+// one token a byte. Follows tools/oracle/tiny_model.py; values and files are tiny_store.c's.
+#include "golden/tiny_model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "golden/tiny_store.h"
+
+#define SHAPE(...)                                                                                 \
+    (const int64_t[TINY_MAX_DIMS]) {                                                               \
+        __VA_ARGS__                                                                                \
+    }
+
+static bool full_attention(const struct tiny_target *t, int i) {
+    return (i + 1) % t->interval == 0;
+}
+
+static void add_attention(struct tiny_store *s, const char *p, const struct tiny_target *t) {
+    int64_t d = t->hidden, hd = t->head_dim;
+    (void)tiny_store_add(s, p, "self_attn.q_proj.weight", SHAPE(2 * hd * t->heads, d));
+    (void)tiny_store_add(s, p, "self_attn.k_proj.weight", SHAPE(hd * t->kv_heads, d));
+    (void)tiny_store_add(s, p, "self_attn.v_proj.weight", SHAPE(hd * t->kv_heads, d));
+    (void)tiny_store_add(s, p, "self_attn.o_proj.weight", SHAPE(d, hd * t->heads));
+    (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
+    (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
+}
+
+static void add_linear(struct tiny_store *s, const char *p, const struct tiny_target *t) {
+    int64_t d = t->hidden, hd = t->linear_head_dim, nv = t->value_heads;
+    int64_t channels = hd * (2 * t->key_heads + nv);
+    (void)tiny_store_add(s, p, "linear_attn.in_proj_qkv.weight", SHAPE(channels, d));
+    (void)tiny_store_add(s, p, "linear_attn.in_proj_z.weight", SHAPE(hd * nv, d));
+    (void)tiny_store_add(s, p, "linear_attn.in_proj_b.weight", SHAPE(nv, d));
+    (void)tiny_store_add(s, p, "linear_attn.in_proj_a.weight", SHAPE(nv, d));
+    (void)tiny_store_add(s, p, "linear_attn.conv1d.weight", SHAPE(channels, 1, 4));
+    (void)tiny_store_add(s, p, "linear_attn.dt_bias", SHAPE(nv));
+    (void)tiny_store_add(s, p, "linear_attn.A_log", SHAPE(nv));
+    (void)tiny_store_add(s, p, "linear_attn.norm.weight", SHAPE(hd));
+    (void)tiny_store_add(s, p, "linear_attn.out_proj.weight", SHAPE(d, hd * nv));
+}
+
+static void add_mlp(struct tiny_store *s, const char *p, int64_t d, int64_t f) {
+    (void)tiny_store_add(s, p, "input_layernorm.weight", SHAPE(d));
+    (void)tiny_store_add(s, p, "post_attention_layernorm.weight", SHAPE(d));
+    (void)tiny_store_add(s, p, "mlp.gate_proj.weight", SHAPE(f, d));
+    (void)tiny_store_add(s, p, "mlp.up_proj.weight", SHAPE(f, d));
+    (void)tiny_store_add(s, p, "mlp.down_proj.weight", SHAPE(d, f));
+}
+
+static void add_dropped_parts(struct tiny_store *s, const struct tiny_target *t) {
+    int64_t d = t->hidden;
+    (void)tiny_store_add(s, "mtp.", "fc.weight", SHAPE(d, 2 * d));
+    (void)tiny_store_add(s, "mtp.", "norm.weight", SHAPE(d));
+    (void)tiny_store_add(s, "mtp.", "pre_fc_norm_embedding.weight", SHAPE(d));
+    (void)tiny_store_add(s, "mtp.", "pre_fc_norm_hidden.weight", SHAPE(d));
+    add_attention(s, "mtp.layers.0.", t);
+    add_mlp(s, "mtp.layers.0.", d, t->ffn);
+    (void)tiny_store_add(s, "model.visual.", "patch_embed.proj.weight", SHAPE(64, 3, 2, 4, 4));
+}
+
+// Multimodal folders store the text model one name deeper.
+static void deepen_names(struct tiny_store *s) {
+    for (size_t i = 0; i < s->count; i++) {
+        struct tiny_tensor *t = &s->items[i];
+        if (strncmp(t->name, "model.", 6) == 0 && strncmp(t->name, "model.visual.", 13) != 0)
+            (void)snprintf(t->stored, sizeof t->stored, "model.language_model.%.70s", t->name + 6);
+    }
+}
+
+static void target_tensors(struct tiny_store *s, const struct tiny_target *t) {
+    (void)tiny_store_add(s, "model.", "embed_tokens.weight", SHAPE(t->vocab, t->hidden));
+    for (int i = 0; i < t->layers; i++) {
+        char p[64];
+        (void)snprintf(p, sizeof p, "model.layers.%d.", i);
+        if (full_attention(t, i))
+            add_attention(s, p, t);
+        else
+            add_linear(s, p, t);
+        add_mlp(s, p, t->hidden, t->ffn);
+    }
+    (void)tiny_store_add(s, "model.", "norm.weight", SHAPE(t->hidden));
+    if (!t->tied)
+        (void)tiny_store_add(s, "", "lm_head.weight", SHAPE(t->vocab, t->hidden));
+    if (t->full) {
+        add_dropped_parts(s, t);
+        deepen_names(s);
+    }
+}
+
+static void put_int(struct json_writer *w, const char *key, int64_t v) {
+    jw_key(w, key);
+    jw_int(w, v);
+}
+
+static void put_cstr(struct json_writer *w, const char *key, const char *v) {
+    jw_key(w, key);
+    jw_cstr(w, v);
+}
+
+static void put_bool(struct json_writer *w, const char *key, bool v) {
+    jw_key(w, key);
+    jw_bool(w, v);
+}
+
+static void put_num(struct json_writer *w, const char *key, double v) {
+    jw_key(w, key);
+    jw_num(w, v);
+}
+
+static void put_architecture(struct json_writer *w, const char *name) {
+    jw_key(w, "architectures");
+    jw_begin(w, '[');
+    jw_cstr(w, name);
+    jw_end(w, ']');
+}
+
+static void put_rope(struct json_writer *w, const struct tiny_target *t) {
+    jw_key(w, "rope_parameters");
+    jw_begin(w, '{');
+    put_cstr(w, "rope_type", "default");
+    put_num(w, "rope_theta", 1e7);
+    put_num(w, "partial_rotary_factor", 64.0 / t->head_dim);
+    jw_key(w, "mrope_section");
+    jw_begin(w, '[');
+    jw_int(w, 11);
+    jw_int(w, 11);
+    jw_int(w, 10);
+    jw_end(w, ']');
+    put_bool(w, "mrope_interleaved", true);
+    jw_end(w, '}');
+}
+
+static void put_text_config(struct json_writer *w, const struct tiny_target *t) {
+    put_cstr(w, "model_type", "qwen3_5_text");
+    put_int(w, "vocab_size", t->vocab);
+    put_int(w, "hidden_size", t->hidden);
+    put_int(w, "intermediate_size", t->ffn);
+    put_int(w, "num_hidden_layers", t->layers);
+    put_int(w, "full_attention_interval", t->interval);
+    put_int(w, "num_attention_heads", t->heads);
+    put_int(w, "num_key_value_heads", t->kv_heads);
+    put_int(w, "head_dim", t->head_dim);
+    put_int(w, "linear_num_key_heads", t->key_heads);
+    put_int(w, "linear_num_value_heads", t->value_heads);
+    put_int(w, "linear_key_head_dim", t->linear_head_dim);
+    put_int(w, "linear_value_head_dim", t->linear_head_dim);
+    put_int(w, "linear_conv_kernel_dim", 4);
+    put_num(w, "rms_norm_eps", 1e-6);
+    put_int(w, "max_position_embeddings", 4096);
+    put_bool(w, "attention_bias", false);
+    put_cstr(w, "hidden_act", "silu");
+    put_bool(w, "tie_word_embeddings", t->tied);
+    jw_key(w, "layer_types");
+    jw_begin(w, '[');
+    for (int i = 0; i < t->layers; i++)
+        jw_cstr(w, full_attention(t, i) ? "full_attention" : "linear_attention");
+    jw_end(w, ']');
+    put_rope(w, t);
+}
+
+static void target_config(struct json_writer *w, const struct tiny_target *t) {
+    jw_begin(w, '{');
+    if (t->full) {
+        put_architecture(w, "Qwen3_5ForConditionalGeneration");
+        put_cstr(w, "model_type", "qwen3_5");
+        put_bool(w, "tie_word_embeddings", t->tied);
+        jw_key(w, "text_config");
+        jw_begin(w, '{');
+        put_text_config(w, t);
+        put_int(w, "mtp_num_hidden_layers", 1);
+        jw_end(w, '}');
+        jw_key(w, "vision_config");
+        jw_begin(w, '{');
+        put_int(w, "depth", 1);
+        jw_end(w, '}');
+    } else {
+        put_architecture(w, "Qwen3_5ForCausalLM");
+        put_text_config(w, t);
+    }
+    jw_end(w, '}');
+}
+
+// The character that stands for a byte in byte-level vocabularies, as UTF-8.
+static size_t byte_char(int b, char out[2]) {
+    bool own = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
+    int before = b < 0x21 ? b : b < 0xA1 ? 33 + (b - 0x7F) : 67; // bytes below b that are not own
+    int code = own ? b : 0x100 + before;
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | code >> 6);
+    out[1] = (char)(0x80 | (code & 0x3F));
+    return 2;
+}
+
+static void put_added(struct json_writer *w) {
+    static const char *const added[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    jw_key(w, "added_tokens");
+    jw_begin(w, '[');
+    for (int i = 0; i < 3; i++) {
+        jw_begin(w, '{');
+        put_int(w, "id", 256 + i);
+        put_cstr(w, "content", added[i]);
+        put_bool(w, "single_word", false);
+        put_bool(w, "lstrip", false);
+        put_bool(w, "rstrip", false);
+        put_bool(w, "normalized", false);
+        put_bool(w, "special", true);
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+}
+
+static void put_pre_tokenizer(struct json_writer *w) {
+    jw_key(w, "pre_tokenizer");
+    jw_begin(w, '{');
+    put_cstr(w, "type", "Sequence");
+    jw_key(w, "pretokenizers");
+    jw_begin(w, '[');
+    jw_begin(w, '{');
+    put_cstr(w, "type", "Split");
+    jw_key(w, "pattern");
+    jw_begin(w, '{');
+    put_cstr(w, "Regex",
+             "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+             "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+    jw_end(w, '}');
+    put_cstr(w, "behavior", "Isolated");
+    put_bool(w, "invert", false);
+    jw_end(w, '}');
+    jw_begin(w, '{');
+    put_cstr(w, "type", "ByteLevel");
+    put_bool(w, "add_prefix_space", false);
+    put_bool(w, "trim_offsets", false);
+    put_bool(w, "use_regex", false);
+    jw_end(w, '}');
+    jw_end(w, ']');
+    jw_end(w, '}');
+}
+
+static void tokenizer_json(struct json_writer *w) {
+    jw_begin(w, '{');
+    put_cstr(w, "version", "1.0");
+    put_added(w);
+    put_pre_tokenizer(w);
+    jw_key(w, "model");
+    jw_begin(w, '{');
+    put_cstr(w, "type", "BPE");
+    jw_key(w, "vocab");
+    jw_begin(w, '{');
+    for (int b = 0; b < 256; b++) {
+        char text[3] = {0};
+        (void)byte_char(b, text);
+        put_int(w, text, b);
+    }
+    jw_end(w, '}');
+    jw_key(w, "merges");
+    jw_begin(w, '[');
+    jw_end(w, ']');
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+static int write_tokenizer(const char *dir, struct err *e) {
+    struct json_writer w = {0};
+    tokenizer_json(&w);
+    int rc = tiny_write_text(dir, "tokenizer.json", &w.out, e);
+    str_clear(&w.out);
+    w.comma = false;
+    jw_begin(&w, '{');
+    put_cstr(&w, "eos_token", "<|im_end|>");
+    put_cstr(&w, "pad_token", "<|endoftext|>");
+    put_bool(&w, "add_bos_token", false);
+    jw_end(&w, '}');
+    if (rc == 0)
+        rc = tiny_write_text(dir, "tokenizer_config.json", &w.out, e);
+    str_fini(&w.out);
+    return rc;
+}
+
+static int write_model(const char *dir, const struct str *config, const struct tiny_store *s,
+                       uint64_t seed, bool plain_norms, struct err *e) {
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    int rc = tiny_write_text(dir, "config.json", config, e);
+    return rc == 0 ? tiny_store_write(s, path, seed, plain_norms, e) : rc;
+}
+
+int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e) {
+    struct tiny_store s = {0};
+    struct json_writer w = {0};
+    target_tensors(&s, t);
+    target_config(&w, t);
+    int rc = write_model(dir, &w.out, &s, t->seed, false, e);
+    if (rc == 0)
+        rc = write_tokenizer(dir, e);
+    str_fini(&w.out);
+    tiny_store_fini(&s);
+    return rc;
+}
+
+static void draft_tensors(struct tiny_store *s, const struct tiny_target *t,
+                          const struct tiny_draft *d) {
+    int64_t h = t->hidden, hd = d->head_dim;
+    (void)tiny_store_add(s, "", "fc.weight", SHAPE(h, d->n_taps * h));
+    (void)tiny_store_add(s, "", "hidden_norm.weight", SHAPE(h));
+    (void)tiny_store_add(s, "", "norm.weight", SHAPE(h));
+    for (int i = 0; i < d->layers; i++) {
+        char p[64];
+        (void)snprintf(p, sizeof p, "layers.%d.", i);
+        (void)tiny_store_add(s, p, "self_attn.q_proj.weight", SHAPE(hd * d->heads, h));
+        (void)tiny_store_add(s, p, "self_attn.k_proj.weight", SHAPE(hd * d->kv_heads, h));
+        (void)tiny_store_add(s, p, "self_attn.v_proj.weight", SHAPE(hd * d->kv_heads, h));
+        (void)tiny_store_add(s, p, "self_attn.o_proj.weight", SHAPE(h, hd * d->heads));
+        (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
+        (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
+        add_mlp(s, p, h, d->ffn);
+    }
+}
+
+static void put_dflash(struct json_writer *w, const struct tiny_draft *d) {
+    jw_key(w, "dflash_config");
+    jw_begin(w, '{');
+    put_int(w, "mask_token_id", d->mask);
+    jw_key(w, "target_layer_ids");
+    jw_begin(w, '[');
+    for (int i = 0; i < d->n_taps; i++)
+        jw_int(w, d->taps[i]);
+    jw_end(w, ']');
+    jw_end(w, '}');
+    int window = 0;
+    jw_key(w, "layer_types");
+    jw_begin(w, '[');
+    for (int i = 0; i < d->layers; i++) {
+        jw_cstr(w, d->windows[i] ? "sliding_attention" : "full_attention");
+        window = d->windows[i] > window ? d->windows[i] : window;
+    }
+    jw_end(w, ']');
+    if (window) {
+        put_int(w, "sliding_window", window);
+        put_bool(w, "use_sliding_window", true);
+    }
+    if (d->causal != TINY_CAUSAL_ABSENT)
+        put_bool(w, "is_causal", d->causal == TINY_CAUSAL_TRUE);
+}
+
+static void draft_config(struct json_writer *w, const struct tiny_target *t,
+                         const struct tiny_draft *d) {
+    jw_begin(w, '{');
+    put_architecture(w, "DFlashDraftModel");
+    put_cstr(w, "model_type", "qwen3");
+    put_int(w, "hidden_size", t->hidden);
+    put_int(w, "intermediate_size", d->ffn);
+    put_int(w, "num_hidden_layers", d->layers);
+    put_int(w, "num_attention_heads", d->heads);
+    put_int(w, "num_key_value_heads", d->kv_heads);
+    put_int(w, "head_dim", d->head_dim);
+    put_num(w, "rms_norm_eps", 1e-6);
+    put_int(w, "vocab_size", t->vocab);
+    put_int(w, "max_position_embeddings", 4096);
+    put_num(w, "rope_theta", 1e7);
+    put_int(w, "num_target_layers", t->layers);
+    put_int(w, "block_size", d->block);
+    put_bool(w, "attention_bias", false);
+    put_cstr(w, "hidden_act", "silu");
+    put_dflash(w, d);
+    jw_end(w, '}');
+}
+
+int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, const char *dir,
+                     struct err *e) {
+    struct tiny_store s = {0};
+    struct json_writer w = {0};
+    draft_tensors(&s, t, d);
+    draft_config(&w, t, d);
+    int rc = write_model(dir, &w.out, &s, d->seed, true, e);
+    str_fini(&w.out);
+    tiny_store_fini(&s);
+    return rc;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random tiny models as HuggingFace folders, the same bits as tools/oracle/tiny_model.py makes.
+// The formula of a weight is stated there; no weight is stored in the repository.
+#ifndef COPPICE_TESTS_GOLDEN_TINY_MODEL_H
+#define COPPICE_TESTS_GOLDEN_TINY_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+// Hyper-parameters of a qwen35 target; names as in config.json, shortened.
+struct tiny_target {
+    int vocab, hidden, ffn, layers,
+        interval; // layer i has full attention iff (i+1) % interval == 0
+    int heads, kv_heads, head_dim;
+    int key_heads, value_heads, linear_head_dim;
+    bool tied; // no lm_head
+    bool full; // as multimodal folders are: nested config, longer prefix, parts to be dropped
+    uint64_t seed;
+};
+
+enum { TINY_MAX_LAYERS = 16 };
+enum tiny_causal { TINY_CAUSAL_ABSENT, TINY_CAUSAL_FALSE, TINY_CAUSAL_TRUE };
+
+// Hyper-parameters of a DFlash draft; hidden size and vocabulary are the target's.
+struct tiny_draft {
+    int ffn, heads, kv_heads, head_dim, layers, block, mask;
+    int windows[TINY_MAX_LAYERS]; // 0: full attention
+    int taps[TINY_MAX_LAYERS], n_taps;
+    enum tiny_causal causal; // the key is_causal
+    uint64_t seed;
+};
+
+// Write config.json, model.safetensors (F32) and, for targets, a tokenizer of single bytes into
+// an existing folder. ERR_IO names the file.
+int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e);
+int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, const char *dir,
+                     struct err *e);
+
+#endif

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weight formula of tools/oracle/tiny_model.py in C, and a small safetensors writer for it.
+// Every value is computed in double and rounded once, so both languages give the same bits. Only
+// what the tests need is written: F32, one file, no metadata.
+#include "golden/tiny_store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+struct recipe {
+    uint64_t hash; // of seed and name
+    double mean, std;
+    bool log_uniform;
+};
+
+static uint64_t fnv1a(const char *name) {
+    uint64_t h = 0xCBF29CE484222325u;
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    return h;
+}
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && memcmp(s + n - m, tail, m) == 0;
+}
+
+static struct recipe recipe_of(uint64_t seed, const char *name, bool plain_norms, int64_t last) {
+    struct recipe r = {.hash = fnv1a(name) ^ seed};
+    if (ends_with(name, "A_log")) {
+        r.log_uniform = true;
+    } else if (ends_with(name, "norm.weight")) {
+        r.mean = plain_norms || ends_with(name, "linear_attn.norm.weight") ? 1.0 : 0.0;
+        r.std = 0.2;
+    } else if (ends_with(name, "conv1d.weight")) {
+        r.std = 0.3;
+    } else if (ends_with(name, "dt_bias") || ends_with(name, "embed_tokens.weight")) {
+        r.std = 1.0;
+    } else {
+        r.std = 1.0 / sqrt((double)last);
+    }
+    return r;
+}
+
+static float value(const struct recipe *r, int64_t i) {
+    uint64_t u = r->hash + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+    u = (u ^ (u >> 30)) * 0xBF58476D1CE4E5B9u;
+    u = (u ^ (u >> 27)) * 0x94D049BB133111EBu;
+    u ^= u >> 31;
+    if (r->log_uniform)
+        return (float)log(0.01 + 15.99 * ((double)(u >> 11) * 0x1p-53));
+    int sum =
+        (int)(u & 0xFFFF) + (int)(u >> 16 & 0xFFFF) + (int)(u >> 32 & 0xFFFF) + (int)(u >> 48);
+    return (float)(r->mean + r->std * ((sum - 131070) / 37837.0));
+}
+
+float tiny_weight(uint64_t seed, const char *name, bool plain_norms, int64_t last, int64_t i) {
+    struct recipe r = recipe_of(seed, name, plain_norms, last);
+    return value(&r, i);
+}
+
+struct tiny_tensor *tiny_store_add(struct tiny_store *s, const char *prefix, const char *suffix,
+                                   const int64_t shape[TINY_MAX_DIMS]) {
+    if (s->count == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 64;
+        struct tiny_tensor *items = realloc(s->items, cap * sizeof *items);
+        if (!items) {
+            s->failed = true;
+            return NULL;
+        }
+        s->items = items;
+        s->cap = cap;
+    }
+    struct tiny_tensor *t = &s->items[s->count++];
+    memset(t, 0, sizeof *t);
+    (void)snprintf(t->name, sizeof t->name, "%s%s", prefix, suffix);
+    memcpy(t->stored, t->name, sizeof t->stored);
+    while (t->n_dims < TINY_MAX_DIMS && shape[t->n_dims] > 0) {
+        t->shape[t->n_dims] = shape[t->n_dims];
+        t->n_dims++;
+    }
+    return t;
+}
+
+static int64_t elements(const struct tiny_tensor *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->n_dims; d++)
+        n *= t->shape[d];
+    return n;
+}
+
+static void header(const struct tiny_store *s, struct json_writer *w) {
+    int64_t at = 0;
+    jw_begin(w, '{');
+    for (size_t i = 0; i < s->count; i++) {
+        const struct tiny_tensor *t = &s->items[i];
+        jw_key(w, t->stored);
+        jw_begin(w, '{');
+        jw_key(w, "dtype");
+        jw_cstr(w, "F32");
+        jw_key(w, "shape");
+        jw_begin(w, '[');
+        for (int d = 0; d < t->n_dims; d++)
+            jw_int(w, t->shape[d]);
+        jw_end(w, ']');
+        jw_key(w, "data_offsets");
+        jw_begin(w, '[');
+        jw_int(w, at);
+        jw_int(w, at += 4 * elements(t));
+        jw_end(w, ']');
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+    while (w->out.len % 8 != 0)
+        str_putc(&w->out, ' ');
+}
+
+static bool put_values(FILE *f, const struct tiny_tensor *t, uint64_t seed, bool plain_norms) {
+    struct recipe r = recipe_of(seed, t->name, plain_norms, t->shape[t->n_dims - 1]);
+    float buffer[1024];
+    for (int64_t i = 0, n = elements(t); i < n;) {
+        int64_t m = n - i < 1024 ? n - i : 1024;
+        for (int64_t j = 0; j < m; j++)
+            buffer[j] = value(&r, i + j);
+        if (fwrite(buffer, sizeof *buffer, (size_t)m, f) != (size_t)m)
+            return false;
+        i += m;
+    }
+    return true;
+}
+
+int tiny_store_write(const struct tiny_store *s, const char *path, uint64_t seed, bool plain_norms,
+                     struct err *e) {
+    struct json_writer w = {0};
+    header(s, &w);
+    FILE *f = s->failed || w.out.failed ? NULL : fopen(path, "wb");
+    uint64_t n = w.out.len;
+    bool ok = f && fwrite(&n, sizeof n, 1, f) == 1 && fwrite(w.out.data, 1, n, f) == n;
+    for (size_t i = 0; ok && i < s->count; i++)
+        ok = put_values(f, &s->items[i], seed, plain_norms);
+    if (f && fclose(f) != 0)
+        ok = false;
+    str_fini(&w.out);
+    return ok ? 0 : err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+int tiny_write_text(const char *dir, const char *name, const struct str *text, struct err *e) {
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = text->failed ? NULL : fopen(path, "wb");
+    bool ok = f && fwrite(text->data, 1, text->len, f) == text->len;
+    if (f && fclose(f) != 0)
+        ok = false;
+    return ok ? 0 : err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+void tiny_store_fini(struct tiny_store *s) {
+    free(s->items);
+    *s = (struct tiny_store){0};
+}

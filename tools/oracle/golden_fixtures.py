@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/golden/data/: what the tiny models must answer.
+
+NAME.json holds the hyper-parameters, the ids and the index of the rows; NAME.bin the rows, f32
+little-endian over the vocabulary. Prints how far the oracle itself moves between prefill, token by
+token and ragged pieces, and between fp32 and fp64.
+
+Usage: python golden_fixtures.py [OUTPUT_DIR]
+"""
+import json
+import os
+import sys
+
+import torch
+
+import oracle
+import tiny_model
+
+TARGET = {"vocab": 512, "hidden": 256, "ffn": 512, "layers": 8, "interval": 4, "heads": 4,
+          "kv_heads": 2, "head_dim": 256, "key_heads": 2, "linear_head_dim": 128}
+# full: stored as the published multimodal folders are (nested config, longer prefix, a prediction
+# head and a visual tower that must be dropped).
+TARGETS = {
+    "r1_tied": TARGET | {"value_heads": 2, "tied": True, "full": False, "seed": 101},
+    "r2_untied": TARGET | {"value_heads": 4, "tied": False, "full": False, "seed": 102},
+    "r3_untied": TARGET | {"value_heads": 6, "tied": False, "full": True, "seed": 103},
+    "r3_tied": TARGET | {"value_heads": 6, "tied": True, "full": True, "seed": 104},
+}
+POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
+             160, 198, 199]
+PIECES = [1, 2, 3, 5, 64, 125]
+
+DRAFT = {"ffn": 512, "heads": 4, "kv_heads": 2, "head_dim": 128, "mask": 500, "causal": None}
+W = 24
+DRAFTS = {
+    "draft_mixed2": ("r2_untied", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [1, 5], "block": 8, "seed": 201}, [16, 40, 70]),
+    "draft_mixed4": ("r3_untied", DRAFT | {
+        "layers": 4, "windows": [W, W, W, 0], "taps": [0, 2, 4, 6], "block": 16, "seed": 202},
+        [16, 40, 70]),
+    "draft_full": ("r1_tied", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [2, 7], "block": 8, "seed": 203}, [40]),
+    "draft_noncausal": ("r2_untied", DRAFT | {
+        "layers": 3, "windows": [W, W, W], "taps": [5, 1], "block": 8, "seed": 204,
+        "causal": False}, [40]),
+    "draft_causal": ("r2_untied", DRAFT | {
+        "layers": 2, "windows": [0, W], "taps": [3], "block": 8, "seed": 205, "causal": True},
+        [40]),
+}
+
+
+def probes(seed, shapes, plain_norms):
+    """[name, innermost dim, index, float bits] of the first and last value of every 7th tensor."""
+    out = []
+    for name, shape in shapes[::7]:
+        v = tiny_model.weight(seed, name, shape, plain_norms).ravel().view("<u4")
+        out += [[name, shape[-1], i, int(v[i])] for i in (0, len(v) - 1)]
+    return out
+
+
+def write(out, name, meta, rows):
+    with open(os.path.join(out, name + ".bin"), "wb") as f:
+        f.write(oracle.as_f32(rows).tobytes())
+    with open(os.path.join(out, name + ".json"), "w", encoding="ascii") as f:
+        json.dump(meta, f, separators=(",", ":"))
+        f.write("\n")
+
+
+def target_case(out, name, t):
+    model = oracle.load_target(t)
+    ids = tiny_model.token_ids(t["seed"], 200, t["vocab"])
+    logits, streams = oracle.prefill(model, ids)
+    step = oracle.relative_error(oracle.pieces(model, ids, [1] * 200), logits)
+    ragged = oracle.relative_error(oracle.pieces(model, ids, PIECES), logits)
+    exact, _ = oracle.prefill(model.double(), ids)
+    model.float()
+    print(f"{name}: token by token {step:.1e}, ragged {ragged:.1e}, "
+          f"fp64 {oracle.relative_error(logits, exact):.1e}, logit std {float(logits.std()):.2f}")
+    write(out, name, {"target": t, "ids": ids, "positions": POSITIONS,
+                      "probes": probes(t["seed"], tiny_model.target_tensors(t), False)},
+          logits[POSITIONS])
+    return model, ids, logits, streams
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../tests/golden/data")
+    os.makedirs(out, exist_ok=True)
+    torch.set_num_threads(1)
+    known = {name: target_case(out, name, t) for name, t in TARGETS.items()}
+    for name, (base, d, contexts) in DRAFTS.items():
+        model, ids, logits, streams = known[base]
+        rows, anchors = [], []
+        for n in contexts:
+            top = logits[n - 1].topk(2)
+            assert float(top.values[0] - top.values[1]) > 1e-2, (name, n, "anchor is a near tie")
+            anchors.append(int(top.indices[0]))
+            rows.append(oracle.draft_log_probs(model, TARGETS[base], d,
+                                               oracle.taps(streams, d, n), anchors[-1]))
+        meta = {"target": TARGETS[base], "draft": d, "ids": ids[:max(contexts)],
+                "contexts": contexts, "anchors": anchors,
+                "probes": probes(d["seed"], tiny_model.draft_tensors(TARGETS[base], d), True)}
+        write(out, name, meta, torch.cat(rows))
+        print(f"{name}: {sum(len(r) for r in rows)} rows, anchors {anchors}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random tiny models that Python and C build bit for bit alike (tests/golden/tiny_model.c).
+
+No weight is stored anywhere. Element i of the tensor with HuggingFace name n is a function of
+(seed, n, i) only:
+
+    h = FNV-1a-64(n) xor seed
+    u = splitmix64 finaliser of h + (i + 1) * 0x9E3779B97F4A7C15  (mod 2^64)
+    normal:  mean + std * ((sum of the four 16-bit fields of u - 131070) / 37837.0)
+    A_log:   ln(0.01 + 15.99 * (u >> 11) * 2^-53)
+
+in double, rounded to float. The sum of four uniform fields has standard deviation 37837, so the
+bracket is nearly a unit normal. n is the text-only name (`model.layers...`, `lm_head.weight`) even
+where a folder stores it under another prefix. Default initialisation would hide bugs (norm weights
+all equal, decays all equal), hence the spread in `recipe`.
+
+Writes folders as HuggingFace checkpoints have them: config.json, model.safetensors (F32) and a
+tokenizer of single bytes. Runs no model.
+"""
+import json
+import math
+import os
+
+import numpy as np
+from safetensors.numpy import save_file
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def fnv1a(name):
+    h = 0xCBF29CE484222325
+    for b in name.encode():
+        h = ((h ^ b) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def counter_hash(seed, name, n):
+    """u of elements 0..n-1 of a tensor."""
+    x = np.arange(1, n + 1, dtype=np.uint64) * GOLDEN + np.uint64(fnv1a(name) ^ seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def recipe(name, shape, plain_norms):
+    """(mean, std) of a tensor; A_log gives None."""
+    if name.endswith("A_log"):
+        return None
+    if name.endswith("dt_bias"):
+        return 0.0, 1.0
+    if name.endswith("norm.weight"):
+        return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
+    if name.endswith("conv1d.weight"):
+        return 0.0, 0.3
+    if name.endswith("embed_tokens.weight"):
+        return 0.0, 1.0
+    return 0.0, 1.0 / math.sqrt(float(shape[-1]))
+
+
+def weight(seed, name, shape, plain_norms=False):
+    u = counter_hash(seed, name, int(np.prod(shape)))
+    how = recipe(name, shape, plain_norms)
+    if how is None:
+        v = np.log(0.01 + 15.99 * ((u >> np.uint64(11)).astype(np.float64) * 2.0 ** -53))
+    else:
+        mask = np.uint64(0xFFFF)
+        total = sum(((u >> np.uint64(s)) & mask).astype(np.int64) for s in (0, 16, 32, 48))
+        v = how[0] + how[1] * ((total - 131070).astype(np.float64) / 37837.0)
+    return v.astype(np.float32).reshape(shape)
+
+
+def full_attention(t, i):
+    return (i + 1) % t["interval"] == 0
+
+
+def attention_tensors(p, t):
+    d, hd = t["hidden"], t["head_dim"]
+    return [(p + "self_attn.q_proj.weight", (2 * hd * t["heads"], d)),
+            (p + "self_attn.k_proj.weight", (hd * t["kv_heads"], d)),
+            (p + "self_attn.v_proj.weight", (hd * t["kv_heads"], d)),
+            (p + "self_attn.o_proj.weight", (d, hd * t["heads"])),
+            (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+
+
+def linear_tensors(p, t):
+    d, hd, nk, nv = t["hidden"], t["linear_head_dim"], t["key_heads"], t["value_heads"]
+    c = hd * (2 * nk + nv)
+    return [(p + "linear_attn.in_proj_qkv.weight", (c, d)),
+            (p + "linear_attn.in_proj_z.weight", (hd * nv, d)),
+            (p + "linear_attn.in_proj_b.weight", (nv, d)),
+            (p + "linear_attn.in_proj_a.weight", (nv, d)),
+            (p + "linear_attn.conv1d.weight", (c, 1, 4)),
+            (p + "linear_attn.dt_bias", (nv,)), (p + "linear_attn.A_log", (nv,)),
+            (p + "linear_attn.norm.weight", (hd,)),
+            (p + "linear_attn.out_proj.weight", (d, hd * nv))]
+
+
+def mlp_tensors(p, d, f):
+    return [(p + "input_layernorm.weight", (d,)), (p + "post_attention_layernorm.weight", (d,)),
+            (p + "mlp.gate_proj.weight", (f, d)), (p + "mlp.up_proj.weight", (f, d)),
+            (p + "mlp.down_proj.weight", (d, f))]
+
+
+def target_tensors(t):
+    """(name, shape) of the tensors that the text model uses."""
+    out = [("model.embed_tokens.weight", (t["vocab"], t["hidden"]))]
+    for i in range(t["layers"]):
+        p = f"model.layers.{i}."
+        out += attention_tensors(p, t) if full_attention(t, i) else linear_tensors(p, t)
+        out += mlp_tensors(p, t["hidden"], t["ffn"])
+    out.append(("model.norm.weight", (t["hidden"],)))
+    if not t["tied"]:
+        out.append(("lm_head.weight", (t["vocab"], t["hidden"])))
+    return out
+
+
+def extra_tensors(t):
+    """A prediction head and a visual tower, which a text engine must drop ("full" folders)."""
+    d = t["hidden"]
+    out = [("mtp.fc.weight", (d, 2 * d)), ("mtp.norm.weight", (d,)),
+           ("mtp.pre_fc_norm_embedding.weight", (d,)), ("mtp.pre_fc_norm_hidden.weight", (d,))]
+    out += attention_tensors("mtp.layers.0.", t) + mlp_tensors("mtp.layers.0.", d, t["ffn"])
+    return out + [("model.visual.patch_embed.proj.weight", (64, 3, 2, 4, 4))]
+
+
+def target_config(t):
+    text = {
+        "model_type": "qwen3_5_text", "vocab_size": t["vocab"], "hidden_size": t["hidden"],
+        "intermediate_size": t["ffn"], "num_hidden_layers": t["layers"],
+        "full_attention_interval": t["interval"], "num_attention_heads": t["heads"],
+        "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"],
+        "linear_num_key_heads": t["key_heads"], "linear_num_value_heads": t["value_heads"],
+        "linear_key_head_dim": t["linear_head_dim"], "linear_value_head_dim": t["linear_head_dim"],
+        "linear_conv_kernel_dim": 4, "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
+        "attention_bias": False, "hidden_act": "silu", "tie_word_embeddings": t["tied"],
+        "layer_types": ["full_attention" if full_attention(t, i) else "linear_attention"
+                        for i in range(t["layers"])],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
+                            "partial_rotary_factor": 64.0 / t["head_dim"],
+                            "mrope_section": [11, 11, 10], "mrope_interleaved": True},
+    }
+    if not t["full"]:
+        return {"architectures": ["Qwen3_5ForCausalLM"], **text}
+    text["mtp_num_hidden_layers"] = 1
+    return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
+            "tie_word_embeddings": t["tied"], "text_config": text, "vision_config": {"depth": 1}}
+
+
+def stored_name(name, full):
+    return name.replace("model.", "model.language_model.", 1) \
+        if full and name.startswith("model.") and "visual" not in name else name
+
+
+def write_tokenizer(folder, vocab):
+    """One token a byte; ids from 256 are special, as far as the names go."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in own]
+    text = {b: chr(b) for b in own} | {b: chr(0x100 + i) for i, b in enumerate(rest)}
+    added = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tok = {
+        "version": "1.0", "normalizer": None, "post_processor": None,
+        "added_tokens": [{"id": 256 + i, "content": a, "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False, "special": True}
+                         for i, a in enumerate(added)],
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": (
+                "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+                "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")},
+             "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
+             "use_regex": False}]},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {text[b]: b for b in range(256)}, "merges": []},
+    }
+    with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+        json.dump(tok, f, ensure_ascii=False)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+                   "add_bos_token": False}, f)
+    assert vocab >= 256 + len(added)
+
+
+def write_target(folder, t):
+    os.makedirs(folder, exist_ok=True)
+    names = target_tensors(t) + (extra_tensors(t) if t["full"] else [])
+    save_file({stored_name(n, t["full"]): weight(t["seed"], n, s) for n, s in names},
+              os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(target_config(t), f, indent=1)
+    write_tokenizer(folder, t["vocab"])
+
+
+def draft_tensors(t, d):
+    h, hd = t["hidden"], d["head_dim"]
+    out = [("fc.weight", (h, len(d["taps"]) * h)), ("hidden_norm.weight", (h,)),
+           ("norm.weight", (h,))]
+    for i in range(d["layers"]):
+        p = f"layers.{i}."
+        out += [(p + "self_attn.q_proj.weight", (hd * d["heads"], h)),
+                (p + "self_attn.k_proj.weight", (hd * d["kv_heads"], h)),
+                (p + "self_attn.v_proj.weight", (hd * d["kv_heads"], h)),
+                (p + "self_attn.o_proj.weight", (h, hd * d["heads"])),
+                (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+        out += mlp_tensors(p, h, d["ffn"])
+    return out
+
+
+def draft_config(t, d):
+    c = {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": t["hidden"],
+        "intermediate_size": d["ffn"], "num_hidden_layers": d["layers"],
+        "num_attention_heads": d["heads"], "num_key_value_heads": d["kv_heads"],
+        "head_dim": d["head_dim"], "rms_norm_eps": 1e-6, "vocab_size": t["vocab"],
+        "max_position_embeddings": 4096, "rope_theta": 1e7, "num_target_layers": t["layers"],
+        "block_size": d["block"], "attention_bias": False, "hidden_act": "silu",
+        "dflash_config": {"mask_token_id": d["mask"], "target_layer_ids": d["taps"]},
+        "layer_types": ["sliding_attention" if w else "full_attention" for w in d["windows"]],
+    }
+    if any(d["windows"]):
+        c |= {"sliding_window": max(d["windows"]), "use_sliding_window": True}
+    if d["causal"] is not None:
+        c["is_causal"] = d["causal"]
+    return c
+
+
+def draft_weights(t, d):
+    return {n: weight(d["seed"], n, s, plain_norms=True) for n, s in draft_tensors(t, d)}
+
+
+def write_draft(folder, t, d):
+    os.makedirs(folder, exist_ok=True)
+    save_file(draft_weights(t, d), os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(draft_config(t, d), f, indent=1)
+
+
+def token_ids(seed, n, vocab):
+    """n pseudo-random ids below vocab."""
+    return [int(u % np.uint64(vocab)) for u in counter_hash(seed, "ids", n)]
