@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scan for special tokens against brute force: at every place the longest, from the left.
+#include "test.h"
+
+#include "base/rng.h"
+#include "base/str.h"
+#include "text/special.h"
+
+#define MAX_TOKENS 12
+
+struct word {
+    char text[8];
+    bool always;
+};
+
+// "begin-end:id" of each hit.
+static void show(struct str *out, size_t begin, size_t end, int id) {
+    str_printf(out, "%zu-%zu:%d ", begin, end, id);
+}
+
+static void naive(const struct word *words, int count, const char *s, size_t n, bool all,
+                  struct str *out) {
+    for (size_t at = 0; at < n;) {
+        size_t longest = 0;
+        int id = -1;
+        for (int i = 0; i < count; i++) {
+            size_t length = strlen(words[i].text);
+            if ((all || words[i].always) && length > longest && length <= n - at &&
+                memcmp(s + at, words[i].text, length) == 0) {
+                longest = length;
+                id = i;
+            }
+        }
+        if (id >= 0)
+            show(out, at, at + longest, id);
+        at += id >= 0 ? longest : 1;
+    }
+}
+
+static void check(const struct word *words, int count, const char *s, size_t n, bool all) {
+    struct special special = {0};
+    struct special_hits hits = {0};
+    struct str got = {0}, want = {0};
+    struct err e = {0};
+    for (int i = 0; i < count; i++)
+        assert_int_equal(
+            special_add(&special, words[i].text, strlen(words[i].text), i, words[i].always, &e), 0);
+    assert_int_equal(special_finish(&special, &e), 0);
+    assert_int_equal(special_scan(&special, s, n, all, &hits, &e), 0);
+    for (size_t i = 0; i < hits.count; i++)
+        show(&got, hits.hit[i].begin, hits.hit[i].end, hits.hit[i].id);
+    naive(words, count, s, n, all, &want);
+    assert_string_equal(got.data ? got.data : "", want.data ? want.data : "");
+    str_fini(&got);
+    str_fini(&want);
+    special_hits_fini(&hits);
+    special_fini(&special);
+}
+
+static void test_like_brute_force(void **state) {
+    (void)state;
+    struct rng r = {3};
+    for (int round = 0; round < 3000; round++) {
+        struct word words[MAX_TOKENS] = {0};
+        int count = 0;
+        for (int i = 0; i < MAX_TOKENS; i++) {
+            char text[8] = {0};
+            for (uint32_t k = 1 + rng_below(&r, 6); k > 0; k--)
+                text[k - 1] = (char)('a' + rng_below(&r, 2 + (uint32_t)(round % 2)));
+            bool known = false;
+            for (int k = 0; k < count; k++)
+                known = known || strcmp(words[k].text, text) == 0;
+            if (known)
+                continue;
+            memcpy(words[count].text, text, sizeof text);
+            words[count++].always = rng_below(&r, 2);
+        }
+        char s[60];
+        size_t n = rng_below(&r, sizeof s);
+        for (size_t i = 0; i < n; i++)
+            s[i] = (char)('a' + rng_below(&r, 3));
+        check(words, 1 + (int)rng_below(&r, (uint32_t)count), s, n, rng_below(&r, 2));
+    }
+}
+
+static void test_named_cases(void **state) {
+    (void)state;
+    static const struct word words[] = {{"<br>", true}, {"<br><br", false}, {"r><b", false}};
+    const char *s = "<br><br><br>";
+    check(words, 3, s, strlen(s), true);
+    check(words, 3, s, strlen(s), false);
+    check(words, 3, "<br", 3, true);
+    check(words, 3, "", 0, true);
+}
+
+static void test_no_tokens(void **state) {
+    (void)state;
+    struct special special = {0};
+    struct special_hits hits = {0};
+    assert_int_equal(special_finish(&special, NULL), 0);
+    assert_int_equal(special_scan(&special, "abc", 3, true, &hits, NULL), 0);
+    assert_int_equal(hits.count, 0);
+    special_fini(&special);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_like_brute_force),
+        cmocka_unit_test(test_named_cases),
+        cmocka_unit_test(test_no_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
