@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading a pair and running requests on it; see session.h. A request is a loop over step_run
+// between limits: the token limit, the context and the tokenizer's end tokens.
+#include "engine/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct session {
+    struct session_options o;
+    struct exec *x;
+    struct gguf *file;
+    struct model *model;
+    struct dflash *draft;
+    struct tokenizer *tokenizer;
+    double load_ms;
+};
+
+struct session_options session_options_default(void) {
+    return (struct session_options){.cpu_level = "auto",
+                                    .target = model_options_default(),
+                                    .dflash = dflash_options_default(),
+                                    .chunk = 512};
+}
+
+static int open_parts(struct session *s, struct err *e) {
+    int rc = gguf_open(&s->file, s->o.model, e);
+    if (!rc)
+        rc = exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
+    if (rc)
+        return rc;
+    if (gguf_find(s->file, "tokenizer.ggml.model"))
+        rc = tokenizer_create(&s->tokenizer, s->file, e);
+    if (!rc)
+        rc = model_load(&s->model, s->x, s->file, &s->o.target, e);
+    if (rc)
+        return err_prefix(e, "%s", s->o.model);
+    if (s->o.draft)
+        rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
+    return rc;
+}
+
+int session_open(struct session **out, const struct session_options *o, struct err *e) {
+    double start = step_clock();
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a session");
+    s->o = *o;
+    s->o.dflash.type_k = o->target.type_k;
+    s->o.dflash.type_v = o->target.type_v;
+    if (s->o.target.max_rows == 0)
+        s->o.target.max_rows = o->chunk;
+    int rc = open_parts(s, e);
+    if (rc) {
+        session_close(s);
+        return rc;
+    }
+    s->load_ms = step_clock() - start;
+    *out = s;
+    return 0;
+}
+
+void session_close(struct session *s) {
+    if (!s)
+        return;
+    dflash_destroy(s->draft);
+    model_destroy(s->model);
+    if (s->tokenizer)
+        tokenizer_destroy(s->tokenizer);
+    if (s->x)
+        exec_destroy(s->x);
+    if (s->file)
+        gguf_close(s->file);
+    free(s);
+}
+
+struct model *session_model(const struct session *s) {
+    return s->model;
+}
+
+struct dflash *session_draft(const struct session *s) {
+    return s->draft;
+}
+
+const struct tokenizer *session_tokenizer(const struct session *s) {
+    return s->tokenizer;
+}
+
+double session_load_ms(const struct session *s) {
+    return s->load_ms;
+}
+
+static int push_id(struct token_list *l, int32_t id, struct err *e) {
+    if (l->count == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 64;
+        int32_t *ids = realloc(l->ids, cap * sizeof *ids);
+        if (!ids)
+            return err_set(e, ERR_MEMORY, "no memory for %zu token ids", cap);
+        l->ids = ids;
+        l->cap = cap;
+    }
+    l->ids[l->count++] = id;
+    return 0;
+}
+
+int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
+                   struct err *e) {
+    if (!s->tokenizer)
+        return err_set(e, ERR_UNSUPPORTED, "%s has no tokenizer; give token ids with --ids",
+                       s->o.model);
+    int rc = 0;
+    if (tokenizer_add_bos(s->tokenizer) && tokenizer_bos(s->tokenizer) >= 0)
+        rc = push_id(out, tokenizer_bos(s->tokenizer), e);
+    return rc ? rc : tokenizer_encode(s->tokenizer, text, n, true, out, e);
+}
+
+const char *speculate_name(enum speculate how) {
+    static const char *const names[] = {"tree", "chain", "lookup", "off", "oracle"};
+    return names[how];
+}
+
+void request_init(struct request *r) {
+    *r = (struct request){.max_tokens = 256, .how = SPECULATE_OFF};
+    r->tree = (struct tree_options){.budget = 22, .k = 8, .max_depth = TREE_MAX_DEPTH};
+    sample_params_init(&r->sample);
+}
+
+void reply_fini(struct reply *r) {
+    free(r->ids);
+    free(r->accepted);
+    *r = (struct reply){0};
+}
+
+// One request in progress.
+struct run {
+    struct session *s;
+    const struct request *r;
+    struct reply *out;
+    struct sequence *seq;
+    struct step *step;
+    struct drafter *drafters[STEP_MAX_DRAFTERS];
+    int n_drafters;
+    int64_t max_new; // new tokens that limit and context allow
+};
+
+static bool is_stop(void *arg, int32_t id) {
+    const struct run *u = arg;
+    return !u->r->ignore_eos && u->s->tokenizer && tokenizer_is_eog(u->s->tokenizer, id);
+}
+
+static int check_request(const struct session *s, const struct request *r, struct err *e) {
+    int64_t vocab = model_params_of(s->model)->vocab, ctx = model_max_ctx(s->model);
+    if (r->n_prompt < 1)
+        return err_set(e, ERR_USAGE, "the prompt is empty; give at least one token");
+    for (int64_t i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
+            return err_set(e, ERR_USAGE,
+                           "token id %d at place %lld of the prompt is not within 0 to %lld",
+                           r->prompt[i], (long long)i, (long long)vocab - 1);
+    if (r->n_prompt >= ctx)
+        return err_set(e, ERR_LIMIT,
+                       "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
+                       "or raise --context",
+                       (long long)r->n_prompt, (long long)ctx);
+    bool needs_draft = r->how == SPECULATE_TREE || r->how == SPECULATE_CHAIN;
+    if (needs_draft && !s->draft)
+        return err_set(e, ERR_USAGE,
+                       "--speculate %s needs a draft model; give one with -d or use lookup",
+                       speculate_name(r->how));
+    return 0;
+}
+
+static int add_drafter(struct run *u, enum draft_kind kind, struct err *e) {
+    struct draft_config c = u->r->oracle;
+    c.model = u->s->model;
+    c.dflash = u->s->draft;
+    c.max_k = u->r->tree.k;
+    int rc = drafter_create(&u->drafters[u->n_drafters], kind, &c, e);
+    if (!rc)
+        u->n_drafters++;
+    return rc;
+}
+
+static int make_drafters(struct run *u, struct tree_options *tree, struct err *e) {
+    int rc = 0;
+    switch (u->r->how) {
+    case SPECULATE_OFF:
+        tree->budget = 0;
+        break;
+    case SPECULATE_CHAIN:
+        tree->k = 1;
+        rc = add_drafter(u, DRAFT_DFLASH, e);
+        break;
+    case SPECULATE_TREE:
+        rc = add_drafter(u, DRAFT_DFLASH, e);
+        if (!rc && !u->r->no_lookup)
+            rc = add_drafter(u, DRAFT_LOOKUP, e);
+        break;
+    case SPECULATE_LOOKUP:
+        rc = add_drafter(u, DRAFT_LOOKUP, e);
+        break;
+    case SPECULATE_ORACLE:
+        rc = add_drafter(u, DRAFT_ORACLE, e);
+        break;
+    }
+    return rc;
+}
+
+static int run_init(struct run *u, struct err *e) {
+    struct step_config c = {.model = u->s->model,
+                            .tree = u->r->tree,
+                            .share_noise = !u->r->no_draft_noise,
+                            .sample = u->r->sample,
+                            .hash = u->r->logit_hash};
+    int rc = make_drafters(u, &c.tree, e);
+    if (rc)
+        return rc;
+    memcpy(c.drafters, u->drafters, sizeof c.drafters);
+    c.n_drafters = u->n_drafters;
+    rc = step_create(&u->step, &c, e);
+    if (!rc)
+        rc = model_sequence(u->s->model, &u->seq, e);
+    if (rc)
+        return rc;
+    int64_t room = model_max_ctx(u->s->model) - u->r->n_prompt;
+    u->max_new = u->r->max_tokens < room ? u->r->max_tokens : room;
+    u->out->ids = calloc((size_t)u->max_new + 1, sizeof *u->out->ids);
+    u->out->accepted = calloc((size_t)u->max_new + 1, sizeof *u->out->accepted);
+    if (!u->out->ids || !u->out->accepted)
+        return err_set(e, ERR_MEMORY, "no memory for %lld new tokens", (long long)u->max_new);
+    return 0;
+}
+
+// What the request and the context still allow.
+static struct walk_limits limits_of(struct run *u) {
+    int64_t total = u->r->n_prompt + u->out->n;
+    return (struct walk_limits){.tokens_left = u->r->max_tokens - u->out->n,
+                                .context_left = model_max_ctx(u->s->model) - total,
+                                .stop = is_stop,
+                                .stop_arg = u};
+}
+
+// Takes over newly chosen tokens and shows them to the caller.
+static void emit(struct run *u, const int32_t *ids, int64_t n, enum end_reason end) {
+    memcpy(u->out->ids + u->out->n, ids, (size_t)n * sizeof *ids);
+    u->out->n += n;
+    u->out->end = end;
+    if (u->r->tokens && u->r->tokens(u->r->tokens_arg, ids, n) && end == END_NONE)
+        u->out->end = END_CALLER;
+}
+
+// Runs the prompt in chunks; the last one chooses the first new token.
+static int run_prompt(struct run *u, struct err *e) {
+    int64_t n = u->r->n_prompt, done = 0;
+    int64_t chunk =
+        u->s->o.chunk < model_max_rows(u->s->model) ? u->s->o.chunk : model_max_rows(u->s->model);
+    struct ddtree only = {.n = 1, .parent = {-1}};
+    int32_t first = 0;
+    while (done < n) {
+        int64_t now = n - done < chunk ? n - done : chunk;
+        bool last = done + now == n;
+        int rc = step_feed(u->step, u->seq, u->r->prompt + done, now,
+                           last && u->max_new ? &first : NULL, e);
+        if (rc)
+            return rc;
+        done += now;
+    }
+    if (u->max_new == 0) {
+        u->out->end = END_LENGTH;
+        return 0;
+    }
+    struct walk_limits l = limits_of(u);
+    struct walk w;
+    walk_tree(&only, &first, &l, &w);
+    emit(u, w.chosen, 1, w.end);
+    return 0;
+}
+
+static int run_steps(struct run *u, struct err *e) {
+    struct reply *out = u->out;
+    while (out->end == END_NONE) {
+        struct walk_limits l = limits_of(u);
+        struct walk w;
+        int rc = step_run(u->step, u->seq, out->ids[out->n - 1], &l, &w, e);
+        if (rc)
+            return rc;
+        out->accepted[out->steps++] = w.count;
+        out->drafted += step_tree(u->step)->n - 1;
+        emit(u, w.chosen, w.count, w.end);
+    }
+    return 0;
+}
+
+int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e) {
+    *out = (struct reply){0};
+    int rc = check_request(s, r, e);
+    if (rc)
+        return rc;
+    struct run u = {.s = s, .r = r, .out = out};
+    rc = run_init(&u, e);
+    double start = step_clock();
+    if (!rc)
+        rc = run_prompt(&u, e);
+    if (!rc)
+        rc = run_steps(&u, e);
+    if (!rc) {
+        out->total_ms = step_clock() - start;
+        out->ms = step_times_of(u.step);
+        out->hash = step_hash(u.step);
+    }
+    step_destroy(u.step);
+    sequence_destroy(u.seq);
+    for (int i = 0; i < u.n_drafters; i++)
+        drafter_destroy(u.drafters[i]);
+    return rc;
+}

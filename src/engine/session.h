@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loaded model pair and one request at a time: prompt in, tokens out, with measurements. It owns
+// the backend, the target, the draft and the tokenizer; each request gets a fresh sequence. What
+// several users at once need is not here.
+#ifndef COPPICE_ENGINE_SESSION_H
+#define COPPICE_ENGINE_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/dflash.h"
+#include "models/model.h"
+#include "spec/sampler.h"
+#include "spec/step.h"
+#include "text/tokenizer.h"
+
+struct session_options {
+    const char *model;     // target GGUF
+    const char *draft;     // NULL: none
+    const char *cpu_level; // "auto", "scalar", "avx2", "avx512"
+    int threads;           // 0: all usable CPUs
+    struct model_options target;
+    struct dflash_options dflash; // its KV types follow the target's
+    int chunk;                    // most prompt tokens a pass, >= 1
+};
+struct session_options session_options_default(void);
+
+struct session;
+
+// One sentence when a file is missing or wrong, or the draft does not fit the target.
+int session_open(struct session **out, const struct session_options *o, struct err *e);
+void session_close(struct session *s); // NULL is allowed
+
+struct model *session_model(const struct session *s);
+struct dflash *session_draft(const struct session *s);              // NULL: none
+const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
+double session_load_ms(const struct session *s);
+
+// The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.
+int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
+                   struct err *e);
+
+enum speculate {
+    SPECULATE_TREE,   // DFlash marginals and lookup chains in one tree
+    SPECULATE_CHAIN,  // the DFlash block's best token of each position
+    SPECULATE_LOOKUP, // lookup chains only
+    SPECULATE_OFF,
+    SPECULATE_ORACLE, // a recording with errors, as a tree; for tests
+};
+const char *speculate_name(enum speculate how);
+
+// New tokens of one pass, as soon as they are chosen. Non-zero ends the generation.
+typedef int session_tokens_fn(void *arg, const int32_t *ids, int64_t n);
+
+struct request {
+    const int32_t *prompt; // [n_prompt] ids, n_prompt >= 1
+    int64_t n_prompt;
+    int64_t max_tokens; // new tokens at most, >= 0
+    bool ignore_eos;    // end-of-generation tokens are tokens like others
+    struct sample_params sample;
+    enum speculate how;
+    struct tree_options tree; // budget, k, chain_seed, min_prob
+    bool no_draft_noise;
+    bool no_lookup; // keep lookup chains out of the DFlash tree
+    bool logit_hash;
+    struct draft_config oracle; // recording, error rate and seed for SPECULATE_ORACLE
+    session_tokens_fn *tokens;  // NULL: none
+    void *tokens_arg;
+};
+void request_init(struct request *r); // greedy, off, budget 22, 8 candidates, 256 tokens
+
+struct reply {
+    int32_t *ids; // [n] new tokens
+    int64_t n;
+    int32_t *accepted; // [steps] committed tokens of each pass behind the prompt
+    int64_t steps;
+    int64_t drafted; // guesses verified
+    uint64_t hash;   // logit_hash
+    enum end_reason end;
+    struct step_times ms;
+    double total_ms; // prompt to last token
+};
+
+// Generates. *out is zeroed first; call reply_fini in any case.
+int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e);
+void reply_fini(struct reply *r);
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makers of guesses behind one interface. A drafter looks at a sequence and its newest token and
+// adds what it expects next to a proposal: marginals (candidates per depth) or a chain. Several may
+// add to one proposal. Nothing a drafter does can change the output, only how fast it comes.
+#ifndef COPPICE_SPEC_DRAFTER_H
+#define COPPICE_SPEC_DRAFTER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/dflash.h"
+#include "spec/ddtree.h"
+
+enum draft_kind {
+    DRAFT_OFF,    // guesses nothing
+    DRAFT_DFLASH, // the draft model: marginals
+    DRAFT_LOOKUP, // the most recent longest repetition in the context: a chain
+    DRAFT_ORACLE, // a recorded continuation with errors: marginals; for tests and measurements
+    DRAFT_KINDS,
+};
+
+struct draft_config {
+    struct model *model;   // the target
+    struct dflash *dflash; // DRAFT_DFLASH: attached to that target
+    int max_k;             // most candidates per depth that will be asked for
+    // DRAFT_ORACLE: the tokens by position, and the chance that the best candidate of a position
+    // is another token (the recorded one then has some lower rank, or is missing).
+    const int32_t *recording; // [n_recording], borrowed
+    int64_t n_recording;
+    double error_rate; // 0..1
+    uint64_t seed;
+};
+
+struct draft_request {
+    struct sequence *seq;           // its len tokens are committed
+    int32_t root;                   // the newest token, at position len, not yet run
+    int k;                          // candidates per depth, 1..max_k
+    int max_depth;                  // deeper guesses are useless
+    const struct sample_row *noise; // NULL, or [max_depth]: the noise of the target's own draws
+};
+
+struct drafter;
+
+// One sentence and a negative code when the configuration lacks what the kind needs.
+int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
+                   struct err *e);
+void drafter_destroy(struct drafter *d); // NULL is allowed
+const char *drafter_name(const struct drafter *d);
+int drafter_max_depth(const struct drafter *d); // deepest guess it can make
+
+// Adds guesses to p, which the caller zeroed. Arrays stay the drafter's, until its next call.
+int drafter_propose(struct drafter *d, const struct draft_request *r, struct proposal *p,
+                    struct err *e);
+
+// What a kind implements: the rows of the table in drafter.c.
+struct drafter_class {
+    const char *name;
+    int (*create)(void **self, const struct draft_config *c, struct err *e);
+    void (*destroy)(void *self);
+    int (*max_depth)(const void *self);
+    int (*propose)(void *self, const struct draft_request *r, struct proposal *p, struct err *e);
+};
+extern const struct drafter_class drafter_dflash, drafter_lookup, drafter_oracle;
+
+#endif

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sampling parameters to sample rows; see sampler.h. A row's penalty window is gathered backwards
+// (its path, then committed tokens) and counted in a table over the vocabulary, which is cleared
+// again by the list of distinct tokens.
+#include "spec/sampler.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "spec/ddtree.h"
+
+struct sampler {
+    struct sample_row model; // the request's part of every row
+    int max_rows;
+    int64_t window; // 0: no penalties
+    struct sample_row *rows;
+    struct sample_row noise[TREE_MAX_DEPTH];
+    int32_t *count;      // [vocab] occurrences in the window at hand
+    int32_t *seen;       // [max_rows][window]
+    int32_t *seen_count; // [max_rows][window]
+    int32_t *order;      // [window] the window's tokens, newest first
+};
+
+void sample_params_init(struct sample_params *p) {
+    *p = (struct sample_params){.top_p = 1, .repeat = 1, .window = 64};
+}
+
+int sample_params_check(const struct sample_params *p, struct err *e) {
+    if (!(p->temperature >= 0 && p->temperature <= 100))
+        return err_set(e, ERR_USAGE, "temperature %g is not within 0 to 100", p->temperature);
+    if (p->top_k < 0 || p->top_k > INT32_MAX)
+        return err_set(e, ERR_USAGE, "top-k %lld is negative or too large; 0 keeps all tokens",
+                       (long long)p->top_k);
+    if (!(p->top_p > 0 && p->top_p <= 1))
+        return err_set(e, ERR_USAGE, "top-p %g is not above 0 and at most 1", p->top_p);
+    if (!(p->min_p >= 0 && p->min_p <= 1))
+        return err_set(e, ERR_USAGE, "min-p %g is not within 0 to 1", p->min_p);
+    if (!(p->repeat > 0 && p->repeat <= 100))
+        return err_set(e, ERR_USAGE, "repetition penalty %g is not above 0 and at most 100",
+                       p->repeat);
+    if (!(fabs(p->frequency) <= 100) || !(fabs(p->presence) <= 100))
+        return err_set(e, ERR_USAGE, "frequency penalty %g or presence penalty %g is beyond 100",
+                       p->frequency, p->presence);
+    if (p->window < 0 || p->window > SAMPLER_MAX_WINDOW)
+        return err_set(e, ERR_USAGE, "penalty window %lld is not within 0 to %d tokens",
+                       (long long)p->window, SAMPLER_MAX_WINDOW);
+    return 0;
+}
+
+int sampler_create(struct sampler **out, const struct sample_params *p, int max_rows, int vocab,
+                   struct err *e) {
+    int rc = sample_params_check(p, e);
+    if (rc)
+        return rc;
+    struct sampler *s = calloc(1, sizeof *s);
+    if (!s)
+        goto memory;
+    s->max_rows = max_rows;
+    s->model = (struct sample_row){.seed = rng_hash(p->seed, p->choice, 0, 0),
+                                   .temperature = (float)p->temperature,
+                                   .top_k = (int32_t)p->top_k,
+                                   .top_p = (float)p->top_p,
+                                   .min_p = (float)p->min_p,
+                                   .repeat = (float)p->repeat,
+                                   .frequency = (float)p->frequency,
+                                   .presence = (float)p->presence};
+    bool penalties = p->repeat != 1 || p->frequency != 0 || p->presence != 0;
+    s->window = penalties ? p->window : 0;
+    s->rows = calloc((size_t)max_rows, sizeof *s->rows);
+    if (!s->rows)
+        goto memory;
+    if (s->window) {
+        size_t cells = (size_t)max_rows * (size_t)s->window;
+        s->count = calloc((size_t)vocab, sizeof *s->count);
+        s->seen = calloc(cells, sizeof *s->seen);
+        s->seen_count = calloc(cells, sizeof *s->seen_count);
+        s->order = calloc((size_t)s->window, sizeof *s->order);
+        if (!s->count || !s->seen || !s->seen_count || !s->order)
+            goto memory;
+    }
+    *out = s;
+    return 0;
+memory:
+    sampler_destroy(s);
+    return err_set(e, ERR_MEMORY, "no memory for sampling %d rows; use a smaller budget", max_rows);
+}
+
+void sampler_destroy(struct sampler *s) {
+    if (!s)
+        return;
+    free(s->rows);
+    free(s->count);
+    free(s->seen);
+    free(s->seen_count);
+    free(s->order);
+    free(s);
+}
+
+// The window that ends at row i: its path backwards, then committed tokens. Fills s->order and
+// returns the number of tokens.
+static int64_t window_of(struct sampler *s, const struct sampler_batch *b, int i) {
+    int64_t n = 0;
+    for (int32_t r = i; r >= 0 && n < s->window; r = b->parent[r])
+        s->order[n++] = b->token[r];
+    for (int64_t j = b->len - 1; j >= 0 && n < s->window; j--)
+        s->order[n++] = b->committed[j];
+    return n;
+}
+
+static void fill_seen(struct sampler *s, const struct sampler_batch *b, int i,
+                      struct sample_row *row) {
+    int64_t n = window_of(s, b, i);
+    int32_t *seen = s->seen + i * s->window;
+    int32_t *seen_count = s->seen_count + i * s->window;
+    int32_t distinct = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (s->count[s->order[j]]++ == 0)
+            seen[distinct++] = s->order[j];
+    for (int32_t j = 0; j < distinct; j++) {
+        seen_count[j] = s->count[seen[j]];
+        s->count[seen[j]] = 0;
+    }
+    row->seen = seen;
+    row->seen_count = seen_count;
+    row->n_seen = distinct;
+}
+
+const struct sample_row *sampler_rows(struct sampler *s, const struct sampler_batch *b) {
+    int32_t depth[TREE_MAX_ROWS];
+    for (int i = 0; i < b->n; i++) {
+        depth[i] = b->parent[i] < 0 ? 0 : depth[b->parent[i]] + 1;
+        s->rows[i] = s->model;
+        s->rows[i].pos = b->len + depth[i] + 1;
+        if (s->window)
+            fill_seen(s, b, i, &s->rows[i]);
+    }
+    return s->rows;
+}
+
+const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int depth) {
+    if (s->model.temperature <= 0)
+        return NULL;
+    for (int d = 0; d < depth; d++) {
+        s->noise[d] = s->model;
+        s->noise[d].pos = first_pos + d;
+        s->noise[d].repeat = 1;
+        s->noise[d].frequency = s->noise[d].presence = 0;
+    }
+    return s->noise;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a request's sampling parameters to the rows that the `sample` op reads. Each row gets the
+// position of the token it chooses and, when penalties are on, the token counts of the window that
+// ends at that very row: committed tokens and then the row's own path through the tree. Choices are
+// a pure function of (logits, parameters, seed, position, window); there is no generator state.
+#ifndef COPPICE_SPEC_SAMPLER_H
+#define COPPICE_SPEC_SAMPLER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "ops/ops.h"
+
+enum { SAMPLER_MAX_WINDOW = 4096 };
+
+// A zeroed struct is greedy decoding without penalties except that top_p and repeat want 1: use
+// sample_params_init.
+struct sample_params {
+    double temperature;                 // >= 0; 0: argmax
+    int64_t top_k;                      // 0: all
+    double top_p, min_p;                // 1 and 0: off
+    double repeat, frequency, presence; // 1, 0, 0: off
+    int64_t window;                     // tokens the penalties look back at, 0..SAMPLER_MAX_WINDOW
+    uint64_t seed;
+    uint64_t choice; // index among several answers to one request
+};
+
+void sample_params_init(struct sample_params *p); // greedy; window 64
+
+// One sentence when a value is out of range.
+int sample_params_check(const struct sample_params *p, struct err *e);
+
+struct sampler;
+
+// max_rows: rows per pass. vocab: ids are 0..vocab-1.
+int sampler_create(struct sampler **out, const struct sample_params *p, int max_rows, int vocab,
+                   struct err *e);
+void sampler_destroy(struct sampler *s);
+
+// Fills rows for n rows. token, parent: [n] as in a forest of one sequence (parent -1: the last
+// committed token); committed: [len] the committed tokens. Row i is the choice of the token after
+// row i. The result points into s and lives until the next call.
+struct sampler_batch {
+    const int32_t *token, *parent;
+    int n;
+    const int32_t *committed;
+    int64_t len;
+};
+const struct sample_row *sampler_rows(struct sampler *s, const struct sampler_batch *b);
+
+// Rows for a draft that shares the target's noise: row d (0..depth-1) is the choice of the token at
+// position first_pos + d, without penalties. NULL when the temperature is 0.
+const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int depth);
+
+#endif

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoding step; see step.h. Guesses decide only which rows are computed besides the root: the
+// chosen tokens and the logits that decide them are those of plain decoding (docs/exactness.md).
+#include "spec/step.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/map.h"
+
+struct step {
+    struct step_config c;
+    int max_rows;    // of a verify pass
+    int draft_depth; // deepest guess of any drafter
+    int64_t vocab;
+    struct exec *x;
+    const struct ops *ops;
+    struct sampler *sampler;
+    struct forest prompt, verify;
+    struct ddtree tree;
+    int32_t choice[TREE_MAX_ROWS];
+    float *row; // [vocab] host copy of one logits row, for the hash
+    uint64_t hash;
+    struct step_times ms;
+};
+
+double step_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+// Adds the time since *from to *phase and moves *from on.
+static void lap(double *phase, double *from) {
+    double now = step_clock();
+    *phase += now - *from;
+    *from = now;
+}
+
+static int step_init(struct step *s, struct err *e) {
+    int rc = forest_init(&s->prompt, model_max_rows(s->c.model), e);
+    if (!rc)
+        rc = forest_init(&s->verify, s->max_rows, e);
+    if (!rc)
+        rc = sampler_create(&s->sampler, &s->c.sample, s->max_rows, (int)s->vocab, e);
+    if (!rc && s->c.hash && !(s->row = malloc((size_t)s->vocab * sizeof *s->row)))
+        rc = err_set(e, ERR_MEMORY, "no memory to hash rows of %lld logits", (long long)s->vocab);
+    return rc;
+}
+
+int step_create(struct step **out, const struct step_config *c, struct err *e) {
+    if (c->tree.budget < 0 || c->tree.budget > TREE_MAX_BUDGET)
+        return err_set(e, ERR_USAGE, "a budget of %d nodes is not within 0 to %d", c->tree.budget,
+                       TREE_MAX_BUDGET);
+    struct step *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a decoding step");
+    s->c = *c;
+    s->x = model_exec(c->model);
+    s->ops = exec_ops(s->x);
+    s->vocab = model_params_of(c->model)->vocab;
+    s->max_rows = model_max_verify(c->model);
+    if (s->max_rows > 1 + c->tree.budget)
+        s->max_rows = 1 + c->tree.budget;
+    for (int i = 0; i < c->n_drafters; i++) {
+        int depth = drafter_max_depth(c->drafters[i]);
+        s->draft_depth = depth > s->draft_depth ? depth : s->draft_depth;
+    }
+    int rc = step_init(s, e);
+    if (rc) {
+        step_destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void step_destroy(struct step *s) {
+    if (!s)
+        return;
+    forest_fini(&s->prompt);
+    forest_fini(&s->verify);
+    sampler_destroy(s->sampler);
+    free(s->row);
+    free(s);
+}
+
+const struct ddtree *step_tree(const struct step *s) {
+    return &s->tree;
+}
+
+struct step_times step_times_of(const struct step *s) {
+    return s->ms;
+}
+
+uint64_t step_hash(const struct step *s) {
+    return s->hash;
+}
+
+// Chooses a token after each of the b->n rows; their logits are in row order in the workspace.
+static void choose(struct step *s, const struct sampler_batch *b) {
+    const struct sample_row *rows = sampler_rows(s->sampler, b);
+    s->ops->sample(s->x, model_logits(s->c.model), b->n, s->vocab, rows, s->choice);
+}
+
+// Adds logits row i of the last pass to the hash.
+static void hash_row(struct step *s, int64_t i) {
+    if (!s->c.hash)
+        return;
+    size_t bytes = (size_t)s->vocab * sizeof *s->row;
+    s->ops->download(s->x, s->row, model_logits(s->c.model) + i * s->vocab, bytes);
+    s->hash = hash_bytes(s->row, bytes, s->hash);
+}
+
+// Runs a chain as it is committed and chooses after its last token when `want`.
+static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64_t n, bool want,
+                double *phase, struct err *e) {
+    double t = step_clock();
+    forest_reset(&s->prompt, true);
+    if (forest_chain(&s->prompt, 0, sequence_len(seq), tokens, n, want) < 0)
+        return err_set(e, ERR_USAGE, "a pass of %lld prompt tokens is not within 1 to %d",
+                       (long long)n, model_max_rows(s->c.model));
+    int rc = model_forward(s->c.model, &s->prompt, &seq, 1, e);
+    if (rc)
+        return rc;
+    lap(phase, &t);
+    if (!want)
+        return 0;
+    static const int32_t no_parent = -1;
+    struct sampler_batch b = {.token = &tokens[n - 1],
+                              .parent = &no_parent,
+                              .n = 1,
+                              .committed = sequence_tokens(seq),
+                              .len = sequence_len(seq) - 1};
+    choose(s, &b);
+    lap(&s->ms.sample, &t);
+    hash_row(s, 0);
+    return 0;
+}
+
+int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64_t n,
+              int32_t *chosen, struct err *e) {
+    int rc = feed(s, seq, tokens, n, chosen != NULL, &s->ms.prompt, e);
+    if (!rc && chosen)
+        *chosen = s->choice[0];
+    return rc;
+}
+
+// Collects guesses and builds the tree; only the root when nothing may or can be guessed.
+static int grow(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *l,
+                struct err *e) {
+    struct tree_options o = s->c.tree;
+    o.budget = o.budget < s->max_rows - 1 ? o.budget : s->max_rows - 1;
+    int64_t room = l->tokens_left < l->context_left ? l->tokens_left : l->context_left;
+    if (o.max_depth > room - 1)
+        o.max_depth = (int)(room - 1);
+    if (o.max_depth > s->draft_depth)
+        o.max_depth = s->draft_depth;
+    if (o.max_depth > TREE_MAX_DEPTH)
+        o.max_depth = TREE_MAX_DEPTH;
+    struct proposal p = {0};
+    if (o.budget > 0 && o.max_depth > 0) {
+        struct draft_request r = {.seq = seq, .root = root, .k = o.k, .max_depth = o.max_depth};
+        if (s->c.share_noise)
+            r.noise = sampler_noise(s->sampler, sequence_len(seq) + 1, o.max_depth);
+        for (int i = 0; i < s->c.n_drafters; i++) {
+            int rc = drafter_propose(s->c.drafters[i], &r, &p, e);
+            if (rc)
+                return rc;
+        }
+    }
+    ddtree_build(&s->tree, root, &p, &o);
+    return 0;
+}
+
+// Lays the tree out as a forest of one sequence: row i is node i.
+static void plant(struct step *s, int64_t len) {
+    const struct ddtree *t = &s->tree;
+    forest_reset(&s->verify, false);
+    forest_root(&s->verify, 0, len, t->token[0], true);
+    for (int i = 1; i < t->n; i++)
+        forest_add(&s->verify, t->parent[i], t->token[i], true);
+}
+
+static int step_plain(struct step *s, struct sequence *seq, const struct walk_limits *limits,
+                      struct walk *out, struct err *e) {
+    int rc = feed(s, seq, &s->tree.token[0], 1, true, &s->ms.verify, e);
+    if (!rc)
+        walk_tree(&s->tree, s->choice, limits, out);
+    return rc;
+}
+
+int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
+             struct walk *out, struct err *e) {
+    double t = step_clock();
+    int rc = grow(s, seq, root, limits, e);
+    if (rc)
+        return rc;
+    lap(&s->ms.draft, &t);
+    if (s->tree.n == 1)
+        return step_plain(s, seq, limits, out, e);
+    plant(s, sequence_len(seq));
+    rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
+    if (rc)
+        return rc;
+    lap(&s->ms.verify, &t);
+    struct sampler_batch b = {.token = s->tree.token,
+                              .parent = s->tree.parent,
+                              .n = s->tree.n,
+                              .committed = sequence_tokens(seq),
+                              .len = sequence_len(seq)};
+    choose(s, &b);
+    walk_tree(&s->tree, s->choice, limits, out);
+    lap(&s->ms.sample, &t);
+    rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
+    if (rc)
+        return rc;
+    lap(&s->ms.commit, &t);
+    for (int i = 0; i < out->count; i++)
+        hash_row(s, model_logits_index(s->c.model, out->path[i]));
+    return 0;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sample rows: positions, seeds, and the penalty window of every tree row against a plain count
+// over the written-out token list; refused parameters.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "spec/sampler.h"
+
+enum { VOCAB = 12, ROWS = 24 };
+
+struct tree {
+    int32_t token[ROWS], parent[ROWS], depth[ROWS];
+    int n;
+};
+
+static void random_tree(struct tree *t, struct rng *g) {
+    t->n = 1 + (int)rng_below(g, ROWS);
+    for (int i = 0; i < t->n; i++) {
+        t->token[i] = (int32_t)rng_below(g, VOCAB);
+        t->parent[i] = i ? (int32_t)rng_below(g, (uint32_t)i) : -1;
+        t->depth[i] = i ? t->depth[t->parent[i]] + 1 : 0;
+    }
+}
+
+// The committed tokens and the path of row i, oldest first.
+static int64_t written_out(const struct tree *t, int i, const int32_t *committed, int64_t len,
+                           int32_t *out) {
+    memcpy(out, committed, (size_t)len * sizeof *out);
+    int64_t n = len + t->depth[i] + 1;
+    int64_t at = n;
+    for (int r = i; r >= 0; r = t->parent[r])
+        out[--at] = t->token[r];
+    assert_int_equal(at, len);
+    return n;
+}
+
+static void check_row(const struct sample_row *row, const int32_t *list, int64_t n,
+                      int64_t window) {
+    assert_int_equal(row->pos, n);
+    int32_t count[VOCAB] = {0}, distinct = 0;
+    for (int64_t j = n > window ? n - window : 0; j < n; j++)
+        distinct += count[list[j]]++ == 0;
+    assert_int_equal(row->n_seen, distinct);
+    for (int32_t j = 0; j < row->n_seen; j++) {
+        assert_int_equal(row->seen_count[j], count[row->seen[j]]);
+        assert_true(count[row->seen[j]] > 0);
+        count[row->seen[j]] = 0; // each token once
+    }
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    struct rng g = {5};
+    for (int i = 0; i < 400; i++) {
+        struct sample_params p;
+        sample_params_init(&p);
+        p.repeat = 1.5;
+        p.temperature = 0.7;
+        static const int64_t windows[] = {1, 2, 5, 16, 64, 500};
+        p.window = windows[rng_below(&g, 6)];
+        struct sampler *s;
+        assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+        for (int again = 0; again < 3; again++) {
+            struct tree t;
+            random_tree(&t, &g);
+            int32_t committed[90], list[200];
+            int64_t len = rng_below(&g, 90);
+            for (int64_t j = 0; j < len; j++)
+                committed[j] = (int32_t)rng_below(&g, VOCAB);
+            struct sampler_batch b = {t.token, t.parent, t.n, committed, len};
+            const struct sample_row *rows = sampler_rows(s, &b);
+            for (int r = 0; r < t.n; r++) {
+                int64_t n = written_out(&t, r, committed, len, list);
+                check_row(&rows[r], list, n, p.window);
+                assert_true(rows[r].temperature == 0.7f && rows[r].repeat == 1.5f);
+                assert_int_equal(rows[r].seed, rows[0].seed);
+            }
+        }
+        sampler_destroy(s);
+    }
+}
+
+static void test_no_penalties(void **state) {
+    (void)state;
+    struct sample_params p;
+    sample_params_init(&p);
+    struct sampler *s;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+    const int32_t token[] = {1, 2}, parent[] = {-1, 0}, committed[] = {3, 4, 5};
+    struct sampler_batch b = {token, parent, 2, committed, 3};
+    const struct sample_row *rows = sampler_rows(s, &b);
+    assert_int_equal(rows[0].n_seen, 0);
+    assert_int_equal(rows[0].pos, 4);
+    assert_int_equal(rows[1].pos, 5);
+    assert_null(sampler_noise(s, 4, 3)); // greedy: there is no noise
+    sampler_destroy(s);
+}
+
+// The noise rows must carry the position, seed and temperature of the target's own draws.
+static void test_noise(void **state) {
+    (void)state;
+    struct sample_params p;
+    sample_params_init(&p);
+    p.temperature = 0.8;
+    p.seed = 42;
+    p.frequency = 0.5;
+    struct sampler *s, *other;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+    p.choice = 1;
+    assert_int_equal(sampler_create(&other, &p, ROWS, VOCAB, NULL), 0);
+    const int32_t token[] = {1, 2}, parent[] = {-1, 0}, committed[] = {3, 4, 5};
+    struct sampler_batch b = {token, parent, 2, committed, 3};
+    const struct sample_row *noise = sampler_noise(s, 4, 5);
+    const struct sample_row *rows = sampler_rows(s, &b);
+    for (int d = 0; d < 5; d++)
+        assert_int_equal(noise[d].pos, 4 + d);
+    assert_int_equal(noise[1].pos, rows[1].pos);
+    assert_int_equal(noise[1].seed, rows[1].seed);
+    assert_true(noise[1].temperature == rows[1].temperature);
+    assert_int_equal(noise[1].n_seen, 0);
+    assert_true(noise[1].frequency == 0);
+    assert_int_not_equal(sampler_rows(other, &b)[0].seed, rows[0].seed);
+    sampler_destroy(s);
+    sampler_destroy(other);
+}
+
+static void refuse(struct sample_params p, const char *part) {
+    struct err e = {0};
+    struct sampler *s = NULL;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, &e), ERR_USAGE);
+    assert_null(s);
+    assert_non_null(strstr(e.text, part));
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    struct sample_params p;
+    sample_params_init(&p);
+    assert_int_equal(sample_params_check(&p, NULL), 0);
+    struct sample_params bad = p;
+    bad.temperature = -1;
+    refuse(bad, "temperature -1");
+    bad.temperature = NAN;
+    refuse(bad, "temperature");
+    bad = p, bad.top_k = -5;
+    refuse(bad, "top-k -5");
+    bad = p, bad.top_p = 0;
+    refuse(bad, "top-p 0");
+    bad = p, bad.top_p = 1.5;
+    refuse(bad, "top-p 1.5");
+    bad = p, bad.min_p = 2;
+    refuse(bad, "min-p 2");
+    bad = p, bad.repeat = 0;
+    refuse(bad, "repetition penalty 0");
+    bad = p, bad.presence = INFINITY;
+    refuse(bad, "presence");
+    bad = p, bad.window = SAMPLER_MAX_WINDOW + 1;
+    refuse(bad, "window 4097");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_no_penalties),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
