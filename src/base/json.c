@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON; see json.h. Reading is json-c in strict mode, with the gaps closed here by a scan of the
 // text: single quotes, raw control characters in strings, NUL in a key, numbers like 01 or 1. and
-// those that are not finite, and text after the value. Writing is our own: an append to a string.
-// No other file includes json-c.
+// those that are not finite or integers beyond 64 bits, and text after the value. Writing is our
+// own: an append to a string. No other file includes json-c.
 #include "base/json.h"
 
 #define json_bool jsonc_bool // json-c's type of that name would hide our function
@@ -51,12 +51,25 @@ static size_t digits(const char *s, size_t n) {
     return i;
 }
 
-// Length of the number at s by RFC 8259's grammar, 0 when it breaks it.
+// Whether the n digits fit 64 bits: unsigned for positive numbers, signed for negative ones.
+static bool fits(const char *s, size_t n, bool negative) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < n; i++)
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
+            return false;
+    return !negative || v <= (uint64_t)INT64_MAX + 1;
+}
+
+// Length of the number at s by RFC 8259's grammar; 0 when it breaks it, or is an integer beyond 64
+// bits, which json-c would clamp.
 static size_t scan_number(const char *s, size_t n) {
     size_t i = s[0] == '-', whole = digits(s + i, n - i);
     if (whole == 0 || (whole > 1 && s[i] == '0'))
         return 0;
     i += whole;
+    if ((i == n || !memchr(".eE", s[i], 3)) && !fits(s + i - whole, whole, s[0] == '-'))
+        return 0;
     if (i < n && s[i] == '.') {
         size_t part = digits(s + i + 1, n - i - 1);
         if (part == 0)

@@ -23,7 +23,8 @@ enum json_kind {
     JSON_OBJECT
 };
 
-// Parses exactly one value of strict UTF-8 JSON (depth <= 128; NaN and Infinity refused).
+// Parses exactly one value of strict UTF-8 JSON (depth <= 128; refused are NaN, Infinity,
+// integers beyond 64 bits and NULs in keys; of equal keys the last counts).
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
 void json_free(struct json *root);
 

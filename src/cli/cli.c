@@ -15,7 +15,7 @@ enum { TEXT_MAX = 64 << 20 };
 
 static volatile sig_atomic_t interrupted;
 
-int cli_need(const struct cli_args *a, enum cli_option row, struct err *e) {
+int cli_need(const struct cli_args *a, int row, struct err *e) {
     if (options_given(&a->opt, row))
         return 0;
     const struct option *opt = &cli_options[row];

@@ -105,7 +105,7 @@ cli_run_fn cmd_tokenize, cmd_detokenize, cmd_help, cmd_manual;
 int cli_read_text(const struct cli_args *a, struct str *out, struct err *e);
 
 // The value of an option that the command cannot do without; ERR_USAGE when it was not given.
-int cli_need(const struct cli_args *a, enum cli_option row, struct err *e);
+int cli_need(const struct cli_args *a, int row, struct err *e);
 
 // Writes bytes to standard output and flushes. ERR_IO when it refuses.
 int cli_write(const char *bytes, size_t n, struct err *e);

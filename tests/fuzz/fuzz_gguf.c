@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// GGUF files: everything that an accepted file shows is read, every tensor's bytes are touched and
+// its first row decoded.
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/gguf.h"
+#include "formats/quant.h"
+
+enum { ROW_MAX = 4096 };
+
+void fuzz_setup(void) {
+}
+
+static void read_array(const struct gguf_kv *kv) {
+    const unsigned char *cursor = kv->bytes;
+    volatile unsigned char sum = 0;
+    volatile double value = 0;
+    size_t len;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        if (kv->elem == GGUF_STRING) {
+            const char *s = gguf_array_str(&cursor, &len);
+            for (size_t k = 0; k < len; k++)
+                sum = (unsigned char)(sum + s[k]);
+        } else if (kv->elem != GGUF_ARRAY) {
+            value = gguf_array_float(kv, i) + (double)(gguf_array_int(kv, i) & 1);
+        }
+    }
+    (void)value;
+}
+
+static void read_metadata(const struct gguf *g) {
+    struct err e;
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        int64_t n;
+        double x;
+        bool b;
+        const char *s;
+        size_t len;
+        FUZZ_CHECK(gguf_find(g, kv->key) != NULL);
+        gguf_get_int(g, kv->key, -100, 100, 0, &n, &e);
+        gguf_get_float(g, kv->key, 0, &x, &e);
+        gguf_get_bool(g, kv->key, false, &b, &e);
+        gguf_get_str(g, kv->key, &s, &len, &e);
+        if (kv->kind == GGUF_ARRAY)
+            read_array(kv);
+    }
+}
+
+static void read_tensor(const struct tensor *t) {
+    const struct quant_format *f = quant_format(t->type);
+    FUZZ_CHECK(f && t->n_dims >= 1 && t->n_dims <= 4 && t->bytes >= 0);
+    volatile unsigned char sum = 0;
+    const unsigned char *data = t->data;
+    for (int64_t i = 0; i < t->bytes; i++)
+        sum = (unsigned char)(sum + data[i]);
+    if (f->dequantize && t->bytes > 0 && t->ne[0] <= ROW_MAX) {
+        float row[ROW_MAX];
+        f->dequantize(t->data, row, t->ne[0]);
+    }
+}
+
+void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
+    struct gguf *g = NULL;
+    struct err e = {0};
+    int rc = gguf_open_memory(&g, data, size, &e);
+    FUZZ_CHECK(rc == 0 || e.text[0]);
+    FUZZ_CHECK(fragile || rc != ERR_MEMORY);
+    if (rc)
+        return;
+    read_metadata(g);
+    for (size_t i = 0; i < gguf_tensor_count(g); i++)
+        read_tensor(gguf_tensor_at(g, i));
+    gguf_close(g);
+}
