@@ -57,9 +57,10 @@ int64_t kv_pool_allocated(const struct kv_pool *p) {
 
 static int pool_grow(struct kv_pool *p, struct err *e) {
     if (p->n >= p->limit)
-        return err_set(e, ERR_LIMIT,
-                       "all %lld key/value pages are in use; shorten the context or raise the limit",
-                       (long long)p->limit);
+        return err_set(
+            e, ERR_LIMIT,
+            "all %lld key/value pages are in use; shorten the context or raise the limit",
+            (long long)p->limit);
     if (p->n == p->cap) {
         int64_t cap = p->cap ? 2 * p->cap : 16;
         struct page *pages = realloc(p->pages, (size_t)cap * sizeof *pages);
@@ -149,8 +150,7 @@ static int own_page(struct kv *k, int64_t i, struct err *e) {
     int code = pool_take(p, &id, e);
     if (code)
         return code;
-    exec_ops(p->x)->copy(p->x, p->pages[id].data, p->pages[old].data,
-                         (size_t)p->layout.page_bytes);
+    exec_ops(p->x)->copy(p->x, p->pages[id].data, p->pages[old].data, (size_t)p->layout.page_bytes);
     pool_drop(p, old);
     k->ids[i] = id;
     k->pages[i] = p->pages[id].data;

@@ -25,8 +25,8 @@ static struct sizes sizes_of(const struct gdn_shape *h) {
     z.conv = (int64_t)(GDN_CONV - 1) * h->channels;
     z.layer = 2 * z.s + round16(GDN_RING * z.k) + round16(GDN_RING * z.d) +
               round16(GDN_RING * z.g) + 2 * round16(z.conv);
-    z.save = z.s + round16(GDN_BLOCK * z.k) + round16(GDN_BLOCK * z.d) +
-             round16(GDN_BLOCK * z.g) + round16(z.conv);
+    z.save = z.s + round16(GDN_BLOCK * z.k) + round16(GDN_BLOCK * z.d) + round16(GDN_BLOCK * z.g) +
+             round16(z.conv);
     return z;
 }
 
@@ -60,8 +60,10 @@ int recurrent_init(struct recurrent *r, struct exec *x, const struct gdn_shape *
     r->block = exec_ops(x)->alloc(x, bytes);
     if (!r->layers || !r->block) {
         recurrent_fini(r);
-        return err_set(e, ERR_MEMORY, "no memory for %zu bytes of recurrent state; use fewer "
-                       "sequences at once", bytes);
+        return err_set(e, ERR_MEMORY,
+                       "no memory for %zu bytes of recurrent state; use fewer "
+                       "sequences at once",
+                       bytes);
     }
     struct sizes z = sizes_of(shape);
     for (int i = 0; i < n_layers; i++)
@@ -171,8 +173,8 @@ int recurrent_restore(struct recurrent *r, const struct recurrent_save *s, int64
         struct gdn_state *g = &r->layers[i];
         struct save_parts a = parts_at(s->block + i * z.save, &z);
         copy_floats(r->x, g->s_hi, a.s, z.s);
-        struct gdn_commit_args commit = {.shape = r->shape, .state = g, .len = h - GDN_BLOCK,
-                                         .path = path, .count = GDN_BLOCK};
+        struct gdn_commit_args commit = {
+            .shape = r->shape, .state = g, .len = h - GDN_BLOCK, .path = path, .count = GDN_BLOCK};
         commit.rows = (struct gdn_rows){.u = u, .k = a.k, .g = a.g, .d = a.d};
         ops->gdn_commit(r->x, &commit);
         copy_floats(r->x, g->conv, a.conv, z.conv);

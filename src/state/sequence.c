@@ -230,12 +230,15 @@ static void swap_kv(struct kv *a, struct kv *b) {
 
 int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err *e) {
     if (!same_spec(&s->spec, &c->spec))
-        return err_set(e, ERR_MISMATCH, "the checkpoint belongs to another model or draft; make a "
-                                        "new one with this model");
+        return err_set(e, ERR_MISMATCH,
+                       "the checkpoint belongs to another model or draft; make a "
+                       "new one with this model");
     struct kv fresh[1 + SEQ_DRAFT_GROUPS] = {0};
     int code = c->len > s->spec.max_len
-                   ? err_set(e, ERR_LIMIT, "a checkpoint of %lld tokens does not fit a context of "
-                             "%lld", (long long)c->len, (long long)s->spec.max_len)
+                   ? err_set(e, ERR_LIMIT,
+                             "a checkpoint of %lld tokens does not fit a context of "
+                             "%lld",
+                             (long long)c->len, (long long)s->spec.max_len)
                    : reserve_tokens(s, c->len, e);
     if (!code)
         code = share_groups(fresh, &s->spec, c, e);
@@ -279,8 +282,8 @@ int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e
         memcpy(f->tokens, s->tokens, (size_t)s->len * sizeof *f->tokens);
     f->len = s->len;
     f->draft_len = s->draft_len;
-    copy_features(s->spec.x, f->pending, s->pending, s->spec.feature_dim ? s->len - s->draft_len : 0,
-                  s->spec.feature_dim);
+    copy_features(s->spec.x, f->pending, s->pending,
+                  s->spec.feature_dim ? s->len - s->draft_len : 0, s->spec.feature_dim);
     *out = f;
     return 0;
 }
