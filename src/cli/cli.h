@@ -98,7 +98,8 @@ extern const size_t cli_command_count;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const char *name);
 
-cli_run_fn cmd_tokenize, cmd_detokenize, cmd_help, cmd_manual;
+cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_help,
+    cmd_manual;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

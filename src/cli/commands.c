@@ -14,6 +14,24 @@ const struct cli_command cli_commands[] = {
      .description = "Prints the text of token ids, byte for byte (a terminal gets a newline more), "
                     "or as JSON ({\"text\":\"...\"}). Bytes that form no UTF-8 become U+FFFD.",
      .run = cmd_detokenize},
+    {"inspect", CLI_INSPECT, .operands = "FILE", .min_operands = 1, .max_operands = 1,
+     .summary = "show what a GGUF or safetensors file holds",
+     .description = "Prints metadata (long lists shortened), tensors, a count of types and, for "
+                    "models that can be run, what they take in memory. FILE may also be a folder "
+                    "with a model.safetensors or its index.",
+     .run = cmd_inspect},
+    {"convert", CLI_CONVERT, .operands = "DIR OUT", .min_operands = 2, .max_operands = 2,
+     .summary = "make a GGUF file from a HuggingFace folder",
+     .description = "Converts a folder with config.json, safetensors and tokenizer.json: qwen3_5 "
+                    "targets and DFlash drafts. A draft takes its tokenizer from its target "
+                    "(--target-dir). Norms and other small tensors stay F32.",
+     .run = cmd_convert},
+    {"quantize", CLI_QUANTIZE, .operands = "IN OUT TYPE", .min_operands = 3, .max_operands = 3,
+     .summary = "re-encode the matrices of a GGUF file",
+     .description = "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, or one "
+                    "of the mixtures Q4_K_M and Q5_K_M. Below Q8_0 the output matrix is kept at "
+                    "Q6_K. Norms and other small tensors are copied.",
+     .run = cmd_quantize},
     {"help", CLI_HELP, .operands = "[COMMAND]", .max_operands = 1,
      .summary = "explain a subcommand", .description = "Shows what a subcommand does and takes.",
      .run = cmd_help},

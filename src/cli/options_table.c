@@ -9,6 +9,7 @@
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define DECODING (GENERATE | BENCH)
 #define RUNNING  (DECODING | LOGITS | DRAFT)
+#define WRITING  (CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
 
 const struct option cli_options[CLI_OPTION_COUNT] = {
@@ -81,7 +82,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "prompt tokens per forward pass; the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = "f16|f32",
                      .groups = RUNNING, .help = "type of cached keys and values"},
-    [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING,
+    [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING | WRITING,
                      .help = "threads; 0 for all CPUs"},
     [OPT_CPU_LEVEL] = {"cpu-level", 0, OPTION_CHOICE, "LEVEL", "auto",
                        .choices = "auto|scalar|avx2", .groups = RUNNING,
@@ -103,7 +104,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     // Files.
     [OPT_TARGET_DIR] = {"target-dir", 0, OPTION_STRING, "PATH", .groups = CLI_BIT(CLI_CONVERT),
                         .help = "the draft's target (folder or GGUF), for its tokenizer"},
-    [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", .groups = CLI_BIT(CLI_CONVERT),
+    [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", "F16", .groups = CLI_BIT(CLI_CONVERT),
                   .help = "type of the written weights, for example F16 or Q8_0"},
 
     [OPT_JSON] = {"json", 0, OPTION_FLAG,

@@ -8,21 +8,37 @@
 
 #include "base/err.h"
 
-// Told after each tensor: done and total count weight bytes read.
-typedef void convert_progress_fn(void *arg, const char *name, int64_t done, int64_t total);
+// Which tensor gets which type: a plain type ("Q8_0") or a mixture ("Q4_K_M").
+struct convert_recipe {
+    const char *name;
+    uint32_t type;     // enum tensor_type of ordinary matrices
+    uint32_t head;     // of the output matrix, or of the embedding when that serves as output
+    uint32_t better;   // of attn_v, attn_qkv and ffn_down in the layers that matter most
+    uint32_t file_type; // value of general.file_type
+};
+
+// Case-insensitive; NULL when unknown. convert_recipe_at(0), (1), … until NULL lists them all.
+const struct convert_recipe *convert_recipe(const char *name);
+const struct convert_recipe *convert_recipe_at(int i);
+
+// Told after each tensor: done and total count weight bytes read. Non-zero stops the conversion.
+typedef int convert_progress_fn(void *arg, const char *name, int64_t done, int64_t total);
 
 struct convert_options {
-    uint32_t type;          // matrices: TYPE_F32, F16, BF16 or a quantised type; norms stay F32
+    const struct convert_recipe *recipe;
     const char *target_dir; // drafts: the target's HuggingFace folder or GGUF, for its tokenizer
-    convert_progress_fn *progress;
+    int threads;            // 0: all CPUs
+    convert_progress_fn *progress; // may be NULL
     void *progress_arg;
 };
 
-// dir: config.json, *.safetensors, tokenizer.json. out: a new GGUF file.
+// dir: config.json, *.safetensors, tokenizer.json. out: a GGUF file, replaced only on success.
+// Errors: a missing or foreign file, a tensor of the wrong shape, left over or missing, values
+// that are not finite or that the type cannot hold, a draft that does not fit its target.
 int convert_hf(const char *dir, const char *out, const struct convert_options *o, struct err *e);
 
-// Re-encodes every quantisable matrix of a GGUF file as `type` (docs/formats.md lists what stays).
-int convert_quantize(const char *in, const char *out, uint32_t type, const struct convert_options *o,
+// Re-encodes every quantisable matrix of a GGUF file (docs/formats.md lists what stays).
+int convert_quantize(const char *in, const char *out, const struct convert_options *o,
                      struct err *e);
 
 #endif

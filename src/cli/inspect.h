@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of `coppice inspect`.
+#ifndef COPPICE_CLI_INSPECT_H
+#define COPPICE_CLI_INSPECT_H
+
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "cli/cli.h"
+#include "formats/gguf.h"
+#include "formats/quant.h"
+#include "formats/safetensors.h"
+
+// Bytes that running takes beside the weights.
+struct inspect_plan {
+    int64_t kv_per_1k; // keys and values of 1,024 tokens as F16
+    int64_t recurrent; // Gated DeltaNet state and convolution inputs, F32, one sequence
+};
+
+// An open file of either format, and its plan when it is a model that can be run.
+struct inspected {
+    struct gguf *gguf;
+    struct safetensors *safetensors;
+    bool has_plan;
+    struct inspect_plan plan;
+};
+
+// From the metadata of a qwen35 target or a dflash draft; false for anything else or odd values.
+bool inspect_plan(struct inspect_plan *p, const struct gguf *g);
+
+#endif

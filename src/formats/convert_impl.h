@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the convert_*.c files only: the plan of an output file (which source tensor becomes
+// what), the readers of HuggingFace JSON files, and the parts that fill a plan.
+#ifndef COPPICE_FORMATS_CONVERT_IMPL_H
+#define COPPICE_FORMATS_CONVERT_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "formats/convert.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+
+// What happens to each value.
+enum convert_op { OP_NONE, OP_PLUS_ONE, OP_NEG_EXP };
+
+// Moves value heads from the source's order (key head, then copy) to GGUF's (copy, then key head):
+// behind the first `skip` elements, each period of keys * copies units of `unit` elements is
+// permuted. unit 0: nothing moves.
+struct convert_remap {
+    int64_t skip, unit;
+    int keys, copies;
+};
+
+struct convert_item {
+    const struct tensor *src;
+    const char *name;
+    uint32_t type;
+    int n_dims;
+    int64_t ne[4];
+    enum convert_op op;
+    struct convert_remap remap;
+};
+
+struct convert_plan {
+    struct arena arena;
+    struct convert_item *items;
+    size_t count, cap;
+};
+
+int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e);
+void convert_plan_fini(struct convert_plan *p);
+
+// Describes all tensors to the writer, then streams them. Bounded memory.
+int convert_write(struct gguf_writer *w, const struct convert_plan *p,
+                  const struct convert_options *o, struct err *e);
+
+// What the type of a tensor depends on beside its name and shape.
+struct convert_model {
+    const struct convert_recipe *recipe;
+    int layers; // blocks of the file
+    bool tied;  // the embedding serves as output matrix
+};
+
+// Whether a tensor of that name and rank is re-encoded at all; if not it stays as it is.
+bool convert_eligible(const char *name, int n_dims);
+// The type that an eligible tensor gets, with the fallbacks for rows that fit no block.
+uint32_t convert_type(const struct convert_model *m, const char *name, int64_t row);
+
+// A parsed JSON file of a folder. Zeroed is valid; `root` is NULL when the file is absent.
+struct hf_file {
+    char *path;
+    struct json *root;
+    const struct json *text; // the object that holds the language model's configuration
+};
+int hf_read(struct hf_file *f, const char *dir, const char *name, bool required, struct err *e);
+void hf_close(struct hf_file *f);
+
+// The member `key`, possibly "outer.inner", of f->text, else of the root; NULL when absent or null.
+const struct json *hf_get(const struct hf_file *f, const char *key);
+// An integer in lo..hi. A missing one gives `otherwise`, or an error when that is outside lo..hi.
+int hf_int(const struct hf_file *f, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
+           int64_t *out, struct err *e);
+// A positive finite number; otherwise <= 0 makes it required.
+int hf_float(const struct hf_file *f, const char *key, double otherwise, double *out,
+             struct err *e);
+bool hf_string_is(const struct hf_file *f, const char *key, const char *value);
+
+// The sizes that tensor shapes are made of; an index stands in the tensor tables.
+enum convert_dim {
+    DIM_NONE, DIM_D, DIM_V, DIM_F, DIM_HD, DIM_Q, DIM_QG, DIM_KV, // attention and MLP
+    DIM_C, DIM_VD, DIM_NV, DIM_DV, DIM_CONV,                      // Gated DeltaNet
+    DIM_TAPS,                                                     // drafts: taps * D
+    DIM_COUNT,
+};
+enum convert_heads { HEADS_KEEP, HEADS_ROWS, HEADS_ROWS_BEHIND_KEYS, HEADS_SCALARS, HEADS_COLUMNS };
+
+struct convert_rule {
+    const char *hf, *gguf;
+    unsigned char dims[2]; // ggml order
+    unsigned char op;      // enum convert_op
+    unsigned char heads;   // enum convert_heads
+};
+
+// Everything known while a folder is converted.
+struct convert_job {
+    const char *dir;
+    const struct convert_options *options;
+    struct hf_file config;
+    struct safetensors *weights;
+    struct map used; // source names that were taken
+    struct convert_plan plan;
+    struct gguf_writer *writer;
+    struct convert_model model;
+    int64_t dim[DIM_COUNT];
+    int64_t layers;
+    int keys, copies; // Gated DeltaNet: key heads, value heads per key head
+};
+
+// Adds the tensor of a rule; layer < 0 for those outside the blocks. Errors: the source is missing,
+// unreadable or has another shape.
+int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e);
+
+// Fill the plan and write all metadata but the tokenizer's.
+int convert_target(struct convert_job *j, struct err *e);
+int convert_draft(struct convert_job *j, struct err *e);
+
+// Keys common to every file: architecture, name, file type.
+void convert_put_general(struct convert_job *j, const char *architecture);
+// Writes "ARCH.key" as u32.
+void convert_put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v);
+void convert_put_f32(struct gguf_writer *w, const char *arch, const char *key, double v);
+
+// Writes the tokenizer of a HuggingFace folder for a vocabulary of `rows` ids, or copies a GGUF's.
+int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struct err *e);
+int convert_vocab_gguf(struct gguf_writer *w, const struct gguf *g, struct err *e);
+
+#endif
