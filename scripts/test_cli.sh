@@ -91,6 +91,24 @@ if has generate; then
     refuse 2 "needs a value" generate -m
 fi
 
+vocab=$root/tests/fixtures/tokenizer/qwen35.gguf
+if has tokenize; then
+    printf 'abc\377d' >broken-utf8.txt
+    refuse 1 "byte 3" tokenize -m "$vocab" -f broken-utf8.txt
+    refuse 2 "-p" tokenize -m "$vocab"
+    refuse 2 "-f" tokenize -m "$vocab" -p a -f broken-utf8.txt
+    refuse 1 "none.txt" tokenize -m "$vocab" -f none.txt
+    accept '{"ids":[39,2035,39]}' tokenize -m "$vocab" -p 'H<|im_start|>H' --json
+    accept '39,27,91,' tokenize -m "$vocab" -p 'H<|im_start|>H' --no-special
+    accept '{"ids":[]}' tokenize -m "$vocab" -p '' --json
+fi
+if has detokenize; then
+    refuse 2 "--ids" detokenize -m "$vocab"
+    refuse 1 "2048" detokenize -m "$vocab" --ids 39,2048
+    accept '{"text":"H<|im_start|>"}' detokenize -m "$vocab" --ids 39,2035 --json
+    accept '{"text":"H"}' detokenize -m "$vocab" --ids 39,2035 --json --no-special
+fi
+
 target=$(find "$root/models" -name '*.gguf' ! -name '*draft*' 2>/dev/null | sort | head -n 1)
 draft=$(find "$root/models" -name '*draft*.gguf' 2>/dev/null | sort | head -n 1)
 if [ -n "$target" ] && has generate; then

@@ -16,14 +16,14 @@ enum { DFLASH_MAX_TAPS = 32, DFLASH_MAX_BLOCK = 64 };
 
 // Overrides of what the file says; dflash_options_default() overrides nothing.
 struct dflash_options {
-    int64_t mask_id;    // -1: from the file
-    int block_size;     // 0: from the file
-    int64_t window;     // -1: from the file; 0: no window; > 0: this window on all layers but the last
-    int causal;         // -1: from the file and the layer kinds; 0: bidirectional; 1: causal
-    int n_taps;         // 0: from the file
+    int64_t mask_id; // -1: from the file
+    int block_size;  // 0: from the file
+    int64_t window;  // -1: from the file; 0: no window; > 0: this window on all layers but the last
+    int causal;      // -1: from the file and the layer kinds; 0: bidirectional; 1: causal
+    int n_taps;      // 0: from the file
     int32_t taps[DFLASH_MAX_TAPS]; // 0-based target layers
-    float rope_base;    // 0: from the file
-    uint32_t type_k, type_v; // types of the draft's KV
+    float rope_base;               // 0: from the file
+    uint32_t type_k, type_v;       // types of the draft's KV
 };
 struct dflash_options dflash_options_default(void); // F16 KV
 

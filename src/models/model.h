@@ -17,14 +17,14 @@
 struct model;
 
 struct model_params {
-    const char *arch;              // "qwen35"
-    int n_layers, n_full;          // backbone layers; of which full attention
-    int64_t dim, ffn, vocab;       // D, F, rows of the head
+    const char *arch;        // "qwen35"
+    int n_layers, n_full;    // backbone layers; of which full attention
+    int64_t dim, ffn, vocab; // D, F, rows of the head
     int n_heads, n_kv, head_dim, rope_dims;
     float rope_base, eps, attn_scale;
     struct gdn_shape gdn;
-    int64_t context;               // trained context length, tokens
-    bool tied;                     // the head is the embedding
+    int64_t context; // trained context length, tokens
+    bool tied;       // the head is the embedding
 };
 
 struct model_options {
@@ -40,11 +40,11 @@ struct model_options model_options_default(void);
 
 // Bytes, without loading: what model_load and its sequences will take.
 struct model_plan {
-    int64_t weights;       // in the backend's layout
-    int64_t scratch;       // workspace of the model
-    int64_t kv_per_1k;     // target KV of 1,024 tokens
-    int64_t recurrent;     // per sequence
-    int64_t checkpoint;    // per recurrent checkpoint
+    int64_t weights;    // in the backend's layout
+    int64_t scratch;    // workspace of the model
+    int64_t kv_per_1k;  // target KV of 1,024 tokens
+    int64_t recurrent;  // per sequence
+    int64_t checkpoint; // per recurrent checkpoint
 };
 // x may be NULL: weights are then counted at their size in the file.
 int model_plan(struct model_plan *p, struct model_params *params, const struct exec *x,
@@ -70,8 +70,8 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e);
 // Prompt forest: n <= max_rows; every row is committed before the call returns (a plain decoding
 // step is a prompt forest of one row). The arithmetic of both is the same, to the bit.
 // ERR_USAGE, ERR_LIMIT (context full), ERR_MEMORY: nothing has changed.
-int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs,
-                  int n_seqs, struct err *e);
+int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
+                  struct err *e);
 
 // Results of the last pass, in the workspace until the next one. Logits rows are in row order.
 const float *model_logits(const struct model *m); // device [model_logits_count][vocab]

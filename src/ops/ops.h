@@ -21,11 +21,15 @@ struct act;    // rows in the form that linear layers read (f32 and int8 blocks 
 // The rows of a forward pass, topologically ordered (parent index < own index). Host arrays.
 struct rows {
     int64_t n;
-    const int32_t *token;  // [n]
-    const int32_t *parent; // [n] row index, or -1: the parent is its sequence's last committed token
-    const int32_t *seq;    // [n] index into the per-sequence arrays of an op's arguments
-    const int64_t *pos;    // [n] position in the sequence = committed length + depth
+    const int32_t *token; // [n]
+    const int32_t
+        *parent;        // [n] row index, or -1: the parent is its sequence's last committed token
+    const int32_t *seq; // [n] index into the per-sequence arrays of an op's arguments
+    const int64_t *pos; // [n] position in the sequence = committed length + depth
 };
+
+// Bounds that loaders check: head_dim, dk and dv; query heads of one kv head.
+enum { OPS_HEAD_MAX = 512, OPS_GROUP_MAX = 128 };
 
 // Storage of one KV group: pages of KV_PAGE positions that hold all its layers. Within a page:
 // [layer][K then V][kv head][slot][head_dim] in the stored types.
@@ -61,12 +65,13 @@ struct linear_job {
 };
 
 struct qk_args {
-    int n_heads, n_kv, head_dim, rope_dims; // NEOX pairs (i, i + rope_dims/2) of the first rope_dims
+    int n_heads, n_kv, head_dim,
+        rope_dims; // NEOX pairs (i, i + rope_dims/2) of the first rope_dims
     float rope_base, eps;
     const float *q_norm, *k_norm; // [head_dim]
-    const float *q;               // [n][n_heads][q_stride]; the query is the first head_dim of a head
-    int q_stride;                 // head_dim, or 2 * head_dim when a gate follows each query head
-    const float *k, *v;           // [n][n_kv][head_dim]
+    const float *q;     // [n][n_heads][q_stride]; the query is the first head_dim of a head
+    int q_stride;       // head_dim, or 2 * head_dim when a gate follows each query head
+    const float *k, *v; // [n][n_kv][head_dim]
     const struct kv_layout *layout;
     int layer;                   // within the KV group
     const struct kv_slot *store; // [n] host: where K and V go
@@ -107,8 +112,9 @@ struct gdn_state {
 };
 
 struct gdn_shape {
-    int n_k, n_v, dk, dv; // key heads, value heads (value head h reads key head h mod n_k), 128, 128
-    int channels;         // C = 2 n_k dk + n_v dv
+    int n_k, n_v, dk,
+        dv;       // key heads, value heads (value head h reads key head h mod n_k), 128, 128
+    int channels; // C = 2 n_k dk + n_v dv
 };
 
 // Per-row values of one layer; a verification keeps them until commit.
@@ -143,7 +149,8 @@ struct gdn_args {
 };
 
 // Makes rows path[0..count) (consecutive positions from len) part of one sequence's state: appends
-// them to the log, folds a new base at each multiple of 32, advances the conv inputs.
+// them to the log, folds a new base at each multiple of 32, advances the conv inputs. May exchange
+// the pointers s_lo and s_hi, so owners keep no copies of them.
 struct gdn_commit_args {
     struct gdn_shape shape;
     struct gdn_state *state;
@@ -177,7 +184,8 @@ struct ops {
     void (*copy)(struct exec *x, void *dst, const void *src, size_t bytes);
 
     // Repacks a 2-D tensor (dims k, m) for this backend. The tensor's bytes must stay mapped.
-    int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
+    int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out,
+                         struct err *e);
     void (*weight_destroy)(struct exec *x, struct weight *w);
     // Room for n rows of k values.
     int (*act_create)(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);

@@ -25,7 +25,7 @@ int recurrent_init(struct recurrent *r, struct exec *x, const struct gdn_shape *
                    struct err *e);
 void recurrent_fini(struct recurrent *r);
 
-void recurrent_reset(struct recurrent *r);                                // back to no tokens
+void recurrent_reset(struct recurrent *r);                               // back to no tokens
 void recurrent_copy(struct recurrent *dst, const struct recurrent *src); // same shape and layers
 
 // From any length to 32 * floor(length / 32): only the conv inputs differ.

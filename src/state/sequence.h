@@ -18,14 +18,14 @@ enum { SEQ_PENDING = 64, SEQ_DRAFT_GROUPS = 2 };
 // What a sequence consists of; model_sequence() fills it from the model and its draft.
 struct sequence_spec {
     struct exec *x;
-    struct kv_pool *target;  // NULL: no attention layers
+    struct kv_pool *target; // NULL: no attention layers
     struct gdn_shape shape;
-    int n_recurrent;         // Gated DeltaNet layers
-    int64_t feature_dim;     // floats per token of the draft's features; 0: no draft
-    int n_draft;             // draft KV groups in use
+    int n_recurrent;     // Gated DeltaNet layers
+    int64_t feature_dim; // floats per token of the draft's features; 0: no draft
+    int n_draft;         // draft KV groups in use
     struct kv_pool *draft[SEQ_DRAFT_GROUPS];
     int64_t draft_window[SEQ_DRAFT_GROUPS]; // 0: full attention
-    int64_t max_len;         // context limit, tokens
+    int64_t max_len;                        // context limit, tokens
 };
 
 // Fields are for the layers above to read; only models and state write them.

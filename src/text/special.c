@@ -102,10 +102,9 @@ static void link_nodes(struct special *s, uint32_t *queue) {
         for (uint32_t c = s->nodes[at].child; c; c = s->nodes[c].sibling) {
             struct special_node *node = &s->nodes[c];
             node->fail = at ? step(s, s->nodes[at].fail, node->byte) : 0;
-            for (int k = 0; k < 2; k++) {
-                if (node->longest[k] < 0)
-                    node->longest[k] = s->nodes[node->fail].longest[k];
-            }
+            const struct special_node *fail = &s->nodes[node->fail];
+            for (int k = 0; k < 2; k++)
+                node->longest[k] = node->longest[k] < 0 ? fail->longest[k] : node->longest[k];
             queue[tail++] = c;
         }
     }

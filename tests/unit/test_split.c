@@ -28,7 +28,7 @@ static int collect(void *arg, const char *piece, size_t n, struct err *e) {
 
 static void run(const char *pre, const char *text, size_t n, struct pieces *p) {
     struct split *s;
-    struct split_job *j;
+    struct split_job *j = NULL;
     struct err e = {0};
     if (split_create(&s, pre, strlen(pre), &e) || split_begin(&j, s, &e) ||
         split_text(j, text, n, collect, p, &e))

@@ -156,7 +156,7 @@ static void test_speed(void **state) {
         "the ditch, and found that eleven of them had sent up shoots since spring; two were as "
         "tall as her shoulder. \"They want thinning,\" she said, \"or they'll all be weak.\"\n\n";
     struct gguf *g;
-    struct tokenizer *t;
+    struct tokenizer *t = NULL;
     struct err e = {0};
     struct str s = {0};
     size_t count;

@@ -101,7 +101,10 @@ def main():
                 "contexts": contexts, "anchors": anchors,
                 "probes": probes(d["seed"], tiny_model.draft_tensors(TARGETS[base], d), True)}
         write(out, name, meta, torch.cat(rows))
-        print(f"{name}: {sum(len(r) for r in rows)} rows, anchors {anchors}")
+        body = oracle.check_transcription(model, TARGETS[base], d, ids[:12])
+        assert body < 1e-5, (name, body)
+        print(f"{name}: {sum(len(r) for r in rows)} rows, anchors {anchors}, "
+              f"against a Qwen3 body {body:.1e}")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,28 @@ def draft_log_probs(model, t, d, features, anchor):
     return logits[1:].log_softmax(-1)
 
 
+@torch.no_grad()
+def check_transcription(model, t, d, ids):
+    """Without context, and causal, the draft is an ordinary Qwen3 body: relative difference."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    d = d | {"windows": [0] * d["layers"], "causal": True, "block": len(ids)}
+    body = Qwen3ForCausalLM(Qwen3Config(
+        vocab_size=t["vocab"], hidden_size=t["hidden"], intermediate_size=d["ffn"],
+        num_hidden_layers=d["layers"], num_attention_heads=d["heads"], head_dim=d["head_dim"],
+        num_key_value_heads=d["kv_heads"], rms_norm_eps=1e-6, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7},
+        attn_implementation="eager")).float().eval()
+    state = {"model." + n: torch.from_numpy(w) for n, w in tiny_model.draft_weights(t, d).items()
+             if not n.startswith(("fc.", "hidden_norm."))}
+    state |= {"model.embed_tokens.weight": model.model.embed_tokens.weight,
+              "lm_head.weight": model.lm_head.weight}
+    body.load_state_dict(state)
+    masked = [ids[0]] + [d["mask"]] * (len(ids) - 1)
+    want = body(tokens(masked)).logits[0][1:].log_softmax(-1)
+    empty = torch.zeros(0, len(d["taps"]) * t["hidden"])
+    return relative_error(draft_log_probs(model, t, d, empty, ids[0]), want)
+
+
 def taps(streams, d, n):
     """Features [n][nT*D] of the first n tokens."""
     return torch.cat([streams[i][:n] for i in d["taps"]], -1)

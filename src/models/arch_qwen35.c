@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Qwen3.5 dense: a hybrid of Gated DeltaNet layers and gated full-attention layers. Norm weights in
+// GGUF files are final (nothing is added here), ssm_a is already negative, value head h reads key
+// head h mod n_k, post_attention_norm is the norm before the feed-forward block, and blocks beyond
+// the backbone (next-token-prediction layers) are ignored. Format: docs/models.md.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/meta.h"
+#include "models/model_impl.h"
+
+#define ARCH "qwen35"
+
+enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20 };
+
+static int refuse_variants(const struct gguf *g, struct err *e) {
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        const char *key = gguf_kv_at(g, i)->key;
+        if (strncmp(key, "prism.hadamard.", 15) == 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the file has rotated weights (key %s), which are not supported; use "
+                           "the ordinary file of this model",
+                           key);
+    }
+    const char *type;
+    size_t len;
+    int code = gguf_get_str(g, ARCH ".rope.scaling.type", &type, &len, e);
+    if (!code && type && !(len == 4 && memcmp(type, "none", 4) == 0))
+        code = err_set(e, ERR_UNSUPPORTED,
+                       "rotary scaling of type %.*s is not supported; use a file without it",
+                       (int)len, type);
+    return code;
+}
+
+static int read_attention(struct model_params *p, const struct gguf *g, int64_t blocks,
+                          struct err *e) {
+    int64_t hd, vd, rope;
+    double scale;
+    int code = meta_heads(g, ARCH ".attention.head_count", blocks, &p->n_heads, e);
+    if (!code)
+        code = meta_heads(g, ARCH ".attention.head_count_kv", blocks, &p->n_kv, e);
+    if (!code)
+        code = meta_int(g, ARCH ".attention.key_length", 32, 1024, p->dim / p->n_heads, &hd, e);
+    if (!code)
+        code = meta_int(g, ARCH ".attention.value_length", 32, 1024, hd, &vd, e);
+    if (!code)
+        code = meta_int(g, ARCH ".rope.dimension_count", 2, hd, hd, &rope, e);
+    if (!code)
+        code = gguf_get_float(g, ARCH ".attention.scale", 0, &scale, e);
+    if (code)
+        return code;
+    if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "attention with %d heads over %d, key length %lld, value length %lld and "
+                       "%lld rotary dimensions is not supported",
+                       p->n_heads, p->n_kv, (long long)hd, (long long)vd, (long long)rope);
+    p->head_dim = (int)hd;
+    p->rope_dims = (int)rope;
+    p->attn_scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)hd));
+    return meta_positive(g, ARCH ".rope.freq_base", 1e7, &p->rope_base, e);
+}
+
+static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err *e) {
+    int64_t conv, state, groups, rank, inner;
+    int code = meta_int(g, ARCH ".ssm.conv_kernel", 1, 64, GDN_CONV, &conv, e);
+    if (!code)
+        code = meta_int(g, ARCH ".ssm.state_size", 32, 256, 0, &state, e);
+    if (!code)
+        code = meta_int(g, ARCH ".ssm.group_count", 1, 1024, 0, &groups, e);
+    if (!code)
+        code = meta_int(g, ARCH ".ssm.time_step_rank", 1, 4096, 0, &rank, e);
+    if (!code)
+        code = meta_int(g, ARCH ".ssm.inner_size", 1, MAX_WIDTH, rank * state, &inner, e);
+    if (code)
+        return code;
+    if (conv != GDN_CONV || rank % groups != 0 || inner != rank * state || state % 32 != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "recurrent layers with %lld value heads over %lld key heads, state size "
+                       "%lld, inner size %lld and convolution of %lld are not supported",
+                       (long long)rank, (long long)groups, (long long)state, (long long)inner,
+                       (long long)conv);
+    *s = (struct gdn_shape){.n_k = (int)groups,
+                            .n_v = (int)rank,
+                            .dk = (int)state,
+                            .dv = (int)state,
+                            .channels = (int)(2 * groups * state + inner)};
+    return 0;
+}
+
+static int read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {
+    const struct tensor *t = gguf_tensor(g, "token_embd.weight");
+    if (!t)
+        return err_set(e, ERR_MISMATCH,
+                       "tensor token_embd.weight is missing; the file is "
+                       "incomplete or no language model");
+    p->vocab = t->ne[1];
+    p->tied = !gguf_tensor(g, "output.weight");
+    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    if (p->vocab < 1 || p->vocab > 1 << 24 || (tokens && tokens->count > (uint64_t)p->vocab))
+        return err_set(e, ERR_MISMATCH,
+                       "tensor token_embd.weight has %lld rows, which does not fit the file's "
+                       "vocabulary",
+                       (long long)p->vocab);
+    return 0;
+}
+
+static int read_params(struct model *m, const struct gguf *g, struct err *e) {
+    struct model_params *p = &m->params;
+    int64_t blocks, nextn;
+    int code = refuse_variants(g, e);
+    if (!code)
+        code = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+    if (!code)
+        code = meta_int(g, ARCH ".nextn_predict_layers", 0, blocks - 1, 0, &nextn, e);
+    if (!code)
+        code = meta_int(g, ARCH ".context_length", 1, (int64_t)1 << 31, 0, &p->context, e);
+    if (!code)
+        code = meta_int(g, ARCH ".embedding_length", 32, MAX_WIDTH, 0, &p->dim, e);
+    if (!code)
+        code = meta_int(g, ARCH ".feed_forward_length", 32, MAX_WIDTH, 0, &p->ffn, e);
+    if (!code && (p->dim % 32 || p->ffn % 32))
+        code = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
+                       (long long)p->dim, (long long)p->ffn);
+    if (!code)
+        code = meta_positive(g, ARCH ".attention.layer_norm_rms_epsilon", 0, &p->eps, e);
+    if (code)
+        return code;
+    p->arch = ARCH;
+    p->n_layers = (int)(blocks - nextn);
+    code = read_attention(p, g, blocks, e);
+    return code ? code : read_vocab(p, g, e);
+}
+
+// Whether layer i is recurrent; the first source that says so decides, and two must not disagree.
+static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurrent, struct err *e) {
+    char name[LOAD_NAME];
+    int64_t interval;
+    bool conv = gguf_tensor(g, load_name(name, i, "ssm_conv1d.weight")) != NULL;
+    const struct gguf_kv *list = gguf_find(g, ARCH ".attention.recurrent_layers");
+    if (list) {
+        if (list->kind != GGUF_ARRAY || list->elem != GGUF_BOOL || list->count != (uint64_t)blocks)
+            return err_set(e, ERR_FORMAT, "metadata key %s must have %lld booleans",
+                           ARCH ".attention.recurrent_layers", (long long)blocks);
+        *recurrent = gguf_array_int(list, (uint64_t)i) != 0;
+        if (*recurrent != conv)
+            return err_set(e, ERR_MISMATCH,
+                           "layer %d is %s by the metadata but not by its "
+                           "tensors; the file is damaged",
+                           i, *recurrent ? "recurrent" : "attention");
+        return 0;
+    }
+    *recurrent = conv;
+    if (conv)
+        return 0;
+    const struct gguf_kv *kv = gguf_find(g, ARCH ".attention.head_count_kv");
+    if (kv && kv->kind == GGUF_ARRAY) {
+        *recurrent = gguf_array_int(kv, (uint64_t)i) == 0;
+        return 0;
+    }
+    int code = meta_int(g, ARCH ".full_attention_interval", 1, MAX_LAYERS, 4, &interval, e);
+    *recurrent = !code && (i + 1) % interval != 0;
+    return code;
+}
+
+static struct attention_shape attention_shape_of(const struct model_params *p) {
+    return (struct attention_shape){p->dim,      p->n_heads,    p->n_kv,
+                                    p->head_dim, p->rope_dims,  p->rope_base,
+                                    p->eps,      p->attn_scale, true};
+}
+
+static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {
+    struct model_params *p = &m->params;
+    int64_t blocks = 0;
+    int code = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+    int n_recurrent = 0;
+    p->n_full = 0;
+    for (int i = 0; !code && i < p->n_layers; i++) {
+        bool recurrent = false;
+        code = layer_kind(g, i, blocks, &recurrent, e);
+        m->layers[i].full = !recurrent;
+        m->layers[i].index = recurrent ? n_recurrent++ : p->n_full++;
+    }
+    if (!code && n_recurrent)
+        code = read_recurrent(&p->gdn, g, e);
+    return code;
+}
+
+static int load_layer(struct model *m, int i, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct layer *y = &m->layers[i];
+    struct load *l = &m->load;
+    struct attention_shape shape = attention_shape_of(p);
+    char name[LOAD_NAME];
+    int code = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
+    if (!code)
+        code = load_floats(l, load_name(name, i, "post_attention_norm.weight"), p->dim, 1,
+                           &y->ffn_norm, e);
+    if (!code)
+        code = y->full ? attention_load(&y->attention, &shape, l, i, e)
+                       : deltanet_load(&y->deltanet, &p->gdn, p->dim, l, i, e);
+    return code ? code : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
+}
+
+static int load_all(struct model *m, const struct gguf *g, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct load *l = &m->load;
+    struct attention_shape shape = attention_shape_of(p);
+    int64_t rows = m->options.max_rows;
+    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
+    if (!m->layers)
+        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
+    int code = load_kinds(m, g, e);
+    if (!code)
+        code = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
+    m->head = m->embed;
+    if (!code && !p->tied)
+        code = load_weight(l, "output.weight", p->dim, p->vocab, &m->head, e);
+    if (!code)
+        code = load_floats(l, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+    for (int i = 0; !code && i < p->n_layers; i++)
+        code = load_layer(m, i, e);
+    if (!code && p->n_full)
+        code = attention_buffers_load(&m->ws.attention, &shape, rows, l, e);
+    if (!code && p->n_full < p->n_layers)
+        code = deltanet_buffers_load(&m->ws.deltanet, &p->gdn, rows, l, e);
+    return code;
+}
+
+static void run_attention(struct model *m, const struct pass *p, const struct layer *y) {
+    struct attention_shape shape = attention_shape_of(&m->params);
+    struct attention_call c = {
+        .shape = &shape,
+        .block = &y->attention,
+        .buf = &m->ws.attention,
+        .rows = &p->rows,
+        .layout = &m->kv,
+        .layer = y->index,
+        .store = p->store,
+        .views = p->views,
+        .mask = ATTEND_PATH,
+        .in = m->ws.act_d,
+        .h = m->ws.h,
+    };
+    attention_run(m->x, &c);
+}
+
+static void run_deltanet(struct model *m, const struct pass *p, const struct layer *y) {
+    struct gdn_rows rows = m->ws.deltanet.rows;
+    if (!p->prompt) {
+        struct gdn_rows *own = &m->ws.verify[y->index];
+        rows.u = own->u;
+        rows.k = own->k;
+        rows.g = own->g;
+        rows.d = own->d;
+    }
+    for (int i = 0; i < p->n_seqs; i++) {
+        m->pass.states[i] = &p->seqs[i]->recurrent.layers[y->index];
+        m->pass.len_now[i] = p->len[i];
+    }
+    struct deltanet_call c = {
+        .shape = m->params.gdn,
+        .eps = m->params.eps,
+        .block = &y->deltanet,
+        .buf = &m->ws.deltanet,
+        .rows = rows,
+        .in_rows = &p->rows,
+        .states = m->pass.states,
+        .len = m->pass.len_now,
+        .commit = p->prompt,
+        .in = m->ws.act_d,
+        .h = m->ws.h,
+    };
+    deltanet_run(m->x, &c);
+}
+
+static void forward(struct model *m, const struct pass *p) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct model_params *q = &m->params;
+    int64_t n = p->rows.n;
+    for (int i = 0; i < q->n_layers; i++) {
+        const struct layer *y = &m->layers[i];
+        ops->norm_to_act(m->x, m->ws.h, y->mixer_norm, q->eps, n, q->dim, m->ws.act_d);
+        if (y->full)
+            run_attention(m, p, y);
+        else
+            run_deltanet(m, p, y);
+        ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
+        mlp_run(m->x, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
+        model_tap(m, i, n);
+    }
+}
+
+const struct model_desc arch_qwen35 = {ARCH, read_params, load_all, forward};

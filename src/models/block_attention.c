@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention as three ops and two matrix products. The gate of each head lies behind its query in
+// the projection's output and is read there by attend.
+#include "models/block_attention.h"
+
+static int64_t q_rows(const struct attention_shape *s) {
+    return (int64_t)s->n_heads * s->head_dim * (s->gated ? 2 : 1);
+}
+
+static int load_qkv(struct attention_block *b, const struct attention_shape *s, struct load *l,
+                    int i, struct err *e) {
+    char name[LOAD_NAME];
+    int64_t q = q_rows(s), kv = (int64_t)s->n_kv * s->head_dim, all = q + 2 * kv;
+    if (l->find(l->arg, load_name(name, i, "attn_qkv.weight"))) {
+        int code = load_weight_rows(l, name, s->dim, all, 0, q, &b->wq, e);
+        if (!code)
+            code = load_weight_rows(l, name, s->dim, all, q, kv, &b->wk, e);
+        return code ? code : load_weight_rows(l, name, s->dim, all, q + kv, kv, &b->wv, e);
+    }
+    int code = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
+    if (!code)
+        code = load_weight(l, load_name(name, i, "attn_k.weight"), s->dim, kv, &b->wk, e);
+    if (!code)
+        code = load_weight(l, load_name(name, i, "attn_v.weight"), s->dim, kv, &b->wv, e);
+    return code;
+}
+
+int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,
+                   int i, struct err *e) {
+    char name[LOAD_NAME];
+    int64_t width = (int64_t)s->n_heads * s->head_dim;
+    int code = load_qkv(b, s, l, i, e);
+    if (!code)
+        code = load_weight(l, load_name(name, i, "attn_output.weight"), width, s->dim, &b->wo, e);
+    if (!code)
+        code =
+            load_floats(l, load_name(name, i, "attn_q_norm.weight"), s->head_dim, 1, &b->q_norm, e);
+    if (!code)
+        code =
+            load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim, 1, &b->k_norm, e);
+    return code;
+}
+
+int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
+                           struct load *l, struct err *e) {
+    int64_t kv = (int64_t)s->n_kv * s->head_dim, width = (int64_t)s->n_heads * s->head_dim;
+    int code = load_buffer(l, n * q_rows(s), &b->q, e);
+    if (!code)
+        code = load_buffer(l, n * kv, &b->k, e);
+    if (!code)
+        code = load_buffer(l, n * kv, &b->v, e);
+    if (!code)
+        code = load_buffer(l, n * width, &b->q_rot, e);
+    return code ? code : load_act(l, n, width, &b->out, e);
+}
+
+static struct qk_args qk_args_of(const struct attention_call *c) {
+    const struct attention_shape *s = c->shape;
+    return (struct qk_args){
+        .n_heads = s->n_heads,
+        .n_kv = s->n_kv,
+        .head_dim = s->head_dim,
+        .rope_dims = s->rope_dims,
+        .rope_base = s->rope_base,
+        .eps = s->eps,
+        .q_norm = c->block->q_norm,
+        .k_norm = c->block->k_norm,
+        .q_stride = s->gated ? 2 * s->head_dim : s->head_dim,
+        .k = c->buf->k,
+        .v = c->buf->v,
+        .layout = c->layout,
+        .layer = c->layer,
+        .store = c->store,
+    };
+}
+
+void attention_run(struct exec *x, const struct attention_call *c) {
+    const struct ops *ops = exec_ops(x);
+    const struct attention_shape *s = c->shape;
+    const struct attention_buffers *b = c->buf;
+    int64_t n = c->rows->n;
+    struct linear_job in[3] = {
+        {c->block->wq, b->q, false}, {c->block->wk, b->k, false}, {c->block->wv, b->v, false}};
+    ops->linear(x, in, 3, c->in, n);
+    struct qk_args qk = qk_args_of(c);
+    qk.q = b->q;
+    qk.q_out = b->q_rot;
+    ops->qk_norm_rope_store(x, &qk, c->rows);
+    struct attend_args at = {
+        .n_heads = s->n_heads,
+        .n_kv = s->n_kv,
+        .head_dim = s->head_dim,
+        .scale = s->scale,
+        .mask = c->mask,
+        .window = c->window,
+        .q = b->q_rot,
+        .gate = s->gated ? b->q + s->head_dim : NULL,
+        .gate_stride = 2 * s->head_dim,
+        .layout = c->layout,
+        .layer = c->layer,
+        .seqs = c->views,
+        .store = c->store,
+        .out = b->out,
+    };
+    ops->attend(x, &at, c->rows);
+    struct linear_job out = {c->block->wo, c->h, true};
+    ops->linear(x, &out, 1, b->out, n);
+}
+
+void attention_store(struct exec *x, const struct attention_call *c) {
+    const struct ops *ops = exec_ops(x);
+    struct linear_job in[2] = {{c->block->wk, c->buf->k, false}, {c->block->wv, c->buf->v, false}};
+    ops->linear(x, in, 2, c->in, c->rows->n);
+    struct qk_args qk = qk_args_of(c);
+    ops->qk_norm_rope_store(x, &qk, c->rows);
+}

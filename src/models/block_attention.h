@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention block shared by targets and drafts: projections, per-head norms, rotary embedding,
+// attention over stored keys, optional output gate, output projection into the residual stream.
+#ifndef COPPICE_MODELS_BLOCK_ATTENTION_H
+#define COPPICE_MODELS_BLOCK_ATTENTION_H
+
+#include "models/load.h"
+
+struct attention_shape {
+    int64_t dim; // residual width
+    int n_heads, n_kv, head_dim, rope_dims;
+    float rope_base, eps, scale;
+    bool gated; // attn_q holds [query | gate] per head
+};
+
+struct attention_block {
+    const struct weight *wq, *wk, *wv, *wo;
+    float *q_norm, *k_norm; // [head_dim]
+};
+
+// Workspace for n rows, shared by all layers.
+struct attention_buffers {
+    float *q, *k, *v; // projections: [n][n_heads][head_dim or 2 head_dim], [n][n_kv][head_dim]
+    float *q_rot;     // [n][n_heads][head_dim]
+    struct act *out;  // [n][n_heads * head_dim]
+};
+
+struct attention_call {
+    const struct attention_shape *shape;
+    const struct attention_block *block;
+    const struct attention_buffers *buf;
+    const struct rows *rows;
+    const struct kv_layout *layout;
+    int layer;                   // within the KV group
+    const struct kv_slot *store; // [n] host
+    const struct kv_view *views; // [sequences] host
+    int mask;                    // enum attend_mask
+    int64_t window;
+    const struct act *in; // [n][dim], normed
+    float *h;             // [n][dim] residual stream, added to
+};
+
+// Tensors blk.i.attn_*; a fused attn_qkv (rows q with gate | k | v) is taken apart.
+int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,
+                   int i, struct err *e);
+int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
+                           struct load *l, struct err *e);
+void attention_run(struct exec *x, const struct attention_call *c);
+// Only K and V of the rows, computed from c->in and stored.
+void attention_store(struct exec *x, const struct attention_call *c);
+
+#endif

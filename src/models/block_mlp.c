@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ops; gate and up may differ in type, so they stay two matrices.
+#include "models/block_mlp.h"
+
+int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e) {
+    char name[LOAD_NAME];
+    int code = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
+    if (!code)
+        code = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
+    if (!code)
+        code = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
+    return code;
+}
+
+void mlp_run(struct exec *x, const struct mlp_block *b, const struct act *in, struct act *mid,
+             float *h, int64_t n) {
+    const struct ops *ops = exec_ops(x);
+    ops->linear_gate_up(x, b->gate, b->up, in, n, mid);
+    struct linear_job out = {b->down, h, true};
+    ops->linear(x, &out, 1, mid, n);
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dense feed-forward block: SwiGLU (arXiv 2002.05202) into the residual stream.
+#ifndef COPPICE_MODELS_BLOCK_MLP_H
+#define COPPICE_MODELS_BLOCK_MLP_H
+
+#include "models/load.h"
+
+struct mlp_block {
+    const struct weight *gate, *up, *down; // [D -> F], [D -> F], [F -> D]
+};
+
+// Tensors blk.i.ffn_{gate,up,down}.weight for widths dim (D) and ffn (F).
+int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e);
+// h += down(silu(gate in) * up in). in: [n][D] normed; mid: room for [n][F]; h: [n][D].
+void mlp_run(struct exec *x, const struct mlp_block *b, const struct act *in, struct act *mid,
+             float *h, int64_t n);
+
+#endif

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// One list of things made, each with its kind, so that freeing needs no knowledge of the model.
+#include "models/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/quant.h"
+
+enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY };
+
+struct load_item {
+    enum item_kind kind;
+    void *p;
+};
+
+static int keep(struct load *l, enum item_kind kind, void *p, struct err *e) {
+    if (l->n == l->cap) {
+        int64_t cap = l->cap ? 2 * l->cap : 64;
+        struct load_item *items = realloc(l->items, (size_t)cap * sizeof *items);
+        if (!items)
+            return err_set(e, ERR_MEMORY, "no memory for a list of %lld tensors", (long long)cap);
+        l->items = items;
+        l->cap = cap;
+    }
+    l->items[l->n++] = (struct load_item){kind, p};
+    return 0;
+}
+
+static void drop(struct exec *x, const struct load_item *i) {
+    const struct ops *ops = exec_ops(x);
+    if (i->kind == ITEM_WEIGHT)
+        ops->weight_destroy(x, i->p);
+    else if (i->kind == ITEM_ACT)
+        ops->act_destroy(x, i->p);
+    else
+        ops->free(x, i->p);
+}
+
+void load_fini(struct load *l) {
+    while (l->n > 0)
+        drop(l->x, &l->items[--l->n]);
+    free(l->items);
+    l->items = NULL;
+    l->cap = 0;
+}
+
+// Keeps p or frees it when that fails.
+static int keep_or_drop(struct load *l, enum item_kind kind, void *p, struct err *e) {
+    int code = keep(l, kind, p, e);
+    if (code)
+        drop(l->x, &(struct load_item){kind, p});
+    return code;
+}
+
+const char *load_name(char *buf, int i, const char *suffix) {
+    snprintf(buf, LOAD_NAME, "blk.%d.%s", i, suffix);
+    return buf;
+}
+
+static void print_dims(char *buf, size_t size, const struct tensor *t) {
+    int used = snprintf(buf, size, "[%lld", (long long)t->ne[0]);
+    for (int i = 1; i < t->n_dims && used > 0 && (size_t)used < size; i++)
+        used += snprintf(buf + used, size - (size_t)used, ", %lld", (long long)t->ne[i]);
+    if (used > 0 && (size_t)used < size)
+        snprintf(buf + used, size - (size_t)used, "]");
+}
+
+// A factor beside a matrix (NVFP4 files) would silently change the result if it were ignored.
+static int check_scale(const struct load *l, const char *name, struct err *e) {
+    char other[LOAD_NAME + 16];
+    size_t stem = strlen(name);
+    if (stem > 7 && strcmp(name + stem - 7, ".weight") == 0)
+        stem -= 7;
+    for (int i = 0; i < 2; i++) {
+        snprintf(other, sizeof other, "%.*s.scale", (int)(i ? strlen(name) : stem), name);
+        if (l->find(l->arg, other))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "tensor %s scales a matrix, which is not supported; use a file "
+                           "without such scales",
+                           other);
+    }
+    return 0;
+}
+
+static int find_shape(const struct load *l, const char *name, int64_t k, int64_t m,
+                      const struct tensor **out, struct err *e) {
+    const struct tensor *t = l->find(l->arg, name);
+    if (!t)
+        return err_set(e, ERR_MISMATCH,
+                       "tensor %s is missing; the file is incomplete or of another architecture",
+                       name);
+    if (t->ne[0] != k || t->ne[1] != m || t->ne[2] != 1 || t->ne[3] != 1) {
+        char found[128];
+        print_dims(found, sizeof found, t);
+        return err_set(e, ERR_MISMATCH,
+                       "tensor %s is %s but [%lld, %lld] is expected; the metadata and the tensors "
+                       "of this file disagree",
+                       name, found, (long long)k, (long long)m);
+    }
+    const struct quant_format *f = quant_format(t->type);
+    if (!f || !f->dequantize)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor %s has type %s, which cannot be computed with; use a file in "
+                       "another quantisation",
+                       name, f ? f->name : "unknown");
+    *out = t;
+    return 0;
+}
+
+static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,
+                       struct err *e) {
+    l->weight_bytes += l->x ? exec_weight_bytes(l->x, t) : t->bytes;
+    if (l->dry)
+        return 0;
+    struct weight *w = NULL;
+    int code = exec_ops(l->x)->weight_create(l->x, t, &w, e);
+    if (code)
+        return err_prefix(e, "tensor %s", t->name);
+    *out = w;
+    return keep_or_drop(l, ITEM_WEIGHT, w, e);
+}
+
+int load_weight_rows(struct load *l, const char *name, int64_t k, int64_t total, int64_t first,
+                     int64_t m, const struct weight **out, struct err *e) {
+    const struct tensor *t;
+    int code = check_scale(l, name, e);
+    if (!code)
+        code = find_shape(l, name, k, total, &t, e);
+    if (code)
+        return code;
+    struct tensor part = *t;
+    int64_t row = t->bytes / total;
+    part.n_dims = 2;
+    part.ne[1] = m;
+    part.bytes = row * m;
+    part.data = (const unsigned char *)t->data + row * first;
+    return make_weight(l, &part, out, e);
+}
+
+int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
+                struct err *e) {
+    return load_weight_rows(l, name, k, m, 0, m, out, e);
+}
+
+int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {
+    l->buffer_bytes += bytes;
+    if (l->dry)
+        return 0;
+    *out = exec_ops(l->x)->alloc(l->x, (size_t)bytes);
+    if (!*out)
+        return err_set(e, ERR_MEMORY,
+                       "no memory for %lld bytes of workspace; use fewer rows or a "
+                       "smaller model",
+                       (long long)bytes);
+    return keep_or_drop(l, ITEM_MEMORY, *out, e);
+}
+
+int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
+    void *p = NULL;
+    int code = load_bytes(l, n * (int64_t)sizeof(float), &p, e);
+    *out = p;
+    return code;
+}
+
+int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e) {
+    l->buffer_bytes += n * k * 6; // f32, int8 and block scales, rounded up
+    if (l->dry)
+        return 0;
+    int code = exec_ops(l->x)->act_create(l->x, n, k, out, e);
+    return code ? code : keep_or_drop(l, ITEM_ACT, *out, e);
+}
+
+int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out,
+                struct err *e) {
+    const struct tensor *t;
+    int code = find_shape(l, name, k, m, &t, e);
+    if (!code)
+        code = load_buffer(l, k * m, out, e);
+    if (code || l->dry)
+        return code;
+    float *host = malloc((size_t)(k * m) * sizeof *host);
+    if (!host)
+        return err_set(e, ERR_MEMORY, "no memory to read tensor %s", name);
+    quant_format(t->type)->dequantize(t->data, host, k * m);
+    exec_ops(l->x)->upload(l->x, *out, host, (size_t)(k * m) * sizeof *host);
+    free(host);
+    return 0;
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: finds a named tensor, checks its shape against what the metadata implies, and turns it
+// into a weight or an f32 array on the device. It owns everything it makes, so that a model frees
+// all at once. In a dry load nothing is made; only names, shapes and bytes are checked and counted.
+#ifndef COPPICE_MODELS_LOAD_H
+#define COPPICE_MODELS_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "formats/gguf.h"
+#include "ops/ops.h"
+
+typedef const struct tensor *load_find_fn(const void *arg, const char *name);
+
+// Set x (may be NULL in a dry load), find, arg and dry; zero the rest.
+struct load {
+    struct exec *x;
+    load_find_fn *find; // where tensors come from
+    const void *arg;
+    bool dry;
+    int64_t weight_bytes, buffer_bytes; // made so far
+    struct load_item *items;
+    int64_t n, cap;
+};
+
+// Frees every weight, activation and array made through l.
+void load_fini(struct load *l);
+
+// A matrix [k -> m] (ne = {k, m}). ERR_MISMATCH names the tensor, the shape expected and found;
+// ERR_UNSUPPORTED a type without arithmetic or a scale tensor beside it.
+int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
+                struct err *e);
+// Rows first .. first+m-1 of a matrix with `total` rows.
+int load_weight_rows(struct load *l, const char *name, int64_t k, int64_t total, int64_t first,
+                     int64_t m, const struct weight **out, struct err *e);
+// A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
+int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
+
+// Zeroed device memory of n floats, or of bytes; an activation for n rows of k values.
+int load_buffer(struct load *l, int64_t n, float **out, struct err *e);
+int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e);
+int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e);
+
+// Name of a tensor in layer i: "blk.i.suffix", in a caller's buffer of LOAD_NAME bytes.
+enum { LOAD_NAME = 96 };
+const char *load_name(char *buf, int i, const char *suffix);
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thin checks over the typed reads of gguf.h.
+#include "models/meta.h"
+
+#include <math.h>
+
+int meta_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
+             int64_t *out, struct err *e) {
+    int code = gguf_get_int(g, key, lo, hi, otherwise, out, e);
+    if (!code && *out < lo)
+        return err_set(e, ERR_FORMAT, "metadata key %s is missing; the file is incomplete", key);
+    return code;
+}
+
+// A positive finite float; `otherwise` 0 means that the key is required.
+int meta_positive(const struct gguf *g, const char *key, double otherwise, float *out,
+                  struct err *e) {
+    double v;
+    int code = gguf_get_float(g, key, otherwise, &v, e);
+    if (code)
+        return code;
+    *out = (float)v;
+    if (!(v > 0) || !isfinite(*out))
+        return err_set(e, ERR_FORMAT, "metadata key %s is %g; a positive number is needed", key, v);
+    return 0;
+}
+
+// Heads may be one number or an array over the blocks, in which recurrent layers have 0.
+int meta_heads(const struct gguf *g, const char *key, int64_t blocks, int *out, struct err *e) {
+    const struct gguf_kv *kv = gguf_find(g, key);
+    int64_t v = 0;
+    if (!kv || kv->kind != GGUF_ARRAY) {
+        int code = meta_int(g, key, 1, 4096, 0, &v, e);
+        *out = (int)v;
+        return code;
+    }
+    if (kv->count != (uint64_t)blocks || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
+        kv->elem == GGUF_F64)
+        return err_set(e, ERR_FORMAT, "metadata key %s must have %lld integers", key,
+                       (long long)blocks);
+    for (uint64_t i = 0; i < kv->count; i++) {
+        int64_t n = gguf_array_int(kv, i);
+        if (n < 0 || n > 4096 || (v && n && n != v))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "metadata key %s has %lld heads in layer %llu; all attention layers "
+                           "must have the same number",
+                           key, (long long)n, (unsigned long long)i);
+        v = n ? n : v;
+    }
+    *out = (int)v;
+    return v ? 0 : err_set(e, ERR_FORMAT, "metadata key %s names no heads", key);
+}

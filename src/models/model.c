@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading, planning and freeing of models. A plan is a dry load: the same recipe runs, checks every
+// name and shape, and only counts. The forward function is in forward.c.
+#include "models/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/quant.h"
+#include "models/model_impl.h"
+
+static const struct model_desc *const archs[] = {&arch_qwen35};
+
+struct model_options model_options_default(void) {
+    return (struct model_options){.type_k = TYPE_F16, .type_v = TYPE_F16};
+}
+
+static int find_arch(const struct gguf *g, const struct model_desc **out, struct err *e) {
+    const char *s;
+    size_t len;
+    int code = gguf_get_str(g, "general.architecture", &s, &len, e);
+    if (code)
+        return code;
+    if (!s)
+        return err_set(e, ERR_FORMAT, "the file names no architecture; it is not a model");
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        if (strlen(archs[i]->arch) == len && memcmp(archs[i]->arch, s, len) == 0) {
+            *out = archs[i];
+            return 0;
+        }
+    }
+    return err_set(e, ERR_UNSUPPORTED,
+                   "architecture %.*s is not supported as a target; use a qwen35 model",
+                   (int)(len < 64 ? len : 64), s);
+}
+
+static bool is_kv_type(uint32_t t) {
+    return t == TYPE_F32 || t == TYPE_F16 || t == TYPE_BF16 || t == TYPE_Q8_0;
+}
+
+static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
+    m->options = *o;
+    if (o->max_ctx < 0 || o->max_rows < 0 || o->max_verify < 0 || o->max_seqs < 0 ||
+        o->max_rows > 1 << 16 || o->max_verify > 1 << 12 || o->max_seqs > 1 << 12)
+        return err_set(e, ERR_USAGE, "context, row and sequence limits must be positive");
+    if (!is_kv_type(o->type_k) || !is_kv_type(o->type_v))
+        return err_set(e, ERR_UNSUPPORTED, "key/value types must be F32, F16, BF16 or Q8_0");
+    if (!o->max_ctx)
+        m->options.max_ctx = m->params.context;
+    if (!o->max_verify)
+        m->options.max_verify = 128;
+    if (!o->max_rows)
+        m->options.max_rows = 512;
+    if (m->options.max_rows < m->options.max_verify)
+        m->options.max_rows = m->options.max_verify;
+    if (!o->max_seqs)
+        m->options.max_seqs = 8;
+    return 0;
+}
+
+static const struct tensor *find_gguf(const void *arg, const char *name) {
+    return gguf_tensor(arg, name);
+}
+
+// Host arrays of the pass record.
+static int record_init(struct model *m, struct err *e) {
+    struct pass_record *r = &m->pass;
+    size_t rows = (size_t)m->options.max_rows, seqs = (size_t)m->options.max_seqs;
+    r->token = calloc(rows, sizeof *r->token);
+    r->parent = calloc(rows, sizeof *r->parent);
+    r->seq = calloc(rows, sizeof *r->seq);
+    r->identity = calloc(rows, sizeof *r->identity);
+    r->want_row = calloc(rows, sizeof *r->want_row);
+    r->store = calloc(rows, sizeof *r->store);
+    r->target = calloc(rows, sizeof *r->target);
+    r->source = calloc(rows, sizeof *r->source);
+    r->views = calloc(seqs, sizeof *r->views);
+    r->len = calloc(seqs, sizeof *r->len);
+    r->len_now = calloc(seqs, sizeof *r->len_now);
+    r->states = calloc(seqs, sizeof *r->states);
+    r->committed = calloc(seqs, sizeof *r->committed);
+    if (!r->token || !r->source || !r->parent || !r->seq || !r->identity || !r->want_row ||
+        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states ||
+        !r->committed)
+        return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
+    for (size_t i = 0; i < rows; i++)
+        r->identity[i] = (int32_t)i;
+    return 0;
+}
+
+static void record_fini(struct pass_record *r) {
+    free(r->token);
+    free(r->source);
+    free(r->parent);
+    free(r->seq);
+    free(r->identity);
+    free(r->want_row);
+    free(r->store);
+    free(r->target);
+    free(r->views);
+    free(r->len);
+    free(r->len_now);
+    free(r->states);
+    free(r->committed);
+}
+
+static int workspace_init(struct model *m, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct workspace *w = &m->ws;
+    struct load *l = &m->load;
+    int64_t rows = m->options.max_rows, verify = m->options.max_verify;
+    int n_recurrent = p->n_layers - p->n_full;
+    void *scratch = NULL;
+    int code = load_buffer(l, rows * p->dim, &w->h, e);
+    if (!code)
+        code = load_act(l, rows, p->dim, &w->act_d, e);
+    if (!code)
+        code = load_act(l, rows, p->ffn, &w->act_f, e);
+    if (!code)
+        code = load_buffer(l, verify * p->dim, &w->wanted, e);
+    if (!code)
+        code = load_buffer(l, verify * p->vocab, &w->logits, e);
+    if (!code && p->n_full)
+        code = load_bytes(l, (verify + KV_PAGE - 1) / KV_PAGE * m->kv.page_bytes, &scratch, e);
+    w->scratch = scratch;
+    if (!code && n_recurrent) {
+        w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
+        if (!w->verify)
+            code = err_set(e, ERR_MEMORY, "no memory for %d recurrent layers", n_recurrent);
+    }
+    for (int i = 0; !code && i < n_recurrent; i++)
+        code = deltanet_rows_load(&w->verify[i], &p->gdn, verify, l, e);
+    return code;
+}
+
+// The whole recipe, dry or real.
+static int build(struct model *m, struct exec *x, const struct gguf *g,
+                 const struct model_options *o, bool dry, struct err *e) {
+    m->x = x;
+    m->load = (struct load){.x = x, .find = find_gguf, .arg = g, .dry = dry};
+    int code = find_arch(g, &m->desc, e);
+    if (!code)
+        code = m->desc->params(m, g, e);
+    if (!code)
+        code = fill_options(m, o, e);
+    if (!code)
+        code = m->desc->load(m, g, e);
+    if (code)
+        return code;
+    const struct model_params *p = &m->params;
+    if (p->n_full)
+        kv_layout_init(&m->kv, p->n_full, p->n_kv, p->head_dim, o->type_k, o->type_v);
+    code = workspace_init(m, e);
+    if (!code && !dry)
+        code = record_init(m, e);
+    if (!code && !dry && p->n_full)
+        code = kv_pool_create(&m->pool, x, &m->kv, 0, e);
+    return code;
+}
+
+static void plan_of(struct model_plan *out, const struct model *m) {
+    const struct model_params *p = &m->params;
+    int n_recurrent = p->n_layers - p->n_full;
+    out->weights = m->load.weight_bytes;
+    out->scratch = m->load.buffer_bytes;
+    out->kv_per_1k = p->n_full ? 1024 / KV_PAGE * m->kv.page_bytes : 0;
+    out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
+    out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;
+}
+
+int model_plan(struct model_plan *out, struct model_params *params, const struct exec *x,
+               const struct gguf *g, const struct model_options *o, struct err *e) {
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, ERR_MEMORY, "no memory for a model");
+    // A dry load only asks the backend for sizes.
+    int code = build(m, (struct exec *)x, g, o, true, e);
+    if (!code) {
+        plan_of(out, m);
+        if (params)
+            *params = m->params;
+    }
+    model_destroy(m);
+    return code;
+}
+
+static int check_limit(struct exec *x, const struct gguf *g, const struct model_options *o,
+                       struct err *e) {
+    struct model_plan p;
+    struct model_params q;
+    int code = model_plan(&p, &q, x, g, o, e);
+    if (code || o->memory_limit <= 0)
+        return code;
+    int64_t ctx = o->max_ctx ? o->max_ctx : q.context;
+    int64_t kv = (ctx + 1023) / 1024 * p.kv_per_1k;
+    int64_t need = p.weights + p.scratch + p.recurrent + kv;
+    if (need <= o->memory_limit)
+        return 0;
+    return err_set(e, ERR_MEMORY,
+                   "the model needs %lld MiB (weights %lld, workspace %lld, %lld tokens of context "
+                   "%lld) but the limit is %lld MiB; use a smaller file or a shorter context",
+                   (long long)(need >> 20), (long long)(p.weights >> 20),
+                   (long long)(p.scratch >> 20), (long long)ctx,
+                   (long long)((kv + p.recurrent) >> 20), (long long)(o->memory_limit >> 20));
+}
+
+int model_load(struct model **out, struct exec *x, const struct gguf *g,
+               const struct model_options *o, struct err *e) {
+    int code = check_limit(x, g, o, e);
+    if (code)
+        return code;
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, ERR_MEMORY, "no memory for a model");
+    code = build(m, x, g, o, false, e);
+    if (code) {
+        model_destroy(m);
+        return code;
+    }
+    *out = m;
+    return 0;
+}
+
+void model_destroy(struct model *m) {
+    if (!m)
+        return;
+    load_fini(&m->load);
+    kv_pool_destroy(m->pool);
+    record_fini(&m->pass);
+    free(m->ws.verify);
+    free(m->layers);
+    free(m);
+}
+
+const struct model_params *model_params_of(const struct model *m) {
+    return &m->params;
+}
+
+struct exec *model_exec(const struct model *m) {
+    return m->x;
+}
+
+int64_t model_max_ctx(const struct model *m) {
+    return m->options.max_ctx;
+}
+
+int model_max_rows(const struct model *m) {
+    return m->options.max_rows;
+}
+
+int model_max_verify(const struct model *m) {
+    return m->options.max_verify;
+}
+
+int model_sequence(const struct model *m, struct sequence **out, struct err *e) {
+    struct sequence_spec s = {.x = m->x,
+                              .target = m->pool,
+                              .shape = m->params.gdn,
+                              .n_recurrent = m->params.n_layers - m->params.n_full,
+                              .feature_dim = m->n_taps * m->params.dim,
+                              .n_draft = m->n_draft,
+                              .max_len = m->options.max_ctx};
+    for (int i = 0; i < m->n_draft; i++) {
+        s.draft[i] = m->draft_pool[i];
+        s.draft_window[i] = m->draft_window[i];
+    }
+    return sequence_create(out, &s, e);
+}
+
+int model_set_taps(struct model *m, const int32_t *ids, int n, struct err *e) {
+    int64_t width = (int64_t)n * m->params.dim;
+    int code = load_buffer(&m->load, m->options.max_rows * width, &m->ws.features, e);
+    if (code)
+        return code;
+    memcpy(m->taps, ids, (size_t)n * sizeof *ids);
+    m->n_taps = n;
+    return 0;
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of struct model, for files of this folder only: what an architecture file fills in and
+// runs, and what the draft reads of its target.
+#ifndef COPPICE_MODELS_MODEL_IMPL_H
+#define COPPICE_MODELS_MODEL_IMPL_H
+
+#include "models/block_attention.h"
+#include "models/block_deltanet.h"
+#include "models/block_mlp.h"
+#include "models/model.h"
+
+struct layer {
+    bool full;                    // attention, else Gated DeltaNet
+    int index;                    // among the layers of its kind
+    float *mixer_norm, *ffn_norm; // [D]
+    struct attention_block attention;
+    struct deltanet_block deltanet;
+    struct mlp_block mlp;
+};
+
+// One forward pass as a layer recipe sees it.
+struct pass {
+    struct rows rows;
+    bool prompt;
+    const struct kv_slot *store; // [n]
+    const struct kv_view *views; // [n_seqs]
+    struct sequence *const *seqs;
+    const int64_t *len; // [n_seqs] committed before the pass
+    int n_seqs;
+};
+
+// Workspace, sized at load. R rows of a prompt, V rows of a verification, S sequences.
+struct workspace {
+    float *h;                  // [R][D] residual stream
+    struct act *act_d, *act_f; // R rows of D, of F
+    struct attention_buffers attention;
+    struct deltanet_buffers deltanet;
+    struct gdn_rows *verify; // host [recurrent layers]: u, k, g, d of V rows each
+    unsigned char *scratch;  // pages for K and V of V rows
+    float *wanted;           // [V][D] rows whose logits are wanted
+    float *logits;           // [V][vocab]
+    float *features;         // [R][n_taps][D]; NULL without a draft
+};
+
+// Copies of the last forest, which model_commit reads. Host arrays.
+struct pass_record {
+    int32_t *token, *parent, *seq, *want_row; // [R]
+    int32_t *identity;                        // [R] 0, 1, 2, ...
+    struct kv_slot *store, *target, *source;  // [R]
+    struct kv_view *views;                    // [S]
+    int64_t *len, *len_now;                   // [S]
+    struct gdn_state **states;                // [S]
+    uint8_t *committed;                       // [S]
+    int64_t n, n_want;
+    int n_seqs;
+    bool open; // a verification that can still be committed
+};
+
+struct model {
+    const struct model_desc *desc;
+    struct model_params params;
+    struct model_options options; // with defaults filled in
+    struct exec *x;
+    struct load load;
+    const struct weight *embed, *head;
+    float *out_norm;
+    struct layer *layers; // [n_layers]
+    struct kv_layout kv;
+    struct kv_pool *pool;
+    struct workspace ws;
+    struct pass_record pass;
+    // The attached draft. absorb projects all pending features of a sequence into the draft KV;
+    // the room was reserved before, so it cannot fail.
+    void *draft;
+    void (*absorb)(void *draft, struct sequence *s);
+    int n_taps;
+    int32_t taps[64];
+    int n_draft;
+    struct kv_pool *draft_pool[SEQ_DRAFT_GROUPS];
+    int64_t draft_window[SEQ_DRAFT_GROUPS];
+};
+
+// One architecture.
+struct model_desc {
+    const char *arch; // general.architecture
+    // Reads metadata into m->params (context, shapes; not the kinds of layers) and checks bounds.
+    int (*params)(struct model *m, const struct gguf *g, struct err *e);
+    // Makes m->layers, weights and the buffers that this architecture needs.
+    int (*load)(struct model *m, const struct gguf *g, struct err *e);
+    // Runs all layers on m->ws.h, which holds the embeddings of the rows.
+    void (*forward)(struct model *m, const struct pass *p);
+};
+extern const struct model_desc arch_qwen35;
+
+// Copies the residual stream of all rows after layer i into the features if the layer is tapped.
+void model_tap(struct model *m, int i, int64_t n);
+
+// Sets the tapped layers and makes room for the features of R rows. ids are 0-based.
+int model_set_taps(struct model *m, const int32_t *ids, int n, struct err *e);
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the CPU backend share: the exec, its scratch memory and the ops that the
+// table in ops_cpu.c lists. Scratch has fixed bounds and is reserved at creation (the system gives
+// the memory when it is touched), so no op allocates.
+#ifndef COPPICE_OPS_CPU_CPU_H
+#define COPPICE_OPS_CPU_CPU_H
+
+#include "base/pool.h"
+#include "ops/cpu/row.h"
+#include "ops/exec.h"
+
+enum {
+    ROPE_ROWS = 64,    // rows whose angles are prepared at a time
+    ROPE_SLOTS = 1024, // cached positions
+};
+
+// Cosines and sines of one position: cs[i] = cos of pair i, cs[pairs + i] = sin.
+struct rope_slot {
+    int64_t pos;
+    float base;
+    int dims; // 0: empty
+    float cs[OPS_HEAD_MAX];
+};
+
+// One worker's room for attention: 64 keys and values of a page, and those of rows in flight.
+struct attend_scratch {
+    float k[KV_PAGE][OPS_HEAD_MAX], v[KV_PAGE][OPS_HEAD_MAX];
+    float row_k[ROWS * KV_PAGE][OPS_HEAD_MAX], row_v[ROWS * KV_PAGE][OPS_HEAD_MAX];
+    float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX]; // running softmax of a (row, head)
+};
+
+struct cpu {
+    struct exec base; // first
+    struct pool *pool;
+    struct row_kernels row;
+    struct rope_slot *rope;        // [ROPE_SLOTS]
+    float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
+    struct attend_scratch *attend; // [threads]
+};
+
+// The CPU part of an exec that this backend made.
+static inline struct cpu *cpu_of(struct exec *x) {
+    return (struct cpu *)x;
+}
+
+// Runs fn over [0, n): inline when n * cost (roughly nanoseconds an item) is not worth a wake-up.
+void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg);
+
+// Zeroed memory aligned to 64 bytes, or NULL. Free with free().
+void *cpu_alloc(size_t bytes);
+
+// Sets the shape of an activation before its rows are written.
+void act_shape(struct act *a, int64_t n, int64_t k);
+// Codes and padding of row i, whose k values are in place.
+void act_finish_row(const struct cpu *c, struct act *a, int64_t i);
+
+int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t);
+int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
+void cpu_weight_destroy(struct exec *x, struct weight *w);
+int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
+void cpu_act_destroy(struct exec *x, struct act *a);
+
+void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
+                int64_t n);
+void cpu_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
+                        const struct act *in, int64_t n, struct act *out);
+
+void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+                     float *out);
+void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
+void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
+                     int64_t k, struct act *out);
+void cpu_gated_norm_to_act(struct exec *x, const float *in, const float *z, const float *w,
+                           float eps, int64_t n, int heads, int dv, struct act *out);
+void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
+void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
+                   const int32_t *index, int64_t n, size_t row_bytes);
+void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
+                 const struct kv_slot *src, int64_t n);
+
+void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
+
+void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
+void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
+void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
+
+void cpu_head_topk(struct exec *x, const float *logits, int64_t n, int64_t vocab, int k,
+                   const struct sample_row *noise, int32_t *ids, float *logp);
+void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
+                const struct sample_row *rows, int32_t *choice);
+
+// Address of the K (V) row of a slot: layer and kv head within the page.
+static inline unsigned char *kv_k(const struct kv_layout *l, unsigned char *page, int layer,
+                                  int head, int slot) {
+    return page + layer * l->layer_bytes + (head * KV_PAGE + slot) * l->k_bytes;
+}
+static inline unsigned char *kv_v(const struct kv_layout *l, unsigned char *page, int layer,
+                                  int head, int slot) {
+    return page + layer * l->layer_bytes + l->n_heads * KV_PAGE * l->k_bytes +
+           (head * KV_PAGE + slot) * l->v_bytes;
+}
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The specification of the linear layers: what each output is, operation by operation. Integer
+// sums are exact in any order; the f32 operations are one fma per scale in k order, so a result
+// depends on nothing but the weight row and the activation row. The vector levels do the same for
+// 16 outputs at a time.
+#include "formats/quant.h"
+#include "ops/cpu/row.h"
+#include "ops/cpu/unpack.h"
+
+static int code_of(const struct form *f, const unsigned char *group, int k, int lane) {
+    if (f->bits == 4) {
+        int j = k % 16 / 4, byte = group[j * 64 + lane * 4 + k % 4];
+        return k < 16 ? byte & 15 : byte >> 4;
+    }
+    return group[k / 4 * 64 + lane * 4 + k % 4];
+}
+
+static float half_at(const unsigned char *p, int i) {
+    uint16_t h;
+    memcpy(&h, p + 2 * i, 2);
+    return f16_to_f32(h);
+}
+
+// Scale and minimum of one sub-group of one output row; at: the tile's scales.
+static void scale_of(const struct form *f, const unsigned char *at, int64_t group, int sub,
+                     int lane, float *scale, float *min) {
+    *min = 0;
+    if (f->scale == SCALE_FLOAT) {
+        memcpy(scale, at + ((group * f->subs + sub) * TILE + lane) * 4, 4);
+    } else if (f->scale == SCALE_HALF) {
+        const unsigned char *p = at + group * 2 * TILE * (1 + f->min);
+        *scale = half_at(p, lane);
+        if (f->min)
+            *min = half_at(p, TILE + lane);
+    } else {
+        int n = 8 * f->subs * TILE; // int8 scales of 256 values
+        const unsigned char *p = at + group / 8 * (n + 2 * TILE) * (1 + f->min);
+        int i = ((int)(group % 8) * f->subs + sub) * TILE + lane;
+        const unsigned char *d = p + n * (1 + f->min);
+        *scale = half_at(d, lane) * (float)(int8_t)p[i];
+        if (f->min)
+            *min = half_at(d, TILE + lane) * (float)(int8_t)p[n + i];
+    }
+}
+
+static float add_group(const struct form *f, float acc, const unsigned char *codes,
+                       const unsigned char *scales, int64_t g, int lane, const int8_t *q,
+                       const struct act_block *b) {
+    const unsigned char *group = codes + g * (f->bits == 4 ? 256 : 512);
+    int width = GROUP / f->subs;
+    for (int s = 0; s < f->subs; s++) {
+        float scale, min;
+        scale_of(f, scales, g, s, lane, &scale, &min);
+        int nsum = f->subs == 1 ? b->nsum : b->nsum16[s];
+        int sum = f->shift ? nsum * (1 << f->shift) : 0;
+        for (int k = s * width; k < (s + 1) * width; k++)
+            sum += code_of(f, group, k, lane) * q[k];
+        acc = fmaf((float)sum, scale * b->d, acc);
+        if (f->min)
+            acc = fmaf(-min, f->subs == 1 ? b->ds : b->ds16[s], acc);
+    }
+    return acc;
+}
+
+static void linear_quant(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
+                         int n, float *out) {
+    const unsigned char *codes = w->data + tile * w->tile_bytes, *scales = codes + w->scales_at;
+    for (int i = 0; i < n; i++) {
+        const int8_t *q = in->q + (row + i) * in->stride;
+        const struct act_block *b = in->b + (row + i) * (in->stride / GROUP);
+        for (int lane = 0; lane < TILE; lane++) {
+            float acc = 0;
+            for (int64_t g = 0; g < w->k / GROUP; g++)
+                acc = add_group(linear_form(w->form), acc, codes, scales, g, lane, q + g * GROUP,
+                                b + g);
+            out[i * TILE + lane] = acc;
+        }
+    }
+}
+
+static float number_at(const struct weight *w, const unsigned char *p, int64_t i) {
+    float f;
+    uint16_t h;
+    if (w->form == FORM_F32) {
+        memcpy(&f, p + 4 * i, 4);
+        return f;
+    }
+    memcpy(&h, p + 2 * i, 2);
+    return w->form == FORM_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+// Four partial sums, k mod 4, merged in pairs: shorter chains for the processor, smaller errors.
+static void linear_float(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
+                         int n, float *out) {
+    const unsigned char *p = w->data + tile * w->tile_bytes;
+    for (int i = 0; i < n; i++) {
+        const float *x = in->x + (row + i) * in->stride;
+        for (int lane = 0; lane < TILE; lane++) {
+            float a[4] = {0};
+            for (int64_t k = 0; k < w->k; k++)
+                a[k % 4] = fmaf(number_at(w, p, k * TILE + lane), x[k], a[k % 4]);
+            out[i * TILE + lane] = (a[0] + a[1]) + (a[2] + a[3]);
+        }
+    }
+}
+
+void linear_fill_scalar(struct row_kernels *r) {
+    for (int f = 0; f < FORM_F32; f++)
+        r->linear[f] = linear_quant;
+    for (int f = FORM_F32; f < FORM_COUNT; f++)
+        r->linear[f] = linear_float;
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax attention of a forest. A work item is (16 rows, one kv head). For every chunk of 64
+// absolute positions, in order, the committed keys and values are decoded once for the item and
+// the rows' own ancestors once per distinct row; then each (row, head) pair takes its visible keys
+// in position order and merges them into its running softmax (maximum, sum, weighted values).
+// Which keys a pair sees, and in which groups, depends on its own position alone (rule E2).
+#include <math.h>
+
+#include "formats/quant.h"
+#include "ops/cpu/cpu.h"
+
+struct attend_run {
+    const struct cpu *cpu;
+    const struct attend_args *a;
+    const struct rows *r;
+    kv_load_fn *load_k, *load_v;
+};
+
+// The rows of one item: r->seq is the same for all of them.
+struct tile {
+    const struct attend_run *run;
+    struct attend_scratch *s;
+    int64_t begin, end; // rows
+    int kv;             // kv head
+    const struct kv_view *view;
+    int64_t run_start[ROWS];    // first row of the unbroken chain that ends in the row
+    int32_t key[ROWS][KV_PAGE]; // rows whose keys are decoded for this chunk, by tile row and slot
+    int used[ROWS][KV_PAGE];    // and where in row_k
+    int decoded;
+};
+
+struct keys {
+    const float *k[KV_PAGE], *v[KV_PAGE];
+    int n;
+};
+
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+// First position that row i may see.
+static int64_t first_visible(const struct attend_run *u, int64_t i) {
+    return u->a->window > 0 ? max64(0, u->r->pos[i] - u->a->window + 1) : 0;
+}
+
+// One group of keys into the running softmax of every query head of this kv head.
+static void take_keys(const struct tile *t, int64_t i, const struct keys *keys) {
+    const struct attend_args *a = t->run->a;
+    const struct row_kernels *f = &t->run->cpu->row;
+    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    float p[KV_PAGE];
+    for (int h = 0; h < group; h++) {
+        int64_t head = (int64_t)t->kv * group + h;
+        float *acc = a->out->x + i * a->out->stride + head * dim;
+        float *most = &t->s->most[i - t->begin][h], *sum = &t->s->sum[i - t->begin][h];
+        f->dots(p, a->q + (i * a->n_heads + head) * dim, keys->k, keys->n, dim);
+        f->scale_mul(p, p, NULL, a->scale, keys->n);
+        float m = f->max(p, keys->n);
+        m = m > *most ? m : *most;
+        float fade = row_exp(*most - m);
+        *sum = *sum * fade + f->exp_sum(p, p, m, keys->n);
+        *most = m;
+        f->weigh(acc, fade, p, keys->v, keys->n, dim);
+    }
+}
+
+static void start_rows(struct tile *t) {
+    const struct attend_args *a = t->run->a;
+    const struct rows *r = t->run->r;
+    int group = a->n_heads / a->n_kv;
+    size_t bytes = (size_t)group * (size_t)a->head_dim * sizeof(float);
+    for (int64_t i = t->begin; i < t->end; i++) {
+        int64_t at = i - t->begin, s = i;
+        memset(a->out->x + i * a->out->stride + (int64_t)t->kv * group * a->head_dim, 0, bytes);
+        for (int h = 0; h < group; h++) {
+            t->s->most[at][h] = -INFINITY;
+            t->s->sum[at][h] = 0;
+        }
+        if (at > 0 && r->parent[i] == i - 1)
+            s = t->run_start[at - 1];
+        while (r->parent[s] >= 0 && r->parent[s] == s - 1)
+            s--;
+        t->run_start[at] = s;
+    }
+}
+
+static void finish_rows(const struct tile *t) {
+    const struct attend_args *a = t->run->a;
+    const struct row_kernels *f = &t->run->cpu->row;
+    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    for (int64_t i = t->begin; i < t->end; i++)
+        for (int h = 0; h < group; h++) {
+            int64_t head = (int64_t)t->kv * group + h;
+            const float *g = a->gate ? a->gate + (i * a->n_heads + head) * a->gate_stride : NULL;
+            float *x = a->out->x + i * a->out->stride + head * dim;
+            f->gate(x, 1.0f / t->s->sum[i - t->begin][h], g, dim);
+        }
+}
+
+// Decodes the committed positions [lo, hi) of one page.
+static void load_page(const struct tile *t, int64_t lo, int64_t hi) {
+    const struct attend_run *u = t->run;
+    const struct kv_layout *l = u->a->layout;
+    if (lo >= hi)
+        return;
+    unsigned char *page = t->view->pages[lo / KV_PAGE];
+    for (int64_t p = lo; p < hi; p++) {
+        int slot = (int)(p % KV_PAGE);
+        u->load_k(kv_k(l, page, u->a->layer, t->kv, slot), t->s->k[slot], l->head_dim);
+        u->load_v(kv_v(l, page, u->a->layer, t->kv, slot), t->s->v[slot], l->head_dim);
+    }
+}
+
+static void load_row(const struct tile *t, int64_t row, int at) {
+    const struct attend_run *u = t->run;
+    const struct kv_layout *l = u->a->layout;
+    const struct kv_slot *s = &u->a->store[row];
+    u->load_k(kv_k(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_k[at], l->head_dim);
+    u->load_v(kv_v(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_v[at], l->head_dim);
+}
+
+// The ancestor (or self) of row i at a position that is not committed.
+static int64_t ancestor(const struct tile *t, int64_t i, int64_t pos) {
+    const struct rows *r = t->run->r;
+    int64_t start = t->run_start[i - t->begin], row = i;
+    while (pos < r->pos[start]) {
+        row = start = r->parent[start];
+        while (r->parent[start] == start - 1 && start > 0 && pos < r->pos[start])
+            start--;
+    }
+    return row - (r->pos[row] - pos);
+}
+
+// Where the decoded key of `row` is; decodes it unless an earlier row of the tile has it.
+static int decoded_row(struct tile *t, int at, int slot, int64_t row) {
+    for (int b = at - 1; b >= 0; b--)
+        if (t->key[b][slot] == row)
+            return t->used[b][slot];
+    load_row(t, row, t->decoded);
+    return t->decoded++;
+}
+
+// The keys of row i within positions [lo, hi) of one page, in order.
+static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi, struct keys *keys) {
+    int at = (int)(i - t->begin);
+    const struct rows *r = t->run->r;
+    int64_t row = hi > t->view->len ? ancestor(t, i, hi - 1) : -1;
+    keys->n = (int)(hi - lo);
+    for (int64_t p = hi - 1; p >= lo; p--) {
+        int slot = (int)(p % KV_PAGE);
+        const float *k = t->s->k[slot], *v = t->s->v[slot];
+        if (p >= t->view->len) {
+            t->key[at][slot] = (int32_t)row;
+            t->used[at][slot] = decoded_row(t, at, slot, row);
+            k = t->s->row_k[t->used[at][slot]];
+            v = t->s->row_v[t->used[at][slot]];
+            row = r->parent[row];
+        }
+        keys->k[p - lo] = k;
+        keys->v[p - lo] = v;
+    }
+}
+
+// Committed keys, and along the ancestors with ATTEND_PATH.
+static void take_chunks(struct tile *t) {
+    const struct attend_run *u = t->run;
+    bool path = u->a->mask == ATTEND_PATH;
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t i = t->begin; i < t->end; i++) {
+        first = min64(first, first_visible(u, i));
+        last = max64(last, path ? u->r->pos[i] + 1 : t->view->len);
+    }
+    for (int64_t c = first / KV_PAGE * KV_PAGE; c < last; c += KV_PAGE) {
+        struct keys keys;
+        load_page(t, max64(c, first), min64(c + KV_PAGE, t->view->len));
+        memset(t->key, -1, sizeof t->key);
+        t->decoded = 0;
+        for (int64_t i = t->begin; i < t->end; i++) {
+            int64_t lo = max64(c, first_visible(u, i));
+            int64_t hi = min64(c + KV_PAGE, path ? u->r->pos[i] + 1 : t->view->len);
+            if (lo >= hi)
+                continue;
+            collect(t, i, lo, hi, &keys);
+            take_keys(t, i, &keys);
+        }
+    }
+}
+
+// ATTEND_BLOCK: every row of the sequence, 64 at a time in row order.
+static void take_block(struct tile *t) {
+    const struct rows *r = t->run->r;
+    int64_t window = t->run->a->window;
+    int64_t row = 0;
+    while (row < r->n) {
+        int64_t list[KV_PAGE];
+        int n = 0;
+        for (; row < r->n && n < KV_PAGE; row++)
+            if (r->seq[row] == r->seq[t->begin]) {
+                load_row(t, row, n);
+                list[n++] = row;
+            }
+        for (int64_t i = t->begin; i < t->end; i++) {
+            struct keys keys = {.n = 0};
+            for (int j = 0; j < n; j++) {
+                int64_t away = r->pos[i] - r->pos[list[j]];
+                if (window > 0 && (away >= window || -away >= window))
+                    continue;
+                keys.k[keys.n] = t->s->row_k[j];
+                keys.v[keys.n++] = t->s->row_v[j];
+            }
+            if (keys.n)
+                take_keys(t, i, &keys);
+        }
+    }
+}
+
+static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct attend_run *u = arg;
+    const struct rows *r = u->r;
+    struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = item / u->a->n_kv * ROWS, stop = min64(row + ROWS, r->n);
+        t.kv = (int)(item % u->a->n_kv);
+        while (row < stop) {
+            t.begin = row++;
+            while (row < stop && r->seq[row] == r->seq[t.begin])
+                row++;
+            t.end = row;
+            t.view = &u->a->seqs[r->seq[t.begin]];
+            start_rows(&t);
+            take_chunks(&t);
+            if (u->a->mask == ATTEND_BLOCK)
+                take_block(&t);
+            finish_rows(&t);
+        }
+    }
+}
+
+static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct attend_run *u = arg;
+    for (int64_t i = begin; i < end; i++)
+        act_finish_row(u->cpu, u->a->out, i);
+}
+
+static kv_load_fn *loader(const struct row_kernels *k, uint32_t type) {
+    switch (type) {
+    case TYPE_F16:
+        return k->load_f16;
+    case TYPE_BF16:
+        return k->load_bf16;
+    case TYPE_Q8_0:
+        return k->load_q8_0;
+    default:
+        return quant_format(type)->dequantize;
+    }
+}
+
+// A guess in nanoseconds for one item: keys times heads of its rows.
+static int64_t item_cost(const struct attend_args *a, const struct rows *r) {
+    int64_t keys = 0, rows = min64(r->n, ROWS);
+    for (int64_t i = 0; i < rows; i++)
+        keys += a->window > 0 ? min64(a->window, r->pos[i] + 1) : r->pos[i] + 1;
+    return keys * (a->n_heads / a->n_kv) * a->head_dim / 64 + keys / rows * a->head_dim / 16;
+}
+
+void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
+    struct cpu *c = cpu_of(x);
+    struct attend_run u = {.cpu = c, .a = a, .r = r};
+    if (r->n == 0)
+        return;
+    u.load_k = loader(&c->row, a->layout->type_k);
+    u.load_v = loader(&c->row, a->layout->type_v);
+    act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
+    cpu_run(c, (r->n + ROWS - 1) / ROWS * a->n_kv, item_cost(a, r), attend_items, &u);
+    cpu_run(c, r->n, a->out->stride / 8, quantise_rows, &u);
+}

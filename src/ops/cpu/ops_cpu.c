@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend: its exec, memory and activations, and the table of its ops. The levels differ
+// only in their row kernels (row.h); every op above them is written once.
+#include <stdlib.h>
+
+#include "ops/cpu/cpu.h"
+
+void *cpu_alloc(size_t bytes) {
+    if (bytes > SIZE_MAX - 64)
+        return NULL;
+    size_t size = (bytes + 63) / 64 * 64;
+    void *p = aligned_alloc(64, size ? size : 64);
+    if (p)
+        memset(p, 0, size);
+    return p;
+}
+
+void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg) {
+    enum { WORTH_SHARING = 6000, PIECE = 2000 }; // nanoseconds
+    cost = cost < 1 ? 1 : cost;
+    if (n > 0 && (c->base.threads == 1 || n == 1 || n * cost < WORTH_SHARING)) {
+        fn(arg, 0, n, 0);
+        return;
+    }
+    int64_t grain = n / (c->base.threads * 4), least = PIECE / cost;
+    pool_run(c->pool, n, grain > least ? grain : least, fn, arg);
+}
+
+static void *memory_alloc(struct exec *x, size_t bytes) {
+    (void)x;
+    return cpu_alloc(bytes);
+}
+
+static void memory_free(struct exec *x, void *p) {
+    (void)x;
+    free(p);
+}
+
+static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
+    (void)x;
+    if (bytes)
+        memmove(dst, src, bytes);
+}
+
+int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
+    (void)x;
+    *out = NULL;
+    int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
+    struct act *a = calloc(1, sizeof *a);
+    if (a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n) {
+        a->cap = n * stride;
+        a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
+        a->q = cpu_alloc((size_t)a->cap);
+        a->b = cpu_alloc((size_t)(a->cap / GROUP) * sizeof *a->b);
+    }
+    if (!a || !a->x || !a->q || !a->b) {
+        cpu_act_destroy(x, a);
+        return err_set(e, ERR_MEMORY,
+                       "out of memory for %lld rows of %lld activations; "
+                       "use a smaller batch",
+                       (long long)n, (long long)k);
+    }
+    *out = a;
+    return 0;
+}
+
+void cpu_act_destroy(struct exec *x, struct act *a) {
+    (void)x;
+    if (!a)
+        return;
+    free(a->x);
+    free(a->q);
+    free(a->b);
+    free(a);
+}
+
+void act_shape(struct act *a, int64_t n, int64_t k) {
+    (void)n;
+    a->k = k;
+    a->stride = (k + GROUP - 1) / GROUP * GROUP;
+}
+
+void act_finish_row(const struct cpu *c, struct act *a, int64_t i) {
+    float *x = a->x + i * a->stride;
+    for (int64_t k = a->k; k < a->stride; k++)
+        x[k] = 0;
+    c->row.quantise(x, a->stride, a->q + i * a->stride, a->b + i * (a->stride / GROUP));
+}
+
+static const struct ops cpu_table = {
+    .alloc = memory_alloc,
+    .free = memory_free,
+    .upload = memory_copy,
+    .download = memory_copy,
+    .copy = memory_copy,
+    .weight_create = cpu_weight_create,
+    .weight_destroy = cpu_weight_destroy,
+    .act_create = cpu_act_create,
+    .act_destroy = cpu_act_destroy,
+    .gather_rows = cpu_gather_rows,
+    .to_act = cpu_to_act,
+    .norm_to_act = cpu_norm_to_act,
+    .linear = cpu_linear,
+    .linear_gate_up = cpu_linear_gate_up,
+    .qk_norm_rope_store = cpu_qk_norm_rope_store,
+    .attend = cpu_attend,
+    .gdn_gates_conv = cpu_gdn_gates_conv,
+    .gdn = cpu_gdn,
+    .gdn_commit = cpu_gdn_commit,
+    .gated_norm_to_act = cpu_gated_norm_to_act,
+    .copy_rows = cpu_copy_rows,
+    .kv_copy = cpu_kv_copy,
+    .head_topk = cpu_head_topk,
+    .sample = cpu_sample,
+};
+
+static void cpu_destroy(struct exec *x) {
+    struct cpu *c = cpu_of(x);
+    pool_destroy(c->pool);
+    free(c->rope);
+    free(c->angles);
+    free(c->attend);
+    free(c);
+}
+
+static int level_of(const char *name, enum row_level *level, struct err *e) {
+    static const char *const names[ROW_LEVELS] = {"scalar", "avx2", "avx512"};
+    if (!name || !strcmp(name, "auto")) {
+        *level = ROW_LEVELS - 1;
+        return 0;
+    }
+    for (int i = 0; i < ROW_LEVELS; i++) {
+        if (strcmp(name, names[i]))
+            continue;
+        struct row_kernels probe;
+        *level = (enum row_level)i;
+        if (row_kernels_fill(&probe, *level) == *level)
+            return 0;
+        return err_set(e, ERR_UNSUPPORTED, "this CPU lacks the instructions of level %s; use auto",
+                       name);
+    }
+    return err_set(e, ERR_USAGE, "unknown CPU level \"%.40s\"; use auto, scalar, avx2 or avx512",
+                   name);
+}
+
+int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e) {
+    enum row_level most;
+    *out = NULL;
+    int rc = level_of(level, &most, e);
+    if (rc)
+        return rc;
+    // The table and the exec are one allocation, since each level's table has its own name.
+    struct {
+        struct cpu cpu;
+        struct ops ops;
+    } *both = cpu_alloc(sizeof *both);
+    if (!both)
+        return err_set(e, ERR_MEMORY, "out of memory for the CPU backend");
+    struct cpu *c = &both->cpu;
+    row_kernels_fill(&c->row, most);
+    both->ops = cpu_table;
+    both->ops.name = c->row.name;
+    c->base.ops = &both->ops;
+    c->base.destroy = cpu_destroy;
+    c->base.weight_bytes = cpu_weight_bytes;
+    rc = pool_create(&c->pool, threads, e);
+    if (rc)
+        goto out;
+    c->base.threads = pool_threads(c->pool);
+    c->rope = calloc(ROPE_SLOTS, sizeof *c->rope);
+    c->angles = calloc(ROPE_ROWS, sizeof *c->angles);
+    c->attend = calloc((size_t)c->base.threads, sizeof *c->attend);
+    if (!c->rope || !c->angles || !c->attend) {
+        rc = err_set(e, ERR_MEMORY, "out of memory for %d threads; ask for fewer", c->base.threads);
+        goto out;
+    }
+    *out = &c->base;
+    return 0;
+out:
+    cpu_destroy(&c->base);
+    return rc;
+}

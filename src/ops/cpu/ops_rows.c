@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that treat rows one by one: embedding look-up, norms, activation form, rotary embedding with
+// the KV store, and row copies.
+#include <math.h>
+
+#include "formats/quant.h"
+#include "ops/cpu/cpu.h"
+
+struct gather_run {
+    const struct weight *w;
+    const int32_t *ids;
+    float *out;
+};
+
+static void gather(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct gather_run *a = arg;
+    const struct quant_format *f = quant_format(a->w->type);
+    for (int64_t i = begin; i < end; i++)
+        f->dequantize(a->w->source + a->ids[i] * a->w->source_row, a->out + i * a->w->k, a->w->k);
+}
+
+void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+                     float *out) {
+    struct gather_run a = {w, ids, out};
+    cpu_run(cpu_of(x), n, w->k, gather, &a);
+}
+
+struct norm_run {
+    const struct cpu *cpu;
+    const float *in, *z, *w; // w NULL: no norm
+    float eps;
+    int64_t n, k;
+    int heads;
+    struct act *out;
+};
+
+static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct norm_run *a = arg;
+    const struct row_kernels *r = &a->cpu->row;
+    int64_t dim = a->k / a->heads;
+    for (int64_t i = begin; i < end; i++) {
+        float *y = a->out->x + i * a->out->stride;
+        const float *x = a->in + i * a->k;
+        if (!a->w) {
+            memcpy(y, x, (size_t)a->k * sizeof *y);
+            act_finish_row(a->cpu, a->out, i);
+            continue;
+        }
+        for (int64_t h = 0; h < a->k; h += dim) {
+            float s = 1.0f / sqrtf(r->sum_sq(x + h, dim) / (float)dim + a->eps);
+            r->scale_mul(y + h, x + h, a->w, s, dim);
+            if (a->z)
+                r->silu_mul(y + h, a->z + i * a->k + h, y + h, dim);
+        }
+        act_finish_row(a->cpu, a->out, i);
+    }
+}
+
+static void run_norm(struct exec *x, struct norm_run *a) {
+    a->cpu = cpu_of(x);
+    act_shape(a->out, a->n, a->k);
+    cpu_run(cpu_of(x), a->n, a->k / 4, norm_rows, a);
+}
+
+void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {
+    run_norm(x, &(struct norm_run){.in = in, .n = n, .k = k, .heads = 1, .out = out});
+}
+
+void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
+                     int64_t k, struct act *out) {
+    run_norm(x, &(struct norm_run){
+                    .in = in, .w = w, .eps = eps, .n = n, .k = k, .heads = 1, .out = out});
+}
+
+void cpu_gated_norm_to_act(struct exec *x, const float *in, const float *z, const float *w,
+                           float eps, int64_t n, int heads, int dv, struct act *out) {
+    run_norm(x, &(struct norm_run){.in = in,
+                                   .z = z,
+                                   .w = w,
+                                   .eps = eps,
+                                   .n = n,
+                                   .k = (int64_t)heads * dv,
+                                   .heads = heads,
+                                   .out = out});
+}
+
+// The angles of a position, computed in double precision and remembered.
+static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims) {
+    uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + (uint64_t)dims * 31 + (uint64_t)base;
+    struct rope_slot *s = &c->rope[(h ^ h >> 32) % ROPE_SLOTS];
+    if (s->dims == dims && s->pos == pos && s->base == base)
+        return s->cs;
+    int pairs = dims / 2;
+    for (int i = 0; i < pairs; i++) {
+        double angle = (double)pos * pow((double)base, -2.0 * i / dims);
+        s->cs[i] = (float)cos(angle);
+        s->cs[pairs + i] = (float)sin(angle);
+    }
+    s->pos = pos;
+    s->base = base;
+    s->dims = dims;
+    return s->cs;
+}
+
+struct qk_run {
+    const struct cpu *cpu;
+    const struct qk_args *a;
+    int64_t first; // row of angles[0]
+};
+
+static void norm_rope(const struct qk_run *u, const float *x, const float *w, const float *cs,
+                      float *out) {
+    const struct qk_args *a = u->a;
+    const struct row_kernels *r = &u->cpu->row;
+    float s = 1.0f / sqrtf(r->sum_sq(x, a->head_dim) / (float)a->head_dim + a->eps);
+    r->scale_mul(out, x, w, s, a->head_dim);
+    int pairs = a->rope_dims / 2;
+    for (int i = 0; i < pairs; i++) {
+        float p = out[i], q = out[i + pairs];
+        out[i] = p * cs[i] - q * cs[pairs + i];
+        out[i + pairs] = q * cs[i] + p * cs[pairs + i];
+    }
+}
+
+static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct qk_run *u = arg;
+    const struct qk_args *a = u->a;
+    const struct kv_layout *l = a->layout;
+    const struct quant_format *fk = quant_format(l->type_k), *fv = quant_format(l->type_v);
+    float tmp[OPS_HEAD_MAX];
+    for (int64_t at = begin; at < end; at++) {
+        int64_t i = u->first + at;
+        const float *cs = u->cpu->angles[at];
+        for (int h = 0; a->q && h < a->n_heads; h++)
+            norm_rope(u, a->q + (i * a->n_heads + h) * a->q_stride, a->q_norm, cs,
+                      a->q_out + (i * a->n_heads + h) * a->head_dim);
+        for (int h = 0; h < a->n_kv; h++) {
+            const struct kv_slot *s = &a->store[i];
+            int64_t from = (i * a->n_kv + h) * a->head_dim;
+            norm_rope(u, a->k + from, a->k_norm, cs, tmp);
+            fk->quantize(tmp, kv_k(l, s->page, a->layer, h, s->slot), a->head_dim);
+            fv->quantize(a->v + from, kv_v(l, s->page, a->layer, h, s->slot), a->head_dim);
+        }
+    }
+}
+
+void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r) {
+    struct cpu *c = cpu_of(x);
+    for (int64_t first = 0; first < r->n; first += ROPE_ROWS) {
+        int64_t n = r->n - first < ROPE_ROWS ? r->n - first : ROPE_ROWS;
+        for (int64_t i = 0; i < n; i++)
+            memcpy(c->angles[i], rope_angles(c, r->pos[first + i], a->rope_base, a->rope_dims),
+                   (size_t)a->rope_dims * sizeof(float));
+        struct qk_run u = {c, a, first};
+        cpu_run(c, n, (a->n_heads + 4 * a->n_kv) * a->head_dim / 4, qk_rows, &u);
+    }
+}
+
+void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
+                   const int32_t *index, int64_t n, size_t row_bytes) {
+    (void)x;
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    for (int64_t i = 0; i < n; i++)
+        memmove(to + (size_t)i * dst_stride, from + (size_t)index[i] * row_bytes, row_bytes);
+}
+
+void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
+                 const struct kv_slot *src, int64_t n) {
+    (void)x;
+    for (int64_t i = 0; i < n; i++)
+        for (int layer = 0; layer < l->n_layers; layer++)
+            for (int h = 0; h < l->n_heads; h++) {
+                memmove(kv_k(l, dst[i].page, layer, h, dst[i].slot),
+                        kv_k(l, src[i].page, layer, h, src[i].slot), (size_t)l->k_bytes);
+                memmove(kv_v(l, dst[i].page, layer, h, dst[i].slot),
+                        kv_v(l, src[i].page, layer, h, src[i].slot), (size_t)l->v_bytes);
+            }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the op layer that no backend owns: the accessors of an exec and the layout of a KV
+// page, which all backends share so that pages can move between them.
+#include "ops/exec.h"
+
+#include <stddef.h>
+
+#include "formats/quant.h"
+
+const struct ops *exec_ops(const struct exec *x) {
+    return x->ops;
+}
+
+int exec_threads(const struct exec *x) {
+    return x->threads;
+}
+
+void exec_destroy(struct exec *x) {
+    if (x)
+        x->destroy(x);
+}
+
+int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t) {
+    return x->weight_bytes(x, t);
+}
+
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim, uint32_t type_k,
+                    uint32_t type_v) {
+    int64_t k = quant_row_bytes(quant_format(type_k), head_dim);
+    int64_t v = quant_row_bytes(quant_format(type_v), head_dim);
+    int64_t layer = (int64_t)KV_PAGE * n_heads * (k + v);
+    *l = (struct kv_layout){
+        .n_layers = n_layers,
+        .n_heads = n_heads,
+        .head_dim = head_dim,
+        .type_k = type_k,
+        .type_v = type_v,
+        .k_bytes = k,
+        .v_bytes = v,
+        .layer_bytes = layer,
+        .page_bytes = n_layers * layer,
+    };
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages are single allocations, numbered, refcounted and kept on a free list for reuse; a page is
+// never returned to the system before the pool goes. Every page begins zeroed and only ever holds
+// finite values, so that unused slots can be read. A page referenced twice is never written:
+// kv_reserve copies it first.
+#include "state/kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct page {
+    unsigned char *data;
+    int32_t refs, next_free; // next_free: -1 ends the list
+};
+
+struct kv_pool {
+    struct exec *x;
+    struct kv_layout layout;
+    struct page *pages; // [n]
+    int64_t n, cap, limit, used;
+    int32_t free_head;
+};
+
+int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
+                   struct err *e) {
+    struct kv_pool *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "no memory for a pool of key/value pages");
+    p->x = x;
+    p->layout = *l;
+    p->limit = limit > 0 && limit < INT32_MAX ? limit : INT32_MAX;
+    p->free_head = -1;
+    *out = p;
+    return 0;
+}
+
+void kv_pool_destroy(struct kv_pool *p) {
+    if (!p)
+        return;
+    for (int64_t i = 0; i < p->n; i++)
+        exec_ops(p->x)->free(p->x, p->pages[i].data);
+    free(p->pages);
+    free(p);
+}
+
+const struct kv_layout *kv_pool_layout(const struct kv_pool *p) {
+    return &p->layout;
+}
+
+int64_t kv_pool_used(const struct kv_pool *p) {
+    return p->used;
+}
+
+int64_t kv_pool_allocated(const struct kv_pool *p) {
+    return p->n;
+}
+
+static int pool_grow(struct kv_pool *p, struct err *e) {
+    if (p->n >= p->limit)
+        return err_set(
+            e, ERR_LIMIT,
+            "all %lld key/value pages are in use; shorten the context or raise the limit",
+            (long long)p->limit);
+    if (p->n == p->cap) {
+        int64_t cap = p->cap ? 2 * p->cap : 16;
+        struct page *pages = realloc(p->pages, (size_t)cap * sizeof *pages);
+        if (!pages)
+            return err_set(e, ERR_MEMORY, "no memory for a table of %lld key/value pages",
+                           (long long)cap);
+        p->pages = pages;
+        p->cap = cap;
+    }
+    unsigned char *data = exec_ops(p->x)->alloc(p->x, (size_t)p->layout.page_bytes);
+    if (!data)
+        return err_set(e, ERR_MEMORY, "no memory for a key/value page of %lld bytes",
+                       (long long)p->layout.page_bytes);
+    p->pages[p->n] = (struct page){data, 0, p->free_head};
+    p->free_head = (int32_t)p->n++;
+    return 0;
+}
+
+// A page of its own for one user; its id in *id.
+static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
+    if (p->free_head < 0) {
+        int code = pool_grow(p, e);
+        if (code)
+            return code;
+    }
+    *id = p->free_head;
+    struct page *page = &p->pages[*id];
+    p->free_head = page->next_free;
+    page->refs = 1;
+    p->used++;
+    return 0;
+}
+
+static void pool_drop(struct kv_pool *p, int32_t id) {
+    struct page *page = &p->pages[id];
+    if (--page->refs > 0)
+        return;
+    page->next_free = p->free_head;
+    p->free_head = id;
+    p->used--;
+}
+
+void kv_init(struct kv *k, struct kv_pool *pool, int64_t window) {
+    *k = (struct kv){.pool = pool, .window = window};
+}
+
+static void drop_at(struct kv *k, int64_t i) {
+    if (k->ids[i] >= 0)
+        pool_drop(k->pool, k->ids[i]);
+    k->ids[i] = -1;
+    k->pages[i] = NULL;
+}
+
+void kv_fini(struct kv *k) {
+    for (int64_t i = 0; i < k->n_pages; i++)
+        drop_at(k, i);
+    free(k->pages);
+    free(k->ids);
+    *k = (struct kv){0};
+}
+
+// Room for n page entries.
+static int grow_table(struct kv *k, int64_t n, struct err *e) {
+    if (n <= k->cap)
+        return 0;
+    int64_t cap = k->cap ? k->cap : 8;
+    while (cap < n)
+        cap *= 2;
+    unsigned char **pages = realloc(k->pages, (size_t)cap * sizeof *pages);
+    if (pages)
+        k->pages = pages;
+    int32_t *ids = realloc(k->ids, (size_t)cap * sizeof *ids);
+    if (ids)
+        k->ids = ids;
+    if (!pages || !ids)
+        return err_set(e, ERR_MEMORY, "no memory for a page table of %lld entries", (long long)cap);
+    k->cap = cap;
+    return 0;
+}
+
+// Replaces entry i by an exclusive copy if someone else refers to its page.
+static int own_page(struct kv *k, int64_t i, struct err *e) {
+    struct kv_pool *p = k->pool;
+    int32_t old = k->ids[i], id;
+    if (p->pages[old].refs == 1)
+        return 0;
+    int code = pool_take(p, &id, e);
+    if (code)
+        return code;
+    exec_ops(p->x)->copy(p->x, p->pages[id].data, p->pages[old].data, (size_t)p->layout.page_bytes);
+    pool_drop(p, old);
+    k->ids[i] = id;
+    k->pages[i] = p->pages[id].data;
+    return 0;
+}
+
+int kv_reserve(struct kv *k, int64_t n, struct err *e) {
+    if (n <= 0)
+        return 0;
+    int64_t need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
+    int code = grow_table(k, need, e);
+    for (int64_t i = k->len / KV_PAGE; !code && i < need && i < k->n_pages; i++)
+        code = own_page(k, i, e);
+    while (!code && k->n_pages < need) {
+        int32_t id;
+        code = pool_take(k->pool, &id, e);
+        if (code)
+            break;
+        k->ids[k->n_pages] = id;
+        k->pages[k->n_pages++] = k->pool->pages[id].data;
+    }
+    return code;
+}
+
+struct kv_slot kv_slot_at(const struct kv *k, int64_t pos) {
+    return (struct kv_slot){k->pages[pos / KV_PAGE], (int32_t)(pos % KV_PAGE)};
+}
+
+void kv_advance(struct kv *k, int64_t n) {
+    int64_t before = k->len;
+    k->len += n;
+    if (k->window <= 0)
+        return;
+    // A cut back to a multiple of 32 must still find its whole window: one page of slack.
+    int64_t keep = k->len - k->window - KV_PAGE, from = before - k->window - KV_PAGE;
+    for (int64_t i = from > 0 ? from / KV_PAGE : 0; (i + 1) * KV_PAGE <= keep; i++)
+        drop_at(k, i);
+}
+
+void kv_truncate(struct kv *k, int64_t n) {
+    int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
+    while (k->n_pages > keep)
+        drop_at(k, --k->n_pages);
+    k->len = n;
+}
+
+int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
+    int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
+    int code = grow_table(dst, keep, e);
+    if (code)
+        return code;
+    for (int64_t i = 0; i < keep; i++) {
+        if (src->ids[i] >= 0)
+            src->pool->pages[src->ids[i]].refs++;
+    }
+    kv_truncate(dst, 0);
+    if (keep) {
+        memcpy(dst->ids, src->ids, (size_t)keep * sizeof *dst->ids);
+        memcpy(dst->pages, src->pages, (size_t)keep * sizeof *dst->pages);
+    }
+    dst->n_pages = keep;
+    dst->len = n;
+    return 0;
+}
+
+struct kv_view kv_view_of(const struct kv *k) {
+    return (struct kv_view){k->pages, k->len};
+}
