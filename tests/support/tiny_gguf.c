@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list of tensors is described first and filled second, because the writer wants all descriptions
+// before any data. A value depends on the seed, the tensor's place in the list and its index only.
+#include "support/tiny_gguf.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "formats/gguf.h"
+#include "formats/quant.h"
+
+enum { MAX_TENSORS = 512 };
+
+struct entry {
+    char name[64];
+    int64_t k, m;
+    uint32_t type;
+    float mean, std;
+    bool rates; // ssm_a: minus a log-uniform number
+};
+
+struct list {
+    struct entry e[MAX_TENSORS];
+    int n;
+    uint32_t type;
+    uint64_t seed;
+};
+
+struct tiny_shape tiny_shape_default(void) {
+    return (struct tiny_shape){.vocab = 300,
+                               .dim = 64,
+                               .ffn = 96,
+                               .layers = 4,
+                               .interval = 2,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = 64,
+                               .rope_dims = 32,
+                               .key_heads = 2,
+                               .value_heads = 4,
+                               .state = 64,
+                               .context = 1024,
+                               .type = TYPE_F32,
+                               .seed = 1};
+}
+
+struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
+    return (struct tiny_draft_shape){.layers = 2,
+                                     .heads = 2,
+                                     .kv_heads = 1,
+                                     .head_dim = 32,
+                                     .ffn = 96,
+                                     .block = 8,
+                                     .mask = 1,
+                                     .n_taps = 2,
+                                     .taps = {0, t->layers > 2 ? t->layers - 2 : 1},
+                                     .causal = -1,
+                                     .type = TYPE_F32,
+                                     .seed = 2};
+}
+
+// Adds a matrix [k -> m] of the list's type.
+static void matrix(struct list *l, const char *name, int64_t k, int64_t m, float std) {
+    uint32_t type = k % quant_format(l->type)->block ? TYPE_F32 : l->type;
+    struct entry *e = &l->e[l->n++];
+    *e = (struct entry){.k = k, .m = m, .type = type, .std = std};
+    snprintf(e->name, sizeof e->name, "%s", name);
+}
+
+static void vector(struct list *l, const char *name, int64_t k, int64_t m, float mean, float std) {
+    struct entry *e = &l->e[l->n++];
+    *e = (struct entry){.k = k, .m = m, .type = TYPE_F32, .mean = mean, .std = std};
+    snprintf(e->name, sizeof e->name, "%s", name);
+}
+
+static float fan(int64_t k, float gain) {
+    return gain / sqrtf((float)k);
+}
+
+static const char *blk(char buf[64], int i, const char *suffix) {
+    snprintf(buf, 64, "blk.%d.%s", i, suffix);
+    return buf;
+}
+
+static void attention_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int q = 2 * t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    if (t->fused) {
+        matrix(l, blk(b, i, "attn_qkv.weight"), t->dim, q + 2 * kv, fan(t->dim, 1));
+    } else {
+        matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_k.weight"), t->dim, kv, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_v.weight"), t->dim, kv, fan(t->dim, 1));
+    }
+    matrix(l, blk(b, i, "attn_output.weight"), (int64_t)t->heads * t->head_dim, t->dim,
+           fan(t->heads * t->head_dim, 4));
+    vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
+    vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
+}
+
+static void deltanet_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int vd = t->value_heads * t->state, c = 2 * t->key_heads * t->state + vd;
+    matrix(l, blk(b, i, "attn_qkv.weight"), t->dim, c, fan(t->dim, 1));
+    matrix(l, blk(b, i, "attn_gate.weight"), t->dim, vd, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ssm_alpha.weight"), t->dim, t->value_heads, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ssm_beta.weight"), t->dim, t->value_heads, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ssm_out.weight"), vd, t->dim, fan(vd, 2));
+    vector(l, blk(b, i, "ssm_conv1d.weight"), 4, c, 0, 0.5f);
+    vector(l, blk(b, i, "ssm_a"), t->value_heads, 1, 0, 1);
+    l->e[l->n - 1].rates = true;
+    vector(l, blk(b, i, "ssm_dt.bias"), t->value_heads, 1, 0, 1);
+    vector(l, blk(b, i, "ssm_norm.weight"), t->state, 1, 1, 0.2f);
+}
+
+static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
+    if (i >= t->layers || (i + 1) % t->interval == 0)
+        attention_tensors(l, t, i);
+    else
+        deltanet_tensors(l, t, i);
+    vector(l, blk(b, i, "post_attention_norm.weight"), t->dim, 1, 1, 0.2f);
+    matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, t->ffn, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ffn_up.weight"), t->dim, t->ffn, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ffn_down.weight"), t->ffn, t->dim, fan(t->ffn, 2));
+}
+
+static void target_tensors(struct list *l, const struct tiny_shape *t) {
+    char b[64];
+    // A tied head with large embeddings would only repeat the token it has just read.
+    matrix(l, "token_embd.weight", t->dim, t->vocab, t->tied ? 0.3f : 1);
+    vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
+    if (!t->tied)
+        matrix(l, "output.weight", t->dim, t->vocab, fan(t->dim, 3));
+    for (int i = 0; i < t->layers + t->nextn; i++)
+        layer_tensors(l, t, i);
+    for (int i = t->layers; i < t->layers + t->nextn; i++) {
+        matrix(l, blk(b, i, "nextn.eh_proj.weight"), 2 * (int64_t)t->dim, t->dim, 0.1f);
+        vector(l, blk(b, i, "nextn.enorm.weight"), t->dim, 1, 1, 0.2f);
+    }
+}
+
+// About normal: a sum of four uniforms.
+static float noise(uint64_t seed, uint64_t tensor, uint64_t i) {
+    uint64_t u = rng_hash(seed, tensor, i, 0);
+    double s = 0;
+    for (int j = 0; j < 4; j++, u >>= 16)
+        s += (double)(u & 65535);
+    return (float)((s - 131070.0) / 37837.0);
+}
+
+static int write_entry(struct gguf_writer *w, const struct list *l, int index, struct err *e) {
+    const struct entry *t = &l->e[index];
+    const struct quant_format *f = quant_format(t->type);
+    int64_t n = t->k * t->m, bytes = n / f->block * f->bytes;
+    float *x = malloc((size_t)n * sizeof *x);
+    void *out = malloc((size_t)bytes);
+    int code = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);
+    for (int64_t i = 0; !code && i < n; i++) {
+        float v = noise(l->seed, (uint64_t)index, (uint64_t)i);
+        x[i] = t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
+    }
+    if (!code) {
+        for (int64_t r = 0; r < t->m; r++)
+            f->quantize(x + r * t->k, (char *)out + r * (bytes / t->m), t->k);
+        code = gguf_write_data(w, out, (size_t)bytes, e);
+    }
+    free(x);
+    free(out);
+    return code;
+}
+
+static int write_list(struct gguf_writer *w, const struct list *l, struct err *e) {
+    for (int i = 0; i < l->n; i++) {
+        const struct entry *t = &l->e[i];
+        int64_t ne[2] = {t->k, t->m};
+        gguf_add_tensor(w, t->name, t->type, t->m > 1 ? 2 : 1, ne);
+    }
+    for (int i = 0; i < l->n; i++) {
+        int code = write_entry(w, l, i, e);
+        if (code) {
+            gguf_writer_abort(w);
+            return code;
+        }
+    }
+    return gguf_writer_close(w, e);
+}
+
+// The printable stand-in of a byte in a byte-level vocabulary, as UTF-8.
+static size_t byte_text(int byte, char *out) {
+    int code = byte, extra = 0;
+    for (int b = 0; b <= byte; b++) {
+        bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        code = printable ? b : 256 + extra++;
+    }
+    if (code < 128) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | code >> 6);
+    out[1] = (char)(0x80 | (code & 63));
+    return 2;
+}
+
+static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
+    static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "th"};
+    char(*text)[24] = calloc((size_t)vocab, sizeof *text);
+    const char **ptr = calloc((size_t)vocab, sizeof *ptr);
+    size_t *len = calloc((size_t)vocab, sizeof *len);
+    int32_t *type = calloc((size_t)vocab, sizeof *type);
+    int code =
+        text && ptr && len && type ? 0 : err_set(e, ERR_MEMORY, "no memory for a vocabulary");
+    for (int i = 0; !code && i < vocab; i++) {
+        if (i < 256)
+            len[i] = byte_text(i, text[i]);
+        else
+            len[i] = (size_t)(i < 260 ? snprintf(text[i], sizeof *text, "%s", special[i - 256])
+                                      : snprintf(text[i], sizeof *text, "[PAD%d]", i));
+        ptr[i] = text[i];
+        type[i] = i < 256 || i == 259 ? 1 : i < 259 ? 3 : 5;
+    }
+    if (!code) {
+        const char *merge = "t h";
+        size_t merge_len = 3;
+        gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
+        gguf_put_str(w, "tokenizer.ggml.pre", "qwen35", 6);
+        gguf_put_str_array(w, "tokenizer.ggml.tokens", ptr, len, (uint64_t)vocab);
+        gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, type, (uint64_t)vocab);
+        gguf_put_str_array(w, "tokenizer.ggml.merges", &merge, &merge_len, 1);
+        gguf_put_int(w, "tokenizer.ggml.eos_token_id", GGUF_U32, 258);
+        gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
+    }
+    free(text);
+    free(ptr);
+    free(len);
+    free(type);
+    return code;
+}
+
+static void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_put_int(w, name, GGUF_U32, v);
+}
+
+static void put_f32(struct gguf_writer *w, const char *arch, const char *key, float v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_put_f32(w, name, v);
+}
+
+static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
+    const char *a = "qwen35";
+    gguf_put_str(w, "general.architecture", a, strlen(a));
+    gguf_put_str(w, "general.name", "tiny random target", 18);
+    put_u32(w, a, "block_count", t->layers + t->nextn);
+    if (t->nextn)
+        put_u32(w, a, "nextn_predict_layers", t->nextn);
+    put_u32(w, a, "context_length", t->context);
+    put_u32(w, a, "embedding_length", t->dim);
+    put_u32(w, a, "feed_forward_length", t->ffn);
+    put_u32(w, a, "attention.head_count", t->heads);
+    put_u32(w, a, "attention.head_count_kv", t->kv_heads);
+    put_u32(w, a, "attention.key_length", t->head_dim);
+    put_u32(w, a, "attention.value_length", t->head_dim);
+    put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_u32(w, a, "full_attention_interval", t->interval);
+    put_f32(w, a, "rope.freq_base", 1e7f);
+    put_u32(w, a, "rope.dimension_count", t->rope_dims);
+    put_u32(w, a, "ssm.conv_kernel", 4);
+    put_u32(w, a, "ssm.state_size", t->state);
+    put_u32(w, a, "ssm.group_count", t->key_heads);
+    put_u32(w, a, "ssm.time_step_rank", t->value_heads);
+    put_u32(w, a, "ssm.inner_size", (int64_t)t->value_heads * t->state);
+}
+
+int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e) {
+    struct gguf_writer *w;
+    struct list *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ERR_MEMORY, "no memory for a list of tensors");
+    int code = gguf_writer_open(&w, path, e);
+    if (!code) {
+        put_target_keys(w, t);
+        code = t->vocab >= 260 ? put_tokenizer(w, t->vocab, e) : 0;
+        l->type = t->type;
+        l->seed = t->seed;
+        target_tensors(l, t);
+        if (code)
+            gguf_writer_abort(w);
+        else
+            code = write_list(w, l, e);
+    }
+    free(l);
+    return code;
+}
+
+static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
+
+static void put_window(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
+    char key[96];
+    uint8_t pattern[64];
+    if (d->window <= 0)
+        return;
+    put_u32(w, a, "attention.sliding_window", d->window);
+    for (int i = 0; i < d->layers; i++)
+        pattern[i] = i < d->layers - 1;
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", a);
+    gguf_put_array(w, key, GGUF_BOOL, pattern, (uint64_t)d->layers);
+}
+
+static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
+                           const struct tiny_draft_shape *d) {
+    const char *a = draft_arch[d->dialect];
+    bool up = d->dialect == TINY_UPSTREAM;
+    int32_t taps[8];
+    char key[96];
+    gguf_put_str(w, "general.architecture", a, strlen(a));
+    put_u32(w, a, "block_count", d->layers);
+    put_u32(w, a, "context_length", t->context);
+    put_u32(w, a, "embedding_length", t->dim);
+    put_u32(w, a, "feed_forward_length", d->ffn);
+    put_u32(w, a, "attention.head_count", d->heads);
+    put_u32(w, a, "attention.head_count_kv", d->kv_heads);
+    put_u32(w, a, "attention.key_length", d->head_dim);
+    put_u32(w, a, "attention.value_length", d->head_dim);
+    put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_f32(w, a, "rope.freq_base", 1e7f);
+    for (int i = 0; i < d->n_taps; i++)
+        taps[i] = d->taps[i] + up;
+    snprintf(key, sizeof key, "%s.%s", a, up ? "target_layers" : "dflash.target_layer_ids");
+    gguf_put_array(w, key, GGUF_I32, taps, (uint64_t)d->n_taps);
+    put_u32(w, a, up ? "block_size" : "dflash.block_size", d->block);
+    if (up)
+        gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, d->mask);
+    else
+        put_u32(w, a, "dflash.mask_token_id", d->mask);
+    snprintf(key, sizeof key, "%s.attention.causal", a);
+    if (d->causal >= 0 && d->dialect != TINY_LUCEBOX)
+        gguf_put_bool(w, key, d->causal != 0);
+    put_window(w, a, d);
+}
+
+static void draft_tensors(struct list *l, const struct tiny_shape *t,
+                          const struct tiny_draft_shape *d) {
+    static const char *const fc[] = {"dflash.fc.weight", "dflash_fc.weight", "fc.weight"};
+    static const char *const norm[] = {"dflash.hidden_norm.weight", "dflash_hidden_norm.weight",
+                                       "enc.output_norm.weight"};
+    char b[64];
+    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
+    matrix(l, fc[d->dialect], (int64_t)d->n_taps * t->dim, t->dim, fan(d->n_taps * t->dim, 1));
+    vector(l, norm[d->dialect], t->dim, 1, 1, 0.2f);
+    vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
+    for (int i = 0; i < d->layers; i++) {
+        vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
+        matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_k.weight"), t->dim, kv, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_v.weight"), t->dim, kv, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_output.weight"), q, t->dim, fan(q, 2));
+        vector(l, blk(b, i, "attn_q_norm.weight"), d->head_dim, 1, 1.5f, 0.2f);
+        vector(l, blk(b, i, "attn_k_norm.weight"), d->head_dim, 1, 1.5f, 0.2f);
+        vector(l,
+               blk(b, i,
+                   d->dialect == TINY_BEELLAMA ? "post_attention_norm.weight" : "ffn_norm.weight"),
+               t->dim, 1, 1, 0.2f);
+        matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, d->ffn, fan(t->dim, 1));
+        matrix(l, blk(b, i, "ffn_up.weight"), t->dim, d->ffn, fan(t->dim, 1));
+        matrix(l, blk(b, i, "ffn_down.weight"), d->ffn, t->dim, fan(d->ffn, 2));
+    }
+}
+
+int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
+                     struct err *e) {
+    struct gguf_writer *w;
+    struct list *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ERR_MEMORY, "no memory for a list of tensors");
+    int code = gguf_writer_open(&w, path, e);
+    if (!code) {
+        put_draft_keys(w, t, d);
+        l->type = d->type;
+        l->seed = d->seed;
+        draft_tensors(l, t, d);
+        code = write_list(w, l, e);
+    }
+    free(l);
+    return code;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random tiny models as GGUF files, for tests: a qwen35 target of any shape and weight type, and a
+// DFlash draft that fits it, in any of the three dialects. The same shape and seed give the same
+// file. The logits are spread out, so that greedy decoding visits many tokens.
+#ifndef COPPICE_TESTS_SUPPORT_TINY_GGUF_H
+#define COPPICE_TESTS_SUPPORT_TINY_GGUF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct tiny_shape {
+    int vocab, dim, ffn, layers;
+    int interval; // layer i is full attention iff (i + 1) % interval == 0
+    int heads, kv_heads, head_dim, rope_dims;
+    int key_heads, value_heads, state; // Gated DeltaNet; state = dk = dv
+    int context;
+    int nextn;     // next-token-prediction blocks behind the backbone, to be ignored
+    bool tied;     // no output.weight
+    bool fused;    // attention layers hold attn_qkv instead of three matrices
+    uint32_t type; // of the matrices; those whose rows are no multiple of its block become F32
+    uint64_t seed;
+};
+
+// 4 layers (interval 2), D 64, F 96, 2/1 heads of 64, 2/4 recurrent heads of 64, vocabulary 300,
+// context 1024, untied, F32, seed 1.
+struct tiny_shape tiny_shape_default(void);
+
+enum tiny_dialect { TINY_LUCEBOX, TINY_BEELLAMA, TINY_UPSTREAM };
+
+struct tiny_draft_shape {
+    int layers, heads, kv_heads, head_dim, ffn;
+    int block, mask;
+    int n_taps, taps[8]; // 0-based target layers
+    int window;          // sliding window of all layers but the last; 0: none
+    int causal;          // -1: no key; 0, 1: the key (beellama and upstream)
+    int dialect;         // enum tiny_dialect
+    uint32_t type;
+    uint64_t seed;
+};
+
+// 2 layers, 2/1 heads of 32, F 96, B 8, mask 1, taps {0, layers - 2}, no window, no causal key,
+// lucebox, F32, seed 2.
+struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t);
+
+// Files with 260 or more tokens get a tokenizer (256 bytes, <|endoftext|> 256, <|im_start|> 257,
+// <|im_end|> 258, "th" 259 with its merge, the rest padding); smaller ones have ids only.
+int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e);
+int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
+                     struct err *e);
+
+#endif
