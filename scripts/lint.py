@@ -34,9 +34,14 @@ def finding(path, line, text):
 
 
 def tracked():
-    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
-                         capture_output=True, text=True).stdout
-    return [ROOT / name for name in out.splitlines() if (ROOT / name).is_file()]
+    """The repository's files; in an unpacked archive, everything outside hidden and build folders."""
+    try:
+        out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
+                             capture_output=True, text=True).stdout
+        return [ROOT / name for name in out.splitlines() if (ROOT / name).is_file()]
+    except (OSError, subprocess.CalledProcessError):
+        return [p for p in sorted(ROOT.rglob("*")) if p.is_file() and not any(
+            part == "build" or part[0] == "." for part in p.relative_to(ROOT).parts[:-1])]
 
 
 def strip_code(text):
