@@ -152,7 +152,7 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     (void)snprintf(f->draft_gguf, sizeof f->draft_gguf, "%s/draft.gguf", f->dir);
     if (mkdir(f->hf, 0700) != 0)
         return err_set(e, ERR_IO, "cannot create %s", f->hf);
-    struct convert_options o = {.type = TYPE_F32};
+    struct convert_options o = {.recipe = convert_recipe("F32")};
     int rc = tiny_write_target(&g->target, f->hf, e);
     if (rc == 0)
         rc = convert_hf(f->hf, f->gguf, &o, e);
