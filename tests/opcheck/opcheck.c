@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared parts of the op checks: guarded memory, random data, forests, the report line.
+#include "opcheck.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { GUARD = 64, GUARD_BYTE = 0xA5, POISON_BYTE = 0xFF };
+
+struct guarded guarded_new(int64_t n) {
+    size_t bytes = (size_t)n * sizeof(float);
+    unsigned char *p = malloc(bytes + 2 * GUARD);
+    if (!p)
+        abort();
+    memset(p, GUARD_BYTE, bytes + 2 * GUARD);
+    struct guarded g = {(float *)(void *)(p + GUARD), n};
+    guarded_poison(&g);
+    return g;
+}
+
+void guarded_poison(struct guarded *g) {
+    memset(g->p, POISON_BYTE, (size_t)g->n * sizeof(float));
+}
+
+bool guarded_free(struct guarded *g) {
+    unsigned char *p = (unsigned char *)g->p;
+    size_t bytes = (size_t)g->n * sizeof(float);
+    bool ok = true;
+    for (int i = 1; i <= GUARD; i++)
+        ok = ok && p[-i] == GUARD_BYTE && p[bytes + (size_t)i - 1] == GUARD_BYTE;
+    for (int64_t i = 0; i < g->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &g->p[i], 4);
+        ok = ok && bits != 0xFFFFFFFFu;
+    }
+    free(p - GUARD);
+    *g = (struct guarded){0};
+    return ok;
+}
+
+float unit_random(struct rng *r) {
+    return rng_unit(rng_next(r)) * 2 - 1;
+}
+
+void fill_random(struct rng *r, float *x, int64_t n, float scale) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = unit_random(r) * scale;
+}
+
+int64_t between(struct rng *r, int64_t lo, int64_t hi) {
+    return lo + (int64_t)rng_below(r, (uint32_t)(hi - lo + 1));
+}
+
+// Random codes; the fp16 fields at the given offsets of each block become small numbers.
+static void random_blocks(struct rng *r, const struct quant_format *f, unsigned char *p, int64_t n,
+                          const int *halves) {
+    for (int64_t b = 0; b < n / f->block; b++, p += f->bytes) {
+        for (int i = 0; i < f->bytes; i++)
+            p[i] = (unsigned char)(rng_next(r) >> 56);
+        for (int i = 0; halves[i] >= 0; i++) {
+            uint16_t h = f32_to_f16(unit_random(r) * 0.05f);
+            memcpy(p + halves[i], &h, 2);
+        }
+        if (f->type == TYPE_MXFP4)
+            p[0] = (unsigned char)(120 + rng_below(r, 8));
+        if (f->type == TYPE_NVFP4)
+            for (int s = 0; s < 4; s++)
+                p[s] = (unsigned char)rng_below(r, 0x60);
+    }
+}
+
+void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t n) {
+    static const struct {
+        uint32_t type;
+        int halves[3];
+    } scales[] = {
+        {TYPE_Q8_0, {0, -1, -1}},   {TYPE_Q4_0, {0, -1, -1}},  {TYPE_Q4_1, {0, 2, -1}},
+        {TYPE_Q5_0, {0, -1, -1}},   {TYPE_Q5_1, {0, 2, -1}},   {TYPE_IQ4_NL, {0, -1, -1}},
+        {TYPE_IQ4_XS, {0, -1, -1}}, {TYPE_Q2_K, {80, 82, -1}}, {TYPE_Q3_K, {108, -1, -1}},
+        {TYPE_Q4_K, {0, 2, -1}},    {TYPE_Q5_K, {0, 2, -1}},   {TYPE_Q6_K, {208, -1, -1}},
+        {TYPE_MXFP4, {-1, -1, -1}}, {TYPE_NVFP4, {-1, -1, -1}},
+    };
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
+        if (scales[i].type == (uint32_t)f->type) {
+            random_blocks(r, f, dst, n, scales[i].halves);
+            return;
+        }
+    for (int64_t i = 0; i < n; i++) { // F32, F16, BF16
+        float x = unit_random(r);
+        f->quantize(&x, (char *)dst + i * f->bytes, 1);
+    }
+}
+
+int64_t bit_differences(const float *a, const float *b, int64_t n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += memcmp(a + i, b + i, 4) != 0;
+    return count;
+}
+
+double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+void report(struct check *c, bool ok, const char *op, const char *shape, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!ok)
+        c->failures++;
+    printf("%-6s %-7s %-22s %-34s %s\n", ok ? "ok" : "FAIL", c->level, op, shape, text);
+}
+
+void forest_clear(struct forest *f) {
+    f->rows = (struct rows){
+        .n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
+}
+
+void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
+                int n) {
+    int64_t first = f->rows.n;
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t parent = i - 1;
+        // Half of a tree's rows continue the row before, the others branch anywhere above 30 deep.
+        if (kind == TREE && i > first && rng_below(r, 2))
+            parent = first + (int64_t)rng_below(r, (uint32_t)(i - first));
+        if (kind == TREE && i > first && f->pos[parent] - len > 30)
+            parent = first;
+        f->parent[i] = i == first ? -1 : (int32_t)parent;
+        f->pos[i] = i == first ? len : f->pos[parent] + 1;
+        f->seq[i] = seq;
+        f->token[i] = (int32_t)rng_below(r, 100);
+    }
+    f->rows.n += n;
+}
+
+int forest_path(const struct forest *f, int32_t i, int32_t *path) {
+    int n = 0;
+    for (int32_t a = i; a >= 0; a = f->parent[a])
+        n++;
+    int at = n;
+    for (int32_t a = i; a >= 0; a = f->parent[a])
+        path[--at] = a;
+    return n;
+}
