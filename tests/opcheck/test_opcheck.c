@@ -21,6 +21,7 @@ struct family {
 static const struct family families[] = {
     {check_linear, check_linear_rule, check_linear_double, check_linear_time},
     {check_gdn, check_gdn_rule, check_gdn_double, check_gdn_time},
+    {check_attend, check_attend_rule, check_attend_double, check_attend_time},
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
