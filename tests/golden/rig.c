@@ -17,25 +17,35 @@ static void check(int rc, const char *what, const struct err *e) {
         fail_msg("%s: %s (code %d)", what, e->text, rc);
 }
 
-void rig_init(struct rig *r, const char *name, const char *level) {
+void rig_load(struct rig *r, const char *path) {
     struct err e = {0};
     struct model_options o = model_options_default();
     o.type_k = o.type_v = TYPE_F32;
     o.max_ctx = 256;
     o.max_rows = 256;
+    o.max_verify = 256; // also the most logits of one pass
+    check(gguf_open(&r->file, path, &e), "gguf_open", &e);
+    check(model_load(&r->m, r->x, r->file, &o, &e), "model_load", &e);
+}
+
+void rig_unload(struct rig *r) {
+    model_destroy(r->m);
+    gguf_close(r->file);
+}
+
+void rig_init(struct rig *r, const char *name, const char *level) {
+    struct err e = {0};
     memset(r, 0, sizeof *r);
     check(golden_load(&r->g, name, &e), "golden_load", &e);
     check(golden_files_make(&r->files, &r->g, &e), "golden_files_make", &e);
     check(exec_create_cpu(&r->x, level, 2, &e), "exec_create_cpu", &e);
-    check(gguf_open(&r->file, r->files.gguf, &e), "gguf_open", &e);
-    check(model_load(&r->m, r->x, r->file, &o, &e), "model_load", &e);
+    rig_load(r, r->files.gguf);
     check(forest_init(&r->f, 256, &e), "forest_init", &e);
 }
 
 void rig_fini(struct rig *r) {
     forest_fini(&r->f);
-    model_destroy(r->m);
-    gguf_close(r->file);
+    rig_unload(r);
     exec_destroy(r->x);
     golden_files_fini(&r->files);
     golden_fini(&r->g);

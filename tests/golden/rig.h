@@ -23,6 +23,10 @@ struct rig {
 void rig_init(struct rig *r, const char *name, const char *level);
 void rig_fini(struct rig *r);
 
+// Opens and loads one more file of the same target into r->file and r->m, and the reverse.
+void rig_load(struct rig *r, const char *path);
+void rig_unload(struct rig *r);
+
 // A new sequence; fails the test on error.
 struct sequence *rig_sequence(struct rig *r);
 

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The qwen35 target against HuggingFace transformers: one prompt of 200 tokens as one pass, token
+// by token, in ragged pieces, after truncate, checkpoint, restore and fork, and by verified trees.
+// Logits agree with the stored ones to 1e-4, and every way gives the same bits (rule E).
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "golden/rig.h"
+#include "golden/variants.h"
+
+static const double TOLERANCE = 1e-4;
+
+struct bench {
+    struct rig r;
+    float *first; // [n_ids][vocab] logits of the one-pass prefill
+    float *rows;  // the same of the way under test
+};
+
+static int64_t count(const struct bench *b) {
+    return (int64_t)b->r.g.n_ids * b->r.g.target.vocab;
+}
+
+// Worst relative error of the stored positions from `from` on.
+static double worst_error(const struct bench *b, int from) {
+    const struct golden *g = &b->r.g;
+    int64_t v = g->target.vocab;
+    double worst = 0;
+    for (int i = 0; i < g->n_index; i++) {
+        if (g->index[i] < from)
+            continue;
+        double e = golden_error(b->rows + g->index[i] * v, g->rows + i * v, v);
+        if (!(e <= TOLERANCE))
+            fail_msg("position %d: relative error %.2e", g->index[i], e);
+        worst = e > worst ? e : worst;
+    }
+    return worst;
+}
+
+// Rows from `from` on match the golden file, and are the prefill's to the bit.
+static void compare(const struct bench *b, int from, const char *way) {
+    int64_t v = b->r.g.target.vocab;
+    printf("%-24s worst relative error %.2e\n", way, worst_error(b, from));
+    for (int i = from; i < b->r.g.n_ids; i++)
+        if (memcmp(b->rows + i * v, b->first + i * v, (size_t)v * sizeof *b->rows) != 0)
+            fail_msg("%s: position %d differs from the prefill in some bit", way, i);
+}
+
+static void clear(struct bench *b) {
+    memset(b->rows, 0, (size_t)count(b) * sizeof *b->rows);
+}
+
+static void bench_init(struct bench *b, const char *name, const char *level) {
+    printf("%s, level %s\n", name, level);
+    rig_init(&b->r, name, level);
+    b->first = calloc((size_t)count(b), sizeof *b->first);
+    b->rows = calloc((size_t)count(b), sizeof *b->rows);
+    assert_true(b->first && b->rows);
+    struct sequence *s = rig_sequence(&b->r);
+    rig_prompt(&b->r, s, 0, b->r.g.n_ids, b->first);
+    memcpy(b->rows, b->first, (size_t)count(b) * sizeof *b->rows);
+    compare(b, 0, "prefill");
+    sequence_destroy(s);
+}
+
+static void bench_fini(struct bench *b) {
+    free(b->first);
+    free(b->rows);
+    rig_fini(&b->r);
+}
+
+static void in_pieces(struct bench *b, const int *sizes, int n, const char *way) {
+    struct sequence *s = rig_sequence(&b->r);
+    int at = 0;
+    clear(b);
+    for (int i = 0; at < b->r.g.n_ids; i++) {
+        int size = i < n ? sizes[i] : sizes[n - 1];
+        int to = at + size < b->r.g.n_ids ? at + size : b->r.g.n_ids;
+        rig_prompt(&b->r, s, at, to, b->rows);
+        at = to;
+    }
+    compare(b, 0, way);
+    sequence_destroy(s);
+}
+
+static void after_truncate(struct bench *b) {
+    struct sequence *s = rig_sequence(&b->r);
+    struct err e = {0};
+    int64_t kept = -1;
+    rig_prompt(&b->r, s, 0, 120, NULL);
+    assert_int_equal(sequence_truncate(s, 101, &kept, &e), 0);
+    assert_int_equal(kept, 96);
+    clear(b);
+    rig_prompt(&b->r, s, 96, 99, b->rows);
+    rig_prompt(&b->r, s, 99, b->r.g.n_ids, b->rows);
+    compare(b, 96, "after truncate");
+    sequence_destroy(s);
+}
+
+static void after_restore(struct bench *b) {
+    struct sequence *s = rig_sequence(&b->r), *copy = NULL;
+    struct checkpoint *c = NULL;
+    struct err e = {0};
+    rig_prompt(&b->r, s, 0, 75, NULL);
+    assert_int_equal(sequence_checkpoint(s, &c, &e), 0);
+    assert_int_equal(checkpoint_len(c), 64);
+    assert_int_equal(sequence_fork(s, &copy, &e), 0);
+    rig_prompt(&b->r, s, 75, b->r.g.n_ids, NULL); // must not disturb the copy or the checkpoint
+    clear(b);
+    rig_prompt(&b->r, copy, 75, b->r.g.n_ids, b->rows);
+    compare(b, 75, "after fork");
+    assert_int_equal(sequence_restore(s, c, &e), 0);
+    clear(b);
+    rig_prompt(&b->r, s, 64, 65, b->rows);
+    rig_prompt(&b->r, s, 65, b->r.g.n_ids, b->rows);
+    compare(b, 64, "after restore");
+    checkpoint_destroy(c);
+    sequence_destroy(copy);
+    sequence_destroy(s);
+}
+
+// A tree whose path of `depth` true tokens has a wrong sibling chain beside every node.
+static int build_tree(struct rig *r, int at, int depth, int32_t *path) {
+    int32_t node = forest_root(&r->f, 0, at, r->g.ids[at], true);
+    int n = 0;
+    path[n++] = node;
+    while (n < depth) {
+        int32_t token = r->g.ids[at + n];
+        int32_t wrong = forest_add(&r->f, node, (token + 1) % r->g.target.vocab, true);
+        node = forest_add(&r->f, node, token, true);
+        (void)forest_add(&r->f, wrong, token, true);
+        path[n++] = node;
+    }
+    return n;
+}
+
+static void by_trees(struct bench *b) {
+    struct rig *r = &b->r;
+    struct sequence *s = rig_sequence(r);
+    struct err e = {0};
+    int64_t v = r->g.target.vocab;
+    int at = 20;
+    rig_prompt(r, s, 0, at, NULL);
+    clear(b);
+    for (int step = 0; at < r->g.n_ids; step++) {
+        int32_t path[32];
+        int depth = r->g.n_ids - at < 20 ? r->g.n_ids - at : 20;
+        forest_reset(&r->f, false);
+        int n = build_tree(r, at, depth, path);
+        int keep = 1 + step * 7 % n; // 1, 8, 15, 2, ...
+        if (model_forward(r->m, &r->f, &s, 1, &e) != 0)
+            fail_msg("%s", e.text);
+        assert_int_equal(sequence_len(s), at);
+        for (int i = 0; i < n; i++)
+            rig_download(r, b->rows + (at + i) * v,
+                         model_logits(r->m) + model_logits_index(r->m, path[i]) * v, 1);
+        if (model_commit(r->m, &s, 0, path, keep, &e) != 0)
+            fail_msg("%s", e.text);
+        at += keep;
+        assert_int_equal(sequence_len(s), at);
+    }
+    compare(b, 20, "by verified trees");
+    sequence_destroy(s);
+}
+
+// Files that say the same in other words give the same bits.
+static void as_variant(struct bench *b, enum variant v, const char *way) {
+    struct rig *r = &b->r, other = *r;
+    struct err e = {0};
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/variant.gguf", r->files.dir);
+    if (variant_write(v, r->files.gguf, path, &e) != 0)
+        fail_msg("%s", e.text);
+    rig_load(&other, path);
+    struct sequence *s = rig_sequence(&other);
+    clear(b);
+    rig_prompt(&other, s, 0, r->g.n_ids, b->rows);
+    compare(b, 0, way);
+    sequence_destroy(s);
+    rig_unload(&other);
+    (void)unlink(path);
+}
+
+static void basic_ways(struct bench *b) {
+    static const int ones[] = {1};
+    static const int ragged[] = {1, 2, 3, 5, 64, 1000};
+    in_pieces(b, ones, 1, "token by token");
+    in_pieces(b, ragged, 6, "ragged pieces");
+}
+
+static void test_basic(void **state) {
+    struct bench b;
+    bench_init(&b, *state, "auto");
+    basic_ways(&b);
+    bench_fini(&b);
+}
+
+static void test_all_ways(void **state) {
+    struct bench b;
+    bench_init(&b, *state, "auto");
+    basic_ways(&b);
+    after_truncate(&b);
+    after_restore(&b);
+    by_trees(&b);
+    as_variant(&b, VARIANT_MTP, "with a next-token block");
+    as_variant(&b, VARIANT_OLD_KEYS, "with older keys");
+    bench_fini(&b);
+}
+
+static void test_scalar(void **state) {
+    static const int sevens[] = {7};
+    struct bench b;
+    bench_init(&b, *state, "scalar");
+    in_pieces(&b, sevens, 1, "pieces of seven");
+    bench_fini(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_basic, "r1_tied"),
+        cmocka_unit_test_prestate(test_basic, "r2_untied"),
+        cmocka_unit_test_prestate(test_all_ways, "r3_untied"),
+        cmocka_unit_test_prestate(test_basic, "r3_tied"),
+        cmocka_unit_test_prestate(test_scalar, "r3_untied"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

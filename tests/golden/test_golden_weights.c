@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formula weights of the golden models are the same bits in C as in Python, and every fixture
+// is well formed. Without this a wrong weight would look like a wrong model.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "golden/golden.h"
+#include "golden/tiny_store.h"
+
+static void test_probes(void **state) {
+    struct golden g;
+    struct err e = {0};
+    if (golden_load(&g, *state, &e) != 0)
+        fail_msg("%s", e.text);
+    uint64_t seed = g.has_draft ? g.draft.seed : g.target.seed;
+    assert_in_range(g.n_probes, 4, GOLDEN_MAX_PROBES);
+    for (int i = 0; i < g.n_probes; i++) {
+        const struct golden_probe *p = &g.probes[i];
+        float v = tiny_weight(seed, p->name, g.has_draft, p->last, p->index);
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        if (bits != p->bits)
+            fail_msg("%s[%lld] is %a, bits %08x instead of %08x", p->name, (long long)p->index,
+                     (double)v, bits, p->bits);
+    }
+    golden_fini(&g);
+}
+
+static void test_rows_are_finite(void **state) {
+    struct golden g;
+    struct err e = {0};
+    if (golden_load(&g, *state, &e) != 0)
+        fail_msg("%s", e.text);
+    int64_t per = g.has_draft ? g.draft.block - 1 : 1;
+    int64_t n = per * g.n_index * g.target.vocab;
+    assert_true(n > 0);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(isfinite(g.rows[i]));
+    golden_fini(&g);
+}
+
+#define BOTH(name)                                                                                 \
+    cmocka_unit_test_prestate(test_probes, name),                                                  \
+        cmocka_unit_test_prestate(test_rows_are_finite, name)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        BOTH("r1_tied"),    BOTH("r2_untied"),       BOTH("r3_untied"),
+        BOTH("r3_tied"),    BOTH("draft_mixed2"),    BOTH("draft_mixed4"),
+        BOTH("draft_full"), BOTH("draft_noncausal"), BOTH("draft_causal"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

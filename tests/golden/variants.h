@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same target as other GGUF files describe it: with a prediction block, or with fewer keys.
+#ifndef COPPICE_TESTS_GOLDEN_VARIANTS_H
+#define COPPICE_TESTS_GOLDEN_VARIANTS_H
+
+#include "base/err.h"
+
+enum variant {
+    VARIANT_MTP,     // block_count counts one more layer, whose tensors must be left alone
+    VARIANT_OLD_KEYS // without the keys that older files lack; the layer kinds must be inferred
+};
+
+// in: a converted target. The logits of the written file are those of `in`.
+int variant_write(enum variant v, const char *in, const char *out, struct err *e);
+
+#endif
