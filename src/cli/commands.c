@@ -28,9 +28,10 @@ const struct cli_command cli_commands[] = {
      .run = cmd_convert},
     {"quantize", CLI_QUANTIZE, .operands = "IN OUT TYPE", .min_operands = 3, .max_operands = 3,
      .summary = "re-encode the matrices of a GGUF file",
-     .description = "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, or one "
-                    "of the mixtures Q4_K_M and Q5_K_M. Below Q8_0 the output matrix is kept at "
-                    "Q6_K. Norms and other small tensors are copied.",
+     .description =
+         "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, or one "
+         "of the mixtures Q4_K_M and Q5_K_M. Below Q8_0 the output matrix is kept at "
+         "Q6_K. Norms and other small tensors are copied.",
      .run = cmd_quantize},
     {"help", CLI_HELP, .operands = "[COMMAND]", .max_operands = 1,
      .summary = "explain a subcommand", .description = "Shows what a subcommand does and takes.",

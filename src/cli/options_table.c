@@ -91,9 +91,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                         .help = "print a 64-bit hash over the logits that decided each token"},
 
     // What to show.
-    [OPT_NO_SPECIAL] = {"no-special", 0, OPTION_FLAG, .groups = TOKENS,
-                        .help = "take the text of special tokens as ordinary text; of ids, leave control "
-                               "tokens out"},
+    [OPT_NO_SPECIAL] =
+        {"no-special", 0, OPTION_FLAG, .groups = TOKENS,
+         .help = "take the text of special tokens as ordinary text; of ids, leave control "
+                 "tokens out"},
     [OPT_ALL] = {"all", 0, OPTION_FLAG, .groups = LOGITS,
                  .help = "logits of all positions, not only the last"},
     [OPT_TOP] = {"top", 0, OPTION_INT, "K", "10", 1, 1000, .groups = LOGITS,

@@ -11,9 +11,9 @@
 // Which tensor gets which type: a plain type ("Q8_0") or a mixture ("Q4_K_M").
 struct convert_recipe {
     const char *name;
-    uint32_t type;     // enum tensor_type of ordinary matrices
-    uint32_t head;     // of the output matrix, or of the embedding when that serves as output
-    uint32_t better;   // of attn_v, attn_qkv and ffn_down in the layers that matter most
+    uint32_t type;      // enum tensor_type of ordinary matrices
+    uint32_t head;      // of the output matrix, or of the embedding when that serves as output
+    uint32_t better;    // of attn_v, attn_qkv and ffn_down in the layers that matter most
     uint32_t file_type; // value of general.file_type
 };
 

@@ -82,9 +82,20 @@ bool hf_string_is(const struct hf_file *f, const char *key, const char *value);
 
 // The sizes that tensor shapes are made of; an index stands in the tensor tables.
 enum convert_dim {
-    DIM_NONE, DIM_D, DIM_V, DIM_F, DIM_HD, DIM_Q, DIM_QG, DIM_KV, // attention and MLP
-    DIM_C, DIM_VD, DIM_NV, DIM_DV, DIM_CONV,                      // Gated DeltaNet
-    DIM_TAPS,                                                     // drafts: taps * D
+    DIM_NONE,
+    DIM_D,
+    DIM_V,
+    DIM_F,
+    DIM_HD,
+    DIM_Q,
+    DIM_QG,
+    DIM_KV, // attention and MLP
+    DIM_C,
+    DIM_VD,
+    DIM_NV,
+    DIM_DV,
+    DIM_CONV, // Gated DeltaNet
+    DIM_TAPS, // drafts: taps * D
     DIM_COUNT,
 };
 enum convert_heads { HEADS_KEEP, HEADS_ROWS, HEADS_ROWS_BEHIND_KEYS, HEADS_SCALARS, HEADS_COLUMNS };

@@ -12,8 +12,19 @@
 #include "base/err.h"
 
 enum gguf_kind {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 };
 
 // One metadata entry. Bytes are borrowed from the map, unaligned, in the file's own encoding
@@ -59,7 +70,8 @@ const struct tensor *gguf_tensor(const struct gguf *g, const char *name); // NUL
 // lo..hi is ERR_FORMAT naming the key and the value. Any integer kind is accepted for ints.
 int gguf_get_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
                  int64_t *out, struct err *e);
-int gguf_get_float(const struct gguf *g, const char *key, double otherwise, double *out, struct err *e);
+int gguf_get_float(const struct gguf *g, const char *key, double otherwise, double *out,
+                   struct err *e);
 int gguf_get_bool(const struct gguf *g, const char *key, bool otherwise, bool *out, struct err *e);
 // Borrowed bytes, not NUL-terminated; *s = NULL when the key is absent.
 int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *len, struct err *e);
@@ -84,11 +96,13 @@ void gguf_put_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_put_bool(struct gguf_writer *w, const char *key, bool v);
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n);
 // Array of fixed-size elements in memory order; kind is the element kind.
-void gguf_put_array(struct gguf_writer *w, const char *key, int kind, const void *elems, uint64_t count);
+void gguf_put_array(struct gguf_writer *w, const char *key, int kind, const void *elems,
+                    uint64_t count);
 void gguf_put_str_array(struct gguf_writer *w, const char *key, const char *const *strings,
                         const size_t *lengths, uint64_t count);
 void gguf_put_kv(struct gguf_writer *w, const struct gguf_kv *kv); // copies an entry of a reader
-void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims, const int64_t *ne);
+void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims,
+                     const int64_t *ne);
 // Data of the next tensor, in pieces of any size; the sum must match the description.
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struct err *e);
 // Checks that all data came, syncs and renames. Frees w in any case.

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The converter on checkpoints with one thing wrong: each gets a sentence that names it, and no
+// output file appears.
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "unit/hf_folder.h"
+
+static void refused(const char *dir, const char *recipe, const char *target, const char *part) {
+    struct convert_options o = hf_options(recipe, target);
+    struct err e = {0};
+    int rc = convert_hf(dir, hf_out, &o, &e);
+    if (rc >= 0 || rc != e.code || !strstr(e.text, part))
+        fail_msg("%d \"%s\", wanted \"%s\"", rc, e.text, part);
+    assert_int_equal(access(hf_out, F_OK), -1);
+}
+
+struct bad_config {
+    const char *from, *to, *part;
+};
+
+static const struct bad_config bad_targets[] = {
+    {"qwen3_5_text", "llama", "type 'llama'"},
+    {"\"hidden_size\":32", "\"hidden_size\":33", "config.json implies"},
+    {"\"hidden_size\":32,", "", "lacks 'hidden_size'"},
+    {"\"hidden_size\":32", "\"hidden_size\":-1", "'hidden_size' in"},
+    {"\"hidden_size\":32", "\"hidden_size\":\"32\"", "is no integer"},
+    {"\"num_hidden_layers\":2", "\"num_hidden_layers\":3", "each of 3 layers"},
+    {"\"full_attention\"]", "\"sliding\"]", "layer_types"},
+    {"\"linear_num_value_heads\":6", "\"linear_num_value_heads\":5", "must be a multiple"},
+    {"\"linear_key_head_dim\":4", "\"linear_key_head_dim\":8", "sizes equal"},
+    {"\"mrope_section\":[1,1,0]", "\"mrope_section\":[1,1,1]", "do not fit together"},
+    {"\"rope_type\":\"default\"", "\"rope_type\":\"yarn\"", "rope_type"},
+    {"\"rope_theta\":10000000.0", "\"rope_theta\":0", "rope_theta"},
+    {"\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false", "no tensor 'lm_head.weight'"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"attention_bias\":true", "attention_bias"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"hidden_act\":\"gelu\"", "hidden_act 'gelu'"},
+    {"\"vocab_size\":8", "\"vocab_size\":5", "config.json implies"},
+    {"}", "", "config.json"},
+};
+
+static void refuses_bad_targets(void **state) {
+    (void)state;
+    static const struct source more[] = {{"model.layers.0.extra.weight", {2}}, {NULL, {0}}};
+    unlink(hf_out);
+    for (size_t i = 0; i < sizeof bad_targets / sizeof *bad_targets; i++) {
+        hf_write_folders();
+        hf_write_edited(hf_target, "config.json", hf_target_config, bad_targets[i].from,
+                        bad_targets[i].to);
+        refused(hf_target, "F32", NULL, bad_targets[i].part);
+    }
+    hf_write_folders();
+    hf_write_weights(hf_target, "model.", hf_target_tensors, more, NULL);
+    refused(hf_target, "F32", NULL, "no place in this kind of model");
+    struct edit x = {.drop = "layers.1.self_attn.k_proj.weight"};
+    hf_write_weights(hf_target, "model.", hf_target_tensors, NULL, &x);
+    refused(hf_target, "F32", NULL, "'layers.1.self_attn.k_proj.weight'");
+    x = (struct edit){.reshape = "layers.0.linear_attn.in_proj_z.weight"};
+    hf_write_weights(hf_target, "model.", hf_target_tensors, NULL, &x);
+    refused(hf_target, "F32", NULL, "in_proj_z.weight' has shape [32, 23, 1]");
+    x = (struct edit){.nan = "layers.0.mlp.up_proj.weight", .poison = NAN};
+    hf_write_weights(hf_target, "model.", hf_target_tensors, NULL, &x);
+    refused(hf_target, "Q8_0", NULL, "element 1 of tensor 'blk.0.ffn_up.weight' is not finite");
+    x.poison = 1e6f;
+    hf_write_weights(hf_target, "model.", hf_target_tensors, NULL, &x);
+    refused(hf_target, "F16", NULL, "too large for F16");
+    refused("/nonexistent", "F32", NULL, "/nonexistent/config.json");
+}
+
+static const struct bad_config bad_drafts[] = {
+    {"\"hidden_size\":32", "\"hidden_size\":64", "hidden size is 64"},
+    {"\"num_target_layers\":2", "\"num_target_layers\":3", "target layers is 3"},
+    {"\"vocab_size\":8", "\"vocab_size\":9", "vocabulary is 9"},
+    {"[0,1]", "[0,2]", "taps layer 2 of a target with 2 layers"},
+    {"[0,1]", "[]", "lists 0 layers"},
+    {"[0,1]", "[1]", "fc.weight' has shape"},
+    {"\"mask_token_id\":6", "\"mask_token_id\":8", "mask_token_id"},
+    {"\"sliding_window\":16", "\"use_sliding_window\":true", "sliding_window"},
+    {"sliding_attention", "chunked", "'chunked' for layer 0"},
+    {"\"block_size\":4", "\"block_size\":4,\"selector_rank\":8", "selector_rank"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"markov_rank\":8", "markov_rank"},
+};
+
+static void refuses_bad_drafts(void **state) {
+    (void)state;
+    unlink(hf_out);
+    for (size_t i = 0; i < sizeof bad_drafts / sizeof *bad_drafts; i++) {
+        hf_write_folders();
+        hf_write_edited(hf_draft, "config.json", hf_draft_config, bad_drafts[i].from,
+                        bad_drafts[i].to);
+        refused(hf_draft, "F32", hf_target, bad_drafts[i].part);
+    }
+    hf_write_folders();
+    refused(hf_draft, "F32", NULL, "--target-dir");
+    refused(hf_draft, "F32", "/nonexistent", "/nonexistent");
+}
+
+static const struct bad_config bad_tokenizers[] = {
+    {"\"type\":\"BPE\"", "\"type\":\"Unigram\"", "not BPE"},
+    {"\"NFC\"", "\"Lowercase\"", "normaliser"},
+    {"\"ab\":3", "\"ab\":8", "id 8, but the model has 8 ids"},
+    {"\"ab\":3", "\"ab\":2", "id 2 in"},
+    {"\"content\":\"<think>\"", "\"content\":\"ab\"", "has the ids 3 and 5"},
+    {"[\"a\",\"b\"]", "[\"a\"]", "merge 0"},
+    {"\"ab \xc4\xa0\"", "\"ab\"", "merge 1"},
+    {"{\"type\":\"ByteLevel\"}", "{\"type\":\"Digits\"}", "pre-tokenizer"},
+    {"|\\\\p{N}|", "|\\\\p{N}{1,3}|", "pre-tokenizer"},
+    {"[\\\\p{L}\\\\p{M}]+|", "[\\\\p{Lu}]+|", "pre-tokenizer"},
+    {"\"model\":{", "\"model\":{\"ignore_merges\":true,", "ignore_merges"},
+    {"\"vocab\":{", "\"vocab\":[{", "tokenizer.json"},
+};
+
+static void refuses_bad_tokenizers(void **state) {
+    (void)state;
+    unlink(hf_out);
+    for (size_t i = 0; i < sizeof bad_tokenizers / sizeof *bad_tokenizers; i++) {
+        hf_write_folders();
+        hf_write_edited(hf_target, "tokenizer.json", hf_tokenizer, bad_tokenizers[i].from,
+                        bad_tokenizers[i].to);
+        refused(hf_target, "F32", NULL, bad_tokenizers[i].part);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_bad_targets),
+        cmocka_unit_test(refuses_bad_drafts),
+        cmocka_unit_test(refuses_bad_tokenizers),
+    };
+    return cmocka_run_group_tests(tests, hf_set_up, hf_tear_down);
+}
