@@ -77,7 +77,8 @@ static void scene_init(struct scene *c, struct rng *r, struct setting s, enum fo
     kv_layout_init(&c->layout, LAYERS, s.n_kv, s.head_dim, s.type_k, s.type_v);
     forest_clear(&c->f);
     for (int q = 0; q < SEQS; q++) {
-        int64_t len = between(r, 0, 3) ? between(r, 0, 230) : 64 * between(r, 0, 3) + between(r, 0, 1);
+        int64_t len =
+            between(r, 0, 3) ? between(r, 0, 230) : 64 * between(r, 0, 3) + between(r, 0, 1);
         int64_t first = s.window > 0 && len >= s.window ? (len - s.window) / KV_PAGE : 0;
         for (int p = 0; p < PAGES; p++) {
             if (p < first) // below the window: never read
@@ -115,18 +116,30 @@ static void scene_fini(struct scene *c) {
 
 static void store_keys(struct scene *c, struct exec *x, float *q_out) {
     const struct setting *s = &c->s;
-    struct qk_args a = {
-        .n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim, .rope_dims = s->rope_dims,
-        .rope_base = 1e6f, .eps = 1e-6f, .q_norm = c->q_norm, .k_norm = c->k_norm, .q = c->q,
-        .q_stride = 2 * s->head_dim, .k = c->k, .v = c->v, .layout = &c->layout, .layer = LAYER,
-        .store = c->slot, .q_out = q_out};
+    struct qk_args a = {.n_heads = s->n_heads,
+                        .n_kv = s->n_kv,
+                        .head_dim = s->head_dim,
+                        .rope_dims = s->rope_dims,
+                        .rope_base = 1e6f,
+                        .eps = 1e-6f,
+                        .q_norm = c->q_norm,
+                        .k_norm = c->k_norm,
+                        .q = c->q,
+                        .q_stride = 2 * s->head_dim,
+                        .k = c->k,
+                        .v = c->v,
+                        .layout = &c->layout,
+                        .layer = LAYER,
+                        .store = c->slot,
+                        .q_out = q_out};
     exec_ops(x)->qk_norm_rope_store(x, &a, &c->f.rows);
 }
 
 // The floats of an activation, by a product with the identity.
 static void read_act(struct exec *x, const struct act *act, int64_t n, int64_t k, float *out) {
     float *one = calloc((size_t)(k * k), sizeof *one);
-    struct tensor t = {.name = "one", .type = TYPE_F32, .n_dims = 2, .ne = {k, k, 1, 1}, .data = one};
+    struct tensor t = {
+        .name = "one", .type = TYPE_F32, .n_dims = 2, .ne = {k, k, 1, 1}, .data = one};
     struct weight *w;
     struct err e;
     for (int64_t i = 0; i < k; i++)
@@ -147,11 +160,20 @@ static void run_attend(const struct scene *c, struct exec *x, const struct rows 
     struct err e;
     if (exec_ops(x)->act_create(x, rows->n, k, &act, &e))
         abort();
-    struct attend_args a = {.n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim,
-                            .scale = 1 / sqrtf((float)s->head_dim), .mask = s->mask,
-                            .window = s->window, .q = q, .gate = s->gated ? gate : NULL,
-                            .gate_stride = 2 * s->head_dim, .layout = &c->layout, .layer = LAYER,
-                            .seqs = views, .store = slots, .out = act};
+    struct attend_args a = {.n_heads = s->n_heads,
+                            .n_kv = s->n_kv,
+                            .head_dim = s->head_dim,
+                            .scale = 1 / sqrtf((float)s->head_dim),
+                            .mask = s->mask,
+                            .window = s->window,
+                            .q = q,
+                            .gate = s->gated ? gate : NULL,
+                            .gate_stride = 2 * s->head_dim,
+                            .layout = &c->layout,
+                            .layer = LAYER,
+                            .seqs = views,
+                            .store = slots,
+                            .out = act};
     exec_ops(x)->attend(x, &a, rows);
     read_act(x, act, rows->n, k, out);
     exec_ops(x)->act_destroy(x, act);
@@ -254,8 +276,8 @@ void check_attend_rule(struct check *c) {
         free(w);
     }
     exec_destroy(three);
-    report(c, diff == 0, "attend: rule E2", "rows of forests, alone", "%lld values differ in %lld rows",
-           (long long)diff, (long long)seen);
+    report(c, diff == 0, "attend: rule E2", "rows of forests, alone",
+           "%lld values differ in %lld rows", (long long)diff, (long long)seen);
 }
 
 // Keys that row i sees, decoded: appended to k and v, [n][head_dim].
@@ -342,6 +364,7 @@ void check_attend_double(struct check *c) {
         struct scene *w = malloc(sizeof *w);
         struct setting s = random_setting(&c->rng);
         s.mask = i % 3 == 2 ? ATTEND_BLOCK : ATTEND_PATH;
+        s.window = i % 4 < 2 ? 0 : s.window;
         scene_init(w, &c->rng, s, i % 2 ? CHAIN : TREE, 40);
         int64_t n = w->f.rows.n * s.n_heads * s.head_dim;
         float *q = malloc((size_t)n * 4), *out = malloc((size_t)n * 4);
@@ -393,9 +416,18 @@ void check_attend_time(struct check *c) {
         struct err e;
         if (exec_ops(c->exec)->act_create(c->exec, counts[i], 256, &act, &e))
             abort();
-        struct attend_args a = {.n_heads = 4, .n_kv = 2, .head_dim = 64, .scale = 0.125f, .q = q,
-                                .gate = w->q + 64, .gate_stride = 128, .layout = &w->layout,
-                                .layer = LAYER, .seqs = w->views, .store = w->slot, .out = act};
+        struct attend_args a = {.n_heads = 4,
+                                .n_kv = 2,
+                                .head_dim = 64,
+                                .scale = 0.125f,
+                                .q = q,
+                                .gate = w->q + 64,
+                                .gate_stride = 128,
+                                .layout = &w->layout,
+                                .layer = LAYER,
+                                .seqs = w->views,
+                                .store = w->slot,
+                                .out = act};
         double best[2] = {1e30, 1e30};
         for (int t = 0; t < 50; t++) {
             double x = now_us();
@@ -408,7 +440,8 @@ void check_attend_time(struct check *c) {
         }
         char text[64];
         snprintf(text, sizeof text, "4/2x64 F16 300 keys n=%d", counts[i]);
-        report(c, true, "time attend", text, "qk_store %8.1f us, attend %8.1f us", best[0], best[1]);
+        report(c, true, "time attend", text, "qk_store %8.1f us, attend %8.1f us", best[0],
+               best[1]);
         exec_ops(c->exec)->act_destroy(c->exec, act);
         free(q);
         free(out);

@@ -16,9 +16,9 @@ enum feed { ONE_BY_ONE, PIECES, TREES, FEEDS };
 
 struct stream {
     struct gdn_shape shape;
-    float *u, *a, *b;                  // [TOKENS][..]
+    float *u, *a, *b; // [TOKENS][..]
     float *conv_w, *ssm_a, *dt_bias;
-    float *out;                        // [TOKENS][nV][dv]
+    float *out; // [TOKENS][nV][dv]
 };
 
 struct world {
@@ -87,15 +87,16 @@ static void world_init(struct world *w, const struct stream *s, struct exec *x) 
     w->st.log_g = p += GDN_RING * v;
     w->st.conv = p += GDN_RING * h->n_v;
     w->st.conv_hi = p += (GDN_CONV - 1) * h->channels;
-    w->rows = (struct gdn_rows){floats(n * h->channels), floats(n * k), floats(n * k), floats(n * v),
-                                floats(n * h->n_v), floats(n * h->n_v), floats(n * v)};
+    w->rows =
+        (struct gdn_rows){floats(n * h->channels), floats(n * k),      floats(n * k), floats(n * v),
+                          floats(n * h->n_v),      floats(n * h->n_v), floats(n * v)};
     w->a = floats(n * h->n_v);
     w->b = floats(n * h->n_v);
     w->out = floats(n * v);
 }
 
 static void world_fini(struct world *w) {
-    float *all[] = {w->memory,    w->rows.u, w->rows.q, w->rows.k, w->rows.v, w->rows.beta,
+    float *all[] = {w->memory, w->rows.u, w->rows.q, w->rows.k, w->rows.v, w->rows.beta,
                     w->rows.g, w->rows.d, w->a,      w->b,      w->out};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
@@ -117,8 +118,8 @@ static void set_row(struct world *w, struct rng *r, int64_t i, int64_t t) {
 
 static void conv_rows(struct world *w) {
     const struct gdn_state *seqs[1] = {&w->st};
-    struct gdn_conv_args a = {w->s->shape, w->a, w->b, w->s->conv_w, w->s->ssm_a, w->s->dt_bias,
-                              seqs, w->rows};
+    struct gdn_conv_args a = {w->s->shape, w->a,          w->b, w->s->conv_w,
+                              w->s->ssm_a, w->s->dt_bias, seqs, w->rows};
     exec_ops(w->x)->gdn_gates_conv(w->x, &a, &w->f.rows);
 }
 
@@ -231,8 +232,9 @@ static void tree_double(struct world *w, int64_t len) {
             const float *u[4];
             for (int j = 0; j < 4; j++) {
                 int64_t p = t - 3 + j;
-                u[j] = p >= 0 ? w->rows.u + path[p] * c : len + p >= 0 ? w->s->u + (len + p) * c
-                                                                      : zero;
+                u[j] = p >= 0         ? w->rows.u + path[p] * c
+                       : len + p >= 0 ? w->s->u + (len + p) * c
+                                      : zero;
             }
             token_double(w->s, s, u, w->a + path[t] * h->n_v, w->b + path[t] * h->n_v, out);
         }

@@ -8,9 +8,9 @@
 #include "opcheck.h"
 
 static const uint32_t types[] = {
-    TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0, TYPE_Q4_0,   TYPE_Q4_1,   TYPE_Q5_0,  TYPE_Q5_1,
-    TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K,   TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4,
-    TYPE_NVFP4,
+    TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,
+    TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,
+    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4,
 };
 enum { TYPES = sizeof types / sizeof types[0], GROUP = 32 };
 
@@ -27,9 +27,13 @@ static struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t
         abort();
     data++; // tensors are only byte-aligned
     fill_quant(r, f, data, k * m);
-    return (struct matrix){
-        {.name = "test", .type = type, .n_dims = 2, .ne = {k, m, 1, 1}, .bytes = bytes, .data = data},
-        f};
+    return (struct matrix){{.name = "test",
+                            .type = type,
+                            .n_dims = 2,
+                            .ne = {k, m, 1, 1},
+                            .bytes = bytes,
+                            .data = data},
+                           f};
 }
 
 static void matrix_free(struct matrix *m) {
@@ -211,8 +215,8 @@ void check_linear_rule(struct check *c) {
         matrix_free(&w);
     }
     exec_destroy(three);
-    report(c, worst == 0, "linear: rule E1", "n = 1..19, 300; threads", "%lld of %lld values differ",
-           (long long)worst, (long long)seen);
+    report(c, worst == 0, "linear: rule E1", "n = 1..19, 300; threads",
+           "%lld of %lld values differ", (long long)worst, (long long)seen);
     check_gate_up(c);
     check_gather(c);
 }
@@ -300,7 +304,8 @@ void check_linear_time(struct check *c) {
         struct matrix w = matrix_new(&c->rng, types[t], k, m);
         struct weight *p = pack(c->exec, &w);
         struct act *a = act_new(c->exec, 64, k);
-        float *in = malloc(64 * (size_t)k * sizeof *in), *out = malloc(64 * (size_t)m * sizeof *out);
+        float *in = malloc(64 * (size_t)k * sizeof *in),
+              *out = malloc(64 * (size_t)m * sizeof *out);
         fill_random(&c->rng, in, 64 * k, 1);
         exec_ops(c->exec)->to_act(c->exec, in, 64, k, a);
         double one = 0;
@@ -319,5 +324,4 @@ void check_linear_time(struct check *c) {
         exec_ops(c->exec)->weight_destroy(c->exec, p);
         matrix_free(&w);
     }
-
 }

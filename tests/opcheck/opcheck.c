@@ -78,10 +78,10 @@ void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t 
         uint32_t type;
         int halves[3];
     } scales[] = {
-        {TYPE_Q8_0, {0, -1, -1}},   {TYPE_Q4_0, {0, -1, -1}},  {TYPE_Q4_1, {0, 2, -1}},
-        {TYPE_Q5_0, {0, -1, -1}},   {TYPE_Q5_1, {0, 2, -1}},   {TYPE_IQ4_NL, {0, -1, -1}},
-        {TYPE_IQ4_XS, {0, -1, -1}}, {TYPE_Q2_K, {80, 82, -1}}, {TYPE_Q3_K, {108, -1, -1}},
-        {TYPE_Q4_K, {0, 2, -1}},    {TYPE_Q5_K, {0, 2, -1}},   {TYPE_Q6_K, {208, -1, -1}},
+        {TYPE_Q8_0, {0, -1, -1}},   {TYPE_Q4_0, {0, -1, -1}},   {TYPE_Q4_1, {0, 2, -1}},
+        {TYPE_Q5_0, {0, -1, -1}},   {TYPE_Q5_1, {0, 2, -1}},    {TYPE_IQ4_NL, {0, -1, -1}},
+        {TYPE_IQ4_XS, {0, -1, -1}}, {TYPE_Q2_K, {80, 82, -1}},  {TYPE_Q3_K, {108, -1, -1}},
+        {TYPE_Q4_K, {0, 2, -1}},    {TYPE_Q5_K, {0, 2, -1}},    {TYPE_Q6_K, {208, -1, -1}},
         {TYPE_MXFP4, {-1, -1, -1}}, {TYPE_NVFP4, {-1, -1, -1}},
     };
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
@@ -120,8 +120,8 @@ void report(struct check *c, bool ok, const char *op, const char *shape, const c
 }
 
 void forest_clear(struct forest *f) {
-    f->rows = (struct rows){
-        .n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
+    f->rows =
+        (struct rows){.n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
 }
 
 void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,

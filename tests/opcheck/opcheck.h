@@ -14,8 +14,8 @@
 #include "ops/ops.h"
 
 struct check {
-    struct exec *spec;  // scalar, one thread
-    struct exec *exec;  // the level under test
+    struct exec *spec; // scalar, one thread
+    struct exec *exec; // the level under test
     const char *level;
     bool time;
     struct rng rng;
@@ -32,7 +32,7 @@ void guarded_poison(struct guarded *g);
 // Frees and returns false when a guard was overwritten or (all written) poison is left.
 bool guarded_free(struct guarded *g);
 
-float unit_random(struct rng *r);                  // in [-1, 1)
+float unit_random(struct rng *r); // in [-1, 1)
 void fill_random(struct rng *r, float *x, int64_t n, float scale);
 int64_t between(struct rng *r, int64_t lo, int64_t hi); // inclusive
 // Bytes of n values of a type with sane scales.
@@ -54,7 +54,8 @@ struct forest {
 enum forest_kind { CHAIN, TREE };
 // Appends n rows of one sequence that has `len` committed tokens.
 void forest_clear(struct forest *f);
-void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len, int n);
+void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
+                int n);
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.
 int forest_path(const struct forest *f, int32_t i, int32_t *path);
 
