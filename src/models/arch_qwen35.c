@@ -42,16 +42,18 @@ static int read_attention(struct model_params *p, const struct gguf *g, int64_t 
     if (!code)
         code = meta_heads(g, ARCH ".attention.head_count_kv", blocks, &p->n_kv, e);
     if (!code)
-        code = meta_int(g, ARCH ".attention.key_length", 32, 1024, p->dim / p->n_heads, &hd, e);
+        code = meta_int(g, ARCH ".attention.key_length", 32, OPS_HEAD_MAX, p->dim / p->n_heads, &hd,
+                        e);
     if (!code)
-        code = meta_int(g, ARCH ".attention.value_length", 32, 1024, hd, &vd, e);
+        code = meta_int(g, ARCH ".attention.value_length", 32, OPS_HEAD_MAX, hd, &vd, e);
     if (!code)
         code = meta_int(g, ARCH ".rope.dimension_count", 2, hd, hd, &rope, e);
     if (!code)
         code = gguf_get_float(g, ARCH ".attention.scale", 0, &scale, e);
     if (code)
         return code;
-    if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0)
+    if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0 ||
+        p->n_heads / p->n_kv > OPS_GROUP_MAX)
         return err_set(e, ERR_UNSUPPORTED,
                        "attention with %d heads over %d, key length %lld, value length %lld and "
                        "%lld rotary dimensions is not supported",

@@ -267,12 +267,9 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e) 
     return sequence_create(out, &s, e);
 }
 
-int model_set_taps(struct model *m, const int32_t *ids, int n, struct err *e) {
-    int64_t width = (int64_t)n * m->params.dim;
-    int code = load_buffer(&m->load, m->options.max_rows * width, &m->ws.features, e);
-    if (code)
-        return code;
-    memcpy(m->taps, ids, (size_t)n * sizeof *ids);
+void model_set_taps(struct model *m, const int32_t *ids, int n, float *features) {
+    if (n)
+        memcpy(m->taps, ids, (size_t)n * sizeof *ids);
     m->n_taps = n;
-    return 0;
+    m->ws.features = features;
 }

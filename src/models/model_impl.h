@@ -95,7 +95,7 @@ extern const struct model_desc arch_qwen35;
 // Copies the residual stream of all rows after layer i into the features if the layer is tapped.
 void model_tap(struct model *m, int i, int64_t n);
 
-// Sets the tapped layers and makes room for the features of R rows. ids are 0-based.
-int model_set_taps(struct model *m, const int32_t *ids, int n, struct err *e);
+// Sets the tapped layers (0-based, n <= 64) and where their outputs go: [max_rows][n][D].
+void model_set_taps(struct model *m, const int32_t *ids, int n, float *features);
 
 #endif

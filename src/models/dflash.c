@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running a DFlash draft (arXiv 2602.06036). Context: features of committed tokens become, once,
+// keys and values in every layer; the context's values skip the layers' input norms. Block: B rows
+// pass through the layers and see the context and, as each layer's mask says, each other. Block K
+// and V live in scratch and are gone afterwards.
+#include "models/dflash.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/quant.h"
+#include "models/dflash_impl.h"
+
+struct dflash_options dflash_options_default(void) {
+    return (struct dflash_options){
+        .mask_id = -1, .window = -1, .causal = -1, .type_k = TYPE_F16, .type_v = TYPE_F16};
+}
+
+const struct dflash_params *dflash_params_of(const struct dflash *d) {
+    return &d->params;
+}
+
+const float *dflash_logits(const struct dflash *d) {
+    return d->logits;
+}
+
+// Layers with and without a window are two KV groups; either may be missing.
+static void make_groups(struct dflash *d, const struct dflash_options *o) {
+    const struct dflash_params *p = &d->params;
+    for (int windowed = 0; windowed < 2; windowed++) {
+        int n = 0;
+        for (int i = 0; i < p->n_layers; i++) {
+            if (p->layer_window[i] != windowed)
+                continue;
+            d->layers[i].group = d->n_groups;
+            d->layers[i].index = n++;
+            d->layers[i].window = windowed ? p->window : 0;
+            d->layers[i].mask = p->layer_causal[i] ? ATTEND_PATH : ATTEND_BLOCK;
+        }
+        if (n == 0)
+            continue;
+        d->window[d->n_groups] = windowed ? p->window : 0;
+        kv_layout_init(&d->layout[d->n_groups++], n, p->n_kv, p->head_dim, o->type_k, o->type_v);
+    }
+}
+
+static int load_layer(struct dflash *d, int i, struct err *e) {
+    struct dflash_layer *y = &d->layers[i];
+    int64_t dim = d->params.dim;
+    char name[LOAD_NAME];
+    int code =
+        load_floats(&d->load, load_name(name, i, "attn_norm.weight"), dim, 1, &y->mixer_norm, e);
+    if (!code)
+        code =
+            load_floats(&d->load, load_name(name, i, "ffn_norm.weight"), dim, 1, &y->ffn_norm, e);
+    if (!code)
+        code = attention_load(&y->attention, &d->shape, &d->load, i, e);
+    return code ? code : mlp_load(&y->mlp, dim, d->params.ffn, &d->load, i, e);
+}
+
+static int load_weights(struct dflash *d, struct err *e) {
+    const struct dflash_params *p = &d->params;
+    struct load *l = &d->load;
+    int64_t vocab = d->target->params.vocab;
+    d->embed = d->target->embed;
+    d->head = d->target->head;
+    int code = load_weight(l, "fc.weight", p->n_taps * p->dim, p->dim, &d->fc, e);
+    if (!code)
+        code = load_floats(l, "enc.output_norm.weight", p->dim, 1, &d->hidden_norm, e);
+    if (!code)
+        code = load_floats(l, "output_norm.weight", p->dim, 1, &d->out_norm, e);
+    if (!code && dflash_file_find(&d->file, "token_embd.weight"))
+        code = load_weight(l, "token_embd.weight", p->dim, vocab, &d->embed, e);
+    if (!code && dflash_file_find(&d->file, "output.weight"))
+        code = load_weight(l, "output.weight", p->dim, vocab, &d->head, e);
+    for (int i = 0; !code && i < p->n_layers; i++)
+        code = load_layer(d, i, e);
+    return code ? code : dflash_file_all_used(&d->file, e);
+}
+
+static int host_arrays(struct dflash *d, struct err *e) {
+    size_t rows = (size_t)d->n_rows, seqs = (size_t)d->target->options.max_seqs;
+    d->token = calloc(rows, sizeof *d->token);
+    d->parent = calloc(rows, sizeof *d->parent);
+    d->seq = calloc(rows, sizeof *d->seq);
+    d->index = calloc(rows, sizeof *d->index);
+    d->pos = calloc(rows, sizeof *d->pos);
+    bool ok = d->token && d->parent && d->seq && d->index && d->pos;
+    for (int g = 0; g < d->n_groups; g++) {
+        d->store[g] = calloc(rows, sizeof *d->store[g]);
+        d->views[g] = calloc(seqs, sizeof *d->views[g]);
+        ok = ok && d->store[g] && d->views[g];
+    }
+    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for a draft of %zu rows", rows);
+}
+
+static int make_workspace(struct dflash *d, struct err *e) {
+    const struct dflash_params *p = &d->params;
+    struct load *l = &d->load;
+    int64_t seqs = d->target->options.max_seqs, drafted = seqs * (p->block_size - 1);
+    int64_t taps = p->n_taps * p->dim;
+    d->n_rows = seqs * p->block_size > SEQ_PENDING ? seqs * p->block_size : SEQ_PENDING;
+    int code = load_buffer(l, d->n_rows * p->dim, &d->h, e);
+    if (!code)
+        code = load_act(l, SEQ_PENDING, taps, &d->act_taps, e);
+    if (!code)
+        code = load_act(l, d->n_rows, p->dim, &d->act_d, e);
+    if (!code)
+        code = load_act(l, d->n_rows, p->ffn, &d->act_f, e);
+    if (!code)
+        code = attention_buffers_load(&d->attention, &d->shape, d->n_rows, l, e);
+    if (!code)
+        code = load_buffer(l, drafted * p->dim, &d->wanted, e);
+    if (!code)
+        code = load_buffer(l, drafted * d->target->params.vocab, &d->logits, e);
+    if (!code)
+        code = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
+    for (int g = 0; !code && g < d->n_groups; g++) {
+        void *pages = NULL;
+        int64_t n = (d->n_rows + KV_PAGE - 1) / KV_PAGE;
+        code = load_bytes(l, n * d->layout[g].page_bytes, &pages, e);
+        d->scratch[g] = pages;
+        if (!code)
+            code = kv_pool_create(&d->pool[g], d->x, &d->layout[g], 0, e);
+    }
+    return code ? code : host_arrays(d, e);
+}
+
+static int check_options(const struct model *target, const struct dflash_options *o,
+                         struct err *e) {
+    const uint32_t types[] = {o->type_k, o->type_v};
+    if (target->draft)
+        return err_set(e, ERR_STATE, "the target has a draft already; a target takes one");
+    for (int i = 0; i < 2; i++) {
+        if (types[i] != TYPE_F32 && types[i] != TYPE_F16 && types[i] != TYPE_BF16 &&
+            types[i] != TYPE_Q8_0)
+            return err_set(e, ERR_UNSUPPORTED, "key/value types must be F32, F16, BF16 or Q8_0");
+    }
+    return 0;
+}
+
+static struct rows rows_of(const struct dflash *d, int64_t n) {
+    return (struct rows){n, d->token, d->parent, d->seq, d->pos};
+}
+
+// K and V of positions draft_len .. len-1 from the pending features, in all layers.
+static void absorb(void *draft, struct sequence *s) {
+    struct dflash *d = draft;
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    int64_t n = s->len - s->draft_len;
+    if (n <= 0)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        d->pos[i] = s->draft_len + i;
+        d->parent[i] = (int32_t)(i - 1);
+        d->seq[i] = d->token[i] = 0;
+        for (int g = 0; g < d->n_groups; g++)
+            d->store[g][i] = kv_slot_at(&s->draft[g], d->pos[i]);
+    }
+    struct rows rows = rows_of(d, n);
+    struct linear_job fc = {d->fc, d->h, false};
+    ops->to_act(d->x, s->pending, n, p->n_taps * p->dim, d->act_taps);
+    ops->linear(d->x, &fc, 1, d->act_taps, n);
+    ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
+    for (int i = 0; i < p->n_layers; i++) {
+        const struct dflash_layer *y = &d->layers[i];
+        struct attention_call c = {.shape = &d->shape,
+                                   .block = &y->attention,
+                                   .buf = &d->attention,
+                                   .rows = &rows,
+                                   .layout = &d->layout[y->group],
+                                   .layer = y->index,
+                                   .store = d->store[y->group],
+                                   .in = d->act_d};
+        attention_store(d->x, &c);
+    }
+    for (int g = 0; g < d->n_groups; g++)
+        kv_advance(&s->draft[g], n);
+    s->draft_len += n;
+}
+
+static void attach(struct dflash *d) {
+    struct model *t = d->target;
+    t->draft = d;
+    t->absorb = absorb;
+    t->n_draft = d->n_groups;
+    for (int g = 0; g < d->n_groups; g++) {
+        t->draft_pool[g] = d->pool[g];
+        t->draft_window[g] = d->window[g];
+    }
+    model_set_taps(t, d->params.taps, d->params.n_taps, d->features);
+}
+
+int dflash_load(struct dflash **out, struct model *target, const char *path,
+                const struct dflash_options *o, struct err *e) {
+    int code = check_options(target, o, e);
+    if (code)
+        return code;
+    struct dflash *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_MEMORY, "no memory for a draft");
+    d->target = target;
+    d->x = target->x;
+    code = dflash_file_open(&d->file, path, e);
+    d->load = (struct load){.x = d->x, .find = dflash_file_find, .arg = &d->file};
+    if (!code)
+        code = dflash_read_params(&d->params, &d->file, &target->params, o, e);
+    if (!code) {
+        const struct dflash_params *p = &d->params;
+        d->shape = (struct attention_shape){
+            p->dim,      p->n_heads,   p->n_kv, p->head_dim,
+            p->head_dim, p->rope_base, p->eps,  1.0f / sqrtf((float)p->head_dim),
+            false};
+        d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
+        if (!d->layers)
+            code = err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
+    }
+    if (!code) {
+        make_groups(d, o);
+        code = load_weights(d, e);
+    }
+    if (!code)
+        code = make_workspace(d, e);
+    if (code) {
+        dflash_destroy(d);
+        return code;
+    }
+    attach(d);
+    *out = d;
+    return 0;
+}
+
+void dflash_destroy(struct dflash *d) {
+    if (!d)
+        return;
+    if (d->target->draft == d) {
+        d->target->draft = NULL;
+        d->target->n_draft = 0;
+        model_set_taps(d->target, NULL, 0, NULL);
+    }
+    load_fini(&d->load);
+    for (int g = 0; g < SEQ_DRAFT_GROUPS; g++) {
+        kv_pool_destroy(d->pool[g]);
+        free(d->store[g]);
+        free(d->views[g]);
+    }
+    free(d->token);
+    free(d->parent);
+    free(d->seq);
+    free(d->index);
+    free(d->pos);
+    free(d->layers);
+    dflash_file_close(&d->file);
+    free(d);
+}
+
+static int prepare(const struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
+                   int n, struct err *e) {
+    if (n < 1 || n > d->target->options.max_seqs)
+        return err_set(e, ERR_USAGE, "drafting for %d sequences is not possible; the limit is %d",
+                       n, d->target->options.max_seqs);
+    for (int i = 0; i < n; i++) {
+        struct sequence *s = seqs[i];
+        if (anchors[i] < 0 || anchors[i] >= d->target->params.vocab)
+            return err_set(e, ERR_USAGE, "token id %d is outside the vocabulary of %lld",
+                           (int)anchors[i], (long long)d->target->params.vocab);
+        if (s->spec.n_draft != d->n_groups || s->spec.draft[0] != d->pool[0])
+            return err_set(e, ERR_MISMATCH,
+                           "sequence %d has no state for this draft; create it "
+                           "after loading the draft",
+                           i);
+        // A checkpoint or fork may have come to share the page that pending tokens go to.
+        for (int g = 0; g < d->n_groups; g++) {
+            int code = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
+            if (code)
+                return code;
+        }
+    }
+    return 0;
+}
+
+static void fill_blocks(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
+                        int n) {
+    int b = d->params.block_size;
+    for (int i = 0; i < n * b; i++) {
+        int s = i / b, j = i % b;
+        d->token[i] = j ? (int32_t)d->params.mask_id : anchors[s];
+        d->parent[i] = j ? i - 1 : -1;
+        d->seq[i] = s;
+        d->pos[i] = seqs[s]->len + j;
+        for (int g = 0; g < d->n_groups; g++)
+            d->store[g][i] = (struct kv_slot){
+                d->scratch[g] + (int64_t)(i / KV_PAGE) * d->layout[g].page_bytes, i % KV_PAGE};
+    }
+    for (int g = 0; g < d->n_groups; g++) {
+        for (int s = 0; s < n; s++)
+            d->views[g][s] = kv_view_of(&seqs[s]->draft[g]);
+    }
+    for (int i = 0; i < n * (b - 1); i++)
+        d->index[i] = i / (b - 1) * b + i % (b - 1) + 1;
+}
+
+static void run_layers(struct dflash *d, const struct rows *rows) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    for (int i = 0; i < p->n_layers; i++) {
+        const struct dflash_layer *y = &d->layers[i];
+        ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, rows->n, p->dim, d->act_d);
+        struct attention_call c = {.shape = &d->shape,
+                                   .block = &y->attention,
+                                   .buf = &d->attention,
+                                   .rows = rows,
+                                   .layout = &d->layout[y->group],
+                                   .layer = y->index,
+                                   .store = d->store[y->group],
+                                   .views = d->views[y->group],
+                                   .mask = y->mask,
+                                   .window = y->window,
+                                   .in = d->act_d,
+                                   .h = d->h};
+        attention_run(d->x, &c);
+        ops->norm_to_act(d->x, d->h, y->ffn_norm, p->eps, rows->n, p->dim, d->act_d);
+        mlp_run(d->x, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
+    }
+}
+
+int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
+                 struct err *e) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    int code = prepare(d, seqs, anchors, n, e);
+    if (code)
+        return code;
+    for (int i = 0; i < n; i++)
+        absorb(d, seqs[i]);
+    fill_blocks(d, seqs, anchors, n);
+    int64_t drafted = (int64_t)n * (p->block_size - 1);
+    struct rows rows = rows_of(d, (int64_t)n * p->block_size);
+    size_t row = (size_t)p->dim * sizeof(float);
+    ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
+    run_layers(d, &rows);
+    ops->copy_rows(d->x, d->wanted, row, d->h, d->index, drafted, row);
+    ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, drafted, p->dim, d->act_d);
+    struct linear_job head = {d->head, d->logits, false};
+    ops->linear(d->x, &head, 1, d->act_d, drafted);
+    return 0;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of struct dflash, for dflash*.c only: one normal form of all dialects.
+#ifndef COPPICE_MODELS_DFLASH_IMPL_H
+#define COPPICE_MODELS_DFLASH_IMPL_H
+
+#include "base/json.h"
+#include "formats/safetensors.h"
+#include "models/dflash.h"
+#include "models/model_impl.h"
+
+enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
+
+// An open draft file. Tensors are asked for by their upstream GGUF names in every dialect.
+struct dflash_file {
+    enum dflash_dialect dialect;
+    struct gguf *g;         // GGUF dialects
+    struct safetensors *st; // safetensors, with its config.json
+    struct json *config;
+    uint8_t *used; // [tensors of the file] asked for
+};
+
+struct dflash_layer {
+    float *mixer_norm, *ffn_norm; // [D]
+    struct attention_block attention;
+    struct mlp_block mlp;
+    int group, index; // KV group, layer within it
+    int mask;         // enum attend_mask
+    int64_t window;
+};
+
+struct dflash {
+    struct dflash_params params;
+    struct dflash_file file;
+    struct model *target;
+    struct exec *x;
+    struct load load;
+    struct attention_shape shape;
+    const struct weight *fc, *embed, *head;
+    float *hidden_norm, *out_norm; // [D]
+    struct dflash_layer *layers;   // [n_layers]
+    int n_groups;
+    struct kv_layout layout[SEQ_DRAFT_GROUPS];
+    struct kv_pool *pool[SEQ_DRAFT_GROUPS];
+    int64_t window[SEQ_DRAFT_GROUPS];
+    // Workspace. R rows: the larger of SEQ_PENDING and one block for each of the S sequences.
+    int64_t n_rows;
+    struct act *act_taps, *act_d, *act_f; // R rows of n_taps * D, of D, of F
+    struct attention_buffers attention;
+    float *h, *wanted, *logits, *features;    // [R][D], [S (B-1)][D], [S (B-1)][vocab], target's
+    unsigned char *scratch[SEQ_DRAFT_GROUPS]; // pages for K and V of R rows
+    int32_t *token, *parent, *seq, *index;    // host [R]
+    int64_t *pos;                             // host [R]
+    struct kv_slot *store[SEQ_DRAFT_GROUPS];  // host [R]
+    struct kv_view *views[SEQ_DRAFT_GROUPS];  // host [S]
+};
+
+// Opens path and finds out its dialect.
+int dflash_file_open(struct dflash_file *f, const char *path, struct err *e);
+void dflash_file_close(struct dflash_file *f);
+// load_find_fn over a struct dflash_file: the tensor of an upstream name, marked as used.
+const struct tensor *dflash_file_find(const void *file, const char *name);
+// ERR_UNSUPPORTED if the file holds a tensor that nobody asked for: a variant with more parts.
+int dflash_file_all_used(const struct dflash_file *f, struct err *e);
+
+// Reads the file's metadata into p and applies the overrides. target: for what the file leaves out.
+int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
+                       const struct model_params *target, const struct dflash_options *o,
+                       struct err *e);
+// The same for the two kinds of metadata; *causal: -1 where the file does not say.
+int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
+                     struct err *e);
+int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
+                       struct err *e);
+
+#endif
