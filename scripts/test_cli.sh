@@ -50,6 +50,7 @@ printf 'this is a text, not a model\n' >text.gguf
 printf 'GGUF\003\000\000\000' >short.gguf
 printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\177\001\000\000\000\000\000\000\000' >counts.gguf
 mkdir folder
+vocab=$root/tests/fixtures/tokenizer/qwen35.gguf
 
 accept "Usage: coppice COMMAND" --help
 accept "coppice " --version
@@ -79,9 +80,29 @@ for name in "${models[@]}"; do
 done
 if has inspect; then
     refuse 2 "inspect" inspect
+    accept "tokenizer.ggml.pre " inspect "$vocab"
+    accept '"format":"gguf"' inspect "$vocab" --json
+    refuse 1 "folder" inspect folder
     for file in missing text empty short counts; do
         refuse 1 "$file.gguf" inspect "$file.gguf"
     done
+fi
+if has quantize; then
+    refuse 2 "quantize" quantize
+    refuse 2 "Q9_9" quantize text.gguf out.gguf Q9_9
+    for file in missing text empty short counts; do
+        refuse 1 "$file.gguf" quantize "$file.gguf" out.gguf Q8_0
+    done
+    refuse 1 "nowhere/out.gguf" quantize "$vocab" nowhere/out.gguf Q8_0
+    refuse 2 "/dev/null" quantize "$vocab" /dev/null Q8_0
+fi
+if has convert; then
+    refuse 2 "convert" convert folder
+    refuse 2 "Q9_9" convert folder out.gguf --type Q9_9
+    refuse 1 "folder/config.json" convert folder out.gguf
+    printf '{"model_type":"llama"}' >folder/config.json
+    refuse 1 "folder" convert folder out.gguf
+    [ ! -e out.gguf ] || { bad=$((bad + 1)); echo "a refused conversion left a file"; }
 fi
 if has generate; then
     refuse 2 "--budget" generate -m text.gguf -p x --budget 128
@@ -91,7 +112,6 @@ if has generate; then
     refuse 2 "needs a value" generate -m
 fi
 
-vocab=$root/tests/fixtures/tokenizer/qwen35.gguf
 if has tokenize; then
     printf 'abc\377d' >broken-utf8.txt
     refuse 1 "byte 3" tokenize -m "$vocab" -f broken-utf8.txt
