@@ -43,11 +43,16 @@ enum cli_option {
     OPT_MAX_TOKENS,
     OPT_SPECULATE,
     OPT_BUDGET,
+    OPT_BRANCH,
+    OPT_MIN_PROB,
     OPT_CHAIN_SEED,
+    OPT_NO_LOOKUP,
     OPT_NO_DRAFT_NOISE,
     OPT_DRAFT_TAPS,
     OPT_DRAFT_MASK_ID,
     OPT_DRAFT_BLOCK,
+    OPT_DRAFT_WINDOW,
+    OPT_DRAFT_CAUSAL,
     OPT_TEMP,
     OPT_TOP_K,
     OPT_TOP_P,
@@ -55,6 +60,7 @@ enum cli_option {
     OPT_REPEAT_PENALTY,
     OPT_FREQUENCY_PENALTY,
     OPT_PRESENCE_PENALTY,
+    OPT_PENALTY_WINDOW,
     OPT_SEED,
     OPT_IGNORE_EOS,
     OPT_CONTEXT,
@@ -98,6 +104,7 @@ extern const size_t cli_command_count;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const char *name);
 
+cli_run_fn cmd_generate, cmd_bench, cmd_logits, cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_help,
     cmd_manual;
 

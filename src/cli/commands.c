@@ -5,6 +5,26 @@
 #include <string.h>
 
 const struct cli_command cli_commands[] = {
+    {"generate", CLI_GENERATE, .operands = "", .summary = "continue a text",
+     .description = "Streams the continuation of a prompt to standard output and what it cost to "
+                    "standard error. Guessing ahead changes the speed, never the output: the same "
+                    "file, options and seed give the same tokens however they were guessed.",
+     .run = cmd_generate},
+    {"bench", CLI_BENCH, .operands = "", .summary = "compare the ways of decoding on prompts",
+     .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
+                    "max_tokens) plainly, with lookup, and with the draft's chain and tree. Prints "
+                    "speed, accept length, accept rate, speed-up and phases per group, and checks "
+                    "that all ways gave the same tokens from the same logits; it fails if not.",
+     .run = cmd_bench},
+    {"logits", CLI_LOGITS, .operands = "", .summary = "print what the model predicts after a text",
+     .description = "Shows the highest logits after the last token, or after every token, or "
+                    "writes whole rows to a file.",
+     .run = cmd_logits},
+    {"draft-logits", CLI_DRAFT_LOGITS, .operands = "",
+     .summary = "write what the draft predicts after token ids",
+     .description = "Runs the target over the ids, takes its likeliest next token as the anchor, "
+                    "drafts one block and writes the log-probabilities of its positions 1 to B-1.",
+     .run = cmd_draft_logits},
     {"tokenize", CLI_TOKENIZE, .operands = "", .summary = "turn text into token ids",
      .description = "Prints the token ids of a text, separated by commas or as JSON "
                     "({\"ids\":[...]}). Special tokens written in the text are recognised; a model "

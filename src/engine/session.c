@@ -90,19 +90,6 @@ double session_load_ms(const struct session *s) {
     return s->load_ms;
 }
 
-static int push_id(struct token_list *l, int32_t id, struct err *e) {
-    if (l->count == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 64;
-        int32_t *ids = realloc(l->ids, cap * sizeof *ids);
-        if (!ids)
-            return err_set(e, ERR_MEMORY, "no memory for %zu token ids", cap);
-        l->ids = ids;
-        l->cap = cap;
-    }
-    l->ids[l->count++] = id;
-    return 0;
-}
-
 int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
                    struct err *e) {
     if (!s->tokenizer)
@@ -110,7 +97,7 @@ int session_encode(const struct session *s, const char *text, size_t n, struct t
                        s->o.model);
     int rc = 0;
     if (tokenizer_add_bos(s->tokenizer) && tokenizer_bos(s->tokenizer) >= 0)
-        rc = push_id(out, tokenizer_bos(s->tokenizer), e);
+        rc = token_list_push(out, tokenizer_bos(s->tokenizer), e);
     return rc ? rc : tokenizer_encode(s->tokenizer, text, n, true, out, e);
 }
 
@@ -154,7 +141,7 @@ static int check_request(const struct session *s, const struct request *r, struc
         return err_set(e, ERR_USAGE, "the prompt is empty; give at least one token");
     for (int64_t i = 0; i < r->n_prompt; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
-            return err_set(e, ERR_USAGE,
+            return err_set(e, ERR_MISMATCH,
                            "token id %d at place %lld of the prompt is not within 0 to %lld",
                            r->prompt[i], (long long)i, (long long)vocab - 1);
     if (r->n_prompt >= ctx)

@@ -4,7 +4,6 @@
 // weights, which is what tests of exactness and of cost need.
 #include "spec/drafter.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -45,11 +44,13 @@ static void fill_depth(const struct draft_oracle *d, int64_t pos, int k, int32_t
     int32_t truth = d->c.recording[pos];
     int rank = 0;
     if ((double)rng_unit(h) < d->c.error_rate)
-        rank = 1 + (int)(rng_mix(h) % (uint64_t)k); // k: missing
+        rank = 1 + (int)(rng_mix(h) % (uint64_t)k);     // k: missing
+    static const float best[] = {-0.5f, -0.2f, -0.05f}; // log-probability of the first candidate
+    float first = best[(h >> 20) % 3];
     for (int r = 0; r < k; r++) {
         uint64_t other = (uint64_t)truth + 1 + (h >> 40) + (uint64_t)r;
         ids[r] = r == rank ? truth : (int32_t)(other % (uint64_t)d->vocab);
-        logp[r] = logf(0.6f) + (float)r * logf(0.4f);
+        logp[r] = first - (float)r * (1.0f - first);
     }
 }
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompt files of `bench`: JSON lines with id, group, prompt and max_tokens.
+#ifndef COPPICE_CLI_BENCH_PROMPTS_H
+#define COPPICE_CLI_BENCH_PROMPTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+struct bench_prompt {
+    const char *id;
+    int group; // index into groups
+    const char *text;
+    size_t len;
+    int64_t max_tokens; // 0: the file names none
+};
+
+// A zeroed list is valid and empty. Groups are in order of first appearance.
+struct bench_prompts {
+    struct arena arena;
+    struct bench_prompt *prompts; // [n]
+    size_t n;
+    const char **groups; // [n_groups]
+    int n_groups;
+};
+
+// Every line that is not blank is one prompt; id and group may be missing. Errors name the line.
+int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
+void bench_prompts_fini(struct bench_prompts *p);
+
+#endif

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice generate`: continues a prompt. Text streams to standard output as it is chosen; with
+// --json one object comes at the end instead. What it cost goes to standard error.
+#include <string.h>
+
+#include "cli/decode.h"
+
+// Streams the text of new tokens.
+struct stream {
+    const struct tokenizer *t; // NULL: ids are printed instead
+    bool quiet;                // --json: nothing before the end
+    struct utf8_stream utf8;
+    struct str bytes, text;
+    bool any;
+    int rc; // first failed write
+    struct err *e;
+};
+
+static void stream_ids(struct stream *s, const int32_t *ids, int64_t n) {
+    for (int64_t i = 0; i < n; i++, s->any = true)
+        str_printf(&s->text, "%s%d", s->any ? "," : "", ids[i]);
+}
+
+static void stream_flush(struct stream *s) {
+    if (s->text.failed || s->bytes.failed)
+        s->rc = err_set(s->e, ERR_MEMORY, "no memory for the text of the reply");
+    else if (s->text.len && !s->rc)
+        s->rc = cli_write(s->text.data, s->text.len, s->e);
+    str_clear(&s->text);
+}
+
+static int stream_tokens(void *arg, const int32_t *ids, int64_t n) {
+    struct stream *s = arg;
+    if (!s->quiet) {
+        str_clear(&s->bytes);
+        for (int64_t i = 0; s->t && i < n; i++)
+            tokenizer_decode(s->t, ids[i], false, &s->bytes);
+        if (!s->t)
+            stream_ids(s, ids, n);
+        else if (s->bytes.len)
+            utf8_stream_push(&s->utf8, s->bytes.data, s->bytes.len, &s->text);
+        stream_flush(s);
+    }
+    return s->rc || cli_interrupted();
+}
+
+static int stream_end(struct stream *s) {
+    if (!s->quiet) {
+        utf8_stream_end(&s->utf8, &s->text);
+        str_putc(&s->text, '\n');
+        stream_flush(s);
+    }
+    str_fini(&s->bytes);
+    str_fini(&s->text);
+    return s->rc;
+}
+
+static void report_cost(const struct request *r, const struct reply *y, double load) {
+    const struct step_times *m = &y->ms;
+    double decode = m->draft + m->verify + m->commit + m->sample;
+    int64_t committed = y->n > 0 ? y->n - 1 : 0;
+    fprintf(stderr, "%s: %lld prompt tokens in %.1f ms; %lld new tokens", speculate_name(r->how),
+            (long long)r->n_prompt, m->prompt, (long long)y->n);
+    if (y->steps > 0 && decode > 0)
+        fprintf(stderr, ", %.1f tok/s, %lld passes, accept length %.2f",
+                (double)committed * 1000 / decode, (long long)y->steps,
+                (double)committed / (double)y->steps);
+    fprintf(stderr, "; end: %s\n", end_reason_name(y->end));
+    fprintf(stderr, "ms: load %.1f, draft %.1f, verify %.1f, sample %.1f, commit %.1f\n", load,
+            m->draft, m->verify, m->sample, m->commit);
+    if (r->logit_hash)
+        fprintf(stderr, "logit hash %016llx\n", (unsigned long long)y->hash);
+}
+
+static int print_json(const struct session *s, const struct request *r, const struct reply *y,
+                      struct err *e) {
+    struct json_writer w = {0};
+    struct str text = {0};
+    char hash[17];
+    decode_text(s, y->ids, y->n, &text);
+    w.out.failed = text.failed;
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
+    jw_begin(&w, '{');
+    decode_json_ids(&w, "prompt_ids", r->prompt, r->n_prompt);
+    decode_json_ids(&w, "ids", y->ids, y->n);
+    jw_key(&w, "text");
+    jw_str(&w, text.data ? text.data : "", text.len);
+    jw_key(&w, "speculate");
+    jw_cstr(&w, speculate_name(r->how));
+    jw_key(&w, "ms");
+    decode_json_ms(&w, session_load_ms(s), &y->ms, y->total_ms);
+    jw_key(&w, "steps");
+    jw_int(&w, y->steps);
+    decode_json_ids(&w, "accept_lengths", y->accepted, y->steps);
+    jw_key(&w, "drafted");
+    jw_int(&w, y->drafted);
+    jw_key(&w, "logit_hash");
+    jw_cstr(&w, hash);
+    jw_key(&w, "end_reason");
+    jw_cstr(&w, end_reason_name(y->end));
+    jw_end(&w, '}');
+    str_fini(&text);
+    return cli_print_json(&w, e);
+}
+
+static int generate(const struct cli_args *a, struct session *s, struct err *e) {
+    struct token_list prompt = {0};
+    struct request r;
+    struct reply y = {0};
+    bool json = options_flag(&a->opt, OPT_JSON);
+    struct stream out = {.t = session_tokenizer(s), .quiet = json, .e = e};
+    decode_request(a, s, &r);
+    int rc = decode_prompt(a, s, &prompt, e);
+    if (rc)
+        goto out;
+    r.prompt = prompt.ids;
+    r.n_prompt = (int64_t)prompt.count;
+    r.logit_hash = json || options_flag(&a->opt, OPT_LOGIT_HASH);
+    r.tokens = stream_tokens;
+    r.tokens_arg = &out;
+    rc = session_generate(s, &r, &y, e);
+    if (!rc)
+        rc = stream_end(&out);
+    if (!rc && !cli_interrupted())
+        rc = json ? print_json(s, &r, &y, e) : (report_cost(&r, &y, session_load_ms(s)), 0);
+out:
+    str_fini(&out.bytes);
+    str_fini(&out.text);
+    reply_fini(&y);
+    token_list_fini(&prompt);
+    return rc;
+}
+
+int cmd_generate(const struct cli_args *a, struct err *e) {
+    struct session *s = NULL;
+    int rc = decode_open(a, false, &s, e);
+    if (rc)
+        return rc;
+    cli_catch_interrupt();
+    rc = generate(a, s, e);
+    session_close(s);
+    return rc;
+}

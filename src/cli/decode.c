@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared parts of the subcommands that run models; see decode.h.
+#include "cli/decode.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "formats/quant.h"
+
+static uint32_t kv_type(const struct cli_args *a) {
+    static const uint32_t types[] = {TYPE_F16, TYPE_F32, TYPE_BF16, TYPE_Q8_0};
+    return types[options_int(&a->opt, OPT_KV_TYPE)];
+}
+
+static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, struct err *e) {
+    const struct options *o = &a->opt;
+    size_t n;
+    const int32_t *taps = options_list(o, OPT_DRAFT_TAPS, &n);
+    if (n > DFLASH_MAX_TAPS)
+        return err_set(e, ERR_USAGE, "--draft-taps names %zu layers; at most %d are possible", n,
+                       DFLASH_MAX_TAPS);
+    d->n_taps = (int)n;
+    for (size_t i = 0; i < n; i++)
+        d->taps[i] = taps[i];
+    if (options_given(o, OPT_DRAFT_MASK_ID))
+        d->mask_id = options_int(o, OPT_DRAFT_MASK_ID);
+    if (options_given(o, OPT_DRAFT_BLOCK))
+        d->block_size = (int)options_int(o, OPT_DRAFT_BLOCK);
+    if (options_given(o, OPT_DRAFT_WINDOW))
+        d->window = options_int(o, OPT_DRAFT_WINDOW);
+    if (options_given(o, OPT_DRAFT_CAUSAL))
+        d->causal = (int)options_int(o, OPT_DRAFT_CAUSAL);
+    return 0;
+}
+
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+    struct session_options o = session_options_default();
+    int rc = cli_need(a, OPT_MODEL, e);
+    if (!rc && needs_draft)
+        rc = cli_need(a, OPT_DRAFT, e);
+    if (!rc)
+        rc = dflash_overrides(a, &o.dflash, e);
+    if (rc)
+        return rc;
+    o.model = options_str(&a->opt, OPT_MODEL);
+    o.draft = options_str(&a->opt, OPT_DRAFT);
+    o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
+    o.threads = (int)options_int(&a->opt, OPT_THREADS);
+    o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
+    o.target.type_k = o.target.type_v = kv_type(a);
+    o.target.max_ctx = options_int(&a->opt, OPT_CONTEXT);
+    o.target.max_seqs = 1;
+    return session_open(out, &o, e);
+}
+
+int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
+                  struct err *e) {
+    if (!options_given(&a->opt, OPT_IDS)) {
+        struct str text = {0};
+        int rc = cli_read_text(a, &text, e);
+        if (!rc)
+            rc = session_encode(s, text.data ? text.data : "", text.len, out, e);
+        str_fini(&text);
+        return rc;
+    }
+    if (options_given(&a->opt, OPT_PROMPT) || options_given(&a->opt, OPT_FILE))
+        return err_set(e, ERR_USAGE, "--ids and a text were both given; choose one");
+    size_t n;
+    const int32_t *ids = options_list(&a->opt, OPT_IDS, &n);
+    int64_t vocab = model_params_of(session_model(s))->vocab;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH, "token id %d of --ids is not within 0 to %lld", ids[i],
+                           (long long)vocab - 1);
+        rc = token_list_push(out, ids[i], e);
+    }
+    return rc;
+}
+
+void decode_request(const struct cli_args *a, const struct session *s, struct request *r) {
+    const struct options *o = &a->opt;
+    request_init(r);
+    r->max_tokens = options_int(o, OPT_MAX_TOKENS);
+    r->ignore_eos = options_flag(o, OPT_IGNORE_EOS);
+    r->sample = (struct sample_params){.temperature = options_float(o, OPT_TEMP),
+                                       .top_k = options_int(o, OPT_TOP_K),
+                                       .top_p = options_float(o, OPT_TOP_P),
+                                       .min_p = options_float(o, OPT_MIN_P),
+                                       .repeat = options_float(o, OPT_REPEAT_PENALTY),
+                                       .frequency = options_float(o, OPT_FREQUENCY_PENALTY),
+                                       .presence = options_float(o, OPT_PRESENCE_PENALTY),
+                                       .window = options_int(o, OPT_PENALTY_WINDOW),
+                                       .seed = (uint64_t)options_int(o, OPT_SEED)};
+    r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
+    if (options_given(o, OPT_SPECULATE))
+        r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order
+    r->tree.budget = (int)options_int(o, OPT_BUDGET);
+    r->tree.k = (int)options_int(o, OPT_BRANCH);
+    r->tree.min_prob = options_float(o, OPT_MIN_PROB);
+    r->tree.chain_seed = options_flag(o, OPT_CHAIN_SEED);
+    r->no_draft_noise = options_flag(o, OPT_NO_DRAFT_NOISE);
+    r->no_lookup = options_flag(o, OPT_NO_LOOKUP);
+}
+
+void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out) {
+    const struct tokenizer *t = session_tokenizer(s);
+    if (!t)
+        return;
+    struct utf8_stream stream = {0};
+    struct str piece = {0};
+    for (int64_t i = 0; i < n; i++)
+        tokenizer_decode(t, ids[i], false, &piece);
+    if (piece.failed)
+        out->failed = true;
+    else if (piece.len)
+        utf8_stream_push(&stream, piece.data, piece.len, out);
+    utf8_stream_end(&stream, out);
+    str_fini(&piece);
+}
+
+void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total) {
+    const struct {
+        const char *name;
+        double ms;
+    } phases[] = {{"load", load},         {"prompt", ms->prompt}, {"draft", ms->draft},
+                  {"verify", ms->verify}, {"sample", ms->sample}, {"commit", ms->commit},
+                  {"total", total}};
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+        jw_key(w, phases[i].name);
+        jw_num(w, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
+    }
+    jw_end(w, '}');
+}
+
+void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    for (int64_t i = 0; i < n; i++)
+        jw_int(w, ids[i]);
+    jw_end(w, ']');
+}
+
+int raw_open(struct raw_file *r, const char *path, struct err *e) {
+    *r = (struct raw_file){.f = fopen(path, "wb"), .path = path};
+    if (!r->f)
+        return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, &row[i], sizeof v);
+        const unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8),
+                                        (unsigned char)(v >> 16), (unsigned char)(v >> 24)};
+        if (fwrite(bytes, sizeof bytes, 1, r->f) != 1)
+            return err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    }
+    return 0;
+}
+
+int raw_close(struct raw_file *r, int rc, struct err *e) {
+    if (!r->f)
+        return rc;
+    if (fclose(r->f) != 0 && !rc)
+        rc = err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    if (rc)
+        remove(r->path);
+    r->f = NULL;
+    return rc;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the subcommands that run models share: opening the pair that the options name, the prompt's
+// ids, the request that the options describe, and files of raw rows.
+#ifndef COPPICE_CLI_DECODE_H
+#define COPPICE_CLI_DECODE_H
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "engine/session.h"
+
+// Opens -m and -d. needs_draft: ERR_USAGE without -d.
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
+
+// Appends the ids of --ids, or of the text of -p or -f; exactly one source. Ids outside the
+// vocabulary are refused.
+int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
+                  struct err *e);
+
+// The request of the options, without prompt and callbacks. The draft's presence decides how to
+// guess when --speculate was not given.
+void decode_request(const struct cli_args *a, const struct session *s, struct request *r);
+
+// Appends the text of ids, control tokens left out, as valid UTF-8.
+void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out);
+
+// Object of milliseconds by phase: {"load":..,"prompt":.., ...}.
+void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total);
+void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n);
+
+// A file of float rows, removed again when it could not be finished. Zeroed is closed.
+struct raw_file {
+    FILE *f;
+    const char *path;
+};
+int raw_open(struct raw_file *r, const char *path, struct err *e);
+int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e); // little-endian
+int raw_close(struct raw_file *r, int rc, struct err *e); // rc: the status so far, returned if bad
+
+#endif
