@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row kernels with AVX2: the templates over two registers of eight lanes.
-#include "ops/cpu/vec_avx2.h"
-
-#include "ops/cpu/row_tmpl.h"
-
-#include "ops/cpu/load_tmpl.h"
-#include "ops/cpu/state_tmpl.h"
+// The row kernels with AVX2.
+#include "ops/cpu/row.h"
 
 void row_fill_avx2(struct row_kernels *r) {
-    fill_table(r, "avx2");
+    r->name = "avx2";
 }

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row kernels with AVX-512: the templates over registers of sixteen lanes.
-#include "ops/cpu/vec_avx512.h"
-
-#include "ops/cpu/row_tmpl.h"
-
-#include "ops/cpu/load_tmpl.h"
-#include "ops/cpu/state_tmpl.h"
+// The row kernels with AVX-512.
+#include "ops/cpu/row.h"
 
 void row_fill_avx512(struct row_kernels *r) {
-    fill_table(r, "avx512");
+    r->name = "avx512";
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random tiny model pairs; see pairs.h.
+#include "property/pairs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "formats/quant.h"
+#include "support/tiny_gguf.h"
+
+static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
+    static const uint32_t types[] = {TYPE_F32,  TYPE_Q8_0, TYPE_Q4_K, TYPE_F16,
+                                     TYPE_Q4_0, TYPE_BF16, TYPE_Q6_K, TYPE_Q8_0};
+    static const int heads[][2] = {{2, 4}, {2, 2}, {1, 3}, {2, 6}};
+    *t = tiny_shape_default();
+    t->type = types[index % 8];
+    t->vocab = 64 + (int)rng_below(g, 237);
+    t->layers = 3 + (int)rng_below(g, 2);
+    t->key_heads = heads[index / 2 % 4][0];
+    t->value_heads = heads[index / 2 % 4][1];
+    t->heads = 2 + 2 * (int)rng_below(g, 2);
+    t->state = 32;
+    t->tied = rng_below(g, 2);
+    t->fused = rng_below(g, 4) == 0;
+    t->context = PAIR_CONTEXT;
+    t->seed = (uint64_t)index * 2 + 1000;
+    if (quant_format(t->type)->block == 256)
+        t->dim = t->ffn = 256;
+}
+
+static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t, int index,
+                         struct rng *g) {
+    static const int blocks[] = {8, 16, 4, 2};
+    *d = tiny_draft_default(t);
+    d->block = blocks[rng_below(g, 4)];
+    d->window = rng_below(g, 2) ? 24 : 0;
+    d->dialect = (int)rng_below(g, 3);
+    d->type = rng_below(g, 2) ? TYPE_Q8_0 : TYPE_F32;
+    d->seed = (uint64_t)index * 2 + 1001;
+}
+
+static int open_backend(struct pair_backend *b, const struct pair *p, int threads,
+                        const char *level, uint32_t kv, const char *draft, struct err *e) {
+    struct model_options o = model_options_default();
+    o.type_k = o.type_v = kv;
+    o.max_seqs = 1;
+    int rc = exec_create_cpu(&b->x, level, threads, e);
+    if (!rc)
+        rc = model_load(&b->model, b->x, p->file, &o, e);
+    if (rc || !draft)
+        return rc;
+    struct dflash_options d = dflash_options_default();
+    return dflash_load(&b->dflash, b->model, draft, &d, e);
+}
+
+int pair_open(struct pair *p, int index, struct err *e) {
+    static const uint32_t kvs[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_F16, TYPE_BF16};
+    struct rng g = {(uint64_t)index * 77};
+    struct tiny_shape t;
+    struct tiny_draft_shape d;
+    char target[64], draft[64];
+    uint32_t kv = kvs[index % 5];
+    const char *level = index % 8 == 3 ? "scalar" : "auto";
+    *p = (struct pair){0};
+    choose_shape(&t, index, &g);
+    choose_draft(&d, &t, index, &g);
+    p->vocab = t.vocab;
+    snprintf(p->name, sizeof p->name, "pair %d: %s, KV %s, %d/%d heads, B %d, %s", index,
+             quant_format(t.type)->name, quant_format(kv)->name, t.key_heads, t.value_heads,
+             d.block, level);
+    snprintf(target, sizeof target, "/tmp/coppice-exact-%d-t.gguf", (int)getpid());
+    snprintf(draft, sizeof draft, "/tmp/coppice-exact-%d-d.gguf", (int)getpid());
+    int rc = tiny_target_write(&t, target, e);
+    if (!rc)
+        rc = tiny_draft_write(&t, &d, draft, e);
+    if (!rc)
+        rc = gguf_open(&p->file, target, e);
+    for (int i = 0; i < PAIR_BACKENDS && !rc; i++)
+        rc = open_backend(&p->b[i], p, i == 2 ? 2 : 1, level, kv, i ? draft : NULL, e);
+    unlink(target);
+    unlink(draft);
+    return rc;
+}
+
+void pair_close(struct pair *p) {
+    for (int i = 0; i < PAIR_BACKENDS; i++) {
+        dflash_destroy(p->b[i].dflash);
+        model_destroy(p->b[i].model);
+        if (p->b[i].x)
+            exec_destroy(p->b[i].x);
+    }
+    if (p->file)
+        gguf_close(p->file);
+    *p = (struct pair){0};
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random tiny model pairs for the exactness test, each loaded once per number of threads.
+#ifndef COPPICE_TESTS_PROPERTY_PAIRS_H
+#define COPPICE_TESTS_PROPERTY_PAIRS_H
+
+#include "base/err.h"
+#include "models/dflash.h"
+
+enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320 };
+
+struct pair_backend {
+    struct exec *x;
+    struct model *model;
+    struct dflash *dflash;
+};
+
+// b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads. All of them
+// run the best kernels of this machine, or in every eighth pair the scalar ones.
+struct pair {
+    struct gguf *file;
+    struct pair_backend b[PAIR_BACKENDS];
+    int vocab;
+    char name[96]; // for messages: weight type, KV type, heads
+};
+
+// Pair number `index`: everything about it follows from the index.
+int pair_open(struct pair *p, int index, struct err *e);
+void pair_close(struct pair *p);
+
+#endif
