@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft: dialects agree, context absorbed in any pieces gives the same bits, windows and
+// causality act where they should, several sequences at once, and drafts that do not fit.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "formats/quant.h"
+#include "support/tiny_rig.h"
+#include "unit/test.h"
+
+enum { VOCAB = 300, B = 8, ROWS = B - 1, LONG = 200 };
+
+struct block {
+    float row[ROWS][VOCAB];
+};
+
+static struct tiny_draft_shape mixed_draft(const struct tiny_shape *t) {
+    struct tiny_draft_shape d = tiny_draft_default(t);
+    d.layers = 3;
+    d.window = 24;
+    return d;
+}
+
+static void draft(struct tiny_rig *r, struct sequence *s, int32_t anchor, struct block *out) {
+    assert_int_equal(dflash_draft(r->d, &s, &anchor, 1, &r->e), 0);
+    tiny_rig_logits(r, dflash_logits(r->d), ROWS, out->row[0]);
+}
+
+// The block after the first n of a fixed list of tokens.
+static void draft_after(struct tiny_rig *r, int64_t n, int64_t chunk, struct block *out) {
+    int32_t tokens[LONG];
+    tiny_rig_tokens(r, 4, tokens, LONG);
+    struct sequence *s = tiny_rig_sequence(r);
+    tiny_rig_prompt(r, s, tokens, n, chunk, NULL, NULL);
+    draft(r, s, 17, out);
+    sequence_destroy(s);
+}
+
+static bool equal(const struct block *a, const struct block *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static struct block *block_new(void) {
+    struct block *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    return b;
+}
+
+static void with_draft(const struct tiny_draft_shape *d, int64_t n, struct block *out) {
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_rig r;
+    tiny_rig_open(&r, &shape, d, NULL, "auto", 1);
+    draft_after(&r, n, 64, out);
+    tiny_rig_close(&r);
+}
+
+static void test_dialects(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape);
+    struct block *want = block_new(), *got = block_new();
+    with_draft(&d, 70, want);
+    assert_memory_not_equal(want->row[0], want->row[1], sizeof want->row[0]);
+    for (d.dialect = TINY_BEELLAMA; d.dialect <= TINY_UPSTREAM; d.dialect++) {
+        with_draft(&d, 70, got);
+        assert_true(equal(want, got));
+    }
+    d.dialect = TINY_BEELLAMA;
+    d.causal = 0; // this dialect writes false always, so it means nothing
+    with_draft(&d, 70, got);
+    assert_true(equal(want, got));
+    d.dialect = TINY_UPSTREAM; // here it makes the windowed layers bidirectional
+    with_draft(&d, 70, got);
+    assert_false(equal(want, got));
+    free(want);
+    free(got);
+}
+
+static void test_masks(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape), other = d;
+    struct block *a = block_new(), *b = block_new();
+    d.dialect = other.dialect = TINY_UPSTREAM;
+    d.causal = other.causal = 1;
+    other.window = 0;
+    with_draft(&d, 14, a); // nothing is 24 away yet: 14 + 7 - 0 < 24
+    with_draft(&other, 14, b);
+    assert_true(equal(a, b));
+    with_draft(&d, 70, a);
+    with_draft(&other, 70, b);
+    assert_false(equal(a, b));
+    // Causal everywhere: an earlier row does not depend on how many rows follow.
+    other.block = 5;
+    struct tiny_rig r;
+    tiny_rig_open(&r, &shape, &other, NULL, "auto", 1);
+    int32_t tokens[LONG], anchor = 17;
+    tiny_rig_tokens(&r, 4, tokens, LONG);
+    struct sequence *s = tiny_rig_sequence(&r);
+    tiny_rig_prompt(&r, s, tokens, 70, 64, NULL, NULL);
+    assert_int_equal(dflash_draft(r.d, &s, &anchor, 1, &r.e), 0);
+    tiny_rig_logits(&r, dflash_logits(r.d), 4, a->row[0]);
+    assert_memory_equal(a->row[0], b->row[0], 4 * sizeof a->row[0]);
+    sequence_destroy(s);
+    tiny_rig_close(&r);
+    free(a);
+    free(b);
+}
+
+// A random walk of prompts, commits, drafts, cuts, checkpoints and forks ends in the same draft
+// as one prompt over the tokens that remain.
+static struct sequence *wander(struct tiny_rig *r, struct rng *g, int steps) {
+    struct sequence *s = tiny_rig_sequence(r), *fork;
+    struct checkpoint *c = NULL;
+    struct block *scrap = block_new();
+    int32_t tokens[64], path[8];
+    for (int i = 0; i < steps; i++) {
+        int64_t n = 1 + rng_below(g, 60), kept;
+        tiny_rig_tokens(r, rng_next(g), tokens, 64);
+        switch (rng_below(g, 6)) {
+        case 0:
+            tiny_rig_prompt(r, s, tokens, n, 1 + rng_below(g, 64), NULL, NULL);
+            break;
+        case 1:
+            tiny_rig_tree(r, s, rng_next(g), 12, 7);
+            assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
+            for (int32_t row = 0, len = 0; row < r->f.n; row++) {
+                if (r->f.parent[row] == (len ? path[len - 1] : -1))
+                    path[len++] = row;
+                n = len;
+            }
+            assert_int_equal(model_commit(r->m, &s, 0, path, n, &r->e), 0);
+            break;
+        case 2:
+            draft(r, s, tokens[0], scrap);
+            break;
+        case 3:
+            n = (int64_t)rng_below(g, 40);
+            n = n > sequence_len(s) ? 0 : n;
+            assert_int_equal(sequence_truncate(s, sequence_len(s) - n, &kept, &r->e), 0);
+            break;
+        case 4:
+            if (c && rng_below(g, 2)) {
+                assert_int_equal(sequence_restore(s, c, &r->e), 0);
+                assert_int_equal(sequence_len(s), checkpoint_len(c));
+                break;
+            }
+            checkpoint_destroy(c);
+            assert_int_equal(sequence_checkpoint(s, &c, &r->e), 0);
+            break;
+        default:
+            assert_int_equal(sequence_fork(s, &fork, &r->e), 0);
+            tiny_rig_prompt(r, s, tokens, 40, 64, NULL, NULL); // must not reach the fork
+            draft(r, s, 3, scrap);
+            sequence_destroy(s);
+            s = fork;
+        }
+    }
+    checkpoint_destroy(c);
+    free(scrap);
+    return s;
+}
+
+static void check_pieces(struct tiny_rig *r, uint64_t seed) {
+    struct rng g = {rng_mix(seed)};
+    struct block *want = block_new(), *got = block_new();
+    float last[2][VOCAB];
+    int32_t next = 9;
+    struct sequence *s = wander(r, &g, 24), *plain = tiny_rig_sequence(r);
+    tiny_rig_prompt(r, plain, sequence_tokens(s), sequence_len(s), 128, NULL, NULL);
+    draft(r, plain, 11, want);
+    draft(r, s, 11, got);
+    assert_true(equal(want, got));
+    tiny_rig_prompt(r, plain, &next, 1, 1, NULL, last[0]);
+    tiny_rig_prompt(r, s, &next, 1, 1, NULL, last[1]);
+    assert_memory_equal(last[0], last[1], sizeof last[0]);
+    sequence_destroy(s);
+    sequence_destroy(plain);
+    free(want);
+    free(got);
+}
+
+static void test_pieces(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape);
+    struct tiny_rig r;
+    shape.context = 4096;
+    tiny_rig_open(&r, &shape, &d, NULL, "auto", 1);
+    for (uint64_t seed = 0; seed < 30; seed++)
+        check_pieces(&r, seed);
+    tiny_rig_close(&r);
+}
+
+static void test_crowd(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape);
+    struct tiny_rig r;
+    struct sequence *s[3];
+    struct block *alone = block_new(), *all = calloc(3, sizeof *all);
+    int32_t tokens[LONG], anchors[3] = {1, 2, 3};
+    tiny_rig_open(&r, &shape, &d, NULL, "auto", 2);
+    tiny_rig_tokens(&r, 8, tokens, LONG);
+    for (int i = 0; i < 3; i++) {
+        s[i] = tiny_rig_sequence(&r);
+        tiny_rig_prompt(&r, s[i], tokens, 20 + 60 * i, 64, NULL, NULL);
+    }
+    assert_int_equal(dflash_draft(r.d, s, anchors, 3, &r.e), 0);
+    tiny_rig_logits(&r, dflash_logits(r.d), 3 * ROWS, all->row[0]);
+    for (int i = 0; i < 3; i++) {
+        draft(&r, s[i], anchors[i], alone);
+        assert_true(equal(&all[i], alone));
+        sequence_destroy(s[i]);
+    }
+    free(alone);
+    free(all);
+    tiny_rig_close(&r);
+}
+
+// Tries to load a draft of this shape for the rig's target.
+static int try_load(struct tiny_rig *r, const struct tiny_shape *t,
+                    const struct tiny_draft_shape *shape, const struct dflash_options *o) {
+    struct dflash *d = NULL;
+    char path[128];
+    snprintf(path, sizeof path, "%s/other.gguf", r->dir);
+    assert_int_equal(tiny_draft_write(t, shape, path, &r->e), 0);
+    int code = dflash_load(&d, r->m, path, o, &r->e);
+    if (!code)
+        assert_string_equal(dflash_params_of(d)->dialect, "lucebox");
+    dflash_destroy(d);
+    unlink(path);
+    return code;
+}
+
+static void test_fit(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default(), wide = shape;
+    struct tiny_draft_shape good = tiny_draft_default(&shape), d = good;
+    struct dflash_options o = dflash_options_default();
+    struct tiny_rig r;
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    assert_int_equal(try_load(&r, &shape, &good, &o), 0);
+    assert_int_equal(try_load(&r, &shape, &good, &o), 0); // a detached target takes another one
+    wide.dim = 96;
+    assert_int_equal(try_load(&r, &wide, &good, &o), ERR_MISMATCH);
+    assert_non_null(strstr(r.e.text, "96"));
+    d.taps[1] = 4;
+    assert_int_equal(try_load(&r, &shape, &d, &o), ERR_MISMATCH);
+    assert_non_null(strstr(r.e.text, "layer 4"));
+    d = good;
+    d.mask = VOCAB;
+    assert_int_equal(try_load(&r, &shape, &d, &o), ERR_MISMATCH);
+    assert_non_null(strstr(r.e.text, "mask"));
+    o.mask_id = 5;
+    assert_int_equal(try_load(&r, &shape, &d, &o), 0);
+    o = dflash_options_default();
+    o.n_taps = 3;
+    assert_int_equal(try_load(&r, &shape, &good, &o), ERR_MISMATCH);
+    struct dflash *none = NULL;
+    o = dflash_options_default();
+    assert_int_equal(dflash_load(&none, r.m, r.target_path, &o, &r.e), ERR_MISMATCH);
+    assert_non_null(strstr(r.e.text, "qwen35"));
+    assert_int_not_equal(dflash_load(&none, r.m, "/nonexistent.gguf", &o, &r.e), 0);
+    tiny_rig_close(&r);
+}
+
+// Sequences from before the draft run on, but cannot be drafted for.
+static void test_late_draft(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape shape_d = tiny_draft_default(&shape);
+    struct dflash_options o = dflash_options_default();
+    struct dflash *d = NULL;
+    struct tiny_rig r;
+    int32_t tokens[100], anchor = 1;
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    tiny_rig_tokens(&r, 8, tokens, 100);
+    struct sequence *s = tiny_rig_sequence(&r);
+    assert_int_equal(tiny_draft_write(&shape, &shape_d, r.draft_path, &r.e), 0);
+    assert_int_equal(dflash_load(&d, r.m, r.draft_path, &o, &r.e), 0);
+    tiny_rig_prompt(&r, s, tokens, 100, 64, NULL, NULL);
+    assert_int_equal(dflash_draft(d, &s, &anchor, 1, &r.e), ERR_MISMATCH);
+    struct dflash *second = NULL;
+    assert_int_equal(dflash_load(&second, r.m, r.draft_path, &o, &r.e), ERR_STATE);
+    sequence_destroy(s);
+    dflash_destroy(d);
+    tiny_rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dialects), cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_pieces),   cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_fit),      cmocka_unit_test(test_late_draft),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
