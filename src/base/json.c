@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON; see json.h. Reading is json-c in strict mode, with the gaps closed here by a scan of the
-// text: single quotes, raw control characters in strings, NUL in a key, numbers like 01 or 1. and
-// those that are not finite or integers beyond 64 bits, and text after the value. Writing is our
-// own: an append to a string. No other file includes json-c.
+// text: foreign characters and words, raw control characters in strings, NUL in a key, numbers like
+// 01 or 1. and those that are not finite or integers beyond 64 bits, and text after the value.
+// Writing is our own: an append to a string. No other file includes json-c.
 #include "base/json.h"
 
 #define json_bool jsonc_bool // json-c's type of that name would hide our function
@@ -108,7 +108,19 @@ static size_t scan_string(const char *s, size_t n) {
     return nul && after < n && s[after] == ':' ? 0 : i;
 }
 
-// Finds what json-c lets pass although the grammar forbids it. json-c checks the rest.
+// Length of true, false or null at s, 0 when it is none of them.
+static size_t scan_word(const char *s, size_t n) {
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i]);
+        if (n >= len && memcmp(s, words[i], len) == 0)
+            return len;
+    }
+    return 0;
+}
+
+// Finds what some version of json-c lets pass although the grammar forbids it. json-c checks the
+// rest.
 static int scan(const char *text, size_t n, struct err *e) {
     size_t step;
     for (size_t i = 0; i < n; i += step) {
@@ -117,8 +129,8 @@ static int scan(const char *text, size_t n, struct err *e) {
             step = scan_string(text + i, n - i);
         else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9'))
             step = scan_number(text + i, n - i);
-        else if (text[i] == '\'' || text[i] == '\0')
-            step = 0;
+        else if (!memchr("{}[]:, \t\r\n", text[i], 10))
+            step = scan_word(text + i, n - i);
         if (step == 0)
             return err_set(e, ERR_FORMAT, "JSON text is wrong in what begins at byte %zu", i);
     }

@@ -140,6 +140,31 @@ static int64_t weight_bytes(const struct inspected *f) {
     return sum;
 }
 
+static const struct {
+    const char *text, *key;
+    size_t at; // of the value in struct inspect_plan
+} plan_rows[] = {
+    {"workspace", "scratch", offsetof(struct inspect_plan, scratch)},
+    {"1,024 tokens of F16 KV", "kv_per_1k", offsetof(struct inspect_plan, kv_per_1k)},
+    {"recurrent state, a sequence", "recurrent", offsetof(struct inspect_plan, recurrent)},
+    {"checkpoint of it", "checkpoint", offsetof(struct inspect_plan, checkpoint)},
+};
+static const size_t plan_count = sizeof plan_rows / sizeof *plan_rows;
+
+static int64_t plan_value(const struct inspected *f, size_t row) {
+    int64_t v;
+    memcpy(&v, (const char *)&f->plan + plan_rows[row].at, sizeof v);
+    return v;
+}
+
+static void put_plan(struct str *out, const struct inspected *f) {
+    for (size_t i = 0; i < plan_count && f->has_plan; i++)
+        if (plan_value(f, i))
+            str_printf(out, "  %-28s %14" PRId64 " bytes\n", plan_rows[i].text, plan_value(f, i));
+    if (f->plan.refusal.code)
+        str_printf(out, "  it cannot be run: %s\n", f->plan.refusal.text);
+}
+
 static int print_text(const struct inspected *f, const char *path, struct err *e) {
     struct str out = {0};
     if (f->gguf) {
@@ -156,11 +181,7 @@ static int print_text(const struct inspected *f, const char *path, struct err *e
     put_types(&out, f);
     str_printf(&out, "\nMemory\n  weights                     %14" PRId64 " bytes\n",
                weight_bytes(f));
-    if (f->has_plan) {
-        str_printf(&out, "  KV cache per 1,024 tokens   %14" PRId64 " bytes (F16)\n",
-                   f->plan.kv_per_1k);
-        str_printf(&out, "  recurrent state, a sequence %14" PRId64 " bytes\n", f->plan.recurrent);
-    }
+    put_plan(&out, f);
     return cli_print(&out, e);
 }
 
@@ -278,11 +299,9 @@ static int print_json(const struct inspected *f, const char *path, struct err *e
     jw_begin(&w, '{');
     jw_key(&w, "weights");
     jw_int(&w, weight_bytes(f));
-    if (f->has_plan) {
-        jw_key(&w, "kv_per_1k");
-        jw_int(&w, f->plan.kv_per_1k);
-        jw_key(&w, "recurrent");
-        jw_int(&w, f->plan.recurrent);
+    for (size_t i = 0; i < plan_count && f->has_plan; i++) {
+        jw_key(&w, plan_rows[i].key);
+        jw_int(&w, plan_value(f, i));
     }
     jw_end(&w, '}');
     jw_end(&w, '}');

@@ -13,8 +13,11 @@
 
 // Bytes that running takes beside the weights.
 struct inspect_plan {
-    int64_t kv_per_1k; // keys and values of 1,024 tokens as F16
-    int64_t recurrent; // Gated DeltaNet state and convolution inputs, F32, one sequence
+    int64_t scratch;    // workspace
+    int64_t kv_per_1k;  // keys and values of 1,024 tokens as F16
+    int64_t recurrent;  // Gated DeltaNet state of one sequence
+    int64_t checkpoint; // of that state
+    struct err refusal; // why a target cannot be run; code 0 when there is nothing to say
 };
 
 // An open file of either format, and its plan when it is a model that can be run.
@@ -25,7 +28,7 @@ struct inspected {
     struct inspect_plan plan;
 };
 
-// From the metadata of a qwen35 target or a dflash draft; false for anything else or odd values.
+// Plans a target or a dflash draft; false (perhaps with a refusal) for anything else.
 bool inspect_plan(struct inspect_plan *p, const struct gguf *g);
 
 #endif

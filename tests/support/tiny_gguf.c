@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A list of tensors is described first and filled second, because the writer wants all descriptions
-// before any data. A value depends on the seed, the tensor's place in the list and its index only.
+// before any data. A value depends on the seed, the tensor's name and its index only.
 #include "support/tiny_gguf.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/rng.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
@@ -19,7 +20,8 @@ struct entry {
     int64_t k, m;
     uint32_t type;
     float mean, std;
-    bool rates; // ssm_a: minus a log-uniform number
+    bool rates;         // ssm_a: minus a log-uniform number
+    int64_t k_at, v_at; // attn_qkv: the rows where k and v begin
 };
 
 struct list {
@@ -90,6 +92,8 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     int q = 2 * t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
     if (t->fused) {
         matrix(l, blk(b, i, "attn_qkv.weight"), t->dim, q + 2 * kv, fan(t->dim, 1));
+        l->e[l->n - 1].k_at = q;
+        l->e[l->n - 1].v_at = q + kv;
     } else {
         matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 1));
         matrix(l, blk(b, i, "attn_k.weight"), t->dim, kv, fan(t->dim, 1));
@@ -153,6 +157,37 @@ static float noise(uint64_t seed, uint64_t tensor, uint64_t i) {
     return (float)((s - 131070.0) / 37837.0);
 }
 
+// What a tensor is called for its values: the same in all dialects of a draft.
+static void canonical(const char *name, char out[64]) {
+    static const char *const same[][2] = {{"hidden_norm", "enc.output_norm.weight"},
+                                          {"fc.weight", "fc.weight"}};
+    const char *dot = strstr(name, ".post_attention_norm");
+    snprintf(out, 64, "%s", name);
+    if (dot)
+        snprintf(out, 64, "%.*s.ffn_norm.weight", (int)(dot - name), name);
+    for (int i = 0; i < 2; i++) {
+        if (strstr(name, same[i][0]))
+            snprintf(out, 64, "%s", same[i][1]);
+    }
+}
+
+// Element i of a tensor. A fused matrix holds the values of the three that it stands for.
+static float value(const struct list *l, const struct entry *t, int64_t i) {
+    char name[64];
+    int64_t row = i / t->k, first = row < t->k_at ? 0 : row < t->v_at ? t->k_at : t->v_at;
+    canonical(t->name, name);
+    if (t->v_at) {
+        char *stem = strstr(name, "attn_qkv");
+        char part = row < t->k_at ? 'q' : row < t->v_at ? 'k' : 'v';
+        snprintf(stem, 16, "attn_%c.weight", part);
+    } else {
+        first = 0;
+    }
+    uint64_t id = hash_bytes(name, strlen(name), 0);
+    float v = noise(l->seed, id, (uint64_t)(i - first * t->k));
+    return t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
+}
+
 static int write_entry(struct gguf_writer *w, const struct list *l, int index, struct err *e) {
     const struct entry *t = &l->e[index];
     const struct quant_format *f = quant_format(t->type);
@@ -160,10 +195,8 @@ static int write_entry(struct gguf_writer *w, const struct list *l, int index, s
     float *x = malloc((size_t)n * sizeof *x);
     void *out = malloc((size_t)bytes);
     int code = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);
-    for (int64_t i = 0; !code && i < n; i++) {
-        float v = noise(l->seed, (uint64_t)index, (uint64_t)i);
-        x[i] = t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
-    }
+    for (int64_t i = 0; !code && i < n; i++)
+        x[i] = value(l, t, i);
     if (!code) {
         for (int64_t r = 0; r < t->m; r++)
             f->quantize(x + r * t->k, (char *)out + r * (bytes / t->m), t->k);

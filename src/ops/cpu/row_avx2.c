@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row kernels with AVX2.
-#include "ops/cpu/row.h"
+// The row kernels with AVX2: the templates over two registers of eight lanes.
+#include "ops/cpu/vec_avx2.h"
+
+#include "ops/cpu/row_tmpl.h"
+
+#include "ops/cpu/load_tmpl.h"
+#include "ops/cpu/state_tmpl.h"
 
 void row_fill_avx2(struct row_kernels *r) {
-    r->name = "avx2";
+    fill_table(r, "avx2");
 }

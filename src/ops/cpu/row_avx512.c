@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row kernels with AVX-512.
-#include "ops/cpu/row.h"
+// The row kernels with AVX-512: the templates over registers of sixteen lanes.
+#include "ops/cpu/vec_avx512.h"
+
+#include "ops/cpu/row_tmpl.h"
+
+#include "ops/cpu/load_tmpl.h"
+#include "ops/cpu/state_tmpl.h"
 
 void row_fill_avx512(struct row_kernels *r) {
-    r->name = "avx512";
+    fill_table(r, "avx512");
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stored keys and values to f32; a template like row_tmpl.h. The conversions are exact, so these
+// agree with the decoders of src/formats by themselves.
+
+static void load_f16(const void *src, float *dst, int64_t n) {
+    const uint16_t *p = src;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v_store(dst + i, v_from_f16(p + i));
+    uint16_t rest[16] = {0};
+    if (i < n) {
+        memcpy(rest, p + i, (size_t)(n - i) * sizeof *p);
+        v_store_n(dst + i, v_from_f16(rest), (int)(n - i));
+    }
+}
+
+static void load_bf16(const void *src, float *dst, int64_t n) {
+    const uint16_t *p = src;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v_store(dst + i, v_from_bf16(p + i));
+    uint16_t rest[16] = {0};
+    if (i < n) {
+        memcpy(rest, p + i, (size_t)(n - i) * sizeof *p);
+        v_store_n(dst + i, v_from_bf16(rest), (int)(n - i));
+    }
+}
+
+// Blocks of 32: an fp16 scale, then the codes.
+static void load_q8_0(const void *src, float *dst, int64_t n) {
+    const unsigned char *p = src;
+    for (int64_t i = 0; i < n; i += 32, p += 34) {
+        uint16_t h;
+        memcpy(&h, p, 2);
+        vf d = v_set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))));
+        v_store(dst + i, v_mul(d, v_from_i8((const int8_t *)p + 2)));
+        v_store(dst + i + 16, v_mul(d, v_from_i8((const int8_t *)p + 18)));
+    }
+}

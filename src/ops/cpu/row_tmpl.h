@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row kernels over sixteen lanes, written once; row_avx2.c and row_avx512.c include it after the
+// lanes (vec_*.h). Each repeats the operations of row_scalar.c lane by lane, so the bits agree.
+// No include guard names a level: this text is a template.
+
+INLINE vf v_exp(vf x) {
+    static const float term[8] = EXP_TERMS;
+    vf c = v_min(x, v_set(EXP_HI));
+    vf shifted = v_fma(c, v_set(EXP_LOG2E), v_set(EXP_ROUND));
+    vf n = v_sub(shifted, v_set(EXP_ROUND));
+    vf r = v_fnma(n, v_set(EXP_LN2_B), v_fnma(n, v_set(EXP_LN2_A), c));
+    vf p = v_set(term[0]);
+    for (int i = 1; i < 8; i++)
+        p = v_fma(p, r, v_set(term[i]));
+    return v_power(p, shifted, x, EXP_LO);
+}
+
+INLINE vf v_log(vf x) {
+    static const float term[5] = LOG_TERMS;
+    vf m, n = v_split(x, &m), p = v_set(term[0]);
+    vf s = v_div(v_sub(m, v_set(1.0f)), v_add(m, v_set(1.0f))), s2 = v_mul(s, s);
+    for (int i = 1; i < 5; i++)
+        p = v_fma(p, s2, v_set(term[i]));
+    return v_fma(n, v_set(EXP_LN2_A), v_fma(n, v_set(EXP_LN2_B), v_mul(p, s)));
+}
+
+INLINE vf v_sigmoid(vf x) {
+    return v_div(v_set(1.0f), v_add(v_set(1.0f), v_exp(v_neg(x))));
+}
+
+INLINE vf v_silu(vf x) {
+    return v_mul(x, v_sigmoid(x));
+}
+
+// row_fold of four vectors at once: out[i] = the sum of a[i].
+INLINE void v_fold4(const vf a[4], float *out) {
+    __m256 h[4];
+    for (int i = 0; i < 4; i++)
+        h[i] = v_half(a[i]);
+    __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(h[0], h[1], 0x20),
+                             _mm256_permute2f128_ps(h[0], h[1], 0x31));
+    __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(h[2], h[3], 0x20),
+                             _mm256_permute2f128_ps(h[2], h[3], 0x31));
+    x = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xEE));
+    x = _mm256_add_ps(_mm256_shuffle_ps(x, x, 0x88), _mm256_shuffle_ps(x, x, 0xDD));
+    _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
+
+INLINE float v_fold(vf v) {
+    float out[4];
+    const vf four[4] = {v, v, v, v};
+    v_fold4(four, out);
+    return out[0];
+}
+
+static void quantise(const float *x, int64_t k, int8_t *q, struct act_block *b) {
+    for (int64_t g = 0; g < k / GROUP; g++, x += GROUP, q += GROUP) {
+        vf low = v_load(x), high = v_load(x + 16);
+        float most = v_top(v_max(v_abs(low), v_abs(high)));
+        float inverse = most > 1e-30f ? 127.0f / most : 0.0f;
+        int half[2] = {v_codes(low, v_set(inverse), q), v_codes(high, v_set(inverse), q + 16)};
+        float d = most / 127.0f;
+        b[g] = (struct act_block){
+            .d = d,
+            .ds = d * (float)(half[0] + half[1]),
+            .ds16 = {d * (float)half[0], d * (float)half[1]},
+            .nsum = -(half[0] + half[1]),
+            .nsum16 = {-half[0], -half[1]},
+        };
+    }
+}
+
+static float sum_sq(const float *x, int64_t n) {
+    vf acc = v_set(0);
+    for (int64_t i = 0; i < n; i += 16) {
+        vf v = v_load_n(x + i, n - i < 16 ? (int)(n - i) : 16);
+        acc = v_fma(v, v, acc);
+    }
+    return v_fold(acc);
+}
+
+static float max_of(const float *x, int64_t n) {
+    float most = x[0];
+    if (n < 16) {
+        for (int64_t i = 1; i < n; i++)
+            most = x[i] > most ? x[i] : most;
+        return most;
+    }
+    vf top = v_load(x + n - 16); // may overlap the others
+    for (int64_t i = 0; i + 16 <= n; i += 16)
+        top = v_max(top, v_load(x + i));
+    return v_top(top);
+}
+
+static void scale_mul(float *out, const float *x, const float *w, float s, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+        int left = n - i < 16 ? (int)(n - i) : 16;
+        vf v = v_mul(v_load_n(x + i, left), v_set(s));
+        v_store_n(out + i, w ? v_mul(v, v_load_n(w + i, left)) : v, left);
+    }
+}
+
+static void silu_mul(float *out, const float *g, const float *u, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+        int left = n - i < 16 ? (int)(n - i) : 16;
+        v_store_n(out + i, v_mul(v_silu(v_load_n(g + i, left)), v_load_n(u + i, left)), left);
+    }
+}
+
+static void gate(float *out, float s, const float *g, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+        int left = n - i < 16 ? (int)(n - i) : 16;
+        vf v = v_mul(v_load_n(out + i, left), v_set(s));
+        v_store_n(out + i, g ? v_mul(v, v_sigmoid(v_load_n(g + i, left))) : v, left);
+    }
+}
+
+static void dots(float *out, const float *q, const float *const *k, int n, int dim) {
+    for (int j = 0; j < n; j += 4) {
+        const float *at[4];
+        vf acc[4];
+        float four[4];
+        for (int r = 0; r < 4; r++) {
+            at[r] = k[j + r < n ? j + r : n - 1];
+            acc[r] = v_set(0);
+        }
+        int i = 0;
+        for (; i + 16 <= dim; i += 16)
+            for (int r = 0; r < 4; r++)
+                acc[r] = v_fma(v_load(q + i), v_load(at[r] + i), acc[r]);
+        for (int r = 0; i < dim && r < 4; r++)
+            acc[r] = v_fma(v_load_n(q + i, dim - i), v_load_n(at[r] + i, dim - i), acc[r]);
+        v_fold4(acc, four);
+        for (int r = 0; r < 4 && j + r < n; r++)
+            out[j + r] = four[r];
+    }
+}
+
+static float exp_sum(float *out, const float *x, float m, int64_t n) {
+    vf sum = v_set(0);
+    for (int64_t i = 0; i < n; i += 16) {
+        int left = n - i < 16 ? (int)(n - i) : 16;
+        vf e = v_keep(v_exp(v_sub(v_load_n(x + i, left), v_set(m))), left);
+        sum = v_add(sum, e);
+        if (out)
+            v_store_n(out + i, e, left);
+    }
+    return v_fold(sum);
+}
+
+static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
+    for (int64_t c = 0; c < n; c += 16) {
+        int left = n - c < 16 ? (int)(n - c) : 16;
+        float padded[64] = {0};
+        vf t[4];
+        if (left < 16)
+            memcpy(padded, w + 4 * c, (size_t)left * 4 * sizeof *w);
+        v_columns(left < 16 ? padded : w + 4 * c, t);
+        vf a = v_mul(t[0], v_load_n(u[0] + c, left));
+        for (int i = 1; i < 4; i++)
+            a = v_fma(t[i], v_load_n(u[i] + c, left), a);
+        v_store_n(out + c, v_silu(a), left);
+    }
+}
+
+static void gumbel(float *out, uint64_t key, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+        vf u = v_units(key, first + i);
+        v_store_n(out + i, v_neg(v_log(v_neg(v_log(u)))), n - i < 16 ? (int)(n - i) : 16);
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementary functions as every CPU level computes them: the same operations in the same order, so
+// that levels agree to the bit. The constants are shared with the vector templates.
+#ifndef COPPICE_OPS_CPU_ROWMATH_H
+#define COPPICE_OPS_CPU_ROWMATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+// e^x as every level computes it: x = n ln 2 + r, a Taylor polynomial in r, and 2^n put into the
+// exponent. Below -87.3 (and for -inf) exactly 0; above 88.3 as at 88.3. Error below 2 ulp.
+#define EXP_LO    (-87.3f)
+#define EXP_HI    88.3f
+#define EXP_LOG2E 1.44269504f
+#define EXP_LN2_A 0.693359375f      // 9 bits: n times it is exact
+#define EXP_LN2_B (-2.12194440e-4f) // ln 2 minus the above
+#define EXP_ROUND 12582912.0f       // 1.5 * 2^23: adding it rounds to an integer
+#define EXP_TERMS {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}
+
+static inline float row_exp(float x) {
+    static const float term[8] = EXP_TERMS;
+    float c = x < EXP_HI ? x : EXP_HI;
+    float shifted = fmaf(c, EXP_LOG2E, EXP_ROUND);
+    float n = shifted - EXP_ROUND;
+    float r = fmaf(-n, EXP_LN2_B, fmaf(-n, EXP_LN2_A, c));
+    float p = term[0];
+    for (int i = 1; i < 8; i++)
+        p = fmaf(p, r, term[i]);
+    if (!(x >= EXP_LO))
+        return 0.0f;
+    uint32_t bits, power;
+    memcpy(&bits, &p, 4);
+    memcpy(&power, &shifted, 4);
+    bits += power << 23;
+    memcpy(&p, &bits, 4);
+    return p;
+}
+
+// ln x for normal x > 0: x = 2^n m with m in [0.707, 1.414], ln m by the series of 2 atanh(s) at
+// s = (m - 1) / (m + 1). Relative error below 3 ulp, also near x = 1.
+#define LOG_SPLIT 0x3F3504F3 // bits of sqrt(1/2)
+#define LOG_TERMS {2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}
+
+static inline float row_log(float x) {
+    static const float term[5] = LOG_TERMS;
+    int32_t bits, part;
+    memcpy(&bits, &x, 4);
+    int32_t n = (bits - LOG_SPLIT) >> 23; // arithmetic: rounds down
+    part = bits - (int32_t)((uint32_t)n << 23);
+    float m, p = term[0];
+    memcpy(&m, &part, 4);
+    float s = (m - 1.0f) / (m + 1.0f), s2 = s * s;
+    for (int i = 1; i < 5; i++)
+        p = fmaf(p, s2, term[i]);
+    return fmaf((float)n, EXP_LN2_A, fmaf((float)n, EXP_LN2_B, p * s));
+}
+
+// Gumbel noise of a counter: -ln(-ln u), u = rng_unit(rng_hash(seed, position, id, 0));
+// key = rng_mix(rng_mix(seed) ^ position).
+static inline float row_gumbel(uint64_t key, int64_t id) {
+    return -row_log(-row_log(rng_unit(rng_mix(rng_mix(key ^ (uint64_t)id)))));
+}
+
+static inline float row_sigmoid(float x) {
+    return 1.0f / (1.0f + row_exp(-x));
+}
+
+static inline float row_silu(float x) {
+    return x * row_sigmoid(x);
+}
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that combine many vectors: weighted sums of keys or deltas, and the recurrent state.
+// Lanes run along the values, so no sum crosses lanes; the template continues row_tmpl.h and fills
+// the table.
+
+// `wide` chunks of 16 columns, the last of which has `left` of them.
+INLINE void weigh_chunk(float *acc, float scale, const float *p, const float *const *v, int n,
+                        int64_t at, int wide, int left) {
+    vf a[4];
+    for (int c = 0; c < wide; c++)
+        a[c] = v_mul(v_load_n(acc + at + 16 * c, c + 1 < wide ? 16 : left), v_set(scale));
+    for (int j = 0; j < n; j++) {
+        vf w = v_set(p[j]);
+        const float *x = v[j] + at;
+        for (int c = 0; c < wide; c++)
+            a[c] = v_fma(w, v_load_n(x + 16 * c, c + 1 < wide ? 16 : left), a[c]);
+    }
+    for (int c = 0; c < wide; c++)
+        v_store_n(acc + at + 16 * c, a[c], c + 1 < wide ? 16 : left);
+}
+
+static void weigh(float *acc, float scale, const float *p, const float *const *v, int n, int dim) {
+    int i = 0;
+    for (; i + 64 <= dim; i += 64)
+        weigh_chunk(acc, scale, p, v, n, i, 4, 16);
+    for (; i + 16 <= dim; i += 16)
+        weigh_chunk(acc, scale, p, v, n, i, 1, 16);
+    if (i < dim)
+        weigh_chunk(acc, scale, p, v, n, i, 1, dim - i);
+}
+
+// `rows` rows from r, `wide` chunks of 16 columns from `at`; both constant where it is called.
+INLINE void read_chunk(const struct state_read *a, int r, int rows, int at, int wide, int left) {
+    vf k[STATE_WIDE * 4], q[STATE_WIDE * 4];
+    for (int i = 0; i < rows * wide; i++)
+        k[i] = q[i] = v_set(0);
+    for (int i = 0; i < a->dk; i++)
+        for (int c = 0; c < wide; c++) {
+            vf s = v_load_n(a->s + (int64_t)i * a->dv + at + 16 * c, left);
+            for (int j = 0; j < rows; j++) {
+                k[j * wide + c] = v_fma(s, v_set(a->k[r + j][i]), k[j * wide + c]);
+                q[j * wide + c] = v_fma(s, v_set(a->q[r + j][i]), q[j * wide + c]);
+            }
+        }
+    for (int j = 0; j < rows; j++)
+        for (int c = 0; c < wide; c++) {
+            v_store_n(a->sk[r + j] + at + 16 * c, k[j * wide + c], left);
+            v_store_n(a->sq[r + j] + at + 16 * c, q[j * wide + c], left);
+        }
+}
+
+// All columns of `rows` rows: pieces of `wide` chunks, then single ones.
+INLINE void read_rows(const struct state_read *a, int r, int rows, int wide) {
+    int at = 0;
+    for (; at + 16 * wide <= a->dv; at += 16 * wide)
+        read_chunk(a, r, rows, at, wide, 16);
+    for (; at + 16 <= a->dv; at += 16)
+        read_chunk(a, r, rows, at, 1, 16);
+    if (at < a->dv)
+        read_chunk(a, r, rows, at, 1, a->dv - at);
+}
+
+static void state_read(const struct state_read *a) {
+    int r = 0;
+    if (STATE_WIDE >= 8)
+        for (; r + 8 <= a->n; r += 8)
+            read_rows(a, r, 8, 1);
+    if (STATE_WIDE >= 4)
+        for (; r + 4 <= a->n; r += 4)
+            read_rows(a, r, 4, 2);
+    for (; r + 2 <= a->n; r += 2)
+        read_rows(a, r, 2, STATE_WIDE >= 4 ? 4 : 1);
+    if (r < a->n)
+        read_rows(a, r, 1, STATE_WIDE >= 4 ? 4 : 2);
+}
+
+// Rows i .. i + rows - 1 of the state; factor[j] holds c[j] k[j][i ..].
+INLINE void fold_chunk(const struct state_fold *a, int i, int rows, const float (*factor)[4],
+                       int at, int left) {
+    vf s[4];
+    for (int r = 0; r < rows; r++)
+        s[r] = v_mul(v_load_n(a->s + (int64_t)(i + r) * a->dv + at, left), v_set(a->decay));
+    for (int j = 0; j < a->n; j++) {
+        vf d = v_load_n(a->d[j] + at, left);
+        for (int r = 0; r < rows; r++)
+            s[r] = v_fma(v_set(factor[j][r]), d, s[r]);
+    }
+    for (int r = 0; r < rows; r++)
+        v_store_n(a->out + (int64_t)(i + r) * a->dv + at, s[r], left);
+}
+
+INLINE void fold_rows(const struct state_fold *a, int i, int rows) {
+    float factor[STATE_LOG][4];
+    for (int j = 0; j < a->n; j++)
+        for (int r = 0; r < rows; r++)
+            factor[j][r] = a->c[j] * a->k[j][i + r];
+    int at = 0;
+    for (; at + 16 <= a->dv; at += 16)
+        fold_chunk(a, i, rows, factor, at, 16);
+    if (at < a->dv)
+        fold_chunk(a, i, rows, factor, at, a->dv - at);
+}
+
+static void state_fold(const struct state_fold *a) {
+    int i = 0;
+    for (; i + 4 <= a->dk; i += 4)
+        fold_rows(a, i, 4);
+    for (; i < a->dk; i++)
+        fold_rows(a, i, 1);
+}
+
+INLINE void fill_table(struct row_kernels *r, const char *name) {
+    r->name = name;
+    r->load_f16 = load_f16;
+    r->load_bf16 = load_bf16;
+    r->load_q8_0 = load_q8_0;
+    r->quantise = quantise;
+    r->sum_sq = sum_sq;
+    r->max = max_of;
+    r->scale_mul = scale_mul;
+    r->silu_mul = silu_mul;
+    r->gate = gate;
+    r->dots = dots;
+    r->exp_sum = exp_sum;
+    r->weigh = weigh;
+    r->conv4 = conv4;
+    r->gumbel = gumbel;
+    r->state_read = state_read;
+    r->state_fold = state_fold;
+}

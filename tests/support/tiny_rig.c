@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain glue; the folder goes away with the rig.
+#include "support/tiny_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "formats/quant.h"
+
+static void must(const struct tiny_rig *r, int code) {
+    if (code)
+        fail_msg("%s", r->e.text);
+}
+
+void tiny_rig_open(struct tiny_rig *r, const struct tiny_shape *shape,
+                   const struct tiny_draft_shape *draft, const struct model_options *o,
+                   const char *level, int threads) {
+    *r = (struct tiny_rig){.shape = *shape};
+    struct model_options options = o ? *o : model_options_default();
+    if (!o)
+        options.type_k = options.type_v = TYPE_F32;
+    snprintf(r->dir, sizeof r->dir, "/tmp/coppice-tiny-XXXXXX");
+    assert_non_null(mkdtemp(r->dir));
+    snprintf(r->target_path, sizeof r->target_path, "%s/target.gguf", r->dir);
+    snprintf(r->draft_path, sizeof r->draft_path, "%s/draft.gguf", r->dir);
+    must(r, tiny_target_write(shape, r->target_path, &r->e));
+    must(r, exec_create_cpu(&r->x, level, threads, &r->e));
+    must(r, gguf_open(&r->g, r->target_path, &r->e));
+    must(r, model_load(&r->m, r->x, r->g, &options, &r->e));
+    must(r, forest_init(&r->f, model_max_rows(r->m), &r->e));
+    if (!draft)
+        return;
+    struct dflash_options od = dflash_options_default();
+    od.type_k = options.type_k;
+    od.type_v = options.type_v;
+    r->draft_shape = *draft;
+    must(r, tiny_draft_write(shape, draft, r->draft_path, &r->e));
+    must(r, dflash_load(&r->d, r->m, r->draft_path, &od, &r->e));
+}
+
+void tiny_rig_close(struct tiny_rig *r) {
+    forest_fini(&r->f);
+    dflash_destroy(r->d);
+    model_destroy(r->m);
+    gguf_close(r->g);
+    exec_destroy(r->x);
+    unlink(r->target_path);
+    unlink(r->draft_path);
+    rmdir(r->dir);
+}
+
+struct sequence *tiny_rig_sequence(struct tiny_rig *r) {
+    struct sequence *s = NULL;
+    must(r, model_sequence(r->m, &s, &r->e));
+    return s;
+}
+
+void tiny_rig_logits(struct tiny_rig *r, const float *device, int64_t n, float *host) {
+    int64_t vocab = model_params_of(r->m)->vocab;
+    exec_ops(r->x)->download(r->x, host, device, (size_t)(n * vocab) * sizeof(float));
+}
+
+void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *tokens, int64_t n,
+                     int64_t chunk, float *all, float *last) {
+    int64_t vocab = model_params_of(r->m)->vocab;
+    for (int64_t at = 0; at < n; at += chunk) {
+        int64_t part = n - at < chunk ? n - at : chunk;
+        bool want = last && at + part == n;
+        forest_reset(&r->f, true);
+        assert_true(forest_chain(&r->f, 0, sequence_len(s), tokens + at, part, want) >= 0);
+        for (int64_t i = 0; all && i < part; i++)
+            r->f.want[i] = 1;
+        must(r, model_forward(r->m, &r->f, &s, 1, &r->e));
+        if (all)
+            tiny_rig_logits(r, model_logits(r->m), part, all + at * vocab);
+        if (want)
+            tiny_rig_logits(r, model_logits(r->m) + (all ? part - 1 : 0) * vocab, 1, last);
+    }
+}
+
+void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, int64_t n) {
+    struct rng g = {rng_mix(seed)};
+    for (int64_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)rng_below(&g, (uint32_t)r->shape.vocab);
+}
+
+void tiny_rig_tree(struct tiny_rig *r, const struct sequence *s, uint64_t seed, int n, int depth) {
+    struct rng g = {rng_mix(seed + 77)};
+    uint32_t vocab = (uint32_t)r->shape.vocab;
+    forest_reset(&r->f, false);
+    forest_root(&r->f, 0, sequence_len(s), (int32_t)rng_below(&g, vocab), true);
+    while (r->f.n < n) {
+        // Mostly deepen a recent row, so that long paths occur.
+        int64_t back = (int64_t)rng_below(&g, (uint32_t)(r->f.n < 4 ? r->f.n : 4));
+        int64_t parent =
+            rng_below(&g, 4) ? r->f.n - 1 - back : (int64_t)rng_below(&g, (uint32_t)r->f.n);
+        if (r->f.pos[parent] - sequence_len(s) >= depth)
+            parent = 0;
+        forest_add(&r->f, (int32_t)parent, (int32_t)rng_below(&g, vocab), true);
+    }
+}
