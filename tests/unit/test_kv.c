@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages: sharing, copy on write, dropping behind windows, limits. A model of plain arrays is run
+// beside random operations; every position must read back what was written for that owner.
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "formats/quant.h"
+#include "state/kv.h"
+#include "unit/test.h"
+
+enum { OWNERS = 4, MOST = 700 };
+
+struct world {
+    struct exec *x;
+    struct kv_pool *pool;
+    struct kv kv[OWNERS];
+    uint32_t value[OWNERS][MOST]; // what each owner wrote at each position
+    uint32_t stamp;
+};
+
+static void world_init(struct world *w, int64_t window, int64_t limit) {
+    struct kv_layout l;
+    memset(w, 0, sizeof *w);
+    assert_int_equal(exec_create_cpu(&w->x, "scalar", 1, NULL), 0);
+    kv_layout_init(&l, 1, 1, 32, TYPE_F32, TYPE_F32);
+    assert_int_equal(kv_pool_create(&w->pool, w->x, &l, limit, NULL), 0);
+    for (int i = 0; i < OWNERS; i++)
+        kv_init(&w->kv[i], w->pool, window);
+}
+
+static void world_fini(struct world *w) {
+    for (int i = 0; i < OWNERS; i++)
+        kv_fini(&w->kv[i]);
+    assert_int_equal(kv_pool_used(w->pool), 0);
+    kv_pool_destroy(w->pool);
+    exec_destroy(w->x);
+}
+
+static uint32_t *cell(const struct kv *k, int64_t pos) {
+    struct kv_slot s = kv_slot_at(k, pos);
+    return (uint32_t *)(void *)(s.page + (size_t)s.slot * 128);
+}
+
+static int extend(struct world *w, int i, int64_t n) {
+    struct kv *k = &w->kv[i];
+    int code = kv_reserve(k, n, NULL);
+    for (int64_t p = k->len; !code && p < k->len + n; p++)
+        *cell(k, p) = w->value[i][p] = ++w->stamp;
+    if (!code)
+        kv_advance(k, n);
+    return code;
+}
+
+// Every position that may still be read holds what its owner wrote.
+static void verify(const struct world *w) {
+    for (int i = 0; i < OWNERS; i++) {
+        const struct kv *k = &w->kv[i];
+        int64_t from = k->window && k->len > k->window ? k->len - k->window : 0;
+        for (int64_t p = from; p < k->len; p++)
+            assert_int_equal(*cell(k, p), w->value[i][p]);
+        struct kv_view v = kv_view_of(k);
+        assert_int_equal(v.len, k->len);
+        assert_ptr_equal(v.pages, k->pages);
+    }
+}
+
+static void step(struct world *w, struct rng *g) {
+    int i = (int)rng_below(g, OWNERS), j = (int)rng_below(g, OWNERS);
+    struct kv *k = &w->kv[i];
+    int64_t n = 1 + rng_below(g, 90);
+    switch (rng_below(g, 4)) {
+    case 0:
+    case 1:
+        if (k->len + n <= MOST)
+            assert_int_equal(extend(w, i, n), 0);
+        break;
+    case 2: // as deep as a sequence may be cut: to the last multiple of 32
+        kv_truncate(k, k->window ? k->len / 32 * 32 : k->len * 3 / 4);
+        break;
+    default:
+        if (i == j)
+            break;
+        n = k->len / 32 * 32;
+        assert_int_equal(kv_share(&w->kv[j], k, n, NULL), 0);
+        memcpy(w->value[j], w->value[i], (size_t)n * sizeof **w->value);
+    }
+}
+
+static void test_random(void **state) {
+    (void)state;
+    static const int64_t windows[] = {0, 24, 64, 100};
+    static struct world w;
+    for (int i = 0; i < 4; i++) {
+        struct rng g = {rng_mix((uint64_t)i)};
+        world_init(&w, windows[i], 0);
+        for (int s = 0; s < 3000; s++) {
+            step(&w, &g);
+            if (s % 16 == 0)
+                verify(&w);
+        }
+        world_fini(&w);
+    }
+}
+
+// How many pages are held is part of the contract: sharing costs none, a window bounds them.
+static void test_pages(void **state) {
+    (void)state;
+    static struct world w;
+    world_init(&w, 0, 0);
+    assert_int_equal(extend(&w, 0, 200), 0);
+    assert_int_equal(kv_pool_used(w.pool), 4);
+    assert_int_equal(kv_share(&w.kv[1], &w.kv[0], 200, NULL), 0);
+    assert_int_equal(kv_pool_used(w.pool), 4);
+    assert_int_equal(extend(&w, 1, 1), 0); // copies the last page only
+    assert_int_equal(kv_pool_used(w.pool), 5);
+    assert_ptr_equal(w.kv[0].pages[2], w.kv[1].pages[2]);
+    assert_ptr_not_equal(w.kv[0].pages[3], w.kv[1].pages[3]);
+    assert_int_equal(extend(&w, 0, 1), 0); // now alone on its page: no further copy
+    assert_int_equal(kv_pool_used(w.pool), 5);
+    kv_truncate(&w.kv[0], 128);
+    assert_int_equal(kv_pool_used(w.pool), 4); // the copy of page 3 stays, its original goes
+    assert_int_equal(kv_share(&w.kv[1], &w.kv[0], 64, NULL), 0);
+    assert_int_equal(kv_pool_used(w.pool), 2);
+    assert_int_equal(kv_pool_allocated(w.pool), 5);
+    world_fini(&w);
+    world_init(&w, 100, 0);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(extend(&w, 0, 11), 0);
+        assert_true(kv_pool_used(w.pool) <= 5); // 100 + 64 + part of two pages
+    }
+    assert_null(w.kv[0].pages[0]);
+    assert_non_null(w.kv[0].pages[(660 - 100 - 64) / 64]);
+    world_fini(&w);
+}
+
+static void test_limit(void **state) {
+    (void)state;
+    static struct world w;
+    world_init(&w, 0, 3);
+    assert_int_equal(extend(&w, 0, 128), 0);
+    assert_int_equal(extend(&w, 0, 65), ERR_LIMIT); // needs two more; one exists
+    assert_int_equal(w.kv[0].len, 128);
+    verify(&w);
+    assert_int_equal(extend(&w, 0, 64), 0);
+    assert_int_equal(kv_share(&w.kv[1], &w.kv[0], 190, NULL), 0);
+    memcpy(w.value[1], w.value[0], sizeof w.value[0]);
+    assert_int_equal(extend(&w, 1, 1), ERR_LIMIT); // no page for the copy
+    assert_int_equal(w.kv[1].len, 190);
+    verify(&w);
+    kv_truncate(&w.kv[0], 0);
+    assert_int_equal(extend(&w, 1, 1), 0);
+    verify(&w);
+    world_fini(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
