@@ -65,6 +65,7 @@ void check_linear_rule(struct check *c); // rule E1
 void check_linear_double(struct check *c);
 void check_linear_time(struct check *c);
 void check_rows(struct check *c);
+void check_rows_rule(struct check *c);
 void check_rows_double(struct check *c);
 void check_attend(struct check *c);
 void check_attend_rule(struct check *c);
@@ -75,6 +76,7 @@ void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);
 void check_gdn_time(struct check *c);
 void check_sample(struct check *c);
+void check_sample_rule(struct check *c);
 void check_sample_double(struct check *c);
 void check_sample_time(struct check *c);
 
