@@ -124,9 +124,9 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
         code = err_set(e, ERR_FORMAT, "metadata key %s must have one entry for each of %d layers",
                        k->key, p->n_layers);
     for (int i = 0; !code && i < p->n_layers; i++)
-        p->layer_window[i] = !kv      ? 1
-                             : period ? (i + 1) % period != 0
-                                      : gguf_array_int(kv, (uint64_t)i) != 0;
+        p->layer_window[i] = (uint8_t)(!kv      ? 1
+                                       : period ? (i + 1) % period != 0
+                                                : gguf_array_int(kv, (uint64_t)i) != 0);
     return code;
 }
 
