@@ -157,16 +157,32 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
     return rc;
 }
 
+// A short run that is not counted, so that the first prompt does not pay for cold memory.
+static int warm_up(struct bench *b, struct request *r, struct err *e) {
+    struct reply y = {0};
+    static const int32_t zero = 0;
+    r->prompt = &zero;
+    r->n_prompt = 1;
+    r->max_tokens = 16;
+    r->how = b->ways[b->n_ways - 1];
+    int rc = session_generate(b->s, r, &y, e);
+    reply_fini(&y);
+    return rc;
+}
+
 static int run_all(struct bench *b, struct err *e) {
     struct request r;
     decode_request(b->a, b->s, &r);
     r.logit_hash = true;
     int64_t limit = r.max_tokens;
     bool limited = options_given(&b->a->opt, OPT_MAX_TOKENS);
+    int rc = warm_up(b, &r, e);
+    if (rc)
+        return rc;
     for (size_t i = 0; i < b->prompts.n; i++) {
         const struct bench_prompt *p = &b->prompts.prompts[i];
         struct token_list ids = {0};
-        int rc = session_encode(b->s, p->text, p->len, &ids, e);
+        rc = session_encode(b->s, p->text, p->len, &ids, e);
         if (rc)
             err_prefix(e, "prompt %s", p->id);
         r.prompt = ids.ids;
