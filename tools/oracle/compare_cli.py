@@ -3,10 +3,9 @@
 
 For each tiny model: write the HuggingFace folder, `convert` it, map the GGUF file back and compare
 weights, then compare `logits --raw` at every position and `draft-logits --raw` with the oracles.
-Prompts are drawn from --seed, so each seed is another test. Exit status 1 on the first tolerance
-that is broken.
+Prompts are drawn from --seed, so each seed is another test. Exit status 1 if a limit is broken.
 
-Usage: python compare_cli.py --coppice build/release/coppice [--seed N] [--types F32,BF16,Q8_0]
+Usage: python compare_cli.py --coppice build/release/coppice [--seed N] [--types F32,BF16,Q8_0,Q4_K]
 """
 import argparse
 import os
@@ -22,10 +21,7 @@ import oracle
 import tiny_model
 from golden_fixtures import DRAFTS, TARGETS
 
-# Relative error of the logits allowed for a weight type. Weights are exact on both sides; what is
-# left is rounding, and for quantised types the engine's own rounding of activations.
-TOLERANCE = {"F32": 1e-4, "F16": 3e-2, "BF16": 3e-2, "Q8_0": 3e-2, "Q4_0": 5e-2, "Q4_K": 5e-2,
-             "Q6_K": 5e-2}
+FLOATS = ("F32", "F16", "BF16")
 
 
 class Checks:
@@ -46,7 +42,7 @@ class Checks:
     def report(self, what, error, limit):
         ok = error <= limit
         self.failed += not ok
-        print(f"{'ok  ' if ok else 'FAIL'} {what}: {error:.2e} (limit {limit:.0e})", flush=True)
+        print(f"{'ok  ' if ok else 'FAIL'} {what}: {error:.2e} (limit {limit:.1e})", flush=True)
 
 
 def csv(ids):
@@ -59,8 +55,28 @@ def load_weights(model, weights):
     assert set(missing) <= {"lm_head.weight"} and not unexpected
 
 
+def errors(got, want):
+    assert got.shape == want.shape, (got.shape, want.shape)
+    return np.array([oracle.relative_error(g, w) for g, w in zip(got, want)])
+
+
+def check_rounded(c, what, model, types, want, ids, got, gguf):
+    """Quantised weights: the engine also rounds activations to eight bits, and so does the oracle
+    here. A value next to a rounding border may fall on either side, and all that follows then
+    differs by as much as the rounding itself; prompts of one token often escape that."""
+    head = types.get("lm_head.weight", types["model.embed_tokens.weight"])
+    kinds = types | {"lm_head.weight": head}
+    oracle.round_activations(model, {n for n, k in kinds.items() if k not in FLOATS})
+    single = sorted(errors(c.rows(want.shape[1], "logits", "-m", gguf, "--ids", i, "--kv-type", "f32"),
+                           oracle.prefill(model, [i])[0])[0] for i in ids[:9])
+    c.report(f"{what}, one token, same rounding, third best of 9", single[2], 1e-5)
+    rounded, _ = oracle.prefill(model, ids)
+    c.report(f"{what}, median, no rounding", float(np.median(errors(got, want))),
+             1.25 * float(np.median(errors(rounded, want))))
+
+
 def check_target(c, name, t, kind, ids):
-    """Weights and logits of one type; returns the F32 model and the path of its GGUF file."""
+    """Weights and logits of one type; returns what check_draft needs."""
     hf, gguf = os.path.join(c.folder, name), os.path.join(c.folder, f"{name}.{kind}.gguf")
     if not os.path.exists(hf):
         tiny_model.write_target(hf, t)
@@ -74,16 +90,18 @@ def check_target(c, name, t, kind, ids):
         load_weights(model, weights)
     want, streams = oracle.prefill(model, ids)
     common = ("logits", "-m", gguf, "--ids", csv(ids), "--all")
-    for extra in (("--kv-type", "f32"), ("--kv-type", "f32", "--chunk", 7, "--threads", 1),
-                  ("--kv-type", "f32", "--cpu-level", "scalar")):
-        got = c.rows(t["vocab"], *common, *extra)
-        assert got.shape == want.shape, (got.shape, want.shape)
-        c.report(f"{name} {kind} logits {' '.join(map(str, extra[2:]))}",
-                 max(oracle.relative_error(g, w) for g, w in zip(got, want)), TOLERANCE[kind])
+    first = c.rows(t["vocab"], *common, "--kv-type", "f32")
+    for extra in (("--chunk", 7, "--threads", 1), ("--cpu-level", "scalar")):
+        again = c.rows(t["vocab"], *common, "--kv-type", "f32", *extra)
+        c.report(f"{name} {kind} {extra[0]} {extra[1]}, bits that differ",
+                 int((again.view(torch.int32) != first.view(torch.int32)).sum()), 0)
+    if kind in FLOATS:
+        c.report(f"{name} {kind} logits", errors(first, want).max(), 1e-4)
+    else:
+        check_rounded(c, f"{name} {kind} logits", model, types, want, ids, first, gguf)
     if kind == "F32":
         got = c.rows(t["vocab"], *common)
-        c.report(f"{name} {kind} logits with f16 KV",
-                 max(oracle.relative_error(g, w) for g, w in zip(got, want)), 1e-2)
+        c.report(f"{name} {kind} logits with f16 KV", errors(got, want).max(), 1e-2)
     return model, gguf, want, streams
 
 
@@ -103,14 +121,14 @@ def check_draft(c, name, base, d, contexts, known, ids):
             got = c.rows(t["vocab"], "draft-logits", "-m", target, "-d", path, "--ids",
                          csv(ids[:n]), "--kv-type", "f32").double().log_softmax(-1)
             c.report(f"{name} context {n} {os.path.basename(path)}",
-                     max(oracle.relative_error(g, w) for g, w in zip(got, want)), 1e-4)
+                     errors(got, want).max(), 1e-4)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--coppice", required=True)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--types", default="F32,BF16,Q8_0")
+    p.add_argument("--types", default="F32,BF16,Q8_0,Q4_K")
     a = p.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

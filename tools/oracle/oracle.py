@@ -60,6 +60,20 @@ def relative_error(a, b):
     return float((a - b).double().norm() / b.double().norm())
 
 
+def eight_bits(x, group=32):
+    """Activations as the CPU's quantised kernels read them: int8 codes, one scale a group."""
+    y = x.reshape(*x.shape[:-1], -1, group)
+    most = y.abs().amax(-1, keepdim=True)
+    return (torch.round(y * (127.0 / most.clamp(min=1e-30))) * (most / 127.0)).reshape(x.shape)
+
+
+def round_activations(model, quantised):
+    """Every linear layer whose weight name is in `quantised` reads its input in eight bits."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name + ".weight" in quantised:
+            layer.register_forward_pre_hook(lambda _layer, args: (eight_bits(args[0]),))
+
+
 def rms(x, w, eps=1e-6):
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w
 
