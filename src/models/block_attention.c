@@ -12,10 +12,11 @@ static int load_qkv(struct attention_block *b, const struct attention_shape *s, 
     char name[LOAD_NAME];
     int64_t q = q_rows(s), kv = (int64_t)s->n_kv * s->head_dim, all = q + 2 * kv;
     if (l->find(l->arg, load_name(name, i, "attn_qkv.weight"))) {
-        int code = load_weight_rows(l, name, s->dim, all, 0, q, &b->wq, e);
+        const struct load_rows parts[3] = {{all, 0, q}, {all, q, kv}, {all, q + kv, kv}};
+        int code = load_weight_rows(l, name, s->dim, &parts[0], &b->wq, e);
         if (!code)
-            code = load_weight_rows(l, name, s->dim, all, q, kv, &b->wk, e);
-        return code ? code : load_weight_rows(l, name, s->dim, all, q + kv, kv, &b->wv, e);
+            code = load_weight_rows(l, name, s->dim, &parts[1], &b->wk, e);
+        return code ? code : load_weight_rows(l, name, s->dim, &parts[2], &b->wv, e);
     }
     int code = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
     if (!code)

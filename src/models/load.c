@@ -122,26 +122,26 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     return keep_or_drop(l, ITEM_WEIGHT, w, e);
 }
 
-int load_weight_rows(struct load *l, const char *name, int64_t k, int64_t total, int64_t first,
-                     int64_t m, const struct weight **out, struct err *e) {
+int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
+                     const struct weight **out, struct err *e) {
     const struct tensor *t;
     int code = check_scale(l, name, e);
     if (!code)
-        code = find_shape(l, name, k, total, &t, e);
+        code = find_shape(l, name, k, part->total, &t, e);
     if (code)
         return code;
-    struct tensor part = *t;
-    int64_t row = t->bytes / total;
-    part.n_dims = 2;
-    part.ne[1] = m;
-    part.bytes = row * m;
-    part.data = (const unsigned char *)t->data + row * first;
-    return make_weight(l, &part, out, e);
+    struct tensor slice = *t;
+    int64_t row = t->bytes / part->total;
+    slice.n_dims = 2;
+    slice.ne[1] = part->m;
+    slice.bytes = row * part->m;
+    slice.data = (const unsigned char *)t->data + row * part->first;
+    return make_weight(l, &slice, out, e);
 }
 
 int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
                 struct err *e) {
-    return load_weight_rows(l, name, k, m, 0, m, out, e);
+    return load_weight_rows(l, name, k, &(struct load_rows){m, 0, m}, out, e);
 }
 
 int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {

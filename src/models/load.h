@@ -33,8 +33,11 @@ void load_fini(struct load *l);
 int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
                 struct err *e);
 // Rows first .. first+m-1 of a matrix with `total` rows.
-int load_weight_rows(struct load *l, const char *name, int64_t k, int64_t total, int64_t first,
-                     int64_t m, const struct weight **out, struct err *e);
+struct load_rows {
+    int64_t total, first, m;
+};
+int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
+                     const struct weight **out, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
 

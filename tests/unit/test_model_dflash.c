@@ -109,48 +109,58 @@ static void test_masks(void **state) {
     free(b);
 }
 
-// A random walk of prompts, commits, drafts, cuts, checkpoints and forks ends in the same draft
-// as one prompt over the tokens that remain.
+// Verifies a random tree and commits its leftmost path.
+static void step_tree(struct tiny_rig *r, struct sequence *s, struct rng *g) {
+    int32_t path[16], n = 0;
+    tiny_rig_tree(r, s, rng_next(g), 12, 7);
+    assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
+    for (int32_t row = 0; row < r->f.n; row++) {
+        if (r->f.parent[row] == (n ? path[n - 1] : -1))
+            path[n++] = row;
+    }
+    assert_int_equal(model_commit(r->m, &s, 0, path, n, &r->e), 0);
+}
+
+// Goes back to the checkpoint or replaces it.
+static void step_checkpoint(struct tiny_rig *r, struct sequence *s, struct rng *g,
+                            struct checkpoint **c) {
+    if (*c && rng_below(g, 2)) {
+        assert_int_equal(sequence_restore(s, *c, &r->e), 0);
+        assert_int_equal(sequence_len(s), checkpoint_len(*c));
+        return;
+    }
+    checkpoint_destroy(*c);
+    *c = NULL;
+    assert_int_equal(sequence_checkpoint(s, c, &r->e), 0);
+}
+
+static void step_truncate(struct tiny_rig *r, struct sequence *s, struct rng *g) {
+    int64_t n = (int64_t)rng_below(g, 40), kept;
+    n = n > sequence_len(s) ? 0 : n;
+    assert_int_equal(sequence_truncate(s, sequence_len(s) - n, &kept, &r->e), 0);
+}
+
+// A random walk of prompts, commits, drafts, cuts, checkpoints and forks.
 static struct sequence *wander(struct tiny_rig *r, struct rng *g, int steps) {
     struct sequence *s = tiny_rig_sequence(r), *fork;
     struct checkpoint *c = NULL;
     struct block *scrap = block_new();
-    int32_t tokens[64], path[8];
+    int32_t tokens[64];
     for (int i = 0; i < steps; i++) {
-        int64_t n = 1 + rng_below(g, 60), kept;
+        int64_t n = 1 + rng_below(g, 60);
+        uint32_t what = rng_below(g, 6);
         tiny_rig_tokens(r, rng_next(g), tokens, 64);
-        switch (rng_below(g, 6)) {
-        case 0:
+        if (what == 0) {
             tiny_rig_prompt(r, s, tokens, n, 1 + rng_below(g, 64), NULL, NULL);
-            break;
-        case 1:
-            tiny_rig_tree(r, s, rng_next(g), 12, 7);
-            assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
-            for (int32_t row = 0, len = 0; row < r->f.n; row++) {
-                if (r->f.parent[row] == (len ? path[len - 1] : -1))
-                    path[len++] = row;
-                n = len;
-            }
-            assert_int_equal(model_commit(r->m, &s, 0, path, n, &r->e), 0);
-            break;
-        case 2:
+        } else if (what == 1) {
+            step_tree(r, s, g);
+        } else if (what == 2) {
             draft(r, s, tokens[0], scrap);
-            break;
-        case 3:
-            n = (int64_t)rng_below(g, 40);
-            n = n > sequence_len(s) ? 0 : n;
-            assert_int_equal(sequence_truncate(s, sequence_len(s) - n, &kept, &r->e), 0);
-            break;
-        case 4:
-            if (c && rng_below(g, 2)) {
-                assert_int_equal(sequence_restore(s, c, &r->e), 0);
-                assert_int_equal(sequence_len(s), checkpoint_len(c));
-                break;
-            }
-            checkpoint_destroy(c);
-            assert_int_equal(sequence_checkpoint(s, &c, &r->e), 0);
-            break;
-        default:
+        } else if (what == 3) {
+            step_truncate(r, s, g);
+        } else if (what == 4) {
+            step_checkpoint(r, s, g, &c);
+        } else {
             assert_int_equal(sequence_fork(s, &fork, &r->e), 0);
             tiny_rig_prompt(r, s, tokens, 40, 64, NULL, NULL); // must not reach the fork
             draft(r, s, 3, scrap);
@@ -163,6 +173,7 @@ static struct sequence *wander(struct tiny_rig *r, struct rng *g, int steps) {
     return s;
 }
 
+// However a sequence came about, it drafts and goes on as one prompt over its tokens does.
 static void check_pieces(struct tiny_rig *r, uint64_t seed) {
     struct rng g = {rng_mix(seed)};
     struct block *want = block_new(), *got = block_new();
