@@ -26,15 +26,16 @@ static void draw_init(struct draw *d, struct rng *r) {
     if (rng_below(r, 2)) // many equal scores
         for (int64_t i = 0; i < d->vocab; i++)
             d->logits[i] = rintf(d->logits[i] * 2) / 2;
-    d->s = (struct sample_row){.pos = between(r, 0, 100000),
-                               .seed = rng_next(r),
-                               .temperature = temperatures[rng_below(r, 5)],
-                               .top_k = rng_below(r, 2) ? (int32_t)between(r, 0, 50) : 0,
-                               .top_p = rng_below(r, 2) ? (float)between(r, 0, 100) / 100 : 1,
-                               .min_p = rng_below(r, 3) ? 0 : (float)between(r, 1, 60) / 100,
-                               .repeat = 1,
-                               .seen = d->seen,
-                               .seen_count = d->count};
+    d->s = (struct sample_row){
+        .pos = between(r, 0, 100000),
+        .seed = rng_next(r),
+        .temperature = temperatures[rng_below(r, 5)],
+        .top_k = rng_below(r, 2) ? (int32_t)between(r, 0, rng_below(r, 3) ? 50 : 3000) : 0,
+        .top_p = rng_below(r, 2) ? (float)between(r, 0, 100) / 100 : 1,
+        .min_p = rng_below(r, 3) ? 0 : (float)between(r, 1, 60) / 100,
+        .repeat = 1,
+        .seen = d->seen,
+        .seen_count = d->count};
     if (rng_below(r, 2)) {
         d->s.repeat = 1.3f;
         d->s.frequency = 0.2f;

@@ -2,14 +2,15 @@
 // Choosing tokens. A choice is argmax over the kept set of logit / T + Gumbel noise (DESIGN E4,
 // arXiv 1611.01144 section 2): the noise is a function of (seed, position, id), so no state and no
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
-// (score descending, id ascending), found by radix selection over the bits of the scores. Rows are
-// read in blocks, so that penalties need no copy of the row.
+// (score descending, id ascending): a short list where that holds it, and otherwise found by radix
+// selection over the bits of the scores. Rows are read in blocks, so that penalties need no copy
+// of the row.
 #include <math.h>
 
 #include "base/rng.h"
 #include "ops/cpu/cpu.h"
 
-enum { BLOCK = 2048 };
+enum { BLOCK = 2048, LIST = 1024 };
 
 struct source {
     const struct row_kernels *row;
@@ -157,28 +158,150 @@ static void narrow(const struct source *r, const struct select *sel, struct cut 
     cut->key = key;
 }
 
-static int32_t draw(const struct source *r, float most, const struct cut *cut, bool all) {
+// Takes score of id as the best so far; equal scores go to the lower id.
+struct winner {
+    float score;
+    int64_t id; // -1: none yet
+};
+
+static void consider(struct winner *w, float score, int64_t id) {
+    if (score > w->score || w->id < 0 || (score == w->score && id < w->id))
+        *w = (struct winner){score, id};
+}
+
+static float least_share(const struct sample_row *s) {
+    return s->min_p < 1 ? s->min_p : 1;
+}
+
+// The whole vocabulary, or what a radix cut and min_p keep of it.
+static int32_t draw(const struct source *r, float most, const struct cut *cut) {
     const struct sample_row *s = r->s;
     uint64_t key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
-    float z[BLOCK], noise[BLOCK], top = -INFINITY, least = s->min_p < 1 ? s->min_p : 1;
-    int64_t best = -1;
+    float z[BLOCK], score[BLOCK], least = least_share(s);
+    struct winner w = {-INFINITY, -1};
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load(r, at, z);
-        if (all)
-            r->row->gumbel(noise, key, at, n);
+        r->row->gumbel(score, key, at, n);
+        for (int64_t i = 0; i < n; i++)
+            score[i] += z[i];
         for (int64_t i = 0; i < n; i++) {
-            if (!all && !inside(cut, key_of(z[i]), at + i))
+            if (i % 64 == 0 && r->row->max(score + i, n - i < 64 ? n - i : 64) < w.score) {
+                i += 63;
                 continue;
-            if (least > 0 && row_exp(z[i] - most) < least)
-                continue;
-            float score = z[i] + (all ? noise[i] : row_gumbel(key, at + i));
-            if (score > top || best < 0) {
-                top = score;
-                best = at + i;
             }
+            if (score[i] >= w.score && inside(cut, key_of(z[i]), at + i) &&
+                (least <= 0 || row_exp(z[i] - most) >= least))
+                consider(&w, score[i], at + i);
         }
     }
-    return (int32_t)(best < 0 ? 0 : best);
+    return (int32_t)(w.id < 0 ? 0 : w.id);
+}
+
+// A short list of the best elements; sorted, or a heap with the first element on top.
+struct list {
+    float z[LIST];
+    int32_t id[LIST];
+    int n;
+};
+
+static bool before(const struct list *l, int a, int b) {
+    return l->z[a] > l->z[b] || (l->z[a] == l->z[b] && l->id[a] < l->id[b]);
+}
+
+static void swap(struct list *l, int a, int b) {
+    float z = l->z[a];
+    int32_t id = l->id[a];
+    l->z[a] = l->z[b];
+    l->id[a] = l->id[b];
+    l->z[b] = z;
+    l->id[b] = id;
+}
+
+static void sift_down(struct list *l, int at) {
+    for (;;) {
+        int top = at;
+        for (int c = 2 * at + 1; c <= 2 * at + 2 && c < l->n; c++)
+            top = before(l, c, top) ? c : top;
+        if (top == at)
+            return;
+        swap(l, at, top);
+        at = top;
+    }
+}
+
+// Elements of at least `least`, as a heap; false when they are too many. sum: of exp(z - most)
+// over the whole vocabulary.
+static bool gather(const struct source *r, float least, float most, struct list *l, double *sum) {
+    float z[BLOCK];
+    l->n = 0;
+    *sum = 0;
+    for (int64_t at = 0; at < r->vocab; at += BLOCK) {
+        int64_t n = load(r, at, z);
+        *sum += (double)r->row->exp_sum(NULL, z, most, n);
+        for (int64_t i = 0; i < n; i++) {
+            if (i % 64 == 0 && r->row->max(z + i, n - i < 64 ? n - i : 64) < least) {
+                i += 63;
+                continue;
+            }
+            if (z[i] < least)
+                continue;
+            if (l->n == LIST)
+                return false;
+            l->z[l->n] = z[i];
+            l->id[l->n++] = (int32_t)(at + i);
+        }
+    }
+    for (int i = l->n / 2 - 1; i >= 0; i--)
+        sift_down(l, i);
+    return true;
+}
+
+// The k best elements as a heap whose top is the last of them: a reversed order, by negation.
+static void gather_best(const struct source *r, int k, struct list *l) {
+    float z[BLOCK];
+    l->n = 0;
+    for (int64_t at = 0; at < r->vocab; at += BLOCK) {
+        int64_t n = load(r, at, z);
+        for (int64_t i = 0; i < n; i++) {
+            if (i % 64 == 0 && l->n == k &&
+                r->row->max(z + i, n - i < 64 ? n - i : 64) <= -l->z[0]) {
+                i += 63;
+                continue;
+            }
+            if (l->n == k && !(z[i] > -l->z[0]))
+                continue; // equal scores: the earlier id stays
+            int c = l->n < k ? l->n++ : 0;
+            l->z[c] = -z[i];
+            l->id[c] = -(int32_t)(at + i);
+            for (; c > 0 && before(l, c, (c - 1) / 2); c = (c - 1) / 2)
+                swap(l, c, (c - 1) / 2);
+            sift_down(l, c);
+        }
+    }
+    for (int i = 0; i < l->n; i++) {
+        l->z[i] = -l->z[i];
+        l->id[i] = -l->id[i];
+    }
+    for (int i = l->n / 2 - 1; i >= 0; i--)
+        sift_down(l, i);
+}
+
+// Draws among the first elements of a heap until their mass reaches `mass`.
+static int32_t draw_list(const struct source *r, float most, struct list *l, double mass) {
+    const struct sample_row *s = r->s;
+    uint64_t key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
+    struct winner w = {-INFINITY, -1};
+    double sum = 0;
+    while (l->n > 0 && (w.id < 0 || sum < mass)) {
+        float share = row_exp(l->z[0] - most);
+        if (w.id >= 0 && share < least_share(s))
+            break;
+        consider(&w, l->z[0] + row_gumbel(key, l->id[0]), l->id[0]);
+        sum += (double)share;
+        swap(l, 0, --l->n);
+        sift_down(l, 0);
+    }
+    return (int32_t)w.id;
 }
 
 static int32_t choose(const struct source *r) {
@@ -187,13 +310,25 @@ static int32_t choose(const struct source *r) {
     int64_t best = best_of(r, &most);
     if (!(s->temperature > 0))
         return (int32_t)best;
-    struct cut cut = {0, INT64_MAX};
     bool top_k = s->top_k > 0 && s->top_k < r->vocab, top_p = s->top_p < 1;
+    double share = s->top_p > 0 ? (double)s->top_p : 0, sum = 0;
+    struct cut cut = {0, INT64_MAX};
+    struct list l;
+    if (top_k && s->top_k <= LIST) {
+        gather_best(r, s->top_k, &l);
+        for (int i = 0; i < l.n; i++)
+            sum += (double)row_exp(l.z[i] - most);
+        return draw_list(r, most, &l, top_p ? share * sum : INFINITY);
+    }
+    // All elements below `most - depth` together weigh less than what top-p drops at least.
+    float depth = row_log((float)r->vocab / (1 - (float)share) + 1);
+    if (top_p && !top_k && gather(r, most - depth, most, &l, &sum))
+        return draw_list(r, most, &l, share * sum);
     if (top_k)
         narrow(r, &(struct select){false, most, s->top_k}, &cut);
     if (top_p)
-        narrow(r, &(struct select){true, most, s->top_p > 0 ? (double)s->top_p : 0}, &cut);
-    return draw(r, most, &cut, !top_k && !top_p);
+        narrow(r, &(struct select){true, most, share}, &cut);
+    return draw(r, most, &cut);
 }
 
 struct sample_run {
@@ -217,81 +352,4 @@ void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                 const struct sample_row *rows, int32_t *choice) {
     struct sample_run a = {cpu_of(x), logits, vocab, rows, choice};
     cpu_run(cpu_of(x), n, vocab, sample_rows, &a);
-}
-
-struct topk_run {
-    const struct cpu *cpu;
-    const float *logits;
-    int64_t vocab;
-    int k;
-    const struct sample_row *noise;
-    int32_t *ids;
-    float *logp;
-};
-
-// Inserts into the k best of which n are there; equal scores keep their order. Returns the new n.
-static int insert(int32_t *ids, float *best, int n, int k, float score, int64_t id) {
-    int at = n < k ? n : k - 1;
-    for (; at > 0 && best[at - 1] < score; at--) {
-        best[at] = best[at - 1];
-        ids[at] = ids[at - 1];
-    }
-    best[at] = score;
-    ids[at] = (int32_t)id;
-    return n < k ? n + 1 : k;
-}
-
-// Scores of a block: logits, or logit / T + noise.
-static const float *score_block(const struct topk_run *a, int64_t i, int64_t at, int64_t n,
-                                float *z) {
-    const float *logits = a->logits + i * a->vocab + at;
-    if (!a->noise || !(a->noise[i].temperature > 0))
-        return logits;
-    const struct sample_row *s = &a->noise[i];
-    a->cpu->row.gumbel(z, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n);
-    for (int64_t j = 0; j < n; j++)
-        z[j] += logits[j] / s->temperature;
-    return z;
-}
-
-static void topk_row(const struct topk_run *a, int64_t i) {
-    const struct row_kernels *r = &a->cpu->row;
-    int32_t *ids = a->ids + i * a->k;
-    float *best = a->logp + i * a->k, z[BLOCK], most = -INFINITY, sum = 0;
-    int have = 0;
-    for (int64_t at = 0; at < a->vocab; at += BLOCK) {
-        int64_t n = a->vocab - at < BLOCK ? a->vocab - at : BLOCK;
-        const float *score = score_block(a, i, at, n, z);
-        float top = r->max(score, n);
-        if (top > most) {
-            sum *= row_exp(most - top);
-            most = top;
-        }
-        sum += r->exp_sum(NULL, score, most, n);
-        for (int64_t j = 0; j < n; j += 64) {
-            int64_t stop = j + 64 < n ? j + 64 : n;
-            if (have == a->k && r->max(score + j, stop - j) <= best[have - 1])
-                continue;
-            for (int64_t c = j; c < stop; c++)
-                if (have < a->k || score[c] > best[have - 1])
-                    have = insert(ids, best, have, a->k, score[c], at + c);
-        }
-    }
-    float lse = most + row_log(sum);
-    for (int j = 0; j < a->k; j++) {
-        best[j] = j < have ? best[j] - lse : -INFINITY;
-        ids[j] = j < have ? ids[j] : -1; // fewer tokens than k
-    }
-}
-
-static void topk_rows(void *arg, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    for (int64_t i = begin; i < end; i++)
-        topk_row(arg, i);
-}
-
-void cpu_head_topk(struct exec *x, const float *logits, int64_t n, int64_t vocab, int k,
-                   const struct sample_row *noise, int32_t *ids, float *logp) {
-    struct topk_run a = {cpu_of(x), logits, vocab, k, noise, ids, logp};
-    cpu_run(cpu_of(x), n, noise ? vocab * 2 : vocab, topk_rows, &a);
 }
