@@ -40,19 +40,24 @@ static const struct drafter_class *const classes[DRAFT_KINDS] = {
     [DRAFT_ORACLE] = &drafter_oracle,
 };
 
-int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
-                   struct err *e) {
+int drafter_create_class(struct drafter **out, const struct drafter_class *class,
+                         const struct draft_config *c, struct err *e) {
     struct drafter *d = calloc(1, sizeof *d);
     if (!d)
-        return err_set(e, ERR_MEMORY, "no memory for the %s drafter", classes[kind]->name);
-    d->class = classes[kind];
-    int rc = d->class->create(&d->self, c, e);
+        return err_set(e, ERR_MEMORY, "no memory for the %s drafter", class->name);
+    d->class = class;
+    int rc = class->create(&d->self, c, e);
     if (rc) {
         free(d);
         return rc;
     }
     *out = d;
     return 0;
+}
+
+int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
+                   struct err *e) {
+    return drafter_create_class(out, classes[kind], c, e);
 }
 
 void drafter_destroy(struct drafter *d) {

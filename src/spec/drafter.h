@@ -52,7 +52,7 @@ int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 int drafter_propose(struct drafter *d, const struct draft_request *r, struct proposal *p,
                     struct err *e);
 
-// What a kind implements: the rows of the table in drafter.c.
+// What a kind implements: a row of the table in drafter.c.
 struct drafter_class {
     const char *name;
     int (*create)(void **self, const struct draft_config *c, struct err *e);
@@ -60,6 +60,10 @@ struct drafter_class {
     int (*max_depth)(const void *self);
     int (*propose)(void *self, const struct draft_request *r, struct proposal *p, struct err *e);
 };
+// The same for a class that is not in the table, such as one from outside or a test.
+int drafter_create_class(struct drafter **out, const struct drafter_class *class,
+                         const struct draft_config *c, struct err *e);
+
 extern const struct drafter_class drafter_dflash, drafter_lookup, drafter_oracle;
 
 #endif

@@ -117,6 +117,12 @@ static int operate(struct gen *g, struct err *e) {
     return rc;
 }
 
+static void hash_tree(uint64_t *hash, const struct ddtree *t) {
+    *hash = rng_hash(*hash, (uint64_t)t->n, 0, 0);
+    for (int i = 1; i < t->n; i++)
+        *hash = rng_hash(*hash, (uint64_t)t->token[i], (uint64_t)t->parent[i], 0);
+}
+
 static void count_step(struct gen *g, int64_t before, const struct walk *w) {
     struct gen_stats *s = g->stats;
     const struct ddtree *t = step_tree(g->step);
@@ -176,6 +182,7 @@ static int decode(struct gen *g, struct err *e) {
             return rc;
         if (sequence_len(g->seq) != before + w.count)
             return err_set(e, ERR_STATE, "a step committed another number of rows than it says");
+        hash_tree(&out->trees, step_tree(g->step));
         count_step(g, before, &w);
         take(g, &w);
     }
@@ -210,6 +217,7 @@ int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_res
             struct gen_stats *stats, struct err *e) {
     struct gen g = {.r = r, .w = w, .out = out, .stats = stats, .rng = {w->seed}};
     out->n = 0;
+    out->trees = 0;
     out->end = END_NONE;
     int rc = prepare(&g, e);
     if (!rc)

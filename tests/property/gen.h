@@ -53,6 +53,7 @@ struct gen_result {
     int32_t ids[GEN_MAX];
     int64_t n;
     uint64_t hash;
+    uint64_t trees; // hash over the trees that were verified
     enum end_reason end;
 };
 

@@ -26,7 +26,7 @@ struct scenario {
 
 struct totals {
     struct gen_stats s;
-    int64_t cases, runs, tokens, hot, penalised;
+    int64_t cases, runs, tokens, hot, penalised, redrafted;
 };
 
 static int64_t pick_length(struct rng *g) {
@@ -169,6 +169,24 @@ static void record(struct gen_way *w, int32_t *tokens, const struct scenario *s,
     w->oracle.n_recording = s->r.n_prompt + r->n;
 }
 
+// A sequence that was cut, restored or forked must also draft as if nothing had happened: its
+// context is the same.
+static int check_drafts(const struct gen_request *r, const struct gen_way *w,
+                        const struct gen_result *cut, struct totals *t, struct err *e) {
+    struct gen_way undisturbed = *w;
+    struct gen_stats ignored = {0};
+    struct gen_result whole;
+    if (!w->surgery)
+        return 0;
+    undisturbed.surgery = false;
+    int rc = gen_run(r, &undisturbed, &whole, &ignored, e);
+    t->redrafted++;
+    if (!rc && whole.trees != cut->trees)
+        rc = err_set(e, ERR_STATE, "the %s drafter guessed otherwise on an undisturbed sequence",
+                     w->name);
+    return rc;
+}
+
 static int run_case(const struct pair *p, int number, struct totals *t, struct err *e) {
     struct rng g = {rng_mix((uint64_t)number)};
     struct scenario s = {0};
@@ -206,6 +224,9 @@ static int run_case(const struct pair *p, int number, struct totals *t, struct e
             explain(p, number, &s, &w, &plain, &other);
             return err_set(e, ERR_STATE, "a way of guessing changed the output");
         }
+        rc = check_drafts(&s.r, &w, &other, t, e);
+        if (rc)
+            return rc;
     }
     return 0;
 }
@@ -239,6 +260,7 @@ static int report(const struct totals *t) {
     bad += expect("cut back and run again", s->truncated, some);
     bad += expect("restored from a checkpoint", s->restored, few);
     bad += expect("forked", s->forked, some);
+    bad += expect("drafts compared with undisturbed ones", t->redrafted, some);
     bad += expect("cases at a temperature above 0", t->hot, some);
     bad += expect("cases with penalties", t->penalised, t->cases / 10);
     return bad;
