@@ -22,11 +22,29 @@ struct rope_slot {
     float cs[OPS_HEAD_MAX];
 };
 
-// One worker's room for attention: 64 keys and values of a page, and those of rows in flight.
+// The keys and values that one row sees in one chunk, in position order.
+struct keys {
+    const float *k[KV_PAGE], *v[KV_PAGE];
+    int n;
+};
+
+// One worker's room for attention: 64 keys and values of a page, and those of rows in flight, as
+// rows of head_dim floats.
 struct attend_scratch {
-    float k[KV_PAGE][OPS_HEAD_MAX], v[KV_PAGE][OPS_HEAD_MAX];
-    float row_k[ROWS * KV_PAGE][OPS_HEAD_MAX], row_v[ROWS * KV_PAGE][OPS_HEAD_MAX];
-    float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX]; // running softmax of a (row, head)
+    float k[KV_PAGE * OPS_HEAD_MAX], v[KV_PAGE * OPS_HEAD_MAX];
+    float row_k[ROWS * KV_PAGE * OPS_HEAD_MAX], row_v[ROWS * KV_PAGE * OPS_HEAD_MAX];
+    float score[ROWS][OPS_GROUP_MAX][KV_PAGE];
+    struct keys keys[ROWS];
+    // Running softmax of a (row, head): maximum, sum, and what the last chunk made of the old sum.
+    float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
+};
+
+enum { GDN_BATCH = 16 }; // rows whose log products are made together
+
+// One worker's room for Gated DeltaNet: one head's part of the ring, key products of a batch.
+struct gdn_scratch {
+    float k[GDN_RING * OPS_HEAD_MAX], d[GDN_RING * OPS_HEAD_MAX];
+    float kk[GDN_BATCH][GDN_RING], kq[GDN_BATCH][GDN_RING];
 };
 
 struct cpu {
@@ -36,6 +54,7 @@ struct cpu {
     struct rope_slot *rope;        // [ROPE_SLOTS]
     float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
     struct attend_scratch *attend; // [threads]
+    struct gdn_scratch *gdn;       // [threads]
 };
 
 // The CPU part of an exec that this backend made.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax attention of a forest. A work item is (16 rows, one kv head). For every chunk of 64
+// Softmax attention of a forest. A work item is (up to 16 rows, one kv head). For every chunk of 64
 // absolute positions, in order, the committed keys and values are decoded once for the item and
 // the rows' own ancestors once per distinct row; then each (row, head) pair takes its visible keys
 // in position order and merges them into its running softmax (maximum, sum, weighted values).
@@ -14,6 +14,7 @@ struct attend_run {
     const struct attend_args *a;
     const struct rows *r;
     kv_load_fn *load_k, *load_v;
+    int64_t tile; // rows of an item, at most ROWS
 };
 
 // The rows of one item: r->seq is the same for all of them.
@@ -29,11 +30,6 @@ struct tile {
     int decoded;
 };
 
-struct keys {
-    const float *k[KV_PAGE], *v[KV_PAGE];
-    int n;
-};
-
 static int64_t max64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -47,25 +43,61 @@ static int64_t first_visible(const struct attend_run *u, int64_t i) {
     return u->a->window > 0 ? max64(0, u->r->pos[i] - u->a->window + 1) : 0;
 }
 
-// One group of keys into the running softmax of every query head of this kv head.
-static void take_keys(const struct tile *t, int64_t i, const struct keys *keys) {
+enum { STEP = 16 }; // keys that stay in the nearest cache while every row and head uses them
+
+// Scores of keys [from, from + STEP) for every row and head.
+static void score_step(const struct tile *t, int from) {
     const struct attend_args *a = t->run->a;
-    const struct row_kernels *f = &t->run->cpu->row;
     int group = a->n_heads / a->n_kv, dim = a->head_dim;
-    float p[KV_PAGE];
-    for (int h = 0; h < group; h++) {
-        int64_t head = (int64_t)t->kv * group + h;
-        float *acc = a->out->x + i * a->out->stride + head * dim;
-        float *most = &t->s->most[i - t->begin][h], *sum = &t->s->sum[i - t->begin][h];
-        f->dots(p, a->q + (i * a->n_heads + head) * dim, keys->k, keys->n, dim);
-        f->scale_mul(p, p, NULL, a->scale, keys->n);
-        float m = f->max(p, keys->n);
-        m = m > *most ? m : *most;
-        float fade = row_exp(*most - m);
-        *sum = *sum * fade + f->exp_sum(p, p, m, keys->n);
-        *most = m;
-        f->weigh(acc, fade, p, keys->v, keys->n, dim);
+    for (int64_t i = t->begin; i < t->end; i++) {
+        int64_t at = i - t->begin;
+        const struct keys *keys = &t->s->keys[at];
+        int n = keys->n - from < STEP ? keys->n - from : STEP;
+        for (int h = 0; h < group && n > 0; h++)
+            t->run->cpu->row.dots(t->s->score[at][h] + from,
+                                  a->q + (i * a->n_heads + t->kv * group + h) * dim, keys->k + from,
+                                  n, dim);
     }
+}
+
+// Values of keys [from, from + STEP) into every row and head; the first step also fades.
+static void weigh_step(const struct tile *t, int from) {
+    const struct attend_args *a = t->run->a;
+    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    for (int64_t i = t->begin; i < t->end; i++) {
+        int64_t at = i - t->begin;
+        const struct keys *keys = &t->s->keys[at];
+        int n = keys->n - from < STEP ? keys->n - from : STEP;
+        for (int h = 0; h < group && n > 0; h++)
+            t->run->cpu->row.weigh(
+                a->out->x + i * a->out->stride + (int64_t)(t->kv * group + h) * dim,
+                from ? 1.0f : t->s->fade[at][h], t->s->score[at][h] + from, keys->v + from, n, dim);
+    }
+}
+
+// Scores to weights under the new maximum of one (row, head).
+static void renew(const struct tile *t, int64_t at, int h) {
+    const struct row_kernels *f = &t->run->cpu->row;
+    int n = t->s->keys[at].n;
+    float *p = t->s->score[at][h], *most = &t->s->most[at][h], *sum = &t->s->sum[at][h];
+    f->scale_mul(p, p, NULL, t->run->a->scale, n);
+    float m = f->max(p, n);
+    m = m > *most ? m : *most;
+    t->s->fade[at][h] = row_exp(*most - m);
+    *sum = *sum * t->s->fade[at][h] + f->exp_sum(p, p, m, n);
+    *most = m;
+}
+
+// The collected keys of every row into the running softmax of its heads.
+static void take_keys(const struct tile *t) {
+    int group = t->run->a->n_heads / t->run->a->n_kv;
+    for (int from = 0; from < KV_PAGE; from += STEP)
+        score_step(t, from);
+    for (int64_t at = 0; at < t->end - t->begin; at++)
+        for (int h = 0; h < group && t->s->keys[at].n; h++)
+            renew(t, at, h);
+    for (int from = 0; from < KV_PAGE; from += STEP)
+        weigh_step(t, from);
 }
 
 static void start_rows(struct tile *t) {
@@ -110,8 +142,10 @@ static void load_page(const struct tile *t, int64_t lo, int64_t hi) {
     unsigned char *page = t->view->pages[lo / KV_PAGE];
     for (int64_t p = lo; p < hi; p++) {
         int slot = (int)(p % KV_PAGE);
-        u->load_k(kv_k(l, page, u->a->layer, t->kv, slot), t->s->k[slot], l->head_dim);
-        u->load_v(kv_v(l, page, u->a->layer, t->kv, slot), t->s->v[slot], l->head_dim);
+        u->load_k(kv_k(l, page, u->a->layer, t->kv, slot), t->s->k + slot * l->head_dim,
+                  l->head_dim);
+        u->load_v(kv_v(l, page, u->a->layer, t->kv, slot), t->s->v + slot * l->head_dim,
+                  l->head_dim);
     }
 }
 
@@ -119,8 +153,10 @@ static void load_row(const struct tile *t, int64_t row, int at) {
     const struct attend_run *u = t->run;
     const struct kv_layout *l = u->a->layout;
     const struct kv_slot *s = &u->a->store[row];
-    u->load_k(kv_k(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_k[at], l->head_dim);
-    u->load_v(kv_v(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_v[at], l->head_dim);
+    u->load_k(kv_k(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_k + at * l->head_dim,
+              l->head_dim);
+    u->load_v(kv_v(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_v + at * l->head_dim,
+              l->head_dim);
 }
 
 // The ancestor (or self) of row i at a position that is not committed.
@@ -145,19 +181,20 @@ static int decoded_row(struct tile *t, int at, int slot, int64_t row) {
 }
 
 // The keys of row i within positions [lo, hi) of one page, in order.
-static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi, struct keys *keys) {
-    int at = (int)(i - t->begin);
+static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
+    int at = (int)(i - t->begin), dim = t->run->a->head_dim;
+    struct keys *keys = &t->s->keys[at];
     const struct rows *r = t->run->r;
     int64_t row = hi > t->view->len ? ancestor(t, i, hi - 1) : -1;
     keys->n = (int)(hi - lo);
     for (int64_t p = hi - 1; p >= lo; p--) {
         int slot = (int)(p % KV_PAGE);
-        const float *k = t->s->k[slot], *v = t->s->v[slot];
+        const float *k = t->s->k + slot * dim, *v = t->s->v + slot * dim;
         if (p >= t->view->len) {
             t->key[at][slot] = (int32_t)row;
             t->used[at][slot] = decoded_row(t, at, slot, row);
-            k = t->s->row_k[t->used[at][slot]];
-            v = t->s->row_v[t->used[at][slot]];
+            k = t->s->row_k + t->used[at][slot] * dim;
+            v = t->s->row_v + t->used[at][slot] * dim;
             row = r->parent[row];
         }
         keys->k[p - lo] = k;
@@ -175,18 +212,17 @@ static void take_chunks(struct tile *t) {
         last = max64(last, path ? u->r->pos[i] + 1 : t->view->len);
     }
     for (int64_t c = first / KV_PAGE * KV_PAGE; c < last; c += KV_PAGE) {
-        struct keys keys;
         load_page(t, max64(c, first), min64(c + KV_PAGE, t->view->len));
         memset(t->key, -1, sizeof t->key);
         t->decoded = 0;
         for (int64_t i = t->begin; i < t->end; i++) {
             int64_t lo = max64(c, first_visible(u, i));
             int64_t hi = min64(c + KV_PAGE, path ? u->r->pos[i] + 1 : t->view->len);
-            if (lo >= hi)
-                continue;
-            collect(t, i, lo, hi, &keys);
-            take_keys(t, i, &keys);
+            t->s->keys[i - t->begin].n = 0;
+            if (lo < hi)
+                collect(t, i, lo, hi);
         }
+        take_keys(t);
     }
 }
 
@@ -204,17 +240,17 @@ static void take_block(struct tile *t) {
                 list[n++] = row;
             }
         for (int64_t i = t->begin; i < t->end; i++) {
-            struct keys keys = {.n = 0};
+            struct keys *keys = &t->s->keys[i - t->begin];
+            keys->n = 0;
             for (int j = 0; j < n; j++) {
                 int64_t away = r->pos[i] - r->pos[list[j]];
                 if (window > 0 && (away >= window || -away >= window))
                     continue;
-                keys.k[keys.n] = t->s->row_k[j];
-                keys.v[keys.n++] = t->s->row_v[j];
+                keys->k[keys->n] = t->s->row_k + j * t->run->a->head_dim;
+                keys->v[keys->n++] = t->s->row_v + j * t->run->a->head_dim;
             }
-            if (keys.n)
-                take_keys(t, i, &keys);
         }
+        take_keys(t);
     }
 }
 
@@ -223,7 +259,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     const struct rows *r = u->r;
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
     for (int64_t item = begin; item < end; item++) {
-        int64_t row = item / u->a->n_kv * ROWS, stop = min64(row + ROWS, r->n);
+        int64_t row = item / u->a->n_kv * u->tile, stop = min64(row + u->tile, r->n);
         t.kv = (int)(item % u->a->n_kv);
         while (row < stop) {
             t.begin = row++;
@@ -261,8 +297,8 @@ static kv_load_fn *loader(const struct row_kernels *k, uint32_t type) {
 }
 
 // A guess in nanoseconds for one item: keys times heads of its rows.
-static int64_t item_cost(const struct attend_args *a, const struct rows *r) {
-    int64_t keys = 0, rows = min64(r->n, ROWS);
+static int64_t item_cost(const struct attend_args *a, const struct rows *r, int64_t rows) {
+    int64_t keys = 0;
     for (int64_t i = 0; i < rows; i++)
         keys += a->window > 0 ? min64(a->window, r->pos[i] + 1) : r->pos[i] + 1;
     return keys * (a->n_heads / a->n_kv) * a->head_dim / 64 + keys / rows * a->head_dim / 16;
@@ -276,6 +312,8 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     u.load_k = loader(&c->row, a->layout->type_k);
     u.load_v = loader(&c->row, a->layout->type_v);
     act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
-    cpu_run(c, (r->n + ROWS - 1) / ROWS * a->n_kv, item_cost(a, r), attend_items, &u);
+    int64_t tiles = (c->base.threads + a->n_kv - 1) / a->n_kv; // something for every thread
+    u.tile = min64((r->n + tiles - 1) / tiles, ROWS);
+    cpu_run(c, (r->n + u.tile - 1) / u.tile * a->n_kv, item_cost(a, r, u.tile), attend_items, &u);
     cpu_run(c, r->n, a->out->stride / 8, quantise_rows, &u);
 }

@@ -120,6 +120,7 @@ static void cpu_destroy(struct exec *x) {
     free(c->rope);
     free(c->angles);
     free(c->attend);
+    free(c->gdn);
     free(c);
 }
 
@@ -170,7 +171,8 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->rope = calloc(ROPE_SLOTS, sizeof *c->rope);
     c->angles = calloc(ROPE_ROWS, sizeof *c->angles);
     c->attend = calloc((size_t)c->base.threads, sizeof *c->attend);
-    if (!c->rope || !c->angles || !c->attend) {
+    c->gdn = calloc((size_t)c->base.threads, sizeof *c->gdn);
+    if (!c->rope || !c->angles || !c->attend || !c->gdn) {
         rc = err_set(e, ERR_MEMORY, "out of memory for %d threads; ask for fewer", c->base.threads);
         goto out;
     }

@@ -93,8 +93,20 @@ struct gdn_run {
 
 // The positions base..pos of one row: its ancestors since the base, then itself.
 struct lineage {
-    int n;                                                // ancestors, at most 63
-    const float *k[GDN_RING], *d[GDN_RING], *g[GDN_RING]; // of value head 0 for d and g
+    int n;                // ancestors, at most 63
+    int64_t at[GDN_RING]; // row index, or -1 - (distance from the oldest base of the sequence)
+};
+
+// Rows of one sequence that are worked on together, for one key head.
+struct batch {
+    const struct gdn_run *run;
+    struct gdn_scratch *s;
+    int64_t first, count; // rows
+    int key_head;
+    const struct gdn_state *state;
+    int64_t base, len; // oldest base, committed length
+    bool packed;       // the ring's rows of the head at hand lie side by side in the scratch
+    struct lineage line[GDN_BATCH];
 };
 
 static int64_t base_of(int64_t pos) {
@@ -106,21 +118,48 @@ static bool uses_hi(const struct gdn_run *u, int64_t i) {
     return u->r->pos[i] / GDN_BLOCK > u->a->len[u->r->seq[i]] / GDN_BLOCK;
 }
 
-static void find_lineage(const struct gdn_run *u, int64_t i, int key_head, struct lineage *l) {
-    const struct gdn_args *a = u->a;
-    const struct gdn_shape *s = &a->shape;
-    const struct gdn_state *state = a->seqs[u->r->seq[i]];
-    int64_t base = base_of(u->r->pos[i]), row = i;
-    l->n = (int)(u->r->pos[i] - base);
-    for (int64_t p = u->r->pos[i]; p >= base; p--) {
-        int at = (int)(p - base);
-        bool ring = row < a->first;
-        int64_t k = ring ? p % GDN_RING : row;
-        l->k[at] = (ring ? state->log_k : a->rows.k) + (k * s->n_k + key_head) * s->dk;
-        l->d[at] = (ring ? state->log_d : a->rows.d) + k * s->n_v * s->dv;
-        l->g[at] = (ring ? state->log_g : a->rows.g) + k * s->n_v;
-        row = ring ? row : u->r->parent[row];
+static void find_lineage(const struct batch *b, int64_t i, struct lineage *l) {
+    const struct rows *r = b->run->r;
+    int64_t base = base_of(r->pos[i]), row = i;
+    l->n = (int)(r->pos[i] - base);
+    for (int64_t p = r->pos[i]; p >= base; p--) {
+        bool ring = row < b->run->a->first;
+        l->at[p - base] = ring ? -1 - (p - b->base) : row;
+        row = ring ? row : r->parent[row];
     }
+}
+
+static const float *key_at(const struct batch *b, int64_t at) {
+    const struct gdn_shape *s = &b->run->a->shape;
+    if (at < 0 && b->packed)
+        return b->s->k + (-1 - at) * s->dk;
+    if (at < 0)
+        return b->state->log_k + ((b->base - 1 - at) % GDN_RING * s->n_k + b->key_head) * s->dk;
+    return b->run->a->rows.k + (at * s->n_k + b->key_head) * s->dk;
+}
+
+static const float *delta_at(const struct batch *b, int64_t at, int v_head) {
+    const struct gdn_shape *s = &b->run->a->shape;
+    if (at < 0 && b->packed)
+        return b->s->d + (-1 - at) * s->dv;
+    if (at < 0)
+        return b->state->log_d + ((b->base - 1 - at) % GDN_RING * s->n_v + v_head) * s->dv;
+    return b->run->a->rows.d + (at * s->n_v + v_head) * s->dv;
+}
+
+static float decay_at(const struct batch *b, int64_t at, int v_head) {
+    int n_v = b->run->a->shape.n_v;
+    if (at < 0)
+        return b->state->log_g[(b->base - 1 - at) % GDN_RING * n_v + v_head];
+    return b->run->a->rows.g[at * n_v + v_head];
+}
+
+// Copies the ring's rows of one head, n of dim floats, `heads` of them a slot.
+static void pack_ring(const struct batch *b, const float *log, int heads, int head, int dim,
+                      float *out) {
+    for (int64_t p = b->base; p < b->len; p++)
+        memcpy(out + (p - b->base) * dim, log + (p % GDN_RING * heads + head) * dim,
+               (size_t)dim * sizeof *out);
 }
 
 // S_base^T k and S_base^T q of every row, into rows.d and out, which delta_row then completes.
@@ -151,50 +190,79 @@ static void read_states(const struct gdn_run *u, int v_head) {
     }
 }
 
-// delta and output of one row and value head; kk and kq: products of the lineage's keys with the
-// row's own key and query.
-static void delta_row(const struct gdn_run *u, int64_t i, int v_head, const struct lineage *l,
-                      const float *kk, const float *kq) {
-    const struct gdn_args *a = u->a;
-    const struct row_kernels *f = &u->cpu->row;
+// delta and output of row `at` of the batch for one value head.
+static void delta_row(const struct batch *b, int at, int v_head) {
+    const struct gdn_args *a = b->run->a;
+    const struct row_kernels *f = &b->run->cpu->row;
+    const struct lineage *l = &b->line[at];
     int dv = a->shape.dv, n = l->n;
-    int64_t at = i * a->shape.n_v + v_head;
-    const float *d[GDN_RING];
+    int64_t row = (b->first + at) * a->shape.n_v + v_head;
+    const float *d[GDN_RING], *v = a->rows.v + row * dv;
     float minus[GDN_RING], fade[GDN_RING], ck[GDN_RING], cq[GDN_RING], sum = 0;
     for (int j = 0; j <= n; j++) {
-        sum += l->g[j][v_head];
+        sum += decay_at(b, l->at[j], v_head);
         minus[j] = -sum;
-        d[j] = l->d[j] + v_head * dv;
+        d[j] = delta_at(b, l->at[j], v_head);
     }
     f->exp_sum(fade, minus, minus[n], n + 1); // e^(G_i - G_j), 1 for the row itself
     for (int j = 0; j <= n; j++) {
-        ck[j] = fade[j] * kk[j];
-        cq[j] = fade[j] * kq[j];
+        ck[j] = fade[j] * b->s->kk[at][j];
+        cq[j] = fade[j] * b->s->kq[at][j];
     }
-    float *delta = a->rows.d + at * dv, *out = a->out + at * dv, whole = row_exp(sum);
-    const float *v = a->rows.v + at * dv;
-    f->weigh(delta, whole, ck, d, n, dv);
+    float *delta = a->rows.d + row * dv, *out = a->out + row * dv;
+    struct weigh2 job = {
+        .a = delta, .b = out, .scale = row_exp(sum), .pa = ck, .pb = cq, .v = d, .n = n, .dim = dv};
+    f->weigh2(&job);
     for (int c = 0; c < dv; c++)
-        delta[c] = a->rows.beta[at] * (v[c] - delta[c]);
-    f->weigh(out, whole, cq, d, n + 1, dv);
+        delta[c] = a->rows.beta[row] * (v[c] - delta[c]);
+    f->weigh(out, 1.0f, cq + n, d + n, 1, dv);
+}
+
+// Key products of every row of the batch, then its value heads one after another.
+static void run_batch(struct batch *b) {
+    const struct gdn_args *a = b->run->a;
+    const struct gdn_shape *s = &a->shape;
+    const struct row_kernels *f = &b->run->cpu->row;
+    b->packed = b->count > 2; // for one or two rows the copy would cost what it saves
+    if (b->packed)
+        pack_ring(b, b->state->log_k, s->n_k, b->key_head, s->dk, b->s->k);
+    for (int i = 0; i < b->count; i++) {
+        struct lineage *l = &b->line[i];
+        const float *k[GDN_RING], *q;
+        find_lineage(b, b->first + i, l);
+        for (int j = 0; j <= l->n; j++)
+            k[j] = key_at(b, l->at[j]);
+        q = a->rows.q + ((b->first + i) * s->n_k + b->key_head) * s->dk;
+        f->dots(b->s->kk[i], k[l->n], k, l->n + 1, s->dk);
+        f->dots(b->s->kq[i], q, k, l->n + 1, s->dk);
+    }
+    for (int v = b->key_head; v < s->n_v; v += s->n_k) {
+        if (b->packed)
+            pack_ring(b, b->state->log_d, s->n_v, v, s->dv, b->s->d);
+        for (int i = 0; i < b->count; i++)
+            delta_row(b, i, v);
+    }
 }
 
 static void gdn_items(void *arg, int64_t begin, int64_t end, int worker) {
-    (void)worker;
     const struct gdn_run *u = arg;
     const struct gdn_args *a = u->a;
-    const struct gdn_shape *s = &a->shape;
+    const struct rows *r = u->r;
+    struct batch b = {.run = u, .s = &u->cpu->gdn[worker]};
     for (int64_t key_head = begin; key_head < end; key_head++) {
-        for (int v = (int)key_head; v < s->n_v; v += s->n_k)
+        for (int v = (int)key_head; v < a->shape.n_v; v += a->shape.n_k)
             read_states(u, v);
-        for (int64_t i = a->first; i < a->first + a->count; i++) {
-            struct lineage l;
-            float kk[GDN_RING], kq[GDN_RING];
-            find_lineage(u, i, (int)key_head, &l);
-            u->cpu->row.dots(kk, l.k[l.n], l.k, l.n + 1, s->dk);
-            u->cpu->row.dots(kq, a->rows.q + (i * s->n_k + key_head) * s->dk, l.k, l.n + 1, s->dk);
-            for (int v = (int)key_head; v < s->n_v; v += s->n_k)
-                delta_row(u, i, v, &l, kk, kq);
+        b.key_head = (int)key_head;
+        for (int64_t i = a->first; i < a->first + a->count; i += b.count) {
+            int64_t left = a->first + a->count - i;
+            b.first = i;
+            b.count = 1;
+            while (b.count < left && b.count < GDN_BATCH && r->seq[i + b.count] == r->seq[i])
+                b.count++;
+            b.state = a->seqs[r->seq[i]];
+            b.len = a->len[r->seq[i]];
+            b.base = base_of(b.len);
+            run_batch(&b);
         }
     }
 }

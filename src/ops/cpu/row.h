@@ -106,6 +106,15 @@ struct state_read {
     float *sk[STATE_ROWS], *sq[STATE_ROWS];     // [dv]
 };
 
+// a = a * scale + sum over j in order of pa[j] v[j]; b the same with pb.
+struct weigh2 {
+    float *a, *b; // [dim]
+    float scale;
+    const float *pa, *pb;  // [n]
+    const float *const *v; // [n][dim]
+    int n, dim;
+};
+
 // out = decay * s + sum over j in order of (c[j] k[j]) d[j]^T. out may be s.
 struct state_fold {
     float *out;
@@ -137,6 +146,7 @@ struct row_kernels {
     float (*exp_sum)(float *out, const float *x, float m, int64_t n);
     // acc = acc * scale + sum over j in order of p[j] v[j].
     void (*weigh)(float *acc, float scale, const float *p, const float *const *v, int n, int dim);
+    void (*weigh2)(const struct weigh2 *w);
     // out[c] = silu(w[c][0] u[0][c] + .. + w[c][3] u[3][c]), oldest first, one fma after another.
     void (*conv4)(float *out, const float *const u[4], const float *w, int64_t n);
     // out[i] = row_gumbel(key, first + i).

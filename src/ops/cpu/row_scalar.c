@@ -87,6 +87,11 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
     }
 }
 
+static void weigh2(const struct weigh2 *w) {
+    weigh(w->a, w->scale, w->pa, w->v, w->n, w->dim);
+    weigh(w->b, w->scale, w->pb, w->v, w->n, w->dim);
+}
+
 static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
     for (int64_t c = 0; c < n; c++) {
         float a = w[4 * c] * u[0][c];
@@ -139,6 +144,7 @@ void row_fill_scalar(struct row_kernels *r) {
         .dots = dots,
         .exp_sum = exp_sum,
         .weigh = weigh,
+        .weigh2 = weigh2,
         .conv4 = conv4,
         .gumbel = gumbel,
         .state_read = state_read,

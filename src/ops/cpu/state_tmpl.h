@@ -29,6 +29,34 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
         weigh_chunk(acc, scale, p, v, n, i, 1, dim - i);
 }
 
+INLINE void weigh2_chunk(const struct weigh2 *w, int64_t at, int wide, int left) {
+    vf a[2], b[2];
+    for (int c = 0; c < wide; c++) {
+        a[c] = v_mul(v_load_n(w->a + at + 16 * c, left), v_set(w->scale));
+        b[c] = v_mul(v_load_n(w->b + at + 16 * c, left), v_set(w->scale));
+    }
+    for (int j = 0; j < w->n; j++)
+        for (int c = 0; c < wide; c++) {
+            vf v = v_load_n(w->v[j] + at + 16 * c, left);
+            a[c] = v_fma(v_set(w->pa[j]), v, a[c]);
+            b[c] = v_fma(v_set(w->pb[j]), v, b[c]);
+        }
+    for (int c = 0; c < wide; c++) {
+        v_store_n(w->a + at + 16 * c, a[c], left);
+        v_store_n(w->b + at + 16 * c, b[c], left);
+    }
+}
+
+static void weigh2(const struct weigh2 *w) {
+    int i = 0;
+    for (; i + 32 <= w->dim; i += 32)
+        weigh2_chunk(w, i, 2, 16);
+    for (; i + 16 <= w->dim; i += 16)
+        weigh2_chunk(w, i, 1, 16);
+    if (i < w->dim)
+        weigh2_chunk(w, i, 1, w->dim - i);
+}
+
 // `rows` rows from r, `wide` chunks of 16 columns from `at`; both constant where it is called.
 INLINE void read_chunk(const struct state_read *a, int r, int rows, int at, int wide, int left) {
     vf k[STATE_WIDE * 4], q[STATE_WIDE * 4];
@@ -123,6 +151,7 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->dots = dots;
     r->exp_sum = exp_sum;
     r->weigh = weigh;
+    r->weigh2 = weigh2;
     r->conv4 = conv4;
     r->gumbel = gumbel;
     r->state_read = state_read;
