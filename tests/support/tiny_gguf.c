@@ -171,21 +171,26 @@ static void canonical(const char *name, char out[64]) {
     }
 }
 
-// Element i of a tensor. A fused matrix holds the values of the three that it stands for.
-static float value(const struct list *l, const struct entry *t, int64_t i) {
+// Where the values of a row come from: the tensor's name, or for a fused matrix that of the part.
+static uint64_t row_id(const struct entry *t, int64_t row, int64_t *first) {
     char name[64];
-    int64_t row = i / t->k, first = row < t->k_at ? 0 : row < t->v_at ? t->k_at : t->v_at;
     canonical(t->name, name);
+    *first = 0;
     if (t->v_at) {
-        char *stem = strstr(name, "attn_qkv");
         char part = row < t->k_at ? 'q' : row < t->v_at ? 'k' : 'v';
-        snprintf(stem, 16, "attn_%c.weight", part);
-    } else {
-        first = 0;
+        *first = row < t->k_at ? 0 : row < t->v_at ? t->k_at : t->v_at;
+        snprintf(strstr(name, "attn_qkv"), 16, "attn_%c.weight", part);
     }
-    uint64_t id = hash_bytes(name, strlen(name), 0);
-    float v = noise(l->seed, id, (uint64_t)(i - first * t->k));
-    return t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
+    return hash_bytes(name, strlen(name), 0);
+}
+
+static void fill_row(const struct list *l, const struct entry *t, int64_t row, float *x) {
+    int64_t first;
+    uint64_t id = row_id(t, row, &first);
+    for (int64_t i = 0; i < t->k; i++) {
+        float v = noise(l->seed, id, (uint64_t)((row - first) * t->k + i));
+        x[i] = t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
+    }
 }
 
 static int write_entry(struct gguf_writer *w, const struct list *l, int index, struct err *e) {
@@ -195,8 +200,8 @@ static int write_entry(struct gguf_writer *w, const struct list *l, int index, s
     float *x = malloc((size_t)n * sizeof *x);
     void *out = malloc((size_t)bytes);
     int code = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);
-    for (int64_t i = 0; !code && i < n; i++)
-        x[i] = value(l, t, i);
+    for (int64_t r = 0; !code && r < t->m; r++)
+        fill_row(l, t, r, x + r * t->k);
     if (!code) {
         for (int64_t r = 0; r < t->m; r++)
             f->quantize(x + r * t->k, (char *)out + r * (bytes / t->m), t->k);
