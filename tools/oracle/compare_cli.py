@@ -67,8 +67,9 @@ def check_rounded(c, what, model, types, want, ids, got, gguf):
     head = types.get("lm_head.weight", types["model.embed_tokens.weight"])
     kinds = types | {"lm_head.weight": head}
     oracle.round_activations(model, {n for n, k in kinds.items() if k not in FLOATS})
-    single = sorted(errors(c.rows(want.shape[1], "logits", "-m", gguf, "--ids", i, "--kv-type", "f32"),
-                           oracle.prefill(model, [i])[0])[0] for i in ids[:9])
+    common = ("logits", "-m", gguf, "--kv-type", "f32", "--ids")
+    single = sorted(errors(c.rows(want.shape[1], *common, i), oracle.prefill(model, [i])[0])[0]
+                    for i in ids[:9])
     c.report(f"{what}, one token, same rounding, third best of 9", single[2], 1e-5)
     rounded, _ = oracle.prefill(model, ids)
     c.report(f"{what}, median, no rounding", float(np.median(errors(got, want))),
