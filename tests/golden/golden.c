@@ -44,6 +44,7 @@ static struct tiny_target read_target(const struct json *o) {
         .linear_head_dim = get_int(o, "linear_head_dim"),
         .tied = json_bool(json_get(o, "tied"), false),
         .full = json_bool(json_get(o, "full"), false),
+        .dt_mean = get_int(o, "dt_mean"),
         .seed = (uint64_t)get_int(o, "seed"),
     };
 }

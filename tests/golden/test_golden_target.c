@@ -226,9 +226,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_basic, "r1_tied"),
         cmocka_unit_test_prestate(test_basic, "r2_untied"),
-        cmocka_unit_test_prestate(test_all_ways, "r3_untied"),
+        cmocka_unit_test_prestate(test_basic, "r3_untied"),
+        cmocka_unit_test_prestate(test_all_ways, "r3_slow"),
         cmocka_unit_test_prestate(test_basic, "r3_tied"),
-        cmocka_unit_test_prestate(test_scalar, "r3_untied"),
+        cmocka_unit_test_prestate(test_scalar, "r3_slow"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,11 +283,11 @@ static int write_tokenizer(const char *dir, struct err *e) {
 }
 
 static int write_model(const char *dir, const struct str *config, const struct tiny_store *s,
-                       uint64_t seed, bool plain_norms, struct err *e) {
+                       const struct tiny_seed *from, struct err *e) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
     int rc = tiny_write_text(dir, "config.json", config, e);
-    return rc == 0 ? tiny_store_write(s, path, seed, plain_norms, e) : rc;
+    return rc == 0 ? tiny_store_write(s, path, from, e) : rc;
 }
 
 int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e) {
@@ -295,7 +295,8 @@ int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *
     struct json_writer w = {0};
     target_tensors(&s, t);
     target_config(&w, t);
-    int rc = write_model(dir, &w.out, &s, t->seed, false, e);
+    struct tiny_seed from = {t->seed, false, t->dt_mean};
+    int rc = write_model(dir, &w.out, &s, &from, e);
     if (rc == 0)
         rc = write_tokenizer(dir, e);
     str_fini(&w.out);
@@ -377,7 +378,8 @@ int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, co
     struct json_writer w = {0};
     draft_tensors(&s, t, d);
     draft_config(&w, t, d);
-    int rc = write_model(dir, &w.out, &s, d->seed, true, e);
+    struct tiny_seed from = {d->seed, true, 0};
+    int rc = write_model(dir, &w.out, &s, &from, e);
     str_fini(&w.out);
     tiny_store_fini(&s);
     return rc;

@@ -15,8 +15,9 @@ struct tiny_target {
         interval; // layer i has full attention iff (i+1) % interval == 0
     int heads, kv_heads, head_dim;
     int key_heads, value_heads, linear_head_dim;
-    bool tied; // no lm_head
-    bool full; // as multimodal folders are: nested config, longer prefix, parts to be dropped
+    bool tied;   // no lm_head
+    bool full;   // as multimodal folders are: nested config, longer prefix, parts to be dropped
+    int dt_mean; // mean of dt_bias; -5 gives slow decays
     uint64_t seed;
 };
 

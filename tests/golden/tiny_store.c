@@ -31,16 +31,19 @@ static bool ends_with(const char *s, const char *tail) {
     return n >= m && memcmp(s + n - m, tail, m) == 0;
 }
 
-static struct recipe recipe_of(uint64_t seed, const char *name, bool plain_norms, int64_t last) {
-    struct recipe r = {.hash = fnv1a(name) ^ seed};
+static struct recipe recipe_of(const struct tiny_seed *from, const char *name, int64_t last) {
+    struct recipe r = {.hash = fnv1a(name) ^ from->seed};
     if (ends_with(name, "A_log")) {
         r.log_uniform = true;
     } else if (ends_with(name, "norm.weight")) {
-        r.mean = plain_norms || ends_with(name, "linear_attn.norm.weight") ? 1.0 : 0.0;
+        r.mean = from->plain_norms || ends_with(name, "linear_attn.norm.weight") ? 1.0 : 0.0;
         r.std = 0.2;
     } else if (ends_with(name, "conv1d.weight")) {
         r.std = 0.3;
-    } else if (ends_with(name, "dt_bias") || ends_with(name, "embed_tokens.weight")) {
+    } else if (ends_with(name, "dt_bias")) {
+        r.mean = from->dt_mean;
+        r.std = 1.0;
+    } else if (ends_with(name, "embed_tokens.weight")) {
         r.std = 1.0;
     } else {
         r.std = 1.0 / sqrt((double)last);
@@ -60,8 +63,8 @@ static float value(const struct recipe *r, int64_t i) {
     return (float)(r->mean + r->std * ((sum - 131070) / 37837.0));
 }
 
-float tiny_weight(uint64_t seed, const char *name, bool plain_norms, int64_t last, int64_t i) {
-    struct recipe r = recipe_of(seed, name, plain_norms, last);
+float tiny_weight(const struct tiny_seed *from, const char *name, int64_t last, int64_t i) {
+    struct recipe r = recipe_of(from, name, last);
     return value(&r, i);
 }
 
@@ -121,8 +124,8 @@ static void header(const struct tiny_store *s, struct json_writer *w) {
         str_putc(&w->out, ' ');
 }
 
-static bool put_values(FILE *f, const struct tiny_tensor *t, uint64_t seed, bool plain_norms) {
-    struct recipe r = recipe_of(seed, t->name, plain_norms, t->shape[t->n_dims - 1]);
+static bool put_values(FILE *f, const struct tiny_tensor *t, const struct tiny_seed *from) {
+    struct recipe r = recipe_of(from, t->name, t->shape[t->n_dims - 1]);
     float buffer[1024];
     for (int64_t i = 0, n = elements(t); i < n;) {
         int64_t m = n - i < 1024 ? n - i : 1024;
@@ -135,7 +138,7 @@ static bool put_values(FILE *f, const struct tiny_tensor *t, uint64_t seed, bool
     return true;
 }
 
-int tiny_store_write(const struct tiny_store *s, const char *path, uint64_t seed, bool plain_norms,
+int tiny_store_write(const struct tiny_store *s, const char *path, const struct tiny_seed *from,
                      struct err *e) {
     struct json_writer w = {0};
     header(s, &w);
@@ -143,7 +146,7 @@ int tiny_store_write(const struct tiny_store *s, const char *path, uint64_t seed
     uint64_t n = w.out.len;
     bool ok = f && fwrite(&n, sizeof n, 1, f) == 1 && fwrite(w.out.data, 1, n, f) == n;
     for (size_t i = 0; ok && i < s->count; i++)
-        ok = put_values(f, &s->items[i], seed, plain_norms);
+        ok = put_values(f, &s->items[i], from);
     if (f && fclose(f) != 0)
         ok = false;
     str_fini(&w.out);

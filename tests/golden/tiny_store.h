@@ -31,12 +31,19 @@ struct tiny_store {
 struct tiny_tensor *tiny_store_add(struct tiny_store *s, const char *prefix, const char *suffix,
                                    const int64_t shape[TINY_MAX_DIMS]);
 
-// Writes all tensors as F32. plain_norms: norm weights are 1 + N(0, .2) instead of N(0, .2).
-int tiny_store_write(const struct tiny_store *s, const char *path, uint64_t seed, bool plain_norms,
+// What the weight formula takes beside names and indices.
+struct tiny_seed {
+    uint64_t seed;
+    bool plain_norms; // norm weights are 1 + N(0, .2) instead of N(0, .2)
+    double dt_mean;   // dt_bias is N(dt_mean, 1)
+};
+
+// Writes all tensors as F32.
+int tiny_store_write(const struct tiny_store *s, const char *path, const struct tiny_seed *from,
                      struct err *e);
 
 // Value i of a tensor whose innermost dimension is `last` (a projection's input width).
-float tiny_weight(uint64_t seed, const char *name, bool plain_norms, int64_t last, int64_t i);
+float tiny_weight(const struct tiny_seed *from, const char *name, int64_t last, int64_t i);
 
 // Writes text to dir/name.
 int tiny_write_text(const char *dir, const char *name, const struct str *text, struct err *e);

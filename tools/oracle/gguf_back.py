@@ -81,6 +81,6 @@ def worst_difference(weights, t):
     """Largest |back - original| over all tensors, relative to the tensor's largest value."""
     worst = 0.0
     for hf, shape in tiny_model.target_tensors(t):
-        w = tiny_model.weight(t["seed"], hf, shape)
+        w = tiny_model.target_weight(t, hf, shape)
         worst = max(worst, float(np.abs(weights[hf] - w).max() / np.abs(w).max()))
     return worst

@@ -19,7 +19,7 @@ def load_target(t):
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = Qwen3_5ForCausalLM(config).float().eval()
-    state = {n: torch.from_numpy(tiny_model.weight(t["seed"], n, s))
+    state = {n: torch.from_numpy(tiny_model.target_weight(t, n, s))
              for n, s in tiny_model.target_tensors(t)}
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if t["tied"] else set()

@@ -42,12 +42,12 @@ def counter_hash(seed, name, n):
     return x ^ (x >> np.uint64(31))
 
 
-def recipe(name, shape, plain_norms):
+def recipe(name, shape, plain_norms, dt_mean):
     """(mean, std) of a tensor; A_log gives None."""
     if name.endswith("A_log"):
         return None
     if name.endswith("dt_bias"):
-        return 0.0, 1.0
+        return dt_mean, 1.0
     if name.endswith("norm.weight"):
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
@@ -57,9 +57,9 @@ def recipe(name, shape, plain_norms):
     return 0.0, 1.0 / math.sqrt(float(shape[-1]))
 
 
-def weight(seed, name, shape, plain_norms=False):
+def weight(seed, name, shape, plain_norms=False, dt_mean=0.0):
     u = counter_hash(seed, name, int(np.prod(shape)))
-    how = recipe(name, shape, plain_norms)
+    how = recipe(name, shape, plain_norms, dt_mean)
     if how is None:
         v = np.log(0.01 + 15.99 * ((u >> np.uint64(11)).astype(np.float64) * 2.0 ** -53))
     else:
@@ -67,6 +67,10 @@ def weight(seed, name, shape, plain_norms=False):
         total = sum(((u >> np.uint64(s)) & mask).astype(np.int64) for s in (0, 16, 32, 48))
         v = how[0] + how[1] * ((total - 131070).astype(np.float64) / 37837.0)
     return v.astype(np.float32).reshape(shape)
+
+
+def target_weight(t, name, shape):
+    return weight(t["seed"], name, shape, dt_mean=float(t["dt_mean"]))
 
 
 def full_attention(t, i):
@@ -183,7 +187,7 @@ def write_tokenizer(folder, vocab):
 def write_target(folder, t):
     os.makedirs(folder, exist_ok=True)
     names = target_tensors(t) + (extra_tensors(t) if t["full"] else [])
-    save_file({stored_name(n, t["full"]): weight(t["seed"], n, s) for n, s in names},
+    save_file({stored_name(n, t["full"]): target_weight(t, n, s) for n, s in names},
               os.path.join(folder, "model.safetensors"))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump(target_config(t), f, indent=1)
