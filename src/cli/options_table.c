@@ -40,9 +40,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                     .help = "nodes of the guessed tree beside its root"},
     [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING,
                     .help = "candidates of each position that the tree may branch into"},
-    [OPT_MIN_PROB] = {"min-prob", 0, OPTION_FLOAT, "P", "0", 0, 1, .groups = DECODING,
+    [OPT_MIN_PROB] = {"min-prob", 0, OPTION_FLOAT, "P", "0.1", 0, 1, .groups = DECODING,
                       .help = "leave guesses out whose whole path the draft thinks less likely "
-                              "than this"},
+                              "than this; 0 keeps all"},
     [OPT_CHAIN_SEED] = {"chain-seed", 0, OPTION_FLAG, .groups = DECODING,
                         .help = "start the tree from the draft's best chain"},
     [OPT_NO_LOOKUP] = {"no-lookup", 0, OPTION_FLAG, .groups = DECODING,

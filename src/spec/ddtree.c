@@ -36,14 +36,14 @@ struct builder {
     double min_score;
 };
 
+// Siblings never meet in the heap (each is added when the one before it leaves), so that score,
+// depth and parent decide between any two entries.
 static bool entry_before(const struct entry *a, const struct entry *b) {
     if (a->score != b->score)
         return a->score > b->score;
     if (a->depth != b->depth)
         return a->depth < b->depth;
-    if (a->parent != b->parent)
-        return a->parent < b->parent;
-    return a->rank < b->rank;
+    return a->parent < b->parent;
 }
 
 static void heap_push(struct builder *b, const struct entry *e) {

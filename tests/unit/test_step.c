@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "spec/step.h"
 #include "support/tiny_gguf.h"
 
@@ -216,11 +217,42 @@ static void test_refused(void **state) {
     step_destroy(s);
 }
 
+// A draft that predicts the target's very logits, and shares its noise, must guess its draws: the
+// first candidate under noise is the sampled token. Without the noise it often is not.
+static void test_shared_noise(void **state) {
+    const struct fixture *f = *state;
+    const struct ops *ops = exec_ops(f->x);
+    enum { ROWS = 32, VOCAB = 300 };
+    static float logits[ROWS * VOCAB];
+    struct rng g = {21};
+    struct sample_params p;
+    struct sampler *s;
+    int32_t choice[ROWS], noisy[ROWS], bare[ROWS];
+    float logp[ROWS];
+    int agree = 0;
+    for (int i = 0; i < ROWS * VOCAB; i++)
+        logits[i] = 4 * rng_unit(rng_next(&g));
+    sample_params_init(&p);
+    p.temperature = 0.8;
+    p.seed = 7;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+    const struct sample_row *noise = sampler_noise(s, 100, ROWS);
+    ops->sample(f->x, logits, ROWS, VOCAB, noise, choice);
+    ops->head_topk(f->x, logits, ROWS, VOCAB, 1, noise, noisy, logp);
+    ops->head_topk(f->x, logits, ROWS, VOCAB, 1, NULL, bare, logp);
+    for (int i = 0; i < ROWS; i++) {
+        assert_int_equal(noisy[i], choice[i]);
+        agree += bare[i] == choice[i];
+    }
+    assert_true(agree < ROWS / 2);
+    sampler_destroy(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_request),     cmocka_unit_test(test_limits),
         cmocka_unit_test(test_budget_zero), cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_shared_noise),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
