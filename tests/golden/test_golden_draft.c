@@ -2,7 +2,7 @@
 // The DFlash draft against an independent transcription: marginals of the first block after
 // contexts below and above the window, for full, sliding and mixed layers, from the authors'
 // safetensors and from three GGUF dialects, which must agree to the bit; and the same marginals
-// when the draft's context grew by steps of many sizes.
+// when the draft's context grew by steps of many sizes, by a commit, or went back and on.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,6 +120,39 @@ static void after_commit(struct bench *b, struct dflash *d) {
     sequence_destroy(s);
 }
 
+// The draft's state goes back with the sequence: by truncation, and into a checkpoint that was
+// made before other tokens came, whether the draft had read the context or not.
+static void after_going_back(struct bench *b, struct dflash *d, bool drafted) {
+    struct rig *r = &b->r;
+    const struct golden *g = &r->g;
+    int last = g->n_index - 1, n = g->index[last], h = n / 32 * 32;
+    struct err e = {0};
+    struct sequence *s = rig_sequence(r);
+    struct checkpoint *c = NULL;
+    int64_t kept = -1;
+    float *logits = malloc((size_t)b->per * sizeof *logits);
+    assert_non_null(logits);
+    rig_prompt(r, s, 0, n - 1, NULL);
+    if (drafted)
+        draft_block(b, d, s, 9, logits);
+    check(sequence_checkpoint(s, &c, &e), "sequence_checkpoint", &e);
+    check(sequence_truncate(s, n - 2, &kept, &e), "sequence_truncate", &e);
+    assert_int_equal(kept, h);
+    rig_prompt(r, s, h, n, NULL);
+    draft_block(b, d, s, g->anchors[last], logits);
+    compare(b, last, logits, drafted ? "truncated, drafted" : "truncated");
+    check(sequence_truncate(s, 0, &kept, &e), "sequence_truncate", &e);
+    rig_prompt(r, s, 0, 5, NULL);
+    draft_block(b, d, s, 9, logits);
+    check(sequence_restore(s, c, &e), "sequence_restore", &e);
+    rig_prompt(r, s, h, n, NULL);
+    draft_block(b, d, s, g->anchors[last], logits);
+    compare(b, last, logits, drafted ? "restored, drafted" : "restored");
+    checkpoint_destroy(c);
+    sequence_destroy(s);
+    free(logits);
+}
+
 static struct dflash *load(struct bench *b, const char *path, bool override) {
     const struct tiny_draft *t = &b->r.g.draft;
     struct dflash_options o = dflash_options_default();
@@ -163,6 +196,8 @@ static void test_draft(void **state) {
     fresh_contexts(&b, d, b.first, "safetensors");
     growing_context(&b, d);
     after_commit(&b, d);
+    after_going_back(&b, d, false);
+    after_going_back(&b, d, true);
     dflash_destroy(d);
     same_bits(&b, b.r.files.draft_gguf, false, "upstream");
     static const char *const names[] = {"lucebox", "beellama"};
