@@ -207,6 +207,8 @@ int dflash_load(struct dflash **out, struct model *target, const char *path,
     d->load = (struct load){.x = d->x, .find = dflash_file_find, .arg = &d->file};
     if (!code)
         code = dflash_read_params(&d->params, &d->file, &target->params, o, e);
+    if (!code)
+        code = dflash_check_vocab(&d->file, target->params.vocab, target->load.arg, e);
     if (!code) {
         const struct dflash_params *p = &d->params;
         d->shape = (struct attention_shape){

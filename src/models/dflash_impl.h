@@ -66,7 +66,10 @@ int dflash_file_all_used(const struct dflash_file *f, struct err *e);
 int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
                        const struct model_params *target, const struct dflash_options *o,
                        struct err *e);
-// The same for the two kinds of metadata; *causal: -1 where the file does not say.
+// The vocabulary, as far as the file names one: its size and its token texts are the target's.
+int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
+                       struct err *e);
+// dflash_read_params for the two kinds of metadata; *causal: -1 where the file does not say.
 int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,

@@ -217,6 +217,51 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
 
 // Overrides and what the file leaves out.
 
+// The file's tokens must be the target's, where both files have a list.
+static int check_tokens(const struct gguf *draft, const struct gguf *target, struct err *e) {
+    const struct gguf_kv *a = gguf_find(draft, "tokenizer.ggml.tokens");
+    const struct gguf_kv *b = gguf_find(target, "tokenizer.ggml.tokens");
+    if (!a || !b || a->kind != GGUF_ARRAY || b->kind != GGUF_ARRAY || a->elem != GGUF_STRING ||
+        b->elem != GGUF_STRING)
+        return 0;
+    if (a->count != b->count)
+        return err_set(e, ERR_MISMATCH,
+                       "the draft has a vocabulary of %llu tokens but the target one of %llu; use "
+                       "the draft of this target",
+                       (unsigned long long)a->count, (unsigned long long)b->count);
+    const unsigned char *at_a = a->bytes, *at_b = b->bytes;
+    for (uint64_t i = 0; i < a->count; i++) {
+        size_t la, lb;
+        const char *ta = gguf_array_str(&at_a, &la), *tb = gguf_array_str(&at_b, &lb);
+        if (la != lb || memcmp(ta, tb, la) != 0)
+            return err_set(e, ERR_MISMATCH,
+                           "token %llu of the draft is not that of the target; use the draft of "
+                           "this target",
+                           (unsigned long long)i);
+    }
+    return 0;
+}
+
+int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
+                       struct err *e) {
+    int64_t own = json_int(json_get(f->config, "vocab_size"), 0);
+    int code = 0;
+    if (f->g) {
+        struct keys k = {.g = f->g};
+        size_t len;
+        code = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
+        k.arch_len = (int)len;
+        if (!code)
+            code = meta_int(f->g, key_of(&k, "vocab_size"), 0, (int64_t)1 << 31, 0, &own, e);
+    }
+    if (!code && own && own != vocab)
+        code = err_set(e, ERR_MISMATCH,
+                       "the draft is for a vocabulary of %lld tokens but the target's embedding "
+                       "has %lld rows; use the draft of this target",
+                       (long long)own, (long long)vocab);
+    return code || !f->g ? code : check_tokens(f->g, target, e);
+}
+
 // Evenly spaced taps as the authors choose them for n > 1: round half to even.
 static void default_taps(struct dflash_params *p, int n, int depth) {
     p->n_taps = n;

@@ -49,18 +49,9 @@ static bool edited(struct tensor *t, const struct edit *d) {
     return true;
 }
 
-static void rewrite(const char *in, const char *out, const struct edit *d) {
-    struct gguf *g;
-    struct gguf_writer *w;
+// All tensors of g as the edit leaves them; closes w.
+static void copy_tensors(const struct gguf *g, struct gguf_writer *w, const struct edit *d) {
     struct err e;
-    assert_int_equal(gguf_open(&g, in, &e), 0);
-    assert_int_equal(gguf_writer_open(&w, out, &e), 0);
-    for (size_t i = 0; i < gguf_kv_count(g); i++) {
-        if (!d->key || strcmp(gguf_kv_at(g, i)->key, d->key) != 0)
-            gguf_put_kv(w, gguf_kv_at(g, i));
-    }
-    if (d->key)
-        put_key(w, d);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < gguf_tensor_count(g); i++) {
             struct tensor t = *gguf_tensor_at(g, i);
@@ -73,6 +64,21 @@ static void rewrite(const char *in, const char *out, const struct edit *d) {
         }
     }
     assert_int_equal(gguf_writer_close(w, &e), 0);
+}
+
+static void rewrite(const char *in, const char *out, const struct edit *d) {
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct err e;
+    assert_int_equal(gguf_open(&g, in, &e), 0);
+    assert_int_equal(gguf_writer_open(&w, out, &e), 0);
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        if (!d->key || strcmp(gguf_kv_at(g, i)->key, d->key) != 0)
+            gguf_put_kv(w, gguf_kv_at(g, i));
+    }
+    if (d->key)
+        put_key(w, d);
+    copy_tensors(g, w, d);
     gguf_close(g);
 }
 
@@ -208,6 +214,8 @@ static const struct bad drafts[] = {
     {ERR_FORMAT, "head_count", {.key = "dflash.attention.head_count", .kind = GGUF_U32}},
     {ERR_MISMATCH, "blk.2.", {.key = "dflash.block_count", .kind = GGUF_U32, .value = 3}},
     {ERR_UNSUPPORTED, "blk.1.", {.key = "dflash.block_count", .kind = GGUF_U32, .value = 1}},
+    {ERR_MISMATCH, "301", {.key = "dflash.vocab_size", .kind = GGUF_U32, .value = 301}},
+    {0, "", {.key = "dflash.vocab_size", .kind = GGUF_U32, .value = 300}},
     {ERR_MISMATCH, "fc.weight", {.tensor = "fc.weight"}},
     {ERR_UNSUPPORTED, "markov_w1", {.tensor = "blk.0.attn_norm.weight", .name = "markov_w1"}},
     {ERR_MISMATCH, "ffn_down", {.tensor = "blk.1.ffn_down.weight", .rows = 32}},
@@ -236,6 +244,45 @@ static void test_drafts(void **state) {
             ok = strstr(r.e.text, b->edit.tensor) != NULL;
         if (!ok)
             fail_msg("case %zu (%s): %d, \"%s\"", i, b->word, code, code ? r.e.text : "");
+        dflash_destroy(load);
+    }
+    unlink(good);
+    tiny_rig_close(&r);
+}
+
+// A draft that carries a tokenizer must carry the target's.
+static void test_tokens(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    struct tiny_rig r;
+    char good[128];
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    snprintf(good, sizeof good, "%s/good.gguf", r.dir);
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    for (int kind = 0; kind < 3; kind++) { // the target's list, one text changed, one missing
+        const char *texts[300];
+        size_t len[300];
+        const struct gguf_kv *kv = gguf_find(r.g, "tokenizer.ggml.tokens");
+        const unsigned char *at = kv->bytes;
+        struct gguf *g;
+        struct gguf_writer *w;
+        struct dflash *load = NULL;
+        struct dflash_options o = dflash_options_default();
+        for (int i = 0; i < 300; i++)
+            texts[i] = gguf_array_str(&at, &len[i]);
+        if (kind == 1)
+            texts[280] = "[PAD_80]";
+        assert_int_equal(gguf_open(&g, good, &r.e), 0);
+        assert_int_equal(gguf_writer_open(&w, r.draft_path, &r.e), 0);
+        for (size_t i = 0; i < gguf_kv_count(g); i++)
+            gguf_put_kv(w, gguf_kv_at(g, i));
+        gguf_put_str_array(w, "tokenizer.ggml.tokens", texts, len, kind == 2 ? 299 : 300);
+        copy_tensors(g, w, &(struct edit){0});
+        gguf_close(g);
+        assert_int_equal(dflash_load(&load, r.m, r.draft_path, &o, &r.e), kind ? ERR_MISMATCH : 0);
+        if (kind)
+            assert_non_null(strstr(r.e.text, kind == 1 ? "token 280" : "299"));
         dflash_destroy(load);
     }
     unlink(good);
@@ -291,6 +338,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
