@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax attention of a forest. A work item is (up to 16 rows, one kv head). For every chunk of 64
-// absolute positions, in order, the committed keys and values are decoded once for the item and
-// the rows' own ancestors once per distinct row; then each (row, head) pair takes its visible keys
-// in position order and merges them into its running softmax (maximum, sum, weighted values).
-// Which keys a pair sees, and in which groups, depends on its own position alone (rule E2).
+// Softmax attention of a forest. A work item is (up to 16 rows, one kv head or some of its query
+// heads). For every chunk of 64 absolute positions, in order, the committed keys and values are
+// decoded once for the item and the rows' own ancestors once per distinct row; then each (row,
+// head) pair takes its visible keys in position order and merges them into its running softmax
+// (maximum, sum, weighted values). Which keys a pair sees, and in which groups, depends on its own
+// position alone (rule E2).
 #include <math.h>
 
 #include "formats/quant.h"
@@ -15,6 +16,7 @@ struct attend_run {
     const struct rows *r;
     kv_load_fn *load_k, *load_v;
     int64_t tile; // rows of an item, at most ROWS
+    int parts;    // items that share the query heads of a kv head
 };
 
 // The rows of one item: r->seq is the same for all of them.
@@ -23,6 +25,7 @@ struct tile {
     struct attend_scratch *s;
     int64_t begin, end; // rows
     int kv;             // kv head
+    int head, heads;    // its query heads in this item
     const struct kv_view *view;
     int64_t run_start[ROWS];    // first row of the unbroken chain that ends in the row
     int32_t key[ROWS][KV_PAGE]; // rows whose keys are decoded for this chunk, by tile row and slot
@@ -48,30 +51,30 @@ enum { STEP = 16 }; // keys that stay in the nearest cache while every row and h
 // Scores of keys [from, from + STEP) for every row and head.
 static void score_step(const struct tile *t, int from) {
     const struct attend_args *a = t->run->a;
-    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    int dim = a->head_dim;
     for (int64_t i = t->begin; i < t->end; i++) {
         int64_t at = i - t->begin;
         const struct keys *keys = &t->s->keys[at];
         int n = keys->n - from < STEP ? keys->n - from : STEP;
-        for (int h = 0; h < group && n > 0; h++)
+        for (int h = 0; h < t->heads && n > 0; h++)
             t->run->cpu->row.dots(t->s->score[at][h] + from,
-                                  a->q + (i * a->n_heads + t->kv * group + h) * dim, keys->k + from,
-                                  n, dim);
+                                  a->q + (i * a->n_heads + t->head + h) * dim, keys->k + from, n,
+                                  dim);
     }
 }
 
 // Values of keys [from, from + STEP) into every row and head; the first step also fades.
 static void weigh_step(const struct tile *t, int from) {
     const struct attend_args *a = t->run->a;
-    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    int dim = a->head_dim;
     for (int64_t i = t->begin; i < t->end; i++) {
         int64_t at = i - t->begin;
         const struct keys *keys = &t->s->keys[at];
         int n = keys->n - from < STEP ? keys->n - from : STEP;
-        for (int h = 0; h < group && n > 0; h++)
-            t->run->cpu->row.weigh(
-                a->out->x + i * a->out->stride + (int64_t)(t->kv * group + h) * dim,
-                from ? 1.0f : t->s->fade[at][h], t->s->score[at][h] + from, keys->v + from, n, dim);
+        for (int h = 0; h < t->heads && n > 0; h++)
+            t->run->cpu->row.weigh(a->out->x + i * a->out->stride + (int64_t)(t->head + h) * dim,
+                                   from ? 1.0f : t->s->fade[at][h], t->s->score[at][h] + from,
+                                   keys->v + from, n, dim);
     }
 }
 
@@ -90,11 +93,10 @@ static void renew(const struct tile *t, int64_t at, int h) {
 
 // The collected keys of every row into the running softmax of its heads.
 static void take_keys(const struct tile *t) {
-    int group = t->run->a->n_heads / t->run->a->n_kv;
     for (int from = 0; from < KV_PAGE; from += STEP)
         score_step(t, from);
     for (int64_t at = 0; at < t->end - t->begin; at++)
-        for (int h = 0; h < group && t->s->keys[at].n; h++)
+        for (int h = 0; h < t->heads && t->s->keys[at].n; h++)
             renew(t, at, h);
     for (int from = 0; from < KV_PAGE; from += STEP)
         weigh_step(t, from);
@@ -103,12 +105,11 @@ static void take_keys(const struct tile *t) {
 static void start_rows(struct tile *t) {
     const struct attend_args *a = t->run->a;
     const struct rows *r = t->run->r;
-    int group = a->n_heads / a->n_kv;
-    size_t bytes = (size_t)group * (size_t)a->head_dim * sizeof(float);
+    size_t bytes = (size_t)t->heads * (size_t)a->head_dim * sizeof(float);
     for (int64_t i = t->begin; i < t->end; i++) {
         int64_t at = i - t->begin, s = i;
-        memset(a->out->x + i * a->out->stride + (int64_t)t->kv * group * a->head_dim, 0, bytes);
-        for (int h = 0; h < group; h++) {
+        memset(a->out->x + i * a->out->stride + (int64_t)t->head * a->head_dim, 0, bytes);
+        for (int h = 0; h < t->heads; h++) {
             t->s->most[at][h] = -INFINITY;
             t->s->sum[at][h] = 0;
         }
@@ -123,10 +124,10 @@ static void start_rows(struct tile *t) {
 static void finish_rows(const struct tile *t) {
     const struct attend_args *a = t->run->a;
     const struct row_kernels *f = &t->run->cpu->row;
-    int group = a->n_heads / a->n_kv, dim = a->head_dim;
+    int dim = a->head_dim;
     for (int64_t i = t->begin; i < t->end; i++)
-        for (int h = 0; h < group; h++) {
-            int64_t head = (int64_t)t->kv * group + h;
+        for (int h = 0; h < t->heads; h++) {
+            int64_t head = (int64_t)t->head + h;
             const float *g = a->gate ? a->gate + (i * a->n_heads + head) * a->gate_stride : NULL;
             float *x = a->out->x + i * a->out->stride + head * dim;
             f->gate(x, 1.0f / t->s->sum[i - t->begin][h], g, dim);
@@ -259,8 +260,12 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     const struct rows *r = u->r;
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
     for (int64_t item = begin; item < end; item++) {
-        int64_t row = item / u->a->n_kv * u->tile, stop = min64(row + u->tile, r->n);
-        t.kv = (int)(item % u->a->n_kv);
+        int64_t per = (int64_t)u->a->n_kv * u->parts; // items of a tile
+        int64_t row = item / per * u->tile, stop = min64(row + u->tile, r->n);
+        int part = (int)(item % u->parts), group = u->a->n_heads / u->a->n_kv;
+        t.kv = (int)(item % per / u->parts);
+        t.head = t.kv * group + part * group / u->parts;
+        t.heads = t.kv * group + (part + 1) * group / u->parts - t.head;
         while (row < stop) {
             t.begin = row++;
             while (row < stop && r->seq[row] == r->seq[t.begin])
@@ -296,12 +301,13 @@ static kv_load_fn *loader(const struct row_kernels *k, uint32_t type) {
     }
 }
 
-// A guess in nanoseconds for one item: keys times heads of its rows.
-static int64_t item_cost(const struct attend_args *a, const struct rows *r, int64_t rows) {
-    int64_t keys = 0;
-    for (int64_t i = 0; i < rows; i++)
-        keys += a->window > 0 ? min64(a->window, r->pos[i] + 1) : r->pos[i] + 1;
-    return keys * (a->n_heads / a->n_kv) * a->head_dim / 64 + keys / rows * a->head_dim / 16;
+// A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
+static int64_t item_cost(const struct attend_run *u) {
+    const struct attend_args *a = u->a;
+    int64_t keys = 0, group = a->n_heads / a->n_kv;
+    for (int64_t i = 0; i < u->tile; i++)
+        keys += a->window > 0 ? min64(a->window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
+    return keys * (group / u->parts) * a->head_dim / 16 + keys / u->tile * a->head_dim / 8;
 }
 
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
@@ -312,8 +318,11 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     u.load_k = loader(&c->row, a->layout->type_k);
     u.load_v = loader(&c->row, a->layout->type_v);
     act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
-    int64_t tiles = (c->base.threads + a->n_kv - 1) / a->n_kv; // something for every thread
+    // Something for every thread: smaller tiles first, then fewer heads.
+    int64_t group = a->n_heads / a->n_kv, tiles = (c->base.threads + a->n_kv - 1) / a->n_kv;
     u.tile = min64((r->n + tiles - 1) / tiles, ROWS);
-    cpu_run(c, (r->n + u.tile - 1) / u.tile * a->n_kv, item_cost(a, r, u.tile), attend_items, &u);
-    cpu_run(c, r->n, a->out->stride / 8, quantise_rows, &u);
+    tiles = (r->n + u.tile - 1) / u.tile;
+    u.parts = (int)min64(group, (c->base.threads + tiles * a->n_kv - 1) / (tiles * a->n_kv));
+    cpu_run(c, tiles * a->n_kv * u.parts, item_cost(&u), attend_items, &u);
+    cpu_run(c, r->n, a->out->stride / 2, quantise_rows, &u);
 }

@@ -16,7 +16,7 @@ void *cpu_alloc(size_t bytes) {
 }
 
 void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg) {
-    enum { WORTH_SHARING = 6000, PIECE = 2000 }; // nanoseconds
+    enum { WORTH_SHARING = 3000, PIECE = 1000 }; // nanoseconds
     cost = cost < 1 ? 1 : cost;
     if (n > 0 && (c->base.threads == 1 || n == 1 || n * cost < WORTH_SHARING)) {
         fn(arg, 0, n, 0);

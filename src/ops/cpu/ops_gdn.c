@@ -80,7 +80,7 @@ void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const str
     struct conv_run u = {cpu_of(x), a, r};
     int64_t items = 2 * a->shape.n_k + a->shape.n_v + 1;
     if (r->n)
-        cpu_run(cpu_of(x), items, r->n * a->shape.dk / 4 + 10, conv_items, &u);
+        cpu_run(cpu_of(x), items, r->n * a->shape.dk + 10, conv_items, &u);
 }
 
 // The delta rule.

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "ops/cpu/rowmath.h"
+#include "ops/ops.h"
 
 enum {
     TILE = 16,      // output rows of a weight tile = vector lanes

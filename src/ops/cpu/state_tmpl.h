@@ -6,7 +6,7 @@
 // `wide` chunks of 16 columns, the last of which has `left` of them.
 INLINE void weigh_chunk(float *acc, float scale, const float *p, const float *const *v, int n,
                         int64_t at, int wide, int left) {
-    vf a[4];
+    vf a[8];
     for (int c = 0; c < wide; c++)
         a[c] = v_mul(v_load_n(acc + at + 16 * c, c + 1 < wide ? 16 : left), v_set(scale));
     for (int j = 0; j < n; j++) {
@@ -21,6 +21,9 @@ INLINE void weigh_chunk(float *acc, float scale, const float *p, const float *co
 
 static void weigh(float *acc, float scale, const float *p, const float *const *v, int n, int dim) {
     int i = 0;
+    if (STATE_WIDE >= 8)
+        for (; i + 128 <= dim; i += 128)
+            weigh_chunk(acc, scale, p, v, n, i, 8, 16);
     for (; i + 64 <= dim; i += 64)
         weigh_chunk(acc, scale, p, v, n, i, 4, 16);
     for (; i + 16 <= dim; i += 16)
@@ -30,7 +33,7 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
 }
 
 INLINE void weigh2_chunk(const struct weigh2 *w, int64_t at, int wide, int left) {
-    vf a[2], b[2];
+    vf a[4], b[4];
     for (int c = 0; c < wide; c++) {
         a[c] = v_mul(v_load_n(w->a + at + 16 * c, left), v_set(w->scale));
         b[c] = v_mul(v_load_n(w->b + at + 16 * c, left), v_set(w->scale));
@@ -49,6 +52,9 @@ INLINE void weigh2_chunk(const struct weigh2 *w, int64_t at, int wide, int left)
 
 static void weigh2(const struct weigh2 *w) {
     int i = 0;
+    if (STATE_WIDE >= 8)
+        for (; i + 64 <= w->dim; i += 64)
+            weigh2_chunk(w, i, 4, 16);
     for (; i + 32 <= w->dim; i += 32)
         weigh2_chunk(w, i, 2, 16);
     for (; i + 16 <= w->dim; i += 16)
@@ -57,35 +63,44 @@ static void weigh2(const struct weigh2 *w) {
         weigh2_chunk(w, i, 1, w->dim - i);
 }
 
-// `rows` rows from r, `wide` chunks of 16 columns from `at`; both constant where it is called.
-INLINE void read_chunk(const struct state_read *a, int r, int rows, int at, int wide, int left) {
-    vf k[STATE_WIDE * 4], q[STATE_WIDE * 4];
+// `rows` rows, `wide` chunks of 16 columns from `at`; both constant where it is called.
+// x: [dk][2][rows], the keys and queries side by side, so that one pointer reaches them all.
+INLINE void read_chunk(const struct state_read *a, const float *x, int r, int rows, int at,
+                       int wide, int left) {
+    vf sum[2][STATE_WIDE > 4 ? STATE_WIDE : 4];
     for (int i = 0; i < rows * wide; i++)
-        k[i] = q[i] = v_set(0);
-    for (int i = 0; i < a->dk; i++)
+        sum[0][i] = sum[1][i] = v_set(0);
+    const float *s = a->s + at;
+    for (int i = 0; i < a->dk; i++, s += a->dv, x += 2 * rows)
         for (int c = 0; c < wide; c++) {
-            vf s = v_load_n(a->s + (int64_t)i * a->dv + at + 16 * c, left);
+            vf v = v_load_n(s + 16 * c, left);
             for (int j = 0; j < rows; j++) {
-                k[j * wide + c] = v_fma(s, v_set(a->k[r + j][i]), k[j * wide + c]);
-                q[j * wide + c] = v_fma(s, v_set(a->q[r + j][i]), q[j * wide + c]);
+                sum[0][j * wide + c] = v_fma(v, v_set(x[j]), sum[0][j * wide + c]);
+                sum[1][j * wide + c] = v_fma(v, v_set(x[rows + j]), sum[1][j * wide + c]);
             }
         }
     for (int j = 0; j < rows; j++)
         for (int c = 0; c < wide; c++) {
-            v_store_n(a->sk[r + j] + at + 16 * c, k[j * wide + c], left);
-            v_store_n(a->sq[r + j] + at + 16 * c, q[j * wide + c], left);
+            v_store_n(a->sk[r + j] + at + 16 * c, sum[0][j * wide + c], left);
+            v_store_n(a->sq[r + j] + at + 16 * c, sum[1][j * wide + c], left);
         }
 }
 
 // All columns of `rows` rows: pieces of `wide` chunks, then single ones.
 INLINE void read_rows(const struct state_read *a, int r, int rows, int wide) {
+    float x[OPS_HEAD_MAX * 2 * STATE_WIDE];
+    for (int j = 0; j < rows; j++)
+        for (int i = 0; i < a->dk; i++) {
+            x[i * 2 * rows + j] = a->k[r + j][i];
+            x[i * 2 * rows + rows + j] = a->q[r + j][i];
+        }
     int at = 0;
     for (; at + 16 * wide <= a->dv; at += 16 * wide)
-        read_chunk(a, r, rows, at, wide, 16);
+        read_chunk(a, x, r, rows, at, wide, 16);
     for (; at + 16 <= a->dv; at += 16)
-        read_chunk(a, r, rows, at, 1, 16);
+        read_chunk(a, x, r, rows, at, 1, 16);
     if (at < a->dv)
-        read_chunk(a, r, rows, at, 1, a->dv - at);
+        read_chunk(a, x, r, rows, at, 1, a->dv - at);
 }
 
 static void state_read(const struct state_read *a) {
