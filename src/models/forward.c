@@ -96,7 +96,7 @@ static void record(struct model *m, const struct forest *f, struct sequence *con
     }
     for (int i = 0; i < r->n_seqs; i++) {
         r->views[i] = kv_view_of(&seqs[i]->target);
-        r->committed[i] = 0;
+        r->version[i] = seqs[i]->version;
     }
 }
 
@@ -139,6 +139,7 @@ static void append(struct model *m, struct sequence *s, const int32_t *token, co
                    int64_t count) {
     for (int64_t i = 0; i < count; i++)
         s->tokens[s->len + i] = token[index[i]];
+    s->version++;
     if (m->pool)
         kv_advance(&s->target, count);
     keep_features(m, s, index, count);
@@ -198,7 +199,7 @@ static int check_commit(const struct model *m, struct sequence *const *seqs, int
     const struct pass_record *r = &m->pass;
     if (!r->open)
         return err_set(e, ERR_STATE, "there is no verification to commit; run one first");
-    if (seq < 0 || seq >= r->n_seqs || r->committed[seq] || seqs[seq]->len != r->len[seq])
+    if (seq < 0 || seq >= r->n_seqs || seqs[seq]->version != r->version[seq])
         return err_set(e, ERR_STATE,
                        "sequence %d cannot be committed from the last pass; it took "
                        "no part in it or has changed since",
@@ -241,6 +242,5 @@ int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, con
     if (m->pool)
         ops->kv_copy(m->x, &m->kv, r->target, r->source, count);
     append(m, s, r->token, path, count);
-    r->committed[seq] = 1;
     return 0;
 }

@@ -78,10 +78,9 @@ static int record_init(struct model *m, struct err *e) {
     r->len = calloc(seqs, sizeof *r->len);
     r->len_now = calloc(seqs, sizeof *r->len_now);
     r->states = calloc(seqs, sizeof *r->states);
-    r->committed = calloc(seqs, sizeof *r->committed);
+    r->version = calloc(seqs, sizeof *r->version);
     if (!r->token || !r->source || !r->parent || !r->seq || !r->identity || !r->want_row ||
-        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states ||
-        !r->committed)
+        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states || !r->version)
         return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     for (size_t i = 0; i < rows; i++)
         r->identity[i] = (int32_t)i;
@@ -101,7 +100,7 @@ static void record_fini(struct pass_record *r) {
     free(r->len);
     free(r->len_now);
     free(r->states);
-    free(r->committed);
+    free(r->version);
 }
 
 static int workspace_init(struct model *m, struct err *e) {

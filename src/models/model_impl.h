@@ -50,7 +50,7 @@ struct pass_record {
     struct kv_view *views;                    // [S]
     int64_t *len, *len_now;                   // [S]
     struct gdn_state **states;                // [S]
-    uint8_t *committed;                       // [S]
+    uint64_t *version;                        // [S] of the sequences when the pass ran
     int64_t n, n_want;
     int n_seqs;
     bool open; // a verification that can still be committed

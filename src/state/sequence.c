@@ -103,6 +103,7 @@ static void cut(struct sequence *s, int64_t n) {
     for (int i = 0; i < s->spec.n_draft; i++)
         kv_truncate(&s->draft[i], s->draft_len);
     s->len = n;
+    s->version++;
 }
 
 int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *e) {
@@ -254,6 +255,7 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
     if (c->len)
         memcpy(s->tokens, c->tokens, (size_t)c->len * sizeof *s->tokens);
     s->len = c->len;
+    s->version++;
     s->draft_len = c->draft_len;
     copy_features(s->spec.x, s->pending, c->pending, c->pending ? c->len - c->draft_len : 0,
                   s->spec.feature_dim);

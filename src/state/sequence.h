@@ -33,6 +33,7 @@ struct sequence {
     struct sequence_spec spec;
     int32_t *tokens; // [len]
     int64_t len, cap;
+    uint64_t version; // grows with every change of the committed tokens
     struct kv target;
     struct recurrent recurrent;
     struct kv draft[SEQ_DRAFT_GROUPS];

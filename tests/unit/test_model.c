@@ -270,6 +270,17 @@ static void test_refusals(void **state) {
     assert_int_equal(sequence_len(s), 90);
     assert_int_equal(model_commit(r.m, &s, 0, path, 10, &r.e), 0);
     assert_int_equal(sequence_len(s), 100);
+    // Cut and put back to the same length, it is not the sequence that was verified.
+    struct checkpoint *c;
+    int64_t kept;
+    assert_int_equal(sequence_truncate(s, 96, &kept, &r.e), 0);
+    assert_int_equal(sequence_checkpoint(s, &c, &r.e), 0);
+    forest_reset(&r.f, false);
+    forest_root(&r.f, 0, 96, 1, true);
+    assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), 0);
+    assert_int_equal(sequence_restore(s, c, &r.e), 0);
+    assert_int_equal(model_commit(r.m, &s, 0, path, 1, &r.e), ERR_STATE);
+    checkpoint_destroy(c);
     struct sequence *twice[2] = {s, s};
     expect(&r, model_forward(r.m, &r.f, twice, 2, &r.e), ERR_USAGE, "twice");
     sequence_destroy(s);

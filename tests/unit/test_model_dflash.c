@@ -109,6 +109,65 @@ static void test_masks(void **state) {
     free(b);
 }
 
+// Drafts after 70 tokens with options that override the file's values.
+static void with_options(const struct tiny_draft_shape *shape_d, const struct dflash_options *o,
+                         struct block *out) {
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_rig r;
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    assert_int_equal(tiny_draft_write(&shape, shape_d, r.draft_path, &r.e), 0);
+    assert_int_equal(dflash_load(&r.d, r.m, r.draft_path, o, &r.e), 0);
+    draft_after(&r, 70, 64, out);
+    tiny_rig_close(&r);
+}
+
+static void test_overrides(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape windowed = mixed_draft(&shape), full = windowed, other = windowed;
+    struct dflash_options none = dflash_options_default(), o = none;
+    struct block *a = block_new(), *b = block_new();
+    full.window = 0;
+    with_options(&windowed, &none, a);
+    o.window = 24; // as the file says it: all layers but the last
+    with_options(&full, &o, b);
+    assert_true(equal(a, b));
+    o.window = 0;
+    with_options(&windowed, &o, b);
+    with_options(&full, &none, a);
+    assert_true(equal(a, b));
+    o = none;
+    o.mask_id = 7;
+    with_options(&full, &o, b);
+    for (int i = 0; i < ROWS; i++) // every row is a mask's: none is the anchor's
+        assert_memory_not_equal(a->row[i], b->row[i], sizeof a->row[i]);
+    other = full;
+    other.mask = 7;
+    with_options(&other, &none, a);
+    assert_true(equal(a, b));
+    o = none;
+    o.causal = 1;
+    with_options(&full, &o, a);
+    o.mask_id = 7;
+    with_options(&full, &o, b);
+    for (int i = 0; i < ROWS; i++)
+        assert_memory_not_equal(a->row[i], b->row[i], sizeof a->row[i]);
+    o = none;
+    o.n_taps = 2;
+    o.taps[0] = full.taps[1];
+    o.taps[1] = full.taps[0];
+    with_options(&full, &o, a);
+    other = full;
+    other.taps[0] = full.taps[1];
+    other.taps[1] = full.taps[0];
+    with_options(&other, &none, b);
+    assert_true(equal(a, b));
+    with_options(&full, &none, b);
+    assert_false(equal(a, b));
+    free(a);
+    free(b);
+}
+
 // Verifies a random tree and commits its leftmost path.
 static void step_tree(struct tiny_rig *r, struct sequence *s, struct rng *g) {
     int32_t path[16], n = 0;
@@ -303,9 +362,10 @@ static void test_late_draft(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dialects), cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_pieces),   cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_fit),      cmocka_unit_test(test_late_draft),
+        cmocka_unit_test(test_dialects),   cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_overrides),  cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_crowd),      cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
