@@ -16,7 +16,8 @@ struct draft_oracle {
 };
 
 static int oracle_create(void **self, const struct draft_config *c, struct err *e) {
-    if (!c->recording || !(c->error_rate >= 0 && c->error_rate <= 1))
+    if (!c->recording || model_params_of(c->model)->vocab < 2 ||
+        !(c->error_rate >= 0 && c->error_rate <= 1))
         return err_set(e, ERR_USAGE,
                        "the oracle drafter needs a recording and an error rate from 0 to 1");
     struct draft_oracle *d = calloc(1, sizeof *d);
@@ -48,8 +49,9 @@ static void fill_depth(const struct draft_oracle *d, int64_t pos, int k, int32_t
     static const float best[] = {-0.5f, -0.2f, -0.05f}; // log-probability of the first candidate
     float first = best[(h >> 20) % 3];
     for (int r = 0; r < k; r++) {
-        uint64_t other = (uint64_t)truth + 1 + (h >> 40) + (uint64_t)r;
-        ids[r] = r == rank ? truth : (int32_t)(other % (uint64_t)d->vocab);
+        uint64_t vocab = (uint64_t)d->vocab, others = vocab > 1 ? vocab - 1 : 1;
+        uint64_t away = 1 + ((h >> 40) + (uint64_t)r) % others;
+        ids[r] = r == rank ? truth : (int32_t)(((uint64_t)truth + away) % vocab);
         logp[r] = first - (float)r * (1.0f - first);
     }
 }

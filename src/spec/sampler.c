@@ -109,11 +109,10 @@ static int64_t window_of(struct sampler *s, const struct sampler_batch *b, int i
     return n;
 }
 
-static void fill_seen(struct sampler *s, const struct sampler_batch *b, int i,
-                      struct sample_row *row) {
-    int64_t n = window_of(s, b, i);
-    int32_t *seen = s->seen + i * s->window;
-    int32_t *seen_count = s->seen_count + i * s->window;
+static void fill_seen(struct sampler *s, const struct sampler_batch *b, int row, int slot) {
+    int64_t n = window_of(s, b, row);
+    int32_t *seen = s->seen + slot * s->window;
+    int32_t *seen_count = s->seen_count + slot * s->window;
     int32_t distinct = 0;
     for (int64_t j = 0; j < n; j++)
         if (s->count[s->order[j]]++ == 0)
@@ -122,21 +121,20 @@ static void fill_seen(struct sampler *s, const struct sampler_batch *b, int i,
         seen_count[j] = s->count[seen[j]];
         s->count[seen[j]] = 0;
     }
-    row->seen = seen;
-    row->seen_count = seen_count;
-    row->n_seen = distinct;
+    s->rows[slot].seen = seen;
+    s->rows[slot].seen_count = seen_count;
+    s->rows[slot].n_seen = distinct;
 }
 
-const struct sample_row *sampler_rows(struct sampler *s, const struct sampler_batch *b) {
-    int32_t depth[TREE_MAX_ROWS];
-    for (int i = 0; i < b->n; i++) {
-        depth[i] = b->parent[i] < 0 ? 0 : depth[b->parent[i]] + 1;
-        s->rows[i] = s->model;
-        s->rows[i].pos = b->len + depth[i] + 1;
-        if (s->window)
-            fill_seen(s, b, i, &s->rows[i]);
-    }
-    return s->rows;
+const struct sample_row *sampler_row(struct sampler *s, const struct sampler_batch *b, int row,
+                                     int slot) {
+    s->rows[slot] = s->model;
+    s->rows[slot].pos = b->len + 1;
+    for (int32_t r = b->parent[row]; r >= 0; r = b->parent[r])
+        s->rows[slot].pos++;
+    if (s->window)
+        fill_seen(s, b, row, slot);
+    return &s->rows[slot];
 }
 
 const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int depth) {

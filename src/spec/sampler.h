@@ -32,21 +32,23 @@ int sample_params_check(const struct sample_params *p, struct err *e);
 
 struct sampler;
 
-// max_rows: rows per pass. vocab: ids are 0..vocab-1.
+// max_rows: rows kept at once. vocab: ids are 0..vocab-1.
 int sampler_create(struct sampler **out, const struct sample_params *p, int max_rows, int vocab,
                    struct err *e);
 void sampler_destroy(struct sampler *s);
 
-// Fills rows for n rows. token, parent: [n] as in a forest of one sequence (parent -1: the last
-// committed token); committed: [len] the committed tokens. Row i is the choice of the token after
-// row i. The result points into s and lives until the next call.
+// Rows of one sequence: token, parent [n] as in a forest (parent -1: the last committed token), and
+// the len tokens committed before them.
 struct sampler_batch {
     const int32_t *token, *parent;
     int n;
     const int32_t *committed;
     int64_t len;
 };
-const struct sample_row *sampler_rows(struct sampler *s, const struct sampler_batch *b);
+// The sample row for the choice of the token after row `row` of the batch. `slot` (< max_rows) says
+// where it is kept: results in other slots stay valid, and neighbours are neighbours in memory.
+const struct sample_row *sampler_row(struct sampler *s, const struct sampler_batch *b, int row,
+                                     int slot);
 
 // Rows for a draft that shares the target's noise: row d (0..depth-1) is the choice of the token at
 // position first_pos + d, without penalties. NULL when the temperature is 0.

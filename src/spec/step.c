@@ -42,7 +42,7 @@ static int step_init(struct step *s, struct err *e) {
     if (!rc)
         rc = forest_init(&s->verify, s->max_rows, e);
     if (!rc)
-        rc = sampler_create(&s->sampler, &s->c.sample, s->max_rows, (int)s->vocab, e);
+        rc = sampler_create(&s->sampler, &s->c.sample, 1, (int)s->vocab, e);
     if (!rc && s->c.hash && !(s->row = malloc((size_t)s->vocab * sizeof *s->row)))
         rc = err_set(e, ERR_MEMORY, "no memory to hash rows of %lld logits", (long long)s->vocab);
     return rc;
@@ -97,10 +97,19 @@ uint64_t step_hash(const struct step *s) {
     return s->hash;
 }
 
-// Chooses a token after each of the b->n rows; their logits are in row order in the workspace.
-static void choose(struct step *s, const struct sampler_batch *b) {
-    const struct sample_row *rows = sampler_rows(s->sampler, b);
-    s->ops->sample(s->x, model_logits(s->c.model), b->n, s->vocab, rows, s->choice);
+// Chooses the token after one row; its logits are row `index` of the workspace.
+static void choose(struct step *s, const struct sampler_batch *b, int row, int64_t index) {
+    const float *logits = model_logits(s->c.model) + index * s->vocab;
+    s->ops->sample(s->x, logits, 1, s->vocab, sampler_row(s->sampler, b, row, 0), &s->choice[row]);
+}
+
+// Chooses along the path that the choices take through the tree; rows beside it are never sampled.
+static void choose_path(struct step *s, const struct sampler_batch *b) {
+    int row = 0;
+    do {
+        choose(s, b, row, model_logits_index(s->c.model, row));
+        row = ddtree_child(&s->tree, row, s->choice[row]);
+    } while (row >= 0);
 }
 
 // Adds logits row i of the last pass to the hash.
@@ -132,7 +141,7 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
                               .n = 1,
                               .committed = sequence_tokens(seq),
                               .len = sequence_len(seq) - 1};
-    choose(s, &b);
+    choose(s, &b, 0, 0);
     lap(&s->ms.sample, &t);
     hash_row(s, 0);
     return 0;
@@ -209,7 +218,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
                               .n = s->tree.n,
                               .committed = sequence_tokens(seq),
                               .len = sequence_len(seq)};
-    choose(s, &b);
+    choose_path(s, &b);
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
     rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);

@@ -56,6 +56,14 @@ static void check_row(const struct sample_row *row, const int32_t *list, int64_t
     }
 }
 
+// Row i in slot i.
+static const struct sample_row *all_rows(struct sampler *s, const struct sampler_batch *b) {
+    const struct sample_row *first = sampler_row(s, b, 0, 0);
+    for (int i = 1; i < b->n; i++)
+        assert_ptr_equal(sampler_row(s, b, i, i), first + i);
+    return first;
+}
+
 static void test_windows(void **state) {
     (void)state;
     struct rng g = {5};
@@ -76,7 +84,7 @@ static void test_windows(void **state) {
             for (int64_t j = 0; j < len; j++)
                 committed[j] = (int32_t)rng_below(&g, VOCAB);
             struct sampler_batch b = {t.token, t.parent, t.n, committed, len};
-            const struct sample_row *rows = sampler_rows(s, &b);
+            const struct sample_row *rows = all_rows(s, &b);
             for (int r = 0; r < t.n; r++) {
                 int64_t n = written_out(&t, r, committed, len, list);
                 check_row(&rows[r], list, n, p.window);
@@ -96,7 +104,7 @@ static void test_no_penalties(void **state) {
     assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
     const int32_t token[] = {1, 2}, parent[] = {-1, 0}, committed[] = {3, 4, 5};
     struct sampler_batch b = {token, parent, 2, committed, 3};
-    const struct sample_row *rows = sampler_rows(s, &b);
+    const struct sample_row *rows = all_rows(s, &b);
     assert_int_equal(rows[0].n_seen, 0);
     assert_int_equal(rows[0].pos, 4);
     assert_int_equal(rows[1].pos, 5);
@@ -119,7 +127,7 @@ static void test_noise(void **state) {
     const int32_t token[] = {1, 2}, parent[] = {-1, 0}, committed[] = {3, 4, 5};
     struct sampler_batch b = {token, parent, 2, committed, 3};
     const struct sample_row *noise = sampler_noise(s, 4, 5);
-    const struct sample_row *rows = sampler_rows(s, &b);
+    const struct sample_row *rows = all_rows(s, &b);
     for (int d = 0; d < 5; d++)
         assert_int_equal(noise[d].pos, 4 + d);
     assert_int_equal(noise[1].pos, rows[1].pos);
@@ -127,7 +135,7 @@ static void test_noise(void **state) {
     assert_true(noise[1].temperature == rows[1].temperature);
     assert_int_equal(noise[1].n_seen, 0);
     assert_true(noise[1].frequency == 0);
-    assert_int_not_equal(sampler_rows(other, &b)[0].seed, rows[0].seed);
+    assert_int_not_equal(sampler_row(other, &b, 0, 0)->seed, rows[0].seed);
     sampler_destroy(s);
     sampler_destroy(other);
 }
