@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the program and shows it on the bundled pair of models: the same prompt continued three
 # times (plain, with the draft's chain, with its tree), then a comparison made by the program.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh build
@@ -13,23 +13,32 @@ mkdir -p build
     exit 1
 }
 
-draft=$(find models -name '*draft*.gguf' | sort | head -n 1)
-target=$(find models -name '*.gguf' ! -name '*draft*' | sort | head -n 1)
+draft=$(find models -name '*dflash*.gguf' | sort | head -n 1)
+target=$(find models -name '*.gguf' ! -name '*dflash*' | sort | head -n 1)
 if [ -z "$draft" ] || [ -z "$target" ]; then
     echo "demo: the bundled pair is missing in models/; get a complete copy of the repository" >&2
     exit 1
 fi
 
+echo "The model ($target) is asked to continue this:"
+echo
+sed 's/^/    /' scripts/demo-prompt.txt
+
 # show NAME HOW: streams one continuation; the program prints speed and accept length behind it.
 show() {
-    printf '\n== %s ==\n' "$1"
-    build/release/coppice generate -m "$target" -d "$draft" --speculate "$2" --temp 0 -n 128 \
-        -f scripts/demo-prompt.txt
+    printf '\n== %s ==\n\n' "$1"
+    build/release/coppice generate -m "$target" -d "$draft" --speculate "$2" --temp 0 -n 160 \
+        -f scripts/demo-prompt.txt --logit-hash | tee "build/demo-$2.txt"
 }
 
 show "Plain decoding: one token per pass" off
 show "Chain: the draft guesses a block, one pass checks it" chain
 show "Tree: the draft's likeliest branches, one pass checks them all" tree
 
-printf '\n== The three side by side, compared by the program ==\n'
-build/release/coppice bench -m "$target" -d "$draft" --prompts scripts/demo-prompts.jsonl -n 128
+printf '\n== Side by side, and compared by the program ==\n\n'
+if ! build/release/coppice bench -m "$target" -d "$draft" --prompts scripts/demo-prompts.jsonl ||
+    ! cmp -s build/demo-off.txt build/demo-chain.txt || ! cmp -s build/demo-off.txt build/demo-tree.txt; then
+    printf '\nThe outputs DIFFER. That must never happen: please report it.\n'
+    exit 1
+fi
+printf '\nIdentical: plain, chain and tree gave the same tokens, chosen from the same logit bits.\n'

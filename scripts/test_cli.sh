@@ -129,8 +129,8 @@ if has detokenize; then
     accept '{"text":"H"}' detokenize -m "$vocab" --ids 39,2035 --json --no-special
 fi
 
-target=$(find "$root/models" -name '*.gguf' ! -name '*draft*' 2>/dev/null | sort | head -n 1)
-draft=$(find "$root/models" -name '*draft*.gguf' 2>/dev/null | sort | head -n 1)
+target=$(find "$root/models" -name '*.gguf' ! -name '*dflash*' 2>/dev/null | sort | head -n 1)
+draft=$(find "$root/models" -name '*dflash*.gguf' 2>/dev/null | sort | head -n 1)
 if [ -n "$target" ] && has generate; then
     head -c 100000 "$target" >truncated.gguf
     printf 'ab\377cd' >broken.txt
@@ -140,8 +140,15 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "missing.txt" generate -m "$target" -f missing.txt
     refuse 1 "missing.gguf" generate -m "$target" -d missing.gguf -p x
     refuse 1 "$(basename "$draft")" generate -m "$draft" -p x
-    refuse 1 "$(basename "$target")" generate -m "$target" -d "$target" -p x
+    refuse 1 "qwen35" generate -m "$target" -d "$target" -p x
     refuse 2 "-p" generate -m "$target"
+    refuse 1 "context of 4" generate -m "$target" -c 4 -p "more than four tokens, surely"
+    for limit in 20000 40000; do # kilobytes of address space: too few to map, too few to load
+        soft=$(ulimit -Sv)
+        ulimit -Sv "$limit"
+        refuse 1 "emory" generate -m "$target" -p x -t 1
+        ulimit -Sv "$soft"
+    done
     accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
 fi
 
@@ -151,6 +158,22 @@ cases=$((cases + 1))
 if [ -s err ]; then
     bad=$((bad + 1))
     echo "a closed pipe gave: $(cat err)"
+fi
+# So does an interrupt in the middle of a reply, with status 130.
+if [ -n "$target" ] && has generate; then
+    cases=$((cases + 2))
+    "$program" generate -m "$target" -p x -n 5000 --ignore-eos 2>err | head -c 4 >out
+    if [ "${PIPESTATUS[1]}" != 0 ] || grep -q '^coppice' err; then
+        bad=$((bad + 1))
+        echo "a reader that left gave: $(cat err)"
+    fi
+    timeout --preserve-status -s INT 2 "$program" generate -m "$target" -p x -n 100000 \
+        --ignore-eos >out 2>err
+    got=$?
+    if [ "$got" != 130 ] || grep -q '^coppice' err || [ ! -s out ]; then
+        bad=$((bad + 1))
+        echo "an interrupt gave status $got and: $(cat err)"
+    fi
 fi
 # A full disk is an error.
 cases=$((cases + 1))

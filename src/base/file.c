@@ -13,6 +13,7 @@ static int cannot(struct err *e, const char *what, const char *path) {
     int number = errno;
     const char *advice = number == ENOENT   ? "; check the path"
                          : number == EACCES ? "; check its permissions"
+                         : number == ENOMEM ? "; free memory or raise the limit on it (ulimit -v)"
                                             : "";
     return err_set(e, number == ENOMEM ? ERR_MEMORY : ERR_IO, "cannot %s '%s': %s%s", what, path,
                    strerror(number), advice);

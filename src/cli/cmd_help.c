@@ -37,7 +37,8 @@ void cli_help(struct str *out, const struct cli_command *c) {
         program_help(out);
         return;
     }
-    str_printf(out, "Usage: coppice %s [OPTION]... %s\n", c->name, c->operands);
+    str_printf(out, "Usage: coppice %s [OPTION]...%s%s\n", c->name, c->operands[0] ? " " : "",
+               c->operands);
     paragraph(out, c->description);
     str_puts(out, "\nOptions:\n");
     options_help(out, cli_options, CLI_OPTION_COUNT, CLI_BIT(c->id));
