@@ -92,7 +92,7 @@ fuzz() {
         name=$(basename "$target")
         mkdir -p "build/fuzz/corpus/$name"
         step "$name" "$target" -max_total_time="$each" -timeout=10 -rss_limit_mb=1024 \
-            -malloc_limit_mb=512 -max_len=16384 -artifact_prefix="$logs/" -print_final_stats=1 \
+            -malloc_limit_mb=512 -max_len=32768 -artifact_prefix="$logs/" -print_final_stats=1 \
             "build/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"
     done
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the seeds of fuzz_model: the smallest target and drafts that exercise every part.
+// Usage: fuzz_model_seeds FOLDER. The files are committed; run it again after changing it.
+#include <limits.h>
+#include <stdio.h>
+
+#include "formats/quant.h"
+#include "support/tiny_gguf.h"
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"lucebox.gguf", "beellama.gguf", "upstream.gguf"};
+    struct tiny_shape t = {.vocab = 24,
+                           .dim = 32,
+                           .ffn = 32,
+                           .layers = 2,
+                           .interval = 2,
+                           .heads = 1,
+                           .kv_heads = 1,
+                           .head_dim = 32,
+                           .rope_dims = 16,
+                           .key_heads = 1,
+                           .value_heads = 2,
+                           .state = 32,
+                           .context = 256,
+                           .type = TYPE_Q8_0,
+                           .seed = 1};
+    struct err e = {0};
+    char path[PATH_MAX];
+    int rc = 0;
+    if (argc != 2)
+        return 2;
+    snprintf(path, sizeof path, "%s/target.gguf", argv[1]);
+    rc |= tiny_target_write(&t, path, &e);
+    t.tied = t.fused = true;
+    snprintf(path, sizeof path, "%s/tied.gguf", argv[1]);
+    rc |= tiny_target_write(&t, path, &e);
+    for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
+        struct tiny_draft_shape d = tiny_draft_default(&t);
+        d.layers = 2;
+        d.ffn = 32;
+        d.heads = 1;
+        d.window = i == TINY_UPSTREAM ? 16 : 0;
+        d.causal = i == TINY_BEELLAMA ? 1 : -1;
+        d.dialect = i;
+        d.type = TYPE_Q8_0;
+        snprintf(path, sizeof path, "%s/%s", argv[1], names[i]);
+        rc |= tiny_draft_write(&t, &d, path, &e);
+    }
+    if (rc)
+        fprintf(stderr, "%s\n", e.text);
+    return rc != 0;
+}
