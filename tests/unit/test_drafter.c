@@ -141,6 +141,31 @@ static void test_off(void **state) {
     drafter_destroy(d);
 }
 
+// A block may be longer than a tree is deep; what lies beyond is not asked for.
+static void test_long_block(void **state) {
+    const struct fixture *f = *state;
+    struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape shape = tiny_draft_default(&t);
+    struct dflash_options q = dflash_options_default();
+    struct model_options o = model_options_default();
+    struct fixture g = {.x = f->x, .file = f->file};
+    char path[64];
+    shape.block = 40;
+    snprintf(path, sizeof path, "/tmp/coppice-drafter-%d-long.gguf", (int)getpid());
+    assert_int_equal(tiny_draft_write(&t, &shape, path, NULL), 0);
+    assert_int_equal(model_load(&g.model, g.x, g.file, &o, NULL), 0);
+    assert_int_equal(dflash_load(&g.dflash, g.model, path, &q, NULL), 0);
+    unlink(path);
+    assert_int_equal(model_sequence(g.model, &g.seq, NULL), 0);
+    struct drafter *d = make(&g, DRAFT_DFLASH, NULL);
+    assert_int_equal(drafter_max_depth(d), TREE_MAX_DEPTH);
+    assert_int_equal(ask(&g, d, 3, TREE_MAX_K, 100).depth, TREE_MAX_DEPTH);
+    drafter_destroy(d);
+    sequence_destroy(g.seq);
+    dflash_destroy(g.dflash);
+    model_destroy(g.model);
+}
+
 // Where the recorded token stands among the candidates, at error rates 0, 1 and between.
 static void test_oracle(void **state) {
     const struct fixture *f = *state;
@@ -198,11 +223,9 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dflash),
-        cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_off),
-        cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_short_recording),
+        cmocka_unit_test(test_dflash),  cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_off),     cmocka_unit_test(test_long_block),
+        cmocka_unit_test(test_oracle),  cmocka_unit_test(test_short_recording),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -51,6 +51,7 @@ static void test_refusals(void **state) {
     assert_int_equal(check(&f, &e), ERR_USAGE); // empty
     forest_root(&f, 2, 10, 4, true);
     assert_int_equal(check(&f, &e), ERR_USAGE); // no such sequence
+    assert_non_null(strstr(e.text, "names sequence 2 of 2"));
     f.seq[0] = -1;
     assert_int_equal(check(&f, &e), ERR_USAGE);
     forest_reset(&f, false);

@@ -209,11 +209,11 @@ static void test_refused(void **state) {
     c.tree.budget = 0;
     assert_int_equal(step_create(&s, &c, &e), 0);
     struct sequence *seq;
-    static const int32_t none[1] = {0};
+    static const int32_t none[2] = {0};
     assert_int_equal(model_sequence(f->model, &seq, NULL), 0);
     assert_int_equal(step_feed(s, seq, none, 0, NULL, &e), ERR_USAGE);
     assert_int_equal(step_hash(s), 0);
-    assert_int_equal(step_feed(s, seq, none, 1, NULL, &e), 0);
+    assert_int_equal(step_feed(s, seq, none, 2, NULL, &e), 0);
     assert_int_equal(model_logits_count(f->model), 0); // nobody asked for logits
     sequence_destroy(seq);
     step_destroy(s);
