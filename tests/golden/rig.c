@@ -63,6 +63,11 @@ void rig_download(struct rig *r, float *dst, const float *src, int64_t n) {
     exec_ops(r->x)->download(r->x, dst, src, bytes);
 }
 
+void rig_shift_ids(struct rig *r, int from, int by) {
+    for (int i = from; i < r->g.n_ids; i++)
+        r->g.ids[i] = (r->g.ids[i] + by + r->g.target.vocab) % r->g.target.vocab;
+}
+
 void rig_prompt(struct rig *r, struct sequence *s, int from, int to, float *rows) {
     struct err e = {0};
     assert_int_equal(sequence_len(s), from);

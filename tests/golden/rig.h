@@ -34,6 +34,10 @@ struct sequence *rig_sequence(struct rig *r);
 // (host [][vocab]); rows NULL: wants none.
 void rig_prompt(struct rig *r, struct sequence *s, int from, int to, float *rows);
 
+// Adds `by` to all ids from position `from` on (modulo the vocabulary): other tokens, whose traces
+// must not survive a step back. The opposite `by` undoes it.
+void rig_shift_ids(struct rig *r, int from, int by);
+
 // Downloads n rows of device logits.
 void rig_download(struct rig *r, float *dst, const float *src, int64_t n);
 

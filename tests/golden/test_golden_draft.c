@@ -120,6 +120,27 @@ static void after_commit(struct bench *b, struct dflash *d) {
     sequence_destroy(s);
 }
 
+// Other tokens up to position len, then back to h, where the shared part of the ids ends. c: NULL,
+// or gets a checkpoint made before the way back.
+static void cut_back(struct bench *b, struct dflash *d, struct sequence *s, int len, int h,
+                     struct checkpoint **c) {
+    struct err e = {0};
+    int64_t kept = -1;
+    float *logits = malloc((size_t)b->per * sizeof *logits);
+    assert_non_null(logits);
+    int at = (int)sequence_len(s);
+    rig_shift_ids(&b->r, h, 1);
+    rig_prompt(&b->r, s, at, len, NULL);
+    if (d)
+        draft_block(b, d, s, 9, logits);
+    rig_shift_ids(&b->r, h, -1);
+    if (c)
+        check(sequence_checkpoint(s, c, &e), "sequence_checkpoint", &e);
+    check(sequence_truncate(s, h, &kept, &e), "sequence_truncate", &e);
+    assert_int_equal(kept, h);
+    free(logits);
+}
+
 // The draft's state goes back with the sequence: by truncation, and into a checkpoint that was
 // made before other tokens came, whether the draft had read the context or not.
 static void after_going_back(struct bench *b, struct dflash *d, bool drafted) {
@@ -132,18 +153,13 @@ static void after_going_back(struct bench *b, struct dflash *d, bool drafted) {
     int64_t kept = -1;
     float *logits = malloc((size_t)b->per * sizeof *logits);
     assert_non_null(logits);
-    rig_prompt(r, s, 0, n - 1, NULL);
-    if (drafted)
-        draft_block(b, d, s, 9, logits);
-    check(sequence_checkpoint(s, &c, &e), "sequence_checkpoint", &e);
-    check(sequence_truncate(s, n - 2, &kept, &e), "sequence_truncate", &e);
-    assert_int_equal(kept, h);
+    cut_back(b, drafted ? d : NULL, s, n - 1, h, &c);
+    cut_back(b, drafted ? d : NULL, s, h + 1, h, NULL);
     rig_prompt(r, s, h, n, NULL);
     draft_block(b, d, s, g->anchors[last], logits);
     compare(b, last, logits, drafted ? "truncated, drafted" : "truncated");
     check(sequence_truncate(s, 0, &kept, &e), "sequence_truncate", &e);
-    rig_prompt(r, s, 0, 5, NULL);
-    draft_block(b, d, s, 9, logits);
+    cut_back(b, d, s, 5, 0, NULL);
     check(sequence_restore(s, c, &e), "sequence_restore", &e);
     rig_prompt(r, s, h, n, NULL);
     draft_block(b, d, s, g->anchors[last], logits);

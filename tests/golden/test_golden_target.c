@@ -90,17 +90,19 @@ static void in_pieces(struct bench *b, const int *sizes, int n, const char *way)
     sequence_destroy(s);
 }
 
-static void after_truncate(struct bench *b) {
+static void after_truncate(struct bench *b, int len, int to, int want) {
     struct sequence *s = rig_sequence(&b->r);
     struct err e = {0};
     int64_t kept = -1;
-    rig_prompt(&b->r, s, 0, 120, NULL);
-    assert_int_equal(sequence_truncate(s, 101, &kept, &e), 0);
-    assert_int_equal(kept, 96);
+    rig_shift_ids(&b->r, want, 1);
+    rig_prompt(&b->r, s, 0, len, NULL);
+    rig_shift_ids(&b->r, want, -1);
+    assert_int_equal(sequence_truncate(s, to, &kept, &e), 0);
+    assert_int_equal(kept, want);
     clear(b);
-    rig_prompt(&b->r, s, 96, 99, b->rows);
-    rig_prompt(&b->r, s, 99, b->r.g.n_ids, b->rows);
-    compare(b, 96, "after truncate");
+    rig_prompt(&b->r, s, want, want + 3, b->rows);
+    rig_prompt(&b->r, s, want + 3, b->r.g.n_ids, b->rows);
+    compare(b, want, "after truncate");
     sequence_destroy(s);
 }
 
@@ -112,7 +114,9 @@ static void after_restore(struct bench *b) {
     assert_int_equal(sequence_checkpoint(s, &c, &e), 0);
     assert_int_equal(checkpoint_len(c), 64);
     assert_int_equal(sequence_fork(s, &copy, &e), 0);
-    rig_prompt(&b->r, s, 75, b->r.g.n_ids, NULL); // must not disturb the copy or the checkpoint
+    rig_shift_ids(&b->r, 75, 1); // must not disturb the copy or the checkpoint
+    rig_prompt(&b->r, s, 75, b->r.g.n_ids, NULL);
+    rig_shift_ids(&b->r, 75, -1);
     clear(b);
     rig_prompt(&b->r, copy, 75, b->r.g.n_ids, b->rows);
     compare(b, 75, "after fork");
@@ -206,7 +210,9 @@ static void test_all_ways(void **state) {
     struct bench b;
     bench_init(&b, *state, "auto");
     basic_ways(&b);
-    after_truncate(&b);
+    after_truncate(&b, 120, 101, 96);
+    after_truncate(&b, 97, 96, 96);
+    after_truncate(&b, 50, 31, 0);
     after_restore(&b);
     by_trees(&b);
     as_variant(&b, VARIANT_MTP, "with a next-token block");
