@@ -11,10 +11,9 @@ int forest_init(struct forest *f, int64_t cap, struct err *e) {
         return err_set(e, ERR_USAGE, "a forest of %lld rows is not possible; use 1 or more",
                        (long long)cap);
     size_t n = (size_t)cap;
-    unsigned char *block = malloc(n * (sizeof *f->pos + 3 * sizeof(int32_t) + 1));
-    if (!block)
+    f->pos = malloc(n * (sizeof *f->pos + 3 * sizeof(int32_t) + 1));
+    if (!f->pos)
         return err_set(e, ERR_MEMORY, "no memory for a forest of %lld rows", (long long)cap);
-    f->pos = (int64_t *)(void *)block;
     f->token = (int32_t *)(f->pos + n);
     f->parent = f->token + n;
     f->seq = f->parent + n;

@@ -36,16 +36,24 @@ static void world_fini(struct world *w) {
     exec_destroy(w->x);
 }
 
-static uint32_t *cell(const struct kv *k, int64_t pos) {
+static unsigned char *cell(const struct kv *k, int64_t pos) {
     struct kv_slot s = kv_slot_at(k, pos);
-    return (uint32_t *)(void *)(s.page + (size_t)s.slot * 128);
+    return s.page + (size_t)s.slot * 128;
+}
+
+static uint32_t read_cell(const struct kv *k, int64_t pos) {
+    uint32_t v;
+    memcpy(&v, cell(k, pos), sizeof v);
+    return v;
 }
 
 static int extend(struct world *w, int i, int64_t n) {
     struct kv *k = &w->kv[i];
     int code = kv_reserve(k, n, NULL);
-    for (int64_t p = k->len; !code && p < k->len + n; p++)
-        *cell(k, p) = w->value[i][p] = ++w->stamp;
+    for (int64_t p = k->len; !code && p < k->len + n; p++) {
+        w->value[i][p] = ++w->stamp;
+        memcpy(cell(k, p), &w->stamp, sizeof w->stamp);
+    }
     if (!code)
         kv_advance(k, n);
     return code;
@@ -57,7 +65,7 @@ static void verify(const struct world *w) {
         const struct kv *k = &w->kv[i];
         int64_t from = k->window && k->len > k->window ? k->len - k->window : 0;
         for (int64_t p = from; p < k->len; p++)
-            assert_int_equal(*cell(k, p), w->value[i][p]);
+            assert_int_equal(read_cell(k, p), w->value[i][p]);
         struct kv_view v = kv_view_of(k);
         assert_int_equal(v.len, k->len);
         assert_ptr_equal(v.pages, k->pages);

@@ -17,10 +17,7 @@ static float *rows_new(int64_t n) {
 }
 
 static void same_bits(const float *a, const float *b, int64_t rows) {
-    for (int64_t i = 0; i < rows; i++) {
-        if (memcmp(a + i * VOCAB, b + i * VOCAB, VOCAB * sizeof *a) != 0)
-            fail_msg("logits of row %d differ", (int)i);
-    }
+    assert_memory_equal(a, b, (size_t)(rows * VOCAB) * sizeof *a);
 }
 
 static int32_t best(const float *row) {
@@ -281,6 +278,15 @@ static void test_refusals(void **state) {
     assert_int_equal(sequence_restore(s, c, &r.e), 0);
     assert_int_equal(model_commit(r.m, &s, 0, path, 1, &r.e), ERR_STATE);
     checkpoint_destroy(c);
+    forest_reset(&r.f, false);
+    for (int i = 0; i < 129; i++)
+        forest_root(&r.f, 0, 96, 1, false);
+    expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_LIMIT, "128");
+    assert_int_equal(sequence_truncate(s, 0, &kept, &r.e), 0);
+    forest_reset(&r.f, true);
+    for (int i = 0; i < 129; i++)
+        r.f.n ? forest_add(&r.f, i - 1, 1, true) : forest_root(&r.f, 0, 0, 1, true);
+    expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_LIMIT, "wanted");
     struct sequence *twice[2] = {s, s};
     expect(&r, model_forward(r.m, &r.f, twice, 2, &r.e), ERR_USAGE, "twice");
     sequence_destroy(s);

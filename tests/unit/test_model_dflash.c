@@ -39,7 +39,8 @@ static void draft_after(struct tiny_rig *r, int64_t n, int64_t chunk, struct blo
 }
 
 static bool equal(const struct block *a, const struct block *b) {
-    return memcmp(a, b, sizeof *a) == 0;
+    const unsigned char *x = (const unsigned char *)a, *y = (const unsigned char *)b; // as bits
+    return memcmp(x, y, sizeof *a) == 0;
 }
 
 static struct block *block_new(void) {
@@ -353,6 +354,17 @@ static void test_late_draft(void **state) {
     assert_int_equal(dflash_load(&d, r.m, r.draft_path, &o, &r.e), 0);
     tiny_rig_prompt(&r, s, tokens, 100, 64, NULL, NULL);
     assert_int_equal(dflash_draft(d, &s, &anchor, 1, &r.e), ERR_MISMATCH);
+    sequence_destroy(s);
+    s = NULL;
+    assert_int_equal(model_sequence(r.m, &s, &r.e), 0); // with features, for a draft that goes
+    dflash_destroy(d);
+    d = NULL;
+    forest_reset(&r.f, true);
+    forest_root(&r.f, 0, 0, 1, true);
+    assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), ERR_MISMATCH);
+    sequence_destroy(s);
+    s = NULL;
+    assert_int_equal(dflash_load(&d, r.m, r.draft_path, &o, &r.e), 0);
     struct dflash *second = NULL;
     assert_int_equal(dflash_load(&second, r.m, r.draft_path, &o, &r.e), ERR_STATE);
     sequence_destroy(s);

@@ -250,6 +250,96 @@ static void test_drafts(void **state) {
     tiny_rig_close(&r);
 }
 
+// Loads the good upstream draft with one edit and returns what was made of it.
+static struct dflash_params params_of(struct tiny_rig *r, const char *good, const struct edit *d) {
+    struct dflash *load = NULL;
+    struct dflash_options o = dflash_options_default();
+    rewrite(good, r->draft_path, d);
+    if (dflash_load(&load, r->m, r->draft_path, &o, &r->e))
+        fail_msg("%s", r->e.text);
+    struct dflash_params p = *dflash_params_of(load);
+    dflash_destroy(load);
+    return p;
+}
+
+// What a draft's file leaves out or says in another way.
+static void test_draft_params(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    shape.layers = 12;
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    struct tiny_rig r;
+    char good[128];
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    snprintf(good, sizeof good, "%s/good.gguf", r.dir);
+    d.dialect = TINY_UPSTREAM;
+    d.layers = 4;
+    d.n_taps = 4;
+    d.window = 24;
+    memcpy(d.taps, (int[]){0, 3, 4, 11}, 4 * sizeof *d.taps);
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    struct dflash_params p = params_of(&r, good, &(struct edit){0});
+    assert_memory_equal(p.taps, ((int32_t[]){0, 3, 4, 11}), 16);
+    assert_memory_equal(p.layer_window, "\1\1\1\0", 4);
+    assert_memory_equal(p.layer_causal, "\1\1\1\0", 4);
+    // 1 + 8 i / 3, to the nearest
+    p = params_of(&r, good, &(struct edit){.key = "dflash.target_layers", .kind = -1});
+    assert_memory_equal(p.taps, ((int32_t[]){1, 4, 6, 9}), 16);
+    p = params_of(&r, good,
+                  &(struct edit){.key = "dflash.attention.sliding_window_pattern",
+                                 .kind = GGUF_U32,
+                                 .value = 2});
+    assert_memory_equal(p.layer_window, "\1\0\1\0", 4);
+    p = params_of(&r, good, &(struct edit){.key = "dflash.attention.causal", .kind = GGUF_BOOL});
+    assert_memory_equal(p.layer_causal, "\0\0\0\0", 4);
+    p = params_of(&r, good, &(struct edit){.key = "dflash.block_size", .kind = -1});
+    assert_int_equal(p.block_size, 16);
+    // The placeholder rotary base of early conversions, and the same number where it is meant.
+    shape.context = 32768;
+    d.dialect = TINY_LUCEBOX;
+    struct edit million = {
+        .key = "qwen35-dflash-draft.rope.freq_base", .kind = GGUF_F32, .number = 1e6};
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    assert_true(params_of(&r, good, &million).rope_base == 1e7f);
+    shape.context = 4096;
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    assert_true(params_of(&r, good, &million).rope_base == 1e6f);
+    unlink(good);
+    tiny_rig_close(&r);
+}
+
+// Kinds of layers named by a list, which must agree with the tensors; the scale of attention.
+static void test_target_params(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_rig r;
+    struct model_options o = model_options_default();
+    uint8_t kinds[4] = {1, 0, 1, 0};
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    assert_true(model_params_of(r.m)->attn_scale == 0.125f);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct gguf_writer *w;
+        struct gguf *g;
+        struct model_plan plan;
+        struct model_params p;
+        kinds[2] = !wrong;
+        assert_int_equal(gguf_writer_open(&w, r.draft_path, &r.e), 0);
+        for (size_t i = 0; i < gguf_kv_count(r.g); i++)
+            gguf_put_kv(w, gguf_kv_at(r.g, i));
+        gguf_put_array(w, "qwen35.attention.recurrent_layers", GGUF_BOOL, kinds, 4);
+        gguf_put_f32(w, "qwen35.attention.scale", 0.25f);
+        copy_tensors(r.g, w, &(struct edit){0});
+        assert_int_equal(gguf_open(&g, r.draft_path, &r.e), 0);
+        assert_int_equal(model_plan(&plan, &p, NULL, g, &o, &r.e), wrong ? ERR_MISMATCH : 0);
+        if (wrong)
+            assert_non_null(strstr(r.e.text, "layer 2"));
+        else
+            assert_true(p.attn_scale == 0.25f && p.n_full == 2);
+        gguf_close(g);
+    }
+    tiny_rig_close(&r);
+}
+
 // A draft that carries a tokenizer must carry the target's.
 static void test_tokens(void **state) {
     (void)state;
@@ -336,10 +426,9 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_targets),      cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_draft_params), cmocka_unit_test(test_target_params),
+        cmocka_unit_test(test_tokens),       cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
