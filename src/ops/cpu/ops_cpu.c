@@ -84,7 +84,14 @@ void act_finish_row(const struct cpu *c, struct act *a, int64_t i) {
     float *x = a->x + i * a->stride;
     for (int64_t k = a->k; k < a->stride; k++)
         x[k] = 0;
-    c->row.quantise(x, a->stride, a->q + i * a->stride, a->b + i * (a->stride / GROUP));
+    struct quantise job = {.x = x,
+                           .q = a->q + i * a->stride,
+                           .n = a->stride / GROUP,
+                           .b = a->b + i * (a->stride / GROUP),
+                           .x_step = GROUP,
+                           .q_step = GROUP,
+                           .b_step = 1};
+    c->row.quantise(&job);
 }
 
 static const struct ops cpu_table = {

@@ -77,16 +77,24 @@ static void gate_up_group(const struct gate_up_run *a, int64_t group, int64_t ro
         k->linear[a->gate->form](a->gate, tile, a->in, row, n, g[h]);
         k->linear[a->up->form](a->up, tile, a->in, row, n, u[h]);
     }
+    struct act *o = a->out;
+    int64_t blocks = o->stride / GROUP;
+    float *x = o->x + row * o->stride + group * GROUP;
     for (int i = 0; i < n; i++) {
-        struct act *o = a->out;
-        float *y = o->x + (row + i) * o->stride + group * GROUP;
+        float *y = x + i * o->stride;
         for (int h = 0; h < 2; h++)
             k->silu_mul(y + h * TILE, g[h] + i * TILE, u[h] + i * TILE, TILE);
         for (int64_t c = m - group * GROUP; c < GROUP; c++)
             y[c] = 0; // padding of the last group
-        k->quantise(y, GROUP, o->q + (row + i) * o->stride + group * GROUP,
-                    o->b + (row + i) * (o->stride / GROUP) + group);
     }
+    struct quantise job = {.x = x,
+                           .q = o->q + row * o->stride + group * GROUP,
+                           .b = o->b + row * blocks + group,
+                           .n = n,
+                           .x_step = o->stride,
+                           .q_step = o->stride,
+                           .b_step = blocks};
+    k->quantise(&job);
 }
 
 static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {

@@ -99,6 +99,14 @@ typedef void linear_fn(const struct weight *w, int64_t tile, const struct act *i
                        int n, float *out);
 typedef void kv_load_fn(const void *src, float *dst, int64_t n);
 
+// Groups i < n: x + i * x_step, q + i * q_step, b + i * b_step.
+struct quantise {
+    const float *x;
+    int8_t *q;
+    struct act_block *b;
+    int64_t n, x_step, q_step, b_step;
+};
+
 // S^T k and S^T q of up to STATE_ROWS rows over one recurrent state.
 struct state_read {
     const float *s; // [dk][dv]
@@ -131,8 +139,8 @@ struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
-    // Codes and blocks of k values (a multiple of GROUP).
-    void (*quantise)(const float *x, int64_t k, int8_t *q, struct act_block *b);
+    // Codes and blocks of n groups of 32 values: groups of one row, or the same group of rows.
+    void (*quantise)(const struct quantise *a);
     float (*sum_sq)(const float *x, int64_t n);
     float (*max)(const float *x, int64_t n); // n > 0; no NaN
     // out = (x * s) * w; w may be NULL (out = x * s).

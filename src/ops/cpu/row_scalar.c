@@ -4,29 +4,32 @@
 #include "formats/quant.h"
 #include "ops/cpu/row.h"
 
-static void quantise(const float *x, int64_t k, int8_t *q, struct act_block *b) {
-    for (int64_t g = 0; g < k / GROUP; g++, x += GROUP, q += GROUP) {
-        float most = 0;
-        for (int i = 0; i < GROUP; i++)
-            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-        float inverse = most > 1e-30f ? 127.0f / most : 0.0f; // smaller ones count as zero
-        int half[2] = {0};
-        for (int i = 0; i < GROUP; i++) {
-            float shifted = x[i] * inverse + EXP_ROUND; // to the nearest integer, ties to even
-            uint32_t bits;
-            memcpy(&bits, &shifted, 4);
-            q[i] = (int8_t)(bits & 0xFF);
-            half[i / 16] += q[i];
-        }
-        float d = most / 127.0f;
-        b[g] = (struct act_block){
-            .d = d,
-            .ds = d * (float)(half[0] + half[1]),
-            .ds16 = {d * (float)half[0], d * (float)half[1]},
-            .nsum = -(half[0] + half[1]),
-            .nsum16 = {-half[0], -half[1]},
-        };
+static void quantise_group(const float *x, int8_t *q, struct act_block *b) {
+    float most = 0;
+    for (int i = 0; i < GROUP; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float inverse = most > 1e-30f ? 127.0f / most : 0.0f; // smaller ones count as zero
+    int half[2] = {0};
+    for (int i = 0; i < GROUP; i++) {
+        float shifted = x[i] * inverse + EXP_ROUND; // to the nearest integer, ties to even
+        uint32_t bits;
+        memcpy(&bits, &shifted, 4);
+        q[i] = (int8_t)(bits & 0xFF);
+        half[i / 16] += q[i];
     }
+    float d = most / 127.0f;
+    *b = (struct act_block){
+        .d = d,
+        .ds = d * (float)(half[0] + half[1]),
+        .ds16 = {d * (float)half[0], d * (float)half[1]},
+        .nsum = -(half[0] + half[1]),
+        .nsum16 = {-half[0], -half[1]},
+    };
+}
+
+static void quantise(const struct quantise *a) {
+    for (int64_t i = 0; i < a->n; i++)
+        quantise_group(a->x + i * a->x_step, a->q + i * a->q_step, a->b + i * a->b_step);
 }
 
 static float sum_sq(const float *x, int64_t n) {

@@ -4,11 +4,8 @@
 #ifndef COPPICE_OPS_CPU_VEC_AVX2_H
 #define COPPICE_OPS_CPU_VEC_AVX2_H
 
-#include <immintrin.h>
+#include "ops/cpu/vec_common.h"
 
-#include "ops/cpu/row.h"
-
-#define INLINE static inline __attribute__((always_inline))
 enum { STATE_WIDE = 2 }; // rows that state_read keeps in registers
 
 typedef struct {
@@ -125,20 +122,23 @@ INLINE float v_top(vf v) {
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
 }
 
+INLINE __m256 v_half_max(vf v) {
+    return _mm256_max_ps(v.a, v.b);
+}
+
 INLINE __m256i codes(__m256 x, __m256 inverse) {
     const __m256 round = _mm256_set1_ps(EXP_ROUND);
     __m256 v = _mm256_add_ps(_mm256_mul_ps(x, inverse), round);
     return _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(round));
 }
 
-INLINE int v_codes(vf x, vf inverse, int8_t *q) {
-    __m256i a = codes(x.a, inverse.a), b = codes(x.b, inverse.b);
-    __m256i p = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
-    __m128i low = _mm256_castsi256_si128(p), high = _mm256_extracti128_si256(p, 1);
-    _mm_storeu_si128((__m128i *)(void *)q, _mm_packs_epi16(low, high));
-    __m128i s = _mm_madd_epi16(_mm_add_epi16(low, high), _mm_set1_epi16(1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
-    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+INLINE void v_codes(vf low, vf high, vf inverse, int8_t *q, int half[2]) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i a = _mm256_packs_epi32(codes(low.a, inverse.a), codes(low.b, inverse.b));
+    __m256i b = _mm256_packs_epi32(codes(high.a, inverse.a), codes(high.b, inverse.b));
+    __m256i v = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
+    _mm256_storeu_si256((__m256i *)(void *)q, v);
+    code_sums(v, half);
 }
 
 // w[8][4] by columns.

@@ -4,11 +4,8 @@
 #ifndef COPPICE_OPS_CPU_VEC_AVX512_H
 #define COPPICE_OPS_CPU_VEC_AVX512_H
 
-#include <immintrin.h>
+#include "ops/cpu/vec_common.h"
 
-#include "ops/cpu/row.h"
-
-#define INLINE static inline __attribute__((always_inline))
 enum { STATE_WIDE = 8 }; // rows that state_read keeps in registers
 
 typedef __m512 vf;
@@ -109,13 +106,21 @@ INLINE float v_top(vf v) {
     return _mm512_reduce_max_ps(v);
 }
 
-// Codes of 16 activations (row_scalar.c: quantise); returns their sum.
-INLINE int v_codes(vf x, vf inverse, int8_t *q) {
+INLINE __m256 v_half_max(vf v) {
+    return _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+}
+
+INLINE __m128i codes(vf x, vf inverse) {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
-    __m512i v = _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(x, inverse), round));
-    v = _mm512_sub_epi32(v, _mm512_castps_si512(round));
-    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(v));
-    return _mm512_reduce_add_epi32(v);
+    return _mm512_cvtepi32_epi8(
+        _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(x, inverse), round)));
+}
+
+// Codes of 32 activations (row_scalar.c: quantise), and the sums of both halves.
+INLINE void v_codes(vf low, vf high, vf inverse, int8_t *q, int half[2]) {
+    __m256i v = _mm256_set_m128i(codes(high, inverse), codes(low, inverse));
+    _mm256_storeu_si256((__m256i *)(void *)q, v);
+    code_sums(v, half);
 }
 
 // w[16][4] by columns.
