@@ -68,26 +68,24 @@ static void weigh2(const struct weigh2 *w) {
 INLINE void read_chunk(const struct state_read *a, const float *x, int r, int rows, int at,
                        int wide, int left) {
     vf sum[2][STATE_WIDE > 4 ? STATE_WIDE : 4];
-    for (int i = 0; i < rows * wide; i++)
-        sum[0][i] = sum[1][i] = v_set(0);
+    UNROLL for (int i = 0; i < rows * wide; i++) sum[0][i] = sum[1][i] = v_set(0);
     const float *s = a->s + at;
     for (int i = 0; i < a->dk; i++, s += a->dv, x += 2 * rows) {
         if (at == 0) // the first pass fetches whole rows for those that follow
             for (int c = 0; c < a->dv; c += 16)
                 _mm_prefetch((const char *)(s + 8 * (int64_t)a->dv + c), _MM_HINT_T0);
-        for (int c = 0; c < wide; c++) {
+        UNROLL for (int c = 0; c < wide; c++) {
             vf v = v_load_n(s + 16 * c, left);
-            for (int j = 0; j < rows; j++) {
+            UNROLL for (int j = 0; j < rows; j++) {
                 sum[0][j * wide + c] = v_fma(v, v_set(x[j]), sum[0][j * wide + c]);
                 sum[1][j * wide + c] = v_fma(v, v_set(x[rows + j]), sum[1][j * wide + c]);
             }
         }
     }
-    for (int j = 0; j < rows; j++)
-        for (int c = 0; c < wide; c++) {
-            v_store_n(a->sk[r + j] + at + 16 * c, sum[0][j * wide + c], left);
-            v_store_n(a->sq[r + j] + at + 16 * c, sum[1][j * wide + c], left);
-        }
+    UNROLL for (int j = 0; j < rows; j++) UNROLL for (int c = 0; c < wide; c++) {
+        v_store_n(a->sk[r + j] + at + 16 * c, sum[0][j * wide + c], left);
+        v_store_n(a->sq[r + j] + at + 16 * c, sum[1][j * wide + c], left);
+    }
 }
 
 // All columns of `rows` rows: pieces of `wide` chunks, then single ones.

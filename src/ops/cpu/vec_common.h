@@ -8,6 +8,8 @@
 #include "ops/cpu/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
+// Before a loop whose count is a constant after inlining: its arrays then live in registers.
+#define UNROLL _Pragma("GCC unroll 16")
 
 // Sums of the first and the last 16 of 32 signed bytes.
 INLINE void code_sums(__m256i v, int half[2]) {
