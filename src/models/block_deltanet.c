@@ -122,8 +122,15 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
         run_slices(x, c, &args);
     else
         ops->gdn(x, &args, c->in_rows);
-    ops->gated_norm_to_act(x, b->o, b->z, c->block->norm, c->eps, n, c->shape.n_v, c->shape.dv,
-                           b->out);
+    struct gated_norm_args norm = {.in = b->o,
+                                   .z = b->z,
+                                   .w = c->block->norm,
+                                   .eps = c->eps,
+                                   .n = n,
+                                   .heads = c->shape.n_v,
+                                   .dv = c->shape.dv,
+                                   .out = b->out};
+    ops->gated_norm_to_act(x, &norm);
     struct linear_job out = {c->block->out, c->h, true};
     ops->linear(x, &out, 1, b->out, n);
 }

@@ -54,7 +54,14 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, str
     if (rc)
         return rc;
     const struct ops *ops = exec_ops(d->x);
-    ops->head_topk(d->x, dflash_logits(d->dflash), depth, d->vocab, k, r->noise, d->ids, d->logp);
+    struct topk_args top = {.logits = dflash_logits(d->dflash),
+                            .n = depth,
+                            .vocab = d->vocab,
+                            .k = k,
+                            .noise = r->noise,
+                            .ids = d->ids,
+                            .logp = d->logp};
+    ops->head_topk(d->x, &top);
     p->depth = depth;
     p->k = k;
     p->ids = d->ids;

@@ -151,10 +151,22 @@ static void read_act(struct exec *x, const struct act *act, int64_t n, int64_t k
     free(one);
 }
 
-static void run_attend(const struct scene *c, struct exec *x, const struct rows *rows,
-                       const struct kv_view *views, const struct kv_slot *slots, const float *q,
-                       const float *gate, float *out) {
+// The rows to attend for, and where their inputs are.
+struct query {
+    const struct rows *rows;
+    const struct kv_view *views;
+    const struct kv_slot *slots;
+    const float *q, *gate;
+};
+
+// All rows of the scene, with queries as the store op left them.
+static struct query scene_query(const struct scene *c, const float *q) {
+    return (struct query){&c->f.rows, c->views, c->slot, q, c->q + c->s.head_dim};
+}
+
+static void run_attend(const struct scene *c, struct exec *x, struct query in, float *out) {
     const struct setting *s = &c->s;
+    const struct rows *rows = in.rows;
     int64_t k = (int64_t)s->n_heads * s->head_dim;
     struct act *act;
     struct err e;
@@ -166,13 +178,13 @@ static void run_attend(const struct scene *c, struct exec *x, const struct rows 
                             .scale = 1 / sqrtf((float)s->head_dim),
                             .mask = s->mask,
                             .window = s->window,
-                            .q = q,
-                            .gate = s->gated ? gate : NULL,
+                            .q = in.q,
+                            .gate = s->gated ? in.gate : NULL,
                             .gate_stride = 2 * s->head_dim,
                             .layout = &c->layout,
                             .layer = LAYER,
-                            .seqs = views,
-                            .store = slots,
+                            .seqs = in.views,
+                            .store = in.slots,
                             .out = act};
     exec_ops(x)->attend(x, &a, rows);
     read_act(x, act, rows->n, k, out);
@@ -182,6 +194,18 @@ static void run_attend(const struct scene *c, struct exec *x, const struct rows 
 static void describe(const struct setting *s, char *text, size_t size) {
     snprintf(text, size, "%d/%dx%d %s/%s w%lld", s->n_heads, s->n_kv, s->head_dim,
              quant_format(s->type_k)->name, quant_format(s->type_v)->name, (long long)s->window);
+}
+
+// Keeps copies of the store pages, or counts the pages that differ from them.
+static int compare_stores(const struct scene *w, unsigned char *kept[STORE_PAGES], bool keep) {
+    size_t bytes = (size_t)w->layout.page_bytes;
+    int differ = 0;
+    for (int p = 0; p < STORE_PAGES; p++)
+        if (keep)
+            kept[p] = memcpy(malloc(bytes), w->stores[p], bytes);
+        else
+            differ += memcmp(kept[p], w->stores[p], bytes) != 0;
+    return differ;
 }
 
 // Store bytes and outputs of two levels.
@@ -202,14 +226,8 @@ void check_attend(struct check *c) {
             q[e] = guarded_new(n);
             out[e] = guarded_new(n);
             store_keys(w, x, q[e].p);
-            for (int p = 0; p < STORE_PAGES; p++) {
-                if (!e)
-                    kept[p] = memcpy(malloc((size_t)w->layout.page_bytes), w->stores[p],
-                                     (size_t)w->layout.page_bytes);
-                else
-                    stored += memcmp(kept[p], w->stores[p], (size_t)w->layout.page_bytes) != 0;
-            }
-            run_attend(w, x, &w->f.rows, w->views, w->slot, q[e].p, w->q + s.head_dim, out[e].p);
+            stored += compare_stores(w, kept, e == 0);
+            run_attend(w, x, scene_query(w, q[e].p), out[e].p);
         }
         diff += bit_differences(q[0].p, q[1].p, n) + bit_differences(out[0].p, out[1].p, n);
         for (int e = 0; e < 2; e++)
@@ -245,8 +263,8 @@ static int64_t alone_differences(struct scene *w, struct exec *x, int32_t i, con
     int32_t token = 0, parent = -1, zero = 0;
     struct rows one = {1, &token, &parent, &zero, &w->f.pos[i]};
     struct guarded out = guarded_new(k);
-    run_attend(w, x, &one, &view, &w->slot[i], q + i * k,
-               w->q + (int64_t)i * s->n_heads * 2 * s->head_dim + s->head_dim, out.p);
+    const float *gate = w->q + (int64_t)i * s->n_heads * 2 * s->head_dim + s->head_dim;
+    run_attend(w, x, (struct query){&one, &view, &w->slot[i], q + i * k, gate}, out.p);
     int64_t diff = bit_differences(out.p, all + i * k, k) + !guarded_free(&out);
     for (int p = 0; p < PAGES; p++)
         free(pages[p]);
@@ -265,7 +283,7 @@ void check_attend_rule(struct check *c) {
         int64_t n = w->f.rows.n * w->s.n_heads * w->s.head_dim;
         float *q = malloc((size_t)n * 4), *all = malloc((size_t)n * 4);
         store_keys(w, three, q);
-        run_attend(w, three, &w->f.rows, w->views, w->slot, q, w->q + w->s.head_dim, all);
+        run_attend(w, three, scene_query(w, q), all);
         for (int32_t row = 0; row < w->f.rows.n; row += (int32_t)between(&c->rng, 1, 9)) {
             diff += alone_differences(w, c->exec, row, q, all);
             seen++;
@@ -370,7 +388,7 @@ void check_attend_double(struct check *c) {
         float *q = malloc((size_t)n * 4), *out = malloc((size_t)n * 4);
         float *k = malloc(1024 * OPS_HEAD_MAX * 4), *v = malloc(1024 * OPS_HEAD_MAX * 4);
         store_keys(w, c->exec, q);
-        run_attend(w, c->exec, &w->f.rows, w->views, w->slot, q, w->q + s.head_dim, out);
+        run_attend(w, c->exec, scene_query(w, q), out);
         double worst = 0, query = 0;
         for (int32_t row = 0; row < w->f.rows.n; row++)
             for (int h = 0; h < s.n_heads; h++) {

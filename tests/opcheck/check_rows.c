@@ -86,7 +86,14 @@ static void run_norm(const struct norm_case *c, struct exec *x, float *f, float 
     else if (c->kind == NORM)
         o->norm_to_act(x, c->in, c->w, 1e-6f, c->n, k, a);
     else
-        o->gated_norm_to_act(x, c->in, c->z, c->w, 1e-6f, c->n, c->heads, c->dim, a);
+        o->gated_norm_to_act(x, &(struct gated_norm_args){.in = c->in,
+                                                          .z = c->z,
+                                                          .w = c->w,
+                                                          .eps = 1e-6f,
+                                                          .n = c->n,
+                                                          .heads = c->heads,
+                                                          .dv = c->dim,
+                                                          .out = a});
     read_forms(x, a, c->n, k, f, q);
     o->act_destroy(x, a);
 }
@@ -181,8 +188,8 @@ static void check_functions(struct check *c) {
         d /= 1 + fabs(want);
         g = d > g ? d : g;
     }
-    bool edges = row_exp(-INFINITY) == 0 && row_exp(-61) == 0 && row_exp(80) > 5e34f && row_exp(0) == 1 &&
-                 row_exp(500) > 1e38f && row_log(1) == 0;
+    bool edges = row_exp(-INFINITY) == 0 && row_exp(-61) == 0 && row_exp(80) > 5e34f &&
+                 row_exp(0) == 1 && row_exp(500) > 1e38f && row_log(1) == 0;
     report(c, e < 2.4e-7 && l < 3.6e-7 && g < 1e-6 && edges, "exp, log, Gumbel", "200000 arguments",
            "relative %.1e %.1e %.1e (max 2.4e-7 3.6e-7 1e-6)", e, l, g);
 }

@@ -170,7 +170,14 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
         total += exp((double)v[i].score - (double)v[0].score);
     int32_t ids[20];
     float logp[20];
-    exec_ops(c->exec)->head_topk(c->exec, d.logits, 1, d.vocab, k, noisy ? &d.s : NULL, ids, logp);
+    struct topk_args top = {.logits = d.logits,
+                            .n = 1,
+                            .vocab = d.vocab,
+                            .k = k,
+                            .noise = noisy ? &d.s : NULL,
+                            .ids = ids,
+                            .logp = logp};
+    exec_ops(c->exec)->head_topk(c->exec, &top);
     int64_t wrong = 0;
     for (int i = 0; i < k; i++) {
         double want = (double)v[i].score - (double)v[0].score - log(total);
@@ -208,8 +215,17 @@ void check_sample(struct check *c) {
         }
         exec_ops(c->spec)->sample(c->spec, logits, ROWS, d.vocab, s, a);
         exec_ops(c->exec)->sample(c->exec, logits, ROWS, d.vocab, s, b);
-        exec_ops(c->spec)->head_topk(c->spec, logits, ROWS, d.vocab, 5, s, ia, pa);
-        exec_ops(c->exec)->head_topk(c->exec, logits, ROWS, d.vocab, 5, s, ib, pb);
+        struct topk_args top = {.logits = logits,
+                                .n = ROWS,
+                                .vocab = d.vocab,
+                                .k = 5,
+                                .noise = s,
+                                .ids = ia,
+                                .logp = pa};
+        exec_ops(c->spec)->head_topk(c->spec, &top);
+        top.ids = ib;
+        top.logp = pb;
+        exec_ops(c->exec)->head_topk(c->exec, &top);
         for (int r = 0; r < ROWS; r++)
             diff += a[r] != b[r];
         diff += memcmp(ia, ib, sizeof ia) != 0 || memcmp(pa, pb, sizeof pa) != 0;
@@ -240,8 +256,14 @@ void check_sample_time(struct check *c) {
             double a = now_us();
             exec_ops(c->exec)->sample(c->exec, logits, ROWS, VOCAB, s, choice);
             double b = now_us();
-            exec_ops(c->exec)->head_topk(c->exec, logits, ROWS, VOCAB, 8, kind ? s : NULL, ids,
-                                         logp);
+            struct topk_args top = {.logits = logits,
+                                    .n = ROWS,
+                                    .vocab = VOCAB,
+                                    .k = 8,
+                                    .noise = kind ? s : NULL,
+                                    .ids = ids,
+                                    .logp = logp};
+            exec_ops(c->exec)->head_topk(c->exec, &top);
             double d = now_us();
             best[0] = b - a < best[0] ? b - a : best[0];
             best[1] = d - b < best[1] ? d - b : best[1];

@@ -240,8 +240,17 @@ static void test_shared_noise(void **state) {
     assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
     const struct sample_row *noise = sampler_noise(s, 100, ROWS);
     ops->sample(f->x, logits, ROWS, VOCAB, noise, choice);
-    ops->head_topk(f->x, logits, ROWS, VOCAB, 1, noise, noisy, logp);
-    ops->head_topk(f->x, logits, ROWS, VOCAB, 1, NULL, bare, logp);
+    struct topk_args top = {.logits = logits,
+                            .n = ROWS,
+                            .vocab = VOCAB,
+                            .k = 1,
+                            .noise = noise,
+                            .ids = noisy,
+                            .logp = logp};
+    ops->head_topk(f->x, &top);
+    top.noise = NULL;
+    top.ids = bare;
+    ops->head_topk(f->x, &top);
     for (int i = 0; i < ROWS; i++) {
         assert_int_equal(noisy[i], choice[i]);
         agree += bare[i] == choice[i];

@@ -89,8 +89,7 @@ void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
 void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                      int64_t k, struct act *out);
-void cpu_gated_norm_to_act(struct exec *x, const float *in, const float *z, const float *w,
-                           float eps, int64_t n, int heads, int dv, struct act *out);
+void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
 void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
                    const int32_t *index, int64_t n, size_t row_bytes);
@@ -103,8 +102,7 @@ void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const str
 void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
 void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
 
-void cpu_head_topk(struct exec *x, const float *logits, int64_t n, int64_t vocab, int k,
-                   const struct sample_row *noise, int32_t *ids, float *logp);
+void cpu_head_topk(struct exec *x, const struct topk_args *a);
 void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                 const struct sample_row *rows, int32_t *choice);
 

@@ -43,18 +43,25 @@ static void scale_of(const struct form *f, const unsigned char *at, int64_t grou
     }
 }
 
-static float add_group(const struct form *f, float acc, const unsigned char *codes,
-                       const unsigned char *scales, int64_t g, int lane, const int8_t *q,
+// One output row of a tile.
+struct output {
+    const struct form *f;
+    const unsigned char *codes, *scales;
+    int lane;
+};
+
+static float add_group(const struct output *o, float acc, int64_t g, const int8_t *q,
                        const struct act_block *b) {
-    const unsigned char *group = codes + g * (f->bits == 4 ? 256 : 512);
+    const struct form *f = o->f;
+    const unsigned char *group = o->codes + g * (f->bits == 4 ? 256 : 512);
     int width = GROUP / f->subs;
     for (int s = 0; s < f->subs; s++) {
         float scale, min;
-        scale_of(f, scales, g, s, lane, &scale, &min);
+        scale_of(f, o->scales, g, s, o->lane, &scale, &min);
         int nsum = f->subs == 1 ? b->nsum : b->nsum16[s];
         int sum = f->shift ? nsum * (1 << f->shift) : 0;
         for (int k = s * width; k < (s + 1) * width; k++)
-            sum += code_of(f, group, k, lane) * q[k];
+            sum += code_of(f, group, k, o->lane) * q[k];
         acc = fmaf((float)sum, scale * b->d, acc);
         if (f->min)
             acc = fmaf(-min, f->subs == 1 ? b->ds : b->ds16[s], acc);
@@ -64,16 +71,16 @@ static float add_group(const struct form *f, float acc, const unsigned char *cod
 
 static void linear_quant(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
                          int n, float *out) {
-    const unsigned char *codes = w->data + tile * w->tile_bytes, *scales = codes + w->scales_at;
+    struct output o = {.f = linear_form(w->form), .codes = w->data + tile * w->tile_bytes};
+    o.scales = o.codes + w->scales_at;
     for (int i = 0; i < n; i++) {
         const int8_t *q = in->q + (row + i) * in->stride;
         const struct act_block *b = in->b + (row + i) * (in->stride / GROUP);
-        for (int lane = 0; lane < TILE; lane++) {
+        for (o.lane = 0; o.lane < TILE; o.lane++) {
             float acc = 0;
             for (int64_t g = 0; g < w->k / GROUP; g++)
-                acc = add_group(linear_form(w->form), acc, codes, scales, g, lane, q + g * GROUP,
-                                b + g);
-            out[i * TILE + lane] = acc;
+                acc = add_group(&o, acc, g, q + g * GROUP, b + g);
+            out[i * TILE + o.lane] = acc;
         }
     }
 }

@@ -227,10 +227,25 @@ static void take_chunks(struct tile *t) {
     }
 }
 
+// Those of n decoded rows that row i sees through the window.
+static void collect_block(const struct tile *t, int64_t i, const int64_t *list, int n) {
+    const struct rows *r = t->run->r;
+    struct keys *keys = &t->s->keys[i - t->begin];
+    int64_t window = t->run->a->window;
+    int dim = t->run->a->head_dim;
+    keys->n = 0;
+    for (int j = 0; j < n; j++) {
+        int64_t away = r->pos[i] - r->pos[list[j]];
+        if (window > 0 && (away >= window || -away >= window))
+            continue;
+        keys->k[keys->n] = t->s->row_k + j * dim;
+        keys->v[keys->n++] = t->s->row_v + j * dim;
+    }
+}
+
 // ATTEND_BLOCK: every row of the sequence, 64 at a time in row order.
 static void take_block(struct tile *t) {
     const struct rows *r = t->run->r;
-    int64_t window = t->run->a->window;
     int64_t row = 0;
     while (row < r->n) {
         int64_t list[KV_PAGE];
@@ -240,17 +255,8 @@ static void take_block(struct tile *t) {
                 load_row(t, row, n);
                 list[n++] = row;
             }
-        for (int64_t i = t->begin; i < t->end; i++) {
-            struct keys *keys = &t->s->keys[i - t->begin];
-            keys->n = 0;
-            for (int j = 0; j < n; j++) {
-                int64_t away = r->pos[i] - r->pos[list[j]];
-                if (window > 0 && (away >= window || -away >= window))
-                    continue;
-                keys->k[keys->n] = t->s->row_k + j * t->run->a->head_dim;
-                keys->v[keys->n++] = t->s->row_v + j * t->run->a->head_dim;
-            }
-        }
+        for (int64_t i = t->begin; i < t->end; i++)
+            collect_block(t, i, list, n);
         take_keys(t);
     }
 }

@@ -74,16 +74,15 @@ void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
                     .in = in, .w = w, .eps = eps, .n = n, .k = k, .heads = 1, .out = out});
 }
 
-void cpu_gated_norm_to_act(struct exec *x, const float *in, const float *z, const float *w,
-                           float eps, int64_t n, int heads, int dv, struct act *out) {
-    run_norm(x, &(struct norm_run){.in = in,
-                                   .z = z,
-                                   .w = w,
-                                   .eps = eps,
-                                   .n = n,
-                                   .k = (int64_t)heads * dv,
-                                   .heads = heads,
-                                   .out = out});
+void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
+    run_norm(x, &(struct norm_run){.in = a->in,
+                                   .z = a->z,
+                                   .w = a->w,
+                                   .eps = a->eps,
+                                   .n = a->n,
+                                   .k = (int64_t)a->heads * a->dv,
+                                   .heads = a->heads,
+                                   .out = a->out});
 }
 
 // The angles of a position, computed in double precision and remembered.

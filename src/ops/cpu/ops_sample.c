@@ -63,15 +63,14 @@ static int64_t best_of(const struct source *r, float *most) {
     *most = -INFINITY;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load(r, at, z);
-        for (int64_t i = 0; i < n; i += 64) {
-            int64_t stop = i + 64 < n ? i + 64 : n;
-            if (r->row->max(z + i, stop - i) <= *most)
-                continue;
-            for (int64_t j = i; j < stop; j++)
-                if (z[j] > *most) {
-                    *most = z[j];
-                    best = at + j;
-                }
+        for (int64_t i = 0; i < n; i++) {
+            int64_t span = n - i < 64 ? n - i : 64;
+            if (i % 64 == 0 && r->row->max(z + i, span) <= *most) {
+                i += span - 1;
+            } else if (z[i] > *most) {
+                *most = z[i];
+                best = at + i;
+            }
         }
     }
     return best;

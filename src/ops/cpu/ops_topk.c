@@ -8,67 +8,76 @@
 enum { BLOCK = 2048 };
 
 struct topk_run {
-    const struct cpu *cpu;
-    const float *logits;
-    int64_t vocab;
-    int k;
-    const struct sample_row *noise;
-    int32_t *ids;
-    float *logp;
+    const struct row_kernels *row;
+    const struct topk_args *a;
 };
 
-// Inserts into the k best of which n are there; equal scores keep their order. Returns the new n.
-static int insert(int32_t *ids, float *best, int n, int k, float score, int64_t id) {
-    int at = n < k ? n : k - 1;
-    for (; at > 0 && best[at - 1] < score; at--) {
-        best[at] = best[at - 1];
-        ids[at] = ids[at - 1];
+// The k best so far, sorted.
+struct best {
+    int32_t *ids;
+    float *score;
+    int n, k;
+};
+
+static bool enters(const struct best *b, float score) {
+    return b->n < b->k || score > b->score[b->n - 1];
+}
+
+// Puts an element in its place; equal scores keep the order in which they came.
+static void insert(struct best *b, float score, int64_t id) {
+    int at = b->n < b->k ? b->n++ : b->k - 1;
+    for (; at > 0 && b->score[at - 1] < score; at--) {
+        b->score[at] = b->score[at - 1];
+        b->ids[at] = b->ids[at - 1];
     }
-    best[at] = score;
-    ids[at] = (int32_t)id;
-    return n < k ? n + 1 : k;
+    b->score[at] = score;
+    b->ids[at] = (int32_t)id;
 }
 
 // Scores of a block: logits, or logit / T + noise.
-static const float *score_block(const struct topk_run *a, int64_t i, int64_t at, int64_t n,
+static const float *score_block(const struct topk_run *u, int64_t i, int64_t at, int64_t n,
                                 float *z) {
-    const float *logits = a->logits + i * a->vocab + at;
-    if (!a->noise || !(a->noise[i].temperature > 0))
+    const float *logits = u->a->logits + i * u->a->vocab + at;
+    if (!u->a->noise || !(u->a->noise[i].temperature > 0))
         return logits;
-    const struct sample_row *s = &a->noise[i];
-    a->cpu->row.gumbel(z, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n);
+    const struct sample_row *s = &u->a->noise[i];
+    u->row->gumbel(z, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n);
     for (int64_t j = 0; j < n; j++)
         z[j] += logits[j] / s->temperature;
     return z;
 }
 
-static void topk_row(const struct topk_run *a, int64_t i) {
-    const struct row_kernels *r = &a->cpu->row;
-    int32_t *ids = a->ids + i * a->k;
-    float *best = a->logp + i * a->k, z[BLOCK], most = -INFINITY, sum = 0;
-    int have = 0;
+// The elements of a block that belong to the best; spans of 64 without one are passed over.
+static void scan_block(const struct row_kernels *r, const float *score, int64_t n, int64_t at,
+                       struct best *b) {
+    for (int64_t j = 0; j < n; j++) {
+        int64_t span = n - j < 64 ? n - j : 64;
+        if (j % 64 == 0 && !enters(b, r->max(score + j, span)))
+            j += span - 1;
+        else if (enters(b, score[j]))
+            insert(b, score[j], at + j);
+    }
+}
+
+static void topk_row(const struct topk_run *u, int64_t i) {
+    const struct topk_args *a = u->a;
+    struct best b = {a->ids + i * a->k, a->logp + i * a->k, 0, a->k};
+    float z[BLOCK], most = -INFINITY, sum = 0;
     for (int64_t at = 0; at < a->vocab; at += BLOCK) {
         int64_t n = a->vocab - at < BLOCK ? a->vocab - at : BLOCK;
-        const float *score = score_block(a, i, at, n, z);
-        float top = r->max(score, n);
+        const float *score = score_block(u, i, at, n, z);
+        float top = u->row->max(score, n);
         if (top > most) {
             sum *= row_exp(most - top);
             most = top;
         }
-        sum += r->exp_sum(NULL, score, most, n);
-        for (int64_t j = 0; j < n; j += 64) {
-            int64_t stop = j + 64 < n ? j + 64 : n;
-            if (have == a->k && r->max(score + j, stop - j) <= best[have - 1])
-                continue;
-            for (int64_t c = j; c < stop; c++)
-                if (have < a->k || score[c] > best[have - 1])
-                    have = insert(ids, best, have, a->k, score[c], at + c);
-        }
+        sum += u->row->exp_sum(NULL, score, most, n);
+        scan_block(u->row, score, n, at, &b);
     }
     float lse = most + row_log(sum);
     for (int j = 0; j < a->k; j++) {
-        best[j] = j < have ? best[j] - lse : -INFINITY;
-        ids[j] = j < have ? ids[j] : -1; // fewer tokens than k
+        b.score[j] = j < b.n ? b.score[j] - lse : -INFINITY;
+        b.ids[j] = j < b.n ? b.ids[j] : -1; // fewer tokens than k
     }
 }
 
@@ -78,8 +87,7 @@ static void topk_rows(void *arg, int64_t begin, int64_t end, int worker) {
         topk_row(arg, i);
 }
 
-void cpu_head_topk(struct exec *x, const float *logits, int64_t n, int64_t vocab, int k,
-                   const struct sample_row *noise, int32_t *ids, float *logp) {
-    struct topk_run a = {cpu_of(x), logits, vocab, k, noise, ids, logp};
-    cpu_run(cpu_of(x), n, noise ? vocab * 2 : vocab, topk_rows, &a);
+void cpu_head_topk(struct exec *x, const struct topk_args *a) {
+    struct topk_run u = {&cpu_of(x)->row, a};
+    cpu_run(cpu_of(x), a->n, a->noise ? a->vocab * 2 : a->vocab, topk_rows, &u);
 }

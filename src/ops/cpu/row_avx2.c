@@ -5,6 +5,7 @@
 #include "ops/cpu/row_tmpl.h"
 
 #include "ops/cpu/load_tmpl.h"
+#include "ops/cpu/quantise_tmpl.h"
 #include "ops/cpu/state_tmpl.h"
 
 void row_fill_avx2(struct row_kernels *r) {

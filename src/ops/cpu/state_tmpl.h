@@ -3,33 +3,37 @@
 // Lanes run along the values, so no sum crosses lanes; the template continues row_tmpl.h and fills
 // the table.
 
-// `wide` chunks of 16 columns, the last of which has `left` of them.
-INLINE void weigh_chunk(float *acc, float scale, const float *p, const float *const *v, int n,
-                        int64_t at, int wide, int left) {
+struct weigh {
+    float *acc, scale;
+    const float *p, *const *v;
+    int n;
+};
+
+// `wide` chunks of 16 columns from `at`, a constant; `left` of each are there.
+INLINE void weigh_chunk(const struct weigh *w, int64_t at, int wide, int left) {
     vf a[8];
-    for (int c = 0; c < wide; c++)
-        a[c] = v_mul(v_load_n(acc + at + 16 * c, c + 1 < wide ? 16 : left), v_set(scale));
-    for (int j = 0; j < n; j++) {
-        vf w = v_set(p[j]);
-        const float *x = v[j] + at;
-        for (int c = 0; c < wide; c++)
-            a[c] = v_fma(w, v_load_n(x + 16 * c, c + 1 < wide ? 16 : left), a[c]);
+    UNROLL for (int c = 0; c < wide; c++) a[c] =
+        v_mul(v_load_n(w->acc + at + 16 * c, left), v_set(w->scale));
+    for (int j = 0; j < w->n; j++) {
+        vf p = v_set(w->p[j]);
+        const float *x = w->v[j] + at;
+        UNROLL for (int c = 0; c < wide; c++) a[c] = v_fma(p, v_load_n(x + 16 * c, left), a[c]);
     }
-    for (int c = 0; c < wide; c++)
-        v_store_n(acc + at + 16 * c, a[c], c + 1 < wide ? 16 : left);
+    UNROLL for (int c = 0; c < wide; c++) v_store_n(w->acc + at + 16 * c, a[c], left);
 }
 
 static void weigh(float *acc, float scale, const float *p, const float *const *v, int n, int dim) {
+    const struct weigh w = {acc, scale, p, v, n};
     int i = 0;
     if (STATE_WIDE >= 8)
         for (; i + 128 <= dim; i += 128)
-            weigh_chunk(acc, scale, p, v, n, i, 8, 16);
+            weigh_chunk(&w, i, 8, 16);
     for (; i + 64 <= dim; i += 64)
-        weigh_chunk(acc, scale, p, v, n, i, 4, 16);
+        weigh_chunk(&w, i, 4, 16);
     for (; i + 16 <= dim; i += 16)
-        weigh_chunk(acc, scale, p, v, n, i, 1, 16);
+        weigh_chunk(&w, i, 1, 16);
     if (i < dim)
-        weigh_chunk(acc, scale, p, v, n, i, 1, dim - i);
+        weigh_chunk(&w, i, 1, dim - i);
 }
 
 INLINE void weigh2_chunk(const struct weigh2 *w, int64_t at, int wide, int left) {

@@ -8,9 +8,10 @@
 
 enum { STATE_WIDE = 2 }; // rows that state_read keeps in registers
 
-typedef struct {
+struct two {
     __m256 a, b;
-} vf;
+};
+#define vf struct two
 
 INLINE vf v_set(float x) {
     return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};

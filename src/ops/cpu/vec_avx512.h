@@ -8,7 +8,7 @@
 
 enum { STATE_WIDE = 8 }; // rows that state_read keeps in registers
 
-typedef __m512 vf;
+#define vf __m512
 
 INLINE vf v_set(float x) {
     return _mm512_set1_ps(x);

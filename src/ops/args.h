@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops of the table in ops.h take: rows of a pass, key/value pages, recurrent state, and
+// one struct of arguments for each op with many. Pointers are device memory of the backend unless
+// a comment says host.
+#ifndef COPPICE_OPS_ARGS_H
+#define COPPICE_OPS_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weight; // a matrix in the layout the backend's kernels want
+struct act;    // rows in the form that linear layers read (f32 and int8 blocks on the CPU)
+
+// The rows of a forward pass, topologically ordered (parent index < own index). Host arrays.
+struct rows {
+    int64_t n;
+    const int32_t *token;  // [n]
+    const int32_t *parent; // [n] row index, or -1: child of its sequence's last committed token
+    const int32_t *seq;    // [n] index into the per-sequence arrays of an op's arguments
+    const int64_t *pos;    // [n] position in the sequence = committed length + depth
+};
+
+// Bounds that loaders check: head_dim, dk and dv; query heads of one kv head.
+enum { OPS_HEAD_MAX = 512, OPS_GROUP_MAX = 128 };
+
+// Storage of one KV group: pages of KV_PAGE positions that hold all its layers. Within a page:
+// [layer][K then V][kv head][slot][head_dim] in the stored types.
+enum { KV_PAGE = 64 };
+struct kv_layout {
+    int n_layers, n_heads, head_dim;
+    uint32_t type_k, type_v;  // enum tensor_type: F32, F16, BF16 or Q8_0
+    int64_t k_bytes, v_bytes; // one head row of K, of V
+    int64_t layer_bytes;      // one layer of one page
+    int64_t page_bytes;       // = n_layers * layer_bytes
+};
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim, uint32_t type_k,
+                    uint32_t type_v);
+
+// Where a row's K and V live.
+struct kv_slot {
+    unsigned char *page;
+    int32_t slot; // 0 .. KV_PAGE-1
+};
+
+// Committed positions of one sequence in one KV group. pages[i] holds positions 64 i .. 64 i + 63;
+// entries wholly below the visible range may be NULL.
+struct kv_view {
+    unsigned char *const *pages; // host array of device pointers
+    int64_t len;
+};
+
+// One matrix product of `linear`. All jobs of a call read the same activation.
+struct linear_job {
+    const struct weight *w; // [k -> m]
+    float *out;             // [n][m]
+    bool add;               // out += instead of out =
+};
+
+struct qk_args {
+    int n_heads, n_kv, head_dim;
+    int rope_dims; // NEOX pairs (i, i + rope_dims/2) of the first rope_dims
+    float rope_base, eps;
+    const float *q_norm, *k_norm; // [head_dim]
+    const float *q;     // [n][n_heads][q_stride]; the query is the first head_dim of a head
+    int q_stride;       // head_dim, or 2 * head_dim when a gate follows each query head
+    const float *k, *v; // [n][n_kv][head_dim]
+    const struct kv_layout *layout;
+    int layer;                   // within the KV group
+    const struct kv_slot *store; // [n] host: where K and V go
+    float *q_out;                // [n][n_heads][head_dim]; NULL with q: only K and V are wanted
+};
+
+enum attend_mask {
+    ATTEND_PATH,  // committed keys, own ancestors among these rows, itself
+    ATTEND_BLOCK, // committed keys and every row of the own sequence here (a bidirectional draft)
+};
+
+struct attend_args {
+    int n_heads, n_kv, head_dim;
+    float scale;
+    int mask;          // enum attend_mask
+    int64_t window;    // keys with |q - k| >= window are hidden; 0: no window
+    const float *q;    // [n][n_heads][head_dim]
+    const float *gate; // NULL, or head h of row i at gate + (i * n_heads + h) * gate_stride
+    int gate_stride;   // output is multiplied by sigmoid(gate[0..head_dim))
+    const struct kv_layout *layout;
+    int layer;
+    const struct kv_view *seqs;  // host [sequences]
+    const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
+    struct act *out;             // [n][n_heads * head_dim]
+};
+
+// Recurrent state of one sequence in one Gated DeltaNet layer (DESIGN: recurrent log). The log is
+// a ring: position p is in slot p mod GDN_RING.
+enum { GDN_BLOCK = 32, GDN_RING = 64, GDN_CONV = 4 };
+struct gdn_state {
+    float *s_lo;    // [nV][dk][dv] state after 32 * max(0, floor(len/32) - 1) tokens
+    float *s_hi;    // [nV][dk][dv] state after 32 * floor(len/32) tokens
+    float *log_k;   // [GDN_RING][nK][dk] normalised keys
+    float *log_d;   // [GDN_RING][nV][dv] deltas
+    float *log_g;   // [GDN_RING][nV] log decays
+    float *conv;    // [GDN_CONV-1][C] last conv inputs, oldest first; zeros before position 0
+    float *conv_hi; // [GDN_CONV-1][C] the same as it was at position 32 * floor(len/32)
+};
+
+struct gdn_shape {
+    int n_k, n_v, dk, dv; // key and value heads (value head h reads key head h mod n_k); sizes
+    int channels;         // C = 2 n_k dk + n_v dv
+};
+
+// Per-row values of one layer; a verification keeps them until commit.
+struct gdn_rows {
+    float *u;    // [n][C] conv inputs (the qkv projection)
+    float *q;    // [n][nK][dk] normalised, times 1/sqrt(dk)
+    float *k;    // [n][nK][dk] normalised
+    float *v;    // [n][nV][dv]
+    float *beta; // [n][nV]
+    float *g;    // [n][nV] log decay, <= 0
+    float *d;    // [n][nV][dv] delta, written by gdn
+};
+
+struct gdn_conv_args {
+    struct gdn_shape shape;
+    const float *a, *b;                  // [n][nV] projections
+    const float *conv_w;                 // [C][4], oldest tap first
+    const float *ssm_a, *dt_bias;        // [nV]
+    const struct gdn_state *const *seqs; // host [sequences]
+    struct gdn_rows rows;                // u in; q, k, v, beta, g out
+};
+
+// Rows may be a slice [first, first + count) of a longer chain whose earlier rows have been
+// committed already; their parents outside the slice count as committed.
+struct gdn_args {
+    struct gdn_shape shape;
+    int64_t first, count;
+    const struct gdn_state *const *seqs; // host [sequences]
+    const int64_t *len;                  // host [sequences] committed tokens
+    struct gdn_rows rows;                // q..g in; d out (all [n], indexed by row)
+    float *out;                          // [n][nV][dv]
+};
+
+// Makes rows path[0..count) (consecutive positions from len) part of one sequence's state: appends
+// them to the log, folds a new base at each multiple of 32, advances the conv inputs. May exchange
+// the pointers s_lo and s_hi, so owners keep no copies of them.
+struct gdn_commit_args {
+    struct gdn_shape shape;
+    struct gdn_state *state;
+    int64_t len; // committed tokens before
+    struct gdn_rows rows;
+    const int32_t *path; // host [count] row indices
+    int64_t count;
+};
+
+// Sampling by Gumbel-max (DESIGN E4). All arrays are host memory, read during the call.
+struct sample_row {
+    int64_t pos;                       // position that the chosen token will take
+    uint64_t seed;                     // request seed mixed with the choice index
+    float temperature;                 // 0: argmax
+    int32_t top_k;                     // 0: all
+    float top_p, min_p;                // 1 and 0: off
+    float repeat, frequency, presence; // 1, 0, 0: off
+    const int32_t *seen;               // [n_seen] distinct tokens that the penalties look at
+    const int32_t *seen_count;
+    int32_t n_seen;
+};
+
+// RMSNorm of each head of dv values, times silu(z).
+struct gated_norm_args {
+    const float *in, *z; // [n][heads][dv]
+    const float *w;      // [dv]
+    float eps;
+    int64_t n;
+    int heads, dv;
+    struct act *out; // [n][heads * dv]
+};
+
+// The k best ids of each row of logits, score descending and lower id first, with their
+// log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
+// logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
+// own draws.
+struct topk_args {
+    const float *logits; // [n][vocab]
+    int64_t n, vocab;
+    int k;
+    const struct sample_row *noise; // NULL, or host [n]
+    int32_t *ids;                   // host [n][k]; -1 where the vocabulary is smaller than k
+    float *logp;                    // host [n][k]
+};
+
+#endif
