@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiny Qwen3.5-style target and its DFlash draft as plain PyTorch modules.
+
+Module and parameter names are those of the published checkpoints (HuggingFace names for the
+target, z-lab names for the draft), so a state dict is an export. Target norms are zero-centred
+(the layer multiplies by 1 + w), value head h uses key head h // r. The gated delta rule exists
+three times here: as a recurrence (the definition), as chunks in plain PyTorch, and through the
+Triton kernels of flash-linear-attention when they are installed and asked for.
+Training loops, data and export are in other files.
+"""
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass
+class TargetConfig:
+    vocab: int = 4096
+    dim: int = 256
+    layers: int = 12
+    ffn: int = 768
+    heads: int = 2
+    kv_heads: int = 1
+    head_dim: int = 256
+    key_heads: int = 2
+    value_heads: int = 4
+    state: int = 128
+    conv: int = 4
+    interval: int = 4
+    rotary: int = 64
+    theta: float = 1e7
+    eps: float = 1e-6
+    context: int = 4096
+
+    def full(self, i):
+        return (i + 1) % self.interval == 0
+
+
+@dataclass
+class DraftConfig:
+    dim: int = 256
+    layers: int = 3
+    ffn: int = 512
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 128
+    block: int = 16
+    taps: list = field(default_factory=lambda: [1, 5, 9])
+    window: int = 256
+    kinds: list = field(default_factory=lambda: ["sliding", "sliding", "full"])
+    theta: float = 1e7
+    eps: float = 1e-6
+    mask_id: int = 4085
+
+
+def rms(x, w, eps=1e-6):
+    y = x.float()
+    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)
+    return (y * w.float()).to(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """Weight stored as it is (draft, gated norm) or zero-centred (target)."""
+
+    def __init__(self, n, centred, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(n) if centred else torch.ones(n))
+        self.centred, self.eps = centred, eps
+
+    def forward(self, x):
+        return rms(x, 1 + self.weight.float() if self.centred else self.weight, self.eps)
+
+
+def rope_tables(n, rotary, theta, device):
+    f = theta ** (-torch.arange(0, rotary, 2, device=device, dtype=torch.float32) / rotary)
+    a = torch.arange(n, device=device, dtype=torch.float32)[:, None] * f
+    return a.cos(), a.sin()
+
+
+def rope(x, cos, sin):
+    """x [..., T, d]; cos, sin broadcast against [..., T, rotary/2]; halves are paired."""
+    h = cos.shape[-1]
+    a, b, rest = x[..., :h].float(), x[..., h:2 * h].float(), x[..., 2 * h:]
+    a, b = a * cos - b * sin, b * cos + a * sin
+    return torch.cat((a.to(x.dtype), b.to(x.dtype), rest), -1)
+
+
+def gdn_recurrent(q, k, v, g, beta, s):
+    """The definition. q, k [B,T,H,K], v [B,T,H,V], g, beta [B,T,H], s [B,H,K,V]; all float32."""
+    out = []
+    for t in range(q.shape[1]):
+        s = s * g[:, t, :, None, None].exp()
+        d = beta[:, t, :, None] * (v[:, t] - torch.einsum("bhkv,bhk->bhv", s, k[:, t]))
+        s = s + k[:, t, :, :, None] * d[:, :, None]
+        out.append(torch.einsum("bhkv,bhk->bhv", s, q[:, t]))
+    return torch.stack(out, 1), s
+
+
+def gdn_chunks(q, k, v, g, beta, c=64):
+    """Chunk form, zero initial state; same shapes. T is padded to a multiple of c."""
+    b, t, h, d = q.shape
+    pad = -t % c
+    if pad:
+        q, k, v = (F.pad(x, (0, 0, 0, 0, 0, pad)) for x in (q, k, v))
+        g, beta = (F.pad(x, (0, 0, 0, pad)) for x in (g, beta))
+    n = (t + pad) // c
+    q, k, v = (x.float().view(b, n, c, h, -1).permute(0, 3, 1, 2, 4) for x in (q, k, v))
+    g, beta = (x.float().view(b, n, c, h).permute(0, 3, 1, 2) for x in (g, beta))
+    G = g.cumsum(-1)
+    low = torch.ones(c, c, device=q.device, dtype=torch.bool).tril()
+    E = (G[..., :, None] - G[..., None, :]).masked_fill(~low, float("-inf")).exp()
+    A = beta[..., None] * E * (k @ k.transpose(-1, -2))
+    X = -A.tril(-1)
+    R = torch.eye(c, device=q.device) + X
+    steps = 1
+    while steps < c // 2:
+        X = X @ X
+        R = R + R @ X
+        steps *= 2
+    U = R @ (beta[..., None] * v)
+    W = R @ ((beta * G.exp())[..., None] * k)
+    P = E * (q @ k.transpose(-1, -2))
+    Kd = (G[..., -1:] - G).exp()[..., None] * k
+    M = G[..., -1, None, None].exp() * torch.eye(d, device=q.device) - Kd.transpose(-1, -2) @ W
+    J = Kd.transpose(-1, -2) @ U
+    S = torch.zeros(b, h, d, v.shape[-1], device=q.device)
+    before = []
+    for i in range(n):
+        before.append(S)
+        S = M[:, :, i] @ S + J[:, :, i]
+    S0 = torch.stack(before, 2)
+    o = (G.exp()[..., None] * q) @ S0 + P @ (U - W @ S0)
+    return o.permute(0, 2, 3, 1, 4).reshape(b, t + pad, h, -1)[:, :t]
+
+
+@torch.compiler.disable
+def gdn_triton(q, k, v, g, beta):
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+    return chunk_gated_delta_rule(q, k, v, g, beta, scale=1.0)[0]
+
+
+class Attention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.q_proj = nn.Linear(c.dim, 2 * c.heads * c.head_dim, bias=False)
+        self.k_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
+        self.v_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
+        self.o_proj = nn.Linear(c.heads * c.head_dim, c.dim, bias=False)
+        self.q_norm = RMSNorm(c.head_dim, True, c.eps)
+        self.k_norm = RMSNorm(c.head_dim, True, c.eps)
+
+    def project(self, x, cos, sin):
+        """x [B,T,D] -> q [B,H,T,hd], k, v [B,KV,T,hd], gate [B,T,H*hd]; cos, sin [T or B,1,T]"""
+        c, (b, t, _) = self.c, x.shape
+        p = self.q_proj(x).view(b, t, c.heads, 2, c.head_dim)
+        q, gate = p[..., 0, :], p[..., 1, :].reshape(b, t, -1)
+        k = self.k_proj(x).view(b, t, c.kv_heads, c.head_dim)
+        v = self.v_proj(x).view(b, t, c.kv_heads, c.head_dim).transpose(1, 2)
+        q = rope(self.q_norm(q).transpose(1, 2), cos, sin)
+        k = rope(self.k_norm(k).transpose(1, 2), cos, sin)
+        return q, k, v, gate
+
+    def forward(self, x, cos, sin):
+        b, t, _ = x.shape
+        q, k, v, gate = self.project(x, cos, sin)
+        r = self.c.heads // self.c.kv_heads
+        k, v = k.repeat_interleave(r, 1), v.repeat_interleave(r, 1)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(o.transpose(1, 2).reshape(b, t, -1) * torch.sigmoid(gate))
+
+
+class DeltaNet(nn.Module):
+    def __init__(self, c, kernel="torch"):
+        super().__init__()
+        self.c, self.kernel = c, kernel
+        self.kd, self.vd = c.key_heads * c.state, c.value_heads * c.state
+        ch = 2 * self.kd + self.vd
+        self.in_proj_qkv = nn.Linear(c.dim, ch, bias=False)
+        self.in_proj_z = nn.Linear(c.dim, self.vd, bias=False)
+        self.in_proj_b = nn.Linear(c.dim, c.value_heads, bias=False)
+        self.in_proj_a = nn.Linear(c.dim, c.value_heads, bias=False)
+        self.conv1d = nn.Conv1d(ch, ch, c.conv, groups=ch, bias=False)
+        self.A_log = nn.Parameter(torch.empty(c.value_heads).uniform_(0.01, 16).log())
+        dt = torch.empty(c.value_heads).uniform_(-6.9078, -2.3026).exp()
+        self.dt_bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))
+        self.norm = RMSNorm(c.state, False, c.eps)
+        self.out_proj = nn.Linear(self.vd, c.dim, bias=False)
+
+    def gates(self, x):
+        beta = torch.sigmoid(self.in_proj_b(x).float())
+        g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias.float())
+        return g, beta
+
+    def heads(self, y):
+        """Convolved and activated channels [...,C] -> q, k (unit length, q scaled), v per value head."""
+        c, lead = self.c, y.shape[:-1]
+        q, k, v = y.split((self.kd, self.kd, self.vd), -1)
+        q, k, v = (x.reshape(*lead, -1, c.state) for x in (q, k, v))
+        q, k = (x.float() * torch.rsqrt(x.float().pow(2).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+        r = c.value_heads // c.key_heads
+        q = q.repeat_interleave(r, -2) * c.state ** -0.5
+        return q, k.repeat_interleave(r, -2), v
+
+    def finish(self, o, z):
+        """o [...,H,V], z [...,Vd] -> [...,D]"""
+        o = self.norm(o.to(z.dtype)) * F.silu(z.view_as(o).float()).to(z.dtype)
+        return self.out_proj(o.flatten(-2))
+
+    def forward(self, x):
+        t = x.shape[1]
+        u, z = self.in_proj_qkv(x), self.in_proj_z(x)
+        g, beta = self.gates(x)
+        w = self.conv1d.weight[:, 0].to(u.dtype)
+        up = F.pad(u, (0, 0, self.c.conv - 1, 0))
+        y = F.silu(sum(up[:, i:i + t] * w[:, i] for i in range(self.c.conv)))
+        q, k, v = self.heads(y)
+        if self.kernel == "triton":
+            o = gdn_triton(q.to(u.dtype).contiguous(), k.to(u.dtype).contiguous(),
+                           v.contiguous(), g.contiguous(), beta.contiguous())
+        else:
+            with torch.autocast(x.device.type, enabled=False):
+                o = gdn_chunks(q, k, v, g, beta)
+        return self.finish(o, z)
+
+
+class MLP(nn.Module):
+    def __init__(self, dim, ffn):
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, ffn, bias=False)
+        self.up_proj = nn.Linear(dim, ffn, bias=False)
+        self.down_proj = nn.Linear(ffn, dim, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class TargetLayer(nn.Module):
+    def __init__(self, c, i, kernel):
+        super().__init__()
+        self.input_layernorm = RMSNorm(c.dim, True, c.eps)
+        self.post_attention_layernorm = RMSNorm(c.dim, True, c.eps)
+        self.is_full = c.full(i)
+        if self.is_full:
+            self.self_attn = Attention(c)
+        else:
+            self.linear_attn = DeltaNet(c, kernel)
+        self.mlp = MLP(c.dim, c.ffn)
+
+    def forward(self, h, cos, sin):
+        x = self.input_layernorm(h)
+        h = h + (self.self_attn(x, cos, sin) if self.is_full else self.linear_attn(x))
+        return h + self.mlp(self.post_attention_layernorm(h))
+
+
+class Target(nn.Module):
+    def __init__(self, c, kernel="torch"):
+        super().__init__()
+        self.c = c
+        self.embed_tokens = nn.Embedding(c.vocab, c.dim)
+        self.layers = nn.ModuleList(TargetLayer(c, i, kernel) for i in range(c.layers))
+        self.norm = RMSNorm(c.dim, True, c.eps)
+        for n, p in self.named_parameters():
+            if p.dim() == 2:
+                out = n.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight"))
+                nn.init.normal_(p, std=0.02 / ((2 * c.layers) ** 0.5 if out else 1))
+            elif "conv1d" in n:
+                nn.init.uniform_(p, -0.5, 0.5)
+
+    def forward(self, ids, taps=()):
+        """ids [B,T] -> final normed hidden [B,T,D], tapped streams [B,T,len(taps)*D] or None"""
+        h = self.embed_tokens(ids)
+        cos, sin = rope_tables(ids.shape[1], self.c.rotary, self.c.theta, ids.device)
+        seen = {}
+        for i, layer in enumerate(self.layers):
+            h = layer(h, cos, sin)
+            if i in taps:
+                seen[i] = h
+        return self.norm(h), torch.cat([seen[i] for i in taps], -1) if taps else None
+
+    def head(self, h):
+        return F.linear(h, self.embed_tokens.weight.to(h.dtype))
+
+
+class Slots:
+    """Step-by-step decoding of many independent sequences, one token each a step.
+
+    All state is preallocated and updated in place with fixed shapes, so a step can be captured
+    as a CUDA graph. A slot is reset by `fresh`, a [B] mask of slots that start at position 0.
+    """
+
+    def __init__(self, m, b, length, device, dtype):
+        c = m.c
+        self.m, self.b, self.length = m, b, length
+        z = lambda *s, dt=dtype: torch.zeros(*s, device=device, dtype=dt)
+        self.kv = {i: (z(b, c.kv_heads, length, c.head_dim), z(b, c.kv_heads, length, c.head_dim))
+                   for i in range(c.layers) if c.full(i)}
+        ch = (2 * c.key_heads + c.value_heads) * c.state
+        self.rec = {i: (z(b, c.value_heads, c.state, c.state, dt=torch.float32),
+                        z(b, c.conv - 1, ch)) for i in range(c.layers) if not c.full(i)}
+        self.cos, self.sin = rope_tables(length, c.rotary, c.theta, device)
+        self.index = torch.arange(length, device=device)
+
+    def attention(self, i, a, x, pos):
+        c = self.m.c
+        cos, sin = (t[pos][:, None, None] for t in (self.cos, self.sin))
+        q, k, v, gate = a.project(x[:, None], cos, sin)
+        kc, vc = self.kv[i]
+        at = pos[:, None, None, None].expand(-1, c.kv_heads, 1, c.head_dim)
+        kc.scatter_(2, at, k)
+        vc.scatter_(2, at, v)
+        q = q.view(self.b, c.kv_heads, -1, c.head_dim)
+        s = (q @ kc.transpose(-1, -2)).float() * c.head_dim ** -0.5
+        s = s.masked_fill((self.index > pos[:, None])[:, None, None], float("-inf"))
+        o = s.softmax(-1).to(vc.dtype) @ vc
+        return a.o_proj((o.reshape(self.b, -1) * torch.sigmoid(gate[:, 0])))
+
+    def deltanet(self, i, d, x, keep):
+        S, hist = self.rec[i]
+        u, z = d.in_proj_qkv(x), d.in_proj_z(x)
+        g, beta = d.gates(x)
+        hist.mul_(keep[:, None, None].to(hist.dtype))
+        rows = torch.cat((hist, u[:, None]), 1)
+        y = F.silu((rows * d.conv1d.weight[:, 0].t().to(u.dtype)).sum(1))
+        hist.copy_(rows[:, 1:])
+        q, k, v = d.heads(y)
+        decay = g.exp() * keep[:, None].float()
+        read = decay[..., None] * torch.einsum("bhkv,bhk->bhv", S, k)
+        delta = beta[..., None] * (v.float() - read)
+        S.mul_(decay[..., None, None]).add_(k[..., None] * delta[:, :, None])
+        o = torch.einsum("bhkv,bhk->bhv", S, q)
+        return d.finish(o, z)
+
+    @torch.no_grad()
+    def step(self, ids, pos, fresh):
+        """ids, pos [B] -> logits [B,V]. The caller never lets pos reach the slot length."""
+        m = self.m
+        keep = ~fresh
+        h = m.embed_tokens(ids)
+        for i, layer in enumerate(m.layers):
+            x = layer.input_layernorm(h)
+            if layer.is_full:
+                h = h + self.attention(i, layer.self_attn, x, pos)
+            else:
+                h = h + self.deltanet(i, layer.linear_attn, x, keep)
+            h = h + layer.mlp(layer.post_attention_layernorm(h))
+        return m.head(m.norm(h)).float()
+
+
+class DraftAttention(nn.Module):
+    def __init__(self, c, kind):
+        super().__init__()
+        self.c, self.sliding = c, kind == "sliding"
+        self.q_proj = nn.Linear(c.dim, c.heads * c.head_dim, bias=False)
+        self.k_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
+        self.v_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
+        self.o_proj = nn.Linear(c.heads * c.head_dim, c.dim, bias=False)
+        self.q_norm = RMSNorm(c.head_dim, False, c.eps)
+        self.k_norm = RMSNorm(c.head_dim, False, c.eps)
+
+    def kv(self, x, cos, sin):
+        """x [B,T,D] -> k (normed, rotated), v as [B,KV,T,hd]"""
+        b, t, _ = x.shape
+        k = self.k_norm(self.k_proj(x).view(b, t, self.c.kv_heads, -1)).transpose(1, 2)
+        return rope(k, cos, sin), self.v_proj(x).view(b, t, self.c.kv_heads, -1).transpose(1, 2)
+
+    def forward(self, n, feat, anchor, live, tabs):
+        """n [B,A,R,D] block rows; feat [B,S,D]; anchor [B,A] positions; live [B,A] -> like n"""
+        c, (b, a, r, _), s = self.c, n.shape, feat.shape[1]
+        cos, sin = tabs
+        row = torch.arange(r, device=n.device)
+        pos = (anchor[..., None] + row).view(b, a * r)
+        flat = n.view(b, a * r, -1)
+        rc, rs = cos[pos][:, None], sin[pos][:, None]
+        q = self.q_norm(self.q_proj(flat).view(b, a * r, c.heads, -1)).transpose(1, 2)
+        q = rope(q, rc, rs).reshape(b, c.kv_heads, -1, a * r, c.head_dim)
+        kc, vc = self.kv(feat, cos[:s], sin[:s])
+        kb, vb = self.kv(flat, rc, rs)
+        kb, vb = (t.view(b, c.kv_heads, 1, a, r, c.head_dim) for t in (kb, vb))
+        scale = c.head_dim ** -0.5
+        sc = (q @ kc[:, :, None].transpose(-1, -2)) * scale            # [B,KV,G,A*R,S]
+        sb = (q.view(b, c.kv_heads, -1, a, r, c.head_dim) @ kb.transpose(-1, -2)) * scale
+        key = torch.arange(s, device=n.device)
+        see = key < anchor[..., None, None]                             # [B,A,1,S]
+        if self.sliding:
+            see = see & (pos.view(b, a, r, 1) - key < c.window)
+            own = row[:, None] >= row
+        else:
+            see = see.expand(b, a, r, s)
+            own = torch.ones(r, r, dtype=torch.bool, device=n.device)
+        see = (see & live[..., None, None]).reshape(b, 1, 1, a * r, s)
+        sc = sc.float().masked_fill(~see, float("-inf"))
+        sb = sb.float().masked_fill(~own, float("-inf")).flatten(3, 4)
+        p = torch.cat((sc, sb), -1).softmax(-1).to(n.dtype)
+        o = p[..., :s] @ vc[:, :, None]
+        o = o + (p[..., s:].unflatten(3, (a, r)) @ vb).flatten(3, 4)
+        return self.o_proj(o.flatten(1, 2).transpose(1, 2).reshape(b, a, r, -1))
+
+
+class DraftLayer(nn.Module):
+    def __init__(self, c, kind):
+        super().__init__()
+        self.input_layernorm = RMSNorm(c.dim, False, c.eps)
+        self.post_attention_layernorm = RMSNorm(c.dim, False, c.eps)
+        self.self_attn = DraftAttention(c, kind)
+        self.mlp = MLP(c.dim, c.ffn)
+
+    def forward(self, x, *where):
+        x = x + self.self_attn(self.input_layernorm(x), *where)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Draft(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.fc = nn.Linear(len(c.taps) * c.dim, c.dim, bias=False)
+        self.hidden_norm = RMSNorm(c.dim, False, c.eps)
+        self.layers = nn.ModuleList(DraftLayer(c, k) for k in c.kinds)
+        self.norm = RMSNorm(c.dim, False, c.eps)
+        for n, p in self.named_parameters():
+            if p.dim() == 2:
+                out = n.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(p, std=0.02 / ((2 * c.layers) ** 0.5 if out else 1))
+
+    def forward(self, raw, anchor, live, tok, mask):
+        """raw [B,S,nT*D] tapped streams, anchor [B,A] positions (the block of anchor a sees raw
+        rows < a), live [B,A], tok [B,A,D] anchor embeddings, mask [D] -> normed hidden [B,A,R,D]
+        whose row i predicts the token at position a + i (row 0 predicts nothing)."""
+        b, a, d = tok.shape
+        feat = self.hidden_norm(self.fc(raw))
+        rest = mask.to(tok.dtype).expand(b, a, self.c.block - 1, d)
+        x = torch.cat((tok[:, :, None], rest), 2).to(feat.dtype)
+        n = raw.shape[1] + self.c.block
+        tabs = rope_tables(n, self.c.head_dim, self.c.theta, raw.device)
+        for layer in self.layers:
+            x = layer(x, feat, anchor, live, tabs)
+        return self.norm(x)
+
+
+@torch.no_grad()
+def q8_0(w):
+    """The Q8_0 round trip: blocks of 32 along the rows, scale max|x|/127 kept as fp16."""
+    x = w.float().reshape(-1, 32)
+    d = x.abs().amax(1, keepdim=True) / 127
+    y = torch.where(d > 0, x / torch.where(d > 0, d, torch.ones_like(d)), torch.zeros_like(x))
+    q = torch.sign(y) * torch.floor(y.abs() + 0.5)
+    return (q * d.half().float()).reshape(w.shape).to(w.dtype)
+
+
+@torch.no_grad()
+def quantise_(module):
+    """In place: every value to bf16 (the export's type), then each matrix through Q8_0."""
+    for n, p in module.named_parameters():
+        if p.dim() == 1:
+            continue
+        p.copy_(p.bfloat16().to(p.dtype))
+        if p.dim() == 2 and "in_proj_a" not in n and "in_proj_b" not in n:
+            p.copy_(q8_0(p))
+    return module
