@@ -98,6 +98,27 @@ def gdn_recurrent(q, k, v, g, beta, s):
     return torch.stack(out, 1), s
 
 
+class UnitLowerInverse(torch.autograd.Function):
+    """(I + A)^-1 of strictly lower A [...,c,c] by doubling; the backward is closed form."""
+
+    @staticmethod
+    def forward(ctx, A):
+        X = -A
+        R = torch.eye(A.shape[-1], device=A.device, dtype=A.dtype) + X
+        steps = 1
+        while steps < A.shape[-1] // 2:
+            X = X @ X
+            R = R + R @ X
+            steps *= 2
+        ctx.save_for_backward(R)
+        return R
+
+    @staticmethod
+    def backward(ctx, grad):
+        Rt = ctx.saved_tensors[0].transpose(-1, -2)
+        return -(Rt @ grad @ Rt).tril(-1)
+
+
 def gdn_chunks(q, k, v, g, beta, c=64):
     """Chunk form, zero initial state; same shapes. T is padded to a multiple of c."""
     b, t, h, d = q.shape
@@ -112,13 +133,7 @@ def gdn_chunks(q, k, v, g, beta, c=64):
     low = torch.ones(c, c, device=q.device, dtype=torch.bool).tril()
     E = (G[..., :, None] - G[..., None, :]).masked_fill(~low, float("-inf")).exp()
     A = beta[..., None] * E * (k @ k.transpose(-1, -2))
-    X = -A.tril(-1)
-    R = torch.eye(c, device=q.device) + X
-    steps = 1
-    while steps < c // 2:
-        X = X @ X
-        R = R + R @ X
-        steps *= 2
+    R = UnitLowerInverse.apply(A.tril(-1))
     U = R @ (beta[..., None] * v)
     W = R @ ((beta * G.exp())[..., None] * k)
     P = E * (q @ k.transpose(-1, -2))
@@ -135,10 +150,44 @@ def gdn_chunks(q, k, v, g, beta, c=64):
     return o.permute(0, 2, 3, 1, 4).reshape(b, t + pad, h, -1)[:, :t]
 
 
+def gdn_backward_qkwg(q, k, v, do, h, dh, w=None, g=None, dv=None, scale=None, chunk_size=64,
+                      **_):
+    """Gradients of q, k, w and the cumulated log2 decay g inside chunks, by batched products.
+
+    Takes the place of the library's kernel, which some Triton versions miscompile on Hopper GPUs.
+    q, k [B,T,H,K], v (the deltas), do, dv [B,T,H,V], h, dh [B,n,H,K,V] states before / gradients
+    after each chunk, w [B,T,H,K] (deltas = u - w h). T is a multiple of the chunk.
+    """
+    b, t, heads, _ = k.shape
+    c = chunk_size
+    cut = lambda x: x.view(b, t // c, c, heads, -1).transpose(2, 3)
+    join = lambda x, like: x.transpose(2, 3).reshape(b, t, heads, -1).to(like.dtype)
+    G = g.view(b, t // c, c, heads).transpose(2, 3)
+    low = torch.ones(c, c, device=q.device, dtype=torch.bool).tril()
+    E = torch.exp2((G[..., :, None] - G[..., None, :]).masked_fill(~low, float("-inf")))
+    q_, k_, v_, do_, dv_ = (cut(x).to(k.dtype) for x in (q, k, v, do, dv))
+    h_, dh_ = h.to(k.dtype).transpose(-1, -2), dh.to(k.dtype).transpose(-1, -2)
+    ds = ((do_ @ v_.transpose(-1, -2)).float() * E * scale).to(k.dtype)
+    dq = (do_ @ h_).float() * torch.exp2(G)[..., None] * scale + (ds @ k_).float()
+    end = G[..., -1:]
+    dk_in = (v_ @ dh_).float() * torch.exp2(end - G)[..., None]
+    dk = dk_in + (ds.transpose(-1, -2) @ q_).float()
+    dg = (dq * q_.float()).sum(-1) - (dk * k_.float()).sum(-1)
+    last = torch.exp2(end[..., 0]) * (h.float() * dh.float()).sum((-1, -2))
+    last = last + (dk_in * k_.float()).sum((-1, -2))
+    dg = torch.cat((dg[..., :-1], dg[..., -1:] + last[..., None]), -1)
+    dw = -(dv_ @ h_).float()
+    return join(dq, q), join(dk, k), join(dw, w), dg.transpose(2, 3).reshape(b, t, heads)
+
+
 @torch.compiler.disable
 def gdn_triton(q, k, v, g, beta):
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-    return chunk_gated_delta_rule(q, k, v, g, beta, scale=1.0)[0]
+    from fla.ops.gated_delta_rule import chunk
+    if not getattr(chunk.chunk_bwd_dqkwg, "ours", False):
+        fast = torch.compile(gdn_backward_qkwg)
+        chunk.chunk_bwd_dqkwg = lambda *a, **kw: fast(*a, **kw)
+        chunk.chunk_bwd_dqkwg.ours = True
+    return chunk.chunk_gated_delta_rule(q, k, v, g, beta, scale=1.0)[0]
 
 
 class Attention(nn.Module):

@@ -10,6 +10,7 @@ every phase ends when its seconds are spent, whatever the machine's speed. Check
 dicts) are written to OUT_DIR after every phase. README.md explains the choices.
 """
 import argparse
+import gc
 import glob
 import json
 import math
@@ -138,9 +139,7 @@ def make_stream(a, m, taps, dev, data_dir):
          "forced": torch.from_numpy(z["forced"]).long().to(dev),
          "temp": torch.where(torch.rand(n, generator=g) < 0.3, 0.8, 0.0).to(dev),
          "limit": torch.full((n,), 192, device=dev)}
-    slots, steps = (8, 300) if a.tiny else (2048, 9000)
-    if not a.tiny and a.gen_steps:
-        steps = a.gen_steps
+    slots, steps = (8, 300) if a.tiny else (2048, a.gen_steps)
     dtype = torch.bfloat16 if dev == "cuda" else torch.float32
     st = loops.Stream(m, taps, p, slots, 512, dev, dtype)
     rec = st.run(steps, time.time() + a.gen_seconds, time.time)
@@ -207,7 +206,7 @@ def train_draft(a, target, dd, dev, d, seconds, lr):
     opt = Mixed(d, lr, lr, wd=0.05)
     weight = target.embed_tokens.weight.detach()
     mask = weight[c.mask_id]
-    rows, anchors = (4, 6) if a.tiny else (64, 32)
+    rows, anchors = (4, 6) if a.tiny else (128, 32)
     step, began, mark, seen, x, avg = 0, None, time.time(), 0, 0.0, 0.0
     while x < 1:
         ids, raw, anc, labels, ok, hid = dd.batch(rows, anchors, c.block, dev)
@@ -321,7 +320,7 @@ def main():
     ap.add_argument("--tokenizer")
     ap.add_argument("--target-seconds", type=float, default=800)
     ap.add_argument("--gen-seconds", type=float, default=170)
-    ap.add_argument("--gen-steps", type=int, default=0)
+    ap.add_argument("--gen-steps", type=int, default=15000)
     ap.add_argument("--draft-seconds", type=float, default=420)
     ap.add_argument("--lr", type=float, default=3e-3)
     ap.add_argument("--draft-lr", type=float, default=2e-3)
@@ -334,7 +333,7 @@ def main():
     a = ap.parse_args()
     dev = "cuda" if torch.cuda.is_available() else "cpu"
     if dev == "cuda":
-        torch.set_float32_matmul_precision("high" if a.kernel == "triton" else "highest")
+        torch.set_float32_matmul_precision("high")
     os.makedirs(a.out, exist_ok=True)
     ck = torch.load(a.resume) if a.resume else None
     if ck:
@@ -350,6 +349,10 @@ def main():
     plain = Target(target.c, "torch").to(dev).requires_grad_(False)
     plain.load_state_dict(target.state_dict())
     target = plain
+    del plain
+    gc.collect()
+    if dev == "cuda":
+        torch.cuda.empty_cache()
     if a.no_draft:
         return
     torch.manual_seed(a.seed + 1)
