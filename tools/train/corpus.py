@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns downloaded wheels and documentation packages into short training pieces.
 
-usage: corpus.py OUT.jsonl SOURCES.tsv --wheels DIR [--docs DIR] [--stdlib DIR] [--skip NAME,..]
+usage: corpus.py OUT.jsonl SOURCES.tsv --wheels DIR [--docs DIR] [--stdlib DIR] [--only-docs N,..]
 
 A piece is one function, class, run of top-level statements, or documentation section that fits a
 few hundred tokens; every piece is a document of its own later, so that the model learns where
@@ -9,6 +9,7 @@ things end. Only packages whose metadata names a permissive licence are read; SO
 what was taken: name, version, licence, bytes. Exact duplicates (after white-space folding) are
 dropped. Tokenising and mixing are in prepare.py.
 """
+
 import argparse
 import ast
 import email
@@ -20,12 +21,43 @@ import re
 import textwrap
 import zipfile
 
-ALLOWED = re.compile(r"\b(MIT|BSD|Apache|ISC|PSF|Python Software Foundation|Zlib|Unlicense|"
-                     r"Public Domain|HPND|0BSD|CC0)", re.I)
-REFUSED = re.compile(r"GPL|General Public|Mozilla|MPL|EPL|CDDL|Proprietary|Commercial|CC-BY|"
-                     r"Creative Commons|Affero|SSPL|BUSL|Elastic", re.I)
-VENDORED = re.compile(r"(^|/)(_?vendor(ed)?|_?vendored_packages|externals?|extern|third_?party|"
-                      r"_distutils_hack|pip/_internal/cli/x)(/|$)|_pb2|/migrations/|/locale/", re.I)
+ALLOWED = re.compile(
+    r"\b(MIT|BSD|Apache|ISC|PSF|Python Software Foundation|Zlib|Unlicense|"
+    r"Public Domain|HPND|0BSD|CC0)",
+    re.I,
+)
+REFUSED = re.compile(
+    r"GPL|General Public|Mozilla|MPL|EPL|CDDL|Proprietary|Commercial|CC-BY|"
+    r"Creative Commons|Affero|SSPL|BUSL|Elastic",
+    re.I,
+)
+VENDORED = re.compile(
+    r"(^|/)(_?vendor(ed)?|_?vendored_packages|externals?|extern|third_?party|"
+    r"_distutils_hack|pip/_internal/cli/x)(/|$)|_pb2|/migrations/|/locale/",
+    re.I,
+)
+# Debian documentation packages and the licence of their text, read in debian/copyright. Others are
+# refused: the code of a project may be BSD while its manual is not (celery: CC-BY-SA-4.0).
+DOC_LICENCES = {
+    "python-aiohttp-doc": "Apache-2.0",
+    "python-astropy-doc": "BSD-3-Clause",
+    "python-attr-doc": "MIT",
+    "python-babel-doc": "BSD-3-Clause",
+    "python-click-doc": "BSD-3-Clause",
+    "python-flask-doc": "BSD-3-Clause",
+    "python-jinja2-doc": "BSD-3-Clause",
+    "python-mpmath-doc": "BSD-3-Clause",
+    "python-pandas-doc": "BSD-3-Clause",
+    "python-pytest-doc": "MIT",
+    "python-requests-doc": "Apache-2.0",
+    "python-skimage-doc": "BSD-3-Clause",
+    "python-sqlalchemy-doc": "MIT",
+    "python-sympy-doc": "BSD-3-Clause",
+    "python-tornado-doc": "Apache-2.0",
+    "python-werkzeug-doc": "BSD-3-Clause",
+    "python3.11-doc": "PSF-2.0",
+    "sphinx-doc": "BSD-2-Clause",
+}
 PROJECT_CAP = 7_000_000
 PIECE_MIN, PIECE_MAX = 120, 2600
 
@@ -58,15 +90,20 @@ def decent(text):
 
 def segment(lines, node):
     first = min([node.lineno] + [d.lineno for d in getattr(node, "decorator_list", [])])
-    return "\n".join(lines[first - 1:node.end_lineno])
+    return "\n".join(lines[first - 1 : node.end_lineno])
 
 
 def function_piece(lines, node):
     text = clean(textwrap.dedent(segment(lines, node)))
     args = node.args
     names = [a.arg for a in args.posonlyargs + args.args + args.kwonlyargs]
-    return {"kind": "func", "text": text, "name": node.name, "args": names,
-            "doc": (ast.get_docstring(node) or "").strip()}
+    return {
+        "kind": "func",
+        "text": text,
+        "name": node.name,
+        "args": names,
+        "doc": (ast.get_docstring(node) or "").strip(),
+    }
 
 
 def code_pieces(text, rng):
@@ -150,8 +187,8 @@ def main():
     ap.add_argument("--wheels")
     ap.add_argument("--docs", help="folder with one unpacked documentation package per folder")
     ap.add_argument("--stdlib")
-    ap.add_argument("--only-docs", default="", help="comma list; empty means all")
-    ap.add_argument("--skip", default="", help="documentation packages to leave out")
+    ap.add_argument("--only-docs", default="", help="comma list; empty means all known ones")
+    ap.add_argument("--skip", default="", help="documentation packages kept for held-out prompts")
     a = ap.parse_args()
     rng, sink = random.Random(7), Sink(a.out)
     for w in sorted(pathlib.Path(a.wheels).glob("*.whl")) if a.wheels else []:
@@ -160,30 +197,57 @@ def main():
             meta = email.message_from_bytes(z.read(m[0]))
             lic = licence_of(meta)
             if lic is None:
-                print("left out (licence):", meta["Name"], meta.get("License-Expression"),
-                      (meta.get("License") or "")[:40])
+                print(
+                    "left out (licence):",
+                    meta["Name"],
+                    meta.get("License-Expression"),
+                    (meta.get("License") or "")[:40],
+                )
                 continue
             sink.source(meta["Name"], meta["Version"], lic, wheel_pieces(z, meta, rng))
     if a.stdlib:
-        files = [f for f in sorted(pathlib.Path(a.stdlib).rglob("*.py"))
-                 if not re.search(r"/(test|tests|site-packages|idlelib/idle_test|lib2to3|"
-                                  r"ensurepip|encodings)/", str(f))]
+        files = [
+            f
+            for f in sorted(pathlib.Path(a.stdlib).rglob("*.py"))
+            if not re.search(
+                r"/(test|tests|site-packages|idlelib/idle_test|lib2to3|" r"ensurepip|encodings)/",
+                str(f),
+            )
+        ]
         texts = (f.read_text("utf-8", "replace") for f in files if f.stat().st_size < 200_000)
-        sink.source("python (standard library)", pathlib.Path(a.stdlib).name, "PSF-2.0",
-                    (p for t in texts for p in code_pieces(t, rng)))
+        sink.source(
+            "python (standard library)",
+            pathlib.Path(a.stdlib).name,
+            "PSF-2.0",
+            (p for t in texts for p in code_pieces(t, rng)),
+        )
     skip, only = set(a.skip.split(",")), set(filter(None, a.only_docs.split(",")))
     for d in sorted(pathlib.Path(a.docs).iterdir()) if a.docs else []:
         if d.name in skip or (only and d.name not in only):
             continue
+        if d.name not in DOC_LICENCES:
+            print("left out (licence not known):", d.name)
+            continue
         files = [f for f in sorted(d.rglob("*")) if f.suffix in (".txt", ".rst") and f.is_file()]
         rng.shuffle(files)
         texts = (f.read_text("utf-8", "replace") for f in files if f.stat().st_size < 400_000)
-        sink.source(d.name + " (Debian)", "bookworm", "as the documented package",
-                    (p for t in texts for p in doc_pieces(t)))
+        sink.source(
+            d.name + " (Debian)",
+            "bookworm",
+            DOC_LICENCES[d.name],
+            (p for t in texts for p in doc_pieces(t)),
+        )
     with open(a.sources, "w") as f:
         for row in sorted(sink.rows):
             f.write("\t".join(map(str, row)) + "\n")
-    print(len(sink.seen), "pieces,", sum(r[3] for r in sink.rows) / 1e6, "MB,", len(sink.rows), "sources")
+    print(
+        len(sink.seen),
+        "pieces,",
+        sum(r[3] for r in sink.rows) / 1e6,
+        "MB,",
+        len(sink.rows),
+        "sources",
+    )
 
 
 if __name__ == "__main__":

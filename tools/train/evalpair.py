@@ -7,6 +7,7 @@ Both models go through the Q8_0 round trip first. Runs on the CPU in a few minut
 from step-by-step decoding (temperature 0, and 0.8 with recorded Gumbel noise), the loops from
 loops.py. "mean of groups" is the unweighted mean of the groups' means over target passes.
 """
+
 import argparse
 import json
 
@@ -37,8 +38,19 @@ def main():
     rows = pipeline.evaluate(a, target, draft, "cpu", a.out)
     for r in rows:
         mean = lambda x: round(sum(x) / max(1, len(x)), 2)
-        print(r["id"], "n", r["n"], "chain", mean(r["chain"]), "tree", mean(r["tree"]), "lookup",
-              mean(r["lookup"]), "distinct4", round(r["distinct4"], 2))
+        print(
+            r["id"],
+            "n",
+            r["n"],
+            "chain",
+            mean(r["chain"]),
+            "tree",
+            mean(r["tree"]),
+            "lookup",
+            mean(r["lookup"]),
+            "distinct4",
+            round(r["distinct4"], 2),
+        )
 
 
 if __name__ == "__main__":

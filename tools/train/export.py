@@ -8,6 +8,7 @@ pipeline.py, or an untrained pair of the same shapes:
 
 usage: export.py (CHECKPOINT.pt | --untrained) TOKENIZER_DIR OUT_DIR
 """
+
 import json
 import pathlib
 import shutil
@@ -24,30 +25,60 @@ def put(path, obj):
 
 
 def state(module, prefix=""):
-    return {prefix + n: (p.detach().cpu().float() if p.dim() == 1 else p.detach().cpu().bfloat16())
-            .contiguous().clone() for n, p in module.named_parameters()}
+    return {
+        prefix
+        + n: (p.detach().cpu().float() if p.dim() == 1 else p.detach().cpu().bfloat16())
+        .contiguous()
+        .clone()
+        for n, p in module.named_parameters()
+    }
 
 
 def export_target(m, tok_dir, out):
     c, out = m.c, pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     kinds = ["full_attention" if c.full(i) else "linear_attention" for i in range(c.layers)]
-    put(out / "config.json", {
-        "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "dtype": "bfloat16",
-        "vocab_size": c.vocab, "hidden_size": c.dim, "num_hidden_layers": c.layers,
-        "intermediate_size": c.ffn, "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads, "head_dim": c.head_dim, "hidden_act": "silu",
-        "rms_norm_eps": c.eps, "max_position_embeddings": c.context,
-        "tie_word_embeddings": True, "attention_bias": False, "full_attention_interval": c.interval,
-        "layer_types": kinds, "linear_num_key_heads": c.key_heads,
-        "linear_num_value_heads": c.value_heads, "linear_key_head_dim": c.state,
-        "linear_value_head_dim": c.state, "linear_conv_kernel_dim": c.conv,
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.theta,
-                            "partial_rotary_factor": c.rotary / c.head_dim,
-                            "mrope_section": [11, 11, 10], "mrope_interleaved": True},
-        "bos_token_id": None, "eos_token_id": 4082, "pad_token_id": 4080})
-    put(out / "generation_config.json", {"eos_token_id": [4082, 4080], "pad_token_id": 4080,
-                                         "do_sample": False})
+    put(
+        out / "config.json",
+        {
+            "architectures": ["Qwen3_5ForCausalLM"],
+            "model_type": "qwen3_5_text",
+            "dtype": "bfloat16",
+            "vocab_size": c.vocab,
+            "hidden_size": c.dim,
+            "num_hidden_layers": c.layers,
+            "intermediate_size": c.ffn,
+            "num_attention_heads": c.heads,
+            "num_key_value_heads": c.kv_heads,
+            "head_dim": c.head_dim,
+            "hidden_act": "silu",
+            "rms_norm_eps": c.eps,
+            "max_position_embeddings": c.context,
+            "tie_word_embeddings": True,
+            "attention_bias": False,
+            "full_attention_interval": c.interval,
+            "layer_types": kinds,
+            "linear_num_key_heads": c.key_heads,
+            "linear_num_value_heads": c.value_heads,
+            "linear_key_head_dim": c.state,
+            "linear_value_head_dim": c.state,
+            "linear_conv_kernel_dim": c.conv,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": c.theta,
+                "partial_rotary_factor": c.rotary / c.head_dim,
+                "mrope_section": [11, 11, 10],
+                "mrope_interleaved": True,
+            },
+            "bos_token_id": None,
+            "eos_token_id": 4082,
+            "pad_token_id": 4080,
+        },
+    )
+    put(
+        out / "generation_config.json",
+        {"eos_token_id": [4082, 4080], "pad_token_id": 4080, "do_sample": False},
+    )
     save_file(state(m, "model."), str(out / "model.safetensors"), {"format": "pt"})
     for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(pathlib.Path(tok_dir) / f, out / f)
@@ -56,17 +87,37 @@ def export_target(m, tok_dir, out):
 def export_draft(d, target, out):
     c, out = d.c, pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    put(out / "config.json", {
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "dtype": "bfloat16",
-        "hidden_size": c.dim, "intermediate_size": c.ffn, "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads, "num_key_value_heads": c.kv_heads, "head_dim": c.head_dim,
-        "rms_norm_eps": c.eps, "vocab_size": target.vocab, "hidden_act": "silu",
-        "max_position_embeddings": target.context, "num_target_layers": target.layers,
-        "attention_bias": False, "tie_word_embeddings": False,
-        "block_size": c.block, "rope_theta": c.theta, "use_sliding_window": True,
-        "sliding_window": c.window, "layer_types": [k + "_attention" for k in c.kinds],
-        "dflash_config": {"mask_token_id": c.mask_id, "target_layer_ids": c.taps,
-                          "block_size": c.block}})
+    put(
+        out / "config.json",
+        {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            "dtype": "bfloat16",
+            "hidden_size": c.dim,
+            "intermediate_size": c.ffn,
+            "num_hidden_layers": c.layers,
+            "num_attention_heads": c.heads,
+            "num_key_value_heads": c.kv_heads,
+            "head_dim": c.head_dim,
+            "rms_norm_eps": c.eps,
+            "vocab_size": target.vocab,
+            "hidden_act": "silu",
+            "max_position_embeddings": target.context,
+            "num_target_layers": target.layers,
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            "block_size": c.block,
+            "rope_theta": c.theta,
+            "use_sliding_window": True,
+            "sliding_window": c.window,
+            "layer_types": [k + "_attention" for k in c.kinds],
+            "dflash_config": {
+                "mask_token_id": c.mask_id,
+                "target_layer_ids": c.taps,
+                "block_size": c.block,
+            },
+        },
+    )
     save_file(state(d), str(out / "model.safetensors"), {"format": "pt"})
 
 

@@ -4,8 +4,9 @@
 `Stream` decodes thousands of prompts at once and records, per step and slot, the token, the tapped
 layers and the final hidden state: training data for the draft. The loops work on such recordings:
 speculative decoding is lossless, so the committed text is the plain continuation and a loop needs
-only the draft, which guesses again after every commit (chain, tree of a node budget, n-gram lookup).
+only the draft, which guesses again after every commit (chain, tree of a node budget, lookup).
 """
+
 import heapq
 
 import torch
@@ -45,9 +46,16 @@ class Stream:
         nxt = pos + 1
         forced, plen = p["forced"][pid], p["plen"][pid]
         from_prompt = nxt < torch.where(forced > 0, forced, plen)
-        tok = torch.where(from_prompt, p["ids"][pid, nxt.clamp(max=p["ids"].shape[1] - 1)].long(), pick)
+        tok = torch.where(
+            from_prompt, p["ids"][pid, nxt.clamp(max=p["ids"].shape[1] - 1)].long(), pick
+        )
         ended = ~from_prompt & ((ids == END) | (ids == TURN)) & (pos >= plen)
-        done = (nxt >= self.length) | ended | ((forced > 0) & (nxt >= forced)) | (nxt >= plen + p["limit"][pid])
+        done = (
+            (nxt >= self.length)
+            | ended
+            | ((forced > 0) & (nxt >= forced))
+            | (nxt >= plen + p["limit"][pid])
+        )
         fresh = self.next + done.long().cumsum(0) - 1
         new = torch.where(done, fresh, pid)
         self.next.add_(done.sum())
@@ -74,13 +82,15 @@ class Stream:
 
     @torch.no_grad()
     def run(self, steps, deadline=None, clock=None):
-        """Records up to `steps` steps -> dict of ids, pos, pid [T,B], taps [T,B,nT*D], hid [T,B,D]."""
+        """Up to `steps` steps -> dict of ids, pos, pid [T,B], taps [T,B,nT*D], hid [T,B,D]."""
         b, d, dev = self.b, self.t.c.dim, self.device
-        rec = {"ids": torch.zeros(steps, b, dtype=torch.int16, device=dev),
-               "pos": torch.zeros(steps, b, dtype=torch.int16, device=dev),
-               "pid": torch.zeros(steps, b, dtype=torch.int32, device=dev),
-               "taps": torch.zeros(steps, b, len(self.taps) * d, dtype=self.dtype, device=dev),
-               "hid": torch.zeros(steps, b, d, dtype=self.dtype, device=dev)}
+        rec = {
+            "ids": torch.zeros(steps, b, dtype=torch.int16, device=dev),
+            "pos": torch.zeros(steps, b, dtype=torch.int16, device=dev),
+            "pid": torch.zeros(steps, b, dtype=torch.int32, device=dev),
+            "taps": torch.zeros(steps, b, len(self.taps) * d, dtype=self.dtype, device=dev),
+            "hid": torch.zeros(steps, b, d, dtype=self.dtype, device=dev),
+        }
         graph, out, total = None, None, self.p["ids"].shape[0]
         warm = bool((self.p["temp"] > 0).any())
         for t in range(steps):
@@ -98,7 +108,7 @@ class Stream:
                 rec[k][t] = v.to(rec[k].dtype)
             if t % 50 == 49 and (int(self.next) >= total + b or (deadline and clock() > deadline)):
                 break
-        return {k: v[:t + 1] for k, v in rec.items()}
+        return {k: v[: t + 1] for k, v in rec.items()}
 
 
 def documents(rec, total):
@@ -106,7 +116,7 @@ def documents(rec, total):
     pos, pid = rec["pos"].long(), rec["pid"].long()
     t, b = pos.shape
     start = pos == 0
-    idx = start.t().nonzero()                                     # sorted by slot, then step
+    idx = start.t().nonzero()  # sorted by slot, then step
     slot, t0 = idx[:, 0], idx[:, 1]
     nxt = torch.cat((t0[1:], t0.new_tensor([t])))
     same = torch.cat((slot[1:] == slot[:-1], slot.new_zeros(1, dtype=torch.bool)))
@@ -114,7 +124,7 @@ def documents(rec, total):
 
 
 def block_probs(draft, target, taps, ids, s):
-    """Draft rows for one sequence: taps [S,nT*D] (rows < s are used), anchor ids[s] -> log q [B-1,V]"""
+    """Draft rows of one sequence: taps [S,nT*D] (rows < s used), anchor ids[s] -> log q [B-1,V]"""
     tok = target.embed_tokens(ids[s].view(1, 1))
     mask = target.embed_tokens.weight[draft.c.mask_id]
     at = torch.tensor([[s]], device=ids.device)
@@ -127,8 +137,8 @@ def lookup_guess(ids, count, longest=4):
     for n in range(min(longest, len(ids) - 1), 0, -1):
         tail = ids[-n:]
         for i in range(len(ids) - n - 1, -1, -1):
-            if ids[i:i + n] == tail:
-                return ids[i + n:i + n + count]
+            if ids[i : i + n] == tail:
+                return ids[i + n : i + n + count]
     return []
 
 
@@ -146,7 +156,7 @@ def tree_walk(logq, truth, budget, top=8):
         if d + 1 < len(val):
             heapq.heappush(heap, (cost - val[d + 1][0], path + (0,)))
     path = ()
-    for d, t in enumerate(truth[:len(val)]):
+    for d, t in enumerate(truth[: len(val)]):
         if t not in tok[d] or path + (tok[d].index(t),) not in nodes:
             break
         path += (tok[d].index(t),)
@@ -162,14 +172,14 @@ def accept_lengths(draft, target, taps, ids, plen, kind, noise=None, temp=0.0, b
     """
     n, s, out, lst = len(ids), plen, [], ids.tolist()
     while s < n - 1:
-        truth = lst[s + 1:]
+        truth = lst[s + 1 :]
         if kind == "lookup":
-            guess = lookup_guess(lst[:s + 1], draft.c.block - 1)
+            guess = lookup_guess(lst[: s + 1], draft.c.block - 1)
         else:
             logq = block_probs(draft, target, taps, ids, s)
             if noise is not None:
-                rows = noise[s + 1:s + draft.c.block]
-                logq[:len(rows)] = logq[:len(rows)] + temp * rows
+                rows = noise[s + 1 : s + draft.c.block]
+                logq[: len(rows)] = logq[: len(rows)] + temp * rows
             guess = logq.argmax(-1).tolist()
         if kind == "tree":
             m = tree_walk(logq, truth, budget)
@@ -183,7 +193,7 @@ def accept_lengths(draft, target, taps, ids, plen, kind, noise=None, temp=0.0, b
 
 
 def distinct4(ids):
-    g = [tuple(ids[i:i + 4]) for i in range(len(ids) - 3)]
+    g = [tuple(ids[i : i + 4]) for i in range(len(ids) - 3)]
     return len(set(g)) / len(g) if g else 1.0
 
 

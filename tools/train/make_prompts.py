@@ -3,11 +3,12 @@
 
 usage: make_prompts.py HELD.jsonl TOKENIZER.json OUT_DIR [--each N]
 
-Five groups, one file each: code (the start of a function), docs (half: the start of a section, half:
+Five groups, one file each: code (the start of a function), docs (the start of a section, or
 a reference entry for given code), edit, needle, chat. Lengths stay within what the pair was trained
 for; max_tokens leaves room for the natural end. Which projects: the "project" field.
 pick_prompts.py chooses among them.
 """
+
 import argparse
 import json
 import pathlib
@@ -35,9 +36,17 @@ def main():
     out = {"code": [], "docs": [], "edit": [], "needle": [], "chat": []}
 
     def add(group, task, prompt, project, limit=NEW):
-        out[group].append({"id": f"{group}-{len(out[group]) + 1:02d}", "group": group, "task": task,
-                           "held_out": True, "project": project, "max_tokens": limit,
-                           "prompt": prompt})
+        out[group].append(
+            {
+                "id": f"{group}-{len(out[group]) + 1:02d}",
+                "group": group,
+                "task": task,
+                "held_out": True,
+                "project": project,
+                "max_tokens": limit,
+                "prompt": prompt,
+            }
+        )
 
     def fits(prompt, rest):
         return LOW <= n(prompt) <= HIGH and 12 <= n(rest) <= NEW - 8

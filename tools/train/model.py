@@ -8,6 +8,7 @@ three times here: as a recurrence (the definition), as chunks in plain PyTorch, 
 Triton kernels of flash-linear-attention when they are installed and asked for.
 Training loops, data and export are in other files.
 """
+
 from dataclasses import dataclass, field
 
 import torch
@@ -82,7 +83,7 @@ def rope_tables(n, rotary, theta, device):
 def rope(x, cos, sin):
     """x [..., T, d]; cos, sin broadcast against [..., T, rotary/2]; halves are paired."""
     h = cos.shape[-1]
-    a, b, rest = x[..., :h].float(), x[..., h:2 * h].float(), x[..., 2 * h:]
+    a, b, rest = x[..., :h].float(), x[..., h : 2 * h].float(), x[..., 2 * h :]
     a, b = a * cos - b * sin, b * cos + a * sin
     return torch.cat((a.to(x.dtype), b.to(x.dtype), rest), -1)
 
@@ -150,8 +151,7 @@ def gdn_chunks(q, k, v, g, beta, c=64):
     return o.permute(0, 2, 3, 1, 4).reshape(b, t + pad, h, -1)[:, :t]
 
 
-def gdn_backward_qkwg(q, k, v, do, h, dh, w=None, g=None, dv=None, scale=None, chunk_size=64,
-                      **_):
+def gdn_backward_qkwg(q, k, v, do, h, dh, w=None, g=None, dv=None, scale=None, chunk_size=64, **_):
     """Gradients of q, k, w and the cumulated log2 decay g inside chunks, by batched products.
 
     Takes the place of the library's kernel, which some Triton versions miscompile on Hopper GPUs.
@@ -183,6 +183,7 @@ def gdn_backward_qkwg(q, k, v, do, h, dh, w=None, g=None, dv=None, scale=None, c
 @torch.compiler.disable
 def gdn_triton(q, k, v, g, beta):
     from fla.ops.gated_delta_rule import chunk
+
     if not getattr(chunk.chunk_bwd_dqkwg, "ours", False):
         fast = torch.compile(gdn_backward_qkwg)
         chunk.chunk_bwd_dqkwg = lambda *a, **kw: fast(*a, **kw)
@@ -244,13 +245,15 @@ class DeltaNet(nn.Module):
         return g, beta
 
     def heads(self, y):
-        """Convolved and activated channels [...,C] -> q, k (unit length, q scaled), v per value head."""
+        """Convolved, activated channels [...,C] -> q, k (unit length, q scaled), v per head."""
         c, lead = self.c, y.shape[:-1]
         q, k, v = y.split((self.kd, self.kd, self.vd), -1)
         q, k, v = (x.reshape(*lead, -1, c.state) for x in (q, k, v))
-        q, k = (x.float() * torch.rsqrt(x.float().pow(2).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+        q, k = (
+            x.float() * torch.rsqrt(x.float().pow(2).sum(-1, keepdim=True) + 1e-6) for x in (q, k)
+        )
         r = c.value_heads // c.key_heads
-        q = q.repeat_interleave(r, -2) * c.state ** -0.5
+        q = q.repeat_interleave(r, -2) * c.state**-0.5
         return q, k.repeat_interleave(r, -2), v
 
     def finish(self, o, z):
@@ -264,11 +267,16 @@ class DeltaNet(nn.Module):
         g, beta = self.gates(x)
         w = self.conv1d.weight[:, 0].to(u.dtype)
         up = F.pad(u, (0, 0, self.c.conv - 1, 0))
-        y = F.silu(sum(up[:, i:i + t] * w[:, i] for i in range(self.c.conv)))
+        y = F.silu(sum(up[:, i : i + t] * w[:, i] for i in range(self.c.conv)))
         q, k, v = self.heads(y)
         if self.kernel == "triton":
-            o = gdn_triton(q.to(u.dtype).contiguous(), k.to(u.dtype).contiguous(),
-                           v.contiguous(), g.contiguous(), beta.contiguous())
+            o = gdn_triton(
+                q.to(u.dtype).contiguous(),
+                k.to(u.dtype).contiguous(),
+                v.contiguous(),
+                g.contiguous(),
+                beta.contiguous(),
+            )
         else:
             with torch.autocast(x.device.type, enabled=False):
                 o = gdn_chunks(q, k, v, g, beta)
@@ -344,11 +352,17 @@ class Slots:
         c = m.c
         self.m, self.b, self.length = m, b, length
         z = lambda *s, dt=dtype: torch.zeros(*s, device=device, dtype=dt)
-        self.kv = {i: (z(b, c.kv_heads, length, c.head_dim), z(b, c.kv_heads, length, c.head_dim))
-                   for i in range(c.layers) if c.full(i)}
+        self.kv = {
+            i: (z(b, c.kv_heads, length, c.head_dim), z(b, c.kv_heads, length, c.head_dim))
+            for i in range(c.layers)
+            if c.full(i)
+        }
         ch = (2 * c.key_heads + c.value_heads) * c.state
-        self.rec = {i: (z(b, c.value_heads, c.state, c.state, dt=torch.float32),
-                        z(b, c.conv - 1, ch)) for i in range(c.layers) if not c.full(i)}
+        self.rec = {
+            i: (z(b, c.value_heads, c.state, c.state, dt=torch.float32), z(b, c.conv - 1, ch))
+            for i in range(c.layers)
+            if not c.full(i)
+        }
         self.cos, self.sin = rope_tables(length, c.rotary, c.theta, device)
         self.index = torch.arange(length, device=device)
 
@@ -361,7 +375,7 @@ class Slots:
         kc.scatter_(2, at, k)
         vc.scatter_(2, at, v)
         q = q.view(self.b, c.kv_heads, -1, c.head_dim)
-        s = (q @ kc.transpose(-1, -2)).float() * c.head_dim ** -0.5
+        s = (q @ kc.transpose(-1, -2)).float() * c.head_dim**-0.5
         s = s.masked_fill((self.index > pos[:, None])[:, None, None], float("-inf"))
         o = s.softmax(-1).to(vc.dtype) @ vc
         return a.o_proj((o.reshape(self.b, -1) * torch.sigmoid(gate[:, 0])))
@@ -428,11 +442,11 @@ class DraftAttention(nn.Module):
         kc, vc = self.kv(feat, cos[:s], sin[:s])
         kb, vb = self.kv(flat, rc, rs)
         kb, vb = (t.view(b, c.kv_heads, 1, a, r, c.head_dim) for t in (kb, vb))
-        scale = c.head_dim ** -0.5
-        sc = (q @ kc[:, :, None].transpose(-1, -2)) * scale            # [B,KV,G,A*R,S]
+        scale = c.head_dim**-0.5
+        sc = (q @ kc[:, :, None].transpose(-1, -2)) * scale  # [B,KV,G,A*R,S]
         sb = (q.view(b, c.kv_heads, -1, a, r, c.head_dim) @ kb.transpose(-1, -2)) * scale
         key = torch.arange(s, device=n.device)
-        see = key < anchor[..., None, None]                             # [B,A,1,S]
+        see = key < anchor[..., None, None]  # [B,A,1,S]
         if self.sliding:
             see = see & (pos.view(b, a, r, 1) - key < c.window)
             own = row[:, None] >= row

@@ -5,6 +5,7 @@ Muon (momentum, then the nearest semi-orthogonal matrix by a quintic Newton-Schu
 scaled so that an update has a root mean square of 0.2 * lr, which makes AdamW's learning rates fit.
 Matrices of one shape are stacked, so a step is a handful of batched products.
 """
+
 import torch
 
 
@@ -32,8 +33,9 @@ class Mixed:
         self.groups = list(groups.values())
         self.bufs = [torch.zeros(len(g), *g[0].shape, device=g[0].device) for g in self.groups]
         cuda = other[0].is_cuda
-        self.adam = torch.optim.AdamW(other, lr=lr_other, betas=(0.9, 0.95), weight_decay=0.0,
-                                      eps=1e-10, fused=cuda)
+        self.adam = torch.optim.AdamW(
+            other, lr=lr_other, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-10, fused=cuda
+        )
         self.params = [p for g in self.groups for p in g] + other
         self.lr_matrix, self.lr_other, self.wd, self.momentum = lr_matrix, lr_other, wd, momentum
 

@@ -6,6 +6,7 @@ usage: overlap.py TOKENIZER.json PROMPTS.jsonl.. -- TOKENS.npy..
 TOKENS are the streams of prepare.py. Exit 1 if a prompt reaches 0.2. Runs are compared by a 64-bit
 polynomial hash, which can only overstate the overlap.
 """
+
 import json
 import sys
 
@@ -21,7 +22,7 @@ def hashes(ids):
         return x[:0]
     h = np.zeros(len(x) - RUN + 1, np.uint64)
     for k in range(RUN):
-        h = h * MUL + x[k:len(x) - RUN + 1 + k] + np.uint64(1)
+        h = h * MUL + x[k : len(x) - RUN + 1 + k] + np.uint64(1)
         h ^= h >> np.uint64(29)
     return h
 
@@ -34,11 +35,11 @@ def main():
     wanted = np.unique(np.concatenate(mine))
     found = np.zeros(len(wanted), bool)
     total = 0
-    for f in sys.argv[cut + 1:]:
+    for f in sys.argv[cut + 1 :]:
         x = np.load(f) & np.uint16(0x7FFF)
         total += len(x)
         for i in range(0, len(x), 4_000_000):
-            h = np.unique(hashes(x[i:i + 4_000_000 + RUN - 1]))
+            h = np.unique(hashes(x[i : i + 4_000_000 + RUN - 1]))
             at = np.searchsorted(wanted, h)
             ok = at < len(wanted)
             at, h = at[ok], h[ok]

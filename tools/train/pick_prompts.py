@@ -8,6 +8,7 @@ A candidate stays when its 13-token overlap with the training text (overlap.py's
 are distinct. Tasks take turns, in the order drawn. The draft plays no part in the choice: accept
 lengths are neither measured nor looked at here.
 """
+
 import argparse
 import json
 import pathlib
@@ -16,14 +17,29 @@ from itertools import zip_longest
 
 
 def continuation(a, row):
-    got = subprocess.run([a.coppice, "generate", "-m", a.target, "-p", row["prompt"], "-n",
-                          str(row["max_tokens"]), "--speculate", "off", "--json"],
-                         capture_output=True, text=True, check=True)
+    got = subprocess.run(
+        [
+            a.coppice,
+            "generate",
+            "-m",
+            a.target,
+            "-p",
+            row["prompt"],
+            "-n",
+            str(row["max_tokens"]),
+            "--speculate",
+            "off",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(got.stdout)["ids"]
 
 
 def distinct(ids):
-    grams = [tuple(ids[i:i + 4]) for i in range(len(ids) - 3)]
+    grams = [tuple(ids[i : i + 4]) for i in range(len(ids) - 3)]
     return len(set(grams)) / max(1, len(grams))
 
 

@@ -9,6 +9,7 @@ DATA_DIR is filled by prepare.py, which may still be running. Learning rates fol
 every phase ends when its seconds are spent, whatever the machine's speed. Checkpoints (bf16 state
 dicts) are written to OUT_DIR after every phase. README.md explains the choices.
 """
+
 import argparse
 import gc
 import glob
@@ -115,8 +116,16 @@ def train_target(a, data, dev):
         opt.step(schedule(x))
         step += 1
         if step % 100 == 0 or a.tiny:
-            say("target step", step, "ce", round(ce.item(), 4), "tok/s",
-                round(rows * length * (step - seen) / (time.time() - mark)), "x", round(x, 3))
+            say(
+                "target step",
+                step,
+                "ce",
+                round(ce.item(), 4),
+                "tok/s",
+                round(rows * length * (step - seen) / (time.time() - mark)),
+                "x",
+                round(x, 3),
+            )
             seen, mark = step, time.time()
         if step % 400 == 0:
             data.refresh()
@@ -134,11 +143,13 @@ def make_stream(a, m, taps, dev, data_dir):
     z = np.load(f"{data_dir}/prompts.npz")
     n = len(z["plen"])
     g = torch.Generator().manual_seed(5)
-    p = {"ids": torch.from_numpy(z["ids"].astype(np.int16)).to(dev),
-         "plen": torch.from_numpy(z["plen"]).long().to(dev),
-         "forced": torch.from_numpy(z["forced"]).long().to(dev),
-         "temp": torch.where(torch.rand(n, generator=g) < 0.3, 0.8, 0.0).to(dev),
-         "limit": torch.full((n,), 192, device=dev)}
+    p = {
+        "ids": torch.from_numpy(z["ids"].astype(np.int16)).to(dev),
+        "plen": torch.from_numpy(z["plen"]).long().to(dev),
+        "forced": torch.from_numpy(z["forced"]).long().to(dev),
+        "temp": torch.where(torch.rand(n, generator=g) < 0.3, 0.8, 0.0).to(dev),
+        "limit": torch.full((n,), 192, device=dev),
+    }
     slots, steps = (8, 300) if a.tiny else (2048, a.gen_steps)
     dtype = torch.bfloat16 if dev == "cuda" else torch.float32
     st = loops.Stream(m, taps, p, slots, 512, dev, dtype)
@@ -153,16 +164,18 @@ class DraftData:
         self.rec, self.length = rec, length
         t0, slot, n, pid = docs
         first = torch.where(p["forced"][pid] > 0, torch.full_like(n, 8), p["plen"][pid])
-        ok = (n - first >= 6)
+        ok = n - first >= 6
         ids = rec["ids"]
         tail = [ids[(t0 + n - 1 - k).clamp(min=0), slot] for k in range(1, 25)]
-        loop = torch.zeros_like(ok)                      # drop texts that end in a short cycle
+        loop = torch.zeros_like(ok)  # drop texts that end in a short cycle
         for per in (1, 2, 3, 4, 6, 8):
             same = torch.stack([tail[k] == tail[k + per] for k in range(24 - per)]).all(0)
             loop |= same & (n - first > 32)
         self.share_loops = (loop & ok).float().sum().item() / max(1, ok.sum().item())
         ok &= ~loop
-        self.t0, self.slot, self.n, self.first, self.pid = (x[ok] for x in (t0, slot, n, first, pid))
+        self.t0, self.slot, self.n, self.first, self.pid = (
+            x[ok] for x in (t0, slot, n, first, pid)
+        )
         self.tokens = (self.n - self.first).sum().item()
 
     def batch(self, rows, anchors, block, dev):
@@ -190,7 +203,7 @@ def draft_loss(d, raw, anc, tok, mask, weight, labels, ok, hid):
     ce = -logq.gather(-1, labels[..., None])[..., 0]
     with torch.no_grad():
         p = F.linear(hid, weight).float().softmax(-1)
-        c = 0.5 * (-ce).exp() + 0.5                        # D-PACE, alpha 0.5
+        c = 0.5 * (-ce).exp() + 0.5  # D-PACE, alpha 0.5
         c = torch.where(ok, c, torch.ones_like(c))
         run = c.cumprod(-1) * ok
         w = run.flip(-1).cumsum(-1).flip(-1) * ok
@@ -223,8 +236,18 @@ def train_draft(a, target, dd, dev, d, seconds, lr):
         avg = 0.98 * avg + 0.02 * length.detach() if step else length.detach()
         step += 1
         if step % 200 == 0 or a.tiny:
-            say("draft step", step, "loss", round(loss.item(), 4), "block length", round(float(avg), 3),
-                "steps/s", round((step - seen) / (time.time() - mark), 2), "x", round(x, 3))
+            say(
+                "draft step",
+                step,
+                "loss",
+                round(loss.item(), 4),
+                "block length",
+                round(float(avg), 3),
+                "steps/s",
+                round((step - seen) / (time.time() - mark), 2),
+                "x",
+                round(x, 3),
+            )
             seen, mark = step, time.time()
     say("draft done after", step, "steps")
     return d
@@ -233,17 +256,23 @@ def train_draft(a, target, dd, dev, d, seconds, lr):
 @torch.no_grad()
 def evaluate(a, target, draft, dev, out):
     from tokenizers import Tokenizer
+
     tok = Tokenizer.from_file(a.tokenizer)
     rows = [json.loads(line) for line in open(a.prompts)]
     ids = [tok.encode(r["prompt"]).ids for r in rows]
     n, wide = len(rows), max(map(len, ids))
     table, report = torch.zeros(2 * n, wide, dtype=torch.int16), []
     for i, x in enumerate(ids):
-        table[i, :len(x)] = table[n + i, :len(x)] = torch.tensor(x, dtype=torch.int16)
+        table[i, : len(x)] = table[n + i, : len(x)] = torch.tensor(x, dtype=torch.int16)
     plen = torch.tensor([len(x) for x in ids] * 2)
     limit = torch.tensor([r["max_tokens"] for r in rows] * 2)
-    p = {"ids": table.to(dev), "plen": plen.to(dev), "forced": torch.zeros(2 * n, dtype=torch.long, device=dev),
-         "temp": torch.tensor([0.0] * n + [0.8] * n, device=dev), "limit": limit.to(dev)}
+    p = {
+        "ids": table.to(dev),
+        "plen": plen.to(dev),
+        "forced": torch.zeros(2 * n, dtype=torch.long, device=dev),
+        "temp": torch.tensor([0.0] * n + [0.8] * n, device=dev),
+        "limit": limit.to(dev),
+    }
     torch.manual_seed(11)
     length = wide + max(r["max_tokens"] for r in rows) + 2
     st = loops.Stream(target, draft.c.taps, p, 2 * n, length, dev, torch.float32, seed=3)
@@ -260,9 +289,9 @@ def evaluate(a, target, draft, dev, out):
         row = {"id": rows[i]["id"], "group": rows[i]["group"]}
         for j, name in ((i, "greedy"), (n + i, "t08")):
             s = int(plen[j])
-            x = rec_ids[j, :s + int(limit[j])]
+            x = rec_ids[j, : s + int(limit[j])]
             stop = [k for k in range(s, len(x)) if int(x[k]) in (loops.END, loops.TURN)]
-            x = x[:stop[0] + 1] if stop else x
+            x = x[: stop[0] + 1] if stop else x
             taps = rec_taps[j]
             ar = lambda kind, **kw: loops.accept_lengths(draft, target, taps, x, s, kind, **kw)
             if name == "greedy":
@@ -272,7 +301,9 @@ def evaluate(a, target, draft, dev, out):
             else:
                 # noise_rows[q] chose the token at position q + 1
                 nz = torch.stack([noise_rows[max(q - 1, 0)][i] for q in range(len(x))])
-                row["chain_t08"], row["chain_t08_noise"] = ar("chain"), ar("chain", noise=nz, temp=0.8)
+                row["chain_t08"], row["chain_t08_noise"] = ar("chain"), ar(
+                    "chain", noise=nz, temp=0.8
+                )
         report.append(row)
     json.dump(report, open(f"{out}/eval.json", "w"))
     summary(report)
@@ -291,8 +322,13 @@ def summary(report):
             passes = [x for r in rs for x in r[k]]
             vals.append(sum(passes) / max(1, len(passes)))
             means[k].append(vals[-1])
-        print(g.ljust(10), len(rs), round(sum(r["n"] for r in rs) / len(rs)),
-              " ".join(f"{v:6.2f}" for v in vals), round(min(r["distinct4"] for r in rs), 2))
+        print(
+            g.ljust(10),
+            len(rs),
+            round(sum(r["n"] for r in rs) / len(rs)),
+            " ".join(f"{v:6.2f}" for v in vals),
+            round(min(r["distinct4"] for r in rs), 2),
+        )
     print("mean of groups", " ".join(f"{k} {sum(v) / len(v):.2f}" for k, v in means.items()))
     pooled = {k: [x for r in report for x in r[k]] for k in kinds}
     print("all passes", " ".join(f"{k} {sum(v) / max(1, len(v)):.2f}" for k, v in pooled.items()))
@@ -300,8 +336,10 @@ def summary(report):
 
 
 def packed(params):
-    return {k: v.detach().cpu().bfloat16() if v.dim() > 1 else v.detach().cpu().float()
-            for k, v in params.items()}
+    return {
+        k: v.detach().cpu().bfloat16() if v.dim() > 1 else v.detach().cpu().float()
+        for k, v in params.items()
+    }
 
 
 def checkpoint(path, target, draft=None):
@@ -364,8 +402,16 @@ def main():
     with amp:
         p, rec, docs = make_stream(a, target, dc.taps, dev, a.data)
     dd = DraftData(p, rec, docs)
-    say("recorded", rec["ids"].shape, "documents", len(dd.n), "new tokens", dd.tokens,
-        "share of loops", round(dd.share_loops, 4))
+    say(
+        "recorded",
+        rec["ids"].shape,
+        "documents",
+        len(dd.n),
+        "new tokens",
+        dd.tokens,
+        "share of loops",
+        round(dd.share_loops, 4),
+    )
     train_draft(a, target, dd, dev, draft, a.draft_seconds, a.draft_lr)
     checkpoint(f"{a.out}/pair.pt", raw_target, draft)
     quantise_(draft)

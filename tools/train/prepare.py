@@ -8,6 +8,7 @@ prompts.npz (starts of texts for on-policy generation) and tasks_*.npy (about a 
 each). All are uint16; bit 15 marks tokens that carry loss (all of a piece, the answer of a task).
 A file appears under its final name only when complete, so a trainer may start early.
 """
+
 import argparse
 import json
 import lzma
@@ -61,7 +62,7 @@ def task_shard(job):
         if len(p) + len(a) > TOTAL_MAX:
             continue
         both = np.array(p + a, np.uint16)
-        both[len(p):] |= FLAG
+        both[len(p) :] |= FLAG
         if both[-1] & 0x7FFF != END:
             both = np.append(both, np.uint16(END | FLAG))
         out.append(both)
@@ -76,7 +77,7 @@ def piece_prompt(r, text):
     lines = text.split("\n")
     cut = r.randint(1, max(1, len(lines) * 2 // 3))
     n = len(tok.encode("\n".join(lines[:cut]) + "\n").ids)
-    return ids[:max(8, min(n, PROMPT_MAX, len(ids) - 4))], ids
+    return ids[: max(8, min(n, PROMPT_MAX, len(ids) - 4))], ids
 
 
 def prompt_batch(job):
@@ -99,10 +100,13 @@ def prompt_batch(job):
         forced = r.random() < 0.12 and len(full) <= TOTAL_MAX
         ids = np.zeros(TOTAL_MAX + 1, np.uint16)
         use = full if forced else p
-        ids[:len(use)] = use
+        ids[: len(use)] = use
         rows.append((ids, len(p), len(full) if forced else 0))
-    return (np.stack([x[0] for x in rows]), np.array([x[1] for x in rows], np.int32),
-            np.array([x[2] for x in rows], np.int32))
+    return (
+        np.stack([x[0] for x in rows]),
+        np.array([x[1] for x in rows], np.int32),
+        np.array([x[2] for x in rows], np.int32),
+    )
 
 
 def main():
@@ -125,22 +129,34 @@ def main():
     doc = [p["text"] for p in pieces if p["kind"] == "doc"]
     doc += [reference_text(p) for p in pieces if p["kind"] == "func" and 250 < len(p["doc"]) < 1500]
     random.Random(4).shuffle(doc)
-    print(len(code), "code pieces", len(doc), "doc pieces", len(STATE["pool"].words), "words", flush=True)
+    print(
+        len(code),
+        "code pieces",
+        len(doc),
+        "doc pieces",
+        len(STATE["pool"].words),
+        "words",
+        flush=True,
+    )
     with mp.get_context("fork").Pool(a.workers) as pool:
         jobs = [(1000 + i, out / f"tasks_{i:04d}.npy", 1_000_000) for i in range(a.shards)]
-        first = pool.map_async(task_shard, jobs[:a.workers], 1)
+        first = pool.map_async(task_shard, jobs[: a.workers], 1)
         for name, texts in (("doc", doc), ("code", code)):
-            parts = pool.map(encode, [texts[i:i + 500] for i in range(0, len(texts), 500)], 4)
+            parts = pool.map(encode, [texts[i : i + 500] for i in range(0, len(texts), 500)], 4)
             save(out / f"{name}.npy", np.concatenate(parts))
             print(name, sum(map(len, parts)), "tokens", flush=True)
         first.get()
         got = pool.map(prompt_batch, [(9_000_000 + i, 500) for i in range(a.prompts // 500)], 1)
         tmp = out / "prompts.part.npz"
-        np.savez(tmp, ids=np.concatenate([g[0] for g in got]), plen=np.concatenate([g[1] for g in got]),
-                 forced=np.concatenate([g[2] for g in got]))
+        np.savez(
+            tmp,
+            ids=np.concatenate([g[0] for g in got]),
+            plen=np.concatenate([g[1] for g in got]),
+            forced=np.concatenate([g[2] for g in got]),
+        )
         os.replace(tmp, out / "prompts.npz")
         print("prompts done", flush=True)
-        pool.map(task_shard, jobs[a.workers:], 1)
+        pool.map(task_shard, jobs[a.workers :], 1)
     print("all shards done", flush=True)
 
 

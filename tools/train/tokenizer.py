@@ -7,21 +7,34 @@ usage: tokenizer.py PIECES.jsonl OUT_DIR [MEGABYTES]
 MASK, spares). The split is the regular expression that GGUF files call qwen35; no normaliser, all
 256 bytes in the alphabet, so nothing is unknown.
 """
+
 import json
 import random
 import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
-         r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 VOCAB = 4096
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"]
-ADDED = (["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|mask|>",
-          "<tool_call>", "</tool_call>"] + [f"<|spare_{i}|>" for i in range(8)])
-TEMPLATE = ("{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
-            "'<|im_end|>\\n' }}{%- endfor %}"
-            "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}")
+ADDED = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<|mask|>",
+    "<tool_call>",
+    "</tool_call>",
+] + [f"<|spare_{i}|>" for i in range(8)]
+TEMPLATE = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
+    "'<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
 
 
 def main():
@@ -43,22 +56,38 @@ def main():
             yield t
 
     tok = Tokenizer(models.BPE())
-    tok.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(SPLIT), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tok.decoder = decoders.ByteLevel()
-    tok.train_from_iterator(sample(), trainers.BpeTrainer(
-        vocab_size=VOCAB - len(ADDED), min_frequency=2, show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    tok.train_from_iterator(
+        sample(),
+        trainers.BpeTrainer(
+            vocab_size=VOCAB - len(ADDED),
+            min_frequency=2,
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     assert tok.get_vocab_size() == VOCAB - len(ADDED)
-    tok.add_tokens([AddedToken(t, special=t in CONTROL or "spare" in t, normalized=False)
-                    for t in ADDED])
+    tok.add_tokens(
+        [AddedToken(t, special=t in CONTROL or "spare" in t, normalized=False) for t in ADDED]
+    )
     assert tok.get_vocab_size() == VOCAB
     tok.save(f"{out}/tokenizer.json")
-    conf = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False,
-            "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
-            "model_max_length": 4096, "clean_up_tokenization_spaces": False,
-            "chat_template": TEMPLATE}
+    conf = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": False,
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": 4096,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": TEMPLATE,
+    }
     json.dump(conf, open(f"{out}/tokenizer_config.json", "w"), indent=1)
 
 
