@@ -4,10 +4,18 @@
 #include "ops/cpu/row.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+// clang before 15 does not know "f16c" as a feature's name.
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     row_fill_scalar(r);
     if (most < ROW_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c"))
+        !has_f16c())
         return ROW_SCALAR;
     row_fill_avx2(r);
     linear_fill_avx2(r);
