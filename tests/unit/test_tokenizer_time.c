@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear time: 1 MB may take at most 20 times as long as 100 KB (10 is linear), for inputs that
-// are quadratic in careless tokenizers, and well under a second. Also prints the speed on prose.
+// Linear time: 1 MB may take at most 30 times as long as 100 KB (10 is linear, 100 quadratic), for
+// inputs that are quadratic in careless tokenizers, and well under a second. Also prints the speed
+// on prose.
 #include "test.h"
 
 #include <time.h>
@@ -50,7 +51,7 @@ static void check_linear(const struct tokenizer *t, const char *unit, const char
     print_message("%-22s 100 KB %8.3f ms, 1 MB %8.3f ms, ratio %5.1f, %zu tokens\n", name,
                   1e3 * small, 1e3 * large, large / small, count);
     // A millisecond on either side keeps the clock's grain out of the ratio.
-    assert_true(large < 20 * (small + 1e-3));
+    assert_true(large < 30 * (small + 1e-3));
     str_fini(&s);
 }
 
