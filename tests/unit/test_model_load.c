@@ -18,6 +18,7 @@ struct edit {
     int64_t value;
     double number;
     const char *text;
+    int32_t list[5];    // GGUF_ARRAY: `value` numbers of it
     const char *tensor; // dropped, or renamed to `name`, or given `rows` rows
     const char *name;
     int64_t rows;
@@ -30,6 +31,8 @@ static void put_key(struct gguf_writer *w, const struct edit *d) {
         gguf_put_str(w, d->key, d->text, strlen(d->text));
     else if (d->kind == GGUF_BOOL)
         gguf_put_bool(w, d->key, d->value != 0);
+    else if (d->kind == GGUF_ARRAY)
+        gguf_put_array(w, d->key, GGUF_I32, d->list, (uint64_t)d->value);
     else if (d->kind >= 0)
         gguf_put_int(w, d->key, d->kind, d->value);
 }
@@ -138,6 +141,27 @@ static const struct bad targets[] = {
     {ERR_MISMATCH,
      "attn_q.weight",
      {.key = "qwen35.attention.head_count", .kind = GGUF_U32, .value = 4}},
+    {0,
+     "",
+     {.key = "qwen35.attention.head_count_kv",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {0, 1, 0, 1}}},
+    {ERR_UNSUPPORTED,
+     "2 heads in layer 3",
+     {.key = "qwen35.attention.head_count_kv",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {0, 1, 0, 2}}},
+    {ERR_FORMAT,
+     "5 integers",
+     {.key = "qwen35.attention.head_count_kv", .kind = GGUF_ARRAY, .value = 3, .list = {0, 1, 0}}},
+    {ERR_FORMAT,
+     "no heads",
+     {.key = "qwen35.attention.head_count_kv",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {0, 0, 0, 0}}},
     {ERR_UNSUPPORTED,
      "convolution",
      {.key = "qwen35.ssm.conv_kernel", .kind = GGUF_U32, .value = 3}},
