@@ -187,8 +187,10 @@ static int check_limit(struct exec *x, const struct gguf *g, const struct model_
                        struct err *e) {
     struct model_plan p;
     struct model_params q;
+    if (o->memory_limit <= 0)
+        return 0;
     int code = model_plan(&p, &q, x, g, o, e);
-    if (code || o->memory_limit <= 0)
+    if (code)
         return code;
     int64_t ctx = o->max_ctx ? o->max_ctx : q.context;
     int64_t kv = (ctx + 1023) / 1024 * p.kv_per_1k;

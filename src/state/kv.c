@@ -43,10 +43,6 @@ void kv_pool_destroy(struct kv_pool *p) {
     free(p);
 }
 
-const struct kv_layout *kv_pool_layout(const struct kv_pool *p) {
-    return &p->layout;
-}
-
 int64_t kv_pool_used(const struct kv_pool *p) {
     return p->used;
 }

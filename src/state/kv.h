@@ -15,8 +15,7 @@ struct kv_pool; // pages of one kv_layout on one backend
 // limit: most pages that may exist at once, 0 for no limit. x must outlive the pool.
 int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
                    struct err *e);
-void kv_pool_destroy(struct kv_pool *p); // after every kv that uses it
-const struct kv_layout *kv_pool_layout(const struct kv_pool *p);
+void kv_pool_destroy(struct kv_pool *p);            // after every kv that uses it
 int64_t kv_pool_used(const struct kv_pool *p);      // pages referenced now
 int64_t kv_pool_allocated(const struct kv_pool *p); // pages that exist (used and free)
 
