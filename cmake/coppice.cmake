@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags of all our code (target coppice_flags) and the third-party libraries, found once.
 add_library(coppice_flags INTERFACE)
-target_compile_options(coppice_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wvla
-    -ffp-contract=off -fno-math-errno -fno-trapping-math)
+set(c $<COMPILE_LANGUAGE:C>)
+target_compile_options(coppice_flags INTERFACE
+    $<${c}:-Wall> $<${c}:-Wextra> $<${c}:-Wconversion> $<${c}:-Wshadow> $<${c}:-Wvla>
+    $<${c}:-ffp-contract=off> $<${c}:-fno-math-errno> $<${c}:-fno-trapping-math>)
 target_compile_definitions(coppice_flags INTERFACE _GNU_SOURCE)
 # Warnings stop the build only with the compilers that they were cleaned up for: a newer one's new
 # warning must not keep anybody from building.
@@ -12,7 +14,7 @@ if((CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_C_COMPILER_VERSION MATCHES "^12\\
     set(known_compiler ON)
 endif()
 if(COPPICE_WERROR AND known_compiler)
-    target_compile_options(coppice_flags INTERFACE -Werror)
+    target_compile_options(coppice_flags INTERFACE $<${c}:-Werror>)
 endif()
 if(COPPICE_SANITIZE)
     target_compile_options(coppice_flags INTERFACE -fsanitize=${COPPICE_SANITIZE}
@@ -23,6 +25,19 @@ if(COPPICE_FUZZ)
     target_compile_options(coppice_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 target_include_directories(coppice_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+# Kernels are C++ only in name: templates over integers and tags, and no C++ library to link with.
+if(COPPICE_CUDA)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES native)
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(cu $<COMPILE_LANGUAGE:CUDA>)
+    target_compile_options(coppice_flags INTERFACE $<${cu}:-fmad=false> $<${cu}:--expt-relaxed-constexpr>
+        "$<${cu}:SHELL:-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti>"
+        "$<${cu}:SHELL:--Werror all-warnings>")
+endif()
 
 find_package(Threads REQUIRED)
 if(NOT COPPICE_ENGINE_ONLY)

@@ -14,6 +14,7 @@ enum err_code {
     ERR_MEMORY = -6,      // an allocation failed or a limit would be passed
     ERR_LIMIT = -7,       // context, batch or another stated bound is full
     ERR_STATE = -8,       // the object cannot do this now
+    ERR_DEVICE = -9,      // a GPU is missing, unusable or has failed
 };
 
 struct err {

@@ -76,6 +76,14 @@ struct ops {
 
 // CPU backend. level: "auto", "scalar", "avx2" or "avx512". threads: 0 = all usable CPUs.
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e);
+
+// CUDA backend. ERR_UNSUPPORTED in a build without it, ERR_DEVICE when the GPU cannot be used.
+struct cuda_options {
+    int device;    // CUDA's number of the GPU
+    int64_t limit; // bytes that this exec may take; 0: all that is free
+};
+int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
+
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);
 void exec_destroy(struct exec *x);
