@@ -102,8 +102,8 @@ extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t 
     struct gpu *g = gpu_of(x);
     cuda_act_shape(out, n, k);
     if (n)
-        finish_rows<<<(unsigned)n, THREADS, 0, g->stream>>>(in, k, k, out->stride,
-                                                            (__half *)out->x, out->unscale);
+        finish_rows<<<(unsigned)n, THREADS, 0, g->stream>>>(in, k, k, out->stride, (__half *)out->x,
+                                                            out->unscale);
     gpu_check(g, gpu_last_error(), "to_act");
 }
 
