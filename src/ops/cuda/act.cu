@@ -63,24 +63,22 @@ static __global__ void norm_rows(const float *in, const float *w, float eps, int
               x + blockIdx.x * stride, unscale + blockIdx.x);
 }
 
-// One warp a head.
-static __global__ void gated_norm(const float *in, const float *z, const float *w, float eps,
-                                  int64_t heads, int dv, float *wide, int64_t stride, int n_heads) {
+// One warp a head; rows go to the wide form at `wide`.
+static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
     int64_t h = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    if (h >= heads)
+    if (h >= a.n * a.heads)
         return;
     int lane = threadIdx.x % 32;
-    in += h * dv;
-    z += h * dv;
+    const float *in = a.in + h * a.dv, *z = a.z + h * a.dv;
     float sum = 0;
-    for (int i = lane; i < dv; i += 32)
+    for (int i = lane; i < a.dv; i += 32)
         sum = fmaf(in[i], in[i], sum);
     for (int d = 16; d; d /= 2)
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    float factor = 1.0f / sqrtf(sum / (float)dv + eps);
-    float *out = wide + h / n_heads * stride + h % n_heads * dv;
-    for (int i = lane; i < dv; i += 32)
-        out[i] = in[i] * factor * w[i] * (z[i] / (1.0f + expf(-z[i])));
+    float factor = 1.0f / sqrtf(sum / (float)a.dv + a.eps);
+    float *out = wide + h / a.heads * stride + h % a.heads * a.dv;
+    for (int i = lane; i < a.dv; i += 32)
+        out[i] = in[i] * factor * a.w[i] * (z[i] / (1.0f + expf(-z[i])));
 }
 
 extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
@@ -121,10 +119,9 @@ extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_a
     struct gpu *g = gpu_of(x);
     int64_t heads = a->n * a->heads;
     cuda_act_shape(a->out, a->n, (int64_t)a->heads * a->dv);
+    unsigned blocks = (unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32));
     if (heads)
-        gated_norm<<<(unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32)), THREADS, 0,
-                     g->stream>>>(a->in, a->z, a->w, a->eps, heads, a->dv, a->out->wide,
-                                  a->out->stride, a->heads);
+        gated_norm<<<blocks, THREADS, 0, g->stream>>>(*a, a->out->wide, a->out->stride);
     gpu_check(g, gpu_last_error(), "gated_norm_to_act");
     cuda_act_finish(x, a->out, a->n);
 }

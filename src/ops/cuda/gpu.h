@@ -14,7 +14,7 @@
 typedef cudaStream_t gpu_stream;
 typedef cudaEvent_t gpu_event;
 typedef cudaError_t gpu_error;
-typedef struct cudaDeviceProp gpu_properties;
+#define gpu_properties struct cudaDeviceProp
 
 #define GPU_OK            cudaSuccess
 #define GPU_OUT_OF_MEMORY cudaErrorMemoryAllocation
