@@ -28,9 +28,8 @@ target_include_directories(coppice_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # Kernels are C++ only in name: templates over integers and tags, and no C++ library to link with.
 if(COPPICE_CUDA)
-    if(NOT CMAKE_CUDA_ARCHITECTURES)
-        set(CMAKE_CUDA_ARCHITECTURES native)
-    endif()
+    include(cmake/cuda_architectures.cmake)
+    coppice_cuda_architectures()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(cu $<COMPILE_LANGUAGE:CUDA>)
@@ -42,7 +41,7 @@ endif()
 find_package(Threads REQUIRED)
 if(NOT COPPICE_ENGINE_ONLY)
     find_package(PkgConfig REQUIRED)
-    pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc json-c libxxhash)
+    pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc json-c)
 endif()
 
 # Builds the manual page from the program's own tables, where scdoc is there to format it.

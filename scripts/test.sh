@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
-# AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the demo, and 30
-# seconds of fuzzing. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources and 5
+# AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the demo, a build
+# of the engine alone, and 30 seconds of fuzzing. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources and 5
 # minutes of fuzzing. Logs are in build/logs. The last line of output is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -114,6 +114,7 @@ suite release
 step command-line scripts/test_cli.sh build/release/coppice
 step demo scripts/demo.sh
 suite asan
+step build-engine build engine
 
 if clang=$(find_tool clang); then
     if step build-fuzz build_fuzz; then

@@ -2,7 +2,7 @@
 // JSON; see json.h. Reading is json-c in strict mode, with the gaps closed here by a scan of the
 // text: foreign characters and words, raw control characters in strings, NUL in a key, numbers like
 // 01 or 1. and those that are not finite or integers beyond 64 bits, and text after the value.
-// Writing is our own: an append to a string. No other file includes json-c.
+// The writer is in json_writer.c. No other file includes json-c.
 #include "base/json.h"
 
 #define json_bool jsonc_bool // json-c's type of that name would hide our function
@@ -266,99 +266,4 @@ double json_num(const struct json *v, double otherwise) {
 
 bool json_bool(const struct json *v, bool otherwise) {
     return json_kind_of(v) == JSON_BOOL ? json_object_get_boolean(raw(v)) != 0 : otherwise;
-}
-
-// Before a value or key: the comma that separates it from the one before.
-static void separate(struct json_writer *w) {
-    if (w->comma)
-        str_putc(&w->out, ',');
-    w->comma = true;
-}
-
-void jw_begin(struct json_writer *w, char open) {
-    separate(w);
-    str_putc(&w->out, open);
-    w->comma = false;
-}
-
-void jw_end(struct json_writer *w, char close) {
-    str_putc(&w->out, close);
-    w->comma = true;
-}
-
-// One code point of valid UTF-8 inside quotes.
-static void put_escaped(struct str *out, const char *s, size_t len) {
-    static const char *const names[32] = {
-        ['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t"};
-    unsigned char c = (unsigned char)s[0];
-    if (c == '"' || c == '\\')
-        str_printf(out, "\\%c", c);
-    else if (c >= 32)
-        str_append(out, s, len);
-    else if (names[c])
-        str_puts(out, names[c]);
-    else
-        str_printf(out, "\\u%04x", c);
-}
-
-static void put_string(struct str *out, const char *s, size_t n) {
-    str_putc(out, '"');
-    uint32_t code;
-    for (size_t i = 0; i < n;) {
-        int len = utf8_decode(s + i, n - i, &code);
-        if (len > 0) {
-            put_escaped(out, s + i, (size_t)len);
-            i += (size_t)len;
-        } else {
-            str_puts(out, "\xEF\xBF\xBD");
-            i += len ? (size_t)-len : n - i;
-        }
-    }
-    str_putc(out, '"');
-}
-
-void jw_key(struct json_writer *w, const char *key) {
-    separate(w);
-    put_string(&w->out, key, strlen(key));
-    str_putc(&w->out, ':');
-    w->comma = false;
-}
-
-void jw_str(struct json_writer *w, const char *s, size_t n) {
-    separate(w);
-    put_string(&w->out, s, n);
-}
-
-void jw_cstr(struct json_writer *w, const char *s) {
-    jw_str(w, s, strlen(s));
-}
-
-void jw_int(struct json_writer *w, int64_t v) {
-    separate(w);
-    str_printf(&w->out, "%lld", (long long)v);
-}
-
-void jw_num(struct json_writer *w, double v) {
-    if (!isfinite(v)) {
-        jw_null(w);
-        return;
-    }
-    separate(w);
-    char text[32];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
-    str_puts(&w->out, text);
-}
-
-void jw_bool(struct json_writer *w, bool v) {
-    separate(w);
-    str_puts(&w->out, v ? "true" : "false");
-}
-
-void jw_null(struct json_writer *w) {
-    separate(w);
-    str_puts(&w->out, "null");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON: a reader over json-c (the only file that includes it is json.c) and an own writer.
-// Values are borrowed from the document; numbers keep full 64-bit integer precision.
+// Values are borrowed from the document; numbers keep full 64-bit integer precision. A build of the
+// engine alone can write JSON but not read it (json_absent.c).
 #ifndef COPPICE_BASE_JSON_H
 #define COPPICE_BASE_JSON_H
 
@@ -24,7 +25,8 @@ enum json_kind {
 };
 
 // Parses exactly one value of strict UTF-8 JSON (depth <= 128; refused are NaN, Infinity,
-// integers beyond 64 bits and NULs in keys; of equal keys the last counts).
+// integers beyond 64 bits and NULs in keys; of equal keys the last counts). ERR_UNSUPPORTED in a
+// build without json-c.
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
 void json_free(struct json *root);
 

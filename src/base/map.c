@@ -8,22 +8,13 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define XXH_INLINE_ALL
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#include <xxhash.h>
-#pragma GCC diagnostic pop
+#include "base/hash.h"
 
 struct map_slot {
     const char *key; // NULL: the slot is free
     size_t len;
     uint32_t hash, value;
 };
-
-uint64_t hash_bytes(const void *data, size_t len, uint64_t seed) {
-    return XXH3_64bits_withSeed(data, len, seed);
-}
 
 // The slot that holds key, or the free slot where it belongs. Precondition: cap > 0.
 static struct map_slot *locate(const struct map *m, const char *key, size_t len, uint64_t hash) {

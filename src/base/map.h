@@ -24,9 +24,6 @@ int map_insert(struct map *m, const char *key, size_t len, uint32_t value);
 // Finds key; true and *value when it is there.
 bool map_find(const struct map *m, const char *key, size_t len, uint32_t *value);
 
-// 64-bit hash of bytes (XXH3), used by the map and for output hashes.
-uint64_t hash_bytes(const void *data, size_t len, uint64_t seed);
-
 void map_fini(struct map *m);
 
 #endif

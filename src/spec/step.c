@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/map.h"
+#include "base/hash.h"
 
 struct step {
     struct step_config c;

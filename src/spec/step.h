@@ -50,7 +50,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
 const struct ddtree *step_tree(const struct step *s);
 
 struct step_times step_times_of(const struct step *s);
-// XXH3 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded with
+// XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded with
 // the hash before; 0 before the first.
 uint64_t step_hash(const struct step *s);
 

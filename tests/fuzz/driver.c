@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "base/map.h"
+#include "base/hash.h"
 
 static bool armed;
 static size_t count, fail_at; // allocations since armed; the one that fails, 0 for none

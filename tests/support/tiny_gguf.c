@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "unit/hf_folder.h"
