@@ -19,6 +19,8 @@ struct exec; // one backend instance: threads or a device, scratch memory
 
 struct ops {
     const char *name; // "scalar", "avx2", "avx512", "cuda"
+    // One call of sample for many rows costs about as much as for one: it is a wait for a device.
+    bool sample_together;
 
     // Memory. alloc returns zeroed memory (64-byte aligned) or NULL.
     void *(*alloc)(struct exec *x, size_t bytes);
@@ -26,6 +28,7 @@ struct ops {
     void (*upload)(struct exec *x, void *dst, const void *src, size_t bytes);
     void (*download)(struct exec *x, void *dst, const void *src, size_t bytes);
     void (*copy)(struct exec *x, void *dst, const void *src, size_t bytes);
+    void (*zero)(struct exec *x, void *dst, size_t bytes);
 
     // Repacks a 2-D tensor (dims k, m) for this backend. The tensor's bytes must stay mapped.
     int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out,

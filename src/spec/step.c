@@ -42,7 +42,8 @@ static int step_init(struct step *s, struct err *e) {
     if (!rc)
         rc = forest_init(&s->verify, s->max_rows, e);
     if (!rc)
-        rc = sampler_create(&s->sampler, &s->c.sample, 1, (int)s->vocab, e);
+        rc = sampler_create(&s->sampler, &s->c.sample, s->ops->sample_together ? s->max_rows : 1,
+                            (int)s->vocab, e);
     if (!rc && s->c.hash && !(s->row = malloc((size_t)s->vocab * sizeof *s->row)))
         rc = err_set(e, ERR_MEMORY, "no memory to hash rows of %lld logits", (long long)s->vocab);
     return rc;
@@ -103,13 +104,23 @@ static void choose(struct step *s, const struct sampler_batch *b, int row, int64
     s->ops->sample(s->x, logits, 1, s->vocab, sampler_row(s->sampler, b, row, 0), &s->choice[row]);
 }
 
-// Chooses along the path that the choices take through the tree; rows beside it are never sampled.
+// Chooses along the path that the choices take through the tree; rows beside it are not sampled.
 static void choose_path(struct step *s, const struct sampler_batch *b) {
     int row = 0;
     do {
         choose(s, b, row, model_logits_index(s->c.model, row));
         row = ddtree_child(&s->tree, row, s->choice[row]);
     } while (row >= 0);
+}
+
+// Chooses after every row of the tree in one call: a row's draw and penalties depend on its own
+// path only, so the choices on the walked path are those of choose_path. All rows are wanted, so
+// row i has logits row i.
+static void choose_all(struct step *s, const struct sampler_batch *b) {
+    const struct sample_row *rows = NULL;
+    for (int i = b->n - 1; i >= 0; i--)
+        rows = sampler_row(s->sampler, b, i, i);
+    s->ops->sample(s->x, model_logits(s->c.model), b->n, s->vocab, rows, s->choice);
 }
 
 // Adds logits row i of the last pass to the hash.
@@ -218,7 +229,10 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
                               .n = s->tree.n,
                               .committed = sequence_tokens(seq),
                               .len = sequence_len(seq)};
-    choose_path(s, &b);
+    if (s->ops->sample_together)
+        choose_all(s, &b);
+    else
+        choose_path(s, &b);
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
     rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);

@@ -83,12 +83,9 @@ static void copy_floats(struct exec *x, float *dst, const float *src, int64_t n)
 }
 
 void recurrent_reset(struct recurrent *r) {
-    static const float zeros[4096];
-    int64_t n = r->n_layers * sizes_of(&r->shape).layer, step = 4096;
-    for (int64_t i = 0; i < n; i += step) {
-        int64_t part = n - i < step ? n - i : step;
-        exec_ops(r->x)->upload(r->x, r->block + i, zeros, (size_t)part * sizeof(float));
-    }
+    size_t bytes = (size_t)recurrent_bytes(&r->shape, r->n_layers);
+    if (bytes)
+        exec_ops(r->x)->zero(r->x, r->block, bytes);
 }
 
 void recurrent_copy(struct recurrent *dst, const struct recurrent *src) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "ops/exec.h"
 #include "spec/step.h"
 #include "support/tiny_gguf.h"
 
@@ -259,11 +260,53 @@ static void test_shared_noise(void **state) {
     sampler_destroy(s);
 }
 
+// Generates COUNT tokens. With `guess`, the spy proposes those, every seventh one wrong. Returns the
+// largest number of rows that one step committed.
+enum { COUNT = 30 };
+static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint64_t *hash) {
+    struct bench b;
+    struct walk w;
+    int most = 0;
+    bench_open(&b, f, 0.8, guess ? 22 : 0);
+    out[0] = b.root;
+    for (int n = 1; n < COUNT;) {
+        for (int d = 0; guess && d < DEPTH; d++)
+            b.spy.ids[d] = n + d < COUNT ? guess[n + d] ^ ((n + d) % 7 == 0) : 0;
+        assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
+        for (int i = 0; i < w.count && n < COUNT; i++)
+            out[n++] = w.chosen[i];
+        most = w.count > most ? w.count : most;
+        b.root = w.chosen[w.count - 1];
+        *hash = n < COUNT ? step_hash(b.step) : *hash; // the last step may go past COUNT
+    }
+    bench_close(&b);
+    return most;
+}
+
+// A backend that chooses for all rows of a tree at once gives what one that follows the path gives.
+static void test_sample_together(void **state) {
+    struct fixture *f = *state;
+    const struct ops *own = exec_ops(f->x);
+    struct ops together = *own;
+    int32_t plain[COUNT], path[COUNT], all[COUNT];
+    uint64_t hash_plain = 0, hash_path = 0, hash_all = 0;
+    together.sample_together = true;
+    assert_int_equal(generate(f, NULL, plain, &hash_plain), 1);
+    assert_true(generate(f, plain, path, &hash_path) > 3);
+    f->x->ops = &together;
+    assert_true(generate(f, plain, all, &hash_all) > 3);
+    f->x->ops = own;
+    assert_memory_equal(path, plain, sizeof plain);
+    assert_memory_equal(all, plain, sizeof plain);
+    assert_int_equal(hash_all, hash_path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_request),     cmocka_unit_test(test_limits),
         cmocka_unit_test(test_budget_zero), cmocka_unit_test(test_failure),
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_shared_noise),
+        cmocka_unit_test(test_sample_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

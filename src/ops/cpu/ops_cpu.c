@@ -42,6 +42,11 @@ static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes
         memmove(dst, src, bytes);
 }
 
+static void memory_zero(struct exec *x, void *dst, size_t bytes) {
+    (void)x;
+    memset(dst, 0, bytes);
+}
+
 int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
     (void)x;
     *out = NULL;
@@ -100,6 +105,7 @@ static const struct ops cpu_table = {
     .upload = memory_copy,
     .download = memory_copy,
     .copy = memory_copy,
+    .zero = memory_zero,
     .weight_create = cpu_weight_create,
     .weight_destroy = cpu_weight_destroy,
     .act_create = cpu_act_create,

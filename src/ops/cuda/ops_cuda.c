@@ -33,6 +33,12 @@ static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes
         gpu_check(g, gpu_on_device(dst, src, bytes, g->stream), "copying on the device");
 }
 
+static void memory_zero(struct exec *x, void *dst, size_t bytes) {
+    struct gpu *g = gpu_of(x);
+    if (bytes)
+        gpu_check(g, gpu_zero(dst, 0, bytes, g->stream), "clearing memory");
+}
+
 int cuda_status(struct exec *x, struct err *e) {
     struct gpu *g = gpu_of(x);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting for the device");
@@ -77,11 +83,13 @@ void cuda_act_destroy(struct exec *x, struct act *a) {
 
 static const struct ops cuda_table = {
     .name = "cuda",
+    .sample_together = true,
     .alloc = memory_alloc,
     .free = memory_free,
     .upload = memory_upload,
     .download = memory_download,
     .copy = memory_copy,
+    .zero = memory_zero,
     .act_create = cuda_act_create,
     .act_destroy = cuda_act_destroy,
     .to_act = cuda_to_act,
