@@ -27,6 +27,7 @@ enum cli_command_id {
     CLI_DRAFT_LOGITS,
     CLI_QUANTIZE,
     CLI_CONVERT,
+    CLI_SYNTH,
     CLI_HELP,
     CLI_MANUAL,
 };
@@ -75,6 +76,8 @@ enum cli_option {
     OPT_RAW,
     OPT_TARGET_DIR,
     OPT_TYPE,
+    OPT_SHAPE,
+    OPT_QUANT,
     OPT_JSON,
     OPT_HELP,
     CLI_OPTION_COUNT,
@@ -105,8 +108,8 @@ extern const size_t cli_command_count;
 const struct cli_command *cli_find_command(const char *name);
 
 cli_run_fn cmd_generate, cmd_bench, cmd_logits, cmd_draft_logits;
-cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_help,
-    cmd_manual;
+cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize,
+    cmd_synth, cmd_help, cmd_manual;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

@@ -53,6 +53,12 @@ const struct cli_command cli_commands[] = {
          "of the mixtures Q4_K_M and Q5_K_M. Below Q8_0 the output matrix is kept at "
          "Q6_K. Norms and other small tensors are copied.",
      .run = cmd_quantize},
+    {"synth", CLI_SYNTH, .operands = "OUT", .min_operands = 1, .max_operands = 1,
+     .summary = "write a model of a real shape with random weights",
+     .description = "For measuring speed and memory without the real weights: a valid GGUF file "
+                    "without a tokenizer, with the tensors of a published model. Its text means "
+                    "nothing. The same shape, type and seed give the same file.",
+     .run = cmd_synth},
     {"help", CLI_HELP, .operands = "[COMMAND]", .max_operands = 1,
      .summary = "explain a subcommand", .description = "Shows what a subcommand does and takes.",
      .run = cmd_help},

@@ -9,7 +9,8 @@
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define DECODING (GENERATE | BENCH)
 #define RUNNING  (DECODING | LOGITS | DRAFT)
-#define WRITING  (CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
+#define SYNTH    CLI_BIT(CLI_SYNTH)
+#define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
 
 const struct option cli_options[CLI_OPTION_COUNT] = {
@@ -88,8 +89,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                               .help = "subtract this once from the logits of earlier tokens"},
     [OPT_PENALTY_WINDOW] = {"penalty-window", 0, OPTION_INT, "N", "64", 0, 4096, .groups = DECODING,
                             .help = "how many of the newest tokens the penalties look at"},
-    [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0, .groups = DECODING,
-                  .help = "seed of the sampling noise"},
+    [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0,
+                  .groups = DECODING | SYNTH,
+                  .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = DECODING,
                         .help = "go on behind end-of-text tokens"},
     [OPT_CONTEXT] = {"context", 'c', OPTION_INT, "N", "0", 0, 16777216, .groups = RUNNING,
@@ -124,6 +126,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                         .help = "the draft's target (folder or GGUF), for its tokenizer"},
     [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", "F16", .groups = CLI_BIT(CLI_CONVERT),
                   .help = "type of the written weights, for example F16 or Q8_0"},
+
+    [OPT_SHAPE] = {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
+                   .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
+                           "dflash-4b, -27b, or qwen35-tiny and dflash-tiny for tests"},
+    [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
+                   .help = "type of the matrices, for example F16, Q8_0 or Q4_K_M"},
 
     [OPT_JSON] = {"json", 0, OPTION_FLAG, .groups = RUNNING | TOKENS | CLI_BIT(CLI_INSPECT),
                   .help = "print the result as JSON"},

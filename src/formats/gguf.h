@@ -105,6 +105,10 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int
                      const int64_t *ne);
 // Data of the next tensor, in pieces of any size; the sum must match the description.
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struct err *e);
+// In place of gguf_write_data: makes the file as long as it will be and maps it, so that several
+// threads can fill it; places[i] (caller's array, one entry per tensor) is where tensor i goes.
+// ERR_IO when the disk has not that much room. Such a file is not synced: it can be made again.
+int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e);
 // Checks that all data came, syncs and renames. Frees w in any case.
 int gguf_writer_close(struct gguf_writer *w, struct err *e);
 void gguf_writer_abort(struct gguf_writer *w); // drops the temporary file, frees w

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -29,6 +31,8 @@ struct gguf_writer {
     uint64_t current; // tensor being written
     int64_t written;  // bytes of it so far
     bool begun;       // header and descriptions are in the file
+    void *map;        // the whole file, when the caller fills it in place
+    size_t map_bytes;
 };
 
 static int writer_failed(const struct gguf_writer *w, struct err *e) {
@@ -36,6 +40,8 @@ static int writer_failed(const struct gguf_writer *w, struct err *e) {
 }
 
 static void free_writer(struct gguf_writer *w) {
+    if (w->map)
+        munmap(w->map, w->map_bytes);
     map_fini(&w->keys);
     map_fini(&w->tensors);
     arena_fini(&w->names);
@@ -56,11 +62,11 @@ static int create_temporary(struct gguf_writer *w, struct err *e) {
         return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
     for (int i = 0; i < 1000 && fd < 0; i++) {
         snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), i);
-        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST)
             break;
     }
-    w->file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    w->file = fd >= 0 ? fdopen(fd, "w+b") : NULL;
     if (w->file)
         return 0;
     int rc = err_set(e, ERR_IO, "%s cannot be created: %s: choose a folder that can be written",
@@ -321,12 +327,49 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struc
     return w->first.code ? writer_failed(w, e) : 0;
 }
 
+// A page that the disk has no room for would end the program when it is first written.
+static int check_room(struct gguf_writer *w, uint64_t bytes) {
+    struct statvfs fs;
+    if (!fstatvfs(fileno(w->file), &fs) && (uint64_t)fs.f_bavail * fs.f_frsize < bytes)
+        err_set(&w->first, ERR_IO,
+                "%s needs %" PRIu64 " MiB but the disk has %" PRIu64
+                " MiB left: free some space or choose another disk",
+                w->path, bytes >> 20, (uint64_t)fs.f_bavail * fs.f_frsize >> 20);
+    return w->first.code;
+}
+
+int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e) {
+    if (begin_data(w))
+        return writer_failed(w, e);
+    int64_t head = fflush(w->file) ? -1 : (int64_t)ftello(w->file);
+    w->map_bytes = (size_t)head + w->offset;
+    if (check_room(w, w->offset))
+        return writer_failed(w, e);
+    void *map = MAP_FAILED;
+    if (head >= 0 && !ftruncate(fileno(w->file), (off_t)w->map_bytes))
+        map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(w->file), 0);
+    if (map == MAP_FAILED) {
+        err_set(&w->first, ERR_IO,
+                "%s cannot be written: %s: free some space or choose another disk", w->temporary,
+                strerror(errno));
+        return writer_failed(w, e);
+    }
+    w->map = map;
+    unsigned char *place = (unsigned char *)map + head;
+    for (uint64_t i = 0; i < w->n_tensors; i++) {
+        places[i] = place;
+        place += ((uint64_t)w->sizes[i] + w->alignment - 1) / w->alignment * w->alignment;
+    }
+    w->current = w->n_tensors;
+    return 0;
+}
+
 int gguf_writer_close(struct gguf_writer *w, struct err *e) {
     begin_data(w);
     if (!w->first.code && w->current != w->n_tensors)
         err_set(&w->first, ERR_STATE, "%s: data of %" PRIu64 " tensors is missing", w->path,
                 w->n_tensors - w->current);
-    if (!w->first.code && (fflush(w->file) || fsync(fileno(w->file))))
+    if (!w->first.code && !w->map && (fflush(w->file) || fsync(fileno(w->file))))
         err_set(&w->first, ERR_IO,
                 "%s cannot be written: %s: free some space or choose another disk", w->temporary,
                 strerror(errno));

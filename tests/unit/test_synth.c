@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synthetic models: tensor counts and sizes of the published models, values of the wanted spread in
+// every type, the same bytes with any number of threads, and a pair that loads and decodes.
+#include "unit/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "engine/session.h"
+#include "formats/quant.h"
+#include "formats/synth_impl.h"
+
+static char folder[] = "/tmp/coppice-synth-XXXXXX";
+static char target[64], draft[64];
+
+static int make_folder(void **state) {
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(target, sizeof target, "%s/target.gguf", folder);
+    snprintf(draft, sizeof draft, "%s/draft.gguf", folder);
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    unlink(target);
+    unlink(draft);
+    return rmdir(folder);
+}
+
+static void write_model(const char *path, const char *shape, const char *type, uint64_t seed,
+                        int threads) {
+    struct err e = {0};
+    struct synth_options o = {.shape = synth_shape(shape),
+                              .recipe = convert_recipe(type),
+                              .seed = seed,
+                              .threads = threads};
+    if (synth_write(path, &o, &e))
+        fail_msg("%s", e.text);
+}
+
+// Tensors and elements of a shape; bytes in a type.
+static int64_t count(const char *shape, const char *type, int *tensors, int64_t *bytes) {
+    struct synth_list l = {0};
+    int64_t elements = 0;
+    synth_tensors(&l, synth_shape(shape), convert_recipe(type));
+    assert_false(l.failed);
+    *tensors = l.n;
+    *bytes = 0;
+    for (int i = 0; i < l.n; i++) {
+        const struct synth_tensor *t = &l.items[i];
+        elements += t->ne[0] * t->ne[1];
+        *bytes += quant_row_bytes(quant_format(t->type), t->ne[0]) * t->ne[1];
+    }
+    free(l.items);
+    return elements;
+}
+
+// Against what is published of the real files.
+static void test_published_sizes(void **state) {
+    (void)state;
+    int n;
+    int64_t bytes;
+    int64_t all = count("qwen35-27b", "Q4_K_M", &n, &bytes);
+    assert_int_equal(n, 851);
+    assert_in_range(all, 26800000000, 27000000000);
+    assert_in_range(bytes, 16400000000, 16700000000);
+    assert_int_equal(count("dflash-4b", "Q8_0", &n, &bytes), 634425856);
+    assert_int_equal(n, 69);
+    count("dflash-27b", "Q8_0", &n, &bytes);
+    assert_int_equal(n, 58);
+    assert_in_range(bytes, 1750000000, 1850000000);
+    count("qwen35-2b", "F16", &n, &bytes);
+    assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
+}
+
+static void check_spread(const struct tensor *t) {
+    const struct quant_format *f = quant_format(t->type);
+    int64_t n = t->ne[0] * t->ne[1];
+    float *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(v);
+    f->dequantize(t->data, v, n);
+    double sum = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(isfinite(v[i]));
+        sum += (double)v[i];
+        square += (double)v[i] * (double)v[i];
+    }
+    free(v);
+    double size = sqrt(square / (double)n * (double)t->ne[0]), mean = sum / (double)n;
+    if (size < 0.9 || size > 1.1 || fabs(mean) > 0.05 / sqrt((double)t->ne[0]))
+        fail_msg("%s in %s: size %g, mean %g", t->name, f->name, size, mean);
+}
+
+static void test_values_of_every_type(void **state) {
+    (void)state;
+    for (int i = 0; convert_recipe_at(i); i++) {
+        struct gguf *g;
+        struct err e = {0};
+        write_model(target, "qwen35-tiny", convert_recipe_at(i)->name, 5, 2);
+        if (gguf_open(&g, target, &e))
+            fail_msg("%s", e.text);
+        for (size_t j = 0; j < gguf_tensor_count(g); j++) {
+            const struct tensor *t = gguf_tensor_at(g, j);
+            if (strstr(t->name, "ffn_") || strstr(t->name, "attn_output"))
+                check_spread(t);
+        }
+        assert_int_equal(gguf_tensor(g, "blk.0.ffn_gate.weight")->type, convert_recipe_at(i)->type);
+        gguf_close(g);
+    }
+}
+
+static void read_all(const char *path, struct str *out) {
+    struct err e = {0};
+    if (file_read(out, path, 1 << 28, &e))
+        fail_msg("%s", e.text);
+}
+
+static void test_same_file_again(void **state) {
+    (void)state;
+    struct str a = {0}, b = {0}, c = {0};
+    write_model(target, "qwen35-tiny", "Q4_K_M", 7, 1);
+    read_all(target, &a);
+    write_model(target, "qwen35-tiny", "Q4_K_M", 7, 4);
+    read_all(target, &b);
+    write_model(target, "qwen35-tiny", "Q4_K_M", 8, 4);
+    read_all(target, &c);
+    assert_int_equal(a.len, b.len);
+    assert_memory_equal(a.data, b.data, a.len);
+    assert_int_equal(a.len, c.len);
+    assert_memory_not_equal(a.data, c.data, a.len);
+    str_fini(&a);
+    str_fini(&b);
+    str_fini(&c);
+}
+
+// Random weights must still make a model: finite, its choices neither stuck nor short of range.
+static void test_pair_decodes(void **state) {
+    (void)state;
+    static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    struct session_options o = session_options_default();
+    struct session *s = NULL;
+    struct request r;
+    struct reply y = {0};
+    struct err e = {0};
+    write_model(target, "qwen35-tiny", "Q4_K_M", 1, 2);
+    write_model(draft, "dflash-tiny", "Q8_0", 2, 2);
+    o.model = target;
+    o.draft = draft;
+    o.threads = 1;
+    if (session_open(&s, &o, &e))
+        fail_msg("%s", e.text);
+    request_init(&r);
+    r.prompt = prompt;
+    r.n_prompt = 8;
+    r.max_tokens = 64;
+    r.how = SPECULATE_TREE;
+    if (session_generate(s, &r, &y, &e))
+        fail_msg("%s", e.text);
+    int distinct = 0;
+    for (int64_t i = 0; i < y.n; i++) {
+        bool seen = false;
+        for (int64_t j = 0; j < i; j++)
+            seen = seen || y.ids[j] == y.ids[i];
+        distinct += !seen;
+    }
+    assert_int_equal(y.n, 64);
+    assert_true(distinct > 20);
+    const int64_t vocab = model_params_of(session_model(s))->vocab;
+    float *row = malloc((size_t)vocab * sizeof *row);
+    assert_non_null(row);
+    struct exec *x = model_exec(session_model(s));
+    exec_ops(x)->download(x, row, model_logits(session_model(s)), (size_t)vocab * sizeof *row);
+    double square = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        square += (double)row[i] * (double)row[i];
+    assert_in_range((int64_t)(100 * sqrt(square / (double)vocab)), 150, 250);
+    free(row);
+    reply_fini(&y);
+    session_close(s);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct synth_options o = {.shape = synth_shape("qwen35-tiny"),
+                              .recipe = convert_recipe("Q8_0")};
+    assert_null(synth_shape("qwen35"));
+    assert_int_equal(synth_write("/nonexistent/x.gguf", &o, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "/nonexistent/x.gguf"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_sizes), cmocka_unit_test(test_values_of_every_type),
+        cmocka_unit_test(test_same_file_again), cmocka_unit_test(test_pair_decodes),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
