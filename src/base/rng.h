@@ -6,8 +6,15 @@
 
 #include <stdint.h>
 
+// Also compiled for GPUs: a kernel must draw the same numbers.
+#ifdef __CUDACC__
+#define RNG_FN static inline __host__ __device__
+#else
+#define RNG_FN static inline
+#endif
+
 // One round of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): a 64-bit mix.
-static inline uint64_t rng_mix(uint64_t x) {
+RNG_FN uint64_t rng_mix(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -15,12 +22,12 @@ static inline uint64_t rng_mix(uint64_t x) {
 }
 
 // Hash of up to three counters under a seed.
-static inline uint64_t rng_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
+RNG_FN uint64_t rng_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return rng_mix(rng_mix(rng_mix(rng_mix(seed) ^ a) ^ b) ^ c);
 }
 
 // Uniform in (0, 1): never 0, never 1; 24 bits, exact in float.
-static inline float rng_unit(uint64_t h) {
+RNG_FN float rng_unit(uint64_t h) {
     return ((float)(uint32_t)(h >> 41) + 0.5f) * 0x1p-23f;
 }
 

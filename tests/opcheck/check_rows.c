@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "opcheck.h"
-#include "ops/cpu/rowmath.h"
+#include "ops/rowmath.h"
 
 // Both forms of an activation: f32 by the identity, int8 by a Q8_0 matrix with a one per row.
 static void read_forms(struct exec *x, const struct act *act, int64_t n, int64_t k, float *f,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "opcheck.h"
-#include "ops/cpu/rowmath.h"
+#include "ops/rowmath.h"
 
 enum { SEEN = 40 };
 

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ops/cpu/rowmath.h"
 #include "ops/ops.h"
+#include "ops/rowmath.h"
 
 enum {
     TILE = 16,      // output rows of a weight tile = vector lanes

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions as every CPU level computes them: the same operations in the same order, so
-// that levels agree to the bit. The constants are shared with the vector templates.
-#ifndef COPPICE_OPS_CPU_ROWMATH_H
-#define COPPICE_OPS_CPU_ROWMATH_H
+// Elementary functions as every CPU level and the sampling kernels compute them: the same
+// operations in the same order, so that levels agree to the bit. The constants are shared with the
+// vector templates.
+#ifndef COPPICE_OPS_ROWMATH_H
+#define COPPICE_OPS_ROWMATH_H
 
 #include <math.h>
 #include <stdint.h>
@@ -22,8 +23,8 @@
 #define EXP_ROUND 12582912.0f       // 1.5 * 2^23: adding it rounds to an integer
 #define EXP_TERMS {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}
 
-static inline float row_exp(float x) {
-    static const float term[8] = EXP_TERMS;
+RNG_FN float row_exp(float x) {
+    const float term[8] = EXP_TERMS;
     float c = x < EXP_HI ? x : EXP_HI;
     float shifted = fmaf(c, EXP_LOG2E, EXP_ROUND);
     float n = shifted - EXP_ROUND;
@@ -46,8 +47,8 @@ static inline float row_exp(float x) {
 #define LOG_SPLIT 0x3F3504F3 // bits of sqrt(1/2)
 #define LOG_TERMS {2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}
 
-static inline float row_log(float x) {
-    static const float term[5] = LOG_TERMS;
+RNG_FN float row_log(float x) {
+    const float term[5] = LOG_TERMS;
     int32_t bits, part;
     memcpy(&bits, &x, 4);
     int32_t n = (bits - LOG_SPLIT) >> 23; // arithmetic: rounds down
@@ -62,15 +63,15 @@ static inline float row_log(float x) {
 
 // Gumbel noise of a counter: -ln(-ln u), u = rng_unit(rng_hash(seed, position, id, 0));
 // key = rng_mix(rng_mix(seed) ^ position).
-static inline float row_gumbel(uint64_t key, int64_t id) {
+RNG_FN float row_gumbel(uint64_t key, int64_t id) {
     return -row_log(-row_log(rng_unit(rng_mix(rng_mix(key ^ (uint64_t)id)))));
 }
 
-static inline float row_sigmoid(float x) {
+RNG_FN float row_sigmoid(float x) {
     return 1.0f / (1.0f + row_exp(-x));
 }
 
-static inline float row_silu(float x) {
+RNG_FN float row_silu(float x) {
     return x * row_sigmoid(x);
 }
 
