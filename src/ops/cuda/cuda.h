@@ -4,12 +4,13 @@
 // launch or copy is kept in `fault` and reported at the next point that waits (cuda_status).
 //
 // One numeric form for all linear layers (rule E1): weights become fp16 operands, times a power of
-// two per matrix that keeps them in range; activations are fp16, times a power of two per row; the
+// two per row that keeps them in range; activations are fp16, times a power of two per row; the
 // products are summed in f32 in one K order by matrix instructions.
 #ifndef COPPICE_OPS_CUDA_CUDA_H
 #define COPPICE_OPS_CUDA_CUDA_H
 
 #include "ops/cuda/gpu.h"
+#include "ops/cuda/linear.h"
 #include "ops/exec.h"
 
 #ifdef __cplusplus
@@ -80,15 +81,12 @@ void *gpu_scratch(struct gpu *g, size_t bytes);
 // Waits for the stream and reports the fault, if any, as one sentence.
 int cuda_status(struct exec *x, struct err *e);
 
-// A matrix [k -> m] in device form. `form` names the layout (linear.h); data holds m rounded up to
-// tiles of 16 rows.
+// A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation.
 struct weight {
     int64_t k, m;
-    uint32_t type; // of the file
-    int form;
-    unsigned char *data;
+    int form; // enum weight_form
     int64_t bytes;
-    float unscale; // 2^-e: what the power of two of this matrix takes back
+    struct matrix_view view;
 };
 
 // Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an
