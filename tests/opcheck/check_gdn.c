@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck.h"
+#include "opcheck/opcheck.h"
 
 enum { TOKENS = 230, PIECE = 70, NODES = 40 };
+
+// Relative error of a device, whose sums have another order: f32 all the way.
+static const double DEVICE_GDN = 1e-4;
 
 enum feed { ONE_BY_ONE, PIECES, TREES, FEEDS };
 
@@ -21,14 +24,18 @@ struct stream {
     float *out; // [TOKENS][nV][dv]
 };
 
+// One sequence in an exec's memory, and what the host must see of it.
 struct world {
     const struct stream *s;
     struct exec *x;
+    struct room room;
     struct gdn_state st;
     struct gdn_rows rows;
-    float *a, *b, *out;
+    float *a, *b, *out; // [PIECE][..]
+    float *conv_w, *ssm_a, *dt_bias;
+    float *memory;                              // all of the state
+    float *host_u, *host_a, *host_b, *host_out; // the same rows on the host
     struct forest f;
-    float *memory;
     double worst; // error of tree rows off the path against doubles
 };
 
@@ -73,13 +80,19 @@ static int64_t state_floats(const struct gdn_shape *s) {
            GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
 }
 
-static void world_init(struct world *w, const struct stream *s, struct exec *x) {
+static float *own(struct world *w, const float *host, int64_t n) {
+    return room_own(&w->room, host, (size_t)n * sizeof *host);
+}
+
+static void world_init(struct world *w, struct check *c, const struct stream *s, struct exec *x) {
     const struct gdn_shape *h = &s->shape;
     int64_t n = PIECE, k = h->n_k * h->dk, v = h->n_v * h->dv;
+    float *zeros = floats(state_floats(h));
+    memset(w, 0, sizeof *w);
     w->s = s;
     w->x = x;
-    w->worst = 0;
-    float *p = w->memory = floats(state_floats(h));
+    room_open(&w->room, c, x);
+    float *p = w->memory = own(w, zeros, state_floats(h));
     w->st.s_lo = p;
     w->st.s_hi = p += h->n_v * h->dk * h->dv;
     w->st.log_k = p += h->n_v * h->dk * h->dv;
@@ -87,39 +100,59 @@ static void world_init(struct world *w, const struct stream *s, struct exec *x) 
     w->st.log_g = p += GDN_RING * v;
     w->st.conv = p += GDN_RING * h->n_v;
     w->st.conv_hi = p += (GDN_CONV - 1) * h->channels;
-    w->rows =
-        (struct gdn_rows){floats(n * h->channels), floats(n * k),      floats(n * k), floats(n * v),
-                          floats(n * h->n_v),      floats(n * h->n_v), floats(n * v)};
-    w->a = floats(n * h->n_v);
-    w->b = floats(n * h->n_v);
-    w->out = floats(n * v);
+    w->rows = (struct gdn_rows){own(w, NULL, n * h->channels),
+                                own(w, NULL, n * k),
+                                own(w, NULL, n * k),
+                                own(w, NULL, n * v),
+                                own(w, NULL, n * h->n_v),
+                                own(w, NULL, n * h->n_v),
+                                own(w, NULL, n * v)};
+    w->a = own(w, NULL, n * h->n_v);
+    w->b = own(w, NULL, n * h->n_v);
+    w->out = own(w, NULL, n * v);
+    w->conv_w = own(w, s->conv_w, h->channels * GDN_CONV);
+    w->ssm_a = own(w, s->ssm_a, h->n_v);
+    w->dt_bias = own(w, s->dt_bias, h->n_v);
+    w->host_u = floats(n * h->channels);
+    w->host_a = floats(n * h->n_v);
+    w->host_b = floats(n * h->n_v);
+    w->host_out = floats(n * v);
+    free(zeros);
 }
 
 static void world_fini(struct world *w) {
-    float *all[] = {w->memory, w->rows.u, w->rows.q, w->rows.k, w->rows.v, w->rows.beta,
-                    w->rows.g, w->rows.d, w->a,      w->b,      w->out};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]);
+    room_close(&w->room);
+    free(w->host_u);
+    free(w->host_a);
+    free(w->host_b);
+    free(w->host_out);
 }
 
 // Inputs of row i: token t of the stream, or noise for t < 0.
 static void set_row(struct world *w, struct rng *r, int64_t i, int64_t t) {
     int64_t c = w->s->shape.channels, nv = w->s->shape.n_v;
     if (t < 0) {
-        fill_random(r, w->rows.u + i * c, c, 2);
-        fill_random(r, w->a + i * nv, nv, 3);
-        fill_random(r, w->b + i * nv, nv, 3);
+        fill_random(r, w->host_u + i * c, c, 2);
+        fill_random(r, w->host_a + i * nv, nv, 3);
+        fill_random(r, w->host_b + i * nv, nv, 3);
         return;
     }
-    memcpy(w->rows.u + i * c, w->s->u + t * c, (size_t)c * 4);
-    memcpy(w->a + i * nv, w->s->a + t * nv, (size_t)nv * 4);
-    memcpy(w->b + i * nv, w->s->b + t * nv, (size_t)nv * 4);
+    memcpy(w->host_u + i * c, w->s->u + t * c, (size_t)c * 4);
+    memcpy(w->host_a + i * nv, w->s->a + t * nv, (size_t)nv * 4);
+    memcpy(w->host_b + i * nv, w->s->b + t * nv, (size_t)nv * 4);
+}
+
+static void send_rows(struct world *w) {
+    size_t n = (size_t)w->f.rows.n * sizeof(float);
+    room_put(&w->room, w->rows.u, w->host_u, n * (size_t)w->s->shape.channels);
+    room_put(&w->room, w->a, w->host_a, n * (size_t)w->s->shape.n_v);
+    room_put(&w->room, w->b, w->host_b, n * (size_t)w->s->shape.n_v);
 }
 
 static void conv_rows(struct world *w) {
     const struct gdn_state *seqs[1] = {&w->st};
-    struct gdn_conv_args a = {w->s->shape, w->a,          w->b, w->s->conv_w,
-                              w->s->ssm_a, w->s->dt_bias, seqs, w->rows};
+    struct gdn_conv_args a = {w->s->shape, w->a,       w->b, w->conv_w,
+                              w->ssm_a,    w->dt_bias, seqs, w->rows};
     exec_ops(w->x)->gdn_gates_conv(w->x, &a, &w->f.rows);
 }
 
@@ -129,11 +162,18 @@ static void delta_rows(struct world *w, int64_t len, int64_t first, int64_t coun
     exec_ops(w->x)->gdn(w->x, &a, &w->f.rows);
 }
 
-// Commits the path and keeps its outputs.
+// Brings outputs of rows [first, first + count) to the host.
+static void fetch_out(struct world *w, int64_t first, int64_t count) {
+    int64_t v = w->s->shape.n_v * w->s->shape.dv;
+    room_get(&w->room, w->host_out + first * v, w->out + first * v,
+             (size_t)(count * v) * sizeof(float));
+}
+
+// Commits the path and keeps its outputs, which are on the host.
 static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n, float *out) {
     int64_t v = w->s->shape.n_v * w->s->shape.dv;
     for (int64_t i = 0; i < n; i++)
-        memcpy(out + (len + i) * v, w->out + path[i] * v, (size_t)v * 4);
+        memcpy(out + (len + i) * v, w->host_out + path[i] * v, (size_t)v * 4);
     struct gdn_commit_args a = {w->s->shape, &w->st, len, w->rows, path, n};
     exec_ops(w->x)->gdn_commit(w->x, &a);
 }
@@ -146,10 +186,12 @@ static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n
         set_row(w, r, i, len + i);
         path[i] = (int32_t)i;
     }
+    send_rows(w);
     conv_rows(w);
     for (int64_t at = 0; at < n;) {
         int64_t count = n - at < GDN_BLOCK ? n - at : between(r, 1, GDN_BLOCK);
         delta_rows(w, len + at, at, count);
+        fetch_out(w, at, count);
         commit(w, len + at, path + at, count, out);
         at += count;
     }
@@ -232,13 +274,14 @@ static void tree_double(struct world *w, int64_t len) {
             const float *u[4];
             for (int j = 0; j < 4; j++) {
                 int64_t p = t - 3 + j;
-                u[j] = p >= 0         ? w->rows.u + path[p] * c
+                u[j] = p >= 0         ? w->host_u + path[p] * c
                        : len + p >= 0 ? w->s->u + (len + p) * c
                                       : zero;
             }
-            token_double(w->s, s, u, w->a + path[t] * h->n_v, w->b + path[t] * h->n_v, out);
+            token_double(w->s, s, u, w->host_a + path[t] * h->n_v, w->host_b + path[t] * h->n_v,
+                         out);
         }
-        double e = relative(w->out + i * v, out, v);
+        double e = relative(w->host_out + i * v, out, v);
         w->worst = e > w->worst ? e : w->worst;
     }
     free(start);
@@ -259,8 +302,10 @@ static int64_t feed_tree(struct world *w, struct rng *r, int64_t len, bool doubl
         set_row(w, r, i, taken ? len + on : -1);
         on += taken;
     }
+    send_rows(w);
     conv_rows(w);
     delta_rows(w, len, 0, nodes);
+    fetch_out(w, 0, nodes);
     if (doubles)
         tree_double(w, len);
     commit(w, len, path, n, out);
@@ -289,70 +334,90 @@ static void shape_text(const struct gdn_shape *h, char *text, size_t size) {
     snprintf(text, size, "%d/%d heads, %d x %d", h->n_k, h->n_v, h->dk, h->dv);
 }
 
-// Bits of outputs and of the final state (s_lo and s_hi may have changed places).
-static int64_t world_differences(const struct world *a, const struct world *b, const float *x,
-                                 const float *y) {
-    const struct gdn_shape *h = &a->s->shape;
-    int64_t size = (int64_t)h->n_v * h->dk * h->dv, v = h->n_v * h->dv;
-    return bit_differences(x, y, TOKENS * v) + bit_differences(a->st.s_lo, b->st.s_lo, size) +
-           bit_differences(a->st.s_hi, b->st.s_hi, size) +
-           bit_differences(a->st.log_k, b->st.log_k, (int64_t)GDN_RING * h->n_k * h->dk) +
-           bit_differences(a->st.log_d, b->st.log_d, (int64_t)GDN_RING * v) +
-           bit_differences(a->st.log_g, b->st.log_g, (int64_t)GDN_RING * h->n_v) +
-           bit_differences(a->st.conv, b->st.conv, 3ll * h->channels) +
-           bit_differences(a->st.conv_hi, b->st.conv_hi, 3ll * h->channels);
+// The final state on the host, s_lo and s_hi in their places.
+static float *fetch_state(const struct world *w) {
+    const struct gdn_shape *h = &w->s->shape;
+    int64_t all = state_floats(h), size = (int64_t)h->n_v * h->dk * h->dv;
+    float *raw = floats(all), *p = floats(all);
+    exec_ops(w->x)->download(w->x, raw, w->memory, (size_t)all * sizeof *raw);
+    memcpy(p, raw, (size_t)all * sizeof *p);
+    memcpy(p, raw + (w->st.s_lo - w->memory), (size_t)size * sizeof *p);
+    memcpy(p + size, raw + (w->st.s_hi - w->memory), (size_t)size * sizeof *p);
+    free(raw);
+    return p;
 }
 
-static int64_t compare_feeds(const struct stream *s, struct rng *r, struct exec *x, enum feed fx,
-                             struct exec *y, enum feed fy) {
-    int64_t n = (int64_t)TOKENS * s->shape.n_v * s->shape.dv;
+// Outputs and final states of the stream fed in two ways: bits, and errors of each part.
+static void compare_feeds(struct check *c, const struct stream *s, struct exec *x, enum feed fx,
+                          struct exec *y, enum feed fy, struct tally *t) {
+    const struct gdn_shape *h = &s->shape;
+    int64_t v = h->n_v * h->dv, n = TOKENS * v, size = (int64_t)h->n_v * h->dk * h->dv;
     float *a = floats(n), *b = floats(n);
     struct world wa, wb;
-    world_init(&wa, s, x);
-    world_init(&wb, s, y);
-    feed(&wa, r, fx, false, a);
-    feed(&wb, r, fy, false, b);
-    int64_t diff = world_differences(&wa, &wb, a, b);
+    struct rng rng = c->rng;
+    world_init(&wa, c, s, x);
+    world_init(&wb, c, s, y);
+    feed(&wa, &rng, fx, false, a);
+    feed(&wb, &rng, fy, false, b);
+    c->rng = rng;
+    tally_add(t, a, b, n);
+    float *sa = fetch_state(&wa), *sb = fetch_state(&wb);
+    int64_t parts[] = {size,
+                       size,
+                       GDN_RING * h->n_k * h->dk,
+                       GDN_RING * v,
+                       GDN_RING * h->n_v,
+                       3ll * h->channels,
+                       3ll * h->channels};
+    for (int64_t i = 0, at = 0; i < 7; at += parts[i++])
+        tally_add(t, sa + at, sb + at, parts[i]);
     world_fini(&wa);
     world_fini(&wb);
+    free(sa);
+    free(sb);
     free(a);
     free(b);
-    return diff;
+}
+
+static bool has_gdn(struct check *c) {
+    return CHECK_HAS(c, gdn_gates_conv) & CHECK_HAS(c, gdn) & CHECK_HAS(c, gdn_commit);
 }
 
 void check_gdn(struct check *c) {
+    if (!has_gdn(c))
+        return;
     for (int i = 0; i < 4; i++) {
         struct stream s;
+        struct tally t = {0};
         char text[64];
         random_stream(&s, &c->rng);
         shape_text(&s.shape, text, sizeof text);
-        int64_t diff = compare_feeds(&s, &c->rng, c->spec, TREES, c->exec, TREES);
-        report(c, diff == 0, "gdn", text, "%lld values differ (exact)", (long long)diff);
+        compare_feeds(c, &s, c->spec, TREES, c->exec, TREES, &t);
+        report_tally(c, &t, true, DEVICE_GDN, "gdn", text);
         stream_fini(&s);
     }
 }
 
 void check_gdn_rule(struct check *c) {
-    struct exec *three = NULL;
-    struct err e;
-    if (exec_create_cpu(&three, c->level, 3, &e))
-        abort();
+    if (!has_gdn(c))
+        return;
     for (int i = 0; i < 3; i++) {
         struct stream s;
+        struct tally t = {0};
         char text[64];
         random_stream(&s, &c->rng);
         shape_text(&s.shape, text, sizeof text);
-        int64_t diff = 0;
         for (int how = PIECES; how < FEEDS; how++)
-            diff += compare_feeds(&s, &c->rng, c->exec, ONE_BY_ONE, three, (enum feed)how);
-        report(c, diff == 0, "gdn: rule E1", text, "%lld values differ between feeds",
-               (long long)diff);
+            compare_feeds(c, &s, c->exec, ONE_BY_ONE, c->other, (enum feed)how, &t);
+        report(c, t.differ == 0, "gdn: rule E1", text, "%lld values differ between feeds",
+               (long long)t.differ);
         stream_fini(&s);
     }
-    exec_destroy(three);
 }
 
 void check_gdn_double(struct check *c) {
+    if (!has_gdn(c))
+        return;
     for (int i = 0; i < 3; i++) {
         struct stream s;
         struct world w;
@@ -364,7 +429,7 @@ void check_gdn_double(struct check *c) {
         double *want = calloc((size_t)n, sizeof *want);
         float *got = floats(n);
         stream_double(&s, TOKENS, state, want);
-        world_init(&w, &s, c->exec);
+        world_init(&w, c, &s, c->exec);
         feed(&w, &c->rng, TREES, true, got);
         double err = relative(got, want, n);
         report(c, err < 1e-5 && w.worst < 1e-4, "gdn / double", text,
@@ -377,32 +442,50 @@ void check_gdn_double(struct check *c) {
     }
 }
 
+struct gdn_call {
+    struct world *w;
+    int64_t len, n;
+};
+
+static void conv_turn(void *arg, int turn) {
+    (void)turn;
+    conv_rows(((const struct gdn_call *)arg)->w);
+}
+
+static void delta_turn(void *arg, int turn) {
+    const struct gdn_call *t = arg;
+    (void)turn;
+    delta_rows(t->w, t->len, 0, t->n);
+}
+
+// Bytes: each row's inputs and outputs once, and both bases of the state.
 void check_gdn_time(struct check *c) {
-    static const int counts[] = {1, 4, 16, 32};
-    struct stream s;
-    struct world w;
-    char text[64];
-    stream_init(&s, &c->rng, 4, 8, 64, 64);
-    world_init(&w, &s, c->exec);
-    feed_piece(&w, &c->rng, 0, 60, s.out);
-    for (size_t i = 0; i < 4; i++) {
-        forest_clear(&w.f);
-        forest_add(&w.f, &c->rng, CHAIN, 0, 60, counts[i]);
-        for (int j = 0; j < counts[i]; j++)
-            set_row(&w, &c->rng, j, -1);
-        double best[2] = {1e30, 1e30};
-        for (int t = 0; t < 50; t++) {
-            double a = now_us();
-            conv_rows(&w);
-            double b = now_us();
-            delta_rows(&w, 60, 0, counts[i]);
-            double d = now_us();
-            best[0] = b - a < best[0] ? b - a : best[0];
-            best[1] = d - b < best[1] ? d - b : best[1];
+    static const int counts[] = {1, 4, 16, 24, 32};
+    static const int shapes[][4] = {{4, 8, 64, 64}, {16, 48, 128, 128}};
+    for (int k = 0; k < (c->device ? 2 : 1) && has_gdn(c); k++) {
+        struct stream s;
+        struct world w;
+        char text[64], shape[48];
+        stream_init(&s, &c->rng, shapes[k][0], shapes[k][1], shapes[k][2], shapes[k][3]);
+        const struct gdn_shape *h = &s.shape;
+        double bases = 8.0 * h->n_v * h->dk * h->dv, values = (double)h->n_v * h->dv;
+        world_init(&w, c, &s, c->exec);
+        feed_piece(&w, &c->rng, 0, 60, s.out);
+        shape_text(h, shape, sizeof shape);
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            struct gdn_call call = {&w, 60, counts[i]};
+            forest_clear(&w.f);
+            forest_add(&w.f, &c->rng, CHAIN, 0, 60, counts[i]);
+            for (int j = 0; j < counts[i]; j++)
+                set_row(&w, &c->rng, j, -1);
+            send_rows(&w);
+            snprintf(text, sizeof text, "%s, n=%d", shape, counts[i]);
+            report_time(c, "gdn_gates_conv", text, time_call(c, conv_turn, &call),
+                        8.0 * counts[i] * h->channels + 16.0 * h->channels);
+            report_time(c, "gdn", text, time_call(c, delta_turn, &call),
+                        bases + 4.0 * counts[i] * (h->channels + 2 * values));
         }
-        snprintf(text, sizeof text, "4/8 heads, 64 x 64, n=%d", counts[i]);
-        report(c, true, "time gdn", text, "conv %8.1f us, delta %8.1f us", best[0], best[1]);
+        world_fini(&w);
+        stream_fini(&s);
     }
-    world_fini(&w);
-    stream_fini(&s);
 }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the op checks: guarded memory, random data, forests, the report line.
-#include "opcheck.h"
+// Shared parts of the op checks: guarded host memory, random data, forests, comparisons.
+#include "opcheck/opcheck.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { GUARD = 64, GUARD_BYTE = 0xA5, POISON_BYTE = 0xFF };
 
@@ -102,21 +99,21 @@ int64_t bit_differences(const float *a, const float *b, int64_t n) {
     return count;
 }
 
-double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+double relative_error(const float *got, const float *want, int64_t n) {
+    double err = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)got[i] - (double)want[i];
+        err += d * d;
+        size += (double)want[i] * (double)want[i];
+    }
+    double e = err > 0 ? sqrt(err / (size + 1e-60)) : 0;
+    return isfinite(err) ? e : INFINITY;
 }
 
-void report(struct check *c, bool ok, const char *op, const char *shape, const char *format, ...) {
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (!ok)
-        c->failures++;
-    printf("%-6s %-7s %-22s %-34s %s\n", ok ? "ok" : "FAIL", c->level, op, shape, text);
+void tally_add(struct tally *t, const float *want, const float *got, int64_t n) {
+    double e = relative_error(got, want, n);
+    t->differ += bit_differences(want, got, n);
+    t->error = e > t->error ? e : t->error;
 }
 
 void forest_clear(struct forest *f) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The harness that walks the op table: every level of this machine against the scalar level, and
-// the scalar level against double-precision transcriptions of the formulas. Outputs lie between
-// guard bytes and are poisoned before each run; every op is expected to give the same bits at
-// every level, so "worst" is a count of differing bits unless a check says otherwise.
+// The harness that walks the op table: every CPU level and every device of this machine against the
+// scalar level, and all of them against double-precision transcriptions of the formulas. Ops work
+// on memory of the exec under test, between guard bytes; outputs are poisoned before each run. CPU
+// levels must give the same bits. A device has an arithmetic of its own, so there the comparison is
+// a relative error, sqrt(sum of squared differences / sum of squares), with a bound per op; rule E
+// is a matter of bits on both.
 #ifndef COPPICE_OPCHECK_H
 #define COPPICE_OPCHECK_H
 
@@ -14,15 +16,62 @@
 #include "ops/ops.h"
 
 struct check {
-    struct exec *spec; // scalar, one thread
-    struct exec *exec; // the level under test
+    struct exec *spec;  // scalar, one thread
+    struct exec *exec;  // the level under test
+    struct exec *other; // the same level otherwise: three threads, or the device's other path
     const char *level;
-    bool time;
+    bool device;      // exec has memory and an arithmetic of its own
+    double copy_rate; // bytes a microsecond that a copy moves (read and written); 0: not measured
     struct rng rng;
-    int failures;
+    int passed, failures;
+    int broken;             // guards that were overwritten and inputs that were changed
+    const char *absent[40]; // ops that the level lacks, each reported once
+    int n_absent;
 };
 
-// Memory between guards, filled with NaN bits.
+// One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma"): all
+// families, or those whose name contains `only`. Prints a table. Returns 0, or ERR_UNSUPPORTED and
+// ERR_DEVICE when this machine has no such level; counts are added to passed and failed.
+struct opcheck_options {
+    bool timing; // microseconds instead of checks
+    int threads; // of a CPU level; 0: all
+    const char *only;
+    uint64_t seed; // 0: a fixed one
+};
+int opcheck_level(const char *level, const struct opcheck_options *o, int *passed, int *failed);
+
+// True when the level has the op; otherwise reports its absence as a failure, once.
+#define CHECK_HAS(c, op) check_has((c), #op, exec_ops((c)->exec)->op != NULL)
+bool check_has(struct check *c, const char *op, bool there);
+
+// Memory of one exec for the time of a check, each piece between guards.
+struct room {
+    struct check *c;
+    struct exec *x;
+    struct room_item {
+        unsigned char *base; // device; guard, bytes, guard
+        size_t bytes;
+        void *back;       // host memory that room_close copies the bytes to, or NULL
+        const void *kept; // host memory that must still be the same at room_close, or NULL
+    } items[96];
+    int n;
+};
+void room_open(struct room *r, struct check *c, struct exec *x);
+// Device copy of host bytes that ops only read; host must live until room_close.
+void *room_in(struct room *r, const void *host, size_t bytes);
+// Device copy of host bytes, brought back by room_close.
+void *room_io(struct room *r, void *host, size_t bytes);
+// Device memory that starts as host's bytes (NULL: poison) and is read by room_get or not at all.
+void *room_own(struct room *r, const void *host, size_t bytes);
+void room_get(struct room *r, void *host, const void *device, size_t bytes);
+void room_put(struct room *r, void *device, const void *host, size_t bytes);
+// Brings outputs back, looks at the guards, frees all.
+void room_close(struct room *r);
+
+// The k values of n rows of an activation, as f32 and in the exec's own rounding.
+void read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
+
+// Host memory between guards, filled with NaN bits.
 struct guarded {
     float *p;
     int64_t n;
@@ -39,11 +88,32 @@ int64_t between(struct rng *r, int64_t lo, int64_t hi); // inclusive
 void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t n);
 
 int64_t bit_differences(const float *a, const float *b, int64_t n);
+// sqrt(sum (got - want)^2 / sum want^2); infinite when a value is not a number.
+double relative_error(const float *got, const float *want, int64_t n);
+
+// Differences of two levels, over several comparisons.
+struct tally {
+    int64_t differ; // values with other bits
+    double error;   // worst relative error of a comparison
+};
+void tally_add(struct tally *t, const float *want, const float *got, int64_t n);
+// Bits on a CPU level, an error of at most `bound` on a device.
+void report_tally(struct check *c, const struct tally *t, bool guards, double bound, const char *op,
+                  const char *shape);
+
 double now_us(void);
+
+// Microseconds of one call of fn: the best of several runs; on a device, of many calls in a row
+// that end with the device's work. turn counts the calls, so that fn can change inputs that
+// would otherwise stay in a cache.
+typedef void timed_fn(void *arg, int turn);
+double time_call(struct check *c, timed_fn *fn, void *arg);
 
 // Prints one line and counts a failure when ok is false.
 void report(struct check *c, bool ok, const char *op, const char *shape, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+// One line of a timing: bytes is what one call must move at least.
+void report_time(struct check *c, const char *op, const char *shape, double us, double bytes);
 
 // Random forests: chains and trees of one or several sequences.
 struct forest {
@@ -67,6 +137,7 @@ void check_linear_time(struct check *c);
 void check_rows(struct check *c);
 void check_rows_rule(struct check *c);
 void check_rows_double(struct check *c);
+void check_rows_time(struct check *c);
 void check_attend(struct check *c);
 void check_attend_rule(struct check *c);
 void check_attend_double(struct check *c);
