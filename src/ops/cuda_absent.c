@@ -8,3 +8,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
     return err_set(e, ERR_UNSUPPORTED,
                    "this program was built without CUDA; build it with the preset cuda");
 }
+
+void exec_survey_cuda(struct device_survey *s) {
+    *s = (struct device_survey){.runtime = RUNTIME_ABSENT, .built = ""};
+}

@@ -24,6 +24,28 @@ int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t) {
     return x->weight_bytes(x, t);
 }
 
+int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k) {
+    return x->act_bytes(x, n, k);
+}
+
+int64_t exec_own_bytes(const struct exec *x, int64_t most_values) {
+    return x->own_bytes ? x->own_bytes(x, most_values) : 0;
+}
+
+bool exec_is_device(const struct exec *x) {
+    return x->status != NULL;
+}
+
+int exec_status(struct exec *x, struct err *e) {
+    return x->status ? x->status(x, e) : 0;
+}
+
+void exec_memory_of(struct exec *x, struct exec_memory *m) {
+    *m = (struct exec_memory){0};
+    if (x->memory)
+        x->memory(x, m);
+}
+
 void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim, uint32_t type_k,
                     uint32_t type_v) {
     int64_t k = quant_row_bytes(quant_format(type_k), head_dim);

@@ -11,6 +11,11 @@ struct exec {
     int threads;
     void (*destroy)(struct exec *x);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);
+    int64_t (*act_bytes)(const struct exec *x, int64_t n, int64_t k);
+    // Only of a device, NULL on the CPU: see exec_status, exec_memory_of and exec_own_bytes.
+    int (*status)(struct exec *x, struct err *e);
+    void (*memory)(struct exec *x, struct exec_memory *m);
+    int64_t (*own_bytes)(const struct exec *x, int64_t most_values);
 };
 
 #endif

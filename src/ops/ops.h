@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "formats/gguf.h"
 #include "ops/args.h"
+#include "ops/device_choice.h"
 
 struct exec; // one backend instance: threads or a device, scratch memory
 
@@ -80,18 +81,40 @@ struct ops {
 // CPU backend. level: "auto", "scalar", "avx2" or "avx512". threads: 0 = all usable CPUs.
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e);
 
-// CUDA backend. ERR_UNSUPPORTED in a build without it, ERR_DEVICE when the GPU cannot be used.
+// CUDA backend. ERR_UNSUPPORTED in a build without it or for a path that the GPU lacks, ERR_DEVICE
+// when the GPU cannot be used, ERR_MEMORY when it is full.
 struct cuda_options {
-    int device;    // CUDA's number of the GPU
-    int64_t limit; // bytes that this exec may take; 0: all that is free
+    int device;          // CUDA's number of the GPU
+    int64_t limit;       // bytes that this exec may take; 0: all that is free
+    enum cuda_path path; // of linear layers
+    bool separate;       // every allocation on its own, so that memory checkers see its ends
 };
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
+// A look at the machine's GPUs; it opens none of them.
+void exec_survey_cuda(struct device_survey *s);
 
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);
+bool exec_is_device(const struct exec *x); // its memory is not the host's
 void exec_destroy(struct exec *x);
+
+// Waits for all that was queued. ERR_DEVICE: the device has failed at some point since creation,
+// and nothing computed since then may be used. What a caller shows to others must be preceded by
+// this.
+int exec_status(struct exec *x, struct err *e);
+
+// Bytes of the device: held by this exec now and at most so far, free now and in all. The CPU
+// backend does not count: all are 0.
+struct exec_memory {
+    int64_t used, peak, free, total;
+};
+void exec_memory_of(struct exec *x, struct exec_memory *m);
 
 // Bytes that a weight of this tensor takes on the backend (for the memory plan).
 int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t);
+// Bytes that room for n rows of k values takes, and what the backend needs for itself beside
+// weights, rooms and what callers allocate, if the largest room is for most_values values.
+int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k);
+int64_t exec_own_bytes(const struct exec *x, int64_t most_values);
 
 #endif

@@ -69,6 +69,12 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
     return 0;
 }
 
+static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
+    (void)x;
+    int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
+    return n * (stride * 5 + stride / GROUP * (int64_t)sizeof(struct act_block));
+}
+
 void cpu_act_destroy(struct exec *x, struct act *a) {
     (void)x;
     if (!a)
@@ -177,6 +183,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.ops = &both->ops;
     c->base.destroy = cpu_destroy;
     c->base.weight_bytes = cpu_weight_bytes;
+    c->base.act_bytes = act_bytes;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;

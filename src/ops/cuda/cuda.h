@@ -9,6 +9,7 @@
 #ifndef COPPICE_OPS_CUDA_CUDA_H
 #define COPPICE_OPS_CUDA_CUDA_H
 
+#include "base/ranges.h"
 #include "ops/cuda/gpu.h"
 #include "ops/cuda/linear.h"
 #include "ops/exec.h"
@@ -17,16 +18,17 @@
 extern "C" {
 #endif
 
-// Which matrix instructions linear layers use.
-enum cuda_path {
-    CUDA_PATH_SMALL, // mma.sync m16n8k8: sm_75
-    CUDA_PATH_MMA,   // mma.sync m16n8k16: sm_80 and newer
-    CUDA_PATH_WGMMA, // wgmma for many rows, mma.sync for few: sm_90a
+// Device memory is taken in slabs and handed out in blocks, since the driver rounds every
+// allocation of its own up to megabytes. Empty slabs are kept until memory is short.
+struct gpu_slab {
+    unsigned char *base;
+    struct ranges ranges;
 };
 
 struct gpu_block {
     void *p;
     size_t bytes;
+    int64_t slab; // index
 };
 
 // Small host arrays on their way to the device: a pinned ring and its mirror on the device. The
@@ -51,12 +53,18 @@ struct gpu {
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
     int64_t limit;           // bytes this exec may hold; 0: no limit of our own
-    int64_t used, peak;      // bytes held now, at most
+    int64_t used, peak;      // bytes of slabs held now, at most
+    bool separate;           // a slab of its own for every block
+    struct gpu_slab *slabs;
+    int64_t n_slabs, cap_slabs;
     struct gpu_block *blocks;
     int64_t n_blocks, cap_blocks;
     struct gpu_stage stage;
     void *scratch; // room for what lives within one op only
     size_t scratch_bytes;
+    struct act *acts; // all of them; they share `wide`
+    float *wide;
+    size_t wide_bytes;
 };
 
 static inline struct gpu *gpu_of(struct exec *x) {
@@ -66,9 +74,11 @@ static inline struct gpu *gpu_of(struct exec *x) {
 // Keeps the first failure; where: a string that outlives the exec. Returns code == GPU_OK.
 bool gpu_check(struct gpu *g, gpu_error code, const char *where);
 
-// Device memory counted against the limit, zeroed; NULL when there is none.
+// Device memory counted against the limit, zeroed by the stream and aligned to 512 bytes; NULL when
+// there is none. What is queued on the stream may still use memory that is released.
 void *gpu_alloc(struct gpu *g, size_t bytes);
 void gpu_release(struct gpu *g, void *p);
+void gpu_memory_fini(struct gpu *g); // gives everything back to the device
 
 // Device address of a copy of host bytes, 16-byte aligned, valid for ops queued before the stage
 // comes round again; NULL after a fault. At most STAGE_BYTES / 4 at once.
@@ -78,8 +88,12 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
 // call; NULL when there is no memory (the fault is set). It only ever grows.
 void *gpu_scratch(struct gpu *g, size_t bytes);
 
-// Waits for the stream and reports the fault, if any, as one sentence.
+// Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is
+// forgotten then, since only what was queued so far is spoilt; other faults stay.
 int cuda_status(struct exec *x, struct err *e);
+
+// Runs one small kernel and waits: whether this program has kernels for the GPU.
+gpu_error gpu_probe(struct gpu *g);
 
 // A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation.
 struct weight {
@@ -90,8 +104,10 @@ struct weight {
 };
 
 // Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an
-// act out of independent pieces write `wide` first and finish rows by cuda_act_finish.
+// act out of independent pieces write `wide` first and finish rows by cuda_act_finish; that room is
+// one for all acts of an exec, so nothing may be left in it for a later op.
 struct act {
+    struct act *next;
     int64_t rows, cap_k; // room
     int64_t k, stride;   // shape of the present contents; stride is k rounded up to 64
     void *x;             // __half [rows][stride]

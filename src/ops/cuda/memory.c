@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the CUDA backend: allocations counted against a limit, scratch, and the stage
-// that carries small host arrays over. Nothing here waits, except when the stage comes round.
+// Device memory of the CUDA backend: blocks out of slabs that are counted against a limit, scratch,
+// and the stage that carries small host arrays over. All work is ordered by one stream, so a block
+// may be released and handed out again while earlier work still uses it. Nothing here waits, except
+// when the stage comes round or empty slabs go back to the device.
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,52 +18,128 @@ bool gpu_check(struct gpu *g, gpu_error code, const char *where) {
     return false;
 }
 
-static bool keep_block(struct gpu *g, void *p, size_t bytes) {
-    if (g->n_blocks == g->cap_blocks) {
-        int64_t cap = g->cap_blocks ? 2 * g->cap_blocks : 256;
-        struct gpu_block *blocks = realloc(g->blocks, (size_t)cap * sizeof *blocks);
-        if (!blocks)
-            return false;
-        g->blocks = blocks;
-        g->cap_blocks = cap;
+// Room for one more entry in a growing array.
+static bool room_for_one(void **array, int64_t n, int64_t *cap, size_t size) {
+    if (n < *cap)
+        return true;
+    int64_t more = *cap ? 2 * *cap : 64;
+    void *p = realloc(*array, (size_t)more * size);
+    if (!p)
+        return false;
+    *array = p;
+    *cap = more;
+    return true;
+}
+
+static bool add_slab(struct gpu *g, size_t bytes) {
+    void *array = g->slabs, *p = NULL;
+    bool room = room_for_one(&array, g->n_slabs, &g->cap_slabs, sizeof *g->slabs);
+    g->slabs = array;
+    if (!room || (g->limit > 0 && (int64_t)bytes > g->limit - g->used))
+        return false;
+    if (gpu_malloc(&p, bytes) != GPU_OK) {
+        gpu_last_error(); // an allocation that fails is an answer, not a fault
+        return false;
     }
-    g->blocks[g->n_blocks++] = (struct gpu_block){p, bytes};
+    struct gpu_slab *s = &g->slabs[g->n_slabs];
+    *s = (struct gpu_slab){.base = p};
+    if (ranges_init(&s->ranges, bytes)) {
+        gpu_free(p);
+        return false;
+    }
+    g->n_slabs++;
     g->used += (int64_t)bytes;
-    if (g->used > g->peak)
-        g->peak = g->used;
+    g->peak = g->used > g->peak ? g->used : g->peak;
+    return true;
+}
+
+// Gives slabs back to the device; all of them, or those without blocks.
+static void drop_slabs(struct gpu *g, bool all) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < g->n_slabs; i++) {
+        struct gpu_slab s = g->slabs[i];
+        bool drop = s.base && (all || ranges_all_free(&s.ranges));
+        if (drop) {
+            // This waits for the work that is queued, so nothing can still be using the memory.
+            gpu_check(g, gpu_free(s.base), "freeing memory");
+            g->used -= (int64_t)s.ranges.size;
+            ranges_fini(&s.ranges);
+            s = (struct gpu_slab){0};
+        }
+        g->slabs[i] = s; // blocks know their slab by its index, so empty places stay
+        kept = s.base ? i + 1 : kept;
+    }
+    g->n_slabs = kept;
+}
+
+// A slab for a block that fits no other: large ones in a process that holds much, and only what is
+// needed where memory is short.
+static bool grow(struct gpu *g, size_t bytes) {
+    enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
+    size_t need = (bytes + STEP - 1) / STEP * STEP, wish = (size_t)g->used / 8 / STEP * STEP;
+    wish = wish < LEAST ? LEAST : wish > MOST ? MOST : wish;
+    if (g->separate)
+        return add_slab(g, bytes);
+    if (need < wish && add_slab(g, wish))
+        return true;
+    if (add_slab(g, need))
+        return true;
+    drop_slabs(g, false);
+    return add_slab(g, need);
+}
+
+static bool take(struct gpu *g, size_t bytes, struct gpu_block *b) {
+    for (int64_t i = g->separate ? g->n_slabs : 0; i < g->n_slabs; i++) {
+        size_t at;
+        if (g->slabs[i].base && !ranges_take(&g->slabs[i].ranges, bytes, &at)) {
+            *b = (struct gpu_block){g->slabs[i].base + at, bytes, i};
+            return true;
+        }
+    }
+    size_t at = 0;
+    if (!grow(g, bytes) || ranges_take(&g->slabs[g->n_slabs - 1].ranges, bytes, &at))
+        return false;
+    *b = (struct gpu_block){g->slabs[g->n_slabs - 1].base + at, bytes, g->n_slabs - 1};
     return true;
 }
 
 void *gpu_alloc(struct gpu *g, size_t bytes) {
-    void *p = NULL;
-    if (bytes == 0)
-        bytes = 1;
-    if (bytes > INT64_MAX / 2 || (g->limit > 0 && (int64_t)bytes > g->limit - g->used))
+    enum { ALIGN = 512 };
+    void *array = g->blocks;
+    bool room = room_for_one(&array, g->n_blocks, &g->cap_blocks, sizeof *g->blocks);
+    g->blocks = array;
+    if (!room || bytes > INT64_MAX / 2)
         return NULL;
-    if (gpu_malloc(&p, bytes) != GPU_OK) {
-        gpu_last_error(); // an allocation that fails is an answer, not a fault
+    struct gpu_block *b = &g->blocks[g->n_blocks];
+    size_t whole = g->separate ? bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (!take(g, whole ? whole : ALIGN, b))
         return NULL;
-    }
-    if (!keep_block(g, p, bytes)) {
-        gpu_free(p);
-        return NULL;
-    }
-    gpu_check(g, gpu_zero(p, 0, bytes, g->stream), "clearing memory");
-    return p;
+    g->n_blocks++;
+    gpu_check(g, gpu_zero(b->p, 0, b->bytes, g->stream), "clearing memory");
+    return b->p;
 }
 
 void gpu_release(struct gpu *g, void *p) {
-    if (!p)
-        return;
-    for (int64_t i = g->n_blocks - 1; i >= 0; i--) {
-        if (g->blocks[i].p != p)
+    for (int64_t i = g->n_blocks - 1; p && i >= 0; i--) {
+        struct gpu_block b = g->blocks[i];
+        if (b.p != p)
             continue;
-        g->used -= (int64_t)g->blocks[i].bytes;
         g->blocks[i] = g->blocks[--g->n_blocks];
-        break;
+        struct gpu_slab *s = &g->slabs[b.slab];
+        ranges_give(&s->ranges, (size_t)((unsigned char *)p - s->base), b.bytes);
+        if (g->separate)
+            drop_slabs(g, false);
+        return;
     }
-    // Frees wait for the work that is queued, so nothing can still be using the memory.
-    gpu_check(g, gpu_free(p), "freeing memory");
+}
+
+void gpu_memory_fini(struct gpu *g) {
+    drop_slabs(g, true);
+    free(g->slabs);
+    free(g->blocks);
+    g->slabs = NULL;
+    g->blocks = NULL;
+    g->n_blocks = g->cap_blocks = g->cap_slabs = 0;
 }
 
 void *gpu_scratch(struct gpu *g, size_t bytes) {

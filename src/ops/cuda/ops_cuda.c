@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend: its exec, plain memory ops and the table. All ops queue on one stream.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,35 +40,86 @@ static void memory_zero(struct exec *x, void *dst, size_t bytes) {
         gpu_check(g, gpu_zero(dst, 0, bytes, g->stream), "clearing memory");
 }
 
+static void memory_of(struct exec *x, struct exec_memory *m) {
+    struct gpu *g = gpu_of(x);
+    size_t available = 0, total = 0;
+    gpu_check(g, gpu_memory_info(&available, &total), "asking for free memory");
+    *m = (struct exec_memory){
+        .used = g->used, .peak = g->peak, .free = (int64_t)available, .total = (int64_t)total};
+    if (g->limit > 0 && m->free > g->limit - g->used)
+        m->free = g->limit - g->used;
+}
+
 int cuda_status(struct exec *x, struct err *e) {
     struct gpu *g = gpu_of(x);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting for the device");
     gpu_check(g, gpu_last_error(), "a kernel");
-    if (g->fault == GPU_OK)
+    gpu_error fault = g->fault;
+    if (fault == GPU_OK)
         return 0;
-    return err_set(e, ERR_DEVICE, "GPU %d failed (%s: %s); restart the program", g->device,
-                   g->fault_where, gpu_error_text(g->fault));
+    if (fault != GPU_OUT_OF_MEMORY)
+        return err_set(e, ERR_DEVICE, "GPU %d failed (%s: %s); restart the program", g->device,
+                       g->fault_where, gpu_error_text(fault));
+    g->fault = GPU_OK;
+    return err_set(e, ERR_MEMORY,
+                   "GPU %d is out of memory (%s); use a shorter --max-ctx or a smaller --chunk",
+                   g->device, g->fault_where);
+}
+
+static int64_t stride_of(int64_t k) {
+    return (k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN;
+}
+
+static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
+    (void)x;
+    return n * (stride_of(k) * 2 + (int64_t)sizeof(float));
+}
+
+// What lies beside weights, rooms and callers' memory: the stage, the shared wide rows, and what
+// ops ask for as scratch, which is estimated here.
+static int64_t own_bytes(const struct exec *x, int64_t most_values) {
+    enum { SCRATCH = 160 << 20 };
+    (void)x;
+    return STAGE_BYTES + SCRATCH + most_values * (int64_t)sizeof(float);
+}
+
+// Room for f32 rows that all acts share.
+static bool share_wide(struct gpu *g, size_t bytes) {
+    if (bytes <= g->wide_bytes)
+        return true;
+    float *wide = gpu_alloc(g, bytes);
+    if (!wide)
+        return false;
+    gpu_release(g, g->wide);
+    g->wide = wide;
+    g->wide_bytes = bytes;
+    for (struct act *a = g->acts; a; a = a->next)
+        a->wide = wide;
+    return true;
 }
 
 int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
     struct gpu *g = gpu_of(x);
-    int64_t stride = (k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN;
+    int64_t stride = stride_of(k);
     struct act *a = calloc(1, sizeof *a);
     *out = NULL;
-    if (a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n) {
-        size_t values = (size_t)(n * stride);
+    bool ok = a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n;
+    if (ok) {
         a->rows = n;
         a->cap_k = k;
-        a->x = gpu_alloc(g, values * 2);
+        a->x = gpu_alloc(g, (size_t)(n * stride) * 2);
         a->unscale = gpu_alloc(g, (size_t)n * sizeof *a->unscale);
-        a->wide = gpu_alloc(g, values * sizeof *a->wide);
+        ok = a->x && a->unscale && share_wide(g, (size_t)(n * stride) * sizeof *a->wide);
     }
-    if (!a || !a->x || !a->unscale || !a->wide) {
+    if (!ok) {
         cuda_act_destroy(x, a);
         return err_set(e, ERR_MEMORY,
                        "out of GPU memory for %lld rows of %lld activations; use a smaller --chunk",
                        (long long)n, (long long)k);
     }
+    a->wide = g->wide;
+    a->next = g->acts;
+    g->acts = a;
     *out = a;
     return 0;
 }
@@ -75,9 +127,15 @@ int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, stru
 void cuda_act_destroy(struct exec *x, struct act *a) {
     if (!a)
         return;
-    gpu_release(gpu_of(x), a->x);
-    gpu_release(gpu_of(x), a->unscale);
-    gpu_release(gpu_of(x), a->wide);
+    struct gpu *g = gpu_of(x);
+    for (struct act **at = &g->acts; *at; at = &(*at)->next) {
+        if (*at == a) {
+            *at = a->next;
+            break;
+        }
+    }
+    gpu_release(g, a->x);
+    gpu_release(g, a->unscale);
     free(a);
 }
 
@@ -101,16 +159,39 @@ static void cuda_destroy(struct exec *x) {
     struct gpu *g = gpu_of(x);
     if (g->stream)
         gpu_stream_wait(g->stream);
-    gpu_release(g, g->scratch);
     if (g->stage.host)
         gpu_host_free(g->stage.host);
-    gpu_release(g, g->stage.device);
-    while (g->n_blocks)
-        gpu_release(g, g->blocks[g->n_blocks - 1].p);
-    free(g->blocks);
+    gpu_memory_fini(g);
     if (g->stream)
         gpu_stream_destroy(g->stream);
     free(g);
+}
+
+void exec_survey_cuda(struct device_survey *s) {
+    *s = (struct device_survey){.runtime = RUNTIME_READY, .built = COPPICE_CUDA_BUILT};
+    gpu_driver_version(&s->driver);
+    gpu_runtime_version(&s->version);
+    int n = 0;
+    gpu_error code = gpu_device_count(&n);
+    gpu_last_error(); // asking is no fault
+    if (code == GPU_NO_DEVICE)
+        s->runtime = RUNTIME_NO_DEVICE;
+    else if (code == GPU_OLD_DRIVER)
+        s->runtime = RUNTIME_OLD_DRIVER;
+    else if (code != GPU_OK)
+        s->runtime = RUNTIME_FAILED;
+    if (code != GPU_OK) {
+        s->reason = gpu_error_text(code);
+        return;
+    }
+    for (int i = 0; i < n && i < DEVICE_MAX; i++) {
+        gpu_properties p;
+        if (gpu_get_properties(&p, i) != GPU_OK)
+            break;
+        s->devices[i].sm = p.major * 10 + p.minor;
+        snprintf(s->devices[i].name, sizeof s->devices[i].name, "%.63s", p.name);
+        s->n = i + 1;
+    }
 }
 
 static int open_device(struct gpu *g, struct err *e) {
@@ -120,20 +201,35 @@ static int open_device(struct gpu *g, struct err *e) {
         code = gpu_get_properties(&p, g->device);
     if (code == GPU_OK)
         code = gpu_stream_create(&g->stream);
-    if (code != GPU_OK)
-        return err_set(e, ERR_DEVICE, "GPU %d cannot be used (%s); use --device cpu", g->device,
-                       gpu_error_text(code));
-    g->sm = p.major * 10 + p.minor;
-    g->processors = p.multiProcessorCount;
-    g->path = g->sm == 90 ? CUDA_PATH_WGMMA : g->sm >= 80 ? CUDA_PATH_MMA : CUDA_PATH_SMALL;
-    g->stage.device = gpu_alloc(g, STAGE_BYTES);
-    void *host = NULL;
-    code = gpu_host_malloc(&host, STAGE_BYTES);
-    g->stage.host = host;
-    if (!g->stage.device || code != GPU_OK)
-        return err_set(e, ERR_MEMORY, "no memory to open GPU %d; free some of its memory",
+    if (code == GPU_OK)
+        code = gpu_probe(g);
+    if (code == GPU_OK) {
+        g->sm = p.major * 10 + p.minor;
+        g->processors = p.multiProcessorCount;
+        return 0;
+    }
+    gpu_last_error();
+    if (code == GPU_OUT_OF_MEMORY)
+        return err_set(e, ERR_MEMORY,
+                       "GPU %d has no free memory; stop what fills it or use --device cpu",
                        g->device);
-    return 0;
+    return err_set(e, ERR_DEVICE,
+                   "GPU %d cannot run this program (%s; kernels are for %s); use --device cpu",
+                   g->device, gpu_error_text(code), COPPICE_CUDA_BUILT);
+}
+
+static int open_stage(struct gpu *g, struct err *e) {
+    void *host = NULL;
+    g->stage.device = gpu_alloc(g, STAGE_BYTES);
+    if (g->stage.device && gpu_host_malloc(&host, STAGE_BYTES) == GPU_OK) {
+        g->stage.host = host;
+        return 0;
+    }
+    gpu_last_error();
+    return err_set(e, ERR_MEMORY,
+                   "GPU %d has no %d MiB to begin with; raise --vram-limit or free some of its "
+                   "memory",
+                   g->device, STAGE_BYTES >> 20);
 }
 
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e) {
@@ -141,12 +237,21 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
     struct gpu *g = calloc(1, sizeof *g);
     if (!g)
         return err_set(e, ERR_MEMORY, "out of memory for the CUDA backend");
-    g->base.ops = &cuda_table;
-    g->base.destroy = cuda_destroy;
-    g->base.threads = 1;
+    g->base = (struct exec){.ops = &cuda_table,
+                            .threads = 1,
+                            .destroy = cuda_destroy,
+                            .act_bytes = act_bytes,
+                            .own_bytes = own_bytes,
+                            .status = cuda_status,
+                            .memory = memory_of};
     g->device = o->device;
     g->limit = o->limit;
+    g->separate = o->separate;
     int rc = open_device(g, e);
+    if (!rc)
+        rc = device_path(&g->path, o->path, COPPICE_CUDA_BUILT, g->sm, e);
+    if (!rc)
+        rc = open_stage(g, e);
     if (rc) {
         cuda_destroy(&g->base);
         return rc;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What to do about the GPU: from what was asked for, and what a look at the machine found, to the
+// device to use, a sentence to show once, or an error. Pure functions of their arguments, so that
+// every bad machine can be tested on a good one; the looking is done by the CUDA backend.
+#ifndef COPPICE_OPS_DEVICE_CHOICE_H
+#define COPPICE_OPS_DEVICE_CHOICE_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum { DEVICE_MAX = 32, DEVICE_OLDEST = 75, DEVICE_CPU_NUMBER = -1 };
+
+enum device_want {
+    DEVICE_AUTO, // the first GPU that can be used, else the CPU
+    DEVICE_CPU,
+    DEVICE_CUDA, // a GPU or nothing
+};
+
+struct device_request {
+    enum device_want want;
+    int index; // CUDA's number of the GPU, -1: the first that can be used
+};
+
+// "auto", "cpu", "cuda" or "cuda:N"; NULL is auto. ERR_USAGE.
+int device_request_parse(struct device_request *r, const char *text, struct err *e);
+
+enum device_runtime {
+    RUNTIME_ABSENT,     // built without CUDA
+    RUNTIME_READY,      // devices[] is filled
+    RUNTIME_NO_DEVICE,  // a driver and no GPU
+    RUNTIME_OLD_DRIVER, // the driver is older than this program's CUDA, or not there
+    RUNTIME_FAILED,     // anything else; see reason
+};
+
+// What a look at the machine found.
+struct device_survey {
+    enum device_runtime runtime;
+    int driver, version; // CUDA of the driver and of this program, 13000 for 13.0; driver 0: none
+    const char *reason;  // the runtime's own words for RUNTIME_FAILED
+    const char *built;   // architectures that kernels were built for, for example "80 90a"
+    int n;
+    struct {
+        int sm; // compute capability, 90 for 9.0
+        char name[64];
+    } devices[DEVICE_MAX];
+};
+
+struct device_choice {
+    int device;     // CUDA's number, or DEVICE_CPU_NUMBER
+    char note[256]; // a sentence to show once, or empty
+};
+
+// ERR_DEVICE or ERR_UNSUPPORTED when a GPU was asked for and cannot be had: one sentence why.
+int device_choose(struct device_choice *out, const struct device_request *r,
+                  const struct device_survey *s, struct err *e);
+
+// Whether kernels built for these architectures run on a GPU of this compute capability: those of
+// its own or an older one, and those marked "a" on exactly that one.
+bool device_runs(const char *built, int sm);
+// Whether an architecture marked "a" for this capability is among them.
+bool device_has_special(const char *built, int sm);
+
+// How linear layers use the matrix instructions of a GPU.
+enum cuda_path {
+    CUDA_PATH_SMALL, // mma.sync m16n8k8: sm_75
+    CUDA_PATH_MMA,   // mma.sync m16n8k16: sm_80 and newer
+    CUDA_PATH_WGMMA, // wgmma for many rows, mma.sync for few: sm_90a
+    CUDA_PATHS,
+    CUDA_PATH_AUTO = CUDA_PATHS, // the best one
+};
+const char *device_path_name(enum cuda_path path);
+// The path to take on this GPU. ERR_UNSUPPORTED when the one that was asked for is not possible.
+int device_path(enum cuda_path *out, enum cuda_path want, const char *built, int sm, struct err *e);
+
+#endif
