@@ -32,15 +32,15 @@ struct gpu_block {
 };
 
 // Small host arrays on their way to the device: a pinned ring and its mirror on the device. The
-// same bytes staged again, before the ring comes round, are found and not sent again.
+// same bytes staged again soon, before the ring comes round, are found and not sent again.
 struct gpu_stage {
     unsigned char *host, *device; // [STAGE_BYTES]
     size_t used;
     struct stage_entry {
         uint64_t hash;
         size_t offset, bytes;
-    } entries[512];
-    int n_entries;
+    } entries[512]; // the newest
+    int n_entries;  // since the ring came round
 };
 enum { STAGE_BYTES = 32 << 20 };
 

@@ -170,7 +170,7 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
     struct gpu_stage *s = &g->stage;
     enum { ENTRIES = sizeof s->entries / sizeof s->entries[0] };
     uint64_t hash = hash_of(host, bytes);
-    for (int i = 0; i < s->n_entries; i++) {
+    for (int i = 0; i < s->n_entries && i < ENTRIES; i++) {
         const struct stage_entry *t = &s->entries[i];
         if (t->hash == hash && t->bytes == bytes && !memcmp(s->host + t->offset, host, bytes))
             return s->device + t->offset;
@@ -190,8 +190,7 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
     memcpy(s->host + s->used, host, bytes);
     if (!gpu_check(g, gpu_to_device(to, s->host + s->used, bytes, g->stream), "sending an array"))
         return NULL;
-    if (s->n_entries < ENTRIES)
-        s->entries[s->n_entries++] = (struct stage_entry){hash, s->used, bytes};
+    s->entries[s->n_entries++ % ENTRIES] = (struct stage_entry){hash, s->used, bytes};
     s->used += room;
     return to;
 }

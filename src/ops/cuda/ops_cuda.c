@@ -152,6 +152,9 @@ static const struct ops cuda_table = {
     .act_destroy = cuda_act_destroy,
     .to_act = cuda_to_act,
     .norm_to_act = cuda_norm_to_act,
+    .gdn_gates_conv = cuda_gdn_gates_conv,
+    .gdn = cuda_gdn,
+    .gdn_commit = cuda_gdn_commit,
     .gated_norm_to_act = cuda_gated_norm_to_act,
 };
 
