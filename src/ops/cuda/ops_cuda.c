@@ -156,6 +156,9 @@ static const struct ops cuda_table = {
     .gdn = cuda_gdn,
     .gdn_commit = cuda_gdn_commit,
     .gated_norm_to_act = cuda_gated_norm_to_act,
+    .qk_norm_rope_store = cuda_qk_norm_rope_store,
+    .copy_rows = cuda_copy_rows,
+    .kv_copy = cuda_kv_copy,
 };
 
 static void cuda_destroy(struct exec *x) {
