@@ -157,6 +157,7 @@ static const struct ops cuda_table = {
     .gdn_commit = cuda_gdn_commit,
     .gated_norm_to_act = cuda_gated_norm_to_act,
     .qk_norm_rope_store = cuda_qk_norm_rope_store,
+    .attend = cuda_attend,
     .copy_rows = cuda_copy_rows,
     .kv_copy = cuda_kv_copy,
 };

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the attention files share: how the work of one call is cut up, and what a kernel gets.
+//
+// A row at position p takes its keys in chunks of 64 positions, in order. Chunks form parts, by
+// absolute position: parts of 512 below c(p) = 64 max(0, floor(p / 64) - 1), and one last part
+// from c(p) to p. Within a part a running softmax goes from chunk to chunk; the results of parts
+// are folded from left to right. Nothing in this depends on other rows (rule E2), so parts may be
+// computed by one block one after the other, or by many blocks and folded later: same bits.
+#ifndef COPPICE_OPS_CUDA_ATTEND_H
+#define COPPICE_OPS_CUDA_ATTEND_H
+
+#include "ops/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ATTEND_CHUNK = KV_PAGE, // keys
+    ATTEND_PART = 8,        // chunks
+    ATTEND_TILE = 16,       // (row, head) pairs that one warp of the matrix kernel takes
+};
+
+// What a row may see, in positions. Keys from split on are its last part.
+struct attend_row {
+    int32_t pos, first, last, split;
+};
+
+enum attend_kind {
+    ATTEND_SHARED, // parts below the rows' splits; one block a part
+    ATTEND_LAST,   // the rows' last parts
+    ATTEND_WHOLE,  // all parts of the rows, folded in the block
+};
+
+// Work of one block (of several with ATTEND_SHARED) and kv head. A pair x of a list of rows is
+// row list[x / group] and query head x % group of the kv head.
+struct attend_item {
+    int32_t kind;
+    int32_t list, pair, n_pairs; // begin of the list of rows, and pairs of it
+    int32_t pages, len;          // begin of the sequence's pages; committed positions
+    int32_t path, n_path;        // rows that hold the keys len, len + 1, ...
+    int32_t chunk, end;          // chunks, absolute
+};
+
+// The tables of one launch: built on the host, sent as one piece.
+struct attend_plan {
+    unsigned char *blob;
+    size_t bytes;
+    size_t rows, list, path, items, pages, store; // offsets into the blob
+    int64_t begin, end;                           // rows
+    int32_t n_items, parts;                       // items; most parts of an item
+    int32_t slots, part0; // partial results kept for a row; part of slot 0. The last is the last
+    int32_t tiles;        // most tiles of pairs in an item
+    bool whole;
+};
+
+// How the kernel wants the work: tiles of an item at most, in either way, and processors to fill.
+struct attend_limits {
+    int tiles_whole, tiles_split, processors;
+};
+
+// Cuts up rows [begin, end). False: no memory. The caller frees p->blob in any case.
+bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
+                       int64_t begin, int64_t end, bool whole, const struct attend_limits *m);
+// Whether there are enough long paths to fill the device with ATTEND_WHOLE items.
+bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
+                       const struct attend_limits *m);
+
+// Arguments of the kernels. Pointers are device memory.
+struct attend_run {
+    const struct attend_row *rows;
+    const struct attend_item *items;
+    const int32_t *list, *path;
+    unsigned char *const *pages;
+    const struct kv_slot *store;
+    const float *q, *gate;
+    int64_t gate_stride;
+    float *out; // [n][out_stride]
+    int64_t out_stride;
+    float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
+    float *ml;  // [slots][rows][n_heads][2] their maximum and sum
+    int64_t begin, n_rows;
+    int32_t slots, part0;
+    int32_t n_heads, n_kv, group, head_dim;
+    uint32_t type_k, type_v;
+    int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
+    float scale;
+};
+
+// Queue the kernel over n_items x n_kv x parts blocks. head_dim of the matrix one: 64, 128 or 256.
+void attend_matrix(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+void attend_plain(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

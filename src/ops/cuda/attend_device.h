@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code that both attention kernels use: where the keys of a chunk are, 8 stored values as
+// floats, and the fold of a part into what came before it. For .cu files only.
+#ifndef COPPICE_OPS_CUDA_ATTEND_DEVICE_H
+#define COPPICE_OPS_CUDA_ATTEND_DEVICE_H
+
+#include <math.h>
+
+#include "formats/quant.h"
+#include "ops/cuda/attend.h"
+#include "ops/cuda/gpu.h"
+
+// The keys of one chunk, in shared memory. pos is -1 where there is no key.
+struct attend_keys {
+    const unsigned char *page[ATTEND_CHUNK]; // the layer in the key's page
+    int32_t slot[ATTEND_CHUNK], pos[ATTEND_CHUNK];
+};
+
+// By threads 0 .. 63: key number 64 * chunk + thread of the item's sequence.
+static __device__ inline void attend_find(const struct attend_run *u, const struct attend_item *t,
+                                          int chunk, struct attend_keys *keys) {
+    int i = threadIdx.x, at = chunk * ATTEND_CHUNK + i;
+    if (i >= ATTEND_CHUNK)
+        return;
+    const unsigned char *page = NULL;
+    int32_t slot = i, pos = at;
+    if (at < t->len) {
+        page = u->pages[t->pages + chunk];
+    } else if (at - t->len < t->n_path) {
+        int32_t row = u->path[t->path + at - t->len];
+        page = u->store[row].page;
+        slot = u->store[row].slot;
+        pos = u->rows[row].pos;
+    }
+    keys->page[i] = page ? page + u->layer : NULL;
+    keys->slot[i] = slot;
+    keys->pos[i] = page ? pos : -1;
+}
+
+static __device__ inline const unsigned char *attend_key(const struct attend_run *u,
+                                                         const struct attend_keys *keys, int slot,
+                                                         bool value, int kv) {
+    const unsigned char *p = keys->page[slot];
+    int64_t row = kv * ATTEND_CHUNK + keys->slot[slot];
+    if (!p)
+        return NULL;
+    return value ? p + u->v_begin + row * u->v_bytes : p + row * u->k_bytes;
+}
+
+// Values 8 at .. 8 at + 7 of a stored row.
+static __device__ inline void attend_load8(const unsigned char *row, uint32_t type, int at,
+                                           float *x) {
+    if (type == TYPE_F32) {
+        float4 a = ((const float4 *)row)[2 * at], b = ((const float4 *)row)[2 * at + 1];
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else if (type == TYPE_Q8_0) {
+        const unsigned char *block = row + at / 4 * 34;
+        float d = __half2float(*(const __half *)block);
+        for (int i = 0; i < 4; i++) {
+            unsigned two = *(const unsigned short *)(block + 2 + at % 4 * 8 + 2 * i);
+            x[2 * i] = d * (float)(signed char)(two & 0xFF);
+            x[2 * i + 1] = d * (float)(signed char)(two >> 8);
+        }
+    } else {
+        uint4 v = ((const uint4 *)row)[at];
+        unsigned w[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < 4; i++) {
+            __half2 h = *(const __half2 *)&w[i];
+            bool half = type == TYPE_F16;
+            x[2 * i] = half ? __low2float(h) : __uint_as_float(w[i] << 16);
+            x[2 * i + 1] = half ? __high2float(h) : __uint_as_float(w[i] & 0xFFFF0000u);
+        }
+    }
+}
+
+// 2^x, two ulp; exactly 1 at 0 and 0 at -inf.
+static __device__ inline float attend_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Factors of what is folded so far (maximum *most, in units of log 2) and of a part with maximum
+// `part`; renews *most. A part without a key leaves things as they are: factors 1 and 0.
+static __device__ inline float2 attend_fold(float *most, float part) {
+    float now = fmaxf(*most, part);
+    if (part == -INFINITY)
+        return make_float2(1, 0);
+    float2 f = make_float2(attend_exp2(*most - now), attend_exp2(part - now));
+    *most = now;
+    return f;
+}
+
+// Where the result of a part goes: for acc times head_dim, for ml times 2.
+static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t slot, int32_t row,
+                                             int32_t head) {
+    return (slot * u->n_rows + row - u->begin) * u->n_heads + head;
+}
+
+// Output value: divided, gated, and never -0 (a skipped chunk must not show).
+static __device__ inline float attend_output(const struct attend_run *u, int32_t row, int32_t head,
+                                             int at, float x, float sum) {
+    x = x * (1.0f / sum) + 0.0f;
+    if (!u->gate)
+        return x;
+    float g = u->gate[((int64_t)row * u->n_heads + head) * u->gate_stride + at];
+    return x * (1.0f / (1.0f + expf(-g)));
+}
+
+#endif

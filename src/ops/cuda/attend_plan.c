@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts the work of one attention call into items (attend.h). A path is a chain of rows from a root
+// to a row without children here; each row is assigned to one path, whose rows hold its keys that
+// are not committed. Rows of one sequence whose split is committed share their parts below it,
+// whatever their paths. Host only; the tables are the same for all layers of a pass, so staging
+// sends them once.
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/cuda/attend.h"
+
+struct build {
+    const struct attend_args *a;
+    const struct rows *r;
+    const struct attend_limits *m;
+    struct attend_plan *p;
+    int64_t n_seqs;
+    int32_t *depth, *child; // [n] rows above a row; a child within the batch or -1
+    int32_t *pages_at;      // [n_seqs] begin of its pages
+    struct attend_row *rows;
+    struct attend_item *items;
+    int32_t *list, *path;
+    int64_t n_list, n_path, n_items;
+};
+
+static int32_t min32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t max32(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+static int32_t ceil_div(int32_t a, int32_t b) {
+    return (a + b - 1) / b;
+}
+
+static struct attend_row row_of(const struct attend_args *a, const struct rows *r, int64_t i) {
+    int32_t pos = (int32_t)r->pos[i], window = a->window > INT32_MAX / 2 ? 0 : (int32_t)a->window;
+    struct attend_row x = {.pos = pos, .last = pos};
+    x.first = window > 0 ? max32(0, pos - window + 1) : 0;
+    x.split = max32(0, pos / ATTEND_CHUNK - 1) * ATTEND_CHUNK;
+    if (a->mask == ATTEND_BLOCK) {
+        x.last = window > 0 ? pos + window - 1 : INT32_MAX;
+        x.split = (int32_t)(a->seqs[r->seq[i]].len / ATTEND_CHUNK * ATTEND_CHUNK);
+    }
+    return x;
+}
+
+// Tiles of pairs that an item of `rows` rows is cut into.
+static int32_t tiles_of(const struct build *b, int64_t rows) {
+    int32_t group = b->a->n_heads / b->a->n_kv;
+    return (int32_t)((rows * group + ATTEND_TILE - 1) / ATTEND_TILE);
+}
+
+// Items over list[begin, n_list), in pieces of nearly the same size.
+static void add_items(struct build *b, struct attend_item base, int64_t begin) {
+    int32_t group = b->a->n_heads / b->a->n_kv, most = b->m->tiles_split;
+    if (base.kind == ATTEND_WHOLE)
+        most = b->m->tiles_whole;
+    int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div(tiles, most);
+    int32_t pairs = (int32_t)(b->n_list - begin) * group, step = ceil_div(tiles, pieces);
+    base.list = (int32_t)begin;
+    for (int32_t x = 0; x < pairs; x += step * ATTEND_TILE) {
+        struct attend_item t = base;
+        t.pair = x;
+        t.n_pairs = min32(pairs - x, step * ATTEND_TILE);
+        int32_t first = INT32_MAX, split = INT32_MAX, top = 0, last = 0;
+        for (int32_t i = x / group; i <= (x + t.n_pairs - 1) / group; i++) {
+            const struct attend_row *row = &b->rows[b->list[begin + i]];
+            first = min32(first, row->first);
+            split = min32(split, row->split);
+            top = max32(top, row->split);
+            last = max32(last, row->pos);
+        }
+        t.chunk = (t.kind == ATTEND_LAST ? split : first) / ATTEND_CHUNK;
+        t.end = t.kind == ATTEND_SHARED ? top / ATTEND_CHUNK : last / ATTEND_CHUNK + 1;
+        if (b->a->mask == ATTEND_BLOCK && t.kind != ATTEND_SHARED)
+            t.end = ceil_div(t.len + t.n_path, ATTEND_CHUNK);
+        if (t.chunk >= t.end)
+            continue;
+        if (t.kind == ATTEND_SHARED)
+            b->p->parts = max32(b->p->parts, ceil_div(t.end, ATTEND_PART) - t.chunk / ATTEND_PART);
+        b->p->tiles = max32(b->p->tiles, ceil_div(t.n_pairs, ATTEND_TILE));
+        b->items[b->n_items++] = t;
+    }
+}
+
+// Whether all keys below row i's split are committed, so that any rows may share them.
+static bool split_committed(const struct build *b, int64_t i) {
+    return b->rows[i].split <= b->a->seqs[b->r->seq[i]].len;
+}
+
+static struct attend_item item_of(const struct build *b, int64_t row) {
+    int32_t seq = b->r->seq[row];
+    return (struct attend_item){.pages = b->pages_at[seq], .len = (int32_t)b->a->seqs[seq].len};
+}
+
+// Items of a path whose table is path[base.path ..) and whose rows are own[0..n).
+static void add_path(struct build *b, struct attend_item base, const int32_t *own, int64_t n) {
+    int64_t begin = b->n_list;
+    memcpy(b->list + begin, own, (size_t)n * sizeof *own);
+    b->n_list += n;
+    base.kind = b->p->whole ? ATTEND_WHOLE : ATTEND_LAST;
+    add_items(b, base, begin);
+    if (b->p->whole)
+        return;
+    begin = b->n_list;
+    for (int64_t i = 0; i < n; i++)
+        if (!split_committed(b, own[i]))
+            b->list[b->n_list++] = own[i];
+    base.kind = ATTEND_SHARED;
+    if (b->n_list > begin)
+        add_items(b, base, begin);
+}
+
+// ATTEND_PATH: every row without a child in the batch ends a path; it owns the rows that no later
+// path owns.
+static void add_tree(struct build *b, int32_t *own) {
+    const struct rows *r = b->r;
+    for (int64_t i = b->p->end - 1; i >= b->p->begin; i--) {
+        if (b->child[i] >= 0)
+            continue;
+        struct attend_item base = item_of(b, i);
+        int32_t n = b->depth[i] + 1, at = n, from = n;
+        base.path = (int32_t)b->n_path;
+        base.n_path = n;
+        for (int32_t row = (int32_t)i; row >= 0; row = r->parent[row])
+            b->path[base.path + --at] = row;
+        // Own rows are the lower end of the path: child[] leads from a row to the path that owns
+        // it.
+        for (int32_t row = (int32_t)i, below = -1; row >= b->p->begin; row = r->parent[row]) {
+            if (below >= 0 && b->child[row] != below)
+                break;
+            own[--from] = below = row;
+        }
+        b->n_path += n;
+        add_path(b, base, own + from, n - from);
+    }
+}
+
+// ATTEND_BLOCK: all rows of a sequence are keys of each of its rows.
+static void add_blocks(struct build *b, int32_t *own) {
+    const struct rows *r = b->r;
+    for (int64_t s = 0; s < b->n_seqs; s++) {
+        int64_t n = 0, begin = b->n_path;
+        for (int64_t i = 0; i < r->n; i++) {
+            if (r->seq[i] != s)
+                continue;
+            b->path[b->n_path++] = (int32_t)i;
+            if (i >= b->p->begin && i < b->p->end)
+                own[n++] = (int32_t)i;
+        }
+        if (n == 0)
+            continue;
+        struct attend_item base = item_of(b, own[0]);
+        base.path = (int32_t)begin;
+        base.n_path = (int32_t)(b->n_path - begin);
+        add_path(b, base, own, n);
+    }
+}
+
+// Parts below the splits, for all rows of a sequence whose splits are committed.
+static void add_shared(struct build *b) {
+    for (int64_t s = 0; s < b->n_seqs; s++) {
+        int64_t begin = b->n_list;
+        for (int64_t i = b->p->begin; i < b->p->end; i++)
+            if (b->r->seq[i] == s && split_committed(b, i) && b->rows[i].first < b->rows[i].split)
+                b->list[b->n_list++] = (int32_t)i;
+        if (b->n_list == begin)
+            continue;
+        struct attend_item base = item_of(b, b->list[begin]);
+        base.kind = ATTEND_SHARED;
+        add_items(b, base, begin);
+    }
+}
+
+// Depths and children of all rows; returns the length of all path tables.
+static int64_t measure(struct build *b) {
+    const struct rows *r = b->r;
+    int64_t length = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        b->child[i] = -1;
+        b->depth[i] = r->parent[i] < 0 ? 0 : b->depth[r->parent[i]] + 1;
+        if (i >= b->p->begin && i < b->p->end && r->parent[i] >= 0)
+            b->child[r->parent[i]] = (int32_t)i; // the last child's path owns the row
+    }
+    for (int64_t i = b->p->begin; i < b->p->end; i++)
+        if (b->child[i] < 0)
+            length += b->depth[i] + 1;
+    return b->a->mask == ATTEND_BLOCK ? r->n : length;
+}
+
+static size_t section(struct attend_plan *p, int64_t n, size_t size) {
+    size_t at = p->bytes;
+    p->bytes = (at + (size_t)n * size + 15) / 16 * 16;
+    return at;
+}
+
+static int64_t page_count(const struct build *b, int64_t seq) {
+    return (b->a->seqs[seq].len + KV_PAGE - 1) / KV_PAGE;
+}
+
+// Room for everything. Items come from at most two lists a path and one a sequence; a list of x
+// pairs makes at most x / (ATTEND_TILE * tiles) + 1 items.
+static bool lay_out(struct build *b, int64_t path_length) {
+    struct attend_plan *p = b->p;
+    int64_t n = b->r->n, batch = p->end - p->begin, n_pages = 0;
+    for (int64_t s = 0; s < b->n_seqs; s++)
+        b->pages_at[s] = -1;
+    for (int64_t i = p->begin; i < p->end; i++) {
+        int32_t *at = &b->pages_at[b->r->seq[i]];
+        if (*at >= 0)
+            continue;
+        *at = (int32_t)n_pages;
+        n_pages += page_count(b, b->r->seq[i]);
+    }
+    int64_t most = 3 * batch + b->n_seqs + 2 * (int64_t)tiles_of(b, batch);
+    p->rows = section(p, n, sizeof *b->rows);
+    p->list = section(p, 2 * batch, sizeof *b->list);
+    p->path = section(p, path_length, sizeof *b->path);
+    p->pages = section(p, n_pages, sizeof(unsigned char *));
+    p->store = section(p, n, sizeof(struct kv_slot));
+    p->items = section(p, most, sizeof *b->items);
+    p->blob = calloc(1, p->bytes);
+    if (!p->blob)
+        return false;
+    b->rows = (struct attend_row *)(void *)(p->blob + p->rows);
+    b->list = (int32_t *)(void *)(p->blob + p->list);
+    b->path = (int32_t *)(void *)(p->blob + p->path);
+    b->items = (struct attend_item *)(void *)(p->blob + p->items);
+    for (int64_t s = 0; s < b->n_seqs; s++)
+        if (b->pages_at[s] >= 0 && page_count(b, s))
+            memcpy(p->blob + p->pages + (size_t)b->pages_at[s] * sizeof(unsigned char *),
+                   b->a->seqs[s].pages, (size_t)page_count(b, s) * sizeof(unsigned char *));
+    memcpy(p->blob + p->store, b->a->store, (size_t)n * sizeof(struct kv_slot));
+    return true;
+}
+
+static void fill(struct build *b, int32_t *own) {
+    struct attend_plan *p = b->p;
+    int32_t part0 = INT32_MAX, top = 0;
+    for (int64_t i = 0; i < b->r->n; i++)
+        b->rows[i] = row_of(b->a, b->r, i);
+    for (int64_t i = p->begin; i < p->end; i++) {
+        const struct attend_row *x = &b->rows[i];
+        part0 = min32(part0, min32(x->first, x->split) / (ATTEND_PART * ATTEND_CHUNK));
+        top = max32(top, ceil_div(x->split, ATTEND_PART * ATTEND_CHUNK));
+    }
+    p->part0 = part0;
+    p->slots = top - part0 + 1;
+    if (!p->whole)
+        add_shared(b);
+    if (b->a->mask == ATTEND_BLOCK)
+        add_blocks(b, own);
+    else
+        add_tree(b, own);
+    p->n_items = (int32_t)b->n_items;
+    p->bytes = p->items + (size_t)b->n_items * sizeof *b->items;
+}
+
+static int64_t count_sequences(const struct rows *r) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n; i++)
+        n = r->seq[i] >= n ? r->seq[i] + 1 : n;
+    return n;
+}
+
+bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
+                       int64_t begin, int64_t end, bool whole, const struct attend_limits *m) {
+    *p = (struct attend_plan){.begin = begin, .end = end, .whole = whole, .parts = 1, .tiles = 1};
+    struct build b = {.a = a, .r = r, .m = m, .p = p, .n_seqs = count_sequences(r)};
+    size_t n = (size_t)r->n;
+    int32_t *work = malloc((3 * n + (size_t)b.n_seqs) * sizeof *work);
+    if (!work)
+        return false;
+    b.depth = work;
+    b.child = work + n;
+    b.pages_at = work + 3 * n;
+    bool ok = lay_out(&b, measure(&b));
+    if (ok)
+        fill(&b, work + 2 * n);
+    free(work);
+    return ok;
+}
+
+bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
+                       const struct attend_limits *m) {
+    int64_t group = a->n_heads / a->n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE, ends = 0;
+    for (int64_t i = 0; i + 1 < r->n; i++)
+        ends += r->parent[i + 1] != i || r->seq[i + 1] != r->seq[i];
+    int64_t blocks = (r->n * group + per - 1) / per * a->n_kv;
+    return r->n >= 16 * (ends + 1) && 2 * blocks >= m->processors;
+}
