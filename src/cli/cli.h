@@ -108,8 +108,8 @@ extern const size_t cli_command_count;
 const struct cli_command *cli_find_command(const char *name);
 
 cli_run_fn cmd_generate, cmd_bench, cmd_logits, cmd_draft_logits;
-cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize,
-    cmd_synth, cmd_help, cmd_manual;
+cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_synth,
+    cmd_help, cmd_manual;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

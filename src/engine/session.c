@@ -149,6 +149,13 @@ static int check_request(const struct session *s, const struct request *r, struc
                        "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
                        "or raise --context",
                        (long long)r->n_prompt, (long long)ctx);
+    const struct sequence *p = r->prefix;
+    if (p &&
+        (sequence_len(p) >= r->n_prompt ||
+         memcmp(sequence_tokens(p), r->prompt, (size_t)sequence_len(p) * sizeof *r->prompt) != 0))
+        return err_set(e, ERR_USAGE,
+                       "the %lld tokens run before are not the beginning of a prompt of %lld",
+                       (long long)sequence_len(p), (long long)r->n_prompt);
     bool needs_draft = r->how == SPECULATE_TREE || r->how == SPECULATE_CHAIN;
     if (needs_draft && !s->draft)
         return err_set(e, ERR_USAGE,
@@ -206,7 +213,8 @@ static int run_init(struct run *u, struct err *e) {
     c.n_drafters = u->n_drafters;
     rc = step_create(&u->step, &c, e);
     if (!rc)
-        rc = model_sequence(u->s->model, &u->seq, e);
+        rc = u->r->prefix ? sequence_fork(u->r->prefix, &u->seq, e)
+                          : model_sequence(u->s->model, &u->seq, e);
     if (rc)
         return rc;
     int64_t room = model_max_ctx(u->s->model) - u->r->n_prompt;
@@ -236,11 +244,13 @@ static void emit(struct run *u, const int32_t *ids, int64_t n, enum end_reason e
         u->out->end = END_CALLER;
 }
 
+static int64_t chunk_of(const struct session *s) {
+    return s->o.chunk < model_max_rows(s->model) ? s->o.chunk : model_max_rows(s->model);
+}
+
 // Runs the prompt in chunks; the last one chooses the first new token.
 static int run_prompt(struct run *u, struct err *e) {
-    int64_t n = u->r->n_prompt, done = 0;
-    int64_t chunk =
-        u->s->o.chunk < model_max_rows(u->s->model) ? u->s->o.chunk : model_max_rows(u->s->model);
+    int64_t n = u->r->n_prompt, done = sequence_len(u->seq), chunk = chunk_of(u->s);
     struct ddtree only = {.n = 1, .parent = {-1}};
     int32_t first = 0;
     while (done < n) {
@@ -275,6 +285,34 @@ static int run_steps(struct run *u, struct err *e) {
         out->drafted += step_tree(u->step)->n - 1;
         emit(u, w.chosen, w.count, w.end);
     }
+    return 0;
+}
+
+int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
+                    struct err *e) {
+    struct request r;
+    struct step_config c = {.model = s->model};
+    struct step *step = NULL;
+    struct sequence *seq = NULL;
+    request_init(&r);
+    r.prompt = prompt;
+    r.n_prompt = n;
+    c.sample = r.sample;
+    int rc = check_request(s, &r, e);
+    if (!rc)
+        rc = step_create(&step, &c, e);
+    if (!rc)
+        rc = model_sequence(s->model, &seq, e);
+    for (int64_t done = 0, now; !rc && done < n; done += now) {
+        now = n - done < chunk_of(s) ? n - done : chunk_of(s);
+        rc = step_feed(step, seq, prompt + done, now, NULL, e);
+    }
+    step_destroy(step);
+    if (rc) {
+        sequence_destroy(seq);
+        return rc;
+    }
+    *out = seq;
     return 0;
 }
 

@@ -64,8 +64,11 @@ struct request {
     bool no_draft_noise;
     bool no_lookup; // keep lookup chains out of the DFlash tree
     bool logit_hash;
-    struct draft_config oracle; // recording, error rate and seed for SPECULATE_ORACLE
-    session_tokens_fn *tokens;  // NULL: none
+    struct draft_config oracle; // recording, error rate, seed, with_draft for SPECULATE_ORACLE
+    // NULL, or a sequence of session_prefill that holds the first tokens of this prompt (not all
+    // of them): the request goes on from there, on a copy.
+    const struct sequence *prefix;
+    session_tokens_fn *tokens; // NULL: none
     void *tokens_arg;
 };
 void request_init(struct request *r); // greedy, off, budget 22, 8 candidates, 256 tokens
@@ -81,6 +84,11 @@ struct reply {
     struct step_times ms;
     double total_ms; // prompt to last token
 };
+
+// Runs the first n tokens of a prompt into a new sequence, which several requests may go on from.
+// The caller frees it with sequence_destroy before the session.
+int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
+                    struct err *e);
 
 // Generates. *out is zeroed first; call reply_fini in any case.
 int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e);

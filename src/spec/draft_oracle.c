@@ -2,8 +2,9 @@
 // A drafter that knows the answer: it reads a recorded continuation and makes mistakes at a seeded
 // rate. With it commits of every length and at every place in a tree happen even with random
 // weights, which is what tests of exactness and of cost need.
-#include "spec/drafter.h"
+#include "spec/oracle.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -11,6 +12,7 @@
 struct draft_oracle {
     struct draft_config c;
     int32_t vocab;
+    struct drafter *draft; // NULL: guesses cost nothing
     int32_t ids[TREE_MAX_DEPTH * TREE_MAX_K];
     float logp[TREE_MAX_DEPTH * TREE_MAX_K];
 };
@@ -25,17 +27,24 @@ static int oracle_create(void **self, const struct draft_config *c, struct err *
         return err_set(e, ERR_MEMORY, "no memory for the oracle drafter");
     d->c = *c;
     d->vocab = (int32_t)model_params_of(c->model)->vocab;
+    int rc = c->with_draft ? drafter_create(&d->draft, DRAFT_DFLASH, c, e) : 0;
+    if (rc) {
+        free(d);
+        return rc;
+    }
     *self = d;
     return 0;
 }
 
 static void oracle_destroy(void *self) {
-    free(self);
+    struct draft_oracle *d = self;
+    drafter_destroy(d->draft);
+    free(d);
 }
 
 static int oracle_max_depth(const void *self) {
-    (void)self;
-    return TREE_MAX_DEPTH;
+    const struct draft_oracle *d = self;
+    return d->draft ? drafter_max_depth(d->draft) : TREE_MAX_DEPTH;
 }
 
 // The candidates of one position: the recorded token at `rank`, other tokens around it.
@@ -56,14 +65,10 @@ static void fill_depth(const struct draft_oracle *d, int64_t pos, int k, int32_t
     }
 }
 
-static int oracle_propose(void *self, const struct draft_request *r, struct proposal *p,
-                          struct err *e) {
-    (void)e;
-    struct draft_oracle *d = self;
-    int64_t pos = sequence_len(r->seq);
-    int k = r->k < TREE_MAX_K ? r->k : TREE_MAX_K;
+// The candidates of the positions behind the root at `pos`.
+static void fill(struct draft_oracle *d, int64_t pos, int max_depth, int k, struct proposal *p) {
     int depth = 0;
-    while (depth < r->max_depth && depth < TREE_MAX_DEPTH && pos + depth + 1 < d->c.n_recording) {
+    while (depth < max_depth && depth < TREE_MAX_DEPTH && pos + depth + 1 < d->c.n_recording) {
         fill_depth(d, pos + depth + 1, k, d->ids + depth * k, d->logp + depth * k);
         depth++;
     }
@@ -71,7 +76,68 @@ static int oracle_propose(void *self, const struct draft_request *r, struct prop
     p->k = k;
     p->ids = d->ids;
     p->logp = d->logp;
-    return 0;
+}
+
+static int oracle_propose(void *self, const struct draft_request *r, struct proposal *p,
+                          struct err *e) {
+    struct draft_oracle *d = self;
+    struct proposal dropped = {0};
+    int rc = d->draft ? drafter_propose(d->draft, r, &dropped, e) : 0;
+    if (!rc)
+        fill(d, sequence_len(r->seq), r->max_depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p);
+    return rc;
+}
+
+// Rows that one step from the root at `pos` commits.
+static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, int64_t pos) {
+    struct ddtree t;
+    struct tree_options o = goal->tree;
+    struct proposal p = {0};
+    int64_t room = d->c.n_recording - pos - 1;
+    o.max_depth = o.max_depth < room - 1 ? o.max_depth : (int)(room - 1);
+    if (o.budget > 0 && o.max_depth > 0)
+        fill(d, pos, o.max_depth, o.k < TREE_MAX_K ? o.k : TREE_MAX_K, &p);
+    ddtree_build(&t, d->c.recording[pos], &p, &o);
+    int count = 1;
+    for (int node = 0; pos + count < d->c.n_recording - 1; count++) {
+        node = ddtree_child(&t, node, d->c.recording[pos + count]);
+        if (node < 0)
+            break;
+    }
+    return count;
+}
+
+static double foresee(struct draft_oracle *d, const struct oracle_goal *goal) {
+    int64_t steps = 0, pos = goal->first;
+    for (; pos < d->c.n_recording - 1; steps++)
+        pos += foresee_step(d, goal, pos);
+    return steps ? (double)(pos - goal->first) / (double)steps : 1;
+}
+
+double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal) {
+    struct draft_oracle d = {.c = *c, .vocab = (int32_t)goal->vocab};
+    return foresee(&d, goal);
+}
+
+// A higher rate adds errors to those of a lower one, so the mean falls as the rate grows, but for
+// the places where an error shifts later steps: hence the best of all that were tried.
+double oracle_calibrate(struct draft_config *c, const struct oracle_goal *goal) {
+    enum { ROUNDS = 24 };
+    double lo = 0, hi = 1, best = -1, at = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        c->error_rate = i == 0 ? 0 : (lo + hi) / 2;
+        double mean = oracle_foresee(c, goal);
+        if (best < 0 || fabs(mean - goal->accept_length) < fabs(best - goal->accept_length)) {
+            best = mean;
+            at = c->error_rate;
+        }
+        if (i > 0 && mean > goal->accept_length)
+            lo = c->error_rate;
+        else if (i > 0)
+            hi = c->error_rate;
+    }
+    c->error_rate = at;
+    return best;
 }
 
 const struct drafter_class drafter_oracle = {"oracle", oracle_create, oracle_destroy,

@@ -29,6 +29,7 @@ struct draft_config {
     int64_t n_recording;
     double error_rate; // 0..1
     uint64_t seed;
+    bool with_draft; // run the draft model as well, at its full cost, and drop what it guesses
 };
 
 struct draft_request {
