@@ -104,6 +104,24 @@ if has convert; then
     refuse 1 "folder" convert folder out.gguf
     [ ! -e out.gguf ] || { bad=$((bad + 1)); echo "a refused conversion left a file"; }
 fi
+if has synth; then
+    refuse 2 "--shape" synth out.gguf
+    refuse 2 "qwen35-1t" synth --shape qwen35-1t out.gguf
+    refuse 2 "Q9_9" synth --shape qwen35-tiny --quant Q9_9 out.gguf
+    refuse 1 "nowhere/out.gguf" synth --shape qwen35-tiny nowhere/out.gguf
+    "$program" synth --shape qwen35-tiny tiny.gguf 2>/dev/null
+fi
+if has bench; then
+    refuse 2 "--prompts" bench -m text.gguf
+    refuse 2 "--prompts" bench -m text.gguf --prompts x --prompt-tokens 3
+    refuse 2 "--modes" bench -m tiny.gguf --prompt-tokens 3 --modes chain
+    refuse 2 "twig:3" bench -m tiny.gguf --prompt-tokens 3 --modes off,twig:3
+    refuse 2 "tree:128" bench -m tiny.gguf --prompt-tokens 3 --modes off,tree:128
+    refuse 2 "tree" bench -m tiny.gguf --prompt-tokens 3 --modes off,tree
+    refuse 2 "oracle:al=0" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:al=0
+    accept "oracle tree:22" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:22 \
+        --drafter oracle:al=4,seed=2
+fi
 if has generate; then
     refuse 2 "--budget" generate -m text.gguf -p x --budget 128
     refuse 2 "--speculate" generate -m text.gguf -p x --speculate maybe

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/rng.h"
 
 enum { PROMPT_FILE_MAX = 256 << 20 };
 
@@ -95,6 +96,26 @@ int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e)
     }
     str_fini(&text);
     return rc;
+}
+
+int bench_prompts_random(struct bench_prompts *p, int64_t n, uint64_t seed, int64_t vocab,
+                         struct err *e) {
+    enum { NAME = 32 };
+    p->prompts = arena_array(&p->arena, 1, sizeof *p->prompts);
+    p->groups = arena_array(&p->arena, 1, sizeof *p->groups);
+    char *name = arena_alloc(&p->arena, NAME);
+    int32_t *ids = arena_array(&p->arena, (size_t)n, sizeof *ids);
+    if (!p->prompts || !p->groups || !name || !ids)
+        return err_set(e, ERR_MEMORY, "no memory for a prompt of %lld tokens", (long long)n);
+    struct rng g = {rng_hash(seed, 0x70726f6d7074, 0, 0)};
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (int32_t)rng_below(&g, (uint32_t)vocab);
+    snprintf(name, NAME, "random %lld", (long long)n);
+    p->prompts[0] = (struct bench_prompt){.id = name, .ids = ids, .n_ids = n};
+    p->groups[0] = name;
+    p->n = 1;
+    p->n_groups = 1;
+    return 0;
 }
 
 void bench_prompts_fini(struct bench_prompts *p) {

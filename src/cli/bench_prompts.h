@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompt files of `bench`: JSON lines with id, group, prompt and max_tokens.
+// Prompts of `bench`: JSON lines with id, group, prompt and max_tokens, or random ids.
 #ifndef COPPICE_CLI_BENCH_PROMPTS_H
 #define COPPICE_CLI_BENCH_PROMPTS_H
 
@@ -14,6 +14,8 @@ struct bench_prompt {
     int group; // index into groups
     const char *text;
     size_t len;
+    const int32_t *ids; // [n_ids] in place of text; NULL: text
+    int64_t n_ids;
     int64_t max_tokens; // 0: the file names none
 };
 
@@ -28,6 +30,9 @@ struct bench_prompts {
 
 // Every line that is not blank is one prompt; id and group may be missing. Errors name the line.
 int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
+// One prompt of n random ids below vocab, n >= 1, named after its length.
+int bench_prompts_random(struct bench_prompts *p, int64_t n, uint64_t seed, int64_t vocab,
+                         struct err *e);
 void bench_prompts_fini(struct bench_prompts *p);
 
 #endif

@@ -12,7 +12,8 @@ const struct cli_command cli_commands[] = {
      .run = cmd_generate},
     {"bench", CLI_BENCH, .operands = "", .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
-                    "max_tokens) plainly, with lookup, and with the draft's chain and tree. Prints "
+                    "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "
+                    "chain and tree, or in the given modes. Prints "
                     "speed, accept length, accept rate, speed-up and phases per group, and checks "
                     "that all ways gave the same tokens from the same logits; it fails if not.",
      .run = cmd_bench},

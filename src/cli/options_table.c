@@ -29,6 +29,16 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                  .help = "token ids separated by commas, in place of text"},
     [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
                      .help = "prompts, one JSON object a line"},
+    [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_INT, "N", .lo = 1, .hi = 1e6, .groups = BENCH,
+                           .help = "one prompt of N random token ids, in place of --prompts; it is "
+                                   "run once for all modes"},
+    [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
+                   .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
+                           "with a block or budget as in off,chain:16,tree:22,tree:60"},
+    [OPT_DRAFTER] = {"drafter", 0, OPTION_STRING, "HOW", "draft", .groups = BENCH,
+                     .help = "whose guesses chain and tree verify: draft, or oracle:al=A[,seed=N] "
+                             "for a recording of plain decoding with errors that give an accept "
+                             "length of A"},
 
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6, .groups = DECODING,

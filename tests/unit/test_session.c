@@ -8,11 +8,13 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine/session.h"
+#include "spec/oracle.h"
 #include "support/tiny_gguf.h"
 
 enum { CONTEXT = 200 };
@@ -146,6 +148,74 @@ static void test_oracle(void **state) {
     assert_int_equal(y.drafted, 22 + 15);
     reply_fini(&y);
     reply_fini(&plain);
+}
+
+// The searched error rate gives the wanted accept length, and the run is the one foreseen; with the
+// draft at work beside it the block limits the depth.
+static void test_oracle_goal(void **state) {
+    const struct fixture *f = *state;
+    struct request r = greedy();
+    struct reply plain, y;
+    int32_t tokens[N_PROMPT + 120];
+    r.max_tokens = 120;
+    assert_int_equal(session_generate(f->pair, &r, &plain, NULL), 0);
+    assert_int_equal(plain.n, 120);
+    memcpy(tokens, prompt, sizeof prompt);
+    memcpy(tokens + N_PROMPT, plain.ids, (size_t)plain.n * sizeof *tokens);
+    r.how = SPECULATE_ORACLE;
+    for (int i = 0; i < 12; i++) {
+        static const double goals[] = {1, 2, 3.5, 5, 20, 6};
+        bool with_draft = i % 2;
+        r.tree.k = i % 4 < 2 ? 1 : 8;
+        r.oracle = (struct draft_config){.recording = tokens,
+                                         .n_recording = N_PROMPT + 120,
+                                         .seed = (uint64_t)i,
+                                         .with_draft = with_draft};
+        struct oracle_goal goal = {.tree = r.tree,
+                                   .vocab = model_params_of(session_model(f->pair))->vocab,
+                                   .first = N_PROMPT,
+                                   .accept_length = goals[i / 2]};
+        goal.tree.max_depth = with_draft ? 7 : TREE_MAX_DEPTH; // block 8
+        double mean = oracle_calibrate(&r.oracle, &goal);
+        assert_int_equal(session_generate(f->pair, &r, &y, NULL), 0);
+        assert_same(&plain, &y);
+        assert_true(fabs(119.0 / (double)y.steps - mean) < 1e-9);
+        if (goals[i / 2] < 7)
+            assert_true(fabs(mean - goals[i / 2]) < 0.35);
+        else if (with_draft)
+            assert_true(mean > 6.9 && mean <= 8);
+        reply_fini(&y);
+    }
+    reply_fini(&plain);
+}
+
+// Going on from tokens that were run before is the same as running the whole prompt, also twice.
+static void test_prefix(void **state) {
+    const struct fixture *f = *state;
+    struct sequence *before = NULL;
+    struct err e = {0};
+    struct request r = greedy();
+    struct reply plain, y;
+    assert_int_equal(session_generate(f->pair, &r, &plain, NULL), 0);
+    assert_int_equal(session_prefill(f->pair, prompt, N_PROMPT - 1, &before, NULL), 0);
+    r.prefix = before;
+    for (int i = 0; i < 4; i++) {
+        r.how = i % 2 ? SPECULATE_TREE : SPECULATE_OFF;
+        assert_int_equal(session_generate(f->pair, &r, &y, NULL), 0);
+        assert_same(&plain, &y);
+        reply_fini(&y);
+    }
+    reply_fini(&plain);
+    r.n_prompt = N_PROMPT - 1;
+    assert_int_equal(session_generate(f->pair, &r, &y, &e), ERR_USAGE);
+    int32_t other[N_PROMPT];
+    memcpy(other, prompt, sizeof other);
+    other[0]++;
+    r.prompt = other;
+    r.n_prompt = N_PROMPT;
+    assert_int_equal(session_generate(f->pair, &r, &y, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "beginning"));
+    sequence_destroy(before);
 }
 
 static void test_ends(void **state) {
@@ -316,6 +386,7 @@ static void test_encode(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ways),          cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_oracle_goal),   cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_ends),          cmocka_unit_test(test_stop),
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_refused_requests),
         cmocka_unit_test(test_refused_files), cmocka_unit_test(test_encode),

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsing of --modes and --drafter, and the request that a mode stands for.
+#include "cli/bench_ways.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "spec/oracle.h"
+
+// "name" or "name:number" of n bytes. A chain's number is the draft's block: the root and number-1
+// guesses; a tree's is its budget.
+static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e) {
+    static const struct {
+        const char *name;
+        enum speculate how;
+        bool sized, chain;
+    } known[] = {{"off", SPECULATE_OFF, false, false},
+                 {"lookup", SPECULATE_LOOKUP, true, false},
+                 {"chain", SPECULATE_CHAIN, true, true},
+                 {"tree", SPECULATE_TREE, true, false}};
+    const char *colon = memchr(s, ':', n);
+    size_t stem = colon ? (size_t)(colon - s) : n;
+    *w = (struct bench_way){.budget = -1};
+    for (size_t i = 0; n < sizeof w->name && i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].name) != stem || memcmp(known[i].name, s, stem) != 0)
+            continue;
+        char *end = NULL;
+        memcpy(w->name, s, n);
+        long number = colon ? strtol(w->name + stem + 1, &end, 10) : 0;
+        if (colon && (!known[i].sized || *end || number < 1 || number > TREE_MAX_BUDGET))
+            break;
+        w->how = known[i].how;
+        w->chain = known[i].chain;
+        if (colon)
+            w->budget = (int)number - known[i].chain;
+        return 0;
+    }
+    return err_set(e, ERR_USAGE,
+                   "'%.*s' is no mode of decoding; use off, lookup, chain, tree, with a size up to "
+                   "%d as in chain:16 or tree:60",
+                   (int)(n < 40 ? n : 40), s, TREE_MAX_BUDGET);
+}
+
+static int parse_list(struct bench_ways *b, const char *s, struct err *e) {
+    for (size_t n; *s; s += n + (s[n] == ',')) {
+        n = strcspn(s, ",");
+        if (b->n == BENCH_WAYS)
+            return err_set(e, ERR_USAGE, "--modes names more than %d modes", BENCH_WAYS);
+        int rc = parse_way(&b->way[b->n], s, n, e);
+        if (rc)
+            return rc;
+        b->n++;
+    }
+    if (b->n == 0 || b->way[0].how != SPECULATE_OFF)
+        return err_set(e, ERR_USAGE,
+                       "--modes must begin with off, which the others are compared with");
+    return 0;
+}
+
+static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
+    if (!strcmp(s, "draft"))
+        return 0;
+    const char *text = s;
+    char *end = NULL;
+    bool ok = !strncmp(s, "oracle:al=", 10);
+    *o = (struct bench_oracle){.on = true, .seed = 1};
+    if (ok) {
+        o->accept_length = strtod(s + 10, &end);
+        ok = end != s + 10 && o->accept_length >= 1 && o->accept_length <= TREE_MAX_DEPTH + 1;
+    }
+    if (ok && !strncmp(end, ",seed=", 6)) {
+        s = end + 6;
+        o->seed = strtoull(s, &end, 10);
+        ok = end != s;
+    }
+    if (ok && !*end)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "--drafter '%.40s' is not known; use draft, or oracle:al=A[,seed=N] with a mean "
+                   "accept length A from 1 to %d",
+                   text, TREE_MAX_DEPTH + 1);
+}
+
+// The label of invented guesses; the way is renamed so that no table shows it otherwise.
+static void call_oracle(struct bench_way *w) {
+    char name[sizeof w->name];
+    memcpy(name, w->name, sizeof name);
+    snprintf(w->name, sizeof w->name, "oracle %.20s", name);
+    w->how = SPECULATE_ORACLE;
+}
+
+int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_draft, struct err *e) {
+    const char *list = options_str(&a->opt, OPT_MODES);
+    *b = (struct bench_ways){0};
+    int rc = parse_oracle(&b->oracle, options_str(&a->opt, OPT_DRAFTER), e);
+    if (!rc && !list)
+        list = has_draft || b->oracle.on ? "off,lookup,chain,tree" : "off,lookup";
+    if (!rc)
+        rc = parse_list(b, list, e);
+    for (int i = 0; !rc && i < b->n; i++) {
+        bool drafted = b->way[i].how == SPECULATE_CHAIN || b->way[i].how == SPECULATE_TREE;
+        if (drafted && !has_draft && !b->oracle.on)
+            return err_set(e, ERR_USAGE,
+                           "mode %s needs a draft; give one with -d, or --drafter oracle:al=A",
+                           b->way[i].name);
+        if (drafted && b->oracle.on)
+            call_oracle(&b->way[i]);
+    }
+    return rc;
+}
+
+// Sets the rate at which this very run is accepted as asked.
+static void calibrate(const struct bench_ways *b, const struct session *s, struct request *r,
+                      const struct reply *plain, int32_t *room) {
+    const struct dflash *draft = session_draft(s);
+    int depth = draft ? dflash_params_of(draft)->block_size - 1 : TREE_MAX_DEPTH;
+    memcpy(room, r->prompt, (size_t)r->n_prompt * sizeof *room);
+    memcpy(room + r->n_prompt, plain->ids, (size_t)plain->n * sizeof *room);
+    r->oracle = (struct draft_config){.recording = room,
+                                      .n_recording = r->n_prompt + plain->n,
+                                      .seed = b->oracle.seed,
+                                      .with_draft = draft != NULL};
+    struct oracle_goal goal = {.tree = r->tree,
+                               .vocab = model_params_of(session_model(s))->vocab,
+                               .first = r->n_prompt,
+                               .accept_length = b->oracle.accept_length};
+    goal.tree.max_depth = depth < TREE_MAX_DEPTH ? depth : TREE_MAX_DEPTH;
+    oracle_calibrate(&r->oracle, &goal);
+}
+
+void bench_way_request(const struct bench_ways *b, int way, const struct cli_args *a,
+                       const struct session *s, const struct reply *plain, int32_t *room,
+                       struct request *r) {
+    const struct bench_way *w = &b->way[way];
+    struct request base = *r;
+    decode_request(a, s, r);
+    r->prompt = base.prompt;
+    r->n_prompt = base.n_prompt;
+    r->max_tokens = base.max_tokens;
+    r->prefix = base.prefix;
+    r->logit_hash = base.logit_hash;
+    r->how = w->how;
+    if (w->budget >= 0)
+        r->tree.budget = w->budget;
+    if (w->how != SPECULATE_ORACLE)
+        return;
+    if (w->chain) {
+        r->tree.k = 1;
+        if (w->budget < 0)
+            r->tree.budget = TREE_MAX_DEPTH;
+    }
+    if (!options_given(&a->opt, OPT_MIN_PROB)) // its likelihoods mean nothing: whole budgets
+        r->tree.min_prob = 0;
+    calibrate(b, s, r, plain, room);
+}
