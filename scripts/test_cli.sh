@@ -160,6 +160,11 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "$(basename "$draft")" generate -m "$draft" -p x
     refuse 1 "qwen35" generate -m "$target" -d "$target" -p x
     refuse 2 "-p" generate -m "$target"
+    refuse 2 'no device "gpu"' generate -m "$target" -p x --device gpu
+    refuse 2 "--max-ctx is auto or a number" generate -m "$target" -p x --max-ctx 0
+    refuse 2 "--max-ctx is auto or a number" logits -m "$target" -p x --max-ctx 12k
+    refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
+    refuse 1 "coppice generate: th" generate -m "$target" -p x --device cuda:31
     refuse 1 "context of 4" generate -m "$target" -c 4 -p "more than four tokens, surely"
     for limit in 20000 40000; do # kilobytes of address space: too few to map, too few to load
         soft=$(ulimit -Sv)

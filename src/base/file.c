@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -51,6 +52,24 @@ void file_map_close(struct file_map *m) {
     if (m->size)
         munmap((void *)m->data, m->size);
     *m = (struct file_map){0};
+}
+
+void file_map_stream(const struct file_map *m) {
+    if (m->size)
+        madvise((void *)m->data, m->size, MADV_SEQUENTIAL);
+}
+
+bool file_map_release(const struct file_map *m, const void *data, size_t bytes) {
+    uintptr_t begin = (uintptr_t)data, end = begin + bytes, base = (uintptr_t)m->data;
+    if (begin < base || end > base + m->size)
+        return false;
+    // Only whole pages: a neighbour's bytes may be in use. Advice that is refused costs nothing.
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+    return true;
 }
 
 static int read_fd(struct str *out, int fd, const char *path, size_t limit, struct err *e) {

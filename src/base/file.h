@@ -3,6 +3,7 @@
 #ifndef COPPICE_BASE_FILE_H
 #define COPPICE_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -16,6 +17,12 @@ struct file_map {
 
 int file_map_open(struct file_map *m, const char *path, struct err *e);
 void file_map_close(struct file_map *m);
+
+// Says that the mapping will be read once, front to back.
+void file_map_stream(const struct file_map *m);
+// Lets go of the memory behind data[0..bytes) where it lies in the mapping; true when it does. It
+// is read from the file again when touched.
+bool file_map_release(const struct file_map *m, const void *data, size_t bytes);
 
 // Reads a whole file of at most `limit` bytes (also pipes; "-" is standard input).
 int file_read(struct str *out, const char *path, size_t limit, struct err *e);

@@ -48,8 +48,10 @@ static int write_rows(const struct session *s, const char *path, struct err *e) 
     for (int i = 0; i < n && !rc; i++) {
         ops->download(model_exec(m), row, dflash_logits(session_draft(s)) + i * vocab,
                       (size_t)vocab * sizeof *row);
+        rc = exec_status(model_exec(m), e);
         log_softmax(row, vocab);
-        rc = raw_write(&raw, row, vocab, e);
+        if (!rc)
+            rc = raw_write(&raw, row, vocab, e);
     }
     free(row);
     return raw_close(&raw, rc, e);

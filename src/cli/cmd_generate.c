@@ -81,6 +81,7 @@ static int print_json(const struct session *s, const struct request *r, const st
     w.out.failed = text.failed;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
     jw_begin(&w, '{');
+    decode_json_memory(&w, s);
     decode_json_ids(&w, "prompt_ids", r->prompt, r->n_prompt);
     decode_json_ids(&w, "ids", y->ids, y->n);
     jw_key(&w, "text");
@@ -121,8 +122,11 @@ static int generate(const struct cli_args *a, struct session *s, struct err *e) 
     rc = session_generate(s, &r, &y, e);
     if (!rc)
         rc = stream_end(&out);
+    else if (y.n > 0 && !out.rc)
+        stream_end(&out); // what was said stays; the error follows on a line of its own
     if (!rc && !cli_interrupted())
         rc = json ? print_json(s, &r, &y, e) : (report_cost(&r, &y, session_load_ms(s)), 0);
+    decode_show_peak(a, s);
 out:
     str_fini(&out.bytes);
     str_fini(&out.text);

@@ -92,7 +92,9 @@ static int run_piece(struct printer *r, struct forest *f, struct sequence *seq, 
             continue;
         ops->download(model_exec(m), r->row, model_logits(m) + at * r->vocab,
                       (size_t)r->vocab * sizeof *r->row);
-        rc = put_row(r, f->pos[i], e);
+        rc = exec_status(model_exec(m), e);
+        if (!rc)
+            rc = put_row(r, f->pos[i], e);
     }
     return rc;
 }

@@ -3,9 +3,12 @@
 #include "cli/decode.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/quant.h"
+
+enum { MAX_CONTEXT = 1 << 24 };
 
 static uint32_t kv_type(const struct cli_args *a) {
     static const uint32_t types[] = {TYPE_F16, TYPE_F32, TYPE_BF16, TYPE_Q8_0};
@@ -33,6 +36,41 @@ static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, 
     return 0;
 }
 
+static int max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
+    const char *text = options_str(&a->opt, OPT_MAX_CTX);
+    *out = 0;
+    if (!strcmp(text, "auto"))
+        return 0;
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || end == text || *end || n < 1 || n > MAX_CONTEXT)
+        return err_set(e, ERR_USAGE,
+                       "--max-ctx is auto or a number of tokens up to %d, not '%.40s'", MAX_CONTEXT,
+                       text);
+    *out = n;
+    return 0;
+}
+
+static void print_note(void *arg, const char *sentence) {
+    (void)arg;
+    fprintf(stderr, "coppice: %s\n", sentence);
+}
+
+// The plan goes to standard error where it was made for a device, or asked for.
+static void show_plan(const struct cli_args *a, const struct session *s) {
+    const struct memory_plan *p = session_plan(s);
+    struct exec *x = model_exec(session_model(s));
+    struct str line = {0};
+    if (!p || options_flag(&a->opt, OPT_JSON) ||
+        !(exec_is_device(x) || options_flag(&a->opt, OPT_VERBOSE)))
+        return;
+    plan_print(p, &line);
+    if (!line.failed)
+        fprintf(stderr, "memory on %s: %s\n", exec_label(x), line.data);
+    str_fini(&line);
+}
+
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
     struct session_options o = session_options_default();
     int rc = cli_need(a, OPT_MODEL, e);
@@ -40,17 +78,28 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
         rc = cli_need(a, OPT_DRAFT, e);
     if (!rc)
         rc = dflash_overrides(a, &o.dflash, e);
+    if (!rc)
+        rc = max_ctx(a, &o.target.max_ctx, e);
     if (rc)
         return rc;
     o.model = options_str(&a->opt, OPT_MODEL);
     o.draft = options_str(&a->opt, OPT_DRAFT);
+    o.device = options_str(&a->opt, OPT_DEVICE);
+    o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
+    o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
+    o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON);
+    o.note = print_note;
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.type_k = o.target.type_v = kv_type(a);
-    o.target.max_ctx = options_int(&a->opt, OPT_CONTEXT);
     o.target.max_seqs = 1;
-    return session_open(out, &o, e);
+    if (a->command->id == CLI_GENERATE) // a verification is the tree and its root
+        o.target.max_verify = 1 + (int)options_int(&a->opt, OPT_BUDGET);
+    rc = session_open(out, &o, e);
+    if (!rc)
+        show_plan(a, *out);
+    return rc;
 }
 
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
@@ -132,6 +181,50 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
         jw_num(w, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
     }
     jw_end(w, '}');
+}
+
+void decode_json_memory(struct json_writer *w, const struct session *s) {
+    const struct memory_plan *p = session_plan(s);
+    struct exec *x = model_exec(session_model(s));
+    struct exec_memory m;
+    exec_memory_of(x, &m);
+    jw_key(w, "device");
+    jw_cstr(w, exec_label(x));
+    if (!p)
+        return;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } parts[] = {{"weights", p->weights},
+                 {"draft", p->draft},
+                 {"kv_per_1k", p->kv_per_1k + p->window_per_1k},
+                 {"kv", plan_kv(p, p->context)},
+                 {"state", p->state},
+                 {"workspace", p->scratch},
+                 {"planned", plan_total(p)},
+                 {"context", p->context},
+                 {"available", p->available},
+                 {"used", m.used},
+                 {"peak", m.peak},
+                 {"free", m.free},
+                 {"total", m.total}};
+    jw_key(w, "memory");
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        jw_key(w, parts[i].name);
+        jw_int(w, parts[i].bytes);
+    }
+    jw_end(w, '}');
+}
+
+void decode_show_peak(const struct cli_args *a, const struct session *s) {
+    struct exec_memory m;
+    struct exec *x = model_exec(session_model(s));
+    exec_memory_of(x, &m);
+    if (exec_is_device(x) && options_flag(&a->opt, OPT_VERBOSE) && !options_flag(&a->opt, OPT_JSON))
+        fprintf(stderr, "memory taken on %s: %.2f GiB at most, %.2f GiB now; %.2f GiB free\n",
+                exec_label(x), (double)m.peak / (1 << 30), (double)m.used / (1 << 30),
+                (double)m.free / (1 << 30));
 }
 
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n) {

@@ -26,6 +26,10 @@ void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct 
 
 // Object of milliseconds by phase: {"load":..,"prompt":.., ...}.
 void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total);
+// "device" and, where a plan was made, "memory" in bytes: the plan's parts, what was taken.
+void decode_json_memory(struct json_writer *w, const struct session *s);
+// With --verbose on a device, what was taken at most, to standard error.
+void decode_show_peak(const struct cli_args *a, const struct session *s);
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n);
 
 // A file of float rows, removed again when it could not be finished. Zeroed is closed.

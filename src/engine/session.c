@@ -3,8 +3,11 @@
 // between limits: the token limit, the context and the tokenizer's end tokens.
 #include "engine/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "formats/quant.h"
 
 struct session {
     struct session_options o;
@@ -13,20 +16,114 @@ struct session {
     struct model *model;
     struct dflash *draft;
     struct tokenizer *tokenizer;
+    struct memory_plan plan;
+    bool planned;
     double load_ms;
 };
 
 struct session_options session_options_default(void) {
-    return (struct session_options){.cpu_level = "auto",
+    return (struct session_options){.device = "auto",
+                                    .cpu_level = "auto",
+                                    .cuda_path = CUDA_PATH_AUTO,
                                     .target = model_options_default(),
                                     .dflash = dflash_options_default(),
                                     .chunk = 512};
 }
 
+static void note(const struct session *s, const char *sentence) {
+    if (sentence[0] && s->o.note)
+        s->o.note(s->o.note_arg, sentence);
+}
+
+// The GPU of `choice`. With "auto" a GPU that fails to open is passed over: s->x stays NULL.
+static int open_gpu(struct session *s, int device, bool may_pass, struct err *e) {
+    struct cuda_options o = {.device = device, .limit = s->o.vram_limit, .path = s->o.cuda_path};
+    int rc = exec_create_cuda(&s->x, &o, e);
+    if (!may_pass || (rc != ERR_DEVICE && rc != ERR_MEMORY))
+        return rc;
+    char sentence[sizeof e->text];
+    snprintf(sentence, sizeof sentence, "%.400s (the CPU is used)", e->text);
+    note(s, sentence);
+    return 0;
+}
+
+static int open_device(struct session *s, struct err *e) {
+    struct device_request want;
+    struct device_choice choice = {.device = DEVICE_CPU_NUMBER};
+    int rc = device_request_parse(&want, s->o.device, e);
+    if (!rc && want.want != DEVICE_CPU) {
+        struct device_survey found;
+        exec_survey_cuda(&found);
+        rc = device_choose(&choice, &want, &found, e);
+    }
+    if (!rc)
+        note(s, choice.note);
+    if (!rc && choice.device >= 0)
+        rc = open_gpu(s, choice.device, want.want == DEVICE_AUTO, e);
+    return rc || s->x ? rc : exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
+}
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+// Bytes of 32 keys or values of a type.
+static int64_t bytes_of_32(uint32_t type) {
+    return quant_row_bytes(quant_format(type), 32);
+}
+
+static int fill_plan(struct session *s, struct err *e) {
+    struct memory_plan *p = &s->plan;
+    struct model_params params;
+    struct model_plan t;
+    struct dflash_plan d = {0};
+    int rc = model_plan(&t, &params, s->x, s->file, &s->o.target, e);
+    if (rc)
+        return err_prefix(e, "%s", s->o.model);
+    if (s->o.draft) {
+        struct dflash_plan_args args = {s->x, s->file, &s->o.target, s->o.draft, &s->o.dflash};
+        rc = dflash_plan(&d, &args, e);
+    }
+    if (rc)
+        return rc;
+    const struct model_options *o = &s->o.target;
+    struct exec_memory m;
+    exec_memory_of(s->x, &m);
+    int64_t kv = t.kv_per_1k + d.kv_per_1k, own = bytes_of_32(o->type_k) + bytes_of_32(o->type_v);
+    *p = (struct memory_plan){.weights = t.weights,
+                              .draft = d.weights,
+                              .scratch = t.scratch + d.scratch +
+                                         exec_own_bytes(s->x, most(t.most_act, d.most_act)),
+                              .state = t.recurrent + d.pending,
+                              .kv_per_1k = kv,
+                              .window_per_1k = d.window_per_1k,
+                              .window = d.window,
+                              .kv_per_1k_q8 = kv / own * 2 * bytes_of_32(TYPE_Q8_0),
+                              .available = exec_is_device(s->x) ? m.free + m.used : o->memory_limit,
+                              .trained = params.context};
+    return 0;
+}
+
+// Decides the context before anything large is loaded.
+static int settle(struct session *s, struct err *e) {
+    if (!exec_is_device(s->x) && s->o.target.memory_limit <= 0 && !s->o.make_plan)
+        return 0;
+    int rc = fill_plan(s, e);
+    if (!rc)
+        rc = plan_settle(&s->plan, s->o.target.max_ctx, e);
+    if (rc)
+        return rc;
+    s->o.target.max_ctx = s->plan.context;
+    s->planned = true;
+    return 0;
+}
+
 static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
-        rc = exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
+        rc = open_device(s, e);
+    if (!rc)
+        rc = settle(s, e);
     if (rc)
         return rc;
     if (gguf_find(s->file, "tokenizer.ggml.model"))
@@ -84,6 +181,10 @@ struct dflash *session_draft(const struct session *s) {
 
 const struct tokenizer *session_tokenizer(const struct session *s) {
     return s->tokenizer;
+}
+
+const struct memory_plan *session_plan(const struct session *s) {
+    return s->planned ? &s->plan : NULL;
 }
 
 double session_load_ms(const struct session *s) {
@@ -147,7 +248,7 @@ static int check_request(const struct session *s, const struct request *r, struc
     if (r->n_prompt >= ctx)
         return err_set(e, ERR_LIMIT,
                        "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
-                       "or raise --context",
+                       "or raise --max-ctx",
                        (long long)r->n_prompt, (long long)ctx);
     const struct sequence *p = r->prefix;
     if (p &&
@@ -328,6 +429,8 @@ int session_generate(struct session *s, const struct request *r, struct reply *o
         rc = run_prompt(&u, e);
     if (!rc)
         rc = run_steps(&u, e);
+    if (!rc)
+        rc = exec_status(s->x, e);
     if (!rc) {
         out->total_ms = step_clock() - start;
         out->ms = step_times_of(u.step);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loaded model pair and one request at a time: prompt in, tokens out, with measurements. It owns
-// the backend, the target, the draft and the tokenizer; each request gets a fresh sequence. What
-// several users at once need is not here.
+// A loaded model pair and one request at a time: prompt in, tokens out, with measurements. It
+// chooses the device, asks the memory plan before it loads, and owns the backend, the target, the
+// draft and the tokenizer; each request gets a fresh sequence. What several users at once need is
+// not here.
 #ifndef COPPICE_ENGINE_SESSION_H
 #define COPPICE_ENGINE_SESSION_H
 
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/plan.h"
 #include "models/dflash.h"
 #include "models/model.h"
 #include "spec/sampler.h"
@@ -18,8 +20,15 @@
 struct session_options {
     const char *model;     // target GGUF
     const char *draft;     // NULL: none
+    const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", "scalar", "avx2", "avx512"
     int threads;           // 0: all usable CPUs
+    enum cuda_path cuda_path;
+    int64_t vram_limit; // bytes that may be taken on a GPU; 0: all that are free
+    bool make_plan;     // also where no limit is known, that is on a CPU without memory_limit
+    void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
+    void *note_arg;
+    // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
     int chunk;                    // most prompt tokens a pass, >= 1
@@ -28,7 +37,9 @@ struct session_options session_options_default(void);
 
 struct session;
 
-// One sentence when a file is missing or wrong, or the draft does not fit the target.
+// One sentence when a file is missing or wrong, the draft does not fit the target, the device
+// cannot be used (ERR_DEVICE), or the plan does not fit its memory (ERR_MEMORY, before anything is
+// loaded).
 int session_open(struct session **out, const struct session_options *o, struct err *e);
 void session_close(struct session *s); // NULL is allowed
 
@@ -36,6 +47,7 @@ struct model *session_model(const struct session *s);
 struct dflash *session_draft(const struct session *s);              // NULL: none
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
 double session_load_ms(const struct session *s);
+const struct memory_plan *session_plan(const struct session *s); // NULL: none was made
 
 // The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.
 int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
@@ -90,7 +102,8 @@ struct reply {
 int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
                     struct err *e);
 
-// Generates. *out is zeroed first; call reply_fini in any case.
+// Generates. *out is zeroed first; call reply_fini in any case. After an error it holds the tokens
+// that were chosen before, which the callback has seen too.
 int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e);
 void reply_fini(struct reply *r);
 

@@ -248,6 +248,17 @@ uint64_t gguf_bytes(const struct gguf *g) {
     return g->bytes;
 }
 
+void gguf_stream(const struct gguf *g) {
+    for (int i = 0; i < g->n_parts; i++)
+        file_map_stream(&g->parts[i]);
+}
+
+void gguf_release(const struct gguf *g, const struct tensor *t) {
+    for (int i = 0; i < g->n_parts; i++)
+        if (file_map_release(&g->parts[i], t->data, (size_t)t->bytes))
+            return;
+}
+
 int gguf_parts(const struct gguf *g) {
     return g->n_parts > 1 ? g->n_parts : 1;
 }

@@ -54,6 +54,10 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 // The same over memory that the caller keeps alive (tests, fuzzing); no split files.
 int gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *e);
 void gguf_close(struct gguf *g);
+// For a device, which keeps its own copy: that all tensors will be read once in file order, and
+// that one has been read, so that a model is never in memory twice. Its data stays readable.
+void gguf_stream(const struct gguf *g);
+void gguf_release(const struct gguf *g, const struct tensor *t);
 
 const char *gguf_path(const struct gguf *g); // as given, for messages
 int gguf_version(const struct gguf *g);

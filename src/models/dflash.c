@@ -193,8 +193,35 @@ static void attach(struct dflash *d) {
     model_set_taps(t, d->params.taps, d->params.n_taps, d->features);
 }
 
-int dflash_load(struct dflash **out, struct model *target, const char *path,
-                const struct dflash_options *o, struct err *e) {
+static int build(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
+                 struct err *e) {
+    int code = dflash_file_open(&d->file, path, e);
+    d->load = (struct load){
+        .x = d->x, .find = dflash_file_find, .done = dflash_file_done, .arg = &d->file, .dry = dry};
+    if (!code)
+        code = dflash_read_params(&d->params, &d->file, &d->target->params, o, e);
+    if (!code)
+        code = dflash_check_vocab(&d->file, d->target->params.vocab, d->target->load.arg, e);
+    if (code)
+        return code;
+    const struct dflash_params *p = &d->params;
+    d->shape = (struct attention_shape){
+        p->dim,      p->n_heads,   p->n_kv, p->head_dim,
+        p->head_dim, p->rope_base, p->eps,  1.0f / sqrtf((float)p->head_dim),
+        false};
+    d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
+    if (!d->layers)
+        return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
+    make_groups(d, o);
+    code = load_weights(d, e);
+    if (!code)
+        code = make_workspace(d, e);
+    return code || dry ? code : exec_status(d->x, e);
+}
+
+// Makes a draft of the target, dry or real, without attaching it.
+static int create(struct dflash **out, struct model *target, const char *path,
+                  const struct dflash_options *o, bool dry, struct err *e) {
     int code = check_options(target, o, e);
     if (code)
         return code;
@@ -203,35 +230,57 @@ int dflash_load(struct dflash **out, struct model *target, const char *path,
         return err_set(e, ERR_MEMORY, "no memory for a draft");
     d->target = target;
     d->x = target->x;
-    code = dflash_file_open(&d->file, path, e);
-    d->load = (struct load){.x = d->x, .find = dflash_file_find, .arg = &d->file};
-    if (!code)
-        code = dflash_read_params(&d->params, &d->file, &target->params, o, e);
-    if (!code)
-        code = dflash_check_vocab(&d->file, target->params.vocab, target->load.arg, e);
-    if (!code) {
-        const struct dflash_params *p = &d->params;
-        d->shape = (struct attention_shape){
-            p->dim,      p->n_heads,   p->n_kv, p->head_dim,
-            p->head_dim, p->rope_base, p->eps,  1.0f / sqrtf((float)p->head_dim),
-            false};
-        d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
-        if (!d->layers)
-            code = err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
-    }
-    if (!code) {
-        make_groups(d, o);
-        code = load_weights(d, e);
-    }
-    if (!code)
-        code = make_workspace(d, e);
+    code = build(d, path, o, dry, e);
     if (code) {
         dflash_destroy(d);
         return code;
     }
+    *out = d;
+    return 0;
+}
+
+int dflash_load(struct dflash **out, struct model *target, const char *path,
+                const struct dflash_options *o, struct err *e) {
+    struct dflash *d;
+    int code = create(&d, target, path, o, false, e);
+    if (code)
+        return code;
     attach(d);
     *out = d;
     return 0;
+}
+
+static void plan_of(struct dflash_plan *out, const struct dflash *d) {
+    const struct dflash_params *p = &d->params;
+    *out =
+        (struct dflash_plan){.weights = d->load.weight_bytes,
+                             .scratch = d->load.buffer_bytes,
+                             .most_act = d->load.most_act,
+                             .pending = SEQ_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
+    for (int g = 0; g < d->n_groups; g++) {
+        if (d->window[g] <= 0) {
+            out->kv_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
+            continue;
+        }
+        // Behind the window lies one page of slack (kv_advance), before it what is pending.
+        out->window = d->window[g] + 2 * KV_PAGE + SEQ_PENDING;
+        out->window_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
+    }
+}
+
+int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struct err *e) {
+    struct model *target;
+    struct dflash *d;
+    int code = model_dry(&target, a->x, a->target, a->target_options, e);
+    if (code)
+        return code;
+    code = create(&d, target, a->path, a->options, true, e);
+    if (!code) {
+        plan_of(out, d);
+        dflash_destroy(d);
+    }
+    model_destroy(target);
+    return code;
 }
 
 void dflash_destroy(struct dflash *d) {

@@ -41,6 +41,24 @@ struct dflash_params {
 // new sequences carry draft state. One draft per target. ERR_MISMATCH names what does not fit.
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e);
+// Bytes that dflash_load and the draft state of sequences will take, without loading.
+struct dflash_plan {
+    int64_t weights;   // in the backend's layout; what it shares with the target is not counted
+    int64_t scratch;   // workspace
+    int64_t pending;   // features kept per sequence
+    int64_t kv_per_1k; // keys and values of 1,024 tokens in layers without a window
+    int64_t window_per_1k, window; // the same in layers with one, and the most tokens held there
+    int64_t most_act;              // values of the largest activation, for exec_own_bytes
+};
+struct dflash_plan_args {
+    const struct exec *x;      // NULL: weights at their size in the file
+    const struct gguf *target; // open
+    const struct model_options *target_options;
+    const char *path;
+    const struct dflash_options *options;
+};
+int dflash_plan(struct dflash_plan *p, const struct dflash_plan_args *a, struct err *e);
+
 void dflash_destroy(struct dflash *d); // after the sequences; detaches; NULL is allowed
 
 const struct dflash_params *dflash_params_of(const struct dflash *d);

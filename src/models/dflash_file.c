@@ -93,6 +93,12 @@ const struct tensor *dflash_file_find(const void *file, const char *name) {
     return t;
 }
 
+void dflash_file_done(const void *file, const struct tensor *t) {
+    const struct dflash_file *f = file;
+    if (f->g)
+        gguf_release(f->g, t);
+}
+
 int dflash_file_all_used(const struct dflash_file *f, struct err *e) {
     for (size_t i = 0; i < tensor_count(f); i++) {
         if (!f->used[i])

@@ -59,6 +59,8 @@ int dflash_file_open(struct dflash_file *f, const char *path, struct err *e);
 void dflash_file_close(struct dflash_file *f);
 // load_find_fn over a struct dflash_file: the tensor of an upstream name, marked as used.
 const struct tensor *dflash_file_find(const void *file, const char *name);
+// load_done_fn over a struct dflash_file.
+void dflash_file_done(const void *file, const struct tensor *t);
 // ERR_UNSUPPORTED if the file holds a tensor that nobody asked for: a variant with more parts.
 int dflash_file_all_used(const struct dflash_file *f, struct err *e);
 

@@ -119,6 +119,8 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     if (code)
         return err_prefix(e, "tensor %s", t->name);
     *out = w;
+    if (l->done && exec_is_device(l->x))
+        l->done(l->arg, t);
     return keep_or_drop(l, ITEM_WEIGHT, w, e);
 }
 
@@ -165,7 +167,8 @@ int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
 }
 
 int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e) {
-    l->buffer_bytes += n * k * 6; // f32, int8 and block scales, rounded up
+    l->buffer_bytes += l->x ? exec_act_bytes(l->x, n, k) : n * k * 6;
+    l->most_act = n * k > l->most_act ? n * k : l->most_act;
     if (l->dry)
         return 0;
     int code = exec_ops(l->x)->act_create(l->x, n, k, out, e);

@@ -13,14 +13,17 @@
 #include "ops/ops.h"
 
 typedef const struct tensor *load_find_fn(const void *arg, const char *name);
+typedef void load_done_fn(const void *arg, const struct tensor *t);
 
-// Set x (may be NULL in a dry load), find, arg and dry; zero the rest.
+// Set x (may be NULL in a dry load), find, arg, dry and perhaps done; zero the rest.
 struct load {
     struct exec *x;
     load_find_fn *find; // where tensors come from
+    load_done_fn *done; // NULL, or told of every tensor that a device has copied
     const void *arg;
     bool dry;
     int64_t weight_bytes, buffer_bytes; // made so far
+    int64_t most_act;                   // values of the largest activation
     struct load_item *items;
     int64_t n, cap;
 };

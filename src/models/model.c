@@ -62,6 +62,10 @@ static const struct tensor *find_gguf(const void *arg, const char *name) {
     return gguf_tensor(arg, name);
 }
 
+static void done_gguf(const void *arg, const struct tensor *t) {
+    gguf_release(arg, t);
+}
+
 // Host arrays of the pass record.
 static int record_init(struct model *m, struct err *e) {
     struct pass_record *r = &m->pass;
@@ -136,7 +140,9 @@ static int workspace_init(struct model *m, struct err *e) {
 static int build(struct model *m, struct exec *x, const struct gguf *g,
                  const struct model_options *o, bool dry, struct err *e) {
     m->x = x;
-    m->load = (struct load){.x = x, .find = find_gguf, .arg = g, .dry = dry};
+    m->load = (struct load){.x = x, .find = find_gguf, .done = done_gguf, .arg = g, .dry = dry};
+    if (!dry && exec_is_device(x))
+        gguf_stream(g);
     int code = find_arch(g, &m->desc, e);
     if (!code)
         code = m->desc->params(m, g, e);
@@ -154,7 +160,7 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         code = record_init(m, e);
     if (!code && !dry && p->n_full)
         code = kv_pool_create(&m->pool, x, &m->kv, 0, e);
-    return code;
+    return code || dry ? code : exec_status(x, e);
 }
 
 static void plan_of(struct model_plan *out, const struct model *m) {
@@ -162,25 +168,38 @@ static void plan_of(struct model_plan *out, const struct model *m) {
     int n_recurrent = p->n_layers - p->n_full;
     out->weights = m->load.weight_bytes;
     out->scratch = m->load.buffer_bytes;
+    out->most_act = m->load.most_act;
     out->kv_per_1k = p->n_full ? 1024 / KV_PAGE * m->kv.page_bytes : 0;
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
     out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;
 }
 
-int model_plan(struct model_plan *out, struct model_params *params, const struct exec *x,
-               const struct gguf *g, const struct model_options *o, struct err *e) {
+int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
+              const struct model_options *o, struct err *e) {
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
     // A dry load only asks the backend for sizes.
     int code = build(m, (struct exec *)x, g, o, true, e);
-    if (!code) {
-        plan_of(out, m);
-        if (params)
-            *params = m->params;
+    if (code) {
+        model_destroy(m);
+        return code;
     }
+    *out = m;
+    return 0;
+}
+
+int model_plan(struct model_plan *out, struct model_params *params, const struct exec *x,
+               const struct gguf *g, const struct model_options *o, struct err *e) {
+    struct model *m;
+    int code = model_dry(&m, x, g, o, e);
+    if (code)
+        return code;
+    plan_of(out, m);
+    if (params)
+        *params = m->params;
     model_destroy(m);
-    return code;
+    return 0;
 }
 
 static int check_limit(struct exec *x, const struct gguf *g, const struct model_options *o,

@@ -45,6 +45,7 @@ struct model_plan {
     int64_t kv_per_1k;  // target KV of 1,024 tokens
     int64_t recurrent;  // per sequence
     int64_t checkpoint; // per recurrent checkpoint
+    int64_t most_act;   // values of the largest activation, for exec_own_bytes
 };
 // x may be NULL: weights are then counted at their size in the file.
 int model_plan(struct model_plan *p, struct model_params *params, const struct exec *x,

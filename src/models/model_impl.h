@@ -92,6 +92,10 @@ struct model_desc {
 };
 extern const struct model_desc arch_qwen35;
 
+// The whole recipe without weights: shapes are checked and bytes counted in m->load.
+int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
+              const struct model_options *o, struct err *e);
+
 // Copies the residual stream of all rows after layer i into the features if the layer is tapped.
 void model_tap(struct model *m, int i, int64_t n);
 

@@ -32,6 +32,10 @@ int64_t exec_own_bytes(const struct exec *x, int64_t most_values) {
     return x->own_bytes ? x->own_bytes(x, most_values) : 0;
 }
 
+const char *exec_label(const struct exec *x) {
+    return x->label;
+}
+
 bool exec_is_device(const struct exec *x) {
     return x->status != NULL;
 }

@@ -9,6 +9,7 @@
 struct exec {
     const struct ops *ops;
     int threads;
+    char label[128]; // see exec_label
     void (*destroy)(struct exec *x);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);
     int64_t (*act_bytes)(const struct exec *x, int64_t n, int64_t k);

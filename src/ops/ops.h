@@ -95,7 +95,8 @@ void exec_survey_cuda(struct device_survey *s);
 
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);
-bool exec_is_device(const struct exec *x); // its memory is not the host's
+const char *exec_label(const struct exec *x); // for people: "avx512", "cuda:0 (NVIDIA H200, wgmma)"
+bool exec_is_device(const struct exec *x);    // its memory is not the host's
 void exec_destroy(struct exec *x);
 
 // Waits for all that was queued. ERR_DEVICE: the device has failed at some point since creation,

@@ -62,6 +62,9 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, str
                             .ids = d->ids,
                             .logp = d->logp};
     ops->head_topk(d->x, &top);
+    rc = exec_status(d->x, e); // ids that were never written must not become a tree
+    if (rc)
+        return rc;
     p->depth = depth;
     p->k = k;
     p->ids = d->ids;

@@ -141,6 +141,8 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
         return err_set(e, ERR_USAGE, "a pass of %lld prompt tokens is not within 1 to %d",
                        (long long)n, model_max_rows(s->c.model));
     int rc = model_forward(s->c.model, &s->prompt, &seq, 1, e);
+    if (!rc)
+        rc = exec_status(s->x, e);
     if (rc)
         return rc;
     lap(phase, &t);
@@ -155,7 +157,7 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
     choose(s, &b, 0, 0);
     lap(&s->ms.sample, &t);
     hash_row(s, 0);
-    return 0;
+    return exec_status(s->x, e); // before anyone sees the choice
 }
 
 int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64_t n,
@@ -221,6 +223,8 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
         return step_plain(s, seq, limits, out, e);
     plant(s, sequence_len(seq));
     rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
+    if (!rc)
+        rc = exec_status(s->x, e);
     if (rc)
         return rc;
     lap(&s->ms.verify, &t);
@@ -233,6 +237,9 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
         choose_all(s, &b);
     else
         choose_path(s, &b);
+    rc = exec_status(s->x, e); // a walk may only follow choices that were made
+    if (rc)
+        return rc;
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
     rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
@@ -241,5 +248,5 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
     lap(&s->ms.commit, &t);
     for (int i = 0; i < out->count; i++)
         hash_row(s, model_logits_index(s->c.model, out->path[i]));
-    return 0;
+    return s->c.hash ? exec_status(s->x, e) : 0;
 }

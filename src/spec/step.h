@@ -42,7 +42,8 @@ int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64
               int32_t *chosen, struct err *e);
 
 // One step: root is the newest token (chosen, not yet run). What was chosen, and how many rows were
-// committed, is in *out; its last chosen token is the next root. A failed step commits nothing.
+// committed, is in *out; its last chosen token is the next root. A failed step commits nothing,
+// save for ERR_DEVICE, after which the sequence may only be destroyed.
 int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
              struct walk *out, struct err *e);
 

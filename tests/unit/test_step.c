@@ -260,8 +260,8 @@ static void test_shared_noise(void **state) {
     sampler_destroy(s);
 }
 
-// Generates COUNT tokens. With `guess`, the spy proposes those, every seventh one wrong. Returns the
-// largest number of rows that one step committed.
+// Generates COUNT tokens. With `guess`, the spy proposes those, every seventh one wrong. Returns
+// the largest number of rows that one step committed.
 enum { COUNT = 30 };
 static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint64_t *hash) {
     struct bench b;

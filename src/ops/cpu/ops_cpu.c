@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend: its exec, memory and activations, and the table of its ops. The levels differ
 // only in their row kernels (row.h); every op above them is written once.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ops/cpu/cpu.h"
@@ -181,6 +182,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     both->ops = cpu_table;
     both->ops.name = c->row.name;
     c->base.ops = &both->ops;
+    snprintf(c->base.label, sizeof c->base.label, "%s", c->row.name);
     c->base.destroy = cpu_destroy;
     c->base.weight_bytes = cpu_weight_bytes;
     c->base.act_bytes = act_bytes;

@@ -48,6 +48,7 @@ struct gpu {
     struct exec base; // first
     int device, sm;   // compute capability as 90 for 9.0
     int processors;   // multiprocessors
+    char name[64];    // of the GPU
     enum cuda_path path;
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation

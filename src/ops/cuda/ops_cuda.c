@@ -213,6 +213,7 @@ static int open_device(struct gpu *g, struct err *e) {
     if (code == GPU_OK) {
         g->sm = p.major * 10 + p.minor;
         g->processors = p.multiProcessorCount;
+        snprintf(g->name, sizeof g->name, "%.63s", p.name);
         return 0;
     }
     gpu_last_error();
@@ -263,6 +264,8 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
         cuda_destroy(&g->base);
         return rc;
     }
+    snprintf(g->base.label, sizeof g->base.label, "cuda:%d (%s, %s)", g->device, g->name,
+             device_path_name(g->path));
     *out = &g->base;
     return 0;
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// See plan.h. Advice goes from what costs least to what costs most: a shorter context, smaller keys
+// and values, smaller files.
+#include "engine/plan.h"
+
+#include <stdio.h>
+
+#include "ops/args.h"
+
+enum { SMALLEST = 4 * KV_PAGE };
+
+static int64_t pages(int64_t tokens) {
+    return (tokens + KV_PAGE - 1) / KV_PAGE;
+}
+
+// Keys and values when 1,024 tokens without a window take per_1k.
+static int64_t kv_of(const struct memory_plan *p, int64_t per_1k, int64_t n) {
+    int64_t held = p->window > 0 && n > p->window ? p->window : n;
+    return pages(n) * (per_1k / (1024 / KV_PAGE)) +
+           pages(held) * (p->window_per_1k / (1024 / KV_PAGE));
+}
+
+int64_t plan_kv(const struct memory_plan *p, int64_t n) {
+    return kv_of(p, p->kv_per_1k, n);
+}
+
+static int64_t fixed(const struct memory_plan *p) {
+    return p->weights + p->draft + p->scratch + p->state;
+}
+
+int64_t plan_total(const struct memory_plan *p) {
+    return fixed(p) + plan_kv(p, p->context);
+}
+
+// The longest context of whole pages that fits with keys and values of this size.
+static int64_t longest(const struct memory_plan *p, int64_t per_1k) {
+    int64_t room = p->available - fixed(p), lo = 0, hi = pages(p->trained);
+    if (p->available <= 0 || room >= kv_of(p, per_1k, p->trained))
+        return p->trained;
+    while (lo < hi) { // the most pages that fit lie in lo .. hi
+        int64_t mid = (lo + hi + 1) / 2;
+        if (kv_of(p, per_1k, mid * KV_PAGE) <= room)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo * KV_PAGE >= SMALLEST ? lo * KV_PAGE : 0;
+}
+
+int64_t plan_longest(const struct memory_plan *p) {
+    return longest(p, p->kv_per_1k);
+}
+
+static void put_size(char *text, size_t size, int64_t bytes) {
+    if (bytes >= (int64_t)1 << 30)
+        snprintf(text, size, "%.2f GiB", (double)bytes / (double)(1 << 30));
+    else
+        snprintf(text, size, "%.2f MiB", (double)bytes / (double)(1 << 20));
+}
+
+// What would fit, for the end of a sentence.
+static void advise(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
+    int64_t now = longest(p, p->kv_per_1k), q8 = 0;
+    if (p->kv_per_1k_q8 < p->kv_per_1k)
+        q8 = longest(p, p->kv_per_1k_q8);
+    if (now > 0 && q8 >= wanted)
+        snprintf(text, size, "use --max-ctx %lld or --kv-type q8_0", (long long)now);
+    else if (now > 0)
+        snprintf(text, size, "use --max-ctx %lld or a smaller file", (long long)now);
+    else if (q8 > 0)
+        snprintf(text, size, "use --kv-type q8_0 with --max-ctx %lld, or a smaller file",
+                 (long long)q8);
+    else
+        snprintf(text, size, "use a smaller file%s", p->draft ? ", or none for the draft" : "");
+}
+
+int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e) {
+    int64_t fits = plan_longest(p);
+    p->context = wanted ? wanted : fits ? fits : SMALLEST < p->trained ? SMALLEST : p->trained;
+    if (p->available <= 0 || plan_total(p) <= p->available)
+        return 0;
+    char need[32], have[32], missing[32], advice[96];
+    put_size(need, sizeof need, plan_total(p));
+    put_size(have, sizeof have, p->available);
+    put_size(missing, sizeof missing, plan_total(p) - p->available);
+    advise(p, p->context, advice, sizeof advice);
+    return err_set(e, ERR_MEMORY,
+                   "with a context of %lld tokens %s of memory are needed and %s may be taken, %s "
+                   "too little; %s",
+                   (long long)p->context, need, have, missing, advice);
+}
+
+void plan_print(const struct memory_plan *p, struct str *out) {
+    const struct {
+        const char *before;
+        int64_t bytes;
+        bool always;
+    } parts[] = {{"weights ", p->weights, true},
+                 {", draft ", p->draft, false},
+                 {", KV per 1K tokens ", p->kv_per_1k + p->window_per_1k, true},
+                 {", state ", p->state, true},
+                 {", workspace ", p->scratch, true}};
+    char size[32];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        put_size(size, sizeof size, parts[i].bytes);
+        if (parts[i].always || parts[i].bytes)
+            str_printf(out, "%s%s", parts[i].before, size);
+    }
+    put_size(size, sizeof size, plan_total(p));
+    str_printf(out, "; %s with a context of %lld tokens", size, (long long)p->context);
+    if (p->available > 0) {
+        put_size(size, sizeof size, p->available - plan_total(p));
+        str_printf(out, ", which leaves %s free", size);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan: the longest context is exactly the longest that fits, sums are whole pages, and
+// a refusal names what is missing and advice that would indeed have worked.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "engine/plan.h"
+
+static const int64_t MIB = 1 << 20;
+
+// About a 27B pair: 64 MiB of keys and values for 1,024 tokens, 20 MiB of them with a window.
+static struct memory_plan pair(void) {
+    return (struct memory_plan){.weights = 16000 * MIB,
+                                .draft = 1800 * MIB,
+                                .scratch = 500 * MIB,
+                                .state = 400 * MIB,
+                                .kv_per_1k = 64 * MIB,
+                                .kv_per_1k_q8 = 34 * MIB,
+                                .window_per_1k = 16 * MIB,
+                                .window = 4096,
+                                .trained = 262144};
+}
+
+static void counts_pages_and_windows(void **state) {
+    (void)state;
+    struct memory_plan p = pair();
+    assert_int_equal(plan_kv(&p, 0), 0);
+    assert_int_equal(plan_kv(&p, 1), 5 * MIB);
+    assert_int_equal(plan_kv(&p, 64), 5 * MIB);
+    assert_int_equal(plan_kv(&p, 65), 10 * MIB);
+    assert_int_equal(plan_kv(&p, 4096), 4 * 80 * MIB);
+    assert_int_equal(plan_kv(&p, 8192), (8 * 64 + 4 * 16) * MIB);
+}
+
+static void unknown_memory_takes_the_trained_context(void **state) {
+    (void)state;
+    struct memory_plan p = pair();
+    struct err e = {0};
+    assert_int_equal(plan_settle(&p, 0, &e), 0);
+    assert_int_equal(p.context, p.trained);
+    assert_int_equal(plan_settle(&p, 100, &e), 0);
+    assert_int_equal(p.context, 100);
+}
+
+static void finds_the_longest_context(void **state) {
+    (void)state;
+    struct rng r = {3};
+    struct err e = {0};
+    for (int i = 0; i < 2000; i++) {
+        struct memory_plan p = pair();
+        p.window = rng_below(&r, 2) ? 64 + rng_below(&r, 8192) : 0;
+        p.available = (18000 + (int64_t)rng_below(&r, 20000)) * MIB + rng_below(&r, 1 << 20);
+        int64_t n = plan_longest(&p);
+        p.context = n + 64;
+        assert_true(n == p.trained || n == 0 || plan_total(&p) > p.available);
+        p.context = n;
+        assert_true(n == 0 || plan_total(&p) <= p.available);
+        int rc = plan_settle(&p, 0, &e);
+        assert_int_equal(rc, n ? 0 : ERR_MEMORY);
+        assert_true(!n || p.context == n);
+    }
+}
+
+// The number behind `word` in the sentence, -1 without it.
+static long number_behind(const char *text, const char *word) {
+    const char *at = strstr(text, word);
+    return at ? strtol(at + strlen(word), NULL, 10) : -1;
+}
+
+static void advice_would_have_worked(void **state) {
+    (void)state;
+    struct rng r = {4};
+    int shorter = 0, q8 = 0, both = 0, none = 0;
+    for (int i = 0; i < 3000; i++) {
+        struct memory_plan p = pair();
+        struct err e = {0};
+        int64_t wanted = 1 + rng_below(&r, 100000);
+        p.available = (18000 + (int64_t)rng_below(&r, 6000)) * MIB;
+        if (plan_settle(&p, wanted, &e) == 0)
+            continue;
+        assert_int_equal(e.code, ERR_MEMORY);
+        long ctx = number_behind(e.text, "--max-ctx ");
+        bool small_kv = strstr(e.text, "q8_0") != NULL;
+        struct memory_plan other = p;
+        if (ctx > 0 && !(small_kv && strstr(e.text, "with --max-ctx"))) {
+            other.context = ctx;
+            assert_true(ctx < wanted && plan_total(&other) <= p.available);
+            shorter++;
+        }
+        other = p;
+        other.kv_per_1k = p.kv_per_1k_q8;
+        other.context = strstr(e.text, "with --max-ctx") ? ctx : wanted;
+        assert_true(!small_kv || plan_total(&other) <= p.available);
+        q8 += small_kv;
+        both += strstr(e.text, "with --max-ctx") != NULL;
+        none += ctx < 0;
+        assert_non_null(strstr(e.text, "too little"));
+    }
+    assert_true(shorter > 20 && q8 > 20 && both > 0 && none > 20);
+}
+
+static void prints_one_line(void **state) {
+    (void)state;
+    struct memory_plan p = pair();
+    struct str text = {0};
+    p.available = 24576 * MIB;
+    p.context = 32768;
+    plan_print(&p, &text);
+    assert_string_equal(
+        text.data,
+        "weights 15.62 GiB, draft 1.76 GiB, KV per 1K tokens 80.00 MiB, state "
+        "400.00 MiB, workspace 500.00 MiB; 20.32 GiB with a context of 32768 tokens, which "
+        "leaves 3.68 GiB free");
+    str_fini(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_pages_and_windows),
+        cmocka_unit_test(unknown_memory_takes_the_trained_context),
+        cmocka_unit_test(finds_the_longest_context),
+        cmocka_unit_test(advice_would_have_worked),
+        cmocka_unit_test(prints_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
