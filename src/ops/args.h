@@ -179,10 +179,11 @@ struct gated_norm_args {
 // log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
 // logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
 // own draws.
+enum { OPS_TOPK_MAX = 1024 };
 struct topk_args {
     const float *logits; // [n][vocab]
     int64_t n, vocab;
-    int k;
+    int k;                          // 1 .. OPS_TOPK_MAX
     const struct sample_row *noise; // NULL, or host [n]
     int32_t *ids;                   // host [n][k]; -1 where the vocabulary is smaller than k
     float *logp;                    // host [n][k]

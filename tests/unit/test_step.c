@@ -303,9 +303,9 @@ static void test_sample_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_budget_zero), cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_shared_noise),
+        cmocka_unit_test(test_request),         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_budget_zero),     cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_shared_noise),
         cmocka_unit_test(test_sample_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -160,6 +160,8 @@ static const struct ops cuda_table = {
     .attend = cuda_attend,
     .copy_rows = cuda_copy_rows,
     .kv_copy = cuda_kv_copy,
+    .head_topk = cuda_head_topk,
+    .sample = cuda_sample,
 };
 
 static void cuda_destroy(struct exec *x) {
