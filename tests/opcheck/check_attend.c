@@ -408,6 +408,7 @@ void check_attend_rule(struct check *c) {
     }
     report(c, diff == 0, "attend: rule E2", "rows of forests, alone",
            "%lld values differ in %lld rows", (long long)diff, (long long)seen);
+    check_attend_long_rule(c);
 }
 
 // Keys that row i sees, decoded: appended to k and v, [n][head_dim].
@@ -526,6 +527,7 @@ void check_attend_double(struct check *c) {
         scene_fini(w);
         free(w);
     }
+    check_attend_long_double(c);
 }
 
 struct attend_call {
@@ -584,4 +586,5 @@ void check_attend_time(struct check *c) {
         scene_fini(w);
         free(w);
     }
+    check_attend_long_time(c);
 }

@@ -142,6 +142,10 @@ void check_attend(struct check *c);
 void check_attend_rule(struct check *c);
 void check_attend_double(struct check *c);
 void check_attend_time(struct check *c);
+// Long contexts; called by the three above.
+void check_attend_long_rule(struct check *c);
+void check_attend_long_double(struct check *c);
+void check_attend_long_time(struct check *c);
 void check_gdn(struct check *c);
 void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);

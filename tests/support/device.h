@@ -21,4 +21,8 @@ int device_status(struct exec *x, struct err *e);
 // The values that an activation of a device holds, as f32: out [n][k].
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
 
+// The f32 values that a device's activation was made from, where an op has left them (attend and
+// others that make rows out of pieces): out [n][k].
+void device_read_wide(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
+
 #endif

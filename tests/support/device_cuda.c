@@ -56,3 +56,13 @@ void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, 
     free(half);
     free(unscale);
 }
+
+void device_read_wide(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {
+    float *wide = malloc((size_t)(n * a->stride) * sizeof *wide);
+    if (!wide)
+        abort();
+    exec_ops(x)->download(x, wide, a->wide, (size_t)(n * a->stride) * sizeof *wide);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(out + i * k, wide + i * a->stride, (size_t)k * sizeof *out);
+    free(wide);
+}

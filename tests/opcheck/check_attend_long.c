@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over long contexts in the shapes of real models: against doubles on a sample of rows,
+// rule E2 between chunks of a prompt, trees and single rows, and times. Keys and values are drawn
+// from a pool of random rows, and every position has one query, so that a row of any forest can be
+// compared with the same position in another.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "opcheck/opcheck.h"
+#include "support/device.h"
+
+enum { POOL = 512, ROWS_MOST = 1024 };
+
+struct shape {
+    int n_heads, n_kv, head_dim, mask;
+    int64_t window;
+    uint32_t type_k, type_v;
+    bool gated;
+    float sharp; // size of the queries: 1 spreads the weights, 8 gathers them on few keys
+};
+
+static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1};
+static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, TYPE_F16, TYPE_F16, false, 1};
+
+// Positions 0 .. total-1 in pages, and room for rows in flight behind them.
+struct world {
+    struct check *c;
+    struct shape s;
+    struct kv_layout layout;
+    int64_t total, n_pages; // pages: positions, then ROWS_MOST slots
+    unsigned char *image;   // host [n_pages][page_bytes]
+    unsigned char **pages;  // device
+    float *query;           // host [total][n_heads][2 head_dim]: query, gate
+    struct room room;
+    float *q; // device [ROWS_MOST][n_heads][2 head_dim]
+    // The present forest.
+    struct forest f;
+    struct kv_slot slot[ROWS_MOST];
+};
+
+static unsigned char *image_row(const struct world *w, int64_t at, int layer, bool value,
+                                int head) {
+    const struct kv_layout *l = &w->layout;
+    unsigned char *p = w->image + at / KV_PAGE * l->page_bytes + layer * l->layer_bytes;
+    int64_t row = head * KV_PAGE + at % KV_PAGE;
+    return value ? p + l->n_heads * KV_PAGE * l->k_bytes + row * l->v_bytes : p + row * l->k_bytes;
+}
+
+static void fill_image(struct world *w, struct rng *r) {
+    const struct kv_layout *l = &w->layout;
+    unsigned char *pool[2];
+    float x[OPS_HEAD_MAX];
+    for (int value = 0; value < 2; value++) {
+        int64_t bytes = value ? l->v_bytes : l->k_bytes;
+        pool[value] = malloc((size_t)(POOL * bytes));
+        for (int i = 0; i < POOL; i++) {
+            fill_random(r, x, l->head_dim, value ? 1 : 2);
+            quant_format(value ? l->type_v : l->type_k)
+                ->quantize(x, pool[value] + i * bytes, l->head_dim);
+        }
+    }
+    for (int64_t at = 0; at < w->n_pages * KV_PAGE; at++)
+        for (int layer = 0; layer < l->n_layers; layer++)
+            for (int h = 0; h < l->n_heads; h++) {
+                uint64_t pick = rng_next(r);
+                memcpy(image_row(w, at, layer, false, h),
+                       pool[0] + (int64_t)(pick >> 40) % POOL * l->k_bytes, (size_t)l->k_bytes);
+                memcpy(image_row(w, at, layer, true, h),
+                       pool[1] + (int64_t)(pick >> 20) % POOL * l->v_bytes, (size_t)l->v_bytes);
+            }
+    free(pool[0]);
+    free(pool[1]);
+}
+
+static void world_init(struct world *w, struct check *c, struct shape s, int64_t total,
+                       int layers) {
+    memset(w, 0, sizeof *w);
+    w->c = c;
+    w->s = s;
+    w->total = total;
+    w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MOST / KV_PAGE;
+    kv_layout_init(&w->layout, layers, s.n_kv, s.head_dim, s.type_k, s.type_v);
+    size_t bytes = (size_t)(w->n_pages * w->layout.page_bytes);
+    int64_t per = (int64_t)s.n_heads * 2 * s.head_dim, queries = total < 4096 ? total : 4096;
+    w->image = malloc(bytes);
+    w->pages = malloc((size_t)w->n_pages * sizeof *w->pages);
+    w->query = malloc((size_t)(queries * per) * sizeof *w->query);
+    if (!w->image || !w->pages || !w->query)
+        abort();
+    fill_image(w, &c->rng);
+    fill_random(&c->rng, w->query, queries * per, 2 * s.sharp);
+    room_open(&w->room, c, c->exec);
+    unsigned char *device = room_own(&w->room, w->image, bytes);
+    for (int64_t p = 0; p < w->n_pages; p++)
+        w->pages[p] = device + p * w->layout.page_bytes;
+    w->q = room_own(&w->room, NULL, (size_t)(ROWS_MOST * per) * sizeof(float));
+}
+
+static void world_fini(struct world *w) {
+    room_close(&w->room);
+    free(w->image);
+    free(w->pages);
+    free(w->query);
+}
+
+// Where position or slot `at` of the image is on the device.
+static struct kv_slot slot_at(const struct world *w, int64_t at) {
+    return (struct kv_slot){w->pages[at / KV_PAGE], (int32_t)(at % KV_PAGE)};
+}
+
+static const float *query_of(const struct world *w, int64_t pos) {
+    int64_t queries = w->total < 4096 ? w->total : 4096;
+    return w->query + pos % queries * w->s.n_heads * 2 * w->s.head_dim;
+}
+
+static void add_row(struct world *w, int32_t parent, int64_t pos, int64_t at) {
+    struct forest *f = &w->f;
+    int64_t i = f->rows.n++;
+    f->parent[i] = parent;
+    f->pos[i] = pos;
+    f->seq[i] = 0;
+    f->token[i] = 0;
+    w->slot[i] = slot_at(w, at);
+}
+
+// Rows len .. len + n - 1 as a prompt has them: stored in their pages.
+static void make_chain(struct world *w, int64_t len, int n) {
+    forest_clear(&w->f);
+    for (int i = 0; i < n; i++)
+        add_row(w, i - 1, len + i, len + i);
+}
+
+// A tree of n rows behind len: the positions from len on are its spine, at most 32 deep, and other
+// rows branch off it anywhere. Rows are in scratch slots; where[] says which row a position of the
+// spine is.
+static int make_tree(struct world *w, int64_t len, int n, int32_t *where) {
+    int64_t scratch = w->total + (KV_PAGE - w->total % KV_PAGE) % KV_PAGE;
+    int spine = 0;
+    forest_clear(&w->f);
+    for (int i = 0; i < n; i++) {
+        int64_t at = scratch + (int64_t)i * 37 % n;
+        int32_t parent = i ? (int32_t)between(&w->c->rng, 0, i - 1) : -1;
+        bool grow = spine < 32 && (i == 0 || rng_below(&w->c->rng, 2));
+        if (!grow && w->f.pos[parent] - len >= 31)
+            parent = 0;
+        int64_t pos = grow ? len + spine : w->f.pos[parent] + 1;
+        if (grow) {
+            struct kv_slot from = slot_at(w, pos), to = slot_at(w, at);
+            parent = spine ? where[spine - 1] : -1;
+            where[spine++] = i;
+            exec_ops(w->c->exec)->kv_copy(w->c->exec, &w->layout, &to, &from, 1);
+        }
+        add_row(w, parent, pos, at);
+    }
+    return spine;
+}
+
+static void put_queries(struct world *w) {
+    int64_t per = (int64_t)w->s.n_heads * 2 * w->s.head_dim, n = w->f.rows.n;
+    float *q = malloc((size_t)(n * per) * sizeof *q);
+    int dim = w->s.head_dim, heads = w->s.n_heads;
+    // Queries lie apart, gates behind them.
+    for (int64_t i = 0; i < n; i++)
+        for (int h = 0; h < heads; h++) {
+            const float *from = query_of(w, w->f.pos[i]) + h * 2 * dim;
+            memcpy(q + (i * heads + h) * dim, from, (size_t)dim * sizeof *q);
+            memcpy(q + ((n + i) * heads + h) * dim, from + dim, (size_t)dim * sizeof *q);
+        }
+    room_put(&w->room, w->q, q, (size_t)(n * per) * sizeof *q);
+    free(q);
+}
+
+static void call_attend(struct world *w, int64_t len, int layer, struct act *act) {
+    const struct shape *s = &w->s;
+    struct kv_view view = {w->pages, len};
+    struct attend_args a = {.n_heads = s->n_heads,
+                            .n_kv = s->n_kv,
+                            .head_dim = s->head_dim,
+                            .scale = 1 / sqrtf((float)s->head_dim),
+                            .mask = s->mask,
+                            .window = s->window,
+                            .q = w->q,
+                            .gate = s->gated ? w->q + w->f.rows.n * s->n_heads * s->head_dim : NULL,
+                            .gate_stride = s->head_dim,
+                            .layout = &w->layout,
+                            .layer = layer,
+                            .seqs = &view,
+                            .store = w->slot,
+                            .out = act};
+    exec_ops(w->c->exec)->attend(w->c->exec, &a, &w->f.rows);
+}
+
+static struct act *new_act(const struct world *w) {
+    struct act *act;
+    struct err e;
+    if (exec_ops(w->c->exec)
+            ->act_create(w->c->exec, w->f.rows.n, (int64_t)w->s.n_heads * w->s.head_dim, &act, &e))
+        abort();
+    return act;
+}
+
+// All rows of the present forest, in layer 0: [rows][n_heads * head_dim], to be freed.
+static float *attend_rows(struct world *w, int64_t len) {
+    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim, n = w->f.rows.n;
+    float *out = malloc((size_t)(n * k) * sizeof *out);
+    struct act *act = new_act(w);
+    put_queries(w);
+    call_attend(w, len, 0, act);
+    if (w->c->device)
+        device_read_wide(w->c->exec, act, n, k, out);
+    else
+        read_act(w->c->exec, act, n, k, out);
+    exec_ops(w->c->exec)->act_destroy(w->c->exec, act);
+    return out;
+}
+
+// One head of a row whose keys are the image's rows at[0..n), in doubles: its relative error.
+static double head_error(const struct world *w, int64_t pos, int head, const int64_t *at, int64_t n,
+                         const float *out) {
+    int dim = w->s.head_dim, kv = head / (w->s.n_heads / w->s.n_kv);
+    const float *q = query_of(w, pos) + head * 2 * dim;
+    double sum = 0, err = 0, size = 0, o[OPS_HEAD_MAX] = {0};
+    float x[OPS_HEAD_MAX];
+    for (int64_t j = 0; j < n; j++) {
+        double p = 0;
+        quant_format(w->s.type_k)->dequantize(image_row(w, at[j], 0, false, kv), x, dim);
+        for (int d = 0; d < dim; d++)
+            p += (double)q[d] * (double)x[d];
+        p = exp(p / sqrt((double)dim));
+        sum += p;
+        quant_format(w->s.type_v)->dequantize(image_row(w, at[j], 0, true, kv), x, dim);
+        for (int d = 0; d < dim; d++)
+            o[d] += p * (double)x[d];
+    }
+    for (int d = 0; d < dim; d++) {
+        double y = o[d] / sum / (w->s.gated ? 1 + exp(-(double)q[dim + d]) : 1);
+        err += ((double)out[head * dim + d] - y) * ((double)out[head * dim + d] - y);
+        size += y * y;
+    }
+    return isfinite(err) ? sqrt(err / (size + 1e-30)) : INFINITY;
+}
+
+// Worst of a sample of rows of a chain behind len that was attended as out.
+static double chain_error(struct world *w, int64_t len, const float *out) {
+    const struct shape *s = &w->s;
+    int64_t n = w->f.rows.n, *at = malloc((size_t)w->total * sizeof *at);
+    double worst = 0;
+    for (int t = 0; t < 6; t++) {
+        int64_t i = t ? between(&w->c->rng, 0, n - 1) : n - 1, pos = len + i, keys = 0;
+        int64_t last = s->mask == ATTEND_BLOCK ? len + n - 1 : pos;
+        for (int64_t p = 0; p <= last; p++)
+            if (s->window == 0 || llabs(pos - p) < s->window)
+                at[keys++] = p;
+        for (int h = (int)between(&w->c->rng, 0, 3); h < s->n_heads; h += 5) {
+            double e = head_error(w, pos, h, at, keys, out + i * (int64_t)s->n_heads * s->head_dim);
+            worst = e > worst ? e : worst;
+        }
+    }
+    free(at);
+    return worst;
+}
+
+static void describe(const struct shape *s, int64_t len, int64_t n, char *text, size_t size) {
+    snprintf(text, size, "%d/%dx%d %s/%s w%lld %lld+%lld", s->n_heads, s->n_kv, s->head_dim,
+             quant_format(s->type_k)->name, quant_format(s->type_v)->name, (long long)s->window,
+             (long long)len, (long long)n);
+}
+
+static const struct attend_case {
+    struct shape s;
+    int64_t len;
+    int n;
+    bool device; // too long for a CPU level
+} cases[] = {
+    {{6, 2, 64, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 700, 90, false},
+    {{4, 2, 96, ATTEND_PATH, 600, TYPE_F32, TYPE_F32, true, 1}, 1500, 70, false},
+    {{6, 1, 128, ATTEND_BLOCK, 300, TYPE_Q8_0, TYPE_BF16, false, 1}, 900, 16, false},
+    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 20000, 23, true},
+    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 8}, 5000, 23, true},
+    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 1000, 512, true},
+    {{24, 4, 256, ATTEND_PATH, 0, TYPE_BF16, TYPE_Q8_0, true, 1}, 3000, 61, true},
+    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F32, TYPE_F16, true, 1}, 3000, 23, true},
+    {{8, 4, 256, ATTEND_PATH, 0, TYPE_Q8_0, TYPE_Q8_0, true, 1}, 700, 512, true},
+    {{80, 2, 64, ATTEND_PATH, 0, TYPE_F16, TYPE_BF16, false, 1}, 1300, 40, true},
+    {{4, 1, 512, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, false, 1}, 1300, 40, true},
+    {{32, 8, 128, ATTEND_BLOCK, 0, TYPE_F16, TYPE_F16, false, 1}, 20000, 16, true},
+    {{32, 8, 128, ATTEND_BLOCK, 2048, TYPE_F16, TYPE_F16, false, 1}, 6001, 16, true},
+    {{32, 8, 128, ATTEND_PATH, 2048, TYPE_F16, TYPE_F16, false, 1}, 6001, 256, true},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+void check_attend_long_double(struct check *c) {
+    for (int i = 0; i < CASES; i++) {
+        if (cases[i].device && !c->device)
+            continue;
+        struct world *w = malloc(sizeof *w);
+        world_init(w, c, cases[i].s, cases[i].len + cases[i].n, 1);
+        make_chain(w, cases[i].len, cases[i].n);
+        float *out = attend_rows(w, cases[i].len);
+        double e = chain_error(w, cases[i].len, out), most = c->device ? 1e-3 : 1e-5;
+        char text[80];
+        describe(&w->s, cases[i].len, cases[i].n, text, sizeof text);
+        report(c, e <= most, "attend / double", text, "relative %.1e (max %.1e)", e, most);
+        free(out);
+        world_fini(w);
+        free(w);
+    }
+}
+
+// The positions of [begin, begin + n) in a prompt of chunks of `chunk` rows, into all[pos - begin].
+static void by_chunks(struct world *w, int64_t begin, int n, int chunk, float *all) {
+    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim;
+    for (int i = 0; i < n; i += chunk) {
+        int rows = n - i < chunk ? n - i : chunk;
+        make_chain(w, begin + i, rows);
+        float *out = attend_rows(w, begin + i);
+        memcpy(all + i * k, out, (size_t)(rows * k) * sizeof *out);
+        free(out);
+    }
+}
+
+// Bits that differ when the positions are computed in other company; counts values compared.
+static int64_t company_differences(struct world *w, int64_t begin, int n, int64_t *compared) {
+    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim, differ = 0;
+    float *all = malloc((size_t)(n * k) * sizeof *all), *other = malloc((size_t)(n * k) * 4);
+    int32_t where[32];
+    by_chunks(w, begin, n, n, all);
+    int chunks[] = {64, (int)between(&w->c->rng, 2, 40), (int)between(&w->c->rng, 65, 200)};
+    for (int i = 0; i < 3; i++) {
+        by_chunks(w, begin, n, chunks[i], other);
+        differ += bit_differences(all, other, n * k);
+        *compared += n * k;
+    }
+    for (int i = 0; i < 12; i++) {
+        int64_t at = between(&w->c->rng, 0, n - 1);
+        by_chunks(w, begin + at, 1, 1, other);
+        differ += bit_differences(all + at * k, other, k);
+        at = between(&w->c->rng, 0, n - 33 > 0 ? n - 33 : 0);
+        int spine = make_tree(w, begin + at, i % 2 ? 23 : 100, where);
+        float *out = attend_rows(w, begin + at);
+        for (int j = 0; j < spine && at + j < n; j++, *compared += k)
+            differ += bit_differences(all + (at + j) * k, out + where[j] * k, k);
+        free(out);
+        *compared += k;
+    }
+    free(all);
+    free(other);
+    return differ;
+}
+
+void check_attend_long_rule(struct check *c) {
+    for (int i = 0; i < CASES; i++) {
+        if ((cases[i].device && !c->device) || cases[i].s.mask == ATTEND_BLOCK)
+            continue;
+        struct world *w = malloc(sizeof *w);
+        int n = c->device ? 512 : 80;
+        int64_t begin = cases[i].len - 200, compared = 0;
+        world_init(w, c, cases[i].s, begin + n + 33, 1);
+        int64_t differ = company_differences(w, begin, n, &compared);
+        char text[80];
+        describe(&w->s, begin, n, text, sizeof text);
+        report(c, differ == 0, "attend: chunks, trees", text, "%lld of %lld values differ",
+               (long long)differ, (long long)compared);
+        world_fini(w);
+        free(w);
+    }
+}
+
+struct timed {
+    struct world *w;
+    struct act *act;
+    int64_t len;
+};
+
+static void attend_turn(void *arg, int turn) {
+    struct timed *t = arg;
+    call_attend(t->w, t->len, turn % t->w->layout.n_layers, t->act);
+}
+
+// Bytes of keys and values that must be read, and of rows read and written.
+static double floor_bytes(const struct world *w, int64_t len) {
+    int64_t n = w->f.rows.n, keys = len + n;
+    if (w->s.window > 0 && keys > w->s.window + n)
+        keys = w->s.window + n;
+    double row = (double)w->s.n_heads * w->s.head_dim * (w->s.gated ? 10 : 6);
+    return (double)(keys * w->s.n_kv * (w->layout.k_bytes + w->layout.v_bytes)) + (double)n * row;
+}
+
+static void time_shape(struct check *c, struct shape s, int64_t len, const int *counts, int n) {
+    struct world *w = malloc(sizeof *w);
+    int64_t rows = counts[n - 1];
+    struct kv_layout one;
+    kv_layout_init(&one, 1, s.n_kv, s.head_dim, s.type_k, s.type_v);
+    int64_t bytes = (len + rows) / KV_PAGE * one.page_bytes + 1; // of a layer; turn over 150 MB
+    int layers = bytes > 150000000 ? 1 : (int)(150000000 / bytes + 1);
+    world_init(w, c, s, len + rows, layers < 16 ? layers : 16);
+    for (int i = 0; i < n; i++) {
+        char text[80];
+        int32_t where[32];
+        struct timed t = {.w = w, .len = len};
+        if (s.mask == ATTEND_PATH && counts[i] < 128)
+            make_tree(w, len, counts[i], where);
+        else
+            make_chain(w, len, counts[i]);
+        put_queries(w);
+        t.act = new_act(w);
+        describe(&s, len, counts[i], text, sizeof text);
+        report_time(c, "attend", text, time_call(c, attend_turn, &t), floor_bytes(w, len));
+        exec_ops(c->exec)->act_destroy(c->exec, t.act);
+    }
+    world_fini(w);
+    free(w);
+}
+
+void check_attend_long_time(struct check *c) {
+    static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
+    static const uint32_t types[][2] = {
+        {TYPE_BF16, TYPE_BF16}, {TYPE_Q8_0, TYPE_Q8_0}, {TYPE_F32, TYPE_F32}};
+    if (!c->device)
+        return;
+    time_shape(c, target_27b, 512, steps, 4);
+    time_shape(c, target_27b, 4096, steps, 4);
+    time_shape(c, target_27b, 20000, steps, 4);
+    time_shape(c, target_27b, 131072, tree, 1);
+    time_shape(c, target_27b, 0, prompt, 1);
+    time_shape(c, target_27b, 8192, prompt, 1);
+    time_shape(c, target_27b, 20000, prompt, 1);
+    for (int i = 0; i < 3; i++) {
+        struct shape s = target_27b;
+        s.type_k = types[i][0];
+        s.type_v = types[i][1];
+        time_shape(c, s, 20000, tree, 1);
+    }
+    struct shape window = draft_27b;
+    window.window = 2048;
+    time_shape(c, draft_27b, 4096, block, 1);
+    time_shape(c, draft_27b, 20000, block, 1);
+    time_shape(c, window, 20000, block, 1);
+}
