@@ -4,7 +4,7 @@
 // batches that keep the parts' room small; a row's bits do not depend on it.
 #include <stdlib.h>
 
-#include "ops/cuda/attend_device.h"
+#include "ops/cuda/attend.cuh"
 #include "ops/cuda/ops_cuda.h"
 
 enum { THREADS = 256, VALUES = OPS_HEAD_MAX / 32 };

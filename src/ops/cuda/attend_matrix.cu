@@ -5,8 +5,8 @@
 // Queries become fp16 times a power of two of their own; BF16 and Q8_0 keys become the nearest
 // fp16 (BF16 exactly, but for the least magnitudes; beyond 65504 they end there). Weights of a
 // chunk are fp16, up to 1024; sums use the rounded ones. A pair's operations do not depend on
-// where it lies, and a hidden key adds zeros, so rule E2 holds as attend.h says.
-#include "ops/cuda/attend_device.h"
+// where it lies, and a hidden key adds zeros, so rule E2 holds as attend_plan.h says.
+#include "ops/cuda/attend.cuh"
 
 enum { WARPS_MOST = 8, EXTRA = 10 }; // 2^EXTRA: the largest weight
 

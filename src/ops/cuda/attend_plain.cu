@@ -3,7 +3,7 @@
 // sizes, and devices before sm_80. A block takes 16 (row, query head) pairs, a warp four of them;
 // keys and values pass through shared memory in slabs of 128 values of 64 keys. A lane makes the
 // scores of two keys, and sums the values of every 32nd element.
-#include "ops/cuda/attend_device.h"
+#include "ops/cuda/attend.cuh"
 
 enum { WARPS = 4, PAIRS = ATTEND_TILE / WARPS, SLAB = 128, STRIDE = SLAB + 4 };
 

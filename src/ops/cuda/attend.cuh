@@ -1,14 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code that both attention kernels use: where the keys of a chunk are, 8 stored values as
-// floats, and the fold of a part into what came before it. For .cu files only.
-#ifndef COPPICE_OPS_CUDA_ATTEND_DEVICE_H
-#define COPPICE_OPS_CUDA_ATTEND_DEVICE_H
+// What the attention kernels get, and device code that both use: where the keys of a chunk are,
+// 8 stored values as floats, and the fold of a part into what came before it. For .cu files only.
+#ifndef COPPICE_OPS_CUDA_ATTEND_CUH
+#define COPPICE_OPS_CUDA_ATTEND_CUH
 
 #include <math.h>
 
 #include "formats/quant.h"
-#include "ops/cuda/attend.h"
-#include "ops/cuda/gpu.h"
+#include "ops/attend_plan.h"
+#include "ops/cuda/cuda.h"
+
+// Arguments of the kernels. Pointers are device memory.
+struct attend_run {
+    const struct attend_row *rows;
+    const struct attend_item *items;
+    const int32_t *list, *path;
+    unsigned char *const *pages;
+    const struct kv_slot *store;
+    const float *q, *gate;
+    int64_t gate_stride;
+    float *out; // [n][out_stride]
+    int64_t out_stride;
+    float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
+    float *ml;  // [slots][rows][n_heads][2] their maximum and sum
+    int64_t begin, n_rows;
+    int32_t slots, part0;
+    int32_t n_heads, n_kv, group, head_dim;
+    uint32_t type_k, type_v;
+    int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
+    float scale;
+};
+
+// Queue the kernel over n_items x n_kv x parts blocks. head_dim of the matrix one: 64, 128 or 256.
+extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
+                              const struct attend_plan *p);
+extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
+                             const struct attend_plan *p);
 
 // The keys of one chunk, in shared memory. pos is -1 where there is no key.
 struct attend_keys {

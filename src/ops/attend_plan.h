@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the attention files share: how the work of one call is cut up, and what a kernel gets.
+// How a device cuts up the work of one attention call. Host only, and no device in it.
 //
 // A row at position p takes its keys in chunks of 64 positions, in order. Chunks form parts, by
 // absolute position: parts of 512 below c(p) = 64 max(0, floor(p / 64) - 1), and one last part
 // from c(p) to p. Within a part a running softmax goes from chunk to chunk; the results of parts
 // are folded from left to right. Nothing in this depends on other rows (rule E2), so parts may be
 // computed by one block one after the other, or by many blocks and folded later: same bits.
-#ifndef COPPICE_OPS_CUDA_ATTEND_H
-#define COPPICE_OPS_CUDA_ATTEND_H
+#ifndef COPPICE_OPS_ATTEND_PLAN_H
+#define COPPICE_OPS_ATTEND_PLAN_H
 
-#include "ops/cuda/cuda.h"
+#include "ops/args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,31 +65,6 @@ bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const
 // Whether there are enough long paths to fill the device with ATTEND_WHOLE items.
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
                        const struct attend_limits *m);
-
-// Arguments of the kernels. Pointers are device memory.
-struct attend_run {
-    const struct attend_row *rows;
-    const struct attend_item *items;
-    const int32_t *list, *path;
-    unsigned char *const *pages;
-    const struct kv_slot *store;
-    const float *q, *gate;
-    int64_t gate_stride;
-    float *out; // [n][out_stride]
-    int64_t out_stride;
-    float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
-    float *ml;  // [slots][rows][n_heads][2] their maximum and sum
-    int64_t begin, n_rows;
-    int32_t slots, part0;
-    int32_t n_heads, n_kv, group, head_dim;
-    uint32_t type_k, type_v;
-    int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
-    float scale;
-};
-
-// Queue the kernel over n_items x n_kv x parts blocks. head_dim of the matrix one: 64, 128 or 256.
-void attend_matrix(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
-void attend_plain(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the work of one attention call into items (attend.h). A path is a chain of rows from a root
-// to a row without children here; each row is assigned to one path, whose rows hold its keys that
-// are not committed. Rows of one sequence whose split is committed share their parts below it,
+// Cuts the work of one attention call into items (attend_plan.h). A path is a chain of rows from a
+// root to a row without children here; each row is assigned to one path, whose rows hold its keys
+// that are not committed. Rows of one sequence whose split is committed share their parts below it,
 // whatever their paths. Host only; the tables are the same for all layers of a pass, so staging
 // sends them once.
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cuda/attend.h"
+#include "ops/attend_plan.h"
 
 struct build {
     const struct attend_args *a;

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a device's attention: walked the way the kernels walk it, every visible key of every
+// (row, head) must come exactly once, in position order, in the part that its position demands, and
+// each part must have one place of its own.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "ops/attend_plan.h"
+#include "test.h"
+
+enum { SEQS = 3, MOST = 600, PAGES = 64, KEYS = PAGES * KV_PAGE };
+
+struct scene {
+    struct attend_args a;
+    struct rows r;
+    int32_t parent[MOST], seq[MOST];
+    int64_t pos[MOST];
+    struct kv_view views[SEQS];
+    unsigned char *pages[SEQS][PAGES];
+    struct kv_slot store[MOST];
+    struct kv_layout layout;
+};
+
+static int64_t between(struct rng *r, int64_t lo, int64_t hi) {
+    return lo + (int64_t)rng_below(r, (uint32_t)(hi - lo + 1));
+}
+
+static void add_rows(struct scene *s, struct rng *r, int seq, int n, bool tree) {
+    int64_t first = s->r.n, len = between(r, 0, 3) ? between(r, 0, 2500) : 64 * between(r, 0, 30);
+    s->views[seq] = (struct kv_view){s->pages[seq], len};
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t parent = i - 1;
+        if (tree && i > first && rng_below(r, 2))
+            parent = between(r, first, i - 1);
+        s->parent[i] = i == first ? -1 : (int32_t)parent;
+        s->pos[i] = i == first ? len : s->pos[parent] + 1;
+        s->seq[i] = seq;
+    }
+    s->r.n += n;
+}
+
+static void scene_init(struct scene *s, struct rng *r) {
+    memset(s, 0, sizeof *s);
+    s->r = (struct rows){.parent = s->parent, .seq = s->seq, .pos = s->pos};
+    s->a = (struct attend_args){.n_kv = (int)between(r, 1, 3),
+                                .layout = &s->layout,
+                                .seqs = s->views,
+                                .store = s->store,
+                                .mask = rng_below(r, 4) ? ATTEND_PATH : ATTEND_BLOCK,
+                                .window = rng_below(r, 2) ? 0 : between(r, 1, 900)};
+    s->a.n_heads = s->a.n_kv * (int)between(r, 1, 20);
+    for (int q = 0; q < SEQS; q++)
+        add_rows(s, r, q, (int)between(r, 1, rng_below(r, 3) ? 30 : 200), rng_below(r, 2));
+}
+
+static bool sees(const struct scene *s, int32_t row, int32_t key) {
+    int64_t away = s->pos[row] - s->pos[key], w = s->a.window;
+    if (w > 0 && (away >= w || -away >= w))
+        return false;
+    if (s->a.mask == ATTEND_BLOCK)
+        return s->seq[row] == s->seq[key];
+    while (row > key)
+        row = s->parent[row];
+    return row == key;
+}
+
+// Keys that (row, head 0 of a kv head) takes, by part slot.
+struct seen {
+    int32_t keys[2 * KEYS]; // positions, or -1 - row
+    int32_t part[2 * KEYS];
+    int n;
+};
+
+static int32_t part_of(const struct attend_row *x, int32_t chunk) {
+    return chunk * ATTEND_CHUNK < x->split ? chunk / ATTEND_PART : -1;
+}
+
+// What one item gives to a row, as a kernel goes through it.
+static void take_item(const struct scene *s, const struct attend_plan *p,
+                      const struct attend_item *t, int32_t row, struct seen *out) {
+    const struct attend_row *x = (const struct attend_row *)(void *)(p->blob + p->rows) + row;
+    const int32_t *path = (const int32_t *)(void *)(p->blob + p->path) + t->path;
+    for (int32_t chunk = t->chunk; chunk < t->end; chunk++) {
+        int32_t part = part_of(x, chunk);
+        if (t->kind != ATTEND_WHOLE && (part >= 0) != (t->kind == ATTEND_SHARED))
+            continue;
+        for (int32_t at = chunk * ATTEND_CHUNK; at < (chunk + 1) * ATTEND_CHUNK; at++) {
+            bool committed = at < t->len;
+            if (!committed && at - t->len >= t->n_path)
+                break;
+            int32_t key = committed ? -1 : path[at - t->len];
+            int64_t pos = committed ? at : s->pos[key];
+            if (pos < x->first || pos > x->last)
+                continue;
+            out->keys[out->n] = committed ? at : -1 - key;
+            out->part[out->n++] = part;
+        }
+    }
+}
+
+static void expect_row(const struct scene *s, const struct attend_plan *p, int32_t row,
+                       const struct seen *got) {
+    const struct attend_row *x = (const struct attend_row *)(void *)(p->blob + p->rows) + row;
+    int64_t len = s->views[s->seq[row]].len;
+    int n = 0;
+    for (int64_t at = 0; at < len; at++)
+        n += s->a.window == 0 || s->pos[row] - at < s->a.window;
+    for (int32_t key = 0; key < s->r.n; key++)
+        n += s->seq[key] == s->seq[row] && sees(s, row, key);
+    assert_int_equal(got->n, n);
+    if (s->a.mask == ATTEND_PATH) // the last part depends on the position alone
+        assert_int_equal(x->split, s->pos[row] < 64 ? 0 : (s->pos[row] / 64 - 1) * 64);
+    bool seen[MOST] = {0}, at[KEYS] = {0};
+    for (int i = 0; i < n; i++) {
+        bool *one = got->keys[i] >= 0 ? &at[got->keys[i]] : &seen[-1 - got->keys[i]];
+        assert_false(*one);
+        *one = true;
+        if (got->keys[i] < 0)
+            assert_true(sees(s, row, -1 - got->keys[i]));
+        if (got->part[i] >= 0)
+            assert_true(got->part[i] - p->part0 >= 0 && got->part[i] - p->part0 < p->slots - 1);
+    }
+}
+
+// Every pair of the batch: the items that hold it, in order of their chunks.
+static void walk_plan(const struct scene *s, const struct attend_plan *p) {
+    const struct attend_item *items = (const struct attend_item *)(void *)(p->blob + p->items);
+    const int32_t *list = (const int32_t *)(void *)(p->blob + p->list);
+    int group = s->a.n_heads / s->a.n_kv;
+    struct seen *got = malloc(sizeof *got);
+    assert_true(p->bytes >= p->items + (size_t)p->n_items * sizeof *items);
+    for (int64_t row = p->begin; row < p->end; row++)
+        for (int head = 0; head < group; head += group > 1 ? group - 1 : 1) {
+            got->n = 0;
+            for (int kind = ATTEND_SHARED; kind <= ATTEND_WHOLE; kind++)
+                for (int32_t i = 0; i < p->n_items; i++)
+                    for (int32_t x = items[i].pair; x < items[i].pair + items[i].n_pairs; x++)
+                        if ((int)items[i].kind == kind && x % group == head &&
+                            list[items[i].list + x / group] == row)
+                            take_item(s, p, &items[i], (int32_t)row, got);
+            expect_row(s, p, (int32_t)row, got);
+        }
+    free(got);
+}
+
+static void random_forests(void **state) {
+    (void)state;
+    struct rng r = {7};
+    struct scene *s = malloc(sizeof *s);
+    for (int i = 0; i < 120; i++) {
+        struct attend_limits m = {(int)between(&r, 1, 8), (int)between(&r, 1, 8), 100};
+        struct attend_plan p;
+        scene_init(s, &r);
+        int64_t step = rng_below(&r, 2) ? s->r.n : between(&r, 1, s->r.n);
+        bool whole = rng_below(&r, 2);
+        for (int64_t begin = 0; begin < s->r.n; begin += step) {
+            int64_t end = begin + step < s->r.n ? begin + step : s->r.n;
+            assert_true(attend_plan_build(&p, &s->a, &s->r, begin, end, whole, &m));
+            walk_plan(s, &p);
+            free(p.blob);
+        }
+    }
+    free(s);
+}
+
+// Long chains fill the device by themselves, trees do not.
+static void whole_or_parts(void **state) {
+    (void)state;
+    struct rng r = {9};
+    struct scene *s = malloc(sizeof *s);
+    struct attend_limits m = {6, 4, 132};
+    scene_init(s, &r);
+    s->a.n_heads = 24;
+    s->a.n_kv = 4;
+    s->r.n = 0;
+    add_rows(s, &r, 0, 512, false);
+    assert_true(attend_plan_whole(&s->a, &s->r, &m));
+    s->r.n = 32;
+    assert_false(attend_plan_whole(&s->a, &s->r, &m));
+    s->r.n = 0;
+    add_rows(s, &r, 0, 512, true);
+    assert_false(attend_plan_whole(&s->a, &s->r, &m));
+    free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_forests),
+        cmocka_unit_test(whole_or_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
