@@ -109,6 +109,20 @@ int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_dra
     return rc;
 }
 
+int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct err *e) {
+    *b = (struct bench_ways){.n = 2, .way = {{.name = "off", .how = SPECULATE_OFF, .budget = -1}}};
+    int rc = parse_oracle(&b->oracle, options_str(&a->opt, OPT_DRAFTER), e);
+    if (rc)
+        return rc;
+    if (!b->oracle.on)
+        b->oracle = (struct bench_oracle){.on = true, .accept_length = 8, .seed = 1};
+    b->way[1] = (struct bench_way){.how = SPECULATE_TREE, .budget = -1};
+    snprintf(b->way[1].name, sizeof b->way[1].name, "tree:%lld",
+             (long long)options_int(&a->opt, OPT_BUDGET));
+    call_oracle(&b->way[1]);
+    return 0;
+}
+
 // Sets the rate at which this very run is accepted as asked.
 static void calibrate(const struct bench_ways *b, const struct session *s, struct request *r,
                       const struct reply *plain, int32_t *room) {

@@ -30,6 +30,10 @@ struct bench_ways {
 // Reads both options; without --modes: off, lookup, and chain and tree when there is a draft.
 int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_draft, struct err *e);
 
+// Plain decoding and one tree of --budget, whose guesses are the oracle's (without --drafter for an
+// accept length of 8).
+int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct err *e);
+
 // The request of one way. r: as decode_request made it. plain: the reply of plain decoding, from
 // which the oracle takes its recording; room: caller's array of r->n_prompt + plain->n ids that
 // must live as long as the request.

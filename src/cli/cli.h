@@ -20,6 +20,7 @@
 enum cli_command_id {
     CLI_GENERATE,
     CLI_BENCH,
+    CLI_PROFILE,
     CLI_INSPECT,
     CLI_TOKENIZE,
     CLI_DETOKENIZE,
@@ -114,7 +115,7 @@ extern const size_t cli_command_count;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const char *name);
 
-cli_run_fn cmd_generate, cmd_bench, cmd_logits, cmd_draft_logits;
+cli_run_fn cmd_generate, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_synth,
     cmd_help, cmd_manual;
 

@@ -17,6 +17,12 @@ const struct cli_command cli_commands[] = {
                     "speed, accept length, accept rate, speed-up and phases per group, and checks "
                     "that all ways gave the same tokens from the same logits; it fails if not.",
      .run = cmd_bench},
+    {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",
+     .description = "Decodes behind one prompt of random ids, plainly and by a tree of the given "
+                    "budget, and prints for each op of a step its time, the bytes that it must "
+                    "move at least, and which part of its time moving them would take at the "
+                    "measured copy rate of this machine.",
+     .run = cmd_profile},
     {"logits", CLI_LOGITS, .operands = "", .summary = "print what the model predicts after a text",
      .description = "Shows the highest logits after the last token, or after every token, or "
                     "writes whole rows to a file.",

@@ -94,6 +94,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.type_k = o.target.type_v = kv_type(a);
     o.target.max_seqs = 1;
+    o.timing = a->command->id == CLI_PROFILE;
     if (a->command->id == CLI_GENERATE) // a verification is the tree and its root
         o.target.max_verify = 1 + (int)options_int(&a->opt, OPT_BUDGET);
     rc = session_open(out, &o, e);

@@ -4,11 +4,12 @@
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
 #define BENCH    CLI_BIT(CLI_BENCH)
+#define PROFILE  CLI_BIT(CLI_PROFILE)
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define DECODING (GENERATE | BENCH)
-#define RUNNING  (DECODING | LOGITS | DRAFT)
+#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -17,7 +18,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     // What to run.
     [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS,
                    .help = "target model (GGUF)"},
-    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT,
+    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
                    .help = "draft model: a GGUF file, or a model.safetensors with its config.json"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
                     .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
@@ -29,27 +30,28 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                  .help = "token ids separated by commas, in place of text"},
     [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
                      .help = "prompts, one JSON object a line"},
-    [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_INT, "N", .lo = 1, .hi = 1e6, .groups = BENCH,
+    [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_INT, "N", .lo = 1, .hi = 1e6,
+                           .groups = BENCH | PROFILE,
                            .help = "one prompt of N random token ids, in place of --prompts; it is "
                                    "run once for all modes"},
     [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
                    .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
                            "with a block or budget as in off,chain:16,tree:22,tree:60"},
-    [OPT_DRAFTER] = {"drafter", 0, OPTION_STRING, "HOW", "draft", .groups = BENCH,
+    [OPT_DRAFTER] = {"drafter", 0, OPTION_STRING, "HOW", "draft", .groups = BENCH | PROFILE,
                      .help = "whose guesses chain and tree verify: draft, or oracle:al=A[,seed=N] "
                              "for a recording of plain decoding with errors that give an accept "
                              "length of A"},
 
     // How much and how.
-    [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6, .groups = DECODING,
-                        .help = "most tokens to make"},
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
+                        .groups = DECODING | PROFILE, .help = "most tokens to make"},
     [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
                        .groups = GENERATE,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
-    [OPT_BUDGET] = {"budget", 0, OPTION_INT, "N", "22", 0, 127, .groups = DECODING,
+    [OPT_BUDGET] = {"budget", 0, OPTION_INT, "N", "22", 0, 127, .groups = DECODING | PROFILE,
                     .help = "nodes of the guessed tree beside its root"},
-    [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING,
+    [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING | PROFILE,
                     .help = "candidates of each position that the tree may branch into"},
     [OPT_MIN_PROB] = {"min-prob", 0, OPTION_FLOAT, "P", "0.1", 0, 1, .groups = DECODING,
                       .help = "leave guesses out whose whole path the draft thinks less likely "
@@ -100,7 +102,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PENALTY_WINDOW] = {"penalty-window", 0, OPTION_INT, "N", "64", 0, 4096, .groups = DECODING,
                             .help = "how many of the newest tokens the penalties look at"},
     [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0,
-                  .groups = DECODING | SYNTH,
+                  .groups = DECODING | PROFILE | SYNTH,
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = DECODING,
                         .help = "go on behind end-of-text tokens"},

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/quant.h"
+#include "ops/timing.h"
 
 struct session {
     struct session_options o;
@@ -122,6 +123,8 @@ static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);
+    if (!rc && s->o.timing)
+        rc = timing_prepare(s->x, e);
     if (!rc)
         rc = settle(s, e);
     if (rc)

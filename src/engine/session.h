@@ -32,6 +32,7 @@ struct session_options {
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
     int chunk;                    // most prompt tokens a pass, >= 1
+    bool timing;                  // its ops can be timed (ops/timing.h)
 };
 struct session_options session_options_default(void);
 

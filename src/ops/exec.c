@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "formats/quant.h"
+#include "ops/timing.h"
 
 const struct ops *exec_ops(const struct exec *x) {
     return x->ops;
@@ -16,8 +17,11 @@ int exec_threads(const struct exec *x) {
 }
 
 void exec_destroy(struct exec *x) {
-    if (x)
-        x->destroy(x);
+    if (!x)
+        return;
+    struct timing *t = x->timing;
+    x->destroy(x);
+    timing_destroy(t);
 }
 
 int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t) {

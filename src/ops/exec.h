@@ -17,6 +17,12 @@ struct exec {
     int (*status)(struct exec *x, struct err *e);
     void (*memory)(struct exec *x, struct exec_memory *m);
     int64_t (*own_bytes)(const struct exec *x, int64_t most_values);
+    // Time marks in the queue, 0 <= i < EXEC_MARKS, and the milliseconds from one to a later one
+    // (this waits). NULL on the CPU, where a clock does.
+    void (*mark)(struct exec *x, int i);
+    double (*between)(struct exec *x, int a, int b);
+    struct timing *timing; // NULL unless ops can be timed (timing.h)
 };
+enum { EXEC_MARKS = 4096 };
 
 #endif

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/hash.h"
+#include "ops/timing.h"
 
 struct step {
     struct step_config c;
@@ -136,6 +137,7 @@ static void hash_row(struct step *s, int64_t i) {
 static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64_t n, bool want,
                 double *phase, struct err *e) {
     double t = step_clock();
+    timing_section(s->x, phase == &s->ms.prompt ? "prompt" : "plain");
     forest_reset(&s->prompt, true);
     if (forest_chain(&s->prompt, 0, sequence_len(seq), tokens, n, want) < 0)
         return err_set(e, ERR_USAGE, "a pass of %lld prompt tokens is not within 1 to %d",
@@ -215,6 +217,7 @@ static int step_plain(struct step *s, struct sequence *seq, const struct walk_li
 int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
              struct walk *out, struct err *e) {
     double t = step_clock();
+    timing_section(s->x, "draft");
     int rc = grow(s, seq, root, limits, e);
     if (rc)
         return rc;
@@ -222,6 +225,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
     if (s->tree.n == 1)
         return step_plain(s, seq, limits, out, e);
     plant(s, sequence_len(seq));
+    timing_section(s->x, "verify");
     rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
     if (!rc)
         rc = exec_status(s->x, e);
@@ -242,6 +246,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
         return rc;
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
+    timing_section(s->x, "commit");
     rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
     if (rc)
         return rc;

@@ -61,7 +61,8 @@ struct gpu {
     struct gpu_block *blocks;
     int64_t n_blocks, cap_blocks;
     struct gpu_stage stage;
-    void *scratch; // room for what lives within one op only
+    gpu_event marks[EXEC_MARKS]; // NULL until used
+    void *scratch;               // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
     float *wide;
@@ -92,6 +93,11 @@ void *gpu_scratch(struct gpu *g, size_t bytes);
 // Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is
 // forgotten then, since only what was queued so far is spoilt; other faults stay.
 int cuda_status(struct exec *x, struct err *e);
+
+// Time marks (exec.h).
+void cuda_mark(struct exec *x, int i);
+double cuda_between(struct exec *x, int a, int b);
+void cuda_marks_fini(struct gpu *g);
 
 // Runs one small kernel and waits: whether this program has kernels for the GPU.
 gpu_error gpu_probe(struct gpu *g);

@@ -171,6 +171,7 @@ static void cuda_destroy(struct exec *x) {
     if (g->stage.host)
         gpu_host_free(g->stage.host);
     gpu_memory_fini(g);
+    cuda_marks_fini(g);
     if (g->stream)
         gpu_stream_destroy(g->stream);
     free(g);
@@ -253,7 +254,9 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .act_bytes = act_bytes,
                             .own_bytes = own_bytes,
                             .status = cuda_status,
-                            .memory = memory_of};
+                            .memory = memory_of,
+                            .mark = cuda_mark,
+                            .between = cuda_between};
     g->device = o->device;
     g->limit = o->limit;
     g->separate = o->separate;
