@@ -80,7 +80,7 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
         if (t.chunk >= t.end)
             continue;
         if (t.kind == ATTEND_SHARED)
-            b->p->parts = max32(b->p->parts, ceil_div(t.end, ATTEND_PART) - t.chunk / ATTEND_PART);
+            b->p->parts = max32(b->p->parts, attend_part(t.end - 1) - attend_part(t.chunk) + 1);
         b->p->tiles = max32(b->p->tiles, ceil_div(t.n_pairs, ATTEND_TILE));
         b->items[b->n_items++] = t;
     }
@@ -244,8 +244,8 @@ static void fill(struct build *b, int32_t *own) {
         b->rows[i] = row_of(b->a, b->r, i);
     for (int64_t i = p->begin; i < p->end; i++) {
         const struct attend_row *x = &b->rows[i];
-        part0 = min32(part0, min32(x->first, x->split) / (ATTEND_PART * ATTEND_CHUNK));
-        top = max32(top, ceil_div(x->split, ATTEND_PART * ATTEND_CHUNK));
+        part0 = min32(part0, attend_part(min32(x->first, x->split) / ATTEND_CHUNK));
+        top = max32(top, attend_parts(x->split));
     }
     p->part0 = part0;
     p->slots = top - part0 + 1;

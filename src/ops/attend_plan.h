@@ -2,10 +2,11 @@
 // How a device cuts up the work of one attention call. Host only, and no device in it.
 //
 // A row at position p takes its keys in chunks of 64 positions, in order. Chunks form parts, by
-// absolute position: parts of 512 below c(p) = 64 max(0, floor(p / 64) - 1), and one last part
-// from c(p) to p. Within a part a running softmax goes from chunk to chunk; the results of parts
-// are folded from left to right. Nothing in this depends on other rows (rule E2), so parts may be
-// computed by one block one after the other, or by many blocks and folded later: same bits.
+// absolute position: parts of 512 keys below 32,768, of 1,024 below 65,536 and so on as far as
+// c(p) = 64 max(0, floor(p / 64) - 1), and one last part from c(p) to p. Within a part a running
+// softmax goes from chunk to chunk; the results of parts are folded from left to right. Nothing in
+// this depends on other rows (rule E2), so parts may be computed by one block one after the other,
+// or by many blocks and folded later: same bits.
 #ifndef COPPICE_OPS_ATTEND_PLAN_H
 #define COPPICE_OPS_ATTEND_PLAN_H
 
@@ -17,9 +18,33 @@ extern "C" {
 
 enum {
     ATTEND_CHUNK = KV_PAGE, // keys
-    ATTEND_PART = 8,        // chunks
+    ATTEND_PARTS = 64,      // parts of 8 chunks; then 32 of each doubled size
     ATTEND_TILE = 16,       // (row, head) pairs that one warp of the matrix kernel takes
 };
+
+#ifdef __CUDACC__
+#define ATTEND_FN static __host__ __device__ inline
+#else
+#define ATTEND_FN static inline
+#endif
+
+// The part that a chunk is in, and the chunk that a part begins with.
+ATTEND_FN int32_t attend_part(int32_t chunk) {
+    int32_t level = 0;
+    while (chunk >> (level + 3) >= ATTEND_PARTS)
+        level++;
+    return ATTEND_PARTS / 2 * level + (chunk >> (level + 3));
+}
+
+ATTEND_FN int32_t attend_part_begin(int32_t part) {
+    int32_t level = part < ATTEND_PARTS ? 0 : part / (ATTEND_PARTS / 2) - 1;
+    return (part - ATTEND_PARTS / 2 * level) << (level + 3);
+}
+
+// The parts below a split are numbers 0 .. attend_parts(split) - 1.
+ATTEND_FN int32_t attend_parts(int32_t split) {
+    return split > 0 ? attend_part(split / ATTEND_CHUNK - 1) + 1 : 0;
+}
 
 // What a row may see, in positions. Keys from split on are its last part.
 struct attend_row {

@@ -73,7 +73,7 @@ struct seen {
 };
 
 static int32_t part_of(const struct attend_row *x, int32_t chunk) {
-    return chunk * ATTEND_CHUNK < x->split ? chunk / ATTEND_PART : -1;
+    return chunk * ATTEND_CHUNK < x->split ? attend_part(chunk) : -1;
 }
 
 // What one item gives to a row, as a kernel goes through it.
@@ -175,6 +175,21 @@ static void random_forests(void **state) {
     free(s);
 }
 
+// Parts follow each other without a gap, and double.
+static void parts(void **state) {
+    (void)state;
+    int32_t part = 0;
+    for (int32_t chunk = 0; chunk < 10000; chunk++) {
+        part += chunk == attend_part_begin(part + 1);
+        int32_t size = attend_part_begin(part + 1) - attend_part_begin(part);
+        assert_int_equal(size, chunk < 512 ? 8 : chunk < 1024 ? 16 : chunk < 2048 ? 32 : size);
+        assert_int_equal(attend_part(chunk), part);
+        assert_int_equal(attend_parts(64 * (chunk + 1)), part + 1);
+    }
+    assert_int_equal(attend_parts(0), 0);
+    assert_int_equal(attend_parts(262144), 160);
+}
+
 // Long chains fill the device by themselves, trees do not.
 static void whole_or_parts(void **state) {
     (void)state;
@@ -198,6 +213,7 @@ static void whole_or_parts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_forests),
+        cmocka_unit_test(parts),
         cmocka_unit_test(whole_or_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

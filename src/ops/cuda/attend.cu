@@ -19,9 +19,8 @@ static __global__ void __launch_bounds__(THREADS)
     int lane = threadIdx.x % 32;
     int32_t row = (int32_t)(u.begin + at / u.n_heads), head = (int32_t)(at % u.n_heads);
     struct attend_row r = u.rows[row];
-    constexpr int KEYS = ATTEND_PART * ATTEND_CHUNK;
-    int32_t first = r.first < r.split ? r.first / KEYS : 0;
-    int32_t end = r.first < r.split ? (r.split + KEYS - 1) / KEYS : 0;
+    int32_t first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
+    int32_t end = r.first < r.split ? attend_parts(r.split) : 0;
     float most = -INFINITY, sum = 0, x[VALUES] = {};
     for (int32_t part = first; part <= end; part++) {
         int64_t from = attend_slot(&u, part < end ? part - u.part0 : u.slots - 1, row, head);
@@ -74,12 +73,15 @@ static bool takes_matrix(const struct gpu *g, const struct attend_args *a) {
 
 // Rows whose parts fit into ROOM, at least one.
 static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
-    int64_t last = 0, keys = ATTEND_PART * ATTEND_CHUNK;
-    for (int64_t i = 0; i < r->n; i++)
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t from = a->window > 0 && r->pos[i] > a->window ? r->pos[i] - a->window : 0;
+        first = from < first ? from : first;
         last = r->pos[i] > last ? r->pos[i] : last;
-    int64_t span = a->window > 0 && a->window < last ? a->window + keys + r->n : last;
+    }
+    int32_t parts = attend_parts((int32_t)last) - attend_part((int32_t)(first / ATTEND_CHUNK));
     size_t row =
-        (size_t)(span / keys + 3) * (size_t)a->n_heads * (size_t)(a->head_dim + 2) * sizeof(float);
+        (size_t)(parts + 2) * (size_t)a->n_heads * (size_t)(a->head_dim + 2) * sizeof(float);
     return row < ROOM ? (int64_t)(ROOM / row) : 1;
 }
 

@@ -329,11 +329,11 @@ static __global__ void __launch_bounds__(WARPS_MOST * 32, 1)
     unsigned char *tile_k = memory + (sizeof(struct layout) + 127) / 128 * 128;
     unsigned char *tile_v = tile_k + ATTEND_CHUNK * D * 2, *queries = tile_v + ATTEND_CHUNK * D * 2;
     struct attend_item t = u.items[blockIdx.x];
-    int kv = blockIdx.y, part = t.chunk / ATTEND_PART + blockIdx.z;
+    int kv = blockIdx.y, part = attend_part(t.chunk) + blockIdx.z;
     int warps = blockDim.x / 32, warp = threadIdx.x / 32;
     if (t.kind == ATTEND_SHARED) {
-        t.chunk = max(t.chunk, part * ATTEND_PART);
-        t.end = min(t.end, (part + 1) * ATTEND_PART);
+        t.chunk = max(t.chunk, attend_part_begin(part));
+        t.end = min(t.end, attend_part_begin(part + 1));
     }
     if (t.chunk >= t.end || (t.kind != ATTEND_SHARED && blockIdx.z > 0))
         return;
@@ -358,10 +358,10 @@ static __global__ void __launch_bounds__(WARPS_MOST * 32, 1)
         close_copies();
         if (chunk + 1 < t.end)
             attend_find(&u, &t, chunk + 1, &l->keys[(chunk + 1) % 2]);
-        bool due[2] = {}, active = false;
+        bool due[2] = {}, active = false, begins = attend_begins(chunk);
         for (int i = 0; i < 2; i++) {
             due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk &&
-                     (chunk % ATTEND_PART == 0 || chunk * ATTEND_CHUNK == p.split[i]);
+                     (begins || chunk * ATTEND_CHUNK == p.split[i]);
             active = active || takes_part(&t, &p, i, chunk);
         }
         if (due[0] || due[1])

@@ -227,10 +227,10 @@ static __global__ void __launch_bounds__(WARPS * 32)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     __shared__ struct shared m;
     struct attend_item t = u.items[blockIdx.x];
-    int kv = blockIdx.y, part = t.chunk / ATTEND_PART + blockIdx.z;
+    int kv = blockIdx.y, part = attend_part(t.chunk) + blockIdx.z;
     if (t.kind == ATTEND_SHARED) {
-        t.chunk = max(t.chunk, part * ATTEND_PART);
-        t.end = min(t.end, (part + 1) * ATTEND_PART);
+        t.chunk = max(t.chunk, attend_part_begin(part));
+        t.end = min(t.end, attend_part_begin(part + 1));
     }
     if (t.chunk >= t.end || (t.kind != ATTEND_SHARED && blockIdx.z > 0))
         return;
@@ -238,10 +238,10 @@ static __global__ void __launch_bounds__(WARPS * 32)
     struct pair p[PAIRS];
     find_pairs(&u, &t, kv, p);
     for (int chunk = t.chunk; chunk < t.end; chunk++) {
-        bool due[PAIRS];
+        bool due[PAIRS], begins = attend_begins(chunk);
         for (int i = 0; i < PAIRS; i++)
             due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk &&
-                     (chunk % ATTEND_PART == 0 || chunk * ATTEND_CHUNK == p[i].sees.split);
+                     (begins || chunk * ATTEND_CHUNK == p[i].sees.split);
         fold<SLABS>(p, acc, all, due);
         take_chunk<SLABS>(&u, &t, p, &m, chunk, kv, acc);
     }
