@@ -6,9 +6,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh build
-echo "Building ..." >&2
+# The GPU is used when there is one and a compiler for it; the program itself falls back to the CPU.
+preset=release
+if command -v nvcc >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU; then
+    preset=cuda
+fi
+echo "Building ($preset) ..." >&2
 mkdir -p build
-{ cmake --preset release && cmake --build --preset release -j "$(nproc)"; } >build/demo.log 2>&1 || {
+{ cmake --preset "$preset" && cmake --build --preset "$preset" -j "$(nproc)"; } >build/demo.log 2>&1 || {
     tail -n 40 build/demo.log >&2
     exit 1
 }
@@ -27,7 +32,7 @@ sed 's/^/    /' scripts/demo-prompt.txt
 # show NAME HOW: streams one continuation; the program prints speed and accept length behind it.
 show() {
     printf '\n== %s ==\n\n' "$1"
-    build/release/coppice generate -m "$target" -d "$draft" --speculate "$2" --temp 0 -n 160 \
+    "build/$preset/coppice" generate -m "$target" -d "$draft" --speculate "$2" --temp 0 -n 160 \
         -f scripts/demo-prompt.txt --logit-hash | tee "build/demo-$2.txt"
 }
 
@@ -36,7 +41,7 @@ show "Chain: the draft guesses a block, one pass checks it" chain
 show "Tree: the draft's likeliest branches, one pass checks them all" tree
 
 printf '\n== Side by side, and compared by the program ==\n\n'
-if ! build/release/coppice bench -m "$target" -d "$draft" --prompts scripts/demo-prompts.jsonl ||
+if ! "build/$preset/coppice" bench -m "$target" -d "$draft" --prompts scripts/demo-prompts.jsonl ||
     ! cmp -s build/demo-off.txt build/demo-chain.txt || ! cmp -s build/demo-off.txt build/demo-tree.txt; then
     printf '\nThe outputs DIFFER. That must never happen: please report it.\n'
     exit 1

@@ -3,8 +3,9 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the demo, a build
-# of the engine alone, and 30 seconds of fuzzing. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources and 5
-# minutes of fuzzing. Logs are in build/logs. The last line of output is "N passed, N failed".
+# of the engine alone, the CUDA kernels where nvcc is there, and 30 seconds of fuzzing. --all adds
+# ThreadSanitizer, a clang build, clang-tidy on the sources and 5 minutes of fuzzing. Logs are in
+# build/logs. The last line of output is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
 all=0
@@ -77,6 +78,12 @@ sources() { find src tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sor
 
 check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 
+# One architecture shows that the kernels compile; the GPU suite is scripts/test-gpu.sh.
+build_cuda() {
+    cmake --preset cuda-engine -DCMAKE_CUDA_ARCHITECTURES=90a &&
+        cmake --build --preset cuda-engine -j "$jobs"
+}
+
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
 }
@@ -115,6 +122,11 @@ step command-line scripts/test_cli.sh build/release/coppice
 step demo scripts/demo.sh
 suite asan
 step build-engine build engine
+if command -v nvcc >/dev/null; then
+    step build-cuda build_cuda
+else
+    echo "skipped  build-cuda: no nvcc"
+fi
 
 if clang=$(find_tool clang); then
     if step build-fuzz build_fuzz; then
