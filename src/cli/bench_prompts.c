@@ -98,23 +98,34 @@ int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e)
     return rc;
 }
 
-int bench_prompts_random(struct bench_prompts *p, int64_t n, uint64_t seed, int64_t vocab,
-                         struct err *e) {
-    enum { NAME = 32 };
-    p->prompts = arena_array(&p->arena, 1, sizeof *p->prompts);
-    p->groups = arena_array(&p->arena, 1, sizeof *p->groups);
-    char *name = arena_alloc(&p->arena, NAME);
-    int32_t *ids = arena_array(&p->arena, (size_t)n, sizeof *ids);
-    if (!p->prompts || !p->groups || !name || !ids)
-        return err_set(e, ERR_MEMORY, "no memory for a prompt of %lld tokens", (long long)n);
+void bench_random_ids(int32_t *ids, int64_t n, uint64_t seed, int64_t vocab) {
     struct rng g = {rng_hash(seed, 0x70726f6d7074, 0, 0)};
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)rng_below(&g, (uint32_t)vocab);
-    snprintf(name, NAME, "random %lld", (long long)n);
-    p->prompts[0] = (struct bench_prompt){.id = name, .ids = ids, .n_ids = n};
-    p->groups[0] = name;
-    p->n = 1;
-    p->n_groups = 1;
+}
+
+int bench_prompts_random(struct bench_prompts *p, const int32_t *lengths, size_t n, uint64_t seed,
+                         int64_t vocab, struct err *e) {
+    enum { NAME = 32 };
+    p->prompts = arena_array(&p->arena, n, sizeof *p->prompts);
+    p->groups = arena_array(&p->arena, n, sizeof *p->groups);
+    bool ok = p->prompts && p->groups;
+    for (size_t i = 0; ok && i < n; i++) {
+        char *name = arena_alloc(&p->arena, NAME);
+        int32_t *ids = arena_array(&p->arena, (size_t)lengths[i], sizeof *ids);
+        ok = name && ids;
+        if (!ok)
+            break;
+        bench_random_ids(ids, lengths[i], seed, vocab);
+        snprintf(name, NAME, "random %d", (int)lengths[i]);
+        p->prompts[i] =
+            (struct bench_prompt){.id = name, .group = (int)i, .ids = ids, .n_ids = lengths[i]};
+        p->groups[i] = name;
+    }
+    if (!ok)
+        return err_set(e, ERR_MEMORY, "no memory for %zu prompts of random ids", n);
+    p->n = n;
+    p->n_groups = (int)n;
     return 0;
 }
 

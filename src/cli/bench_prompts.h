@@ -16,6 +16,7 @@ struct bench_prompt {
     size_t len;
     const int32_t *ids; // [n_ids] in place of text; NULL: text
     int64_t n_ids;
+    double prefill_ms;  // of ids that were run once for all modes
     int64_t max_tokens; // 0: the file names none
 };
 
@@ -30,9 +31,11 @@ struct bench_prompts {
 
 // Every line that is not blank is one prompt; id and group may be missing. Errors name the line.
 int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
-// One prompt of n random ids below vocab, n >= 1, named after its length.
-int bench_prompts_random(struct bench_prompts *p, int64_t n, uint64_t seed, int64_t vocab,
-                         struct err *e);
+// A prompt of random ids below vocab for each of n lengths, every one >= 1 and a group of its own.
+int bench_prompts_random(struct bench_prompts *p, const int32_t *lengths, size_t n, uint64_t seed,
+                         int64_t vocab, struct err *e);
+// n random ids below vocab.
+void bench_random_ids(int32_t *ids, int64_t n, uint64_t seed, int64_t vocab);
 void bench_prompts_fini(struct bench_prompts *p);
 
 #endif

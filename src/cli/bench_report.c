@@ -150,10 +150,12 @@ static void notes(const struct bench *b, struct str *out) {
                    "oracle: guesses are not the draft's but a recording of plain decoding with "
                    "errors, set to an accept length of %g; the draft ran at full cost: %s\n",
                    b->ways.oracle.accept_length, session_draft(b->s) ? "yes" : "no draft");
-    if (b->prefill_ms > 0)
-        str_printf(out, "prompt, once for all: %lld tokens in %.1f ms, %.0f tok/s\n",
-                   (long long)b->prompts.prompts[0].n_ids - 1, b->prefill_ms,
-                   (double)(b->prompts.prompts[0].n_ids - 1) * 1000 / b->prefill_ms);
+    for (size_t i = 0; i < b->prompts.n; i++) {
+        const struct bench_prompt *p = &b->prompts.prompts[i];
+        if (p->prefill_ms > 0)
+            str_printf(out, "prompt %s, once for all modes: %.1f ms, %.0f tok/s\n", p->id,
+                       p->prefill_ms, (double)(p->n_ids - 1) * 1000 / p->prefill_ms);
+    }
     if (m.total > 0)
         str_printf(out, "device memory: at most %.2f GiB held, of %.2f GiB\n",
                    (double)m.peak / (1 << 30), (double)m.total / (1 << 30));
@@ -235,7 +237,10 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key(&w, "device_peak_bytes");
     jw_int(&w, m.peak);
     jw_key(&w, "prefill_ms");
-    jw_num(&w, b->prefill_ms);
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < b->prompts.n; i++)
+        jw_num(&w, b->prompts.prompts[i].prefill_ms);
+    jw_end(&w, ']');
     jw_key(&w, "equal");
     jw_bool(&w, b->different == 0);
     jw_key(&w, "overall");

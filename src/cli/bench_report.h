@@ -23,7 +23,6 @@ struct bench {
     struct tally *tallies;   // [groups + 1][BENCH_WAYS]; the last row is all prompts
     struct json_writer rows; // the runs one by one
     int64_t different;
-    double prefill_ms; // of prompts that were run once for all ways
 };
 
 // Adds one run to its group and to all prompts. same: it equals plain decoding.

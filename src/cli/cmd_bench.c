@@ -34,22 +34,23 @@ static int run_way(struct bench *b, size_t i, int way, struct request *r, struct
 }
 
 // A random prompt is run once, all but its last token, and every way goes on from there.
-static int prefill(struct bench *b, const struct request *r, struct sequence **out, struct err *e) {
+static int prefill(struct bench *b, struct bench_prompt *p, const struct request *r,
+                   struct sequence **out, struct err *e) {
     double start = step_clock();
     int rc = session_prefill(b->s, r->prompt, r->n_prompt - 1, out, e);
     if (!rc)
         rc = exec_status(model_exec(session_model(b->s)), e);
-    b->prefill_ms = step_clock() - start;
+    p->prefill_ms = step_clock() - start;
     return rc;
 }
 
 static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *e) {
-    const struct bench_prompt *p = &b->prompts.prompts[i];
+    struct bench_prompt *p = &b->prompts.prompts[i];
     struct reply plain = {0};
     struct sequence *prefix = NULL;
     int rc = 0;
     if (p->ids && p->n_ids > 1)
-        rc = prefill(b, r, &prefix, e);
+        rc = prefill(b, p, r, &prefix, e);
     r->prefix = prefix;
     for (int w = 0; w < b->ways.n && !rc && !cli_interrupted(); w++)
         rc = run_way(b, i, w, r, &plain, e);
@@ -128,12 +129,13 @@ static int read_prompts(struct bench *b, struct err *e) {
 
 static int open_all(struct bench *b, struct err *e) {
     const struct options *o = &b->a->opt;
+    size_t n;
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
     int rc = read_prompts(b, e);
     if (!rc)
         rc = decode_open(b->a, false, &b->s, e);
     if (!rc && options_given(o, OPT_PROMPT_TOKENS))
-        rc = bench_prompts_random(&b->prompts, options_int(o, OPT_PROMPT_TOKENS),
-                                  (uint64_t)options_int(o, OPT_SEED),
+        rc = bench_prompts_random(&b->prompts, lengths, n, (uint64_t)options_int(o, OPT_SEED),
                                   model_params_of(session_model(b->s))->vocab, e);
     if (!rc)
         rc = bench_ways_read(&b->ways, b->a, session_draft(b->s) != NULL, e);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "cli/bench_prompts.h"
 #include "cli/bench_ways.h"
 #include "ops/timing.h"
 
@@ -36,16 +36,18 @@ static double step_ms(const struct reply *y) {
 static int make_prompt(struct profile *p, struct err *e) {
     const struct options *o = &p->a->opt;
     int64_t vocab = model_params_of(session_model(p->s))->vocab;
-    struct rng g = {rng_hash((uint64_t)options_int(o, OPT_SEED), 0x70726f66696c65, 0, 0)};
-    p->n_prompt = options_given(o, OPT_PROMPT_TOKENS) ? options_int(o, OPT_PROMPT_TOKENS) : 512;
+    size_t n;
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
+    if (n > 1)
+        return err_set(e, ERR_USAGE, "a profile is of one prompt; give --prompt-tokens one length");
+    p->n_prompt = n ? lengths[0] : 512;
     p->n_new = options_given(o, OPT_MAX_TOKENS) ? options_int(o, OPT_MAX_TOKENS) : 128;
     p->prompt = calloc((size_t)p->n_prompt, sizeof *p->prompt);
     p->room = calloc((size_t)(p->n_prompt + p->n_new) + 1, sizeof *p->room);
     if (!p->prompt || !p->room)
         return err_set(e, ERR_MEMORY, "no memory for a prompt of %lld tokens",
                        (long long)p->n_prompt);
-    for (int64_t i = 0; i < p->n_prompt; i++)
-        p->prompt[i] = (int32_t)rng_below(&g, (uint32_t)vocab);
+    bench_random_ids(p->prompt, p->n_prompt, (uint64_t)options_int(o, OPT_SEED), vocab);
     if (p->n_new < 2)
         return err_set(e, ERR_USAGE, "a profile needs at least two new tokens; use -n 128");
     return p->n_prompt > 1 ? session_prefill(p->s, p->prompt, p->n_prompt - 1, &p->prefix, e) : 0;

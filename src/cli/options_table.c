@@ -30,10 +30,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                  .help = "token ids separated by commas, in place of text"},
     [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
                      .help = "prompts, one JSON object a line"},
-    [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_INT, "N", .lo = 1, .hi = 1e6,
+    [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_LIST, "LIST", .lo = 1, .hi = 1e6,
                            .groups = BENCH | PROFILE,
-                           .help = "one prompt of N random token ids, in place of --prompts; it is "
-                                   "run once for all modes"},
+                           .help =
+                               "prompts of that many random token ids each, in place of --prompts; "
+                               "each is run once for all modes"},
     [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
                    .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
                            "with a block or budget as in off,chain:16,tree:22,tree:60"},
