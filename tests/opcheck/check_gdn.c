@@ -10,7 +10,7 @@
 
 #include "opcheck/opcheck.h"
 
-enum { TOKENS = 230, PIECE = 70, NODES = 40 };
+enum { TOKENS = 230, PIECE = 70, NODES = 40, ROWS = 128 };
 
 // Relative error of a device, whose sums have another order: f32 all the way.
 static const double DEVICE_GDN = 1e-4;
@@ -31,7 +31,7 @@ struct world {
     struct room room;
     struct gdn_state st;
     struct gdn_rows rows;
-    float *a, *b, *out; // [PIECE][..]
+    float *a, *b, *out; // [ROWS][..]
     float *conv_w, *ssm_a, *dt_bias;
     float *memory;                              // all of the state
     float *host_u, *host_a, *host_b, *host_out; // the same rows on the host
@@ -80,26 +80,31 @@ static int64_t state_floats(const struct gdn_shape *s) {
            GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
 }
 
+static struct gdn_state state_at(const struct gdn_shape *h, float *p) {
+    struct gdn_state st = {.s_lo = p};
+    st.s_hi = p += h->n_v * h->dk * h->dv;
+    st.log_k = p += h->n_v * h->dk * h->dv;
+    st.log_d = p += GDN_RING * h->n_k * h->dk;
+    st.log_g = p += GDN_RING * h->n_v * h->dv;
+    st.conv = p += GDN_RING * h->n_v;
+    st.conv_hi = p += (GDN_CONV - 1) * h->channels;
+    return st;
+}
+
 static float *own(struct world *w, const float *host, int64_t n) {
     return room_own(&w->room, host, (size_t)n * sizeof *host);
 }
 
 static void world_init(struct world *w, struct check *c, const struct stream *s, struct exec *x) {
     const struct gdn_shape *h = &s->shape;
-    int64_t n = PIECE, k = h->n_k * h->dk, v = h->n_v * h->dv;
+    int64_t n = ROWS, k = h->n_k * h->dk, v = h->n_v * h->dv;
     float *zeros = floats(state_floats(h));
     memset(w, 0, sizeof *w);
     w->s = s;
     w->x = x;
     room_open(&w->room, c, x);
-    float *p = w->memory = own(w, zeros, state_floats(h));
-    w->st.s_lo = p;
-    w->st.s_hi = p += h->n_v * h->dk * h->dv;
-    w->st.log_k = p += h->n_v * h->dk * h->dv;
-    w->st.log_d = p += GDN_RING * k;
-    w->st.log_g = p += GDN_RING * v;
-    w->st.conv = p += GDN_RING * h->n_v;
-    w->st.conv_hi = p += (GDN_CONV - 1) * h->channels;
+    w->memory = own(w, zeros, state_floats(h));
+    w->st = state_at(h, w->memory);
     w->rows = (struct gdn_rows){own(w, NULL, n * h->channels),
                                 own(w, NULL, n * k),
                                 own(w, NULL, n * k),
@@ -442,49 +447,90 @@ void check_gdn_double(struct check *c) {
     }
 }
 
+// Calls take the states in turn, so that on a device a base comes from memory and not from a cache.
+enum { LAYERS = 32, START = 60 };
 struct gdn_call {
     struct world *w;
-    int64_t len, n;
+    int64_t n;
+    struct gdn_state states[LAYERS];
+    int n_states;
 };
 
 static void conv_turn(void *arg, int turn) {
-    (void)turn;
-    conv_rows(((const struct gdn_call *)arg)->w);
+    struct gdn_call *t = arg;
+    t->w->st = t->states[turn % t->n_states];
+    conv_rows(t->w);
 }
 
 static void delta_turn(void *arg, int turn) {
-    const struct gdn_call *t = arg;
-    (void)turn;
-    delta_rows(t->w, t->len, 0, t->n);
+    struct gdn_call *t = arg;
+    t->w->st = t->states[turn % t->n_states];
+    delta_rows(t->w, START, 0, t->n);
 }
 
-// Bytes: each row's inputs and outputs once, and both bases of the state.
+// Commits the first rows, which form a chain here; 32 of them complete a block and fold a base.
+static void commit_turn(void *arg, int turn) {
+    struct gdn_call *t = arg;
+    int32_t path[GDN_BLOCK];
+    for (int i = 0; i < GDN_BLOCK; i++)
+        path[i] = i;
+    struct gdn_commit_args a = {.shape = t->w->s->shape,
+                                .state = &t->states[turn % t->n_states],
+                                .len = GDN_BLOCK,
+                                .rows = t->w->rows,
+                                .path = path,
+                                .count = t->n};
+    exec_ops(t->w->x)->gdn_commit(t->w->x, &a);
+}
+
+static void call_init(struct gdn_call *t, struct check *c, struct world *w) {
+    int64_t n = state_floats(&w->s->shape);
+    float *host = floats(n);
+    room_get(&w->room, host, w->memory, (size_t)n * sizeof *host);
+    *t = (struct gdn_call){.w = w, .states = {w->st}, .n_states = c->device ? LAYERS : 1};
+    for (int i = 1; i < t->n_states; i++)
+        t->states[i] = state_at(&w->s->shape, own(w, host, n));
+    free(host);
+}
+
+// Times rows of one forest. Bytes: each row's inputs and outputs once, and both bases of the state.
+static void time_rows(struct check *c, struct gdn_call *t, enum forest_kind kind, int n) {
+    struct world *w = t->w;
+    const struct gdn_shape *h = &w->s->shape;
+    double base = 4.0 * h->n_v * h->dk * h->dv, row = 4.0 * h->channels;
+    double log = 4.0 * (h->n_k * h->dk + h->n_v * h->dv + h->n_v);
+    char shape[48], text[80];
+    shape_text(h, shape, sizeof shape);
+    forest_clear(&w->f);
+    forest_add(&w->f, &c->rng, kind, 0, START, n);
+    for (int j = 0; j < n; j++)
+        set_row(w, &c->rng, j, -1);
+    send_rows(w);
+    t->n = n;
+    snprintf(text, sizeof text, "%s, %s of %d", shape, kind == TREE ? "tree" : "chain", n);
+    report_time(c, "gdn_gates_conv", text, time_call(c, conv_turn, t), (2 * n + 4) * row);
+    report_time(c, "gdn", text, time_call(c, delta_turn, t),
+                2 * base + n * (row + 8.0 * h->n_v * h->dv));
+    if (kind == CHAIN)
+        report_time(c, "gdn_commit", text, time_call(c, commit_turn, t),
+                    2 * n * log + 7 * row + (n < GDN_BLOCK ? 0 : 2 * base));
+}
+
 void check_gdn_time(struct check *c) {
-    static const int counts[] = {1, 4, 16, 24, 32};
+    static const int chains[] = {1, 4, 16, GDN_BLOCK}, trees[] = {24, 61, ROWS};
     static const int shapes[][4] = {{4, 8, 64, 64}, {16, 48, 128, 128}};
     for (int k = 0; k < (c->device ? 2 : 1) && has_gdn(c); k++) {
         struct stream s;
         struct world w;
-        char text[64], shape[48];
+        struct gdn_call call;
         stream_init(&s, &c->rng, shapes[k][0], shapes[k][1], shapes[k][2], shapes[k][3]);
-        const struct gdn_shape *h = &s.shape;
-        double bases = 8.0 * h->n_v * h->dk * h->dv, values = (double)h->n_v * h->dv;
         world_init(&w, c, &s, c->exec);
-        feed_piece(&w, &c->rng, 0, 60, s.out);
-        shape_text(h, shape, sizeof shape);
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            struct gdn_call call = {&w, 60, counts[i]};
-            forest_clear(&w.f);
-            forest_add(&w.f, &c->rng, CHAIN, 0, 60, counts[i]);
-            for (int j = 0; j < counts[i]; j++)
-                set_row(&w, &c->rng, j, -1);
-            send_rows(&w);
-            snprintf(text, sizeof text, "%s, n=%d", shape, counts[i]);
-            report_time(c, "gdn_gates_conv", text, time_call(c, conv_turn, &call),
-                        8.0 * counts[i] * h->channels + 16.0 * h->channels);
-            report_time(c, "gdn", text, time_call(c, delta_turn, &call),
-                        bases + 4.0 * counts[i] * (h->channels + 2 * values));
-        }
+        feed_piece(&w, &c->rng, 0, START, s.out);
+        call_init(&call, c, &w);
+        for (int i = 0; i < 4; i++)
+            time_rows(c, &call, CHAIN, chains[i]);
+        for (int i = 0; i < 3; i++)
+            time_rows(c, &call, TREE, trees[i]);
         world_fini(&w);
         stream_fini(&s);
     }
