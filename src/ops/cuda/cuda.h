@@ -44,6 +44,13 @@ struct gpu_stage {
 };
 enum { STAGE_BYTES = 32 << 20 };
 
+// Two pinned pieces, and their places on the device, that weights stream through while they load.
+struct gpu_loader {
+    unsigned char *host[2], *device[2]; // [bytes]
+    size_t bytes;
+    gpu_event sent[2]; // the piece may be filled again
+};
+
 struct gpu {
     struct exec base; // first
     int device, sm;   // compute capability as 90 for 9.0
@@ -62,7 +69,12 @@ struct gpu {
     int64_t n_blocks, cap_blocks;
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
-    void *scratch;               // room for what lives within one op only
+    struct gpu_loader loader;
+    int shared;        // bytes of shared memory that a block may have
+    unsigned *tickets; // [n_tickets] zeros between launches: parts that have arrived
+    int64_t n_tickets;
+    uint32_t allowed[WEIGHT_FORMS]; // linear kernels that may use all their shared memory already
+    void *scratch;                  // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
     float *wide;
@@ -105,8 +117,9 @@ gpu_error gpu_probe(struct gpu *g);
 // A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation.
 struct weight {
     int64_t k, m;
-    int form; // enum weight_form
-    int64_t bytes;
+    int form;            // enum weight_form
+    int64_t bytes;       // of data
+    unsigned char *data; // owned; view points into it
     struct matrix_view view;
 };
 

@@ -27,6 +27,11 @@ void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
 int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
 void cuda_weight_destroy(struct exec *x, struct weight *w);
+void cuda_loader_close(struct gpu *g);
+// Makes the tiles of rows first .. first + count of w (first is a multiple of 16) from the file's
+// rows, which are in device memory; of WEIGHT_RAW the exponents only.
+void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows, int64_t first,
+                 int64_t count);
 void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                       float *out);
 void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,

@@ -80,7 +80,7 @@ static __device__ __forceinline__ float raw_nvfp4(const unsigned char *b, int i)
 }
 
 // Element i of a row; 0 for types that linear layers do not read.
-static __device__ float raw_value(uint32_t type, const unsigned char *row, int64_t i) {
+static __device__ __noinline__ float raw_value(uint32_t type, const unsigned char *row, int64_t i) {
     const unsigned char *b32 = row + i / 32 *
                                          (type == TYPE_Q4_1     ? 20
                                           : type == TYPE_Q5_0   ? 22
