@@ -148,10 +148,15 @@ static const struct ops cuda_table = {
     .download = memory_download,
     .copy = memory_copy,
     .zero = memory_zero,
+    .weight_create = cuda_weight_create,
+    .weight_destroy = cuda_weight_destroy,
     .act_create = cuda_act_create,
     .act_destroy = cuda_act_destroy,
+    .gather_rows = cuda_gather_rows,
     .to_act = cuda_to_act,
     .norm_to_act = cuda_norm_to_act,
+    .linear = cuda_linear,
+    .linear_gate_up = cuda_linear_gate_up,
     .gdn_gates_conv = cuda_gdn_gates_conv,
     .gdn = cuda_gdn,
     .gdn_commit = cuda_gdn_commit,
@@ -170,6 +175,7 @@ static void cuda_destroy(struct exec *x) {
         gpu_stream_wait(g->stream);
     if (g->stage.host)
         gpu_host_free(g->stage.host);
+    cuda_loader_close(g);
     gpu_memory_fini(g);
     cuda_marks_fini(g);
     if (g->stream)
@@ -216,6 +222,7 @@ static int open_device(struct gpu *g, struct err *e) {
     if (code == GPU_OK) {
         g->sm = p.major * 10 + p.minor;
         g->processors = p.multiProcessorCount;
+        g->shared = (int)p.sharedMemPerBlockOptin;
         snprintf(g->name, sizeof g->name, "%.63s", p.name);
         return 0;
     }
@@ -251,6 +258,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
     g->base = (struct exec){.ops = &cuda_table,
                             .threads = 1,
                             .destroy = cuda_destroy,
+                            .weight_bytes = cuda_weight_bytes,
                             .act_bytes = act_bytes,
                             .own_bytes = own_bytes,
                             .status = cuda_status,
