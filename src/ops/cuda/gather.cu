@@ -132,11 +132,11 @@ static __global__ void gather(matrix_view w, int form, const int32_t *ids, float
 
 extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
                                  int64_t n, float *out) {
-    enum { MOST = 32768 }; // grid.y
+    const int64_t most = 32768; // of grid.y
     struct gpu *g = gpu_of(x);
     unsigned columns = (unsigned)((w->k + THREADS - 1) / THREADS);
-    for (int64_t i = 0; i < n; i += MOST) {
-        int64_t count = n - i < MOST ? n - i : MOST;
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t count = n - i < most ? n - i : most;
         const int32_t *d = (const int32_t *)gpu_stage(g, ids + i, (size_t)count * sizeof *ids);
         if (!d)
             return;

@@ -147,23 +147,23 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
 // Matrices of two forms: each on its own, then joined, a slice of rows at a time.
 static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct weight *up,
                           const struct act *in, int64_t n, struct act *out) {
-    enum { SLICE = 64 };
+    const int64_t slice = 64;
     int64_t m = gate->m;
-    size_t kept = (size_t)(2 * SLICE * m) * sizeof(float);
+    size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     // Parts of one tile of 64 rows take less than 16 MiB (linear_parts), so that nothing moves
     // below.
     if (!gpu_scratch(g, kept + ((size_t)16 << 20)))
         return;
-    for (int64_t at = 0; at < n; at += SLICE) {
+    for (int64_t at = 0; at < n; at += slice) {
         struct act part = *in;
-        int64_t count = n - at < SLICE ? n - at : SLICE;
+        int64_t count = n - at < slice ? n - at : slice;
         float *wide = (float *)gpu_scratch(g, kept);
         part.x = (__half *)in->x + at * in->stride;
         part.unscale = in->unscale + at;
-        struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + SLICE * m, false}};
+        struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + slice * m, false}};
         run_jobs(g, jobs, 2, &part, count, kept);
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
-        silu_join<<<grid, SILU_THREADS, 0, g->stream>>>(wide, wide + SLICE * m, m,
+        silu_join<<<grid, SILU_THREADS, 0, g->stream>>>(wide, wide + slice * m, m,
                                                         out->wide + at * out->stride, out->stride);
         gpu_check(g, gpu_last_error(), "linear_gate_up");
     }
