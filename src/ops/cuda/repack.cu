@@ -308,11 +308,10 @@ template <> __device__ uint32_t chunk_word<WEIGHT_RAW>(const tile_source &, int6
 }
 
 extern "C" void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows,
-                            int64_t first, int64_t count) {
+                            int64_t row_bytes, int64_t first, int64_t count) {
     int64_t tile = first / TILE_ROWS;
     unsigned blocks = (unsigned)((count + TILE_ROWS - 1) / TILE_ROWS);
-    struct tile_source s = {rows, count,        quant_row_bytes(quant_format(w->view.type), w->k),
-                            w->k, w->view.type, nullptr};
+    struct tile_source s = {rows, count, row_bytes, w->k, w->view.type, nullptr};
     unsigned char *data = (unsigned char *)w->view.data + tile * w->view.pitch;
     signed char *exponents = (signed char *)w->view.exponent + tile * TILE_ROWS;
     switch (w->form) {

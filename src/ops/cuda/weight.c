@@ -101,7 +101,7 @@ static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *sr
             return;
         memcpy(l->host[i], src + first * row, bytes);
         gpu_check(g, gpu_to_device(l->device[i], l->host[i], bytes, g->stream), "loading a weight");
-        cuda_repack(g, w, l->device[i], first, count);
+        cuda_repack(g, w, l->device[i], row, first, count);
         if (w->form == WEIGHT_RAW)
             gpu_check(g,
                       gpu_on_device((unsigned char *)w->data + first * row, l->device[i], bytes,
