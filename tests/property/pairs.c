@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "formats/quant.h"
+#include "support/device.h"
 #include "support/tiny_gguf.h"
 
 static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
@@ -41,28 +42,37 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     d->seed = (uint64_t)index * 2 + 1001;
 }
 
-static int open_backend(struct pair_backend *b, const struct pair *p, int threads,
-                        const char *level, uint32_t kv, const char *draft, struct err *e) {
+// The exec of backend i: on a CPU the last one has two threads, on a device that would choose
+// wgmma it takes mma.sync, which must give the same bits.
+static int open_exec(struct pair_backend *b, int i, const char *level, struct err *e) {
+    bool last = i == PAIR_BACKENDS - 1;
+    if (last && (!strcmp(level, "cuda") || !strcmp(level, "cuda:wgmma")) &&
+        device_open(&b->x, "cuda:mma", 0, e) == 0)
+        return 0;
+    return device_open(&b->x, level, last ? 2 : 1, e);
+}
+
+static int open_backend(struct pair_backend *b, const struct pair *p, uint32_t kv,
+                        const char *draft, struct err *e) {
     struct model_options o = model_options_default();
     o.type_k = o.type_v = kv;
     o.max_seqs = 1;
-    int rc = exec_create_cpu(&b->x, level, threads, e);
-    if (!rc)
-        rc = model_load(&b->model, b->x, p->file, &o, e);
+    int rc = model_load(&b->model, b->x, p->file, &o, e);
     if (rc || !draft)
         return rc;
     struct dflash_options d = dflash_options_default();
     return dflash_load(&b->dflash, b->model, draft, &d, e);
 }
 
-int pair_open(struct pair *p, int index, struct err *e) {
+int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     static const uint32_t kvs[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_F16, TYPE_BF16};
     struct rng g = {(uint64_t)index * 77};
     struct tiny_shape t;
     struct tiny_draft_shape d;
     char target[64], draft[64];
     uint32_t kv = kvs[index % 5];
-    const char *level = index % 8 == 3 ? "scalar" : "auto";
+    if (!level)
+        level = index % 8 == 3 ? "scalar" : "auto";
     *p = (struct pair){0};
     choose_shape(&t, index, &g);
     choose_draft(&d, &t, index, &g);
@@ -77,8 +87,11 @@ int pair_open(struct pair *p, int index, struct err *e) {
         rc = tiny_draft_write(&t, &d, draft, e);
     if (!rc)
         rc = gguf_open(&p->file, target, e);
-    for (int i = 0; i < PAIR_BACKENDS && !rc; i++)
-        rc = open_backend(&p->b[i], p, i == 2 ? 2 : 1, level, kv, i ? draft : NULL, e);
+    for (int i = 0; i < PAIR_BACKENDS && !rc; i++) {
+        rc = open_exec(&p->b[i], i, level, e);
+        if (!rc)
+            rc = open_backend(&p->b[i], p, kv, i ? draft : NULL, e);
+    }
     unlink(target);
     unlink(draft);
     return rc;

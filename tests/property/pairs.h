@@ -14,8 +14,8 @@ struct pair_backend {
     struct dflash *dflash;
 };
 
-// b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads. All of them
-// run the best kernels of this machine, or in every eighth pair the scalar ones.
+// b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
+// other path.
 struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
@@ -23,8 +23,9 @@ struct pair {
     char name[96]; // for messages: weight type, KV type, heads
 };
 
-// Pair number `index`: everything about it follows from the index.
-int pair_open(struct pair *p, int index, struct err *e);
+// Pair number `index`: everything about it follows from the index. level: NULL for the best kernels
+// of this CPU, or in every eighth pair the scalar ones; otherwise as for device_open.
+int pair_open(struct pair *p, int index, const char *level, struct err *e);
 void pair_close(struct pair *p);
 
 #endif

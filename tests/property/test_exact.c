@@ -1,306 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule E (docs/exactness.md) as a property: random tiny models, prompts, sampling parameters and
-// limits are decoded plainly and then in random other ways; tokens, the bits of every deciding
-// logits row, and the reason of the end must be the same. What happened is counted, and the test
-// fails when an accept length from 1 to 16, a crossing or an end inside a path was too rare for
-// its absence of failures to mean anything.
-//
-//   test_exact [--cases N] [--only CASE]
+// The exactness test on this CPU: test_exact [--cases N] [--only CASE]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "property/gen.h"
-#include "property/pairs.h"
+#include "property/exact.h"
 
 #ifndef PROPERTY_CASES
 #define PROPERTY_CASES 1000
 #endif
 
-enum { PAIRS = 40, WAYS = 3, PROMPT_MAX = 160 };
-
-struct scenario {
-    int32_t prompt[PROMPT_MAX];
-    struct gen_request r;
-};
-
-struct totals {
-    struct gen_stats s;
-    int64_t cases, runs, tokens, hot, penalised, redrafted;
-};
-
-static int64_t pick_length(struct rng *g) {
-    static const int64_t near[] = {32, 64, 96, 128};
-    switch (rng_below(g, 3)) {
-    case 0:
-        return 1 + rng_below(g, 24);
-    case 1:
-        return near[rng_below(g, 4)] - 1 + rng_below(g, 3);
-    default:
-        return near[rng_below(g, 4)] - rng_below(g, 20);
-    }
-}
-
-// Prompts repeat parts of themselves, so that lookup has something to find.
-static void pick_prompt(struct scenario *s, int vocab, struct rng *g) {
-    int64_t n = pick_length(g);
-    for (int64_t i = 0; i < n;) {
-        int64_t run = 1 + rng_below(g, 12);
-        bool copy = i > 12 && rng_below(g, 2);
-        int64_t from = copy ? rng_below(g, (uint32_t)(i - 12)) : 0;
-        for (int64_t j = 0; j < run && i < n; j++, i++)
-            s->prompt[i] = copy ? s->prompt[from + j] : (int32_t)rng_below(g, (uint32_t)vocab);
-    }
-    s->r.prompt = s->prompt;
-    s->r.n_prompt = n;
-}
-
-static void pick_sampling(struct sample_params *p, struct rng *g) {
-    static const double temperatures[] = {0, 0, 0.3, 0.8, 1, 1.5};
-    sample_params_init(p);
-    p->temperature = temperatures[rng_below(g, 6)];
-    p->seed = rng_next(g);
-    if (p->temperature > 0) {
-        p->top_k = rng_below(g, 3) ? 0 : 5 + rng_below(g, 40);
-        p->top_p = rng_below(g, 3) ? 1 : 0.9;
-        p->min_p = rng_below(g, 3) ? 0 : 0.05;
-    }
-    if (rng_below(g, 3) == 0) {
-        static const int64_t windows[] = {4, 64, 256};
-        p->repeat = rng_below(g, 2) ? 1.2 : 1;
-        p->frequency = rng_below(g, 2) ? 0.3 : 0;
-        p->presence = rng_below(g, 2) ? 0.4 : 0;
-        p->window = windows[rng_below(g, 3)];
-    }
-}
-
-static void pick_scenario(struct scenario *s, int vocab, struct rng *g) {
-    pick_prompt(s, vocab, g);
-    pick_sampling(&s->r.sample, g);
-    s->r.max_tokens = 20 + rng_below(g, 60);
-    s->r.max_ctx = PAIR_CONTEXT;
-    s->r.stop = -1;
-}
-
-// Moves the end into the recorded continuation: a stop token, a token limit, or a full context.
-static void pick_end(struct scenario *s, const struct gen_result *plain, struct rng *g) {
-    int64_t at = rng_below(g, (uint32_t)plain->n);
-    switch (rng_below(g, 5)) {
-    case 0:
-        s->r.stop = plain->ids[at];
-        break;
-    case 1:
-        s->r.max_tokens = at + 1;
-        break;
-    case 2:
-        s->r.max_ctx = s->r.n_prompt + at + 1;
-        break;
-    default:
-        break;
-    }
-}
-
-static int64_t pick_chunk(struct rng *g) {
-    static const int64_t chunks[] = {1, 64, 512, 7, 33};
-    return chunks[rng_below(g, 5)];
-}
-
-static void pick_tree(struct tree_options *t, struct rng *g) {
-    static const double probs[] = {0, 0, 0, 0.02};
-    *t = (struct tree_options){.budget = 1 + (int)rng_below(g, 32),
-                               .k = 1 + (int)rng_below(g, 8),
-                               .max_depth = TREE_MAX_DEPTH,
-                               .chain_seed = rng_below(g, 3) == 0,
-                               .min_prob = probs[rng_below(g, 4)]};
-    if (rng_below(g, 12) == 0)
-        t->budget = (int)rng_below(g, TREE_MAX_BUDGET + 1);
-}
-
-// One of the ways in which the output may be made.
-static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct rng *g) {
-    static const double errors[] = {0, 0.02, 0.1, 0.3};
-    static const char *const names[] = {"chain",        "tree",        "lookup",
-                                        "oracle chain", "oracle tree", "oracle tree with lookup"};
-    const struct pair_backend *b = &p->b[1 + rng_below(g, 2)];
-    *w = (struct gen_way){.name = names[kind],
-                          .model = b->model,
-                          .dflash = b->dflash,
-                          .share_noise = rng_below(g, 2),
-                          .chunk = pick_chunk(g),
-                          .surgery = rng_below(g, 3) == 0,
-                          .seed = rng_next(g)};
-    pick_tree(&w->tree, g);
-    w->oracle.error_rate = errors[rng_below(g, 4)];
-    w->oracle.seed = rng_next(g);
-    w->kinds[0] = kind <= 1 ? DRAFT_DFLASH : kind == 2 ? DRAFT_LOOKUP : DRAFT_ORACLE;
-    w->kinds[1] = DRAFT_LOOKUP;
-    w->n_kinds = kind == 5 || (kind == 1 && rng_below(g, 2)) ? 2 : 1;
-    if (kind == 0 || kind == 3)
-        w->tree.k = 1;
-}
-
-static bool same(const struct gen_result *a, const struct gen_result *b) {
-    return a->n == b->n && a->end == b->end && a->hash == b->hash &&
-           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
-}
-
-static void explain(const struct pair *p, int number, const struct scenario *s,
-                    const struct gen_way *w, const struct gen_result *a,
-                    const struct gen_result *b) {
-    int64_t at = 0;
-    while (at < a->n && at < b->n && a->ids[at] == b->ids[at])
-        at++;
-    fprintf(stderr,
-            "case %d (%s): %s differs from plain decoding: prompt %lld, chunk %lld, budget %d, "
-            "k %d, T %g, surgery %d\n  tokens %lld and %lld, equal up to %lld; ends %s and %s; "
-            "hashes %016llx and %016llx\n",
-            number, p->name, w->name, (long long)s->r.n_prompt, (long long)w->chunk, w->tree.budget,
-            w->tree.k, s->r.sample.temperature, w->surgery, (long long)a->n, (long long)b->n,
-            (long long)at, end_reason_name(a->end), end_reason_name(b->end),
-            (unsigned long long)a->hash, (unsigned long long)b->hash);
-}
-
-// The recording for oracles: prompt and continuation by position.
-static void record(struct gen_way *w, int32_t *tokens, const struct scenario *s,
-                   const struct gen_result *r) {
-    memcpy(tokens, s->prompt, (size_t)s->r.n_prompt * sizeof *tokens);
-    memcpy(tokens + s->r.n_prompt, r->ids, (size_t)r->n * sizeof *tokens);
-    w->oracle.recording = tokens;
-    w->oracle.n_recording = s->r.n_prompt + r->n;
-}
-
-// A sequence that was cut, restored or forked must also draft as if nothing had happened: its
-// context is the same.
-static int check_drafts(const struct gen_request *r, const struct gen_way *w,
-                        const struct gen_result *cut, struct totals *t, struct err *e) {
-    struct gen_way undisturbed = *w;
-    struct gen_stats ignored = {0};
-    struct gen_result whole;
-    if (!w->surgery)
-        return 0;
-    undisturbed.surgery = false;
-    int rc = gen_run(r, &undisturbed, &whole, &ignored, e);
-    t->redrafted++;
-    if (!rc && whole.trees != cut->trees)
-        rc = err_set(e, ERR_STATE, "the %s drafter guessed otherwise on an undisturbed sequence",
-                     w->name);
-    return rc;
-}
-
-static int run_case(const struct pair *p, int number, struct totals *t, struct err *e) {
-    struct rng g = {rng_mix((uint64_t)number)};
-    struct scenario s = {0};
-    struct gen_result full, plain, other;
-    struct gen_stats ignored = {0};
-    int32_t tokens[PROMPT_MAX + GEN_MAX];
-    pick_scenario(&s, p->vocab, &g);
-    struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
-    int rc = gen_run(&s.r, &off, &full, &ignored, e);
-    if (rc)
-        return rc;
-    pick_end(&s, &full, &g);
-    off.chunk = pick_chunk(&g);
-    off.model = p->b[2].model;
-    rc = gen_run(&s.r, &off, &plain, &ignored, e);
-    if (rc)
-        return rc;
-    if (memcmp(plain.ids, full.ids, (size_t)plain.n * sizeof *plain.ids) != 0) {
-        explain(p, number, &s, &off, &full, &plain);
-        return err_set(e, ERR_STATE, "plain decoding depends on chunks, threads or limits");
-    }
-    t->cases++;
-    t->hot += s.r.sample.temperature > 0;
-    t->penalised += s.r.sample.repeat != 1 || s.r.sample.frequency != 0;
-    for (int i = 0; i < WAYS; i++) {
-        struct gen_way w;
-        pick_way(&w, p, i == 0 ? (int)rng_below(&g, 3) : 3 + (int)rng_below(&g, 3), &g);
-        record(&w, tokens, &s, &full); // beyond the end: trees must not run past it
-        rc = gen_run(&s.r, &w, &other, &t->s, e);
-        if (rc)
-            return rc;
-        t->runs++;
-        t->tokens += other.n;
-        if (!same(&plain, &other)) {
-            explain(p, number, &s, &w, &plain, &other);
-            return err_set(e, ERR_STATE, "a way of guessing changed the output");
-        }
-        rc = check_drafts(&s.r, &w, &other, t, e);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-// Prints a count and whether it reaches its minimum.
-static int expect(const char *what, int64_t count, int64_t minimum) {
-    printf("  %-44s %8lld (at least %lld)%s\n", what, (long long)count, (long long)minimum,
-           count < minimum ? "  TOO FEW" : "");
-    return count < minimum;
-}
-
-static int report(const struct totals *t) {
-    const struct gen_stats *s = &t->s;
-    int64_t few = t->cases / 40 + 1, some = t->cases / 4;
-    int bad = 0;
-    char what[64];
-    printf("%lld cases, %lld runs beside plain ones, %lld tokens\n", (long long)t->cases,
-           (long long)t->runs, (long long)t->tokens);
-    for (int n = 1; n <= TREE_MAX_DEPTH + 1; n++) {
-        snprintf(what, sizeof what, "accept length %d", n);
-        bad += expect(what, s->accept[n], n <= 16 ? few : n == TREE_MAX_DEPTH + 1 ? 1 : 0);
-    }
-    bad += expect("commits across a multiple of 32", s->base_crossings, some);
-    bad += expect("commits across a page end", s->page_crossings, some / 2);
-    bad += expect("trees with two recurrent bases", s->split_trees, some);
-    bad += expect("paths that left the first branch", s->branched, some);
-    bad += expect("stop token inside a tree", s->stops_inside, few);
-    bad += expect("stop token behind guesses", s->ends[END_STOP], few);
-    bad += expect("token limit behind guesses", s->ends[END_LENGTH], few);
-    bad += expect("full context behind guesses", s->ends[END_CONTEXT], few);
-    bad += expect("cut back and run again", s->truncated, some);
-    bad += expect("restored from a checkpoint", s->restored, few);
-    bad += expect("forked", s->forked, some);
-    bad += expect("drafts compared with undisturbed ones", t->redrafted, some);
-    bad += expect("cases at a temperature above 0", t->hot, some);
-    bad += expect("cases with penalties", t->penalised, t->cases / 10);
-    return bad;
-}
-
-static int parse(int argc, char **argv, int *cases, int *only) {
+static int parse(int argc, char **argv, struct exact_options *o) {
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--cases") == 0)
-            *cases = atoi(argv[i + 1]);
+            o->cases = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--only") == 0)
-            *only = atoi(argv[i + 1]);
+            o->only = atoi(argv[i + 1]);
         else
             return 2;
     }
-    return argc % 2 == 1 && *cases > 0 ? 0 : 2;
+    return argc % 2 == 1 && o->cases > 0 ? 0 : 2;
 }
 
 int main(int argc, char **argv) {
-    int cases = PROPERTY_CASES, only = -1, rc = 0;
-    if (parse(argc, argv, &cases, &only)) {
+    struct exact_options o = {.cases = PROPERTY_CASES, .only = -1};
+    struct exact_result r;
+    struct err e = {0};
+    if (parse(argc, argv, &o)) {
         fprintf(stderr, "usage: test_exact [--cases N] [--only CASE]\n");
         return 2;
     }
-    struct totals t = {0};
-    struct err e = {0};
-    int failed = 0;
-    for (int index = 0; index < PAIRS && index < cases && !rc; index++) {
-        struct pair p;
-        if (only >= 0 && only % PAIRS != index)
-            continue;
-        rc = pair_open(&p, index, &e);
-        for (int i = index; i < cases && !rc; i += PAIRS)
-            if (only < 0 || i == only)
-                failed += run_case(&p, i, &t, &e) != 0;
-        pair_close(&p);
-    }
-    if (rc || failed)
-        fprintf(stderr, "%d of %d cases failed: %s\n", failed, cases, e.text);
-    if (only >= 0)
-        return rc || failed;
-    int bad = report(&t);
-    return rc || failed || bad ? 1 : 0;
+    int rc = exact_run(&o, &r, &e);
+    if (rc || r.failed)
+        fprintf(stderr, "%d of %d cases failed: %s\n", r.failed, o.cases, e.text);
+    return rc || r.failed || r.rare;
 }
