@@ -81,9 +81,9 @@ static void read_probes(struct golden *g, const struct json *array) {
     }
 }
 
-static int read_meta(struct golden *g, const char *name, struct err *e) {
+static int read_meta(struct golden *g, const char *data, const char *name, struct err *e) {
     char path[512];
-    (void)snprintf(path, sizeof path, TEST_DATA "/golden/data/%s.json", name);
+    (void)snprintf(path, sizeof path, "%s/%s.json", data, name);
     struct str text = {0};
     struct json *root = NULL;
     int rc = file_read(&text, path, FIXTURE_LIMIT, e);
@@ -106,13 +106,13 @@ static int read_meta(struct golden *g, const char *name, struct err *e) {
     return rc;
 }
 
-int golden_load(struct golden *g, const char *name, struct err *e) {
+int golden_load(struct golden *g, const char *data, const char *name, struct err *e) {
     memset(g, 0, sizeof *g);
-    int rc = read_meta(g, name, e);
+    int rc = read_meta(g, data, name, e);
     if (rc != 0)
         return rc;
     char path[512];
-    (void)snprintf(path, sizeof path, TEST_DATA "/golden/data/%s.bin", name);
+    (void)snprintf(path, sizeof path, "%s/%s.bin", data, name);
     struct str bin = {0};
     rc = file_read(&bin, path, FIXTURE_LIMIT, e);
     size_t per = g->has_draft ? (size_t)g->draft.block - 1 : 1;

@@ -33,8 +33,8 @@ struct golden {
     float *rows; // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs
 };
 
-// name: "r3_tied", "draft_full", ... ERR_IO, ERR_FORMAT.
-int golden_load(struct golden *g, const char *name, struct err *e);
+// data: the folder tests/golden/data; name: "r3_tied", "draft_full", ... ERR_IO, ERR_FORMAT.
+int golden_load(struct golden *g, const char *data, const char *name, struct err *e);
 void golden_fini(struct golden *g);
 
 // A temporary folder with the target (and draft) in HuggingFace form and as F32 GGUF.

@@ -36,7 +36,7 @@ void rig_unload(struct rig *r) {
 void rig_init(struct rig *r, const char *name, const char *level) {
     struct err e = {0};
     memset(r, 0, sizeof *r);
-    check(golden_load(&r->g, name, &e), "golden_load", &e);
+    check(golden_load(&r->g, TEST_DATA "/golden/data", name, &e), "golden_load", &e);
     check(golden_files_make(&r->files, &r->g, &e), "golden_files_make", &e);
     check(exec_create_cpu(&r->x, level, 2, &e), "exec_create_cpu", &e);
     rig_load(r, r->files.gguf);

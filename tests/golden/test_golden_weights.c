@@ -16,7 +16,7 @@
 static void test_probes(void **state) {
     struct golden g;
     struct err e = {0};
-    if (golden_load(&g, *state, &e) != 0)
+    if (golden_load(&g, TEST_DATA "/golden/data", *state, &e) != 0)
         fail_msg("%s", e.text);
     struct tiny_seed from = {g.has_draft ? g.draft.seed : g.target.seed, g.has_draft,
                              g.target.dt_mean};
@@ -36,7 +36,7 @@ static void test_probes(void **state) {
 static void test_rows_are_finite(void **state) {
     struct golden g;
     struct err e = {0};
-    if (golden_load(&g, *state, &e) != 0)
+    if (golden_load(&g, TEST_DATA "/golden/data", *state, &e) != 0)
         fail_msg("%s", e.text);
     int64_t per = g.has_draft ? g.draft.block - 1 : 1;
     int64_t n = per * g.n_index * g.target.vocab;

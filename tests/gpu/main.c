@@ -2,15 +2,16 @@
 // Runs GPU suites and prints a table; the last line is "N passed, N failed". The exit status is 1
 // after a failure and 77 when there was nothing to run on.
 //
-//   gpu_tests [--levels cuda:mma,cuda:wgmma] [--only FAMILY] [--cases N] [--seed N] [--time]
-//             [SUITE ...]
+//   gpu_tests [--levels cuda:mma,cuda:wgmma] [--only FAMILY] [--cases N] [--first N] [--seed N]
+//             [--data tests] [--model FILE] [--time] [SUITE ...]
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/suites.h"
 #include "opcheck/opcheck.h"
-#include "ops/ops.h"
+#include "support/device.h"
 
 enum { NOTHING_TO_RUN_ON = 77 };
 
@@ -19,14 +20,28 @@ static const struct suite {
     gpu_suite_fn *run;
 } suites[] = {
     {"opcheck", suite_opcheck},
+    {"golden", suite_golden},
+    {"property", suite_property},
+    {"compare", suite_compare},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 
+void gpu_line(struct gpu_counts *n, bool ok, const char *level, const char *suite, const char *what,
+              const char *format, ...) {
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    n->passed += ok;
+    n->failed += !ok;
+    printf("%-6s %-10s %-9s %-40s %s\n", ok ? "ok" : "FAIL", level, suite, what, text);
+    fflush(stdout);
+}
+
 void suite_opcheck(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
     struct opcheck_options c = {.timing = o->timing, .only = o->only, .seed = o->seed};
-    int rc = opcheck_level(level, &c, &n->passed, &n->failed);
-    n->skipped += rc == ERR_UNSUPPORTED;
-    n->failed += rc && rc != ERR_UNSUPPORTED;
+    n->failed += opcheck_level(level, &c, &n->passed, &n->failed) != 0;
 }
 
 struct arguments {
@@ -43,8 +58,14 @@ static bool take_option(struct arguments *a, const char *name, const char *value
         a->levels = value;
     else if (!strcmp(name, "--only"))
         a->o.only = value;
+    else if (!strcmp(name, "--data"))
+        a->o.data = value;
+    else if (!strcmp(name, "--model"))
+        a->o.model = value;
     else if (!strcmp(name, "--cases"))
         a->o.cases = atoi(value);
+    else if (!strcmp(name, "--first"))
+        a->o.first = atoi(value);
     else if (!strcmp(name, "--seed"))
         a->o.seed = strtoull(value, NULL, 0);
     else
@@ -76,32 +97,45 @@ static bool wanted(const struct arguments *a, const char *suite) {
     return a->n_suites == 0;
 }
 
-static void run_levels(const struct arguments *a, const struct suite *s, struct gpu_counts *n) {
-    char levels[256];
-    snprintf(levels, sizeof levels, "%s", a->levels);
-    for (char *at = levels, *name; (name = strsep(&at, ","));)
-        s->run(name, &a->o, n);
+// All wanted suites on one level, if this machine has it.
+static void run_level(const struct arguments *a, const char *level, struct gpu_counts *n) {
+    struct exec *x = NULL;
+    struct err e;
+    int rc = device_open(&x, level, 0, &e);
+    if (x)
+        exec_destroy(x);
+    if (rc == ERR_UNSUPPORTED) {
+        printf("skip   %-10s %s\n", level, e.text);
+        n->skipped++;
+    } else if (rc) {
+        gpu_line(n, false, level, "open", "", "%s", e.text);
+    }
+    for (int i = 0; i < SUITES && !rc; i++)
+        if (wanted(a, suites[i].name))
+            suites[i].run(level, &a->o, n);
 }
 
 int main(int argc, char **argv) {
-    struct arguments a = {.levels = "cuda:small,cuda:mma,cuda:wgmma", .o = {.cases = 300}};
+    struct arguments a = {.levels = "cuda:small,cuda:mma,cuda:wgmma",
+                          .o = {.cases = 300, .data = TEST_DATA}};
     struct gpu_counts n = {0};
     struct err e;
     struct exec *x = NULL;
     if (!parse(&a, argc, argv)) {
-        fprintf(stderr, "usage: gpu_tests [--levels LIST] [--only FAMILY] [--cases N] [--seed N] "
-                        "[--time] [SUITE ...]\n");
+        fprintf(stderr, "usage: gpu_tests [--levels LIST] [--only FAMILY] [--cases N] [--first N] "
+                        "[--seed N] [--data DIR] [--model FILE] [--time] [SUITE ...]\n");
         return 2;
     }
-    if (strstr(a.levels, "cuda") && exec_create_cuda(&x, &(struct cuda_options){0}, &e)) {
+    if (strstr(a.levels, "cuda") && device_open(&x, "cuda", 0, &e)) {
         printf("%s\n", e.text);
         return NOTHING_TO_RUN_ON;
     }
     if (x)
         exec_destroy(x);
-    for (int i = 0; i < SUITES; i++)
-        if (wanted(&a, suites[i].name))
-            run_levels(&a, &suites[i], &n);
+    char levels[256];
+    snprintf(levels, sizeof levels, "%s", a.levels);
+    for (char *at = levels, *name; (name = strsep(&at, ","));)
+        run_level(&a, name, &n);
     printf("%d passed, %d failed\n", n.passed, n.failed);
     return n.failed || !n.passed;
 }

@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 struct gpu_options {
-    const char *only; // a family of ops; NULL: all
+    const char *only;  // a family of ops; NULL: all
+    const char *data;  // the folder tests of the repository
+    const char *model; // suite compare: a GGUF file; NULL: random tiny models only
     bool timing;
-    int cases; // of the property test
+    int cases, first; // of the property test
     uint64_t seed;
 };
 
@@ -18,8 +20,15 @@ struct gpu_counts {
     int passed, failed, skipped;
 };
 
+// One line of the table, counted.
+void gpu_line(struct gpu_counts *n, bool ok, const char *level, const char *suite, const char *what,
+              const char *format, ...) __attribute__((format(printf, 6, 7)));
+
 typedef void gpu_suite_fn(const char *level, const struct gpu_options *o, struct gpu_counts *n);
 
-gpu_suite_fn suite_opcheck;
+gpu_suite_fn suite_opcheck;  // ops against the scalar level and doubles (tests/opcheck)
+gpu_suite_fn suite_golden;   // small models against stored answers (tests/golden)
+gpu_suite_fn suite_property; // rule E over random models (tests/property)
+gpu_suite_fn suite_compare;  // logits against the CPU's, beside what int8 activations change
 
 #endif

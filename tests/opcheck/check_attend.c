@@ -92,7 +92,7 @@ static void scene_init(struct scene *c, struct rng *r, struct setting s, enum fo
             fill_page(c, r, c->pages[q][p]);
         }
         c->views[q] = (struct kv_view){c->pages[q], len};
-        forest_add(&c->f, r, kind, q, len, (int)between(r, 1, rows));
+        forest_grow(&c->f, r, kind, q, len, (int)between(r, 1, rows));
     }
     for (int p = 0; p < STORE_PAGES; p++)
         c->stores[p] = calloc(1, (size_t)c->layout.page_bytes);
@@ -563,7 +563,7 @@ void check_attend_time(struct check *c) {
         } while (true);
         int64_t len = w->views[0].len, k = (int64_t)s.n_heads * s.head_dim;
         forest_clear(&w->f);
-        forest_add(&w->f, &c->rng, CHAIN, 0, len, n);
+        forest_grow(&w->f, &c->rng, CHAIN, 0, len, n);
         for (int j = 0; j < n; j++)
             w->slot[j] = (struct kv_slot){w->stores[0], j};
         free(w->q);

@@ -186,7 +186,7 @@ static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n,
 static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n, float *out) {
     int32_t path[PIECE];
     forest_clear(&w->f);
-    forest_add(&w->f, r, CHAIN, 0, len, (int)n);
+    forest_grow(&w->f, r, CHAIN, 0, len, (int)n);
     for (int64_t i = 0; i < n; i++) {
         set_row(w, r, i, len + i);
         path[i] = (int32_t)i;
@@ -299,7 +299,7 @@ static int64_t feed_tree(struct world *w, struct rng *r, int64_t len, bool doubl
     int32_t path[NODES];
     int nodes = (int)between(r, 1, NODES);
     forest_clear(&w->f);
-    forest_add(&w->f, r, TREE, 0, len, nodes);
+    forest_grow(&w->f, r, TREE, 0, len, nodes);
     int n = forest_path(&w->f, (int32_t)rng_below(r, (uint32_t)nodes), path);
     n = n < TOKENS - len ? n : (int)(TOKENS - len);
     for (int64_t i = 0, on = 0; i < nodes; i++) {
@@ -502,7 +502,7 @@ static void time_rows(struct check *c, struct gdn_call *t, enum forest_kind kind
     char shape[48], text[80];
     shape_text(h, shape, sizeof shape);
     forest_clear(&w->f);
-    forest_add(&w->f, &c->rng, kind, 0, START, n);
+    forest_grow(&w->f, &c->rng, kind, 0, START, n);
     for (int j = 0; j < n; j++)
         set_row(w, &c->rng, j, -1);
     send_rows(w);

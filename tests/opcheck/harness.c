@@ -181,12 +181,12 @@ double time_call(struct check *c, timed_fn *fn, void *arg) {
     double best = 1e30, until = now_us() + 60e3;
     int turn = 0, calls = 1;
     fn(arg, turn++);
-    device_status(c->exec, &e);
+    exec_status(c->exec, &e);
     if (c->device) { // enough calls that their start hides in their work
         double t = now_us();
         for (int i = 0; i < 10; i++)
             fn(arg, turn++);
-        device_status(c->exec, &e);
+        exec_status(c->exec, &e);
         double each = (now_us() - t) / 10;
         calls = each > 1000 ? 5 : (int)(5000 / (each + 1)) + 5;
     }
@@ -194,7 +194,7 @@ double time_call(struct check *c, timed_fn *fn, void *arg) {
         double t = now_us();
         for (int i = 0; i < calls; i++)
             fn(arg, turn++);
-        device_status(c->exec, &e);
+        exec_status(c->exec, &e);
         t = (now_us() - t) / calls;
         best = t < best ? t : best;
     }
@@ -243,7 +243,7 @@ static void run_families(struct check *c, const struct opcheck_options *o) {
             report(c, c->broken == 0, "guards, inputs", f->name, "%d broken", c->broken);
             c->broken = 0;
         }
-        if (device_status(c->exec, &e)) {
+        if (exec_status(c->exec, &e)) {
             report(c, false, "device", f->name, "%s", e.text);
             return; // a fault stays
         }

@@ -121,8 +121,8 @@ void forest_clear(struct forest *f) {
         (struct rows){.n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
 }
 
-void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
-                int n) {
+void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
+                 int n) {
     int64_t first = f->rows.n;
     for (int64_t i = first; i < first + n; i++) {
         int64_t parent = i - 1;

@@ -124,8 +124,8 @@ struct forest {
 enum forest_kind { CHAIN, TREE };
 // Appends n rows of one sequence that has `len` committed tokens.
 void forest_clear(struct forest *f);
-void forest_add(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
-                int n);
+void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
+                 int n);
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.
 int forest_path(const struct forest *f, int32_t i, int32_t *path);
 

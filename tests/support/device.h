@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execs by level name, for tests that run on CPUs and devices alike, and the two things that such
-// tests need beyond the op table. One of device_cuda.c and device_none.c is built.
+// Execs by level name, for tests that run on CPUs and devices alike, and a look into a device. One
+// of device_cuda.c and device_none.c is built.
 #ifndef COPPICE_TESTS_SUPPORT_DEVICE_H
 #define COPPICE_TESTS_SUPPORT_DEVICE_H
 
@@ -9,14 +9,12 @@
 
 #include "ops/ops.h"
 
-// "cuda", or "cuda:PATH" with PATH small, mma or wgmma; anything else is a CPU level.
+// "cuda", or "cuda:PATH" with PATH auto, small, mma or wgmma, or "cuda:PATH:separate", where every
+// allocation is one of its own for memory checkers; anything else is a CPU level.
 bool device_level(const char *level);
 
 // Opens a level. ERR_UNSUPPORTED: not in this build, or not on this machine's device.
 int device_open(struct exec **out, const char *level, int threads, struct err *e);
-
-// Waits for the exec's work; ERR_DEVICE with a sentence after a fault. CPU: 0.
-int device_status(struct exec *x, struct err *e);
 
 // The values that an activation of a device holds, as f32: out [n][k].
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);

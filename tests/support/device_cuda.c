@@ -11,35 +11,21 @@ bool device_level(const char *level) {
     return strncmp(level, "cuda", 4) == 0;
 }
 
-static int force_path(struct gpu *g, const char *name, struct err *e) {
-    static const char *const names[] = {"small", "mma", "wgmma"};
-    static const int least[] = {75, 80, 90};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(name, names[i]))
-            continue;
-        if (g->sm < least[i] || (i == CUDA_PATH_WGMMA && g->sm != 90))
-            return err_set(e, ERR_UNSUPPORTED, "compute capability %d has no path %s", g->sm, name);
-        g->path = (enum cuda_path)i;
-        return 0;
-    }
-    return err_set(e, ERR_USAGE, "unknown CUDA path \"%.40s\"", name);
-}
-
 int device_open(struct exec **out, const char *level, int threads, struct err *e) {
+    static const enum cuda_path paths[] = {CUDA_PATH_SMALL, CUDA_PATH_MMA, CUDA_PATH_WGMMA};
+    struct cuda_options o = {.path = CUDA_PATH_AUTO};
+    *out = NULL;
     if (!device_level(level))
         return exec_create_cpu(out, level, threads, e);
-    int rc = exec_create_cuda(out, &(struct cuda_options){0}, e);
-    if (rc == 0 && level[4] == ':')
-        rc = force_path(gpu_of(*out), level + 5, e);
-    if (rc && *out) {
-        exec_destroy(*out);
-        *out = NULL;
-    }
-    return rc;
-}
-
-int device_status(struct exec *x, struct err *e) {
-    return strcmp(exec_ops(x)->name, "cuda") ? 0 : cuda_status(x, e);
+    const char *path = level[4] == ':' ? level + 5 : "auto";
+    size_t n = strcspn(path, ":");
+    o.separate = !strcmp(path + n, ":separate");
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (strlen(device_path_name(paths[i])) == n && !memcmp(path, device_path_name(paths[i]), n))
+            o.path = paths[i];
+    if ((n != 4 || memcmp(path, "auto", 4)) && o.path == CUDA_PATH_AUTO)
+        return err_set(e, ERR_USAGE, "unknown level \"%.40s\"", level);
+    return exec_create_cuda(out, &o, e);
 }
 
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {

@@ -16,12 +16,6 @@ int device_open(struct exec **out, const char *level, int threads, struct err *e
     return exec_create_cpu(out, level, threads, e);
 }
 
-int device_status(struct exec *x, struct err *e) {
-    (void)x;
-    (void)e;
-    return 0;
-}
-
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {
     (void)x;
     (void)a;

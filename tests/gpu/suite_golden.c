@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The golden targets and drafts (tests/golden/data, answers of an independent transcription) on a
+// device: F32 weights and F32 K/V. The bound on the error is that of activations with 11 bits. That
+// prompts, single tokens, ragged pieces and verified trees give the same bits is checked on the
+// way.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/quant.h"
+#include "golden/golden.h"
+#include "gpu/suites.h"
+#include "models/dflash.h"
+#include "support/device.h"
+
+// Relative error of a row: activations keep 11 bits, and some forty products lie one behind the
+// other in eight layers.
+static const double DEVICE_GOLDEN = 5e-3;
+
+struct bench {
+    struct golden g;
+    struct golden_files files;
+    struct exec *x;
+    struct gguf *file;
+    struct model *m;
+    struct dflash *d;
+    struct forest f;
+    float *first, *rows; // [n_ids][vocab]
+    double worst;
+    int64_t differ; // rows that have other bits than in the first pass
+};
+
+static int bench_open(struct bench *b, const char *level, const char *data, const char *name,
+                      struct err *e) {
+    struct model_options o = model_options_default();
+    o.type_k = o.type_v = TYPE_F32;
+    o.max_ctx = o.max_rows = o.max_verify = 256;
+    int rc = golden_load(&b->g, data, name, e);
+    if (!rc)
+        rc = golden_files_make(&b->files, &b->g, e);
+    if (!rc)
+        rc = device_open(&b->x, level, 0, e);
+    if (!rc)
+        rc = gguf_open(&b->file, b->files.gguf, e);
+    if (!rc)
+        rc = model_load(&b->m, b->x, b->file, &o, e);
+    if (!rc)
+        rc = forest_init(&b->f, 256, e);
+    if (!rc && b->g.has_draft) {
+        struct dflash_options d = dflash_options_default();
+        d.type_k = d.type_v = TYPE_F32;
+        rc = dflash_load(&b->d, b->m, b->files.draft_gguf, &d, e);
+    }
+    size_t values = (size_t)b->g.n_ids * (size_t)b->g.target.vocab;
+    b->first = calloc(values + 1, sizeof *b->first);
+    b->rows = calloc(values + 1, sizeof *b->rows);
+    if (!rc && (!b->first || !b->rows))
+        rc = err_set(e, ERR_MEMORY, "no memory for the rows of %s", name);
+    return rc;
+}
+
+static void bench_close(struct bench *b) {
+    free(b->first);
+    free(b->rows);
+    forest_fini(&b->f);
+    dflash_destroy(b->d);
+    model_destroy(b->m);
+    if (b->file)
+        gguf_close(b->file);
+    if (b->x)
+        exec_destroy(b->x);
+    golden_files_fini(&b->files);
+    golden_fini(&b->g);
+}
+
+static void fetch(struct bench *b, float *to, const float *logits, int64_t n) {
+    size_t bytes = (size_t)(n * b->g.target.vocab) * sizeof *to;
+    exec_ops(b->x)->download(b->x, to, logits, bytes);
+}
+
+// ids[from..to) as one prompt pass; rows: NULL, or where the logits of all positions are kept.
+static int prompt(struct bench *b, struct sequence *s, int from, int to, float *rows,
+                  struct err *e) {
+    forest_reset(&b->f, true);
+    int32_t row = forest_root(&b->f, 0, from, b->g.ids[from], rows != NULL);
+    for (int i = from + 1; i < to; i++)
+        row = forest_add(&b->f, row, b->g.ids[i], rows != NULL);
+    int rc = model_forward(b->m, &b->f, &s, 1, e);
+    if (!rc && rows)
+        fetch(b, rows + (int64_t)from * b->g.target.vocab, model_logits(b->m), to - from);
+    return rc;
+}
+
+// Rows from position `from` on against the fixture and against the first pass.
+static void compare(struct bench *b, int from) {
+    const struct golden *g = &b->g;
+    int64_t v = g->target.vocab;
+    for (int i = 0; i < g->n_index; i++) {
+        if (g->index[i] < from)
+            continue;
+        double e = golden_error(b->rows + g->index[i] * v, g->rows + i * v, v);
+        b->worst = e > b->worst || isnan(e) ? e : b->worst;
+    }
+    for (int i = from; i < g->n_ids; i++)
+        b->differ += memcmp(b->rows + i * v, b->first + i * v, (size_t)v * sizeof *b->rows) != 0;
+}
+
+static int in_pieces(struct bench *b, const int *sizes, int n, struct err *e) {
+    struct sequence *s = NULL;
+    int rc = model_sequence(b->m, &s, e);
+    memset(b->rows, 0, (size_t)b->g.n_ids * (size_t)b->g.target.vocab * sizeof *b->rows);
+    for (int i = 0, at = 0; at < b->g.n_ids && !rc; i++) {
+        int size = sizes[i < n ? i : n - 1];
+        int to = at + size < b->g.n_ids ? at + size : b->g.n_ids;
+        rc = prompt(b, s, at, to, b->rows, e);
+        at = to;
+    }
+    if (!rc)
+        compare(b, 0);
+    sequence_destroy(s);
+    return rc;
+}
+
+// A path of true tokens with a wrong chain beside every node. Returns its length.
+static int build_tree(struct bench *b, int at, int32_t *path) {
+    int depth = b->g.n_ids - at < 20 ? b->g.n_ids - at : 20, n = 0;
+    forest_reset(&b->f, false);
+    int32_t node = forest_root(&b->f, 0, at, b->g.ids[at], true);
+    for (path[n++] = node; n < depth; path[n++] = node) {
+        int32_t token = b->g.ids[at + n];
+        int32_t wrong = forest_add(&b->f, node, (token + 1) % b->g.target.vocab, true);
+        node = forest_add(&b->f, node, token, true);
+        (void)forest_add(&b->f, wrong, token, true);
+    }
+    return n;
+}
+
+static int by_trees(struct bench *b, struct err *e) {
+    enum { START = 20 };
+    struct sequence *s = NULL;
+    int64_t v = b->g.target.vocab;
+    int rc = model_sequence(b->m, &s, e), at = START;
+    if (!rc)
+        rc = prompt(b, s, 0, at, NULL, e);
+    for (int step = 0; at < b->g.n_ids && !rc; step++) {
+        int32_t path[32];
+        int n = build_tree(b, at, path), keep = 1 + step * 7 % n; // 1, 8, 15, 2, ...
+        rc = model_forward(b->m, &b->f, &s, 1, e);
+        for (int i = 0; i < n && !rc; i++)
+            fetch(b, b->rows + (at + i) * v,
+                  model_logits(b->m) + model_logits_index(b->m, path[i]) * v, 1);
+        if (!rc)
+            rc = model_commit(b->m, &s, 0, path, keep, e);
+        at += keep;
+    }
+    if (!rc)
+        compare(b, START);
+    sequence_destroy(s);
+    return rc;
+}
+
+static int target_ways(struct bench *b, struct err *e) {
+    static const int whole[] = {1000}, ones[] = {1}, ragged[] = {1, 2, 3, 5, 64, 1000};
+    struct sequence *s = NULL;
+    int rc = model_sequence(b->m, &s, e);
+    if (!rc)
+        rc = prompt(b, s, 0, b->g.n_ids, b->first, e);
+    sequence_destroy(s);
+    if (!rc)
+        rc = in_pieces(b, whole, 1, e);
+    if (!rc)
+        rc = in_pieces(b, ones, 1, e);
+    if (!rc)
+        rc = in_pieces(b, ragged, 6, e);
+    return rc ? rc : by_trees(b, e);
+}
+
+// The marginals of the first block after each context.
+static int draft_contexts(struct bench *b, struct err *e) {
+    const struct golden *g = &b->g;
+    int64_t v = g->target.vocab, per = g->draft.block - 1;
+    float *logits = malloc((size_t)(per * v) * sizeof *logits);
+    int rc = logits ? 0 : err_set(e, ERR_MEMORY, "no memory for a block of logits");
+    for (int i = 0; i < g->n_index && !rc; i++) {
+        struct sequence *s = NULL;
+        rc = model_sequence(b->m, &s, e);
+        if (!rc)
+            rc = prompt(b, s, 0, g->index[i], NULL, e);
+        if (!rc)
+            rc = dflash_draft(b->d, &s, &g->anchors[i], 1, e);
+        if (!rc)
+            fetch(b, logits, dflash_logits(b->d), per);
+        for (int64_t k = 0; k < per && !rc; k++) {
+            golden_log_softmax(logits + k * v, v);
+            double error = golden_error(logits + k * v, g->rows + (i * per + k) * v, v);
+            b->worst = error > b->worst || isnan(error) ? error : b->worst;
+        }
+        sequence_destroy(s);
+    }
+    free(logits);
+    return rc;
+}
+
+static void one_case(const char *level, const char *data, const char *name, struct gpu_counts *n) {
+    struct bench b = {0};
+    struct err e = {0};
+    int rc = bench_open(&b, level, data, name, &e);
+    if (!rc)
+        rc = b.g.has_draft ? draft_contexts(&b, &e) : target_ways(&b, &e);
+    if (!rc)
+        rc = exec_status(b.x, &e);
+    if (rc)
+        gpu_line(n, false, level, "golden", name, "%s", e.text);
+    else
+        gpu_line(n, b.worst <= DEVICE_GOLDEN && b.differ == 0, level, "golden", name,
+                 "relative error %.1e (max %.1e), %lld rows differ between ways", b.worst,
+                 DEVICE_GOLDEN, (long long)b.differ);
+    bench_close(&b);
+}
+
+void suite_golden(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
+    static const char *const names[] = {
+        "r1_tied",      "r2_untied",    "r3_untied",  "r3_slow",         "r3_tied",
+        "draft_mixed2", "draft_mixed4", "draft_full", "draft_noncausal", "draft_causal"};
+    char data[400];
+    snprintf(data, sizeof data, "%s/golden/data", o->data);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        one_case(level, data, names[i], n);
+}
