@@ -46,6 +46,13 @@ ATTEND_FN int32_t attend_parts(int32_t split) {
     return split > 0 ? attend_part(split / ATTEND_CHUNK - 1) + 1 : 0;
 }
 
+// Whether a block that takes all parts of a row folds before a chunk: where a part below the split
+// begins and where the last part does, which has no other begin in it.
+ATTEND_FN bool attend_folds(int32_t chunk, int32_t split) {
+    int32_t at = chunk * ATTEND_CHUNK;
+    return at == split || (at < split && attend_part_begin(attend_part(chunk)) == chunk);
+}
+
 // What a row may see, in positions. Keys from split on are its last part.
 struct attend_row {
     int32_t pos, first, last, split;

@@ -210,10 +210,27 @@ static void whole_or_parts(void **state) {
     free(s);
 }
 
+// A block that takes all parts of a row folds exactly where one part ends and the next begins:
+// never within the last part, even where it holds a multiple of 512.
+static void folds(void **state) {
+    (void)state;
+    for (int32_t pos = 0; pos < 70000; pos += 61) {
+        int32_t split = pos / ATTEND_CHUNK > 0 ? (pos / ATTEND_CHUNK - 1) * ATTEND_CHUNK : 0;
+        int32_t parts = attend_parts(split), part = split > 0 ? 0 : parts;
+        for (int32_t chunk = 1; chunk <= pos / ATTEND_CHUNK; chunk++) {
+            int32_t now = chunk * ATTEND_CHUNK < split ? attend_part(chunk) : parts;
+            assert_int_equal(attend_folds(chunk, split), now != part);
+            part = now;
+        }
+        assert_int_equal(part, parts);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_forests),
         cmocka_unit_test(parts),
+        cmocka_unit_test(folds),
         cmocka_unit_test(whole_or_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

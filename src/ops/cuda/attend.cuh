@@ -101,11 +101,6 @@ static __device__ inline void attend_load8(const unsigned char *row, uint32_t ty
     }
 }
 
-// Whether a part begins with the chunk.
-static __device__ inline bool attend_begins(int chunk) {
-    return attend_part_begin(attend_part(chunk)) == chunk;
-}
-
 // 2^x, two ulp; exactly 1 at 0 and 0 at -inf.
 static __device__ inline float attend_exp2(float x) {
     float y;

@@ -358,10 +358,9 @@ static __global__ void __launch_bounds__(WARPS_MOST * 32, 1)
         close_copies();
         if (chunk + 1 < t.end)
             attend_find(&u, &t, chunk + 1, &l->keys[(chunk + 1) % 2]);
-        bool due[2] = {}, active = false, begins = attend_begins(chunk);
+        bool due[2] = {}, active = false;
         for (int i = 0; i < 2; i++) {
-            due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk &&
-                     (begins || chunk * ATTEND_CHUNK == p.split[i]);
+            due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk && attend_folds(chunk, p.split[i]);
             active = active || takes_part(&t, &p, i, chunk);
         }
         if (due[0] || due[1])

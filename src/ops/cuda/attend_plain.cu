@@ -238,10 +238,10 @@ static __global__ void __launch_bounds__(WARPS * 32)
     struct pair p[PAIRS];
     find_pairs(&u, &t, kv, p);
     for (int chunk = t.chunk; chunk < t.end; chunk++) {
-        bool due[PAIRS], begins = attend_begins(chunk);
+        bool due[PAIRS];
         for (int i = 0; i < PAIRS; i++)
-            due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk &&
-                     (begins || chunk * ATTEND_CHUNK == p[i].sees.split);
+            due[i] =
+                t.kind == ATTEND_WHOLE && chunk > t.chunk && attend_folds(chunk, p[i].sees.split);
         fold<SLABS>(p, acc, all, due);
         take_chunk<SLABS>(&u, &t, p, &m, chunk, kv, acc);
     }
