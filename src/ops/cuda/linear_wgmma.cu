@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers over many rows on sm_90a. A block makes 128 outputs for 128 rows with two
+// warpgroups: each turns its 64 outputs' weights into fp16 fragments in registers, 64 of k at a
+// time, and multiplies them with activations that wait in shared memory, three stages deep. Two
+// blocks share a multiprocessor, so that one converts while the other multiplies. The weights'
+// numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
+#include "ops/cuda/dequant.cuh"
+#include "ops/cuda/gpu.h"
+#include "ops/cuda/linear.h"
+#include "ops/cuda/linear_wgmma.h"
+#include "ops/cuda/wgmma.cuh"
+
+enum {
+    COLUMNS = 128, // activation rows of a block
+    GROUPS = 2,    // warpgroups
+    BLOCK_TILES = 4 * GROUPS,
+    THREADS = 128 * GROUPS,
+    STEP = 64, // k of a stage
+    STAGES = 3,
+    SUMS = COLUMNS / 2, // of a thread
+    ROW_BYTES = STEP * 2,
+    STAGE_SIZE = COLUMNS * ROW_BYTES,
+    SHARED = STAGES * STAGE_SIZE + SUMS * THREADS * 4,
+};
+
+struct wgmma_args {
+    struct matrix_view w;
+    const __half *x; // [n][stride]
+    const float *unscale;
+    int64_t stride, n;
+    int parts;
+    float *out; // [n][m]
+    bool add;
+};
+
+// Starts the copy of STEP values from k on of the block's rows into a stage, in the 128-byte
+// swizzle. Rows beyond the last repeat it.
+static __device__ __forceinline__ void load_stage(const struct wgmma_args &a, unsigned char *stage,
+                                                  int64_t first, int64_t k) {
+    for (int i = threadIdx.x; i < COLUMNS * 8; i += THREADS) {
+        int row = i / 8, piece = i % 8;
+        int64_t r = first + row < a.n ? first + row : a.n - 1;
+        const __half *src = a.x + r * a.stride + k + piece * 8;
+        uint32_t to =
+            (uint32_t)__cvta_generic_to_shared(stage + row * ROW_BYTES + (piece ^ row % 8) * 16);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(src) : "memory");
+    }
+}
+
+static __device__ __forceinline__ void commit_stage(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Weights of section `at` (64 of k); a chunk of the form may hold several.
+template <int FORM>
+static __device__ __forceinline__ void next_section(dequant<FORM> &q, const unsigned char *tile,
+                                                    int64_t at, int lane) {
+    enum { SECTIONS = dequant<FORM>::SPAN / STEP };
+    const unsigned char *chunk = tile + at / SECTIONS * dequant<FORM>::CHUNK;
+    if (at % SECTIONS == 0)
+        q.open(chunk, at * STEP, lane);
+    q.section(chunk, (int)(at % SECTIONS), lane);
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Adds the sums of a part to those before it: they lie in shared memory, each thread its own.
+static __device__ __forceinline__ void close_part(float (&d)[SUMS], float *total, bool first) {
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) {
+        float *t = total + i * THREADS + threadIdx.x;
+        *t = first ? d[i] : *t + d[i];
+        d[i] = 0;
+    }
+}
+
+static __device__ __forceinline__ void store_sums(const struct wgmma_args &a, int64_t tile,
+                                                  int64_t first, const float *total) {
+    int lane = threadIdx.x % 32;
+    for (int i = 0; i < SUMS; i++) {
+        int64_t row = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        int64_t m = tile * TILE_ROWS + lane / 4 + i / 2 % 2 * 8;
+        if (row >= a.n || m >= a.w.m)
+            continue;
+        float v = total[i * THREADS + threadIdx.x];
+        v = v * ldexpf(1.0f, -a.w.exponent[m]) * a.unscale[row];
+        float *out = a.out + row * a.w.m + m;
+        *out = a.add ? *out + v : v;
+    }
+}
+#endif
+
+template <int FORM>
+static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const struct wgmma_args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char shared[];
+    float *total = (float *)(shared + STAGES * STAGE_SIZE);
+    int lane = threadIdx.x % 32;
+    int64_t first = (int64_t)blockIdx.y * COLUMNS;
+    int64_t tile = (int64_t)blockIdx.x * BLOCK_TILES + threadIdx.x / 32;
+    int64_t mine = tile < a.w.tiles ? tile : a.w.tiles - 1, steps = a.stride / STEP;
+    const unsigned char *weights = a.w.data + mine * a.w.pitch;
+    dequant<FORM> q;
+    q.bind(a.w, mine, lane);
+    float d[SUMS];
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        d[i] = 0;
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < steps)
+            load_stage(a, shared + s * STAGE_SIZE, first, s * STEP);
+        commit_stage();
+    }
+    next_section<FORM>(q, weights, 0, lane);
+    int part = 0;
+    int64_t end = linear_part_begin(a.w.k, a.parts, 1) / STEP;
+    for (int64_t at = 0; at < steps; at++) {
+        uint32_t f[STEP / 16][dequant<FORM>::TERMS][4];
+#pragma unroll
+        for (int i = 0; i < STEP / 16; i++)
+            q.step(i, f[i]);
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        int64_t ahead = at + STAGES - 1;
+        if (ahead < steps)
+            load_stage(a, shared + ahead % STAGES * STAGE_SIZE, first, ahead * STEP);
+        commit_stage();
+        const unsigned char *stage = shared + at % STAGES * STAGE_SIZE;
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < STEP / 16; i++)
+#pragma unroll
+            for (int t = 0; t < dequant<FORM>::TERMS; t++)
+                wgmma_step<COLUMNS>(d, f[i][t], wgmma_rows(stage + i * 32));
+        wgmma_commit();
+        if (at + 1 < steps)
+            next_section<FORM>(q, weights, at + 1, lane);
+        wgmma_wait<0>();
+        if (at + 1 == end || at + 1 == steps) {
+            close_part(d, total, part == 0);
+            end = linear_part_begin(a.w.k, a.parts, ++part + 1) / STEP;
+        }
+    }
+    if (tile < a.w.tiles)
+        store_sums(a, tile, first, total);
+#else
+    (void)a;
+#endif
+}
+
+extern "C" bool cuda_wgmma_fits(const struct weight *w) {
+    return w->form != WEIGHT_RAW;
+}
+
+template <int FORM> static void launch(struct gpu *g, const struct wgmma_args *a) {
+    dim3 grid((unsigned)((a->w.tiles + BLOCK_TILES - 1) / BLOCK_TILES),
+              (unsigned)((a->n + COLUMNS - 1) / COLUMNS));
+    gpu_check(g, gpu_allow_shared(linear_wgmma<FORM>, SHARED), "linear (wgmma)");
+    linear_wgmma<FORM><<<grid, THREADS, SHARED, g->stream>>>(*a);
+}
+
+extern "C" void cuda_wgmma_linear(struct exec *x, const struct linear_job *job, int parts,
+                                  const struct act *in, int64_t n) {
+    static void (*const launchers[WEIGHT_RAW])(struct gpu *, const struct wgmma_args *) = {
+        launch<WEIGHT_Q4_K>, launch<WEIGHT_Q5_K>, launch<WEIGHT_Q6_K>, launch<WEIGHT_Q8_0>,
+        launch<WEIGHT_Q4_0>, launch<WEIGHT_HALF>, launch<WEIGHT_FLOAT>};
+    struct gpu *g = gpu_of(x);
+    struct wgmma_args a = {.w = job->w->view,
+                           .x = (const __half *)in->x,
+                           .unscale = in->unscale,
+                           .stride = in->stride,
+                           .n = n,
+                           .parts = parts,
+                           .out = job->out,
+                           .add = job->add};
+    if (n)
+        launchers[job->w->form](g, &a);
+    gpu_check(g, gpu_last_error(), "linear (wgmma)");
+}
