@@ -33,6 +33,8 @@ struct wgmma_args {
     bool add;
 };
 
+// In code for other devices the kernels are empty.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Starts the copy of STEP values from k on of the block's rows into a stage, in the 128-byte
 // swizzle. Rows beyond the last repeat it.
 static __device__ __forceinline__ void load_stage(const struct wgmma_args &a, unsigned char *stage,
@@ -62,7 +64,6 @@ static __device__ __forceinline__ void next_section(dequant<FORM> &q, const unsi
     q.section(chunk, (int)(at % SECTIONS), lane);
 }
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Adds the sums of a part to those before it: they lie in shared memory, each thread its own.
 static __device__ __forceinline__ void close_part(float (&d)[SUMS], float *total, bool first) {
 #pragma unroll
