@@ -2,6 +2,7 @@
 // linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
 // one form share a launch. What is chosen here (tile of rows, split or loop) changes no bits.
 #include "ops/cuda/linear_launch.h"
+#include "ops/cuda/linear_wgmma.h"
 #include "ops/cuda/ops_cuda.h"
 
 enum { OUTPUTS = 128, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
@@ -54,8 +55,16 @@ static int64_t units_of(const struct linear_one *j, bool loop) {
     return (outputs + OUTPUTS - 1) / OUTPUTS * (loop ? 1 : j->parts);
 }
 
+static bool takes_wgmma(const struct gpu *g, int64_t n) {
+    return g->path == CUDA_PATH_WGMMA && n >= WGMMA_ROWS;
+}
+
 // Launches the jobs of l, all of one form. Of the scratch memory the first `kept` bytes are in use.
 static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
+    if (takes_wgmma(g, l->n)) {
+        linear_wgmma_launch(g, form, l);
+        return;
+    }
     int64_t units = 0, whole = 0;
     bool cut = false;
     for (int j = 0; j < l->jobs; j++) {
@@ -169,6 +178,31 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
     }
 }
 
+// The same where many rows go through wgmma, which makes one matrix at a time.
+static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
+                          const struct act *in, int64_t n, struct act *out) {
+    const int64_t slice = n < 512 ? n : 512, m = gate->m;
+    float *wide = (float *)gpu_scratch(g, (size_t)(2 * slice * m) * sizeof(float));
+    for (int64_t at = 0; wide && at < n; at += slice) {
+        struct act part = *in;
+        int64_t count = n - at < slice ? n - at : slice;
+        part.x = (__half *)in->x + at * in->stride;
+        part.unscale = in->unscale + at;
+        for (int i = 0; i < 2; i++) {
+            struct linear_job job = {i ? up : gate, wide + i * slice * m, false};
+            struct linear_launch l = launch_of(&part, count);
+            add_job(&l, &job);
+            if (gate->form == up->form)
+                l.job[0].parts = linear_parts(gate->k, 2 * m); // as in a pair
+            linear_wgmma_launch(g, job.w->form, &l);
+        }
+        dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
+        silu_join<<<grid, SILU_THREADS, 0, g->stream>>>(wide, wide + slice * m, m,
+                                                        out->wide + at * out->stride, out->stride);
+        gpu_check(g, gpu_last_error(), "linear_gate_up");
+    }
+}
+
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
                                     const struct weight *up, const struct act *in, int64_t n,
                                     struct act *out) {
@@ -176,7 +210,9 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     cuda_act_shape(out, n, gate->m);
     if (n <= 0)
         return;
-    if (gate->form == up->form) {
+    if (takes_wgmma(g, n)) {
+        gate_up_wgmma(g, gate, up, in, n, out);
+    } else if (gate->form == up->form) {
         struct linear_launch l = launch_of(in, n);
         struct linear_one *o = &l.job[l.jobs++];
         o->w[0] = gate->view;

@@ -6,7 +6,6 @@
 // numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
 #include "ops/cuda/dequant.cuh"
 #include "ops/cuda/gpu.h"
-#include "ops/cuda/linear.h"
 #include "ops/cuda/linear_wgmma.h"
 #include "ops/cuda/wgmma.cuh"
 
@@ -23,21 +22,11 @@ enum {
     SHARED = STAGES * STAGE_SIZE + SUMS * THREADS * 4,
 };
 
-struct wgmma_args {
-    struct matrix_view w;
-    const __half *x; // [n][stride]
-    const float *unscale;
-    int64_t stride, n;
-    int parts;
-    float *out; // [n][m]
-    bool add;
-};
-
 // In code for other devices the kernels are empty.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Starts the copy of STEP values from k on of the block's rows into a stage, in the 128-byte
 // swizzle. Rows beyond the last repeat it.
-static __device__ __forceinline__ void load_stage(const struct wgmma_args &a, unsigned char *stage,
+static __device__ __forceinline__ void load_stage(const linear_launch &a, unsigned char *stage,
                                                   int64_t first, int64_t k) {
     for (int i = threadIdx.x; i < COLUMNS * 8; i += THREADS) {
         int row = i / 8, piece = i % 8;
@@ -74,34 +63,39 @@ static __device__ __forceinline__ void close_part(float (&d)[SUMS], float *total
     }
 }
 
-static __device__ __forceinline__ void store_sums(const struct wgmma_args &a, int64_t tile,
-                                                  int64_t first, const float *total) {
+static __device__ __forceinline__ void store_sums(const linear_launch &a, const linear_one &job,
+                                                  int64_t tile, int64_t first, const float *total) {
     int lane = threadIdx.x % 32;
     for (int i = 0; i < SUMS; i++) {
         int64_t row = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
         int64_t m = tile * TILE_ROWS + lane / 4 + i / 2 % 2 * 8;
-        if (row >= a.n || m >= a.w.m)
+        if (row >= a.n || m >= job.w[0].m)
             continue;
         float v = total[i * THREADS + threadIdx.x];
-        v = v * ldexpf(1.0f, -a.w.exponent[m]) * a.unscale[row];
-        float *out = a.out + row * a.w.m + m;
-        *out = a.add ? *out + v : v;
+        v = v * __int_as_float((127 - job.w[0].exponent[m]) << 23) * a.unscale[row];
+        float *out = job.out + row * job.out_stride + m;
+        *out = job.add ? *out + v : v;
     }
 }
 #endif
 
 template <int FORM>
-static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const struct wgmma_args a) {
+static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_launch a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     float *total = (float *)(shared + STAGES * STAGE_SIZE);
     int lane = threadIdx.x % 32;
     int64_t first = (int64_t)blockIdx.y * COLUMNS;
-    int64_t tile = (int64_t)blockIdx.x * BLOCK_TILES + threadIdx.x / 32;
-    int64_t mine = tile < a.w.tiles ? tile : a.w.tiles - 1, steps = a.stride / STEP;
-    const unsigned char *weights = a.w.data + mine * a.w.pitch;
+    int n_job = 0;
+    while (n_job + 1 < a.jobs && blockIdx.x >= a.job[n_job + 1].first)
+        n_job++;
+    const linear_one &job = a.job[n_job];
+    const matrix_view &w = job.w[0];
+    int64_t tile = (blockIdx.x - job.first) * BLOCK_TILES + threadIdx.x / 32;
+    int64_t mine = tile < w.tiles ? tile : w.tiles - 1, steps = a.stride / STEP;
+    const unsigned char *weights = w.data + mine * w.pitch;
     dequant<FORM> q;
-    q.bind(a.w, mine, lane);
+    q.bind(w, mine, lane);
     float d[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; i++)
@@ -113,7 +107,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const struct w
     }
     next_section<FORM>(q, weights, 0, lane);
     int part = 0;
-    int64_t end = linear_part_begin(a.w.k, a.parts, 1) / STEP;
+    int64_t end = linear_part_begin(w.k, job.parts, 1) / STEP;
     for (int64_t at = 0; at < steps; at++) {
         uint32_t f[STEP / 16][dequant<FORM>::TERMS][4];
 #pragma unroll
@@ -139,42 +133,33 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const struct w
         wgmma_wait<0>();
         if (at + 1 == end || at + 1 == steps) {
             close_part(d, total, part == 0);
-            end = linear_part_begin(a.w.k, a.parts, ++part + 1) / STEP;
+            end = linear_part_begin(w.k, job.parts, ++part + 1) / STEP;
         }
     }
-    if (tile < a.w.tiles)
-        store_sums(a, tile, first, total);
+    if (tile < w.tiles)
+        store_sums(a, job, tile, first, total);
 #else
     (void)a;
 #endif
 }
 
-extern "C" bool cuda_wgmma_fits(const struct weight *w) {
-    return w->form != WEIGHT_RAW;
-}
-
-template <int FORM> static void launch(struct gpu *g, const struct wgmma_args *a) {
-    dim3 grid((unsigned)((a->w.tiles + BLOCK_TILES - 1) / BLOCK_TILES),
-              (unsigned)((a->n + COLUMNS - 1) / COLUMNS));
+template <int FORM> static void launch(struct gpu *g, const linear_launch *l, unsigned blocks) {
+    dim3 grid(blocks, (unsigned)((l->n + COLUMNS - 1) / COLUMNS));
     gpu_check(g, gpu_allow_shared(linear_wgmma<FORM>, SHARED), "linear (wgmma)");
-    linear_wgmma<FORM><<<grid, THREADS, SHARED, g->stream>>>(*a);
+    linear_wgmma<FORM><<<grid, THREADS, SHARED, g->stream>>>(*l);
 }
 
-extern "C" void cuda_wgmma_linear(struct exec *x, const struct linear_job *job, int parts,
-                                  const struct act *in, int64_t n) {
-    static void (*const launchers[WEIGHT_RAW])(struct gpu *, const struct wgmma_args *) = {
-        launch<WEIGHT_Q4_K>, launch<WEIGHT_Q5_K>, launch<WEIGHT_Q6_K>, launch<WEIGHT_Q8_0>,
-        launch<WEIGHT_Q4_0>, launch<WEIGHT_HALF>, launch<WEIGHT_FLOAT>};
-    struct gpu *g = gpu_of(x);
-    struct wgmma_args a = {.w = job->w->view,
-                           .x = (const __half *)in->x,
-                           .unscale = in->unscale,
-                           .stride = in->stride,
-                           .n = n,
-                           .parts = parts,
-                           .out = job->out,
-                           .add = job->add};
-    if (n)
-        launchers[job->w->form](g, &a);
+void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l) {
+    static void (*const launchers[])(struct gpu *, const linear_launch *, unsigned) = {
+#define X(name, span, chunk) launch<WEIGHT_##name>,
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    };
+    int64_t blocks = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        l->job[j].first = blocks;
+        blocks += (l->job[j].w[0].tiles + BLOCK_TILES - 1) / BLOCK_TILES;
+    }
+    launchers[form](g, l, (unsigned)blocks);
     gpu_check(g, gpu_last_error(), "linear (wgmma)");
 }

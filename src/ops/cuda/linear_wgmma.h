@@ -3,21 +3,14 @@
 #ifndef COPPICE_OPS_CUDA_LINEAR_WGMMA_H
 #define COPPICE_OPS_CUDA_LINEAR_WGMMA_H
 
+#include "ops/cuda/linear_launch.h"
 #include "ops/cuda/ops_cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+// Rows from which on it is faster than mma.sync.
+enum { WGMMA_ROWS = 96 };
 
-// Whether `w` can take this path: every form but WEIGHT_RAW.
-bool cuda_wgmma_fits(const struct weight *w);
-// out[n][m] = in W^T (or += with add), with k cut into `parts`; queued on the exec's stream. The
-// same bits as the mma.sync path.
-void cuda_wgmma_linear(struct exec *x, const struct linear_job *job, int parts,
-                       const struct act *in, int64_t n);
-
-#ifdef __cplusplus
-}
-#endif
+// Queues the jobs of l (no pairs; all of one form) for l->n rows: the same bits as the kernels of
+// mma.sync make. Fills in `first` of each job.
+void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l);
 
 #endif
