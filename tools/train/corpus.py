@@ -7,7 +7,8 @@ A piece is one function, class, run of top-level statements, or documentation se
 few hundred tokens; every piece is a document of its own later, so that the model learns where
 things end. Only packages whose metadata names a permissive licence are read; SOURCES.tsv lists
 what was taken: name, version, licence, bytes. Exact duplicates (after white-space folding) are
-dropped. Tokenising and mixing are in prepare.py.
+dropped, and so is every file that names a licence with further conditions or says that it
+follows an answer on Stack Overflow (CC-BY-SA). Tokenising and mixing are in prepare.py.
 """
 
 import argparse
@@ -31,13 +32,20 @@ REFUSED = re.compile(
     r"Creative Commons|Affero|SSPL|BUSL|Elastic",
     re.I,
 )
+# Within a permissive package: a file that carries, or speaks of, other terms is left out whole.
+OTHER_TERMS = re.compile(
+    r"\b[AL]?GPL|GNU (Lesser |Affero |Library |Free )?(General|Documentation)|Mozilla Public|"
+    r"Eclipse Public|\bCC[- ]BY|Creative\s+Commons|(?i:non-?commercial|proprietary)|"
+    r"(?i:stackoverflow\.com/(a|q|questions)/)",
+)
 VENDORED = re.compile(
     r"(^|/)(_?vendor(ed)?|_?vendored_packages|externals?|extern|third_?party|"
     r"_distutils_hack|pip/_internal/cli/x)(/|$)|_pb2|/migrations/|/locale/",
     re.I,
 )
 # Debian documentation packages and the licence of their text, read in debian/copyright. Others are
-# refused: the code of a project may be BSD while its manual is not (celery: CC-BY-SA-4.0).
+# refused: the code of a project may be BSD or Apache while its manual is not (celery: CC-BY-SA-4.0;
+# tornado: CC-BY-3.0, said on the manual's first page only).
 DOC_LICENCES = {
     "python-aiohttp-doc": "Apache-2.0",
     "python-astropy-doc": "BSD-3-Clause",
@@ -53,7 +61,6 @@ DOC_LICENCES = {
     "python-skimage-doc": "BSD-3-Clause",
     "python-sqlalchemy-doc": "MIT",
     "python-sympy-doc": "BSD-3-Clause",
-    "python-tornado-doc": "Apache-2.0",
     "python-werkzeug-doc": "BSD-3-Clause",
     "python3.11-doc": "PSF-2.0",
     "sphinx-doc": "BSD-2-Clause",
@@ -172,12 +179,14 @@ class Sink:
 def wheel_pieces(z, meta, rng):
     readme = meta.get_payload() or ""
     if isinstance(readme, str):
-        yield from doc_pieces(readme)
+        yield from (p for p in doc_pieces(readme) if not OTHER_TERMS.search(p["text"]))
     names = [n for n in z.namelist() if n.endswith(".py") and not VENDORED.search(n)]
     rng.shuffle(names)
     for n in names:
         if 300 <= z.getinfo(n).file_size <= 120_000:
-            yield from code_pieces(z.read(n).decode("utf-8", "replace"), rng)
+            text = z.read(n).decode("utf-8", "replace")
+            if not OTHER_TERMS.search(text):
+                yield from code_pieces(text, rng)
 
 
 def main():
@@ -219,7 +228,7 @@ def main():
             "python (standard library)",
             pathlib.Path(a.stdlib).name,
             "PSF-2.0",
-            (p for t in texts for p in code_pieces(t, rng)),
+            (p for t in texts if not OTHER_TERMS.search(t) for p in code_pieces(t, rng)),
         )
     skip, only = set(a.skip.split(",")), set(filter(None, a.only_docs.split(",")))
     for d in sorted(pathlib.Path(a.docs).iterdir()) if a.docs else []:
@@ -235,7 +244,7 @@ def main():
             d.name + " (Debian)",
             "bookworm",
             DOC_LICENCES[d.name],
-            (p for t in texts for p in doc_pieces(t)),
+            (p for t in texts if not OTHER_TERMS.search(t) for p in doc_pieces(t)),
         )
     with open(a.sources, "w") as f:
         for row in sorted(sink.rows):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures a checkpoint of the pair on prompts: accept lengths of chain, tree and prompt lookup.
 
-usage: evalpair.py CHECKPOINT.pt TOKENIZER.json PROMPTS.jsonl.. [--out FILE.json] [--no-draft]
+usage: evalpair.py CHECKPOINT.pt TOKENIZER.json PROMPTS.jsonl.. [--out DIR]
 
-Both models go through the Q8_0 round trip first. Runs on the CPU in a few minutes. The text comes
-from step-by-step decoding (temperature 0, and 0.8 with recorded Gumbel noise), the loops from
-loops.py. "mean of groups" is the unweighted mean of the groups' means over target passes.
+Both models go through the Q8_0 round trip first. Runs on the CPU in a few minutes and writes
+DIR/eval.json. The text comes from step-by-step decoding (temperature 0, and 0.8 with recorded
+Gumbel noise), the loops from loops.py. "mean of groups" is the unweighted mean of the groups' means over target passes.
 """
 
 import argparse

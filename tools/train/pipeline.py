@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the pair: target, Q8_0 round trip, on-policy generation, draft, evaluation.
 
-usage: pipeline.py DATA_DIR OUT_DIR --prompts bench.jsonl --tokenizer tokenizer.json
+usage: pipeline.py DATA_DIR OUT_DIR [--prompts bench.jsonl --tokenizer tokenizer.json]
            [--target-seconds N] [--gen-seconds N] [--draft-seconds N] [--kernel triton|torch]
-           [--tiny] [--resume CHECKPOINT.pt (skips the target phase)]
+           [--no-draft (target only)] [--resume CHECKPOINT.pt (skips the target phase)] [--tiny]
 
 DATA_DIR is filled by prepare.py, which may still be running. Learning rates follow the clock, so
 every phase ends when its seconds are spent, whatever the machine's speed. Checkpoints (bf16 state
@@ -394,7 +394,7 @@ def main():
     if a.no_draft:
         return
     torch.manual_seed(a.seed + 1)
-    dc = DraftConfig(dim=64, ffn=64, taps=[0, 1, 2]) if a.tiny else DraftConfig()
+    dc = DraftConfig(dim=64, ffn=64, taps=[0, 1, 2]) if a.tiny and not ck else DraftConfig()
     draft = Draft(dc).to(dev)
     if ck and "draft" in ck:
         draft.load_state_dict({k: v.float() for k, v in ck["draft"].items()})
