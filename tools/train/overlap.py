@@ -50,7 +50,7 @@ def main():
         worst = max(worst, share)
         print(f"{r['id']:12s} {len(h):4d} runs  {share:.3f}")
     print(f"{len(rows)} prompts against {total / 1e6:.1f} M tokens: worst {worst:.3f}")
-    sys.exit(worst >= 0.2)
+    sys.exit(int(worst >= 0.2))
 
 
 if __name__ == "__main__":
