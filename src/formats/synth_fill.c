@@ -42,7 +42,7 @@ bool synth_fill_init(struct synth_fill *f, const struct synth_tensor *t, uint64_
     f->t = t;
     f->seed = seed;
     for (int i = 0; i < SYNTH_TABLE; i++) {
-        float v = t->mean + t->half * (2 * ((float)i + 0.5f) / SYNTH_TABLE - 1);
+        float v = t->mean + t->half * (2 * ((float)i + 0.5f) / (float)SYNTH_TABLE - 1);
         f->table[i] = t->type == TYPE_BF16 ? f32_to_bf16(v) : f32_to_f16(v);
     }
     return t->type == TYPE_F32 || t->type == TYPE_F16 || t->type == TYPE_BF16 ||
