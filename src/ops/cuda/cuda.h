@@ -57,6 +57,7 @@ struct gpu {
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
+    bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
@@ -111,8 +112,9 @@ void cuda_mark(struct exec *x, int i);
 double cuda_between(struct exec *x, int a, int b);
 void cuda_marks_fini(struct gpu *g);
 
-// Runs one small kernel and waits: whether this program has kernels for the GPU.
-gpu_error gpu_probe(struct gpu *g);
+// Runs one small kernel and waits: whether this program has kernels for the GPU. *code: the
+// architecture that they were compiled for, as 900 for 9.0.
+gpu_error gpu_probe(struct gpu *g, int *code);
 
 // A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation.
 struct weight {

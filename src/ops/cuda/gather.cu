@@ -124,6 +124,7 @@ static __device__ float value_of(const matrix_view &w, int form, int64_t row, in
 }
 
 static __global__ void gather(matrix_view w, int form, const int32_t *ids, float *out) {
+    gpu_await();
     int64_t row = ids[blockIdx.y];
     int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (k < w.k)
@@ -140,8 +141,7 @@ extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const i
         const int32_t *d = (const int32_t *)gpu_stage(g, ids + i, (size_t)count * sizeof *ids);
         if (!d)
             return;
-        gather<<<dim3(columns, (unsigned)count), THREADS, 0, g->stream>>>(w->view, w->form, d,
-                                                                          out + i * w->k);
-        gpu_check(g, gpu_last_error(), "gather_rows");
+        gpu_launch_early(g, "gather_rows", gather, dim3(columns, (unsigned)count), THREADS, 0,
+                         w->view, w->form, d, out + i * w->k);
     }
 }

@@ -5,6 +5,9 @@
 #ifndef COPPICE_OPS_CUDA_GPU_H
 #define COPPICE_OPS_CUDA_GPU_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include <cuda_runtime_api.h>
 
 #ifdef __CUDACC__
@@ -56,5 +59,95 @@ typedef cudaError_t gpu_error;
 // Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for).
 #define gpu_allow_shared(kernel, bytes)                                                            \
     cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (bytes))
+
+// One launch of a kernel. args[i] points at the value of parameter i, which has sizes[i] bytes.
+struct gpu_call {
+    const void *kernel;
+    const char *op; // for the sentence about a fault; outlives the exec
+    dim3 grid, block;
+    size_t shared; // bytes of dynamic shared memory
+    bool early;    // see gpu_launch_early
+    int n_args;
+    void *const *args;
+    const size_t *sizes;
+};
+
+// Queues the call; with `early`, it may begin before the kernel in front of it has ended.
+static inline gpu_error gpu_start(const struct gpu_call *c, bool early, gpu_stream stream) {
+    cudaLaunchAttribute a;
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config;
+    config.gridDim = c->grid;
+    config.blockDim = c->block;
+    config.dynamicSmemBytes = c->shared;
+    config.stream = stream;
+    config.attrs = &a;
+    config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelExC(&config, c->kernel, (void **)c->args);
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+struct gpu;
+// Queues a launch on the exec's stream and keeps a failure as its fault (launch.c).
+void gpu_queue(struct gpu *g, const struct gpu_call *c);
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __CUDACC__
+template <typename T> struct gpu_exact {
+    typedef T type;
+};
+
+template <typename... P>
+static inline void gpu_launch_with(struct gpu *g, struct gpu_call c, P... args) {
+    void *at[] = {(void *)&args...};
+    const size_t sizes[] = {sizeof(P)...};
+    c.n_args = (int)sizeof...(P);
+    c.args = at;
+    c.sizes = sizes;
+    gpu_queue(g, &c);
+}
+
+// kernel<<<grid, block, shared>>>(args) on the exec's stream, checked; op: a string constant.
+// Arguments become the kernel's parameter types. Every launch of an op goes through here.
+template <typename... P>
+static inline void gpu_launch(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
+                              dim3 block, size_t shared, typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// The same for a kernel all of whose threads call gpu_await before they write anything or read
+// what an earlier launch or copy may write (weights and staged tables never change under it, but a
+// staged table is copied by the stream: it too may be read only behind gpu_await). What stands in
+// front of gpu_await then overlaps the end of the kernel before; the driver may start blocks once
+// all blocks of that one have ended or called gpu_let_next. No path may return without gpu_await.
+template <typename... P>
+static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
+                                    dim3 block, size_t shared,
+                                    typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, true, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// Waits until all launches before this one have ended and their writes are visible.
+static __device__ __forceinline__ void gpu_await(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on blocks of the next launch may take what room this one leaves. Results written by
+// this launch, before or after, are still only seen behind the next one's gpu_await.
+static __device__ __forceinline__ void gpu_let_next(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+#endif
 
 #endif

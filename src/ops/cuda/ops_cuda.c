@@ -217,9 +217,11 @@ static int open_device(struct gpu *g, struct err *e) {
         code = gpu_get_properties(&p, g->device);
     if (code == GPU_OK)
         code = gpu_stream_create(&g->stream);
+    int kernels = 0;
     if (code == GPU_OK)
-        code = gpu_probe(g);
+        code = gpu_probe(g, &kernels);
     if (code == GPU_OK) {
+        g->overlaps = kernels >= 900;
         g->sm = p.major * 10 + p.minor;
         g->processors = p.multiProcessorCount;
         g->shared = (int)p.sharedMemPerBlockOptin;

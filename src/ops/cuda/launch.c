@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queueing launches: every kernel of an op comes through here (gpu_launch in gpu.h), so that what
+// holds for all launches has one place. A kernel that was written for it may begin while the one
+// before it ends, where the device and the kernels' machine code know how to wait for that.
+#include "ops/cuda/cuda.h"
+
+void gpu_queue(struct gpu *g, const struct gpu_call *c) {
+    gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
+}
