@@ -119,7 +119,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING,
                     .help = "auto (a GPU that can be used, else the CPU), cpu, cuda or cuda:N"},
     [OPT_CPU_LEVEL] = {"cpu-level", 0, OPTION_CHOICE, "LEVEL", "auto",
-                       .choices = "auto|scalar|avx2|avx512", .groups = RUNNING,
+                       .choices = "auto|scalar|avx2|avx512|amx", .groups = RUNNING,
                        .help = "highest instruction level to use"},
     [OPT_CUDA_PATH] = {"cuda-path", 0, OPTION_CHOICE, "PATH", "auto",
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,

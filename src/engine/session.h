@@ -21,7 +21,7 @@ struct session_options {
     const char *model;     // target GGUF
     const char *draft;     // NULL: none
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
-    const char *cpu_level; // "auto", "scalar", "avx2", "avx512"
+    const char *cpu_level; // "auto", "scalar", "avx2", "avx512", "amx"
     int threads;           // 0: all usable CPUs
     enum cuda_path cuda_path;
     int64_t vram_limit; // bytes that may be taken on a GPU; 0: all that are free

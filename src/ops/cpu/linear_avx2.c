@@ -77,12 +77,13 @@ INLINE __m256i product(struct form f, __m256i code, const int8_t *q) {
 
 // Sum of code times activation over one sub-group, offset taken out.
 INLINE __m256i sub_sum(struct form f, const struct group *g, int s, int h, const int8_t *q,
-                       const struct act_block *b) {
+                       const struct act_block *b, int r) {
     const __m256i ones = _mm256_set1_epi16(1);
     int steps = 8 / f.subs, each = f.bits == 4 ? steps : f.bits == 6 ? 2 : 1;
     __m256i sum = _mm256_setzero_si256();
     if (f.shift && f.bits != 8)
-        sum = _mm256_slli_epi32(_mm256_set1_epi32(f.subs == 1 ? b->nsum : b->nsum16[s]), f.shift);
+        sum = _mm256_slli_epi32(_mm256_set1_epi32(f.subs == 1 ? b->nsum[r] : b->nsum16[s][r]),
+                                f.shift);
     for (int j = s * steps; j < (s + 1) * steps; j += each) {
         __m256i part = product(f, g->code[j][h], q + 4 * j);
         for (int i = 1; i < each; i++)
@@ -92,25 +93,32 @@ INLINE __m256i sub_sum(struct form f, const struct group *g, int s, int h, const
     return sum;
 }
 
+// One group of row r of block b.
 INLINE __m256 add_group(struct form f, __m256 acc, const struct group *g, int h, const int8_t *q,
-                        const struct act_block *b) {
+                        const struct act_block *b, int r) {
     for (int s = 0; s < f.subs; s++) {
-        __m256i sum = sub_sum(f, g, s, h, q, b);
+        __m256i sum = sub_sum(f, g, s, h, q, b, r);
         acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                              _mm256_mul_ps(g->scale[s][h], _mm256_set1_ps(b->d)), acc);
+                              _mm256_mul_ps(g->scale[s][h], _mm256_set1_ps(b->d[r])), acc);
         if (f.min)
-            acc = _mm256_fnmadd_ps(g->min[s][h], _mm256_set1_ps(f.subs == 1 ? b->ds : b->ds16[s]),
-                                   acc);
+            acc = _mm256_fnmadd_ps(g->min[s][h],
+                                   _mm256_set1_ps(f.subs == 1 ? b->ds[r] : b->ds16[s][r]), acc);
     }
     return acc;
 }
 
-INLINE void tile_rows(struct form f, const struct weight *w, int64_t tile, const struct act *in,
-                      int64_t row, int n, float *out) {
-    const unsigned char *codes = w->data + tile * w->tile_bytes, *scales = codes + w->scales_at;
-    int64_t blocks = in->stride / GROUP, groups = w->k / GROUP;
-    const int8_t *q = in->q + row * in->stride;
-    const struct act_block *b = in->b + row * blocks;
+INLINE void put(const struct linear_part *p, float *out, __m256 v) {
+    _mm256_storeu_ps(out, p->add ? _mm256_add_ps(_mm256_loadu_ps(out), v) : v);
+}
+
+// Tile t of the part.
+INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int n) {
+    const struct weight *w = p->w;
+    const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
+    const unsigned char *scales = codes + w->scales_at;
+    int64_t groups = w->k / GROUP, stride = p->in->stride;
+    const int8_t *q = p->in->q + p->row * stride;
+    const struct act_block *b = act_blocks(p->in, p->row);
     __m256 acc[ROWS][2];
     for (int i = 0; i < n; i++)
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
@@ -120,21 +128,22 @@ INLINE void tile_rows(struct form f, const struct weight *w, int64_t tile, const
         load_scales(f, scales, i, &g);
         for (int r = 0; r < n; r++)
             for (int h = 0; h < 2; h++)
-                acc[r][h] = add_group(f, acc[r][h], &g, h, q + r * in->stride, b + r * blocks);
+                acc[r][h] = add_group(f, acc[r][h], &g, h, q + r * stride, b, r);
     }
     for (int i = 0; i < n; i++)
         for (int h = 0; h < 2; h++)
-            _mm256_storeu_ps(out + i * TILE + 8 * h, acc[i][h]);
+            put(p, p->out + i * p->stride + t * TILE + 8 * h, acc[i][h]);
 }
 
 #define X(name, bits, shift, subs, min, scale)                                                     \
-    static void linear_##name(const struct weight *w, int64_t tile, const struct act *in,          \
-                              int64_t row, int n, float *out) {                                    \
+    static void linear_##name(const struct linear_part *p) {                                       \
         const struct form f = {bits, shift, subs, min, scale};                                     \
-        if (n == 1)                                                                                \
-            tile_rows(f, w, tile, in, row, 1, out);                                                \
-        else                                                                                       \
-            tile_rows(f, w, tile, in, row, n, out);                                                \
+        for (int64_t t = 0; t < p->tiles; t++) {                                                   \
+            if (p->n == 1)                                                                         \
+                tile_rows(f, p, t, 1);                                                             \
+            else                                                                                   \
+                tile_rows(f, p, t, p->n);                                                          \
+        }                                                                                          \
     }
 LINEAR_FORMS(X)
 #undef X
@@ -148,8 +157,11 @@ INLINE __m256 numbers(enum linear_form form, const unsigned char *p, int64_t i) 
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-INLINE void number_row(enum linear_form form, const unsigned char *p, int64_t k, const float *x,
-                       float *out) {
+INLINE void number_row(enum linear_form form, const struct linear_part *part, int64_t t, int i) {
+    int64_t k = part->w->k;
+    const unsigned char *p = part->w->data + (part->tile + t) * part->w->tile_bytes;
+    const float *x = part->in->x + (part->row + i) * part->in->stride;
+    float *out = part->out + i * part->stride + t * TILE;
     __m256 acc[4][2];
     for (int s = 0; s < 4; s++)
         acc[s][0] = acc[s][1] = _mm256_setzero_ps();
@@ -164,16 +176,16 @@ INLINE void number_row(enum linear_form form, const unsigned char *p, int64_t k,
             acc[s][h] = _mm256_fmadd_ps(numbers(form, p, (at + s) * TILE + 8 * h),
                                         _mm256_set1_ps(x[at + s]), acc[s][h]);
     for (int h = 0; h < 2; h++)
-        _mm256_storeu_ps(out + 8 * h, _mm256_add_ps(_mm256_add_ps(acc[0][h], acc[1][h]),
-                                                    _mm256_add_ps(acc[2][h], acc[3][h])));
+        put(part, out + 8 * h,
+            _mm256_add_ps(_mm256_add_ps(acc[0][h], acc[1][h]),
+                          _mm256_add_ps(acc[2][h], acc[3][h])));
 }
 
 #define NUMBERS(name, form)                                                                        \
-    static void linear_##name(const struct weight *w, int64_t tile, const struct act *in,          \
-                              int64_t row, int n, float *out) {                                    \
-        for (int i = 0; i < n; i++)                                                                \
-            number_row(form, w->data + tile * w->tile_bytes, w->k, in->x + (row + i) * in->stride, \
-                       out + i * TILE);                                                            \
+    static void linear_##name(const struct linear_part *p) {                                       \
+        for (int64_t t = 0; t < p->tiles; t++)                                                     \
+            for (int i = 0; i < p->n; i++)                                                         \
+                number_row(form, p, t, i);                                                         \
     }
 NUMBERS(f32, FORM_F32)
 NUMBERS(f16, FORM_F16)

@@ -50,37 +50,45 @@ struct output {
     int lane;
 };
 
+// q: the group's codes of row i of block b.
 static float add_group(const struct output *o, float acc, int64_t g, const int8_t *q,
-                       const struct act_block *b) {
+                       const struct act_block *b, int i) {
     const struct form *f = o->f;
     const unsigned char *group = o->codes + g * (f->bits == 4 ? 256 : 512);
     int width = GROUP / f->subs;
     for (int s = 0; s < f->subs; s++) {
         float scale, min;
         scale_of(f, o->scales, g, s, o->lane, &scale, &min);
-        int nsum = f->subs == 1 ? b->nsum : b->nsum16[s];
+        int nsum = f->subs == 1 ? b->nsum[i] : b->nsum16[s][i];
         int sum = f->shift ? nsum * (1 << f->shift) : 0;
         for (int k = s * width; k < (s + 1) * width; k++)
             sum += code_of(f, group, k, o->lane) * q[k];
-        acc = fmaf((float)sum, scale * b->d, acc);
+        acc = fmaf((float)sum, scale * b->d[i], acc);
         if (f->min)
-            acc = fmaf(-min, f->subs == 1 ? b->ds : b->ds16[s], acc);
+            acc = fmaf(-min, f->subs == 1 ? b->ds[i] : b->ds16[s][i], acc);
     }
     return acc;
 }
 
-static void linear_quant(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
-                         int n, float *out) {
-    struct output o = {.f = linear_form(w->form), .codes = w->data + tile * w->tile_bytes};
-    o.scales = o.codes + w->scales_at;
-    for (int i = 0; i < n; i++) {
-        const int8_t *q = in->q + (row + i) * in->stride;
-        const struct act_block *b = in->b + (row + i) * (in->stride / GROUP);
+static void put(const struct linear_part *p, float *out, float value) {
+    *out = p->add ? *out + value : value;
+}
+
+static void linear_quant(const struct linear_part *p) {
+    const struct weight *w = p->w;
+    const struct act_block *b = act_blocks(p->in, p->row);
+    for (int64_t at = 0; at < p->tiles * p->n; at++) {
+        int64_t t = at / p->n;
+        int i = (int)(at % p->n);
+        struct output o = {.f = linear_form(w->form),
+                           .codes = w->data + (p->tile + t) * w->tile_bytes};
+        const int8_t *q = p->in->q + (p->row + i) * p->in->stride;
+        o.scales = o.codes + w->scales_at;
         for (o.lane = 0; o.lane < TILE; o.lane++) {
             float acc = 0;
             for (int64_t g = 0; g < w->k / GROUP; g++)
-                acc = add_group(&o, acc, g, q + g * GROUP, b + g);
-            out[i * TILE + o.lane] = acc;
+                acc = add_group(&o, acc, g, q + g * GROUP, b + g, i);
+            put(p, p->out + i * p->stride + t * TILE + o.lane, acc);
         }
     }
 }
@@ -97,16 +105,17 @@ static float number_at(const struct weight *w, const unsigned char *p, int64_t i
 }
 
 // Four partial sums, k mod 4, merged in pairs: shorter chains for the processor, smaller errors.
-static void linear_float(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
-                         int n, float *out) {
-    const unsigned char *p = w->data + tile * w->tile_bytes;
-    for (int i = 0; i < n; i++) {
-        const float *x = in->x + (row + i) * in->stride;
+static void linear_float(const struct linear_part *p) {
+    const struct weight *w = p->w;
+    for (int64_t at = 0; at < p->tiles * p->n; at++) {
+        int64_t t = at / p->n, i = at % p->n;
+        const unsigned char *numbers = w->data + (p->tile + t) * w->tile_bytes;
+        const float *x = p->in->x + (p->row + i) * p->in->stride;
         for (int lane = 0; lane < TILE; lane++) {
             float a[4] = {0};
             for (int64_t k = 0; k < w->k; k++)
-                a[k % 4] = fmaf(number_at(w, p, k * TILE + lane), x[k], a[k % 4]);
-            out[i * TILE + lane] = (a[0] + a[1]) + (a[2] + a[3]);
+                a[k % 4] = fmaf(number_at(w, numbers, k * TILE + lane), x[k], a[k % 4]);
+            put(p, p->out + i * p->stride + t * TILE + lane, (a[0] + a[1]) + (a[2] + a[3]));
         }
     }
 }

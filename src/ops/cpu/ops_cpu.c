@@ -57,7 +57,7 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
         a->cap = n * stride;
         a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
         a->q = cpu_alloc((size_t)a->cap);
-        a->b = cpu_alloc((size_t)(a->cap / GROUP) * sizeof *a->b);
+        a->b = cpu_alloc((size_t)((n + ROWS - 1) / ROWS * (stride / GROUP)) * sizeof *a->b);
     }
     if (!a || !a->x || !a->q || !a->b) {
         cpu_act_destroy(x, a);
@@ -73,7 +73,8 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
     int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
-    return n * (stride * 5 + stride / GROUP * (int64_t)sizeof(struct act_block));
+    return n * stride * 5 +
+           (n + ROWS - 1) / ROWS * (stride / GROUP) * (int64_t)sizeof(struct act_block);
 }
 
 void cpu_act_destroy(struct exec *x, struct act *a) {
@@ -99,7 +100,8 @@ void act_finish_row(const struct cpu *c, struct act *a, int64_t i) {
     struct quantise job = {.x = x,
                            .q = a->q + i * a->stride,
                            .n = a->stride / GROUP,
-                           .b = a->b + i * (a->stride / GROUP),
+                           .b = act_blocks(a, i),
+                           .lane = (int)(i % ROWS),
                            .x_step = GROUP,
                            .q_step = GROUP,
                            .b_step = 1};
@@ -145,7 +147,7 @@ static void cpu_destroy(struct exec *x) {
 }
 
 static int level_of(const char *name, enum row_level *level, struct err *e) {
-    static const char *const names[ROW_LEVELS] = {"scalar", "avx2", "avx512"};
+    static const char *const names[ROW_LEVELS] = {"scalar", "avx2", "avx512", "amx"};
     if (!name || !strcmp(name, "auto")) {
         *level = ROW_LEVELS - 1;
         return 0;
@@ -160,8 +162,8 @@ static int level_of(const char *name, enum row_level *level, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED, "this CPU lacks the instructions of level %s; use auto",
                        name);
     }
-    return err_set(e, ERR_USAGE, "unknown CPU level \"%.40s\"; use auto, scalar, avx2 or avx512",
-                   name);
+    return err_set(e, ERR_USAGE,
+                   "unknown CPU level \"%.40s\"; use auto, scalar, avx2, avx512 or amx", name);
 }
 
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e) {

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers over the pool: work is cut into tiles of output rows, over all jobs of a call at
-// once; every tile takes all activation rows while its weights are in the cache. How the cut falls
-// never changes a result, since a kernel treats each (output, row) pair on its own.
+// once; tiles that fit into a near cache together take all activation rows before the next ones.
+// How the cut falls never changes a result, since a kernel treats each (output, row) pair on its
+// own.
 #include "ops/cpu/cpu.h"
+
+enum { NEAR_BYTES = 128 * 1024 }; // weights that stay in a near cache while the rows change
+
+static void run_part(const struct row_kernels *k, const struct linear_part *p) {
+    linear_fn *many = p->n >= k->many ? k->linear_many[p->w->form] : NULL;
+    (many ? many : k->linear[p->w->form])(p);
+}
 
 struct linear_run {
     const struct cpu *cpu;
@@ -11,14 +19,43 @@ struct linear_run {
     int64_t n;
 };
 
-static void store(const struct linear_job *j, int64_t tile, int64_t row, int n, const float *tmp) {
-    int64_t m = j->w->m, left = m - tile * TILE;
-    int lanes = left < TILE ? (int)left : TILE;
-    for (int i = 0; i < n; i++) {
-        float *out = j->out + (row + i) * m + tile * TILE;
-        const float *t = tmp + i * TILE;
-        for (int l = 0; l < lanes; l++)
-            out[l] = j->add ? out[l] + t[l] : t[l];
+// The last tile of a matrix whose rows are no multiple of TILE.
+static void ragged_tile(const struct row_kernels *k, struct linear_part p) {
+    float tmp[ROWS * TILE], *out = p.out;
+    int64_t stride = p.stride, lanes = p.w->m % TILE;
+    bool add = p.add;
+    p.out = tmp;
+    p.stride = TILE;
+    p.tiles = 1;
+    p.add = false;
+    run_part(k, &p);
+    for (int i = 0; i < p.n; i++)
+        for (int64_t l = 0; l < lanes; l++)
+            out[i * stride + l] = add ? out[i * stride + l] + tmp[i * TILE + l] : tmp[i * TILE + l];
+}
+
+// Tiles [begin, end) of one job for all rows.
+static void near_tiles(const struct linear_run *a, const struct linear_job *j, int64_t begin,
+                       int64_t end) {
+    const struct row_kernels *k = &a->cpu->row;
+    int64_t whole = j->w->m / TILE < end ? j->w->m / TILE : end;
+    for (int64_t row = 0; row < a->n; row += ROWS) {
+        struct linear_part p = {.w = j->w,
+                                .tile = begin,
+                                .tiles = whole - begin,
+                                .in = a->in,
+                                .row = row,
+                                .n = a->n - row < ROWS ? (int)(a->n - row) : ROWS,
+                                .add = j->add,
+                                .out = j->out + row * j->w->m + begin * TILE,
+                                .stride = j->w->m};
+        if (p.tiles > 0)
+            run_part(k, &p);
+        if (whole == end)
+            continue;
+        p.tile = whole;
+        p.out = j->out + row * j->w->m + whole * TILE;
+        ragged_tile(k, p);
     }
 }
 
@@ -27,15 +64,14 @@ static void linear_tiles(void *arg, int64_t begin, int64_t end, int worker) {
     const struct linear_run *a = arg;
     const struct linear_job *j = a->jobs;
     int64_t first = 0; // of job j among all tiles
-    for (int64_t t = begin; t < end; t++) {
-        while (t - first >= j->w->tiles)
+    while (begin < end) {
+        while (begin - first >= j->w->tiles)
             first += (j++)->w->tiles;
-        float tmp[ROWS * TILE];
-        for (int64_t row = 0; row < a->n; row += ROWS) {
-            int n = a->n - row < ROWS ? (int)(a->n - row) : ROWS;
-            a->cpu->row.linear[j->w->form](j->w, t - first, a->in, row, n, tmp);
-            store(j, t - first, row, n, tmp);
-        }
+        int64_t most = NEAR_BYTES / j->w->tile_bytes, left = first + j->w->tiles - begin;
+        int64_t n = end - begin < left ? end - begin : left;
+        n = n < most ? n : most > 0 ? most : 1;
+        near_tiles(a, j, begin - first, begin - first + n);
+        begin += n;
     }
 }
 
@@ -62,47 +98,64 @@ struct gate_up_run {
     struct act *out;
 };
 
-// One group of 32 outputs: two tiles of each matrix, so that the group can be quantised at once.
-static void gate_up_group(const struct gate_up_run *a, int64_t group, int64_t row, int n) {
+// Groups of 32 outputs, two tiles of each matrix, that are made together.
+enum { TOGETHER = 4, TOGETHER_OUT = TOGETHER * GROUP };
+
+// One matrix: outputs of `groups` groups into out, [n][TOGETHER_OUT], zeros behind its last tile.
+static void gate_up_part(const struct gate_up_run *a, const struct weight *w, int64_t group,
+                         int groups, int64_t row, int n, float *out) {
+    int64_t tile = group * 2, left = w->tiles - tile;
+    struct linear_part p = {.w = w,
+                            .tile = tile,
+                            .tiles = left < 2 * groups ? left : 2 * groups,
+                            .in = a->in,
+                            .row = row,
+                            .n = n,
+                            .out = out,
+                            .stride = TOGETHER_OUT};
+    run_part(&a->cpu->row, &p);
+    for (int i = 0; i < n; i++)
+        for (int64_t c = p.tiles * TILE; c < groups * GROUP; c++)
+            out[i * TOGETHER_OUT + c] = 0;
+}
+
+// Activates and quantises `groups` groups of rows [row, row + n).
+static void gate_up_act(const struct gate_up_run *a, int64_t group, int groups, int64_t row, int n,
+                        const float *g, const float *u) {
     const struct row_kernels *k = &a->cpu->row;
-    float g[2][ROWS * TILE], u[2][ROWS * TILE];
-    int64_t m = a->gate->m;
-    for (int h = 0; h < 2; h++) {
-        int64_t tile = group * 2 + h;
-        if (tile >= a->gate->tiles) {
-            memset(g[h], 0, sizeof g[h]);
-            memset(u[h], 0, sizeof u[h]);
-            continue;
-        }
-        k->linear[a->gate->form](a->gate, tile, a->in, row, n, g[h]);
-        k->linear[a->up->form](a->up, tile, a->in, row, n, u[h]);
-    }
     struct act *o = a->out;
-    int64_t blocks = o->stride / GROUP;
     float *x = o->x + row * o->stride + group * GROUP;
     for (int i = 0; i < n; i++) {
         float *y = x + i * o->stride;
-        for (int h = 0; h < 2; h++)
-            k->silu_mul(y + h * TILE, g[h] + i * TILE, u[h] + i * TILE, TILE);
-        for (int64_t c = m - group * GROUP; c < GROUP; c++)
+        k->silu_mul(y, g + i * TOGETHER_OUT, u + i * TOGETHER_OUT, groups * GROUP);
+        for (int64_t c = a->gate->m - group * GROUP; c < groups * GROUP; c++)
             y[c] = 0; // padding of the last group
     }
-    struct quantise job = {.x = x,
-                           .q = o->q + row * o->stride + group * GROUP,
-                           .b = o->b + row * blocks + group,
-                           .n = n,
-                           .x_step = o->stride,
-                           .q_step = o->stride,
-                           .b_step = blocks};
-    k->quantise(&job);
+    for (int at = 0; at < groups; at++) {
+        struct quantise job = {.x = x + at * GROUP,
+                               .q = o->q + row * o->stride + (group + at) * GROUP,
+                               .b = act_blocks(o, row) + group + at,
+                               .lane_step = 1,
+                               .n = n,
+                               .x_step = o->stride,
+                               .q_step = o->stride};
+        k->quantise(&job);
+    }
 }
 
 static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct gate_up_run *a = arg;
-    for (int64_t group = begin; group < end; group++)
-        for (int64_t row = 0; row < a->n; row += ROWS)
-            gate_up_group(a, group, row, a->n - row < ROWS ? (int)(a->n - row) : ROWS);
+    float g[ROWS * TOGETHER_OUT], u[ROWS * TOGETHER_OUT];
+    for (int64_t group = begin; group < end; group += TOGETHER) {
+        int groups = end - group < TOGETHER ? (int)(end - group) : TOGETHER;
+        for (int64_t row = 0; row < a->n; row += ROWS) {
+            int n = a->n - row < ROWS ? (int)(a->n - row) : ROWS;
+            gate_up_part(a, a->gate, group, groups, row, n, g);
+            gate_up_part(a, a->up, group, groups, row, n, u);
+            gate_up_act(a, group, groups, row, n, g, u);
+        }
+    }
 }
 
 void cpu_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,

@@ -15,16 +15,6 @@ INLINE __m128 v_top4(const vf a[4]) {
     return _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
-INLINE void put_block(struct act_block *b, float d, const int half[2]) {
-    *b = (struct act_block){
-        .d = d,
-        .ds = d * (float)(half[0] + half[1]),
-        .ds16 = {d * (float)half[0], d * (float)half[1]},
-        .nsum = -(half[0] + half[1]),
-        .nsum16 = {-half[0], -half[1]},
-    };
-}
-
 // Four groups at a time, so that two vector divisions serve them all.
 static void quantise(const struct quantise *a) {
     for (int64_t i = 0; i < a->n; i += 4) {
@@ -44,7 +34,8 @@ static void quantise(const struct quantise *a) {
         for (int g = 0; g < n; g++) {
             int half[2];
             v_codes(low[g], high[g], v_set(inverse[g]), a->q + (i + g) * a->q_step, half);
-            put_block(a->b + (i + g) * a->b_step, d[g], half);
+            act_block_put(a->b + (i + g) * a->b_step, a->lane + (int)(i + g) * a->lane_step, d[g],
+                          half);
         }
     }
 }

@@ -5,11 +5,26 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 // clang before 15 does not know "f16c" as a feature's name.
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+// AMX int8, and the system's leave to use tiles, which holds for all threads from then on.
+static bool has_amx(void) {
+    enum { TILE_BIT = 1 << 24, INT8_BIT = 1 << 25, REQUEST = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILE_BIT) || !(d & INT8_BIT))
+        return false;
+#if defined(__linux__)
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0; // ARCH_REQ_XCOMP_PERM
+#else
+    return false;
+#endif
 }
 
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
@@ -25,7 +40,11 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
         return ROW_AVX2;
     row_fill_avx512(r);
     linear_fill_avx512(r);
-    return ROW_AVX512;
+    if (most < ROW_AMX || !has_amx())
+        return ROW_AVX512;
+    linear_fill_amx(r);
+    r->name = "amx";
+    return ROW_AMX;
 }
 #else
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {

@@ -10,100 +10,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ops/cpu/linear.h"
 #include "ops/ops.h"
 #include "ops/rowmath.h"
 
 enum {
-    TILE = 16,      // output rows of a weight tile = vector lanes
-    GROUP = 32,     // k values that share one activation scale
-    ROWS = 16,      // activation rows that one call of a linear kernel takes at most
     STATE_ROWS = 8, // rows that one pass over a recurrent state serves at most
     STATE_LOG = 32, // log rows that one fold takes at most
 };
 
-// One group of 32 activations: int8 codes q with x ~ d * q.
-struct act_block {
-    float d;
-    float ds;      // d * sum of the codes
-    float ds16[2]; // the same of each half
-    int32_t nsum;  // minus the sum of the codes
-    int32_t nsum16[2];
-    int32_t unused;
-};
-
-// Rows in the form that linear layers read.
-struct act {
-    int64_t cap;         // values that x and q hold
-    int64_t k, stride;   // stride = k rounded up to GROUP; the padding is zero
-    float *x;            // [n][stride]
-    int8_t *q;           // [n][stride]
-    struct act_block *b; // [n][stride / GROUP]
-};
-
-enum scale_kind {
-    SCALE_HALF,  // fp16 per group (and fp16 minimum)
-    SCALE_SUPER, // fp16 per 256 times int8 per sub-group (and the same of minima)
-    SCALE_FLOAT, // f32 per sub-group
-};
-
-// How a weight is stored: X(name, bits of a code, log2 of the offset in the codes or 0, scales per
-// group, minima, scale kind). value = scale * (code - offset) - minimum.
-#define LINEAR_FORMS(X)                                                                            \
-    X(N4_HALF, 4, 3, 1, 0, SCALE_HALF)                                                             \
-    X(N4_HALF_MIN, 4, 0, 1, 1, SCALE_HALF)                                                         \
-    X(B6_HALF, 6, 4, 1, 0, SCALE_HALF)                                                             \
-    X(B6_HALF_MIN, 6, 0, 1, 1, SCALE_HALF)                                                         \
-    X(B8_HALF, 8, 7, 1, 0, SCALE_HALF)                                                             \
-    X(N4_SUPER_MIN, 4, 0, 1, 1, SCALE_SUPER)                                                       \
-    X(B6_SUPER_MIN, 6, 0, 1, 1, SCALE_SUPER)                                                       \
-    X(B8_SUPER, 8, 7, 1, 0, SCALE_SUPER)                                                           \
-    X(N4_SUPER_2MIN, 4, 0, 2, 1, SCALE_SUPER)                                                      \
-    X(N4_SUPER_2, 4, 2, 2, 0, SCALE_SUPER)                                                         \
-    X(B6_SUPER_2, 6, 5, 2, 0, SCALE_SUPER)                                                         \
-    X(B6_FLOAT, 6, 4, 1, 0, SCALE_FLOAT)                                                           \
-    X(B6_FLOAT_2, 6, 4, 2, 0, SCALE_FLOAT)
-
-enum linear_form {
-#define X(name, ...) FORM_##name,
-    LINEAR_FORMS(X)
-#undef X
-        FORM_F32, // plain numbers, [k][TILE]
-    FORM_F16,
-    FORM_BF16,
-    FORM_COUNT
-};
-
-struct form {
-    int bits, shift, subs, min;
-    enum scale_kind scale;
-};
-
-// A matrix as tiles of 16 output rows. A quantised tile holds its codes, then its scales.
-// Codes of a group: vector j has 4 bytes for each of the 16 rows, those of k = 4j .. 4j+3;
-// with 4 bits the low nibbles are k = 4j .. and the high ones k = 16 + 4j ...
-// Scales: SCALE_HALF [group](d[16], m[16]), SCALE_FLOAT [group][sub][16], SCALE_SUPER
-// [256 values](s[8 subs][16], m[8 subs][16], d[16], dm[16]); m and dm only with minima.
-struct weight {
-    uint32_t type; // enum tensor_type of the source
-    enum linear_form form;
-    int64_t k, m, tiles;
-    int64_t scales_at;  // bytes from the tile's begin to its scales
-    int64_t tile_bytes; // a multiple of 64
-    unsigned char *data;
-    const unsigned char *source; // the tensor's own rows, borrowed
-    int64_t source_row;          // bytes
-};
-
-// out[i][lane] = row `row + i` of in times output row `tile * TILE + lane`, for i < n <= ROWS.
-typedef void linear_fn(const struct weight *w, int64_t tile, const struct act *in, int64_t row,
-                       int n, float *out);
 typedef void kv_load_fn(const void *src, float *dst, int64_t n);
 
-// Groups i < n: x + i * x_step, q + i * q_step, b + i * b_step.
+// Groups i < n: x + i * x_step, q + i * q_step, row lane + i * lane_step of b + i * b_step.
 struct quantise {
     const float *x;
     int8_t *q;
     struct act_block *b;
+    int lane, lane_step;
     int64_t n, x_step, q_step, b_step;
 };
 
@@ -138,6 +61,8 @@ struct state_fold {
 struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
+    linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
+    int many;
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
     // Codes and blocks of n groups of 32 values: groups of one row, or the same group of rows.
     void (*quantise)(const struct quantise *a);
@@ -164,7 +89,7 @@ struct row_kernels {
     void (*state_fold)(const struct state_fold *a);
 };
 
-enum row_level { ROW_SCALAR, ROW_AVX2, ROW_AVX512, ROW_LEVELS };
+enum row_level { ROW_SCALAR, ROW_AVX2, ROW_AVX512, ROW_AMX, ROW_LEVELS };
 
 // Fills the table up to a level, or up to what this machine has. Returns the level reached.
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most);
@@ -175,6 +100,7 @@ void row_fill_avx2(struct row_kernels *r);
 void linear_fill_avx2(struct row_kernels *r);
 void row_fill_avx512(struct row_kernels *r);
 void linear_fill_avx512(struct row_kernels *r);
+void linear_fill_amx(struct row_kernels *r);
 
 // The sum of 16 partial sums, halves folded onto each other.
 static inline float row_fold(float lane[TILE]) {

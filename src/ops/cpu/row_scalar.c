@@ -4,7 +4,7 @@
 #include "formats/quant.h"
 #include "ops/cpu/row.h"
 
-static void quantise_group(const float *x, int8_t *q, struct act_block *b) {
+static void quantise_group(const float *x, int8_t *q, struct act_block *b, int lane) {
     float most = 0;
     for (int i = 0; i < GROUP; i++)
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
@@ -17,19 +17,13 @@ static void quantise_group(const float *x, int8_t *q, struct act_block *b) {
         q[i] = (int8_t)(bits & 0xFF);
         half[i / 16] += q[i];
     }
-    float d = most / 127.0f;
-    *b = (struct act_block){
-        .d = d,
-        .ds = d * (float)(half[0] + half[1]),
-        .ds16 = {d * (float)half[0], d * (float)half[1]},
-        .nsum = -(half[0] + half[1]),
-        .nsum16 = {-half[0], -half[1]},
-    };
+    act_block_put(b, lane, most / 127.0f, half);
 }
 
 static void quantise(const struct quantise *a) {
     for (int64_t i = 0; i < a->n; i++)
-        quantise_group(a->x + i * a->x_step, a->q + i * a->q_step, a->b + i * a->b_step);
+        quantise_group(a->x + i * a->x_step, a->q + i * a->q_step, a->b + i * a->b_step,
+                       a->lane + (int)i * a->lane_step);
 }
 
 static float sum_sq(const float *x, int64_t n) {
