@@ -146,9 +146,10 @@ static void gate_up_act(const struct gate_up_run *a, int64_t group, int groups, 
 static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct gate_up_run *a = arg;
+    int together = a->n == 1 ? 1 : TOGETHER; // one row waits for memory: two streams overlap
     float g[ROWS * TOGETHER_OUT], u[ROWS * TOGETHER_OUT];
-    for (int64_t group = begin; group < end; group += TOGETHER) {
-        int groups = end - group < TOGETHER ? (int)(end - group) : TOGETHER;
+    for (int64_t group = begin; group < end; group += together) {
+        int groups = end - group < together ? (int)(end - group) : together;
         for (int64_t row = 0; row < a->n; row += ROWS) {
             int n = a->n - row < ROWS ? (int)(a->n - row) : ROWS;
             gate_up_part(a, a->gate, group, groups, row, n, g);
