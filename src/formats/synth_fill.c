@@ -28,9 +28,9 @@ static double spread_of(uint32_t type) {
     case TYPE_Q5_1:
         return 9.23;
     case TYPE_Q4_K:
-        return 193;
+        return 190.4;
     case TYPE_Q5_K:
-        return 386;
+        return 381.4;
     case TYPE_Q6_K:
         return 1365;
     default:
@@ -54,14 +54,14 @@ static void put_half(unsigned char *p, float v) {
     memcpy(p, &h, sizeof h);
 }
 
-// Eight six-bit scales and mins of Q4_K and Q5_K (docs/formats.md), scales 16..63, each min within
-// one of its scale: the min then takes back the middle of the quants.
+// Eight six-bit scales and mins of Q4_K and Q5_K (docs/formats.md), scales 16..62. A min as large
+// as its scale takes back the middle of the quants; it is one more as often as one less.
 static void put_scales(unsigned char *c, uint64_t h) {
     unsigned s[8], m[8];
     uint64_t r = rng_mix(h);
     for (int i = 0; i < 8; i++) {
-        s[i] = 16 + (unsigned)((h >> 8 * i & 255) * 48 >> 8);
-        m[i] = s[i] + (unsigned)(r >> 2 * i & 3) / 2 * (s[i] < 63);
+        s[i] = 16 + (unsigned)((h >> 8 * i & 255) * 47 >> 8);
+        m[i] = s[i] - (unsigned)(r >> i & 1) + (unsigned)(r >> (8 + i) & 1);
     }
     for (int i = 0; i < 4; i++) {
         c[i] = (unsigned char)(s[i] | s[i + 4] >> 4 << 6);
