@@ -24,11 +24,11 @@ struct pairs {
     float all_most[2], all_sum[2]; // of the parts before
 };
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
 static __device__ inline unsigned shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
 }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 template <int D> static __device__ inline unsigned piece_at(unsigned base, int row, int piece) {
     return base + (unsigned)(row * D * 2 + (piece ^ row % 8) * 16);
