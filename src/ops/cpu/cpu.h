@@ -39,12 +39,26 @@ struct attend_scratch {
     float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
 };
 
-enum { GDN_BATCH = 16 }; // rows whose log products are made together
+enum {
+    GDN_BATCH = DELTA_ROWS, // rows that share what is read and copied of a state and its log
+    GDN_HEADS = 4,          // value heads of one key head that share key products
+    GDN_OWN = GDN_BLOCK + 1,
+    GDN_LOG = GDN_RING + GDN_BLOCK, // positions from a sequence's oldest base to its deepest row
+};
 
-// One worker's room for Gated DeltaNet: one head's part of the ring, key products of a batch.
+// Log decays of one value head, summed from a base and negated.
+struct gdn_decays {
+    float ring[2][GDN_RING];       // committed positions, from the older and the newer base
+    float own[GDN_BATCH][GDN_OWN]; // of each row: its ancestors in flight, last itself
+};
+
+// One worker's room for Gated DeltaNet: one head's part of the ring; key products of a batch and
+// the coefficients made of them, by position since the oldest base.
 struct gdn_scratch {
     float k[GDN_RING * OPS_HEAD_MAX], d[GDN_RING * OPS_HEAD_MAX];
-    float kk[GDN_BATCH][GDN_RING], kq[GDN_BATCH][GDN_RING];
+    float kk[GDN_BATCH][GDN_LOG], kq[GDN_BATCH][GDN_LOG];
+    float ck[GDN_BATCH][GDN_LOG], cq[GDN_BATCH][GDN_LOG];
+    struct gdn_decays decays[GDN_HEADS];
 };
 
 struct cpu {

@@ -10,14 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ops/cpu/delta.h"
 #include "ops/cpu/linear.h"
 #include "ops/ops.h"
 #include "ops/rowmath.h"
-
-enum {
-    STATE_ROWS = 8, // rows that one pass over a recurrent state serves at most
-    STATE_LOG = 32, // log rows that one fold takes at most
-};
 
 typedef void kv_load_fn(const void *src, float *dst, int64_t n);
 
@@ -28,34 +24,6 @@ struct quantise {
     struct act_block *b;
     int lane, lane_step;
     int64_t n, x_step, q_step, b_step;
-};
-
-// S^T k and S^T q of up to STATE_ROWS rows over one recurrent state.
-struct state_read {
-    const float *s; // [dk][dv]
-    int dk, dv, n;
-    const float *k[STATE_ROWS], *q[STATE_ROWS]; // [dk]
-    float *sk[STATE_ROWS], *sq[STATE_ROWS];     // [dv]
-};
-
-// a = a * scale + sum over j in order of pa[j] v[j]; b the same with pb.
-struct weigh2 {
-    float *a, *b; // [dim]
-    float scale;
-    const float *pa, *pb;  // [n]
-    const float *const *v; // [n][dim]
-    int n, dim;
-};
-
-// out = decay * s + sum over j in order of (c[j] k[j]) d[j]^T. out may be s.
-struct state_fold {
-    float *out;
-    const float *s; // [dk][dv]
-    int dk, dv, n;
-    float decay;
-    const float *c;        // [n]
-    const float *const *k; // [n][dk]
-    const float *const *d; // [n][dv]
 };
 
 struct row_kernels {
@@ -80,13 +48,11 @@ struct row_kernels {
     float (*exp_sum)(float *out, const float *x, float m, int64_t n);
     // acc = acc * scale + sum over j in order of p[j] v[j].
     void (*weigh)(float *acc, float scale, const float *p, const float *const *v, int n, int dim);
-    void (*weigh2)(const struct weigh2 *w);
     // out[c] = silu(w[c][0] u[0][c] + .. + w[c][3] u[3][c]), oldest first, one fma after another.
     void (*conv4)(float *out, const float *const u[4], const float *w, int64_t n);
     // out[i] = row_gumbel(key, first + i).
     void (*gumbel)(float *out, uint64_t key, int64_t first, int64_t n);
-    void (*state_read)(const struct state_read *a);
-    void (*state_fold)(const struct state_fold *a);
+    struct delta_kernels delta;
 };
 
 enum row_level { ROW_SCALAR, ROW_AVX2, ROW_AVX512, ROW_AMX, ROW_LEVELS };

@@ -6,7 +6,9 @@
 
 #include "ops/cpu/load_tmpl.h"
 #include "ops/cpu/quantise_tmpl.h"
-#include "ops/cpu/state_tmpl.h"
+
+#include "ops/cpu/delta_tmpl.h"
+#include "ops/cpu/fold_tmpl.h"
 
 void row_fill_avx512(struct row_kernels *r) {
     fill_table(r, "avx512");

@@ -84,11 +84,6 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
     }
 }
 
-static void weigh2(const struct weigh2 *w) {
-    weigh(w->a, w->scale, w->pa, w->v, w->n, w->dim);
-    weigh(w->b, w->scale, w->pb, w->v, w->n, w->dim);
-}
-
 static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
     for (int64_t c = 0; c < n; c++) {
         float a = w[4 * c] * u[0][c];
@@ -101,29 +96,6 @@ static void conv4(float *out, const float *const u[4], const float *w, int64_t n
 static void gumbel(float *out, uint64_t key, int64_t first, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         out[i] = row_gumbel(key, first + i);
-}
-
-static void state_read(const struct state_read *a) {
-    for (int r = 0; r < a->n; r++)
-        for (int v = 0; v < a->dv; v++) {
-            float sk = 0, sq = 0;
-            for (int i = 0; i < a->dk; i++) {
-                sk = fmaf(a->s[i * a->dv + v], a->k[r][i], sk);
-                sq = fmaf(a->s[i * a->dv + v], a->q[r][i], sq);
-            }
-            a->sk[r][v] = sk;
-            a->sq[r][v] = sq;
-        }
-}
-
-static void state_fold(const struct state_fold *a) {
-    for (int i = 0; i < a->dk; i++)
-        for (int v = 0; v < a->dv; v++) {
-            float s = a->s[i * a->dv + v] * a->decay;
-            for (int j = 0; j < a->n; j++)
-                s = fmaf(a->c[j] * a->k[j][i], a->d[j][v], s);
-            a->out[i * a->dv + v] = s;
-        }
 }
 
 void row_fill_scalar(struct row_kernels *r) {
@@ -141,11 +113,9 @@ void row_fill_scalar(struct row_kernels *r) {
         .dots = dots,
         .exp_sum = exp_sum,
         .weigh = weigh,
-        .weigh2 = weigh2,
         .conv4 = conv4,
         .gumbel = gumbel,
-        .state_read = state_read,
-        .state_fold = state_fold,
     };
+    delta_fill_scalar(&r->delta);
     linear_fill_scalar(r);
 }

@@ -3,7 +3,8 @@
 // lanes (vec_*.h). Each repeats the operations of row_scalar.c lane by lane, so the bits agree.
 // No include guard names a level: this text is a template.
 
-INLINE vf v_exp(vf x) {
+// e^x, and 0 where not x >= lo.
+INLINE vf v_exp_from(vf x, float lo) {
     static const float term[8] = EXP_TERMS;
     vf c = v_min(x, v_set(EXP_HI));
     vf shifted = v_fma(c, v_set(EXP_LOG2E), v_set(EXP_ROUND));
@@ -12,7 +13,11 @@ INLINE vf v_exp(vf x) {
     vf p = v_set(term[0]);
     for (int i = 1; i < 8; i++)
         p = v_fma(p, r, v_set(term[i]));
-    return v_power(p, shifted, x, EXP_LO);
+    return v_power(p, shifted, x, lo);
+}
+
+INLINE vf v_exp(vf x) {
+    return v_exp_from(x, EXP_LO);
 }
 
 INLINE vf v_log(vf x) {
@@ -129,6 +134,39 @@ static float exp_sum(float *out, const float *x, float m, int64_t n) {
             v_store_n(out + i, e, left);
     }
     return v_fold(sum);
+}
+
+struct weigh {
+    float *acc, scale;
+    const float *p, *const *v;
+    int n;
+};
+
+// `wide` chunks of 16 columns from `at`, a constant; `left` of each are there.
+INLINE void weigh_chunk(const struct weigh *w, int64_t at, int wide, int left) {
+    vf a[8];
+    UNROLL for (int c = 0; c < wide; c++) a[c] =
+        v_mul(v_load_n(w->acc + at + 16 * c, left), v_set(w->scale));
+    for (int j = 0; j < w->n; j++) {
+        vf p = v_set(w->p[j]);
+        const float *x = w->v[j] + at;
+        UNROLL for (int c = 0; c < wide; c++) a[c] = v_fma(p, v_load_n(x + 16 * c, left), a[c]);
+    }
+    UNROLL for (int c = 0; c < wide; c++) v_store_n(w->acc + at + 16 * c, a[c], left);
+}
+
+static void weigh(float *acc, float scale, const float *p, const float *const *v, int n, int dim) {
+    const struct weigh w = {acc, scale, p, v, n};
+    int i = 0;
+    if (DELTA_WIDE >= 8)
+        for (; i + 128 <= dim; i += 128)
+            weigh_chunk(&w, i, 8, 16);
+    for (; i + 64 <= dim; i += 64)
+        weigh_chunk(&w, i, 4, 16);
+    for (; i + 16 <= dim; i += 16)
+        weigh_chunk(&w, i, 1, 16);
+    if (i < dim)
+        weigh_chunk(&w, i, 1, dim - i);
 }
 
 static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {

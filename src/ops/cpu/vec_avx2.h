@@ -6,7 +6,7 @@
 
 #include "ops/cpu/vec_common.h"
 
-enum { STATE_WIDE = 2 }; // rows that state_read keeps in registers
+enum { DELTA_BLOCK = 2, DELTA_WIDE = 2, DOT_SUMS = 4 }; // as in vec_avx512.h
 
 struct two {
     __m256 a, b;
@@ -115,6 +115,7 @@ INLINE vf v_split(vf x, vf *m) {
 INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(v.a, v.b);
 }
+#define v_fold_all v_fold4
 
 INLINE float v_top(vf v) {
     __m256 m = _mm256_max_ps(v.a, v.b);

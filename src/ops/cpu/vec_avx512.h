@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen lanes as one AVX-512 register: the vocabulary of row_tmpl.h and state_tmpl.h. Included
+// Sixteen lanes as one AVX-512 register: the vocabulary of the *_tmpl.h. Included
 // by row_avx512.c only. vec_avx2.h gives the same names two AVX2 registers.
 #ifndef COPPICE_OPS_CPU_VEC_AVX512_H
 #define COPPICE_OPS_CPU_VEC_AVX512_H
 
 #include "ops/cpu/vec_common.h"
 
-enum { STATE_WIDE = 8 }; // rows that state_read keeps in registers
+enum {
+    DELTA_BLOCK = 4, // rows of delta_read whose sums are in registers together
+    DELTA_WIDE = 8,  // chunks of 16 columns that one row takes there
+    DOT_SUMS = 16,   // sums that delta_dots keeps in registers
+};
 
 #define vf __m512
 
@@ -100,6 +104,23 @@ INLINE vf v_split(vf x, vf *m) {
 // The two halves added: the first step of row_fold.
 INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+}
+
+// row_fold of 16 vectors at once: out[i] = the sum of a[i].
+INLINE void v_fold_all(const vf a[16], float *out) {
+    vf four[4], two[2];
+    for (int i = 0; i < 4; i++) { // blocks of four lanes: those of a[i], a[i + 4], a[i + 8], ...
+        vf x = v_add(_mm512_shuffle_f32x4(a[i], a[i + 4], 0x44),
+                     _mm512_shuffle_f32x4(a[i], a[i + 4], 0xEE));
+        vf y = v_add(_mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x44),
+                     _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xEE));
+        four[i] = v_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xDD));
+    }
+    for (int i = 0; i < 2; i++)
+        two[i] = v_add(_mm512_shuffle_ps(four[2 * i], four[2 * i + 1], 0x44),
+                       _mm512_shuffle_ps(four[2 * i], four[2 * i + 1], 0xEE));
+    v_store(out, v_add(_mm512_shuffle_ps(two[0], two[1], 0x88),
+                       _mm512_shuffle_ps(two[0], two[1], 0xDD)));
 }
 
 INLINE float v_top(vf v) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commit of rows to a sequence's recurrent state: appends them to the ring and folds a new base
+// every 32 positions. The only writer of a state (the delta rule itself, ops_gdn.c, reads).
+#include "ops/cpu/cpu.h"
+
+// Puts one row into the ring.
+static void append(const struct gdn_commit_args *a, int64_t pos, int64_t row) {
+    const struct gdn_shape *s = &a->shape;
+    int64_t slot = pos % GDN_RING, nk = (int64_t)s->n_k * s->dk, nv = (int64_t)s->n_v * s->dv;
+    memcpy(a->state->log_k + slot * nk, a->rows.k + row * nk, (size_t)nk * sizeof(float));
+    memcpy(a->state->log_d + slot * nv, a->rows.d + row * nv, (size_t)nv * sizeof(float));
+    memcpy(a->state->log_g + slot * s->n_v, a->rows.g + row * s->n_v,
+           (size_t)s->n_v * sizeof(float));
+}
+
+// The last conv inputs after rows path[0..count), which follow those in conv.
+static void advance_conv(const struct gdn_commit_args *a, const int32_t *path, int64_t count) {
+    int64_t channels = a->shape.channels;
+    int64_t keep = count < GDN_CONV - 1 ? GDN_CONV - 1 - count : 0;
+    float *conv = a->state->conv;
+    memmove(conv, conv + (GDN_CONV - 1 - keep) * channels,
+            (size_t)(keep * channels) * sizeof *conv);
+    for (int64_t t = keep; t < GDN_CONV - 1; t++)
+        memcpy(conv + t * channels, a->rows.u + path[count - (GDN_CONV - 1) + t] * channels,
+               (size_t)channels * sizeof *conv);
+}
+
+struct fold_run {
+    const struct cpu *cpu;
+    const struct gdn_commit_args *a;
+    int64_t block; // first position of the completed block
+};
+
+// s_lo = the state after the block, from s_hi, which is the state before it.
+static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct fold_run *u = arg;
+    const struct gdn_shape *s = &u->a->shape;
+    const struct gdn_state *state = u->a->state;
+    int64_t size = (int64_t)s->dk * s->dv;
+    for (int64_t h = begin; h < end; h++) {
+        const float *k[GDN_BLOCK], *d[GDN_BLOCK];
+        float minus[GDN_BLOCK], c[GDN_BLOCK], sum = 0;
+        for (int j = 0; j < GDN_BLOCK; j++) {
+            int64_t slot = (u->block + j) % GDN_RING;
+            k[j] = state->log_k + (slot * s->n_k + h % s->n_k) * s->dk;
+            d[j] = state->log_d + (slot * s->n_v + h) * s->dv;
+            sum += state->log_g[slot * s->n_v + h];
+            minus[j] = -sum;
+        }
+        u->cpu->row.exp_sum(c, minus, -sum, GDN_BLOCK);
+        struct state_fold job = {.out = state->s_lo + h * size,
+                                 .s = state->s_hi + h * size,
+                                 .dk = s->dk,
+                                 .dv = s->dv,
+                                 .n = GDN_BLOCK,
+                                 .decay = row_exp(sum),
+                                 .c = c,
+                                 .k = k,
+                                 .d = d};
+        u->cpu->row.delta.fold(&job);
+    }
+}
+
+void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+    struct cpu *c = cpu_of(x);
+    struct gdn_state *state = a->state;
+    const struct gdn_shape *s = &a->shape;
+    for (int64_t done = 0; done < a->count;) {
+        int64_t pos = a->len + done, room = GDN_BLOCK - pos % GDN_BLOCK;
+        int64_t n = a->count - done < room ? a->count - done : room;
+        for (int64_t i = 0; i < n; i++)
+            append(a, pos + i, a->path[done + i]);
+        advance_conv(a, a->path + done, n);
+        done += n;
+        if (n < room)
+            break;
+        struct fold_run u = {c, a, pos + n - GDN_BLOCK};
+        cpu_run(c, s->n_v, (int64_t)s->dk * s->dv * 3, fold_heads, &u);
+        float *newest = state->s_lo;
+        state->s_lo = state->s_hi;
+        state->s_hi = newest;
+        memcpy(state->conv_hi, state->conv,
+               (size_t)(GDN_CONV - 1) * (size_t)s->channels * sizeof(float));
+    }
+}
