@@ -22,19 +22,28 @@ struct rope_slot {
     float cs[OPS_HEAD_MAX];
 };
 
-// The keys and values that one row sees in one chunk, in position order.
+// The keys and values that one row sees in one chunk: slots [begin, end), in position order.
 struct keys {
     const float *k[KV_PAGE], *v[KV_PAGE];
-    int n;
+    int begin, end;
 };
 
-// One worker's room for attention: 64 keys and values of a page, and those of rows in flight, as
-// rows of head_dim floats.
+// Four (row, head) pairs that follow each other, and the slots whose keys all four see.
+struct quad {
+    int row[4], head[4];
+    int begin, end;
+};
+
+enum { ATTEND_STEP = 16 }; // keys that stay in the nearest cache while all rows and heads use them
+
+// One worker's room for attention: ATTEND_STEP committed keys or values, and those of rows in
+// flight, as rows of head_dim floats.
 struct attend_scratch {
-    float k[KV_PAGE * OPS_HEAD_MAX], v[KV_PAGE * OPS_HEAD_MAX];
+    float page[ATTEND_STEP * OPS_HEAD_MAX];
     float row_k[ROWS * KV_PAGE * OPS_HEAD_MAX], row_v[ROWS * KV_PAGE * OPS_HEAD_MAX];
     float score[ROWS][OPS_GROUP_MAX][KV_PAGE];
     struct keys keys[ROWS];
+    struct quad quad[ROWS * OPS_GROUP_MAX / 4];
     // Running softmax of a (row, head): maximum, sum, and what the last chunk made of the old sum.
     float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
 };

@@ -51,6 +51,7 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->dots = dots;
     r->exp_sum = exp_sum;
     r->weigh = weigh;
+    r->weigh4 = weigh4;
     r->conv4 = conv4;
     r->gumbel = gumbel;
     r->delta = (struct delta_kernels){.dots = delta_dots,

@@ -31,6 +31,9 @@ struct tile {
     int32_t key[ROWS][KV_PAGE]; // rows whose keys are decoded for this chunk, by tile row and slot
     int used[ROWS][KV_PAGE];    // and where in row_k
     int decoded;
+    int quads;           // of s->quad
+    unsigned char *page; // of this chunk, and its slots with committed positions
+    int page_begin, page_end;
 };
 
 static int64_t max64(int64_t a, int64_t b) {
@@ -46,43 +49,118 @@ static int64_t first_visible(const struct attend_run *u, int64_t i) {
     return u->a->window > 0 ? max64(0, u->r->pos[i] - u->a->window + 1) : 0;
 }
 
-enum { STEP = 16 }; // keys that stay in the nearest cache while every row and head uses them
+static int max_int(int a, int b) {
+    return a > b ? a : b;
+}
 
-// Scores of keys [from, from + STEP) for every row and head.
-static void score_step(const struct tile *t, int from) {
+static int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+static const float *query(const struct tile *t, int at, int h) {
     const struct attend_args *a = t->run->a;
-    int dim = a->head_dim;
-    for (int64_t i = t->begin; i < t->end; i++) {
-        int64_t at = i - t->begin;
-        const struct keys *keys = &t->s->keys[at];
-        int n = keys->n - from < STEP ? keys->n - from : STEP;
-        for (int h = 0; h < t->heads && n > 0; h++)
-            t->run->cpu->row.dots(t->s->score[at][h] + from,
-                                  a->q + (i * a->n_heads + t->head + h) * dim, keys->k + from, n,
-                                  dim);
+    return a->q + ((t->begin + at) * a->n_heads + t->head + h) * a->head_dim;
+}
+
+static float *sums(const struct tile *t, int at, int h) {
+    const struct attend_args *a = t->run->a;
+    return a->out->x + (t->begin + at) * a->out->stride + (int64_t)(t->head + h) * a->head_dim;
+}
+
+// Makes the pairs of the tile into quads; the last one to three stay single.
+static void make_quads(struct tile *t) {
+    int pairs = (int)(t->end - t->begin) * t->heads;
+    t->quads = pairs / 4;
+    for (int p = 0; p < t->quads * 4; p++) {
+        t->s->quad[p / 4].row[p % 4] = p / t->heads;
+        t->s->quad[p / 4].head[p % 4] = p % t->heads;
     }
 }
 
-// Values of keys [from, from + STEP) into every row and head; the first step also fades.
-static void weigh_step(const struct tile *t, int from) {
-    const struct attend_args *a = t->run->a;
-    int dim = a->head_dim;
-    for (int64_t i = t->begin; i < t->end; i++) {
-        int64_t at = i - t->begin;
-        const struct keys *keys = &t->s->keys[at];
-        int n = keys->n - from < STEP ? keys->n - from : STEP;
-        for (int h = 0; h < t->heads && n > 0; h++)
-            t->run->cpu->row.weigh(a->out->x + i * a->out->stride + (int64_t)(t->head + h) * dim,
-                                   from ? 1.0f : t->s->fade[at][h], t->s->score[at][h] + from,
-                                   keys->v + from, n, dim);
+// The slots of this chunk that the rows of a quad share: those that all see, up to the first where
+// two of them see different keys.
+static void share(const struct tile *t, struct quad *q) {
+    const struct keys *first = &t->s->keys[q->row[0]];
+    q->begin = first->begin;
+    q->end = first->end;
+    for (int i = 1; i < 4; i++) {
+        const struct keys *keys = &t->s->keys[q->row[i]];
+        if (q->row[i] == q->row[i - 1])
+            continue;
+        q->begin = max_int(q->begin, keys->begin);
+        int end = min_int(q->end, keys->end);
+        int slot = min_int(end, max_int(q->begin, t->page_end));
+        while (slot < end && keys->k[slot] == first->k[slot])
+            slot++;
+        q->end = max_int(slot, q->begin);
     }
+}
+
+// Scores of slots [from, to) of one pair.
+static void score_pair(const struct tile *t, int at, int h, int from, int to) {
+    const struct keys *keys = &t->s->keys[at];
+    from = max_int(from, keys->begin);
+    to = min_int(to, keys->end);
+    if (from < to)
+        t->run->cpu->row.dots(t->s->score[at][h] + from, query(t, at, h), keys->k + from, to - from,
+                              t->run->a->head_dim);
+}
+
+static void score_quad(const struct tile *t, const struct quad *q, int from, int to) {
+    int begin = max_int(from, q->begin), end = min_int(to, q->end);
+    struct delta_dots job = {.k = t->s->keys[q->row[0]].k + begin,
+                             .n_x = 4,
+                             .n = end - begin,
+                             .dim = t->run->a->head_dim};
+    for (int i = 0; i < 4; i++) {
+        job.out[i] = t->s->score[q->row[i]][q->head[i]] + begin;
+        job.x[i] = query(t, q->row[i], q->head[i]);
+    }
+    if (begin < end)
+        t->run->cpu->row.delta.dots(&job);
+    for (int i = 0; i < 4; i++) {
+        score_pair(t, q->row[i], q->head[i], from, begin < end ? begin : to);
+        if (begin < end)
+            score_pair(t, q->row[i], q->head[i], end, to);
+    }
+}
+
+// Values of slots [from, to) into the sums of one pair; the first of the chunk also fade.
+static void weigh_pair(const struct tile *t, int at, int h, int from, int to) {
+    const struct keys *keys = &t->s->keys[at];
+    from = max_int(from, keys->begin);
+    to = min_int(to, keys->end);
+    if (from < to)
+        t->run->cpu->row.weigh(sums(t, at, h), from > keys->begin ? 1.0f : t->s->fade[at][h],
+                               t->s->score[at][h] + from, keys->v + from, to - from,
+                               t->run->a->head_dim);
+}
+
+static void weigh_quad(const struct tile *t, const struct quad *q, int from, int to) {
+    int begin = max_int(from, q->begin), end = min_int(to, q->end);
+    struct weigh4 job = {
+        .v = t->s->keys[q->row[0]].v + begin, .n = end - begin, .dim = t->run->a->head_dim};
+    for (int i = 0; i < 4; i++) {
+        int at = q->row[i], h = q->head[i];
+        weigh_pair(t, at, h, from, begin < end ? begin : to);
+        job.acc[i] = sums(t, at, h);
+        job.scale[i] = begin > t->s->keys[at].begin ? 1.0f : t->s->fade[at][h];
+        job.p[i] = t->s->score[at][h] + begin;
+    }
+    if (begin >= end)
+        return;
+    t->run->cpu->row.weigh4(&job);
+    for (int i = 0; i < 4; i++)
+        weigh_pair(t, q->row[i], q->head[i], end, to);
 }
 
 // Scores to weights under the new maximum of one (row, head).
-static void renew(const struct tile *t, int64_t at, int h) {
+static void renew(const struct tile *t, int at, int h) {
     const struct row_kernels *f = &t->run->cpu->row;
-    int n = t->s->keys[at].n;
-    float *p = t->s->score[at][h], *most = &t->s->most[at][h], *sum = &t->s->sum[at][h];
+    const struct keys *keys = &t->s->keys[at];
+    int n = keys->end - keys->begin;
+    float *p = t->s->score[at][h] + keys->begin;
+    float *most = &t->s->most[at][h], *sum = &t->s->sum[at][h];
     f->scale_mul(p, p, NULL, t->run->a->scale, n);
     float m = f->max(p, n);
     m = m > *most ? m : *most;
@@ -91,15 +169,43 @@ static void renew(const struct tile *t, int64_t at, int h) {
     *most = m;
 }
 
+// Decodes the committed keys, or values, of slots [from, from + ATTEND_STEP) of this chunk.
+static void load_step(const struct tile *t, int from, bool values) {
+    const struct attend_run *u = t->run;
+    const struct kv_layout *l = u->a->layout;
+    int end = min_int(t->page_end, from + ATTEND_STEP);
+    for (int slot = max_int(t->page_begin, from); slot < end; slot++) {
+        float *out = t->s->page + slot % ATTEND_STEP * l->head_dim;
+        if (values)
+            u->load_v(kv_v(l, t->page, u->a->layer, t->kv, slot), out, l->head_dim);
+        else
+            u->load_k(kv_k(l, t->page, u->a->layer, t->kv, slot), out, l->head_dim);
+    }
+}
+
 // The collected keys of every row into the running softmax of its heads.
 static void take_keys(const struct tile *t) {
-    for (int from = 0; from < KV_PAGE; from += STEP)
-        score_step(t, from);
-    for (int64_t at = 0; at < t->end - t->begin; at++)
-        for (int h = 0; h < t->heads && t->s->keys[at].n; h++)
-            renew(t, at, h);
-    for (int from = 0; from < KV_PAGE; from += STEP)
-        weigh_step(t, from);
+    struct attend_scratch *s = t->s;
+    int rows = (int)(t->end - t->begin), pairs = rows * t->heads;
+    for (int i = 0; i < t->quads; i++)
+        share(t, &s->quad[i]);
+    for (int from = 0; from < KV_PAGE; from += ATTEND_STEP) {
+        load_step(t, from, false);
+        for (int i = 0; i < t->quads; i++)
+            score_quad(t, &s->quad[i], from, from + ATTEND_STEP);
+        for (int p = t->quads * 4; p < pairs; p++)
+            score_pair(t, p / t->heads, p % t->heads, from, from + ATTEND_STEP);
+    }
+    for (int p = 0; p < pairs; p++)
+        if (s->keys[p / t->heads].begin < s->keys[p / t->heads].end)
+            renew(t, p / t->heads, p % t->heads);
+    for (int from = 0; from < KV_PAGE; from += ATTEND_STEP) {
+        load_step(t, from, true);
+        for (int i = 0; i < t->quads; i++)
+            weigh_quad(t, &s->quad[i], from, from + ATTEND_STEP);
+        for (int p = t->quads * 4; p < pairs; p++)
+            weigh_pair(t, p / t->heads, p % t->heads, from, from + ATTEND_STEP);
+    }
 }
 
 static void start_rows(struct tile *t) {
@@ -118,6 +224,10 @@ static void start_rows(struct tile *t) {
         while (r->parent[s] >= 0 && r->parent[s] == s - 1)
             s--;
         t->run_start[at] = s;
+        // Where load_step puts what is committed, keys and values one after the other.
+        for (int slot = 0; slot < KV_PAGE; slot++)
+            t->s->keys[at].k[slot] = t->s->keys[at].v[slot] =
+                t->s->page + slot % ATTEND_STEP * a->head_dim;
     }
 }
 
@@ -132,22 +242,6 @@ static void finish_rows(const struct tile *t) {
             float *x = a->out->x + i * a->out->stride + head * dim;
             f->gate(x, 1.0f / t->s->sum[i - t->begin][h], g, dim);
         }
-}
-
-// Decodes the committed positions [lo, hi) of one page.
-static void load_page(const struct tile *t, int64_t lo, int64_t hi) {
-    const struct attend_run *u = t->run;
-    const struct kv_layout *l = u->a->layout;
-    if (lo >= hi)
-        return;
-    unsigned char *page = t->view->pages[lo / KV_PAGE];
-    for (int64_t p = lo; p < hi; p++) {
-        int slot = (int)(p % KV_PAGE);
-        u->load_k(kv_k(l, page, u->a->layer, t->kv, slot), t->s->k + slot * l->head_dim,
-                  l->head_dim);
-        u->load_v(kv_v(l, page, u->a->layer, t->kv, slot), t->s->v + slot * l->head_dim,
-                  l->head_dim);
-    }
 }
 
 static void load_row(const struct tile *t, int64_t row, int at) {
@@ -185,21 +279,17 @@ static int decoded_row(struct tile *t, int at, int slot, int64_t row) {
 static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
     int at = (int)(i - t->begin), dim = t->run->a->head_dim;
     struct keys *keys = &t->s->keys[at];
-    const struct rows *r = t->run->r;
-    int64_t row = hi > t->view->len ? ancestor(t, i, hi - 1) : -1;
-    keys->n = (int)(hi - lo);
-    for (int64_t p = hi - 1; p >= lo; p--) {
+    int64_t own = max64(lo, t->view->len); // those before are committed
+    int64_t row = hi > own ? ancestor(t, i, hi - 1) : -1;
+    keys->begin = (int)(lo % KV_PAGE);
+    keys->end = keys->begin + (int)(hi - lo);
+    for (int64_t p = hi - 1; p >= own; p--) {
         int slot = (int)(p % KV_PAGE);
-        const float *k = t->s->k + slot * dim, *v = t->s->v + slot * dim;
-        if (p >= t->view->len) {
-            t->key[at][slot] = (int32_t)row;
-            t->used[at][slot] = decoded_row(t, at, slot, row);
-            k = t->s->row_k + t->used[at][slot] * dim;
-            v = t->s->row_v + t->used[at][slot] * dim;
-            row = r->parent[row];
-        }
-        keys->k[p - lo] = k;
-        keys->v[p - lo] = v;
+        t->key[at][slot] = (int32_t)row;
+        t->used[at][slot] = decoded_row(t, at, slot, row);
+        keys->k[slot] = t->s->row_k + t->used[at][slot] * dim;
+        keys->v[slot] = t->s->row_v + t->used[at][slot] * dim;
+        row = t->run->r->parent[row];
     }
 }
 
@@ -213,13 +303,16 @@ static void take_chunks(struct tile *t) {
         last = max64(last, path ? u->r->pos[i] + 1 : t->view->len);
     }
     for (int64_t c = first / KV_PAGE * KV_PAGE; c < last; c += KV_PAGE) {
-        load_page(t, max64(c, first), min64(c + KV_PAGE, t->view->len));
+        int64_t stop = min64(c + KV_PAGE, t->view->len);
+        t->page_begin = (int)(max64(c, first) - c);
+        t->page_end = stop > c ? (int)(stop - c) : 0;
+        t->page = stop > c ? t->view->pages[c / KV_PAGE] : NULL;
         memset(t->key, -1, sizeof t->key);
         t->decoded = 0;
         for (int64_t i = t->begin; i < t->end; i++) {
             int64_t lo = max64(c, first_visible(u, i));
             int64_t hi = min64(c + KV_PAGE, path ? u->r->pos[i] + 1 : t->view->len);
-            t->s->keys[i - t->begin].n = 0;
+            t->s->keys[i - t->begin].begin = t->s->keys[i - t->begin].end = 0;
             if (lo < hi)
                 collect(t, i, lo, hi);
         }
@@ -233,13 +326,13 @@ static void collect_block(const struct tile *t, int64_t i, const int64_t *list, 
     struct keys *keys = &t->s->keys[i - t->begin];
     int64_t window = t->run->a->window;
     int dim = t->run->a->head_dim;
-    keys->n = 0;
+    keys->begin = keys->end = 0;
     for (int j = 0; j < n; j++) {
         int64_t away = r->pos[i] - r->pos[list[j]];
         if (window > 0 && (away >= window || -away >= window))
             continue;
-        keys->k[keys->n] = t->s->row_k + j * dim;
-        keys->v[keys->n++] = t->s->row_v + j * dim;
+        keys->k[keys->end] = t->s->row_k + j * dim;
+        keys->v[keys->end++] = t->s->row_v + j * dim;
     }
 }
 
@@ -247,6 +340,7 @@ static void collect_block(const struct tile *t, int64_t i, const int64_t *list, 
 static void take_block(struct tile *t) {
     const struct rows *r = t->run->r;
     int64_t row = 0;
+    t->page_begin = t->page_end = 0;
     while (row < r->n) {
         int64_t list[KV_PAGE];
         int n = 0;
@@ -279,6 +373,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
             t.end = row;
             t.view = &u->a->seqs[r->seq[t.begin]];
             start_rows(&t);
+            make_quads(&t);
             take_chunks(&t);
             if (u->a->mask == ATTEND_BLOCK)
                 take_block(&t);

@@ -26,6 +26,15 @@ struct quantise {
     int64_t n, x_step, q_step, b_step;
 };
 
+// acc[i] = acc[i] * scale[i] + sum over j in order of p[i][j] v[j], for four sums.
+struct weigh4 {
+    float *acc[4]; // [dim]
+    float scale[4];
+    const float *p[4];     // [n]
+    const float *const *v; // [n][dim]
+    int n, dim;
+};
+
 struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
@@ -48,6 +57,7 @@ struct row_kernels {
     float (*exp_sum)(float *out, const float *x, float m, int64_t n);
     // acc = acc * scale + sum over j in order of p[j] v[j].
     void (*weigh)(float *acc, float scale, const float *p, const float *const *v, int n, int dim);
+    void (*weigh4)(const struct weigh4 *w);
     // out[c] = silu(w[c][0] u[0][c] + .. + w[c][3] u[3][c]), oldest first, one fma after another.
     void (*conv4)(float *out, const float *const u[4], const float *w, int64_t n);
     // out[i] = row_gumbel(key, first + i).

@@ -4,6 +4,7 @@
 
 #include "ops/cpu/row_tmpl.h"
 
+#include "ops/cpu/attend_tmpl.h"
 #include "ops/cpu/load_tmpl.h"
 #include "ops/cpu/quantise_tmpl.h"
 

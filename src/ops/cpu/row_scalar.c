@@ -84,6 +84,11 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
     }
 }
 
+static void weigh4(const struct weigh4 *w) {
+    for (int i = 0; i < 4; i++)
+        weigh(w->acc[i], w->scale[i], w->p[i], w->v, w->n, w->dim);
+}
+
 static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
     for (int64_t c = 0; c < n; c++) {
         float a = w[4 * c] * u[0][c];
@@ -113,6 +118,7 @@ void row_fill_scalar(struct row_kernels *r) {
         .dots = dots,
         .exp_sum = exp_sum,
         .weigh = weigh,
+        .weigh4 = weigh4,
         .conv4 = conv4,
         .gumbel = gumbel,
     };
