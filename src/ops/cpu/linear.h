@@ -79,7 +79,8 @@ struct form {
 
 // A matrix as tiles of 16 output rows. A quantised tile holds its codes, then its scales.
 // Codes of a group: vector j has 4 bytes for each of the 16 rows, those of k = 4j .. 4j+3;
-// with 4 bits the low nibbles are k = 4j .. and the high ones k = 16 + 4j ...
+// bytes are signed and without the offset; of nibbles the low ones are k = 4j .. and the high ones
+// k = 16 + 4j .., with the offset.
 // Scales: SCALE_HALF [group](d[16], m[16]), SCALE_FLOAT [group][sub][16], SCALE_SUPER
 // [256 values](s[8 subs][16], m[8 subs][16], d[16], dm[16]); m and dm only with minima.
 struct weight {

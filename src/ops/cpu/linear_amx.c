@@ -3,9 +3,10 @@
 // outputs times up to 16 rows. Its integer sums, which are exact and so the same as those of every
 // other level, go through a small buffer to the f32 operations in vector registers. Three groups
 // are under way at a time: the product of one, the store of an earlier one, the f32 steps of the
-// one before. Tile instructions keep the second multiplier of the vector unit away, so integers
-// become floats by adding 1.5 * 2^23 (which also takes the codes' offset out) instead of by a
-// conversion. Forms with two scales a group, and few rows, are left to the level below.
+// one before. Codes are signed here, so that nothing has to be taken out of a sum. Tile instructions
+// keep the second multiplier of the vector unit away; so sums begin as the bits of 1.5 * 2^23, which
+// makes them floats by themselves, and no conversion is needed. Forms with two scales a group, and
+// few rows, are left to the level below.
 #include "ops/cpu/linear_avx512.h"
 
 enum { MANY = 6, SLOTS = 4, LAG = 2 };
@@ -30,35 +31,36 @@ static void configure(int n) {
 struct buffers {
     _Alignas(64) int32_t sum[SLOTS][ROWS * TILE];
     _Alignas(64) unsigned char code[SLOTS][GROUP * TILE]; // nibbles as bytes
-    _Alignas(64) int32_t bias[SLOTS][ROWS];               // of the sums of each row
+    _Alignas(64) float round[ROWS * TILE];                // what every sum begins with
 };
 
 // One group's product into sum tile `slot`, a constant.
-INLINE void product(int slot, const unsigned char *codes, const int8_t *q, int64_t stride) {
+INLINE void product(int slot, const unsigned char *codes, const int8_t *q, int64_t stride,
+                    const float *round) {
     switch (slot) {
     case 0:
-        _tile_zero(0);
+        _tile_loadd(0, round, 64);
         _tile_loadd(4, q, stride);
         _tile_loadd(6, codes, 64);
-        _tile_dpbsud(0, 4, 6);
+        _tile_dpbssd(0, 4, 6);
         break;
     case 1:
-        _tile_zero(1);
+        _tile_loadd(1, round, 64);
         _tile_loadd(5, q, stride);
         _tile_loadd(7, codes, 64);
-        _tile_dpbsud(1, 5, 7);
+        _tile_dpbssd(1, 5, 7);
         break;
     case 2:
-        _tile_zero(2);
+        _tile_loadd(2, round, 64);
         _tile_loadd(4, q, stride);
         _tile_loadd(6, codes, 64);
-        _tile_dpbsud(2, 4, 6);
+        _tile_dpbssd(2, 4, 6);
         break;
     default:
-        _tile_zero(3);
+        _tile_loadd(3, round, 64);
         _tile_loadd(5, q, stride);
         _tile_loadd(7, codes, 64);
-        _tile_dpbsud(3, 5, 7);
+        _tile_dpbssd(3, 5, 7);
     }
 }
 
@@ -101,29 +103,25 @@ INLINE void begin_group(struct form f, const struct linear_part *p, struct place
     if (f.bits == 4) {
         struct group g;
         load_codes(f, codes, &g);
-        UNROLL for (int j = 0; j < 8; j++) _mm512_store_si512(t->code[slot] + 64 * j, g.code[j]);
+        UNROLL for (int j = 0; j < 8; j++) _mm512_store_si512(
+            t->code[slot] + 64 * j,
+            f.shift ? _mm512_sub_epi8(g.code[j], _mm512_set1_epi8((char)(1 << f.shift)))
+                    : g.code[j]);
         codes = t->code[slot];
     }
-    const struct act_block *b = act_blocks(p->in, p->row) + at->group;
-    __m512i bias = _mm512_castps_si512(_mm512_set1_ps(EXP_ROUND));
-    if (f.shift)
-        bias = _mm512_add_epi32(bias,
-                                _mm512_slli_epi32(_mm512_loadu_si512(b->nsum), (unsigned)f.shift));
-    _mm512_store_si512(t->bias[slot], bias);
     __asm__ volatile("" ::: "memory"); // what tile instructions read must be in memory
-    product(slot, codes, p->in->q + p->row * p->in->stride + at->group * GROUP, p->in->stride);
+    product(slot, codes, p->in->q + p->row * p->in->stride + at->group * GROUP, p->in->stride,
+            t->round);
     step(at, p->w);
 }
 
 // The f32 steps of one group for `rows` rows, a constant.
 INLINE void finish_group(struct form f, __m512 *acc, const struct group *g,
-                         const struct act_block *b, const int32_t *sum, const int32_t *bias,
-                         int rows) {
+                         const struct act_block *b, const int32_t *sum, int rows) {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
     UNROLL for (int r = 0; r < rows; r++) {
-        __m512i bits =
-            _mm512_add_epi32(_mm512_load_si512(sum + r * TILE), _mm512_set1_epi32(bias[r]));
-        acc[r] = _mm512_fmadd_ps(_mm512_sub_ps(_mm512_castsi512_ps(bits), round),
+        __m512 x = _mm512_castsi512_ps(_mm512_load_si512(sum + r * TILE));
+        acc[r] = _mm512_fmadd_ps(_mm512_sub_ps(x, round),
                                  _mm512_mul_ps(g->scale[0], _mm512_set1_ps(b->d[r])), acc[r]);
         if (f.min)
             acc[r] = _mm512_fnmadd_ps(g->min[0], _mm512_set1_ps(b->ds[r]), acc[r]);
@@ -143,7 +141,7 @@ INLINE void finish(struct form f, const struct linear_part *p, struct progress *
     int64_t group = at->back.group;
     struct group g;
     load_scales(f, &at->outer, at->back.tile + p->w->scales_at, group, &g);
-    finish_group(f, acc, &g, act_blocks(p->in, p->row) + group, t->sum[old], t->bias[old], rows);
+    finish_group(f, acc, &g, act_blocks(p->in, p->row) + group, t->sum[old], rows);
     step(&at->back, p->w);
     if (at->back.group)
         return;
@@ -162,6 +160,8 @@ INLINE void part(struct form f, const struct linear_part *p, int rows) {
     struct progress at = {.front = first, .back = first, .out = p->out};
     struct buffers t;
     __m512 acc[ROWS];
+    for (int r = 0; r < rows; r++)
+        _mm512_store_ps(t.round + r * TILE, _mm512_set1_ps(EXP_ROUND));
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (int64_t i = 0; i < all + LAG; i += SLOTS)
         UNROLL for (int s = 0; s < SLOTS; s++) {

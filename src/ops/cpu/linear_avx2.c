@@ -31,8 +31,8 @@ INLINE void load_codes(struct form f, const unsigned char *p, struct group *g) {
     for (int j = 0; j < (f.bits == 4 ? 4 : 8); j++)
         for (int h = 0; h < 2; h++) {
             __m256i v = load(p + 64 * j + 32 * h);
-            if (f.bits == 8)
-                v = _mm256_xor_si256(v, _mm256_set1_epi8(-128));
+            if (f.bits == 6 && f.shift)
+                v = _mm256_add_epi8(v, _mm256_set1_epi8((char)(1 << f.shift)));
             if (f.bits == 4) {
                 const __m256i low = _mm256_set1_epi8(15);
                 g->code[j + 4][h] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);

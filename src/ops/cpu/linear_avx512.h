@@ -32,11 +32,12 @@ INLINE __m512 bytes(const unsigned char *p) {
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
+// Codes as unsigned bytes, with the offset.
 INLINE void load_codes(struct form f, const unsigned char *p, struct group *g) {
     for (int j = 0; j < (f.bits == 4 ? 4 : 8); j++) {
         __m512i v = _mm512_loadu_si512(p + 64 * j);
         if (f.bits != 4) {
-            g->code[j] = v;
+            g->code[j] = f.shift ? _mm512_add_epi8(v, _mm512_set1_epi8((char)(1 << f.shift))) : v;
             continue;
         }
         const __m512i low = _mm512_set1_epi8(15);

@@ -7,12 +7,13 @@
 #include "ops/cpu/row.h"
 #include "ops/cpu/unpack.h"
 
+// The code of one weight, without its offset.
 static int code_of(const struct form *f, const unsigned char *group, int k, int lane) {
     if (f->bits == 4) {
         int j = k % 16 / 4, byte = group[j * 64 + lane * 4 + k % 4];
-        return k < 16 ? byte & 15 : byte >> 4;
+        return (k < 16 ? byte & 15 : byte >> 4) - (f->shift ? 1 << f->shift : 0);
     }
-    return group[k / 4 * 64 + lane * 4 + k % 4];
+    return (int8_t)group[k / 4 * 64 + lane * 4 + k % 4];
 }
 
 static float half_at(const unsigned char *p, int i) {
@@ -59,8 +60,7 @@ static float add_group(const struct output *o, float acc, int64_t g, const int8_
     for (int s = 0; s < f->subs; s++) {
         float scale, min;
         scale_of(f, o->scales, g, s, o->lane, &scale, &min);
-        int nsum = f->subs == 1 ? b->nsum[i] : b->nsum16[s][i];
-        int sum = f->shift ? nsum * (1 << f->shift) : 0;
+        int sum = 0;
         for (int k = s * width; k < (s + 1) * width; k++)
             sum += code_of(f, group, k, o->lane) * q[k];
         acc = fmaf((float)sum, scale * b->d[i], acc);

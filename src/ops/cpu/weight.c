@@ -53,15 +53,18 @@ int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
     return layout(t, &w) ? w.tiles * w.tile_bytes : 0;
 }
 
+// Bytes lose the offset here; nibbles keep it.
 static void put_codes(const struct form *f, unsigned char *codes, const struct unpacked *u,
                       int64_t group, int count, int lane) {
+    int offset = f->shift ? 1 << f->shift : 0;
     for (int i = 0; i < count; i++) {
         int k = i % GROUP;
         if (f->bits == 4) {
             unsigned char *p = codes + (group + i / GROUP) * 256 + k % 16 / 4 * 64 + lane * 4;
             p[k % 4] = (unsigned char)(p[k % 4] | u->code[i] << (k < 16 ? 0 : 4));
         } else {
-            codes[(group + i / GROUP) * 512 + k / 4 * 64 + lane * 4 + k % 4] = u->code[i];
+            codes[(group + i / GROUP) * 512 + k / 4 * 64 + lane * 4 + k % 4] =
+                (unsigned char)(u->code[i] - offset);
         }
     }
 }
