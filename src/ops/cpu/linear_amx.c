@@ -3,10 +3,10 @@
 // outputs times up to 16 rows. Its integer sums, which are exact and so the same as those of every
 // other level, go through a small buffer to the f32 operations in vector registers. Three groups
 // are under way at a time: the product of one, the store of an earlier one, the f32 steps of the
-// one before. Codes are signed here, so that nothing has to be taken out of a sum. Tile instructions
-// keep the second multiplier of the vector unit away; so sums begin as the bits of 1.5 * 2^23, which
-// makes them floats by themselves, and no conversion is needed. Forms with two scales a group, and
-// few rows, are left to the level below.
+// one before. Codes are signed here, so that nothing has to be taken out of a sum. Tile
+// instructions keep the second multiplier of the vector unit away; so sums begin as the bits of 1.5
+// * 2^23, which makes them floats by themselves, and no conversion is needed. Forms with two scales
+// a group, and few rows, are left to the level below.
 #include "ops/cpu/linear_avx512.h"
 
 enum { MANY = 6, SLOTS = 4, LAG = 2 };

@@ -382,11 +382,11 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     }
 }
 
+// Items are four rows each.
 static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct attend_run *u = arg;
-    for (int64_t i = begin; i < end; i++)
-        act_finish_row(u->cpu, u->a->out, i);
+    act_finish_rows(u->cpu, u->a->out, 4 * begin, min64(4 * end, u->r->n));
 }
 
 static kv_load_fn *loader(const struct row_kernels *k, uint32_t type) {
@@ -425,5 +425,5 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     tiles = (r->n + u.tile - 1) / u.tile;
     u.parts = (int)min64(group, (c->base.threads + tiles * a->n_kv - 1) / (tiles * a->n_kv));
     cpu_run(c, tiles * a->n_kv * u.parts, item_cost(&u), attend_items, &u);
-    cpu_run(c, r->n, a->out->stride / 2, quantise_rows, &u);
+    cpu_run(c, (r->n + 3) / 4, a->out->stride, quantise_rows, &u);
 }

@@ -35,33 +35,35 @@ struct norm_run {
     struct act *out;
 };
 
+static void norm_row(const struct norm_run *a, int64_t i) {
+    const struct row_kernels *r = &a->cpu->row;
+    int64_t dim = a->k / a->heads;
+    float *y = a->out->x + i * a->out->stride;
+    const float *x = a->in + i * a->k;
+    if (!a->w)
+        memcpy(y, x, (size_t)a->k * sizeof *y);
+    for (int64_t h = 0; a->w && h < a->k; h += dim) {
+        float s = 1.0f / sqrtf(r->sum_sq(x + h, dim) / (float)dim + a->eps);
+        r->scale_mul(y + h, x + h, a->w, s, dim);
+        if (a->z)
+            r->silu_mul(y + h, a->z + i * a->k + h, y + h, dim);
+    }
+}
+
+// Items are four rows each.
 static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct norm_run *a = arg;
-    const struct row_kernels *r = &a->cpu->row;
-    int64_t dim = a->k / a->heads;
-    for (int64_t i = begin; i < end; i++) {
-        float *y = a->out->x + i * a->out->stride;
-        const float *x = a->in + i * a->k;
-        if (!a->w) {
-            memcpy(y, x, (size_t)a->k * sizeof *y);
-            act_finish_row(a->cpu, a->out, i);
-            continue;
-        }
-        for (int64_t h = 0; h < a->k; h += dim) {
-            float s = 1.0f / sqrtf(r->sum_sq(x + h, dim) / (float)dim + a->eps);
-            r->scale_mul(y + h, x + h, a->w, s, dim);
-            if (a->z)
-                r->silu_mul(y + h, a->z + i * a->k + h, y + h, dim);
-        }
-        act_finish_row(a->cpu, a->out, i);
-    }
+    end = 4 * end < a->n ? 4 * end : a->n;
+    for (int64_t i = 4 * begin; i < end; i++)
+        norm_row(a, i);
+    act_finish_rows(a->cpu, a->out, 4 * begin, end);
 }
 
 static void run_norm(struct exec *x, struct norm_run *a) {
     a->cpu = cpu_of(x);
     act_shape(a->out, a->n, a->k);
-    cpu_run(cpu_of(x), a->n, a->k * (a->z ? 5 : 3) / 4, norm_rows, a);
+    cpu_run(cpu_of(x), (a->n + 3) / 4, a->k * (a->z ? 10 : 3) / 3, norm_rows, a);
 }
 
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {

@@ -15,11 +15,46 @@ INLINE __m128 v_top4(const vf a[4]) {
     return _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
+// What is known of four groups: their scales, and the sums of the codes' halves.
+struct sums {
+    __m128 d;
+    __m128i half[2];
+};
+
+// act_block_put for one group of four rows.
+INLINE void put_rows(struct act_block *b, int lane, const struct sums *s) {
+    const __m128i zero = _mm_setzero_si128();
+    __m128i all = _mm_add_epi32(s->half[0], s->half[1]);
+    _mm_storeu_ps(b->d + lane, s->d);
+    _mm_storeu_ps(b->ds + lane, _mm_mul_ps(s->d, _mm_cvtepi32_ps(all)));
+    _mm_storeu_si128((__m128i *)(void *)(b->nsum + lane), _mm_sub_epi32(zero, all));
+    for (int h = 0; h < 2; h++) {
+        _mm_storeu_ps(b->ds16[h] + lane, _mm_mul_ps(s->d, _mm_cvtepi32_ps(s->half[h])));
+        _mm_storeu_si128((__m128i *)(void *)(b->nsum16[h] + lane), _mm_sub_epi32(zero, s->half[h]));
+    }
+}
+
+// The same for n groups wherever they belong, i and those that follow.
+INLINE void put_each(const struct quantise *a, int64_t i, int n, const struct sums *s) {
+    float d[4];
+    int half[2][4];
+    _mm_storeu_ps(d, s->d);
+    for (int h = 0; h < 2; h++)
+        _mm_storeu_si128((__m128i *)(void *)half[h], s->half[h]);
+    for (int g = 0; g < n; g++)
+        act_block_put(a->b + (i + g) * a->b_step, a->lane + (int)(i + g) * a->lane_step, d[g],
+                      (const int[2]){half[0][g], half[1][g]});
+}
+
 // Four groups at a time, so that two vector divisions serve them all.
 static void quantise(const struct quantise *a) {
+    const __m128 full = _mm_set1_ps(127.0f), tiny = _mm_set1_ps(1e-30f);
+    bool rows = a->lane_step == 1 && a->b_step == 0;
     for (int64_t i = 0; i < a->n; i += 4) {
         vf low[4], high[4], top[4];
-        float d[4], inverse[4];
+        __m256i code[4];
+        float inverse[4];
+        struct sums s;
         int n = a->n - i < 4 ? (int)(a->n - i) : 4;
         for (int g = 0; g < 4; g++) {
             const float *x = a->x + (i + (g < n ? g : 0)) * a->x_step;
@@ -27,15 +62,17 @@ static void quantise(const struct quantise *a) {
             high[g] = v_load(x + 16);
             top[g] = v_max(v_abs(low[g]), v_abs(high[g]));
         }
-        const __m128 full = _mm_set1_ps(127.0f);
-        __m128 most = v_top4(top), large = _mm_cmpgt_ps(most, _mm_set1_ps(1e-30f));
-        _mm_storeu_ps(d, _mm_div_ps(most, full));
-        _mm_storeu_ps(inverse, _mm_and_ps(_mm_div_ps(full, most), large));
-        for (int g = 0; g < n; g++) {
-            int half[2];
-            v_codes(low[g], high[g], v_set(inverse[g]), a->q + (i + g) * a->q_step, half);
-            act_block_put(a->b + (i + g) * a->b_step, a->lane + (int)(i + g) * a->lane_step, d[g],
-                          half);
-        }
+        __m128 most = v_top4(top);
+        s.d = _mm_div_ps(most, full);
+        _mm_storeu_ps(inverse, _mm_and_ps(_mm_div_ps(full, most), _mm_cmpgt_ps(most, tiny)));
+        for (int g = 0; g < 4; g++)
+            code[g] = v_codes(low[g], high[g], v_set(inverse[g]));
+        for (int g = 0; g < n; g++)
+            _mm256_storeu_si256((__m256i *)(void *)(a->q + (i + g) * a->q_step), code[g]);
+        code_sums(code, s.half);
+        if (rows && n == 4)
+            put_rows(a->b, a->lane + (int)i, &s);
+        else
+            put_each(a, i, n, &s);
     }
 }

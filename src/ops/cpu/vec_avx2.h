@@ -134,13 +134,11 @@ INLINE __m256i codes(__m256 x, __m256 inverse) {
     return _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(round));
 }
 
-INLINE void v_codes(vf low, vf high, vf inverse, int8_t *q, int half[2]) {
+INLINE __m256i v_codes(vf low, vf high, vf inverse) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i a = _mm256_packs_epi32(codes(low.a, inverse.a), codes(low.b, inverse.b));
     __m256i b = _mm256_packs_epi32(codes(high.a, inverse.a), codes(high.b, inverse.b));
-    __m256i v = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
-    _mm256_storeu_si256((__m256i *)(void *)q, v);
-    code_sums(v, half);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
 }
 
 // w[8][4] by columns.

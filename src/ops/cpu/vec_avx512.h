@@ -137,11 +137,9 @@ INLINE __m128i codes(vf x, vf inverse) {
         _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(x, inverse), round)));
 }
 
-// Codes of 32 activations (row_scalar.c: quantise), and the sums of both halves.
-INLINE void v_codes(vf low, vf high, vf inverse, int8_t *q, int half[2]) {
-    __m256i v = _mm256_set_m128i(codes(high, inverse), codes(low, inverse));
-    _mm256_storeu_si256((__m256i *)(void *)q, v);
-    code_sums(v, half);
+// Codes of 32 activations (row_scalar.c: quantise).
+INLINE __m256i v_codes(vf low, vf high, vf inverse) {
+    return _mm256_set_m128i(codes(high, inverse), codes(low, inverse));
 }
 
 // w[16][4] by columns.
