@@ -39,6 +39,7 @@ static __device__ void write_row(F value, float most, int64_t k, int64_t stride,
 
 static __global__ void finish_rows(const float *wide, int64_t step, int64_t k, int64_t stride,
                                    __half *x, float *unscale) {
+    gpu_await();
     const float *in = wide + blockIdx.x * step;
     float most = 0;
     for (int64_t i = threadIdx.x; i < k; i += THREADS)
@@ -50,6 +51,7 @@ static __global__ void finish_rows(const float *wide, int64_t step, int64_t k, i
 
 static __global__ void norm_rows(const float *in, const float *w, float eps, int64_t k,
                                  int64_t stride, __half *x, float *unscale) {
+    gpu_await();
     in += blockIdx.x * k;
     float sum = 0, most = 0;
     for (int64_t i = threadIdx.x; i < k; i += THREADS) {
@@ -65,6 +67,7 @@ static __global__ void norm_rows(const float *in, const float *w, float eps, int
 
 // One warp a head; rows go to the wide form at `wide`.
 static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
+    gpu_await();
     int64_t h = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (h >= a.n * a.heads)
         return;
@@ -90,9 +93,8 @@ extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
 extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
     struct gpu *g = gpu_of(x);
     if (n)
-        finish_rows<<<(unsigned)n, THREADS, 0, g->stream>>>(a->wide, a->stride, a->k, a->stride,
-                                                            (__half *)a->x, a->unscale);
-    gpu_check(g, gpu_last_error(), "act_finish");
+        gpu_launch_early(g, "act_finish", finish_rows, (unsigned)n, THREADS, 0, a->wide, a->stride,
+                         a->k, a->stride, (__half *)a->x, a->unscale);
 }
 
 extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k,
@@ -100,9 +102,8 @@ extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t 
     struct gpu *g = gpu_of(x);
     cuda_act_shape(out, n, k);
     if (n)
-        finish_rows<<<(unsigned)n, THREADS, 0, g->stream>>>(in, k, k, out->stride, (__half *)out->x,
-                                                            out->unscale);
-    gpu_check(g, gpu_last_error(), "to_act");
+        gpu_launch_early(g, "to_act", finish_rows, (unsigned)n, THREADS, 0, in, k, k, out->stride,
+                         (__half *)out->x, out->unscale);
 }
 
 extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
@@ -110,9 +111,8 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
     struct gpu *g = gpu_of(x);
     cuda_act_shape(out, n, k);
     if (n)
-        norm_rows<<<(unsigned)n, THREADS, 0, g->stream>>>(in, w, eps, k, out->stride,
-                                                          (__half *)out->x, out->unscale);
-    gpu_check(g, gpu_last_error(), "norm_to_act");
+        gpu_launch_early(g, "norm_to_act", norm_rows, (unsigned)n, THREADS, 0, in, w, eps, k,
+                         out->stride, (__half *)out->x, out->unscale);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
@@ -121,7 +121,7 @@ extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_a
     cuda_act_shape(a->out, a->n, (int64_t)a->heads * a->dv);
     unsigned blocks = (unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32));
     if (heads)
-        gated_norm<<<blocks, THREADS, 0, g->stream>>>(*a, a->out->wide, a->out->stride);
-    gpu_check(g, gpu_last_error(), "gated_norm_to_act");
+        gpu_launch_early(g, "gated_norm_to_act", gated_norm, blocks, THREADS, 0, *a, a->out->wide,
+                         a->out->stride);
     cuda_act_finish(x, a->out, a->n);
 }

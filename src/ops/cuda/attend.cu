@@ -13,6 +13,7 @@ static const size_t ROOM = (size_t)96 << 20; // bytes of parts at once
 // One warp a (row, head).
 static __global__ void __launch_bounds__(THREADS)
     fold_parts(const __grid_constant__ struct attend_run u) {
+    gpu_await();
     int64_t at = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (at >= u.n_rows * u.n_heads)
         return;
@@ -121,8 +122,7 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     if (p->whole)
         return;
     unsigned blocks = (unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32));
-    fold_parts<<<blocks, THREADS, 0, g->stream>>>(*u);
-    gpu_check(g, gpu_last_error(), "attend");
+    gpu_launch_early(g, "attend", fold_parts, blocks, THREADS, 0, *u);
 }
 
 extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {

@@ -324,6 +324,7 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
 template <int D>
 static __global__ void __launch_bounds__(WARPS_MOST * 32, 1)
     attend_kernel(const __grid_constant__ struct attend_run u) {
+    gpu_await();
     extern __shared__ unsigned char memory[];
     struct layout *l = (struct layout *)memory;
     unsigned char *tile_k = memory + (sizeof(struct layout) + 127) / 128 * 128;
@@ -409,8 +410,7 @@ static void launch(struct gpu *g, const struct attend_run *u, const struct atten
         bytes += 2 * queries;
     gpu_check(g, gpu_allow_shared(attend_kernel<D>, (int)bytes), "attend");
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv, (unsigned)p->parts);
-    attend_kernel<D><<<grid, warps * 32, bytes, g->stream>>>(*u);
-    gpu_check(g, gpu_last_error(), "attend");
+    gpu_launch_early(g, "attend", attend_kernel<D>, grid, (unsigned)warps * 32, bytes, *u);
 }
 
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,

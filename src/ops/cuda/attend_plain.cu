@@ -225,6 +225,7 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
 template <int SLABS>
 static __global__ void __launch_bounds__(WARPS * 32)
     attend_kernel(const __grid_constant__ struct attend_run u) {
+    gpu_await();
     __shared__ struct shared m;
     struct attend_item t = u.items[blockIdx.x];
     int kv = blockIdx.y, part = attend_part(t.chunk) + blockIdx.z;
@@ -255,10 +256,9 @@ extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv, (unsigned)p->parts);
     if (u->head_dim <= SLAB)
-        attend_kernel<1><<<grid, WARPS * 32, 0, g->stream>>>(*u);
+        gpu_launch_early(g, "attend", attend_kernel<1>, grid, WARPS * 32, 0, *u);
     else if (u->head_dim <= 2 * SLAB)
-        attend_kernel<2><<<grid, WARPS * 32, 0, g->stream>>>(*u);
+        gpu_launch_early(g, "attend", attend_kernel<2>, grid, WARPS * 32, 0, *u);
     else
-        attend_kernel<4><<<grid, WARPS * 32, 0, g->stream>>>(*u);
-    gpu_check(g, gpu_last_error(), "attend");
+        gpu_launch_early(g, "attend", attend_kernel<4>, grid, WARPS * 32, 0, *u);
 }

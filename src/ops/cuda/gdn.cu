@@ -128,6 +128,7 @@ static __device__ void fade(const struct gdn_job &j, const struct lineage &l, in
 }
 
 static __global__ void __launch_bounds__(THREADS) products(struct gdn_job j) {
+    gpu_await();
     extern __shared__ int32_t parent[]; // [count], then key and query
     __shared__ struct lineage l;
     const struct gdn_shape &s = j.a.shape;
@@ -347,6 +348,7 @@ static __device__ void run_tile(const struct gdn_job &j, struct delta_room &m,
 }
 
 template <bool VEC> static __global__ void __launch_bounds__(THREADS) deltas(struct gdn_job j) {
+    gpu_await();
     extern __shared__ float4 memory[];
     struct delta_room &m = *(struct delta_room *)memory;
     int32_t *list = (int32_t *)(&m + 1), *where = list + j.a.count;
@@ -398,16 +400,15 @@ static bool launch(struct gpu *g, const struct gdn_job *j, int sequences) {
     const struct gdn_shape *s = &j->a.shape;
     unsigned count = (unsigned)j->a.count;
     size_t small = count * sizeof(int32_t) + 2 * (size_t)s->dk * sizeof(float);
-    products<<<dim3((unsigned)s->n_k, count), THREADS, small, g->stream>>>(*j);
-    if (!gpu_check(g, gpu_last_error(), "gdn products"))
-        return false;
+    gpu_launch_early(g, "gdn products", products, dim3((unsigned)s->n_k, count), THREADS, small,
+                     *j);
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)s->n_v, (unsigned)sequences);
     size_t large = sizeof(struct delta_room) + 2 * count * sizeof(int32_t);
     bool vec = s->dk % 4 == 0 && s->dv % 4 == 0;
     void (*kernel)(struct gdn_job) = vec ? deltas<true> : deltas<false>;
     gpu_check(g, gpu_allow_shared(kernel, (int)large), "gdn deltas");
-    kernel<<<grid, THREADS, large, g->stream>>>(*j);
-    return gpu_check(g, gpu_last_error(), "gdn deltas");
+    gpu_launch_early(g, "gdn deltas", kernel, grid, THREADS, large, *j);
+    return g->fault == GPU_OK;
 }
 
 // Room for what products hands to deltas.

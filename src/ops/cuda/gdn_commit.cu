@@ -129,6 +129,7 @@ static __host__ __device__ int64_t blocks_of(int64_t n, int64_t size) {
 
 template <bool VEC>
 static __global__ void __launch_bounds__(THREADS) commit_piece(struct commit_job j) {
+    gpu_await();
     __shared__ struct fold_room m;
     const struct gdn_shape &s = j.shape;
     int64_t block = blockIdx.x, nk = (int64_t)s.n_k * s.dk, nv = (int64_t)s.n_v * s.dv;
@@ -161,8 +162,8 @@ static bool launch(struct gpu *g, const struct commit_job *j) {
     unsigned blocks = (unsigned)(j->fold_blocks + blocks_of(s->channels, THREADS) + copies);
     bool vec = s->dk % 4 == 0 && s->dv % 4 == 0;
     void (*kernel)(struct commit_job) = vec ? commit_piece<true> : commit_piece<false>;
-    kernel<<<blocks, THREADS, 0, g->stream>>>(*j);
-    return gpu_check(g, gpu_last_error(), "gdn_commit");
+    gpu_launch_early(g, "gdn_commit", kernel, blocks, THREADS, 0, *j);
+    return g->fault == GPU_OK;
 }
 
 extern "C" void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {

@@ -38,6 +38,7 @@ static __device__ void taps(const struct conv_job &j, int64_t row, const float *
 }
 
 static __global__ void __launch_bounds__(WARPS * 32) conv_heads(struct conv_job j) {
+    gpu_await();
     const struct gdn_shape &s = j.shape;
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int64_t row = blockIdx.y;
@@ -91,7 +92,6 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
         if (!j.parent || !j.seq || !j.states)
             return;
-        conv_heads<<<grid, WARPS * 32, 0, g->stream>>>(j);
-        gpu_check(g, gpu_last_error(), "gdn_gates_conv");
+        gpu_launch_early(g, "gdn_gates_conv", conv_heads, grid, WARPS * 32, 0, j);
     }
 }

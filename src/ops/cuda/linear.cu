@@ -96,8 +96,7 @@ static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept
     }
     if (!allow_shared(g, form, &v, loop))
         return;
-    v.kernel<<<(unsigned)blocks, v.threads, v.shared, g->stream>>>(*l);
-    gpu_check(g, gpu_last_error(), "linear");
+    gpu_launch_early(g, "linear", v.kernel, (unsigned)blocks, (unsigned)v.threads, v.shared, *l);
 }
 
 static struct linear_launch launch_of(const struct act *in, int64_t n) {
@@ -146,6 +145,7 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
 // out[n][stride] = silu(g) * u of [n][m].
 static __global__ void silu_join(const float *gate, const float *up, int64_t m, float *out,
                                  int64_t stride) {
+    gpu_await();
     int64_t i = (int64_t)blockIdx.x * SILU_THREADS + threadIdx.x;
     if (i >= m)
         return;
@@ -172,9 +172,8 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
         struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + slice * m, false}};
         run_jobs(g, jobs, 2, &part, count, kept);
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
-        silu_join<<<grid, SILU_THREADS, 0, g->stream>>>(wide, wide + slice * m, m,
-                                                        out->wide + at * out->stride, out->stride);
-        gpu_check(g, gpu_last_error(), "linear_gate_up");
+        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
+                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
     }
 }
 
@@ -197,9 +196,8 @@ static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct
             linear_wgmma_launch(g, job.w->form, &l);
         }
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
-        silu_join<<<grid, SILU_THREADS, 0, g->stream>>>(wide, wide + slice * m, m,
-                                                        out->wide + at * out->stride, out->stride);
-        gpu_check(g, gpu_last_error(), "linear_gate_up");
+        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
+                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
     }
 }
 

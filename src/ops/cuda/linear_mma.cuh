@@ -288,6 +288,7 @@ static __device__ void store_sums(const struct linear_launch &l, const struct li
 template <int FORM, int NT, bool LOOP, bool SMALL>
 static __global__ void __launch_bounds__(LINEAR_THREADS)
     linear_kernel(const __grid_constant__ struct linear_launch l) {
+    gpu_await();
 #if __CUDA_ARCH__ >= 800 || !defined(__CUDA_ARCH__)
     const bool small = SMALL;
 #else

@@ -81,6 +81,7 @@ static __device__ __forceinline__ void store_sums(const linear_launch &a, const 
 
 template <int FORM>
 static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_launch a) {
+    gpu_await();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     float *total = (float *)(shared + STAGES * STAGE_SIZE);
@@ -146,7 +147,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 template <int FORM> static void launch(struct gpu *g, const linear_launch *l, unsigned blocks) {
     dim3 grid(blocks, (unsigned)((l->n + COLUMNS - 1) / COLUMNS));
     gpu_check(g, gpu_allow_shared(linear_wgmma<FORM>, SHARED), "linear (wgmma)");
-    linear_wgmma<FORM><<<grid, THREADS, SHARED, g->stream>>>(*l);
+    gpu_launch_early(g, "linear (wgmma)", linear_wgmma<FORM>, grid, THREADS, SHARED, *l);
 }
 
 void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l) {

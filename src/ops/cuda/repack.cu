@@ -317,11 +317,10 @@ extern "C" void cuda_repack(struct gpu *g, struct weight *w, const unsigned char
     switch (w->form) {
 #define X(name, span, chunk)                                                                       \
     case WEIGHT_##name:                                                                            \
-        repack<WEIGHT_##name>                                                                      \
-            <<<blocks, THREADS, 0, g->stream>>>(s, data, w->view.pitch, exponents);                \
+        gpu_launch(g, "repacking a weight", repack<WEIGHT_##name>, blocks, THREADS, 0, s, data,    \
+                   w->view.pitch, exponents);                                                      \
         break;
         WEIGHT_FORMS_LIST(X)
 #undef X
     }
-    gpu_check(g, gpu_last_error(), "repacking a weight");
 }

@@ -112,6 +112,7 @@ static __device__ unsigned char *head_at(const struct qk_run *u, int64_t row, bo
 
 // Block (row, some heads): query heads, then key heads, then value heads.
 static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
+    gpu_await();
     __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
@@ -169,8 +170,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
         return;
     int heads = (a->q ? a->n_heads : 0) + 2 * a->n_kv;
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
-    qk_rows<<<grid, THREADS, 0, g->stream>>>(u);
-    gpu_check(g, gpu_last_error(), "qk_norm_rope_store");
+    gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
 }
 
 // Rows in units of T; block (row, part of the row).
@@ -178,6 +178,7 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     copy_units(unsigned char *dst, size_t stride, const unsigned char *src, const int32_t *index,
                size_t units) {
+    gpu_await();
     T *to = (T *)(dst + blockIdx.x * stride);
     const T *from = (const T *)src + (size_t)index[blockIdx.x] * units;
     for (size_t i = (size_t)blockIdx.y * THREADS + threadIdx.x; i < units;
@@ -190,8 +191,8 @@ static void launch_copy(struct gpu *g, void *dst, size_t stride, const void *src
                         const int32_t *index, int64_t n, size_t row_bytes) {
     size_t units = row_bytes / sizeof(T), blocks = (units + THREADS - 1) / THREADS;
     dim3 grid((unsigned)n, (unsigned)(blocks < 64 ? blocks : 64));
-    copy_units<T><<<grid, THREADS, 0, g->stream>>>((unsigned char *)dst, stride,
-                                                   (const unsigned char *)src, index, units);
+    gpu_launch_early(g, "copy_rows", copy_units<T>, grid, THREADS, 0, (unsigned char *)dst, stride,
+                     (const unsigned char *)src, index, units);
 }
 
 extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
@@ -209,12 +210,12 @@ extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, con
         launch_copy<unsigned>(g, dst, dst_stride, src, at, n, row_bytes);
     else
         launch_copy<unsigned char>(g, dst, dst_stride, src, at, n, row_bytes);
-    gpu_check(g, gpu_last_error(), "copy_rows");
 }
 
 // Block (position, layer): the K and V rows of all heads, in units of 2 bytes.
 static __global__ void __launch_bounds__(THREADS)
     copy_positions(struct kv_layout l, const struct kv_slot *dst, const struct kv_slot *src) {
+    gpu_await();
     struct kv_slot to = dst[blockIdx.x], from = src[blockIdx.x];
     int64_t values = (int64_t)l.n_heads * KV_PAGE * l.k_bytes; // where V begins
     int64_t k = l.k_bytes / 2, v = l.v_bytes / 2;
@@ -240,6 +241,5 @@ extern "C" void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const st
     if (!to || !from)
         return;
     dim3 grid((unsigned)n, (unsigned)l->n_layers);
-    copy_positions<<<grid, THREADS, 0, g->stream>>>(*l, to, from);
-    gpu_check(g, gpu_last_error(), "kv_copy");
+    gpu_launch_early(g, "kv_copy", copy_positions, grid, THREADS, 0, *l, to, from);
 }

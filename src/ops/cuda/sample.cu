@@ -117,6 +117,7 @@ static __device__ struct row_view view_of(const struct job &j, int64_t row, uint
 }
 
 static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
+    gpu_await();
     __shared__ uint32_t filter[FILTER / 32];
     int64_t row = blockIdx.y;
     struct row_view v = view_of(j, row, filter);
@@ -384,6 +385,7 @@ static __device__ void cut_row(struct room &m, struct selection *s, const float 
 }
 
 static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
+    gpu_await();
     __shared__ struct room m;
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
@@ -428,6 +430,7 @@ static __device__ float log_sum(struct room &m, const uint64_t *best, const floa
 }
 
 static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
+    gpu_await();
     __shared__ struct room m;
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
@@ -502,8 +505,8 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
     if (!j->draws)
         return false;
     dim3 grid((unsigned)((j->groups + SURVEY / 32 - 1) / (SURVEY / 32)), (unsigned)n);
-    survey<<<grid, SURVEY, 0, g->stream>>>(*j);
-    return gpu_check(g, gpu_last_error(), "survey of the logits");
+    gpu_launch_early(g, "survey of the logits", survey, grid, SURVEY, 0, *j);
+    return g->fault == GPU_OK;
 }
 
 static int64_t lesser(int64_t a, int64_t b) {
@@ -534,7 +537,7 @@ extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int6
         }
         if (!ready || !run_survey(g, &j, draws, count))
             continue;
-        choose<<<(unsigned)count, THREADS, 0, g->stream>>>(j);
+        gpu_launch_early(g, "sample", choose, (unsigned)count, THREADS, 0, j);
         fetch(g, choice + first, j.ids, (size_t)count * sizeof *choice, "sample");
     }
 }
@@ -562,7 +565,7 @@ static void rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
     }
     if (!run_survey(g, &j, draws, count))
         return;
-    rank<<<(unsigned)count, THREADS, 0, g->stream>>>(j);
+    gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
     for (size_t i = 0; i < 2 * cells; i++)
         answers[i] = 0;
     fetch(g, answers, j.ids, 2 * cells * sizeof *answers, "head_topk");
