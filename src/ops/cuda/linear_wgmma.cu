@@ -132,6 +132,11 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
         if (at + 1 < steps)
             next_section<FORM>(q, weights, at + 1, lane);
         wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < STEP / 16; i++)
+#pragma unroll
+            for (int t = 0; t < dequant<FORM>::TERMS; t++)
+                wgmma_keep(f[i][t]);
         if (at + 1 == end || at + 1 == steps) {
             close_part(d, total, part == 0);
             end = linear_part_begin(w.k, job.parts, ++part + 1) / STEP;

@@ -28,6 +28,13 @@ template <int LEFT> static __device__ __forceinline__ void wgmma_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
+// The weights' registers are read until the wait: without this behind it the compiler may give them
+// to what is loaded in between (seen where weights are multiplied as they are loaded, F16: wrong
+// tiles in half of the runs).
+static __device__ __forceinline__ void wgmma_keep(uint32_t (&a)[4]) {
+    asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
+}
+
 // d += a b. d: lane l of warp w holds, for i = 0 .. N/8-1, sums of rows 16 w + l / 4 (elements 4 i,
 // 4 i + 1) and + 8 (4 i + 2, 4 i + 3), columns 8 i + l % 4 * 2 (+ 1). a: as in mma.sync m16n8k16.
 template <int N>
