@@ -9,6 +9,8 @@
 
 #include "ops/attend_plan.h"
 
+enum { RUN = 8 }; // chunks of a run of short parts at most
+
 struct build {
     const struct attend_args *a;
     const struct rows *r;
@@ -18,9 +20,11 @@ struct build {
     int32_t *depth, *child; // [n] rows above a row; a child within the batch or -1
     int32_t *pages_at;      // [n_seqs] begin of its pages
     struct attend_row *rows;
-    struct attend_item *items;
     int32_t *list, *path;
-    int64_t n_list, n_path, n_items;
+    int64_t n_list, n_path;
+    struct attend_item *items;
+    int64_t n_items, cap_items;
+    bool failed; // no memory for an item
 };
 
 static int32_t min32(int32_t a, int32_t b) {
@@ -53,6 +57,39 @@ static int32_t tiles_of(const struct build *b, int64_t rows) {
     return (int32_t)((rows * group + ATTEND_TILE - 1) / ATTEND_TILE);
 }
 
+static void push(struct build *b, struct attend_item t) {
+    if (b->n_items == b->cap_items) {
+        int64_t cap = b->cap_items ? 2 * b->cap_items : 64;
+        struct attend_item *more = realloc(b->items, (size_t)cap * sizeof *more);
+        if (!more) {
+            b->failed = true;
+            return;
+        }
+        b->items = more;
+        b->cap_items = cap;
+    }
+    b->items[b->n_items++] = t;
+}
+
+// The parts of a shared item as runs of about `most` chunks, or of one part; from the highest down,
+// since high parts are the longest.
+static void push_runs(struct build *b, struct attend_item t, int32_t most) {
+    int32_t begin = t.chunk, end = t.end;
+    while (begin < end) {
+        int32_t at = max32(begin, attend_part_begin(attend_part(end - 1)));
+        while (at > begin) {
+            int32_t more = max32(begin, attend_part_begin(attend_part(at - 1)));
+            if (end - more > most)
+                break;
+            at = more;
+        }
+        t.chunk = at;
+        t.end = end;
+        push(b, t);
+        end = at;
+    }
+}
+
 // Items over list[begin, n_list), in pieces of nearly the same size.
 static void add_items(struct build *b, struct attend_item base, int64_t begin) {
     int32_t group = b->a->n_heads / b->a->n_kv, most = b->m->tiles_split;
@@ -79,10 +116,13 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
             t.end = ceil_div(t.len + t.n_path, ATTEND_CHUNK);
         if (t.chunk >= t.end)
             continue;
-        if (t.kind == ATTEND_SHARED)
-            b->p->parts = max32(b->p->parts, attend_part(t.end - 1) - attend_part(t.chunk) + 1);
         b->p->tiles = max32(b->p->tiles, ceil_div(t.n_pairs, ATTEND_TILE));
-        b->items[b->n_items++] = t;
+        if (t.kind != ATTEND_SHARED) {
+            push(b, t);
+            continue;
+        }
+        int64_t chunks = (int64_t)(t.end - t.chunk) * b->a->n_kv * pieces;
+        push_runs(b, t, max32(1, min32(RUN, (int32_t)(chunks / b->m->blocks))));
     }
 }
 
@@ -201,8 +241,7 @@ static int64_t page_count(const struct build *b, int64_t seq) {
     return (b->a->seqs[seq].len + KV_PAGE - 1) / KV_PAGE;
 }
 
-// Room for everything. Items come from at most two lists a path and one a sequence; a list of x
-// pairs makes at most x / (ATTEND_TILE * tiles) + 1 items.
+// Room for everything but the items.
 static bool lay_out(struct build *b, int64_t path_length) {
     struct attend_plan *p = b->p;
     int64_t n = b->r->n, batch = p->end - p->begin, n_pages = 0;
@@ -215,20 +254,17 @@ static bool lay_out(struct build *b, int64_t path_length) {
         *at = (int32_t)n_pages;
         n_pages += page_count(b, b->r->seq[i]);
     }
-    int64_t most = 3 * batch + b->n_seqs + 2 * (int64_t)tiles_of(b, batch);
     p->rows = section(p, n, sizeof *b->rows);
     p->list = section(p, 2 * batch, sizeof *b->list);
     p->path = section(p, path_length, sizeof *b->path);
     p->pages = section(p, n_pages, sizeof(unsigned char *));
     p->store = section(p, n, sizeof(struct kv_slot));
-    p->items = section(p, most, sizeof *b->items);
     p->blob = calloc(1, p->bytes);
     if (!p->blob)
         return false;
     b->rows = (struct attend_row *)(void *)(p->blob + p->rows);
     b->list = (int32_t *)(void *)(p->blob + p->list);
     b->path = (int32_t *)(void *)(p->blob + p->path);
-    b->items = (struct attend_item *)(void *)(p->blob + p->items);
     for (int64_t s = 0; s < b->n_seqs; s++)
         if (b->pages_at[s] >= 0 && page_count(b, s))
             memcpy(p->blob + p->pages + (size_t)b->pages_at[s] * sizeof(unsigned char *),
@@ -255,8 +291,22 @@ static void fill(struct build *b, int32_t *own) {
         add_blocks(b, own);
     else
         add_tree(b, own);
+}
+
+// Puts the items behind the rest of the tables.
+static bool close_plan(struct build *b) {
+    struct attend_plan *p = b->p;
+    size_t bytes = (size_t)b->n_items * sizeof *b->items;
+    unsigned char *blob = b->failed ? NULL : realloc(p->blob, p->bytes + bytes);
+    if (!blob)
+        return false;
+    p->blob = blob;
+    p->items = p->bytes;
+    p->bytes += bytes;
     p->n_items = (int32_t)b->n_items;
-    p->bytes = p->items + (size_t)b->n_items * sizeof *b->items;
+    if (bytes)
+        memcpy(blob + p->items, b->items, bytes);
+    return true;
 }
 
 static int64_t count_sequences(const struct rows *r) {
@@ -268,7 +318,7 @@ static int64_t count_sequences(const struct rows *r) {
 
 bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
                        int64_t begin, int64_t end, bool whole, const struct attend_limits *m) {
-    *p = (struct attend_plan){.begin = begin, .end = end, .whole = whole, .parts = 1, .tiles = 1};
+    *p = (struct attend_plan){.begin = begin, .end = end, .whole = whole, .tiles = 1};
     struct build b = {.a = a, .r = r, .m = m, .p = p, .n_seqs = count_sequences(r)};
     size_t n = (size_t)r->n;
     int32_t *work = malloc((3 * n + (size_t)b.n_seqs) * sizeof *work);
@@ -278,17 +328,20 @@ bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const
     b.child = work + n;
     b.pages_at = work + 3 * n;
     bool ok = lay_out(&b, measure(&b));
-    if (ok)
+    if (ok) {
         fill(&b, work + 2 * n);
+        ok = close_plan(&b);
+    }
+    free(b.items);
     free(work);
     return ok;
 }
 
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
-                       const struct attend_limits *m) {
+                       const struct attend_limits *m, int processors) {
     int64_t group = a->n_heads / a->n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE, ends = 0;
     for (int64_t i = 0; i + 1 < r->n; i++)
         ends += r->parent[i + 1] != i || r->seq[i + 1] != r->seq[i];
     int64_t blocks = (r->n * group + per - 1) / per * a->n_kv;
-    return r->n >= 16 * (ends + 1) && 2 * blocks >= m->processors;
+    return r->n >= 16 * (ends + 1) && 2 * blocks >= processors;
 }

@@ -2,11 +2,13 @@
 // How a device cuts up the work of one attention call. Host only, and no device in it.
 //
 // A row at position p takes its keys in chunks of 64 positions, in order. Chunks form parts, by
-// absolute position: parts of 512 keys below 32,768, of 1,024 below 65,536 and so on as far as
-// c(p) = 64 max(0, floor(p / 64) - 1), and one last part from c(p) to p. Within a part a running
-// softmax goes from chunk to chunk; the results of parts are folded from left to right. Nothing in
-// this depends on other rows (rule E2), so parts may be computed by one block one after the other,
-// or by many blocks and folded later: same bits.
+// absolute position: of one chunk below 512, of two and four below 1,024 and 2,048, of eight below
+// 32,768, of 16 below 65,536 and so on, as far as c(p) = 64 max(0, floor(p / 64) - 1), and one last
+// part from c(p) to p: short parts where there are few keys to share out, long ones where the
+// results of parts cost more than balance. Within a part a running softmax goes from chunk to
+// chunk; the results of parts are folded from left to right. Nothing in this depends on other rows
+// (rule E2), so parts may be computed by one block one after the other, or by many blocks and
+// folded later: same bits.
 #ifndef COPPICE_OPS_ATTEND_PLAN_H
 #define COPPICE_OPS_ATTEND_PLAN_H
 
@@ -18,8 +20,7 @@ extern "C" {
 
 enum {
     ATTEND_CHUNK = KV_PAGE, // keys
-    ATTEND_PARTS = 64,      // parts of 8 chunks; then 32 of each doubled size
-    ATTEND_TILE = 16,       // (row, head) pairs that one warp of the matrix kernel takes
+    ATTEND_TILE = 16,       // (row, head) pairs of one matrix instruction
 };
 
 #ifdef __CUDACC__
@@ -28,17 +29,30 @@ enum {
 #define ATTEND_FN static inline
 #endif
 
-// The part that a chunk is in, and the chunk that a part begins with.
+// The part that a chunk is in, and the chunk that a part begins with: 8 parts of one chunk, 4 of
+// two, 4 of four, 60 of eight, then 32 of each doubled size.
 ATTEND_FN int32_t attend_part(int32_t chunk) {
-    int32_t level = 0;
-    while (chunk >> (level + 3) >= ATTEND_PARTS)
+    int32_t level = 3;
+    if (chunk < 8)
+        return chunk;
+    if (chunk >= 32 && chunk < 512)
+        return 12 + chunk / 8;
+    while (chunk >> (level + 1))
         level++;
-    return ATTEND_PARTS / 2 * level + (chunk >> (level + 3));
+    if (level < 5)
+        return 8 + 4 * (level - 3) + ((chunk - (1 << level)) >> (level - 2));
+    return 76 + 32 * (level - 9) + ((chunk - (1 << level)) >> (level - 5));
 }
 
 ATTEND_FN int32_t attend_part_begin(int32_t part) {
-    int32_t level = part < ATTEND_PARTS ? 0 : part / (ATTEND_PARTS / 2) - 1;
-    return (part - ATTEND_PARTS / 2 * level) << (level + 3);
+    if (part < 8)
+        return part;
+    if (part < 16)
+        return (1 << (part / 4 + 1)) + (part % 4 << (part / 4 - 1));
+    if (part < 76)
+        return (part - 12) * 8;
+    int32_t level = 9 + (part - 76) / 32;
+    return (1 << level) + ((part - 76) % 32 << (level - 5));
 }
 
 // The parts below a split are numbers 0 .. attend_parts(split) - 1.
@@ -59,13 +73,13 @@ struct attend_row {
 };
 
 enum attend_kind {
-    ATTEND_SHARED, // parts below the rows' splits; one block a part
+    ATTEND_SHARED, // a run of parts below the rows' splits
     ATTEND_LAST,   // the rows' last parts
     ATTEND_WHOLE,  // all parts of the rows, folded in the block
 };
 
-// Work of one block (of several with ATTEND_SHARED) and kv head. A pair x of a list of rows is
-// row list[x / group] and query head x % group of the kv head.
+// Work of one block and kv head. A pair x of a list of rows is row list[x / group] and query head
+// x % group of the kv head.
 struct attend_item {
     int32_t kind;
     int32_t list, pair, n_pairs; // begin of the list of rows, and pairs of it
@@ -80,23 +94,24 @@ struct attend_plan {
     size_t bytes;
     size_t rows, list, path, items, pages, store; // offsets into the blob
     int64_t begin, end;                           // rows
-    int32_t n_items, parts;                       // items; most parts of an item
+    int32_t n_items;
     int32_t slots, part0; // partial results kept for a row; part of slot 0. The last is the last
     int32_t tiles;        // most tiles of pairs in an item
     bool whole;
 };
 
-// How the kernel wants the work: tiles of an item at most, in either way, and processors to fill.
+// How the kernel wants the work: tiles of an item at most, with ATTEND_WHOLE and else, and blocks
+// that the device runs at once.
 struct attend_limits {
-    int tiles_whole, tiles_split, processors;
+    int tiles_whole, tiles_split, blocks;
 };
 
 // Cuts up rows [begin, end). False: no memory. The caller frees p->blob in any case.
 bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
                        int64_t begin, int64_t end, bool whole, const struct attend_limits *m);
-// Whether there are enough long paths to fill the device with ATTEND_WHOLE items.
+// Whether there are enough long paths to fill half the device's processors with ATTEND_WHOLE items.
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
-                       const struct attend_limits *m);
+                       const struct attend_limits *m, int processors);
 
 #ifdef __cplusplus
 }

@@ -428,10 +428,11 @@ void check_attend_long_time(struct check *c) {
     time_shape(c, target_27b, 512, steps, 4);
     time_shape(c, target_27b, 4096, steps, 4);
     time_shape(c, target_27b, 20000, steps, 4);
+    time_shape(c, target_27b, 65536, tree, 1);
     time_shape(c, target_27b, 131072, tree, 1);
     time_shape(c, target_27b, 0, prompt, 1);
     time_shape(c, target_27b, 8192, prompt, 1);
-    time_shape(c, target_27b, 20000, prompt, 1);
+    time_shape(c, target_27b, 16384, prompt, 1);
     for (int i = 0; i < 3; i++) {
         struct shape s = target_27b;
         s.type_k = types[i][0];
@@ -441,6 +442,7 @@ void check_attend_long_time(struct check *c) {
     struct shape window = draft_27b;
     window.window = 2048;
     time_shape(c, draft_27b, 4096, block, 1);
-    time_shape(c, draft_27b, 20000, block, 1);
+    time_shape(c, draft_27b, 512, block, 1);
+    time_shape(c, draft_27b, 16384, block, 1);
     time_shape(c, window, 20000, block, 1);
 }

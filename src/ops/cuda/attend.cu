@@ -4,42 +4,102 @@
 // batches that keep the parts' room small; a row's bits do not depend on it.
 #include <stdlib.h>
 
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/attend.cuh"
 #include "ops/cuda/ops_cuda.h"
 
-enum { THREADS = 256, VALUES = OPS_HEAD_MAX / 32 };
-static const size_t ROOM = (size_t)96 << 20; // bytes of parts at once
+enum { THREADS = 256, AT_ONCE = 8 };
+static const size_t ROOM = (size_t)128 << 20; // bytes of parts at once
 
-// One warp a (row, head).
-static __global__ void __launch_bounds__(THREADS)
-    fold_parts(const __grid_constant__ struct attend_run u) {
-    gpu_await();
-    int64_t at = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    if (at >= u.n_rows * u.n_heads)
-        return;
-    int lane = threadIdx.x % 32;
-    int32_t row = (int32_t)(u.begin + at / u.n_heads), head = (int32_t)(at % u.n_heads);
-    struct attend_row r = u.rows[row];
+// Where fold_parts puts a finished row, and what its blocks know of each other.
+struct finish {
+    __half *x; // [rows][stride]
+    float *unscale;
+    int64_t stride;
+    unsigned *state; // [rows][2] largest magnitude and blocks that have come; zeros before and after
+};
+
+// The value that thread v of a row's blocks makes, four elements at once.
+static __device__ float4 fold_row(const struct attend_run *u, int32_t row, int v) {
+    int head = v * 4 / u->head_dim;
+    struct attend_row r = u->rows[row];
     int32_t first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
     int32_t end = r.first < r.split ? attend_parts(r.split) : 0;
-    float most = -INFINITY, sum = 0, x[VALUES] = {};
-    for (int32_t part = first; part <= end; part++) {
-        int64_t from = attend_slot(&u, part < end ? part - u.part0 : u.slots - 1, row, head);
-        float2 ml = *(const float2 *)(u.ml + from * 2), f = attend_fold(&most, ml.x);
-        sum = fmaf(ml.y, f.y, sum * f.x);
+    float most = -INFINITY, sum = 0;
+    float4 x = {0, 0, 0, 0};
+    for (int32_t part = first; part <= end; part += AT_ONCE) {
+        float4 acc[AT_ONCE];
+        float2 ml[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < VALUES; i++) {
-            if (i * 32 >= u.head_dim)
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (part + i > end)
                 break;
-            x[i] = fmaf(u.acc[from * u.head_dim + i * 32 + lane], f.y, x[i] * f.x);
+            int32_t slot = part + i < end ? part + i - u->part0 : u->slots - 1;
+            int64_t from = attend_slot(u, slot, row, head);
+            ml[i] = *(const float2 *)(u->ml + from * 2);
+            acc[i] = *(const float4 *)(u->acc + from * u->head_dim + v * 4 % u->head_dim);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (part + i > end)
+                break;
+            float2 f = attend_fold(&most, ml[i].x);
+            sum = fmaf(ml[i].y, f.y, sum * f.x);
+            x.x = fmaf(acc[i].x, f.y, x.x * f.x);
+            x.y = fmaf(acc[i].y, f.y, x.y * f.x);
+            x.z = fmaf(acc[i].z, f.y, x.z * f.x);
+            x.w = fmaf(acc[i].w, f.y, x.w * f.x);
         }
     }
-    float *out = u.out + row * u.out_stride + (int64_t)head * u.head_dim;
-#pragma unroll
-    for (int i = 0; i < VALUES; i++) {
-        if (i * 32 >= u.head_dim)
-            break;
-        out[i * 32 + lane] = attend_output(&u, row, head, i * 32 + lane, x[i], sum);
+    int at = v * 4 % u->head_dim;
+    x.x = attend_output(u, row, head, at, x.x, sum);
+    x.y = attend_output(u, row, head, at + 1, x.y, sum);
+    x.z = attend_output(u, row, head, at + 2, x.z, sum);
+    x.w = attend_output(u, row, head, at + 3, x.w, sum);
+    return x;
+}
+
+// Block (piece, row). The last block of a row turns it to fp16.
+static __global__ void __launch_bounds__(THREADS)
+    fold_parts(const __grid_constant__ struct attend_run u,
+               const __grid_constant__ struct finish f) {
+    __shared__ float part[THREADS / 32];
+    __shared__ bool last;
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int32_t row = (int32_t)(u.begin + blockIdx.y);
+    float4 *wide = (float4 *)(u.out + row * u.out_stride);
+    unsigned *state = f.state + 2 * blockIdx.y;
+    float most = 0;
+    if (v < values) {
+        float4 x = fold_row(&u, row, v);
+        wide[v] = x;
+        most = largest(x);
+    }
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = most;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < THREADS / 32; i++)
+            most = fmaxf(most, part[i]);
+        atomicMax(&state[0], __float_as_uint(most));
+        __threadfence();
+        last = atomicAdd(&state[1], 1u) == gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    most = __uint_as_float(__ldcg(&state[0]));
+    __syncthreads();
+    int e = act_exponent(most, 126);
+    uint2 *x = (uint2 *)(f.x + row * f.stride);
+    for (int i = threadIdx.x; i < f.stride / 4; i += THREADS)
+        x[i] = i < values ? act_pack(__ldcg(&wide[i]), power_of_two(e)) : make_uint2(0, 0);
+    if (threadIdx.x == 0) {
+        f.unscale[row] = power_of_two(-e);
+        state[0] = state[1] = 0;
     }
 }
 
@@ -100,29 +160,69 @@ static void set_tables(struct attend_run *u, const struct attend_plan *p, const 
     u->part0 = p->part0;
 }
 
-static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
-                      bool matrix) {
-    const void *device = gpu_stage(g, p->blob, p->bytes);
-    if (!device)
-        return;
-    set_tables(u, p, device);
-    int64_t heads = u->n_rows * u->n_heads;
-    if (!p->whole) {
-        size_t values = (size_t)(u->slots * heads);
-        float *parts = (float *)gpu_scratch(g, values * (size_t)(u->head_dim + 2) * sizeof(float));
-        if (!parts)
-            return;
-        u->acc = parts;
-        u->ml = parts + values * (size_t)u->head_dim;
+// Zeros for the rows of a batch.
+static unsigned *row_state(struct gpu *g, int64_t rows) {
+    if (rows > g->row_state_rows) {
+        gpu_release(g, g->row_state);
+        g->row_state = (unsigned *)gpu_alloc(g, (size_t)rows * 2 * sizeof *g->row_state);
+        g->row_state_rows = g->row_state ? rows : 0;
+        if (!g->row_state)
+            gpu_check(g, GPU_OUT_OF_MEMORY, "attention's rows");
     }
+    return g->row_state;
+}
+
+static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
+                      bool matrix) {
     if (matrix)
         attend_matrix(g, u, p);
     else
         attend_plain(g, u, p);
-    if (p->whole)
+}
+
+static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
+                      struct act *out, bool matrix) {
+    const void *device = gpu_stage(g, p->blob, p->bytes);
+    if (!device)
         return;
-    unsigned blocks = (unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32));
-    gpu_launch_early(g, "attend", fold_parts, blocks, THREADS, 0, *u);
+    set_tables(u, p, device);
+    if (p->whole) {
+        run_kernel(g, u, p, matrix);
+        return;
+    }
+    size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
+    float *parts = (float *)gpu_scratch(g, values * (size_t)(u->head_dim + 2) * sizeof(float));
+    struct finish f = {(__half *)out->x, out->unscale, out->stride, row_state(g, u->n_rows)};
+    if (!parts || !f.state)
+        return;
+    u->acc = parts;
+    u->ml = parts + values * (size_t)u->head_dim;
+    run_kernel(g, u, p, matrix);
+    int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
+    dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
+    fold_parts<<<grid, THREADS, 0, g->stream>>>(*u, f);
+    gpu_check(g, gpu_last_error(), "attend");
+}
+
+// Tiles of a block where parts are apart: few while there are few keys, so that many blocks share
+// them out; with many keys all rows, so that those pass through each block once.
+static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
+                                      const struct rows *r, bool matrix) {
+    struct attend_limits m = {1, 1, 4 * g->processors};
+    int64_t most = 0, group = a->n_heads / a->n_kv;
+    if (!matrix)
+        return m;
+    for (int64_t i = 0; i < r->n; i++)
+        most = r->pos[i] > most ? r->pos[i] : most;
+    most = a->window > 0 && most > a->window ? a->window : most;
+    m.tiles_whole = 6;
+    m.tiles_split = 3;
+    m.blocks = 2 * g->processors;
+    if (r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 3 * g->processors) {
+        m.tiles_split = a->head_dim == 256 ? 9 : 6;
+        m.blocks = g->processors;
+    }
+    return m;
 }
 
 extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
@@ -131,22 +231,19 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
         return;
     cuda_act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
     struct attend_run u = run_of(a);
-    bool matrix = takes_matrix(g, a), wide = a->head_dim == 256;
-    struct attend_limits m = {1, 1, g->processors};
-    if (matrix) {
-        m.tiles_whole = wide ? 6 : 8;
-        m.tiles_split = wide ? 4 : 8;
-    }
-    bool whole = attend_plan_whole(a, r, &m);
+    bool matrix = takes_matrix(g, a);
+    struct attend_limits m = limits_of(g, a, r, matrix);
+    bool whole = attend_plan_whole(a, r, &m, g->processors);
     int64_t step = whole ? r->n : batch_rows(a, r);
     for (int64_t begin = 0; begin < r->n; begin += step) {
         struct attend_plan p;
         int64_t end = begin + step < r->n ? begin + step : r->n;
         if (attend_plan_build(&p, a, r, begin, end, whole, &m))
-            run_batch(g, &u, &p, matrix);
+            run_batch(g, &u, &p, a->out, matrix);
         else
             gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
         free(p.blob);
     }
-    cuda_act_finish(x, a->out, r->n);
+    if (whole)
+        cuda_act_finish(x, a->out, r->n);
 }

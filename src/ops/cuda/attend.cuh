@@ -31,7 +31,7 @@ struct attend_run {
     float scale;
 };
 
-// Queue the kernel over n_items x n_kv x parts blocks. head_dim of the matrix one: 64, 128 or 256.
+// Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
@@ -40,28 +40,37 @@ extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
 // The keys of one chunk, in shared memory. pos is -1 where there is no key.
 struct attend_keys {
     const unsigned char *page[ATTEND_CHUNK]; // the layer in the key's page
-    int32_t slot[ATTEND_CHUNK], pos[ATTEND_CHUNK];
+    int32_t pos[ATTEND_CHUNK];
+    unsigned char slot[ATTEND_CHUNK];
 };
 
-// By threads 0 .. 63: key number 64 * chunk + thread of the item's sequence.
-static __device__ inline void attend_find(const struct attend_run *u, const struct attend_item *t,
-                                          int chunk, struct attend_keys *keys) {
-    int i = threadIdx.x, at = chunk * ATTEND_CHUNK + i;
-    if (i >= ATTEND_CHUNK)
-        return;
-    const unsigned char *page = NULL;
-    int32_t slot = i, pos = at;
+// One of them, on its way there.
+struct attend_found {
+    const unsigned char *page;
+    int32_t slot, pos;
+};
+
+// Key number 64 * chunk + i of the item's sequence.
+static __device__ inline struct attend_found
+attend_look(const struct attend_run *u, const struct attend_item *t, int chunk, int i) {
+    int at = chunk * ATTEND_CHUNK + i;
+    struct attend_found f = {NULL, i, at};
     if (at < t->len) {
-        page = u->pages[t->pages + chunk];
+        f.page = u->pages[t->pages + chunk];
     } else if (at - t->len < t->n_path) {
         int32_t row = u->path[t->path + at - t->len];
-        page = u->store[row].page;
-        slot = u->store[row].slot;
-        pos = u->rows[row].pos;
+        f.page = u->store[row].page;
+        f.slot = u->store[row].slot;
+        f.pos = u->rows[row].pos;
     }
-    keys->page[i] = page ? page + u->layer : NULL;
-    keys->slot[i] = slot;
-    keys->pos[i] = page ? pos : -1;
+    return f;
+}
+
+static __device__ inline void attend_note(const struct attend_run *u, struct attend_found f,
+                                          struct attend_keys *keys, int i) {
+    keys->page[i] = f.page ? f.page + u->layer : NULL;
+    keys->slot[i] = (unsigned char)f.slot;
+    keys->pos[i] = f.page ? f.pos : -1;
 }
 
 static __device__ inline const unsigned char *attend_key(const struct attend_run *u,
@@ -117,6 +126,13 @@ static __device__ inline float2 attend_fold(float *most, float part) {
     float2 f = make_float2(attend_exp2(*most - now), attend_exp2(part - now));
     *most = now;
     return f;
+}
+
+// Whether a block stops before a chunk to put away the part so far: where another part of its run
+// begins.
+static __device__ inline bool attend_turns(const struct attend_item *t, int chunk) {
+    return t->kind == ATTEND_SHARED && chunk > t->chunk &&
+           attend_part_begin(attend_part(chunk)) == chunk;
 }
 
 // Where the result of a part goes: for acc times head_dim, for ml times 2.

@@ -1,416 +1,537 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by matrix instructions (mma.sync m16n8k16, f32 sums), for heads of 64, 128 and 256
-// values and K and V of at most 16 bits a value. A warp takes 16 (row, query head) pairs; the
-// warps of a block share the keys of a chunk, which arrive while they work on the one before.
+// values and K and V of at most 16 bits a value. A block takes up to 16 T (row, query head) pairs
+// of one kv head, so that keys and values pass through shared memory once for all of them. Of a
+// chunk's scores a warp makes those of 16 keys and every second tile of pairs; of the outputs it
+// makes an eighth of the values for all pairs. Maxima and weights go from one to the other through
+// shared memory. The next chunk arrives while one is worked on.
+//
 // Queries become fp16 times a power of two of their own; BF16 and Q8_0 keys become the nearest
 // fp16 (BF16 exactly, but for the least magnitudes; beyond 65504 they end there). Weights of a
-// chunk are fp16, up to 1024; sums use the rounded ones. A pair's operations do not depend on
-// where it lies, and a hidden key adds zeros, so rule E2 holds as attend_plan.h says.
-#include "ops/cuda/attend.cuh"
+// chunk are fp16, up to 1024; they are summed by a matrix instruction too, over a column of ones. A
+// pair's operations do not depend on where it lies, and a hidden key adds zeros, so rule E2 holds
+// as attend_plan.h says.
+#include "ops/cuda/act.cuh"
+#include "ops/cuda/attend_tile.cuh"
 
-enum { WARPS_MOST = 8, EXTRA = 10 }; // 2^EXTRA: the largest weight
+enum { WARPS = 8, THREADS = WARPS * 32, EXTRA = 10 }; // 2^EXTRA: the largest weight
+enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
 
-// Shared memory, all halves in rows of D whose 16-byte pieces are exchanged by piece ^ (row % 8).
-struct layout {
-    struct attend_keys keys[2];
-    float scale[WARPS_MOST * ATTEND_TILE];
-};
-
-// What a thread knows of its two pairs (fragment rows lane / 4 and lane / 4 + 8).
-struct pairs {
-    bool here[2];
-    int32_t first[2], last[2], split[2];
-    float most[2], sum[2];         // of the present part
-    float all_most[2], all_sum[2]; // of the parts before
+// What a block keeps of its pairs, and the keys of the chunks in work.
+template <int T> struct state {
+    struct attend_keys keys[3];
+    float scale[T * 16];     // takes scores to units of log 2
+    float most[2][T * 16];   // maximum of the present part; turns with the chunks
+    float fade[T * 16];      // what the part's sums fade by
+    float maxima[4][T * 16]; // of a chunk's scores, by quarters of the keys
+    int32_t row[T * 16], first[T * 16], last[T * 16];
+    uint16_t split[T * 16]; // in chunks
+    int32_t first_most, last_least, split_least, split_most;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-static __device__ inline unsigned shared_address(const void *p) {
-    return (unsigned)__cvta_generic_to_shared(p);
-}
+// The parameters of an instance and its places in shared memory.
+template <int D, int T_, bool WHOLE_> struct form {
+    static constexpr int T = T_, HALF = (T + 1) / 2, N = D / 64, SUMS = (T + 7) / 8;
+    static constexpr bool WHOLE = WHOLE_;
+    static constexpr int UNROLL = N * T > 24 || WHOLE ? 1 : 4; // steps of products at once
+    static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1; // of a multiprocessor
+    static constexpr int STAGES = WHOLE || T <= 3 ? 1 : 2;
+    static constexpr int SAVED = WHOLE ? (T - LIVE) * N * 4 : 0; // folded values of a thread
+    static constexpr size_t TILE = ATTEND_CHUNK * D * 2;
+    static constexpr size_t V = STAGES * TILE, Q = 2 * V, W = Q + (size_t)T * 16 * D * 2;
+    static constexpr size_t ALL = W + (size_t)T * 16 * ATTEND_CHUNK * 2;
+    static constexpr size_t STATE = ALL + (size_t)SAVED * THREADS * sizeof(float);
+    static constexpr size_t BYTES = STATE + sizeof(struct state<T>);
+};
 
-template <int D> static __device__ inline unsigned piece_at(unsigned base, int row, int piece) {
-    return base + (unsigned)(row * D * 2 + (piece ^ row % 8) * 16);
-}
+// Accumulators of a thread: values of its warp's eighth, and sums of the warp's own tiles.
+template <class F> struct sums {
+    float acc[F::T][F::N][4], sum[F::SUMS][4];
+};
+template <class F> struct folded {
+    float live[LIVE][F::N][4], sum[F::SUMS][2], most[2 * F::T];
+};
 
-static __device__ inline void load_four(unsigned *r, unsigned at, bool turned) {
-    if (turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(at)
-                     : "memory");
-}
-
-static __device__ inline void multiply(float *c, const unsigned *a, const unsigned *b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-static __device__ inline void copy_piece(unsigned to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from ? from : ""),
-                 "r"(from ? 16 : 0)
-                 : "memory");
-}
-
-static __device__ inline void close_copies(void) {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// All groups but the newest have landed.
-static __device__ inline void await_copies(void) {
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
-static __device__ inline unsigned pack(float a, float b) {
-    __half2 h = __floats2half2_rn(a, b);
-    return *(unsigned *)&h;
-}
-
-static __device__ inline float bounded(float x) {
-    return fminf(fmaxf(x, -65504.0f), 65504.0f);
-}
-
-// The keys or values of a chunk into shared memory; F16 by asynchronous copies.
-template <int D>
-static __device__ inline void load_tile(const struct attend_run *u, const struct attend_keys *keys,
-                                        bool value, int kv, unsigned char *tile) {
-    constexpr int PIECES = D / 8;
-    uint32_t type = value ? u->type_v : u->type_k;
-    unsigned base = shared_address(tile);
-    for (int i = threadIdx.x; i < ATTEND_CHUNK * PIECES; i += blockDim.x) {
-        int slot = i / PIECES, at = i % PIECES;
-        const unsigned char *from = attend_key(u, keys, slot, value, kv);
-        if (type == TYPE_F16) {
-            copy_piece(piece_at<D>(base, slot, at), from ? from + at * 16 : NULL);
-            continue;
-        }
-        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (from)
-            attend_load8(from, type, at, x);
-        for (int j = 0; j < 8; j++)
-            x[j] = bounded(x[j]);
-        *(uint4 *)(tile + (piece_at<D>(base, slot, at) - base)) =
-            make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
-    }
-}
-
-// The warp's 16 queries, zeros where there is no pair; scale[i] takes scores to units of log 2.
-template <int D>
-static __device__ inline void load_queries(const struct attend_run *u, const struct attend_item *t,
-                                           int kv, unsigned char *tile, float *scale) {
-    int lane = threadIdx.x % 32, first = threadIdx.x / 32 * ATTEND_TILE;
-    for (int i = 0; i < ATTEND_TILE; i++) {
-        float x[D / 32] = {}, most = 0;
-        if (first + i < t->n_pairs) {
-            int pair = t->pair + first + i;
-            int64_t row = u->list[t->list + pair / u->group];
-            const float *q = u->q + (row * u->n_heads + kv * u->group + pair % u->group) * D;
-            for (int j = 0; j < D / 32; j++)
-                x[j] = q[j * 32 + lane];
-        }
-        for (int j = 0; j < D / 32; j++)
-            most = fmaxf(most, fabsf(x[j]));
-        for (int d = 16; d; d /= 2)
-            most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
-        int e = most > 0 && most < INFINITY ? 14 - ilogbf(most) : 0;
-        e = e > 100 ? 100 : e;
-        for (int j = 0; j < D / 32; j++) {
-            int at = j * 32 + lane;
-            *(__half *)(tile + (first + i) * D * 2 + (at / 8 ^ i % 8) * 16 + at % 8 * 2) =
-                __float2half_rn(x[j] * ldexpf(1, e));
-        }
-        if (lane == 0)
-            scale[first + i] = u->scale * 1.44269504f * ldexpf(1, -e);
-    }
-}
-
-// The item's pair in fragment row lane / 4 + 8 i of the warp.
-static __device__ inline int pair_at(int i) {
-    return threadIdx.x / 32 * ATTEND_TILE + threadIdx.x % 32 / 4 + 8 * i;
-}
-
-static __device__ inline int32_t row_at(const struct attend_run *u, const struct attend_item *t,
-                                        int i) {
-    return u->list[t->list + (t->pair + pair_at(i)) / u->group];
-}
-
-// Which keys the thread's pairs may see.
+// Which keys the block's pairs may see. Threads 0 .. 16 T - 1.
+template <int T>
 static __device__ inline void find_pairs(const struct attend_run *u, const struct attend_item *t,
-                                         struct pairs *p) {
-    for (int i = 0; i < 2; i++) {
-        p->here[i] = pair_at(i) < t->n_pairs;
-        p->split[i] = 0;
-        p->first[i] = INT32_MAX;
-        p->last[i] = -1;
-        p->most[i] = p->all_most[i] = -INFINITY;
-        p->sum[i] = p->all_sum[i] = 0;
-        if (!p->here[i])
-            continue;
-        const struct attend_row *r = &u->rows[row_at(u, t, i)];
-        p->first[i] = r->first;
-        p->last[i] = r->last;
-        p->split[i] = r->split;
+                                         struct state<T> *m) {
+    int i = threadIdx.x;
+    if (i >= T * 16)
+        return;
+    struct attend_row r = {0, INT32_MAX, -1, 0};
+    m->row[i] = 0;
+    if (i < t->n_pairs) {
+        m->row[i] = u->list[t->list + (t->pair + i) / u->group];
+        r = u->rows[m->row[i]];
+        atomicMax(&m->first_most, r.first);
+        atomicMin(&m->last_least, r.last);
+        atomicMin(&m->split_least, r.split / ATTEND_CHUNK);
+        atomicMax(&m->split_most, r.split / ATTEND_CHUNK);
+    }
+    m->first[i] = r.first;
+    m->last[i] = r.last;
+    m->split[i] = (uint16_t)(r.split / ATTEND_CHUNK);
+    m->most[0][i] = m->most[1][i] = -INFINITY;
+}
+
+// Queries of all tiles, zeros where there is no pair. A warp takes every eighth pair.
+template <int D, int T>
+static __device__ inline void load_queries(const struct attend_run *u, const struct attend_item *t,
+                                           int kv, struct state<T> *m, unsigned char *tile) {
+    constexpr int V = D / 64, AT_ONCE = 4; // pairs of values a lane
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int i = warp; i < T * 16; i += WARPS * AT_ONCE) {
+        float2 x[AT_ONCE][V] = {};
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            int pair = i + j * WARPS;
+            if (pair >= t->n_pairs)
+                continue;
+            int64_t head = kv * u->group + (t->pair + pair) % u->group;
+            const float2 *q = (const float2 *)(u->q + (m->row[pair] * u->n_heads + head) * D);
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                x[j][v] = q[v * 32 + lane];
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            int pair = i + j * WARPS;
+            if (pair >= T * 16)
+                break;
+            float most = 0;
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
+            most = warp_max(most);
+            int e = act_exponent(most, 100);
+            float scale = power_of_two(e);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                int at = v * 64 + lane * 2;
+                *(unsigned *)(tile + pair * D * 2 + (at / 8 ^ pair % 8) * 16 + at % 8 * 2) =
+                    pack(x[j][v].x * scale, x[j][v].y * scale);
+            }
+            if (lane == 0)
+                m->scale[pair] = u->scale * 1.44269504f * power_of_two(-e);
+        }
     }
 }
 
-// Whether pair i takes part in a chunk.
-static __device__ inline bool takes_part(const struct attend_item *t, const struct pairs *p, int i,
-                                         int chunk) {
-    if (!p->here[i] || t->kind == ATTEND_WHOLE)
-        return p->here[i];
-    return (chunk * ATTEND_CHUNK < p->split[i]) == (t->kind == ATTEND_SHARED);
-}
-
-// s = Q K^T of the warp's pairs and the chunk's 64 keys, in units of log 2.
-template <int D>
-static __device__ inline void score(unsigned queries, unsigned tile, const float *scale,
-                                    float s[8][4]) {
-    int lane = threadIdx.x % 32, first = threadIdx.x / 32 * ATTEND_TILE;
-    for (int n = 0; n < 8; n++)
-        s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
-#pragma unroll 4
+// s[j] = scores of tile half + 2 j and the warp's 16 keys.
+template <int D, class F>
+static __device__ inline void score(unsigned queries, unsigned tile, int tiles,
+                                    float s[F::HALF][2][4]) {
+    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4, half = threadIdx.x / 128;
+#pragma unroll
+    for (int j = 0; j < F::HALF; j++)
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            s[j][n][0] = s[j][n][1] = s[j][n][2] = s[j][n][3] = 0;
+#pragma unroll F::UNROLL
     for (int k = 0; k < D / 16; k++) {
         unsigned a[4], b[4];
-        load_four(a, piece_at<D>(queries, first + lane % 16, 2 * k + lane / 16), false);
+        load_four(b, piece_at<D>(tile, quarter * 16 + lane / 16 * 8 + lane % 8,
+                                 2 * k + lane / 8 % 2));
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            load_four(b, piece_at<D>(tile, n * 16 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2),
-                      false);
-            multiply(s[2 * n], a, b);
-            multiply(s[2 * n + 1], a, b + 2);
+        for (int j = 0; j < F::HALF; j++) {
+            if (half + 2 * j >= tiles)
+                continue;
+            load_four(a, piece_at<D>(queries, (half + 2 * j) * 16 + lane % 16, 2 * k + lane / 16));
+            multiply(s[j][0], a, b);
+            multiply(s[j][1], a, b + 2);
         }
-    }
-    float s0 = scale[first + lane / 4], s1 = scale[first + lane / 4 + 8];
-    for (int n = 0; n < 8; n++) {
-        s[n][0] *= s0;
-        s[n][1] *= s0;
-        s[n][2] *= s1;
-        s[n][3] *= s1;
     }
 }
 
-// Hidden keys to -inf. All threads of the warp ask the same question first.
-static __device__ inline void hide(const struct attend_item *t, const struct pairs *p,
-                                   const struct attend_keys *keys, int chunk, float s[8][4]) {
+// Whether all pairs of the block see all keys of a chunk.
+template <int T>
+static __device__ inline bool all_seen(const struct attend_item *t, const struct state<T> *m,
+                                       const struct attend_keys *keys, int chunk) {
     int begin = chunk * ATTEND_CHUNK, end = begin + ATTEND_CHUNK;
-    bool part[2], plain = end <= t->len && keys->pos[0] >= 0;
-    for (int i = 0; i < 2; i++) {
-        part[i] = takes_part(t, p, i, chunk);
-        bool all = part[i] && p->first[i] <= begin && p->last[i] >= end - 1;
-        plain = plain && (all || !p->here[i]);
-    }
-    if (__all_sync(0xFFFFFFFFu, plain))
-        return;
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int pos = keys->pos[n * 8 + threadIdx.x % 4 * 2 + i % 2];
-            if (!part[i / 2] || pos < p->first[i / 2] || pos > p->last[i / 2])
-                s[n][i] = -INFINITY;
-        }
+    if (end > t->len || keys->pos[0] < 0 || m->first_most > begin || m->last_least < end - 1)
+        return false;
+    if (t->kind == ATTEND_WHOLE)
+        return true;
+    return t->kind == ATTEND_SHARED ? chunk < m->split_least : chunk >= m->split_most;
 }
 
-// Scores to weights under the new maximum; fade[i] takes what pair i summed before to it.
-static __device__ inline void weigh(struct pairs *p, float s[8][4], unsigned w[8][2], float *fade) {
-    for (int i = 0; i < 2; i++) {
-        float most = -INFINITY, sum = 0;
-        for (int n = 0; n < 8; n++)
-            most = fmaxf(most, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
+// Whether a pair takes part in a chunk.
+template <int T>
+static __device__ inline bool takes_part(const struct attend_item *t, const struct state<T> *m,
+                                         int pair, int chunk) {
+    return t->kind == ATTEND_WHOLE || (chunk < m->split[pair]) == (t->kind == ATTEND_SHARED);
+}
+
+// Scores to units of log 2, those of hidden keys to -inf, and their maxima.
+template <class F>
+static __device__ inline void hide(const struct attend_item *t, struct state<F::T> *m,
+                                   const struct attend_keys *keys, int chunk, int tiles,
+                                   float s[F::HALF][2][4]) {
+    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4, half = threadIdx.x / 128;
+    bool all = all_seen(t, m, keys, chunk);
+#pragma unroll
+    for (int x = 0; x < 2 * F::HALF; x++) {
+        int j = x / 2, i = x % 2, pair = (half + 2 * j) * 16 + lane / 4 + 8 * i;
+        if (half + 2 * j >= tiles)
+            continue;
+        float scale = m->scale[pair], most = -INFINITY;
+        bool part = all || takes_part(t, m, pair, chunk);
+        int32_t first = m->first[pair], last = m->last[pair];
+#pragma unroll
+        for (int y = 0; y < 4; y++) {
+            float *v = &s[j][y / 2][2 * i + y % 2];
+            int32_t pos = all ? first : keys->pos[quarter * 16 + y / 2 * 8 + lane % 4 * 2 + y % 2];
+            *v = part && pos >= first && pos <= last ? *v * scale : -INFINITY;
+            most = fmaxf(most, *v);
+        }
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-        most = fmaxf(most, p->most[i]);
-        float base = most == -INFINITY ? 0 : most - EXTRA;
-        for (int n = 0; n < 8; n++) {
-            w[n][i] = pack(attend_exp2(s[n][2 * i] - base), attend_exp2(s[n][2 * i + 1] - base));
-            float2 v = __half22float2(*(__half2 *)&w[n][i]);
-            sum += v.x + v.y;
-        }
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-        fade[i] = most == -INFINITY ? 1 : attend_exp2(p->most[i] - most);
-        p->sum[i] = fmaf(p->sum[i], fade[i], sum);
-        p->most[i] = most;
+        if (lane % 4 == 0)
+            m->maxima[quarter][pair] = most;
     }
 }
 
-// acc = acc * fade + weights V.
-template <int D>
-static __device__ inline void gather(unsigned tile, const unsigned w[8][2], const float *fade,
-                                     float acc[D / 8][4]) {
-    int lane = threadIdx.x % 32;
+// Scores to weights under the new maximum. A part that begins with this chunk has none so far.
+template <class F>
+static __device__ inline void weigh(const struct attend_item *t, struct state<F::T> *m, int chunk,
+                                    int tiles, const float s[F::HALF][2][4],
+                                    unsigned char *weights) {
+    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4, half = threadIdx.x / 128;
+    bool turns = attend_turns(t, chunk);
 #pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-        acc[n][0] *= fade[0];
-        acc[n][1] *= fade[0];
-        acc[n][2] *= fade[1];
-        acc[n][3] *= fade[1];
+    for (int x = 0; x < 2 * F::HALF; x++) {
+        int j = x / 2, i = x % 2, pair = (half + 2 * j) * 16 + lane / 4 + 8 * i;
+        if (half + 2 * j >= tiles)
+            continue;
+        float old = m->most[chunk % 2][pair], now;
+        if (turns || (F::WHOLE && attend_folds(chunk, m->split[pair] * ATTEND_CHUNK)))
+            old = -INFINITY;
+        now = fmaxf(fmaxf(m->maxima[0][pair], m->maxima[1][pair]),
+                    fmaxf(m->maxima[2][pair], m->maxima[3][pair]));
+        now = fmaxf(now, old);
+        float base = now == -INFINITY ? 0 : now - EXTRA;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            *(unsigned *)(weights + pair * ATTEND_CHUNK * 2 +
+                          ((quarter * 2 + n) ^ pair % 8) * 16 + lane % 4 * 4) =
+                pack(attend_exp2(s[j][n][2 * i] - base), attend_exp2(s[j][n][2 * i + 1] - base));
+        if (quarter == 0 && lane % 4 == 0) {
+            m->most[(chunk + 1) % 2][pair] = now;
+            m->fade[pair] = now == -INFINITY ? 1 : attend_exp2(old - now);
+        }
     }
+}
+
+// acc = acc * fade + weights V for the warp's eighth of the values.
+template <int D, class F>
+static __device__ inline void gather(const struct state<F::T> *m, unsigned weights, unsigned tile,
+                                     int tiles, struct sums<F> *z) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
 #pragma unroll
+    for (int j = 0; j < F::T; j++) {
+        if (j >= tiles)
+            continue;
+        float f0 = m->fade[j * 16 + lane / 4], f1 = m->fade[j * 16 + lane / 4 + 8];
+#pragma unroll
+        for (int n = 0; n < F::N; n++) {
+            z->acc[j][n][0] *= f0;
+            z->acc[j][n][1] *= f0;
+            z->acc[j][n][2] *= f1;
+            z->acc[j][n][3] *= f1;
+        }
+    }
+#pragma unroll(F::N == 1 ? 4 : F::UNROLL)
     for (int k = 0; k < 4; k++) {
-        unsigned a[4] = {w[2 * k][0], w[2 * k][1], w[2 * k + 1][0], w[2 * k + 1][1]}, b[4];
+        unsigned a[4], b[F::N][2];
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            load_four(b, piece_at<D>(tile, k * 16 + lane % 16, 2 * n + lane / 16), true);
-            multiply(acc[2 * n], a, b);
-            multiply(acc[2 * n + 1], a, b + 2);
+        for (int n = 0; n < F::N; n += 2) {
+            if (F::N == 1) {
+                unsigned two[4]; // both steps of k
+                load_four_turned(two, piece_at<D>(tile, k / 2 * 32 + lane, warp));
+                b[0][0] = two[k % 2 * 2];
+                b[0][1] = two[k % 2 * 2 + 1];
+            } else {
+                load_four_turned(
+                    b[n], piece_at<D>(tile, k * 16 + lane % 16, warp * F::N + n + lane / 16));
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < F::T; j++) {
+            if (j >= tiles)
+                continue;
+            load_four(a, piece_at<ATTEND_CHUNK>(weights, j * 16 + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+            for (int n = 0; n < F::N; n++)
+                multiply(z->acc[j][n], a, b[n]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < F::SUMS; j++) {
+        int tile_of = warp + 8 * j;
+        if (tile_of >= tiles)
+            continue;
+        float f0 = m->fade[tile_of * 16 + lane / 4], f1 = m->fade[tile_of * 16 + lane / 4 + 8];
+        z->sum[j][0] *= f0;
+        z->sum[j][1] *= f0;
+        z->sum[j][2] *= f1;
+        z->sum[j][3] *= f1;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            unsigned a[4];
+            load_four(a,
+                      piece_at<ATTEND_CHUNK>(weights, tile_of * 16 + lane % 16, 2 * k + lane / 16));
+            multiply(z->sum[j], a, ones);
         }
     }
 }
 
-// Folds the part of those pairs that `due` names into what came before, and begins a new one.
-template <int D>
-static __device__ inline void fold(struct pairs *p, const bool *due, float acc[D / 8][4],
-                                   float *all) {
-    for (int i = 0; i < 2; i++) {
-        if (!due[i])
-            continue;
-        float2 f = attend_fold(&p->all_most[i], p->most[i]);
-        p->all_sum[i] = fmaf(p->sum[i], f.y, p->all_sum[i] * f.x);
+template <class F> static __device__ inline void clear(struct sums<F> *z) {
 #pragma unroll
-        for (int n = 0; n < D / 8; n++)
+    for (int i = 0; i < F::T * F::N * 4; i++)
+        z->acc[i / 4 / F::N][i / 4 % F::N][i % 4] = 0;
 #pragma unroll
-            for (int j = 2 * i; j < 2 * i + 2; j++) {
-                float *to = all + (n * 4 + j) * 32;
-                *to = fmaf(acc[n][j], f.y, *to * f.x);
-                acc[n][j] = 0;
-            }
-        p->most[i] = -INFINITY;
-        p->sum[i] = 0;
-    }
+    for (int i = 0; i < F::SUMS * 4; i++)
+        z->sum[i / 4][i % 4] = 0;
 }
 
-// The part of each pair to its slot, or with ATTEND_WHOLE the output.
-template <int D>
+// Results of the part that ends before a chunk to its slot.
+template <int D, class F>
 static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
-                                  const struct pairs *p, int kv, int part,
-                                  const float acc[D / 8][4], const float *all) {
-    int lane = threadIdx.x % 32;
-    int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : part - u->part0;
-    for (int i = 0; i < 2; i++) {
-        if (!p->here[i])
-            continue;
-        int32_t row = row_at(u, t, i), head = kv * u->group + (t->pair + pair_at(i)) % u->group;
-        if (t->kind != ATTEND_WHOLE) {
-            int64_t to = attend_slot(u, slot, row, head);
+                                  const struct state<F::T> *m, int kv, int chunk,
+                                  const struct sums<F> *z) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
 #pragma unroll
-            for (int n = 0; n < D / 8; n++)
-                *(float2 *)(u->acc + to * D + n * 8 + lane % 4 * 2) =
-                    make_float2(acc[n][2 * i], acc[n][2 * i + 1]);
-            if (lane % 4 == 0)
-                *(float2 *)(u->ml + to * 2) = make_float2(p->most[i], p->sum[i]);
+    for (int x = 0; x < 2 * F::T; x++) {
+        int j = x / 2, i = x % 2, pair = j * 16 + lane / 4 + 8 * i;
+        if (pair >= t->n_pairs)
             continue;
-        }
-        float *out = u->out + row * u->out_stride + head * D;
-        for (int n = 0; n < D / 8; n++)
-            for (int j = 0; j < 2; j++) {
-                int at = n * 8 + lane % 4 * 2 + j;
-                out[at] =
-                    attend_output(u, row, head, at, all[(n * 4 + 2 * i + j) * 32], p->all_sum[i]);
-            }
+        int64_t to =
+            attend_slot(u, slot, m->row[pair], kv * u->group + (t->pair + pair) % u->group);
+        float *acc = u->acc + to * D + warp * F::N * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < F::N; n++)
+            *(float2 *)(acc + n * 8) = make_float2(z->acc[j][n][2 * i], z->acc[j][n][2 * i + 1]);
+        if (j % WARPS == warp && lane % 4 == 0)
+            *(float2 *)(u->ml + to * 2) =
+                make_float2(m->most[chunk % 2][pair], z->sum[j / WARPS][2 * i]);
     }
 }
 
-// Block (item, kv head, part). Keys and values have one buffer each: the values of a chunk arrive
-// while its scores are made, the next chunk's keys while the values are weighed.
-template <int D>
-static __global__ void __launch_bounds__(WARPS_MOST * 32, 1)
-    attend_kernel(const __grid_constant__ struct attend_run u) {
-    gpu_await();
-    extern __shared__ unsigned char memory[];
-    struct layout *l = (struct layout *)memory;
-    unsigned char *tile_k = memory + (sizeof(struct layout) + 127) / 128 * 128;
-    unsigned char *tile_v = tile_k + ATTEND_CHUNK * D * 2, *queries = tile_v + ATTEND_CHUNK * D * 2;
-    struct attend_item t = u.items[blockIdx.x];
-    int kv = blockIdx.y, part = attend_part(t.chunk) + blockIdx.z;
-    int warps = blockDim.x / 32, warp = threadIdx.x / 32;
-    if (t.kind == ATTEND_SHARED) {
-        t.chunk = max(t.chunk, attend_part_begin(part));
-        t.end = min(t.end, attend_part_begin(part + 1));
+// Folds the part of those pairs that end one before this chunk (all at the end of the keys) into
+// what came before. Values are a thread's own; `saved` holds those that registers have no room for.
+template <class F>
+static __device__ inline void fold(const struct state<F::T> *m, int chunk, bool end,
+                                   struct sums<F> *z, struct folded<F> *f, float *saved) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int x = 0; x < 2 * F::T; x++) {
+        int j = x / 2, i = x % 2, pair = j * 16 + lane / 4 + 8 * i;
+        if (!end && !attend_folds(chunk, m->split[pair] * ATTEND_CHUNK))
+            continue;
+        float2 by = attend_fold(&f->most[x], m->most[chunk % 2][pair]);
+#pragma unroll
+        for (int y = 0; y < 2 * F::N; y++) {
+            int n = y / 2, v = 2 * i + y % 2;
+            if (j < LIVE) {
+                f->live[j][n][v] = fmaf(z->acc[j][n][v], by.y, f->live[j][n][v] * by.x);
+            } else {
+                float *to = saved + (((j - LIVE) * F::N + n) * 4 + v) * THREADS;
+                *to = fmaf(z->acc[j][n][v], by.y, *to * by.x);
+            }
+            z->acc[j][n][v] = 0;
+        }
+        if (j % WARPS == warp) {
+            f->sum[j / WARPS][i] =
+                fmaf(z->sum[j / WARPS][2 * i], by.y, f->sum[j / WARPS][i] * by.x);
+            z->sum[j / WARPS][2 * i] = z->sum[j / WARPS][2 * i + 1] = 0;
+        }
     }
-    if (t.chunk >= t.end || (t.kind != ATTEND_SHARED && blockIdx.z > 0))
-        return;
-    float *all = (float *)(queries + warps * ATTEND_TILE * D * 2) + warp * ATTEND_TILE * D +
-                 threadIdx.x % 32;
-    float acc[D / 8][4] = {}, s[8][4], fade[2];
-    unsigned w[8][2];
-    struct pairs p;
-    bool works = warp * ATTEND_TILE < t.n_pairs;
-    if (t.kind == ATTEND_WHOLE)
-        for (int i = 0; i < D / 2; i++)
-            all[i * 32] = 0;
-    find_pairs(&u, &t, &p);
-    attend_find(&u, &t, t.chunk, &l->keys[t.chunk % 2]);
-    load_queries<D>(&u, &t, kv, queries, l->scale);
+}
+
+// The output of all pairs, whose sums are in m->fade.
+template <int D, class F>
+static __device__ inline void finish(const struct attend_run *u, const struct attend_item *t,
+                                     const struct state<F::T> *m, int kv, const struct folded<F> *f,
+                                     const float *saved) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int x = 0; x < 2 * F::T; x++) {
+        int j = x / 2, i = x % 2, pair = j * 16 + lane / 4 + 8 * i;
+        if (pair >= t->n_pairs)
+            continue;
+        int32_t row = m->row[pair], head = kv * u->group + (t->pair + pair) % u->group;
+        float *out = u->out + row * u->out_stride + head * D;
+#pragma unroll
+        for (int n = 0; n < F::N; n++) {
+            float v[2];
+            int at = warp * F::N * 8 + n * 8 + lane % 4 * 2;
+            for (int y = 0; y < 2; y++) {
+                v[y] = j < LIVE ? f->live[j < LIVE ? j : 0][n][2 * i + y]
+                                : saved[(((j - LIVE) * F::N + n) * 4 + 2 * i + y) * THREADS];
+                v[y] = attend_output(u, row, head, at + y, v[y], m->fade[pair]);
+            }
+            *(float2 *)(out + at) = make_float2(v[0], v[1]);
+        }
+    }
+}
+
+template <class F>
+static __device__ inline void clear_folded(struct folded<F> *f, float *saved) {
+#pragma unroll
+    for (int i = 0; i < LIVE * F::N * 4; i++)
+        f->live[i / 4 / F::N][i / 4 % F::N][i % 4] = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * F::SUMS; i++)
+        f->sum[i / 2][i % 2] = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * F::T; i++)
+        f->most[i] = -INFINITY;
+    for (int i = 0; i < F::SAVED; i++)
+        saved[i * THREADS] = 0;
+}
+
+// With ATTEND_WHOLE: the last fold and the output.
+template <int D, class F>
+static __device__ inline void end_whole(const struct attend_run *u, const struct attend_item *t,
+                                        struct state<F::T> *m, int kv, struct sums<F> *z,
+                                        struct folded<F> *f, float *saved) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    fold<F>(m, t->end, true, z, f, saved);
     __syncthreads();
-    load_tile<D>(&u, &l->keys[t.chunk % 2], false, kv, tile_k);
-    close_copies();
-    for (int chunk = t.chunk; chunk < t.end; chunk++) {
-        const struct attend_keys *keys = &l->keys[chunk % 2];
-        load_tile<D>(&u, keys, true, kv, tile_v);
-        close_copies();
-        if (chunk + 1 < t.end)
-            attend_find(&u, &t, chunk + 1, &l->keys[(chunk + 1) % 2]);
-        bool due[2] = {}, active = false;
-        for (int i = 0; i < 2; i++) {
-            due[i] = t.kind == ATTEND_WHOLE && chunk > t.chunk && attend_folds(chunk, p.split[i]);
-            active = active || takes_part(&t, &p, i, chunk);
-        }
-        if (due[0] || due[1])
-            fold<D>(&p, due, acc, all);
-        active = works && __any_sync(0xFFFFFFFFu, active);
-        await_copies();
-        __syncthreads();
-        if (active)
-            score<D>(shared_address(queries), shared_address(tile_k), l->scale, s);
-        __syncthreads();
-        if (chunk + 1 < t.end)
-            load_tile<D>(&u, &l->keys[(chunk + 1) % 2], false, kv, tile_k);
-        close_copies();
-        if (active) {
-            hide(&t, &p, keys, chunk, s);
-            weigh(&p, s, w, fade);
-        }
-        await_copies();
-        __syncthreads();
-        if (active)
-            gather<D>(shared_address(tile_v), w, fade, acc);
-        __syncthreads();
+#pragma unroll
+    for (int j = 0; j < F::SUMS; j++)
+        for (int i = 0; i < 2; i++)
+            if (warp + 8 * j < F::T && lane % 4 == 0)
+                m->fade[(warp + 8 * j) * 16 + lane / 4 + 8 * i] = f->sum[j][i];
+    __syncthreads();
+    finish<D, F>(u, t, m, kv, f, saved);
+}
+
+// Block (item, kv head).
+template <int D, class F>
+static __global__ void __launch_bounds__(THREADS, F::BLOCKS)
+    attend_kernel(const __grid_constant__ struct attend_run u) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
+    unsigned char *weights = memory + F::W;
+    float *saved = (float *)(memory + F::ALL) + threadIdx.x;
+    struct attend_item t = u.items[blockIdx.x];
+    int kv = blockIdx.y, tiles = (t.n_pairs + 15) / 16;
+    bool finds = threadIdx.x < ATTEND_CHUNK;
+    struct sums<F> z;
+    struct folded<F> folded;
+    for (int i = 0; i < 2 && finds; i++) {
+        struct attend_found found = {NULL, 0, 0};
+        if (t.chunk + i < t.end)
+            found = attend_look(&u, &t, t.chunk + i, threadIdx.x);
+        attend_note(&u, found, &m->keys[(t.chunk + i) % 3], threadIdx.x);
     }
-    const bool both[2] = {true, true};
-    if (t.kind == ATTEND_WHOLE)
-        fold<D>(&p, both, acc, all);
-    if (works)
-        put<D>(&u, &t, &p, kv, part, acc, all);
+    if (threadIdx.x == 0) {
+        m->first_most = m->split_most = 0;
+        m->last_least = m->split_least = INT32_MAX;
+    }
+    __syncthreads();
+    auto load = [&](int chunk, bool value) {
+        if (chunk < t.end)
+            load_chunk<D, THREADS>(&u, &t, &m->keys[chunk % 3], chunk, value, kv,
+                                   memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+        close_copies();
+    };
+    load(t.chunk, false);
+    load(t.chunk, true);
+    find_pairs<F::T>(&u, &t, m);
+    clear<F>(&z);
+    if (F::WHOLE)
+        clear_folded<F>(&folded, saved);
+    __syncthreads();
+    load_queries<D, F::T>(&u, &t, kv, m, memory + F::Q);
+    for (int chunk = t.chunk; chunk < t.end; chunk++) {
+        const struct attend_keys *keys = &m->keys[chunk % 3];
+        unsigned stage = (unsigned)(chunk % F::STAGES * F::TILE);
+        float s[F::HALF][2][4];
+        struct attend_found found = {NULL, 0, 0};
+        // Copies that are still on their way: this chunk's values, except with one stage, where
+        // only the first chunk's are asked for so early.
+        if (F::STAGES == 2 || chunk == t.chunk)
+            await_copies<1>();
+        else
+            await_copies<0>();
+        __syncthreads();
+        if (finds && chunk + 2 < t.end)
+            found = attend_look(&u, &t, chunk + 2, threadIdx.x);
+        if (F::STAGES == 2) {
+            load(chunk + 1, false);
+            load(chunk + 1, true);
+        } else if (chunk > t.chunk) {
+            load(chunk, true);
+        }
+        if (attend_turns(&t, chunk)) {
+            put<D, F>(&u, &t, m, kv, chunk, &z);
+            clear<F>(&z);
+        }
+        if (F::WHOLE && chunk > t.chunk)
+            fold<F>(m, chunk, false, &z, &folded, saved);
+        score<D, F>(shared_address(memory + F::Q), shared_address(memory) + stage, tiles, s);
+        hide<F>(&t, m, keys, chunk, tiles, s);
+        __syncthreads();
+        if (F::STAGES == 1)
+            load(chunk + 1, false);
+        weigh<F>(&t, m, chunk, tiles, s, weights);
+        if (F::STAGES == 2)
+            await_copies<2>();
+        else
+            await_copies<1>();
+        if (finds)
+            attend_note(&u, found, &m->keys[(chunk + 2) % 3], threadIdx.x);
+        __syncthreads();
+        gather<D, F>(m, shared_address(weights), shared_address(memory + F::V) + stage, tiles, &z);
+    }
+    if (F::WHOLE)
+        end_whole<D, F>(&u, &t, m, kv, &z, &folded, saved);
+    else
+        put<D, F>(&u, &t, m, kv, t.end, &z);
 }
 
 #else
 
+template <int D, int T_, bool WHOLE_> struct form {
+    static constexpr int T = T_, BLOCKS = 1;
+    static constexpr size_t BYTES = 0;
+};
+
 // Older devices take attend_plain.
-template <int D> static __global__ void attend_kernel(const __grid_constant__ struct attend_run u) {
+template <int D, class F>
+static __global__ void attend_kernel(const __grid_constant__ struct attend_run u) {
     (void)u;
 }
 
 #endif
 
+template <int D, class F>
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    gpu_check(g, gpu_allow_shared((attend_kernel<D, F>), (int)F::BYTES), "attend");
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
+    attend_kernel<D, F><<<grid, THREADS, F::BYTES, g->stream>>>(*u);
+    gpu_check(g, gpu_last_error(), "attend");
+}
+
 template <int D>
 static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
-    int warps = p->tiles < 4 ? 4 : p->tiles;
-    size_t tile = ATTEND_CHUNK * D * 2, queries = (size_t)warps * ATTEND_TILE * D * 2;
-    size_t bytes = (sizeof(struct layout) + 127) / 128 * 128 + 2 * tile + queries;
     if (p->whole)
-        bytes += 2 * queries;
-    gpu_check(g, gpu_allow_shared(attend_kernel<D>, (int)bytes), "attend");
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv, (unsigned)p->parts);
-    gpu_launch_early(g, "attend", attend_kernel<D>, grid, (unsigned)warps * 32, bytes, *u);
+        launch_form<D, struct form<D, 6, true>>(g, u, p);
+    else if (p->tiles <= 1)
+        launch_form<D, struct form<D, 1, false>>(g, u, p);
+    else if (p->tiles <= 3)
+        launch_form<D, struct form<D, 3, false>>(g, u, p);
+    else if (p->tiles <= 6)
+        launch_form<D, struct form<D, 6, false>>(g, u, p);
+    else
+        launch_form<D, struct form<D, 9, false>>(g, u, p);
 }
 
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,

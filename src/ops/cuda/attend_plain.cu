@@ -142,10 +142,10 @@ static __device__ inline void fold(struct pair *p, float acc[SLABS][PAIRS][4],
 
 template <int SLABS>
 static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
-                                  const struct pair *p, int part, float acc[SLABS][PAIRS][4],
+                                  const struct pair *p, int chunk, float acc[SLABS][PAIRS][4],
                                   float all[SLABS][PAIRS][4]) {
     int lane = threadIdx.x % 32;
-    int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : part - u->part0;
+    int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk) - u->part0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
         if (p[i].row < 0)
@@ -183,6 +183,19 @@ static __device__ inline void find_pairs(const struct attend_run *u, const struc
     }
 }
 
+// Begins a part.
+template <int SLABS>
+static __device__ inline void begin_part(struct pair *p, float acc[SLABS][PAIRS][4]) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        p[i].most = -INFINITY;
+        p[i].sum = 0;
+#pragma unroll
+        for (int j = 0; j < SLABS * 4; j++)
+            acc[j / 4][i][j % 4] = 0;
+    }
+}
+
 // One chunk for the warp's pairs.
 template <int SLABS>
 static __device__ inline void take_chunk(const struct attend_run *u, const struct attend_item *t,
@@ -191,7 +204,8 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
     float s[PAIRS][2] = {};
     int warp = threadIdx.x / 32;
     __syncthreads();
-    attend_find(u, t, chunk, &m->keys);
+    if (threadIdx.x < ATTEND_CHUNK)
+        attend_note(u, attend_look(u, t, chunk, threadIdx.x), &m->keys, threadIdx.x);
     __syncthreads();
 #pragma unroll
     for (int slab = 0; slab < SLABS; slab++) {
@@ -221,20 +235,14 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
     }
 }
 
-// Block (item, kv head, part).
+// Block (item, kv head).
 template <int SLABS>
 static __global__ void __launch_bounds__(WARPS * 32)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     gpu_await();
     __shared__ struct shared m;
     struct attend_item t = u.items[blockIdx.x];
-    int kv = blockIdx.y, part = attend_part(t.chunk) + blockIdx.z;
-    if (t.kind == ATTEND_SHARED) {
-        t.chunk = max(t.chunk, attend_part_begin(part));
-        t.end = min(t.end, attend_part_begin(part + 1));
-    }
-    if (t.chunk >= t.end || (t.kind != ATTEND_SHARED && blockIdx.z > 0))
-        return;
+    int kv = blockIdx.y;
     float acc[SLABS][PAIRS][4] = {}, all[SLABS][PAIRS][4] = {};
     struct pair p[PAIRS];
     find_pairs(&u, &t, kv, p);
@@ -244,17 +252,21 @@ static __global__ void __launch_bounds__(WARPS * 32)
             due[i] =
                 t.kind == ATTEND_WHOLE && chunk > t.chunk && attend_folds(chunk, p[i].sees.split);
         fold<SLABS>(p, acc, all, due);
+        if (attend_turns(&t, chunk)) {
+            put<SLABS>(&u, &t, p, chunk - 1, acc, all);
+            begin_part<SLABS>(p, acc);
+        }
         take_chunk<SLABS>(&u, &t, p, &m, chunk, kv, acc);
     }
     const bool each[PAIRS] = {true, true, true, true};
     if (t.kind == ATTEND_WHOLE)
         fold<SLABS>(p, acc, all, each);
-    put<SLABS>(&u, &t, p, part, acc, all);
+    put<SLABS>(&u, &t, p, t.end - 1, acc, all);
 }
 
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv, (unsigned)p->parts);
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (u->head_dim <= SLAB)
         gpu_launch_early(g, "attend", attend_kernel<1>, grid, WARPS * 32, 0, *u);
     else if (u->head_dim <= 2 * SLAB)
