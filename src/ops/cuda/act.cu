@@ -2,73 +2,167 @@
 // Activations: rows of f32 become fp16 times a power of two of their own, chosen so that the
 // largest magnitude lies in [2^14, 2^15). Scaling by a power of two is exact, so fp16's 11 bits are
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
-#include "ops/cuda/gpu.h"
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/ops_cuda.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 512, WARPS = THREADS / 32 };
 
-// Sum or maximum over the block in a fixed tree; every thread gets it.
-template <bool MAX> static __device__ float block_reduce(float v) {
-    __shared__ float part[THREADS / 32];
-    for (int d = 16; d; d /= 2) {
-        float o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
-        v = MAX ? fmaxf(v, o) : v + o;
-    }
+// Sum and maximum over the block in a fixed tree; every thread gets both.
+static __device__ float2 block_reduce(float sum, float most) {
+    __shared__ float2 part[WARPS];
+    sum = warp_sum(sum);
+    most = warp_max(most);
     if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+        part[threadIdx.x / 32] = make_float2(sum, most);
     __syncthreads();
-    v = part[0];
-    for (int i = 1; i < THREADS / 32; i++)
-        v = MAX ? fmaxf(v, part[i]) : v + part[i];
-    __syncthreads();
+    float2 v = part[threadIdx.x % WARPS];
+    for (int d = WARPS / 2; d; d /= 2) {
+        v.x += __shfl_xor_sync(0xFFFFFFFFu, v.x, d);
+        v.y = fmaxf(v.y, __shfl_xor_sync(0xFFFFFFFFu, v.y, d));
+    }
     return v;
 }
 
-// Writes one row: most is its largest magnitude.
-template <typename F>
-static __device__ void write_row(F value, float most, int64_t k, int64_t stride, __half *x,
-                                 float *unscale) {
-    int e = most > 0 && most < INFINITY ? 14 - ilogbf(most) : 0;
-    e = e > 126 ? 126 : e;
-    float scale = ldexpf(1, e);
-    for (int64_t i = threadIdx.x; i < stride; i += THREADS)
-        x[i] = __float2half_rn(i < k ? value(i) * scale : 0.0f);
-    if (threadIdx.x == 0)
-        *unscale = ldexpf(1, -e);
-}
+// Rows in fours of values: thread t has fours t, t + THREADS, ... of its row, at most R.
+struct rows_run {
+    const float *in, *w;      // [n][step]; [k] or NULL: no norm
+    float eps;
+    int64_t step, k, stride;
+    __half *x; // [n][stride]
+    float *unscale;
+};
 
-static __global__ void finish_rows(const float *wide, int64_t step, int64_t k, int64_t stride,
-                                   __half *x, float *unscale) {
-    gpu_await();
-    const float *in = wide + blockIdx.x * step;
-    float most = 0;
-    for (int64_t i = threadIdx.x; i < k; i += THREADS)
-        most = fmaxf(most, fabsf(in[i]));
-    most = block_reduce<true>(most);
-    write_row([=](int64_t i) { return in[i]; }, most, k, stride, x + blockIdx.x * stride,
-              unscale + blockIdx.x);
-}
-
-static __global__ void norm_rows(const float *in, const float *w, float eps, int64_t k,
-                                 int64_t stride, __half *x, float *unscale) {
-    gpu_await();
-    in += blockIdx.x * k;
+template <int R> static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a) {
+    const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step), *w = (const float4 *)a.w;
+    int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
+    float4 v[R];
     float sum = 0, most = 0;
-    for (int64_t i = threadIdx.x; i < k; i += THREADS) {
-        sum = fmaf(in[i], in[i], sum);
-        most = fmaxf(most, fabsf(in[i] * w[i]));
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        v[r] = i < fours ? in[i] : make_float4(0, 0, 0, 0);
     }
-    sum = block_reduce<false>(sum);
-    most = block_reduce<true>(most);
-    float factor = 1.0f / sqrtf(sum / (float)k + eps);
-    write_row([=](int64_t i) { return in[i] * factor * w[i]; }, most * factor, k, stride,
-              x + blockIdx.x * stride, unscale + blockIdx.x);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        if (a.w) {
+            float4 by = i < fours ? w[i] : make_float4(0, 0, 0, 0);
+            sum = fmaf(v[r].x, v[r].x, sum);
+            sum = fmaf(v[r].y, v[r].y, sum);
+            sum = fmaf(v[r].z, v[r].z, sum);
+            sum = fmaf(v[r].w, v[r].w, sum);
+            v[r] = make_float4(v[r].x * by.x, v[r].y * by.y, v[r].z * by.z, v[r].w * by.w);
+        }
+        most = fmaxf(most, largest(v[r]));
+    }
+    float2 whole = block_reduce(sum, most);
+    float factor = a.w ? 1.0f / sqrtf(whole.x / (float)a.k + a.eps) : 1.0f;
+    int e = act_exponent(whole.y * factor, 126);
+    uint2 *x = (uint2 *)(a.x + blockIdx.x * a.stride);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        float4 y = {v[r].x * factor, v[r].y * factor, v[r].z * factor, v[r].w * factor};
+        if (i < all)
+            x[i] = act_pack(y, power_of_two(e));
+    }
+    if (threadIdx.x == 0)
+        a.unscale[blockIdx.x] = power_of_two(-e);
 }
 
-// One warp a head; rows go to the wide form at `wide`.
+// The same for rows of any length and place.
+static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
+    const float *in = a.in + blockIdx.x * a.step;
+    float sum = 0, most = 0;
+    for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
+        sum = fmaf(in[i], in[i], sum);
+        most = fmaxf(most, fabsf(a.w ? in[i] * a.w[i] : in[i]));
+    }
+    float2 whole = block_reduce(sum, most);
+    float factor = a.w ? 1.0f / sqrtf(whole.x / (float)a.k + a.eps) : 1.0f;
+    int e = act_exponent(whole.y * factor, 126);
+    for (int64_t i = threadIdx.x; i < a.stride; i += THREADS) {
+        float v = i < a.k ? (a.w ? in[i] * a.w[i] : in[i]) * factor : 0;
+        a.x[blockIdx.x * a.stride + i] = __float2half_rn(v * power_of_two(e));
+    }
+    if (threadIdx.x == 0)
+        a.unscale[blockIdx.x] = power_of_two(-e);
+}
+
+static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
+    int64_t each = (a->stride / 4 + THREADS - 1) / THREADS;
+    unsigned blocks = (unsigned)n;
+    if (n == 0)
+        return;
+    if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
+        make_odd_rows<<<blocks, THREADS, 0, g->stream>>>(*a);
+    else if (each <= 1)
+        make_rows<1><<<blocks, THREADS, 0, g->stream>>>(*a);
+    else if (each <= 3)
+        make_rows<3><<<blocks, THREADS, 0, g->stream>>>(*a);
+    else if (each <= 9)
+        make_rows<9><<<blocks, THREADS, 0, g->stream>>>(*a);
+    else
+        make_rows<16><<<blocks, THREADS, 0, g->stream>>>(*a);
+    gpu_check(g, gpu_last_error(), what);
+}
+
+// A head of at most 128 values in fours, four a lane: normed and gated.
+static __device__ float4 gated_head(const struct gated_norm_args *a, float4 v, float4 z, int at) {
+    float sum = 0;
+    sum = fmaf(v.x, v.x, sum);
+    sum = fmaf(v.y, v.y, sum);
+    sum = fmaf(v.z, v.z, sum);
+    sum = fmaf(v.w, v.w, sum);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->dv + a->eps);
+    float4 w = at < a->dv ? *(const float4 *)(a->w + at) : make_float4(0, 0, 0, 0);
+    return make_float4(v.x * factor * w.x * (z.x / (1.0f + expf(-z.x))),
+                       v.y * factor * w.y * (z.y / (1.0f + expf(-z.y))),
+                       v.z * factor * w.z * (z.z / (1.0f + expf(-z.z))),
+                       v.w * factor * w.w * (z.w / (1.0f + expf(-z.w))));
+}
+
+// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R.
+template <int R>
+static __global__ void __launch_bounds__(THREADS)
+    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
+    const float *in = a.in + (int64_t)blockIdx.x * k, *gate = a.z + (int64_t)blockIdx.x * k;
+    float4 v[R], z[R];
+    float most = 0;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        bool there = head < a.heads && at < a.dv;
+        v[r] = z[r] = make_float4(0, 0, 0, 0);
+        if (there) {
+            v[r] = *(const float4 *)(in + head * a.dv + at);
+            z[r] = *(const float4 *)(gate + head * a.dv + at);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        v[r] = gated_head(&a, v[r], z[r], at);
+        most = fmaxf(most, largest(v[r]));
+    }
+    most = block_reduce(0, most).y;
+    int e = act_exponent(most, 126);
+    __half *out = x + blockIdx.x * stride;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        if (head < a.heads && at < a.dv)
+            *(uint2 *)(out + head * a.dv + at) = act_pack(v[r], power_of_two(e));
+    }
+    for (int64_t i = k + threadIdx.x; i < stride; i += THREADS)
+        out[i] = __float2half_rn(0);
+    if (threadIdx.x == 0)
+        unscale[blockIdx.x] = power_of_two(-e);
+}
+
+// Any shape: one warp a head; rows go to the wide form at `wide`.
 static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
-    gpu_await();
-    int64_t h = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (h >= a.n * a.heads)
         return;
     int lane = threadIdx.x % 32;
@@ -76,9 +170,7 @@ static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t
     float sum = 0;
     for (int i = lane; i < a.dv; i += 32)
         sum = fmaf(in[i], in[i], sum);
-    for (int d = 16; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    float factor = 1.0f / sqrtf(sum / (float)a.dv + a.eps);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a.dv + a.eps);
     float *out = wide + h / a.heads * stride + h % a.heads * a.dv;
     for (int i = lane; i < a.dv; i += 32)
         out[i] = in[i] * factor * a.w[i] * (z[i] / (1.0f + expf(-z[i])));
@@ -91,37 +183,48 @@ extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
 }
 
 extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
-    struct gpu *g = gpu_of(x);
-    if (n)
-        gpu_launch_early(g, "act_finish", finish_rows, (unsigned)n, THREADS, 0, a->wide, a->stride,
-                         a->k, a->stride, (__half *)a->x, a->unscale);
+    struct rows_run run = {a->wide, NULL, 0, a->stride, a->k, a->stride, (__half *)a->x, a->unscale};
+    launch_rows(gpu_of(x), &run, n, "act_finish");
 }
 
 extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k,
                             struct act *out) {
-    struct gpu *g = gpu_of(x);
     cuda_act_shape(out, n, k);
-    if (n)
-        gpu_launch_early(g, "to_act", finish_rows, (unsigned)n, THREADS, 0, in, k, k, out->stride,
-                         (__half *)out->x, out->unscale);
+    struct rows_run run = {in, NULL, 0, k, k, out->stride, (__half *)out->x, out->unscale};
+    launch_rows(gpu_of(x), &run, n, "to_act");
 }
 
 extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
                                  int64_t n, int64_t k, struct act *out) {
-    struct gpu *g = gpu_of(x);
     cuda_act_shape(out, n, k);
-    if (n)
-        gpu_launch_early(g, "norm_to_act", norm_rows, (unsigned)n, THREADS, 0, in, w, eps, k,
-                         out->stride, (__half *)out->x, out->unscale);
+    struct rows_run run = {in, w, eps, k, k, out->stride, (__half *)out->x, out->unscale};
+    launch_rows(gpu_of(x), &run, n, "norm_to_act");
+}
+
+template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
+    gated_rows<R><<<(unsigned)a->n, THREADS, 0, g->stream>>>(
+        *a, (__half *)a->out->x, a->out->unscale, a->out->stride);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
     struct gpu *g = gpu_of(x);
     int64_t heads = a->n * a->heads;
+    size_t places = (size_t)a->in | (size_t)a->z | (size_t)a->w;
     cuda_act_shape(a->out, a->n, (int64_t)a->heads * a->dv);
-    unsigned blocks = (unsigned)((heads + THREADS / 32 - 1) / (THREADS / 32));
-    if (heads)
-        gpu_launch_early(g, "gated_norm_to_act", gated_norm, blocks, THREADS, 0, *a, a->out->wide,
-                         a->out->stride);
-    cuda_act_finish(x, a->out, a->n);
+    if (heads == 0)
+        return;
+    if (a->dv > 128 || a->dv % 4 || places % 16 || a->heads > 4 * WARPS) {
+        unsigned blocks = (unsigned)((heads + WARPS - 1) / WARPS);
+        gated_norm<<<blocks, THREADS, 0, g->stream>>>(*a, a->out->wide, a->out->stride);
+        gpu_check(g, gpu_last_error(), "gated_norm_to_act");
+        cuda_act_finish(x, a->out, a->n);
+        return;
+    }
+    if (a->heads <= WARPS)
+        launch_gated<1>(g, a);
+    else if (a->heads <= 3 * WARPS)
+        launch_gated<3>(g, a);
+    else
+        launch_gated<4>(g, a);
+    gpu_check(g, gpu_last_error(), "gated_norm_to_act");
 }
