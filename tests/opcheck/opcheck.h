@@ -22,6 +22,7 @@ struct check {
     const char *level;
     bool device;      // exec has memory and an arithmetic of its own
     double copy_rate; // bytes a microsecond that a copy moves (read and written); 0: not measured
+    void *busy[2];    // of a device: memory to copy to and fro before calls are timed
     struct rng rng;
     int passed, failures;
     int broken;             // guards that were overwritten and inputs that were changed

@@ -161,7 +161,7 @@ static void random_forests(void **state) {
     struct scene *s = malloc(sizeof *s);
     for (int i = 0; i < 120; i++) {
         struct attend_limits m = {(int)between(&r, 1, 8), (int)between(&r, 1, 8),
-                                      (int)between(&r, 1, 300)};
+                                  (int)between(&r, 1, 300)};
         struct attend_plan p;
         scene_init(s, &r);
         int64_t step = rng_below(&r, 2) ? s->r.n : between(&r, 1, s->r.n);

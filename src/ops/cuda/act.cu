@@ -25,7 +25,7 @@ static __device__ float2 block_reduce(float sum, float most) {
 
 // Rows in fours of values: thread t has fours t, t + THREADS, ... of its row, at most R.
 struct rows_run {
-    const float *in, *w;      // [n][step]; [k] or NULL: no norm
+    const float *in, *w; // [n][step]; [k] or NULL: no norm
     float eps;
     int64_t step, k, stride;
     __half *x; // [n][stride]
@@ -33,6 +33,8 @@ struct rows_run {
 };
 
 template <int R> static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a) {
+    gpu_await();
+    gpu_let_next();
     const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step), *w = (const float4 *)a.w;
     int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
     float4 v[R];
@@ -72,6 +74,8 @@ template <int R> static __global__ void __launch_bounds__(THREADS) make_rows(str
 
 // The same for rows of any length and place.
 static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
+    gpu_await();
+    gpu_let_next();
     const float *in = a.in + blockIdx.x * a.step;
     float sum = 0, most = 0;
     for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
@@ -95,16 +99,15 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     if (n == 0)
         return;
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
-        make_odd_rows<<<blocks, THREADS, 0, g->stream>>>(*a);
+        gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
     else if (each <= 1)
-        make_rows<1><<<blocks, THREADS, 0, g->stream>>>(*a);
+        gpu_launch_early(g, what, make_rows<1>, blocks, THREADS, 0, *a);
     else if (each <= 3)
-        make_rows<3><<<blocks, THREADS, 0, g->stream>>>(*a);
+        gpu_launch_early(g, what, make_rows<3>, blocks, THREADS, 0, *a);
     else if (each <= 9)
-        make_rows<9><<<blocks, THREADS, 0, g->stream>>>(*a);
+        gpu_launch_early(g, what, make_rows<9>, blocks, THREADS, 0, *a);
     else
-        make_rows<16><<<blocks, THREADS, 0, g->stream>>>(*a);
-    gpu_check(g, gpu_last_error(), what);
+        gpu_launch_early(g, what, make_rows<16>, blocks, THREADS, 0, *a);
 }
 
 // A head of at most 128 values in fours, four a lane: normed and gated.
@@ -126,6 +129,8 @@ static __device__ float4 gated_head(const struct gated_norm_args *a, float4 v, f
 template <int R>
 static __global__ void __launch_bounds__(THREADS)
     gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride) {
+    gpu_await();
+    gpu_let_next();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
     const float *in = a.in + (int64_t)blockIdx.x * k, *gate = a.z + (int64_t)blockIdx.x * k;
     float4 v[R], z[R];
@@ -162,6 +167,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 // Any shape: one warp a head; rows go to the wide form at `wide`.
 static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
+    gpu_await();
+    gpu_let_next();
     int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (h >= a.n * a.heads)
         return;
@@ -183,7 +190,8 @@ extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
 }
 
 extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
-    struct rows_run run = {a->wide, NULL, 0, a->stride, a->k, a->stride, (__half *)a->x, a->unscale};
+    struct rows_run run = {a->wide,   NULL,           0,         a->stride, a->k,
+                           a->stride, (__half *)a->x, a->unscale};
     launch_rows(gpu_of(x), &run, n, "act_finish");
 }
 
@@ -202,8 +210,8 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
 }
 
 template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
-    gated_rows<R><<<(unsigned)a->n, THREADS, 0, g->stream>>>(
-        *a, (__half *)a->out->x, a->out->unscale, a->out->stride);
+    gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
+                     (__half *)a->out->x, a->out->unscale, a->out->stride);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
@@ -215,8 +223,8 @@ extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_a
         return;
     if (a->dv > 128 || a->dv % 4 || places % 16 || a->heads > 4 * WARPS) {
         unsigned blocks = (unsigned)((heads + WARPS - 1) / WARPS);
-        gated_norm<<<blocks, THREADS, 0, g->stream>>>(*a, a->out->wide, a->out->stride);
-        gpu_check(g, gpu_last_error(), "gated_norm_to_act");
+        gpu_launch_early(g, "gated_norm_to_act", gated_norm, blocks, THREADS, 0, *a, a->out->wide,
+                         a->out->stride);
         cuda_act_finish(x, a->out, a->n);
         return;
     }
@@ -226,5 +234,4 @@ extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_a
         launch_gated<3>(g, a);
     else
         launch_gated<4>(g, a);
-    gpu_check(g, gpu_last_error(), "gated_norm_to_act");
 }

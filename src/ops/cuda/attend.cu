@@ -16,7 +16,8 @@ struct finish {
     __half *x; // [rows][stride]
     float *unscale;
     int64_t stride;
-    unsigned *state; // [rows][2] largest magnitude and blocks that have come; zeros before and after
+    unsigned
+        *state; // [rows][2] largest magnitude and blocks that have come; zeros before and after
 };
 
 // The value that thread v of a row's blocks makes, four elements at once.
@@ -65,6 +66,8 @@ static __global__ void __launch_bounds__(THREADS)
                const __grid_constant__ struct finish f) {
     __shared__ float part[THREADS / 32];
     __shared__ bool last;
+    gpu_await();
+    gpu_let_next();
     int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
     int32_t row = (int32_t)(u.begin + blockIdx.y);
     float4 *wide = (float4 *)(u.out + row * u.out_stride);
@@ -173,7 +176,7 @@ static unsigned *row_state(struct gpu *g, int64_t rows) {
 }
 
 static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
-                      bool matrix) {
+                       bool matrix) {
     if (matrix)
         attend_matrix(g, u, p);
     else
@@ -200,8 +203,7 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     run_kernel(g, u, p, matrix);
     int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
     dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
-    fold_parts<<<grid, THREADS, 0, g->stream>>>(*u, f);
-    gpu_check(g, gpu_last_error(), "attend");
+    gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);
 }
 
 // Tiles of a block where parts are apart: few while there are few keys, so that many blocks share

@@ -239,8 +239,9 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
 template <int SLABS>
 static __global__ void __launch_bounds__(WARPS * 32)
     attend_kernel(const __grid_constant__ struct attend_run u) {
-    gpu_await();
     __shared__ struct shared m;
+    gpu_await();
+    gpu_let_next();
     struct attend_item t = u.items[blockIdx.x];
     int kv = blockIdx.y;
     float acc[SLABS][PAIRS][4] = {}, all[SLABS][PAIRS][4] = {};

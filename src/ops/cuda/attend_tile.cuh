@@ -81,8 +81,8 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
     int slot = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
     static_assert(STEP % 8 == 0, "a thread's pieces all lie in the same column");
     if (type == TYPE_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
-        const unsigned char *from = keys->page[0] + (value ? u->v_begin : 0) +
-                                    (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
+        const unsigned char *from =
+            keys->page[0] + (value ? u->v_begin : 0) + (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
         unsigned to = piece_at<D>(base, slot, at);
 #pragma unroll
         for (int i = 0; i < ATTEND_CHUNK / STEP; i++)

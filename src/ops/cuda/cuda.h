@@ -76,6 +76,7 @@ struct gpu {
     int64_t n_tickets;
     unsigned *row_state; // [row_state_rows][2] zeros between launches: of rows that blocks share
     int64_t row_state_rows;
+    uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     uint32_t allowed[WEIGHT_FORMS]; // linear kernels that may use all their shared memory already
     void *scratch;                  // room for what lives within one op only
     size_t scratch_bytes;

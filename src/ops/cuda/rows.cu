@@ -4,7 +4,7 @@
 // depend on that row alone. Stored K and V are rounded exactly as the scalar codecs round them.
 #include <math.h>
 
-#include "ops/cuda/gpu.h"
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/ops_cuda.h"
 
 #include "formats/quant.h"
@@ -18,18 +18,6 @@ struct qk_run {
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
 };
-
-static __device__ float warp_sum(float v) {
-    for (int d = 16; d; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    return v;
-}
-
-static __device__ float warp_max(float v) {
-    for (int d = 16; d; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
-}
 
 static __device__ unsigned short bf16_bits(float x) {
     unsigned bits = __float_as_uint(x);
@@ -67,18 +55,16 @@ static __device__ void store_head(const float *x, int dim, uint32_t type, unsign
 }
 
 // RMSNorm and rotation of one head: x[i] = element i * 32 + lane, through the warp's shared row.
-static __device__ void norm_rope(const struct qk_args *a, const float *in, const float *w,
-                                 const float *cs, float *row, float *x, int lane) {
+static __device__ void norm_rope(const struct qk_args *a, const float *w, const float *cs,
+                                 float *row, float *x, int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
         if (i * 32 >= a->head_dim)
             break;
-        x[i] = in[i * 32 + lane];
         sum = fmaf(x[i], x[i], sum);
     }
     float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->head_dim + a->eps);
-    __syncwarp(); // the row may still be read for the head before
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
         if (i * 32 >= a->head_dim)
@@ -110,13 +96,30 @@ static __device__ unsigned char *head_at(const struct qk_run *u, int64_t row, bo
                  : p + at * l->k_bytes;
 }
 
-// Block (row, some heads): query heads, then key heads, then value heads.
+// Where head number h of a row is read: query heads, then key heads, then value heads.
+static __device__ const float *head_from(const struct qk_args *a, int queries, int64_t row, int h) {
+    if (h < queries)
+        return a->q + (row * a->n_heads + h) * a->q_stride;
+    h -= queries;
+    if (h < a->n_kv)
+        return a->k + (row * a->n_kv + h) * a->head_dim;
+    return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->head_dim : NULL;
+}
+
+// Block (row, some heads), one head a warp.
 static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     gpu_await();
+    gpu_let_next();
     __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope_dims / 2;
+    int queries = a->q ? a->n_heads : 0, h = blockIdx.y * WARPS + warp;
+    const float *from = head_from(a, queries, i, h);
+    float x[WARP_VALUES];
+#pragma unroll
+    for (int j = 0; j < WARP_VALUES; j++)
+        x[j] = from && j * 32 < a->head_dim ? from[j * 32 + lane] : 0.0f;
     for (int t = threadIdx.x; t < pairs; t += THREADS) {
         double s, c;
         sincos((double)u.pos[i] * u.freq[t], &s, &c);
@@ -124,29 +127,21 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
         cs[pairs + t] = (float)s;
     }
     __syncthreads();
-    int queries = a->q ? a->n_heads : 0;
-    int h = blockIdx.y * WARPS + warp;
-    float x[WARP_VALUES];
+    if (!from)
+        return;
     if (h < queries) {
-        norm_rope(a, a->q + (i * a->n_heads + h) * a->q_stride, a->q_norm, cs, rows[warp], x, lane);
+        norm_rope(a, a->q_norm, cs, rows[warp], x, lane);
         store_head(x, a->head_dim, TYPE_F32,
                    (unsigned char *)(a->q_out + (i * a->n_heads + h) * a->head_dim), lane);
         return;
     }
     h -= queries;
     if (h < a->n_kv) {
-        norm_rope(a, a->k + (i * a->n_kv + h) * a->head_dim, a->k_norm, cs, rows[warp], x, lane);
+        norm_rope(a, a->k_norm, cs, rows[warp], x, lane);
         store_head(x, a->head_dim, u.layout.type_k, head_at(&u, i, false, h), lane);
         return;
     }
-    h -= a->n_kv;
-    if (h >= a->n_kv)
-        return;
-    const float *v = a->v + (i * a->n_kv + h) * a->head_dim;
-#pragma unroll
-    for (int j = 0; j < WARP_VALUES; j++)
-        x[j] = j * 32 < a->head_dim ? v[j * 32 + lane] : 0.0f;
-    store_head(x, a->head_dim, u.layout.type_v, head_at(&u, i, true, h), lane);
+    store_head(x, a->head_dim, u.layout.type_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
 // Angles are products in double precision, as the scalar op takes them, so their sine and cosine
@@ -179,6 +174,7 @@ static __global__ void __launch_bounds__(THREADS)
     copy_units(unsigned char *dst, size_t stride, const unsigned char *src, const int32_t *index,
                size_t units) {
     gpu_await();
+    gpu_let_next();
     T *to = (T *)(dst + blockIdx.x * stride);
     const T *from = (const T *)src + (size_t)index[blockIdx.x] * units;
     for (size_t i = (size_t)blockIdx.y * THREADS + threadIdx.x; i < units;
@@ -210,12 +206,14 @@ extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, con
         launch_copy<unsigned>(g, dst, dst_stride, src, at, n, row_bytes);
     else
         launch_copy<unsigned char>(g, dst, dst_stride, src, at, n, row_bytes);
+    gpu_check(g, gpu_last_error(), "copy_rows");
 }
 
 // Block (position, layer): the K and V rows of all heads, in units of 2 bytes.
 static __global__ void __launch_bounds__(THREADS)
     copy_positions(struct kv_layout l, const struct kv_slot *dst, const struct kv_slot *src) {
     gpu_await();
+    gpu_let_next();
     struct kv_slot to = dst[blockIdx.x], from = src[blockIdx.x];
     int64_t values = (int64_t)l.n_heads * KV_PAGE * l.k_bytes; // where V begins
     int64_t k = l.k_bytes / 2, v = l.v_bytes / 2;
