@@ -195,7 +195,7 @@ static double time_queued(struct check *c, timed_fn *fn, void *arg) {
         for (int i = 0; i < CALLS; i++)
             fn(arg, turn++);
         c->exec->mark(c->exec, 1);
-        double us = c->exec->between(c->exec, 0, 1) * 1000 / CALLS;
+        double us = c->exec->between(c->exec, 0, 1) * 1000 / (double)CALLS;
         best = us < best ? us : best;
     }
     return best;
