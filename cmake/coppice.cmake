@@ -34,7 +34,7 @@ if(COPPICE_CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(cu $<COMPILE_LANGUAGE:CUDA>)
     target_compile_options(coppice_flags INTERFACE $<${cu}:-fmad=false> $<${cu}:--expt-relaxed-constexpr>
-        "$<${cu}:SHELL:-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti>"
+        "$<${cu}:SHELL:-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>"
         "$<${cu}:SHELL:--Werror all-warnings>")
 endif()
 

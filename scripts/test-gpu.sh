@@ -1,49 +1,86 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
-# ops, golden models, rule E over random models, logits against the CPU's, and, where
-# compute-sanitizer works, memory checks of the ops. Prints the failures of each part and one table;
-# the exit status is 1 when something failed. CASES: random cases of rule E on each path (300).
+# memory, faults, random tiles, ops, golden models, rule E over random models on each path, logits against
+# the CPU's, the bundled pair with and without speculation, what is said when something is wrong,
+# and, where compute-sanitizer is installed, memory checks of all ops. Prints the failures of each
+# part and one table; its last line is "N passed, N failed". CASES: random cases of rule E on each
+# path (300). LIMIT: seconds for the memory checks (60).
 set -u
 cd "$(dirname "$0")/.." || exit 2
-cmake --preset cuda-engine >/tmp/coppice-gpu-build.log 2>&1 &&
-    cmake --build --preset cuda-engine -j"$(nproc)" >>/tmp/coppice-gpu-build.log 2>&1 || {
-    tail -n 20 /tmp/coppice-gpu-build.log
+logs=build/logs
+mkdir -p "$logs"
+start=$SECONDS
+if ! { cmake --preset cuda-engine && cmake --build --preset cuda-engine -j "$(nproc)"; } \
+    >"$logs/gpu-build.log" 2>&1; then
+    tail -n 20 "$logs/gpu-build.log"
     exit 2
-}
-bin=build/cuda-engine/tests/gpu
-table=
+fi
+folder=build/cuda-engine
+tests=$folder/tests/gpu
+table=$(printf '%-16s %-8s %5d s' build passed $((SECONDS - start)))$'\n'
+passed=0
 failed=0
 
-# part NAME COMMAND...: runs it, shows its failures, adds a line to the table.
-part() {
-    local name=$1 log start rc verdict
-    shift
-    log=$(mktemp) start=$SECONDS
-    "$@" >"$log" 2>&1
-    rc=$?
+# row NAME STATUS SECONDS: adds a part to the table and its counts to the sums. The part's last line
+# that says "N passed, N failed" counts; without one the part is one check.
+row() {
+    local name=$1 rc=$2 log=$logs/gpu-$1.log verdict counts good=0 bad=0
+    counts=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
+    [ -z "$counts" ] || { good=${counts%% *} bad=${counts#*, } bad=${bad%% *}; }
     case $rc in
     0) verdict=passed ;;
-    77) verdict=skipped ;;
-    *) verdict=FAILED failed=1 ;;
+    77) verdict=skipped good=0 bad=0 ;;
+    *) verdict=FAILED ;;
     esac
-    grep -E '^FAIL|^skip|ERROR SUMMARY' "$log" | sort -u | head -n 20
-    table+=$(printf '%-12s %-8s %5d s  %s' "$name" "$verdict" $((SECONDS - start)) \
-        "$(tail -n 1 "$log")")$'\n'
-    rm -f "$log"
+    [ "$verdict$good$bad" != passed00 ] || good=1
+    [ "$verdict$bad" != FAILED0 ] || bad=1
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    grep -E '^FAIL|^skip' "$log" | sort -u | head -n 20
+    [ "$verdict" != FAILED ] || [ -n "$counts" ] || tail -n 10 "$log"
+    table+=$(printf '%-16s %-8s %5d s  %s' "$name" "$verdict" "$3" "$(tail -n 1 "$log")")$'\n'
 }
 
-for program in "$bin"/test_*; do
-    [ -x "$program" ] && [ -f "$program" ] && part "$(basename "$program")" "$program"
+# part NAME COMMAND...: runs it and reports.
+part() {
+    local name=$1 from=$SECONDS
+    shift
+    "$@" >"$logs/gpu-$name.log" 2>&1
+    row "$name" $? $((SECONDS - from))
+}
+
+# Rule E on each path; small models leave room for all paths at once.
+property() {
+    local from=$SECONDS path paths=(auto mma small) jobs=() i
+    for path in "${paths[@]}"; do
+        "$tests/gpu_tests" --levels "cuda:$path" --cases "${CASES:-300}" property \
+            >"$logs/gpu-property-$path.log" 2>&1 &
+        jobs+=($!)
+    done
+    for i in 0 1 2; do
+        wait "${jobs[i]}"
+        row "property-${paths[i]}" $? $((SECONDS - from))
+    done
+}
+
+for program in "$tests"/test_*; do
+    [ ! -f "$program" ] || part "$(basename "$program")" "$program"
 done
-for suite in opcheck golden property compare; do
-    part $suite "$bin/gpu_tests" --cases "${CASES:-300}" $suite
+for suite in opcheck golden; do
+    part "$suite" "$tests/gpu_tests" "$suite"
 done
+property
+part compare "$tests/gpu_tests" --levels cuda compare
+part pair "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
+    -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 64,700 -n 192 \
+    --ignore-eos
+part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
-    part sanitizer compute-sanitizer --error-exitcode 1 "$bin/gpu_tests" \
-        --levels cuda:auto:separate --only rows opcheck
+    part sanitizer timeout "${LIMIT:-60}" compute-sanitizer --error-exitcode 1 \
+        "$tests/gpu_tests" --levels cuda:auto:separate --brief opcheck
 else
-    table+="sanitizer    skipped  compute-sanitizer is not installed"$'\n'
+    table+="sanitizer        skipped  compute-sanitizer is not installed"$'\n'
 fi
-printf '%s' "$table"
-exit $failed
+printf '%s%s passed, %s failed\n' "$table" "$passed" "$failed"
+[ "$failed" = 0 ]

@@ -3,7 +3,7 @@
 // after a failure and 77 when there was nothing to run on.
 //
 //   gpu_tests [--levels cuda:mma,cuda:wgmma] [--only FAMILY] [--cases N] [--first N] [--seed N]
-//             [--data tests] [--model FILE] [--time] [SUITE ...]
+//             [--data tests] [--model FILE] [--time] [--brief] [SUITE ...]
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ void gpu_line(struct gpu_counts *n, bool ok, const char *level, const char *suit
 }
 
 void suite_opcheck(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
-    struct opcheck_options c = {.timing = o->timing, .only = o->only, .seed = o->seed};
+    struct opcheck_options c = {
+        .timing = o->timing, .brief = o->brief, .only = o->only, .seed = o->seed};
     n->failed += opcheck_level(level, &c, &n->passed, &n->failed) != 0;
 }
 
@@ -77,6 +78,8 @@ static bool parse(struct arguments *a, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--time")) {
             a->o.timing = true;
+        } else if (!strcmp(argv[i], "--brief")) {
+            a->o.brief = true;
         } else if (argv[i][0] == '-') {
             if (!take_option(a, argv[i], argv[i + 1]))
                 return false;
@@ -123,7 +126,7 @@ int main(int argc, char **argv) {
     struct exec *x = NULL;
     if (!parse(&a, argc, argv)) {
         fprintf(stderr, "usage: gpu_tests [--levels LIST] [--only FAMILY] [--cases N] [--first N] "
-                        "[--seed N] [--data DIR] [--model FILE] [--time] [SUITE ...]\n");
+                        "[--seed N] [--data DIR] [--model FILE] [--time] [--brief] [SUITE ...]\n");
         return 2;
     }
     if (strstr(a.levels, "cuda") && device_open(&x, "cuda", 0, &e)) {

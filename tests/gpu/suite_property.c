@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exactness test of tests/property on a device.
+// The exactness test of tests/property on a device. A few cases, as under a memory checker, cannot
+// hold every kind of event; a hundred must.
 #include "gpu/suites.h"
 #include "property/exact.h"
 
@@ -11,7 +12,7 @@ void suite_property(const char *level, const struct gpu_options *o, struct gpu_c
     if (rc)
         gpu_line(n, false, level, "property", "rule E", "%s", e.text);
     else
-        gpu_line(n, r.failed == 0 && r.rare == 0, level, "property", "rule E",
+        gpu_line(n, r.failed == 0 && (r.rare == 0 || r.cases < 100), level, "property", "rule E",
                  "%lld random cases, %d with other output, %d kinds of event too rare%s%s",
                  (long long)r.cases, r.failed, r.rare, r.failed ? ": " : "", e.text);
 }

@@ -12,6 +12,7 @@ struct gpu_options {
     const char *data;  // the folder tests of the repository
     const char *model; // suite compare: a GGUF file; NULL: random tiny models only
     bool timing;
+    bool brief;       // leave out the large cases of opcheck
     int cases, first; // of the property test
     uint64_t seed;
 };

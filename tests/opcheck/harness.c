@@ -286,7 +286,7 @@ static int open_other(struct check *c, struct err *e) {
 }
 
 int opcheck_level(const char *level, const struct opcheck_options *o, int *passed, int *failed) {
-    struct check c = {.level = level, .device = device_level(level)};
+    struct check c = {.level = level, .device = device_level(level), .brief = o->brief};
     struct err e;
     c.rng.state = o->seed ? o->seed : 20261121;
     int rc = device_open(&c.exec, level, o->threads, &e);
