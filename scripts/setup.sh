@@ -64,8 +64,16 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 1
     fi
     echo "setup: installing ${missing[*]}" >&2
-    apt_get update >/dev/null
-    apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null
+    said=$(mktemp)
+    apt_get update >"$said" 2>&1 || true # what was fetched earlier may do
+    if ! apt_get install -y --no-install-recommends "${missing[@]}" >>"$said" 2>&1; then
+        tail -n 3 "$said" >&2
+        echo "setup: cannot install ${missing[*]}; without them the engine alone can be built" \
+            "(preset engine or cuda-engine, see docs/building.md)" >&2
+        rm -f "$said"
+        exit 1
+    fi
+    rm -f "$said"
 fi
 if [ "$what" = test ] && ! have_clang && can_install; then
     echo "setup: installing clang for fuzzing and the format check" >&2

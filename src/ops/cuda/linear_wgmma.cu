@@ -114,6 +114,11 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 #pragma unroll
         for (int i = 0; i < STEP / 16; i++)
             q.step(i, f[i]);
+#pragma unroll
+        for (int i = 0; i < STEP / 16; i++)
+#pragma unroll
+            for (int t = 0; t < dequant<FORM>::TERMS; t++)
+                wgmma_settle(f[i][t]);
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
