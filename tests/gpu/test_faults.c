@@ -87,47 +87,69 @@ static bool begins(const struct show *all, const struct show *part) {
     return part->n <= all->n && !memcmp(part->ids, all->ids, (size_t)part->n * sizeof *part->ids);
 }
 
-static void memory_runs_out(struct session *s, const struct show *good, enum speculate how) {
-    struct show *w = calloc(1, sizeof *w), *again = calloc(1, sizeof *again);
+static struct session *opened(char **files) {
+    struct session_options o = session_options_default();
+    struct session *s = NULL;
     struct err e = {0};
-    if (!w || !again)
+    o.model = files[0];
+    o.draft = files[1];
+    o.device = "cuda";
+    o.vram_limit = (int64_t)1 << 30;
+    is(!session_open(&s, &o, &e), "opening", e.text);
+    return s;
+}
+
+static struct show *show_of(struct session *s, enum trouble trouble) {
+    struct show *w = calloc(1, sizeof *w);
+    if (!w)
         abort();
-    *w = (struct show){.s = s, .trouble = FULL};
+    *w = (struct show){.s = s, .trouble = trouble};
+    return w;
+}
+
+// In a session of its own, which has no pages left over from a request before.
+static void memory_runs_out(char **files, const struct show *good, enum speculate how) {
+    struct session *s = opened(files);
+    if (!s)
+        return;
+    struct show *w = show_of(s, FULL), *again = show_of(s, NONE);
+    struct err e = {0};
     int rc = request(w, how, &e);
     is(rc == ERR_MEMORY && strstr(e.text, "--max-ctx"), "memory runs out", e.text);
     is(w->n >= TROUBLE && w->n < NEW && begins(good, w), "what was shown before stays", "");
     empty(w, model_exec(session_model(s)));
-    *again = (struct show){.s = s};
     rc = request(again, how, &e);
     is(!rc && again->n == NEW && begins(good, again), "with memory again, the request runs",
        e.text);
+    session_close(s);
     free(w);
     free(again);
 }
 
-static void a_kernel_fails(struct session *s, const struct show *good) {
+static void a_kernel_fails(char **files, const struct show *good) {
+    struct session *s = opened(files);
+    if (!s)
+        return;
     struct exec *x = model_exec(session_model(s));
-    struct show *w = calloc(1, sizeof *w), *again = calloc(1, sizeof *again);
+    struct show *w = show_of(s, BROKEN), *again = show_of(s, NONE);
     struct err e = {0};
-    if (!w || !again)
-        abort();
-    *w = (struct show){.s = s, .trouble = BROKEN};
-    if (!is(!exec_ops(x)->act_create(x, 4, 64, &w->act, &e), "an activation", e.text))
-        abort();
-    int rc = request(w, SPECULATE_TREE, &e);
-    is(rc == ERR_DEVICE && strstr(e.text, "failed"), "a kernel fails", e.text);
-    is(w->n >= TROUBLE && w->n < TROUBLE + 40 && begins(good, w), "nothing is shown after it", "");
-    *again = (struct show){.s = s};
-    rc = request(again, SPECULATE_TREE, &e);
-    is(rc == ERR_DEVICE && again->n == 0, "the next request says so too", "");
-    exec_ops(x)->act_destroy(x, w->act);
+    if (is(!exec_ops(x)->act_create(x, 4, 64, &w->act, &e), "an activation", e.text)) {
+        int rc = request(w, SPECULATE_TREE, &e);
+        is(rc == ERR_DEVICE && strstr(e.text, "failed"), "a kernel fails", e.text);
+        is(w->n >= TROUBLE && w->n < TROUBLE + 40 && begins(good, w), "nothing is shown after it",
+           "");
+        rc = request(again, SPECULATE_TREE, &e);
+        is(rc == ERR_DEVICE && again->n == 0, "the next request says so too", "");
+        exec_ops(x)->act_destroy(x, w->act);
+    }
+    session_close(s);
     free(w);
     free(again);
 }
 
 int main(int argc, char **argv) {
-    struct session_options o = session_options_default();
-    struct session *s = NULL;
+    char *bundled[] = {"models/coppice-tiny-q8_0.gguf", "models/coppice-tiny-dflash-q8_0.gguf"};
+    char **files = argc > 2 ? argv + 1 : bundled;
     struct err e = {0};
     struct device_survey found;
     exec_survey_cuda(&found);
@@ -135,20 +157,12 @@ int main(int argc, char **argv) {
         printf("faults: no GPU (%s)\n", found.reason ? found.reason : "none");
         return NOTHING_TO_RUN_ON;
     }
-    o.model = argc > 2 ? argv[1] : "models/coppice-tiny-q8_0.gguf";
-    o.draft = argc > 2 ? argv[2] : "models/coppice-tiny-dflash-q8_0.gguf";
-    o.device = "cuda";
-    o.vram_limit = (int64_t)1 << 30;
-    if (!is(!session_open(&s, &o, &e), "opening", e.text))
-        return 1;
-    struct show *good = calloc(1, sizeof *good);
-    if (!good)
-        abort();
-    *good = (struct show){.s = s};
-    if (is(!request(good, SPECULATE_TREE, &e) && good->n == NEW, "a good run", e.text)) {
-        memory_runs_out(s, good, SPECULATE_OFF);
-        memory_runs_out(s, good, SPECULATE_TREE);
-        a_kernel_fails(s, good); // ends CUDA for this process
+    struct session *s = opened(files);
+    struct show *good = show_of(s, NONE);
+    if (s && is(!request(good, SPECULATE_TREE, &e) && good->n == NEW, "a good run", e.text)) {
+        memory_runs_out(files, good, SPECULATE_OFF);
+        memory_runs_out(files, good, SPECULATE_TREE);
+        a_kernel_fails(files, good); // ends CUDA for this process
     }
     session_close(s);
     free(good);
