@@ -68,7 +68,8 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
     }
     unsigned char *data = exec_ops(p->x)->alloc(p->x, (size_t)p->layout.page_bytes);
     if (!data)
-        return err_set(e, ERR_MEMORY, "no memory for another %lld bytes of keys and values; use a shorter "
+        return err_set(e, ERR_MEMORY,
+                       "no memory for another %lld bytes of keys and values; use a shorter "
                        "--max-ctx or stop what else takes the memory",
                        (long long)p->layout.page_bytes);
     p->pages[p->n] = (struct page){data, 0, p->free_head};
