@@ -118,7 +118,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
         for (int i = 0; i < STEP / 16; i++)
 #pragma unroll
             for (int t = 0; t < dequant<FORM>::TERMS; t++)
-                wgmma_settle(f[i][t]);
+                wgmma_keep(f[i][t]);
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();

@@ -20,11 +20,6 @@ static __device__ __forceinline__ uint64_t wgmma_rows(const void *p) {
 static __device__ __forceinline__ void wgmma_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-// The operand is in its registers from here on. Before wgmma_fence for all operands of a group: the
-// compiler would otherwise still compute some between the products, and fence each of those.
-static __device__ __forceinline__ void wgmma_settle(uint32_t (&a)[4]) {
-    asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
-}
 static __device__ __forceinline__ void wgmma_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -35,7 +30,8 @@ template <int LEFT> static __device__ __forceinline__ void wgmma_wait(void) {
 
 // The weights' registers are read until the wait: without this behind it the compiler may give them
 // to what is loaded in between (seen where weights are multiplied as they are loaded, F16: wrong
-// tiles in half of the runs).
+// tiles in half of the runs). Before the fence it says that they are ready: the compiler would
+// otherwise still compute some between the products of a group and fence each of those (C7519).
 static __device__ __forceinline__ void wgmma_keep(uint32_t (&a)[4]) {
     asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
 }
