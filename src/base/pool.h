@@ -19,8 +19,10 @@ int pool_create(struct pool **out, int threads, struct err *e);
 int pool_threads(const struct pool *p);
 
 // Splits [0, n) into pieces of `grain` items (the last may be shorter), hands them to the
-// workers and returns when all are done. One call may cover several pieces: begin is a multiple of
-// grain, end - begin need not be. Runs inline as one call when one piece or one thread suffices.
+// workers and returns when all are done. A worker begins with the same part of [0, n) in every job
+// of one shape and helps with the others' parts when its own is done. One call may cover several
+// pieces: begin is a multiple of grain, end - begin need not be. Runs inline as one call when one
+// piece or one thread suffices.
 // Not reentrant: fn must not use the pool, and only one thread may call.
 void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg);
 
