@@ -42,6 +42,7 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->load_f16 = load_f16;
     r->load_bf16 = load_bf16;
     r->load_q8_0 = load_q8_0;
+    r->store_f16 = store_f16;
     r->quantise = quantise;
     r->sum_sq = sum_sq;
     r->max = max_of;

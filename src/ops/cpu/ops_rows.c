@@ -108,6 +108,7 @@ static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims
 struct qk_run {
     const struct cpu *cpu;
     const struct qk_args *a;
+    kv_store_fn *store_k, *store_v;
     int64_t first; // row of angles[0]
 };
 
@@ -130,7 +131,6 @@ static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
     const struct qk_run *u = arg;
     const struct qk_args *a = u->a;
     const struct kv_layout *l = a->layout;
-    const struct quant_format *fk = quant_format(l->type_k), *fv = quant_format(l->type_v);
     float tmp[OPS_HEAD_MAX];
     for (int64_t at = begin; at < end; at++) {
         int64_t i = u->first + at;
@@ -142,10 +142,14 @@ static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
             const struct kv_slot *s = &a->store[i];
             int64_t from = (i * a->n_kv + h) * a->head_dim;
             norm_rope(u, a->k + from, a->k_norm, cs, tmp);
-            fk->quantize(tmp, kv_k(l, s->page, a->layer, h, s->slot), a->head_dim);
-            fv->quantize(a->v + from, kv_v(l, s->page, a->layer, h, s->slot), a->head_dim);
+            u->store_k(tmp, kv_k(l, s->page, a->layer, h, s->slot), a->head_dim);
+            u->store_v(a->v + from, kv_v(l, s->page, a->layer, h, s->slot), a->head_dim);
         }
     }
+}
+
+static kv_store_fn *storer(const struct row_kernels *k, uint32_t type) {
+    return type == TYPE_F16 ? k->store_f16 : quant_format(type)->quantize;
 }
 
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r) {
@@ -155,7 +159,8 @@ void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struc
         for (int64_t i = 0; i < n; i++)
             memcpy(c->angles[i], rope_angles(c, r->pos[first + i], a->rope_base, a->rope_dims),
                    (size_t)a->rope_dims * sizeof(float));
-        struct qk_run u = {c, a, first};
+        struct qk_run u = {c, a, storer(&c->row, a->layout->type_k),
+                           storer(&c->row, a->layout->type_v), first};
         cpu_run(c, n, (a->n_heads + 4 * a->n_kv) * a->head_dim / 4, qk_rows, &u);
     }
 }

@@ -16,6 +16,7 @@
 #include "ops/rowmath.h"
 
 typedef void kv_load_fn(const void *src, float *dst, int64_t n);
+typedef void kv_store_fn(const float *src, void *dst, int64_t n);
 
 // Groups i < n: x + i * x_step, q + i * q_step, row lane + i * lane_step of b + i * b_step.
 struct quantise {
@@ -41,6 +42,7 @@ struct row_kernels {
     linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
     int many;
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
+    kv_store_fn *store_f16;
     // Codes and blocks of n groups of 32 values: groups of one row, or the same group of rows.
     void (*quantise)(const struct quantise *a);
     float (*sum_sq)(const float *x, int64_t n);

@@ -109,6 +109,7 @@ void row_fill_scalar(struct row_kernels *r) {
         .load_f16 = quant_format(TYPE_F16)->dequantize,
         .load_bf16 = quant_format(TYPE_BF16)->dequantize,
         .load_q8_0 = quant_format(TYPE_Q8_0)->dequantize,
+        .store_f16 = quant_format(TYPE_F16)->quantize,
         .quantise = quantise,
         .sum_sq = sum_sq,
         .max = max_of,
