@@ -71,6 +71,12 @@ RNG_FN float row_sigmoid(float x) {
     return 1.0f / (1.0f + row_exp(-x));
 }
 
+// ln(1 + e^x). What 1 + e^x loses of e^x by rounding is put back: it is all there is for x < -17.
+RNG_FN float row_softplus(float x) {
+    float e = row_exp(x), u = 1.0f + e;
+    return row_log(u) + (e - (u - 1.0f)) / u;
+}
+
 RNG_FN float row_silu(float x) {
     return x * row_sigmoid(x);
 }

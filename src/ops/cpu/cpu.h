@@ -61,12 +61,12 @@ struct gdn_decays {
     float own[GDN_BATCH][GDN_OWN]; // of each row: its ancestors in flight, last itself
 };
 
-// One worker's room for Gated DeltaNet: one head's part of the ring; key products of a batch and
-// the coefficients made of them, by position since the oldest base.
+// One worker's room for Gated DeltaNet: products of keys by position since the oldest base; keys,
+// queries and coefficients of the ring as delta_read wants them, and of ancestors in flight.
 struct gdn_scratch {
-    float k[GDN_RING * OPS_HEAD_MAX], d[GDN_RING * OPS_HEAD_MAX];
     float kk[GDN_BATCH][GDN_LOG], kq[GDN_BATCH][GDN_LOG];
-    float ck[GDN_BATCH][GDN_LOG], cq[GDN_BATCH][GDN_LOG];
+    float x[GDN_BATCH][2][DELTA_X], panel[DELTA_X * 32];
+    float ck[GDN_BATCH][GDN_OWN], cq[GDN_BATCH][GDN_OWN];
     struct gdn_decays decays[GDN_HEADS];
 };
 

@@ -9,10 +9,13 @@
 
 #include <stdint.h>
 
+#include "ops/args.h"
+
 enum {
     DELTA_ROWS = 16, // rows that one reading of a state and its log serves at most
-    DELTA_DOTS = 4,  // vectors of one call of `dots` at most
-    STATE_LOG = 32,  // log rows that one fold takes at most
+    DELTA_LOG = 64,  // log rows that one reading takes at most
+    DELTA_X = OPS_HEAD_MAX + DELTA_LOG,
+    FOLD_LOG = 32, // log rows that one fold takes at most
 };
 
 // What has faded below e^FADE_LO since it was written counts as zero: 4e-11 of a sum that is
@@ -21,13 +24,13 @@ enum {
 
 // out[i][j] = x[i] . k[j], in 16 partial sums; n_x is even.
 struct delta_dots {
-    const float *x[DELTA_DOTS]; // [dim]
-    float *out[DELTA_DOTS];     // [n]
-    const float *const *k;      // [n][dim]
+    const float *x[2 * DELTA_ROWS]; // [dim]
+    float *out[2 * DELTA_ROWS];     // [n]
+    const float *const *k;          // [n][dim]
     int n_x, n, dim;
 };
 
-// f = e^(x[j] - m), or 0 below FADE_LO; ck[j] = f kk[j], cq[j] = f kq[j].
+// f = e^(x[j] - m), or 0 below FADE_LO; ck[j] = f kk[j], cq[j] = f kq[j]. Returns e^-m likewise.
 struct delta_fade {
     const float *x, *kk, *kq; // [n]
     float *ck, *cq;           // [n]
@@ -38,18 +41,18 @@ struct delta_fade {
 // For each row: a = scale S^T k + sum over the log in order of ck[j] d[j]; b the same with q, cq.
 struct delta_read {
     const float *s; // [dk][dv]; NULL: every scale is 0
-    int dk, dv;
+    int dk, dv, n;  // n rows
     // The log in two pieces one after the other: count rows of dv floats, stride floats apart.
     const float *d[2];
     int count[2];
     int64_t stride;
-    int n; // rows
+    const float *x; // [n][2][DELTA_X]: k and after dk values ck; q and cq
     struct delta_reader {
-        const float *k, *q;   // [dk]
-        const float *ck, *cq; // [count[0] + count[1]]
         float scale;
         float *a, *b; // [dv]
     } row[DELTA_ROWS];
+    float *panel;       // room for [DELTA_X][32]
+    const float *ahead; // a state that is read soon, or NULL
 };
 
 // Completes a row: a and b gain pa[j] d[j] and pb[j] d[j] in order; then a = beta (v - a), which is
@@ -76,7 +79,7 @@ struct state_fold {
 
 struct delta_kernels {
     void (*dots)(const struct delta_dots *a);
-    void (*fade)(const struct delta_fade *a);
+    float (*fade)(const struct delta_fade *a);
     void (*read)(const struct delta_read *a);
     void (*row)(const struct delta_row *a);
     void (*fold)(const struct state_fold *a);

@@ -13,18 +13,21 @@ static void dots(const struct delta_dots *a) {
         }
 }
 
-static void fade(const struct delta_fade *a) {
+static float faded(float x) {
+    return x >= FADE_LO ? row_exp(x) : 0.0f;
+}
+
+static float fade(const struct delta_fade *a) {
     for (int j = 0; j < a->n; j++) {
-        float x = a->x[j] - a->m;
-        float f = x >= FADE_LO ? row_exp(x) : 0.0f;
+        float f = faded(a->x[j] - a->m);
         a->ck[j] = f * a->kk[j];
         a->cq[j] = f * a->kq[j];
     }
+    return faded(-a->m);
 }
 
-// out[0..dv) of one vector x (k or q) with the coefficients c.
-static void read_one(const struct delta_read *a, const float *x, const float *c, float scale,
-                     float *out) {
+// out[0..dv) of one vector x, a key or query with its coefficients.
+static void read_one(const struct delta_read *a, const float *x, float scale, float *out) {
     for (int v = 0; v < a->dv; v++) {
         float sum = 0;
         for (int i = 0; a->s && i < a->dk; i++)
@@ -33,7 +36,7 @@ static void read_one(const struct delta_read *a, const float *x, const float *c,
         for (int j = 0; j < a->count[0] + a->count[1]; j++) {
             int piece = j >= a->count[0];
             const float *d = a->d[piece] + (j - piece * a->count[0]) * a->stride;
-            sum = fmaf(d[v], c[j], sum);
+            sum = fmaf(d[v], x[a->dk + j], sum);
         }
         out[v] = sum;
     }
@@ -41,9 +44,9 @@ static void read_one(const struct delta_read *a, const float *x, const float *c,
 
 static void read_rows(const struct delta_read *a) {
     for (int r = 0; r < a->n; r++) {
-        const struct delta_reader *w = &a->row[r];
-        read_one(a, w->k, w->ck, w->scale, w->a);
-        read_one(a, w->q, w->cq, w->scale, w->b);
+        const float *x = a->x + (int64_t)2 * r * DELTA_X;
+        read_one(a, x, a->row[r].scale, a->row[r].a);
+        read_one(a, x + DELTA_X, a->row[r].scale, a->row[r].b);
     }
 }
 

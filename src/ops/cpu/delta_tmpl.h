@@ -1,132 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the gated delta rule over sixteen lanes (delta.h). Lanes run along the values, so
-// no sum crosses lanes, except in the products of keys. Rows are taken in blocks whose sums stay
-// in registers. Continues row_tmpl.h, as a template for one level.
+// The second half of the kernels of the gated delta rule (delta.h): what a state, its log and
+// ancestors in flight give. Lanes run along the values, so no sum crosses lanes. Rows are taken in
+// blocks by panels of columns, whose sums stay in registers. A template, like row_tmpl.h.
 
-// `xs` vectors times `ks` keys from j on; xs * ks is DOT_SUMS.
-INLINE void dot_block(const struct delta_dots *a, int i, int j, int xs, int ks) {
-    const float *x[DELTA_DOTS], *k[DOT_SUMS];
-    vf acc[DOT_SUMS];
-    float out[DOT_SUMS];
-    UNROLL for (int r = 0; r < xs; r++) x[r] = a->x[i + r];
-    UNROLL for (int r = 0; r < ks; r++) k[r] = a->k[j + r < a->n ? j + r : a->n - 1];
-    UNROLL for (int r = 0; r < DOT_SUMS; r++) acc[r] = v_set(0);
-    int c = 0;
-    for (; c + 16 <= a->dim; c += 16)
-        UNROLL for (int r = 0; r < ks; r++) {
-            vf v = v_load(k[r] + c);
-            UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
-                v_fma(v_load(x[t] + c), v, acc[t * ks + r]);
-        }
-    if (c < a->dim)
-        UNROLL for (int r = 0; r < ks; r++) {
-            vf v = v_load_n(k[r] + c, a->dim - c);
-            UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
-                v_fma(v_load_n(x[t] + c, a->dim - c), v, acc[t * ks + r]);
-        }
-    v_fold_all(acc, out);
-    for (int t = 0; t < xs; t++)
-        for (int r = 0; r < ks && j + r < a->n; r++)
-            a->out[i + t][j + r] = out[t * ks + r];
-}
-
-static void delta_dots(const struct delta_dots *a) {
-    int i = 0;
-    if (DOT_SUMS >= 16)
-        for (; i + 4 <= a->n_x; i += 4)
-            for (int j = 0; j < a->n; j += DOT_SUMS / 4)
-                dot_block(a, i, j, 4, DOT_SUMS / 4);
-    for (; i + 2 <= a->n_x; i += 2)
-        for (int j = 0; j < a->n; j += DOT_SUMS / 2)
-            dot_block(a, i, j, 2, DOT_SUMS / 2);
-}
-
-static void delta_fade(const struct delta_fade *a) {
-    for (int j = 0; j < a->n; j += 16) {
-        int left = a->n - j < 16 ? a->n - j : 16;
-        vf f = v_exp_from(v_sub(v_load_n(a->x + j, left), v_set(a->m)), FADE_LO);
-        v_store_n(a->ck + j, v_mul(f, v_load_n(a->kk + j, left)), left);
-        v_store_n(a->cq + j, v_mul(f, v_load_n(a->kq + j, left)), left);
-    }
-}
-
-// What a block of rows sums up: `rows` rows (k first, then q) by `wide` chunks of 16 columns.
-struct read_sums {
-    vf of[2 * DELTA_BLOCK][DELTA_WIDE];
+// A block of rows by a panel of columns: `rows` rows by `wide` chunks of 16 columns, whose sums
+// stay in registers. All are constants where it is called.
+struct block {
+    int rows, wide;
+    int left;  // columns of each chunk that are there
+    bool keep; // copy what is read to the panel
 };
 
-// Rows of floats, and what each vector multiplies them with.
-struct read_piece {
+struct block_sums {
+    vf of[2 * DELTA_BLOCK][DELTA_WIDE]; // key and query of each row
+};
+
+// Rows of a state or of a log.
+struct piece {
     const float *m;
     int64_t stride;
     int n;
-    const float *x[2 * DELTA_BLOCK]; // [n]
+    float *panel;       // where the block keeps them
+    const float *ahead; // [n], stride apart: wanted soon, or NULL
 };
 
-INLINE void read_piece(struct read_sums *s, const struct read_piece *t, int rows, int wide,
-                       int left) {
-    const float *m = t->m, *x[2 * DELTA_BLOCK];
-    UNROLL for (int j = 0; j < 2 * rows; j++) x[j] = t->x[j];
-    for (int i = 0; i < t->n; i++, m += t->stride) {
+INLINE void read_piece(struct block_sums *s, const struct piece *t, const float *x,
+                       struct block b) {
+    const float *m = t->m;
+    float *panel = t->panel;
+    UNROLL_BY_4 for (int i = 0; i < t->n; i++, m += t->stride, x++) {
         vf v[DELTA_WIDE];
-        UNROLL for (int c = 0; c < wide; c++) v[c] = v_load_n(m + 16 * c, left);
-        UNROLL for (int j = 0; j < 2 * rows; j++) {
-            vf f = v_set(x[j][i]);
-            UNROLL for (int c = 0; c < wide; c++) s->of[j][c] = v_fma(v[c], f, s->of[j][c]);
+        UNROLL for (int c = 0; c < b.wide; c++) v[c] = v_load_n(m + 16 * c, b.left);
+        if (b.keep)
+            UNROLL for (int c = 0; c < b.wide; c++, panel += 16) v_store(panel, v[c]);
+        UNROLL for (int j = 0; j < 2 * b.rows; j++) {
+            vf f = v_set(x[j * DELTA_X]);
+            UNROLL for (int c = 0; c < b.wide; c++) s->of[j][c] = v_fma(v[c], f, s->of[j][c]);
         }
     }
 }
 
-// `wide` chunks of columns from `at`; all but a, r and at are constants where it is called.
-INLINE void read_chunk(const struct delta_read *a, int r, int rows, int at, int wide, int left) {
+// Rows r .. of a by the columns from `at`; p: the state and both pieces of the log.
+INLINE void read_block(const struct delta_read *a, const struct piece *p, int r, int at,
+                       struct block b) {
     const struct delta_reader *w = a->row + r;
-    struct read_sums s;
-    UNROLL for (int j = 0; j < 2 * rows; j++) UNROLL for (int c = 0; c < wide; c++) s.of[j][c] =
+    const float *x = a->x + (int64_t)2 * r * DELTA_X;
+    struct block_sums s;
+    UNROLL for (int j = 0; j < 2 * b.rows; j++) UNROLL for (int c = 0; c < b.wide; c++) s.of[j][c] =
         v_set(0);
     if (a->s) {
-        struct read_piece t = {a->s + at, a->dv, a->dk, {0}};
-        for (int j = 0; j < rows; j++) {
-            t.x[j] = w[j].k;
-            t.x[rows + j] = w[j].q;
-        }
-        read_piece(&s, &t, rows, wide, left);
-        UNROLL for (int j = 0; j < 2 * rows; j++) UNROLL for (int c = 0; c < wide; c++) s.of[j][c] =
-            v_fma(s.of[j][c], v_set(w[j % rows].scale), v_set(0));
+        read_piece(&s, p, x, b);
+        UNROLL for (int j = 0; j < 2 * b.rows; j++) UNROLL for (int c = 0; c < b.wide; c++)
+            s.of[j][c] = v_fma(s.of[j][c], v_set(w[j / 2].scale), v_set(0));
     }
-    for (int piece = 0, done = 0; piece < 2; done += a->count[piece++]) {
-        struct read_piece t = {a->d[piece] + at, a->stride, a->count[piece], {0}};
-        for (int j = 0; j < rows; j++) {
-            t.x[j] = w[j].ck + done;
-            t.x[rows + j] = w[j].cq + done;
-        }
-        read_piece(&s, &t, rows, wide, left);
-    }
-    UNROLL for (int j = 0; j < rows; j++) UNROLL for (int c = 0; c < wide; c++) {
-        v_store_n(w[j].a + at + 16 * c, s.of[j][c], left);
-        v_store_n(w[j].b + at + 16 * c, s.of[rows + j][c], left);
+    read_piece(&s, p + 1, x + a->dk, b);
+    read_piece(&s, p + 2, x + a->dk + p[1].n, b);
+    UNROLL for (int j = 0; j < b.rows; j++) UNROLL for (int c = 0; c < b.wide; c++) {
+        v_store_n(w[j].a + at + 16 * c, s.of[2 * j][c], b.left);
+        v_store_n(w[j].b + at + 16 * c, s.of[2 * j + 1][c], b.left);
     }
 }
 
-// All columns of `rows` rows: pieces of `wide` chunks, then single ones.
-INLINE void read_block(const struct delta_read *a, int r, int rows, int wide) {
+// The columns from `at` of S and both pieces of the log.
+INLINE void open_pieces(const struct delta_read *a, int at, struct piece p[3]) {
+    p[0] = (struct piece){.m = a->s ? a->s + at : NULL, .stride = a->dv, .n = a->dk};
+    for (int i = 0; i < 2; i++)
+        p[1 + i] = (struct piece){.m = a->d[i] + at, .stride = a->stride, .n = a->count[i]};
+}
+
+// All columns of few rows: panels of `wide` chunks, then single ones.
+INLINE void read_few(const struct delta_read *a, int rows, int wide) {
+    struct piece p[3];
     int at = 0;
-    for (; at + 16 * wide <= a->dv; at += 16 * wide)
-        read_chunk(a, r, rows, at, wide, 16);
-    for (; at + 16 <= a->dv; at += 16)
-        read_chunk(a, r, rows, at, 1, 16);
-    if (at < a->dv)
-        read_chunk(a, r, rows, at, 1, a->dv - at);
+    for (; at + 16 * wide <= a->dv; at += 16 * wide) {
+        open_pieces(a, at, p);
+        read_block(a, p, 0, at, (struct block){rows, wide, 16, false});
+    }
+    for (; at < a->dv; at += 16) {
+        open_pieces(a, at, p);
+        if (at + 16 <= a->dv)
+            read_block(a, p, 0, at, (struct block){rows, 1, 16, false});
+        else
+            read_block(a, p, 0, at, (struct block){rows, 1, a->dv - at, false});
+    }
+}
+
+// Many rows by the columns from `at`: the first block copies the panel for the others.
+INLINE void read_panel(const struct delta_read *a, int at, int wide, int left) {
+    struct piece p[3];
+    open_pieces(a, at, p);
+    p[0].panel = a->panel;
+    p[1].panel = a->panel + 16 * wide * a->dk;
+    p[2].panel = p[1].panel + 16 * wide * a->count[0];
+    read_block(a, p, 0, at, (struct block){DELTA_BLOCK, wide, left, true});
+    for (int i = 0; i < 3; i++) {
+        p[i].m = p[i].panel;
+        p[i].stride = 16 * wide;
+    }
+    int r = DELTA_BLOCK;
+    for (; r + DELTA_BLOCK <= a->n; r += DELTA_BLOCK)
+        read_block(a, p, r, at, (struct block){DELTA_BLOCK, wide, left, false});
+    if (DELTA_BLOCK > 2 && r + 2 <= a->n) {
+        read_block(a, p, r, at, (struct block){2, wide, left, false});
+        r += 2;
+    }
+    if (r < a->n)
+        read_block(a, p, r, at, (struct block){1, wide, left, false});
+}
+
+static void read_many(const struct delta_read *a) {
+    int at = 0;
+    for (; at + 16 * DELTA_PANEL <= a->dv; at += 16 * DELTA_PANEL)
+        read_panel(a, at, DELTA_PANEL, 16);
+    for (; at < a->dv; at += 16)
+        read_panel(a, at, 1, a->dv - at < 16 ? a->dv - at : 16);
 }
 
 static void delta_read(const struct delta_read *a) {
-    int r = 0;
-    if (DELTA_BLOCK >= 4)
-        for (; r + 4 <= a->n; r += 4)
-            read_block(a, r, 4, 2);
-    for (; r + 2 <= a->n; r += 2)
-        read_block(a, r, 2, DELTA_WIDE / 2);
-    if (r < a->n)
-        read_block(a, r, 1, DELTA_WIDE);
+    if (a->n > DELTA_BLOCK)
+        read_many(a);
+    else if (DELTA_BLOCK >= 4 && a->n == 4)
+        read_few(a, DELTA_BLOCK, DELTA_PANEL);
+    else if (DELTA_BLOCK >= 4 && a->n == 3)
+        read_few(a, DELTA_BLOCK - 1, DELTA_WIDE / 2);
+    else if (a->n == 2)
+        read_few(a, 2, DELTA_WIDE / 2);
+    else if (a->n == 1)
+        read_few(a, 1, DELTA_WIDE);
 }
 
 INLINE void row_chunk(const struct delta_row *w, int at, int wide, int left) {

@@ -18,7 +18,7 @@ INLINE void fold_chunk(const struct state_fold *a, int i, int rows, const float 
 }
 
 INLINE void fold_rows(const struct state_fold *a, int i, int rows) {
-    float factor[STATE_LOG][4];
+    float factor[FOLD_LOG][4];
     for (int j = 0; j < a->n; j++)
         for (int r = 0; r < rows; r++)
             factor[j][r] = a->c[j] * a->k[j][i + r];
@@ -53,6 +53,8 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->exp_sum = exp_sum;
     r->weigh = weigh;
     r->weigh4 = weigh4;
+    r->sigmoid = sigmoid;
+    r->softplus = softplus;
     r->conv4 = conv4;
     r->gumbel = gumbel;
     r->delta = (struct delta_kernels){.dots = delta_dots,

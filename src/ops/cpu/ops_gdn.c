@@ -31,7 +31,6 @@ struct batch {
     int count, ring, key_head;
     int64_t base;       // position
     int newer;          // where the newer base is
-    bool packed;        // the ring's rows of the head at hand lie side by side in the scratch
     bool hi[GDN_BATCH]; // the row reads the newer base
     struct lineage line[GDN_BATCH];
 };
@@ -53,14 +52,6 @@ static void find_lineage(struct batch *b, int i) {
     l->n = (int)(r->pos[row] - b->base) - b->ring + 1;
     for (int t = l->n; t-- > 0; row = r->parent[row])
         l->at[t] = row;
-}
-
-// Copies the ring's rows of one head from position j on, `heads` of dim floats a slot.
-static void pack_ring(const struct batch *b, int j, const float *log, int heads, int head, int dim,
-                      float *out) {
-    for (; j < b->ring; j++)
-        memcpy(out + j * dim, log + (ring_slot(b, j) * heads + head) * dim,
-               (size_t)dim * sizeof *out);
 }
 
 // Minus the log decay of row i since its base.
@@ -118,8 +109,7 @@ static void key_products(const struct batch *b, int start) {
     const float *k[GDN_RING], *own[GDN_OWN];
     struct gdn_scratch *w = b->s;
     for (int j = start; j < b->ring; j++)
-        k[j] = b->packed ? w->k + j * s->dk
-                         : b->state->log_k + (ring_slot(b, j) * s->n_k + b->key_head) * s->dk;
+        k[j] = b->state->log_k + (ring_slot(b, j) * s->n_k + b->key_head) * s->dk;
     struct delta_dots ring = {.k = k + start, .n = b->ring - start, .dim = s->dk};
     for (int i = 0; i < b->count; i++) {
         int64_t at = ((b->first + i) * s->n_k + b->key_head) * s->dk;
@@ -137,62 +127,69 @@ static void key_products(const struct batch *b, int start) {
         ring.x[ring.n_x + 1] = mine.x[1];
         ring.out[ring.n_x++] = w->kk[i] + start;
         ring.out[ring.n_x++] = w->kq[i] + start;
-        if (ring.n_x < DELTA_DOTS && i + 1 < b->count)
-            continue;
-        f->dots(&ring);
-        ring.n_x = 0;
     }
+    f->dots(&ring);
 }
 
-// Coefficients of row i: those of the ring from `start` on, and those of its own line.
-static void fade_row(const struct batch *b, const struct gdn_decays *y, int i, int start) {
+// Keys and queries for delta_read: the readers of the older base, then the others.
+static void copy_keys(const struct batch *b) {
+    const struct gdn_args *a = b->run->a;
+    const struct gdn_shape *s = &a->shape;
+    for (int hi = 0, t = 0; hi < 2; hi++)
+        for (int i = 0; i < b->count; i++) {
+            if (b->hi[i] != hi)
+                continue;
+            int64_t at = ((b->first + i) * s->n_k + b->key_head) * s->dk;
+            memcpy(b->s->x[t][0], a->rows.k + at, (size_t)s->dk * sizeof(float));
+            memcpy(b->s->x[t++][1], a->rows.q + at, (size_t)s->dk * sizeof(float));
+        }
+}
+
+// Coefficients of row i: those of the ring from `start` on into x, and those of its own line.
+// Returns the decay since its base.
+static float fade_row(const struct batch *b, const struct gdn_decays *y, int i, int start,
+                      float (*x)[DELTA_X]) {
     struct gdn_scratch *w = b->s;
-    int ring = b->ring;
+    int dk = b->run->a->shape.dk, ring = b->ring;
     struct delta_fade job = {.m = decay_of(b, y, i),
-                             .x = y->ring[b->hi[i]] + start,
-                             .kk = w->kk[i] + start,
-                             .kq = w->kq[i] + start,
-                             .ck = w->ck[i] + start,
-                             .cq = w->cq[i] + start,
-                             .n = ring - start};
+                             .x = y->own[i],
+                             .kk = w->kk[i] + ring,
+                             .kq = w->kq[i] + ring,
+                             .ck = w->ck[i],
+                             .cq = w->cq[i],
+                             .n = b->line[i].n};
     b->run->cpu->row.delta.fade(&job);
-    job.x = y->own[i];
-    job.kk = w->kk[i] + ring;
-    job.kq = w->kq[i] + ring;
-    job.ck = w->ck[i] + ring;
-    job.cq = w->cq[i] + ring;
-    job.n = b->line[i].n;
-    b->run->cpu->row.delta.fade(&job);
+    job.x = y->ring[b->hi[i]] + start;
+    job.kk = w->kk[i] + start;
+    job.kq = w->kq[i] + start;
+    job.ck = x[0] + dk;
+    job.cq = x[1] + dk;
+    job.n = ring - start;
+    return b->run->cpu->row.delta.fade(&job);
 }
 
 // What S and the ring give the readers of one base: into rows.d and out, for complete_row.
 static void read_base(const struct batch *b, int v_head, int hi, const struct readers *w) {
     const struct gdn_args *a = b->run->a;
     const struct gdn_shape *s = &a->shape;
-    struct gdn_scratch *x = b->s;
-    const struct gdn_decays *y = &x->decays[v_head / s->n_k % GDN_HEADS];
-    struct delta_read job = {.dk = s->dk, .dv = s->dv, .n = w->n};
+    float(*x)[2][DELTA_X] = b->s->x + (hi ? b->count - w->n : 0);
+    const struct gdn_decays *y = &b->s->decays[v_head / s->n_k % GDN_HEADS];
+    struct delta_read job = {
+        .dk = s->dk, .dv = s->dv, .n = w->n, .x = x[0][0], .panel = b->s->panel};
     if (w->state)
         job.s = (hi ? b->state->s_hi : b->state->s_lo) + (int64_t)v_head * s->dk * s->dv;
     int slot = (int)ring_slot(b, w->start), count = b->ring - w->start;
-    int wraps = b->packed || slot + count <= GDN_RING ? 0 : slot + count - GDN_RING;
-    job.stride = b->packed ? s->dv : (int64_t)s->n_v * s->dv;
+    int wraps = slot + count <= GDN_RING ? 0 : slot + count - GDN_RING;
+    job.stride = (int64_t)s->n_v * s->dv;
     job.d[1] = b->state->log_d + (int64_t)v_head * s->dv;
-    job.d[0] = b->packed ? x->d + w->start * s->dv : job.d[1] + slot * job.stride;
+    job.d[0] = job.d[1] + slot * job.stride;
     job.count[0] = count - wraps;
     job.count[1] = wraps;
     for (int t = 0; t < w->n; t++) {
-        int i = w->row[t];
-        int64_t row = b->first + i, k = (row * s->n_k + b->key_head) * s->dk;
-        float total = -decay_of(b, y, i);
-        fade_row(b, y, i, w->start);
-        job.row[t] = (struct delta_reader){.k = a->rows.k + k,
-                                           .q = a->rows.q + k,
-                                           .ck = x->ck[i] + w->start,
-                                           .cq = x->cq[i] + w->start,
-                                           .scale = total >= FADE_LO ? row_exp(total) : 0.0f,
-                                           .a = a->rows.d + (row * s->n_v + v_head) * s->dv,
-                                           .b = a->out + (row * s->n_v + v_head) * s->dv};
+        int64_t row = ((b->first + w->row[t]) * s->n_v + v_head) * s->dv;
+        job.row[t].scale = fade_row(b, y, w->row[t], w->start, x[t]);
+        job.row[t].a = a->rows.d + row;
+        job.row[t].b = a->out + row;
     }
     b->run->cpu->row.delta.read(&job);
 }
@@ -201,19 +198,19 @@ static void read_base(const struct batch *b, int v_head, int hi, const struct re
 static void complete_row(const struct batch *b, int v_head, int i) {
     const struct gdn_args *a = b->run->a;
     const struct lineage *l = &b->line[i];
-    int dv = a->shape.dv, ring = b->ring;
+    int dv = a->shape.dv;
     int64_t row = (b->first + i) * a->shape.n_v + v_head;
     const float *d[GDN_OWN];
     for (int t = 0; t < l->n - 1; t++)
         d[t] = a->rows.d + (l->at[t] * a->shape.n_v + v_head) * dv;
     struct delta_row job = {.a = a->rows.d + row * dv,
                             .b = a->out + row * dv,
-                            .pa = b->s->ck[i] + ring,
-                            .pb = b->s->cq[i] + ring,
+                            .pa = b->s->ck[i],
+                            .pb = b->s->cq[i],
                             .d = d,
                             .v = a->rows.v + row * dv,
                             .beta = a->rows.beta[row],
-                            .self = b->s->cq[i][ring + l->n - 1],
+                            .self = b->s->cq[i][l->n - 1],
                             .n = l->n - 1,
                             .dim = dv};
     b->run->cpu->row.delta.row(&job);
@@ -233,12 +230,9 @@ static void run_heads(struct batch *b, int first, int stop) {
                 least = of[h][hi].start;
         }
     }
-    if (b->packed)
-        pack_ring(b, least, b->state->log_k, s->n_k, b->key_head, s->dk, b->s->k);
     key_products(b, least);
+    copy_keys(b);
     for (int v = first, h = 0; v < stop; v += s->n_k, h++) {
-        if (b->packed)
-            pack_ring(b, least, b->state->log_d, s->n_v, v, s->dv, b->s->d);
         for (int hi = 0; hi < 2; hi++)
             if (of[h][hi].n)
                 read_base(b, v, hi, &of[h][hi]);
@@ -259,7 +253,6 @@ static void open_batch(struct batch *b) {
     b->base = base_of(len);
     b->ring = (int)(len - b->base);
     b->newer = (int)(len / GDN_BLOCK * GDN_BLOCK - b->base);
-    b->packed = b->count > 2; // for one or two rows the copy would cost what it saves
     for (int i = 0; i < b->count; i++)
         find_lineage(b, i);
 }

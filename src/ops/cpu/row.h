@@ -36,6 +36,16 @@ struct weigh4 {
     int n, dim;
 };
 
+// Row i: out[c] = silu(w[at + c][0] in[0][at + c] + .. + w[at + c][3] in[3][at + c]), one fma after
+// another, for c < dim.
+struct conv4 {
+    const float *(*in)[4]; // [n] four rows of channels, oldest first
+    const float *w;        // [channels][4]
+    float *out;            // [n][dim], stride apart
+    int64_t at, stride, n;
+    int dim;
+};
+
 struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
@@ -60,8 +70,9 @@ struct row_kernels {
     // acc = acc * scale + sum over j in order of p[j] v[j].
     void (*weigh)(float *acc, float scale, const float *p, const float *const *v, int n, int dim);
     void (*weigh4)(const struct weigh4 *w);
-    // out[c] = silu(w[c][0] u[0][c] + .. + w[c][3] u[3][c]), oldest first, one fma after another.
-    void (*conv4)(float *out, const float *const u[4], const float *w, int64_t n);
+    void (*sigmoid)(float *out, const float *x, int64_t n);
+    void (*softplus)(float *out, const float *x, int64_t n); // ln(1 + e^x)
+    void (*conv4)(const struct conv4 *a);
     // out[i] = row_gumbel(key, first + i).
     void (*gumbel)(float *out, uint64_t key, int64_t first, int64_t n);
     struct delta_kernels delta;

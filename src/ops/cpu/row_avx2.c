@@ -5,10 +5,12 @@
 #include "ops/cpu/row_tmpl.h"
 
 #include "ops/cpu/attend_tmpl.h"
+#include "ops/cpu/delta_keys_tmpl.h"
+#include "ops/cpu/delta_tmpl.h"
+#include "ops/cpu/gate_tmpl.h"
 #include "ops/cpu/load_tmpl.h"
 #include "ops/cpu/quantise_tmpl.h"
 
-#include "ops/cpu/delta_tmpl.h"
 #include "ops/cpu/fold_tmpl.h"
 
 void row_fill_avx2(struct row_kernels *r) {

@@ -89,13 +89,25 @@ static void weigh4(const struct weigh4 *w) {
         weigh(w->acc[i], w->scale[i], w->p[i], w->v, w->n, w->dim);
 }
 
-static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
-    for (int64_t c = 0; c < n; c++) {
-        float a = w[4 * c] * u[0][c];
-        for (int t = 1; t < 4; t++)
-            a = fmaf(w[4 * c + t], u[t][c], a);
-        out[c] = row_silu(a);
-    }
+static void sigmoid(float *out, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = row_sigmoid(x[i]);
+}
+
+static void softplus(float *out, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = row_softplus(x[i]);
+}
+
+static void conv4(const struct conv4 *a) {
+    for (int64_t i = 0; i < a->n; i++)
+        for (int c = 0; c < a->dim; c++) {
+            const float *w = a->w + 4 * (a->at + c);
+            float sum = w[0] * a->in[i][0][a->at + c];
+            for (int t = 1; t < 4; t++)
+                sum = fmaf(w[t], a->in[i][t][a->at + c], sum);
+            a->out[i * a->stride + c] = row_silu(sum);
+        }
 }
 
 static void gumbel(float *out, uint64_t key, int64_t first, int64_t n) {
@@ -120,6 +132,8 @@ void row_fill_scalar(struct row_kernels *r) {
         .exp_sum = exp_sum,
         .weigh = weigh,
         .weigh4 = weigh4,
+        .sigmoid = sigmoid,
+        .softplus = softplus,
         .conv4 = conv4,
         .gumbel = gumbel,
     };

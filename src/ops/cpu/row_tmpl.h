@@ -29,14 +29,6 @@ INLINE vf v_log(vf x) {
     return v_fma(n, v_set(EXP_LN2_A), v_fma(n, v_set(EXP_LN2_B), v_mul(p, s)));
 }
 
-INLINE vf v_sigmoid(vf x) {
-    return v_div(v_set(1.0f), v_add(v_set(1.0f), v_exp(v_neg(x))));
-}
-
-INLINE vf v_silu(vf x) {
-    return v_mul(x, v_sigmoid(x));
-}
-
 // row_fold of four vectors at once: out[i] = the sum of a[i].
 INLINE void v_fold4(const vf a[4], float *out) {
     __m256 h[4];
@@ -85,21 +77,6 @@ static void scale_mul(float *out, const float *x, const float *w, float s, int64
         int left = n - i < 16 ? (int)(n - i) : 16;
         vf v = v_mul(v_load_n(x + i, left), v_set(s));
         v_store_n(out + i, w ? v_mul(v, v_load_n(w + i, left)) : v, left);
-    }
-}
-
-static void silu_mul(float *out, const float *g, const float *u, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) {
-        int left = n - i < 16 ? (int)(n - i) : 16;
-        v_store_n(out + i, v_mul(v_silu(v_load_n(g + i, left)), v_load_n(u + i, left)), left);
-    }
-}
-
-static void gate(float *out, float s, const float *g, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) {
-        int left = n - i < 16 ? (int)(n - i) : 16;
-        vf v = v_mul(v_load_n(out + i, left), v_set(s));
-        v_store_n(out + i, g ? v_mul(v, v_sigmoid(v_load_n(g + i, left))) : v, left);
     }
 }
 
@@ -167,21 +144,6 @@ static void weigh(float *acc, float scale, const float *p, const float *const *v
         weigh_chunk(&w, i, 1, 16);
     if (i < dim)
         weigh_chunk(&w, i, 1, dim - i);
-}
-
-static void conv4(float *out, const float *const u[4], const float *w, int64_t n) {
-    for (int64_t c = 0; c < n; c += 16) {
-        int left = n - c < 16 ? (int)(n - c) : 16;
-        float padded[64] = {0};
-        vf t[4];
-        if (left < 16)
-            memcpy(padded, w + 4 * c, (size_t)left * 4 * sizeof *w);
-        v_columns(left < 16 ? padded : w + 4 * c, t);
-        vf a = v_mul(t[0], v_load_n(u[0] + c, left));
-        for (int i = 1; i < 4; i++)
-            a = v_fma(t[i], v_load_n(u[i] + c, left), a);
-        v_store_n(out + c, v_silu(a), left);
-    }
 }
 
 static void gumbel(float *out, uint64_t key, int64_t first, int64_t n) {

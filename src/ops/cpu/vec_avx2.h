@@ -6,7 +6,7 @@
 
 #include "ops/cpu/vec_common.h"
 
-enum { DELTA_BLOCK = 2, DELTA_WIDE = 2, DOT_SUMS = 4 }; // as in vec_avx512.h
+enum { DELTA_BLOCK = 2, DELTA_WIDE = 2, DELTA_PANEL = 1, DOT_SUMS = 4 }; // as in vec_avx512.h
 
 struct two {
     __m256 a, b;

@@ -9,6 +9,7 @@
 enum {
     DELTA_BLOCK = 4, // rows of delta_read whose sums are in registers together
     DELTA_WIDE = 8,  // chunks of 16 columns that one row takes there
+    DELTA_PANEL = 2, // chunks of a panel of columns that many rows share
     DOT_SUMS = 16,   // sums that delta_dots keeps in registers
 };
 
