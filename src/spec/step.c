@@ -142,12 +142,14 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
     if (forest_chain(&s->prompt, 0, sequence_len(seq), tokens, n, want) < 0)
         return err_set(e, ERR_USAGE, "a pass of %lld prompt tokens is not within 1 to %d",
                        (long long)n, model_max_rows(s->c.model));
+    bool together = s->ops->sample_together && phase == &s->ms.verify;
     int rc = model_forward(s->c.model, &s->prompt, &seq, 1, e);
-    if (!rc)
+    if (!rc && !together)
         rc = exec_status(s->x, e);
     if (rc)
         return rc;
-    lap(phase, &t);
+    if (!together)
+        lap(phase, &t);
     if (!want)
         return 0;
     static const int32_t no_parent = -1;
@@ -157,7 +159,7 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
                               .committed = sequence_tokens(seq),
                               .len = sequence_len(seq) - 1};
     choose(s, &b, 0, 0);
-    lap(&s->ms.sample, &t);
+    lap(together ? phase : &s->ms.sample, &t);
     hash_row(s, 0);
     return exec_status(s->x, e); // before anyone sees the choice
 }
@@ -227,23 +229,25 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
     plant(s, sequence_len(seq));
     timing_section(s->x, "verify");
     rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
-    if (!rc)
-        rc = exec_status(s->x, e);
     if (rc)
         return rc;
-    lap(&s->ms.verify, &t);
+    bool together = s->ops->sample_together;
+    if (!together)
+        lap(&s->ms.verify, &t);
     struct sampler_batch b = {.token = s->tree.token,
                               .parent = s->tree.parent,
                               .n = s->tree.n,
                               .committed = sequence_tokens(seq),
                               .len = sequence_len(seq)};
-    if (s->ops->sample_together)
+    if (together)
         choose_all(s, &b);
     else
         choose_path(s, &b);
     rc = exec_status(s->x, e); // a walk may only follow choices that were made
     if (rc)
         return rc;
+    if (together)
+        lap(&s->ms.verify, &t);
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
     timing_section(s->x, "commit");

@@ -16,7 +16,8 @@
 
 enum { STEP_MAX_DRAFTERS = 4 };
 
-// Wall-clock milliseconds by phase, added up over passes.
+// Wall-clock milliseconds by phase, added up over passes. Where choices are made together (on a
+// device), one wait covers the pass and its choices, and both count as verify.
 struct step_times {
     double prompt, draft, verify, sample, commit;
 };
