@@ -66,7 +66,8 @@ struct delta_row {
     int n, dim;
 };
 
-// out = decay * s + sum over j in order of (c[j] k[j]) d[j]^T. out may be s.
+// out = decay * s + sum over j in order of (c[j] k[j]) d[j]^T. out may be s; without s, the sum
+// alone.
 struct state_fold {
     float *out;
     const float *s; // [dk][dv]

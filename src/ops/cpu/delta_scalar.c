@@ -66,7 +66,7 @@ static void complete_row(const struct delta_row *w) {
 static void fold(const struct state_fold *a) {
     for (int i = 0; i < a->dk; i++)
         for (int v = 0; v < a->dv; v++) {
-            float s = a->s[i * a->dv + v] * a->decay;
+            float s = a->s ? a->s[i * a->dv + v] * a->decay : 0.0f;
             for (int j = 0; j < a->n; j++)
                 s = fmaf(a->c[j] * a->k[j][i], a->d[j][v], s);
             a->out[i * a->dv + v] = s;

@@ -2,39 +2,55 @@
 // Folding a block of log rows into a recurrent state, over sixteen lanes, and the table of all
 // kernels of a level: the last of the templates that row_avx2.c and row_avx512.c include.
 
-// Rows i .. i + rows - 1 of the state; factor[j] holds c[j] k[j][i ..].
-INLINE void fold_chunk(const struct state_fold *a, int i, int rows, const float (*factor)[4],
-                       int at, int left) {
-    vf s[4];
-    for (int r = 0; r < rows; r++)
-        s[r] = v_mul(v_load_n(a->s + (int64_t)(i + r) * a->dv + at, left), v_set(a->decay));
-    for (int j = 0; j < a->n; j++) {
-        vf d = v_load_n(a->d[j] + at, left);
-        for (int r = 0; r < rows; r++)
-            s[r] = v_fma(v_set(factor[j][r]), d, s[r]);
+enum { FOLD_WIDE = DELTA_BLOCK >= 4 ? 4 : 1 }; // chunks of columns whose sums are in registers
+
+// c[j] k[j]
+struct fold_keys {
+    float of[FOLD_LOG][OPS_HEAD_MAX];
+};
+
+// Rows i .. i + rows - 1 of the state by `wide` chunks of 16 columns from `at`. rows and wide are
+// constants.
+INLINE void fold_block(const struct state_fold *a, const struct fold_keys *ck, int i, int rows,
+                       int at, int wide, int left) {
+    vf s[4][4];
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < wide; c++) {
+        s[r][c] = v_set(0);
+        if (a->s)
+            s[r][c] = v_mul(v_load_n(a->s + (int64_t)(i + r) * a->dv + at + 16 * c, left),
+                            v_set(a->decay));
     }
-    for (int r = 0; r < rows; r++)
-        v_store_n(a->out + (int64_t)(i + r) * a->dv + at, s[r], left);
+    for (int j = 0; j < a->n; j++) {
+        vf d[4];
+        UNROLL for (int c = 0; c < wide; c++) d[c] = v_load_n(a->d[j] + at + 16 * c, left);
+        UNROLL for (int r = 0; r < rows; r++) {
+            vf f = v_set(ck->of[j][i + r]);
+            UNROLL for (int c = 0; c < wide; c++) s[r][c] = v_fma(f, d[c], s[r][c]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < wide; c++)
+        v_store_n(a->out + (int64_t)(i + r) * a->dv + at + 16 * c, s[r][c], left);
 }
 
-INLINE void fold_rows(const struct state_fold *a, int i, int rows) {
-    float factor[FOLD_LOG][4];
-    for (int j = 0; j < a->n; j++)
-        for (int r = 0; r < rows; r++)
-            factor[j][r] = a->c[j] * a->k[j][i + r];
+INLINE void fold_rows(const struct state_fold *a, const struct fold_keys *ck, int i, int rows) {
     int at = 0;
+    for (; at + 16 * FOLD_WIDE <= a->dv; at += 16 * FOLD_WIDE)
+        fold_block(a, ck, i, rows, at, FOLD_WIDE, 16);
     for (; at + 16 <= a->dv; at += 16)
-        fold_chunk(a, i, rows, factor, at, 16);
+        fold_block(a, ck, i, rows, at, 1, 16);
     if (at < a->dv)
-        fold_chunk(a, i, rows, factor, at, a->dv - at);
+        fold_block(a, ck, i, rows, at, 1, a->dv - at);
 }
 
 static void delta_fold(const struct state_fold *a) {
+    struct fold_keys ck;
+    for (int j = 0; j < a->n; j++)
+        scale_mul(ck.of[j], a->k[j], NULL, a->c[j], a->dk);
     int i = 0;
     for (; i + 4 <= a->dk; i += 4)
-        fold_rows(a, i, 4);
+        fold_rows(a, &ck, i, 4);
     for (; i < a->dk; i++)
-        fold_rows(a, i, 1);
+        fold_rows(a, &ck, i, 1);
 }
 
 INLINE void fill_table(struct row_kernels *r, const char *name) {

@@ -48,16 +48,20 @@ static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
             sum += state->log_g[slot * s->n_v + h];
             minus[j] = -sum;
         }
+        bool kept = sum >= FADE_LO; // what has faded is neither read nor added, as in ops_gdn.c
+        int start = 0;
+        while (start < GDN_BLOCK && !(minus[start] + sum >= FADE_LO))
+            start++;
         u->cpu->row.exp_sum(c, minus, -sum, GDN_BLOCK);
         struct state_fold job = {.out = state->s_lo + h * size,
-                                 .s = state->s_hi + h * size,
+                                 .s = kept ? state->s_hi + h * size : NULL,
                                  .dk = s->dk,
                                  .dv = s->dv,
-                                 .n = GDN_BLOCK,
+                                 .n = GDN_BLOCK - start,
                                  .decay = row_exp(sum),
-                                 .c = c,
-                                 .k = k,
-                                 .d = d};
+                                 .c = c + start,
+                                 .k = k + start,
+                                 .d = d + start};
         u->cpu->row.delta.fold(&job);
     }
 }
