@@ -518,12 +518,13 @@ static void time_rows(struct check *c, struct gdn_call *t, enum forest_kind kind
 
 void check_gdn_time(struct check *c) {
     static const int chains[] = {1, 4, 16, GDN_BLOCK}, trees[] = {24, 61, ROWS};
-    static const int shapes[][4] = {{4, 8, 64, 64}, {16, 48, 128, 128}};
-    for (int k = 0; k < (c->device ? 2 : 1) && has_gdn(c); k++) {
+    static const int shapes[][4] = {{4, 8, 64, 64}, {2, 4, 128, 128}, {16, 48, 128, 128}};
+    for (int k = 0; k < 2 && has_gdn(c); k++) {
+        const int *h = shapes[c->device ? 2 * k : k];
         struct stream s;
         struct world w;
         struct gdn_call call;
-        stream_init(&s, &c->rng, shapes[k][0], shapes[k][1], shapes[k][2], shapes[k][3]);
+        stream_init(&s, &c->rng, h[0], h[1], h[2], h[3]);
         world_init(&w, c, &s, c->exec);
         feed_piece(&w, &c->rng, 0, START, s.out);
         call_init(&call, c, &w);

@@ -20,8 +20,7 @@ struct piece {
     const float *m;
     int64_t stride;
     int n;
-    float *panel;       // where the block keeps them
-    const float *ahead; // [n], stride apart: wanted soon, or NULL
+    float *panel; // where the block keeps them
 };
 
 INLINE void read_piece(struct block_sums *s, const struct piece *t, const float *x,

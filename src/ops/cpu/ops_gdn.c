@@ -31,6 +31,7 @@ struct batch {
     int count, ring, key_head;
     int64_t base;       // position
     int newer;          // where the newer base is
+    bool reads[2];      // some row reads the older base, the newer one
     bool hi[GDN_BATCH]; // the row reads the newer base
     struct lineage line[GDN_BATCH];
 };
@@ -49,6 +50,7 @@ static void find_lineage(struct batch *b, int i) {
     int64_t row = b->first + i;
     struct lineage *l = &b->line[i];
     b->hi[i] = r->pos[row] / GDN_BLOCK > (b->base + b->ring) / GDN_BLOCK;
+    b->reads[b->hi[i]] = true;
     l->n = (int)(r->pos[row] - b->base) - b->ring + 1;
     for (int t = l->n; t-- > 0; row = r->parent[row])
         l->at[t] = row;
@@ -64,7 +66,7 @@ static void sum_decays(const struct batch *b, int v_head, struct gdn_decays *y) 
     int n_v = a->shape.n_v;
     float total[2] = {0};
     for (int hi = 0; hi < 2; hi++)
-        for (int j = hi ? b->newer : 0; j < b->ring; j++) {
+        for (int j = hi ? b->newer : 0; b->reads[hi] && j < b->ring; j++) {
             total[hi] += b->state->log_g[ring_slot(b, j) * n_v + v_head];
             y->ring[hi][j] = -total[hi];
         }
@@ -253,6 +255,7 @@ static void open_batch(struct batch *b) {
     b->base = base_of(len);
     b->ring = (int)(len - b->base);
     b->newer = (int)(len / GDN_BLOCK * GDN_BLOCK - b->base);
+    b->reads[0] = b->reads[1] = false;
     for (int i = 0; i < b->count; i++)
         find_lineage(b, i);
 }
