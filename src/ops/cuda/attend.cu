@@ -220,7 +220,7 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     m.tiles_whole = 6;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
-    if (r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 3 * g->processors) {
+    if (r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
         m.tiles_split = a->head_dim == 256 ? 9 : 6;
         m.blocks = g->processors;
     }

@@ -2,8 +2,8 @@
 // Attention by matrix instructions (mma.sync m16n8k16, f32 sums), for heads of 64, 128 and 256
 // values and K and V of at most 16 bits a value. A block takes up to 16 T (row, query head) pairs
 // of one kv head, so that keys and values pass through shared memory once for all of them. Of a
-// chunk's scores a warp makes those of 16 keys and every second tile of pairs; of the outputs it
-// makes an eighth of the values for all pairs. Maxima and weights go from one to the other through
+// chunk's scores a warp makes those of 16 keys and its group's tiles of pairs; of the outputs it
+// makes some of the values for all pairs. Maxima and weights go from one to the other through
 // shared memory. The next chunk arrives while one is worked on.
 //
 // Queries become fp16 times a power of two of their own; BF16 and Q8_0 keys become the nearest
@@ -14,8 +14,8 @@
 #include "ops/cuda/act.cuh"
 #include "ops/cuda/attend_tile.cuh"
 
-enum { WARPS = 8, THREADS = WARPS * 32, EXTRA = 10 }; // 2^EXTRA: the largest weight
-enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
+enum { EXTRA = 10 }; // 2^EXTRA: the largest weight
+enum { LIVE = 2 };   // with ATTEND_WHOLE: tiles whose folded parts stay in registers
 
 // What a block keeps of its pairs, and the keys of the chunks in work.
 template <int T> struct state {
@@ -34,7 +34,10 @@ template <int T> struct state {
 
 // The parameters of an instance and its places in shared memory.
 template <int D_, int T_, bool WHOLE_> struct form {
-    static constexpr int D = D_, T = T_, N = D / 64;
+    static constexpr int D = D_, T = T_;
+    static constexpr int WARPS = 8, THREADS = WARPS * 32;
+    static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
+    static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
     static constexpr bool WHOLE = WHOLE_;
     static constexpr int BIT = (D == 64 ? 0 : D == 128 ? 5 : 10) + (WHOLE ? 4 : T / 3);
     static constexpr int SMALL = WHOLE || T == 1 ? 0 : T == 3 ? 1 : 3; // tiles of short work
@@ -48,10 +51,10 @@ template <int D_, int T_, bool WHOLE_> struct form {
     static constexpr int BYTES = STATE + (int)sizeof(struct state<T>);
 };
 
-// Accumulators of a thread for C tiles: values of its warp's eighth, and sums of the warp's own
-// tiles, warp and warp + 8.
+// Accumulators of a thread for C tiles: the warp's values of each, and sums of the warp's own
+// tiles: number warp, warp + WARPS, ...
 template <class F, int C> struct sums {
-    static constexpr int OWN = (C + WARPS - 1) / WARPS;
+    static constexpr int OWN = (C + F::WARPS - 1) / F::WARPS;
     float acc[C][F::N][4], sum[OWN][4];
 };
 template <class F> struct folded {
@@ -92,18 +95,18 @@ static __device__ inline void find_pairs(const struct attend_run *u, const struc
     m->most[0][i] = m->most[1][i] = -INFINITY;
 }
 
-// Queries of `rows` pairs, zeros where there is none. A warp takes every eighth pair.
+// Queries of `rows` pairs, zeros where there is none. Pairs go round the warps.
 template <class F>
 static __device__ inline void load_queries(const struct attend_run *u, const struct work *b,
                                            struct state<F::T> *m, int rows) {
     constexpr int D = F::D, V = D / 64, AT_ONCE = 4; // twos of values a lane
     unsigned char *tile = b->memory + F::Q;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int i = warp; i < rows; i += WARPS * AT_ONCE) {
+    for (int i = warp; i < rows; i += F::WARPS * AT_ONCE) {
         float2 x[AT_ONCE][V] = {};
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * WARPS;
+            int pair = i + j * F::WARPS;
             if (pair >= b->t.n_pairs)
                 continue;
             const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
@@ -113,7 +116,7 @@ static __device__ inline void load_queries(const struct attend_run *u, const str
         }
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * WARPS;
+            int pair = i + j * F::WARPS;
             float most = 0;
 #pragma unroll
             for (int v = 0; v < V; v++)
@@ -134,10 +137,19 @@ static __device__ inline void load_queries(const struct attend_run *u, const str
     }
 }
 
-// The tile that a warp's scores number j are for. With an odd number of tiles two warps make the
-// same scores of the last one.
-template <int C> static __device__ inline int tile_of(int j) {
-    return min((int)threadIdx.x / 128 + 2 * j, C - 1);
+// Tiles that a group of four warps makes the scores of: group, group + GROUPS, ...
+template <class F, int C> struct share {
+    static constexpr int MOST = (C + F::GROUPS - 1) / F::GROUPS;
+    static constexpr int FEWER = MOST > 1 ? MOST - 1 : 1;
+};
+
+template <class F> static __device__ inline int tile_of(int j) {
+    return threadIdx.x / 128 + F::GROUPS * j;
+}
+
+// Whether a group's tile j is there; only of the last one this is a question.
+template <class F, int C> static __device__ inline bool has_tile(int j) {
+    return (j + 1) * F::GROUPS <= C || tile_of<F>(j) < C;
 }
 
 // The pair of fragment rows lane / 4 + 8 i of a tile.
@@ -152,31 +164,29 @@ static __device__ inline void piece_offsets(int row, int odd, unsigned o[4]) {
         o[k] = (unsigned)((2 * k + odd) ^ row % 8) * 16;
 }
 
-// s[j] = scores of tile_of(j) and the warp's 16 keys.
-template <class F, int C>
-static __device__ inline void score(unsigned queries, unsigned keys, float s[(C + 1) / 2][2][4]) {
-    constexpr int HALF = (C + 1) / 2, ROW = F::D * 2;
+// s[j] = scores of tile_of(j), j < COUNT, and the warp's 16 keys.
+template <class F, int COUNT>
+static __device__ inline void score(unsigned queries, unsigned keys, float s[][2][4]) {
+    constexpr int ROW = F::D * 2;
     int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
-    unsigned q_at[4], k_at[4], tile[HALF];
+    unsigned q_at[4], k_at[4];
     piece_offsets(lane, lane / 16, q_at);
     piece_offsets(lane, lane / 8 % 2, k_at);
     keys += (unsigned)((quarter * 16 + lane / 16 * 8 + lane % 8) * ROW);
+    queries += (unsigned)((tile_of<F>(0) * 16 + lane % 16) * ROW);
 #pragma unroll
-    for (int j = 0; j < HALF; j++) {
-        tile[j] = queries + (unsigned)((tile_of<C>(j) * 16 + lane % 16) * ROW);
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-            s[j][n][0] = s[j][n][1] = s[j][n][2] = s[j][n][3] = 0;
-    }
+    for (int i = 0; i < COUNT * 8; i++)
+        s[i / 8][i / 4 % 2][i % 4] = 0;
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++) {
-        unsigned a[HALF][4], b[4];
+        unsigned a[COUNT][4], b[4];
         load_four(b, keys + k_at[k % 4] + k / 4 * 128);
 #pragma unroll
-        for (int j = 0; j < HALF; j++)
-            load_four(a[j], tile[j] + q_at[k % 4] + k / 4 * 128);
+        for (int j = 0; j < COUNT; j++)
+            load_four(a[j],
+                      queries + (unsigned)(F::GROUPS * j * 16 * ROW) + q_at[k % 4] + k / 4 * 128);
 #pragma unroll
-        for (int j = 0; j < HALF; j++) {
+        for (int j = 0; j < COUNT; j++) {
             multiply(s[j][0], a[j], b);
             multiply(s[j][1], a[j], b + 2);
         }
@@ -199,11 +209,13 @@ static __device__ inline bool all_seen(const struct attend_item *t, const struct
 template <class F, int C>
 static __device__ inline void hide(const struct attend_item *t, const struct state<F::T> *m,
                                    const struct attend_keys *keys, int chunk,
-                                   float s[(C + 1) / 2][2][4]) {
+                                   float s[share<F, C>::MOST][2][4]) {
     int at = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int x = 0; x < (C + 1) / 2 * 2; x++) {
-        int pair = pair_of(tile_of<C>(x / 2), x % 2);
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int pair = pair_of(tile_of<F>(x / 2), x % 2);
+        if (!has_tile<F, C>(x / 2))
+            continue;
         bool part =
             t->kind == ATTEND_WHOLE || (chunk < m->split[pair]) == (t->kind == ATTEND_SHARED);
         int32_t first = m->first[pair], last = part ? m->last[pair] : -1;
@@ -218,11 +230,13 @@ static __device__ inline void hide(const struct attend_item *t, const struct sta
 
 // Scores to units of log 2, and their maxima.
 template <class F, int C>
-static __device__ inline void find_maxima(struct state<F::T> *m, float s[(C + 1) / 2][2][4]) {
+static __device__ inline void find_maxima(struct state<F::T> *m, float s[share<F, C>::MOST][2][4]) {
     int quarter = threadIdx.x / 32 % 4;
 #pragma unroll
-    for (int x = 0; x < (C + 1) / 2 * 2; x++) {
-        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<C>(j), x % 2);
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
+        if (!has_tile<F, C>(j))
+            continue;
         float scale = m->scale[pair];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -246,11 +260,14 @@ static __device__ inline bool ends(const struct state<F::T> *m, int pair, int ch
 // Scores to weights under the new maximum. A part that begins with this chunk has none so far.
 template <class F, int C>
 static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begins,
-                                    const float s[(C + 1) / 2][2][4], unsigned char *weights) {
+                                    const float s[share<F, C>::MOST][2][4],
+                                    unsigned char *weights) {
     int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
 #pragma unroll
-    for (int x = 0; x < (C + 1) / 2 * 2; x++) {
-        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<C>(j), x % 2);
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
+        if (!has_tile<F, C>(j))
+            continue;
         float old = m->most[chunk % 2][pair], now;
         if (ends<F>(m, pair, chunk, begins))
             old = -INFINITY;
@@ -297,7 +314,7 @@ static __device__ inline void load_values(unsigned values, int k, unsigned b[F::
     }
 }
 
-// acc = acc * fade + weights V for the warp's eighth of the values.
+// acc = acc * fade + weights V for the warp's share of the values.
 template <class F, int C>
 static __device__ inline void gather(const struct state<F::T> *m, unsigned weights, unsigned values,
                                      struct sums<F, C> *z) {
@@ -325,7 +342,7 @@ static __device__ inline void gather(const struct state<F::T> *m, unsigned weigh
     }
 #pragma unroll
     for (int j = 0; j < sums<F, C>::OWN; j++) {
-        int tile = warp + WARPS * j;
+        int tile = warp + F::WARPS * j;
         if (tile >= C)
             break;
         fade(m, tile, z->sum[j]);
@@ -365,9 +382,9 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
 #pragma unroll
         for (int n = 0; n < F::N; n++)
             *(float2 *)(acc + n * 8) = make_float2(z->acc[j][n][2 * i], z->acc[j][n][2 * i + 1]);
-        if (j % WARPS == warp && lane % 4 == 0)
+        if (j % F::WARPS == warp && lane % 4 == 0)
             *(float2 *)(u->ml + to * 2) =
-                make_float2(m->most[chunk % 2][pair], z->sum[j / WARPS][2 * i]);
+                make_float2(m->most[chunk % 2][pair], z->sum[j / F::WARPS][2 * i]);
     }
 }
 
@@ -390,7 +407,7 @@ static __device__ inline void fold(const struct state<F::T> *m, int chunk, bool 
                 f->live[j < LIVE ? j : 0][n][v] =
                     fmaf(z->acc[j][n][v], by.y, f->live[j < LIVE ? j : 0][n][v] * by.x);
             } else {
-                float *to = f->saved + (((j - LIVE) * F::N + n) * 4 + v) * THREADS;
+                float *to = f->saved + (((j - LIVE) * F::N + n) * 4 + v) * F::THREADS;
                 *to = fmaf(z->acc[j][n][v], by.y, *to * by.x);
             }
             z->acc[j][n][v] = 0;
@@ -420,7 +437,7 @@ static __device__ inline void finish(const struct attend_run *u, const struct at
             int at = warp * F::N * 8 + n * 8 + lane % 4 * 2;
             for (int y = 0; y < 2; y++) {
                 v[y] = j < LIVE ? f->live[j < LIVE ? j : 0][n][2 * i + y]
-                                : f->saved[(((j - LIVE) * F::N + n) * 4 + 2 * i + y) * THREADS];
+                                : f->saved[(((j - LIVE) * F::N + n) * 4 + 2 * i + y) * F::THREADS];
                 v[y] = attend_output(u, row, head, at + y, v[y], m->fade[pair]);
             }
             *(float2 *)(out + at) = make_float2(v[0], v[1]);
@@ -437,7 +454,7 @@ template <class F> static __device__ inline void clear_folded(struct folded<F> *
     for (int i = 0; i < 2 * F::T; i++)
         f->most[i] = -INFINITY;
     for (int i = 0; i < F::SAVED; i++)
-        f->saved[i * THREADS] = 0;
+        f->saved[i * F::THREADS] = 0;
 }
 
 // With ATTEND_WHOLE: the last fold and the output.
@@ -460,8 +477,8 @@ template <class F>
 static __device__ inline void load(const struct attend_run *u, const struct work *b,
                                    const struct state<F::T> *m, int chunk, bool value) {
     if (chunk < b->t.end)
-        load_chunk<F::D, THREADS>(u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
-                                  b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+        load_chunk<F::D, F::THREADS>(u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
+                                     b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
     close_copies();
 }
 
@@ -484,7 +501,7 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
         unsigned stage = base + (unsigned)(chunk % F::STAGES * F::TILE);
         bool begins = chunk > t->chunk && t->kind != ATTEND_LAST &&
                       attend_part_begin(attend_part(chunk)) == chunk;
-        float s[(C + 1) / 2][2][4];
+        float s[share<F, C>::MOST][2][4];
         struct attend_found found = {NULL, 0, 0};
         // Copies that are still on their way: this chunk's values, except with one stage, where
         // only the first chunk's are asked for so early.
@@ -508,7 +525,10 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
             put<F, C>(u, t, m, chunk, &z);
             clear<F, C>(&z);
         }
-        score<F, C>(base + F::Q, stage, s);
+        if (has_tile<F, C>(share<F, C>::MOST - 1))
+            score<F, share<F, C>::MOST>(base + F::Q, stage, s);
+        else if (share<F, C>::MOST > 1)
+            score<F, share<F, C>::FEWER>(base + F::Q, stage, s);
         if (!all_seen(t, m, keys, chunk))
             hide<F, C>(t, m, keys, chunk, s);
         find_maxima<F, C>(m, s);
@@ -530,7 +550,7 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
 
 // Block (item, kv head).
 template <class F>
-static __global__ void __launch_bounds__(THREADS, F::BLOCKS)
+static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
@@ -582,7 +602,7 @@ static void launch_form(struct gpu *g, const struct attend_run *u, const struct 
     if (!(g->allowed_attend >> F::BIT & 1))
         gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend");
     g->allowed_attend |= 1u << F::BIT;
-    gpu_launch_early(g, "attend", attend_kernel<F>, grid, THREADS, F::BYTES, *u);
+    gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
 }
 
 template <int D>
