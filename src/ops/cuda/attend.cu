@@ -131,8 +131,11 @@ static struct attend_run run_of(const struct attend_args *a) {
 
 static bool takes_matrix(const struct gpu *g, const struct attend_args *a) {
     int d = a->head_dim;
-    return g->sm >= 80 && g->path != CUDA_PATH_SMALL && (d == 64 || d == 128 || d == 256) &&
-           a->layout->type_k != TYPE_F32 && a->layout->type_v != TYPE_F32;
+    if (d != 64 && d != 128 && d != 256)
+        return false;
+    return g->sm >= 80 && g->path != CUDA_PATH_SMALL &&
+           attend_matrix_bytes(d, 3, false) <= g->shared && a->layout->type_k != TYPE_F32 &&
+           a->layout->type_v != TYPE_F32;
 }
 
 // Rows whose parts fit into ROOM, at least one.
@@ -220,8 +223,10 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     m.tiles_whole = 6;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
-    if (r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
-        m.tiles_split = a->head_dim == 256 ? 9 : 6;
+    int many = a->head_dim == 256 ? 9 : 6;
+    if (attend_matrix_bytes(a->head_dim, many, false) <= g->shared &&
+        r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
+        m.tiles_split = many;
         m.blocks = g->processors;
     }
     return m;
@@ -235,7 +240,8 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     struct attend_run u = run_of(a);
     bool matrix = takes_matrix(g, a);
     struct attend_limits m = limits_of(g, a, r, matrix);
-    bool whole = attend_plan_whole(a, r, &m, g->processors);
+    bool whole = attend_plan_whole(a, r, &m, g->processors) &&
+                 (!matrix || attend_matrix_bytes(a->head_dim, m.tiles_whole, true) <= g->shared);
     int64_t step = whole ? r->n : batch_rows(a, r);
     for (int64_t begin = 0; begin < r->n; begin += step) {
         struct attend_plan p;

@@ -34,6 +34,8 @@ struct attend_run {
 // Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
+// Shared memory of its blocks for so many tiles of pairs at most.
+extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p);
 

@@ -584,7 +584,7 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
 #else
 
 template <int D, int T, bool WHOLE> struct form {
-    static constexpr int BLOCKS = 1, BYTES = 0, BIT = 0;
+    static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0, BIT = 0;
 };
 
 // Older devices take attend_plain.
@@ -617,6 +617,21 @@ static void launch(struct gpu *g, const struct attend_run *u, const struct atten
         launch_form<form<D, 6, false>>(g, u, p);
     else
         launch_form<form<D, 9, false>>(g, u, p);
+}
+
+template <int D> static int bytes_of(int tiles, bool whole) {
+    if (whole)
+        return form<D, 6, true>::BYTES;
+    return tiles <= 1   ? form<D, 1, false>::BYTES
+           : tiles <= 3 ? form<D, 3, false>::BYTES
+           : tiles <= 6 ? form<D, 6, false>::BYTES
+                        : form<D, 9, false>::BYTES;
+}
+
+extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole) {
+    return head_dim == 64    ? bytes_of<64>(tiles, whole)
+           : head_dim == 128 ? bytes_of<128>(tiles, whole)
+                             : bytes_of<256>(tiles, whole);
 }
 
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
