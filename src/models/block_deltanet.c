@@ -87,9 +87,10 @@ static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn
         ops->gdn(x, a, r);
         fill_path(path, first, i);
         struct gdn_commit_args commit = {.shape = c->shape,
-                                         .state = c->states[seq],
+                                         .n_layers = 1,
+                                         .states = c->states[seq],
+                                         .rows = &c->rows,
                                          .len = c->len[seq],
-                                         .rows = c->rows,
                                          .path = path,
                                          .count = i};
         ops->gdn_commit(x, &commit);

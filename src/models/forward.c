@@ -226,15 +226,15 @@ int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, con
         code = sequence_reserve(s, count, e);
     if (code)
         return code;
-    for (int i = 0; i < s->recurrent.n_layers; i++) {
-        struct gdn_commit_args c = {.shape = m->params.gdn,
-                                    .state = &s->recurrent.layers[i],
-                                    .len = s->len,
-                                    .rows = m->ws.verify[i],
-                                    .path = path,
-                                    .count = count};
+    struct gdn_commit_args c = {.shape = m->params.gdn,
+                                .n_layers = s->recurrent.n_layers,
+                                .states = s->recurrent.layers,
+                                .rows = m->ws.verify,
+                                .len = s->len,
+                                .path = path,
+                                .count = count};
+    if (c.n_layers)
         ops->gdn_commit(m->x, &c);
-    }
     for (int64_t i = 0; m->pool && i < count; i++) {
         r->target[i] = kv_slot_at(&s->target, s->len + i);
         r->source[i] = scratch_slot(m, path[i]);

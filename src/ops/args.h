@@ -140,14 +140,15 @@ struct gdn_args {
     float *out;                          // [n][nV][dv]
 };
 
-// Makes rows path[0..count) (consecutive positions from len) part of one sequence's state: appends
-// them to the log, folds a new base at each multiple of 32, advances the conv inputs. May exchange
-// the pointers s_lo and s_hi, so owners keep no copies of them.
+// Makes rows path[0..count) (consecutive positions from len) part of one sequence's state in every
+// layer: appends them to the log, folds a new base at each multiple of 32, advances the conv
+// inputs. May exchange the pointers s_lo and s_hi, so owners keep no copies of them.
 struct gdn_commit_args {
     struct gdn_shape shape;
-    struct gdn_state *state;
-    int64_t len; // committed tokens before
-    struct gdn_rows rows;
+    int n_layers;
+    struct gdn_state *states;    // host [n_layers] of the sequence
+    const struct gdn_rows *rows; // host [n_layers]; u, k, g and d are read
+    int64_t len;                 // committed tokens before
     const int32_t *path; // host [count] row indices
     int64_t count;
 };

@@ -283,9 +283,9 @@ static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct row
 static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
     const struct gdn_shape *s = &a->shape;
     int64_t folds = (a->len + a->count) / GDN_BLOCK - a->len / GDN_BLOCK;
-    begin(x, "gdn_commit", TIMING_RECURRENT,
-          2 * a->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
-              folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s)));
+    int64_t layer = 2 * a->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
+                    folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
+    begin(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
     x->timing->inner->gdn_commit(x, a);
     end(x);
 }

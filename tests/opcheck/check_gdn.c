@@ -179,7 +179,7 @@ static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n,
     int64_t v = w->s->shape.n_v * w->s->shape.dv;
     for (int64_t i = 0; i < n; i++)
         memcpy(out + (len + i) * v, w->host_out + path[i] * v, (size_t)v * 4);
-    struct gdn_commit_args a = {w->s->shape, &w->st, len, w->rows, path, n};
+    struct gdn_commit_args a = {w->s->shape, 1, &w->st, &w->rows, len, path, n};
     exec_ops(w->x)->gdn_commit(w->x, &a);
 }
 
@@ -475,9 +475,10 @@ static void commit_turn(void *arg, int turn) {
     for (int i = 0; i < GDN_BLOCK; i++)
         path[i] = i;
     struct gdn_commit_args a = {.shape = t->w->s->shape,
-                                .state = &t->states[turn % t->n_states],
+                                .n_layers = 1,
+                                .states = &t->states[turn % t->n_states],
+                                .rows = &t->w->rows,
                                 .len = GDN_BLOCK,
-                                .rows = t->w->rows,
                                 .path = path,
                                 .count = t->n};
     exec_ops(t->w->x)->gdn_commit(t->w->x, &a);

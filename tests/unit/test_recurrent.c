@@ -45,15 +45,14 @@ static void commit(struct source *s, struct recurrent *r, int64_t from, int64_t 
     int32_t path[ROWS];
     for (int64_t i = from; i < to; i++)
         path[i - from] = (int32_t)i;
-    for (int i = 0; i < LAYERS; i++) {
-        struct gdn_commit_args a = {.shape = shape,
-                                    .state = &r->layers[i],
-                                    .len = from,
-                                    .rows = s->rows[i],
-                                    .path = path,
-                                    .count = to - from};
-        exec_ops(s->x)->gdn_commit(s->x, &a);
-    }
+    struct gdn_commit_args a = {.shape = shape,
+                                .n_layers = LAYERS,
+                                .states = r->layers,
+                                .rows = s->rows,
+                                .len = from,
+                                .path = path,
+                                .count = to - from};
+    exec_ops(s->x)->gdn_commit(s->x, &a);
 }
 
 static void same(const float *a, const float *b, int64_t n) {

@@ -3,31 +3,34 @@
 // every 32 positions. The only writer of a state (the delta rule itself, ops_gdn.c, reads).
 #include "ops/cpu/cpu.h"
 
-// Puts one row into the ring.
-static void append(const struct gdn_commit_args *a, int64_t pos, int64_t row) {
+// Puts one row into the ring of a layer.
+static void append(const struct gdn_commit_args *a, int layer, int64_t pos, int64_t row) {
     const struct gdn_shape *s = &a->shape;
+    const struct gdn_state *state = &a->states[layer];
+    const struct gdn_rows *r = &a->rows[layer];
     int64_t slot = pos % GDN_RING, nk = (int64_t)s->n_k * s->dk, nv = (int64_t)s->n_v * s->dv;
-    memcpy(a->state->log_k + slot * nk, a->rows.k + row * nk, (size_t)nk * sizeof(float));
-    memcpy(a->state->log_d + slot * nv, a->rows.d + row * nv, (size_t)nv * sizeof(float));
-    memcpy(a->state->log_g + slot * s->n_v, a->rows.g + row * s->n_v,
-           (size_t)s->n_v * sizeof(float));
+    memcpy(state->log_k + slot * nk, r->k + row * nk, (size_t)nk * sizeof(float));
+    memcpy(state->log_d + slot * nv, r->d + row * nv, (size_t)nv * sizeof(float));
+    memcpy(state->log_g + slot * s->n_v, r->g + row * s->n_v, (size_t)s->n_v * sizeof(float));
 }
 
 // The last conv inputs after rows path[0..count), which follow those in conv.
-static void advance_conv(const struct gdn_commit_args *a, const int32_t *path, int64_t count) {
+static void advance_conv(const struct gdn_commit_args *a, int layer, const int32_t *path,
+                         int64_t count) {
     int64_t channels = a->shape.channels;
     int64_t keep = count < GDN_CONV - 1 ? GDN_CONV - 1 - count : 0;
-    float *conv = a->state->conv;
+    float *conv = a->states[layer].conv;
     memmove(conv, conv + (GDN_CONV - 1 - keep) * channels,
             (size_t)(keep * channels) * sizeof *conv);
     for (int64_t t = keep; t < GDN_CONV - 1; t++)
-        memcpy(conv + t * channels, a->rows.u + path[count - (GDN_CONV - 1) + t] * channels,
+        memcpy(conv + t * channels, a->rows[layer].u + path[count - (GDN_CONV - 1) + t] * channels,
                (size_t)channels * sizeof *conv);
 }
 
 struct fold_run {
     const struct cpu *cpu;
-    const struct gdn_commit_args *a;
+    const struct gdn_shape *s;
+    const struct gdn_state *state;
     int64_t block; // first position of the completed block
 };
 
@@ -35,8 +38,8 @@ struct fold_run {
 static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct fold_run *u = arg;
-    const struct gdn_shape *s = &u->a->shape;
-    const struct gdn_state *state = u->a->state;
+    const struct gdn_shape *s = u->s;
+    const struct gdn_state *state = u->state;
     int64_t size = (int64_t)s->dk * s->dv;
     for (int64_t h = begin; h < end; h++) {
         const float *k[GDN_BLOCK], *d[GDN_BLOCK];
@@ -66,20 +69,19 @@ static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
     }
 }
 
-void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
-    struct cpu *c = cpu_of(x);
-    struct gdn_state *state = a->state;
+static void commit_layer(struct cpu *c, const struct gdn_commit_args *a, int layer) {
+    struct gdn_state *state = &a->states[layer];
     const struct gdn_shape *s = &a->shape;
     for (int64_t done = 0; done < a->count;) {
         int64_t pos = a->len + done, room = GDN_BLOCK - pos % GDN_BLOCK;
         int64_t n = a->count - done < room ? a->count - done : room;
         for (int64_t i = 0; i < n; i++)
-            append(a, pos + i, a->path[done + i]);
-        advance_conv(a, a->path + done, n);
+            append(a, layer, pos + i, a->path[done + i]);
+        advance_conv(a, layer, a->path + done, n);
         done += n;
         if (n < room)
             break;
-        struct fold_run u = {c, a, pos + n - GDN_BLOCK};
+        struct fold_run u = {c, s, state, pos + n - GDN_BLOCK};
         cpu_run(c, s->n_v, (int64_t)s->dk * s->dv * 3, fold_heads, &u);
         float *newest = state->s_lo;
         state->s_lo = state->s_hi;
@@ -87,4 +89,9 @@ void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
         memcpy(state->conv_hi, state->conv,
                (size_t)(GDN_CONV - 1) * (size_t)s->channels * sizeof(float));
     }
+}
+
+void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+    for (int i = 0; i < a->n_layers; i++)
+        commit_layer(cpu_of(x), a, i);
 }
