@@ -17,6 +17,7 @@
 enum {
     GROUP = 128,    // neighbouring ids; a warp's work at a time
     SURVEY = 256,   // threads
+    SPAN = 4,       // groups of a warp of survey
     THREADS = 1024, // of choose and rank
     LIST = 2048,    // elements of the short list
     BINS = 2048,    // of a histogram: two 11-bit digits and a 10-bit one
@@ -73,12 +74,6 @@ static __device__ uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static __device__ uint64_t warp_best(uint64_t v) {
-    for (int d = 16; d; d /= 2)
-        v = larger(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
-}
-
 // One row as its scores: logits, penalties, temperature.
 struct row_view {
     const float *logits;
@@ -96,7 +91,9 @@ struct row_view {
         return x;
     }
     __device__ float score(int64_t id) const {
-        float x = logits[id];
+        return score_at(logits[id], id);
+    }
+    __device__ float score_at(float x, int64_t id) const {
         if (d->n_seen && filter[id % FILTER / 32] >> (id % 32) & 1)
             x = penalised(x, id);
         return d->temperature > 0 && d->temperature != 1 ? x / d->temperature : x;
@@ -116,40 +113,98 @@ static __device__ struct row_view view_of(const struct job &j, int64_t row, uint
     return v;
 }
 
-static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
-    gpu_await();
+static __device__ uint32_t warp_most(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, v);
+#else
+    for (int d = 16; d; d /= 2) {
+        uint32_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
+        v = o > v ? o : v;
+    }
+    return v;
+#endif
+}
+
+// Adds up SPAN values over the lanes of a warp: value i ends in lanes 32 / SPAN * i and behind.
+static __device__ float warp_sums(float v[SPAN]) {
+    int lane = (int)threadIdx.x % 32, d = 16;
+#pragma unroll
+    for (int n = SPAN / 2; n; n /= 2, d /= 2)
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            float keep = lane & d ? v[i + n] : v[i], give = lane & d ? v[i] : v[i + n];
+            v[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, d);
+        }
+    for (; d; d /= 2)
+        v[0] += __shfl_xor_sync(0xFFFFFFFFu, v[0], d);
+    return v[0];
+}
+
+// e^x for x <= 0; 0 for NaN.
+static __device__ float share(float x) {
+    return x > -80 ? __expf(x) : 0;
+}
+
+// A warp's SPAN groups; a lane has four neighbours of each. VEC: rows start at 16-byte boundaries.
+template <bool VEC>
+static __device__ void read_span(const float *logits, int64_t vocab, int64_t first,
+                                 float4 x[SPAN]) {
+#pragma unroll
+    for (int i = 0; i < SPAN; i++) {
+        int64_t id = first + i * GROUP;
+        x[i] = make_float4(0, 0, 0, 0);
+        if (VEC && id < vocab)
+            x[i] = *(const float4 *)(logits + id);
+        if (!VEC && id < vocab)
+            x[i].x = logits[id];
+        if (!VEC && id + 1 < vocab)
+            x[i].y = logits[id + 1];
+        if (!VEC && id + 2 < vocab)
+            x[i].z = logits[id + 2];
+        if (!VEC && id + 3 < vocab)
+            x[i].w = logits[id + 3];
+    }
+}
+
+// Scores of four neighbouring logits from id on, in place; the best of them, 0 where none exists.
+static __device__ uint64_t score_four(const struct row_view &v, int64_t id, float z[4]) {
+    uint64_t most = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        bool in = id + e < v.vocab;
+        z[e] = in ? v.score_at(z[e], id + e) : -INFINITY;
+        if (in && v.d->noise)
+            z[e] += row_gumbel(v.d->key, id + e);
+        most = in ? larger(most, element(key_of(z[e]), id + e)) : most;
+    }
+    return most;
+}
+
+template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
     __shared__ uint32_t filter[FILTER / 32];
     int64_t row = blockIdx.y;
-    struct row_view v = view_of(j, row, filter);
     int lane = (int)threadIdx.x % 32;
-    int group = (int)blockIdx.x * (SURVEY / 32) + (int)threadIdx.x / 32;
-    if (group >= j.groups)
-        return;
-    float z[GROUP / 32];
-    uint64_t best = 0;
+    int group = ((int)blockIdx.x * (SURVEY / 32) + (int)threadIdx.x / 32) * SPAN;
+    int64_t first = (int64_t)group * GROUP + lane * 4;
+    float4 x[SPAN];
+    float sums[SPAN];
+    gpu_await();
+    read_span<VEC>(j.logits + row * j.vocab, j.vocab, first, x);
+    struct row_view v = view_of(j, row, filter);
 #pragma unroll
-    for (int e = 0; e < GROUP / 32; e++) {
-        int64_t id = (int64_t)group * GROUP + e * 32 + lane;
-        z[e] = -INFINITY;
-        if (id >= j.vocab)
-            continue;
-        z[e] = v.score(id);
-        if (v.d->noise)
-            z[e] += row_gumbel(v.d->key, id);
-        best = larger(best, element(key_of(z[e]), id));
+    for (int i = 0; i < SPAN; i++) {
+        float z[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+        uint64_t own = score_four(v, first + i * GROUP, z);
+        uint32_t best = warp_most((uint32_t)(own >> 32));
+        uint32_t low = warp_most((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
+        if (lane == 0 && group + i < j.groups)
+            j.best[row * j.groups + group + i] = (uint64_t)best << 32 | low;
+        float top = score_of(best);
+        sums[i] = share(z[0] - top) + share(z[1] - top) + share(z[2] - top) + share(z[3] - top);
     }
-    best = warp_best(best);
-    if (lane == 0)
-        j.best[row * j.groups + group] = best;
-    if (!v.d->sum)
-        return;
-    float most = score_of((uint32_t)(best >> 32)), sum = 0;
-#pragma unroll
-    for (int e = 0; e < GROUP / 32; e++)
-        sum += row_exp(z[e] - most);
-    for (int d = 16; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    if (lane == 0)
+    float sum = warp_sums(sums);
+    group += lane / (32 / SPAN);
+    if (v.d->sum && lane % (32 / SPAN) == 0 && group < j.groups)
         j.sum[row * j.groups + group] = sum;
 }
 
@@ -236,6 +291,21 @@ static __device__ uint32_t select(struct room &m, uint64_t target, uint64_t *mis
     return prefix;
 }
 
+// Calls f(element) for the elements of one group; a warp together.
+template <typename F>
+static __device__ void each_of(const struct job &j, const struct row_view &v, int group, F f) {
+#pragma unroll
+    for (int e = 0; e < GROUP / 32; e++) {
+        int64_t id = (int64_t)group * GROUP + e * 32 + (int)threadIdx.x % 32;
+        if (id >= v.vocab)
+            continue;
+        float z = v.score(id);
+        if (v.d->noise)
+            z += row_gumbel(v.d->key, id);
+        f(element(key_of(z), id));
+    }
+}
+
 // Calls f(element) for elements of groups whose best is at least `least`, or for those of the list.
 template <typename F>
 static __device__ void each(const struct room &m, const struct job &j, const struct row_view &v,
@@ -246,19 +316,11 @@ static __device__ void each(const struct room &m, const struct job &j, const str
         return;
     }
     int lane = (int)threadIdx.x % 32;
-    for (int g = (int)threadIdx.x / 32; g < j.groups; g += THREADS / 32) {
-        if ((uint32_t)(best[g] >> 32) < least)
-            continue;
-#pragma unroll
-        for (int e = 0; e < GROUP / 32; e++) {
-            int64_t id = (int64_t)g * GROUP + e * 32 + lane;
-            if (id >= v.vocab)
-                continue;
-            float z = v.score(id);
-            if (v.d->noise)
-                z += row_gumbel(v.d->key, id);
-            f(element(key_of(z), id));
-        }
+    for (int first = (int)threadIdx.x / 32 * 32; first < j.groups; first += THREADS) {
+        int own = first + lane;
+        bool in = own < j.groups && (uint32_t)(best[own] >> 32) >= least;
+        for (unsigned left = __ballot_sync(0xFFFFFFFFu, in); left; left &= left - 1)
+            each_of(j, v, first + __ffs((int)left) - 1, f);
     }
 }
 
@@ -314,6 +376,29 @@ static __device__ uint32_t bound_of(struct room &m, const uint64_t *best, int gr
         for (int g = (int)threadIdx.x; g < groups; g += THREADS)
             add((uint32_t)(best[g] >> 32), 1);
     });
+}
+
+// The same for k <= 32, mostly a little lower and much sooner: that of the k-th best warp, each
+// warp having the best of its share of the groups.
+static __device__ uint32_t quick_bound(struct room &m, const uint64_t *best, int groups, int k) {
+    int lane = (int)threadIdx.x % 32, before = 0;
+    uint32_t own = 0;
+    for (int g = (int)threadIdx.x; g < groups; g += THREADS) {
+        uint32_t key = (uint32_t)(best[g] >> 32);
+        own = key > own ? key : own;
+    }
+    own = warp_most(own);
+    __syncthreads();
+    if (lane == 0)
+        m.part[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = (uint32_t)m.part[lane];
+    for (int i = 0; i < 32; i++) {
+        uint32_t o = (uint32_t)m.part[i];
+        before += o > own || (o == own && i < lane);
+    }
+    unsigned kth = __ballot_sync(0xFFFFFFFFu, before == k - 1);
+    return __shfl_sync(0xFFFFFFFFu, own, __ffs((int)kth) - 1);
 }
 
 // Lists the elements whose key is at least s->least and that are not after s->last.
@@ -385,8 +470,8 @@ static __device__ void cut_row(struct room &m, struct selection *s, const float 
 }
 
 static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
-    gpu_await();
     __shared__ struct room m;
+    gpu_await();
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
     const struct draw *d = &j.draws[row];
@@ -430,15 +515,16 @@ static __device__ float log_sum(struct room &m, const uint64_t *best, const floa
 }
 
 static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
-    gpu_await();
     __shared__ struct room m;
+    gpu_await();
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
     float most = score_of((uint32_t)(row_best(m, best, j.groups) >> 32));
     float lse = log_sum(m, best, j.sum + row * j.groups, j.groups, most);
     struct row_view v = view_of(j, row, m.filter);
     struct selection s = {j, v, best, false, 0, 0};
-    s.least = bound_of(m, best, j.groups, j.k);
+    bool few = j.k <= 32;
+    s.least = few ? quick_bound(m, best, j.groups, j.k) : bound_of(m, best, j.groups, j.k);
     gather(m, &s);
     if (!s.listed) { // many equal scores: cut first, so that k elements are left
         s.least = 0;
@@ -504,8 +590,11 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
     j->draws = (const struct draw *)gpu_stage(g, draws, (size_t)n * sizeof *draws);
     if (!j->draws)
         return false;
-    dim3 grid((unsigned)((j->groups + SURVEY / 32 - 1) / (SURVEY / 32)), (unsigned)n);
-    gpu_launch_early(g, "survey of the logits", survey, grid, SURVEY, 0, *j);
+    enum { EACH = SURVEY / 32 * SPAN }; // groups of a block
+    dim3 grid((unsigned)((j->groups + EACH - 1) / EACH), (unsigned)n);
+    bool vec = j->vocab % 4 == 0 && (uintptr_t)j->logits % 16 == 0;
+    gpu_launch_early(g, "survey of the logits", vec ? survey<true> : survey<false>, grid, SURVEY, 0,
+                     *j);
     return g->fault == GPU_OK;
 }
 
@@ -515,8 +604,7 @@ static int64_t lesser(int64_t a, int64_t b) {
 
 // Waits for the stream.
 static void fetch(struct gpu *g, void *host, const void *device, size_t bytes, const char *op) {
-    if (gpu_check(g, gpu_last_error(), op) &&
-        gpu_check(g, gpu_to_host(host, device, bytes, g->stream), op))
+    if (g->fault == GPU_OK && gpu_check(g, gpu_to_host(host, device, bytes, g->stream), op))
         gpu_check(g, gpu_stream_wait(g->stream), op);
 }
 
