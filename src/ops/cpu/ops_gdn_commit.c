@@ -69,6 +69,7 @@ static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
     }
 }
 
+// All of a commit for one layer.
 static void commit_layer(struct cpu *c, const struct gdn_commit_args *a, int layer) {
     struct gdn_state *state = &a->states[layer];
     const struct gdn_shape *s = &a->shape;
