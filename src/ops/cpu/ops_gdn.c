@@ -280,7 +280,7 @@ static void gdn_items(void *arg, int64_t begin, int64_t end, int worker) {
 
 void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
-    struct gdn_run u = {cpu_of(x), a, r, x->threads > 1 && s->n_k < 4 * x->threads};
+    struct gdn_run u = {cpu_of(x), a, r, s->n_k < x->threads};
     int64_t n = u.by_value ? s->n_v : s->n_k, each = s->n_v / n * (int64_t)s->dk * s->dv;
     if (a->count)
         cpu_run(cpu_of(x), n, each * (a->count + 2) / 16, gdn_items, &u);
