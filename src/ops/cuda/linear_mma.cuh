@@ -27,9 +27,10 @@ template <int FORM, int NT, bool SMALL> struct linear_shape {
         PITCH = STAGE_K * 2 + 16, // bytes between rows of activations: no bank conflicts
         WEIGHT_BYTES = LINEAR_WARPS * WARP_TILES * TILE_BYTES,
         STAGE_BYTES = WEIGHT_BYTES + NT * 8 * PITCH,
-        STAGES = SMALL                           ? 1
-                 : STAGE_BYTES * 3 <= 112 * 1024 ? 3
-                                                 : 2,
+        // Three blocks find room on a multiprocessor of 228 KB.
+        STAGES = SMALL                          ? 1
+                 : STAGE_BYTES * 3 <= 72 * 1024 ? 3
+                                                : 2,
         BYTES = STAGES * STAGE_BYTES,
     };
 };
