@@ -77,7 +77,8 @@ struct gpu {
     unsigned *row_state; // [row_state_rows][2] zeros between launches: of rows that blocks share
     int64_t row_state_rows;
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
-    uint32_t allowed[WEIGHT_FORMS]; // linear kernels that may use all their shared memory already
+    // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
+    uint32_t allowed[WEIGHT_FORMS], allowed_few[WEIGHT_FORMS];
     void *scratch;                  // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`

@@ -16,21 +16,28 @@
 #include "ops/cuda/linear.h"
 #include "ops/cuda/raw.cuh"
 
+// Registers change their type here without instructions: two halves put together one by one would
+// cost shifts and permutations around every use.
 static __device__ __forceinline__ __half2 half2_of(uint32_t bits) {
-    __half2_raw r;
-    r.x = (unsigned short)bits;
-    r.y = (unsigned short)(bits >> 16);
-    return r;
+    __half2 h;
+    *(uint32_t *)&h = bits;
+    return h;
 }
 
 static __device__ __forceinline__ uint32_t bits_of(__half2 h) {
-    __half2_raw r = h;
-    return (uint32_t)r.y << 16 | r.x;
+    return *(uint32_t *)&h;
 }
 
 // u s + c in both halves, each rounded once.
 static __device__ __forceinline__ uint32_t scaled(uint32_t u, __half2 s, __half2 c) {
     return bits_of(__hfma2(half2_of(u), s, c));
+}
+
+// (v & mask) | more, one instruction even where both are constants.
+static __device__ __forceinline__ uint32_t and_or(uint32_t v, uint32_t mask, uint32_t more) {
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(mask), "r"(more));
+    return r;
 }
 
 // Swaps the bytes of each half.
@@ -65,9 +72,9 @@ struct k_row {
     __device__ __forceinline__ uint32_t fields(int j) const {
         const uint32_t one = 0x3C005400, all = 0x03F003F0, high = 0x03000300, low = 0x00F000F0;
         if (j < 3)
-            return (w[j] & all) | one;
+            return and_or(w[j], all, one);
         if (j < 6)
-            return (w[j - 3] >> 6 & all) | one;
+            return and_or(w[j - 3] >> 6, all, one);
         if (j == 6)
             return (w[0] << 4 & low) | ((w[1] << 8 & high) | one);
         return (w[2] << 4 & low) | ((w[1] << 6 & high) | one);

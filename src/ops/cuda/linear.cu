@@ -5,7 +5,7 @@
 #include "ops/cuda/linear_wgmma.h"
 #include "ops/cuda/ops_cuda.h"
 
-enum { OUTPUTS = 128, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
+enum { OUTPUTS = 128, STREAM_ROWS = 64, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
 
 static struct linear_variant variant(int form, int n_tiles, bool loop, bool small) {
     return form <= WEIGHT_Q6_K ? linear_k_variant(form, n_tiles, loop, small)
@@ -53,6 +53,161 @@ static bool need_tickets(struct gpu *g, int64_t n) {
 static int64_t units_of(const struct linear_one *j, bool loop) {
     int64_t outputs = j->pair ? 2 * j->w[0].m : j->w[0].m;
     return (outputs + OUTPUTS - 1) / OUTPUTS * (loop ? 1 : j->parts);
+}
+
+static struct linear_stream_variant stream_variant(int form, int n_tiles, bool bulk) {
+    return form <= WEIGHT_Q6_K ? linear_stream_k(form, n_tiles, bulk)
+                               : linear_stream_b(form, n_tiles, bulk);
+}
+
+// Numbers the units of l's jobs for blocks of `warps` warps; their count.
+static int64_t stream_units(struct linear_launch *l, int warps) {
+    int64_t units = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        struct linear_one *o = &l->job[j];
+        int64_t tiles = (o->w[0].m + TILE_ROWS - 1) / TILE_ROWS;
+        int64_t each = o->pair ? warps : (int64_t)warps * 2;
+        o->first = units;
+        units += (tiles + each - 1) / each * o->parts;
+    }
+    return units;
+}
+
+// The longest part, in PART_UNITs of k.
+static int64_t longest_part(const struct linear_launch *l) {
+    int64_t most = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        int64_t units = (l->job[j].w[0].k + PART_UNIT - 1) / PART_UNIT;
+        int64_t part = (units + l->job[j].parts - 1) / l->job[j].parts;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+// A launch of linear_stream.cuh that has been planned.
+struct stream_call {
+    struct linear_launch l;
+    struct linear_stream_variant v;
+    int form, warps, shared; // of a block: warps that multiply; bytes
+    size_t partial;    // bytes of sums between launches
+};
+
+static int between(int n, int least, int most) {
+    return n < least ? least : n > most ? most : n;
+}
+
+// Divides a block's shared memory among its rings; false if that many warps find no room.
+static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
+    enum { ROWS = 64 << 10, WEIGHTS = 96 << 10, BARRIERS = 2048, MOST = 12 };
+    struct linear_launch *l = &c->l;
+    int slot = warps * c->v.slot;
+    l->stages = between(ROWS / c->v.stage, 2, MOST);
+    l->slots = between(WEIGHTS / slot, 2, MOST);
+    l->barriers = BARRIERS;
+    c->warps = warps;
+    c->shared = BARRIERS + l->stages * c->v.stage + l->slots * slot;
+    return c->shared <= g->shared;
+}
+
+// Chooses the warps of a block so that the busiest block has done soonest. A stage takes as long as
+// its instructions, of which a multiprocessor works off four warps' at a time, or as its bytes.
+static bool stream_warps(const struct gpu *g, struct stream_call *c) {
+    static const int64_t step[] = {80, 120, 170, 210}; // seen with Q4_K, in 10 ns
+    int64_t best = 0, part = longest_part(&c->l);
+    int warps = 0;
+    for (int w = c->v.warps; w >= 2; w--) {
+        int64_t units = stream_units(&c->l, w) * c->l.row_tiles;
+        int64_t bytes = (int64_t)w * c->v.slot / 320;
+        int64_t each = step[(w - 1) / 4] > bytes ? step[(w - 1) / 4] : bytes;
+        int64_t cost = (units + g->processors - 1) / g->processors * each * part;
+        if ((warps && cost > best) || !stream_room(g, c, w))
+            continue;
+        best = cost;
+        warps = w;
+    }
+    return warps && stream_room(g, c, warps);
+}
+
+// Bytes of what job j leaves for linear_finish.
+static size_t partial_bytes(const struct stream_call *c, int j) {
+    const struct linear_launch *l = &c->l;
+    int64_t end = j + 1 < l->jobs ? l->job[j + 1].first : l->units / l->row_tiles;
+    int64_t units = (end - l->job[j].first) * l->row_tiles;
+    return l->job[j].parts < 2
+               ? 0
+               : (size_t)(units * c->warps * c->v.n_tiles) * (2 * 4 * 32 * sizeof(float));
+}
+
+// Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
+static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
+    static const int sizes[] = {1, 2, 3, 4, 6, 8};
+    struct linear_stream_variant best = {};
+    for (int i = 0; i < 6 && best.n_tiles * 8 < c->l.n; i++) {
+        c->v = stream_variant(form, sizes[i], g->path == CUDA_PATH_WGMMA);
+        if (c->v.kernel && stream_room(g, c, 4))
+            best = c->v;
+    }
+    c->v = best;
+    c->form = form;
+    if (!best.kernel)
+        return false;
+    int row = best.n_tiles * 8;
+    c->l.row_tiles = (c->l.n + row - 1) / row;
+    if (!stream_warps(g, c))
+        return false;
+    c->l.units = (int)(stream_units(&c->l, c->warps) * c->l.row_tiles);
+    c->partial = 0;
+    for (int j = 0; j < c->l.jobs; j++) {
+        struct linear_one *o = &c->l.job[j];
+        o->warps = c->warps;
+        o->n_tiles = best.n_tiles;
+        c->partial += partial_bytes(c, j);
+    }
+    return true;
+}
+
+// Gives the jobs of a call their part of the memory for sums, and queues it.
+static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial,
+                                   bool follows) {
+    uint32_t *allowed = &g->allowed_few[c->form], bit = 1u << c->v.n_tiles;
+    struct linear_launch *l = &c->l;
+    for (int j = 0; j < l->jobs; j++) {
+        l->job[j].partial = (float4 *)partial;
+        partial += partial_bytes(c, j);
+    }
+    l->follows = follows;
+    int blocks = l->units < g->processors ? l->units : g->processors;
+    if (!(*allowed & bit)) {
+        if (!gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
+            return partial;
+        *allowed |= bit;
+    }
+    gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
+                         dim3((unsigned)(c->warps + 1) * 32), (size_t)c->shared, *l);
+    return partial;
+}
+
+// Queues planned calls, and one launch for what they leave to add up.
+static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t kept) {
+    struct linear_launch rest = calls[0].l;
+    size_t bytes = kept;
+    for (int i = 0; i < n; i++)
+        bytes += calls[i].partial;
+    unsigned char *partial = bytes > kept ? (unsigned char *)gpu_scratch(g, bytes) : NULL;
+    if (bytes > kept) {
+        if (!partial)
+            return;
+        partial += kept;
+    }
+    rest.jobs = 0;
+    for (int i = 0; i < n; i++) {
+        partial = stream_start(g, &calls[i], partial, i > 0);
+        for (int j = 0; j < calls[i].l.jobs; j++)
+            if (calls[i].l.job[j].parts > 1)
+                rest.job[rest.jobs++] = calls[i].l.job[j];
+    }
+    if (rest.jobs)
+        linear_finish_launch(g, &rest);
 }
 
 static bool takes_wgmma(const struct gpu *g, int64_t n) {
@@ -118,22 +273,34 @@ static void add_job(struct linear_launch *l, const struct linear_job *j) {
     o->parts = linear_parts(j->w->k, j->w->m);
 }
 
+static bool takes_stream(const struct gpu *g, int form, int64_t n) {
+    return n <= STREAM_ROWS && form != WEIGHT_RAW && g->path != CUDA_PATH_SMALL;
+}
+
+// At most LINEAR_JOBS jobs.
+static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs,
+                     const struct act *in, int64_t n, size_t kept) {
+    struct stream_call calls[WEIGHT_FORMS];
+    int n_calls = 0;
+    for (int form = 0; form < WEIGHT_FORMS; form++) {
+        struct stream_call *c = &calls[n_calls];
+        c->l = launch_of(in, n);
+        for (int j = 0; j < n_jobs; j++)
+            if (jobs[j].w->form == form)
+                add_job(&c->l, &jobs[j]);
+        if (c->l.jobs && takes_stream(g, form, n) && stream_plan(g, form, c))
+            n_calls++;
+        else if (c->l.jobs)
+            launch(g, form, &c->l, kept);
+    }
+    if (n_calls)
+        stream_run(g, calls, n_calls, kept);
+}
+
 static void run_jobs(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
                      int64_t n, size_t kept) {
-    for (int form = 0; form < WEIGHT_FORMS; form++) {
-        struct linear_launch l = launch_of(in, n);
-        for (int j = 0; j < n_jobs; j++) {
-            if (jobs[j].w->form != form)
-                continue;
-            add_job(&l, &jobs[j]);
-            if (l.jobs < LINEAR_JOBS)
-                continue;
-            launch(g, form, &l, kept);
-            l.jobs = 0;
-        }
-        if (l.jobs)
-            launch(g, form, &l, kept);
-    }
+    for (int at = 0; at < n_jobs; at += LINEAR_JOBS)
+        run_some(g, jobs + at, n_jobs - at < LINEAR_JOBS ? n_jobs - at : LINEAR_JOBS, in, n, kept);
 }
 
 extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
@@ -159,9 +326,9 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
     const int64_t slice = 64;
     int64_t m = gate->m;
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
-    // Parts of one tile of 64 rows take less than 16 MiB (linear_parts), so that nothing moves
+    // Parts of one tile of 64 rows take less than 32 MiB (linear_parts), so that nothing moves
     // below.
-    if (!gpu_scratch(g, kept + ((size_t)16 << 20)))
+    if (!gpu_scratch(g, kept + ((size_t)32 << 20)))
         return;
     for (int64_t at = 0; at < n; at += slice) {
         struct act part = *in;
@@ -211,15 +378,19 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     if (takes_wgmma(g, n)) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (gate->form == up->form) {
-        struct linear_launch l = launch_of(in, n);
-        struct linear_one *o = &l.job[l.jobs++];
+        struct stream_call c;
+        c.l = launch_of(in, n);
+        struct linear_one *o = &c.l.job[c.l.jobs++];
         o->w[0] = gate->view;
         o->w[1] = up->view;
         o->out = out->wide;
         o->out_stride = out->stride;
         o->pair = true;
         o->parts = linear_parts(gate->k, 2 * gate->m);
-        launch(g, gate->form, &l, 0);
+        if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
+            stream_run(g, &c, 1, 0);
+        else
+            launch(g, gate->form, &c.l, 0);
     } else {
         gate_up_apart(g, gate, up, in, n, out);
     }

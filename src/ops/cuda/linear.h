@@ -96,11 +96,11 @@ static inline int weight_chunk(int form) {
 }
 
 // Parts that k is cut into, for the m outputs of one op (both matrices of linear_gate_up). Depends
-// on the shape alone: few outputs need the cut to occupy a large device, many do not.
+// on the shape alone: few outputs need the cut to occupy a large device, and every part costs a
+// round of its sums through memory.
 LINEAR_BOTH int linear_parts(int64_t k, int64_t m) {
-    int64_t units = (k + PART_UNIT - 1) / PART_UNIT, blocks = (m + 127) / 128;
-    int64_t most = 320 / blocks;
-    most = most > 8 ? 8 : most;
+    int64_t units = (k + PART_UNIT - 1) / PART_UNIT;
+    int64_t most = m <= 5120 ? 8 : m <= 12288 ? 2 : 1;
     most = most > units / 2 ? units / 2 : most;
     for (int64_t c = most; c > 1 && 5 * c >= 3 * most; c--)
         if (units % c == 0)

@@ -5,15 +5,15 @@
 struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool small) {
     switch (form) {
     case WEIGHT_Q8_0:
-        return variant_of<WEIGHT_Q8_0, true>(n_tiles, loop, small);
+        return variant_of<WEIGHT_Q8_0>(n_tiles, loop, small);
     case WEIGHT_Q4_0:
-        return variant_of<WEIGHT_Q4_0, false>(n_tiles, loop, small);
+        return variant_of<WEIGHT_Q4_0>(n_tiles, loop, small);
     case WEIGHT_HALF:
-        return variant_of<WEIGHT_HALF, false>(n_tiles, loop, small);
+        return variant_of<WEIGHT_HALF>(n_tiles, loop, small);
     case WEIGHT_FLOAT:
-        return variant_of<WEIGHT_FLOAT, false>(n_tiles, loop, small);
+        return variant_of<WEIGHT_FLOAT>(n_tiles, loop, small);
     case WEIGHT_RAW:
-        return variant_of<WEIGHT_RAW, false>(n_tiles, loop, small);
+        return variant_of<WEIGHT_RAW>(n_tiles, loop, small);
     default:
         return {};
     }

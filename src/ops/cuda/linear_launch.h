@@ -17,6 +17,9 @@ struct linear_one {
     bool add, pair;
     int parts;
     int64_t first; // of its units (block of outputs, part) among all of the launch
+    // Of linear_stream.cuh, where there are several parts:
+    float4 *partial;    // [row tiles * blocks of outputs][parts][warps][2 n_tiles][lanes]
+    int warps, n_tiles; // of the kernel that fills it
 };
 
 struct linear_launch {
@@ -28,9 +31,21 @@ struct linear_launch {
     const float *unscale; // [n]
     float *partial;       // [blocks][threads][sums] where parts meet
     unsigned *ticket;     // [blocks] zeros, and zeros again afterwards
+    // Of linear_stream.cuh:
+    int units;         // of all jobs
+    int slots, stages; // of a warp's ring of weights, of the ring of activations
+    int barriers;      // bytes of shared memory in front of the rings
+    bool follows;      // the launch before it belongs to the same call
 };
 
 typedef void linear_kernel_fn(const struct linear_launch);
+
+// A kernel of linear_stream.cuh: its blocks have up to `warps` warps and one more.
+struct linear_stream_variant {
+    linear_kernel_fn *kernel;
+    int n_tiles, warps;
+    int slot, stage; // bytes
+};
 
 struct linear_variant {
     linear_kernel_fn *kernel;
@@ -43,5 +58,12 @@ struct linear_variant {
 // block; small: by m16n8k8. NULL kernel where there is none.
 struct linear_variant linear_k_variant(int form, int n_tiles, bool loop, bool small);
 struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool small);
+// The same for few rows; bulk: with the copies of sm_90.
+struct linear_stream_variant linear_stream_k(int form, int n_tiles, bool bulk);
+struct linear_stream_variant linear_stream_b(int form, int n_tiles, bool bulk);
+
+// Queues the end of l's jobs, all of them cut into parts: what linear_stream left in their
+// `partial` becomes outputs. Fills in `first` and `units`.
+void linear_finish_launch(struct gpu *g, struct linear_launch *l);
 
 #endif

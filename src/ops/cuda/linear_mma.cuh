@@ -182,14 +182,15 @@ static __device__ __forceinline__ void multiply_section(linear_sums<NT> &c, cons
     }
 }
 
+// Adds the products of one stage: a: this warp's tiles, rows: the activations.
 template <int FORM, int NT, bool SMALL>
 static __device__ __forceinline__ void multiply_stage(linear_sums<NT> &c, dequant<FORM> *q,
-                                                      const unsigned char *stage, int64_t k0,
+                                                      const unsigned char *a,
+                                                      const unsigned char *rows, int64_t k0,
                                                       int64_t k) {
     using S = linear_shape<FORM, NT, SMALL>;
     int lane = threadIdx.x % 32;
-    const unsigned char *a = stage + threadIdx.x / 32 * WARP_TILES * S::TILE_BYTES;
-    uint32_t b = shared_address(stage + S::WEIGHT_BYTES + lane % 8 * S::PITCH + lane / 8 * 16);
+    uint32_t b = shared_address(rows + lane % 8 * S::PITCH + lane / 8 * 16);
 #pragma unroll(S::SPAN == 256 || S::STAGED == 0 ? 1 : 4)
     for (int at = 0; at < S::STAGE_K; at += S::SPAN) {
         if (S::SPAN < S::STAGE_K && k0 + at >= k)
@@ -321,7 +322,9 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
         copies_end<small>();
         if (S::STAGES == 1)
             __syncthreads();
-        multiply_stage<FORM, NT, small>(c, q, stages + slot * S::STAGE_BYTES, at, k);
+        const unsigned char *stage = stages + slot * S::STAGE_BYTES;
+        const unsigned char *own = stage + threadIdx.x / 32 * WARP_TILES * S::TILE_BYTES;
+        multiply_stage<FORM, NT, small>(c, q, own, stage + S::WEIGHT_BYTES, at, k);
         slot = slot + 1 == S::STAGES ? 0 : slot + 1;
         fill = fill + 1 == S::STAGES ? 0 : fill + 1;
         if (LOOP && (at + S::STAGE_K >= end ||

@@ -3,16 +3,15 @@
 #ifndef COPPICE_OPS_CUDA_LINEAR_VARIANTS_CUH
 #define COPPICE_OPS_CUDA_LINEAR_VARIANTS_CUH
 
-#include "ops/cuda/linear_mma.cuh"
+#include "ops/cuda/linear_stream.cuh"
 
 template <int FORM, int NT, bool LOOP, bool SMALL> static struct linear_variant variant() {
     using S = linear_shape<FORM, NT, SMALL>;
     return {linear_kernel<FORM, NT, LOOP, SMALL>, S::BYTES, NT, LINEAR_THREADS};
 }
 
-// FINE: all tiles of rows; otherwise 8, 24 and 64 rows.
-template <int FORM, bool FINE>
-static struct linear_variant variant_of(int n_tiles, bool loop, bool small) {
+// For many rows, and for whatever linear_stream.cuh does not take. loop: as in linear_launch.h.
+template <int FORM> static struct linear_variant variant_of(int n_tiles, bool loop, bool small) {
     if (small) {
         if (!loop && n_tiles == 8)
             return variant<FORM, 8, false, true>();
@@ -20,19 +19,42 @@ static struct linear_variant variant_of(int n_tiles, bool loop, bool small) {
     }
     if (n_tiles == 8)
         return loop ? variant<FORM, 8, true, false>() : variant<FORM, 8, false, false>();
-    if constexpr (FINE) {
-        if (n_tiles == 4)
-            return loop ? variant<FORM, 4, true, false>() : variant<FORM, 4, false, false>();
-        if (!loop && n_tiles == 2)
-            return variant<FORM, 2, false, false>();
-        if (!loop && n_tiles == 6)
-            return variant<FORM, 6, false, false>();
-    }
-    if (!loop && n_tiles == 1)
+    if (n_tiles == 4 && FORM != WEIGHT_RAW)
+        return loop ? variant<FORM, 4, true, false>() : variant<FORM, 4, false, false>();
+    if (FORM == WEIGHT_RAW && !loop && n_tiles == 1)
         return variant<FORM, 1, false, false>();
-    if (!loop && n_tiles == 3)
+    if (FORM == WEIGHT_RAW && !loop && n_tiles == 3)
         return variant<FORM, 3, false, false>();
     return {};
+}
+
+template <int FORM, int NT> static struct linear_stream_variant stream_variant(bool bulk) {
+    using S = linear_shape<FORM, NT, false>;
+    return {bulk ? linear_stream<FORM, NT, true> : linear_stream<FORM, NT, false>, NT,
+            stream_limits<NT>::WARPS, WARP_TILES * S::TILE_BYTES, NT * 8 * S::PITCH};
+}
+
+// FINE: all tiles of rows; otherwise 8, 24 and 64 rows.
+template <int FORM, bool FINE>
+static struct linear_stream_variant stream_variant_of(int n_tiles, bool bulk) {
+    if constexpr (FINE) {
+        if (n_tiles == 2)
+            return stream_variant<FORM, 2>(bulk);
+        if (n_tiles == 4)
+            return stream_variant<FORM, 4>(bulk);
+        if (n_tiles == 6)
+            return stream_variant<FORM, 6>(bulk);
+    }
+    switch (n_tiles) {
+    case 1:
+        return stream_variant<FORM, 1>(bulk);
+    case 3:
+        return stream_variant<FORM, 3>(bulk);
+    case 8:
+        return stream_variant<FORM, 8>(bulk);
+    default:
+        return {};
+    }
 }
 
 #endif
