@@ -89,7 +89,7 @@ struct stream_call {
     struct linear_launch l;
     struct linear_stream_variant v;
     int form, warps, shared; // of a block: warps that multiply; bytes
-    size_t partial;    // bytes of sums between launches
+    size_t partial;          // bytes of sums between launches
 };
 
 static int between(int n, int least, int most) {
@@ -183,7 +183,7 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
         *allowed |= bit;
     }
     gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
-                         dim3((unsigned)(c->warps + 1) * 32), (size_t)c->shared, *l);
+                     dim3((unsigned)(c->warps + 1) * 32), (size_t)c->shared, *l);
     return partial;
 }
 
@@ -278,8 +278,8 @@ static bool takes_stream(const struct gpu *g, int form, int64_t n) {
 }
 
 // At most LINEAR_JOBS jobs.
-static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs,
-                     const struct act *in, int64_t n, size_t kept) {
+static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
+                     int64_t n, size_t kept) {
     struct stream_call calls[WEIGHT_FORMS];
     int n_calls = 0;
     for (int form = 0; form < WEIGHT_FORMS; form++) {

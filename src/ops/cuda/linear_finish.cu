@@ -42,36 +42,28 @@ static __device__ __forceinline__ bool work_of(const struct linear_launch &l, in
     return true;
 }
 
-static __device__ __forceinline__ void add4(float *to, float4 v) {
-    to[0] += v.x;
-    to[1] += v.y;
-    to[2] += v.z;
-    to[3] += v.w;
+// Adds v, or begins with it.
+static __device__ __forceinline__ void add4(float *to, float4 v, bool begin) {
+    to[0] = begin ? v.x : to[0] + v.x;
+    to[1] = begin ? v.y : to[1] + v.y;
+    to[2] = begin ? v.z : to[2] + v.z;
+    to[3] = begin ? v.w : to[3] + v.w;
 }
 
+// Sums of both tiles; the loads of eight parts are under way at once.
 static __device__ __forceinline__ void sum_parts(const finish_work &w, float (*sum)[4]) {
     const int parts = w.job->parts, apart = 32 * w.job->n_tiles;
     for (int first = 0; first < parts; first += BATCH) {
-        float4 v[BATCH][2];
+        float4 v[2 * BATCH];
+        int end = parts - first;
 #pragma unroll
-        for (int p = 0; p < BATCH; p++)
+        for (int i = 0; i < 2 * BATCH; i++)
+            if (i / 2 < end)
+                v[i] = __ldcg(w.at + (first + i / 2) * w.step + i % 2 * apart);
 #pragma unroll
-            for (int t = 0; t < 2; t++)
-                if (first + p < parts)
-                    v[p][t] = __ldcg(w.at + (first + p) * w.step + t * apart);
-#pragma unroll
-        for (int p = 0; p < BATCH; p++)
-#pragma unroll
-            for (int t = 0; t < 2; t++) {
-                if (first + p == 0) {
-                    sum[t][0] = v[p][t].x;
-                    sum[t][1] = v[p][t].y;
-                    sum[t][2] = v[p][t].z;
-                    sum[t][3] = v[p][t].w;
-                } else if (first + p < parts) {
-                    add4(sum[t], v[p][t]);
-                }
-            }
+        for (int i = 0; i < 2 * BATCH; i++)
+            if (i / 2 < end)
+                add4(sum[i % 2], v[i], first + i / 2 == 0);
     }
 }
 

@@ -184,10 +184,9 @@ static __device__ __forceinline__ void multiply_section(linear_sums<NT> &c, cons
 
 // Adds the products of one stage: a: this warp's tiles, rows: the activations.
 template <int FORM, int NT, bool SMALL>
-static __device__ __forceinline__ void multiply_stage(linear_sums<NT> &c, dequant<FORM> *q,
-                                                      const unsigned char *a,
-                                                      const unsigned char *rows, int64_t k0,
-                                                      int64_t k) {
+static __device__ __forceinline__ void
+multiply_stage(linear_sums<NT> &c, dequant<FORM> *q, const unsigned char *a,
+               const unsigned char *rows, int64_t k0, int64_t k) {
     using S = linear_shape<FORM, NT, SMALL>;
     int lane = threadIdx.x % 32;
     uint32_t b = shared_address(rows + lane % 8 * S::PITCH + lane / 8 * 16);

@@ -65,6 +65,10 @@ static __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, 
 }
 #endif
 
+static __device__ __forceinline__ void copy_piece(uint32_t to, const unsigned char *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 // Copies that this thread has started arrive at the barrier in its place.
 static __device__ __forceinline__ void barrier_follow(uint32_t bar) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
@@ -156,10 +160,7 @@ template <int FORM, int NT, bool BULK> struct stream_weights {
         } else {
             for (int i = 0; i < WARP_TILES; i++)
                 for (int p = threadIdx.x % 32 * 16; p < bytes; p += 512)
-                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                                     to + i * S::TILE_BYTES + p),
-                                 "l"(from[i] + p)
-                                 : "memory");
+                    copy_piece(to + i * S::TILE_BYTES + p, from[i] + p);
             barrier_follow(bar);
         }
         for (int i = 0; i < WARP_TILES; i++)
@@ -168,12 +169,37 @@ template <int FORM, int NT, bool BULK> struct stream_weights {
     }
 };
 
+// Starts the copies of one stage of activations: `rows` rows of `bytes`.
+template <int FORM, int NT, bool BULK>
+static __device__ __forceinline__ void start_rows(const stream_ring &r, const __half *x,
+                                                  int64_t stride, int rows, int bytes) {
+    using S = linear_shape<FORM, NT, false>;
+    int lane = threadIdx.x % 32;
+    uint32_t to = r.at + r.slot * (NT * 8 * S::PITCH), bar = r.bar + r.slot * 8;
+    if constexpr (BULK) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (lane == 0)
+            barrier_expect(bar, rows * bytes);
+        __syncwarp();
+        for (int i = lane; i < rows; i += 32)
+            copy_bulk(to + i * S::PITCH, x + i * stride, bytes, bar);
+#endif
+    } else {
+        const int pieces = S::STAGE_K / 8;
+        for (int p = lane; p < rows * pieces; p += 32) {
+            int i = p / pieces, c = p % pieces * 16;
+            if (c < bytes)
+                copy_piece(to + i * S::PITCH + c, (const unsigned char *)(x + i * stride) + c);
+        }
+        barrier_follow(bar);
+    }
+}
+
 // The warp that brings activations: all units of this block, a stage as soon as all have left it.
 template <int FORM, int NT, bool BULK>
 static __device__ __forceinline__ void stream_rows(const struct linear_launch &l, stream_ring r,
                                                    uint32_t empty) {
     using S = linear_shape<FORM, NT, false>;
-    int lane = threadIdx.x % 32;
     for (int unit = blockIdx.x; unit < l.units; unit += gridDim.x) {
         stream_unit u = unit_of(l, unit, NT * 8, 0, 1);
         int rows = (int)l.n - u.row < NT * 8 ? (int)l.n - u.row : NT * 8;
@@ -181,28 +207,8 @@ static __device__ __forceinline__ void stream_rows(const struct linear_launch &l
         for (int k0 = u.begin; k0 < u.end; k0 += S::STAGE_K, r.step()) {
             int left = (u.end - k0 + 63) / 64 * 128; // bytes
             int bytes = left < S::STAGE_K * 2 ? left : S::STAGE_K * 2;
-            uint32_t to = r.at + r.slot * (NT * 8 * S::PITCH), bar = r.bar + r.slot * 8;
             barrier_wait(empty + r.slot * 8, r.phase ^ 1);
-            if (BULK) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-                if (lane == 0)
-                    barrier_expect(bar, rows * bytes);
-                __syncwarp();
-                for (int i = lane; i < rows; i += 32)
-                    copy_bulk(to + i * S::PITCH, x + i * l.stride + k0, bytes, bar);
-#endif
-            } else {
-                const int pieces = S::STAGE_K / 8;
-                for (int p = lane; p < rows * pieces; p += 32) {
-                    int i = p / pieces, c = p % pieces * 16;
-                    if (c < bytes)
-                        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                                         to + i * S::PITCH + c),
-                                     "l"((const unsigned char *)(x + i * l.stride + k0) + c)
-                                     : "memory");
-                }
-                barrier_follow(bar);
-            }
+            start_rows<FORM, NT, BULK>(r, x + k0, l.stride, rows, bytes);
         }
     }
 }
@@ -278,12 +284,11 @@ static __device__ __forceinline__ void finish_sums(const struct linear_launch &l
 }
 
 template <int FORM, int NT, bool BULK>
-static __device__ __forceinline__ void stream_products(const struct linear_launch &l,
-                                                       stream_ring weights, stream_ring rows,
-                                                       uint32_t empty,
-                                                       stream_weights<FORM, NT, BULK> &next,
-                                                       const unsigned char *shared) {
+static __device__ __forceinline__ void
+stream_products(const struct linear_launch &l, stream_ring weights, stream_ring rows,
+                uint32_t empty, stream_weights<FORM, NT, BULK> &next) {
     using S = linear_shape<FORM, NT, false>;
+    extern __shared__ __align__(128) unsigned char shared[];
     const uint32_t base = shared_address(shared);
     int warp = threadIdx.x / 32, warps = blockDim.x / 32 - 1;
     dequant<FORM> q[WARP_TILES];
@@ -294,8 +299,7 @@ static __device__ __forceinline__ void stream_products(const struct linear_launc
             barrier_wait(weights.bar + weights.slot * 8, weights.phase);
             barrier_wait(rows.bar + rows.slot * 8, rows.phase);
             multiply_stage<FORM, NT, false>(
-                c, q,
-                shared + (weights.at - base) + weights.slot * (WARP_TILES * S::TILE_BYTES),
+                c, q, shared + (weights.at - base) + weights.slot * (WARP_TILES * S::TILE_BYTES),
                 shared + (rows.at - base) + rows.slot * (NT * 8 * S::PITCH), k0, u.end);
             __syncwarp();
             if (threadIdx.x % 32 == 0)
@@ -349,7 +353,7 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
     if (warp == warps)
         stream_rows<FORM, NT, BULK>(l, rows, empty);
     else
-        stream_products<FORM, NT, BULK>(l, weights, rows, empty, next, shared);
+        stream_products<FORM, NT, BULK>(l, weights, rows, empty, next);
     if (l.follows)
         gpu_await();
 #endif
