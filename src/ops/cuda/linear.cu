@@ -112,13 +112,13 @@ static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
 // Chooses the warps of a block so that the busiest block has done soonest. A stage takes as long as
 // its instructions, of which a multiprocessor works off four warps' at a time, or as its bytes.
 static bool stream_warps(const struct gpu *g, struct stream_call *c) {
-    static const int64_t step[] = {80, 120, 170, 210}; // seen with Q4_K, in 10 ns
+    enum { BYTES = 14 };                               // for one warp's
+    static const int64_t step[] = {80, 120, 170, 210}; // seen with Q4_K on an H200, in 10 ns
     int64_t best = 0, part = longest_part(&c->l);
     int warps = 0;
     for (int w = c->v.warps; w >= 2; w--) {
         int64_t units = stream_units(&c->l, w) * c->l.row_tiles;
-        int64_t bytes = (int64_t)w * c->v.slot / 320;
-        int64_t each = step[(w - 1) / 4] > bytes ? step[(w - 1) / 4] : bytes;
+        int64_t each = step[(w - 1) / 4] > BYTES * w ? step[(w - 1) / 4] : BYTES * w;
         int64_t cost = (units + g->processors - 1) / g->processors * each * part;
         if ((warps && cost > best) || !stream_room(g, c, w))
             continue;
@@ -167,15 +167,13 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
 }
 
 // Gives the jobs of a call their part of the memory for sums, and queues it.
-static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial,
-                                   bool follows) {
+static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial) {
     uint32_t *allowed = &g->allowed_few[c->form], bit = 1u << c->v.n_tiles;
     struct linear_launch *l = &c->l;
     for (int j = 0; j < l->jobs; j++) {
         l->job[j].partial = (float4 *)partial;
         partial += partial_bytes(c, j);
     }
-    l->follows = follows;
     int blocks = l->units < g->processors ? l->units : g->processors;
     if (!(*allowed & bit)) {
         if (!gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
@@ -201,7 +199,7 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
     }
     rest.jobs = 0;
     for (int i = 0; i < n; i++) {
-        partial = stream_start(g, &calls[i], partial, i > 0);
+        partial = stream_start(g, &calls[i], partial);
         for (int j = 0; j < calls[i].l.jobs; j++)
             if (calls[i].l.job[j].parts > 1)
                 rest.job[rest.jobs++] = calls[i].l.job[j];

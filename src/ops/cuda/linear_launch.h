@@ -35,7 +35,6 @@ struct linear_launch {
     int units;         // of all jobs
     int slots, stages; // of a warp's ring of weights, of the ring of activations
     int barriers;      // bytes of shared memory in front of the rings
-    bool follows;      // the launch before it belongs to the same call
 };
 
 typedef void linear_kernel_fn(const struct linear_launch);

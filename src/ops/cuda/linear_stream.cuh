@@ -347,15 +347,11 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
             next.start(l, weights, s, warp, warps);
     }
     __syncthreads();
-    if (!l.follows)
-        gpu_await();
-    gpu_let_next();
+    gpu_await();
     if (warp == warps)
         stream_rows<FORM, NT, BULK>(l, rows, empty);
     else
         stream_products<FORM, NT, BULK>(l, weights, rows, empty, next);
-    if (l.follows)
-        gpu_await();
 #endif
 }
 
