@@ -50,14 +50,16 @@ static void norm_row(const struct norm_run *a, int64_t i) {
     }
 }
 
-// Items are four rows each.
+// Items are four rows each, which are quantised while they are near.
 static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct norm_run *a = arg;
-    end = 4 * end < a->n ? 4 * end : a->n;
-    for (int64_t i = 4 * begin; i < end; i++)
-        norm_row(a, i);
-    act_finish_rows(a->cpu, a->out, 4 * begin, end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = 4 * item, stop = row + 4 < a->n ? row + 4 : a->n;
+        for (int64_t i = row; i < stop; i++)
+            norm_row(a, i);
+        act_finish_rows(a->cpu, a->out, row, stop);
+    }
 }
 
 static void run_norm(struct exec *x, struct norm_run *a) {
