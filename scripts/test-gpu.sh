@@ -8,6 +8,7 @@
 # path (300). LIMIT: seconds for the memory checks (60).
 set -u
 cd "$(dirname "$0")/.." || exit 2
+PATH=$PATH:/usr/local/cuda/bin # where the toolkit puts compute-sanitizer
 logs=build/logs
 mkdir -p "$logs"
 start=$SECONDS
