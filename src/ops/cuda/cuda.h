@@ -79,7 +79,7 @@ struct gpu {
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
     uint32_t allowed[WEIGHT_FORMS], allowed_few[WEIGHT_FORMS];
-    void *scratch;                  // room for what lives within one op only
+    void *scratch; // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
     float *wide;
