@@ -332,8 +332,8 @@ static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_
     int64_t row = j.a.first + (l.depth < 0 ? 0 : m.list[l.place]);
     int64_t cell = row * s.n_v + p.head + w / WARPS * s.n_k;
     l.cell = cell * s.dv + column;
-    l.v = gdn_fresh4<VEC>(j.a.rows.v + l.cell, l.left);
-    l.beta = __ldcg(&j.a.rows.beta[cell]);
+    l.v = gdn_get4<VEC>(j.a.rows.v + l.cell, l.left);
+    l.beta = j.a.rows.beta[cell];
     return l;
 }
 
@@ -426,8 +426,7 @@ static __device__ void prepare(const struct gdn_job &j, struct gdn_room &m, cons
         int at = first + i % TILE, v = i / TILE;
         if (gdn_depth(m, q, at) >= 0) {
             int64_t row = j.a.first + m.list[at];
-            m.g[v * j.most + at] =
-                __ldcg(&j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k]);
+            m.g[v * j.most + at] = j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k];
         }
     }
     if (w == 0)
@@ -450,7 +449,6 @@ static __device__ void finish(const struct gdn_job &j, struct gdn_room &m, const
         join1(acc, &a, &b);
     else
         join4(acc, &a, &b);
-    gpu_await(); // the products
     weigh(j, m, q, first, gdn_depth(m, q, first + lane), products_of(j, p, first));
     bool hi = l.place >= q.hi;
     float gain = l.depth < 0 ? 0 : fade(m.sum[(hi * j.heads + v) * j.most + l.place]);
@@ -502,17 +500,14 @@ static __device__ void find_rows(const struct gdn_job &j, struct gdn_room &m, in
     q->hi = found[1];
 }
 
-// It begins while `products` runs, which says so only when all that was queued before has ended.
-// What it reads before it waits for the products must not come from the first-level cache, which
-// may hold what stood there earlier.
+// The work of a block on its columns, once `products` is through.
 template <bool VEC>
 static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j) {
     extern __shared__ float4 memory[];
     __shared__ int found[2];
     struct place p = place_of(j);
     struct gdn_room m = gdn_room_at(j, memory);
-    if (!VEC) // its copies go through that cache
-        gpu_await();
+    gpu_await();
     struct gdn_state state = j.states[p.seq];
     int seq = j.first_seq + p.seq;
     struct gdn_sequence q = gdn_sequence_of(j.len[seq]);
@@ -523,7 +518,6 @@ static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j)
     for (int first = 0; first < q.n; first += TILE)
         run_tile<VEC>(j, m, p, q, state, first);
     gdn_loaded();
-    gpu_await();
 }
 
 template <bool VEC>

@@ -191,7 +191,7 @@ static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_ro
 #pragma unroll 1
     for (int half = 0; half < GDN_RING; half += 32) {
         int slot = (from + half + lane) % GDN_RING;
-        float g = half + lane < known ? __ldcg(&log_g[(int64_t)slot * j.a.shape.n_v]) : 0;
+        float g = half + lane < known ? log_g[(int64_t)slot * j.a.shape.n_v] : 0;
 #pragma unroll
         for (int t = 0; t < 32; t++) {
             sum += __shfl_sync(0xFFFFFFFFu, g, t);
@@ -225,14 +225,6 @@ static __device__ __forceinline__ void gdn_load1(float *to, const float *from, b
 #else
     *to = there ? *from : 0;
 #endif
-}
-
-// gdn_get4 past the first-level cache.
-template <bool VEC> static __device__ inline float4 gdn_fresh4(const float *p, int left) {
-    if (VEC)
-        return left > 0 ? __ldcg((const float4 *)p) : make_float4(0, 0, 0, 0);
-    return make_float4(left > 0 ? __ldcg(p) : 0, left > 1 ? __ldcg(p + 1) : 0,
-                       left > 2 ? __ldcg(p + 2) : 0, left > 3 ? __ldcg(p + 3) : 0);
 }
 
 // Four floats from global to shared memory, zeros where `left` says that they do not exist; done
