@@ -149,7 +149,7 @@ struct gdn_commit_args {
     struct gdn_state *states;    // host [n_layers] of the sequence
     const struct gdn_rows *rows; // host [n_layers]; u, k, g and d are read
     int64_t len;                 // committed tokens before
-    const int32_t *path; // host [count] row indices
+    const int32_t *path;         // host [count] row indices
     int64_t count;
 };
 
