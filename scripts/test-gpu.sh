@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
-# memory, faults, random tiles, ops, golden models, rule E over random models on each path, logits against
-# the CPU's, the bundled pair with and without speculation, what is said when something is wrong,
-# and, where compute-sanitizer is installed, memory checks of all ops. Prints the failures of each
-# part and one table; its last line is "N passed, N failed". CASES: random cases of rule E on each
-# path (300). LIMIT: seconds for the memory checks (60).
+# machine code, memory, faults, random tiles, ops, golden models, rule E over random models on each
+# path, logits against the CPU's, the bundled pair with and without speculation, what is said when
+# something is wrong, and, where compute-sanitizer is installed, memory checks of all ops. Prints
+# the failures of each part and one table; its last line is "N passed, N failed". CASES: random
+# cases of rule E on each path (300). LIMIT: seconds for the memory checks (60).
 set -u
 cd "$(dirname "$0")/.." || exit 2
 PATH=$PATH:/usr/local/cuda/bin # where the toolkit puts compute-sanitizer
@@ -65,6 +65,7 @@ property() {
     done
 }
 
+part wgmma-code python3 tests/gpu/check_wgmma.py "$folder/coppice"
 for program in "$tests"/test_*; do
     [ ! -f "$program" ] || part "$(basename "$program")" "$program"
 done

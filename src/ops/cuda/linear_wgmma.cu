@@ -127,6 +127,10 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
             load_stage(a, shared + ahead % STAGES * STAGE_SIZE, first, ahead * STEP);
         commit_stage();
         const unsigned char *stage = shared + at % STAGES * STAGE_SIZE;
+        // The next weights are asked for in front of the products, into registers other than those
+        // of f. Behind them the assembler would give them f's (wgmma.cuh).
+        if (at + 1 < steps)
+            next_section<FORM>(q, weights, at + 1, lane);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < STEP / 16; i++)
@@ -134,14 +138,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
             for (int t = 0; t < dequant<FORM>::TERMS; t++)
                 wgmma_step<COLUMNS>(d, f[i][t], wgmma_rows(stage + i * 32));
         wgmma_commit();
-        if (at + 1 < steps)
-            next_section<FORM>(q, weights, at + 1, lane);
         wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < STEP / 16; i++)
-#pragma unroll
-            for (int t = 0; t < dequant<FORM>::TERMS; t++)
-                wgmma_keep(f[i][t]);
         if (at + 1 == end || at + 1 == steps) {
             close_part(d, total, part == 0);
             end = linear_part_begin(w.k, job.parts, ++part + 1) / STEP;

@@ -28,10 +28,12 @@ template <int LEFT> static __device__ __forceinline__ void wgmma_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-// The weights' registers are read until the wait: without this behind it the compiler may give them
-// to what is loaded in between (seen where weights are multiplied as they are loaded, F16: wrong
-// tiles in half of the runs). Before the fence it says that they are ready: the compiler would
-// otherwise still compute some between the products of a group and fence each of those (C7519).
+// Says in front of a fence that the weights are ready: the compiler would otherwise still compute
+// some between the products of a group and fence each of those (C7519). The products read these
+// registers until the wait, yet ptxas 13.0 gives them to what is loaded between commit and wait
+// (seen where weights are multiplied as they are loaded, F16: wrong tiles now and then); nothing in
+// PTX can say otherwise. So nothing may be loaded or computed there. tests/gpu/check_wgmma.py looks
+// for it in the machine code.
 static __device__ __forceinline__ void wgmma_keep(uint32_t (&a)[4]) {
     asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
 }
