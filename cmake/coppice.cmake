@@ -19,6 +19,7 @@ endif()
 if(COPPICE_SANITIZE)
     target_compile_options(coppice_flags INTERFACE -fsanitize=${COPPICE_SANITIZE}
         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_compile_definitions(coppice_flags INTERFACE COPPICE_CHECKED)
     target_link_options(coppice_flags INTERFACE -fsanitize=${COPPICE_SANITIZE})
 endif()
 if(COPPICE_FUZZ)

@@ -10,7 +10,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 // Before a loop whose count is a constant after inlining: its arrays then live in registers.
+#ifdef COPPICE_CHECKED // see vec_common.h
+#define UNROLL
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 struct group {
     __m512i code[8];

@@ -9,8 +9,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 // Before a loop whose count is a constant after inlining: its arrays then live in registers.
+#ifdef COPPICE_CHECKED // every access is checked: unrolled, a file takes the compiler ten minutes
+#define UNROLL
+#define UNROLL_BY_4
+#else
 #define UNROLL      _Pragma("GCC unroll 16")
 #define UNROLL_BY_4 _Pragma("GCC unroll 4")
+#endif
 
 // Sums of the first and the last 16 of 32 signed bytes, for four vectors.
 INLINE void code_sums(const __m256i v[4], __m128i half[2]) {
