@@ -385,7 +385,8 @@ static void compare_feeds(struct check *c, const struct stream *s, struct exec *
 }
 
 static bool has_gdn(struct check *c) {
-    return CHECK_HAS(c, gdn_gates_conv) & CHECK_HAS(c, gdn) & CHECK_HAS(c, gdn_commit);
+    bool conv = CHECK_HAS(c, gdn_gates_conv), gdn = CHECK_HAS(c, gdn);
+    return CHECK_HAS(c, gdn_commit) && conv && gdn; // each absence is told
 }
 
 void check_gdn(struct check *c) {

@@ -82,7 +82,8 @@ static void run_linear(struct check *c, struct exec *x, const struct matrix *m, 
 }
 
 static bool has_linear(struct check *c) {
-    return CHECK_HAS(c, weight_create) & CHECK_HAS(c, linear) & CHECK_HAS(c, to_act);
+    bool weights = CHECK_HAS(c, weight_create), linear = CHECK_HAS(c, linear);
+    return CHECK_HAS(c, to_act) && weights && linear; // each absence is told
 }
 
 static int64_t random_k(struct rng *r, const struct quant_format *f) {

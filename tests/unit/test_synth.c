@@ -139,7 +139,7 @@ static void test_no_lean(void **state) {
             sum += (double)v[j];
             square += (double)v[j] * (double)v[j];
         }
-        double lean = sum / VALUES / sqrt(square / VALUES);
+        const double n = VALUES, lean = sum / n / sqrt(square / n);
         if (fabs(lean) > 0.003)
             fail_msg("%s: the mean is %g of the spread", q->name, lean);
     }
