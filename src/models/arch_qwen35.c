@@ -250,7 +250,7 @@ static void run_attention(struct model *m, const struct pass *p, const struct la
 
 static void run_deltanet(struct model *m, const struct pass *p, const struct layer *y) {
     struct gdn_rows rows = m->ws.deltanet.rows;
-    if (!p->prompt) {
+    if (!p->layerwise) {
         struct gdn_rows *own = &m->ws.verify[y->index];
         rows.u = own->u;
         rows.k = own->k;
@@ -270,7 +270,7 @@ static void run_deltanet(struct model *m, const struct pass *p, const struct lay
         .in_rows = &p->rows,
         .states = m->pass.states,
         .len = m->pass.len_now,
-        .commit = p->prompt,
+        .commit = p->layerwise,
         .in = m->ws.act_d,
         .h = m->ws.h,
     };

@@ -145,6 +145,32 @@ static void append(struct model *m, struct sequence *s, const int32_t *token, co
     keep_features(m, s, index, count);
 }
 
+// Whether a prompt is so short that its recurrent rows can wait in the rooms of a verification
+// until all layers are through: one commit instead of one a layer, as in plain decoding.
+static bool commits_together(const struct model *m, const struct forest *f, int n_seqs) {
+    if (!f->prompt || f->n > m->options.max_verify)
+        return false;
+    for (int i = 0; i < n_seqs; i++) {
+        if (rows_of(f, i) > GDN_BLOCK)
+            return false;
+    }
+    return true;
+}
+
+// Recurrent rows path[0..count) of the last pass become part of a sequence in all layers.
+static void commit_recurrent(struct model *m, struct sequence *s, const int32_t *path,
+                             int64_t count) {
+    struct gdn_commit_args c = {.shape = m->params.gdn,
+                                .n_layers = s->recurrent.n_layers,
+                                .states = s->recurrent.layers,
+                                .rows = m->ws.verify,
+                                .len = s->len,
+                                .path = path,
+                                .count = count};
+    if (c.n_layers)
+        exec_ops(m->x)->gdn_commit(m->x, &c);
+}
+
 int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
                   struct err *e) {
     m->pass.open = false;
@@ -155,6 +181,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     record(m, f, seqs);
     struct pass p = {.rows = forest_rows(f),
                      .prompt = f->prompt,
+                     .layerwise = f->prompt && !commits_together(m, f, n_seqs),
                      .store = m->pass.store,
                      .views = m->pass.views,
                      .seqs = seqs,
@@ -165,6 +192,8 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     compute_logits(m);
     for (int64_t i = 0, n; f->prompt && i < f->n; i += n) {
         n = rows_of(f, f->seq[i]);
+        if (!p.layerwise)
+            commit_recurrent(m, seqs[f->seq[i]], m->pass.identity + i, n);
         append(m, seqs[f->seq[i]], f->token, m->pass.identity + i, n);
     }
     if (!f->prompt) {
@@ -226,15 +255,7 @@ int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, con
         code = sequence_reserve(s, count, e);
     if (code)
         return code;
-    struct gdn_commit_args c = {.shape = m->params.gdn,
-                                .n_layers = s->recurrent.n_layers,
-                                .states = s->recurrent.layers,
-                                .rows = m->ws.verify,
-                                .len = s->len,
-                                .path = path,
-                                .count = count};
-    if (c.n_layers)
-        ops->gdn_commit(m->x, &c);
+    commit_recurrent(m, s, path, count);
     for (int64_t i = 0; m->pool && i < count; i++) {
         r->target[i] = kv_slot_at(&s->target, s->len + i);
         r->source[i] = scratch_slot(m, path[i]);

@@ -22,6 +22,7 @@ struct layer {
 struct pass {
     struct rows rows;
     bool prompt;
+    bool layerwise;              // a prompt: each layer commits its recurrent rows, slice by slice
     const struct kv_slot *store; // [n]
     const struct kv_view *views; // [n_seqs]
     struct sequence *const *seqs;
