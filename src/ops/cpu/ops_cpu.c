@@ -93,40 +93,21 @@ void act_shape(struct act *a, int64_t n, int64_t k) {
     a->stride = (k + GROUP - 1) / GROUP * GROUP;
 }
 
-static void finish_row(const struct cpu *c, struct act *a, int64_t i) {
-    struct quantise job = {.x = a->x + i * a->stride,
-                           .q = a->q + i * a->stride,
-                           .n = a->stride / GROUP,
-                           .b = act_blocks(a, i),
-                           .lane = (int)(i % ROWS),
-                           .x_step = GROUP,
-                           .q_step = GROUP,
-                           .b_step = 1};
-    c->row.quantise(&job);
-}
-
 void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++)
         for (int64_t k = a->k; k < a->stride; k++)
             a->x[i * a->stride + k] = 0;
-    // Four rows of a block are done side by side, group by group.
-    while (begin < end) {
-        if (end - begin < 4 || begin % 4) {
-            finish_row(c, a, begin++);
-            continue;
-        }
-        for (int64_t g = 0; g < a->stride / GROUP; g++) {
-            struct quantise job = {.x = a->x + begin * a->stride + g * GROUP,
-                                   .q = a->q + begin * a->stride + g * GROUP,
-                                   .n = 4,
-                                   .b = act_blocks(a, begin) + g,
-                                   .lane = (int)(begin % ROWS),
-                                   .lane_step = 1,
-                                   .x_step = a->stride,
-                                   .q_step = a->stride};
-            c->row.quantise(&job);
-        }
-        begin += 4;
+    for (int64_t rows; begin < end; begin += rows) {
+        int lane = (int)(begin % ROWS);
+        rows = end - begin < ROWS - lane ? end - begin : ROWS - lane;
+        struct quantise job = {.x = a->x + begin * a->stride,
+                               .q = a->q + begin * a->stride,
+                               .b = act_blocks(a, begin),
+                               .lane = lane,
+                               .rows = (int)rows,
+                               .groups = a->stride / GROUP,
+                               .stride = a->stride};
+        c->row.quantise(&job);
     }
 }
 

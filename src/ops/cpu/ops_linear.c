@@ -131,16 +131,13 @@ static void gate_up_act(const struct gate_up_run *a, int64_t group, int groups, 
         for (int64_t c = a->gate->m - group * GROUP; c < groups * GROUP; c++)
             y[c] = 0; // padding of the last group
     }
-    for (int at = 0; at < groups; at++) {
-        struct quantise job = {.x = x + at * GROUP,
-                               .q = o->q + row * o->stride + (group + at) * GROUP,
-                               .b = act_blocks(o, row) + group + at,
-                               .lane_step = 1,
-                               .n = n,
-                               .x_step = o->stride,
-                               .q_step = o->stride};
-        k->quantise(&job);
-    }
+    struct quantise job = {.x = x,
+                           .q = o->q + row * o->stride + group * GROUP,
+                           .b = act_blocks(o, row) + group,
+                           .rows = n,
+                           .groups = groups,
+                           .stride = o->stride};
+    k->quantise(&job);
 }
 
 static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {

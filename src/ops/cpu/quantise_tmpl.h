@@ -34,45 +34,54 @@ INLINE void put_rows(struct act_block *b, int lane, const struct sums *s) {
     }
 }
 
-// The same for n groups wherever they belong, i and those that follow.
-INLINE void put_each(const struct quantise *a, int64_t i, int n, const struct sums *s) {
+// The same for n groups of one row.
+INLINE void put_groups(struct act_block *b, int lane, int n, const struct sums *s) {
     float d[4];
     int half[2][4];
     _mm_storeu_ps(d, s->d);
     for (int h = 0; h < 2; h++)
         _mm_storeu_si128((__m128i *)(void *)half[h], s->half[h]);
     for (int g = 0; g < n; g++)
-        act_block_put(a->b + (i + g) * a->b_step, a->lane + (int)(i + g) * a->lane_step, d[g],
-                      (const int[2]){half[0][g], half[1][g]});
+        act_block_put(b + g, lane, d[g], (const int[2]){half[0][g], half[1][g]});
 }
 
-// Four groups at a time, so that two vector divisions serve them all.
-static void quantise(const struct quantise *a) {
+// Codes of n groups, at most 4, that are `step` values apart: two vector divisions serve them all.
+INLINE void quantise_four(const float *x, int8_t *q, int64_t step, int n, struct sums *s) {
     const __m128 full = _mm_set1_ps(127.0f), tiny = _mm_set1_ps(1e-30f);
-    bool rows = a->lane_step == 1 && a->b_step == 0;
-    for (int64_t i = 0; i < a->n; i += 4) {
-        vf low[4], high[4], top[4];
-        __m256i code[4];
-        float inverse[4];
-        struct sums s;
-        int n = a->n - i < 4 ? (int)(a->n - i) : 4;
-        for (int g = 0; g < 4; g++) {
-            const float *x = a->x + (i + (g < n ? g : 0)) * a->x_step;
-            low[g] = v_load(x);
-            high[g] = v_load(x + 16);
-            top[g] = v_max(v_abs(low[g]), v_abs(high[g]));
-        }
-        __m128 most = v_top4(top);
-        s.d = _mm_div_ps(most, full);
-        _mm_storeu_ps(inverse, _mm_and_ps(_mm_div_ps(full, most), _mm_cmpgt_ps(most, tiny)));
-        for (int g = 0; g < 4; g++)
-            code[g] = v_codes(low[g], high[g], v_set(inverse[g]));
-        for (int g = 0; g < n; g++)
-            _mm256_storeu_si256((__m256i *)(void *)(a->q + (i + g) * a->q_step), code[g]);
-        code_sums(code, s.half);
-        if (rows && n == 4)
-            put_rows(a->b, a->lane + (int)i, &s);
-        else
-            put_each(a, i, n, &s);
+    vf low[4], high[4], top[4];
+    __m256i code[4];
+    float inverse[4];
+    for (int g = 0; g < 4; g++) {
+        const float *from = x + (g < n ? g : 0) * step;
+        low[g] = v_load(from);
+        high[g] = v_load(from + 16);
+        top[g] = v_max(v_abs(low[g]), v_abs(high[g]));
     }
+    __m128 most = v_top4(top);
+    s->d = _mm_div_ps(most, full);
+    _mm_storeu_ps(inverse, _mm_and_ps(_mm_div_ps(full, most), _mm_cmpgt_ps(most, tiny)));
+    for (int g = 0; g < 4; g++)
+        code[g] = v_codes(low[g], high[g], v_set(inverse[g]));
+    for (int g = 0; g < n; g++)
+        _mm256_storeu_si256((__m256i *)(void *)(q + g * step), code[g]);
+    code_sums(code, s->half);
+}
+
+// Four rows side by side, then what is left row by row, four groups at a time.
+static void quantise(const struct quantise *a) {
+    struct sums s;
+    int r = 0;
+    for (; r + 4 <= a->rows; r += 4)
+        for (int64_t g = 0; g < a->groups; g++) {
+            int64_t at = r * a->stride + g * GROUP;
+            quantise_four(a->x + at, a->q + at, a->stride, 4, &s);
+            put_rows(a->b + g, a->lane + r, &s);
+        }
+    for (; r < a->rows; r++)
+        for (int64_t g = 0; g < a->groups; g += 4) {
+            int64_t at = r * a->stride + g * GROUP;
+            int n = a->groups - g < 4 ? (int)(a->groups - g) : 4;
+            quantise_four(a->x + at, a->q + at, GROUP, n, &s);
+            put_groups(a->b + g, a->lane + r, n, &s);
+        }
 }

@@ -18,13 +18,14 @@
 typedef void kv_load_fn(const void *src, float *dst, int64_t n);
 typedef void kv_store_fn(const float *src, void *dst, int64_t n);
 
-// Groups i < n: x + i * x_step, q + i * q_step, row lane + i * lane_step of b + i * b_step.
+// Groups g < groups of rows lane .. lane + rows - 1 of a block: x and q hold `stride` values a row,
+// b is the block of the first group.
 struct quantise {
     const float *x;
     int8_t *q;
     struct act_block *b;
-    int lane, lane_step;
-    int64_t n, x_step, q_step, b_step;
+    int lane, rows;
+    int64_t groups, stride;
 };
 
 // acc[i] = acc[i] * scale[i] + sum over j in order of p[i][j] v[j], for four sums.
@@ -53,7 +54,7 @@ struct row_kernels {
     int many;
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
     kv_store_fn *store_f16;
-    // Codes and blocks of n groups of 32 values: groups of one row, or the same group of rows.
+    // Codes and blocks; fastest with four rows or more.
     void (*quantise)(const struct quantise *a);
     float (*sum_sq)(const float *x, int64_t n);
     float (*max)(const float *x, int64_t n); // n > 0; no NaN

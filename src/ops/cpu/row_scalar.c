@@ -21,9 +21,10 @@ static void quantise_group(const float *x, int8_t *q, struct act_block *b, int l
 }
 
 static void quantise(const struct quantise *a) {
-    for (int64_t i = 0; i < a->n; i++)
-        quantise_group(a->x + i * a->x_step, a->q + i * a->q_step, a->b + i * a->b_step,
-                       a->lane + (int)i * a->lane_step);
+    for (int r = 0; r < a->rows; r++)
+        for (int64_t g = 0; g < a->groups; g++)
+            quantise_group(a->x + r * a->stride + g * GROUP, a->q + r * a->stride + g * GROUP,
+                           a->b + g, a->lane + r);
 }
 
 static float sum_sq(const float *x, int64_t n) {
