@@ -107,8 +107,12 @@ static void compute_logits(struct model *m) {
     if (n == 0)
         return;
     size_t row = (size_t)p->dim * sizeof(float);
-    ops->copy_rows(m->x, m->ws.wanted, row, m->ws.h, m->pass.want_row, n, row);
-    ops->norm_to_act(m->x, m->ws.wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
+    const float *wanted = m->ws.h; // all rows, or those that are wanted, side by side
+    if (n < m->pass.n) {
+        ops->copy_rows(m->x, m->ws.wanted, row, m->ws.h, m->pass.want_row, n, row);
+        wanted = m->ws.wanted;
+    }
+    ops->norm_to_act(m->x, wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
     struct linear_job head = {m->head, m->ws.logits, false};
     ops->linear(m->x, &head, 1, m->ws.act_d, n);
 }

@@ -22,6 +22,13 @@ struct rope_slot {
     float cs[OPS_HEAD_MAX];
 };
 
+// Angles of position 1, which all positions are multiples of.
+struct rope_steps {
+    float base;
+    int dims; // 0: empty
+    double angle[OPS_HEAD_MAX / 2];
+};
+
 // The keys and values that one row sees in one chunk: slots [begin, end), in position order.
 struct keys {
     const float *k[KV_PAGE], *v[KV_PAGE];
@@ -76,6 +83,7 @@ struct cpu {
     struct row_kernels row;
     struct rope_slot *rope;        // [ROPE_SLOTS]
     float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
+    struct rope_steps steps[2];    // of the target and its draft
     struct attend_scratch *attend; // [threads]
     struct gdn_scratch *gdn;       // [threads]
 };
@@ -91,10 +99,12 @@ void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg);
 // Zeroed memory aligned to 64 bytes, or NULL. Free with free().
 void *cpu_alloc(size_t bytes);
 
+// Reads a row of stored numbers of this type.
+kv_load_fn *cpu_loader(const struct cpu *c, uint32_t type);
+
 // Sets the shape of an activation before its rows are written.
 void act_shape(struct act *a, int64_t n, int64_t k);
-// Codes and padding of rows [begin, end), whose k values are in place; fastest from a multiple
-// of 4.
+// Codes and padding of rows [begin, end), whose k values are in place; fastest for four or more.
 void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t end);
 
 int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t);

@@ -7,7 +7,6 @@
 // position alone (rule E2).
 #include <math.h>
 
-#include "formats/quant.h"
 #include "ops/cpu/cpu.h"
 
 struct attend_run {
@@ -389,19 +388,6 @@ static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
     act_finish_rows(u->cpu, u->a->out, 4 * begin, min64(4 * end, u->r->n));
 }
 
-static kv_load_fn *loader(const struct row_kernels *k, uint32_t type) {
-    switch (type) {
-    case TYPE_F16:
-        return k->load_f16;
-    case TYPE_BF16:
-        return k->load_bf16;
-    case TYPE_Q8_0:
-        return k->load_q8_0;
-    default:
-        return quant_format(type)->dequantize;
-    }
-}
-
 // A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
 static int64_t item_cost(const struct attend_run *u) {
     const struct attend_args *a = u->a;
@@ -416,8 +402,8 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     struct attend_run u = {.cpu = c, .a = a, .r = r};
     if (r->n == 0)
         return;
-    u.load_k = loader(&c->row, a->layout->type_k);
-    u.load_v = loader(&c->row, a->layout->type_v);
+    u.load_k = cpu_loader(c, a->layout->type_k);
+    u.load_v = cpu_loader(c, a->layout->type_v);
     act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
     // Something for every thread: smaller tiles first, then fewer heads.
     int64_t group = a->n_heads / a->n_kv, tiles = (c->base.threads + a->n_kv - 1) / a->n_kv;

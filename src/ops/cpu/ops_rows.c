@@ -10,20 +10,21 @@ struct gather_run {
     const struct weight *w;
     const int32_t *ids;
     float *out;
+    kv_load_fn *load;
 };
 
 static void gather(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct gather_run *a = arg;
-    const struct quant_format *f = quant_format(a->w->type);
     for (int64_t i = begin; i < end; i++)
-        f->dequantize(a->w->source + a->ids[i] * a->w->source_row, a->out + i * a->w->k, a->w->k);
+        a->load(a->w->source + a->ids[i] * a->w->source_row, a->out + i * a->w->k, a->w->k);
 }
 
 void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                      float *out) {
-    struct gather_run a = {w, ids, out};
-    cpu_run(cpu_of(x), n, w->k, gather, &a);
+    struct cpu *c = cpu_of(x);
+    struct gather_run a = {w, ids, out, cpu_loader(c, w->type)};
+    cpu_run(c, n, w->k / 8, gather, &a);
 }
 
 struct norm_run {
@@ -89,6 +90,36 @@ void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
                                    .out = a->out});
 }
 
+kv_load_fn *cpu_loader(const struct cpu *c, uint32_t type) {
+    switch (type) {
+    case TYPE_F16:
+        return c->row.load_f16;
+    case TYPE_BF16:
+        return c->row.load_bf16;
+    case TYPE_Q8_0:
+        return c->row.load_q8_0;
+    default:
+        return quant_format(type)->dequantize;
+    }
+}
+
+// Angle of each pair at position 1.
+static const double *rope_steps(struct cpu *c, float base, int dims) {
+    struct rope_steps *s = &c->steps[0];
+    if (s->base != base || s->dims != dims) { // the other one, or in its place
+        struct rope_steps last = *s;
+        *s = c->steps[1];
+        c->steps[1] = last;
+    }
+    if (s->base == base && s->dims == dims)
+        return s->angle;
+    for (int i = 0; i < dims / 2; i++)
+        s->angle[i] = pow((double)base, -2.0 * i / dims);
+    s->base = base;
+    s->dims = dims;
+    return s->angle;
+}
+
 // The angles of a position, computed in double precision and remembered.
 static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims) {
     uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + (uint64_t)dims * 31 + (uint64_t)base;
@@ -96,8 +127,9 @@ static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims
     if (s->dims == dims && s->pos == pos && s->base == base)
         return s->cs;
     int pairs = dims / 2;
+    const double *steps = rope_steps(c, base, dims);
     for (int i = 0; i < pairs; i++) {
-        double angle = (double)pos * pow((double)base, -2.0 * i / dims);
+        double angle = (double)pos * steps[i];
         s->cs[i] = (float)cos(angle);
         s->cs[pairs + i] = (float)sin(angle);
     }
