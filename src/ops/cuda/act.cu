@@ -3,6 +3,7 @@
 // largest magnitude lies in [2^14, 2^15). Scaling by a power of two is exact, so fp16's 11 bits are
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
 #include "ops/cuda/act.cuh"
+#include "ops/cuda/linear_finish.cuh"
 #include "ops/cuda/ops_cuda.h"
 
 enum { THREADS = 512, WARPS = THREADS / 32 };
@@ -32,17 +33,43 @@ struct rows_run {
     float *unscale;
 };
 
-template <int R> static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a) {
+// The values of a row: those at `in`.
+struct rows_stored {
+    __device__ __forceinline__ void open(void) {
+    }
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
+        return in[i];
+    }
+};
+
+// Those that the parts of a linear layer add up to, which are then stored there.
+struct rows_left {
+    struct linear_left o;
+    float back;
+    __device__ __forceinline__ void open(void) {
+        back = o.unscale[blockIdx.x];
+    }
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
+        float4 v = finish_four(o, 0, blockIdx.x, i, back);
+        v = o.add ? add_fours(in[i], v) : v;
+        ((float4 *)in)[i] = v;
+        return v;
+    }
+};
+
+template <int R, class SOURCE>
+static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, SOURCE source) {
     gpu_await();
     gpu_let_next();
     const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step), *w = (const float4 *)a.w;
     int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
     float4 v[R];
     float sum = 0, most = 0;
+    source.open();
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = r * THREADS + threadIdx.x;
-        v[r] = i < fours ? in[i] : make_float4(0, 0, 0, 0);
+        v[r] = i < fours ? source(in, i) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -93,6 +120,16 @@ static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run 
         a.unscale[blockIdx.x] = power_of_two(-e);
 }
 
+template <int R>
+static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
+                           const char *what) {
+    rows_left left = {};
+    if (a->w && linear_take(g, a->in, blocks, a->k, &left.o))
+        gpu_launch_early(g, what, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
+    else
+        gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
+}
+
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
     int64_t each = (a->stride / 4 + THREADS - 1) / THREADS;
     unsigned blocks = (unsigned)n;
@@ -101,13 +138,14 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
         gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
     else if (each <= 1)
-        gpu_launch_early(g, what, make_rows<1>, blocks, THREADS, 0, *a);
+        launch_rows_of<1>(g, a, blocks, what);
     else if (each <= 3)
-        gpu_launch_early(g, what, make_rows<3>, blocks, THREADS, 0, *a);
+        launch_rows_of<3>(g, a, blocks, what);
     else if (each <= 9)
-        gpu_launch_early(g, what, make_rows<9>, blocks, THREADS, 0, *a);
+        gpu_launch_early(g, what, make_rows<9, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
     else
-        gpu_launch_early(g, what, make_rows<16>, blocks, THREADS, 0, *a);
+        gpu_launch_early(g, what, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
+                         rows_stored());
 }
 
 // A head of at most 128 values in fours, four a lane: normed and gated.

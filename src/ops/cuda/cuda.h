@@ -79,7 +79,9 @@ struct gpu {
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
     uint32_t allowed[WEIGHT_FORMS], allowed_few[WEIGHT_FORMS];
-    void *scratch; // room for what lives within one op only
+    struct linear_waiting *waiting; // sums of parts that nobody has added up yet,
+    bool unfinished;                // if so
+    void *scratch;                  // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
     float *wide;
@@ -106,6 +108,10 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
 // At least `bytes` of scratch, contents undefined, for use by ops queued from now until the next
 // call; NULL when there is no memory (the fault is set). It only ever grows.
 void *gpu_scratch(struct gpu *g, size_t bytes);
+
+// Queues the end of linear layers that was put off (linear_finish.cu). Whatever reads or writes
+// device memory comes through here first: gpu_queue, gpu_scratch, copies, waits.
+void linear_settle(struct gpu *g);
 
 // Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is
 // forgotten then, since only what was queued so far is spoilt; other faults stay.

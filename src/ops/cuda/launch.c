@@ -5,5 +5,6 @@
 #include "ops/cuda/cuda.h"
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
+    linear_settle(g);
     gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
 }

@@ -128,14 +128,11 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
     return warps && stream_room(g, c, warps);
 }
 
-// Bytes of what job j leaves for linear_finish.
-static size_t partial_bytes(const struct stream_call *c, int j) {
-    const struct linear_launch *l = &c->l;
-    int64_t end = j + 1 < l->jobs ? l->job[j + 1].first : l->units / l->row_tiles;
-    int64_t units = (end - l->job[j].first) * l->row_tiles;
-    return l->job[j].parts < 2
-               ? 0
-               : (size_t)(units * c->warps * c->v.n_tiles) * (2 * 4 * 32 * sizeof(float));
+// Bytes of what a job leaves for linear_finish.cu.
+static size_t partial_bytes(const struct linear_one *o, int64_t n) {
+    return o->parts < 2 ? 0
+                        : (size_t)(o->parts * (1 + o->pair) * n * o->w[0].tiles) *
+                              (TILE_ROWS * sizeof(float));
 }
 
 // Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
@@ -157,12 +154,8 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
         return false;
     c->l.units = (int)(stream_units(&c->l, c->warps) * c->l.row_tiles);
     c->partial = 0;
-    for (int j = 0; j < c->l.jobs; j++) {
-        struct linear_one *o = &c->l.job[j];
-        o->warps = c->warps;
-        o->n_tiles = best.n_tiles;
-        c->partial += partial_bytes(c, j);
-    }
+    for (int j = 0; j < c->l.jobs; j++)
+        c->partial += partial_bytes(&c->l.job[j], c->l.n);
     return true;
 }
 
@@ -171,8 +164,8 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
     uint32_t *allowed = &g->allowed_few[c->form], bit = 1u << c->v.n_tiles;
     struct linear_launch *l = &c->l;
     for (int j = 0; j < l->jobs; j++) {
-        l->job[j].partial = (float4 *)partial;
-        partial += partial_bytes(c, j);
+        l->job[j].partial = (float *)partial;
+        partial += partial_bytes(&l->job[j], l->n);
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
     if (!(*allowed & bit)) {
@@ -185,9 +178,8 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
     return partial;
 }
 
-// Queues planned calls, and one launch for what they leave to add up.
+// Queues planned calls; what they leave to add up waits.
 static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t kept) {
-    struct linear_launch rest = calls[0].l;
     size_t bytes = kept;
     for (int i = 0; i < n; i++)
         bytes += calls[i].partial;
@@ -197,15 +189,12 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
             return;
         partial += kept;
     }
-    rest.jobs = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         partial = stream_start(g, &calls[i], partial);
+    for (int i = 0; i < n; i++)
         for (int j = 0; j < calls[i].l.jobs; j++)
-            if (calls[i].l.job[j].parts > 1)
-                rest.job[rest.jobs++] = calls[i].l.job[j];
-    }
-    if (rest.jobs)
-        linear_finish_launch(g, &rest);
+            if (calls[i].l.job[j].parts > 1 && !linear_wait(g, &calls[i].l.job[j], &calls[i].l))
+                return;
 }
 
 static bool takes_wgmma(const struct gpu *g, int64_t n) {

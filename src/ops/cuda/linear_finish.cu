@@ -1,120 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of few-row linear layers whose k was cut into parts (linear_stream.cuh): adds the parts
-// up in order, takes the powers of two back, and stores, adds or joins. One warp a tile of 16
-// outputs (a pair of them) and 8 rows. It may begin while the products end.
+// The end of few-row linear layers whose k was cut into parts (linear_stream.cuh). Their sums wait
+// until the next thing is queued: a norm of the very rows takes them up itself (act.cu), before
+// anything else this kernel adds them up, and stores, adds or joins. One thread four outputs.
+#include <stdlib.h>
+
 #include "ops/cuda/cuda.h"
-#include "ops/cuda/linear_launch.h"
+#include "ops/cuda/linear_finish.cuh"
 
-enum { WARPS = 4, BATCH = 8 };
+enum { THREADS = 128 };
 
-// What one warp finishes.
-struct finish_work {
-    const struct linear_one *job;
-    const float4 *at; // this lane's sums of part 0, first tile; the other is 32 n_tiles on
-    int64_t step;     // to the next part
-    int64_t row;      // first of this lane's two rows
-    int64_t m[2];     // first of this lane's two outputs in both tiles (the second is 8 on)
+struct finish_jobs {
+    struct linear_left job[LINEAR_JOBS];
+    int64_t first[LINEAR_JOBS]; // of its fours among all of the launch
+    int jobs;
+    int64_t fours;
 };
 
-// False beyond the last item.
-static __device__ __forceinline__ bool work_of(const struct linear_launch &l, int64_t item,
-                                               finish_work &w) {
-    int j = 0, lane = threadIdx.x % 32;
-    if (item >= l.units)
-        return false;
-    while (j + 1 < l.jobs && item >= l.job[j + 1].first)
+struct linear_waiting {
+    struct finish_jobs all;
+    int64_t n;
+};
+
+static __device__ __forceinline__ float joined(float gate, float up) {
+    return gate / (1.0f + expf(-gate)) * up;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    linear_finish(const __grid_constant__ struct finish_jobs a) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
+    int j = 0;
+    gpu_await();
+    gpu_let_next();
+    if (i >= a.fours)
+        return;
+    while (j + 1 < a.jobs && i >= a.first[j + 1])
         j++;
-    const struct linear_one *o = &l.job[j];
-    item -= o->first;
-    int64_t tiles = (l.n + o->n_tiles * 8 - 1) / (o->n_tiles * 8); // of rows
-    int64_t column = item % o->n_tiles, warp = item / o->n_tiles % o->warps;
-    item /= o->n_tiles * o->warps;
-    int64_t tile = item % tiles, group = item / tiles;
-    int64_t each = 64 * o->n_tiles; // float4 of a warp
-    w.job = o;
-    w.at = o->partial + ((group * o->parts * tiles + tile) * o->warps + warp) * each + column * 32 +
-           lane;
-    w.step = tiles * o->warps * each;
-    w.row = (tile * o->n_tiles + column) * 8 + lane % 4 * 2;
-    int64_t index = group * o->warps + warp;
-    for (int t = 0; t < 2; t++)
-        w.m[t] = (o->pair ? index : index * 2 + t) * TILE_ROWS + lane / 4;
+    const struct linear_left &o = a.job[j];
+    i -= a.first[j];
+    float back = o.unscale[row];
+    float4 v = finish_four(o, 0, row, i, back);
+    if (o.pair) {
+        float4 up = finish_four(o, 1, row, i, back);
+        v = make_float4(joined(v.x, up.x), joined(v.y, up.y), joined(v.z, up.z), joined(v.w, up.w));
+    }
+    float *out = o.out + row * o.out_stride + i * 4;
+    if (i * 4 + 4 <= o.m && (size_t)out % 16 == 0) {
+        *(float4 *)out = o.add ? add_fours(*(const float4 *)out, v) : v;
+        return;
+    }
+    const float each[4] = {v.x, v.y, v.z, v.w};
+    for (int e = 0; e < 4 && i * 4 + e < o.m; e++)
+        out[e] = o.add ? out[e] + each[e] : each[e];
+}
+
+bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
+    if (!g->waiting && !(g->waiting = (struct linear_waiting *)calloc(1, sizeof *g->waiting)))
+        return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
+    struct finish_jobs *a = &g->waiting->all;
+    if (!g->unfinished)
+        a->jobs = 0;
+    struct linear_left *o = &a->job[a->jobs++];
+    *o = {};
+    o->partial = job->partial;
+    o->n = l->n;
+    o->m = job->w[0].m;
+    o->pitch = job->w[0].tiles * TILE_ROWS;
+    o->parts = job->parts;
+    o->add = job->add;
+    o->pair = job->pair;
+    o->out = job->out;
+    o->out_stride = job->out_stride;
+    o->unscale = l->unscale;
+    for (int t = 0; t < 1 + job->pair; t++)
+        o->exponent[t] = job->w[t].exponent;
+    g->unfinished = true;
     return true;
 }
 
-// Adds v, or begins with it.
-static __device__ __forceinline__ void add4(float *to, float4 v, bool begin) {
-    to[0] = begin ? v.x : to[0] + v.x;
-    to[1] = begin ? v.y : to[1] + v.y;
-    to[2] = begin ? v.z : to[2] + v.z;
-    to[3] = begin ? v.w : to[3] + v.w;
-}
-
-// Sums of both tiles; the loads of eight parts are under way at once.
-static __device__ __forceinline__ void sum_parts(const finish_work &w, float (*sum)[4]) {
-    const int parts = w.job->parts, apart = 32 * w.job->n_tiles;
-    for (int first = 0; first < parts; first += BATCH) {
-        float4 v[2 * BATCH];
-        int end = parts - first;
-#pragma unroll
-        for (int i = 0; i < 2 * BATCH; i++)
-            if (i / 2 < end)
-                v[i] = __ldcg(w.at + (first + i / 2) * w.step + i % 2 * apart);
-#pragma unroll
-        for (int i = 0; i < 2 * BATCH; i++)
-            if (i / 2 < end)
-                add4(sum[i % 2], v[i], first + i / 2 == 0);
-    }
-}
-
-static __global__ void __launch_bounds__(WARPS * 32)
-    linear_finish(const __grid_constant__ struct linear_launch l) {
-    finish_work w;
-    float sum[2][4], power[2][2], back[2];
-    bool mine = work_of(l, (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, w);
-    gpu_await();
-    gpu_let_next();
-    if (!mine)
+extern "C" void linear_settle(struct gpu *g) {
+    if (!g->unfinished)
         return;
-    const struct linear_one *o = w.job;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        back[i] = w.row + i < l.n ? l.unscale[w.row + i] : 0.0f;
-#pragma unroll
-    for (int t = 0; t < 2; t++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const struct matrix_view *v = &o->w[o->pair ? t : 0];
-            int64_t m = w.m[t] + 8 * h;
-            power[t][h] = m < v->m ? __int_as_float((127 - v->exponent[m]) << 23) : 0.0f;
-        }
-    sum_parts(w, sum);
-#pragma unroll
-    for (int t = 0; t < 2; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int64_t m = w.m[t] + e / 2 * 8, n = w.row + e % 2;
-            if (n >= l.n || m >= o->w[0].m || (o->pair && t))
-                continue;
-            float value = sum[t][e] * power[t][e / 2] * back[e % 2];
-            float *out = o->out + n * o->out_stride + m;
-            if (o->pair)
-                *out = value / (1.0f + expf(-value)) * (sum[1][e] * power[1][e / 2] * back[e % 2]);
-            else
-                *out = o->add ? *out + value : value;
-        }
+    g->unfinished = false;
+    struct finish_jobs *a = &g->waiting->all;
+    a->fours = 0;
+    for (int j = 0; j < a->jobs; j++) {
+        a->first[j] = a->fours;
+        a->fours += a->job[j].pitch / 4;
+    }
+    dim3 grid((unsigned)((a->fours + THREADS - 1) / THREADS), (unsigned)a->job[0].n);
+    gpu_launch_early(g, "linear", linear_finish, grid, THREADS, 0, *a);
 }
 
-void linear_finish_launch(struct gpu *g, struct linear_launch *l) {
-    int64_t items = 0;
-    for (int j = 0; j < l->jobs; j++) {
-        struct linear_one *o = &l->job[j];
-        int64_t tiles = (o->w[0].m + TILE_ROWS - 1) / TILE_ROWS, row = o->n_tiles * 8;
-        int64_t each = o->pair ? o->warps : 2 * (int64_t)o->warps;
-        o->first = items;
-        items += (tiles + each - 1) / each * ((l->n + row - 1) / row) * o->warps * o->n_tiles;
-    }
-    l->units = (int)items;
-    gpu_launch_early(g, "linear", linear_finish, dim3((unsigned)((items + WARPS - 1) / WARPS)),
-                     dim3(WARPS * 32), 0, *l);
+bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left) {
+    if (!g->unfinished || g->waiting->all.jobs != 1)
+        return false;
+    const struct linear_left *o = &g->waiting->all.job[0];
+    if (o->pair || o->out != rows || o->n != n || o->m != k || o->out_stride != k)
+        return false;
+    *left = *o;
+    g->unfinished = false;
+    return true;
 }

@@ -7,7 +7,7 @@
 #include "ops/cuda/gpu.h"
 #include "ops/cuda/linear.h"
 
-enum { LINEAR_JOBS = 8 };
+enum { LINEAR_JOBS = 8, LINEAR_PARTS = 8 };
 
 // One matrix of a launch, or the two of linear_gate_up.
 struct linear_one {
@@ -16,10 +16,8 @@ struct linear_one {
     int64_t out_stride;
     bool add, pair;
     int parts;
-    int64_t first; // of its units (block of outputs, part) among all of the launch
-    // Of linear_stream.cuh, where there are several parts:
-    float4 *partial;    // [row tiles * blocks of outputs][parts][warps][2 n_tiles][lanes]
-    int warps, n_tiles; // of the kernel that fills it
+    int64_t first;  // of its units (block of outputs, part) among all of the launch
+    float *partial; // of linear_stream.cuh, where there are several parts: as in linear_left
 };
 
 struct linear_launch {
@@ -61,8 +59,24 @@ struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool sm
 struct linear_stream_variant linear_stream_k(int form, int n_tiles, bool bulk);
 struct linear_stream_variant linear_stream_b(int form, int n_tiles, bool bulk);
 
-// Queues the end of l's jobs, all of them cut into parts: what linear_stream left in their
-// `partial` becomes outputs. Fills in `first` and `units`.
-void linear_finish_launch(struct gpu *g, struct linear_launch *l);
+// Sums of a job that linear_stream.cuh left in memory.
+struct linear_left {
+    const float *partial; // [parts][matrices][n][pitch]
+    int64_t n, m, pitch;  // rows, outputs, outputs rounded up to whole tiles
+    int parts;
+    bool add, pair;                 // as in linear_one
+    const signed char *exponent[2]; // [pitch] of the matrices
+    const float *unscale;           // [n]
+    float *out;                     // [n][out_stride]
+    int64_t out_stride;
+};
+
+// Keeps the end of a job, all of whose parts are queued, for whatever is queued next (cuda.h,
+// linear_settle). False without memory; the fault is set.
+bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l);
+
+// Whether what waits is one job whose outputs are exactly rows[n][k]: then it is the caller's to
+// finish by its next launch.
+bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left);
 
 #endif

@@ -213,17 +213,23 @@ static __device__ __forceinline__ void stream_rows(const struct linear_launch &l
     }
 }
 
-// Leaves this warp's sums in memory for linear_finish.
+// Leaves this warp's sums in memory, by rows (linear_left).
 template <int NT>
 static __device__ __forceinline__ void leave_part(const struct linear_launch &l,
-                                                  const stream_unit &u, int warp, int warps,
-                                                  const linear_sums<NT> &c) {
-    int64_t unit = u.unit - u.job->first * l.row_tiles;
-    float4 *at = u.job->partial + (unit * warps + warp) * (WARP_TILES * NT * 32) + threadIdx.x % 32;
+                                                  const stream_unit &u, const linear_sums<NT> &c) {
+    const struct linear_one *o = u.job;
+    int lane = threadIdx.x % 32, n0 = u.row + lane % 4 * 2, left = (int)l.n - n0;
+    const int64_t pitch = o->w[0].tiles * TILE_ROWS;
 #pragma unroll
-    for (int i = 0; i < WARP_TILES * NT; i++) {
-        const float *v = c.v[i / NT][i % NT];
-        __stcg(at + i * 32, make_float4(v[0], v[1], v[2], v[3]));
+    for (int t = 0; t < WARP_TILES; t++) {
+        int matrix = o->pair ? 2 * u.part + t : u.part;
+        float *at = o->partial + (matrix * l.n + n0) * pitch + u.tile[t] * TILE_ROWS + lane / 4;
+        if (u.tile[t] >= o->w[0].tiles)
+            break;
+#pragma unroll
+        for (int i = 0; i < NT * 4; i++)
+            if (i / 4 * 8 + i % 2 < left)
+                __stcg(at + (i / 4 * 8 + i % 2) * pitch + i % 4 / 2 * 8, c.v[t][i / 4][i % 4]);
     }
 }
 
@@ -309,7 +315,7 @@ stream_products(const struct linear_launch &l, stream_ring weights, stream_ring 
             rows.step();
         }
         if (u.job->parts > 1)
-            leave_part<NT>(l, u, warp, warps, c);
+            leave_part<NT>(l, u, c);
         else
             finish_sums<NT>(l, u, c);
     }

@@ -143,6 +143,7 @@ void gpu_memory_fini(struct gpu *g) {
 }
 
 void *gpu_scratch(struct gpu *g, size_t bytes) {
+    linear_settle(g);
     if (bytes <= g->scratch_bytes)
         return g->scratch;
     gpu_release(g, g->scratch);

@@ -18,24 +18,28 @@ static void memory_free(struct exec *x, void *p) {
 // Blocks until src may be reused.
 static void memory_upload(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
+    linear_settle(g);
     if (bytes && gpu_check(g, gpu_to_device(dst, src, bytes, g->stream), "copying to the device"))
         gpu_check(g, gpu_stream_wait(g->stream), "copying to the device");
 }
 
 static void memory_download(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
+    linear_settle(g);
     if (bytes && gpu_check(g, gpu_to_host(dst, src, bytes, g->stream), "copying from the device"))
         gpu_check(g, gpu_stream_wait(g->stream), "copying from the device");
 }
 
 static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
+    linear_settle(g);
     if (bytes)
         gpu_check(g, gpu_on_device(dst, src, bytes, g->stream), "copying on the device");
 }
 
 static void memory_zero(struct exec *x, void *dst, size_t bytes) {
     struct gpu *g = gpu_of(x);
+    linear_settle(g);
     if (bytes)
         gpu_check(g, gpu_zero(dst, 0, bytes, g->stream), "clearing memory");
 }
@@ -52,6 +56,7 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
 
 int cuda_status(struct exec *x, struct err *e) {
     struct gpu *g = gpu_of(x);
+    linear_settle(g);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting for the device");
     gpu_check(g, gpu_last_error(), "a kernel");
     gpu_error fault = g->fault;
@@ -177,6 +182,7 @@ static void cuda_destroy(struct exec *x) {
         gpu_host_free(g->stage.host);
     cuda_loader_close(g);
     gpu_memory_fini(g);
+    free(g->waiting);
     cuda_marks_fini(g);
     if (g->stream)
         gpu_stream_destroy(g->stream);
