@@ -189,8 +189,11 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
             return;
         partial += kept;
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        calls[i].l.lets = g->overlaps && i + 1 < n;
+        calls[i].l.beside = g->overlaps && i > 0;
         partial = stream_start(g, &calls[i], partial);
+    }
     for (int i = 0; i < n; i++)
         for (int j = 0; j < calls[i].l.jobs; j++)
             if (calls[i].l.job[j].parts > 1 && !linear_wait(g, &calls[i].l.job[j], &calls[i].l))

@@ -4,8 +4,10 @@
 // keeps a ring of stages of its own two tiles in shared memory and refills a stage once it has used
 // it, running ahead over the units' ends, so that copies are always under way. One more warp brings
 // the activations, which all warps share, into a ring of their own. Nothing but mbarriers ties
-// warps together. With BULK copies are those of sm_90 (one thread starts a stage), otherwise
-// cp.async, 16 bytes a lane.
+// warps together. A launch of other weights for the same rows may run beside the one in front of
+// it, on multiprocessors that that one leaves free: it begins once that one has seen the rows, and
+// does not end before it. With BULK copies are those of sm_90 (one thread starts a stage),
+// otherwise cp.async, 16 bytes a lane.
 //
 // Sums of a job that is cut into parts are left in memory for linear_finish.cu. The chain of matrix
 // instructions of an element is that of linear_mma.cuh, and so are its bits.
@@ -251,7 +253,8 @@ static __device__ __forceinline__ void finish_sums(const struct linear_launch &l
     float back[NT][2], power[WARP_TILES][2];
 #pragma unroll
     for (int i = 0; i < NT * 2; i++)
-        back[i / 2][i % 2] = i / 2 * 8 + i % 2 < left ? l.unscale[n0 + i / 2 * 8 + i % 2] : 0.0f;
+        back[i / 2][i % 2] =
+            i / 2 * 8 + i % 2 < left ? __ldcg(l.unscale + n0 + i / 2 * 8 + i % 2) : 0.0f;
 #pragma unroll
     for (int t = 0; t < WARP_TILES; t++)
         tile_powers(o->w[o->pair ? t : 0], u.tile[t], power[t]);
@@ -344,7 +347,7 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
 #endif
     __syncwarp();
     if (warp < warps) {
@@ -353,11 +356,16 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
             next.start(l, weights, s, warp, warps);
     }
     __syncthreads();
-    gpu_await();
+    if (!l.beside)
+        gpu_await();
+    if (l.lets)
+        gpu_let_next();
     if (warp == warps)
         stream_rows<FORM, NT, BULK>(l, rows, empty);
     else
         stream_products<FORM, NT, BULK>(l, weights, rows, empty, next);
+    if (l.beside)
+        gpu_await();
 #endif
 }
 
