@@ -99,6 +99,25 @@ static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, S
         a.unscale[blockIdx.x] = power_of_two(-e);
 }
 
+// Long rows without a norm, a cluster of blocks a row: one load and one store a thread.
+enum { SHARE = 8, WIDE = 640, LONG_ROWS = 96 }; // blocks, threads, rows at most
+
+static __global__ void __launch_bounds__(WIDE) make_long_rows(struct rows_run a) {
+    cluster_arrive();
+    gpu_await();
+    gpu_let_next();
+    int64_t row = blockIdx.x / SHARE;
+    int i = (int)(blockIdx.x % SHARE * WIDE + threadIdx.x), fours = (int)(a.k / 4);
+    float4 v = make_float4(0, 0, 0, 0);
+    if (i < fours)
+        v = ((const float4 *)(a.in + row * a.step))[i];
+    int e = act_exponent(cluster_max<WIDE>(largest(v)), 126);
+    if (i < a.stride / 4)
+        ((uint2 *)(a.x + row * a.stride))[i] = act_pack(v, power_of_two(e));
+    if (i == 0)
+        a.unscale[row] = power_of_two(-e);
+}
+
 // The same for rows of any length and place.
 static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
     gpu_await();
@@ -137,6 +156,8 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
         return;
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
         gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
+    else if (!a->w && g->clusters && n <= LONG_ROWS && a->stride / 4 <= SHARE * WIDE && each > 3)
+        gpu_launch_cluster(g, what, make_long_rows, SHARE, blocks * SHARE, WIDE, *a);
     else if (each <= 1)
         launch_rows_of<1>(g, a, blocks, what);
     else if (each <= 3)
@@ -148,44 +169,60 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
                          rows_stored());
 }
 
+// w silu(z) of four neighbouring values of a head.
+static __device__ __forceinline__ float4 gate_of(float4 z, float4 w) {
+    return make_float4(w.x * (z.x / (1.0f + expf(-z.x))), w.y * (z.y / (1.0f + expf(-z.y))),
+                       w.z * (z.z / (1.0f + expf(-z.z))), w.w * (z.w / (1.0f + expf(-z.w))));
+}
+
 // A head of at most 128 values in fours, four a lane: normed and gated.
-static __device__ float4 gated_head(const struct gated_norm_args *a, float4 v, float4 z, int at) {
+static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args *a, float4 v,
+                                                    float4 gate) {
     float sum = 0;
     sum = fmaf(v.x, v.x, sum);
     sum = fmaf(v.y, v.y, sum);
     sum = fmaf(v.z, v.z, sum);
     sum = fmaf(v.w, v.w, sum);
     float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->dv + a->eps);
-    float4 w = at < a->dv ? *(const float4 *)(a->w + at) : make_float4(0, 0, 0, 0);
-    return make_float4(v.x * factor * w.x * (z.x / (1.0f + expf(-z.x))),
-                       v.y * factor * w.y * (z.y / (1.0f + expf(-z.y))),
-                       v.z * factor * w.z * (z.z / (1.0f + expf(-z.z))),
-                       v.w * factor * w.w * (z.w / (1.0f + expf(-z.w))));
+    return make_float4(v.x * factor * gate.x, v.y * factor * gate.y, v.z * factor * gate.z,
+                       v.w * factor * gate.w);
 }
 
-// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R.
+// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. ahead: the launch in front
+// does not write the gates.
 template <int R>
 static __global__ void __launch_bounds__(THREADS)
-    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride) {
-    gpu_await();
-    gpu_let_next();
+    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride, bool ahead) {
+    if (!ahead)
+        gpu_await();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
     const float *in = a.in + (int64_t)blockIdx.x * k, *gate = a.z + (int64_t)blockIdx.x * k;
-    float4 v[R], z[R];
+    float4 v[R], z[R], w = make_float4(0, 0, 0, 0);
     float most = 0;
+    if (at < a.dv)
+        w = *(const float4 *)(a.w + at);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int head = warp + r * WARPS;
-        bool there = head < a.heads && at < a.dv;
-        v[r] = z[r] = make_float4(0, 0, 0, 0);
-        if (there) {
-            v[r] = *(const float4 *)(in + head * a.dv + at);
-            z[r] = *(const float4 *)(gate + head * a.dv + at);
-        }
+        z[r] = make_float4(0, 0, 0, 0);
+        if (head < a.heads && at < a.dv)
+            z[r] = __ldcg((const float4 *)(gate + head * a.dv + at));
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        z[r] = gate_of(z[r], w);
+    gpu_await();
+    gpu_let_next();
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        v[r] = make_float4(0, 0, 0, 0);
+        if (head < a.heads && at < a.dv)
+            v[r] = __ldcg((const float4 *)(in + head * a.dv + at));
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        v[r] = gated_head(&a, v[r], z[r], at);
+        v[r] = gated_head(&a, v[r], z[r]);
         most = fmaxf(most, largest(v[r]));
     }
     most = block_reduce(0, most).y;
@@ -249,7 +286,7 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
 
 template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
     gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
-                     (__half *)a->out->x, a->out->unscale, a->out->stride);
+                     (__half *)a->out->x, a->out->unscale, a->out->stride, g->last == LAST_GDN);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {

@@ -29,6 +29,50 @@ static __device__ inline float warp_max(float v) {
     return v;
 }
 
+// Clusters of blocks, from compute capability 9.0 on. The first call, at a kernel's start, lets the
+// others know that this block is there.
+static __device__ __forceinline__ void cluster_arrive(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void cluster_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
+// called cluster_arrive once; all get it.
+template <int THREADS> static __device__ __forceinline__ float cluster_max(float v) {
+    __shared__ float part[THREADS / 32], of_block[8];
+    v = warp_max(v);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    unsigned rank, size, to;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    cluster_wait();
+    if (threadIdx.x < size) {
+        for (int i = 0; i < THREADS / 32; i++)
+            v = fmaxf(v, part[i]);
+        unsigned at = (unsigned)__cvta_generic_to_shared(&of_block[rank]);
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(threadIdx.x));
+        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+    }
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+    v = of_block[0];
+    for (unsigned i = 1; i < size; i++)
+        v = fmaxf(v, of_block[i]);
+#endif
+    return v;
+}
+
 // Four values times a power of two, as four halves.
 static __device__ inline uint2 act_pack(float4 v, float scale) {
     __half2 a = __floats2half2_rn(v.x * scale, v.y * scale);

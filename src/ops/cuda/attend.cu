@@ -8,7 +8,7 @@
 #include "ops/cuda/attend.cuh"
 #include "ops/cuda/ops_cuda.h"
 
-enum { THREADS = 256, AT_ONCE = 8 };
+enum { THREADS = 256, AT_ONCE = 10, TOGETHER = 8 };
 static const size_t ROOM = (size_t)128 << 20; // bytes of parts at once
 
 // Where fold_parts puts a finished row, and what its blocks know of each other.
@@ -20,29 +20,46 @@ struct finish {
         *state; // [rows][2] largest magnitude and blocks that have come; zeros before and after
 };
 
-// The value that thread v of a row's blocks makes, four elements at once.
-static __device__ float4 fold_row(const struct attend_run *u, int32_t row, int v) {
-    int head = v * 4 / u->head_dim;
-    struct attend_row r = u->rows[row];
-    int32_t first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
-    int32_t end = r.first < r.split ? attend_parts(r.split) : 0;
+// What thread v of a row's blocks folds: four values from `at` of a head on.
+struct fold_work {
+    int32_t row, head, at;
+    int32_t first, end; // parts; the last part comes behind them
+    float gate[4];
+};
+
+// From tables and gates, which are older than the launch in front.
+static __device__ __forceinline__ struct fold_work fold_work_of(const struct attend_run *u,
+                                                                int32_t row, int v) {
+    struct attend_row r = attend_entry(&u->rows[row]);
+    struct fold_work w = {row, v * 4 / u->head_dim, v * 4 % u->head_dim, 0, 0, {1, 1, 1, 1}};
+    w.first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
+    w.end = r.first < r.split ? attend_parts(r.split) : 0;
+    const float *gate = u->gate + ((int64_t)row * u->n_heads + w.head) * u->gate_stride + w.at;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        w.gate[i] = u->gate ? attend_gate(__ldcg(gate + i)) : 1.0f;
+    return w;
+}
+
+static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
+                                                  const struct fold_work &w) {
     float most = -INFINITY, sum = 0;
     float4 x = {0, 0, 0, 0};
-    for (int32_t part = first; part <= end; part += AT_ONCE) {
+    for (int32_t part = w.first; part <= w.end; part += AT_ONCE) {
         float4 acc[AT_ONCE];
         float2 ml[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            if (part + i > end)
+            if (part + i > w.end)
                 break;
-            int32_t slot = part + i < end ? part + i - u->part0 : u->slots - 1;
-            int64_t from = attend_slot(u, slot, row, head);
-            ml[i] = *(const float2 *)(u->ml + from * 2);
-            acc[i] = *(const float4 *)(u->acc + from * u->head_dim + v * 4 % u->head_dim);
+            int32_t slot = part + i < w.end ? part + i - u->part0 : u->slots - 1;
+            int64_t from = attend_slot(u, slot, w.row, w.head);
+            ml[i] = __ldcg((const float2 *)(u->ml + from * 2));
+            acc[i] = __ldcg((const float4 *)(u->acc + from * u->head_dim + w.at));
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            if (part + i > end)
+            if (part + i > w.end)
                 break;
             float2 f = attend_fold(&most, ml[i].x);
             sum = fmaf(ml[i].y, f.y, sum * f.x);
@@ -52,12 +69,28 @@ static __device__ float4 fold_row(const struct attend_run *u, int32_t row, int v
             x.w = fmaf(acc[i].w, f.y, x.w * f.x);
         }
     }
-    int at = v * 4 % u->head_dim;
-    x.x = attend_output(u, row, head, at, x.x, sum);
-    x.y = attend_output(u, row, head, at + 1, x.y, sum);
-    x.z = attend_output(u, row, head, at + 2, x.z, sum);
-    x.w = attend_output(u, row, head, at + 3, x.w, sum);
-    return x;
+    return make_float4(attend_divided(x.x, sum) * w.gate[0], attend_divided(x.y, sum) * w.gate[1],
+                       attend_divided(x.z, sum) * w.gate[2], attend_divided(x.w, sum) * w.gate[3]);
+}
+
+// Block (piece, row), the pieces of a row in one cluster.
+static __global__ void __launch_bounds__(THREADS)
+    fold_together(const __grid_constant__ struct attend_run u,
+                  const __grid_constant__ struct finish f) {
+    cluster_arrive();
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int32_t row = (int32_t)(u.begin + blockIdx.y);
+    struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
+    gpu_await();
+    gpu_let_next();
+    float4 x = v < values ? fold_row(&u, w) : make_float4(0, 0, 0, 0);
+    if (v < values)
+        ((float4 *)(u.out + row * u.out_stride))[v] = x;
+    int e = act_exponent(cluster_max<THREADS>(largest(x)), 126);
+    if (v < f.stride / 4)
+        ((uint2 *)(f.x + row * f.stride))[v] = act_pack(x, power_of_two(e));
+    if (v == 0)
+        f.unscale[row] = power_of_two(-e);
 }
 
 // Block (piece, row). The last block of a row turns it to fp16.
@@ -66,15 +99,16 @@ static __global__ void __launch_bounds__(THREADS)
                const __grid_constant__ struct finish f) {
     __shared__ float part[THREADS / 32];
     __shared__ bool last;
-    gpu_await();
-    gpu_let_next();
     int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
     int32_t row = (int32_t)(u.begin + blockIdx.y);
     float4 *wide = (float4 *)(u.out + row * u.out_stride);
     unsigned *state = f.state + 2 * blockIdx.y;
     float most = 0;
+    struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
+    gpu_await();
+    gpu_let_next();
     if (v < values) {
-        float4 x = fold_row(&u, row, v);
+        float4 x = fold_row(&u, w);
         wide[v] = x;
         most = largest(x);
     }
@@ -196,6 +230,8 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
         run_kernel(g, u, p, matrix);
         return;
     }
+    int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
+    dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
     size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
     float *parts = (float *)gpu_scratch(g, values * (size_t)(u->head_dim + 2) * sizeof(float));
     struct finish f = {(__half *)out->x, out->unscale, out->stride, row_state(g, u->n_rows)};
@@ -204,8 +240,11 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     u->acc = parts;
     u->ml = parts + values * (size_t)u->head_dim;
     run_kernel(g, u, p, matrix);
-    int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
-    dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
+    if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
+        grid.x = TOGETHER;
+        gpu_launch_cluster(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
+        return;
+    }
     gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);
 }
 
@@ -238,6 +277,10 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
         return;
     cuda_act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
     struct attend_run u = run_of(a);
+    // The stage keeps one copy of the same bytes, so this tells whether just these rows were
+    // stored.
+    u.ahead = g->last == LAST_STORE &&
+              gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
     bool matrix = takes_matrix(g, a);
     struct attend_limits m = limits_of(g, a, r, matrix);
     bool whole = attend_plan_whole(a, r, &m, g->processors) &&

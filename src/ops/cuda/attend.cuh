@@ -29,7 +29,18 @@ struct attend_run {
     uint32_t type_k, type_v;
     int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
     float scale;
+    bool ahead; // the launch in front writes no committed K and V
 };
+
+// An entry of a staged table, past the first-level cache: also in front of gpu_await.
+template <typename T> static __device__ inline T attend_entry(const T *p) {
+    static_assert(sizeof(T) % 4 == 0, "tables are made of words");
+    T t;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) / 4); i++)
+        ((int *)&t)[i] = __ldcg((const int *)p + i);
+    return t;
+}
 
 // Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
@@ -58,12 +69,13 @@ attend_look(const struct attend_run *u, const struct attend_item *t, int chunk, 
     int at = chunk * ATTEND_CHUNK + i;
     struct attend_found f = {NULL, i, at};
     if (at < t->len) {
-        f.page = u->pages[t->pages + chunk];
+        f.page = attend_entry(&u->pages[t->pages + chunk]);
     } else if (at - t->len < t->n_path) {
-        int32_t row = u->path[t->path + at - t->len];
-        f.page = u->store[row].page;
-        f.slot = u->store[row].slot;
-        f.pos = u->rows[row].pos;
+        int32_t row = attend_entry(&u->path[t->path + at - t->len]);
+        struct kv_slot slot = attend_entry(&u->store[row]);
+        f.page = slot.page;
+        f.slot = slot.slot;
+        f.pos = attend_entry(&u->rows[row].pos);
     }
     return f;
 }
@@ -143,14 +155,21 @@ static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t
     return (slot * u->n_rows + row - u->begin) * u->n_heads + head;
 }
 
-// Output value: divided, gated, and never -0 (a skipped chunk must not show).
+// Output value: divided, and never -0 (a skipped chunk must not show); then times its gate.
+static __device__ inline float attend_divided(float x, float sum) {
+    return x * (1.0f / sum) + 0.0f;
+}
+
+static __device__ inline float attend_gate(float g) {
+    return 1.0f / (1.0f + expf(-g));
+}
+
 static __device__ inline float attend_output(const struct attend_run *u, int32_t row, int32_t head,
                                              int at, float x, float sum) {
-    x = x * (1.0f / sum) + 0.0f;
+    x = attend_divided(x, sum);
     if (!u->gate)
         return x;
-    float g = u->gate[((int64_t)row * u->n_heads + head) * u->gate_stride + at];
-    return x * (1.0f / (1.0f + expf(-g)));
+    return x * attend_gate(u->gate[((int64_t)row * u->n_heads + head) * u->gate_stride + at]);
 }
 
 #endif

@@ -81,9 +81,9 @@ static __device__ inline void find_pairs(const struct attend_run *u, const struc
     m->place[i] = 0;
     if (i < t->n_pairs) {
         int pair = t->pair + i, at = pair / u->group;
-        int32_t row = u->list[t->list + at];
+        int32_t row = attend_entry(&u->list[t->list + at]);
         m->place[i] = row * u->n_heads + b->kv * u->group + pair - at * u->group;
-        r = u->rows[row];
+        r = attend_entry(&u->rows[row]);
         atomicMax(&m->first_most, r.first);
         atomicMin(&m->last_least, r.last);
         atomicMin(&m->split_least, r.split / ATTEND_CHUNK);
@@ -554,9 +554,7 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
-    gpu_await();
-    gpu_let_next();
-    struct work b = {u.items[blockIdx.x], (int)blockIdx.y, memory};
+    struct work b = {attend_entry(&u.items[blockIdx.x]), (int)blockIdx.y, memory};
     for (int i = 0; i < 2 && threadIdx.x < ATTEND_CHUNK; i++) {
         struct attend_found found = {NULL, 0, 0};
         if (b.t.chunk + i < b.t.end)
@@ -568,9 +566,15 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
         m->last_least = m->split_least = INT32_MAX;
     }
     __syncthreads();
+    // A first chunk of committed positions only is there since before the launch in front.
+    if (!u.ahead || u.type_k != TYPE_F16 || u.type_v != TYPE_F16 ||
+        (b.t.chunk + 1) * ATTEND_CHUNK > b.t.len)
+        gpu_await();
     load<F>(&u, &b, m, b.t.chunk, false);
     load<F>(&u, &b, m, b.t.chunk, true);
     find_pairs<F::T>(&u, &b, m);
+    gpu_await();
+    gpu_let_next();
     __syncthreads();
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {

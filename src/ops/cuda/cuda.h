@@ -51,12 +51,22 @@ struct gpu_loader {
     gpu_event sent[2]; // the piece may be filled again
 };
 
+// Launches that tell the next one what it may read before gpu_await (past the first-level cache):
+// all but what they write, since the ones in front of them have ended by then.
+enum gpu_last {
+    LAST_OTHER,
+    LAST_COMMIT, // writes recurrent state
+    LAST_GDN,    // writes rows of deltas and outputs of the delta rule only
+    LAST_STORE,  // writes rotated queries, and K and V at last_store only
+};
+
 struct gpu {
     struct exec base; // first
     int device, sm;   // compute capability as 90 for 9.0
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
+    bool clusters; // the device and the machine code in use have clusters of blocks
     bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
@@ -71,8 +81,10 @@ struct gpu {
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
     struct gpu_loader loader;
-    int shared;        // bytes of shared memory that a block may have
-    unsigned *tickets; // [n_tickets] zeros between launches: parts that have arrived
+    int shared;             // bytes of shared memory that a block may have
+    enum gpu_last last;     // what the newest launch is
+    const void *last_store; // with LAST_STORE: the staged places of its rows
+    unsigned *tickets;      // [n_tickets] zeros between launches: parts that have arrived
     int64_t n_tickets;
     unsigned *row_state; // [row_state_rows][2] zeros between launches: of rows that blocks share
     int64_t row_state_rows;

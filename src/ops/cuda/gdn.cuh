@@ -29,6 +29,7 @@ struct gdn_job {
     int most;         // places that the largest sequence can need
     int keys;         // keys in shared memory at once
     int parts;        // blocks that share the products of a key head
+    bool behind;      // the launch in front of this one writes the states
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
 };
 
@@ -116,14 +117,15 @@ static __device__ inline int gdn_known(const struct gdn_sequence &q, bool hi) {
     return hi ? q.base[1] : q.base[0];
 }
 
-// All threads: what the rows are to sequence seq.
+// All threads: what the rows are to sequence seq. May stand in front of gpu_await.
 static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m, int seq) {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < j.a.count; i += (int)blockDim.x) {
-        int64_t pos = j.pos[i], len = j.len[seq];
-        m.over[i] = (int32_t)(j.parent[i] - j.a.first);
+        int64_t pos = __ldcg((const long long *)&j.pos[i]);
+        int64_t len = __ldcg((const long long *)&j.len[seq]);
+        m.over[i] = (int32_t)(__ldcg(&j.parent[i]) - j.a.first);
         m.late[i] = (int32_t)(pos - len);
-        m.where[i] = j.seq[i] != seq ? 0 : pos / GDN_BLOCK > len / GDN_BLOCK ? 2 : 1;
+        m.where[i] = __ldcg(&j.seq[i]) != seq ? 0 : pos / GDN_BLOCK > len / GDN_BLOCK ? 2 : 1;
     }
 }
 
@@ -251,6 +253,26 @@ static __device__ __forceinline__ void gdn_loaded(void) {
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
+
+// One block's position: which columns of which heads, or its share of the products.
+struct place {
+    int seq, head;     // of the states in this launch; the first value head
+    int k_head, rank;  // rank among the blocks that share products
+    int group, column; // the products' place; the block's first column
+};
+
+static __device__ inline struct place place_of(const struct gdn_job &j) {
+    struct place p;
+    int n_k = j.a.shape.n_k, y = (int)blockIdx.y;
+    p.seq = (int)blockIdx.z;
+    p.k_head = y % n_k;
+    p.head = y / n_k * j.heads * n_k + p.k_head;
+    p.rank = (int)blockIdx.x;
+    p.group = p.seq * n_k + p.k_head;
+    p.column = (int)blockIdx.x * COLUMNS;
+    return p;
+}
+
 #endif
 
 #endif

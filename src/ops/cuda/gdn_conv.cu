@@ -13,6 +13,8 @@ struct conv_job {
     const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
     const int32_t *parent, *seq;    // [n]
     int first_seq;
+    bool behind; // the launch in front writes the states
+    bool four;   // heads of at most 128 values, in fours
 };
 
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
@@ -25,53 +27,142 @@ static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
     }
 }
 
-// The inputs of a row and its three predecessors, oldest first.
-static __device__ void taps(const struct conv_job &j, int64_t row, const float *in[GDN_CONV]) {
-    const float *old = j.states[j.seq[row] - j.first_seq].conv;
+// Where the inputs of a row and its three predecessors are, oldest first: in the projection's
+// output, or among those that the sequence has kept. From tables alone.
+struct taps {
+    const float *at[GDN_CONV];
+    bool kept[GDN_CONV];
+};
+
+static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, int seq) {
+    const float *old = (const float *)__ldcg((const unsigned long long *)&j.states[seq].conv);
     int64_t channels = j.shape.channels;
     int state = GDN_CONV - 2; // newest committed input
+    struct taps in;
 #pragma unroll
     for (int t = GDN_CONV - 1; t >= 0; t--) {
-        in[t] = row >= 0 ? j.a.rows.u + row * channels : old + state-- * channels;
-        row = row >= 0 ? j.parent[row] : row;
+        in.kept[t] = row < 0;
+        in.at[t] = row >= 0 ? j.a.rows.u + row * channels : old + state-- * channels;
+        row = row >= 0 ? __ldcg(&j.parent[row]) : row;
     }
+    return in;
 }
 
-static __global__ void __launch_bounds__(WARPS * 32) conv_heads(struct conv_job j) {
-    gpu_await();
-    const struct gdn_shape &s = j.shape;
-    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int64_t row = blockIdx.y;
-    int seq = j.seq[row] - j.first_seq;
-    if (head > 2 * s.n_k + s.n_v || seq < 0 || seq >= GDN_STATES)
-        return;
-    if (head == 2 * s.n_k + s.n_v) {
-        gates(j, row, lane);
-        return;
-    }
-    int part = head < s.n_k ? 0 : head < 2 * s.n_k ? 1 : 2; // q, k, v
-    int h = head - part * s.n_k, n = part == 2 ? s.n_v : s.n_k, dim = part == 2 ? s.dv : s.dk;
-    int64_t c = (int64_t)part * s.n_k * s.dk + (int64_t)h * dim;
+// Which head of which part (q, k, v) a warp makes.
+struct head_place {
+    int part, head, n, dim;
+    int64_t channel; // its first
+};
+
+static __device__ struct head_place place_of(const struct gdn_shape &s, int head) {
+    struct head_place p;
+    p.part = head < s.n_k ? 0 : head < 2 * s.n_k ? 1 : 2;
+    p.head = head - p.part * s.n_k;
+    p.n = p.part == 2 ? s.n_v : s.n_k;
+    p.dim = p.part == 2 ? s.dv : s.dk;
+    p.channel = (int64_t)p.part * s.n_k * s.dk + (int64_t)p.head * p.dim;
+    return p;
+}
+
+static __device__ float *head_out(const struct conv_job &j, const struct head_place &p,
+                                  int64_t row) {
     const struct gdn_rows &r = j.a.rows;
-    float *out = (part == 0 ? r.q : part == 1 ? r.k : r.v) + (row * n + h) * dim, sum = 0;
-    const float *in[GDN_CONV], *w = j.a.conv_w + c * GDN_CONV;
-    taps(j, row, in);
-    for (int i = lane; i < dim; i += 32) {
+    return (p.part == 0 ? r.q : p.part == 1 ? r.k : r.v) + (row * p.n + p.head) * p.dim;
+}
+
+static __device__ float norm_of(const struct head_place &p, float sum) {
+    for (int d = 16; d; d /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    float unit = p.part == 0 ? 1.0f / sqrtf((float)p.dim) : 1.0f;
+    return unit / sqrtf(sum + 1e-6f);
+}
+
+// Four neighbouring channels a lane, in heads of at most 128 values. Everything but the rows' own
+// inputs is here before gpu_await, unless the launch in front writes it.
+static __device__ void conv_four(const struct conv_job &j, int64_t row, int head, int seq) {
+    struct head_place p = place_of(j.shape, head);
+    struct taps in = find_taps(j, row, seq);
+    int i = (int)threadIdx.x % 32 * 4;
+    bool there = i < p.dim;
+    const float4 *weights = (const float4 *)(j.a.conv_w + (p.channel + i) * GDN_CONV);
+    float4 w[4] = {}, x[GDN_CONV] = {};
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+        w[c] = there ? weights[c] : w[c];
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (there && in.kept[t])
+            x[t] = __ldcg((const float4 *)(in.at[t] + p.channel + i));
+    gpu_await();
+    gpu_let_next();
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (there && !in.kept[t])
+            x[t] = __ldcg((const float4 *)(in.at[t] + p.channel + i));
+    float y[4] = {}, sum = 0;
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++) {
+        const float by[4] = {((float *)&w[0])[t], ((float *)&w[1])[t], ((float *)&w[2])[t],
+                             ((float *)&w[3])[t]};
+        y[0] = fmaf(by[0], x[t].x, y[0]);
+        y[1] = fmaf(by[1], x[t].y, y[1]);
+        y[2] = fmaf(by[2], x[t].z, y[2]);
+        y[3] = fmaf(by[3], x[t].w, y[3]);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        y[c] = row_silu(y[c]);
+        sum = fmaf(y[c], y[c], sum);
+    }
+    float scale = p.part == 2 ? 1.0f : norm_of(p, sum);
+    if (there)
+        *(float4 *)(head_out(j, p, row) + i) =
+            make_float4(y[0] * scale, y[1] * scale, y[2] * scale, y[3] * scale);
+}
+
+// Any shape.
+static __device__ void conv_any(const struct conv_job &j, int64_t row, int head, int seq) {
+    gpu_await();
+    gpu_let_next();
+    struct head_place p = place_of(j.shape, head);
+    struct taps in = find_taps(j, row, seq);
+    const float *w = j.a.conv_w + p.channel * GDN_CONV;
+    float *out = head_out(j, p, row), sum = 0;
+    int lane = (int)threadIdx.x % 32;
+    for (int i = lane; i < p.dim; i += 32) {
         float x = 0;
 #pragma unroll
         for (int t = 0; t < GDN_CONV; t++)
-            x = fmaf(w[i * GDN_CONV + t], in[t][c + i], x);
+            x = fmaf(w[i * GDN_CONV + t], in.at[t][p.channel + i], x);
         float y = row_silu(x);
         out[i] = y;
         sum = fmaf(y, y, sum);
     }
-    if (part == 2)
+    if (p.part == 2)
         return;
-    for (int d = 16; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    float unit = part == 0 ? 1.0f / sqrtf((float)dim) : 1.0f, scale = unit / sqrtf(sum + 1e-6f);
-    for (int i = lane; i < dim; i += 32)
+    float scale = norm_of(p, sum);
+    for (int i = lane; i < p.dim; i += 32)
         out[i] *= scale;
+}
+
+static __global__ void __launch_bounds__(WARPS * 32) conv_heads(struct conv_job j) {
+    const struct gdn_shape &s = j.shape;
+    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int64_t row = blockIdx.y;
+    if (j.behind)
+        gpu_await();
+    int seq = __ldcg(&j.seq[row]) - j.first_seq;
+    bool mine = head <= 2 * s.n_k + s.n_v && seq >= 0 && seq < GDN_STATES;
+    if (!mine || head == 2 * s.n_k + s.n_v) {
+        gpu_await();
+        gpu_let_next();
+        if (mine)
+            gates(j, row, lane);
+    } else if (j.four) {
+        conv_four(j, row, head, seq);
+    } else {
+        conv_any(j, row, head, seq);
+    }
 }
 
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
@@ -85,6 +176,9 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     j.a = *a;
     j.parent = (const int32_t *)gpu_stage(g, r->parent, ids);
     j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
+    const struct gdn_shape *h = &a->shape;
+    j.behind = g->last == LAST_COMMIT;
+    j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     dim3 grid((unsigned)((warps + WARPS - 1) / WARPS), (unsigned)r->n);
     struct gdn_range range = gdn_sequences(r->seq, r->n);

@@ -15,32 +15,13 @@
 //
 // What limits these kernels is latency, that of fetching instructions included: loops that only
 // copy stay rolled up. No state is written; gdn_commit.cu does that.
-#include "ops/cuda/gdn.cuh"
+#include "ops/cuda/gdn_launch.h"
 
 enum {
     PARTS = 8,             // blocks of `products` of one key head
     PRODUCT_THREADS = 128, // small enough to stand beside a block of `deltas`
     DELTA_THREADS = 512,   // what registers are shared out for; no block has as many
 };
-
-// One block's position: which columns of which heads, or its share of the products.
-struct place {
-    int seq, head;     // of the states in this launch; the first value head
-    int k_head, rank;  // rank among the blocks that share products
-    int group, column; // the products' place; the block's first column
-};
-
-static __device__ struct place place_of(const struct gdn_job &j) {
-    struct place p;
-    int n_k = j.a.shape.n_k, y = (int)blockIdx.y;
-    p.seq = (int)blockIdx.z;
-    p.k_head = y % n_k;
-    p.head = y / n_k * j.heads * n_k + p.k_head;
-    p.rank = (int)blockIdx.x;
-    p.group = p.seq * n_k + p.k_head;
-    p.column = (int)blockIdx.x * COLUMNS;
-    return p;
-}
 
 static __device__ float2 *products_of(const struct gdn_job &j, const struct place &p, int first) {
     int tiles = (j.most + TILE - 1) / TILE, tile = first / TILE;
@@ -548,8 +529,25 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
 
 // Launches
 
-static bool launch(struct gpu *g, const struct gdn_job *j, int sequences) {
+// How the work is cut, and room for the products. False after a fault.
+static bool arrange(struct gpu *g, struct gdn_job *j, int sequences) {
     const struct gdn_shape *s = &j->a.shape;
+    int ratio = s->n_v / s->n_k;
+    j->keys = g->shared < (80 << 10) ? 4 : 16;
+    j->parts = PARTS;
+    j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
+    while (j->heads > 1 && (ratio % j->heads || gdn_room_bytes(*j) > (size_t)g->shared))
+        j->heads--;
+    size_t groups = (size_t)s->n_k * (size_t)sequences;
+    size_t tiles = (size_t)(j->most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + j->most);
+    j->products = (float2 *)gpu_scratch(g, groups * tiles * keys * TILE * sizeof(float2));
+    return j->products != NULL;
+}
+
+bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences) {
+    const struct gdn_shape *s = &j->a.shape;
+    if (!arrange(g, j, sequences))
+        return false;
     bool vec = s->dk % 4 == 0 && s->dv % 4 == 0;
     struct gdn_job first = *j, second = *j;
     first.heads = 0;
@@ -567,53 +565,4 @@ static bool launch(struct gpu *g, const struct gdn_job *j, int sequences) {
     gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), large,
                      second);
     return g->fault == GPU_OK;
-}
-
-// The largest number of rows of one sequence among sequences first .. first + n - 1.
-static int most_rows(const int32_t *seq, int64_t rows, int first, int n) {
-    int count[GDN_STATES] = {0}, most = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        if (seq[i] < first || seq[i] >= first + n)
-            continue;
-        int c = ++count[seq[i] - first];
-        most = c > most ? c : most;
-    }
-    return most;
-}
-
-// How the work is cut, and room for the products. False after a fault.
-static bool arrange(struct gpu *g, struct gdn_job *j, const int32_t *seq, int sequences) {
-    const struct gdn_shape *s = &j->a.shape;
-    int ratio = s->n_v / s->n_k;
-    j->most = (most_rows(seq, j->a.count, j->first_seq, sequences) + 3 + 3) / 4 * 4;
-    j->keys = g->shared < (80 << 10) ? 4 : 16;
-    j->parts = PARTS;
-    j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
-    while (j->heads > 1 && (ratio % j->heads || gdn_room_bytes(*j) > (size_t)g->shared))
-        j->heads--;
-    size_t groups = (size_t)s->n_k * (size_t)sequences;
-    size_t tiles = (size_t)(j->most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + j->most);
-    j->products = (float2 *)gpu_scratch(g, groups * tiles * keys * TILE * sizeof(float2));
-    return j->products != NULL;
-}
-
-extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
-    struct gpu *g = gpu_of(x);
-    struct gdn_job j = {};
-    size_t ids = (size_t)a->count * sizeof(int32_t);
-    if (!a->count)
-        return;
-    j.a = *a;
-    struct gdn_range range = gdn_sequences(r->seq + a->first, a->count);
-    j.parent = (const int32_t *)gpu_stage(g, r->parent + a->first, ids);
-    j.seq = (const int32_t *)gpu_stage(g, r->seq + a->first, ids);
-    j.pos = (const int64_t *)gpu_stage(g, r->pos + a->first, (size_t)a->count * sizeof *r->pos);
-    j.len = (const int64_t *)gpu_stage(g, a->len, (size_t)range.stop * sizeof *a->len);
-    for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
-        int left = range.stop - j.first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
-        j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
-        if (!j.parent || !j.seq || !j.pos || !j.len || !j.states ||
-            !arrange(g, &j, r->seq + a->first, sequences) || !launch(g, &j, sequences))
-            return;
-    }
 }

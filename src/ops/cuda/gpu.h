@@ -67,6 +67,7 @@ struct gpu_call {
     dim3 grid, block;
     size_t shared; // bytes of dynamic shared memory
     bool early;    // see gpu_launch_early
+    int cluster;   // neighbouring blocks that share memory; 0: no clusters
     int n_args;
     void *const *args;
     const size_t *sizes;
@@ -74,16 +75,25 @@ struct gpu_call {
 
 // Queues the call; with `early`, it may begin before the kernel in front of it has ended.
 static inline gpu_error gpu_start(const struct gpu_call *c, bool early, gpu_stream stream) {
-    cudaLaunchAttribute a;
-    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    a.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute a[2];
+    unsigned n = 0;
+    if (early) {
+        a[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        a[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (c->cluster) {
+        a[n].id = cudaLaunchAttributeClusterDimension;
+        a[n].val.clusterDim.x = (unsigned)c->cluster;
+        a[n].val.clusterDim.y = a[n].val.clusterDim.z = 1;
+        n++;
+    }
     cudaLaunchConfig_t config;
     config.gridDim = c->grid;
     config.blockDim = c->block;
     config.dynamicSmemBytes = c->shared;
     config.stream = stream;
-    config.attrs = &a;
-    config.numAttrs = early ? 1 : 0;
+    config.attrs = a;
+    config.numAttrs = n;
     return cudaLaunchKernelExC(&config, c->kernel, (void **)c->args);
 }
 
@@ -117,7 +127,7 @@ static inline void gpu_launch_with(struct gpu *g, struct gpu_call c, P... args) 
 template <typename... P>
 static inline void gpu_launch(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
                               dim3 block, size_t shared, typename gpu_exact<P>::type... args) {
-    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false, 0, NULL, NULL};
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false, 0, 0, NULL, NULL};
     gpu_launch_with<P...>(g, c, args...);
 }
 
@@ -130,7 +140,17 @@ template <typename... P>
 static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
                                     dim3 block, size_t shared,
                                     typename gpu_exact<P>::type... args) {
-    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, true, 0, NULL, NULL};
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, true, 0, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// The same, early, for clusters of `cluster` (at most 8) blocks that follow each other in x, which
+// gridDim.x is a multiple of. From compute capability 9.0 on.
+template <typename... P>
+static inline void gpu_launch_cluster(struct gpu *g, const char *op, void (*kernel)(P...),
+                                      int cluster, dim3 grid, dim3 block,
+                                      typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, 0, true, cluster, 0, NULL, NULL};
     gpu_launch_with<P...>(g, c, args...);
 }
 
@@ -142,7 +162,9 @@ static __device__ __forceinline__ void gpu_await(void) {
 }
 
 // From here on blocks of the next launch may take what room this one leaves. Results written by
-// this launch, before or after, are still only seen behind the next one's gpu_await.
+// this launch, before or after, are still only seen behind the next one's gpu_await. Stands behind
+// gpu_await, never in front: so the next one begins when all launches but this one have ended, and
+// may read at once, past the first-level cache, what this one does not write (enum gpu_last).
 static __device__ __forceinline__ void gpu_let_next(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

@@ -6,5 +6,6 @@
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     linear_settle(g);
+    g->last = LAST_OTHER;
     gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
 }

@@ -227,7 +227,7 @@ static int open_device(struct gpu *g, struct err *e) {
     if (code == GPU_OK)
         code = gpu_probe(g, &kernels);
     if (code == GPU_OK) {
-        g->overlaps = kernels >= 900;
+        g->overlaps = g->clusters = kernels >= 900;
         g->sm = p.major * 10 + p.minor;
         g->processors = p.multiProcessorCount;
         g->shared = (int)p.sharedMemPerBlockOptin;

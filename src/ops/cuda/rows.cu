@@ -106,26 +106,27 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
     return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->head_dim : NULL;
 }
 
-// Block (row, some heads), one head a warp.
+// Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
 static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
-    gpu_await();
-    gpu_let_next();
     __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope_dims / 2;
     int queries = a->q ? a->n_heads : 0, h = blockIdx.y * WARPS + warp;
     const float *from = head_from(a, queries, i, h);
+    double pos = (double)__ldcg((const long long *)&u.pos[i]);
+    for (int t = threadIdx.x; t < pairs; t += THREADS) {
+        double s, c;
+        sincos(pos * __ldcg(&u.freq[t]), &s, &c);
+        cs[t] = (float)c;
+        cs[pairs + t] = (float)s;
+    }
+    gpu_await();
+    gpu_let_next();
     float x[WARP_VALUES];
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
         x[j] = from && j * 32 < a->head_dim ? from[j * 32 + lane] : 0.0f;
-    for (int t = threadIdx.x; t < pairs; t += THREADS) {
-        double s, c;
-        sincos((double)u.pos[i] * u.freq[t], &s, &c);
-        cs[t] = (float)c;
-        cs[pairs + t] = (float)s;
-    }
     __syncthreads();
     if (!from)
         return;
@@ -166,6 +167,8 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     int heads = (a->q ? a->n_heads : 0) + 2 * a->n_kv;
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
     gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
+    g->last = LAST_STORE;
+    g->last_store = u.store;
 }
 
 // Rows in units of T; block (row, part of the row).

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two kernels of the delta rule, between gdn.cu that chooses and the files that have them.
+#ifndef COPPICE_OPS_CUDA_GDN_LAUNCH_H
+#define COPPICE_OPS_CUDA_GDN_LAUNCH_H
+
+#include "ops/cuda/gdn.cuh"
+
+// Whether gdn_matrix serves the shape on this device. It depends on nothing else, since both give
+// other bits.
+bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
+
+// Queue the rule for `sequences` sequences from j->first_seq on; j->most is set. False after a
+// fault.
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences);
+bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences);
+
+#endif
