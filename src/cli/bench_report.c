@@ -145,11 +145,14 @@ static void notes(const struct bench *b, struct str *out) {
         "pass and phases are milliseconds per pass; %d threads, %s; %zu prompts; equal: same "
         "tokens, same logit hash as plain decoding\n",
         exec_threads(x), exec_ops(x)->name, b->prompts.n);
-    if (b->ways.oracle.on)
+    const struct bench_oracle *o = &b->ways.oracle;
+    if (o->on)
         str_printf(out,
                    "oracle: guesses are not the draft's but a recording of plain decoding with "
-                   "errors, set to an accept length of %g; the draft ran at full cost: %s\n",
-                   b->ways.oracle.accept_length, session_draft(b->s) ? "yes" : "no draft");
+                   "errors, set to %s of %g; the draft ran at full cost: %s\n",
+                   o->error_rate < 0 ? "an accept length" : "a rate",
+                   o->error_rate < 0 ? o->accept_length : o->error_rate,
+                   session_draft(b->s) ? "yes" : "no draft");
     for (size_t i = 0; i < b->prompts.n; i++) {
         const struct bench_prompt *p = &b->prompts.prompts[i];
         if (p->prefill_ms > 0)
@@ -224,12 +227,18 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key(&w, "cpu_level");
     jw_cstr(&w, exec_ops(model_exec(session_model(b->s)))->name);
     jw_key(&w, "budget");
-    jw_int(&w, options_int(&b->a->opt, OPT_BUDGET));
+    bool choose;
+    jw_int(&w, decode_budget(b->a, &choose, NULL));
     jw_key(&w, "temperature");
     jw_num(&w, options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");
-    if (b->ways.oracle.on)
+    if (b->ways.oracle.on && b->ways.oracle.error_rate < 0)
         jw_num(&w, b->ways.oracle.accept_length);
+    else
+        jw_null(&w);
+    jw_key(&w, "oracle_errors");
+    if (b->ways.oracle.on && b->ways.oracle.error_rate >= 0)
+        jw_num(&w, b->ways.oracle.error_rate);
     else
         jw_null(&w);
     struct exec_memory m;

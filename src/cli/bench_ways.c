@@ -26,18 +26,21 @@ static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e
             continue;
         char *end = NULL;
         memcpy(w->name, s, n);
+        w->how = known[i].how;
+        w->chain = known[i].chain;
+        w->choose = colon && known[i].sized && !strcmp(w->name + stem + 1, "auto");
+        if (w->choose)
+            return 0;
         long number = colon ? strtol(w->name + stem + 1, &end, 10) : 0;
         if (colon && (!known[i].sized || *end || number < 1 || number > TREE_MAX_BUDGET))
             break;
-        w->how = known[i].how;
-        w->chain = known[i].chain;
         if (colon)
             w->budget = (int)number - known[i].chain;
         return 0;
     }
     return err_set(e, ERR_USAGE,
                    "'%.*s' is no mode of decoding; use off, lookup, chain, tree, with a size up to "
-                   "%d as in chain:16 or tree:60",
+                   "%d or auto as in chain:16, tree:60 or tree:auto",
                    (int)(n < 40 ? n : 40), s, TREE_MAX_BUDGET);
 }
 
@@ -58,15 +61,21 @@ static int parse_list(struct bench_ways *b, const char *s, struct err *e) {
 }
 
 static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
+    static const char by_length[] = "oracle:al=", by_errors[] = "oracle:errors=";
     if (!strcmp(s, "draft"))
         return 0;
     const char *text = s;
     char *end = NULL;
-    bool ok = !strncmp(s, "oracle:al=", 10);
-    *o = (struct bench_oracle){.on = true, .seed = 1};
-    if (ok) {
-        o->accept_length = strtod(s + 10, &end);
-        ok = end != s + 10 && o->accept_length >= 1 && o->accept_length <= TREE_MAX_DEPTH + 1;
+    bool length = !strncmp(s, by_length, sizeof by_length - 1), ok = length;
+    *o = (struct bench_oracle){.on = true, .error_rate = -1, .seed = 1};
+    if (length) {
+        s += sizeof by_length - 1;
+        o->accept_length = strtod(s, &end);
+        ok = end != s && o->accept_length >= 1 && o->accept_length <= TREE_MAX_DEPTH + 1;
+    } else if (!strncmp(s, by_errors, sizeof by_errors - 1)) {
+        s += sizeof by_errors - 1;
+        o->error_rate = strtod(s, &end);
+        ok = end != s && o->error_rate >= 0 && o->error_rate <= 1;
     }
     if (ok && !strncmp(end, ",seed=", 6)) {
         s = end + 6;
@@ -76,8 +85,8 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     if (ok && !*end)
         return 0;
     return err_set(e, ERR_USAGE,
-                   "--drafter '%.40s' is not known; use draft, or oracle:al=A[,seed=N] with a mean "
-                   "accept length A from 1 to %d",
+                   "--drafter '%.40s' is not known; use draft, oracle:al=A[,seed=N] with a mean "
+                   "accept length A from 1 to %d, or oracle:errors=R with a rate R up to 1",
                    text, TREE_MAX_DEPTH + 1);
 }
 
@@ -115,10 +124,10 @@ int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct er
     if (rc)
         return rc;
     if (!b->oracle.on)
-        b->oracle = (struct bench_oracle){.on = true, .accept_length = 8, .seed = 1};
+        b->oracle =
+            (struct bench_oracle){.on = true, .accept_length = 8, .error_rate = -1, .seed = 1};
     b->way[1] = (struct bench_way){.how = SPECULATE_TREE, .budget = -1};
-    snprintf(b->way[1].name, sizeof b->way[1].name, "tree:%lld",
-             (long long)options_int(&a->opt, OPT_BUDGET));
+    snprintf(b->way[1].name, sizeof b->way[1].name, "tree:%.20s", options_str(&a->opt, OPT_BUDGET));
     call_oracle(&b->way[1]);
     return 0;
 }
@@ -133,7 +142,10 @@ static void calibrate(const struct bench_ways *b, const struct session *s, struc
     r->oracle = (struct draft_config){.recording = room,
                                       .n_recording = r->n_prompt + plain->n,
                                       .seed = b->oracle.seed,
+                                      .error_rate = b->oracle.error_rate,
                                       .with_draft = draft != NULL};
+    if (b->oracle.error_rate >= 0)
+        return;
     struct oracle_goal goal = {.tree = r->tree,
                                .vocab = model_params_of(session_model(s))->vocab,
                                .first = r->n_prompt,
@@ -154,8 +166,16 @@ void bench_way_request(const struct bench_ways *b, int way, const struct cli_arg
     r->prefix = base.prefix;
     r->logit_hash = base.logit_hash;
     r->how = w->how;
-    if (w->budget >= 0)
+    if (w->budget >= 0) {
         r->tree.budget = w->budget;
+        r->auto_budget = false;
+    }
+    if (w->choose) {
+        r->tree.budget = w->chain ? TREE_MAX_DEPTH : DECODE_AUTO_MOST;
+        r->auto_budget = true;
+        if (!options_given(&a->opt, OPT_MIN_PROB))
+            r->tree.min_prob = 0;
+    }
     if (w->how != SPECULATE_ORACLE)
         return;
     if (w->chain) {

@@ -12,12 +12,15 @@ struct bench_way {
     enum speculate how;
     int budget; // nodes beside the root; -1: that of --budget
     bool chain;
+    bool choose; // as many nodes as pay
 };
 
-// --drafter oracle:al=A[,seed=N]: guesses come from a recording of plain decoding with errors.
+// --drafter oracle:al=A[,seed=N] or oracle:errors=R[,seed=N]: guesses come from a recording of
+// plain decoding with errors, at the rate R or at that which makes each way accept A rows a step.
 struct bench_oracle {
     bool on;
     double accept_length;
+    double error_rate; // -1: by accept_length
     uint64_t seed;
 };
 

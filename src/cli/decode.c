@@ -52,6 +52,20 @@ static int max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
     return 0;
 }
 
+int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
+    const char *text = options_str(&a->opt, OPT_BUDGET);
+    char *end;
+    *choose = !strcmp(text, "auto");
+    if (*choose)
+        return DECODE_AUTO_MOST;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 0 || n > TREE_MAX_BUDGET)
+        return err_set(e, ERR_USAGE, "--budget is auto or a number of nodes up to %d, not '%.40s'",
+                       TREE_MAX_BUDGET, text);
+    return (int)n;
+}
+
 static void print_note(void *arg, const char *sentence) {
     (void)arg;
     fprintf(stderr, "coppice: %s\n", sentence);
@@ -80,8 +94,10 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
         rc = dflash_overrides(a, &o.dflash, e);
     if (!rc)
         rc = max_ctx(a, &o.target.max_ctx, e);
-    if (rc)
-        return rc;
+    bool choose;
+    int budget = rc ? rc : decode_budget(a, &choose, e);
+    if (budget < 0)
+        return budget;
     o.model = options_str(&a->opt, OPT_MODEL);
     o.draft = options_str(&a->opt, OPT_DRAFT);
     o.device = options_str(&a->opt, OPT_DEVICE);
@@ -96,7 +112,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.target.max_seqs = 1;
     o.timing = a->command->id == CLI_PROFILE;
     if (a->command->id == CLI_GENERATE) // a verification is the tree and its root
-        o.target.max_verify = 1 + (int)options_int(&a->opt, OPT_BUDGET);
+        o.target.max_verify = 1 + budget;
     rc = session_open(out, &o, e);
     if (!rc)
         show_plan(a, *out);
@@ -145,9 +161,11 @@ void decode_request(const struct cli_args *a, const struct session *s, struct re
     r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
     if (options_given(o, OPT_SPECULATE))
         r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order
-    r->tree.budget = (int)options_int(o, OPT_BUDGET);
+    r->tree.budget = decode_budget(a, &r->auto_budget, NULL);   // decode_open has seen it
     r->tree.k = (int)options_int(o, OPT_BRANCH);
     r->tree.min_prob = options_float(o, OPT_MIN_PROB);
+    if (r->auto_budget && !options_given(o, OPT_MIN_PROB))
+        r->tree.min_prob = 0; // likely enough is what pays
     r->tree.chain_seed = options_flag(o, OPT_CHAIN_SEED);
     r->no_draft_noise = options_flag(o, OPT_NO_DRAFT_NOISE);
     r->no_lookup = options_flag(o, OPT_NO_LOOKUP);

@@ -9,6 +9,8 @@
 #include "cli/cli.h"
 #include "engine/session.h"
 
+enum { DECODE_AUTO_MOST = 63 }; // nodes beside the root that --budget auto may use
+
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
 
@@ -16,6 +18,10 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
 // vocabulary are refused.
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
                   struct err *e);
+
+// --budget: nodes beside the root, at most; *choose: how many of them pay is to be learnt. Negative
+// code and one sentence if it is neither a number nor auto.
+int decode_budget(const struct cli_args *a, bool *choose, struct err *e);
 
 // The request of the options, without prompt and callbacks. The draft's presence decides how to
 // guess when --speculate was not given.

@@ -50,8 +50,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .groups = GENERATE,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
-    [OPT_BUDGET] = {"budget", 0, OPTION_INT, "N", "22", 0, 127, .groups = DECODING | PROFILE,
-                    .help = "nodes of the guessed tree beside its root"},
+    [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "22", .groups = DECODING | PROFILE,
+                    .help =
+                        "nodes of the guessed tree beside its root, up to 127; auto measures what "
+                        "passes take and keeps as many as pay, down to plain decoding"},
     [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING | PROFILE,
                     .help = "candidates of each position that the tree may branch into"},
     [OPT_MIN_PROB] = {"min-prob", 0, OPTION_FLOAT, "P", "0.1", 0, 1, .groups = DECODING,

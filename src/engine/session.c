@@ -17,6 +17,7 @@ struct session {
     struct model *model;
     struct dflash *draft;
     struct tokenizer *tokenizer;
+    struct budget *budget; // NULL until a request wants its budgets chosen
     struct memory_plan plan;
     bool planned;
     double load_ms;
@@ -163,6 +164,7 @@ int session_open(struct session **out, const struct session_options *o, struct e
 void session_close(struct session *s) {
     if (!s)
         return;
+    budget_destroy(s->budget);
     dflash_destroy(s->draft);
     model_destroy(s->model);
     if (s->tokenizer)
@@ -231,7 +233,8 @@ struct run {
     struct step *step;
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
-    int64_t max_new; // new tokens that limit and context allow
+    struct budget *budget; // NULL: a fixed one
+    int64_t max_new;       // new tokens that limit and context allow
 };
 
 static bool is_stop(void *arg, int32_t id) {
@@ -304,13 +307,30 @@ static int make_drafters(struct run *u, struct tree_options *tree, struct err *e
     return rc;
 }
 
+// The session's chooser of budgets, if the request wants one and drafts at all.
+static int find_budget(struct run *u, struct err *e) {
+    if (!u->r->auto_budget || u->r->how == SPECULATE_OFF)
+        return 0;
+    if (!u->s->budget) {
+        int rc = budget_create(&u->s->budget, model_max_verify(u->s->model), e);
+        if (rc)
+            return rc;
+    }
+    u->budget = u->s->budget;
+    return 0;
+}
+
 static int run_init(struct run *u, struct err *e) {
+    int rc = find_budget(u, e);
+    if (rc)
+        return rc;
     struct step_config c = {.model = u->s->model,
                             .tree = u->r->tree,
+                            .budget = u->budget,
                             .share_noise = !u->r->no_draft_noise,
                             .sample = u->r->sample,
                             .hash = u->r->logit_hash};
-    int rc = make_drafters(u, &c.tree, e);
+    rc = make_drafters(u, &c.tree, e);
     if (rc)
         return rc;
     memcpy(c.drafters, u->drafters, sizeof c.drafters);
@@ -378,7 +398,13 @@ static int run_prompt(struct run *u, struct err *e) {
 }
 
 static int run_steps(struct run *u, struct err *e) {
+    enum { MEASURE_MS = 1500 };
     struct reply *out = u->out;
+    if (u->budget && !budget_ready(u->budget) && out->end == END_NONE) {
+        int rc = step_measure(u->step, u->seq, out->ids[out->n - 1], MEASURE_MS, e);
+        if (rc)
+            return rc;
+    }
     while (out->end == END_NONE) {
         struct walk_limits l = limits_of(u);
         struct walk w;

@@ -74,6 +74,7 @@ struct request {
     struct sample_params sample;
     enum speculate how;
     struct tree_options tree; // budget, k, chain_seed, min_prob
+    bool auto_budget;         // tree.budget is the most; how much of it pays is learnt
     bool no_draft_noise;
     bool no_lookup; // keep lookup chains out of the DFlash tree
     bool logit_hash;

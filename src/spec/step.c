@@ -23,6 +23,7 @@ struct step {
     float *row; // [vocab] host copy of one logits row, for the hash
     uint64_t hash;
     struct step_times ms;
+    bool drafted; // in the last step
 };
 
 double step_clock(void) {
@@ -185,7 +186,8 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
     if (o.max_depth > TREE_MAX_DEPTH)
         o.max_depth = TREE_MAX_DEPTH;
     struct proposal p = {0};
-    if (o.budget > 0 && o.max_depth > 0) {
+    s->drafted = o.budget > 0 && o.max_depth > 0 && (!s->c.budget || budget_drafts(s->c.budget));
+    if (s->drafted) {
         struct draft_request r = {.seq = seq, .root = root, .k = o.k, .max_depth = o.max_depth};
         if (s->c.share_noise)
             r.noise = sampler_noise(s->sampler, sequence_len(seq) + 1, o.max_depth);
@@ -196,6 +198,8 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
         }
     }
     ddtree_build(&s->tree, root, &p, &o);
+    if (s->c.budget)
+        s->tree.n = 1 + budget_nodes(s->c.budget, &s->tree);
     return 0;
 }
 
@@ -216,19 +220,10 @@ static int step_plain(struct step *s, struct sequence *seq, const struct walk_li
     return rc;
 }
 
-int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
-             struct walk *out, struct err *e) {
+// The pass of a verify forest and the choices that are needed of it.
+static int verify(struct step *s, struct sequence *seq, struct err *e) {
     double t = step_clock();
-    timing_section(s->x, "draft");
-    int rc = grow(s, seq, root, limits, e);
-    if (rc)
-        return rc;
-    lap(&s->ms.draft, &t);
-    if (s->tree.n == 1)
-        return step_plain(s, seq, limits, out, e);
-    plant(s, sequence_len(seq));
-    timing_section(s->x, "verify");
-    rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
+    int rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
     if (rc)
         return rc;
     bool together = s->ops->sample_together;
@@ -244,17 +239,80 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
     else
         choose_path(s, &b);
     rc = exec_status(s->x, e); // a walk may only follow choices that were made
+    lap(together ? &s->ms.verify : &s->ms.sample, &t);
+    return rc;
+}
+
+// A tree of n rows in which at most `deep` follow one another.
+static void measured_tree(struct ddtree *t, int32_t token, int n, int deep) {
+    *t = (struct ddtree){.n = n};
+    for (int i = 0; i < n; i++) {
+        t->token[i] = token;
+        t->parent[i] = i == 0 ? -1 : t->depth[i - 1] < deep ? i - 1 : 0;
+        t->depth[i] = i == 0 ? 0 : 1 + t->depth[t->parent[i]];
+    }
+}
+
+int step_measure(struct step *s, struct sequence *seq, int32_t token, double most_ms,
+                 struct err *e) {
+    enum { DEEP = 16, TIMES = 3 };
+    struct step_times kept = s->ms;
+    int64_t room = model_max_ctx(s->c.model) - sequence_len(seq) - 1;
+    double start = step_clock();
+    int rc = 0;
+    for (int i = 0, rows; !rc && (rows = budget_rows(s->c.budget, i)); i++) {
+        double best = -1;
+        if (rows > s->max_rows || room < DEEP)
+            break;
+        for (int j = 0; !rc && j < TIMES; j++) {
+            double from = step_clock();
+            measured_tree(&s->tree, token, rows, DEEP);
+            plant(s, sequence_len(seq));
+            rc = verify(s, seq, e);
+            double ms = step_clock() - from;
+            best = best < 0 || ms < best ? ms : best;
+        }
+        budget_measured(s->c.budget, rows, best);
+        if (step_clock() - start > most_ms && budget_ready(s->c.budget))
+            break;
+    }
+    s->ms = kept;
+    return rc;
+}
+
+static int run_tree(struct step *s, struct sequence *seq, const struct walk_limits *limits,
+                    struct walk *out, struct err *e) {
+    plant(s, sequence_len(seq));
+    timing_section(s->x, "verify");
+    int rc = verify(s, seq, e);
     if (rc)
         return rc;
-    if (together)
-        lap(&s->ms.verify, &t);
+    double t = step_clock();
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
     timing_section(s->x, "commit");
     rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
+    lap(&s->ms.commit, &t);
+    return rc;
+}
+
+int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
+             struct walk *out, struct err *e) {
+    double t = step_clock(), draft = 0, pass = 0;
+    timing_section(s->x, "draft");
+    int rc = grow(s, seq, root, limits, e);
     if (rc)
         return rc;
-    lap(&s->ms.commit, &t);
+    lap(&draft, &t);
+    s->ms.draft += draft;
+    rc = s->tree.n == 1 ? step_plain(s, seq, limits, out, e) : run_tree(s, seq, limits, out, e);
+    if (rc)
+        return rc;
+    lap(&pass, &t);
+    if (s->c.budget)
+        budget_note(s->c.budget, &s->tree, out, s->drafted ? draft : 0, pass);
+    if (s->tree.n == 1)
+        return 0; // feed has hashed its row
     for (int i = 0; i < out->count; i++)
         hash_row(s, model_logits_index(s->c.model, out->path[i]));
     return s->c.hash ? exec_status(s->x, e) : 0;

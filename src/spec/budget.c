@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// See budget.h. With q_i the chance that node i is on the path, a tree of n nodes yields
+// E(n) = 1 + q_1 + ... + q_n tokens in V(1 + n) milliseconds behind a draft of D. Tokens per
+// millisecond over many steps are most where each step takes the n with the largest
+// E(n) - r V(1 + n), r being that very rate (Dinkelbach, Management Science 13, 1967): r is the
+// mean of the last steps, and never less than plain decoding's, 1 / V(1).
+#include "spec/budget.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
+    BIN_MOST = 512,  // nodes that a bin remembers: older ones fade
+    PRIOR = 4,       // nodes' worth of belief in the draft's own probability
+    STEPS = 24,      // steps that the mean rate remembers
+    UNMEASURED = 16, // nodes while nothing is known of passes
+    TRY_FIRST = 8,   // steps after which a draft that does not pay is given up
+    REST_FIRST = 32, // steps without drafting, doubled each time,
+    REST_MOST = 512, // up to this
+    TRY_AGAIN = 2,   // steps that look whether it pays by now
+};
+static const double BIN_WIDTH = 0.2, MARGIN = 1.01;
+
+static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
+enum { GRID_N = sizeof GRID / sizeof *GRID };
+
+struct bin {
+    double hits, nodes;
+};
+
+struct budget {
+    int max_rows;
+    double ms[GRID_N]; // of a pass of GRID[i] rows
+    int measured;
+    double scale;        // of passes now to passes then: contexts grow
+    double tokens, time; // of drafted steps, older ones faded
+    int drafted;         // steps in a row
+    int rest, rests;     // steps without drafting still to come; how many the next rest has
+    struct bin bin[BINS];
+};
+
+int budget_create(struct budget **out, int max_rows, struct err *e) {
+    if (max_rows < 1 || max_rows > TREE_MAX_ROWS)
+        return err_set(e, ERR_USAGE, "passes of %d rows are not within 1 to %d", max_rows,
+                       TREE_MAX_ROWS);
+    struct budget *b = calloc(1, sizeof *b);
+    if (!b)
+        return err_set(e, ERR_MEMORY, "no memory to choose budgets");
+    b->max_rows = max_rows;
+    b->scale = 1;
+    b->rests = REST_FIRST;
+    *out = b;
+    return 0;
+}
+
+void budget_destroy(struct budget *b) {
+    free(b);
+}
+
+int budget_rows(const struct budget *b, int i) {
+    return i < GRID_N && GRID[i] <= b->max_rows ? GRID[i] : 0;
+}
+
+void budget_measured(struct budget *b, int rows, double ms) {
+    if (b->measured < GRID_N && GRID[b->measured] == rows)
+        b->ms[b->measured++] = ms;
+}
+
+bool budget_ready(const struct budget *b) {
+    return b->measured > 1;
+}
+
+double budget_pass_ms(const struct budget *b, int rows) {
+    int i = 0, last = b->measured - 1;
+    while (i < last && GRID[i] < rows)
+        i++;
+    double ms = b->ms[i];
+    if (GRID[i] < rows && last > 0)
+        ms += fmax(b->ms[last] - b->ms[last - 1], 0) / (GRID[last] - GRID[last - 1]) *
+              (rows - GRID[last]);
+    return b->scale * ms;
+}
+
+static int bin_of(double score) {
+    double at = -score / BIN_WIDTH;
+    return at < BINS - 1 ? (int)at : BINS - 1;
+}
+
+// The chance that a node of this score is on the path.
+static double chance(const struct budget *b, double score) {
+    const struct bin *n = &b->bin[bin_of(score)];
+    return (n->hits + PRIOR * exp(score)) / (n->nodes + PRIOR);
+}
+
+// Of a verified tree. Means of these settle sooner than means of what came of it.
+static double expected_tokens(const struct budget *b, const struct ddtree *t) {
+    double sum = 1;
+    for (int i = 1; i < t->n; i++)
+        sum += chance(b, t->score[i]);
+    return sum;
+}
+
+static double plain_rate(const struct budget *b) {
+    return 1 / budget_pass_ms(b, 1);
+}
+
+bool budget_drafts(struct budget *b) {
+    if (b->rest == 0)
+        return true;
+    b->rest--;
+    return false;
+}
+
+int budget_nodes(const struct budget *b, const struct ddtree *t) {
+    if (!budget_ready(b))
+        return t->n - 1 < UNMEASURED ? t->n - 1 : UNMEASURED;
+    double rate = fmax(b->time > 0 ? b->tokens / b->time : 0, plain_rate(b));
+    double sum = 1, best = 1 - rate * budget_pass_ms(b, 1);
+    int nodes = 0;
+    for (int i = 1; i < t->n; i++) {
+        sum += chance(b, t->score[i]);
+        double gain = sum - rate * budget_pass_ms(b, i + 1);
+        if (gain > best) {
+            best = gain;
+            nodes = i;
+        }
+    }
+    return nodes;
+}
+
+// Counts every verified node as walked over or not.
+static void learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
+    bool on[TREE_MAX_ROWS] = {false};
+    for (int i = 0; i < w->count; i++)
+        on[w->path[i]] = true;
+    for (int i = 1; i < t->n; i++) {
+        struct bin *n = &b->bin[bin_of(t->score[i])];
+        n->nodes++;
+        n->hits += on[i];
+        if (n->nodes > BIN_MOST) {
+            n->nodes /= 2;
+            n->hits /= 2;
+        }
+    }
+}
+
+// Lets drafting rest when it has been slower than plain decoding for some steps.
+static void judge(struct budget *b) {
+    b->drafted++;
+    if (b->drafted < TRY_AGAIN || (b->rests == REST_FIRST && b->drafted < TRY_FIRST))
+        return;
+    if (b->tokens / b->time * MARGIN >= plain_rate(b)) {
+        if (b->drafted >= STEPS)
+            b->rests = REST_FIRST;
+        return;
+    }
+    b->rest = b->rests;
+    b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
+    b->drafted = 0;
+    b->tokens = b->time = 0;
+}
+
+void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w, double draft_ms,
+                 double pass_ms) {
+    if (!budget_ready(b) || w->end != END_NONE || pass_ms <= 0)
+        return;
+    double expected = budget_pass_ms(b, t->n);
+    b->scale *= 1 + fmin(fmax(pass_ms / expected - 1, -0.5), 0.5) / STEPS;
+    if (draft_ms <= 0)
+        return;
+    learn(b, t, w);
+    b->tokens += expected_tokens(b, t) - b->tokens / STEPS;
+    b->time += draft_ms + pass_ms - b->time / STEPS;
+    judge(b);
+}

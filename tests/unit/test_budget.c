@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Budgets chosen by the step against all fixed ones, on simulated devices and drafts: passes cost
+// what a formula says, guesses are right as often as a rate says, and the chooser knows neither.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "spec/budget.h"
+
+enum { VOCAB = 50, DEPTH = 15, K = 8, MOST = 63, STEPS = 4000 };
+
+// A device and a draft.
+struct world {
+    const char *name;
+    double base, row; // ms of a pass: base + row * rows, rows rounded up to `tile`
+    int tile;
+    double draft;      // ms
+    double right[3];   // chance that the best, second, third candidate of a depth is the truth
+    double confidence; // power of the chances that the draft states: 1 is honest, 0.3 too sure
+};
+
+static double pass_ms(const struct world *w, int rows) {
+    return w->base + w->row * ((rows + w->tile - 1) / w->tile * w->tile);
+}
+
+// The truth behind the root at position `pos`, and what the draft makes of it.
+static void draft_at(const struct world *w, int64_t pos, struct proposal *p, int32_t *ids,
+                     float *logp) {
+    *p = (struct proposal){.depth = DEPTH, .k = K, .ids = ids, .logp = logp};
+    for (int d = 0; d < DEPTH; d++) {
+        uint64_t h = rng_hash(7, (uint64_t)(pos + d), 0, 0);
+        double u = rng_unit(h), sum = 0;
+        int rank = K;
+        for (int r = 2; r >= 0; r--)
+            sum += w->right[r];
+        for (int r = 2; r >= 0; r--) {
+            if (u < sum)
+                rank = r;
+            sum -= w->right[r];
+        }
+        for (int r = 0; r < K; r++) { // token 0 is the truth
+            double stated = r < 3 ? w->right[r] : 0.001;
+            ids[d * K + r] = r == rank ? 0 : r + 1;
+            logp[d * K + r] = (float)(w->confidence * log(fmax(stated, 1e-4)));
+        }
+    }
+}
+
+static void walk_truth(const struct ddtree *t, struct walk *out) {
+    int node = 0;
+    *out = (struct walk){.end = END_NONE};
+    do {
+        out->path[out->count] = node;
+        out->chosen[out->count++] = 0;
+        node = ddtree_child(t, node, 0);
+    } while (node >= 0);
+}
+
+// Tokens per millisecond with a fixed number of nodes (-1: never drafted), or with a chooser.
+static double rate(const struct world *w, int nodes, struct budget *b) {
+    int32_t ids[DEPTH * K];
+    float logp[DEPTH * K];
+    struct tree_options o = {.budget = MOST, .k = K, .max_depth = DEPTH};
+    double ms = 0;
+    int64_t pos = 0;
+    for (int s = 0; s < STEPS; s++) {
+        bool drafts = b ? budget_drafts(b) : nodes >= 0;
+        struct ddtree t;
+        struct walk walk;
+        struct proposal p = {0};
+        if (drafts)
+            draft_at(w, pos, &p, ids, logp);
+        ddtree_build(&t, 1, &p, &o);
+        if (b)
+            t.n = 1 + budget_nodes(b, &t);
+        else if (drafts && t.n > 1 + nodes)
+            t.n = 1 + nodes;
+        walk_truth(&t, &walk);
+        double draft = drafts ? w->draft : 0, pass = pass_ms(w, t.n);
+        if (b)
+            budget_note(b, &t, &walk, draft, pass);
+        ms += draft + pass;
+        pos += walk.count;
+    }
+    return (double)pos / ms;
+}
+
+static struct budget *chooser(const struct world *w) {
+    struct budget *b;
+    assert_int_equal(budget_create(&b, 1 + MOST, NULL), 0);
+    assert_false(budget_ready(b));
+    for (int i = 0, rows; (rows = budget_rows(b, i)); i++)
+        budget_measured(b, rows, pass_ms(w, rows));
+    assert_true(budget_ready(b));
+    return b;
+}
+
+static void chosen_against_fixed(void **state) {
+    static const struct world worlds[] = {
+        {"GPU, good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1},
+        {"GPU, good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3},
+        {"GPU, fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1},
+        {"GPU, poor draft", 8, 0.08, 8, 1.2, {0.20, 0.10, 0.05}, 1},
+        {"GPU, useless draft", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1},
+        {"GPU, useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.1},
+        {"CPU, good draft", 0.5, 0.1, 1, 0.25, {0.85, 0.05, 0.02}, 1},
+        {"CPU, fair draft", 0.5, 0.1, 1, 0.25, {0.55, 0.15, 0.08}, 1},
+        {"CPU, poor draft", 0.5, 0.1, 1, 0.25, {0.25, 0.10, 0.05}, 2},
+        {"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1},
+        {"rows for nothing", 5, 0.001, 1, 0.5, {0.60, 0.15, 0.05}, 1},
+        {"rows at full price", 0.1, 1, 1, 0.05, {0.80, 0.05, 0.02}, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        const struct world *w = &worlds[i];
+        double plain = rate(w, -1, NULL), best = plain;
+        int at = -1;
+        for (int nodes = 0; nodes <= MOST; nodes++) {
+            double r = rate(w, nodes, NULL);
+            if (r > best) {
+                best = r;
+                at = nodes;
+            }
+        }
+        struct budget *b = chooser(w);
+        double got = rate(w, 0, b);
+        print_message("%-30s plain %7.3f  best fixed %7.3f (%2d nodes)  chosen %7.3f  %5.1f %%\n",
+                      w->name, plain, best, at, got, 100 * got / best);
+        assert_true(got > 0.97 * best);
+        assert_true(got > 0.98 * plain);
+        budget_destroy(b);
+    }
+}
+
+// A draft that is useless for a while and then good is found again.
+static void comes_back(void **state) {
+    struct world bad = {"", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1}, good = bad;
+    good.right[0] = 0.8;
+    (void)state;
+    struct budget *b = chooser(&bad);
+    rate(&bad, 0, b);
+    double got = rate(&good, 0, b), best = 0;
+    for (int nodes = 0; nodes <= MOST; nodes++)
+        best = fmax(best, rate(&good, nodes, NULL));
+    print_message("after a bad time: %.1f %% of the best fixed budget\n", 100 * got / best);
+    assert_true(got > 0.85 * best);
+    budget_destroy(b);
+}
+
+static void passes_between_and_beyond(void **state) {
+    struct budget *b;
+    (void)state;
+    assert_int_equal(budget_create(&b, 40, NULL), 0);
+    static const int rows[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 0};
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(budget_rows(b, i), rows[i]);
+    budget_measured(b, 1, 10);
+    budget_measured(b, 4, 99); // out of order: not taken
+    budget_measured(b, 2, 11);
+    budget_measured(b, 4, 13);
+    assert_true(fabs(budget_pass_ms(b, 1) - 10) < 1e-9);
+    assert_true(fabs(budget_pass_ms(b, 3) - 13) < 1e-9);
+    assert_true(fabs(budget_pass_ms(b, 8) - 17) < 1e-9); // goes on as it did
+    budget_destroy(b);
+    assert_true(budget_create(&b, 0, NULL) < 0);
+    assert_true(budget_create(&b, TREE_MAX_ROWS + 1, NULL) < 0);
+}
+
+// Unmeasured, a chooser keeps a moderate tree and never rests.
+static void without_measurements(void **state) {
+    struct world w = {"", 8, 0.08, 8, 1.2, {0.5, 0.1, 0.1}, 1};
+    struct budget *b;
+    int32_t ids[DEPTH * K];
+    float logp[DEPTH * K];
+    struct ddtree t;
+    struct walk walk;
+    struct proposal p;
+    struct tree_options o = {.budget = MOST, .k = K, .max_depth = DEPTH};
+    (void)state;
+    assert_int_equal(budget_create(&b, 1 + MOST, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        assert_true(budget_drafts(b));
+        draft_at(&w, i, &p, ids, logp);
+        ddtree_build(&t, 1, &p, &o);
+        assert_int_equal(budget_nodes(b, &t), 16);
+        t.n = 17;
+        walk_truth(&t, &walk);
+        budget_note(b, &t, &walk, 1, 100);
+    }
+    budget_destroy(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chosen_against_fixed),
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(passes_between_and_beyond),
+        cmocka_unit_test(without_measurements),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
