@@ -119,11 +119,15 @@ if has bench; then
     refuse 2 "tree:128" bench -m tiny.gguf --prompt-tokens 3 --modes off,tree:128
     refuse 2 "tree" bench -m tiny.gguf --prompt-tokens 3 --modes off,tree
     refuse 2 "oracle:al=0" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:al=0
+    refuse 2 "oracle:errors=2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=2
+    accept "oracle tree:auto" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:auto \
+        --drafter oracle:errors=0.1
     accept "oracle tree:22" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:22 \
         --drafter oracle:al=4,seed=2
 fi
 if has generate; then
     refuse 2 "--budget" generate -m text.gguf -p x --budget 128
+    refuse 2 "--budget" generate -m text.gguf -p x --budget some
     refuse 2 "--speculate" generate -m text.gguf -p x --speculate maybe
     refuse 2 "--temp" generate -m text.gguf -p x --temp -1
     refuse 2 "--ids" generate -m text.gguf --ids 1,x

@@ -13,6 +13,7 @@ struct gen {
     struct step *step;
     struct sequence *seq;
     struct drafter *drafters[STEP_MAX_DRAFTERS];
+    struct budget *budget; // NULL: a fixed one
     struct checkpoint *saved;
     struct rng rng;
 };
@@ -176,8 +177,12 @@ static int decode(struct gen *g, struct err *e) {
         if (g->w->surgery && (rc = operate(g, e)))
             return rc;
         int64_t before = sequence_len(g->seq);
+        int32_t root = out->ids[out->n - 1];
         l = limits_of(g);
-        rc = step_run(g->step, g->seq, out->ids[out->n - 1], &l, &w, e);
+        if (g->budget && !budget_ready(g->budget) &&
+            (rc = step_measure(g->step, g->seq, root, 2, e)))
+            return rc;
+        rc = step_run(g->step, g->seq, root, &l, &w, e);
         if (rc)
             return rc;
         if (sequence_len(g->seq) != before + w.count)
@@ -201,7 +206,8 @@ static int prepare(struct gen *g, struct err *e) {
     d.model = w->model;
     d.dflash = w->dflash;
     d.max_k = w->tree.k;
-    int rc = 0;
+    int rc = w->choose ? budget_create(&g->budget, 1 + w->tree.budget, e) : 0;
+    c.budget = g->budget;
     for (int i = 0; i < w->n_kinds && !rc; i++) {
         rc = drafter_create(&g->drafters[i], w->kinds[i], &d, e);
         c.drafters[i] = g->drafters[i];
@@ -218,6 +224,7 @@ int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_res
     struct gen g = {.r = r, .w = w, .out = out, .stats = stats, .rng = {w->seed}};
     out->n = 0;
     out->trees = 0;
+    stats->chosen += w->choose;
     out->end = END_NONE;
     int rc = prepare(&g, e);
     if (!rc)
@@ -225,6 +232,7 @@ int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_res
     if (!rc)
         out->hash = step_hash(g.step);
     step_destroy(g.step);
+    budget_destroy(g.budget);
     checkpoint_destroy(g.saved);
     sequence_destroy(g.seq);
     for (int i = 0; i < w->n_kinds; i++)

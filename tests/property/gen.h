@@ -32,6 +32,7 @@ struct gen_way {
     int64_t chunk;
     struct draft_config oracle; // recording, error rate, seed
     bool surgery;               // cut, restore and fork between steps
+    bool choose;                // budgets are chosen (budget.h) from measured passes
     uint64_t seed;              // of the surgery
 };
 
@@ -47,6 +48,7 @@ struct gen_stats {
     int64_t ends[END_CALLER + 1]; // by end reason: ends of a path of guesses
     int64_t branched;             // paths that left the first-born line
     int64_t truncated, restored, forked;
+    int64_t chosen; // runs whose budgets were chosen
 };
 
 struct gen_result {
