@@ -99,25 +99,6 @@ static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, S
         a.unscale[blockIdx.x] = power_of_two(-e);
 }
 
-// Long rows without a norm, a cluster of blocks a row: one load and one store a thread.
-enum { SHARE = 8, WIDE = 640, LONG_ROWS = 96 }; // blocks, threads, rows at most
-
-static __global__ void __launch_bounds__(WIDE) make_long_rows(struct rows_run a) {
-    cluster_arrive();
-    gpu_await();
-    gpu_let_next();
-    int64_t row = blockIdx.x / SHARE;
-    int i = (int)(blockIdx.x % SHARE * WIDE + threadIdx.x), fours = (int)(a.k / 4);
-    float4 v = make_float4(0, 0, 0, 0);
-    if (i < fours)
-        v = ((const float4 *)(a.in + row * a.step))[i];
-    int e = act_exponent(cluster_max<WIDE>(largest(v)), 126);
-    if (i < a.stride / 4)
-        ((uint2 *)(a.x + row * a.stride))[i] = act_pack(v, power_of_two(e));
-    if (i == 0)
-        a.unscale[row] = power_of_two(-e);
-}
-
 // The same for rows of any length and place.
 static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
     gpu_await();
@@ -156,8 +137,6 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
         return;
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
         gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
-    else if (!a->w && g->clusters && n <= LONG_ROWS && a->stride / 4 <= SHARE * WIDE && each > 3)
-        gpu_launch_cluster(g, what, make_long_rows, SHARE, blocks * SHARE, WIDE, *a);
     else if (each <= 1)
         launch_rows_of<1>(g, a, blocks, what);
     else if (each <= 3)

@@ -46,12 +46,13 @@ static __device__ __forceinline__ void cluster_wait(void) {
 // Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
 // called cluster_arrive once; all get it.
 template <int THREADS> static __device__ __forceinline__ float cluster_max(float v) {
-    __shared__ float part[THREADS / 32], of_block[8];
+    __shared__ float part[THREADS / 32];
     v = warp_max(v);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = v;
     __syncthreads();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    __shared__ float of_block[8];
     unsigned rank, size, to;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));

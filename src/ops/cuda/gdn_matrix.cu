@@ -733,10 +733,11 @@ bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s) {
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences) {
     const struct gdn_shape *s = &j->a.shape;
     int ratio = s->n_v / s->n_k;
+    size_t most = (size_t)g->shared - 128; // a little is in use already
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
-    while (j->heads > 1 && (ratio % j->heads || room_bytes(*j, true) > (size_t)g->shared))
+    while (j->heads > 1 && (ratio % j->heads || room_bytes(*j, true) > most))
         j->heads--;
-    bool far = room_bytes(*j, false) > (size_t)g->shared;
+    bool far = room_bytes(*j, false) > most;
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
               (unsigned)sequences);
     j->products = NULL;

@@ -132,8 +132,9 @@ static inline void gpu_launch(struct gpu *g, const char *op, void (*kernel)(P...
 }
 
 // The same for a kernel all of whose threads call gpu_await before they write anything or read
-// what an earlier launch or copy may write (weights and staged tables never change under it, but a
-// staged table is copied by the stream: it too may be read only behind gpu_await). What stands in
+// what the launch in front may write (weights never change; a staged table's copy has ended, since
+// a launch right behind a copy does not begin early). Such reads go past the first-level cache,
+// weights excepted, which no launch boundary has emptied by then (__ldcg, cp.async). What stands in
 // front of gpu_await then overlaps the end of the kernel before; the driver may start blocks once
 // all blocks of that one have ended or called gpu_let_next. No path may return without gpu_await.
 template <typename... P>
