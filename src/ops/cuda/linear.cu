@@ -88,8 +88,8 @@ static int64_t longest_part(const struct linear_launch *l) {
 struct stream_call {
     struct linear_launch l;
     struct linear_stream_variant v;
-    int form, warps, shared; // of a block: warps that multiply; bytes
-    size_t partial;          // bytes of sums between launches
+    int form, warps, threads, shared; // of a block: warps that multiply; threads; bytes
+    size_t partial;                   // bytes of sums between launches
 };
 
 static int between(int n, int least, int most) {
@@ -105,6 +105,7 @@ static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
     l->slots = between(WEIGHTS / slot, 2, MOST);
     l->barriers = BARRIERS;
     c->warps = warps;
+    c->threads = (warps + 1) * 32;
     c->shared = BARRIERS + l->stages * c->v.stage + l->slots * slot;
     return c->shared <= g->shared;
 }
@@ -135,10 +136,76 @@ static size_t partial_bytes(const struct linear_one *o, int64_t n) {
                               (TILE_ROWS * sizeof(float));
 }
 
+// Divides a block's shared memory for units of `tiles`; false if they find no room.
+static bool few_room(const struct gpu *g, struct stream_call *c, int tiles) {
+    enum { ROWS = 48 << 10, WEIGHTS = 112 << 10, BARRIERS = 8 << 10, MOST = 12 };
+    struct linear_launch *l = &c->l;
+    int warps = (tiles + 3) / 4 * 4, slot = warps * c->v.slot;
+    l->stages = between(ROWS / c->v.stage, 2, MOST);
+    l->slots = between(WEIGHTS / (tiles * c->v.slot), 2, MOST);
+    while (l->slots > 2 && BARRIERS + l->stages * c->v.stage + l->slots * slot > g->shared)
+        l->slots--;
+    l->barriers = BARRIERS;
+    l->tiles = tiles;
+    c->warps = warps;
+    c->threads = (warps + 4) * 32;
+    c->shared = BARRIERS + l->stages * c->v.stage + l->slots * slot;
+    return c->shared <= g->shared;
+}
+
+// Chooses the tiles of a unit so that the busiest block has the least to read.
+static bool few_tiles(const struct gpu *g, struct stream_call *c) {
+    enum { LEAST = 8 }; // fewer take as long
+    int64_t best = 0;
+    int tiles = 0;
+    for (int t = c->v.warps; t >= 2; t -= 2) {
+        int64_t units = stream_units(&c->l, t / 2);
+        int64_t cost = (units + g->processors - 1) / g->processors * (t < LEAST ? LEAST : t);
+        if ((tiles && cost >= best) || !few_room(g, c, t))
+            continue;
+        best = cost;
+        tiles = t;
+    }
+    return tiles && few_room(g, c, tiles);
+}
+
+// Bytes of what a launch's jobs leave for linear_finish.cu.
+static size_t partials_bytes(const struct linear_launch *l) {
+    size_t bytes = 0;
+    for (int j = 0; j < l->jobs; j++)
+        bytes += partial_bytes(&l->job[j], l->n);
+    return bytes;
+}
+
+// Whether linear_few.cuh has been seen to be faster (docs/notes/cuda-linear-few-rows.md).
+static bool takes_few(const struct gpu *g, int form, const struct linear_launch *l) {
+    bool k_quant = form <= WEIGHT_Q6_K;
+    return g->path == CUDA_PATH_WGMMA &&
+           (l->n > 32 || (k_quant && (l->n > 24 || (l->n > 16 && l->job[0].pair))));
+}
+
+// stream_plan for the kernels of linear_few.cuh; false where there is none of the form.
+static bool few_plan(const struct gpu *g, int form, struct stream_call *c) {
+    static const int sizes[] = {3, 4, 6, 8};
+    c->v = {};
+    for (int i = 0; i < 4 && c->v.n_tiles * 8 < c->l.n; i++)
+        c->v = form <= WEIGHT_Q6_K ? linear_few_k(form, sizes[i]) : linear_few_b(form, sizes[i]);
+    c->form = form;
+    c->l.row_tiles = 1;
+    if (c->v.n_tiles * 8 < c->l.n || !few_tiles(g, c))
+        return false;
+    c->l.units = (int)stream_units(&c->l, c->l.tiles / 2);
+    c->partial = partials_bytes(&c->l);
+    return true;
+}
+
 // Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
 static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
     struct linear_stream_variant best = {};
+    if (takes_few(g, form, &c->l) && few_plan(g, form, c))
+        return true;
+    c->l.tiles = 0; // none of linear_few.cuh
     for (int i = 0; i < 6 && best.n_tiles * 8 < c->l.n; i++) {
         c->v = stream_variant(form, sizes[i], g->path == CUDA_PATH_WGMMA);
         if (c->v.kernel && stream_room(g, c, 4))
@@ -153,28 +220,32 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     if (!stream_warps(g, c))
         return false;
     c->l.units = (int)(stream_units(&c->l, c->warps) * c->l.row_tiles);
-    c->partial = 0;
-    for (int j = 0; j < c->l.jobs; j++)
-        c->partial += partial_bytes(&c->l.job[j], c->l.n);
+    c->partial = partials_bytes(&c->l);
+    return true;
+}
+
+// Lets the chosen kernel use all the shared memory there is.
+static bool allow_few(struct gpu *g, const struct stream_call *c) {
+    uint32_t *allowed = &g->allowed_few[c->form];
+    uint32_t bit = 1u << (c->v.n_tiles + (c->l.tiles ? 16 : 0)); // both kinds of kernel
+    if (!(*allowed & bit) &&
+        !gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
+        return false;
+    *allowed |= bit;
     return true;
 }
 
 // Gives the jobs of a call their part of the memory for sums, and queues it.
 static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial) {
-    uint32_t *allowed = &g->allowed_few[c->form], bit = 1u << c->v.n_tiles;
     struct linear_launch *l = &c->l;
     for (int j = 0; j < l->jobs; j++) {
         l->job[j].partial = (float *)partial;
         partial += partial_bytes(&l->job[j], l->n);
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
-    if (!(*allowed & bit)) {
-        if (!gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
-            return partial;
-        *allowed |= bit;
-    }
-    gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
-                     dim3((unsigned)(c->warps + 1) * 32), (size_t)c->shared, *l);
+    if (allow_few(g, c))
+        gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
+                         dim3((unsigned)c->threads), (size_t)c->shared, *l);
     return partial;
 }
 

@@ -16,6 +16,17 @@ static __device__ __forceinline__ uint64_t wgmma_rows(const void *p) {
     return address | 1ull << 16 | eight_rows << 32 | swizzle_128 << 62;
 }
 
+// The same in two steps: the low word of a shared address, to which 16 of k add 2 and 16 bytes add
+// 1; then the whole.
+static __device__ __forceinline__ uint32_t wgmma_rows_low(uint32_t address) {
+    return (address & 0x3FFFF) >> 4 | 1u << 16;
+}
+static __device__ __forceinline__ uint64_t wgmma_rows_at(uint32_t low) {
+    uint64_t b;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(b) : "r"(low), "n"(1024 >> 4 | 1 << 30));
+    return b;
+}
+
 // Registers of the sums may be read or written by other code from here on.
 static __device__ __forceinline__ void wgmma_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -54,6 +65,17 @@ __device__ __forceinline__ void wgmma_step<8>(float (&d)[4], const uint32_t (&a)
 }
 
 template <>
+__device__ __forceinline__ void wgmma_step<24>(float (&d)[12], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+                 "}, {%12, %13, %14, %15}, %16, add, 1, 1, 0; }"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+template <>
 __device__ __forceinline__ void wgmma_step<32>(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
     asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; "
                  "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
@@ -62,6 +84,20 @@ __device__ __forceinline__ void wgmma_step<32>(float (&d)[16], const uint32_t (&
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
                    "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
                    "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+template <>
+__device__ __forceinline__ void wgmma_step<48>(float (&d)[24], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+                 "%15, %16, %17, %18, %19, %20, %21, %22, %23"
+                 "}, {%24, %25, %26, %27}, %28, add, 1, 1, 0; }"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
