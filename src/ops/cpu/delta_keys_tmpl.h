@@ -24,8 +24,11 @@ INLINE void dot_block(const struct delta_dots *a, int i, int j, int xs, int ks) 
                 v_fma(v_load_n(x[t] + c, a->dim - c), v, acc[t * ks + r]);
         }
     v_fold_all(acc, out);
-    for (int t = 0; t < xs; t++)
-        for (int r = 0; r < ks && j + r < a->n; r++)
+    bool whole = j + ks <= a->n;
+    for (int t = 0; whole && t < xs; t++)
+        memcpy(a->out[i + t] + j, out + t * ks, (size_t)ks * sizeof *out);
+    for (int t = 0; !whole && t < xs; t++)
+        for (int r = 0; j + r < a->n; r++)
             a->out[i + t][j + r] = out[t * ks + r];
 }
 
