@@ -68,6 +68,7 @@ struct gpu {
     enum cuda_path path;
     bool clusters; // the device and the machine code in use have clusters of blocks
     bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
+    void *map_maker; // gpu_map_maker, or NULL
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers of many rows on sm_90a: blocks that stay, each with four warps that bring and two
+// warpgroups that multiply. Every bringing warp has two tiles of 16 outputs: it keeps a ring of
+// their packed chunks under way, turns 64 of k at a time into fp16 and leaves them in shared memory,
+// in the swizzle that wgmma reads; one thread has the copy engine bring the activations beside them.
+// Both go into one ring of stages, which only mbarriers guard, so that the bringing warps run ahead
+// over the ends of tiles. A warpgroup multiplies 64 outputs with N rows.
+//
+// A tile of linear_gate_up has 64 outputs of each matrix, eight of gate and up in turn, so that a
+// thread holds both sums of an output. The weights' numbers, the order of k and its parts are those
+// of the mma.sync path, and so are the bits.
+#include "ops/cuda/linear_gemm.h"
+
+#include "ops/cuda/linear_stream.cuh"
+#include "ops/cuda/wgmma_shared.cuh"
+
+enum {
+    OUTPUTS = 128, // of a block
+    STEP = 64,     // k of a stage
+    BRINGERS = 4,  // warps
+    MULTIPLIERS = 8,
+    THREADS = (BRINGERS + MULTIPLIERS) * 32,
+    BRING_REGISTERS = 104,
+    MULTIPLY_REGISTERS = 200,
+    BARRIERS = 1024, // bytes
+};
+
+template <int FORM, int N> struct gemm_shape {
+    enum {
+        SECTIONS = dequant<FORM>::SPAN / STEP,
+        CHUNK = dequant<FORM>::CHUNK, // two of them are copied at once
+        SLOT = WARP_TILES * CHUNK,
+        A = OUTPUTS * STEP * 2,
+        STAGE = A + N * STEP * 2,
+        STAGES = N == 256 ? 3 : 4,
+        SLOTS = SECTIONS > 1 ? 2 : 4, // of a bringing warp
+        RAW = STAGES * STAGE,         // where they lie
+        BARS = RAW + BRINGERS * SLOTS * SLOT,
+        BYTES = BARS + BARRIERS,
+    };
+};
+
+struct gemm_call {
+    gpu_tile_map rows; // activations, in tiles of 64 values x N rows
+    struct linear_launch l;
+    int64_t tiles; // of all jobs; row tiles of one block of outputs follow each other
+};
+
+// In code for other devices the kernels are empty.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Addresses of the barriers of a block.
+template <class S> struct gemm_bars {
+    uint32_t at;
+
+    __device__ __forceinline__ uint32_t full(int stage) const {
+        return at + stage * 8;
+    }
+    __device__ __forceinline__ uint32_t empty(int stage) const {
+        return at + (S::STAGES + stage) * 8;
+    }
+    __device__ __forceinline__ uint32_t raw(int warp, int slot) const {
+        return at + (2 * S::STAGES + warp * S::SLOTS + slot) * 8;
+    }
+};
+
+struct gemm_tile {
+    const struct linear_one *job;
+    int64_t block, row; // of outputs; first row
+};
+
+static __device__ __forceinline__ gemm_tile tile_of(const gemm_call &c, int64_t at, int rows) {
+    gemm_tile t;
+    int j = 0;
+    t.block = at / c.l.row_tiles;
+    t.row = at % c.l.row_tiles * rows;
+    while (j + 1 < c.l.jobs && t.block >= c.l.job[j + 1].first)
+        j++;
+    t.job = &c.l.job[j];
+    t.block -= t.job->first;
+    return t;
+}
+
+// Tile i of a bringing warp, in matrix *v; beyond the last it repeats it.
+static __device__ __forceinline__ int64_t own_tile(const gemm_tile &t, int warp, int i,
+                                                   const matrix_view **v) {
+    *v = &t.job->w[t.job->pair ? i : 0];
+    int64_t tile = t.job->pair ? t.block * BRINGERS + warp
+                               : (t.block * BRINGERS + warp) * WARP_TILES + i;
+    return tile < (*v)->tiles ? tile : (*v)->tiles - 1;
+}
+
+// What a warp's copies of packed chunks do next.
+template <class S> struct gemm_feed {
+    int64_t tile, left; // chunks
+    const unsigned char *from[WARP_TILES];
+
+    __device__ __forceinline__ void start(const gemm_call &c, int rows, uint32_t to, uint32_t bar,
+                                          int64_t chunks, int warp) {
+        if (left == 0) {
+            if (tile >= c.tiles)
+                return;
+            gemm_tile t = tile_of(c, tile, rows);
+            for (int i = 0; i < WARP_TILES; i++) {
+                const matrix_view *v;
+                int64_t own = own_tile(t, warp, i, &v);
+                from[i] = v->data + own * v->pitch;
+            }
+            left = chunks;
+            tile += gridDim.x;
+        }
+        if (threadIdx.x % 32 == 0) {
+            barrier_expect(bar, S::SLOT);
+            for (int i = 0; i < WARP_TILES; i++)
+                copy_bulk(to + i * S::CHUNK, from[i], S::CHUNK, bar);
+        }
+        for (int i = 0; i < WARP_TILES; i++)
+            from[i] += S::CHUNK;
+        left--;
+    }
+};
+
+// Starts the copy of a tile of activations: values k.. of rows row.. (zeros beyond the last).
+static __device__ __forceinline__ void copy_rows(uint32_t to, const gpu_tile_map *map, int k,
+                                                 int row, uint32_t bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(k), "r"(row)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&a)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+                 : "memory");
+}
+
+template <int N> static __device__ __forceinline__ void set_registers_down(void) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> static __device__ __forceinline__ void set_registers_up(void) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+// A bringing warp's 64 of k of its tiles: packed in shared memory at `packed`, fp16 to `to`, where
+// apart[i] is this lane's place in tile i.
+template <int FORM>
+static __device__ __forceinline__ void unpack(dequant<FORM> *q, const unsigned char *packed,
+                                              int sec, uint32_t to, const uint32_t *apart) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < WARP_TILES; i++)
+        q[i].section(packed + i * dequant<FORM>::CHUNK, sec, lane);
+#pragma unroll
+    for (int s = 0; s < STEP / 16; s++)
+#pragma unroll
+        for (int i = 0; i < WARP_TILES; i++) {
+            uint32_t a[1][4];
+            q[i].step(s, a);
+            store_matrices(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[0]);
+        }
+}
+
+template <int FORM, int N>
+static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared,
+                                             const unsigned char *memory) {
+    using S = gemm_shape<FORM, N>;
+    gemm_bars<S> bars = {shared + S::BARS};
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = 0, stage = 0;
+    uint32_t raw_phase = 0, phase = 0;
+    const int own = S::RAW + warp * S::SLOTS * S::SLOT;
+    int64_t chunks = c.l.stride / STEP / S::SECTIONS;
+    gemm_feed<S> feed = {blockIdx.x, 0, {}};
+    for (int s = 0; s < S::SLOTS; s++)
+        feed.start(c, N, shared + own + s * S::SLOT, bars.raw(warp, s), chunks, warp);
+    gpu_await();
+    for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
+        gemm_tile t = tile_of(c, at, N);
+        dequant<FORM> q[WARP_TILES];
+        uint32_t apart[WARP_TILES];
+        for (int i = 0; i < WARP_TILES; i++) {
+            const matrix_view *v;
+            int64_t tile = own_tile(t, warp, i, &v);
+            q[i].bind(*v, tile, lane);
+            // Eights of outputs: of a pair gate and up in turn, else one after another.
+            int eight = t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2
+                                    : warp * 4 + i * 2 + lane / 8 % 2;
+            apart[i] = eight * 1024 + lane % 8 * 128;
+        }
+        for (int64_t chunk = 0; chunk < chunks; chunk++) {
+            const unsigned char *packed = memory + own + slot * S::SLOT;
+            barrier_wait(bars.raw(warp, slot), raw_phase);
+            for (int i = 0; i < WARP_TILES; i++)
+                q[i].open(packed + i * S::CHUNK, chunk * dequant<FORM>::SPAN, lane);
+#pragma unroll
+            for (int sec = 0; sec < S::SECTIONS; sec++) {
+                barrier_wait(bars.empty(stage), phase ^ 1);
+                if (threadIdx.x == 0) {
+                    int k = (int)(chunk * S::SECTIONS + sec) * STEP;
+                    barrier_expect(bars.full(stage), N * STEP * 2);
+                    copy_rows(shared + stage * S::STAGE + S::A, &c.rows, k, (int)t.row,
+                              bars.full(stage));
+                }
+                unpack<FORM>(q, packed, sec, shared + stage * S::STAGE, apart);
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                __syncwarp();
+                if (lane == 0)
+                    barrier_arrive(bars.full(stage));
+                if (++stage == S::STAGES) {
+                    stage = 0;
+                    phase ^= 1;
+                }
+            }
+            feed.start(c, N, shared + own + slot * S::SLOT, bars.raw(warp, slot), chunks, warp);
+            if (++slot == S::SLOTS) {
+                slot = 0;
+                raw_phase ^= 1;
+            }
+        }
+    }
+}
+
+// Sums to outputs: powers of two taken back, then stored, added or joined.
+template <int N>
+static __device__ __forceinline__ void store_tile(const gemm_call &c, const gemm_tile &t,
+                                                  const float (&d)[N / 2]) {
+    const linear_one &job = *t.job;
+    int lane = threadIdx.x % 32, sixteen = threadIdx.x / 32 - BRINGERS;
+    int64_t m[2];
+    float power[2];
+    m[0] = job.pair ? t.block * 64 + sixteen / 2 * 16 + sixteen % 2 * 8 + lane / 4
+                    : t.block * OUTPUTS + sixteen * 16 + lane / 4;
+    m[1] = job.pair ? m[0] : m[0] + 8;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const matrix_view &v = job.w[job.pair ? h : 0];
+        power[h] = m[h] < v.m ? __int_as_float((127 - v.exponent[m[h]]) << 23) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        int64_t row = t.row + i / 2 * 8 + lane % 4 * 2 + i % 2;
+        if (row >= c.l.n)
+            continue;
+        float back = c.l.unscale[row], *out = job.out + row * job.out_stride;
+        float v0 = d[i / 2 * 4 + i % 2] * power[0] * back;
+        float v1 = d[i / 2 * 4 + 2 + i % 2] * power[1] * back;
+        if (job.pair) {
+            if (m[0] < job.w[0].m)
+                out[m[0]] = v0 / (1.0f + expf(-v0)) * v1;
+            continue;
+        }
+        if (m[0] < job.w[0].m)
+            out[m[0]] = job.add ? out[m[0]] + v0 : v0;
+        if (m[1] < job.w[0].m)
+            out[m[1]] = job.add ? out[m[1]] + v1 : v1;
+    }
+}
+
+template <int FORM, int N, bool PARTS>
+static __device__ __forceinline__ void multiply_tiles(const gemm_call &c, uint32_t shared,
+                                                      const unsigned char *memory) {
+    using S = gemm_shape<FORM, N>;
+    gemm_bars<S> bars = {shared + S::BARS};
+    int lane = threadIdx.x % 32, group = threadIdx.x / 128 - BRINGERS / 4, stage = 0;
+    uint32_t phase = 0;
+    int64_t steps = c.l.stride / STEP;
+    gpu_await();
+    for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
+        gemm_tile t = tile_of(c, at, N);
+        float d[N / 2], total[PARTS ? N / 2 : 1];
+        int parts = PARTS ? t.job->parts : 1;
+        int64_t step = 0;
+        for (int part = 0; part < parts; part++) {
+            int64_t end = PARTS ? linear_part_begin(t.job->w[0].k, parts, part + 1) / STEP : steps;
+            end = end < steps ? end : steps;
+            int before = -1;
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                d[i] = 0;
+            for (; step < end; step++) {
+                const unsigned char *from = memory + stage * S::STAGE;
+                barrier_wait(bars.full(stage), phase);
+                wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < STEP / 16; i++)
+                    wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
+                                  wgmma_rows(from + S::A + i * 32));
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (before >= 0 && lane == 0)
+                    barrier_arrive(bars.empty(before));
+                before = stage;
+                if (++stage == S::STAGES) {
+                    stage = 0;
+                    phase ^= 1;
+                }
+            }
+            wgmma_wait<0>();
+            if (before >= 0 && lane == 0)
+                barrier_arrive(bars.empty(before));
+            if constexpr (PARTS) {
+#pragma unroll
+                for (int i = 0; i < N / 2; i++)
+                    total[i] = part == 0 ? d[i] : total[i] + d[i];
+            }
+        }
+        if constexpr (PARTS)
+            store_tile<N>(c, t, total);
+        else
+            store_tile<N>(c, t, d);
+    }
+}
+#endif
+
+template <int FORM, int N, bool PARTS>
+static __global__ void __launch_bounds__(THREADS, 1)
+    linear_gemm(const __grid_constant__ struct gemm_call c) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using S = gemm_shape<FORM, N>;
+    extern __shared__ __align__(1024) unsigned char memory[];
+    uint32_t shared = (uint32_t)__cvta_generic_to_shared(memory);
+    gemm_bars<S> bars = {shared + S::BARS};
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < S::STAGES; s++) {
+            barrier_init(bars.full(s), BRINGERS + 1);
+            barrier_init(bars.empty(s), MULTIPLIERS);
+        }
+        for (int s = 0; s < BRINGERS * S::SLOTS; s++)
+            barrier_init(bars.raw(0, s), 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < BRINGERS * 32) {
+        set_registers_down<BRING_REGISTERS>();
+        bring<FORM, N>(c, shared, memory);
+    } else {
+        set_registers_up<MULTIPLY_REGISTERS>();
+        multiply_tiles<FORM, N, PARTS>(c, shared, memory);
+    }
+#else
+    gpu_await();
+    (void)c;
+#endif
+}
+
+template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct gemm_call *c) {
+    const int bytes = gemm_shape<FORM, N>::BYTES;
+    c->l.row_tiles = (c->l.n + N - 1) / N;
+    c->tiles *= c->l.row_tiles;
+    if (!g->map_maker)
+        g->map_maker = gpu_map_maker();
+    gpu_error made =
+        gpu_make_map(g->map_maker, &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
+    if (!gpu_check(g, made, "linear (gemm)"))
+        return;
+    gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS>), bytes), "linear (gemm)");
+    int64_t blocks = c->tiles < g->processors ? c->tiles : g->processors;
+    gpu_launch_early(g, "linear (gemm)", linear_gemm<FORM, N, PARTS>, dim3((unsigned)blocks),
+                     THREADS, bytes, *c);
+}
+
+bool linear_gemm_takes(const struct gpu *g, int form) {
+    return g->path == CUDA_PATH_WGMMA && form != WEIGHT_FLOAT && form != WEIGHT_RAW;
+}
+
+template <int FORM> static void launch_form(struct gpu *g, struct gemm_call *c, bool parts) {
+    if (parts || c->l.n <= 128)
+        launch<FORM, 128, true>(g, c);
+    else
+        launch<FORM, 256, false>(g, c);
+}
+
+void linear_gemm_launch(struct gpu *g, int form, struct linear_launch *l) {
+    static void (*const launchers[])(struct gpu *, struct gemm_call *, bool) = {
+        launch_form<WEIGHT_Q4_K>, launch_form<WEIGHT_Q5_K>, launch_form<WEIGHT_Q6_K>,
+        launch_form<WEIGHT_Q8_0>, launch_form<WEIGHT_Q4_0>, launch_form<WEIGHT_HALF>};
+    struct gemm_call c;
+    bool parts = false;
+    c.tiles = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        struct linear_one *o = &l->job[j];
+        int64_t each = o->pair ? OUTPUTS / 2 : OUTPUTS;
+        o->first = c.tiles;
+        c.tiles += (o->w[0].m + each - 1) / each;
+        parts = parts || o->parts > 1;
+    }
+    c.l = *l;
+    launchers[form](g, &c, parts);
+}
