@@ -112,8 +112,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_STRING, "N", "auto", .groups = RUNNING,
                      .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
-    [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "512", 1, 65536, .groups = RUNNING,
-                   .help = "prompt tokens per forward pass; the output does not depend on it"},
+    [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
+                   .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 2048 on a GPU; "
+                           "the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = "f16|f32|bf16|q8_0",
                      .groups = RUNNING, .help = "type of cached keys and values"},
     [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING | WRITING,

@@ -20,6 +20,7 @@ struct session {
     struct budget *budget; // NULL until a request wants its budgets chosen
     struct memory_plan plan;
     bool planned;
+    bool rows_open; // the caller leaves the rows of a prompt's pass to the chunk
     double load_ms;
 };
 
@@ -29,7 +30,7 @@ struct session_options session_options_default(void) {
                                     .cuda_path = CUDA_PATH_AUTO,
                                     .target = model_options_default(),
                                     .dflash = dflash_options_default(),
-                                    .chunk = 512};
+                                    .chunk = 0};
 }
 
 static void note(const struct session *s, const char *sentence) {
@@ -106,13 +107,31 @@ static int fill_plan(struct session *s, struct err *e) {
     return 0;
 }
 
-// Decides the context before anything large is loaded.
+static void set_chunk(struct session *s, int rows) {
+    s->o.chunk = rows;
+    if (s->rows_open)
+        s->o.target.max_rows = rows;
+}
+
+// Decides the context, and the rows of a prompt's pass where that is left open, before anything
+// large is loaded. On a device many rows share the unpacking of the weights; fewer are taken where
+// the context would not fit beside them.
 static int settle(struct session *s, struct err *e) {
-    if (!exec_is_device(s->x) && s->o.target.memory_limit <= 0 && !s->o.make_plan)
+    enum { ROWS = 512, DEVICE_ROWS = 2048 };
+    bool open = s->o.chunk == 0, device = exec_is_device(s->x);
+    s->rows_open = s->o.target.max_rows == 0;
+    set_chunk(s, !open ? s->o.chunk : device ? DEVICE_ROWS : ROWS);
+    if (!device && s->o.target.memory_limit <= 0 && !s->o.make_plan)
         return 0;
     int rc = fill_plan(s, e);
     if (!rc)
         rc = plan_settle(&s->plan, s->o.target.max_ctx, e);
+    while (rc == ERR_MEMORY && open && s->o.chunk > ROWS) {
+        set_chunk(s, s->o.chunk / 2);
+        rc = fill_plan(s, e);
+        if (!rc)
+            rc = plan_settle(&s->plan, s->o.target.max_ctx, e);
+    }
     if (rc)
         return rc;
     s->o.target.max_ctx = s->plan.context;
@@ -149,8 +168,6 @@ int session_open(struct session **out, const struct session_options *o, struct e
     s->o = *o;
     s->o.dflash.type_k = o->target.type_k;
     s->o.dflash.type_v = o->target.type_v;
-    if (s->o.target.max_rows == 0)
-        s->o.target.max_rows = o->chunk;
     int rc = open_parts(s, e);
     if (rc) {
         session_close(s);

@@ -31,7 +31,7 @@ struct session_options {
     // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
-    int chunk;                    // most prompt tokens a pass, >= 1
+    int chunk;                    // most prompt tokens a pass; 0: what suits the device
     bool timing;                  // its ops can be timed (ops/timing.h)
 };
 struct session_options session_options_default(void);

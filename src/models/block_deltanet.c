@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt runs the delta rule in slices that end at multiples of 32 positions and commits each one
-// before the next, so that the op sees at most 32 uncommitted rows and the log stays bounded.
+// before the next, so that the op sees at most 32 uncommitted rows and the log stays bounded. Whole
+// blocks go to the backend at once where it has an op for that.
 #include "models/block_deltanet.h"
 
 int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t dim, struct load *l,
@@ -73,12 +74,33 @@ static void fill_path(int32_t *path, int64_t first, int64_t count) {
         path[i] = (int32_t)(first + i);
 }
 
+// The whole blocks that begin at row `first`, at once; 0 rows where the backend cannot.
+static int64_t run_blocks(struct exec *x, const struct deltanet_call *c, struct gdn_args *a,
+                          int64_t first) {
+    const struct ops *ops = exec_ops(x);
+    const struct rows *r = c->in_rows;
+    int32_t seq = r->seq[first];
+    int64_t count = 0;
+    if (!ops->gdn_blocks || c->len[seq] % GDN_BLOCK)
+        return 0;
+    while (first + count < r->n && r->seq[first + count] == seq)
+        count++;
+    a->first = first;
+    a->count = count / GDN_BLOCK * GDN_BLOCK;
+    if (!a->count || !ops->gdn_blocks(x, a, c->states[seq], c->len[seq]))
+        return 0;
+    c->len[seq] += a->count;
+    return a->count;
+}
+
 static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a) {
     const struct ops *ops = exec_ops(x);
     const struct rows *r = c->in_rows;
     int32_t path[GDN_BLOCK];
     for (int64_t first = 0; first < r->n; first += a->count) {
         int32_t seq = r->seq[first];
+        if (run_blocks(x, c, a, first))
+            continue;
         int64_t count = GDN_BLOCK - r->pos[first] % GDN_BLOCK, i = 1;
         while (i < count && first + i < r->n && r->seq[first + i] == seq)
             i++;

@@ -290,6 +290,16 @@ static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
     end(x);
 }
 
+static bool timed_gdn_blocks(struct exec *x, const struct gdn_args *a,
+                             const struct gdn_state *state, int64_t len) {
+    const struct gdn_shape *s = &a->shape;
+    begin(x, "gdn_blocks", TIMING_RECURRENT,
+          4 * gdn_state_bytes(s) + a->count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
+    bool done = x->timing->inner->gdn_blocks(x, a, state, len);
+    end(x);
+    return done;
+}
+
 static void timed_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
     int64_t width = (int64_t)a->heads * a->dv;
     begin(x, "gated_norm_to_act", TIMING_RECURRENT,
@@ -342,6 +352,8 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
     o->gdn_gates_conv = timed_gdn_gates_conv;
     o->gdn = timed_gdn;
     o->gdn_commit = timed_gdn_commit;
+    if (inner->gdn_blocks)
+        o->gdn_blocks = timed_gdn_blocks;
     o->gated_norm_to_act = timed_gated_norm_to_act;
     o->copy_rows = timed_copy_rows;
     o->kv_copy = timed_kv_copy;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
 // one form share a launch. What is chosen here (tile of rows, split or loop) changes no bits.
+#include "ops/cuda/linear_gemm.h"
 #include "ops/cuda/linear_launch.h"
 #include "ops/cuda/linear_wgmma.h"
 #include "ops/cuda/ops_cuda.h"
@@ -278,7 +279,10 @@ static bool takes_wgmma(const struct gpu *g, int64_t n) {
 // Launches the jobs of l, all of one form. Of the scratch memory the first `kept` bytes are in use.
 static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
     if (takes_wgmma(g, l->n)) {
-        linear_wgmma_launch(g, form, l);
+        if (linear_gemm_takes(g, form))
+            linear_gemm_launch(g, form, l);
+        else
+            linear_wgmma_launch(g, form, l);
         return;
     }
     int64_t units = 0, whole = 0;
@@ -405,7 +409,7 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
     }
 }
 
-// The same where many rows go through wgmma, which makes one matrix at a time.
+// The same where many rows go through wgmma, but not as a pair.
 static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
                           const struct act *in, int64_t n, struct act *out) {
     const int64_t slice = n < 512 ? n : 512, m = gate->m;
@@ -421,7 +425,7 @@ static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct
             add_job(&l, &job);
             if (gate->form == up->form)
                 l.job[0].parts = linear_parts(gate->k, 2 * m); // as in a pair
-            linear_wgmma_launch(g, job.w->form, &l);
+            launch(g, job.w->form, &l, (size_t)(2 * slice * m) * sizeof(float));
         }
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
         gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
@@ -436,7 +440,7 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     cuda_act_shape(out, n, gate->m);
     if (n <= 0)
         return;
-    if (takes_wgmma(g, n)) {
+    if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (gate->form == up->form) {
         struct stream_call c;

@@ -165,6 +165,7 @@ static const struct ops cuda_table = {
     .gdn_gates_conv = cuda_gdn_gates_conv,
     .gdn = cuda_gdn,
     .gdn_commit = cuda_gdn_commit,
+    .gdn_blocks = cuda_gdn_blocks,
     .gated_norm_to_act = cuda_gated_norm_to_act,
     .qk_norm_rope_store = cuda_qk_norm_rope_store,
     .attend = cuda_attend,

@@ -51,6 +51,8 @@ void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slo
 void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
 void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
 void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
+bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a, const struct gdn_state *state,
+                     int64_t len);
 
 // Choices (sample.cu).
 void cuda_head_topk(struct exec *x, const struct topk_args *a);

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+// The delta rule over whole blocks of 32 positions, one after another, of one sequence's prompt:
+// what `gdn` and `gdn_commit` make of them one by one, in three launches and with the same bits
+// (the same sums in the same order; gdn.cu and gdn_commit.cu say which).
+//
+// block_products: all products of keys and queries, running sums of log decays and the decays to
+// the end of a block, for all blocks at once. run_blocks: a block of threads has 16 columns of the
+// value heads that share a key head and goes through the positions, with the newest base in
+// registers and the one before in shared memory; a warp has four columns, a lane is a row. What the
+// next block of positions needs arrives meanwhile. keep_last: the log's keys and decays, and the
+// conv inputs. Heads of 128 only.
+#include "ops/cuda/gdn.h"
+#include "ops/rowmath.h"
+
+enum {
+    B = GDN_BLOCK,
+    D = 128,           // of keys, queries and values
+    PITCH = D + 4,     // of keys and queries in shared memory
+    COLUMNS = 16,      // of a value head in a block of threads
+    WARPS = 4,         // of a value head
+    KEYS = 2 * B,      // those of the block before, then its own
+    META = 128,        // floats of a head and block: sums from the base before it of the 32 positions
+                       // before and of its own, decays to its end, the decay of all
+    TO_END = 2 * B,    // where those lie
+    WHOLE = 3 * B,
+    PRODUCT_THREADS = 256,
+};
+
+struct blocks_job {
+    struct gdn_args a;
+    struct gdn_state state;
+    int64_t len; // committed positions, a multiple of B
+    int blocks;
+    float2 *products; // [n_k][blocks][KEYS][B] with a row's key and query
+    float *meta;      // [n_v][blocks][META]
+};
+
+static __device__ __forceinline__ void load16_async(void *to, const void *from) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void wait_async(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Row `row` of this call's keys or queries.
+static __device__ __forceinline__ const float *row_of(const struct blocks_job &j, const float *x,
+                                                      int64_t row, int k_head) {
+    return x + ((j.a.first + row) * j.a.shape.n_k + k_head) * D;
+}
+
+// One warp: the meta of a value head and block.
+static __device__ void sum_decays(const struct blocks_job &j, int block, int head) {
+    const int n_v = j.a.shape.n_v, lane = (int)threadIdx.x % 32;
+    const float *g = j.a.rows.g + j.a.first * n_v + head;
+    int64_t row = (int64_t)block * B + lane;
+    float now = g[row * n_v], before = 0, sum = 0, known = 0, own = 0;
+    bool any = block > 0 || j.len > 0;
+    if (block > 0)
+        before = g[(row - B) * n_v];
+    else if (any)
+        before = j.state.log_g[(j.len - B + lane) % GDN_RING * n_v + head];
+#pragma unroll
+    for (int t = 0; t < B; t++) {
+        sum += __shfl_sync(0xFFFFFFFFu, before, t);
+        known = t == lane ? sum : known;
+    }
+    sum = any ? sum : 0;
+#pragma unroll
+    for (int t = 0; t < B; t++) {
+        sum += __shfl_sync(0xFFFFFFFFu, now, t);
+        own = t == lane ? sum : own;
+    }
+    float scan = gdn_scan(now, lane), all = __shfl_sync(0xFFFFFFFFu, scan, 31);
+    float *to = j.meta + ((int64_t)head * j.blocks + block) * META;
+    to[lane] = known;
+    to[B + lane] = own;
+    to[TO_END + lane] = row_exp(all - scan);
+    to[WHOLE + lane] = row_exp(all);
+}
+
+static __device__ __forceinline__ void add_products(float *sum, float4 key, float4 k, float4 q) {
+    float a[4] = {key.x, key.y, key.z, key.w}, b[4] = {k.x, k.y, k.z, k.w};
+    float c[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        sum[0] = fmaf(a[e], b[e], sum[0]);
+        sum[1] = fmaf(a[e], c[e], sum[1]);
+    }
+}
+
+// Adds up eight sums of eight lanes; lane l goes on with sum l.
+static __device__ __forceinline__ float share_sums(const float *sum) {
+    int l = (int)threadIdx.x % 8;
+    float four[4], two[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float give = l & 4 ? sum[i] : sum[i + 4];
+        four[i] = (l & 4 ? sum[i + 4] : sum[i]) + __shfl_xor_sync(0xFFFFFFFFu, give, 4);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float give = l & 2 ? four[i] : four[i + 2];
+        two[i] = (l & 2 ? four[i + 2] : four[i]) + __shfl_xor_sync(0xFFFFFFFFu, give, 2);
+    }
+    float give = l & 1 ? two[0] : two[1];
+    return (l & 1 ? two[1] : two[0]) + __shfl_xor_sync(0xFFFFFFFFu, give, 1);
+}
+
+struct product_room {
+    float key[KEYS][PITCH], query[B][PITCH];
+    float2 out[KEYS][B];
+};
+
+// Block: (block of positions, key head).
+static __global__ void __launch_bounds__(PRODUCT_THREADS)
+    block_products(const __grid_constant__ struct blocks_job j) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    struct product_room &m = *(struct product_room *)memory;
+    int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
+    int l = (int)threadIdx.x % 8, keys = (int)threadIdx.x / 8 % 16 * 4;
+    int begin = (int)threadIdx.x / 128 * (B / 2);
+    gpu_await();
+    for (int i = (int)threadIdx.x; i < (KEYS + B) * (D / 4); i += PRODUCT_THREADS) {
+        int t = i / (D / 4), c = i % (D / 4) * 4;
+        int64_t row = (int64_t)block * B + t - B;
+        const float *from = t < KEYS ? row_of(j, j.a.rows.k, row, head)
+                                     : row_of(j, j.a.rows.q, row - B, head);
+        if (row < 0)
+            from = j.state.log_k + ((j.len + row + GDN_RING) % GDN_RING * n_k + head) * D;
+        load16_async((t < KEYS ? m.key[t] : m.query[t - KEYS]) + c, from + c);
+    }
+    for (int v = (int)threadIdx.x / 32; v < j.a.shape.n_v / n_k; v += PRODUCT_THREADS / 32)
+        sum_decays(j, block, head + v * n_k);
+    wait_async();
+    __syncthreads();
+    float4 own[4][4];
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        own[i / 4][i % 4] = *(const float4 *)&m.key[keys + i / 4][4 * l + 32 * (i % 4)];
+#pragma unroll 1
+    for (int row = begin; row < begin + B / 2; row++) {
+        float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float4 k = *(const float4 *)&m.key[B + row][4 * l + 32 * i];
+            float4 q = *(const float4 *)&m.query[row][4 * l + 32 * i];
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+                add_products(sum + 2 * x, own[x][i], k, q);
+        }
+        ((float *)&m.out[keys + l / 2][row])[l % 2] = share_sums(sum);
+    }
+    __syncthreads();
+    float4 *to = (float4 *)(j.products + ((int64_t)head * j.blocks + block) * KEYS * B);
+    for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += PRODUCT_THREADS)
+        to[i] = ((const float4 *)m.out)[i];
+}
+
+// What the warps of a block of threads share.
+template <int HEADS> struct blocks_room {
+    float kq[2][2][B][PITCH]; // [turn][keys, queries]
+    float2 products[2][KEYS][B];
+    float meta[2][HEADS][META];
+    float2 coef[HEADS][KEYS][B];
+    float4 base[HEADS * WARPS][D]; // of the block before; element k in place k / 16 * 16 +
+                                   // k % 4 * 4 + k / 4 % 4
+    float4 delta[HEADS * WARPS][B];
+};
+
+// Where a thread works.
+struct blocks_place {
+    int k_head, head, first_head; // value heads: of the warp, of the block of threads
+    int column, v;                // first of four; number of the head in the block of threads
+};
+
+static __device__ __forceinline__ int base_place(int k) {
+    return k / 16 * 16 + k % 4 * 4 + k / 4 % 4;
+}
+
+template <int HEADS>
+static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
+                                                   struct blocks_room<HEADS> &m,
+                                                   const struct blocks_place &p, int block) {
+    int turn = block % 2;
+    const float2 *products = j.products + ((int64_t)p.k_head * j.blocks + block) * KEYS * B;
+    for (int i = (int)threadIdx.x; i < 2 * B * (D / 4); i += HEADS * WARPS * 32) {
+        int c = i % (D / 4) * 4, r = i / (D / 4) % B, q = i / (B * (D / 4));
+        const float *from = row_of(j, q ? j.a.rows.q : j.a.rows.k, (int64_t)block * B + r, p.k_head);
+        load16_async(&m.kq[turn][q][r][c], from + c);
+    }
+    for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += HEADS * WARPS * 32)
+        load16_async((float4 *)m.products[turn] + i, products + 2 * i);
+    for (int i = (int)threadIdx.x; i < HEADS * (META / 4); i += HEADS * WARPS * 32) {
+        int head = p.first_head + i / (META / 4) * j.a.shape.n_k;
+        load16_async(&m.meta[turn][i / (META / 4)][i % (META / 4) * 4],
+                     j.meta + ((int64_t)head * j.blocks + block) * META + i % (META / 4) * 4);
+    }
+}
+
+// Coefficients of all sums of a block: warps take positions, a lane is a row.
+template <int HEADS>
+static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m, int turn) {
+    int lane = (int)threadIdx.x % 32;
+    float at[HEADS];
+#pragma unroll
+    for (int v = 0; v < HEADS; v++)
+        at[v] = m.meta[turn][v][B + lane];
+#pragma unroll 2
+    for (int t = (int)threadIdx.x / 32; t < KEYS; t += HEADS * WARPS) {
+        float2 x = m.products[turn][t][lane];
+#pragma unroll
+        for (int v = 0; v < HEADS; v++) {
+            float f = __expf(at[v] - m.meta[turn][v][t]);
+            m.coef[v][t][lane] = make_float2(x.x * f, x.y * f);
+        }
+    }
+}
+
+static __device__ __forceinline__ float4 add_other(float4 keep, float4 give, int d) {
+    return make_float4(keep.x + __shfl_xor_sync(0xFFFFFFFFu, give.x, d),
+                       keep.y + __shfl_xor_sync(0xFFFFFFFFu, give.y, d),
+                       keep.z + __shfl_xor_sync(0xFFFFFFFFu, give.z, d),
+                       keep.w + __shfl_xor_sync(0xFFFFFFFFu, give.w, d));
+}
+
+// Of four rows' sums in quarters of the key dimension, the whole sum of row lane % 4.
+static __device__ __forceinline__ float4 join_quarters(const float4 *s) {
+    int one = (int)threadIdx.x & 1, two = (int)threadIdx.x & 2;
+    float4 x[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        x[r] = add_other(one ? s[2 * r + 1] : s[2 * r], one ? s[2 * r] : s[2 * r + 1], 1);
+    return add_other(two ? x[1] : x[0], two ? x[0] : x[1], 2);
+}
+
+// What the base before gives to the lane's row: *a for its key, *b for its query.
+template <int HEADS>
+static __device__ __forceinline__ void read_base(const struct blocks_room<HEADS> &m, int turn,
+                                                 float4 *a, float4 *b) {
+    int lane = (int)threadIdx.x % 32, row = lane / 4 * 4;
+    const float4 *s = m.base[threadIdx.x / 32] + lane % 4;
+    const float *k = &m.kq[turn][0][row][lane % 4 * 4], *q = &m.kq[turn][1][row][lane % 4 * 4];
+    float4 x[4] = {}, y[4] = {};
+#pragma unroll 2
+    for (int i = 0; i < D / 16; i++) {
+        float4 v[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[e] = s[i * 16 + e * 4];
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            float4 f = *(const float4 *)(k + r * PITCH + 16 * i);
+            float4 g = *(const float4 *)(q + r * PITCH + 16 * i);
+            float ff[4] = {f.x, f.y, f.z, f.w}, gg[4] = {g.x, g.y, g.z, g.w};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                gdn_fma4(&x[r], ff[e], v[e]);
+                gdn_fma4(&y[r], gg[e], v[e]);
+            }
+        }
+    }
+    *a = join_quarters(x);
+    *b = join_quarters(y);
+}
+
+// The lane's row takes the positions of the block before.
+static __device__ __forceinline__ void add_before(const float2 *coef, const float4 *delta,
+                                                  float4 *a, float4 *b) {
+#pragma unroll 8
+    for (int t = 0; t < B; t++) {
+        float2 c = coef[t * B];
+        float4 d = delta[t];
+        gdn_fma4(a, c.x, d);
+        gdn_fma4(b, c.y, d);
+    }
+}
+
+static __device__ __forceinline__ float4 delta_of(float beta, float4 v, float4 a) {
+    return make_float4(beta * (v.x - a.x), beta * (v.y - a.y), beta * (v.z - a.z),
+                       beta * (v.w - a.w));
+}
+
+// Rows in order: each is finished, and those behind it take what it adds. The lane's delta.
+static __device__ __forceinline__ float4 add_own(const float2 *coef, float beta, float4 v, float4 *a,
+                                                 float4 *b) {
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 8
+    for (int i = 0; i < B; i++) {
+        float2 c = coef[i * B];
+        float4 d = delta_of(beta, v, *a);
+        d.x = __shfl_sync(0xFFFFFFFFu, d.x, i);
+        d.y = __shfl_sync(0xFFFFFFFFu, d.y, i);
+        d.z = __shfl_sync(0xFFFFFFFFu, d.z, i);
+        d.w = __shfl_sync(0xFFFFFFFFu, d.w, i);
+        if (lane > i)
+            gdn_fma4(a, c.x, d);
+        if (lane >= i)
+            gdn_fma4(b, c.y, d);
+    }
+    return delta_of(beta, v, *a);
+}
+
+// The next base: the newest one decayed, and the block's deltas. Thread: rows 4 lane .. + 3 of it.
+template <int HEADS>
+static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS> &m, int turn,
+                                                  int v, float4 *newest) {
+    int lane = (int)threadIdx.x % 32;
+    const float *meta = m.meta[turn][v];
+    const float4 *delta = m.delta[threadIdx.x / 32];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        newest[e] = gdn_scale4(newest[e], meta[WHOLE]);
+#pragma unroll 4
+    for (int t = 0; t < B; t++) {
+        float4 k = *(const float4 *)&m.kq[turn][0][t][4 * lane], d = delta[t];
+        float c = meta[TO_END + t];
+        gdn_fma4(&newest[0], c * k.x, d);
+        gdn_fma4(&newest[1], c * k.y, d);
+        gdn_fma4(&newest[2], c * k.z, d);
+        gdn_fma4(&newest[3], c * k.w, d);
+    }
+}
+
+static __device__ __forceinline__ blocks_place place_of(const struct blocks_job &j, int heads) {
+    struct blocks_place p;
+    int n_k = j.a.shape.n_k, y = (int)blockIdx.y, w = (int)threadIdx.x / 32;
+    p.k_head = y % n_k;
+    p.first_head = y / n_k * heads * n_k + p.k_head;
+    p.v = w / WARPS;
+    p.head = p.first_head + p.v * n_k;
+    p.column = (int)blockIdx.x * COLUMNS + w % WARPS * 4;
+    return p;
+}
+
+// Where position `t` of the thread's columns lies in the bases.
+static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, int e) {
+    return ((int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e) * D + p.column;
+}
+
+// A block of 32 positions by one warp, from the coefficients on.
+template <int HEADS>
+static __device__ __forceinline__ void run_block(const struct blocks_job &j,
+                                                 struct blocks_room<HEADS> &m,
+                                                 const struct blocks_place &p, int block,
+                                                 float beta, float4 v, float4 a, float4 b,
+                                                 float4 *newest) {
+    int turn = block % 2, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int n_v = j.a.shape.n_v;
+    float gain = __expf(m.meta[turn][p.v][B + lane]);
+    int64_t row = j.a.first + (int64_t)block * B + lane;
+    a = gdn_scale4(a, gain);
+    b = gdn_scale4(b, gain);
+    if (block > 0 || j.len > 0)
+        add_before(&m.coef[p.v][0][lane], m.delta[warp], &a, &b);
+    float4 own = add_own(&m.coef[p.v][B][lane], beta, v, &a, &b);
+    *(float4 *)(j.a.out + (row * n_v + p.head) * D + p.column) = b;
+    if (block >= j.blocks - 2) {
+        int64_t slot = (j.len + (int64_t)block * B + lane) % GDN_RING;
+        *(float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column) = own;
+    }
+    __syncwarp();
+    m.delta[warp][lane] = own;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        m.base[warp][base_place(4 * lane + e)] = newest[e];
+    __syncwarp();
+    fold_block<HEADS>(m, turn, p.v, newest);
+}
+
+template <int HEADS>
+static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
+    run_blocks(const __grid_constant__ struct blocks_job j) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    struct blocks_room<HEADS> &m = *(struct blocks_room<HEADS> *)memory;
+    struct blocks_place p = place_of(j, HEADS);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_v = j.a.shape.n_v;
+    const float *value = j.a.rows.v + ((j.a.first + lane) * n_v + p.head) * D + p.column;
+    const float *gate = j.a.rows.beta + (j.a.first + lane) * n_v + p.head;
+    float4 newest[4], v;
+    float beta;
+    gpu_await();
+    fetch_block<HEADS>(j, m, p, 0);
+    v = *(const float4 *)value;
+    beta = *gate;
+    for (int e = 0; e < 4; e++) {
+        newest[e] = *(const float4 *)(j.state.s_hi + base_at(p, e));
+        m.base[warp][base_place(4 * lane + e)] = *(const float4 *)(j.state.s_lo + base_at(p, e));
+    }
+    if (j.len > 0) {
+        int64_t slot = (j.len - B + lane) % GDN_RING;
+        m.delta[warp][lane] =
+            *(const float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column);
+    }
+    for (int block = 0; block < j.blocks; block++) {
+        float4 a, b, next_v = v;
+        float next_beta = beta;
+        wait_async();
+        __syncthreads();
+        if (block + 1 < j.blocks) {
+            fetch_block<HEADS>(j, m, p, block + 1);
+            next_v = *(const float4 *)(value + (int64_t)(block + 1) * B * n_v * D);
+            next_beta = gate[(int64_t)(block + 1) * B * n_v];
+        }
+        weigh_block<HEADS>(m, block % 2);
+        read_base<HEADS>(m, block % 2, &a, &b);
+        __syncthreads();
+        run_block<HEADS>(j, m, p, block, beta, v, a, b, newest);
+        v = next_v;
+        beta = next_beta;
+    }
+    for (int e = 0; e < 4; e++) {
+        *(float4 *)(j.state.s_hi + base_at(p, e)) = newest[e];
+        *(float4 *)(j.state.s_lo + base_at(p, e)) = m.base[warp][base_place(4 * lane + e)];
+    }
+}
+
+// The end of the log's keys and decays, and the conv inputs behind the last row.
+static __global__ void __launch_bounds__(256) keep_last(const __grid_constant__ struct blocks_job j) {
+    const struct gdn_shape &s = j.a.shape;
+    int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
+    int64_t count = j.a.count, kept = count < GDN_RING ? count : GDN_RING, keys = s.n_k * D;
+    gpu_await();
+    for (int64_t i = at; i < kept * keys; i += step) {
+        int64_t row = count - kept + i / keys, slot = (j.len + row) % GDN_RING;
+        j.state.log_k[slot * keys + i % keys] = j.a.rows.k[(j.a.first + row) * keys + i % keys];
+    }
+    for (int64_t i = at; i < kept * s.n_v; i += step) {
+        int64_t row = count - kept + i / s.n_v, slot = (j.len + row) % GDN_RING;
+        j.state.log_g[slot * s.n_v + i % s.n_v] = j.a.rows.g[(j.a.first + row) * s.n_v + i % s.n_v];
+    }
+    for (int64_t i = at; i < (GDN_CONV - 1) * (int64_t)s.channels; i += step) {
+        int64_t row = count - (GDN_CONV - 1) + i / s.channels;
+        float u = j.a.rows.u[(j.a.first + row) * s.channels + i % s.channels];
+        j.state.conv[i] = u;
+        j.state.conv_hi[i] = u;
+    }
+}
+
+template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *j) {
+    const int bytes = (int)sizeof(struct blocks_room<HEADS>);
+    dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
+    gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
+    gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, HEADS * WARPS * 32, (size_t)bytes,
+                     *j);
+}
+
+extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
+                                const struct gdn_state *state, int64_t len) {
+    struct gpu *g = gpu_of(x);
+    const struct gdn_shape *s = &a->shape;
+    int ratio = s->n_v / s->n_k, heads = ratio % 3 == 0 ? 3 : ratio % 2 == 0 ? 2 : 1;
+    const size_t room = sizeof(struct product_room);
+    if (s->dk != D || s->dv != D || a->count % B || len % B || g->sm < 80 ||
+        (size_t)g->shared < sizeof(struct blocks_room<3>))
+        return false;
+    if (!a->count)
+        return true;
+    struct blocks_job j = {*a, *state, len, (int)(a->count / B), NULL, NULL};
+    size_t products = (size_t)s->n_k * (size_t)j.blocks * KEYS * B * sizeof(float2);
+    size_t meta = (size_t)s->n_v * (size_t)j.blocks * META * sizeof(float);
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, products + meta);
+    if (!scratch)
+        return true;
+    j.products = (float2 *)scratch;
+    j.meta = (float *)(scratch + products);
+    gpu_check(g, gpu_allow_shared(block_products, (int)room), "gdn_blocks");
+    gpu_launch_early(g, "gdn_blocks products", block_products,
+                     dim3((unsigned)j.blocks, (unsigned)s->n_k), PRODUCT_THREADS, room, j);
+    if (heads == 3)
+        launch<3>(g, &j);
+    else if (heads == 2)
+        launch<2>(g, &j);
+    else
+        launch<1>(g, &j);
+    gpu_launch_early(g, "gdn_blocks", keep_last, 64, 256, 0, j);
+    return true;
+}
