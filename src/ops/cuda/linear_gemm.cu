@@ -141,79 +141,122 @@ template <int N> static __device__ __forceinline__ void set_registers_up(void) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// A bringing warp's 64 of k of its tiles: packed in shared memory at `packed`, fp16 to `to`, where
-// apart[i] is this lane's place in tile i.
+// A bringing warp's 64 of k of its tiles, as fp16 to `to`; apart[i] is this lane's place in tile i.
+// All are made before the first is stored, so that no store holds up what is made next.
 template <int FORM>
-static __device__ __forceinline__ void unpack(dequant<FORM> *q, const unsigned char *packed,
-                                              int sec, uint32_t to, const uint32_t *apart) {
+static __device__ __forceinline__ void unpack(const dequant<FORM> *q, uint32_t to,
+                                              const uint32_t *apart) {
     int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < WARP_TILES; i++)
-        q[i].section(packed + i * dequant<FORM>::CHUNK, sec, lane);
+    uint32_t a[STEP / 16][WARP_TILES][1][4];
 #pragma unroll
     for (int s = 0; s < STEP / 16; s++)
 #pragma unroll
-        for (int i = 0; i < WARP_TILES; i++) {
-            uint32_t a[1][4];
-            q[i].step(s, a);
-            store_matrices(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[0]);
-        }
+        for (int i = 0; i < WARP_TILES; i++)
+            q[i].step(s, a[s][i]);
+#pragma unroll
+    for (int s = 0; s < STEP / 16; s++)
+#pragma unroll
+        for (int i = 0; i < WARP_TILES; i++)
+            store_matrices(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[s][i][0]);
 }
+
+// A bringing warp: where it is in its rings, and what it has in hand.
+template <int FORM, int N> struct gemm_bringer {
+    using S = gemm_shape<FORM, N>;
+    gemm_bars<S> bars;
+    uint32_t shared, raw_phase, phase;
+    const unsigned char *memory;
+    int own, slot, stage; // own: its ring
+    int64_t chunks;       // of a tile
+    gemm_feed<S> feed;
+    dequant<FORM> q[WARP_TILES];
+
+    // Waits for the next chunk.
+    __device__ __forceinline__ void open(int64_t k) {
+        int lane = threadIdx.x % 32;
+        barrier_wait(bars.raw(threadIdx.x / 32, slot), raw_phase);
+        for (int i = 0; i < WARP_TILES; i++)
+            q[i].open(memory + own + slot * S::SLOT + i * S::CHUNK, k, lane);
+    }
+    __device__ __forceinline__ void section(int sec) {
+        for (int i = 0; i < WARP_TILES; i++)
+            q[i].section(memory + own + slot * S::SLOT + i * S::CHUNK, sec, threadIdx.x % 32);
+    }
+    // Has the chunk's place filled again.
+    __device__ __forceinline__ void refill(const gemm_call &c) {
+        int warp = threadIdx.x / 32;
+        __syncwarp();
+        feed.start(c, N, shared + own + slot * S::SLOT, bars.raw(warp, slot), chunks, warp);
+        if (++slot == S::SLOTS) {
+            slot = 0;
+            raw_phase ^= 1;
+        }
+    }
+    // A stage of 64 of k from k on, once there is room: what is in hand becomes fp16.
+    __device__ __forceinline__ void fill(const gemm_call &c, int k, int row,
+                                         const uint32_t *apart) {
+        barrier_wait(bars.empty(stage), phase ^ 1);
+        if (threadIdx.x == 0) {
+            barrier_expect(bars.full(stage), N * STEP * 2);
+            copy_rows(shared + stage * S::STAGE + S::A, &c.rows, k, row, bars.full(stage));
+        }
+        unpack<FORM>(q, shared + stage * S::STAGE, apart);
+    }
+    // Tells the multiplying warps of it.
+    __device__ __forceinline__ void give(void) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(bars.full(stage));
+        if (++stage == S::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
 
 template <int FORM, int N>
 static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared,
                                              const unsigned char *memory) {
     using S = gemm_shape<FORM, N>;
-    gemm_bars<S> bars = {shared + S::BARS};
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = 0, stage = 0;
-    uint32_t raw_phase = 0, phase = 0;
-    const int own = S::RAW + warp * S::SLOTS * S::SLOT;
-    int64_t chunks = c.l.stride / STEP / S::SECTIONS;
-    gemm_feed<S> feed = {blockIdx.x, 0, {}};
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    gemm_bringer<FORM, N> b;
+    b.bars.at = shared + S::BARS;
+    b.shared = shared;
+    b.memory = memory;
+    b.raw_phase = b.phase = 0;
+    b.own = S::RAW + warp * S::SLOTS * S::SLOT;
+    b.slot = b.stage = 0;
+    b.chunks = c.l.stride / STEP / S::SECTIONS;
+    b.feed.tile = blockIdx.x;
+    b.feed.left = 0;
     for (int s = 0; s < S::SLOTS; s++)
-        feed.start(c, N, shared + own + s * S::SLOT, bars.raw(warp, s), chunks, warp);
+        b.feed.start(c, N, shared + b.own + s * S::SLOT, b.bars.raw(warp, s), b.chunks, warp);
     gpu_await();
     for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
         gemm_tile t = tile_of(c, at, N);
-        dequant<FORM> q[WARP_TILES];
         uint32_t apart[WARP_TILES];
         for (int i = 0; i < WARP_TILES; i++) {
             const matrix_view *v;
             int64_t tile = own_tile(t, warp, i, &v);
-            q[i].bind(*v, tile, lane);
+            b.q[i].bind(*v, tile, lane);
             // Eights of outputs: of a pair gate and up in turn, else one after another.
             int eight = t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2
                                     : warp * 4 + i * 2 + lane / 8 % 2;
             apart[i] = eight * 1024 + lane % 8 * 128;
         }
-        for (int64_t chunk = 0; chunk < chunks; chunk++) {
-            const unsigned char *packed = memory + own + slot * S::SLOT;
-            barrier_wait(bars.raw(warp, slot), raw_phase);
-            for (int i = 0; i < WARP_TILES; i++)
-                q[i].open(packed + i * S::CHUNK, chunk * dequant<FORM>::SPAN, lane);
+        for (int64_t chunk = 0; chunk < b.chunks; chunk++) {
+            int k = (int)chunk * dequant<FORM>::SPAN;
+            b.open(k);
+            b.section(0);
 #pragma unroll
             for (int sec = 0; sec < S::SECTIONS; sec++) {
-                barrier_wait(bars.empty(stage), phase ^ 1);
-                if (threadIdx.x == 0) {
-                    int k = (int)(chunk * S::SECTIONS + sec) * STEP;
-                    barrier_expect(bars.full(stage), N * STEP * 2);
-                    copy_rows(shared + stage * S::STAGE + S::A, &c.rows, k, (int)t.row,
-                              bars.full(stage));
-                }
-                unpack<FORM>(q, packed, sec, shared + stage * S::STAGE, apart);
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                __syncwarp();
-                if (lane == 0)
-                    barrier_arrive(bars.full(stage));
-                if (++stage == S::STAGES) {
-                    stage = 0;
-                    phase ^= 1;
-                }
-            }
-            feed.start(c, N, shared + own + slot * S::SLOT, bars.raw(warp, slot), chunks, warp);
-            if (++slot == S::SLOTS) {
-                slot = 0;
-                raw_phase ^= 1;
+                b.fill(c, k + sec * STEP, (int)t.row, apart);
+                if (sec + 1 < S::SECTIONS)
+                    b.section(sec + 1);
+                else
+                    b.refill(c);
+                b.give();
             }
         }
     }
