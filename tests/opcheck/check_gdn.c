@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gated DeltaNet: one stream of tokens is fed in three ways (one by one, in ragged prompt pieces,
-// as paths hidden in random trees). All must give the same bits, at every level and thread count,
+// Gated DeltaNet: one stream of tokens is fed in four ways (one by one, in ragged prompt pieces, in
+// whole blocks where the backend has an op for them, as paths hidden in random trees). All must give the same bits, at every level and thread count,
 // and agree with the plain token-by-token recurrence in double precision; so must every other row
 // of the trees.
 #include <math.h>
@@ -15,7 +15,7 @@ enum { TOKENS = 230, PIECE = 70, NODES = 40, ROWS = 128 };
 // Relative error of a device, whose sums have another order: f32 all the way.
 static const double DEVICE_GDN = 1e-4;
 
-enum feed { ONE_BY_ONE, PIECES, TREES, FEEDS };
+enum feed { ONE_BY_ONE, PIECES, BLOCKS, TREES, FEEDS };
 
 struct stream {
     struct gdn_shape shape;
@@ -183,7 +183,22 @@ static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n,
     exec_ops(w->x)->gdn_commit(w->x, &a);
 }
 
-static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n, float *out) {
+// The whole blocks among rows [at, at + n), behind len tokens, at once; how many rows those are.
+static int64_t feed_blocks(struct world *w, int64_t len, int64_t at, int64_t n, float *out) {
+    const struct ops *o = exec_ops(w->x);
+    struct gdn_args a = {
+        .shape = w->s->shape, .first = at, .count = n / GDN_BLOCK * GDN_BLOCK, .rows = w->rows};
+    int64_t v = w->s->shape.n_v * w->s->shape.dv;
+    a.out = w->out;
+    if (!o->gdn_blocks || len % GDN_BLOCK || !a.count || !o->gdn_blocks(w->x, &a, &w->st, len))
+        return 0;
+    fetch_out(w, at, a.count);
+    memcpy(out + len * v, w->host_out + at * v, (size_t)(a.count * v) * sizeof *out);
+    return a.count;
+}
+
+static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n, bool blocks,
+                          float *out) {
     int32_t path[PIECE];
     forest_clear(&w->f);
     forest_grow(&w->f, r, CHAIN, 0, len, (int)n);
@@ -194,7 +209,12 @@ static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n
     send_rows(w);
     conv_rows(w);
     for (int64_t at = 0; at < n;) {
-        int64_t count = n - at < GDN_BLOCK ? n - at : between(r, 1, GDN_BLOCK);
+        int64_t count = blocks ? feed_blocks(w, len + at, at, n - at, out) : 0;
+        if (count) {
+            at += count;
+            continue;
+        }
+        count = n - at < GDN_BLOCK ? n - at : between(r, 1, GDN_BLOCK);
         delta_rows(w, len + at, at, count);
         fetch_out(w, at, count);
         commit(w, len + at, path + at, count, out);
@@ -321,10 +341,12 @@ static int64_t feed_tree(struct world *w, struct rng *r, int64_t len, bool doubl
 static void feed(struct world *w, struct rng *r, enum feed how, bool doubles, float *out) {
     for (int64_t len = 0; len < TOKENS;) {
         int64_t left = TOKENS - len, piece = how == ONE_BY_ONE ? 1 : between(r, 1, PIECE);
+        if (how == BLOCKS)
+            piece = len % GDN_BLOCK ? GDN_BLOCK - len % GDN_BLOCK : between(r, 1, PIECE);
         if (how == TREES)
             len += feed_tree(w, r, len, doubles && rng_below(r, 3) == 0, out);
         else
-            len += feed_piece(w, r, len, piece < left ? piece : left, out);
+            len += feed_piece(w, r, len, piece < left ? piece : left, how == BLOCKS, out);
     }
 }
 
@@ -411,7 +433,10 @@ void check_gdn_rule(struct check *c) {
         struct stream s;
         struct tally t = {0};
         char text[64];
-        random_stream(&s, &c->rng);
+        if (i == 2 && exec_ops(c->exec)->gdn_blocks) // a shape that it takes
+            stream_init(&s, &c->rng, 2, (int)between(&c->rng, 1, 3) * 2, 128, 128);
+        else
+            random_stream(&s, &c->rng);
         shape_text(&s.shape, text, sizeof text);
         for (int how = PIECES; how < FEEDS; how++)
             compare_feeds(c, &s, c->exec, ONE_BY_ONE, c->other, (enum feed)how, &t);
@@ -528,7 +553,7 @@ void check_gdn_time(struct check *c) {
         struct gdn_call call;
         stream_init(&s, &c->rng, h[0], h[1], h[2], h[3]);
         world_init(&w, c, &s, c->exec);
-        feed_piece(&w, &c->rng, 0, START, s.out);
+        feed_piece(&w, &c->rng, 0, START, false, s.out);
         call_init(&call, c, &w);
         for (int i = 0; i < 4; i++)
             time_rows(c, &call, CHAIN, chains[i]);

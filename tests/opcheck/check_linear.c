@@ -253,6 +253,45 @@ static void check_gather(struct check *c) {
     report_tally(c, &d, guards, DEVICE_GATHER, "gather_rows", "all types");
 }
 
+// Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
+// outputs, and k one part or several.
+static void check_gate_up_rule(struct check *c) {
+    enum { N = 300, M = 300, PIECE = 140 };
+    static const uint32_t some[] = {TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0,
+                                    TYPE_Q4_0, TYPE_F16,  TYPE_F32};
+    int64_t worst = 0, seen = 0;
+    if (!CHECK_HAS(c, linear_gate_up))
+        return;
+    for (int t = 0; t < 7; t++) {
+        const struct quant_format *f = quant_format(some[t]);
+        int64_t k = c->device && t % 2 ? 2048 : 512;
+        struct gated l = {.gate = matrix_new(&c->rng, some[t], k, M),
+                          .up = matrix_new(&c->rng, some[t], k, M),
+                          .q = {.f = f},
+                          .n = N,
+                          .in = malloc((size_t)(N * k) * sizeof(float))};
+        float *all = malloc(N * M * sizeof *all), *piece = malloc(N * M * sizeof *piece);
+        fill_random(&c->rng, l.in, N * k, 2);
+        float *in = l.in;
+        run_gate_up(c, c->exec, &l, all, NULL);
+        for (int64_t at = 0; at < N; at += l.n) {
+            l.n = between(&c->rng, 1, PIECE);
+            l.n = l.n < N - at ? l.n : N - at;
+            l.in = in + at * k;
+            run_gate_up(c, at % 2 ? c->other : c->exec, &l, piece, NULL);
+            worst += bit_differences(all + at * M, piece, l.n * M);
+            seen += l.n * M;
+        }
+        free(in);
+        free(all);
+        free(piece);
+        matrix_free(&l.gate);
+        matrix_free(&l.up);
+    }
+    report(c, worst == 0, "linear_gate_up: rule E1", "n = 1..140, 300; other exec",
+           "%lld of %lld values differ", (long long)worst, (long long)seen);
+}
+
 // Bits of a row: alone, among 16, among 300, in another slot, with other threads or the other path.
 void check_linear_rule(struct check *c) {
     int64_t worst = 0, seen = 0;
@@ -261,7 +300,10 @@ void check_linear_rule(struct check *c) {
     for (int t = 0; t < TYPES; t++) {
         const struct quant_format *f = quant_format(types[t]);
         // On a device, long enough to be cut into parts that are not of one length.
-        int64_t k = c->device ? (f->block == 256 ? 4352 : 4160) : f->block == 256 ? 512 : 320;
+        // Every fourth type is short, so that there is one part.
+        int64_t k = f->block == 256 ? 512 : 320;
+        if (c->device && t % 4)
+            k = f->block == 256 ? 4352 : 4160;
         int64_t m = 83, n = 300, most = c->device ? 70 : 19;
         struct matrix w = matrix_new(&c->rng, types[t], k, m);
         float *in = malloc((size_t)(n * k) * sizeof *in);
@@ -286,6 +328,7 @@ void check_linear_rule(struct check *c) {
     report(c, worst == 0, "linear: rule E1",
            c->device ? "n = 1..70, 300; other exec" : "n = 1..19, 300; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
+    check_gate_up_rule(c);
     check_gate_up(c);
     check_gather(c);
 }
