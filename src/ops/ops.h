@@ -63,10 +63,10 @@ struct ops {
     // Gated delta rule by the recurrent log. Rows are at most 32 deeper than the committed length.
     void (*gdn)(struct exec *x, const struct gdn_args *a, const struct rows *r);
     void (*gdn_commit)(struct exec *x, const struct gdn_commit_args *a);
-    // gdn and gdn_commit, block by block, of rows first .. first + count - 1: a chain that continues
-    // one sequence; len (committed tokens before) and count are multiples of GDN_BLOCK. a->seqs,
-    // a->len and rows.d are not used, and no pointer of the state changes. False: not for this
-    // shape, nothing done. NULL: the backend has no such op.
+    // gdn and gdn_commit, block by block, of rows first .. first + count - 1: a chain that
+    // continues one sequence; len (committed tokens before) and count are multiples of GDN_BLOCK.
+    // a->seqs, a->len and rows.d are not used, and no pointer of the state changes. False: not for
+    // this shape, nothing done. NULL: the backend has no such op.
     bool (*gdn_blocks)(struct exec *x, const struct gdn_args *a, const struct gdn_state *state,
                        int64_t len);
     // act = RMSNorm(in per head of dv, w) * silu(z).

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet: one stream of tokens is fed in four ways (one by one, in ragged prompt pieces, in
-// whole blocks where the backend has an op for them, as paths hidden in random trees). All must give the same bits, at every level and thread count,
-// and agree with the plain token-by-token recurrence in double precision; so must every other row
-// of the trees.
+// whole blocks where the backend has an op for them, as paths hidden in random trees). All must
+// give the same bits, at every level and thread count, and agree with the plain token-by-token
+// recurrence in double precision; so must every other row of the trees.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,14 +14,14 @@
 
 enum {
     B = GDN_BLOCK,
-    D = 128,           // of keys, queries and values
-    PITCH = D + 4,     // of keys and queries in shared memory
-    COLUMNS = 16,      // of a value head in a block of threads
-    WARPS = 4,         // of a value head
-    KEYS = 2 * B,      // those of the block before, then its own
-    META = 128,        // floats of a head and block: sums from the base before it of the 32 positions
-                       // before and of its own, decays to its end, the decay of all
-    TO_END = 2 * B,    // where those lie
+    D = 128,        // of keys, queries and values
+    PITCH = D + 4,  // of keys and queries in shared memory
+    COLUMNS = 16,   // of a value head in a block of threads
+    WARPS = 4,      // of a value head
+    KEYS = 2 * B,   // those of the block before, then its own
+    META = 128,     // floats of a head and block: sums from the base before it of the 32 positions
+                    // before and of its own, decays to its end, the decay of all
+    TO_END = 2 * B, // where those lie
     WHOLE = 3 * B,
     PRODUCT_THREADS = 256,
 };
@@ -125,8 +125,8 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
     for (int i = (int)threadIdx.x; i < (KEYS + B) * (D / 4); i += PRODUCT_THREADS) {
         int t = i / (D / 4), c = i % (D / 4) * 4;
         int64_t row = (int64_t)block * B + t - B;
-        const float *from = t < KEYS ? row_of(j, j.a.rows.k, row, head)
-                                     : row_of(j, j.a.rows.q, row - B, head);
+        const float *from =
+            t < KEYS ? row_of(j, j.a.rows.k, row, head) : row_of(j, j.a.rows.q, row - B, head);
         if (row < 0)
             from = j.state.log_k + ((j.len + row + GDN_RING) % GDN_RING * n_k + head) * D;
         load16_async((t < KEYS ? m.key[t] : m.query[t - KEYS]) + c, from + c);
@@ -187,7 +187,8 @@ static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
     const float2 *products = j.products + ((int64_t)p.k_head * j.blocks + block) * KEYS * B;
     for (int i = (int)threadIdx.x; i < 2 * B * (D / 4); i += HEADS * WARPS * 32) {
         int c = i % (D / 4) * 4, r = i / (D / 4) % B, q = i / (B * (D / 4));
-        const float *from = row_of(j, q ? j.a.rows.q : j.a.rows.k, (int64_t)block * B + r, p.k_head);
+        const float *from =
+            row_of(j, q ? j.a.rows.q : j.a.rows.k, (int64_t)block * B + r, p.k_head);
         load16_async(&m.kq[turn][q][r][c], from + c);
     }
     for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += HEADS * WARPS * 32)
@@ -283,8 +284,8 @@ static __device__ __forceinline__ float4 delta_of(float beta, float4 v, float4 a
 }
 
 // Rows in order: each is finished, and those behind it take what it adds. The lane's delta.
-static __device__ __forceinline__ float4 add_own(const float2 *coef, float beta, float4 v, float4 *a,
-                                                 float4 *b) {
+static __device__ __forceinline__ float4 add_own(const float2 *coef, float beta, float4 v,
+                                                 float4 *a, float4 *b) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll 8
     for (int i = 0; i < B; i++) {
@@ -341,11 +342,9 @@ static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, 
 
 // A block of 32 positions by one warp, from the coefficients on.
 template <int HEADS>
-static __device__ __forceinline__ void run_block(const struct blocks_job &j,
-                                                 struct blocks_room<HEADS> &m,
-                                                 const struct blocks_place &p, int block,
-                                                 float beta, float4 v, float4 a, float4 b,
-                                                 float4 *newest) {
+static __device__ __forceinline__ void
+run_block(const struct blocks_job &j, struct blocks_room<HEADS> &m, const struct blocks_place &p,
+          int block, float beta, float4 v, float4 a, float4 b, float4 *newest) {
     int turn = block % 2, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int n_v = j.a.shape.n_v;
     float gain = __expf(m.meta[turn][p.v][B + lane]);
@@ -417,7 +416,8 @@ static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
 }
 
 // The end of the log's keys and decays, and the conv inputs behind the last row.
-static __global__ void __launch_bounds__(256) keep_last(const __grid_constant__ struct blocks_job j) {
+static __global__ void __launch_bounds__(256)
+    keep_last(const __grid_constant__ struct blocks_job j) {
     const struct gdn_shape &s = j.a.shape;
     int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
     int64_t count = j.a.count, kept = count < GDN_RING ? count : GDN_RING, keys = s.n_k * D;

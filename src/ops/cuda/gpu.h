@@ -87,10 +87,10 @@ static inline gpu_error gpu_make_map(void *maker, gpu_tile_map *map, const void 
     cuuint32_t box[2] = {(cuuint32_t)k_each, (cuuint32_t)rows_each}, one[2] = {1, 1};
     if (!maker)
         return cudaErrorNotSupported;
-    CUresult r = ((make_fn *)maker)(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)x, size, step,
-                                    box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult r =
+        ((make_fn *)maker)(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)x, size, step, box, one,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of many rows on sm_90a: blocks that stay, each with four warps that bring and two
 // warpgroups that multiply. Every bringing warp has two tiles of 16 outputs: it keeps a ring of
-// their packed chunks under way, turns 64 of k at a time into fp16 and leaves them in shared memory,
-// in the swizzle that wgmma reads; one thread has the copy engine bring the activations beside them.
-// Both go into one ring of stages, which only mbarriers guard, so that the bringing warps run ahead
-// over the ends of tiles. A warpgroup multiplies 64 outputs with N rows.
+// their packed chunks under way, turns 64 of k at a time into fp16 and leaves them in shared
+// memory, in the swizzle that wgmma reads; one thread has the copy engine bring the activations
+// beside them. Both go into one ring of stages, which only mbarriers guard, so that the bringing
+// warps run ahead over the ends of tiles. A warpgroup multiplies 64 outputs with N rows.
 //
 // A tile of linear_gate_up has 64 outputs of each matrix, eight of gate and up in turn, so that a
 // thread holds both sums of an output. The weights' numbers, the order of k and its parts are those
@@ -84,8 +84,8 @@ static __device__ __forceinline__ gemm_tile tile_of(const gemm_call &c, int64_t 
 static __device__ __forceinline__ int64_t own_tile(const gemm_tile &t, int warp, int i,
                                                    const matrix_view **v) {
     *v = &t.job->w[t.job->pair ? i : 0];
-    int64_t tile = t.job->pair ? t.block * BRINGERS + warp
-                               : (t.block * BRINGERS + warp) * WARP_TILES + i;
+    int64_t tile =
+        t.job->pair ? t.block * BRINGERS + warp : (t.block * BRINGERS + warp) * WARP_TILES + i;
     return tile < (*v)->tiles ? tile : (*v)->tiles - 1;
 }
 
@@ -241,8 +241,8 @@ static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared
             int64_t tile = own_tile(t, warp, i, &v);
             b.q[i].bind(*v, tile, lane);
             // Eights of outputs: of a pair gate and up in turn, else one after another.
-            int eight = t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2
-                                    : warp * 4 + i * 2 + lane / 8 % 2;
+            int eight =
+                t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2 : warp * 4 + i * 2 + lane / 8 % 2;
             apart[i] = eight * 1024 + lane % 8 * 128;
         }
         for (int64_t chunk = 0; chunk < b.chunks; chunk++) {
@@ -392,8 +392,7 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
     c->tiles *= c->l.row_tiles;
     if (!g->map_maker)
         g->map_maker = gpu_map_maker();
-    gpu_error made =
-        gpu_make_map(g->map_maker, &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
+    gpu_error made = gpu_make_map(g->map_maker, &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
     if (!gpu_check(g, made, "linear (gemm)"))
         return;
     gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS>), bytes), "linear (gemm)");
