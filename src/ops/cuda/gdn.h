@@ -33,6 +33,10 @@ gdn_stage_states(struct gpu *g, const struct gdn_state *const *seqs, int first, 
     return (const struct gdn_state *)gpu_stage(g, s, (size_t)n * sizeof *s);
 }
 
+// Whether gdn_matrix.cu serves the shape on this device. It depends on nothing else, since it and
+// gdn_plain.cu give other bits.
+bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
+
 #ifdef __CUDACC__
 // Inclusive sums over the lanes of a warp, in a fixed order.
 static __device__ inline float gdn_scan(float v, int lane) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The delta rule over whole blocks of 32 positions, one after another, of one sequence's prompt:
 // what `gdn` and `gdn_commit` make of them one by one, in three launches and with the same bits
-// (the same sums in the same order; gdn.cu and gdn_commit.cu say which).
+// (the same sums in the same order; gdn_plain.cu and gdn_commit.cu say which).
 //
 // block_products: all products of keys and queries, running sums of log decays and the decays to
 // the end of a block, for all blocks at once. run_blocks: a block of threads has 16 columns of the
@@ -340,21 +340,27 @@ static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, 
     return ((int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e) * D + p.column;
 }
 
+// A lane's row: what it has of its own, and the sums for its key and its query.
+struct blocks_line {
+    float4 v, a, b;
+    float beta;
+};
+
 // A block of 32 positions by one warp, from the coefficients on.
 template <int HEADS>
 static __device__ __forceinline__ void
 run_block(const struct blocks_job &j, struct blocks_room<HEADS> &m, const struct blocks_place &p,
-          int block, float beta, float4 v, float4 a, float4 b, float4 *newest) {
+          int block, struct blocks_line l, float4 *newest) {
     int turn = block % 2, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int n_v = j.a.shape.n_v;
     float gain = __expf(m.meta[turn][p.v][B + lane]);
     int64_t row = j.a.first + (int64_t)block * B + lane;
-    a = gdn_scale4(a, gain);
-    b = gdn_scale4(b, gain);
+    l.a = gdn_scale4(l.a, gain);
+    l.b = gdn_scale4(l.b, gain);
     if (block > 0 || j.len > 0)
-        add_before(&m.coef[p.v][0][lane], m.delta[warp], &a, &b);
-    float4 own = add_own(&m.coef[p.v][B][lane], beta, v, &a, &b);
-    *(float4 *)(j.a.out + (row * n_v + p.head) * D + p.column) = b;
+        add_before(&m.coef[p.v][0][lane], m.delta[warp], &l.a, &l.b);
+    float4 own = add_own(&m.coef[p.v][B][lane], l.beta, l.v, &l.a, &l.b);
+    *(float4 *)(j.a.out + (row * n_v + p.head) * D + p.column) = l.b;
     if (block >= j.blocks - 2) {
         int64_t slot = (j.len + (int64_t)block * B + lane) % GDN_RING;
         *(float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column) = own;
@@ -393,21 +399,18 @@ static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
             *(const float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column);
     }
     for (int block = 0; block < j.blocks; block++) {
-        float4 a, b, next_v = v;
-        float next_beta = beta;
+        struct blocks_line l = {v, {}, {}, beta};
         wait_async();
         __syncthreads();
         if (block + 1 < j.blocks) {
             fetch_block<HEADS>(j, m, p, block + 1);
-            next_v = *(const float4 *)(value + (int64_t)(block + 1) * B * n_v * D);
-            next_beta = gate[(int64_t)(block + 1) * B * n_v];
+            v = *(const float4 *)(value + (int64_t)(block + 1) * B * n_v * D);
+            beta = gate[(int64_t)(block + 1) * B * n_v];
         }
         weigh_block<HEADS>(m, block % 2);
-        read_base<HEADS>(m, block % 2, &a, &b);
+        read_base<HEADS>(m, block % 2, &l.a, &l.b);
         __syncthreads();
-        run_block<HEADS>(j, m, p, block, beta, v, a, b, newest);
-        v = next_v;
-        beta = next_beta;
+        run_block<HEADS>(j, m, p, block, l, newest);
     }
     for (int e = 0; e < 4; e++) {
         *(float4 *)(j.state.s_hi + base_at(p, e)) = newest[e];
@@ -452,8 +455,9 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     const struct gdn_shape *s = &a->shape;
     int ratio = s->n_v / s->n_k, heads = ratio % 3 == 0 ? 3 : ratio % 2 == 0 ? 2 : 1;
     const size_t room = sizeof(struct product_room);
-    if (s->dk != D || s->dv != D || a->count % B || len % B || g->sm < 80 ||
-        (size_t)g->shared < sizeof(struct blocks_room<3>))
+    // Where single rows take gdn_matrix.cu these sums would not have their bits.
+    if (s->dk != D || s->dv != D || a->count % B || len % B || gdn_takes_matrix(g, s) ||
+        g->sm < 80 || (size_t)g->shared < sizeof(struct blocks_room<3>))
         return false;
     if (!a->count)
         return true;
@@ -475,5 +479,6 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     else
         launch<1>(g, &j);
     gpu_launch_early(g, "gdn_blocks", keep_last, 64, 256, 0, j);
+    g->last = LAST_COMMIT;
     return true;
 }

@@ -5,10 +5,6 @@
 
 #include "ops/cuda/gdn.cuh"
 
-// Whether gdn_matrix serves the shape on this device. It depends on nothing else, since both give
-// other bits.
-bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
-
 // Queue the rule for `sequences` sequences from j->first_seq on; j->most is set. False after a
 // fault.
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences);

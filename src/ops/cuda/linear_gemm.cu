@@ -11,6 +11,7 @@
 // of the mma.sync path, and so are the bits.
 #include "ops/cuda/linear_gemm.h"
 
+#include "ops/cuda/gpu_map.h"
 #include "ops/cuda/linear_stream.cuh"
 #include "ops/cuda/wgmma_shared.cuh"
 
@@ -20,6 +21,8 @@ enum {
     BRINGERS = 4,  // warps
     MULTIPLIERS = 8,
     THREADS = (BRINGERS + MULTIPLIERS) * 32,
+    // Of a thread. Together not more than the 168 that each of the 384 begins with: a block that
+    // asks for more waits for ever.
     BRING_REGISTERS = 104,
     MULTIPLY_REGISTERS = 200,
     BARRIERS = 1024, // bytes
@@ -213,6 +216,21 @@ template <int FORM, int N> struct gemm_bringer {
             phase ^= 1;
         }
     }
+    // The next chunk, stage by stage. What comes next is in hand before a stage is given.
+    __device__ __forceinline__ void bring(const gemm_call &c, int k, int row,
+                                          const uint32_t *apart) {
+        open(k);
+        section(0);
+#pragma unroll
+        for (int sec = 0; sec < S::SECTIONS; sec++) {
+            fill(c, k + sec * STEP, row, apart);
+            if (sec + 1 < S::SECTIONS)
+                section(sec + 1);
+            else
+                refill(c);
+            give();
+        }
+    }
 };
 
 template <int FORM, int N>
@@ -245,20 +263,8 @@ static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared
                 t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2 : warp * 4 + i * 2 + lane / 8 % 2;
             apart[i] = eight * 1024 + lane % 8 * 128;
         }
-        for (int64_t chunk = 0; chunk < b.chunks; chunk++) {
-            int k = (int)chunk * dequant<FORM>::SPAN;
-            b.open(k);
-            b.section(0);
-#pragma unroll
-            for (int sec = 0; sec < S::SECTIONS; sec++) {
-                b.fill(c, k + sec * STEP, (int)t.row, apart);
-                if (sec + 1 < S::SECTIONS)
-                    b.section(sec + 1);
-                else
-                    b.refill(c);
-                b.give();
-            }
-        }
+        for (int64_t chunk = 0; chunk < b.chunks; chunk++)
+            b.bring(c, (int)chunk * dequant<FORM>::SPAN, (int)t.row, apart);
     }
 }
 
@@ -298,58 +304,83 @@ static __device__ __forceinline__ void store_tile(const gemm_call &c, const gemm
     }
 }
 
+// Adds a part's sums to those before it.
+template <int N>
+static __device__ __forceinline__ void add_part(float (&total)[N / 2], const float (&d)[N / 2],
+                                                bool first) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        total[i] = first ? d[i] : total[i] + d[i];
+}
+
+// Where a multiplying warpgroup is in the ring.
+template <int FORM, int N> struct gemm_multiplier {
+    using S = gemm_shape<FORM, N>;
+    gemm_bars<S> bars;
+    const unsigned char *memory;
+    int group, stage;
+    uint32_t phase;
+
+    // Says that a stage has been read.
+    __device__ __forceinline__ void leave(int which) const {
+        if (which >= 0 && threadIdx.x % 32 == 0)
+            barrier_arrive(bars.empty(which));
+    }
+
+    // d = the products of the next `steps` stages, in order. A stage is left when the one behind
+    // it is under way.
+    __device__ __forceinline__ void sum(float (&d)[N / 2], int64_t steps) {
+        int before = -1;
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            d[i] = 0;
+        for (int64_t step = 0; step < steps; step++) {
+            const unsigned char *from = memory + stage * S::STAGE;
+            barrier_wait(bars.full(stage), phase);
+            wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < STEP / 16; i++)
+                wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
+                              wgmma_rows(from + S::A + i * 32));
+            wgmma_commit();
+            wgmma_wait<1>();
+            leave(before);
+            before = stage;
+            if (++stage == S::STAGES) {
+                stage = 0;
+                phase ^= 1;
+            }
+        }
+        wgmma_wait<0>();
+        leave(before);
+    }
+};
+
 template <int FORM, int N, bool PARTS>
 static __device__ __forceinline__ void multiply_tiles(const gemm_call &c, uint32_t shared,
                                                       const unsigned char *memory) {
-    using S = gemm_shape<FORM, N>;
-    gemm_bars<S> bars = {shared + S::BARS};
-    int lane = threadIdx.x % 32, group = threadIdx.x / 128 - BRINGERS / 4, stage = 0;
-    uint32_t phase = 0;
+    int group = threadIdx.x / 128 - BRINGERS / 4;
+    gemm_multiplier<FORM, N> w = {{shared + gemm_shape<FORM, N>::BARS}, memory, group, 0, 0};
     int64_t steps = c.l.stride / STEP;
     gpu_await();
     for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
         gemm_tile t = tile_of(c, at, N);
-        float d[N / 2], total[PARTS ? N / 2 : 1];
-        int parts = PARTS ? t.job->parts : 1;
-        int64_t step = 0;
-        for (int part = 0; part < parts; part++) {
-            int64_t end = PARTS ? linear_part_begin(t.job->w[0].k, parts, part + 1) / STEP : steps;
-            end = end < steps ? end : steps;
-            int before = -1;
-#pragma unroll
-            for (int i = 0; i < N / 2; i++)
-                d[i] = 0;
-            for (; step < end; step++) {
-                const unsigned char *from = memory + stage * S::STAGE;
-                barrier_wait(bars.full(stage), phase);
-                wgmma_fence();
-#pragma unroll
-                for (int i = 0; i < STEP / 16; i++)
-                    wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
-                                  wgmma_rows(from + S::A + i * 32));
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (before >= 0 && lane == 0)
-                    barrier_arrive(bars.empty(before));
-                before = stage;
-                if (++stage == S::STAGES) {
-                    stage = 0;
-                    phase ^= 1;
-                }
+        float d[N / 2];
+        if constexpr (PARTS) {
+            float total[N / 2];
+            int64_t begin = 0;
+            for (int part = 0; part < t.job->parts; part++) {
+                int64_t end = linear_part_begin(t.job->w[0].k, t.job->parts, part + 1) / STEP;
+                end = end < steps ? end : steps;
+                w.sum(d, end - begin);
+                begin = end;
+                add_part<N>(total, d, part == 0);
             }
-            wgmma_wait<0>();
-            if (before >= 0 && lane == 0)
-                barrier_arrive(bars.empty(before));
-            if constexpr (PARTS) {
-#pragma unroll
-                for (int i = 0; i < N / 2; i++)
-                    total[i] = part == 0 ? d[i] : total[i] + d[i];
-            }
-        }
-        if constexpr (PARTS)
             store_tile<N>(c, t, total);
-        else
+        } else {
+            w.sum(d, steps);
             store_tile<N>(c, t, d);
+        }
     }
 }
 #endif
@@ -398,7 +429,7 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
     gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS>), bytes), "linear (gemm)");
     int64_t blocks = c->tiles < g->processors ? c->tiles : g->processors;
     gpu_launch_early(g, "linear (gemm)", linear_gemm<FORM, N, PARTS>, dim3((unsigned)blocks),
-                     THREADS, bytes, *c);
+                     THREADS, (size_t)bytes, *c);
 }
 
 bool linear_gemm_takes(const struct gpu *g, int form) {
