@@ -80,6 +80,7 @@ INLINE void store_sums(int slot, int32_t *out) {
 // A part, taken out of its structs: behind a tile instruction the compiler would read every field
 // again.
 struct matrix {
+    const struct linear_part *part;
     const int8_t *q;           // codes of the part's rows
     const struct act_block *b; // and their blocks
     int64_t stride;            // of q
@@ -140,9 +141,10 @@ INLINE void add_group(struct form f, const struct matrix *m, struct back *at, __
 }
 
 // Takes the next group in, and after a tile's last one puts the sums away.
-INLINE void finish_group(struct form f, const struct linear_part *p, const struct matrix *m,
-                         struct back *at, __m512 *acc, const int32_t *sum, int rows) {
+INLINE void finish_group(struct form f, const struct matrix *m, struct back *at, __m512 *acc,
+                         const int32_t *sum, int rows) {
     add_group(f, m, at, acc, sum, rows);
+    const struct linear_part *p = m->part;
     if (++at->group < m->groups)
         return;
     UNROLL for (int r = 0; r < rows; r++) {
@@ -155,39 +157,61 @@ INLINE void finish_group(struct form f, const struct linear_part *p, const struc
     at->out += TILE;
 }
 
+// What is under way in one part.
+struct flow {
+    struct front front;
+    struct back back;
+};
+
+// One group in each slot: stores an earlier one, begins it, finishes an older one.
+INLINE void take_groups(struct form f, const struct matrix *m, struct flow *w, struct buffers *t,
+                        __m512 *acc, int rows) {
+    UNROLL for (int s = 0; s < SLOTS; s++) {
+        int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
+        store_sums(stored, t->sum[stored]);
+        begin_group(f, m, &w->front, s, t);
+        finish_group(f, m, &w->back, acc, t->sum[done], rows);
+    }
+}
+
+// The same at the ends of the part, where some of those groups are missing: i is the first one's
+// place among the part's groups.
+INLINE void take_some(struct form f, const struct matrix *m, struct flow *w, struct buffers *t,
+                      __m512 *acc, int rows, int64_t i) {
+    int64_t all = m->groups * m->part->tiles;
+    UNROLL for (int s = 0; s < SLOTS; s++) {
+        int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
+        if (i + s >= STORE_LAG && i + s < all + STORE_LAG)
+            store_sums(stored, t->sum[stored]);
+        if (i + s < all)
+            begin_group(f, m, &w->front, s, t);
+        if (i + s >= LAG && i + s < all + LAG)
+            finish_group(f, m, &w->back, acc, t->sum[done], rows);
+    }
+}
+
 // All tiles of a part for `rows` rows, a constant of at least n; the rest is made and dropped.
-// Whether a group is there to be stored, begun or finished is asked at both ends only.
 INLINE void part(struct form f, const struct linear_part *p, int rows) {
     const struct weight *w = p->w;
-    const struct matrix m = {.q = p->in->q + p->row * p->in->stride,
+    const struct matrix m = {.part = p,
+                             .q = p->in->q + p->row * p->in->stride,
                              .b = act_blocks(p->in, p->row),
                              .stride = p->in->stride,
                              .groups = w->k / GROUP,
                              .tile_bytes = w->tile_bytes};
     const unsigned char *first = w->data + p->tile * w->tile_bytes;
-    struct front front = {first, 0};
-    struct back back = {.scales = first + w->scales_at, .out = p->out};
     int64_t all = m.groups * p->tiles;
+    struct flow flow;
     struct buffers t;
     __m512 acc[ROWS];
+    flow.front = (struct front){first, 0};
+    flow.back = (struct back){.scales = first + w->scales_at, .out = p->out};
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (int64_t i = 0; i < all + LAG; i += SLOTS) {
-        bool inside = i >= SLOTS && i + SLOTS <= all;
-        UNROLL for (int s = 0; inside && s < SLOTS; s++) {
-            int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
-            store_sums(stored, t.sum[stored]);
-            begin_group(f, &m, &front, s, &t);
-            finish_group(f, p, &m, &back, acc, t.sum[done], rows);
-        }
-        UNROLL for (int s = 0; !inside && s < SLOTS; s++) {
-            int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
-            if (i + s >= STORE_LAG && i + s < all + STORE_LAG)
-                store_sums(stored, t.sum[stored]);
-            if (i + s < all)
-                begin_group(f, &m, &front, s, &t);
-            if (i + s >= LAG && i + s < all + LAG)
-                finish_group(f, p, &m, &back, acc, t.sum[done], rows);
-        }
+        if (i >= SLOTS && i + SLOTS <= all)
+            take_groups(f, &m, &flow, &t, acc, rows);
+        else
+            take_some(f, &m, &flow, &t, acc, rows, i);
     }
 }
 
