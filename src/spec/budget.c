@@ -11,16 +11,18 @@
 
 enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
-    BIN_MOST = 512,  // nodes that a bin remembers: older ones fade
-    PRIOR = 4,       // nodes' worth of belief in the draft's own probability
-    STEPS = 24,      // steps that the mean rate remembers
     UNMEASURED = 16, // nodes while nothing is known of passes
-    TRY_FIRST = 8,   // steps after which a draft that does not pay is given up
+    TRY_FIRST = 6,   // steps after which a draft that does not pay is given up
+    SETTLED = 24,    // steps after which it is held to pay for good
     REST_FIRST = 32, // steps without drafting, doubled each time,
     REST_MOST = 512, // up to this
     TRY_AGAIN = 2,   // steps that look whether it pays by now
 };
-static const double BIN_WIDTH = 0.2, MARGIN = 1.01;
+static const double BIN_WIDTH = 0.2;
+static const double BIN_MOST = 512; // nodes that a bin remembers: older ones fade
+static const double PRIOR = 16;     // nodes' worth of belief in the draft's own probability
+static const double STEPS = 24;     // steps that the mean rate remembers
+static const double MARGIN = 1.01;  // by which plain decoding must be faster to be preferred
 
 static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 enum { GRID_N = sizeof GRID / sizeof *GRID };
@@ -28,6 +30,11 @@ enum { GRID_N = sizeof GRID / sizeof *GRID };
 struct bin {
     double hits, nodes;
 };
+
+// A draft may be too sure of itself, or not sure enough: its probabilities are taken to that of
+// these powers which fits best what became of the nodes (log-likelihood, older ones faded).
+static const double POWER[] = {0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4};
+enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 4 };
 
 struct budget {
     int max_rows;
@@ -38,6 +45,8 @@ struct budget {
     int drafted;         // steps in a row
     int rest, rests;     // steps without drafting still to come; how many the next rest has
     struct bin bin[BINS];
+    double fit[POWERS];
+    int power; // that fits best
 };
 
 int budget_create(struct budget **out, int max_rows, struct err *e) {
@@ -49,6 +58,7 @@ int budget_create(struct budget **out, int max_rows, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
     b->max_rows = max_rows;
     b->scale = 1;
+    b->power = HONEST;
     b->rests = REST_FIRST;
     *out = b;
     return 0;
@@ -90,7 +100,7 @@ static int bin_of(double score) {
 // The chance that a node of this score is on the path.
 static double chance(const struct budget *b, double score) {
     const struct bin *n = &b->bin[bin_of(score)];
-    return (n->hits + PRIOR * exp(score)) / (n->nodes + PRIOR);
+    return (n->hits + PRIOR * exp(POWER[b->power] * score)) / (n->nodes + PRIOR);
 }
 
 // Of a verified tree. Means of these settle sooner than means of what came of it.
@@ -129,6 +139,16 @@ int budget_nodes(const struct budget *b, const struct ddtree *t) {
     return nodes;
 }
 
+// Weighs the powers by one node, walked over or not.
+static void weigh(struct budget *b, double score, bool on) {
+    for (int i = 0; i < POWERS; i++) {
+        double p = fmin(fmax(exp(POWER[i] * score), 1e-4), 1 - 1e-4);
+        b->fit[i] += log(on ? p : 1 - p) - b->fit[i] / BIN_MOST;
+        if (b->fit[i] > b->fit[b->power])
+            b->power = i;
+    }
+}
+
 // Counts every verified node as walked over or not.
 static void learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
@@ -136,6 +156,7 @@ static void learn(struct budget *b, const struct ddtree *t, const struct walk *w
         on[w->path[i]] = true;
     for (int i = 1; i < t->n; i++) {
         struct bin *n = &b->bin[bin_of(t->score[i])];
+        weigh(b, t->score[i], on[i]);
         n->nodes++;
         n->hits += on[i];
         if (n->nodes > BIN_MOST) {
@@ -151,7 +172,7 @@ static void judge(struct budget *b) {
     if (b->drafted < TRY_AGAIN || (b->rests == REST_FIRST && b->drafted < TRY_FIRST))
         return;
     if (b->tokens / b->time * MARGIN >= plain_rate(b)) {
-        if (b->drafted >= STEPS)
+        if (b->drafted >= SETTLED)
             b->rests = REST_FIRST;
         return;
     }

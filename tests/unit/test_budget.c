@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "spec/budget.h"
 
-enum { VOCAB = 50, DEPTH = 15, K = 8, MOST = 63, STEPS = 4000 };
+enum { DEPTH = 15, K = 8, MOST = 63, STEPS = 4000 };
 
 // A device and a draft.
 struct world {
@@ -64,14 +64,15 @@ static void walk_truth(const struct ddtree *t, struct walk *out) {
     } while (node >= 0);
 }
 
-// Tokens per millisecond with a fixed number of nodes (-1: never drafted), or with a chooser.
-static double rate(const struct world *w, int nodes, struct budget *b) {
+// Tokens per millisecond of a text that begins at position `from`, with a fixed number of nodes
+// (-1: never drafted), or with a chooser.
+static double rate_of(const struct world *w, int nodes, struct budget *b, int64_t from, int steps) {
     int32_t ids[DEPTH * K];
     float logp[DEPTH * K];
     struct tree_options o = {.budget = MOST, .k = K, .max_depth = DEPTH};
     double ms = 0;
-    int64_t pos = 0;
-    for (int s = 0; s < STEPS; s++) {
+    int64_t pos = from;
+    for (int s = 0; s < steps; s++) {
         bool drafts = b ? budget_drafts(b) : nodes >= 0;
         struct ddtree t;
         struct walk walk;
@@ -90,7 +91,11 @@ static double rate(const struct world *w, int nodes, struct budget *b) {
         ms += draft + pass;
         pos += walk.count;
     }
-    return (double)pos / ms;
+    return (double)(pos - from) / ms;
+}
+
+static double rate(const struct world *w, int nodes, struct budget *b) {
+    return rate_of(w, nodes, b, 0, STEPS);
 }
 
 static struct budget *chooser(const struct world *w) {
@@ -137,6 +142,39 @@ static void chosen_against_fixed(void **state) {
         assert_true(got > 0.97 * best);
         assert_true(got > 0.98 * plain);
         budget_destroy(b);
+    }
+}
+
+// Short texts, each with a chooser that knows nothing yet.
+static void learns_soon(void **state) {
+    enum { TEXTS = 40, SHORT = 65 };
+    static const struct {
+        struct world w;
+        double least;
+    } c[] = {
+        {{"good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1}, 0.96},
+        {{"good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3}, 0.96},
+        {{"good draft, not sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 2.5}, 0.93},
+        {{"fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1}, 0.96},
+        {{"useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.3}, 0.95},
+        {{"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1}, 0.92},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        double best = 0, got = 0;
+        for (int nodes = -1; nodes <= MOST; nodes++) {
+            double sum = 0;
+            for (int64_t t = 0; t < TEXTS; t++)
+                sum += rate_of(&c[i].w, nodes, NULL, 100000 * t, SHORT);
+            best = fmax(best, sum);
+        }
+        for (int64_t t = 0; t < TEXTS; t++) {
+            struct budget *b = chooser(&c[i].w);
+            got += rate_of(&c[i].w, 0, b, 100000 * t, SHORT);
+            budget_destroy(b);
+        }
+        print_message("%d steps, %-25s %5.1f %%\n", SHORT, c[i].w.name, 100 * got / best);
+        assert_true(got > c[i].least * best);
     }
 }
 
@@ -200,9 +238,8 @@ static void without_measurements(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chosen_against_fixed),
-        cmocka_unit_test(comes_back),
-        cmocka_unit_test(passes_between_and_beyond),
+        cmocka_unit_test(chosen_against_fixed), cmocka_unit_test(learns_soon),
+        cmocka_unit_test(comes_back),           cmocka_unit_test(passes_between_and_beyond),
         cmocka_unit_test(without_measurements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
