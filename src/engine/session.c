@@ -334,6 +334,7 @@ static int find_budget(struct run *u, struct err *e) {
             return rc;
     }
     u->budget = u->s->budget;
+    budget_begin(u->budget);
     return 0;
 }
 

@@ -12,7 +12,7 @@
 enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
     UNMEASURED = 16, // nodes while nothing is known of passes
-    TRY_FIRST = 6,   // steps after which a draft that does not pay is given up
+    TRY_FIRST = 10,  // steps after which a draft that does not pay is given up
     SETTLED = 24,    // steps after which it is held to pay for good
     REST_FIRST = 32, // steps without drafting, doubled each time,
     REST_MOST = 512, // up to this
@@ -21,6 +21,7 @@ enum {
 static const double BIN_WIDTH = 0.2;
 static const double BIN_MOST = 512; // nodes that a bin remembers: older ones fade
 static const double PRIOR = 16;     // nodes' worth of belief in the draft's own probability
+static const double KEPT = 0.25;    // of what was learnt from other texts
 static const double STEPS = 24;     // steps that the mean rate remembers
 static const double MARGIN = 1.01;  // by which plain decoding must be faster to be preferred
 
@@ -90,6 +91,18 @@ double budget_pass_ms(const struct budget *b, int rows) {
         ms += fmax(b->ms[last] - b->ms[last - 1], 0) / (GRID[last] - GRID[last - 1]) *
               (rows - GRID[last]);
     return b->scale * ms;
+}
+
+void budget_begin(struct budget *b) {
+    b->rest = b->drafted = 0;
+    b->rests = REST_FIRST;
+    b->tokens = b->time = 0;
+    for (int i = 0; i < BINS; i++) {
+        b->bin[i].hits *= KEPT;
+        b->bin[i].nodes *= KEPT;
+    }
+    for (int i = 0; i < POWERS; i++)
+        b->fit[i] *= KEPT;
 }
 
 static int bin_of(double score) {

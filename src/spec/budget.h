@@ -31,6 +31,9 @@ bool budget_ready(const struct budget *b); // at least two were measured
 // rows, so that times climb in stairs whose edges nobody here knows.
 double budget_pass_ms(const struct budget *b, int rows);
 
+// A new text begins: drafting gets another chance, and what guesses were worth counts less.
+void budget_begin(struct budget *b);
+
 // Whether this step should draft.
 bool budget_drafts(struct budget *b);
 
