@@ -35,13 +35,20 @@ struct blocks_job {
     float *meta;      // [n_v][blocks][META]
 };
 
+// Before sm_80 the copy is done at once.
 static __device__ __forceinline__ void load16_async(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
     unsigned at = (unsigned)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+#else
+    *(float4 *)to = __ldcg((const float4 *)from);
+#endif
 }
 
 static __device__ __forceinline__ void wait_async(void) {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 // Row `row` of this call's keys or queries.
