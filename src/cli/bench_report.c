@@ -229,6 +229,8 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key(&w, "budget");
     bool choose;
     jw_int(&w, decode_budget(b->a, &choose, NULL));
+    jw_key(&w, "budget_auto");
+    jw_bool(&w, choose);
     jw_key(&w, "temperature");
     jw_num(&w, options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");

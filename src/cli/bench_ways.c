@@ -84,10 +84,11 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     }
     if (ok && !*end)
         return 0;
-    return err_set(e, ERR_USAGE,
-                   "--drafter '%.40s' is not known; use draft, oracle:al=A[,seed=N] with a mean "
-                   "accept length A from 1 to %d, or oracle:errors=R with a rate R up to 1",
-                   text, TREE_MAX_DEPTH + 1);
+    return err_set(
+        e, ERR_USAGE,
+        "--drafter '%.40s' is not known; use draft, oracle:al=A[,seed=N] with a mean "
+        "accept length A from 1 to %d, or oracle:errors=R[,seed=N] with a rate R up to 1",
+        text, TREE_MAX_DEPTH + 1);
 }
 
 // The label of invented guesses; the way is renamed so that no table shows it otherwise.

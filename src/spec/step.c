@@ -272,7 +272,8 @@ int step_measure(struct step *s, struct sequence *seq, int32_t token, double mos
             double ms = step_clock() - from;
             best = best < 0 || ms < best ? ms : best;
         }
-        budget_measured(s->c.budget, rows, best);
+        if (!rc)
+            budget_measured(s->c.budget, rows, best);
         if (step_clock() - start > most_ms && budget_ready(s->c.budget))
             break;
     }

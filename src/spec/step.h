@@ -52,7 +52,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
 
 // Measures verify passes of the sizes that the configuration's budget asks for behind this
 // sequence, which stays as it is; token: any id. Ends early when it has taken `most_ms`, or where
-// the context has no room.
+// the context has no room; its time counts in no phase.
 int step_measure(struct step *s, struct sequence *seq, int32_t token, double most_ms,
                  struct err *e);
 

@@ -262,8 +262,8 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
         partial += kept;
     }
     for (int i = 0; i < n; i++) {
-        calls[i].l.lets = g->overlaps && i + 1 < n;
-        calls[i].l.beside = g->overlaps && i > 0;
+        calls[i].l.lets = g->overlaps && i == 0 && n > 1;
+        calls[i].l.beside = g->overlaps && i == 1;
         partial = stream_start(g, &calls[i], partial);
     }
     for (int i = 0; i < n; i++)

@@ -9,16 +9,11 @@
 
 enum { THREADS = 128 };
 
-struct finish_jobs {
+struct linear_waiting {
     struct linear_left job[LINEAR_JOBS];
     int64_t first[LINEAR_JOBS]; // of its fours among all of the launch
     int jobs;
     int64_t fours;
-};
-
-struct linear_waiting {
-    struct finish_jobs all;
-    int64_t n;
 };
 
 static __device__ __forceinline__ float joined(float gate, float up) {
@@ -26,7 +21,7 @@ static __device__ __forceinline__ float joined(float gate, float up) {
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    linear_finish(const __grid_constant__ struct finish_jobs a) {
+    linear_finish(const __grid_constant__ struct linear_waiting a) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
     int j = 0;
     gpu_await();
@@ -56,7 +51,7 @@ static __global__ void __launch_bounds__(THREADS)
 bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
     if (!g->waiting && !(g->waiting = (struct linear_waiting *)calloc(1, sizeof *g->waiting)))
         return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
-    struct finish_jobs *a = &g->waiting->all;
+    struct linear_waiting *a = g->waiting;
     if (!g->unfinished)
         a->jobs = 0;
     struct linear_left *o = &a->job[a->jobs++];
@@ -81,7 +76,7 @@ extern "C" void linear_settle(struct gpu *g) {
     if (!g->unfinished)
         return;
     g->unfinished = false;
-    struct finish_jobs *a = &g->waiting->all;
+    struct linear_waiting *a = g->waiting;
     a->fours = 0;
     for (int j = 0; j < a->jobs; j++) {
         a->first[j] = a->fours;
@@ -92,9 +87,9 @@ extern "C" void linear_settle(struct gpu *g) {
 }
 
 bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left) {
-    if (!g->unfinished || g->waiting->all.jobs != 1)
+    if (!g->unfinished || g->waiting->jobs != 1)
         return false;
-    const struct linear_left *o = &g->waiting->all.job[0];
+    const struct linear_left *o = &g->waiting->job[0];
     if (o->pair || o->out != rows || o->n != n || o->m != k || o->out_stride != k)
         return false;
     *left = *o;
