@@ -56,6 +56,9 @@ struct quant_format {
     void (*dequantize)(const void *src, float *dst, int64_t n);
     // NULL when this build cannot write the type. Input must be finite (callers check).
     void (*quantize)(const float *src, void *dst, int64_t n);
+    // The same for one row of a matrix where errors count by column: importance[n] >= 0, usually
+    // the mean square of what a column is multiplied by. NULL when the type has no choice to make.
+    void (*quantize_weighted)(const float *src, const float *importance, void *dst, int64_t n);
 };
 
 // The row of a type, or NULL for an unknown or removed one (a known name with NULL codecs is

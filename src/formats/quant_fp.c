@@ -93,3 +93,69 @@ void quant_decode_mxfp4(const void *src, float *dst, int64_t n) {
 void quant_decode_nvfp4(const void *src, float *dst, int64_t n) {
     decode_blocks(src, dst, n, 64, 36, nvfp4_block);
 }
+
+// The code nearest to x / d, the lower one on ties, so that 0 has no sign.
+static unsigned nearest_e2m1(float x, float d) {
+    unsigned best = 0;
+    float least = fabsf(x);
+    for (unsigned code = 1; code < 16; code++) {
+        float error = fabsf((float)e2m1_doubled[code] * d - x);
+        if (error < least) {
+            least = error;
+            best = code;
+        }
+    }
+    return best;
+}
+
+static float largest(const float *x, int n) {
+    float most = 0.0f;
+    for (int i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+// n values, the second half of them in the high nibbles.
+static void put_e2m1(const float *x, int n, float d, unsigned char *q) {
+    for (int j = 0; j < n / 2; j++)
+        q[j] = (unsigned char)(nearest_e2m1(x[j], d) | nearest_e2m1(x[j + n / 2], d) << 4);
+}
+
+// The exponent puts the largest value between 4 and 8 times the scale; 6 is the largest code.
+static void mxfp4_encode(const float *x, unsigned char *b) {
+    float most = largest(x, 32);
+    int exponent = 0;
+    if (most > 0.0f) {
+        frexpf(most, &exponent); // most = f * 2^exponent with f in [0.5, 1)
+        exponent = clamp_int(exponent - 1 - 2 + 127, 0, 254);
+    }
+    b[0] = (unsigned char)exponent;
+    put_e2m1(x, 32, ldexpf(1.0f, exponent - 128), b + 1);
+}
+
+// Rounds half up on the bit behind the mantissa; 448 is the largest value.
+static unsigned to_ue4m3(float x) {
+    if (x < 0x1p-6f) {
+        int units = (int)(x * 512.0f + 0.5f);
+        return (unsigned)(units > 7 ? 7 : units);
+    }
+    int exponent;
+    float f = frexpf(x, &exponent); // f in [0.5, 1)
+    int code = (exponent + 6) * 8 + (int)(f * 16.0f + 0.5f) - 8;
+    return code >= 15 * 8 ? 0x7Eu : (unsigned)code;
+}
+
+static void nvfp4_encode(const float *x, unsigned char *b) {
+    for (int s = 0; s < 4; s++) {
+        b[s] = (unsigned char)to_ue4m3(largest(x + 16 * s, 16) / 6.0f);
+        put_e2m1(x + 16 * s, 16, 0.5f * ue4m3(b[s]), b + 4 + 8 * s);
+    }
+}
+
+void quant_encode_mxfp4(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 17, mxfp4_encode);
+}
+
+void quant_encode_nvfp4(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 64, 36, nvfp4_encode);
+}

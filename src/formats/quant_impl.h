@@ -12,6 +12,7 @@
 
 typedef void quant_decode_fn(const void *src, float *dst, int64_t n);
 typedef void quant_encode_fn(const float *src, void *dst, int64_t n);
+typedef void quant_weighted_fn(const float *src, const float *importance, void *dst, int64_t n);
 
 quant_decode_fn quant_decode_f32, quant_decode_f16, quant_decode_bf16, quant_decode_f64,
     quant_decode_i8, quant_decode_i16, quant_decode_i32, quant_decode_i64, quant_decode_mxfp4,
@@ -22,10 +23,19 @@ quant_decode_fn quant_decode_q2_k, quant_decode_q3_k, quant_decode_q4_k, quant_d
     quant_decode_q6_k, quant_decode_q8_k;
 quant_decode_fn quant_decode_iq4_nl, quant_decode_iq4_xs;
 
-quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16;
+quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16, quant_encode_mxfp4,
+    quant_encode_nvfp4;
 quant_encode_fn quant_encode_q4_0, quant_encode_q4_1, quant_encode_q5_0, quant_encode_q5_1,
     quant_encode_q8_0;
-quant_encode_fn quant_encode_q4_k, quant_encode_q5_k, quant_encode_q6_k;
+quant_encode_fn quant_encode_q2_k, quant_encode_q3_k, quant_encode_q4_k, quant_encode_q5_k,
+    quant_encode_q6_k;
+quant_encode_fn quant_encode_iq4_nl, quant_encode_iq4_xs;
+
+quant_weighted_fn quant_weighted_q4_0, quant_weighted_q4_1, quant_weighted_q5_0,
+    quant_weighted_q5_1;
+quant_weighted_fn quant_weighted_q2_k, quant_weighted_q3_k, quant_weighted_q4_k,
+    quant_weighted_q5_k, quant_weighted_q6_k;
+quant_weighted_fn quant_weighted_iq4_nl, quant_weighted_iq4_xs;
 
 static inline uint16_t load_u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -74,5 +84,18 @@ static inline void encode_blocks(const float *src, void *dst, int64_t n, int blo
     for (int64_t i = 0; i < n; i += block, b += bytes)
         fn(src + i, b);
 }
+
+// Defines the two encoders of a type from NAME_encode(x, importance or NULL, block).
+#define QUANT_ENCODERS(name, block, bytes)                                                         \
+    void quant_encode_##name(const float *src, void *dst, int64_t n) {                             \
+        unsigned char *b = dst;                                                                    \
+        for (int64_t i = 0; i < n; i += (block), b += (bytes))                                     \
+            name##_encode(src + i, NULL, b);                                                       \
+    }                                                                                              \
+    void quant_weighted_##name(const float *src, const float *importance, void *dst, int64_t n) {  \
+        unsigned char *b = dst;                                                                    \
+        for (int64_t i = 0; i < n; i += (block), b += (bytes))                                     \
+            name##_encode(src + i, importance + i, b);                                             \
+    }
 
 #endif

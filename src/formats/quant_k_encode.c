@@ -1,140 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoders of Q4_K, Q5_K and Q6_K. Each group's scale (and minimum) is searched by weighted least
-// squares over a few trial steps; then the group scales are rounded under one super-block scale
-// and the codes derived again from what a reader will see. The rules, with the trial grids and
-// weights, are in docs/formats.md; the bytes equal those of the reference quantisers.
+// Encoders of the super-block types whose groups have a scale and a minimum: Q2_K, Q4_K, Q5_K.
+// Each group is searched on its own; then the group scales and minimums are rounded under one half
+// each and the codes derived again from what a reader will see. Without importances the bytes equal
+// those of the reference quantisers. Q3_K and Q6_K are in quant_k_signed.c.
 #include "formats/quant_impl.h"
+#include "formats/quant_search.h"
 
-#define NEGLIGIBLE 1e-15f
-
-// Sums of the weighted fit of x by a scale times signed codes.
-struct signed_fit {
-    float xl, ll; // sum of w x l and of w l l, with w = x x
+// What tells the types apart.
+struct affine_type {
+    struct quant_grid plain, weighted;
+    int size, levels; // values of a group; largest rounded scale
+    float spread;     // the super-block's mean square counts that often beside x^2
+    bool root;        // plain weights are root mean square + |x|, else |x|
 };
 
-static int signed_code(float x, float inv, int half) {
-    return clamp_int(round_even(inv * x), -half, half - 1);
+// What is written of a super-block beside the codes.
+struct affine_block {
+    uint16_t d, dm;
+    int scale[16], minimum[16], code[256];
+};
+
+static void plain_weights(const struct affine_type *t, const float *x, float *w) {
+    float base = t->root ? sqrtf(quant_sum_squares(x, t->size) / (float)t->size) : 0.0f;
+    for (int i = 0; i < t->size; i++)
+        w[i] = base + fabsf(x[i]);
 }
 
-static struct signed_fit fit_signed(const float *x, int n, float inv, int half) {
-    struct signed_fit s = {0};
-    for (int i = 0; i < n; i++) {
-        float l = (float)signed_code(x[i], inv, half), w = x[i] * x[i];
-        s.xl += w * x[i] * l;
-        s.ll += w * l * l;
-    }
-    return s;
+// Rounds values to 0 .. levels of their maximum and returns the half that scales them back.
+static uint16_t round_group(const float *v, int n, int levels, int *rounded) {
+    float top = 0.0f;
+    for (int k = 0; k < n; k++)
+        top = v[k] > top ? v[k] : top;
+    float inv = top > 0.0f ? (float)levels / top : 0.0f;
+    inv = isfinite(inv) ? inv : 0.0f;
+    for (int k = 0; k < n; k++)
+        rounded[k] = clamp_int(round_even(inv * v[k]), 0, levels);
+    return f32_to_f16(top / (float)levels);
 }
 
-// Search A: the scale of n values with codes -half..half-1; code[] gets them with half added.
-static float search_signed(const float *x, int n, int half, int *code) {
-    float extreme = 0.0f;
-    for (int i = 0; i < n; i++)
-        extreme = fabsf(x[i]) > fabsf(extreme) ? x[i] : extreme;
-    if (fabsf(extreme) < NEGLIGIBLE) {
+// The search for a super-block; importance: of its 256 columns, or NULL.
+static void affine_superblock(const struct affine_type *t, const float *x, const float *importance,
+                              struct affine_block *b) {
+    float scale[16], minimum[16], total[16], w[QUANT_GROUP];
+    float spread = importance ? t->spread * quant_sum_squares(x, 256) / 256.0f : 0.0f;
+    int n = t->size, groups = 256 / n;
+    for (int k = 0; k < groups; k++) {
+        const float *from = x + n * k;
+        if (importance)
+            quant_importance_weights(from, importance + n * k, n, spread, w);
+        else
+            plain_weights(t, from, w);
+        total[k] = 0.0f;
         for (int i = 0; i < n; i++)
-            code[i] = 0;
-        return 0.0f;
+            total[k] += w[i];
+        scale[k] = quant_search_affine(from, w, n, importance ? &t->weighted : &t->plain,
+                                       b->code + n * k, &minimum[k]);
     }
-    float kept = (float)-half / extreme;
-    struct signed_fit s = fit_signed(x, n, kept, half);
-    float scale = s.ll > 0.0f ? s.xl / s.ll : 0.0f, best = scale * s.xl;
-    for (int t = -9; t <= 9; t++) {
-        if (t == 0)
-            continue;
-        float inv = -((float)half + 0.1f * (float)t) / extreme;
-        s = fit_signed(x, n, inv, half);
-        if (s.ll > 0.0f && s.xl * s.xl > best * s.ll) {
-            kept = inv;
-            scale = s.xl / s.ll;
-            best = scale * s.xl;
+    if (importance) {
+        b->d = f32_to_f16(quant_search_positive(scale, total, groups, t->levels, b->scale));
+        b->dm = f32_to_f16(quant_search_positive(minimum, total, groups, t->levels, b->minimum));
+    } else {
+        b->d = round_group(scale, groups, t->levels, b->scale);
+        b->dm = round_group(minimum, groups, t->levels, b->minimum);
+    }
+    for (int i = 0; i < 256; i++) {
+        float unit = f16_to_f32(b->d) * (float)b->scale[i / n];
+        if (unit != 0.0f) {
+            float shifted = x[i] + f16_to_f32(b->dm) * (float)b->minimum[i / n];
+            b->code[i] = clamp_int(round_even(shifted / unit), 0, t->plain.top);
         }
     }
-    for (int i = 0; i < n; i++)
-        code[i] = signed_code(x[i], kept, half) + half;
-    return scale;
-}
-
-// The trial grid of search B: inv = (start + step s + top) / (hi - lo) for s = 0..count.
-struct affine_grid {
-    int top, count;
-    float start, step;
-};
-
-static float affine_error(const float *x, const float *w, const int *code, float scale, float lo) {
-    float sum = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        float diff = scale * (float)code[i] + lo - x[i];
-        sum += w[i] * (diff * diff);
-    }
-    return sum;
-}
-
-static void affine_codes(const float *x, float inv, float lo, int top, int *code) {
-    for (int i = 0; i < 32; i++)
-        code[i] = clamp_int(round_even(inv * (x[i] - lo)), 0, top);
-}
-
-// Weighted least squares x ~ scale * code + lo with lo <= 0; false when the codes are degenerate.
-static int affine_fit(const float *x, const float *w, const int *code, float *scale, float *lo) {
-    float sw = 0.0f, sx = 0.0f, sl = 0.0f, sll = 0.0f, sxl = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        float l = (float)code[i];
-        sw += w[i];
-        sx += w[i] * x[i];
-        sl += w[i] * l;
-        sll += w[i] * l * l;
-        sxl += w[i] * l * x[i];
-    }
-    float det = sw * sll - sl * sl;
-    if (!(det > 0.0f))
-        return 0;
-    *scale = (sw * sxl - sx * sl) / det;
-    *lo = (sll * sx - sl * sxl) / det;
-    if (*lo > 0.0f) {
-        *lo = 0.0f;
-        *scale = sxl / sll;
-    }
-    return 1;
-}
-
-// Search B over 32 values: the scale; code[] gets 0..top and *minimum the value to subtract (>= 0).
-static float search_affine(const float *x, const struct affine_grid *grid, int *code,
-                           float *minimum) {
-    float w[32], lo = x[0], hi = x[0], squares = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        lo = x[i] < lo ? x[i] : lo;
-        hi = x[i] > hi ? x[i] : hi;
-        squares += x[i] * x[i];
-    }
-    float typical = sqrtf(squares / 32.0f);
-    for (int i = 0; i < 32; i++)
-        w[i] = typical + fabsf(x[i]);
-    lo = lo > 0.0f ? 0.0f : lo;
-    memset(code, 0, 32 * sizeof *code);
-    *minimum = -lo;
-    if (!(hi - lo > NEGLIGIBLE))
-        return 0.0f;
-    float inv = (float)grid->top / (hi - lo), scale = 1.0f / inv;
-    affine_codes(x, inv, lo, grid->top, code);
-    float best = affine_error(x, w, code, scale, lo);
-    for (int s = 0; s <= grid->count; s++) {
-        int trial[32];
-        float a, c;
-        inv = (grid->start + grid->step * (float)s + (float)grid->top) / (hi - lo);
-        affine_codes(x, inv, lo, grid->top, trial);
-        if (!affine_fit(x, w, trial, &a, &c))
-            continue;
-        float error = affine_error(x, w, trial, a, c);
-        if (error < best) {
-            memcpy(code, trial, sizeof trial);
-            best = error;
-            scale = a;
-            lo = c; // the next trials start from the better minimum
-        }
-    }
-    *minimum = -lo;
-    return scale;
 }
 
 // Packs eight 6-bit scales and minimums into 12 bytes.
@@ -146,38 +81,6 @@ static void pack_scales(const int *scale, const int *minimum, unsigned char *c) 
     }
 }
 
-// Rounds eight values to 0..63 of their maximum and returns the half that scales them back.
-static uint16_t round_group(const float *v, int *rounded) {
-    float top = 0.0f;
-    for (int k = 0; k < 8; k++)
-        top = v[k] > top ? v[k] : top;
-    float inv = top > 0.0f ? 63.0f / top : 0.0f;
-    inv = isfinite(inv) ? inv : 0.0f;
-    for (int k = 0; k < 8; k++)
-        rounded[k] = clamp_int(round_even(inv * v[k]), 0, 63);
-    return f32_to_f16(top / 63.0f);
-}
-
-// The part Q4_K and Q5_K share: writes d, dmin and the scales to b[0..15], codes 0..top to code.
-static void affine_superblock(const float *x, const struct affine_grid *grid, unsigned char *b,
-                              int *code) {
-    float scale[8], minimum[8];
-    int s[8], m[8];
-    for (int k = 0; k < 8; k++)
-        scale[k] = search_affine(x + 32 * k, grid, code + 32 * k, &minimum[k]);
-    uint16_t d = round_group(scale, s), dm = round_group(minimum, m);
-    store_u16(b, d);
-    store_u16(b + 2, dm);
-    pack_scales(s, m, b + 4);
-    for (int i = 0; i < 256; i++) {
-        float unit = f16_to_f32(d) * (float)s[i / 32];
-        if (unit != 0.0f) {
-            float shifted = x[i] + f16_to_f32(dm) * (float)m[i / 32];
-            code[i] = clamp_int(round_even(shifted / unit), 0, grid->top);
-        }
-    }
-}
-
 static void pack_low_nibbles(const int *code, unsigned char *q) {
     for (int i = 0; i < 128; i++) {
         const int *pair = code + i / 32 * 64 + i % 32;
@@ -185,69 +88,63 @@ static void pack_low_nibbles(const int *code, unsigned char *q) {
     }
 }
 
-static void q4_k_encode(const float *x, unsigned char *b) {
-    static const struct affine_grid grid = {.top = 15, .count = 20, .start = -1.0f, .step = 0.1f};
-    int code[256];
-    affine_superblock(x, &grid, b, code);
-    pack_low_nibbles(code, b + 16);
+static void q4_k_encode(const float *x, const float *importance, unsigned char *b) {
+    static const struct affine_type type = {
+        .plain = {.top = 15, .count = 20, .start = -1.0f, .step = 0.1f},
+        .weighted = {.top = 15, .count = 36, .start = -0.9f, .step = 0.05f},
+        .size = 32,
+        .levels = 63,
+        .spread = 2.0f,
+        .root = true};
+    struct affine_block a;
+    affine_superblock(&type, x, importance, &a);
+    store_u16(b, a.d);
+    store_u16(b + 2, a.dm);
+    pack_scales(a.scale, a.minimum, b + 4);
+    pack_low_nibbles(a.code, b + 16);
 }
 
-static void q5_k_encode(const float *x, unsigned char *b) {
-    static const struct affine_grid grid = {.top = 31, .count = 15, .start = -0.5f, .step = 0.1f};
-    int code[256];
-    affine_superblock(x, &grid, b, code);
+static void q5_k_encode(const float *x, const float *importance, unsigned char *b) {
+    static const struct affine_type type = {
+        .plain = {.top = 31, .count = 15, .start = -0.5f, .step = 0.1f},
+        .weighted = {.top = 31, .count = 36, .start = -0.9f, .step = 0.05f},
+        .size = 32,
+        .levels = 63,
+        .spread = 2.0f,
+        .root = true};
+    struct affine_block a;
+    affine_superblock(&type, x, importance, &a);
+    store_u16(b, a.d);
+    store_u16(b + 2, a.dm);
+    pack_scales(a.scale, a.minimum, b + 4);
     for (int l = 0; l < 32; l++) {
         unsigned byte = 0;
         for (int k = 0; k < 8; k++)
-            byte |= ((unsigned)code[32 * k + l] >> 4 & 1u) << k;
+            byte |= ((unsigned)a.code[32 * k + l] >> 4 & 1u) << k;
         b[16 + l] = (unsigned char)byte;
     }
-    pack_low_nibbles(code, b + 48);
+    pack_low_nibbles(a.code, b + 48);
 }
 
-static void pack_q6_k(const int *code, unsigned char *b) {
+static void q2_k_encode(const float *x, const float *importance, unsigned char *b) {
+    static const struct affine_type type = {
+        .plain = {.top = 3, .count = 15, .start = -0.5f, .step = 0.1f, .absolute = true},
+        .weighted = {.top = 3, .count = 36, .start = -0.9f, .step = 0.05f},
+        .size = 16,
+        .levels = 15,
+        .spread = 1.0f};
+    struct affine_block a;
+    affine_superblock(&type, x, importance, &a);
+    for (int k = 0; k < 16; k++)
+        b[k] = (unsigned char)(a.scale[k] | a.minimum[k] << 4);
     for (int i = 0; i < 64; i++) {
-        int half = i / 32, l = i % 32;
-        const int *c = code + 128 * half + l;
-        b[64 * half + l] = (unsigned char)((c[0] & 15) | (c[64] & 15) << 4);
-        b[64 * half + 32 + l] = (unsigned char)((c[32] & 15) | (c[96] & 15) << 4);
-        b[128 + 32 * half + l] =
-            (unsigned char)(c[0] >> 4 | c[32] >> 4 << 2 | c[64] >> 4 << 4 | c[96] >> 4 << 6);
+        const int *c = a.code + i / 32 * 128 + i % 32;
+        b[16 + i] = (unsigned char)(c[0] | c[32] << 2 | c[64] << 4 | c[96] << 6);
     }
+    store_u16(b + 80, a.d);
+    store_u16(b + 82, a.dm);
 }
 
-static void q6_k_encode(const float *x, unsigned char *b) {
-    int code[256];
-    float scale[16], top = 0.0f;
-    for (int k = 0; k < 16; k++) {
-        scale[k] = search_signed(x + 16 * k, 16, 32, code + 16 * k);
-        top = fabsf(scale[k]) > fabsf(top) ? scale[k] : top;
-    }
-    if (fabsf(top) < NEGLIGIBLE) {
-        memset(b, 0, 210);
-        return;
-    }
-    float inv = -128.0f / top;
-    uint16_t d = f32_to_f16(1.0f / inv);
-    store_u16(b + 208, d);
-    for (int k = 0; k < 16; k++) {
-        int s = clamp_int(round_even(inv * scale[k]), -128, 127);
-        float unit = f16_to_f32(d) * (float)s;
-        b[192 + k] = (unsigned char)(int8_t)s;
-        for (int i = 16 * k; unit != 0.0f && i < 16 * k + 16; i++)
-            code[i] = clamp_int(round_even(x[i] / unit), -32, 31) + 32;
-    }
-    pack_q6_k(code, b);
-}
-
-void quant_encode_q4_k(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 256, 144, q4_k_encode);
-}
-
-void quant_encode_q5_k(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 256, 176, q5_k_encode);
-}
-
-void quant_encode_q6_k(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 256, 210, q6_k_encode);
-}
+QUANT_ENCODERS(q2_k, 256, 84)
+QUANT_ENCODERS(q4_k, 256, 144)
+QUANT_ENCODERS(q5_k, 256, 176)

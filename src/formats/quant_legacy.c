@@ -2,6 +2,7 @@
 // Codecs of the 32-element block types Q4_0 to Q8_1. Byte j of a nibble array holds element j
 // (low) and element j+16 (high); in the 5-bit types bit i of a 32-bit word is element i's top bit.
 #include "formats/quant_impl.h"
+#include "formats/quant_search.h"
 
 static void q4_0_block(const unsigned char *b, float *y) {
     float d = load_half(b);
@@ -129,34 +130,52 @@ static void pack_fifth_bits(const int *code, unsigned char *h) {
     }
 }
 
-static void q4_0_encode(const float *x, unsigned char *b) {
-    int code[32];
-    store_u16(b, f32_to_f16(symmetric_codes(x, 8, code)));
+static void pack_q4_0(float d, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
     pack_nibbles(code, b + 2);
 }
 
-static void q5_0_encode(const float *x, unsigned char *b) {
-    int code[32];
-    store_u16(b, f32_to_f16(symmetric_codes(x, 16, code)));
+static void pack_q5_0(float d, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
     pack_fifth_bits(code, b + 2);
     pack_nibbles(code, b + 6);
 }
 
-static void q4_1_encode(const float *x, unsigned char *b) {
-    int code[32];
-    float m;
-    store_u16(b, f32_to_f16(affine_codes(x, 15, code, &m)));
+static void pack_q4_1(float d, float m, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
     store_u16(b + 2, f32_to_f16(m));
     pack_nibbles(code, b + 4);
 }
 
-static void q5_1_encode(const float *x, unsigned char *b) {
-    int code[32];
-    float m;
-    store_u16(b, f32_to_f16(affine_codes(x, 31, code, &m)));
+static void pack_q5_1(float d, float m, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
     store_u16(b + 2, f32_to_f16(m));
     pack_fifth_bits(code, b + 4);
     pack_nibbles(code, b + 8);
+}
+
+static void q4_0_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float d = symmetric_codes(x, 8, code);
+    pack_q4_0(d, code, b);
+}
+
+static void q5_0_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float d = symmetric_codes(x, 16, code);
+    pack_q5_0(d, code, b);
+}
+
+static void q4_1_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float m, d = affine_codes(x, 15, code, &m);
+    pack_q4_1(d, m, code, b);
+}
+
+static void q5_1_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float m, d = affine_codes(x, 31, code, &m);
+    pack_q5_1(d, m, code, b);
 }
 
 // Codes use the unrounded scale and round half away from zero.
@@ -185,4 +204,65 @@ void quant_encode_q5_1(const float *src, void *dst, int64_t n) {
 
 void quant_encode_q8_0(const float *src, void *dst, int64_t n) {
     encode_blocks(src, dst, n, 32, 34, q8_0_encode);
+}
+
+// With importances the scale is searched. The weights take the mean square of the whole row.
+
+// Scale and codes of one block of a symmetric type.
+static float weighted_symmetric(const float *x, const float *importance, float spread, int half,
+                                int *code) {
+    float w[32];
+    quant_importance_weights(x, importance, 32, spread, w);
+    return quant_search_signed(x, w, 32, half, code);
+}
+
+// Scale, minimum (the value of code 0, at most 0) and codes of one block of an affine type.
+static float weighted_affine(const float *x, const float *importance, float spread, int top,
+                             int *code, float *minimum) {
+    const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
+    float w[32];
+    quant_importance_weights(x, importance, 32, spread, w);
+    float d = quant_search_affine(x, w, 32, &grid, code, minimum);
+    *minimum = -*minimum;
+    return d;
+}
+
+void quant_weighted_q4_0(const float *src, const float *importance, void *dst, int64_t n) {
+    float spread = quant_sum_squares(src, n) / (float)n;
+    unsigned char *b = dst;
+    for (int64_t i = 0; i < n; i += 32, b += 18) {
+        int code[32];
+        float d = weighted_symmetric(src + i, importance + i, spread, 8, code);
+        pack_q4_0(d, code, b);
+    }
+}
+
+void quant_weighted_q5_0(const float *src, const float *importance, void *dst, int64_t n) {
+    float spread = quant_sum_squares(src, n) / (float)n;
+    unsigned char *b = dst;
+    for (int64_t i = 0; i < n; i += 32, b += 22) {
+        int code[32];
+        float d = weighted_symmetric(src + i, importance + i, spread, 16, code);
+        pack_q5_0(d, code, b);
+    }
+}
+
+void quant_weighted_q4_1(const float *src, const float *importance, void *dst, int64_t n) {
+    float spread = quant_sum_squares(src, n) / (float)n;
+    unsigned char *b = dst;
+    for (int64_t i = 0; i < n; i += 32, b += 20) {
+        int code[32];
+        float m, d = weighted_affine(src + i, importance + i, spread, 15, code, &m);
+        pack_q4_1(d, m, code, b);
+    }
+}
+
+void quant_weighted_q5_1(const float *src, const float *importance, void *dst, int64_t n) {
+    float spread = quant_sum_squares(src, n) / (float)n;
+    unsigned char *b = dst;
+    for (int64_t i = 0; i < n; i += 32, b += 24) {
+        int code[32];
+        float m, d = weighted_affine(src + i, importance + i, spread, 31, code, &m);
+        pack_q5_1(d, m, code, b);
+    }
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Encoders of the super-block types whose groups of 16 have a signed scale and no minimum: Q3_K and
+// Q6_K. Each group is searched on its own; then the scales are rounded under one half and the codes
+// derived again from what a reader will see. Without importances the bytes equal those of the
+// reference quantisers.
+#include "formats/quant_impl.h"
+#include "formats/quant_search.h"
+
+enum { SIZE = 16, GROUPS = 16 };
+
+static float largest(const float *v) {
+    float top = 0.0f;
+    for (int k = 0; k < GROUPS; k++)
+        top = fabsf(v[k]) > fabsf(top) ? v[k] : top;
+    return top;
+}
+
+// Codes 0 .. 2 half - 1 of x under the scale that a reader computes; those of a scale 0 stay.
+static void settle_codes(const float *x, float unit, int half, int *code) {
+    for (int i = 0; i < SIZE && unit != 0.0f; i++)
+        code[i] = clamp_int(round_even(x[i] / unit), -half, half - 1) + half;
+}
+
+// Scales and codes of a Q3_K block before rounding; total: the weight of each group.
+static void search_q3_k(const float *x, const float *importance, float *scale, float *total,
+                        int *code) {
+    float w[SIZE], spread = importance ? 2.0f * quant_sum_squares(x, 256) / 256.0f : 0.0f;
+    for (int k = 0; k < GROUPS; k++) {
+        const float *from = x + SIZE * k;
+        total[k] = 0.0f;
+        if (!importance) {
+            scale[k] = quant_refine_signed(from, SIZE, 4, code + SIZE * k);
+            continue;
+        }
+        quant_importance_weights(from, importance + SIZE * k, SIZE, spread, w);
+        for (int i = 0; i < SIZE; i++)
+            total[k] += w[i];
+        scale[k] = quant_search_signed(from, w, SIZE, 4, code + SIZE * k);
+    }
+}
+
+// Six-bit scales with 32 added: 16 nibbles, then the top pairs.
+static void pack_q3_k_scales(const int *scale, unsigned char *c) {
+    memset(c, 0, 12);
+    for (int k = 0; k < GROUPS; k++) {
+        c[k % 8] = (unsigned char)(c[k % 8] | (scale[k] & 15) << (k < 8 ? 0 : 4));
+        c[8 + k % 4] = (unsigned char)(c[8 + k % 4] | (scale[k] >> 4) << 2 * (k / 4));
+    }
+}
+
+static void pack_q3_k(const int *code, unsigned char *b) {
+    for (int l = 0; l < 32; l++) {
+        unsigned high = 0;
+        for (int k = 0; k < 8; k++)
+            high |= ((unsigned)code[32 * k + l] >> 2 & 1u) << k;
+        b[l] = (unsigned char)high;
+    }
+    for (int i = 0; i < 64; i++) {
+        const int *c = code + i / 32 * 128 + i % 32;
+        b[32 + i] =
+            (unsigned char)((c[0] & 3) | (c[32] & 3) << 2 | (c[64] & 3) << 4 | (c[96] & 3) << 6);
+    }
+}
+
+static void q3_k_encode(const float *x, const float *importance, unsigned char *b) {
+    float scale[GROUPS], total[GROUPS], d = 0.0f;
+    int code[256], rounded[GROUPS] = {0};
+    search_q3_k(x, importance, scale, total, code);
+    float top = largest(scale);
+    if (importance) {
+        d = quant_search_signed(scale, total, GROUPS, 32, rounded);
+    } else if (fabsf(top) > 0.0f) {
+        float inv = -32.0f / top;
+        inv = isfinite(inv) ? inv : 0.0f;
+        for (int k = 0; k < GROUPS; k++)
+            rounded[k] = clamp_int(round_even(inv * scale[k]), -32, 31) + 32;
+        d = inverse_scale(inv);
+    }
+    uint16_t half = f32_to_f16(d);
+    for (int k = 0; k < GROUPS; k++)
+        settle_codes(x + SIZE * k, f16_to_f32(half) * (float)(rounded[k] - 32), 4, code + SIZE * k);
+    pack_q3_k(code, b);
+    pack_q3_k_scales(rounded, b + 96);
+    store_u16(b + 108, half);
+}
+
+static void pack_q6_k(const int *code, unsigned char *b) {
+    for (int i = 0; i < 64; i++) {
+        int half = i / 32, l = i % 32;
+        const int *c = code + 128 * half + l;
+        b[64 * half + l] = (unsigned char)((c[0] & 15) | (c[64] & 15) << 4);
+        b[64 * half + 32 + l] = (unsigned char)((c[32] & 15) | (c[96] & 15) << 4);
+        b[128 + 32 * half + l] =
+            (unsigned char)(c[0] >> 4 | c[32] >> 4 << 2 | c[64] >> 4 << 4 | c[96] >> 4 << 6);
+    }
+}
+
+// Weights of a Q6_K group: the importances themselves, or x^2.
+static void q6_k_weights(const float *x, const float *importance, float *w) {
+    float sum = 0.0f;
+    for (int i = 0; i < SIZE && importance; i++)
+        sum += importance[i];
+    for (int i = 0; i < SIZE; i++)
+        w[i] = sum > 0.0f ? importance[i] : x[i] * x[i];
+}
+
+static void q6_k_encode(const float *x, const float *importance, unsigned char *b) {
+    int code[256];
+    float scale[GROUPS], w[SIZE];
+    for (int k = 0; k < GROUPS; k++) {
+        q6_k_weights(x + SIZE * k, importance ? importance + SIZE * k : NULL, w);
+        scale[k] = quant_search_signed(x + SIZE * k, w, SIZE, 32, code + SIZE * k);
+    }
+    float top = largest(scale);
+    if (fabsf(top) < QUANT_NEGLIGIBLE) {
+        memset(b, 0, 210);
+        return;
+    }
+    float inv = -128.0f / top;
+    uint16_t d = f32_to_f16(1.0f / inv);
+    store_u16(b + 208, d);
+    for (int k = 0; k < GROUPS; k++) {
+        int s = clamp_int(round_even(inv * scale[k]), -128, 127);
+        b[192 + k] = (unsigned char)(int8_t)s;
+        settle_codes(x + SIZE * k, f16_to_f32(d) * (float)s, 32, code + SIZE * k);
+    }
+    pack_q6_k(code, b);
+}
+
+QUANT_ENCODERS(q3_k, 256, 110)
+QUANT_ENCODERS(q6_k, 256, 210)
