@@ -64,9 +64,7 @@ static void try_levels(const float *x, const float *w, float inv, float *scale, 
 
 // The scale of 32 values: steps that put the largest one near either end of the table.
 static float search_levels(const float *x, const float *w) {
-    float extreme = 0.0f, scale = 0.0f, best = 0.0f;
-    for (int i = 0; i < 32; i++)
-        extreme = fabsf(x[i]) > fabsf(extreme) ? x[i] : extreme;
+    float extreme = quant_extreme(x, 32), scale = 0.0f, best = 0.0f;
     if (fabsf(extreme) < QUANT_NEGLIGIBLE)
         return 0.0f;
     try_levels(x, w, 1.0f / (-extreme / (float)levels[0]), &scale, &best);
@@ -96,13 +94,12 @@ static void iq4_nl_encode(const float *x, const float *importance, unsigned char
 }
 
 static void iq4_xs_encode(const float *x, const float *importance, unsigned char *b) {
-    float w[32], scale[8], top = 0.0f, spread = 2.0f / 256.0f * quant_sum_squares(x, 256);
+    float w[32], scale[8], spread = 2.0f / 256.0f * quant_sum_squares(x, 256);
     for (int k = 0; k < 8; k++) {
         level_weights(x + 32 * k, importance ? importance + 32 * k : NULL, spread, w);
         scale[k] = search_levels(x + 32 * k, w);
-        top = fabsf(scale[k]) > fabsf(top) ? scale[k] : top;
     }
-    float d = top / -32.0f, inv = inverse_scale(d);
+    float d = quant_extreme(scale, 8) / -32.0f, inv = inverse_scale(d);
     unsigned high = 0;
     store_u16(b, f32_to_f16(d));
     memset(b + 4, 0, 4);

@@ -8,13 +8,6 @@
 
 enum { SIZE = 16, GROUPS = 16 };
 
-static float largest(const float *v) {
-    float top = 0.0f;
-    for (int k = 0; k < GROUPS; k++)
-        top = fabsf(v[k]) > fabsf(top) ? v[k] : top;
-    return top;
-}
-
 // Codes 0 .. 2 half - 1 of x under the scale that a reader computes; those of a scale 0 stay.
 static void settle_codes(const float *x, float unit, int half, int *code) {
     for (int i = 0; i < SIZE && unit != 0.0f; i++)
@@ -66,7 +59,7 @@ static void q3_k_encode(const float *x, const float *importance, unsigned char *
     float scale[GROUPS], total[GROUPS], d = 0.0f;
     int code[256], rounded[GROUPS] = {0};
     search_q3_k(x, importance, scale, total, code);
-    float top = largest(scale);
+    float top = quant_extreme(scale, GROUPS);
     if (importance) {
         d = quant_search_signed(scale, total, GROUPS, 32, rounded);
     } else if (fabsf(top) > 0.0f) {
@@ -111,7 +104,7 @@ static void q6_k_encode(const float *x, const float *importance, unsigned char *
         q6_k_weights(x + SIZE * k, importance ? importance + SIZE * k : NULL, w);
         scale[k] = quant_search_signed(x + SIZE * k, w, SIZE, 32, code + SIZE * k);
     }
-    float top = largest(scale);
+    float top = quant_extreme(scale, GROUPS);
     if (fabsf(top) < QUANT_NEGLIGIBLE) {
         memset(b, 0, 210);
         return;

@@ -78,21 +78,9 @@ void quant_decode_q8_1(const void *src, float *dst, int64_t n) {
     decode_blocks(src, dst, n, 32, 36, q8_1_block);
 }
 
-// The element of largest magnitude with its sign; the first one on ties.
-static float signed_extreme(const float *x, int n) {
-    float best = 0.0f, size = 0.0f;
-    for (int i = 0; i < n; i++) {
-        if (fabsf(x[i]) > size) {
-            size = fabsf(x[i]);
-            best = x[i];
-        }
-    }
-    return best;
-}
-
 // Codes 0..2*half-1 of a symmetric type: the extreme element becomes code 0 exactly.
 static float symmetric_codes(const float *x, int half, int *code) {
-    float d = signed_extreme(x, 32) / (float)-half, inv = inverse_scale(d);
+    float d = quant_extreme(x, 32) / (float)-half, inv = inverse_scale(d);
     for (int i = 0; i < 32; i++) {
         int c = (int)(x[i] * inv + (float)half + 0.5f);
         code[i] = c > 2 * half - 1 ? 2 * half - 1 : c;
@@ -180,7 +168,7 @@ static void q5_1_encode(const float *x, unsigned char *b) {
 
 // Codes use the unrounded scale and round half away from zero.
 static void q8_0_encode(const float *x, unsigned char *b) {
-    float d = fabsf(signed_extreme(x, 32)) / 127.0f, inv = inverse_scale(d);
+    float d = fabsf(quant_extreme(x, 32)) / 127.0f, inv = inverse_scale(d);
     store_u16(b, f32_to_f16(d));
     for (int i = 0; i < 32; i++)
         b[2 + i] = (unsigned char)(int8_t)roundf(x[i] * inv);

@@ -10,13 +10,6 @@ struct fit {
     float xl, ll; // sum of w x l and of w l l
 };
 
-static float extreme_of(const float *x, int n) {
-    float extreme = 0.0f;
-    for (int i = 0; i < n; i++)
-        extreme = fabsf(x[i]) > fabsf(extreme) ? x[i] : extreme;
-    return extreme;
-}
-
 static int signed_code(float x, float inv, int half) {
     return clamp_int(round_even(inv * x), -half, half - 1);
 }
@@ -32,7 +25,7 @@ static struct fit fit_signed(const float *x, const float *w, int n, float inv, i
 }
 
 float quant_search_signed(const float *x, const float *w, int n, int half, int *code) {
-    float extreme = extreme_of(x, n);
+    float extreme = quant_extreme(x, n);
     if (fabsf(extreme) < QUANT_NEGLIGIBLE) {
         for (int i = 0; i < n; i++)
             code[i] = 0;
@@ -89,7 +82,7 @@ static float sweep_codes(struct fit s, const float *x, const float *w, int n, co
 }
 
 float quant_refine_signed(const float *x, int n, int half, int *code) {
-    float w[QUANT_GROUP], extreme = extreme_of(x, n), scale = 0.0f;
+    float w[QUANT_GROUP], extreme = quant_extreme(x, n), scale = 0.0f;
     bool flat = fabsf(extreme) < QUANT_NEGLIGIBLE;
     for (int i = 0; i < n; i++) {
         w[i] = x[i] * x[i];
@@ -217,6 +210,19 @@ float quant_search_positive(const float *x, const float *w, int n, int top, int 
         s.ll += w[i] * (float)code[i] * (float)code[i];
     }
     return sweep_codes(s, x, w, n, (const int[]){0, top}, code);
+}
+
+// The size is kept beside the value: clang 19 takes the wrong sign when a loop that compares the
+// sizes of two values and keeps one of them is unrolled.
+float quant_extreme(const float *x, int n) {
+    float best = 0.0f, size = 0.0f;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > size) {
+            size = fabsf(x[i]);
+            best = x[i];
+        }
+    }
+    return best;
 }
 
 float quant_sum_squares(const float *x, int64_t n) {

@@ -39,5 +39,7 @@ void quant_importance_weights(const float *x, const float *importance, int n, fl
                               float *w);
 
 float quant_sum_squares(const float *x, int64_t n);
+// The value of largest size with its sign; the first one on ties.
+float quant_extreme(const float *x, int n);
 
 #endif

@@ -203,9 +203,9 @@ static void takes_odd_importances(void **state) {
             f->dequantize(b, y, COLUMNS);
             for (int c = 0; c < COLUMNS; c++)
                 sum += ((double)m.x[c] - (double)y[c]) * ((double)m.x[c] - (double)y[c]);
-            if (!(sqrt(sum / COLUMNS) < 1.15 * plain))
+            if (!(sqrt(sum / (double)COLUMNS) < 1.15 * plain))
                 fail_msg("%s: error %g without importances, %g with flat ones", f->name, plain,
-                         sqrt(sum / COLUMNS));
+                         sqrt(sum / (double)COLUMNS));
             for (int c = 0; c < COLUMNS; c++)
                 v[c] = 1e-6f;
         }
