@@ -16,7 +16,8 @@ struct bench_prompt {
     size_t len;
     const int32_t *ids; // [n_ids] in place of text; NULL: text
     int64_t n_ids;
-    double prefill_ms;  // of ids that were run once for all modes
+    double prefill_ms;  // of ids that were run once for all modes,
+    int64_t prefilled;  // this many of them: a longer prompt goes on where a shorter one ended
     int64_t max_tokens; // 0: the file names none
 };
 
@@ -32,6 +33,7 @@ struct bench_prompts {
 // Every line that is not blank is one prompt; id and group may be missing. Errors name the line.
 int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
 // A prompt of random ids below vocab for each of n lengths, every one >= 1 and a group of its own.
+// A shorter one is the beginning of a longer one.
 int bench_prompts_random(struct bench_prompts *p, const int32_t *lengths, size_t n, uint64_t seed,
                          int64_t vocab, struct err *e);
 // n random ids below vocab.

@@ -3,6 +3,7 @@
 #include "cli/bench_report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 
@@ -117,6 +118,14 @@ double bench_ms_per_step(const struct tally *t) {
     return ratio(decode_ms(t), (double)t->steps);
 }
 
+static int width_of_names(const struct bench *b) {
+    size_t width = 15;
+    for (int i = 0; i < b->ways.n; i++)
+        if (strlen(b->ways.way[i].name) > width)
+            width = strlen(b->ways.way[i].name);
+    return (int)width;
+}
+
 static void table_rows(const struct bench *b, int group, struct str *out) {
     const struct tally *plain = &b->tallies[group * BENCH_WAYS];
     const char *name = group < b->prompts.n_groups ? b->prompts.groups[group] : "all";
@@ -125,14 +134,34 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
         double accepted = ratio((double)(t->committed - t->steps), (double)t->drafted);
         double steps = t->steps ? (double)t->steps : 1;
         str_printf(out,
-                   "%-12.12s %-15s %7lld %8.1f %6.2f %6.1f%% %7.2fx %7.3f %7.3f %7.3f %7.3f %7.3f "
+                   "%-12.12s %-*s %7lld %8.1f %6.2f %6.1f%% %7.2fx %7.3f %7.3f %7.3f %7.3f %7.3f "
                    "%6.2f  %-5s  %016llx\n",
-                   name, b->ways.way[w].name, (long long)t->tokens, rate(t),
+                   name, width_of_names(b), b->ways.way[w].name, (long long)t->tokens, rate(t),
                    ratio((double)t->committed, (double)t->steps), 100 * accepted,
                    ratio(rate(t), rate(plain)), bench_ms_per_step(t), t->ms.draft / steps,
                    t->ms.verify / steps, t->ms.sample / steps, t->ms.commit / steps,
                    ratio((double)t->distinct, (double)t->grams), t->different ? "NO" : "yes",
                    (unsigned long long)t->hash);
+    }
+}
+
+// Rate of a way with a chosen budget over that of the best fixed one; its index in *best.
+static double of_best(const struct bench *b, int group, int way, int *best) {
+    const struct tally *t = &b->tallies[group * BENCH_WAYS];
+    double rates[BENCH_WAYS];
+    for (int i = 0; i < b->ways.n; i++)
+        rates[i] = rate(&t[i]);
+    *best = bench_ways_best(&b->ways, way, rates);
+    return ratio(rates[way], rates[*best]);
+}
+
+static void chosen_budgets(const struct bench *b, struct str *out) {
+    for (int i = 0, best; i < b->ways.n; i++) {
+        if (!b->ways.way[i].choose)
+            continue;
+        double share = of_best(b, b->prompts.n_groups, i, &best);
+        str_printf(out, "%s: %.1f %% of the best fixed way, %s\n", b->ways.way[i].name, 100 * share,
+                   b->ways.way[best].name);
     }
 }
 
@@ -146,19 +175,25 @@ static void notes(const struct bench *b, struct str *out) {
         "tokens, same logit hash as plain decoding\n",
         exec_threads(x), exec_ops(x)->name, b->prompts.n);
     const struct bench_oracle *o = &b->ways.oracle;
-    if (o->on)
-        str_printf(out,
-                   "oracle: guesses are not the draft's but a recording of plain decoding with "
-                   "errors, set to %s of %g; the draft ran at full cost: %s\n",
-                   o->error_rate < 0 ? "an accept length" : "a rate",
-                   o->error_rate < 0 ? o->accept_length : o->error_rate,
+    if (o->on) {
+        str_printf(out, "oracle: guesses are not the draft's but a recording of plain decoding "
+                        "with errors, set to ");
+        if (o->n_rates == 0)
+            str_printf(out, "an accept length of %g", o->accept_length);
+        for (int i = 0; i < o->n_rates; i++)
+            str_printf(out, "%s%g", i ? ", " : "a rate of ", o->rate[i]);
+        str_printf(out, "; the draft ran at full cost: %s\n",
                    session_draft(b->s) ? "yes" : "no draft");
+    }
+    chosen_budgets(b, out);
     for (size_t i = 0; i < b->prompts.n; i++) {
         const struct bench_prompt *p = &b->prompts.prompts[i];
         if (p->prefill_ms > 0)
-            str_printf(out, "prompt %s, once for all modes: %.1f ms, %.0f tok/s\n", p->id,
-                       p->prefill_ms, (double)(p->n_ids - 1) * 1000 / p->prefill_ms);
+            str_printf(out, "prompt %s, once for all modes: %.1f ms, %.0f tok/s%s\n", p->id,
+                       p->prefill_ms, (double)p->prefilled * 1000 / p->prefill_ms,
+                       p->prefilled < p->n_ids - 1 ? " behind the one before" : "");
     }
+    str_printf(out, "loaded in %.0f ms\n", session_load_ms(b->s));
     if (m.total > 0)
         str_printf(out, "device memory: at most %.2f GiB held, of %.2f GiB\n",
                    (double)m.peak / (1 << 30), (double)m.total / (1 << 30));
@@ -166,9 +201,9 @@ static void notes(const struct bench *b, struct str *out) {
 
 int bench_print_table(const struct bench *b, struct err *e) {
     struct str out = {0};
-    str_printf(&out, "%-12s %-15s %7s %8s %6s %7s %8s %7s %7s %7s %7s %7s %6s  %-5s  %s\n", "group",
-               "how", "tokens", "tok/s", "AL", "accept", "speed", "pass", "draft", "verify",
-               "sample", "commit", "4-gram", "equal", "logit hash");
+    str_printf(&out, "%-12s %-*s %7s %8s %6s %7s %8s %7s %7s %7s %7s %7s %6s  %-5s  %s\n", "group",
+               width_of_names(b), "how", "tokens", "tok/s", "AL", "accept", "speed", "pass",
+               "draft", "verify", "sample", "commit", "4-gram", "equal", "logit hash");
     for (int g = 0; g < b->prompts.n_groups + (b->prompts.n_groups > 1); g++)
         table_rows(b, g, &out);
     notes(b, &out);
@@ -217,6 +252,23 @@ static void json_group(struct json_writer *w, const struct bench *b, int group) 
     jw_end(w, '}');
 }
 
+static void json_chosen(struct json_writer *w, const struct bench *b) {
+    jw_begin(w, '{');
+    for (int i = 0, best; i < b->ways.n; i++) {
+        if (!b->ways.way[i].choose)
+            continue;
+        double share = of_best(b, b->prompts.n_groups, i, &best);
+        jw_key(w, b->ways.way[i].name);
+        jw_begin(w, '{');
+        jw_key(w, "best_fixed");
+        jw_cstr(w, b->ways.way[best].name);
+        jw_key(w, "share");
+        jw_num(w, share);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
 int bench_print_json(struct bench *b, struct err *e) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
@@ -234,15 +286,19 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key(&w, "temperature");
     jw_num(&w, options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");
-    if (b->ways.oracle.on && b->ways.oracle.error_rate < 0)
+    if (b->ways.oracle.on && b->ways.oracle.n_rates == 0)
         jw_num(&w, b->ways.oracle.accept_length);
     else
         jw_null(&w);
     jw_key(&w, "oracle_errors");
-    if (b->ways.oracle.on && b->ways.oracle.error_rate >= 0)
-        jw_num(&w, b->ways.oracle.error_rate);
-    else
-        jw_null(&w);
+    jw_begin(&w, '[');
+    for (int i = 0; i < b->ways.oracle.n_rates; i++)
+        jw_num(&w, b->ways.oracle.rate[i]);
+    jw_end(&w, ']');
+    jw_key(&w, "chosen");
+    json_chosen(&w, b);
+    jw_key(&w, "load_ms");
+    jw_num(&w, session_load_ms(b->s));
     struct exec_memory m;
     exec_memory_of(model_exec(session_model(b->s)), &m);
     jw_key(&w, "device_peak_bytes");

@@ -23,6 +23,7 @@ struct bench {
     struct tally *tallies;   // [groups + 1][BENCH_WAYS]; the last row is all prompts
     struct json_writer rows; // the runs one by one
     int64_t different;
+    struct sequence *prefix; // of the last random prompt
 };
 
 // Adds one run to its group and to all prompts. same: it equals plain decoding.

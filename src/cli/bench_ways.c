@@ -20,7 +20,7 @@ static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e
                  {"tree", SPECULATE_TREE, true, false}};
     const char *colon = memchr(s, ':', n);
     size_t stem = colon ? (size_t)(colon - s) : n;
-    *w = (struct bench_way){.budget = -1};
+    *w = (struct bench_way){.budget = -1, .error_rate = -1};
     for (size_t i = 0; n < sizeof w->name && i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].name) != stem || memcmp(known[i].name, s, stem) != 0)
             continue;
@@ -60,6 +60,18 @@ static int parse_list(struct bench_ways *b, const char *s, struct err *e) {
     return 0;
 }
 
+// Rates with slashes between them.
+static bool parse_rates(struct bench_oracle *o, const char *s, char **end) {
+    for (;; s = *end + 1) {
+        double rate = strtod(s, end);
+        if (*end == s || !(rate >= 0 && rate <= 1) || o->n_rates == BENCH_RATES)
+            return false;
+        o->rate[o->n_rates++] = rate;
+        if (**end != '/')
+            return true;
+    }
+}
+
 static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     static const char by_length[] = "oracle:al=", by_errors[] = "oracle:errors=";
     if (!strcmp(s, "draft"))
@@ -67,15 +79,13 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     const char *text = s;
     char *end = NULL;
     bool length = !strncmp(s, by_length, sizeof by_length - 1), ok = length;
-    *o = (struct bench_oracle){.on = true, .error_rate = -1, .seed = 1};
+    *o = (struct bench_oracle){.on = true, .seed = 1};
     if (length) {
         s += sizeof by_length - 1;
         o->accept_length = strtod(s, &end);
         ok = end != s && o->accept_length >= 1 && o->accept_length <= TREE_MAX_DEPTH + 1;
     } else if (!strncmp(s, by_errors, sizeof by_errors - 1)) {
-        s += sizeof by_errors - 1;
-        o->error_rate = strtod(s, &end);
-        ok = end != s && o->error_rate >= 0 && o->error_rate <= 1;
+        ok = parse_rates(o, s + sizeof by_errors - 1, &end);
     }
     if (ok && !strncmp(end, ",seed=", 6)) {
         s = end + 6;
@@ -87,7 +97,7 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     return err_set(
         e, ERR_USAGE,
         "--drafter '%.40s' is not known; use draft, oracle:al=A[,seed=N] with a mean "
-        "accept length A from 1 to %d, or oracle:errors=R[,seed=N] with a rate R up to 1",
+        "accept length A from 1 to %d, or oracle:errors=R[/R]...[,seed=N] with rates up to 1",
         text, TREE_MAX_DEPTH + 1);
 }
 
@@ -97,6 +107,44 @@ static void call_oracle(struct bench_way *w) {
     memcpy(name, w->name, sizeof name);
     snprintf(w->name, sizeof w->name, "oracle %.20s", name);
     w->how = SPECULATE_ORACLE;
+}
+
+// Each way of the oracle once for each of its rates; with several rates the names say which.
+static int repeat_for_rates(struct bench_ways *b, struct err *e) {
+    struct bench_way given[BENCH_WAYS];
+    int n = b->n;
+    memcpy(given, b->way, sizeof given);
+    b->n = 0;
+    for (int r = 0; r < b->oracle.n_rates || r == 0; r++) {
+        for (int i = 0; i < n; i++) {
+            struct bench_way *w = &b->way[b->n];
+            if (r > 0 && given[i].how != SPECULATE_ORACLE)
+                continue;
+            if (b->n == BENCH_WAYS)
+                return err_set(e, ERR_USAGE, "%d modes at %d rates are more than %d runs", n,
+                               b->oracle.n_rates, BENCH_WAYS);
+            *w = given[i];
+            if (w->how == SPECULATE_ORACLE && b->oracle.n_rates > 0)
+                w->error_rate = b->oracle.rate[r];
+            if (w->how == SPECULATE_ORACLE && b->oracle.n_rates > 1)
+                snprintf(w->name, sizeof w->name, "%.24s @%g", given[i].name, b->oracle.rate[r]);
+            b->n++;
+        }
+    }
+    return 0;
+}
+
+int bench_ways_best(const struct bench_ways *b, int way, const double *per_second) {
+    const struct bench_way *chosen = &b->way[way];
+    int best = 0;
+    for (int i = 1; i < b->n; i++) {
+        const struct bench_way *w = &b->way[i];
+        bool rival = w->how == chosen->how && w->chain == chosen->chain && !w->choose &&
+                     !(w->error_rate < chosen->error_rate) && !(w->error_rate > chosen->error_rate);
+        if (rival && per_second[i] > per_second[best])
+            best = i;
+    }
+    return best;
 }
 
 int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_draft, struct err *e) {
@@ -116,7 +164,7 @@ int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_dra
         if (drafted && b->oracle.on)
             call_oracle(&b->way[i]);
     }
-    return rc;
+    return rc ? rc : repeat_for_rates(b, e);
 }
 
 int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct err *e) {
@@ -125,17 +173,20 @@ int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct er
     if (rc)
         return rc;
     if (!b->oracle.on)
-        b->oracle =
-            (struct bench_oracle){.on = true, .accept_length = 8, .error_rate = -1, .seed = 1};
-    b->way[1] = (struct bench_way){.how = SPECULATE_TREE, .budget = -1};
+        b->oracle = (struct bench_oracle){.on = true, .accept_length = 8, .seed = 1};
+    if (b->oracle.n_rates > 1)
+        return err_set(e, ERR_USAGE, "a profile is of one tree; give the oracle one rate");
+    b->way[1] = (struct bench_way){.how = SPECULATE_TREE,
+                                   .budget = -1,
+                                   .error_rate = b->oracle.n_rates ? b->oracle.rate[0] : -1};
     snprintf(b->way[1].name, sizeof b->way[1].name, "tree:%.20s", options_str(&a->opt, OPT_BUDGET));
     call_oracle(&b->way[1]);
     return 0;
 }
 
 // Sets the rate at which this very run is accepted as asked.
-static void calibrate(const struct bench_ways *b, const struct session *s, struct request *r,
-                      const struct reply *plain, int32_t *room) {
+static void calibrate(const struct bench_ways *b, int way, const struct session *s,
+                      struct request *r, const struct reply *plain, int32_t *room) {
     const struct dflash *draft = session_draft(s);
     int depth = draft ? dflash_params_of(draft)->block_size - 1 : TREE_MAX_DEPTH;
     memcpy(room, r->prompt, (size_t)r->n_prompt * sizeof *room);
@@ -143,9 +194,9 @@ static void calibrate(const struct bench_ways *b, const struct session *s, struc
     r->oracle = (struct draft_config){.recording = room,
                                       .n_recording = r->n_prompt + plain->n,
                                       .seed = b->oracle.seed,
-                                      .error_rate = b->oracle.error_rate,
+                                      .error_rate = b->way[way].error_rate,
                                       .with_draft = draft != NULL};
-    if (b->oracle.error_rate >= 0)
+    if (r->oracle.error_rate >= 0)
         return;
     struct oracle_goal goal = {.tree = r->tree,
                                .vocab = model_params_of(session_model(s))->vocab,
@@ -186,5 +237,5 @@ void bench_way_request(const struct bench_ways *b, int way, const struct cli_arg
     }
     if (!options_given(&a->opt, OPT_MIN_PROB)) // its likelihoods mean nothing: whole budgets
         r->tree.min_prob = 0;
-    calibrate(b, s, r, plain, room);
+    calibrate(b, way, s, r, plain, room);
 }

@@ -5,22 +5,25 @@
 
 #include "cli/decode.h"
 
-enum { BENCH_WAYS = 8 };
+enum { BENCH_WAYS = 64, BENCH_RATES = 16 };
 
 struct bench_way {
-    char name[32]; // as shown; guesses of the oracle are always called so
+    char name[40]; // as shown; guesses of the oracle are always called so
     enum speculate how;
     int budget; // nodes beside the root; -1: that of --budget
     bool chain;
-    bool choose; // as many nodes as pay
+    bool choose;       // as many nodes as pay
+    double error_rate; // of the oracle's guesses; -1: by accept length
 };
 
-// --drafter oracle:al=A[,seed=N] or oracle:errors=R[,seed=N]: guesses come from a recording of
-// plain decoding with errors, at the rate R or at that which makes each way accept A rows a step.
+// --drafter oracle:al=A[,seed=N] or oracle:errors=R[/R]...[,seed=N]: guesses come from a recording
+// of plain decoding with errors, at each rate R in turn or at that which makes each way accept A
+// rows a step.
 struct bench_oracle {
     bool on;
     double accept_length;
-    double error_rate; // -1: by accept_length
+    double rate[BENCH_RATES];
+    int n_rates; // 0: by accept_length
     uint64_t seed;
 };
 
@@ -32,6 +35,10 @@ struct bench_ways {
 
 // Reads both options; without --modes: off, lookup, and chain and tree when there is a draft.
 int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_draft, struct err *e);
+
+// The way without a chosen budget that was fastest of those with this one's error rate and kind,
+// plain decoding among them; per_second: [n] tokens per second of every way.
+int bench_ways_best(const struct bench_ways *b, int way, const double *per_second);
 
 // Plain decoding and one tree of --budget, whose guesses are the oracle's (without --drafter for an
 // accept length of 8).

@@ -33,31 +33,41 @@ static int run_way(struct bench *b, size_t i, int way, struct request *r, struct
     return rc;
 }
 
-// A random prompt is run once, all but its last token, and every way goes on from there.
+// A random prompt is run once, all but its last token, and every way goes on from there. It goes on
+// itself where the one before ended, if that is how it begins.
 static int prefill(struct bench *b, struct bench_prompt *p, const struct request *r,
-                   struct sequence **out, struct err *e) {
+                   struct err *e) {
+    const struct sequence *last = b->prefix;
+    int64_t n = r->n_prompt - 1, held = last ? sequence_len(last) : 0;
+    if (held > n ||
+        (held && memcmp(sequence_tokens(last), r->prompt, (size_t)held * sizeof *r->prompt))) {
+        sequence_destroy(b->prefix);
+        b->prefix = NULL;
+        held = 0;
+    }
     double start = step_clock();
-    int rc = session_prefill(b->s, r->prompt, r->n_prompt - 1, out, e);
+    int rc = session_prefill(b->s, r->prompt, n, &b->prefix, e);
     if (!rc)
         rc = exec_status(model_exec(session_model(b->s)), e);
     p->prefill_ms = step_clock() - start;
+    p->prefilled = n - held;
     return rc;
 }
 
 static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *e) {
     struct bench_prompt *p = &b->prompts.prompts[i];
     struct reply plain = {0};
-    struct sequence *prefix = NULL;
     int rc = 0;
+    r->prefix = NULL;
     if (p->ids && p->n_ids > 1)
-        rc = prefill(b, p, r, &prefix, e);
-    r->prefix = prefix;
+        rc = prefill(b, p, r, e);
+    if (p->ids && p->n_ids > 1)
+        r->prefix = b->prefix;
     for (int w = 0; w < b->ways.n && !rc && !cli_interrupted(); w++)
         rc = run_way(b, i, w, r, &plain, e);
     if (rc)
         err_prefix(e, "prompt %s", p->id);
     r->prefix = NULL;
-    sequence_destroy(prefix);
     reply_fini(&plain);
     return rc;
 }
@@ -171,6 +181,7 @@ int cmd_bench(const struct cli_args *a, struct err *e) {
     int rc = bench(&b, e);
     str_fini(&b.rows.out);
     free(b.tallies);
+    sequence_destroy(b.prefix);
     session_close(b.s);
     bench_prompts_fini(&b.prompts);
     return rc;

@@ -441,27 +441,30 @@ int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct 
     struct request r;
     struct step_config c = {.model = s->model};
     struct step *step = NULL;
-    struct sequence *seq = NULL;
+    struct sequence *seq = *out;
+    int64_t done = seq ? sequence_len(seq) : 0;
+    if (seq && done == n)
+        return 0;
     request_init(&r);
     r.prompt = prompt;
     r.n_prompt = n;
+    r.prefix = seq;
     c.sample = r.sample;
     int rc = check_request(s, &r, e);
     if (!rc)
         rc = step_create(&step, &c, e);
-    if (!rc)
+    if (!rc && !seq)
         rc = model_sequence(s->model, &seq, e);
-    for (int64_t done = 0, now; !rc && done < n; done += now) {
+    for (int64_t now; !rc && done < n; done += now) {
         now = n - done < chunk_of(s) ? n - done : chunk_of(s);
         rc = step_feed(step, seq, prompt + done, now, NULL, e);
     }
     step_destroy(step);
-    if (rc) {
+    if (rc && !*out)
         sequence_destroy(seq);
-        return rc;
-    }
-    *out = seq;
-    return 0;
+    else
+        *out = seq;
+    return rc;
 }
 
 int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e) {

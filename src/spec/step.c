@@ -281,6 +281,8 @@ int step_measure(struct step *s, struct sequence *seq, int32_t token, double mos
     return rc;
 }
 
+// Walks through the verified tree and commits. Rows are hashed in between, outside of all phases:
+// reading them waits for the device, and behind the commit that would hide what a commit takes.
 static int run_tree(struct step *s, struct sequence *seq, const struct walk_limits *limits,
                     struct walk *out, struct err *e) {
     plant(s, sequence_len(seq));
@@ -291,15 +293,28 @@ static int run_tree(struct step *s, struct sequence *seq, const struct walk_limi
     double t = step_clock();
     walk_tree(&s->tree, s->choice, limits, out);
     lap(&s->ms.sample, &t);
+    uint64_t before = s->hash;
+    for (int i = 0; i < out->count; i++)
+        hash_row(s, model_logits_index(s->c.model, out->path[i]));
+    rc = s->c.hash ? exec_status(s->x, e) : 0;
+    t = step_clock();
     timing_section(s->x, "commit");
-    rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
+    if (!rc)
+        rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
     lap(&s->ms.commit, &t);
+    if (rc)
+        s->hash = before;
     return rc;
+}
+
+// Milliseconds of all that follows a draft.
+static double pass_ms(const struct step *s) {
+    return s->ms.verify + s->ms.sample + s->ms.commit;
 }
 
 int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
              struct walk *out, struct err *e) {
-    double t = step_clock(), draft = 0, pass = 0;
+    double t = step_clock(), draft = 0, before = pass_ms(s);
     timing_section(s->x, "draft");
     int rc = grow(s, seq, root, limits, e);
     if (rc)
@@ -307,14 +322,7 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
     lap(&draft, &t);
     s->ms.draft += draft;
     rc = s->tree.n == 1 ? step_plain(s, seq, limits, out, e) : run_tree(s, seq, limits, out, e);
-    if (rc)
-        return rc;
-    lap(&pass, &t);
-    if (s->c.budget)
-        budget_note(s->c.budget, &s->tree, out, s->drafted ? draft : 0, pass);
-    if (s->tree.n == 1)
-        return 0; // feed has hashed its row
-    for (int i = 0; i < out->count; i++)
-        hash_row(s, model_logits_index(s->c.model, out->path[i]));
-    return s->c.hash ? exec_status(s->x, e) : 0;
+    if (!rc && s->c.budget)
+        budget_note(s->c.budget, &s->tree, out, s->drafted ? draft : 0, pass_ms(s) - before);
+    return rc;
 }
