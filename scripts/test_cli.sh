@@ -120,6 +120,15 @@ if has bench; then
     refuse 2 "tree" bench -m tiny.gguf --prompt-tokens 3 --modes off,tree
     refuse 2 "oracle:al=0" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:al=0
     refuse 2 "oracle:errors=2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=2
+    refuse 2 "errors=0.1/2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=0.1/2
+    refuse 2 "--prompt-tokens" bench -m tiny.gguf --prompts x --sequences 2
+    refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2
+    refuse 2 "tree:auto" bench -m tiny.gguf --prompt-tokens 3 --sequences 2 --modes off,tree:auto \
+        --drafter oracle:al=4
+    accept " 3 oracle tree:22 " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \
+        --modes off,tree:22 --drafter oracle:al=4
+    accept "tree:auto @0.3: " bench -m tiny.gguf --prompt-tokens 40,70 -n 32 \
+        --modes off,tree:8,tree:auto --drafter oracle:errors=0.1/0.3
     accept "oracle tree:auto" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:auto \
         --drafter oracle:errors=0.1
     accept "oracle tree:22" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:22 \

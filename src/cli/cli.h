@@ -43,6 +43,7 @@ enum cli_option {
     OPT_IDS,
     OPT_PROMPTS,
     OPT_PROMPT_TOKENS,
+    OPT_SEQUENCES,
     OPT_MODES,
     OPT_DRAFTER,
     OPT_MAX_TOKENS,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bench_crowd.h"
 #include "cli/bench_report.h"
 
 static bool equal(const struct reply *a, const struct reply *b) {
@@ -132,6 +133,8 @@ static int read_prompts(struct bench *b, struct err *e) {
     bool random = options_given(o, OPT_PROMPT_TOKENS);
     if (random == options_given(o, OPT_PROMPTS))
         return err_set(e, ERR_USAGE, "'bench' needs one of --prompts FILE and --prompt-tokens N");
+    if (!random && options_given(o, OPT_SEQUENCES))
+        return err_set(e, ERR_USAGE, "--sequences needs --prompt-tokens N");
     if (!random)
         return bench_prompts_read(&b->prompts, options_str(o, OPT_PROMPTS), e);
     return 0;
@@ -157,19 +160,23 @@ static int open_all(struct bench *b, struct err *e) {
                : err_set(e, ERR_MEMORY, "no memory for the sums of %d groups", b->prompts.n_groups);
 }
 
-static int bench(struct bench *b, struct err *e) {
-    int rc = open_all(b, e);
-    if (rc)
-        return rc;
-    cli_catch_interrupt();
+static int run_one_by_one(struct bench *b, struct err *e) {
     jw_begin(&b->rows, '[');
-    rc = run_all(b, e);
+    int rc = run_all(b, e);
     jw_end(&b->rows, ']');
     if (!rc && b->rows.out.failed)
         rc = err_set(e, ERR_MEMORY, "no memory for the results");
     if (rc || cli_interrupted())
         return rc;
-    rc = options_flag(&b->a->opt, OPT_JSON) ? bench_print_json(b, e) : bench_print_table(b, e);
+    return options_flag(&b->a->opt, OPT_JSON) ? bench_print_json(b, e) : bench_print_table(b, e);
+}
+
+static int bench(struct bench *b, struct err *e) {
+    int rc = open_all(b, e);
+    if (rc)
+        return rc;
+    cli_catch_interrupt();
+    rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_crowd(b, e) : run_one_by_one(b, e);
     if (!rc && b->different)
         rc = err_set(e, ERR_STATE, "%lld runs differ from plain decoding; please report this",
                      (long long)b->different);

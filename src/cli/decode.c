@@ -85,6 +85,17 @@ static void show_plan(const struct cli_args *a, const struct session *s) {
     str_fini(&line);
 }
 
+// Sequences that will share a pass.
+static int most_sequences(const struct cli_args *a) {
+    size_t n = 0;
+    bool many = a->command->id == CLI_BENCH && options_given(&a->opt, OPT_SEQUENCES);
+    const int32_t *counts = many ? options_list(&a->opt, OPT_SEQUENCES, &n) : NULL;
+    int most = 1;
+    for (size_t i = 0; i < n; i++)
+        most = counts[i] > most ? counts[i] : most;
+    return most;
+}
+
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
     struct session_options o = session_options_default();
     int rc = cli_need(a, OPT_MODEL, e);
@@ -109,7 +120,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.type_k = o.target.type_v = kv_type(a);
-    o.target.max_seqs = 1;
+    o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
     if (a->command->id == CLI_GENERATE) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;

@@ -35,13 +35,16 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                            .help =
                                "prompts of that many random token ids each, in place of --prompts; "
                                "each is run once for all modes"},
+    [OPT_SEQUENCES] = {"sequences", 0, OPTION_LIST, "LIST", .lo = 1, .hi = 128, .groups = BENCH,
+                       .help = "decode that many sequences side by side, each with a prompt of "
+                               "--prompt-tokens, in one pass a step; for example 1,2,4,8"},
     [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
                    .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
                            "with a block or budget as in off,chain:16,tree:22,tree:60"},
     [OPT_DRAFTER] = {"drafter", 0, OPTION_STRING, "HOW", "draft", .groups = BENCH | PROFILE,
                      .help = "whose guesses chain and tree verify: draft, or oracle:al=A[,seed=N] "
                              "for a recording of plain decoding with errors that give an accept "
-                             "length of A"},
+                             "length of A, or oracle:errors=R[/R]... for errors at these rates"},
 
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,

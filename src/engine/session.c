@@ -97,7 +97,7 @@ static int fill_plan(struct session *s, struct err *e) {
                               .draft = d.weights,
                               .scratch = t.scratch + d.scratch +
                                          exec_own_bytes(s->x, most(t.most_act, d.most_act)),
-                              .state = t.recurrent + d.pending,
+                              .state = (t.recurrent + d.pending) * most(o->max_seqs, 1),
                               .kv_per_1k = kv,
                               .window_per_1k = d.window_per_1k,
                               .window = d.window,

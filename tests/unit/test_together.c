@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests decoded side by side against the same requests alone: tokens, logits and ends are equal
+// however many there are, whatever guesses, and wherever their positions lie; budgets shrink so
+// that the forest fits a pass.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "engine/together.h"
+#include "spec/crowd.h"
+#include "support/tiny_gguf.h"
+
+#define ARRAY(a) (sizeof(a) / sizeof *(a))
+
+enum { CONTEXT = 400, MOST = 8, NEW = 50, LONGEST = 200 };
+
+struct fixture {
+    char target[64], draft[64];
+    struct session *session, *plain; // with and without the draft
+    int32_t prompt[MOST][LONGEST];
+    struct request r[MOST];
+    int32_t recording[MOST][LONGEST + NEW];
+};
+
+static int setup(void **state) {
+    static struct fixture f;
+    struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    struct session_options o = session_options_default();
+    *state = &f;
+    snprintf(f.target, sizeof f.target, "/tmp/coppice-together-%d-t.gguf", (int)getpid());
+    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-together-%d-d.gguf", (int)getpid());
+    o.model = f.target;
+    o.threads = 2;
+    o.target.max_ctx = CONTEXT;
+    if (tiny_target_write(&t, f.target, NULL) || tiny_draft_write(&t, &d, f.draft, NULL) ||
+        session_open(&f.plain, &o, NULL))
+        return -1;
+    o.draft = f.draft;
+    return session_open(&f.session, &o, NULL);
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    session_close(f->session);
+    session_close(f->plain);
+    unlink(f->target);
+    unlink(f->draft);
+    return 0;
+}
+
+// Requests whose prompts end before, on and behind the borders of bases and pages.
+static void make_requests(struct fixture *f, double temperature) {
+    static const int lengths[MOST] = {1, 31, 32, 63, 64, 95, 130, 199};
+    struct rng g = {99};
+    for (int i = 0; i < MOST; i++) {
+        for (int j = 0; j < lengths[i]; j++)
+            f->prompt[i][j] = (int32_t)rng_below(&g, 250);
+        request_init(&f->r[i]);
+        f->r[i].prompt = f->prompt[i];
+        f->r[i].n_prompt = lengths[i];
+        f->r[i].max_tokens = NEW - i; // they end one after another
+        f->r[i].ignore_eos = true;
+        f->r[i].logit_hash = true;
+        f->r[i].no_lookup = true;
+        f->r[i].sample.temperature = temperature;
+        f->r[i].sample.frequency = temperature / 4;
+        f->r[i].sample.seed = 5;
+    }
+}
+
+static void run_alone(struct fixture *f, struct reply *alone) {
+    for (int i = 0; i < MOST; i++) {
+        struct request *r = &f->r[i];
+        assert_int_equal(session_generate(f->session, r, &alone[i], NULL), 0);
+        memcpy(f->recording[i], r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
+        memcpy(f->recording[i] + r->n_prompt, alone[i].ids,
+               (size_t)alone[i].n * sizeof *alone[i].ids);
+        r->oracle = (struct draft_config){.recording = f->recording[i],
+                                          .n_recording = r->n_prompt + alone[i].n,
+                                          .error_rate = 0.2,
+                                          .seed = (uint64_t)i};
+    }
+}
+
+// First request `from`, n of them, against the same alone.
+static void check(struct fixture *f, struct session *s, const struct reply *alone, int from, int n,
+                  struct together_cost *cost) {
+    struct reply y[MOST];
+    assert_int_equal(together_generate(s, f->r + from, n, y, cost, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        const struct reply *a = &alone[from + i];
+        int64_t committed = 0;
+        assert_int_equal(y[i].n, a->n);
+        assert_memory_equal(y[i].ids, a->ids, (size_t)a->n * sizeof *a->ids);
+        assert_int_equal(y[i].hash, a->hash);
+        assert_int_equal(y[i].end, a->end);
+        for (int64_t j = 0; j < y[i].steps; j++)
+            committed += y[i].accepted[j];
+        assert_int_equal(committed, y[i].n - 1);
+        reply_fini(&y[i]);
+    }
+}
+
+// One way with n requests, of which budgets leave 15 nodes to each of 8.
+static void check_way(struct fixture *f, const struct reply *alone, enum speculate how, int n,
+                      int place) {
+    struct together_cost cost;
+    int from = place % (MOST - n + 1);
+    f->r[from].how = how;
+    f->r[from].tree.budget = 40;
+    check(f, f->session, alone, from, n, &cost);
+    f->r[from].how = SPECULATE_OFF;
+    assert_true(cost.steps > 0 && cost.tokens >= n * cost.steps);
+    assert_true(cost.rows >= n * cost.steps && cost.rows <= 128 * cost.steps);
+    if (how == SPECULATE_OFF)
+        assert_int_equal(cost.tokens, cost.rows);
+    if (how == SPECULATE_ORACLE)
+        assert_true(cost.tokens > 2 * n * cost.steps);
+}
+
+static void test_same_as_alone(void **state) {
+    struct fixture *f = *state;
+    static const enum speculate ways[] = {SPECULATE_OFF, SPECULATE_LOOKUP, SPECULATE_CHAIN,
+                                          SPECULATE_TREE, SPECULATE_ORACLE};
+    static const int counts[] = {1, 2, 3, 8};
+    for (int hot = 0; hot < 2; hot++) {
+        struct reply alone[MOST];
+        make_requests(f, hot ? 0.8 : 0);
+        run_alone(f, alone);
+        for (size_t i = 0; i < ARRAY(ways) * ARRAY(counts); i++)
+            check_way(f, alone, ways[i / ARRAY(counts)], counts[i % ARRAY(counts)], (int)i);
+        for (int i = 0; i < MOST; i++)
+            reply_fini(&alone[i]);
+    }
+}
+
+// Without a draft the oracle guesses as deep as a tree may be.
+static void test_no_draft(void **state) {
+    struct fixture *f = *state;
+    struct reply alone[MOST];
+    struct together_cost cost;
+    make_requests(f, 0);
+    run_alone(f, alone);
+    for (int i = 0; i < MOST; i++) {
+        f->r[i].oracle.error_rate = 0;
+        f->r[i].tree.k = 1;
+        f->r[i].tree.budget = 31;
+    }
+    f->r[0].how = SPECULATE_ORACLE;
+    check(f, f->plain, alone, 0, 4, &cost);
+    assert_int_equal(cost.steps, 2); // 49 tokens, of the last request 46: 32 and the rest
+    assert_int_equal(cost.rows, 4 * 32 + (17 + 16 + 15 + 14));
+    for (int i = 0; i < MOST; i++)
+        reply_fini(&alone[i]);
+}
+
+static void test_budget(void **state) {
+    (void)state;
+    assert_int_equal(crowd_budget(22, 128, 1), 22);
+    assert_int_equal(crowd_budget(22, 128, 5), 22);
+    assert_int_equal(crowd_budget(22, 128, 6), 20);
+    assert_int_equal(crowd_budget(127, 128, 8), 15);
+    assert_int_equal(crowd_budget(127, 128, 128), 0);
+}
+
+static void test_misuse(void **state) {
+    struct fixture *f = *state;
+    struct reply y[MOST];
+    struct together_cost cost;
+    struct err e = {0};
+    make_requests(f, 0);
+    f->r[0].how = SPECULATE_TREE;
+    assert_int_equal(together_generate(f->plain, f->r, 2, y, &cost, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "-d"));
+    f->r[0].how = SPECULATE_OFF;
+    f->r[1].n_prompt = 0;
+    assert_int_equal(together_generate(f->plain, f->r, 2, y, &cost, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "request 1"));
+    for (int i = 0; i < 2; i++)
+        reply_fini(&y[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_as_alone),
+        cmocka_unit_test(test_no_draft),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
