@@ -308,6 +308,11 @@ int bench_print_json(struct bench *b, struct err *e) {
     for (size_t i = 0; i < b->prompts.n; i++)
         jw_num(&w, b->prompts.prompts[i].prefill_ms);
     jw_end(&w, ']');
+    jw_key(&w, "prefill_tokens");
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < b->prompts.n; i++)
+        jw_int(&w, b->prompts.prompts[i].prefilled);
+    jw_end(&w, ']');
     jw_key(&w, "equal");
     jw_bool(&w, b->different == 0);
     jw_key(&w, "overall");
