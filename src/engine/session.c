@@ -178,6 +178,25 @@ int session_open(struct session **out, const struct session_options *o, struct e
     return 0;
 }
 
+int session_measure(const struct session_options *o, struct memory_plan *out, struct err *e) {
+    struct session *s = calloc(1, sizeof *s);
+    *out = (struct memory_plan){0};
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a memory plan");
+    s->o = *o;
+    s->o.make_plan = true;
+    s->o.dflash.type_k = o->target.type_k;
+    s->o.dflash.type_v = o->target.type_v;
+    int rc = gguf_open(&s->file, s->o.model, e);
+    if (!rc)
+        rc = open_device(s, e);
+    if (!rc)
+        rc = settle(s, e);
+    *out = s->plan;
+    session_close(s);
+    return rc;
+}
+
 void session_close(struct session *s) {
     if (!s)
         return;
@@ -273,10 +292,10 @@ static int check_request(const struct session *s, const struct request *r, struc
                        "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
                        "or raise --max-ctx",
                        (long long)r->n_prompt, (long long)ctx);
-    const struct sequence *p = r->prefix;
-    if (p &&
-        (sequence_len(p) >= r->n_prompt ||
-         memcmp(sequence_tokens(p), r->prompt, (size_t)sequence_len(p) * sizeof *r->prompt) != 0))
+    const struct sequence *p = r->in_place ? r->in_place : r->prefix;
+    if (p && (sequence_len(p) >= r->n_prompt ||
+              (sequence_len(p) && memcmp(sequence_tokens(p), r->prompt,
+                                         (size_t)sequence_len(p) * sizeof *r->prompt) != 0)))
         return err_set(e, ERR_USAGE,
                        "the %lld tokens run before are not the beginning of a prompt of %lld",
                        (long long)sequence_len(p), (long long)r->n_prompt);
@@ -354,7 +373,8 @@ static int run_init(struct run *u, struct err *e) {
     memcpy(c.drafters, u->drafters, sizeof c.drafters);
     c.n_drafters = u->n_drafters;
     rc = step_create(&u->step, &c, e);
-    if (!rc)
+    u->seq = u->r->in_place;
+    if (!rc && !u->seq)
         rc = u->r->prefix ? sequence_fork(u->r->prefix, &u->seq, e)
                           : model_sequence(u->s->model, &u->seq, e);
     if (rc)
@@ -396,6 +416,10 @@ static int run_prompt(struct run *u, struct err *e) {
     struct ddtree only = {.n = 1, .parent = {-1}};
     int32_t first = 0;
     while (done < n) {
+        if (u->r->progress && u->r->progress(u->r->progress_arg, done, n)) {
+            u->out->end = END_CALLER;
+            return 0;
+        }
         int64_t now = n - done < chunk ? n - done : chunk;
         bool last = done + now == n;
         int rc = step_feed(u->step, u->seq, u->r->prompt + done, now,
@@ -403,6 +427,7 @@ static int run_prompt(struct run *u, struct err *e) {
         if (rc)
             return rc;
         done += now;
+        u->out->fed += now;
     }
     if (u->max_new == 0) {
         u->out->end = END_LENGTH;
@@ -487,7 +512,8 @@ int session_generate(struct session *s, const struct request *r, struct reply *o
         out->hash = step_hash(u.step);
     }
     step_destroy(u.step);
-    sequence_destroy(u.seq);
+    if (u.seq != r->in_place)
+        sequence_destroy(u.seq);
     for (int i = 0; i < u.n_drafters; i++)
         drafter_destroy(u.drafters[i]);
     return rc;

@@ -44,6 +44,10 @@ struct session;
 int session_open(struct session **out, const struct session_options *o, struct err *e);
 void session_close(struct session *s); // NULL is allowed
 
+// The memory plan that session_open would make, without loading. ERR_MEMORY where it does not fit;
+// *out is then filled all the same. Other errors as session_open, *out zeroed.
+int session_measure(const struct session_options *o, struct memory_plan *out, struct err *e);
+
 struct model *session_model(const struct session *s);
 struct dflash *session_draft(const struct session *s);              // NULL: none
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
@@ -66,6 +70,9 @@ const char *speculate_name(enum speculate how);
 // New tokens of one pass, as soon as they are chosen. Non-zero ends the generation.
 typedef int session_tokens_fn(void *arg, const int32_t *ids, int64_t n);
 
+// Before each pass of a prompt: how many of its `total` tokens have been run. Non-zero ends.
+typedef int session_progress_fn(void *arg, int64_t done, int64_t total);
+
 struct request {
     const int32_t *prompt; // [n_prompt] ids, n_prompt >= 1
     int64_t n_prompt;
@@ -82,8 +89,13 @@ struct request {
     // NULL, or a sequence of session_prefill that holds the first tokens of this prompt (not all
     // of them): the request goes on from there, on a copy.
     const struct sequence *prefix;
+    // NULL, or such a sequence that the request itself runs on: it then holds the prompt and the
+    // new tokens but the last. Not beside `prefix`.
+    struct sequence *in_place;
     session_tokens_fn *tokens; // NULL: none
     void *tokens_arg;
+    session_progress_fn *progress; // NULL: none
+    void *progress_arg;
 };
 void request_init(struct request *r); // greedy, off, budget 22, 8 candidates, 256 tokens
 
@@ -92,6 +104,7 @@ struct reply {
     int64_t n;
     int32_t *accepted; // [steps] committed tokens of each pass behind the prompt
     int64_t steps;
+    int64_t fed;     // prompt tokens that were run; the others had been before
     int64_t drafted; // guesses verified
     uint64_t hash;   // logit_hash
     enum end_reason end;

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens beside a sequence that holds the first of them; see transcript.h. The one rule: the
+// sequence is always a beginning of the tokens. It may be shorter at any time, and absent.
+#include "engine/transcript.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct transcript {
+    struct session *s;
+    struct sequence *seq; // NULL: nothing was run
+    int32_t *ids;         // [n]
+    int64_t n, cap;
+};
+
+struct bookmark {
+    const struct session *s;
+    struct checkpoint *point; // NULL: nothing was run
+    int32_t *ids;             // [n]
+    int64_t n;
+};
+
+int transcript_create(struct transcript **out, struct session *s, struct err *e) {
+    struct transcript *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "no memory for a transcript");
+    t->s = s;
+    *out = t;
+    return 0;
+}
+
+void transcript_destroy(struct transcript *t) {
+    if (!t)
+        return;
+    sequence_destroy(t->seq);
+    free(t->ids);
+    free(t);
+}
+
+int64_t transcript_len(const struct transcript *t) {
+    return t->n;
+}
+
+const int32_t *transcript_tokens(const struct transcript *t) {
+    return t->ids;
+}
+
+int64_t transcript_ready(const struct transcript *t) {
+    return t->seq ? sequence_len(t->seq) : 0;
+}
+
+static int reserve(struct transcript *t, int64_t n, struct err *e) {
+    if (t->n + n <= t->cap)
+        return 0;
+    int64_t cap = t->cap ? t->cap : 256;
+    while (cap < t->n + n)
+        cap *= 2;
+    int32_t *ids = realloc(t->ids, (size_t)cap * sizeof *ids);
+    if (!ids)
+        return err_set(e, ERR_MEMORY, "no memory for a text of %lld tokens", (long long)cap);
+    t->ids = ids;
+    t->cap = cap;
+    return 0;
+}
+
+static void take(struct transcript *t, const int32_t *ids, int64_t n) {
+    if (n)
+        memcpy(t->ids + t->n, ids, (size_t)n * sizeof *ids);
+    t->n += n;
+}
+
+int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struct err *e) {
+    int64_t vocab = model_params_of(session_model(t->s))->vocab;
+    if (n < 0)
+        return err_set(e, ERR_USAGE, "cannot append %lld tokens", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH, "token id %d at place %lld is not within 0 to %lld",
+                           ids[i], (long long)i, (long long)vocab - 1);
+    int rc = reserve(t, n, e);
+    if (!rc)
+        take(t, ids, n);
+    return rc;
+}
+
+// Shortens the sequence, if there is one, to at most n tokens.
+static int cut_state(struct transcript *t, int64_t n, struct err *e) {
+    int64_t kept;
+    if (transcript_ready(t) <= n)
+        return 0;
+    return sequence_truncate(t->seq, n, &kept, e);
+}
+
+int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
+    if (n < 0 || n > t->n)
+        return err_set(e, ERR_USAGE, "cannot cut a text of %lld tokens to %lld", (long long)t->n,
+                       (long long)n);
+    int rc = cut_state(t, n, e);
+    if (!rc)
+        t->n = n;
+    return rc;
+}
+
+// Room for what a request may choose is made before it runs, so that none of it can be lost.
+static int prepare(struct transcript *t, const struct request *r, int64_t n, struct err *e) {
+    int64_t room = model_max_ctx(session_model(t->s)) - t->n;
+    int64_t most = r->max_tokens < room ? r->max_tokens : room;
+    int rc = most > 0 ? reserve(t, most, e) : 0;
+    if (!rc)
+        rc = cut_state(t, n - 1, e); // a request runs one token at least
+    return rc || t->seq ? rc : model_sequence(session_model(t->s), &t->seq, e);
+}
+
+int transcript_generate(struct transcript *t, const struct request *r, struct reply *out,
+                        struct err *e) {
+    struct request q = *r;
+    int64_t n = t->n;
+    *out = (struct reply){0};
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "the text is empty; append at least one token");
+    if (r->max_tokens == 0 && --n <= transcript_ready(t)) {
+        out->end = END_LENGTH;
+        return 0;
+    }
+    int rc = prepare(t, r, n, e);
+    if (rc)
+        return rc;
+    q.prompt = t->ids;
+    q.n_prompt = n;
+    q.prefix = NULL;
+    q.in_place = t->seq;
+    rc = session_generate(t->s, &q, out, e);
+    take(t, out->ids, out->n);
+    if (rc == ERR_DEVICE) { // its state cannot be trusted any more
+        sequence_destroy(t->seq);
+        t->seq = NULL;
+    }
+    return rc;
+}
+
+int transcript_fork(const struct transcript *t, struct transcript **out, struct err *e) {
+    struct transcript *f = NULL;
+    int rc = transcript_create(&f, t->s, e);
+    if (!rc)
+        rc = reserve(f, t->n, e);
+    if (!rc && t->seq)
+        rc = sequence_fork(t->seq, &f->seq, e);
+    if (rc) {
+        transcript_destroy(f);
+        return rc;
+    }
+    take(f, t->ids, t->n);
+    *out = f;
+    return 0;
+}
+
+int transcript_save(const struct transcript *t, struct bookmark **out, struct err *e) {
+    struct bookmark *b = calloc(1, sizeof *b);
+    size_t bytes = (size_t)t->n * sizeof *t->ids;
+    if (b)
+        b->ids = malloc(bytes ? bytes : 1);
+    int rc = b && b->ids ? 0 : err_set(e, ERR_MEMORY, "no memory to save a text");
+    if (!rc && t->seq)
+        rc = sequence_checkpoint(t->seq, &b->point, e);
+    if (rc) {
+        bookmark_destroy(b);
+        return rc;
+    }
+    if (bytes)
+        memcpy(b->ids, t->ids, bytes);
+    b->s = t->s;
+    b->n = t->n;
+    *out = b;
+    return 0;
+}
+
+int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e) {
+    if (b->s != t->s)
+        return err_set(e, ERR_MISMATCH,
+                       "what was saved belongs to another loaded model; restore "
+                       "it into a text of the model that made it");
+    struct transcript fresh = {.s = t->s};
+    int rc = reserve(&fresh, b->n, e);
+    if (!rc && b->point && !t->seq)
+        rc = model_sequence(session_model(t->s), &t->seq, e);
+    if (!rc && b->point)
+        rc = sequence_restore(t->seq, b->point, e);
+    if (rc) {
+        free(fresh.ids);
+        return rc;
+    }
+    if (!b->point) {
+        sequence_destroy(t->seq);
+        t->seq = NULL;
+    }
+    take(&fresh, b->ids, b->n);
+    free(t->ids);
+    fresh.seq = t->seq;
+    *t = fresh;
+    return 0;
+}
+
+int64_t bookmark_len(const struct bookmark *b) {
+    return b->n;
+}
+
+int64_t bookmark_bytes(const struct bookmark *b) {
+    return (int64_t)sizeof *b + b->n * (int64_t)sizeof *b->ids +
+           (b->point ? checkpoint_bytes(b->point) : 0);
+}
+
+void bookmark_destroy(struct bookmark *b) {
+    if (!b)
+        return;
+    checkpoint_destroy(b->point);
+    free(b->ids);
+    free(b);
+}
