@@ -74,7 +74,7 @@ find_tool() {
     return 1
 }
 
-sources() { find src tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort; }
+sources() { find include src tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort; }
 
 check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of the public interface: defaults filled in, tokens handed on as whole characters, the
+// reply reduced to what stays valid without an owner.
+#include "api/api.h"
+
+// What a request's callbacks need.
+struct call {
+    const struct coppice_request *r;
+    const struct tokenizer *t; // NULL: none
+    struct utf8_stream utf8;
+    struct str raw, text;
+    bool no_memory;
+};
+
+static int hand_on(struct call *c, const int32_t *ids, int64_t n) {
+    struct coppice_piece piece = {.ids = ids, .n = n, .text = "", .bytes = c->text.len};
+    c->no_memory = c->raw.failed || c->text.failed;
+    if (c->text.len)
+        piece.text = c->text.data;
+    return c->no_memory || c->r->tokens(c->r->arg, &piece);
+}
+
+static int on_tokens(void *arg, const int32_t *ids, int64_t n) {
+    struct call *c = arg;
+    str_clear(&c->raw);
+    str_clear(&c->text);
+    for (int64_t i = 0; c->t && i < n; i++)
+        tokenizer_decode(c->t, ids[i], false, &c->raw);
+    if (c->raw.len)
+        utf8_stream_push(&c->utf8, c->raw.data, c->raw.len, &c->text);
+    return hand_on(c, ids, n);
+}
+
+static int on_progress(void *arg, int64_t done, int64_t total) {
+    const struct call *c = arg;
+    return c->r->progress(c->r->arg, done, total);
+}
+
+static enum speculate how(const struct coppice_request *r, bool draft) {
+    switch (r->speculate) {
+    case COPPICE_SPECULATE_TREE:
+        return SPECULATE_TREE;
+    case COPPICE_SPECULATE_CHAIN:
+        return SPECULATE_CHAIN;
+    case COPPICE_SPECULATE_LOOKUP:
+        return SPECULATE_LOOKUP;
+    case COPPICE_SPECULATE_OFF:
+        return SPECULATE_OFF;
+    default:
+        return draft ? SPECULATE_TREE : SPECULATE_OFF;
+    }
+}
+
+static int check(const struct coppice_request *r, const struct coppice_model *m, struct err *e) {
+    if (r->max_tokens < 0)
+        return err_set(e, ERR_USAGE, "max_tokens is %lld; 0 is as many as the context holds",
+                       (long long)r->max_tokens);
+    if (r->speculate < COPPICE_SPECULATE_AUTO || r->speculate > COPPICE_SPECULATE_OFF)
+        return err_set(e, ERR_USAGE, "%d is no enum coppice_speculate", r->speculate);
+    if (r->budget != COPPICE_BUDGET_AUTO && (r->budget < 0 || r->budget > m->max_budget))
+        return err_set(
+            e, ERR_USAGE,
+            "a budget of %d guesses is not within 0 to %d; load with a larger max_budget",
+            r->budget, m->max_budget);
+    return 0;
+}
+
+static void fill_sampling(const struct coppice_request *r, struct sample_params *p) {
+    p->temperature = r->temperature;
+    p->top_k = r->top_k;
+    p->top_p = r->top_p != 0 ? r->top_p : p->top_p;
+    p->min_p = r->min_p;
+    p->repeat = r->repeat_penalty != 0 ? r->repeat_penalty : p->repeat;
+    p->frequency = r->frequency_penalty;
+    p->presence = r->presence_penalty;
+    p->window = r->penalty_window ? r->penalty_window : p->window;
+    p->seed = r->seed;
+}
+
+static void fill(struct request *q, const struct coppice_request *r,
+                 const struct coppice_model *m) {
+    enum { BUDGET = 22 };
+    request_init(q);
+    q->max_tokens = r->max_tokens ? r->max_tokens : INT64_MAX;
+    q->ignore_eos = r->ignore_end;
+    q->how = how(r, session_draft(m->s) != NULL);
+    q->auto_budget = r->budget == COPPICE_BUDGET_AUTO;
+    q->tree.budget = q->auto_budget ? m->max_budget : r->budget ? r->budget : BUDGET;
+    if (q->tree.budget > m->max_budget)
+        q->tree.budget = m->max_budget;
+    if (r->min_prob != 0)
+        q->tree.min_prob = r->min_prob > 0 ? r->min_prob : 0;
+    else
+        q->tree.min_prob = q->auto_budget ? 0 : 0.1;
+    q->logit_hash = r->logit_hash;
+    fill_sampling(r, &q->sample);
+}
+
+static void describe(const struct reply *y, struct coppice_result *out) {
+    struct coppice_result result = {.end = (int)y->end,
+                                    .tokens = y->n,
+                                    .prompt_tokens = y->fed,
+                                    .passes = y->steps,
+                                    .guesses = y->drafted,
+                                    .prompt_ms = y->ms.prompt,
+                                    .decode_ms =
+                                        y->ms.draft + y->ms.verify + y->ms.sample + y->ms.commit,
+                                    .logit_hash = y->hash};
+    api_give(out, &result, sizeof result);
+}
+
+int coppice_generate(struct coppice_sequence *s, const struct coppice_request *request,
+                     struct coppice_result *out, struct coppice_error *error) {
+    struct err e = {0};
+    struct coppice_request r;
+    struct request q;
+    struct reply y = {0};
+    struct call c = {.r = &r, .t = session_tokenizer(s->m->s)};
+    int rc = api_take(&r, sizeof r, request, "coppice_request", &e);
+    if (!rc)
+        rc = check(&r, s->m, &e);
+    if (rc)
+        return api_result(rc, &e, error);
+    fill(&q, &r, s->m);
+    q.tokens = r.tokens ? on_tokens : NULL;
+    q.progress = r.progress ? on_progress : NULL;
+    q.tokens_arg = q.progress_arg = &c;
+    rc = transcript_generate(s->t, &q, &y, &e);
+    str_clear(&c.text);
+    utf8_stream_end(&c.utf8, &c.text);
+    if (c.text.len && !c.no_memory)
+        hand_on(&c, NULL, 0);
+    if (!rc && c.no_memory)
+        rc = err_set(&e, ERR_MEMORY, "no memory for the text of the reply");
+    describe(&y, out);
+    str_fini(&c.raw);
+    str_fini(&c.text);
+    reply_fini(&y);
+    return api_result(rc, &e, error);
+}
+
+int coppice_sequence_run(struct coppice_sequence *s, int (*progress)(void *, int64_t, int64_t),
+                         void *arg, struct coppice_error *error) {
+    struct err e = {0};
+    struct request q;
+    struct reply y;
+    request_init(&q);
+    q.max_tokens = 0;
+    q.progress = progress;
+    q.progress_arg = arg;
+    int rc = transcript_generate(s->t, &q, &y, &e);
+    reply_fini(&y);
+    return api_result(rc, &e, error);
+}
