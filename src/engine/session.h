@@ -90,7 +90,7 @@ struct request {
     // of them): the request goes on from there, on a copy.
     const struct sequence *prefix;
     // NULL, or such a sequence that the request itself runs on: it then holds the prompt and the
-    // new tokens but the last. Not beside `prefix`.
+    // new tokens but the last. Not beside `prefix`, and of session_generate only, as `progress` is.
     struct sequence *in_place;
     session_tokens_fn *tokens; // NULL: none
     void *tokens_arg;

@@ -12,7 +12,7 @@
 #include "ops/exec.h"
 #include "support/tiny_gguf.h"
 
-enum { CONTEXT = 400, TEXTS = 3, MARKS = 2, ROUNDS = 400 };
+enum { CONTEXT = 400, TEXTS = 3, MARKS = 2, ROUNDS = 250 };
 
 struct fixture {
     char target[64], draft[64];
