@@ -95,6 +95,10 @@ if has quantize; then
     done
     refuse 1 "nowhere/out.gguf" quantize "$vocab" nowhere/out.gguf Q8_0
     refuse 2 "/dev/null" quantize "$vocab" /dev/null Q8_0
+    for file in missing text empty short counts; do
+        refuse 1 "$file.gguf" quantize "$vocab" out.gguf Q4_K_M --imatrix "$file.gguf"
+    done
+    refuse 1 "imatrix" quantize "$vocab" out.gguf Q4_K_M --imatrix "$vocab"
 fi
 if has convert; then
     refuse 2 "convert" convert folder

@@ -84,6 +84,8 @@ enum cli_option {
     OPT_RAW,
     OPT_TARGET_DIR,
     OPT_TYPE,
+    OPT_IMATRIX,
+    OPT_PURE,
     OPT_SHAPE,
     OPT_QUANT,
     OPT_VERBOSE,

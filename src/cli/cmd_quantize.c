@@ -5,10 +5,19 @@
 int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *const *operand = a->opt.operands;
     int64_t shown = -1;
-    struct convert_options o = {.threads = (int)options_int(&a->opt, OPT_THREADS),
+    const char *imatrix = options_str(&a->opt, OPT_IMATRIX);
+    struct imatrix *m = NULL;
+    struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
+                                .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .progress = cli_convert_progress,
                                 .progress_arg = &shown};
     int rc = cli_recipe(operand[2], &o.recipe, e);
+    if (!rc && imatrix)
+        rc = imatrix_open(&m, imatrix, e);
+    o.imatrix = m;
     cli_catch_interrupt();
-    return rc ? rc : convert_quantize(operand[0], operand[1], &o, e);
+    if (!rc)
+        rc = convert_quantize(operand[0], operand[1], &o, e);
+    imatrix_close(m);
+    return rc;
 }

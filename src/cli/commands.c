@@ -56,9 +56,11 @@ const struct cli_command cli_commands[] = {
     {"quantize", CLI_QUANTIZE, .operands = "IN OUT TYPE", .min_operands = 3, .max_operands = 3,
      .summary = "re-encode the matrices of a GGUF file",
      .description =
-         "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, or one "
-         "of the mixtures Q4_K_M and Q5_K_M. Below Q8_0 the output matrix is kept at "
-         "Q6_K. Norms and other small tensors are copied.",
+         "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, or one of "
+         "the "
+         "mixtures Q2_K, Q2_K_S, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K and "
+         "MXFP4_MOE, which give more bits to the matrices that need them. Below Q8_0 the output "
+         "matrix is kept at Q6_K. Norms and other small tensors are copied.",
      .run = cmd_quantize},
     {"synth", CLI_SYNTH, .operands = "OUT", .min_operands = 1, .max_operands = 1,
      .summary = "write a model of a real shape with random weights",

@@ -153,6 +153,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", "F16", .groups = CLI_BIT(CLI_CONVERT),
                   .help = "type of the written weights, for example F16 or Q8_0"},
 
+    [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
+                     .help = "importance matrix of the model: errors in columns that carry much "
+                             "count more"},
+    [OPT_PURE] = {"pure", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
+                  .help = "no mixture: every matrix gets TYPE's own element type"},
+
     [OPT_SHAPE] = {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
                    .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
                            "dflash-4b, -27b, or qwen35-tiny and dflash-tiny for tests"},

@@ -4,28 +4,32 @@
 #ifndef COPPICE_FORMATS_CONVERT_H
 #define COPPICE_FORMATS_CONVERT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "formats/imatrix.h"
 
 // Which tensor gets which type: a plain type ("Q8_0") or a mixture ("Q4_K_M").
 struct convert_recipe {
     const char *name;
-    uint32_t type;      // enum tensor_type of ordinary matrices
-    uint32_t head;      // of the output matrix, or of the embedding when that serves as output
-    uint32_t better;    // of attn_v, attn_qkv and ffn_down in the layers that matter most
-    uint32_t file_type; // value of general.file_type
+    uint32_t type;                 // enum tensor_type of ordinary matrices
+    uint32_t file_type;            // value of general.file_type
+    const struct convert_mix *mix; // the types of the others
 };
 
 // Case-insensitive; NULL when unknown. convert_recipe_at(0), (1), … until NULL lists them all.
 const struct convert_recipe *convert_recipe(const char *name);
 const struct convert_recipe *convert_recipe_at(int i);
 
-// Told after each tensor: done and total count weight bytes read. Non-zero stops the conversion.
+// Told after each piece of a tensor: done and total count weight bytes read. Non-zero stops the
+// conversion.
 typedef int convert_progress_fn(void *arg, const char *name, int64_t done, int64_t total);
 
 struct convert_options {
     const struct convert_recipe *recipe;
+    bool pure;                     // quantize: all matrices get the recipe's own type
+    const struct imatrix *imatrix; // quantize: importances of columns; NULL: none
     const char *target_dir; // drafts: the target's HuggingFace folder or GGUF, for its tokenizer
     int threads;            // 0: all CPUs
     convert_progress_fn *progress; // may be NULL
@@ -37,7 +41,9 @@ struct convert_options {
 // that are not finite or that the type cannot hold, a draft that does not fit its target.
 int convert_hf(const char *dir, const char *out, const struct convert_options *o, struct err *e);
 
-// Re-encodes every quantisable matrix of a GGUF file (docs/formats.md lists what stays).
+// Re-encodes every quantisable matrix of a GGUF file (docs/formats.md lists what stays). Matrices
+// without importances are encoded as if there were none. ERR_MISMATCH when an entry has another
+// number of columns than its matrix, or none belongs to the file.
 int convert_quantize(const char *in, const char *out, const struct convert_options *o,
                      struct err *e);
 

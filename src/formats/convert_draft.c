@@ -317,7 +317,9 @@ int convert_draft(struct convert_job *j, struct err *e) {
     if (rc)
         return rc;
     j->dim[DIM_TAPS] = (int64_t)d.n_taps * j->dim[DIM_D];
-    j->model = (struct convert_model){j->options->recipe, (int)j->layers, false};
+    j->model = (struct convert_model){.recipe = j->options->recipe,
+                                      .layers = (int)j->layers,
+                                      .shared = d.heads >= 4 * d.kv_heads};
     convert_put_general(j, ARCH);
     put_keys(j, &d);
     rc = fit_target(j, &d, e);

@@ -130,8 +130,10 @@ int convert_take(struct convert_job *j, const struct convert_rule *r, int layer,
     else
         snprintf(out, sizeof out, "blk.%d.%s", layer, r->gguf);
     item.remap = head_order(j, r, item.ne[0]);
-    item.type = convert_eligible(out, item.n_dims) ? convert_type(&j->model, out, item.ne[0])
-                                                   : (uint32_t)TYPE_F32;
+    const struct convert_matrix matrix = {.name = out, .row = item.ne[0], .slices = 1};
+    item.type = TYPE_F32;
+    if (convert_eligible(out, item.n_dims))
+        item.type = convert_type(&j->model, &matrix);
     if (map_insert(&j->used, t->name, strlen(t->name), 0) < 0)
         return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
     return convert_plan_add(&j->plan, &item, e);

@@ -34,12 +34,14 @@ struct convert_item {
     int64_t ne[4];
     enum convert_op op;
     struct convert_remap remap;
+    const float *importance; // of columns, [ne[2] ne[3]][ne[0]]; NULL: none
 };
 
 struct convert_plan {
     struct arena arena;
     struct convert_item *items;
     size_t count, cap;
+    const struct gguf *source; // whose pages may go when a tensor is done; NULL: keep them
 };
 
 int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e);
@@ -52,14 +54,28 @@ int convert_write(struct gguf_writer *w, const struct convert_plan *p,
 // What the type of a tensor depends on beside its name and shape.
 struct convert_model {
     const struct convert_recipe *recipe;
-    int layers; // blocks of the file
-    bool tied;  // the embedding serves as output matrix
+    int layers;   // blocks of the file
+    bool tied;    // the embedding serves as output matrix
+    bool shared;  // four or more query heads share a key head
+    bool large;   // the 80 layers of a 70B model
+    bool weighed; // there are importances
+    bool pure;    // all matrices get the recipe's type
+    int experts;  // 0 or 1: none
+    int values;   // matrices for which convert_is_value(); 0: one in each layer
+};
+
+struct convert_matrix {
+    const char *name;
+    int64_t row, slices; // elements of a row; matrices, one for each expert
+    int rank;            // of those for which convert_is_value(): number in order of layers
 };
 
 // Whether a tensor of that name and rank is re-encoded at all; if not it stays as it is.
 bool convert_eligible(const char *name, int n_dims);
+// Whether it makes attention values, alone or with others.
+bool convert_is_value(const char *name);
 // The type that an eligible tensor gets, with the fallbacks for rows that fit no block.
-uint32_t convert_type(const struct convert_model *m, const char *name, int64_t row);
+uint32_t convert_type(const struct convert_model *m, const struct convert_matrix *t);
 
 // A parsed JSON file of a folder. Zeroed is valid; `root` is NULL when the file is absent.
 struct hf_file {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF to GGUF: metadata is copied, matrices are re-encoded by a recipe, everything else stays as
-// it is. A split model becomes one file.
+// GGUF to GGUF: metadata is copied, matrices are re-encoded by a recipe, with importances where
+// there are some, everything else stays as it is. A split model becomes one file.
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,46 +14,161 @@ static void put_file_type(struct gguf_writer *w, const struct convert_recipe *r)
         gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
 }
 
+// Where the importances came from, under the names that other programs use.
+static void put_imatrix(struct gguf_writer *w, const struct imatrix *m) {
+    const char *path = imatrix_path(m), *set = imatrix_dataset(m);
+    gguf_put_str(w, "quantize.imatrix.file", path, strlen(path));
+    if (set)
+        gguf_put_str(w, "quantize.imatrix.dataset", set, strlen(set));
+    gguf_put_int(w, "quantize.imatrix.entries_count", GGUF_U32, (int64_t)imatrix_count(m));
+    if (imatrix_chunks(m))
+        gguf_put_int(w, "quantize.imatrix.chunks_count", GGUF_U32, imatrix_chunks(m));
+}
+
+static bool is_replaced(const char *key) {
+    return !strcmp(key, "general.quantization_version") || !strncmp(key, "split.", 6) ||
+           !strncmp(key, "quantize.imatrix.", 17);
+}
+
 // Copies all keys; those that describe the types change in place, those of a split are dropped.
 static void copy_metadata(struct gguf_writer *w, const struct gguf *g,
-                          const struct convert_recipe *r) {
+                          const struct convert_options *o) {
+    const struct convert_recipe *r = o->recipe;
     for (size_t i = 0; i < gguf_kv_count(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
         if (!strcmp(kv->key, "general.file_type"))
             put_file_type(w, r);
-        else if (strcmp(kv->key, "general.quantization_version") && strncmp(kv->key, "split.", 6))
+        else if (!is_replaced(kv->key))
             gguf_put_kv(w, kv);
     }
     if (!gguf_find(g, "general.file_type"))
         put_file_type(w, r);
+    if (o->imatrix)
+        put_imatrix(w, o->imatrix);
 }
 
 static bool is_helper_type(uint32_t type) {
     return (type >= TYPE_I8 && type <= TYPE_F64);
 }
 
+// The number N of "blk.N.…", -1 for others.
+static int layer_of(const char *name) {
+    int n;
+    return sscanf(name, "blk.%6d.", &n) == 1 ? n : -1;
+}
+
 // The number of blocks: one more than the largest N of the names "blk.N.…".
 static int count_layers(const struct gguf *g) {
-    int layers = 0, n;
+    int layers = 0;
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
-        if (sscanf(gguf_tensor_at(g, i)->name, "blk.%6d.", &n) == 1 && n >= layers)
-            layers = n + 1;
+        if (layer_of(gguf_tensor_at(g, i)->name) >= layers)
+            layers = layer_of(gguf_tensor_at(g, i)->name) + 1;
     return layers;
 }
 
-static int plan_copies(struct convert_plan *p, const struct gguf *g, const struct convert_recipe *r,
-                       struct err *e) {
-    struct convert_model m = {r, count_layers(g), !gguf_tensor(g, "output.weight")};
-    int rc = 0;
-    for (size_t i = 0; i < gguf_tensor_count(g) && !rc; i++) {
-        const struct tensor *t = gguf_tensor_at(g, i);
-        struct convert_item item = {
-            .src = t, .name = t->name, .type = t->type, .n_dims = t->n_dims};
-        memcpy(item.ne, t->ne, sizeof item.ne);
-        if (convert_eligible(t->name, t->n_dims) && !is_helper_type(t->type))
-            item.type = convert_type(&m, t->name, t->ne[0]);
-        rc = convert_plan_add(p, &item, e);
+// Matrices of attention values in the file, and how many come before t in order of layers.
+static int count_values(const struct gguf *g, const struct tensor *t, int *before) {
+    int values = 0, layer = layer_of(t->name);
+    *before = 0;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const char *name = gguf_tensor_at(g, i)->name;
+        if (!convert_is_value(name))
+            continue;
+        values++;
+        *before += layer_of(name) < layer || (layer_of(name) == layer && strcmp(name, t->name) < 0);
     }
+    return values;
+}
+
+// An integer under ARCH.key, of a list the first; `otherwise` when it is absent.
+static int64_t model_int(const struct gguf *g, const char *key, int64_t otherwise) {
+    const char *arch;
+    size_t n;
+    struct err e = {0};
+    char full[128];
+    if (gguf_get_str(g, "general.architecture", &arch, &n, &e) || !arch || n > 60)
+        return otherwise;
+    snprintf(full, sizeof full, "%.*s.%s", (int)n, arch, key);
+    const struct gguf_kv *kv = gguf_find(g, full);
+    bool list = kv && kv->kind == GGUF_ARRAY;
+    int kind = list ? kv->elem : kv ? kv->kind : GGUF_STRING;
+    if (!kv || !kv->count || kind == GGUF_STRING || kind == GGUF_ARRAY)
+        return otherwise;
+    return gguf_array_int(kv, 0);
+}
+
+static bool is_architecture(const struct gguf *g, const char *name) {
+    const char *arch;
+    size_t n;
+    struct err e = {0};
+    return !gguf_get_str(g, "general.architecture", &arch, &n, &e) && arch && n == strlen(name) &&
+           !memcmp(arch, name, n);
+}
+
+static struct convert_model model_of(const struct gguf *g, const struct convert_options *o) {
+    int64_t heads = model_int(g, "attention.head_count", 1);
+    int64_t shared = model_int(g, "attention.head_count_kv", heads);
+    int64_t experts = model_int(g, "expert_count", 0);
+    int layers = count_layers(g);
+    return (struct convert_model){
+        .recipe = o->recipe,
+        .layers = layers,
+        .tied = !gguf_tensor(g, "output.weight"),
+        .shared = shared > 0 && heads / shared >= 4,
+        .large = layers == 80 && heads != shared &&
+                 (is_architecture(g, "llama") || is_architecture(g, "qwen2")),
+        .weighed = o->imatrix,
+        .pure = o->pure,
+        .experts = experts > 0 && experts < 1 << 16 ? (int)experts : 0,
+    };
+}
+
+// Looks up the importances of a matrix: none, or as many as it has columns in all its slices.
+static int find_importance(const struct imatrix *m, const struct tensor *t,
+                           const float **importance, struct err *e) {
+    const struct imatrix_entry *entry = m ? imatrix_find(m, t->name) : NULL;
+    int64_t wanted = t->ne[0] * t->ne[2] * t->ne[3];
+    *importance = NULL;
+    if (!entry)
+        return 0;
+    if (entry->count != wanted)
+        return err_set(e, ERR_MISMATCH,
+                       "%s has %" PRId64 " values for tensor '%s', which needs %" PRId64
+                       ": use the importance matrix of this model",
+                       imatrix_path(m), entry->count, t->name, wanted);
+    *importance = entry->v;
+    return 0;
+}
+
+static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struct tensor *t,
+                       const struct convert_options *o, struct err *e) {
+    struct convert_model m = model_of(g, o);
+    struct convert_item item = {.src = t, .name = t->name, .type = t->type, .n_dims = t->n_dims};
+    struct convert_matrix matrix = {t->name, t->ne[0], t->ne[2], 0};
+    memcpy(item.ne, t->ne, sizeof item.ne);
+    if (!convert_eligible(t->name, t->n_dims) || is_helper_type(t->type))
+        return convert_plan_add(p, &item, e);
+    if (convert_is_value(t->name))
+        m.values = count_values(g, t, &matrix.rank);
+    item.type = convert_type(&m, &matrix);
+    int rc = find_importance(o->imatrix, t, &item.importance, e);
+    return rc ? rc : convert_plan_add(p, &item, e);
+}
+
+static int plan_copies(struct convert_plan *p, const struct gguf *g,
+                       const struct convert_options *o, struct err *e) {
+    int rc = 0;
+    bool any = !o->imatrix;
+    p->source = g;
+    for (size_t i = 0; i < gguf_tensor_count(g) && !rc; i++)
+        rc = plan_tensor(p, g, gguf_tensor_at(g, i), o, e);
+    for (size_t i = 0; i < p->count && !any; i++)
+        any = p->items[i].importance;
+    if (!rc && !any)
+        rc =
+            err_set(e, ERR_MISMATCH,
+                    "%s has no entry for any matrix of %s: use the importance matrix of this model",
+                    imatrix_path(o->imatrix), gguf_path(g));
     return rc;
 }
 
@@ -63,11 +179,13 @@ int convert_quantize(const char *in, const char *out, const struct convert_optio
     struct convert_plan plan = {0};
     int rc = gguf_open(&g, in, e);
     if (!rc)
-        rc = plan_copies(&plan, g, o->recipe, e);
+        gguf_stream(g);
+    if (!rc)
+        rc = plan_copies(&plan, g, o, e);
     if (!rc)
         rc = gguf_writer_open(&w, out, e);
     if (!rc) {
-        copy_metadata(w, g, o->recipe);
+        copy_metadata(w, g, o);
         rc = convert_write(w, &plan, o, e);
         if (rc)
             gguf_writer_abort(w);

@@ -252,8 +252,12 @@ int convert_target(struct convert_job *j, struct err *e) {
     int rc = read_sizes(j, &heads, &kv_heads, &key_dim, e);
     if (rc)
         return rc;
-    j->model = (struct convert_model){j->options->recipe, (int)j->layers,
-                                      json_bool(hf_get(&j->config, "tie_word_embeddings"), false)};
+    j->model = (struct convert_model){
+        .recipe = j->options->recipe,
+        .layers = (int)j->layers,
+        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
+        .shared = heads >= 4 * kv_heads,
+    };
     convert_put_general(j, ARCH);
     rc = put_keys(j, heads, kv_heads, e);
     if (!rc)

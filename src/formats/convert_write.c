@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams the tensors of a plan into a GGUF file: decode a piece, transform it, encode it on all
-// threads, write it. Two piece buffers are all the memory used, whatever the model's size.
+// threads, write it. Two piece buffers are all the memory used, whatever the model's size; a piece
+// is 2^18 elements, or a whole row where that is longer and has importances.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ struct stream {
     struct pool *pool;
     float *values;
     unsigned char *encoded;
+    const struct convert_options *options;
+    int64_t done, total; // bytes of the source
 };
 
 int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e) {
@@ -80,7 +83,8 @@ static void apply_op(enum convert_op op, float *v, int64_t n) {
 
 static int check_values(const struct convert_item *it, const float *v, int64_t at, int64_t n,
                         struct err *e) {
-    bool half = it->type != TYPE_F32 && it->type != TYPE_BF16; // a half is in every other type
+    // A half is in every type but these.
+    bool half = it->type != TYPE_F32 && it->type != TYPE_BF16 && it->type != TYPE_MXFP4;
     for (int64_t i = 0; i < n; i++) {
         if (!isfinite(v[i]))
             return err_set(e, ERR_FORMAT,
@@ -101,6 +105,9 @@ struct encode_job {
     const float *values;
     unsigned char *out;
     int64_t count;
+    // With importances: whole rows, the first of which has this number in the tensor.
+    const float *importance;
+    int64_t row, first, rows_per_slice;
 };
 
 static void encode_slices(void *arg, int64_t begin, int64_t end, int worker) {
@@ -112,15 +119,58 @@ static void encode_slices(void *arg, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static int write_encoded(struct gguf_writer *w, const struct stream *s,
-                         const struct convert_item *it, struct err *e) {
-    const struct quant_format *f = quant_format(it->type);
-    int64_t total = 1;
+static void encode_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct encode_job *j = arg;
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t at = r * j->row, slice = (j->first + r) / j->rows_per_slice;
+        j->format->quantize_weighted(j->values + at, j->importance + slice * j->row,
+                                     j->out + quant_row_bytes(j->format, at), j->row);
+    }
+}
+
+static bool is_weighted(const struct convert_item *it) {
+    return it->importance && quant_format(it->type)->quantize_weighted;
+}
+
+// Elements decoded at a time: with importances whole rows, at least one.
+static int64_t piece_of(const struct convert_item *it) {
+    if (!is_weighted(it))
+        return PIECE;
+    return it->ne[0] < PIECE ? PIECE / it->ne[0] * it->ne[0] : it->ne[0];
+}
+
+static void encode(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n) {
+    struct encode_job job = {
+        .format = quant_format(it->type), .values = s->values, .out = s->encoded, .count = n};
+    if (!is_weighted(it)) {
+        pool_run(s->pool, (n + SLICE - 1) / SLICE, 1, encode_slices, &job);
+        return;
+    }
+    job.importance = it->importance;
+    job.row = it->ne[0];
+    job.first = at / job.row;
+    job.rows_per_slice = it->ne[1];
+    pool_run(s->pool, n / job.row, job.row < SLICE ? SLICE / job.row : 1, encode_rows, &job);
+}
+
+// Tells how far the source has been read; non-zero when the caller wants no more.
+static int report(struct stream *s, const struct convert_item *it, int64_t bytes, struct err *e) {
+    const struct convert_options *o = s->options;
+    if (o->progress && o->progress(o->progress_arg, it->name, s->done + bytes, s->total))
+        return err_set(e, ERR_STATE, "stopped in tensor '%s'; nothing was written", it->name);
+    return 0;
+}
+
+static int write_encoded(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
+                         struct err *e) {
+    const struct quant_format *f = quant_format(it->type), *from = quant_format(it->src->type);
+    int64_t total = 1, piece = piece_of(it);
     for (int i = 0; i < it->n_dims; i++)
         total *= it->ne[i];
     int rc = 0;
-    for (int64_t at = 0; at < total && !rc; at += PIECE) {
-        int64_t n = total - at < PIECE ? total - at : PIECE;
+    for (int64_t at = 0; at < total && !rc; at += piece) {
+        int64_t n = total - at < piece ? total - at : piece;
         if (it->remap.unit)
             decode_remapped(it, at, n, s->values);
         else
@@ -129,19 +179,22 @@ static int write_encoded(struct gguf_writer *w, const struct stream *s,
         rc = check_values(it, s->values, at, n, e);
         if (rc)
             return rc;
-        struct encode_job job = {f, s->values, s->encoded, n};
-        pool_run(s->pool, (n + SLICE - 1) / SLICE, 1, encode_slices, &job);
+        encode(s, it, at, n);
         rc = gguf_write_data(w, s->encoded, (size_t)quant_row_bytes(f, n), e);
+        if (!rc)
+            rc = report(s, it, quant_row_bytes(from, at + n), e);
     }
     return rc;
 }
 
-static int write_item(struct gguf_writer *w, const struct stream *s, const struct convert_item *it,
+static int write_item(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                       struct err *e) {
     const struct quant_format *from = quant_format(it->src->type), *to = quant_format(it->type);
     bool untouched = from == to && it->op == OP_NONE && !it->remap.unit;
-    if (untouched && (from->block > 1 || !from->dequantize || !from->quantize))
-        return gguf_write_data(w, it->src->data, (size_t)it->src->bytes, e);
+    if (untouched && (from->block > 1 || !from->dequantize || !from->quantize)) {
+        int rc = gguf_write_data(w, it->src->data, (size_t)it->src->bytes, e);
+        return rc ? rc : report(s, it, it->src->bytes, e);
+    }
     if (!from->dequantize || !to->quantize)
         return err_set(e, ERR_UNSUPPORTED,
                        "tensor '%s' cannot be converted from %s to %s: start from "
@@ -150,38 +203,38 @@ static int write_item(struct gguf_writer *w, const struct stream *s, const struc
     return write_encoded(w, s, it, e);
 }
 
-static int write_all(struct gguf_writer *w, const struct convert_plan *p, const struct stream *s,
-                     const struct convert_options *o, struct err *e) {
-    int64_t total = 0, done = 0;
+static int write_all(struct gguf_writer *w, const struct convert_plan *p, struct stream *s,
+                     struct err *e) {
     for (size_t i = 0; i < p->count; i++)
-        total += p->items[i].src->bytes;
+        s->total += p->items[i].src->bytes;
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         int rc = write_item(w, s, it, e);
         if (rc)
             return rc;
-        done += it->src->bytes;
-        if (o->progress && o->progress(o->progress_arg, it->name, done, total))
-            return err_set(e, ERR_STATE, "stopped after tensor '%s'; nothing was written",
-                           it->name);
+        s->done += it->src->bytes;
+        if (p->source)
+            gguf_release(p->source, it->src);
     }
     return 0;
 }
 
 int convert_write(struct gguf_writer *w, const struct convert_plan *p,
                   const struct convert_options *o, struct err *e) {
-    struct stream s = {0};
+    struct stream s = {.options = o};
+    int64_t piece = PIECE;
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         gguf_add_tensor(w, it->name, it->type, it->n_dims, it->ne);
+        piece = piece_of(it) > piece ? piece_of(it) : piece;
     }
     int rc = pool_create(&s.pool, o->threads, e);
     if (rc)
         return rc;
-    s.values = malloc(PIECE * sizeof *s.values);
-    s.encoded = malloc(PIECE * sizeof(float));
+    s.values = malloc((size_t)piece * sizeof *s.values);
+    s.encoded = malloc((size_t)piece * sizeof(float));
     if (s.values && s.encoded)
-        rc = write_all(w, p, &s, o, e);
+        rc = write_all(w, p, &s, e);
     else
         rc = err_set(e, ERR_MEMORY, "not enough memory for the conversion buffers");
     free(s.values);

@@ -100,7 +100,7 @@ static void matrix(struct builder *b, int layer, const char *name, int64_t k, in
     t->ne[1] = m;
     t->half = (float)(size * sqrt(3.0 / (double)k));
     if (convert_eligible(t->name, 2))
-        t->type = convert_type(&b->model, t->name, k);
+        t->type = convert_type(&b->model, &(struct convert_matrix){t->name, k, 1, 0});
 }
 
 static void norm(struct builder *b, int layer, const char *name, int64_t n) {

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The type that each tensor gets under each mixture, against what llama.cpp's quantiser picks for
+// files of the same names (tests/fixtures/quant/types.tsv, made by tools/oracle/quant_types.py).
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "formats/convert.h"
+#include "formats/gguf.h"
+#include "formats/quant.h"
+
+#define FIXTURE SOURCE_ROOT "/tests/fixtures/quant/types.tsv"
+
+enum { MOST_STEMS = 24, MOST_LAYERS = 96, ROWS = 2 };
+
+struct shape {
+    char name[32], arch[32];
+    int layers, heads, kv, experts, row, weighed;
+};
+
+// The types of one tensor name in all layers ("-": none), or of the one tensor outside them.
+struct stem {
+    char name[48];
+    char type[MOST_LAYERS][12];
+    int n;
+};
+
+struct wanted {
+    struct shape shape;
+    char recipe[24];
+    struct stem stems[MOST_STEMS];
+    int n;
+};
+
+static char in_path[64], out_path[64], imatrix_path_[64];
+static char written[32]; // the model that is at in_path
+
+static void full_name(const struct stem *s, int layer, char *name, size_t room) {
+    if (s->n == 1)
+        snprintf(name, room, "%s.weight", s->name);
+    else
+        snprintf(name, room, "blk.%d.%s.weight", layer, s->name);
+}
+
+static void put_u32(struct gguf_writer *w, const struct shape *m, const char *key, int v) {
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", m->arch, key);
+    gguf_put_int(w, full, GGUF_U32, v);
+}
+
+// Calls fn for each tensor of the model.
+static void each_tensor(const struct wanted *m,
+                        void (*fn)(const struct wanted *, const char *, const struct stem *,
+                                   void *),
+                        void *arg) {
+    char name[64];
+    for (int s = 0; s < m->n; s++) {
+        for (int l = 0; l < m->stems[s].n; l++) {
+            full_name(&m->stems[s], l, name, sizeof name);
+            if (strcmp(m->stems[s].type[l], "-"))
+                fn(m, name, &m->stems[s], arg);
+        }
+    }
+}
+
+static int slices_of(const struct wanted *m, const struct stem *s) {
+    return strstr(s->name, "_exps") ? m->shape.experts : 1;
+}
+
+static void describe(const struct wanted *m, const char *name, const struct stem *s, void *arg) {
+    int slices = slices_of(m, s);
+    gguf_add_tensor(arg, name, TYPE_F16, slices > 1 ? 3 : 2,
+                    (const int64_t[]){m->shape.row, ROWS, slices});
+}
+
+static void fill(const struct wanted *m, const char *name, const struct stem *s, void *arg) {
+    static const char zeros[1 << 16];
+    struct err e = {0};
+    (void)name;
+    size_t bytes = 2u * (size_t)m->shape.row * ROWS * (size_t)slices_of(m, s);
+    assert_true(bytes <= sizeof zeros);
+    assert_int_equal(gguf_write_data(arg, zeros, bytes, &e), 0);
+}
+
+static void write_model(const struct wanted *m) {
+    struct gguf_writer *w = NULL;
+    struct err e = {0};
+    assert_int_equal(gguf_writer_open(&w, in_path, &e), 0);
+    gguf_put_str(w, "general.architecture", m->shape.arch, strlen(m->shape.arch));
+    put_u32(w, &m->shape, "attention.head_count", m->shape.heads);
+    put_u32(w, &m->shape, "attention.head_count_kv", m->shape.kv);
+    if (m->shape.experts)
+        put_u32(w, &m->shape, "expert_count", m->shape.experts);
+    each_tensor(m, describe, w);
+    each_tensor(m, fill, w);
+    if (gguf_writer_close(w, &e))
+        fail_msg("%s", e.text);
+}
+
+static void check_tensors(const struct wanted *m, const struct gguf *g) {
+    char name[64];
+    for (int s = 0; s < m->n; s++) {
+        for (int l = 0; l < m->stems[s].n; l++) {
+            const char *type = m->stems[s].type[l];
+            full_name(&m->stems[s], l, name, sizeof name);
+            const struct tensor *t = gguf_tensor(g, name);
+            if (!strcmp(type, "-"))
+                continue;
+            if (!t || strcmp(quant_format(t->type)->name, type))
+                fail_msg("%s as %s: %s is %s, not %s", m->shape.name, m->recipe, name,
+                         t ? quant_format(t->type)->name : "missing", type);
+        }
+    }
+}
+
+// An importance matrix for one tensor: enough to be one.
+static void write_importances(const struct wanted *m) {
+    double *ones = calloc((size_t)m->shape.row, sizeof *ones);
+    struct err e = {0};
+    assert_non_null(ones);
+    for (int i = 0; i < m->shape.row; i++)
+        ones[i] = 1;
+    struct imatrix_sum sum = {"blk.0.attn_q.weight", ones, m->shape.row, 1};
+    struct imatrix_info info = {"text", 1, 512};
+    assert_int_equal(imatrix_write(imatrix_path_, &sum, 1, &info, &e), 0);
+    free(ones);
+}
+
+static void check(const struct wanted *m) {
+    struct convert_options o = {.recipe = convert_recipe(m->recipe), .threads = 1};
+    struct imatrix *importances = NULL;
+    struct gguf *g = NULL;
+    struct err e = {0};
+    if (!o.recipe)
+        fail_msg("no recipe %s", m->recipe);
+    if (strcmp(written, m->shape.name)) {
+        write_model(m);
+        snprintf(written, sizeof written, "%s", m->shape.name);
+    }
+    if (m->shape.weighed) {
+        write_importances(m);
+        assert_int_equal(imatrix_open(&importances, imatrix_path_, &e), 0);
+        o.imatrix = importances;
+    }
+    if (convert_quantize(in_path, out_path, &o, &e) || gguf_open(&g, out_path, &e))
+        fail_msg("%s", e.text);
+    check_tensors(m, g);
+    gguf_close(g);
+    imatrix_close(importances);
+}
+
+// "24*Q4_K 8*Q6_K" to one type per layer.
+static void take_types(struct stem *s, char *list) {
+    char *rest = NULL;
+    s->n = 0;
+    for (char *run = strtok_r(list, " \n", &rest); run; run = strtok_r(NULL, " \n", &rest)) {
+        char *type = NULL;
+        long n = strtol(run, &type, 10);
+        assert_true(*type == '*' && n > 0 && s->n + n <= MOST_LAYERS);
+        for (long i = 0; i < n; i++)
+            snprintf(s->type[s->n++], sizeof s->type[0], "%s", type + 1);
+    }
+}
+
+static int finish(struct wanted *m) {
+    if (m->n)
+        check(m);
+    int done = m->n > 0;
+    m->n = 0;
+    return done;
+}
+
+static void picks_the_established_types(void **state) {
+    (void)state;
+    static struct wanted m;
+    char line[2048], recipe[24], stem[48], model[32];
+    int checked = 0, at;
+    FILE *f = fopen(FIXTURE, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        struct shape *s = &m.shape;
+        if (sscanf(line, "types %31s %23s %47s %n", model, recipe, stem, &at) == 3) {
+            if (strcmp(recipe, m.recipe))
+                checked += finish(&m);
+            snprintf(m.recipe, sizeof m.recipe, "%s", recipe);
+            assert_true(m.n < MOST_STEMS && !strcmp(model, s->name));
+            snprintf(m.stems[m.n].name, sizeof m.stems[0].name, "%s", stem);
+            take_types(&m.stems[m.n++], line + at);
+        } else {
+            checked += finish(&m);
+            assert_int_equal(sscanf(line, "model %31s %31s %d %d %d %d %d %d", s->name, s->arch,
+                                    &s->layers, &s->heads, &s->kv, &s->experts, &s->row,
+                                    &s->weighed),
+                             8);
+        }
+    }
+    checked += finish(&m);
+    fclose(f);
+    assert_int_equal(checked, 8 * 18); // models, mixtures
+}
+
+// --pure and the names that stand for a mixture.
+static void knows_aliases_and_pure(void **state) {
+    (void)state;
+    static const char *const alias[][2] = {
+        {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"q5_k", "Q5_K_M"}};
+    static struct wanted m = {.shape = {"pure", "llama", 9, 8, 2, 0, 256, 0}, .n = 3};
+    static const char *const stems[] = {"output", "attn_v", "ffn_down"};
+    struct err e = {0};
+    for (int i = 0; i < 3; i++) {
+        const struct convert_recipe *a = convert_recipe(alias[i][0]),
+                                    *b = convert_recipe(alias[i][1]);
+        assert_true(a && b && a != b && a->type == b->type && a->file_type == b->file_type);
+        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", stems[i]);
+        m.stems[i].n = i ? 9 : 1;
+        for (int l = 0; l < m.stems[i].n; l++)
+            snprintf(m.stems[i].type[l], sizeof m.stems[i].type[l], "Q4_K");
+    }
+    struct convert_options o = {.recipe = convert_recipe("Q4_K_M"), .threads = 1, .pure = true};
+    struct gguf *g = NULL;
+    write_model(&m);
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    assert_int_equal(gguf_open(&g, out_path, &e), 0);
+    check_tensors(&m, g);
+    gguf_close(g);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    snprintf(in_path, sizeof in_path, "/tmp/coppice-types-%ld-in.gguf", (long)getpid());
+    snprintf(out_path, sizeof out_path, "/tmp/coppice-types-%ld-out.gguf", (long)getpid());
+    snprintf(imatrix_path_, sizeof imatrix_path_, "/tmp/coppice-types-%ld.imatrix", (long)getpid());
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    unlink(in_path);
+    unlink(out_path);
+    unlink(imatrix_path_);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(picks_the_established_types),
+        cmocka_unit_test(knows_aliases_and_pure),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
