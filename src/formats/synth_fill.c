@@ -27,6 +27,16 @@ static double spread_of(uint32_t type) {
     case TYPE_Q5_0:
     case TYPE_Q5_1:
         return 9.23;
+    case TYPE_IQ4_NL:
+        return 67.44;
+    case TYPE_IQ4_XS:
+        return 1246;
+    case TYPE_MXFP4:
+        return 5.852;
+    case TYPE_Q2_K:
+        return 10.72;
+    case TYPE_Q3_K:
+        return 43.34;
     case TYPE_Q4_K:
         return 190.4;
     case TYPE_Q5_K:
@@ -70,6 +80,25 @@ static void put_scales(unsigned char *c, uint64_t h) {
     }
 }
 
+// Sixteen scales 4..14 and mins of Q2_K, as above.
+static void put_small_scales(unsigned char *c, uint64_t h) {
+    for (int i = 0; i < 16; i++) {
+        uint64_t r = rng_mix(h + (uint64_t)i);
+        unsigned s = 4 + (unsigned)((r & 255) * 11 >> 8);
+        unsigned m = s - (unsigned)(r >> 8 & 1) + (unsigned)(r >> 9 & 1);
+        c[i] = (unsigned char)(s | m << 4);
+    }
+}
+
+// The exponent byte of MXFP4: of the powers of two below and above d one by chance, so that the
+// mean square is that of d.
+static unsigned char exponent_byte(float d, uint64_t h) {
+    int e;
+    float f = 2.0f * frexpf(d, &e); // d = f * 2^(e - 1), f in [1, 2)
+    bool above = 3.0f * rng_unit(rng_mix(h)) < f * f - 1.0f;
+    return (unsigned char)(e - 1 + above + 128);
+}
+
 // Sets the scales of one block of random bits. d: scale; h: random bits of the block.
 static void put_scale(uint32_t type, unsigned char *b, float d, uint64_t h) {
     float either = h & 1 ? d : -d;
@@ -77,7 +106,20 @@ static void put_scale(uint32_t type, unsigned char *b, float d, uint64_t h) {
     case TYPE_Q8_0:
     case TYPE_Q4_0:
     case TYPE_Q5_0:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS:
         put_half(b, either);
+        break;
+    case TYPE_MXFP4:
+        b[0] = exponent_byte(d, h);
+        break;
+    case TYPE_Q2_K:
+        put_small_scales(b, h);
+        put_half(b + 80, d);
+        put_half(b + 82, d * 1.5f);
+        break;
+    case TYPE_Q3_K:
+        put_half(b + 108, either);
         break;
     case TYPE_Q4_1:
     case TYPE_Q5_1:
