@@ -22,7 +22,8 @@ PARAMETERS = 7
 NESTING = 3
 COLUMNS = 100
 LIBRARIES = {"json-c/": "base/json.c", "pcre2.h": "text/split.c",
-             "utf8proc.h": "text/norm.c", "curl/": "cli/pull.c", "event2/": "serve/http.c"}
+             "utf8proc.h": "text/norm.c", "histedit.h": "cli/line_editor.c",
+             "curl/": "cli/pull.c", "event2/": "serve/http.c"}
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
 FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
                        r"|\b(stderr|stdout)\b")

@@ -60,8 +60,8 @@ refuse 2 "--bogus" --bogus
 refuse 2 "nothing" help nothing
 refuse 2 "two" help one two
 
-models=(generate bench tokenize detokenize logits draft-logits)
-extra_generate=(-p text) extra_bench=(--prompts "$root/scripts/demo-prompts.jsonl")
+models=(generate chat bench tokenize detokenize logits draft-logits)
+extra_generate=(-p text) extra_chat=() extra_bench=(--prompts "$root/scripts/demo-prompts.jsonl")
 extra_tokenize=(-p text) extra_detokenize=(--ids 1,2) extra_logits=(--ids 1,2)
 extra_draft_logits=(-d text.gguf --ids 1,2 --raw out.raw)
 for name in "${models[@]}"; do
@@ -190,6 +190,24 @@ if [ -n "$target" ] && has generate; then
         ulimit -Sv "$soft"
     done
     accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
+fi
+
+# Messages from a pipe: each answer is what the model says to the whole text.
+if [ -n "$target" ] && has chat; then
+    refuse 2 "--history" chat -m "$target" --histroy x
+    refuse 1 "byte" chat -m "$target" --system "$(printf 'a\377')"
+    ask() { printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$1"; }
+    tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }
+    one=$(ask $'a\n b')$'\n'
+    two=$one$(tell "$one")$'<|im_end|>\n'$(ask 'And then?')$'\n'
+    cases=$((cases + 1))
+    { tell "$one" && tell "$two"; } >want
+    if ! printf '"""a\n b"""\n/nonsense\n\nAnd then?' | "$program" chat -m "$target" -d "$draft" \
+        -n 30 >out 2>err || ! cmp -s want out || [ "$(cat err)" != \
+        "There is no command /nonsense; /help lists them." ]; then
+        bad=$((bad + 1))
+        echo "chat from a pipe gave: $(cat out err), not $(cat want)"
+    fi
 fi
 
 # A reader that goes away ends the program without a word.

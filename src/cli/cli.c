@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the subcommands; see cli.h. The one global is the interrupt flag, since a signal
-// handler can reach nothing else.
+// Shared parts of the subcommands; see cli.h. The only globals are the flags of signals, since
+// a handler can reach nothing else.
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum { TEXT_MAX = 64 << 20 };
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, terminated;
 
 int cli_need(const struct cli_args *a, int row, struct err *e) {
     if (options_given(&a->opt, row))
@@ -68,8 +68,29 @@ void cli_catch_interrupt(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
+static void note_end(int number) {
+    (void)number;
+    terminated = 1;
+}
+
+void cli_watch_interrupt(void) {
+    struct sigaction action = {.sa_handler = note_interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = note_end;
+    action.sa_flags = (int)SA_RESETHAND;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+bool cli_take_interrupt(void) {
+    bool was = interrupted != 0;
+    interrupted = 0;
+    return was;
+}
+
 bool cli_interrupted(void) {
-    return interrupted != 0;
+    return interrupted != 0 || terminated != 0;
 }
 
 bool cli_progress_wanted(void) {

@@ -19,6 +19,7 @@
 
 enum cli_command_id {
     CLI_GENERATE,
+    CLI_CHAT,
     CLI_BENCH,
     CLI_PROFILE,
     CLI_INSPECT,
@@ -47,6 +48,9 @@ enum cli_option {
     OPT_MODES,
     OPT_DRAFTER,
     OPT_MAX_TOKENS,
+    OPT_ANSWER_TOKENS,
+    OPT_SYSTEM,
+    OPT_HISTORY,
     OPT_SPECULATE,
     OPT_BUDGET,
     OPT_BRANCH,
@@ -118,7 +122,7 @@ extern const size_t cli_command_count;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const char *name);
 
-cli_run_fn cmd_generate, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
+cli_run_fn cmd_generate, cmd_chat, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_synth,
     cmd_help, cmd_manual;
 
@@ -143,6 +147,11 @@ int cli_print_json(struct json_writer *w, struct err *e);
 // quietly with 130). A second one ends the program at once. Without it the first one does.
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
+
+// Instead, for a program that ctrl-C stops in one place only: every ctrl-C makes cli_interrupted()
+// true until cli_take_interrupt() has told of it. SIGTERM and SIGHUP cannot be taken.
+void cli_watch_interrupt(void);
+bool cli_take_interrupt(void);
 
 // Whether standard error is a terminal, where a progress line may be redrawn with '\r'.
 bool cli_progress_wanted(void);

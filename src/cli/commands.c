@@ -10,6 +10,14 @@ const struct cli_command cli_commands[] = {
                     "standard error. Guessing ahead changes the speed, never the output: the same "
                     "file, options and seed give the same tokens however they were guessed.",
      .run = cmd_generate},
+    {"chat", CLI_CHAT, .operands = "", .summary = "talk with a model in the terminal",
+     .description = "A conversation in ChatML. What the model has read stays: each message costs "
+                    "only its own tokens. Ctrl-C stops an answer, Alt-Enter begins a new line, "
+                    "pasted lines and those between two marks of three quotation marks are one "
+                    "message; /new forgets the conversation, /undo the last message and its "
+                    "answer, /quit or ctrl-D ends. Without a terminal every line of standard input "
+                    "is a message.",
+     .run = cmd_chat},
     {"bench", CLI_BENCH, .operands = "", .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "

@@ -122,7 +122,8 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.target.type_k = o.target.type_v = kv_type(a);
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
-    if (a->command->id == CLI_GENERATE) // a verification is the tree and its root
+    if (a->command->id == CLI_GENERATE ||
+        a->command->id == CLI_CHAT) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;
     rc = session_open(out, &o, e);
     if (!rc)

@@ -3,12 +3,14 @@
 #include "cli/cli.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
+#define CHAT     CLI_BIT(CLI_CHAT)
 #define BENCH    CLI_BIT(CLI_BENCH)
 #define PROFILE  CLI_BIT(CLI_PROFILE)
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
-#define DECODING (GENERATE | BENCH)
+#define MEASURED (GENERATE | BENCH)
+#define DECODING (MEASURED | CHAT)
 #define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
@@ -48,9 +50,16 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
-                        .groups = DECODING | PROFILE, .help = "most tokens to make"},
+                        .groups = MEASURED | PROFILE, .help = "most tokens to make"},
+    [OPT_ANSWER_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "0", 0, 1e6, .groups = CHAT,
+                           .help = "most tokens of an answer; 0: as many as the context holds"},
+    [OPT_SYSTEM] = {"system", 0, OPTION_STRING, "TEXT", .groups = CHAT,
+                    .help = "message to the model that stands before the conversation"},
+    [OPT_HISTORY] = {"history", 0, OPTION_STRING, "FILE", "auto", .groups = CHAT,
+                     .help = "file in which messages typed on a terminal are kept; none for none, "
+                             "auto for .local/state/coppice/chat-history in the home folder"},
     [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
-                       .groups = GENERATE,
+                       .groups = GENERATE | CHAT,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
     [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "22", .groups = DECODING | PROFILE,
@@ -110,7 +119,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0,
                   .groups = DECODING | PROFILE | SYNTH,
                   .help = "seed of the sampling noise, or of random weights and prompts"},
-    [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = DECODING,
+    [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on behind end-of-text tokens"},
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_STRING, "N", "auto", .groups = RUNNING,
                      .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
@@ -167,7 +176,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
-    [OPT_JSON] = {"json", 0, OPTION_FLAG, .groups = RUNNING | TOKENS | CLI_BIT(CLI_INSPECT),
+    [OPT_JSON] = {"json", 0, OPTION_FLAG,
+                  .groups = (RUNNING & ~CHAT) | TOKENS | CLI_BIT(CLI_INSPECT),
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Line editing by libedit; see line_editor.h. Bytes are read here and handed over as characters:
+// libedit gives up at a second interrupted read, and knows no pastes, which terminals put between
+// two escape sequences when asked to (bracketed paste) and which are taken in one piece.
+#include "cli/line_editor.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/utf8.h"
+#include "cli/cli.h"
+#include "cli/status.h"
+
+enum { HISTORY = 1000, READ_AHEAD = 4096, BAD = 0xFFFD };
+
+#define PASTE_ON    "\033[?2004h"
+#define PASTE_OFF   "\033[?2004l"
+#define PASTE_BEGIN L"\033[200~"
+static const char paste_end[] = "\033[201~";
+
+struct line_editor {
+    EditLine *el;
+    HistoryW *history;
+    char *path;            // of the history's file, or NULL
+    wchar_t prompt[8];     // of the line that is read
+    struct termios before; // if known
+    bool known;
+    struct winsize size;
+    unsigned char ahead[READ_AHEAD]; // read and not yet taken: [at .. end)
+    size_t at, end;
+};
+
+static struct line_editor *self(EditLine *el) {
+    void *p = NULL;
+    el_wget(el, EL_CLIENTDATA, &p);
+    return p;
+}
+
+// Tells libedit when the window has another size than it thinks.
+static void follow_size(struct line_editor *le) {
+    struct winsize now;
+    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &now) ||
+        (now.ws_row == le->size.ws_row && now.ws_col == le->size.ws_col))
+        return;
+    le->size = now;
+    el_resize(le->el);
+}
+
+// The next byte: 1; 0 at the end of input; -1 when a signal asks to stop.
+static int next_byte(struct line_editor *le, unsigned char *out) {
+    while (le->at == le->end) {
+        if (cli_interrupted())
+            return -1;
+        ssize_t n = read(STDIN_FILENO, le->ahead, sizeof le->ahead);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return 0;
+        le->at = 0;
+        le->end = n < 0 ? 0 : (size_t)n;
+    }
+    *out = le->ahead[le->at++];
+    return 1;
+}
+
+// The next character, U+FFFD for bytes that are none: what libedit reads by.
+static int next_character(EditLine *el, wchar_t *out) {
+    struct line_editor *le = self(el);
+    char bytes[4];
+    int length = 0;
+    uint32_t code = 0;
+    for (size_t n = 0; n < sizeof bytes && length == 0; n++) {
+        unsigned char byte;
+        int rc = next_byte(le, &byte);
+        if (rc <= 0)
+            return rc;
+        bytes[n] = (char)byte;
+        length = utf8_decode(bytes, n + 1, &code);
+        if (length < 0 && n > 0)
+            le->at--; // the byte begins something else
+    }
+    *out = length > 0 ? (wchar_t)code : BAD;
+    follow_size(le);
+    return 1;
+}
+
+// Inserts UTF-8 at the cursor. Control characters other than line ends and tabs are left out.
+static void insert(EditLine *el, const char *text, size_t n) {
+    wchar_t *wide = malloc((n + 1) * sizeof *wide);
+    size_t count = 0;
+    if (!wide)
+        return;
+    for (size_t i = 0; i < n;) {
+        uint32_t code = 0;
+        int length = utf8_decode(text + i, n - i, &code);
+        if (length <= 0)
+            break;
+        bool control = code < 32 || (code >= 127 && code < 160);
+        if (!control || code == '\n' || code == '\t')
+            wide[count++] = (wchar_t)code;
+        i += (size_t)length;
+    }
+    wide[count] = L'\0';
+    el_winsertstr(el, wide);
+    free(wide);
+}
+
+// Inserts what lies before the mark that ends a paste. libedit's terminal exchanges '\r' and '\n',
+// so that a line end may arrive as either or as both.
+static unsigned char take_paste(EditLine *el, wint_t key) {
+    struct line_editor *le = self(el);
+    struct str raw = {0}, text = {0};
+    unsigned char byte, last = 0;
+    const size_t mark = sizeof paste_end - 1;
+    (void)key;
+    while (!raw.failed && next_byte(le, &byte) > 0) {
+        bool line = byte == '\r' || byte == '\n', pair = line && last + byte == '\r' + '\n';
+        last = pair ? 0 : byte;
+        if (!pair)
+            str_putc(&raw, line ? '\n' : (char)byte);
+        if (raw.len >= mark && !memcmp(raw.data + raw.len - mark, paste_end, mark)) {
+            raw.len -= mark;
+            break;
+        }
+    }
+    if (raw.len)
+        utf8_sanitise(&text, raw.data, raw.len);
+    if (text.len)
+        insert(el, text.data, text.len);
+    str_fini(&raw);
+    str_fini(&text);
+    return CC_REFRESH;
+}
+
+static unsigned char break_line(EditLine *el, wint_t key) {
+    (void)key;
+    el_winsertstr(el, L"\n");
+    return CC_REFRESH;
+}
+
+static wchar_t *prompt_of(EditLine *el) {
+    return self(el)->prompt;
+}
+
+// libedit measures characters by the locale: one with UTF-8 is needed, whatever the language.
+static void choose_locale(void) {
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static void bind_keys(EditLine *el) {
+    el_wset(el, EL_EDITOR, L"emacs");
+    el_wset(el, EL_SIGNAL, 0);
+    // Between two lines, too: keys are not shown, and wait as they are while an answer comes.
+    el_wset(el, EL_SETTY, L"-x", L"-echo", L"-icanon", L"+inlcr", NULL);
+    el_wset(el, EL_GETCFN, next_character);
+    el_wset(el, EL_PROMPT, prompt_of);
+    el_wset(el, EL_ADDFN, L"coppice-paste", L"Insert a paste", take_paste);
+    el_wset(el, EL_ADDFN, L"coppice-break", L"Insert a line end", break_line);
+    el_wset(el, EL_BIND, PASTE_BEGIN, L"coppice-paste", NULL);
+    el_wset(el, EL_BIND, L"\033\n", L"coppice-break", NULL);
+    el_wset(el, EL_BIND, L"\033\r", L"coppice-break", NULL);
+    el_wset(el, EL_BIND, L"^R", L"em-inc-search-prev", NULL);
+    el_source(el, NULL); // the user's own keys
+}
+
+static int open_history(struct line_editor *le, const char *path, struct err *e) {
+    HistEventW event;
+    le->history = history_winit();
+    le->path = path ? strdup(path) : NULL;
+    if (!le->history || (path && !le->path))
+        return err_set(e, ERR_MEMORY, "no memory for the history of messages");
+    history_w(le->history, &event, H_SETSIZE, HISTORY);
+    history_w(le->history, &event, H_SETUNIQUE, 1);
+    if (le->path)
+        history_w(le->history, &event, H_LOAD, le->path);
+    el_wset(le->el, EL_HIST, history_w, le->history);
+    return 0;
+}
+
+int line_editor_create(struct line_editor **out, const char *history, struct err *e) {
+    struct line_editor *le = calloc(1, sizeof *le);
+    if (!le)
+        return err_set(e, ERR_MEMORY, "no memory for a line editor");
+    choose_locale();
+    le->known = tcgetattr(STDIN_FILENO, &le->before) == 0;
+    ioctl(STDIN_FILENO, TIOCGWINSZ, &le->size);
+    le->el = el_init("coppice", stdin, stdout, stderr);
+    int rc = 0;
+    if (!le->el)
+        rc = err_set(e, ERR_IO,
+                     "this terminal cannot be used for editing; set TERM, or feed the "
+                     "messages through a pipe");
+    if (!rc) {
+        el_wset(le->el, EL_CLIENTDATA, le);
+        bind_keys(le->el);
+        rc = open_history(le, history, e);
+    }
+    if (rc)
+        line_editor_destroy(le);
+    else
+        *out = le;
+    return rc;
+}
+
+void line_editor_destroy(struct line_editor *le) {
+    if (!le)
+        return;
+    if (le->el)
+        el_end(le->el);
+    if (le->history)
+        history_wend(le->history);
+    if (le->known)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &le->before);
+    free(le->path);
+    free(le);
+}
+
+static void put_utf8(struct str *out, uint32_t code) {
+    if (code < 0x80) {
+        str_putc(out, (char)code);
+        return;
+    }
+    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const unsigned char lead[] = {0, 0xC0, 0xE0, 0xF0};
+    str_putc(out, (char)(lead[more] | code >> (6 * more)));
+    while (more--)
+        str_putc(out, (char)(0x80 | (code >> (6 * more) & 0x3F)));
+}
+
+int line_editor_read(struct line_editor *le, const char *prompt, struct str *out, struct err *e) {
+    int n = 0;
+    swprintf(le->prompt, sizeof le->prompt / sizeof *le->prompt, L"%s", prompt);
+    bool pastes = status_terminal(STDOUT_FILENO);
+    int rc = pastes ? cli_write(PASTE_ON, sizeof PASTE_ON - 1, e) : 0;
+    if (rc)
+        return rc;
+    const wchar_t *line = el_wgets(le->el, &n);
+    rc = pastes ? cli_write(PASTE_OFF, sizeof PASTE_OFF - 1, e) : 0;
+    if (rc)
+        return rc;
+    if (!line || n <= 0)
+        return cli_write("\n", 1, e) ? ERR_IO : cli_interrupted() ? EDIT_CANCELLED : EDIT_END;
+    if (line[n - 1] == L'\n')
+        n--;
+    for (int i = 0; i < n; i++)
+        put_utf8(out, (uint32_t)line[i]);
+    return EDIT_MESSAGE;
+}
+
+bool line_editor_waiting(struct line_editor *le) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    return le->at < le->end || poll(&in, 1, 0) > 0;
+}
+
+void line_editor_remember(struct line_editor *le, const char *text) {
+    size_t n = strlen(text), count = 0;
+    wchar_t *wide = malloc((n + 1) * sizeof *wide);
+    HistEventW event;
+    if (!wide)
+        return;
+    for (size_t i = 0; i < n;) {
+        uint32_t code = BAD;
+        int length = utf8_decode(text + i, n - i, &code);
+        i += length > 0 ? (size_t)length : 1;
+        wide[count++] = (wchar_t)code;
+    }
+    wide[count] = L'\0';
+    history_w(le->history, &event, H_ENTER, wide);
+    if (le->path)
+        history_w(le->history, &event, H_SAVE, le->path);
+    free(wide);
+}
