@@ -56,7 +56,8 @@ static int plain_line(struct edit *ed, const char *prompt, struct str *out, stru
     ssize_t n = getline(&ed->line, &ed->cap, stdin);
     if (n < 0 && cli_interrupted()) {
         clearerr(stdin);
-        return ed->terminal && cli_write("\n", 1, e) ? ERR_IO : EDIT_CANCELLED;
+        int rc = ed->terminal ? cli_write("\n", 1, e) : 0;
+        return rc ? rc : EDIT_CANCELLED;
     }
     if (n < 0 && errno == ENOMEM)
         return err_set(e, ERR_MEMORY, "no memory for a line of input");

@@ -246,8 +246,10 @@ int line_editor_read(struct line_editor *le, const char *prompt, struct str *out
     rc = pastes ? cli_write(PASTE_OFF, sizeof PASTE_OFF - 1, e) : 0;
     if (rc)
         return rc;
-    if (!line || n <= 0)
-        return cli_write("\n", 1, e) ? ERR_IO : cli_interrupted() ? EDIT_CANCELLED : EDIT_END;
+    if (!line || n <= 0) {
+        rc = cli_write("\n", 1, e);
+        return rc ? rc : cli_interrupted() ? EDIT_CANCELLED : EDIT_END;
+    }
     if (line[n - 1] == L'\n')
         n--;
     for (int i = 0; i < n; i++)

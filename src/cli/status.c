@@ -47,7 +47,7 @@ static void follow_size(struct status *s) {
 
 void status_show(struct status *s, const char *text) {
     double now = step_clock();
-    if (!s->rows || now - s->shown < EVERY_MS)
+    if (!s->rows || now - s->shown < (double)EVERY_MS)
         return;
     follow_size(s);
     s->shown = now;
