@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice detokenize`: token ids to text. The text is written as it is; a newline is added only
-// for a terminal, so that a pipe gets every byte and nothing else.
+// `coppice detokenize`: token ids to text. The text is written as it is, but for the blank that
+// SentencePiece puts before a text; a newline is added only for a terminal, so that a pipe gets
+// every byte and nothing else.
 #include <unistd.h>
 
 #include "cli/tokens.h"
@@ -35,7 +36,8 @@ static int decode(const struct cli_args *a, const struct tokenizer *t, struct st
                          ids[i], options_str(&a->opt, OPT_MODEL), tokenizer_size(t) - 1);
         str_clear(&bytes);
         tokenizer_decode(t, ids[i], special, &bytes);
-        utf8_stream_push(&stream, bytes.data ? bytes.data : "", bytes.len, out);
+        bool drop = i == 0 && tokenizer_blank_first(t) && bytes.len > 0 && *bytes.data == ' ';
+        utf8_stream_push(&stream, bytes.data ? bytes.data + drop : "", bytes.len - drop, out);
     }
     utf8_stream_end(&stream, out);
     if (!rc && (bytes.failed || out->failed))

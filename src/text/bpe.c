@@ -1,111 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two forms of the same merge loop. Pieces of a few dozen bytes, nearly all of them, keep the
 // rank of every adjacent pair in an array and look for the smallest; longer ones use a heap of
-// (rank, position) over a linked list, in which an entry that no longer fits is skipped.
-// Symbols only ever grow, so "both symbols are still those of the merge" proves an entry fresh.
+// (rank, position) over a linked list, in which an entry that no longer fits is skipped: one is
+// fresh when the pair that stands at its position now has its rank.
 #include "text/bpe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "base/rng.h"
+#include "base/utf8.h"
+#include "text/bpe_impl.h"
 
-#define NONE        UINT32_MAX
 #define SHORT_PIECE 32
 
-struct bpe_slot {
-    uint32_t left, right, rank; // left NONE: empty
-};
-
-static int no_memory(struct err *e) {
-    return err_set(e, ERR_MEMORY, "no memory for the merges of the vocabulary; free some memory");
+static int no_token(unsigned char byte, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "the vocabulary has no token for byte 0x%02X and names no unknown "
+                   "token; remove the character or use a file with a full vocabulary",
+                   byte);
 }
 
-int bpe_init(struct bpe *b, uint32_t n_tokens, uint32_t max_merges, struct err *e) {
-    b->n_tokens = b->n_symbols = n_tokens;
-    b->max_merges = max_merges;
-    b->unknown = -1;
-    b->merges = calloc((size_t)max_merges + 1, sizeof *b->merges);
-    return b->merges ? 0 : no_memory(e);
-}
-
-int bpe_add_token(struct bpe *b, uint32_t id, const char *bytes, size_t n, struct err *e) {
-    return map_insert(&b->symbols, bytes, n, id) < 0 ? no_memory(e) : 0;
-}
-
-// The symbol of a text, made when it is new.
-static int intern(struct bpe *b, const char *bytes, size_t n, uint32_t *symbol, struct err *e) {
-    if (map_find(&b->symbols, bytes, n, symbol))
-        return 0;
-    char *copy = arena_strndup(&b->arena, bytes, n);
-    *symbol = b->n_symbols;
-    if (!copy || b->n_symbols == NONE - 1 || map_insert(&b->symbols, copy, n, *symbol) < 0)
-        return no_memory(e);
-    b->n_symbols++;
-    return 0;
-}
-
-int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right,
-                  struct err *e) {
-    if (b->n_merges == b->max_merges)
-        return err_set(e, ERR_STATE, "more than the announced %u merges", b->max_merges);
-    struct bpe_merge *m = &b->merges[b->n_merges];
-    char *both = malloc(n_left + n_right);
-    if (!both)
-        return no_memory(e);
-    memcpy(both, left, n_left);
-    memcpy(both + n_left, right, n_right);
-    int rc = intern(b, left, n_left, &m->left, e);
-    if (!rc)
-        rc = intern(b, right, n_right, &m->right, e);
-    if (!rc)
-        rc = intern(b, both, n_left + n_right, &m->result, e);
-    free(both);
-    b->n_merges += rc == 0;
-    return rc;
-}
-
-static size_t slot_of(const struct bpe *b, uint32_t left, uint32_t right) {
-    return (size_t)rng_mix(((uint64_t)left << 32 | right) ^ b->seed) & b->slot_mask;
-}
-
-// The rank of a pair, or NONE.
-static uint32_t rank_of(const struct bpe *b, uint32_t left, uint32_t right) {
-    for (size_t i = slot_of(b, left, right);; i = (i + 1) & b->slot_mask) {
-        const struct bpe_slot *s = &b->slots[i];
-        if (s->left == left && s->right == right)
-            return s->rank;
-        if (s->left == NONE)
-            return NONE;
-    }
-}
-
-int bpe_finish(struct bpe *b, struct err *e) {
-    for (int i = 0; i < 256; i++) {
-        char byte = (char)i;
-        int rc = intern(b, &byte, 1, &b->byte_symbol[i], e);
+// A text without a token: byte by byte. Where characters are the units, one that is not wholly
+// covered by byte tokens is one unknown token.
+static int emit_bytes(const struct bpe *b, const char *bytes, size_t n, struct token_list *out,
+                      struct err *e) {
+    bool covered = true;
+    for (size_t i = 0; i < n; i++)
+        covered = covered && b->byte_token[(unsigned char)bytes[i]] >= 0;
+    if (!covered && b->characters && b->unknown >= 0)
+        return token_list_push(out, b->unknown, e);
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = b->byte_token[(unsigned char)bytes[i]];
+        id = id < 0 ? b->unknown : id;
+        int rc = id < 0 ? no_token((unsigned char)bytes[i], e) : token_list_push(out, id, e);
         if (rc)
             return rc;
-    }
-    size_t cap = 16;
-    while (cap < 2 * (size_t)b->n_merges)
-        cap *= 2;
-    b->slots = malloc(cap * sizeof *b->slots);
-    if (!b->slots)
-        return no_memory(e);
-    memset(b->slots, 0xFF, cap * sizeof *b->slots);
-    b->slot_mask = cap - 1;
-    // Seeded with the merges themselves: a file cannot easily be made to collide.
-    b->seed = hash_bytes(b->merges, b->n_merges * sizeof *b->merges, 0);
-    for (uint32_t rank = 0; rank < b->n_merges; rank++) {
-        const struct bpe_merge *m = &b->merges[rank];
-        size_t i = slot_of(b, m->left, m->right);
-        while (b->slots[i].left != NONE &&
-               (b->slots[i].left != m->left || b->slots[i].right != m->right))
-            i = (i + 1) & b->slot_mask;
-        if (b->slots[i].left == NONE)
-            b->slots[i] = (struct bpe_slot){m->left, m->right, rank};
     }
     return 0;
 }
@@ -114,53 +43,62 @@ static int emit(const struct bpe *b, uint32_t symbol, const char *bytes, size_t 
                 struct token_list *out, struct err *e) {
     if (symbol < b->n_tokens)
         return token_list_push(out, (int32_t)symbol, e);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t byte = b->byte_symbol[(unsigned char)bytes[i]];
-        int32_t id = byte < b->n_tokens ? (int32_t)byte : b->unknown;
-        if (id < 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the vocabulary has no token for byte 0x%02X and names no unknown "
-                           "token; remove the character or use a file with a full vocabulary",
-                           (unsigned char)bytes[i]);
-        int rc = token_list_push(out, id, e);
-        if (rc)
-            return rc;
+    return emit_bytes(b, bytes, n, out, e);
+}
+
+// The first symbol of the rest of a piece, and how many bytes it takes.
+static uint32_t first_symbol(const struct bpe *b, const char *piece, size_t n, size_t *length) {
+    uint32_t code, symbol;
+    *length = 1;
+    if (b->characters && (unsigned char)*piece >= 0x80) {
+        int bytes = utf8_decode(piece, n, &code);
+        *length = bytes > 0 ? (size_t)bytes : 1;
+        return map_find(&b->symbols, piece, *length, &symbol) ? symbol : BPE_FOREIGN;
     }
-    return 0;
+    return b->byte_symbol[(unsigned char)*piece];
+}
+
+struct short_piece {
+    uint32_t symbol[SHORT_PIECE];
+    const struct bpe_slot *pair[SHORT_PIECE]; // with the next symbol
+    uint8_t begin[SHORT_PIECE + 1];
+    size_t count;
+};
+
+static void merge_short(const struct bpe *b, struct short_piece *p) {
+    for (;;) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < p->count; i++)
+            best = p->pair[i]->rank < p->pair[best]->rank ? i : best;
+        if (p->count < 2 || p->pair[best]->rank == BPE_NONE)
+            return;
+        p->symbol[best] = p->pair[best]->result;
+        size_t moved = p->count - best - 2;
+        memmove(p->symbol + best + 1, p->symbol + best + 2, moved * sizeof *p->symbol);
+        memmove(p->pair + best + 1, p->pair + best + 2, moved * sizeof *p->pair);
+        memmove(p->begin + best + 1, p->begin + best + 2, moved + 1);
+        p->count--;
+        if (best + 1 < p->count)
+            p->pair[best] = bpe_pair_slot(b, p->symbol[best], p->symbol[best + 1]);
+        if (best > 0)
+            p->pair[best - 1] = bpe_pair_slot(b, p->symbol[best - 1], p->symbol[best]);
+    }
 }
 
 static int encode_short(const struct bpe *b, const char *piece, size_t n, struct token_list *out,
                         struct err *e) {
-    uint32_t symbol[SHORT_PIECE], rank[SHORT_PIECE];
-    uint8_t begin[SHORT_PIECE + 1];
-    for (size_t i = 0; i < n; i++) {
-        symbol[i] = b->byte_symbol[(unsigned char)piece[i]];
-        begin[i] = (uint8_t)i;
+    struct short_piece p = {.count = 0};
+    for (size_t at = 0, length; at < n; at += length) {
+        p.symbol[p.count] = first_symbol(b, piece + at, n - at, &length);
+        p.begin[p.count++] = (uint8_t)at;
     }
-    begin[n] = (uint8_t)n;
-    for (size_t i = 0; i + 1 < n; i++)
-        rank[i] = rank_of(b, symbol[i], symbol[i + 1]);
-    rank[n - 1] = NONE;
-
-    size_t count = n;
-    for (;;) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < count; i++)
-            best = rank[i] < rank[best] ? i : best;
-        if (rank[best] == NONE)
-            break;
-        symbol[best] = b->merges[rank[best]].result;
-        size_t moved = count - best - 2;
-        memmove(symbol + best + 1, symbol + best + 2, moved * sizeof *symbol);
-        memmove(rank + best + 1, rank + best + 2, moved * sizeof *rank);
-        memmove(begin + best + 1, begin + best + 2, moved + 1);
-        count--;
-        rank[best] = best + 1 < count ? rank_of(b, symbol[best], symbol[best + 1]) : NONE;
-        if (best > 0)
-            rank[best - 1] = rank_of(b, symbol[best - 1], symbol[best]);
-    }
-    for (size_t i = 0; i < count; i++) {
-        int rc = emit(b, symbol[i], piece + begin[i], (size_t)(begin[i + 1] - begin[i]), out, e);
+    p.begin[p.count] = (uint8_t)n;
+    for (size_t i = 0; i + 1 < p.count; i++)
+        p.pair[i] = bpe_pair_slot(b, p.symbol[i], p.symbol[i + 1]);
+    merge_short(b, &p);
+    for (size_t i = 0; i < p.count; i++) {
+        size_t length = (size_t)(p.begin[i + 1] - p.begin[i]);
+        int rc = emit(b, p.symbol[i], piece + p.begin[i], length, out, e);
         if (rc)
             return rc;
     }
@@ -197,25 +135,27 @@ struct chain {
 
 // Queues the pair that begins at node i, if it has a rank.
 static bool queue_pair(struct chain *c, uint32_t i) {
-    uint32_t rank = rank_of(c->bpe, c->symbol[i], c->symbol[c->next[i]]);
-    if (rank == NONE)
+    const struct bpe_slot *pair = bpe_pair_slot(c->bpe, c->symbol[i], c->symbol[c->next[i]]);
+    if (pair->rank == BPE_NONE)
         return false;
-    c->heap[c->n_heap++] = (uint64_t)rank << 32 | i;
+    c->heap[c->n_heap++] = (uint64_t)pair->rank << 32 | i;
     return true;
 }
 
-// The end node's symbol is NONE - 1, which no merge has; a dead node's is NONE.
 static void chain_build(struct chain *c, const char *piece, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        c->symbol[i] = c->bpe->byte_symbol[(unsigned char)piece[i]];
-        c->prev[i] = i - 1; // NONE for the first
-        c->next[i] = i + 1;
+    uint32_t before = BPE_NONE;
+    for (uint32_t i = 0; i < n;) {
+        size_t length;
+        c->symbol[i] = first_symbol(c->bpe, piece + i, n - i, &length);
+        c->prev[i] = before;
+        before = i;
+        i = c->next[i] = i + (uint32_t)length;
     }
-    c->symbol[n] = NONE - 1;
-    c->prev[n] = n - 1;
+    c->symbol[n] = BPE_END;
+    c->prev[n] = before;
     c->next[n] = n;
     c->n_heap = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i = c->next[i])
         queue_pair(c, i);
     for (size_t i = c->n_heap / 2; i-- > 0;)
         sift_down(c->heap, c->n_heap, i);
@@ -227,17 +167,19 @@ static void chain_merge(struct chain *c) {
         c->heap[0] = c->heap[--c->n_heap];
         if (c->n_heap > 0)
             sift_down(c->heap, c->n_heap, 0);
-        const struct bpe_merge *m = &c->bpe->merges[top >> 32];
         uint32_t i = (uint32_t)top, gone = c->next[i];
-        if (c->symbol[i] != m->left || c->symbol[gone] != m->right)
+        if (c->symbol[i] == BPE_NONE)
             continue;
-        c->symbol[i] = m->result;
-        c->symbol[gone] = NONE;
+        const struct bpe_slot *pair = bpe_pair_slot(c->bpe, c->symbol[i], c->symbol[gone]);
+        if (pair->rank != top >> 32)
+            continue;
+        c->symbol[i] = pair->result;
+        c->symbol[gone] = BPE_NONE;
         c->next[i] = c->next[gone];
         c->prev[c->next[i]] = i;
         if (queue_pair(c, i))
             sift_up(c->heap, c->n_heap - 1);
-        if (c->prev[i] != NONE && queue_pair(c, c->prev[i]))
+        if (c->prev[i] != BPE_NONE && queue_pair(c, c->prev[i]))
             sift_up(c->heap, c->n_heap - 1);
     }
 }
@@ -278,9 +220,37 @@ static int encode_long(const struct bpe *b, struct bpe_work *w, const char *piec
     return rc;
 }
 
+static int encode_any(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
+                      struct token_list *out, struct err *e) {
+    int32_t id = b->whole_pieces ? bpe_find(b, piece, n) : -1;
+    if (id >= 0)
+        return token_list_push(out, id, e);
+    return n <= SHORT_PIECE ? encode_short(b, piece, n, out, e)
+                            : encode_long(b, w, piece, (uint32_t)n, out, e);
+}
+
+static int encode_remembered(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
+                             struct token_list *out, struct err *e) {
+    bool known;
+    int rc = 0;
+    struct bpe_cache_entry *entry = bpe_cache_find(w->cache, piece, n, &known);
+    for (int i = 0; known && i < entry->count && !rc; i++)
+        rc = token_list_push(out, entry->ids[i], e);
+    if (known)
+        return rc;
+    size_t before = out->count;
+    rc = encode_any(b, w, piece, n, out, e);
+    size_t count = out->count - before;
+    if (rc || count > BPE_CACHED_IDS)
+        return rc;
+    memcpy(entry->ids, out->ids + before, count * sizeof *entry->ids);
+    entry->n = (uint8_t)n;
+    entry->count = (uint8_t)count;
+    return 0;
+}
+
 int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
                struct token_list *out, struct err *e) {
-    uint32_t symbol;
     if (n == 0)
         return 0;
     if (n > INT32_MAX)
@@ -288,23 +258,14 @@ int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_
                        "an unbroken stretch of %zu bytes is more than the tokenizer "
                        "takes (2 GiB); break the text up",
                        n);
-    if (b->whole_pieces && map_find(&b->symbols, piece, n, &symbol) && symbol < b->n_tokens)
-        return token_list_push(out, (int32_t)symbol, e);
-    if (n <= SHORT_PIECE)
-        return encode_short(b, piece, n, out, e);
-    return encode_long(b, w, piece, (uint32_t)n, out, e);
+    if (w->cache && n <= BPE_CACHED)
+        return encode_remembered(b, w, piece, n, out, e);
+    return encode_any(b, w, piece, n, out, e);
 }
 
 void bpe_work_fini(struct bpe_work *w) {
     free(w->nodes);
     free(w->heap);
+    free(w->cache);
     *w = (struct bpe_work){0};
-}
-
-void bpe_fini(struct bpe *b) {
-    arena_fini(&b->arena);
-    map_fini(&b->symbols);
-    free(b->merges);
-    free(b->slots);
-    *b = (struct bpe){0};
 }

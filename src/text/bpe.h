@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding of one piece of text over raw bytes: start from single bytes, join the
-// adjacent pair of lowest rank (leftmost on a tie) until no pair has a rank. Time is
-// O(n log n) in the piece. Byte-mapped vocabulary texts must be un-mapped before they come here.
+// Pair encoding of one piece of text: start from single bytes (or characters), join the adjacent
+// pair of lowest rank (leftmost on a tie) until no pair has a rank. Time is O(n log n) in the
+// piece. Texts are what the piece consists of: byte-mapped vocabulary texts come here un-mapped,
+// those with escaped blanks as they are.
 #ifndef COPPICE_TEXT_BPE_H
 #define COPPICE_TEXT_BPE_H
 
@@ -14,10 +15,11 @@
 #include "base/map.h"
 #include "text/token_list.h"
 
-struct bpe_merge {
-    uint32_t left, right, result; // symbols
-};
+#define BPE_BLANK "\xE2\x96\x81" // U+2581, which stands for a blank in escaped text
+
+struct bpe_merge;
 struct bpe_slot;
+struct bpe_cache;
 
 // Symbols are texts: ids below n_tokens are tokens, the rest occur in merges (or are single
 // bytes) without being in the vocabulary.
@@ -25,14 +27,17 @@ struct bpe {
     struct arena arena; // texts of the symbols that are no tokens
     struct map symbols; // text -> symbol
     uint32_t n_tokens, n_symbols;
-    struct bpe_merge *merges; // [n_merges], index = rank
+    struct bpe_merge *merges; // [n_merges], until bpe_finish
     uint32_t n_merges, max_merges;
-    struct bpe_slot *slots; // (left, right) -> rank
+    struct bpe_slot *slots; // (left, right) -> rank, result
     size_t slot_mask;
     uint64_t seed;
     uint32_t byte_symbol[256];
-    int32_t unknown;   // token for a byte that has none, or -1: such a byte is an error
-    bool whole_pieces; // a piece that is a token is taken without merging
+    int32_t byte_token[256]; // stands for a byte of a text that is no token; -1: none
+    bool joins[256];         // some merge puts a BPE_BLANK behind this byte
+    int32_t unknown;         // token for what has none, or -1: that is an error
+    bool characters;         // start from UTF-8 characters, not bytes
+    bool whole_pieces;       // a piece that is a token is taken without merging
 };
 
 // Memory of one caller that is reused from piece to piece. A zeroed one is valid.
@@ -40,7 +45,11 @@ struct bpe_work {
     uint32_t *nodes;
     uint64_t *heap;
     size_t nodes_cap, heap_cap;
+    struct bpe_cache *cache;
 };
+// From now on w remembers the ids of short pieces (a quarter of a megabyte): for long texts. When
+// memory is short it does nothing. One w with a cache serves one bpe.
+void bpe_work_remember(struct bpe_work *w);
 void bpe_work_fini(struct bpe_work *w);
 
 // A zeroed struct becomes an empty encoder for n_tokens tokens and at most max_merges merges.
@@ -51,16 +60,30 @@ int bpe_init(struct bpe *b, uint32_t n_tokens, uint32_t max_merges, struct err *
 // A text already taken keeps its first id.
 int bpe_add_token(struct bpe *b, uint32_t id, const char *bytes, size_t n, struct err *e);
 
-// Adds the merge of the next rank; both parts are non-empty and copied where needed. Unknown
-// parts and results are kept; of equal merges the first wins. Every token must be in by now.
+// Two texts that stand next to each other, both non-empty.
+struct bpe_pair {
+    const char *left, *right;
+    size_t n_left, n_right;
+};
+
+// Adds a merge under a rank below 2^31; several may share one. Unknown parts and results are kept
+// (copied where needed); of equal pairs the first wins. Every token must be in by now.
+int bpe_add_ranked(struct bpe *b, const struct bpe_pair *p, uint32_t rank, struct err *e);
+
+// The same under the next rank.
 int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *right, size_t n_right,
                   struct err *e);
 
-// Ends the set-up: after it b is read-only and may be shared by threads.
+// Ends the set-up: after it b is read-only and may be shared by threads. Bytes without a
+// byte_token get the token whose text they are.
 int bpe_finish(struct bpe *b, struct err *e);
 
-// Appends the ids of piece[0..n), n < 2^31. A result that is no token is given byte by byte.
-// ERR_UNSUPPORTED when a byte has no token and no unknown token stands for it.
+// The token whose text is exactly this, or -1.
+int32_t bpe_find(const struct bpe *b, const char *bytes, size_t n);
+
+// Appends the ids of piece[0..n), n < 2^31, UTF-8 when b starts from characters. A result that is
+// no token is given byte by byte. ERR_UNSUPPORTED when a byte has no token and no unknown token
+// stands for it.
 int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
                struct token_list *out, struct err *e);
 

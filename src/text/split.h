@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pre-tokenisation: cuts text into the pieces inside which byte pairs may merge, by the regular
-// expressions that the name in `tokenizer.ggml.pre` stands for. The expressions are a table in
-// split.c, the only file that knows PCRE2.
+// expressions that the name in `tokenizer.ggml.pre` stands for (split_rules.c). split.c is the only
+// file that knows PCRE2.
 #ifndef COPPICE_TEXT_SPLIT_H
 #define COPPICE_TEXT_SPLIT_H
 
@@ -24,6 +24,8 @@ bool split_add_bos(const struct split *s);      // the default where the file is
 struct split_job;
 int split_begin(struct split_job **out, const struct split *s, struct err *e);
 void split_end(struct split_job *j);
+// Leaves every match to PCRE2 from now on: for tests of what finds ASCII matches without it.
+void split_expressions_only(struct split_job *j);
 
 // Called for each piece in order; pieces are not empty and cover the text without gaps.
 // Non-zero stops the split, which returns it.

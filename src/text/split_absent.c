@@ -5,15 +5,23 @@
 
 #include <stdlib.h>
 
+#include "text/split_rules.h"
+
 struct split {
-    char unused;
+    const struct split_rule *rule;
 };
 
 int split_create(struct split **out, const char *pre, size_t n_pre, struct err *e) {
-    (void)pre;
-    (void)n_pre;
+    const struct split_rule *rule;
+    *out = NULL;
+    int rc = split_rule_find(&rule, pre, n_pre, e);
+    if (rc)
+        return rc;
     *out = calloc(1, sizeof **out);
-    return *out ? 0 : err_set(e, ERR_MEMORY, "no memory for the tokenizer; free some memory");
+    if (!*out)
+        return err_set(e, ERR_MEMORY, "no memory for the tokenizer; free some memory");
+    (*out)->rule = rule;
+    return 0;
 }
 
 void split_destroy(struct split *s) {
@@ -21,13 +29,11 @@ void split_destroy(struct split *s) {
 }
 
 bool split_whole_pieces(const struct split *s) {
-    (void)s;
-    return false;
+    return s->rule->whole_pieces;
 }
 
 bool split_add_bos(const struct split *s) {
-    (void)s;
-    return false;
+    return s->rule->add_bos;
 }
 
 int split_begin(struct split_job **out, const struct split *s, struct err *e) {
@@ -39,6 +45,10 @@ int split_begin(struct split_job **out, const struct split *s, struct err *e) {
 }
 
 void split_end(struct split_job *j) {
+    (void)j;
+}
+
+void split_expressions_only(struct split_job *j) {
     (void)j;
 }
 

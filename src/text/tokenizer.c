@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins the parts: vocab.c reads the file, special.c cuts out special tokens, norm.c
-// normalises what lies between, split.c cuts it into pieces, bpe.c encodes each piece.
+// normalises what lies between, split.c (or spm.c) cuts it into pieces, bpe.c encodes each piece.
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -11,17 +11,24 @@
 #include "text/norm.h"
 #include "text/special.h"
 #include "text/split.h"
+#include "text/spm.h"
 #include "text/vocab.h"
 
+// Shorter texts gain nothing from remembered pieces.
+enum { LONG_TEXT = 2048 };
+
 struct tokenizer {
+    enum vocab_kind kind;
     struct vocab vocab;
     struct bpe bpe;
     struct special special;
-    struct split *split;
-    bool add_bos, nfc;
+    struct split *split; // NULL for vocabularies with scores, which have no pre-tokeniser
+    bool add_bos, nfc, blank_first;
 };
 
-static int check_model(const struct gguf *g, struct err *e) {
+static int read_model(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    static const char *const names[] = {
+        [VOCAB_BYTE_LEVEL] = "gpt2", [VOCAB_SCORES] = "llama", [VOCAB_ESCAPED] = "gemma4"};
     const char *model;
     size_t n;
     int rc = gguf_get_str(g, "tokenizer.ggml.model", &model, &n, e);
@@ -31,18 +38,22 @@ static int check_model(const struct gguf *g, struct err *e) {
         return err_set(e, ERR_FORMAT,
                        "the file has no tokenizer (tokenizer.ggml.model is "
                        "missing); use a file that was converted with one");
-    if (n != 4 || memcmp(model, "gpt2", 4) != 0)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "tokenizer model \"%.*s\" is not known here; use a "
-                       "model with a byte-level vocabulary (\"gpt2\")",
-                       n < 32 ? (int)n : 32, model);
-    return 0;
+    for (int kind = VOCAB_BYTE_LEVEL; kind <= VOCAB_ESCAPED; kind++) {
+        t->kind = (enum vocab_kind)kind;
+        if (n == strlen(names[kind]) && memcmp(model, names[kind], n) == 0)
+            return 0;
+    }
+    return err_set(e, ERR_UNSUPPORTED,
+                   "tokenizer model \"%.*s\" is not known here; use a model with a byte-level "
+                   "(\"gpt2\"), SentencePiece (\"llama\") or \"gemma4\" vocabulary",
+                   n < 32 ? (int)n : 32, model);
 }
 
 // One "left right" line; the left part may itself begin with a space. Parts outside the byte map
-// can never be formed from bytes: such a merge is passed over.
-static int add_merge(struct bpe *b, uint64_t index, const char *s, size_t n, struct str *buffer,
-                     struct err *e) {
+// can never be formed from bytes: such a merge is passed over. Escaped texts stand for themselves.
+static int add_merge(struct tokenizer *t, uint64_t index, const char *s, size_t n,
+                     struct str *buffer, struct err *e) {
+    struct bpe *b = &t->bpe;
     const char *space = n > 2 ? memchr(s + 1, ' ', n - 1) : NULL;
     size_t n_left = space ? (size_t)(space - s) : 0;
     if (!space || n_left + 1 == n || !utf8_valid(s, n))
@@ -50,6 +61,8 @@ static int add_merge(struct bpe *b, uint64_t index, const char *s, size_t n, str
                        "merge %llu of tokenizer.ggml.merges is not two UTF-8 texts "
                        "with a space between; the file is damaged",
                        (unsigned long long)index);
+    if (t->kind == VOCAB_ESCAPED)
+        return bpe_add_merge(b, s, n_left, s + n_left + 1, n - n_left - 1, e);
     str_clear(buffer);
     str_append(buffer, s, n);
     if (buffer->failed)
@@ -73,20 +86,32 @@ static int read_merges(struct tokenizer *t, const struct gguf *g, struct err *e)
     int rc = bpe_init(&t->bpe, t->vocab.count, (uint32_t)kv->count, e);
     for (uint32_t i = 0; i < t->vocab.count && !rc; i++) {
         const struct vocab_token *token = &t->vocab.tokens[i];
+        bool escaped = t->kind == VOCAB_ESCAPED;
         if (token->mapped)
-            rc = bpe_add_token(&t->bpe, i, token->raw, token->n_raw, e);
+            rc = bpe_add_token(&t->bpe, i, escaped ? token->text : token->raw,
+                               escaped ? token->n_text : token->n_raw, e);
     }
     struct str buffer = {0};
     const unsigned char *cursor = kv->bytes;
     for (uint64_t i = 0; i < kv->count && !rc; i++) {
         size_t n;
         const char *s = gguf_array_str(&cursor, &n);
-        rc = add_merge(&t->bpe, i, s, n, &buffer, e);
+        rc = add_merge(t, i, s, n, &buffer, e);
     }
     str_fini(&buffer);
+    return rc;
+}
+
+static int read_encoder(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    int rc = t->kind == VOCAB_SCORES ? spm_build(&t->bpe, &t->vocab, g, e) : read_merges(t, g, e);
+    if (rc)
+        return rc;
+    t->bpe.characters = t->kind != VOCAB_BYTE_LEVEL;
+    t->bpe.whole_pieces = t->split && split_whole_pieces(t->split);
     t->bpe.unknown = t->vocab.unknown;
-    t->bpe.whole_pieces = split_whole_pieces(t->split);
-    return rc ? rc : bpe_finish(&t->bpe, e);
+    if (t->kind != VOCAB_BYTE_LEVEL)
+        spm_set_bytes(&t->bpe, &t->vocab);
+    return bpe_finish(&t->bpe, e);
 }
 
 static int read_specials(struct tokenizer *t, struct err *e) {
@@ -103,21 +128,32 @@ static int read_specials(struct tokenizer *t, struct err *e) {
     return special_finish(&t->special, e);
 }
 
-static int read_options(struct tokenizer *t, const struct gguf *g, struct err *e) {
-    const char *pre;
-    size_t n;
-    int rc = gguf_get_str(g, "tokenizer.ggml.pre", &pre, &n, e);
+static int read_split(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    const char *pre = "gemma4";
+    size_t n = strlen(pre);
+    int rc = t->kind == VOCAB_BYTE_LEVEL ? gguf_get_str(g, "tokenizer.ggml.pre", &pre, &n, e) : 0;
     if (!rc && !pre)
         rc = err_set(e, ERR_FORMAT,
                      "tokenizer.ggml.pre is missing, so the file does not say how "
                      "text is cut; convert the model again");
-    if (!rc)
+    if (!rc && t->kind != VOCAB_SCORES)
         rc = split_create(&t->split, pre, n, e);
+    return rc;
+}
+
+static int read_options(struct tokenizer *t, const struct gguf *g, struct err *e) {
+    bool add_bos = t->kind != VOCAB_BYTE_LEVEL;
+    int rc = read_split(t, g, e);
+    if (!rc && t->kind == VOCAB_BYTE_LEVEL)
+        add_bos = split_add_bos(t->split);
     if (!rc)
-        rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", split_add_bos(t->split), &t->add_bos,
-                           e);
+        rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", add_bos, &t->add_bos, e);
     if (!rc)
         rc = gguf_get_bool(g, "tokenizer.ggml.normalizer.nfc", false, &t->nfc, e);
+    if (!rc && t->kind == VOCAB_SCORES)
+        rc = gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", true, &t->blank_first, e);
+    if (t->kind == VOCAB_ESCAPED) // files say otherwise and mean this
+        t->add_bos = true;
     return rc;
 }
 
@@ -126,13 +162,13 @@ int tokenizer_create(struct tokenizer **out, const struct gguf *g, struct err *e
     struct tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for the tokenizer; free some memory");
-    int rc = check_model(g, e);
+    int rc = read_model(t, g, e);
     if (!rc)
         rc = read_options(t, g, e);
     if (!rc)
-        rc = vocab_read(&t->vocab, g, e);
+        rc = vocab_read(&t->vocab, g, t->kind, e);
     if (!rc)
-        rc = read_merges(t, g, e);
+        rc = read_encoder(t, g, e);
     if (!rc)
         rc = read_specials(t, e);
     if (rc) {
@@ -169,6 +205,10 @@ bool tokenizer_add_bos(const struct tokenizer *t) {
     return t->add_bos && t->vocab.bos >= 0;
 }
 
+bool tokenizer_blank_first(const struct tokenizer *t) {
+    return t->blank_first;
+}
+
 static bool in_vocab(const struct tokenizer *t, int32_t id) {
     return id >= 0 && (uint32_t)id < t->vocab.count;
 }
@@ -186,13 +226,35 @@ struct encode_job {
     const struct tokenizer *tokenizer;
     struct split_job *split;
     struct bpe_work work;
-    struct str normal; // the normalised fragment
+    struct str normal, escaped; // of the fragment
     struct token_list *out;
 };
 
 static int encode_piece(void *arg, const char *piece, size_t n, struct err *e) {
     struct encode_job *j = arg;
     return bpe_encode(&j->tokenizer->bpe, &j->work, piece, n, j->out, e);
+}
+
+// A line, or line ends, of a text with escaped blanks: line ends that are a token are taken whole.
+static int encode_line(void *arg, const char *piece, size_t n, struct err *e) {
+    struct encode_job *j = arg;
+    const struct bpe *b = &j->tokenizer->bpe;
+    int32_t id = *piece == '\n' ? bpe_find(b, piece, n) : -1;
+    return id >= 0 ? token_list_push(j->out, id, e) : spm_words(b, piece, n, encode_piece, j, e);
+}
+
+static int encode_escaped(struct encode_job *j, const char *text, size_t n, struct err *e) {
+    const struct tokenizer *t = j->tokenizer;
+    if (n == 0)
+        return 0;
+    str_clear(&j->escaped);
+    spm_escape(&j->escaped, text, n, t->blank_first);
+    if (j->escaped.failed)
+        return err_set(e, ERR_MEMORY,
+                       "no memory to tokenise %zu bytes of text; shorten it or free memory", n);
+    if (t->kind == VOCAB_SCORES)
+        return spm_words(&t->bpe, j->escaped.data, j->escaped.len, encode_piece, j, e);
+    return split_text(j->split, j->escaped.data, j->escaped.len, encode_line, j, e);
 }
 
 // Text between special tokens: nothing looks or merges across its ends.
@@ -205,6 +267,8 @@ static int encode_fragment(struct encode_job *j, const char *text, size_t n, str
         text = j->normal.data;
         n = j->normal.len;
     }
+    if (j->tokenizer->kind != VOCAB_BYTE_LEVEL)
+        return encode_escaped(j, text, n, e);
     return split_text(j->split, text, n, encode_piece, j, e);
 }
 
@@ -249,8 +313,10 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
     int rc = check_utf8(text, n, e);
     if (!rc)
         rc = special_scan(&t->special, text, n, special, &hits, e);
-    if (!rc)
+    if (!rc && t->split)
         rc = split_begin(&j.split, t->split, e);
+    if (n >= LONG_TEXT)
+        bpe_work_remember(&j.work);
     if (!rc)
         rc = encode_all(&j, &hits, text, n, e);
     if (rc)
@@ -258,6 +324,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
     split_end(j.split);
     bpe_work_fini(&j.work);
     str_fini(&j.normal);
+    str_fini(&j.escaped);
     special_hits_fini(&hits);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "text/bpe.h"
 
 static const char *const end_texts[] = {
     "<|eot_id|>",
@@ -177,11 +178,11 @@ static int read_types(struct vocab *v, const struct gguf *g, struct err *e) {
     return 0;
 }
 
-// A named id; -1 when absent or outside the vocabulary.
-static int read_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id,
-                   struct err *e) {
+// A named id; `otherwise` when absent, -1 when outside the vocabulary.
+static int read_id(const struct vocab *v, const struct gguf *g, const char *key, int otherwise,
+                   int32_t *id, struct err *e) {
     int64_t value = -1;
-    int rc = gguf_get_int(g, key, INT64_MIN, INT64_MAX, -1, &value, e);
+    int rc = gguf_get_int(g, key, INT64_MIN, INT64_MAX, otherwise, &value, e);
     *id = value >= 0 && value < v->count ? (int32_t)value : -1;
     return rc;
 }
@@ -197,7 +198,7 @@ static int read_ends(struct vocab *v, const struct gguf *g, struct err *e) {
     }
     for (size_t i = 0; i < COUNT(end_keys); i++) {
         int32_t id;
-        int rc = read_id(v, g, end_keys[i].key, &id, e);
+        int rc = read_id(v, g, end_keys[i].key, -1, &id, e);
         if (rc)
             return rc;
         const char *const *texts = end_keys[i].texts;
@@ -237,8 +238,19 @@ static bool says_unused(const struct vocab_token *t) {
     return false;
 }
 
+// The bytes of a text with escaped blanks; returns how many.
+static size_t unescape(const struct vocab_token *t, char *out) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < t->n_text;) {
+        bool blank = i + 3 <= t->n_text && memcmp(t->text + i, BPE_BLANK, 3) == 0;
+        out[n++] = blank ? ' ' : t->text[i];
+        i += blank ? 3 : 1;
+    }
+    return n;
+}
+
 // The bytes each token stands for.
-static int read_bytes(struct vocab *v, struct err *e) {
+static int read_bytes(struct vocab *v, enum vocab_kind kind, struct err *e) {
     size_t total = 0;
     for (uint32_t i = 0; i < v->count; i++)
         total += v->tokens[i].n_text;
@@ -250,7 +262,10 @@ static int read_bytes(struct vocab *v, struct err *e) {
         size_t n = 0;
         if (t->type == VOCAB_CONTROL && says_unused(t))
             t->type = VOCAB_UNUSED;
-        if (t->type == VOCAB_NORMAL) {
+        if (t->type == VOCAB_NORMAL && kind != VOCAB_BYTE_LEVEL) {
+            n = unescape(t, block);
+            t->mapped = n > 0;
+        } else if (t->type == VOCAB_NORMAL) {
             t->mapped = vocab_unmap(t->text, t->n_text, block, &n) && n > 0;
         } else if (t->type == VOCAB_BYTE && byte_of(t) >= 0) {
             *block = (char)byte_of(t);
@@ -265,20 +280,23 @@ static int read_bytes(struct vocab *v, struct err *e) {
     return 0;
 }
 
-int vocab_read(struct vocab *v, const struct gguf *g, struct err *e) {
+int vocab_read(struct vocab *v, const struct gguf *g, enum vocab_kind kind, struct err *e) {
+    bool scores = kind == VOCAB_SCORES; // such files leave out what is usual for them
     v->bos = v->eos = v->unknown = -1;
     int rc = read_texts(v, g, e);
     if (!rc)
         rc = read_types(v, g, e);
     if (!rc)
-        rc = read_id(v, g, "tokenizer.ggml.bos_token_id", &v->bos, e);
+        rc = read_id(v, g, "tokenizer.ggml.bos_token_id", scores ? 1 : -1, &v->bos, e);
     if (!rc)
-        rc = read_id(v, g, "tokenizer.ggml.eos_token_id", &v->eos, e);
+        rc = read_id(v, g, "tokenizer.ggml.eos_token_id", scores ? 2 : -1, &v->eos, e);
     if (!rc)
-        rc = read_id(v, g, "tokenizer.ggml.unknown_token_id", &v->unknown, e);
+        rc = read_id(v, g, "tokenizer.ggml.unknown_token_id", scores ? 0 : -1, &v->unknown, e);
     if (!rc)
         rc = read_ends(v, g, e);
-    return rc ? rc : read_bytes(v, e);
+    if (!rc && v->eos >= 0)
+        v->tokens[v->eos].eog = true;
+    return rc ? rc : read_bytes(v, kind, e);
 }
 
 int32_t vocab_find(const struct vocab *v, const char *text, size_t n) {

@@ -27,8 +27,14 @@ struct vocab_token {
     const char *raw;  // the bytes it stands for
     uint32_t n_text, n_raw;
     uint8_t type; // enum vocab_type
-    bool mapped;  // normal, and all of text is in the byte map: byte pairs can form it
+    bool mapped;  // normal, and (byte-level) all of text is in the byte map: text can become it
     bool eog;     // ends generation
+};
+
+enum vocab_kind {
+    VOCAB_BYTE_LEVEL, // "gpt2": texts are spelled in the byte map
+    VOCAB_SCORES,     // "llama": texts have U+2581 for a blank, and scores
+    VOCAB_ESCAPED,    // "gemma4": the same texts with merges
 };
 
 // A zeroed vocab is valid and empty.
@@ -40,10 +46,10 @@ struct vocab {
     int32_t bos, eos, unknown; // -1: none
 };
 
-// Reads a byte-level ("gpt2") vocabulary. Named ids outside the vocabulary count as absent.
-// ERR_FORMAT for duplicate or non-UTF-8 texts, unknown types, wrong counts. After any error
-// call vocab_fini.
-int vocab_read(struct vocab *v, const struct gguf *g, struct err *e);
+// Reads a vocabulary. Named ids outside the vocabulary count as absent; bos, eos and unknown of one
+// with scores are 1, 2 and 0 where the file is silent. ERR_FORMAT for duplicate or non-UTF-8
+// texts, unknown types, wrong counts. After any error call vocab_fini.
+int vocab_read(struct vocab *v, const struct gguf *g, enum vocab_kind kind, struct err *e);
 
 // Id of an exact text, or -1.
 int32_t vocab_find(const struct vocab *v, const char *text, size_t n);

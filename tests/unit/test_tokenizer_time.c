@@ -99,6 +99,16 @@ static void test_qwen2(void **state) {
     check_model(SOURCE_ROOT "/tests/fixtures/tokenizer/qwen2.gguf");
 }
 
+static void test_sentencepiece(void **state) {
+    (void)state;
+    check_model(SOURCE_ROOT "/tests/fixtures/tokenizer/families/spm.gguf");
+}
+
+static void test_gemma(void **state) {
+    (void)state;
+    check_model(SOURCE_ROOT "/tests/fixtures/tokenizer/families/gemma4.gguf");
+}
+
 // Merges that double a run, so that the heap of a long piece is busy to the end; and tokens that
 // begin like a long one that never comes, where a scan that backs up would be quadratic.
 static void test_hostile_vocabulary(void **state) {
@@ -150,8 +160,7 @@ static void test_nfc(void **state) {
     vocab_file_fini(&f);
 }
 
-static void test_speed(void **state) {
-    (void)state;
+static void check_speed(const char *file) {
     static const char prose[] =
         "The keeper of the wood came down the hill before the rain, counted the old stumps along "
         "the ditch, and found that eleven of them had sent up shoots since spring; two were as "
@@ -161,8 +170,7 @@ static void test_speed(void **state) {
     struct err e = {0};
     struct str s = {0};
     size_t count;
-    if (gguf_open(&g, SOURCE_ROOT "/tests/fixtures/tokenizer/qwen35.gguf", &e) ||
-        tokenizer_create(&t, g, &e))
+    if (gguf_open(&g, file, &e) || tokenizer_create(&t, g, &e))
         fail_msg("%s", e.text);
     gguf_close(g);
     fill(&s, prose, LARGE);
@@ -174,10 +182,19 @@ static void test_speed(void **state) {
     tokenizer_destroy(t);
 }
 
+static void test_speed(void **state) {
+    (void)state;
+    check_speed(SOURCE_ROOT "/tests/fixtures/tokenizer/qwen35.gguf");
+    check_speed(SOURCE_ROOT "/tests/fixtures/tokenizer/families/spm.gguf");
+    check_speed(SOURCE_ROOT "/tests/fixtures/tokenizer/families/gemma4.gguf");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen35),
         cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_hostile_vocabulary),
         cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_speed),
