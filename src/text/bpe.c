@@ -87,7 +87,8 @@ static void merge_short(const struct bpe *b, struct short_piece *p) {
 
 static int encode_short(const struct bpe *b, const char *piece, size_t n, struct token_list *out,
                         struct err *e) {
-    struct short_piece p = {.count = 0};
+    struct short_piece p;
+    p.count = 0;
     for (size_t at = 0, length; at < n; at += length) {
         p.symbol[p.count] = first_symbol(b, piece + at, n - at, &length);
         p.begin[p.count++] = (uint8_t)at;

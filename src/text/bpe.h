@@ -34,10 +34,12 @@ struct bpe {
     uint64_t seed;
     uint32_t byte_symbol[256];
     int32_t byte_token[256]; // stands for a byte of a text that is no token; -1: none
-    bool joins[256];         // some merge puts a BPE_BLANK behind this byte
-    int32_t unknown;         // token for what has none, or -1: that is an error
-    bool characters;         // start from UTF-8 characters, not bytes
-    bool whole_pieces;       // a piece that is a token is taken without merging
+    // Whether some merge puts a text that begins with byte b behind one that ends in byte a, as bit
+    // b of [a]; bit 0 is for texts that begin with BPE_BLANK, which do not count for their byte.
+    uint64_t joins[256][4];
+    int32_t unknown;   // token for what has none, or -1: that is an error
+    bool characters;   // start from UTF-8 characters, not bytes
+    bool whole_pieces; // a piece that is a token is taken without merging
 };
 
 // Memory of one caller that is reused from piece to piece. A zeroed one is valid.
@@ -47,9 +49,9 @@ struct bpe_work {
     size_t nodes_cap, heap_cap;
     struct bpe_cache *cache;
 };
-// From now on w remembers the ids of short pieces (a quarter of a megabyte): for long texts. When
-// memory is short it does nothing. One w with a cache serves one bpe.
-void bpe_work_remember(struct bpe_work *w);
+// From now on w remembers the ids of short pieces, in memory that grows with the n bytes of text to
+// come, up to a megabyte. When memory is short it does nothing. Such a w serves one bpe.
+void bpe_work_remember(struct bpe_work *w, size_t n);
 void bpe_work_fini(struct bpe_work *w);
 
 // A zeroed struct becomes an empty encoder for n_tokens tokens and at most max_merges merges.
@@ -77,6 +79,18 @@ int bpe_add_merge(struct bpe *b, const char *left, size_t n_left, const char *ri
 // Ends the set-up: after it b is read-only and may be shared by threads. Bytes without a
 // byte_token get the token whose text they are.
 int bpe_finish(struct bpe *b, struct err *e);
+
+// The byte that a text begins with, as the table of joins counts it.
+static inline unsigned bpe_first_byte(const char *s, size_t n) {
+    bool blank = s[0] == BPE_BLANK[0] && n >= 3 && s[1] == BPE_BLANK[1] && s[2] == BPE_BLANK[2];
+    return blank ? 0 : (unsigned char)*s;
+}
+
+// Whether a merge could join text[0..at) and text[at..n), with 0 < at < n at a character's begin.
+static inline bool bpe_joins(const struct bpe *b, const char *text, size_t n, size_t at) {
+    unsigned first = bpe_first_byte(text + at, n - at);
+    return b->joins[(unsigned char)text[at - 1]][first / 64] >> first % 64 & 1;
+}
 
 // The token whose text is exactly this, or -1.
 int32_t bpe_find(const struct bpe *b, const char *bytes, size_t n);

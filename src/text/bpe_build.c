@@ -56,8 +56,8 @@ int bpe_add_ranked(struct bpe *b, const struct bpe_pair *p, uint32_t rank, struc
     if (!rc)
         rc = intern(b, both, p->n_left + p->n_right, &m->result, e);
     free(both);
-    if (p->n_right >= 3 && !memcmp(p->right, BPE_BLANK, 3))
-        b->joins[(unsigned char)p->left[p->n_left - 1]] = true;
+    unsigned first = bpe_first_byte(p->right, p->n_right);
+    b->joins[(unsigned char)p->left[p->n_left - 1]][first / 64] |= (uint64_t)1 << first % 64;
     b->n_merges += rc == 0;
     return rc;
 }

@@ -30,18 +30,18 @@ static inline const struct bpe_slot *bpe_pair_slot(const struct bpe *b, uint32_t
     }
 }
 
-// A piece of at most BPE_CACHED bytes, as words that tell all such pieces apart.
-enum { BPE_CACHED = 24, BPE_CACHED_IDS = 8 };
+// A piece of at most BPE_CACHED bytes, as words that tell all such pieces of one length apart.
+enum { BPE_CACHED = 16, BPE_CACHED_IDS = 3 };
 
 struct bpe_cache_entry {
-    uint64_t word[3];
+    uint64_t word[2];
     uint8_t n, count; // n 0: empty
     int32_t ids[BPE_CACHED_IDS];
 };
 
 // The entry that a piece of 1 to BPE_CACHED bytes has or would have. *known: it holds the piece's
-// ids; otherwise the entry is emptied and carries the piece's words, and the caller may set n,
-// count and ids.
+// ids; otherwise the entry is empty but for the piece's words, and the caller may set n, count and
+// ids.
 struct bpe_cache_entry *bpe_cache_find(struct bpe_cache *c, const char *piece, size_t n,
                                        bool *known);
 

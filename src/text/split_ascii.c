@@ -4,40 +4,42 @@
 // have belonged to it, the answer is "undecided".
 #include "text/split_ascii.h"
 
+#include <stdint.h>
 #include <string.h>
 
-enum kind {
-    UPPER = 1,
-    LOWER = 2,
-    DIGIT = 4,
-    BLANK = 8, // white space that ends no line
-    NEWLINE = 16,
-    PUNCT = 32,
-    CONTROL = 64,
-    WIDE = 128, // part of a character outside ASCII
-    LETTER = UPPER | LOWER,
-    SYMBOL = PUNCT | CONTROL,
-    SPACE = BLANK | NEWLINE,
+enum {
+    LETTER = SPLIT_LETTER,
+    DIGIT = SPLIT_DIGIT,
+    NEWLINE = SPLIT_NEWLINE,
+    SPACE = SPLIT_SPACE,
+    WIDE = SPLIT_WIDE,
+    MARK = SPLIT_PUNCT | SPLIT_SIGN,
 };
 
-static const unsigned char kinds[256] = {
-    [0x00 ... 0x08] = CONTROL,
-    ['\t'] = BLANK,
-    ['\n'] = NEWLINE,
-    [0x0B ... 0x0C] = BLANK,
-    ['\r'] = NEWLINE,
-    [0x0E ... 0x1F] = CONTROL,
-    [' '] = BLANK,
-    ['!' ... '/'] = PUNCT,
-    ['0' ... '9'] = DIGIT,
-    [':' ... '@'] = PUNCT,
-    ['A' ... 'Z'] = UPPER,
-    ['[' ... '`'] = PUNCT,
-    ['a' ... 'z'] = LOWER,
-    ['{' ... '~'] = PUNCT,
-    [0x7F] = CONTROL,
-    [0x80 ... 0xFF] = WIDE,
+#define P SPLIT_PUNCT
+#define G SPLIT_SIGN
+static const uint16_t kinds[256] = {
+    [0x00 ... 0x08] = SPLIT_CONTROL,
+    ['\t'] = SPLIT_BLANK,
+    ['\n'] = SPLIT_NEWLINE,
+    [0x0B ... 0x0C] = SPLIT_BLANK,
+    ['\r'] = SPLIT_NEWLINE,
+    [0x0E ... 0x1F] = SPLIT_CONTROL,
+    [' '] = SPLIT_BLANK,
+    // clang-format off
+    ['!'] = P, ['"'] = P, ['#'] = P, ['$'] = G, ['%'] = P, ['&'] = P, ['\''] = P, ['('] = P,
+    [')'] = P, ['*'] = P, ['+'] = G, [','] = P, ['-'] = P, ['.'] = P, ['/'] = P, [':'] = P,
+    [';'] = P, ['<'] = G, ['='] = G, ['>'] = G, ['?'] = P, ['@'] = P, ['['] = P, ['\\'] = P,
+    [']'] = P, ['^'] = G, ['_'] = P, ['`'] = G, ['{'] = P, ['|'] = G, ['}'] = P, ['~'] = G,
+    // clang-format on
+    ['0' ... '9'] = SPLIT_DIGIT,
+    ['A' ... 'Z'] = SPLIT_UPPER,
+    ['a' ... 'z'] = SPLIT_LOWER,
+    [0x7F] = SPLIT_CONTROL,
+    [0x80 ... 0xFF] = SPLIT_WIDE,
 };
+#undef P
+#undef G
 
 struct view {
     const unsigned char *s;
@@ -79,9 +81,9 @@ static size_t contraction(const struct view *v, size_t at, bool any_case) {
 
 // The word whose first letter is at `at`.
 static size_t word(const struct split_ascii *a, const struct view *v, size_t at) {
-    size_t end = run(v, at, a->camel ? UPPER : LETTER);
+    size_t end = run(v, at, a->camel ? SPLIT_UPPER : LETTER);
     if (a->camel)
-        end = run(v, end, LOWER);
+        end = run(v, end, SPLIT_LOWER);
     end = settled(v, end);
     if (end == UNDECIDED || a->contraction != SPLIT_BEHIND_WORD)
         return end;
@@ -96,7 +98,7 @@ static size_t prefixed_word(const struct split_ascii *a, const struct view *v, s
         return word(a, v, at);
     if (a->prefix == SPLIT_BLANK_BEFORE ? v->s[at] != ' ' : kind & (NEWLINE | DIGIT))
         return 0;
-    if (a->prefix == SPLIT_NO_SYMBOL_BEFORE && (kind & PUNCT))
+    if (a->prefix == SPLIT_NO_SYMBOL_BEFORE && (kind & MARK))
         return next & LETTER ? run(v, at + 1, LETTER) : 0;
     if (next & WIDE)
         return UNDECIDED;
@@ -117,7 +119,7 @@ static size_t number(const struct split_ascii *a, const struct view *v, size_t a
 }
 
 static size_t symbols(const struct split_ascii *a, const struct view *v, size_t at) {
-    unsigned mask = a->prefix == SPLIT_NO_SYMBOL_BEFORE ? PUNCT : SYMBOL;
+    unsigned mask = a->prefix == SPLIT_NO_SYMBOL_BEFORE ? MARK : MARK | SPLIT_CONTROL;
     size_t first = at + (v->s[at] == ' ');
     if (kind_at(v, first) & WIDE)
         return UNDECIDED;
@@ -156,31 +158,62 @@ static size_t match(const struct split_ascii *a, const struct view *v, size_t at
     return end ? end : spaces(a, v, at);
 }
 
+// A line, or the line ends between two.
+static enum split_ascii_found find_line(const struct view *v, size_t at, size_t span[2]) {
+    span[0] = at;
+    if (v->s[at] == '\n') {
+        for (span[1] = at; span[1] < v->n && v->s[span[1]] == '\n';)
+            span[1]++;
+        return SPLIT_FOUND;
+    }
+    const unsigned char *end = memchr(v->s + at, '\n', v->n - at);
+    span[1] = end ? (size_t)(end - v->s) : v->n;
+    return SPLIT_FOUND;
+}
+
+// White space at the end of the text.
+static enum split_ascii_found find_tail(const struct view *v, size_t at, size_t span[2]) {
+    size_t begin = v->n;
+    while (begin > at && (kinds[v->s[begin - 1]] & SPACE))
+        begin--;
+    if (begin > at && (kinds[v->s[begin - 1]] & WIDE))
+        return SPLIT_UNDECIDED;
+    span[0] = begin;
+    span[1] = v->n;
+    return begin < v->n ? SPLIT_FOUND : SPLIT_ABSENT;
+}
+
+static enum split_ascii_found find_run(const struct split_ascii *a, const struct view *v, size_t at,
+                                       size_t span[2]) {
+    while (at < v->n) {
+        size_t begin = run(v, at, ~(a->bytes | WIDE)), end = begin;
+        if (kind_at(v, begin) & WIDE)
+            return SPLIT_UNDECIDED;
+        while (end - begin < (size_t)a->most && (kind_at(v, end) & a->bytes))
+            end++;
+        if (end - begin < (size_t)a->most && (kind_at(v, end) & WIDE))
+            return SPLIT_UNDECIDED;
+        if (end > begin && end - begin >= (size_t)a->least) {
+            bool space = a->space_before && begin > at && (kinds[v->s[begin - 1]] & SPACE);
+            span[0] = begin - space;
+            span[1] = end;
+            return SPLIT_FOUND;
+        }
+        at = end;
+    }
+    return SPLIT_ABSENT;
+}
+
 enum split_ascii_found split_ascii_find(const struct split_ascii *a, const char *text, size_t n,
                                         size_t at, size_t span[2]) {
     struct view v = {(const unsigned char *)text, n};
+    if (a->kind == SPLIT_LINES)
+        return find_line(&v, at, span);
+    if (a->kind == SPLIT_TAIL)
+        return find_tail(&v, at, span);
+    if (a->kind == SPLIT_RUNS)
+        return find_run(a, &v, at, span);
     span[0] = at;
-    if (a->kind == SPLIT_LINES) {
-        bool line_end = text[at] == '\n';
-        const char *next = line_end ? NULL : memchr(text + at, '\n', n - at);
-        span[1] = next ? (size_t)(next - text) : n;
-        if (line_end) {
-            span[1] = at;
-            while (span[1] < n && text[span[1]] == '\n')
-                span[1]++;
-        }
-        return SPLIT_FOUND;
-    }
-    if (a->kind != SPLIT_WORDS) {
-        span[0] =
-            run(&v, at, a->kind == SPLIT_DIGITS ? (unsigned)~(DIGIT | WIDE) : ~(unsigned)WIDE);
-        if (kind_at(&v, span[0]) & WIDE)
-            return SPLIT_UNDECIDED;
-        if (span[0] == n)
-            return SPLIT_ABSENT;
-        span[1] = number(a, &v, span[0]);
-    } else {
-        span[1] = match(a, &v, at);
-    }
-    return span[1] == UNDECIDED || span[1] <= span[0] ? SPLIT_UNDECIDED : SPLIT_FOUND;
+    span[1] = match(a, &v, at);
+    return span[1] == UNDECIDED || span[1] <= at ? SPLIT_UNDECIDED : SPLIT_FOUND;
 }

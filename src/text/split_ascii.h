@@ -8,11 +8,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// Kinds of bytes; those of an expression's class are added up.
+enum split_ascii_bytes {
+    SPLIT_UPPER = 1,
+    SPLIT_LOWER = 2,
+    SPLIT_DIGIT = 4,
+    SPLIT_BLANK = 8, // white space that ends no line
+    SPLIT_NEWLINE = 16,
+    SPLIT_PUNCT = 32, // \p{P}
+    SPLIT_SIGN = 64,  // \p{S}
+    SPLIT_CONTROL = 128,
+    SPLIT_WIDE = 256, // part of a character outside ASCII
+    SPLIT_LETTER = SPLIT_UPPER | SPLIT_LOWER,
+    SPLIT_SPACE = SPLIT_BLANK | SPLIT_NEWLINE,
+};
+
 enum split_ascii_kind {
     SPLIT_WORDS = 1, // the alternation of words, numbers, symbols and white space
-    SPLIT_DIGITS,    // \p{N} or \p{N}{1,digits}
+    SPLIT_RUNS,      // runs of one class
     SPLIT_LINES,     // [^\n]+|[\n]+
-    SPLIT_NOTHING,   // an expression that matches no ASCII character
+    SPLIT_TAIL,      // \s+$
 };
 enum split_ascii_contraction { SPLIT_EXACT_CASE = 1, SPLIT_ANY_CASE, SPLIT_BEHIND_WORD };
 enum split_ascii_prefix {
@@ -20,10 +35,20 @@ enum split_ascii_prefix {
     SPLIT_BLANK_BEFORE,     // a blank may
     SPLIT_NO_SYMBOL_BEFORE, // as the first, but symbols only begin words of ASCII letters
 };
-enum { SPLIT_MANY_DIGITS = -1 }; // " ?\p{N}+"
+enum {
+    SPLIT_ANY_NUMBER = 0x7FFFFFFF,
+    SPLIT_MANY_DIGITS = -1, // " ?\p{N}+"
+};
 
 struct split_ascii {
     enum split_ascii_kind kind;
+
+    // Runs: of `least` to `most` bytes of these kinds, behind one white space if there is one.
+    unsigned bytes;
+    int least, most;
+    bool space_before;
+
+    // Words.
     enum split_ascii_contraction contraction; // 0: none
     enum split_ascii_prefix prefix;
     bool camel;        // a word ends before an upper-case letter that follows a lower-case one

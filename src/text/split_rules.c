@@ -120,10 +120,28 @@ static const struct split_ascii tekken = {
     .kind = SPLIT_WORDS, .camel = true, .digits = 1, .trail = "\r\n/", .newlines = true};
 static const struct split_ascii deepseek3 = {
     .kind = SPLIT_WORDS, .prefix = SPLIT_NO_SYMBOL_BEFORE, .trail = "\r\n", .newlines = true};
-static const struct split_ascii digit = {.kind = SPLIT_DIGITS, .digits = 1};
-static const struct split_ascii digits = {.kind = SPLIT_DIGITS, .digits = 3};
-static const struct split_ascii no_ascii = {.kind = SPLIT_NOTHING};
+static const struct split_ascii minicpm5 = {.kind = SPLIT_WORDS,
+                                            .contraction = SPLIT_ANY_CASE,
+                                            .digits = SPLIT_ANY_NUMBER,
+                                            .trail = "\r\n",
+                                            .newlines = true};
+// Runs of one class: which bytes, at least, at most, behind white space.
+#define RUNS(...) {.kind = SPLIT_RUNS, __VA_ARGS__}
+static const struct split_ascii digit = RUNS(SPLIT_DIGIT, 1, 1);
+static const struct split_ascii digits = RUNS(SPLIT_DIGIT, 1, 3);
+static const struct split_ascii three_digits = RUNS(SPLIT_DIGIT, 3, 3);
+static const struct split_ascii all_digits = RUNS(SPLIT_DIGIT, 1, SPLIT_ANY_NUMBER);
+static const struct split_ascii no_ascii = RUNS(0, 1, 1);
+static const struct split_ascii line_end = RUNS(SPLIT_NEWLINE, 1, 1);
+static const struct split_ascii marks = RUNS(SPLIT_PUNCT | SPLIT_SIGN, 1, SPLIT_ANY_NUMBER);
+static const struct split_ascii spaced_letters =
+    RUNS(SPLIT_LETTER, 1, SPLIT_ANY_NUMBER, .space_before = true);
+static const struct split_ascii spaced_punctuation =
+    RUNS(SPLIT_PUNCT, 1, SPLIT_ANY_NUMBER, .space_before = true);
+static const struct split_ascii spaced_printable =
+    RUNS(SPLIT_PUNCT | SPLIT_SIGN | SPLIT_LETTER, 1, SPLIT_ANY_NUMBER, .space_before = true);
 static const struct split_ascii lines = {.kind = SPLIT_LINES};
+static const struct split_ascii tail = {.kind = SPLIT_TAIL};
 
 static const struct split_rule rules[] = {
     {.names = "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
@@ -144,16 +162,16 @@ static const struct split_rule rules[] = {
     {.names = "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
      .stage = {{"\\p{N}{1,3}", &digits}, {CJK, &no_ascii}, {DEEPSEEK3, &deepseek3}}},
     {.names = "deepseek-llm",
-     .stage = {{"[\\r\\n]", NULL},
-               {ONE_SPACE CASED, NULL},
-               {ONE_SPACE SYMBOLS_LLM, NULL},
-               {"[" S "]+$", NULL},
+     .stage = {{"[\\r\\n]", &line_end},
+               {ONE_SPACE CASED, &spaced_letters},
+               {ONE_SPACE SYMBOLS_LLM, &spaced_printable},
+               {"[" S "]+$", &tail},
                {EAST_ASIAN, &no_ascii},
-               {"\\p{N}+", NULL}}},
+               {"\\p{N}+", &all_digits}}},
     {.names = "deepseek-coder",
-     .stage = {{"[\\r\\n]", NULL},
-               {ONE_SPACE "\\p{L}+", NULL},
-               {ONE_SPACE "\\p{P}+", NULL},
+     .stage = {{"[\\r\\n]", &line_end},
+               {ONE_SPACE "\\p{L}+", &spaced_letters},
+               {ONE_SPACE "\\p{P}+", &spaced_punctuation},
                {EAST_ASIAN, &no_ascii},
                {"\\p{N}", &digit}}},
     {.names = "laguna", .stage = {{"[^\\n]+|[\\n]+", &lines}, {QWEN2, &qwen}}},
@@ -162,18 +180,20 @@ static const struct split_rule rules[] = {
     {.names = "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
      .stage = {{"\\p{N}", &digit}, {GPT2, &gpt2}}},
     {.names = "falcon",
-     .stage = {{"[\\p{P}\\$\\+<=>\\^~\\|`]+", NULL}, {GPT2, &gpt2}, {"[0-9][0-9][0-9]", NULL}}},
+     .stage = {{"[\\p{P}\\$\\+<=>\\^~\\|`]+", &marks},
+               {GPT2, &gpt2},
+               {"[0-9][0-9][0-9]", &three_digits}}},
     {.names = "default",
      .stage = {{"[\\p{P}\\$\\+<=>\\^~\\|]+", NULL},
                {GPT2, &gpt2},
-               {"\\p{N}+", NULL},
-               {"[0-9][0-9][0-9]", NULL}}},
+               {"\\p{N}+", &all_digits},
+               {"[0-9][0-9][0-9]", &three_digits}}},
     {.names = "bailingmoe bailingmoe2 llada-moe", .stage = {{BAILING, &qwen}}},
     {.names = "youtu",
      .stage = {{YOUTU_SCRIPTS, &no_ascii}, {YOUTU, &youtu}},
      .whole_pieces = true},
     {.names = "minicpm5",
-     .stage = {{"\\p{N}{1,3}", &digits}, {MINICPM5, NULL}},
+     .stage = {{"\\p{N}{1,3}", &digits}, {MINICPM5, &minicpm5}},
      .whole_pieces = true},
     {.names = "chameleon",
      .stage = {{"<sentinel:[0-9]+>", NULL},

@@ -132,9 +132,8 @@ void spm_escape(struct str *out, const char *text, size_t n, bool blank_first) {
 int spm_words(const struct bpe *b, const char *text, size_t n, spm_word_fn *fn, void *arg,
               struct err *e) {
     size_t begin = 0;
-    for (size_t i = 1; i + 2 < n; i++) {
-        if (text[i] != BPE_BLANK[0] || b->joins[(unsigned char)text[i - 1]] ||
-            memcmp(text + i, BPE_BLANK, 3) != 0)
+    for (size_t i = 1; i < n; i++) {
+        if (((unsigned char)text[i] & 0xC0) == 0x80 || bpe_joins(b, text, n, i))
             continue;
         int rc = fn(arg, text + begin, i - begin, e);
         if (rc)

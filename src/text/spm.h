@@ -27,7 +27,7 @@ void spm_escape(struct str *out, const char *text, size_t n, bool blank_first);
 // Called for each word in order; non-zero stops and is returned.
 typedef int spm_word_fn(void *arg, const char *word, size_t n, struct err *e);
 
-// Cuts escaped text before blanks where no merge of b can join what the cut separates.
+// Cuts escaped text wherever no merge of b can join what the cut separates: ids stay the same.
 int spm_words(const struct bpe *b, const char *text, size_t n, spm_word_fn *fn, void *arg,
               struct err *e);
 

@@ -316,7 +316,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
     if (!rc && t->split)
         rc = split_begin(&j.split, t->split, e);
     if (n >= LONG_TEXT)
-        bpe_work_remember(&j.work);
+        bpe_work_remember(&j.work, n);
     if (!rc)
         rc = encode_all(&j, &hits, text, n, e);
     if (rc)

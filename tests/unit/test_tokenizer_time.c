@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear time: 1 MB may take at most 30 times as long as 100 KB (10 is linear, 100 quadratic), for
 // inputs that are quadratic in careless tokenizers, and well under a second. Also prints the speed
-// on prose.
+// on prose. With a model and a text file as arguments it only prints the speed of those two.
 #include "test.h"
 
+#include <stdio.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/str.h"
 #include "vocab_file.h"
 
@@ -160,26 +162,31 @@ static void test_nfc(void **state) {
     vocab_file_fini(&f);
 }
 
+static size_t print_speed(const char *file, const struct str *text) {
+    struct gguf *g;
+    struct tokenizer *t = NULL;
+    struct err e = {0};
+    size_t count;
+    if (gguf_open(&g, file, &e) || tokenizer_create(&t, g, &e))
+        fail_msg("%s", e.text);
+    gguf_close(g);
+    double took = seconds(t, text->data, text->len, &count);
+    print_message("%.1f MB/s, %.2f million tokens/s\n", 1e-6 * (double)text->len / took,
+                  1e-6 * (double)count / took);
+    tokenizer_destroy(t);
+    return count;
+}
+
 static void check_speed(const char *file) {
     static const char prose[] =
         "The keeper of the wood came down the hill before the rain, counted the old stumps along "
         "the ditch, and found that eleven of them had sent up shoots since spring; two were as "
         "tall as her shoulder. \"They want thinning,\" she said, \"or they'll all be weak.\"\n\n";
-    struct gguf *g;
-    struct tokenizer *t = NULL;
-    struct err e = {0};
     struct str s = {0};
-    size_t count;
-    if (gguf_open(&g, file, &e) || tokenizer_create(&t, g, &e))
-        fail_msg("%s", e.text);
-    gguf_close(g);
     fill(&s, prose, LARGE);
-    double took = seconds(t, s.data, s.len, &count);
-    print_message("English prose: %.1f MB/s, %.2f million tokens/s\n", 1e-6 * (double)s.len / took,
-                  1e-6 * (double)count / took);
-    assert_true(count > s.len / 8);
+    print_message("English prose: ");
+    assert_true(print_speed(file, &s) > s.len / 8);
     str_fini(&s);
-    tokenizer_destroy(t);
 }
 
 static void test_speed(void **state) {
@@ -189,7 +196,18 @@ static void test_speed(void **state) {
     check_speed(SOURCE_ROOT "/tests/fixtures/tokenizer/families/gemma4.gguf");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 3) {
+        struct str text = {0};
+        struct err e = {0};
+        if (file_read(&text, argv[2], 1 << 30, &e)) {
+            fprintf(stderr, "%s\n", e.text);
+            return 1;
+        }
+        print_speed(argv[1], &text);
+        str_fini(&text);
+        return 0;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen35),
         cmocka_unit_test(test_qwen2),
