@@ -49,7 +49,10 @@
 #define DEEPSEEK3                                                                                  \
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"      \
     "[\\r\\n]*|" SPACES
-#define YOUTU    CAMEL_1 CONTRACTION "?|" CAMEL_2 CONTRACTION "?|\\p{N}|" SYMBOLS "[\\r\\n/]*|" SPACES
+// clang-format off
+#define YOUTU                                                                                      \
+    CAMEL_1 CONTRACTION "?|" CAMEL_2 CONTRACTION "?|\\p{N}|" SYMBOLS "[\\r\\n/]*|" SPACES
+// clang-format on
 #define MINICPM5 WORDS "\\p{N}+|" SYMBOLS "[\\r\\n]*|" SPACES
 
 // Scripts by code point.
