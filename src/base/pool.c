@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -212,6 +213,21 @@ static int usable_cpus(void) {
     return cpus < 1 ? 1 : cpus;
 }
 
+// A worker takes no signals but those of its own faults: the others belong to the thread that waits
+// for them, which they could not wake from here. The mask is inherited, so the caller wears it
+// while it starts a worker.
+static int start_worker(struct worker *w) {
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
+    sigset_t all, before;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
 int pool_create(struct pool **out, int threads, struct err *e) {
     *out = NULL;
     if (threads < 0 || threads > THREADS_MAX)
@@ -232,7 +248,7 @@ int pool_create(struct pool **out, int threads, struct err *e) {
     for (int i = 1; i < threads; i++) {
         p->workers[i].pool = p;
         p->workers[i].index = i;
-        int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        int rc = start_worker(&p->workers[i]);
         if (rc) {
             pool_destroy(p);
             return err_set(e, ERR_MEMORY, "cannot start thread %d of %d (%s); ask for fewer", i + 1,

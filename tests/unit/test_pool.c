@@ -3,6 +3,7 @@
 // workers to sleep, and with far more threads than CPUs. Prints the cost of a call.
 #include "test.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
@@ -113,11 +114,37 @@ static void report_the_cost_of_a_call(void **state) {
     pool_destroy(p);
 }
 
+static atomic_int taken;
+static void take_signal(int number) {
+    (void)number;
+    atomic_fetch_add(&taken, 1);
+}
+
+// A signal that the caller blocks for a moment must wait for it, not be taken by a worker: else
+// whoever waits in a system call is not woken by it.
+static void workers_take_no_signals(void **state) {
+    (void)state;
+    struct pool *p = NULL;
+    struct sigaction action = {.sa_handler = take_signal}, before;
+    sigset_t one, old;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    sigaction(SIGUSR1, &action, &before);
+    assert_int_equal(pool_create(&p, 4, NULL), 0);
+    pthread_sigmask(SIG_BLOCK, &one, &old);
+    kill(getpid(), SIGUSR1);
+    usleep(20000);
+    assert_int_equal(taken, 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    assert_int_equal(taken, 1);
+    sigaction(SIGUSR1, &before, NULL);
+    pool_destroy(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_runs_once),
-        cmocka_unit_test(huge_ranges_are_covered),
-        cmocka_unit_test(bad_thread_counts_are_refused),
+        cmocka_unit_test(every_item_runs_once),          cmocka_unit_test(huge_ranges_are_covered),
+        cmocka_unit_test(bad_thread_counts_are_refused), cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(report_the_cost_of_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
