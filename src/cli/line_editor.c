@@ -9,6 +9,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -55,6 +56,17 @@ static void follow_size(struct line_editor *le) {
     el_resize(le->el);
 }
 
+// After a signal that stops nothing: the window may have another size, and who took the terminal
+// while this program was suspended may have left it in other modes.
+static void take_terminal(struct line_editor *le) {
+    follow_size(le);
+    el_wset(le->el, EL_PREP_TERM, 0);
+    el_wset(le->el, EL_PREP_TERM, 1);
+    if (status_terminal(STDOUT_FILENO))
+        cli_write(PASTE_ON, sizeof PASTE_ON - 1, NULL);
+    el_wset(le->el, EL_REFRESH);
+}
+
 // The next byte: 1; 0 at the end of input; -1 when a signal asks to stop.
 static int next_byte(struct line_editor *le, unsigned char *out) {
     while (le->at == le->end) {
@@ -63,6 +75,8 @@ static int next_byte(struct line_editor *le, unsigned char *out) {
         ssize_t n = read(STDIN_FILENO, le->ahead, sizeof le->ahead);
         if (n == 0 || (n < 0 && errno != EINTR))
             return 0;
+        if (n < 0 && !cli_interrupted())
+            take_terminal(le);
         le->at = 0;
         le->end = n < 0 ? 0 : (size_t)n;
     }
@@ -155,6 +169,18 @@ static void choose_locale(void) {
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+static void wake(int number) {
+    (void)number;
+}
+
+// These signals need no handler but one that is there, so that waiting for a key ends.
+static void wake_on_signals(void) {
+    struct sigaction action = {.sa_handler = wake};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCONT, &action, NULL);
+    sigaction(SIGWINCH, &action, NULL);
+}
+
 static void bind_keys(EditLine *el) {
     el_wset(el, EL_EDITOR, L"emacs");
     el_wset(el, EL_SIGNAL, 0);
@@ -201,6 +227,7 @@ int line_editor_create(struct line_editor **out, const char *history, struct err
     if (!rc) {
         el_wset(le->el, EL_CLIENTDATA, le);
         bind_keys(le->el);
+        wake_on_signals();
         rc = open_history(le, history, e);
     }
     if (rc)

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "chat/terminal.h"
@@ -40,7 +42,7 @@ static int teardown(void **state) {
 static void start(const struct fixture *f, struct terminal *t, const char *const *more) {
     char *argv[20] = {(char *)PROGRAM, (char *)"chat", (char *)"-m",       (char *)TARGET,
                       (char *)"-d",    (char *)DRAFT,  (char *)"--device", (char *)"cpu",
-                      (char *)"-t",    (char *)"1"};
+                      (char *)"-t",    (char *)"2"};
     for (int i = 0; more[i]; i++)
         argv[10 + i] = (char *)more[i];
     terminal_start(t, f->home, "xterm", argv);
@@ -215,6 +217,37 @@ static void keys_edit(void **state) {
     str_fini(&want);
 }
 
+// Suspended and resumed, with a terminal that a shell has put into other modes meanwhile, and in a
+// window of another size.
+static void resumes(void **state) {
+    const struct fixture *f = *state;
+    const struct winsize wide = {.ws_row = 30, .ws_col = 120};
+    struct terminal t;
+    struct str got = {0}, want = {0};
+    if (!EDITOR)
+        skip();
+    generate(f, ASK(HELLO), &want);
+    start(f, &t, plain);
+    terminal_keys(&t, "Say ");
+    terminal_wait(&t, "Say ");
+    assert_int_equal(kill(t.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(t.pid, NULL, WUNTRACED), t.pid);
+    assert_int_equal(tcsetattr(t.fd, TCSANOW, &t.before), 0);
+    assert_int_equal(kill(t.pid, SIGCONT), 0);
+    terminal_wait(&t, "> Say ");
+    assert_int_equal(ioctl(t.fd, TIOCSWINSZ, &wide), 0);
+    assert_int_equal(kill(t.pid, SIGWINCH), 0);
+    terminal_wait(&t, "> Say ");
+    struct report r = say(&t, "hello.\r", &got);
+    assert_ends_in(&got, &want);
+    assert_int_equal(r.read, r.all);
+    assert_null(strstr(got.data, "hello.\nhello.")); // shown once
+    terminal_keys(&t, "\004");
+    assert_int_equal(terminal_end(&t), 0);
+    str_fini(&got);
+    str_fini(&want);
+}
+
 // Answers of random tokens hardly end: this seed's goes on until the context is full.
 static const char *const endless[] = {"--temp", "100", "--seed", "3", NULL};
 
@@ -340,6 +373,7 @@ int main(void) {
         cmocka_unit_test(answers_are_of_the_whole_text),
         cmocka_unit_test(lines_in_every_way),
         cmocka_unit_test(keys_edit),
+        cmocka_unit_test(resumes),
         cmocka_unit_test(interrupt_stops_the_answer_only),
         cmocka_unit_test(full_contexts_are_told),
         cmocka_unit_test(undo_takes_back),
