@@ -12,6 +12,7 @@
 enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
     UNMEASURED = 16, // nodes while nothing is known of passes
+    LOOK_FIRST = 6,  // steps of a text that verify some nodes whatever is believed of them
     TRY_FIRST = 10,  // steps after which a draft that does not pay is given up
     SETTLED = 24,    // steps after which it is held to pay for good
     REST_FIRST = 32, // steps without drafting, doubled each time,
@@ -19,11 +20,13 @@ enum {
     TRY_AGAIN = 2,   // steps that look whether it pays by now
 };
 static const double BIN_WIDTH = 0.2;
-static const double BIN_MOST = 512; // nodes that a bin remembers: older ones fade
-static const double PRIOR = 16;     // nodes' worth of belief in the draft's own probability
-static const double KEPT = 0.25;    // of what was learnt from other texts
-static const double STEPS = 24;     // steps that the mean rate remembers
-static const double MARGIN = 1.01;  // by which plain decoding must be faster to be preferred
+static const double BIN_MOST = 512;  // nodes that a bin remembers: older ones fade
+static const double PRIOR = 16;      // nodes' worth of belief in the draft's own probability
+static const double PLACE_PRIOR = 5; // the same where nodes are told by their place
+static const double LOOK_COST = 1.1; // over a plain pass, of those steps
+static const double KEPT = 0.05;     // of what was learnt from other texts
+static const double STEPS = 24;      // steps that the mean rate remembers
+static const double MARGIN = 1.01;   // by which plain decoding must be faster to be preferred
 
 static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 enum { GRID_N = sizeof GRID / sizeof *GRID };
@@ -34,8 +37,12 @@ struct bin {
 
 // A draft may be too sure of itself, or not sure enough: its probabilities are taken to that of
 // these powers which fits best what became of the nodes (log-likelihood, older ones faded).
-static const double POWER[] = {0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4};
-enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 4 };
+static const double POWER[] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
+enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 5 };
+
+// How likely a node is can be told by its score or by its place in the tree's order, whichever has
+// foretold the nodes so far better: scores that mean nothing make trees grow and shrink in vain.
+enum { PLACES = 24, BY_SCORE = 0, BY_PLACE, WAYS };
 
 struct budget {
     int max_rows;
@@ -44,10 +51,13 @@ struct budget {
     double scale;        // of passes now to passes then: contexts grow
     double tokens, time; // of drafted steps, older ones faded
     int drafted;         // steps in a row
+    int looked;          // drafted steps of this text
     int rest, rests;     // steps without drafting still to come; how many the next rest has
     struct bin bin[BINS];
     double fit[POWERS];
     int power; // that fits best
+    struct bin place[PLACES];
+    double told[WAYS]; // log-likelihood of the nodes so far, as foretold, older ones faded
 };
 
 int budget_create(struct budget **out, int max_rows, struct err *e) {
@@ -94,7 +104,7 @@ double budget_pass_ms(const struct budget *b, int rows) {
 }
 
 void budget_begin(struct budget *b) {
-    b->rest = b->drafted = 0;
+    b->rest = b->drafted = b->looked = 0;
     b->rests = REST_FIRST;
     b->tokens = b->time = 0;
     for (int i = 0; i < BINS; i++) {
@@ -103,6 +113,12 @@ void budget_begin(struct budget *b) {
     }
     for (int i = 0; i < POWERS; i++)
         b->fit[i] *= KEPT;
+    for (int i = 0; i < PLACES; i++) {
+        b->place[i].hits *= KEPT;
+        b->place[i].nodes *= KEPT;
+    }
+    for (int i = 0; i < WAYS; i++)
+        b->told[i] *= KEPT;
 }
 
 static int bin_of(double score) {
@@ -110,17 +126,36 @@ static int bin_of(double score) {
     return at < BINS - 1 ? (int)at : BINS - 1;
 }
 
-// The chance that a node of this score is on the path.
-static double chance(const struct budget *b, double score) {
-    const struct bin *n = &b->bin[bin_of(score)];
-    return (n->hits + PRIOR * exp(POWER[b->power] * score)) / (n->nodes + PRIOR);
+// Places are told apart singly at first, then in groups that grow.
+static int place_of(int node) {
+    int at = node < 12 ? node - 1 : 11 + (int)(4 * log2(node / 12.0));
+    return at < PLACES ? at : PLACES - 1;
+}
+
+static double share(const struct bin *n, double prior, double weight) {
+    return (n->hits + weight * prior) / (n->nodes + weight);
+}
+
+// The chance that a node is on the path, told one way.
+static double foretell(const struct budget *b, const struct ddtree *t, int node, int way) {
+    double stated = exp(POWER[b->power] * t->score[node]);
+    return way == BY_SCORE ? share(&b->bin[bin_of(t->score[node])], stated, PRIOR)
+                           : share(&b->place[place_of(node)], stated, PLACE_PRIOR);
+}
+
+static int better_way(const struct budget *b) {
+    return b->told[BY_PLACE] > b->told[BY_SCORE] ? BY_PLACE : BY_SCORE;
+}
+
+static double chance(const struct budget *b, const struct ddtree *t, int node) {
+    return foretell(b, t, node, better_way(b));
 }
 
 // Of a verified tree. Means of these settle sooner than means of what came of it.
 static double expected_tokens(const struct budget *b, const struct ddtree *t) {
     double sum = 1;
     for (int i = 1; i < t->n; i++)
-        sum += chance(b, t->score[i]);
+        sum += chance(b, t, i);
     return sum;
 }
 
@@ -135,6 +170,17 @@ bool budget_drafts(struct budget *b) {
     return false;
 }
 
+// Nodes that are verified at the beginning of a text although they may not be worth it: beliefs
+// from other texts must not keep it from being looked at. A pass takes little longer for them.
+static int look(const struct budget *b, const struct ddtree *t) {
+    int nodes = 1;
+    if (b->looked >= LOOK_FIRST)
+        return 0;
+    while (nodes < t->n - 1 && budget_pass_ms(b, nodes + 2) < LOOK_COST * budget_pass_ms(b, 1))
+        nodes++;
+    return nodes < t->n - 1 ? nodes : t->n - 1;
+}
+
 int budget_nodes(const struct budget *b, const struct ddtree *t) {
     if (!budget_ready(b))
         return t->n - 1 < UNMEASURED ? t->n - 1 : UNMEASURED;
@@ -142,23 +188,36 @@ int budget_nodes(const struct budget *b, const struct ddtree *t) {
     double sum = 1, best = 1 - rate * budget_pass_ms(b, 1);
     int nodes = 0;
     for (int i = 1; i < t->n; i++) {
-        sum += chance(b, t->score[i]);
+        sum += chance(b, t, i);
         double gain = sum - rate * budget_pass_ms(b, i + 1);
         if (gain > best) {
             best = gain;
             nodes = i;
         }
     }
-    return nodes;
+    return nodes > look(b, t) ? nodes : look(b, t);
+}
+
+static double likelihood(double chance, bool on) {
+    double p = fmin(fmax(chance, 1e-4), 1 - 1e-4);
+    return log(on ? p : 1 - p);
 }
 
 // Weighs the powers by one node, walked over or not.
 static void weigh(struct budget *b, double score, bool on) {
     for (int i = 0; i < POWERS; i++) {
-        double p = fmin(fmax(exp(POWER[i] * score), 1e-4), 1 - 1e-4);
-        b->fit[i] += log(on ? p : 1 - p) - b->fit[i] / BIN_MOST;
+        b->fit[i] += likelihood(exp(POWER[i] * score), on) - b->fit[i] / BIN_MOST;
         if (b->fit[i] > b->fit[b->power])
             b->power = i;
+    }
+}
+
+static void count(struct bin *n, bool on) {
+    n->nodes++;
+    n->hits += on;
+    if (n->nodes > BIN_MOST) {
+        n->nodes /= 2;
+        n->hits /= 2;
     }
 }
 
@@ -167,15 +226,13 @@ static void learn(struct budget *b, const struct ddtree *t, const struct walk *w
     bool on[TREE_MAX_ROWS] = {false};
     for (int i = 0; i < w->count; i++)
         on[w->path[i]] = true;
+    for (int i = 1; i < t->n; i++)
+        for (int way = 0; way < WAYS; way++)
+            b->told[way] += likelihood(foretell(b, t, i, way), on[i]) - b->told[way] / BIN_MOST;
     for (int i = 1; i < t->n; i++) {
-        struct bin *n = &b->bin[bin_of(t->score[i])];
         weigh(b, t->score[i], on[i]);
-        n->nodes++;
-        n->hits += on[i];
-        if (n->nodes > BIN_MOST) {
-            n->nodes /= 2;
-            n->hits /= 2;
-        }
+        count(&b->bin[bin_of(t->score[i])], on[i]);
+        count(&b->place[place_of(i)], on[i]);
     }
 }
 
@@ -204,6 +261,7 @@ void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w,
     if (draft_ms <= 0)
         return;
     learn(b, t, w);
+    b->looked++;
     b->tokens += expected_tokens(b, t) - b->tokens / STEPS;
     b->time += draft_ms + pass_ms - b->time / STEPS;
     judge(b);
