@@ -100,6 +100,12 @@ if has quantize; then
     done
     refuse 1 "imatrix" quantize "$vocab" out.gguf Q4_K_M --imatrix "$vocab"
 fi
+if has imatrix; then
+    refuse 2 "imatrix" imatrix
+    refuse 2 "-m" imatrix out.imatrix -f "$0"
+    refuse 1 "text.gguf" imatrix out.imatrix -m text.gguf -f "$0"
+    refuse 2 "--piece" imatrix out.imatrix -m text.gguf -f "$0" --piece 0
+fi
 if has convert; then
     refuse 2 "convert" convert folder
     refuse 2 "Q9_9" convert folder out.gguf --type Q9_9
@@ -190,6 +196,16 @@ if [ -n "$target" ] && has generate; then
         ulimit -Sv "$soft"
     done
     accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
+    refuse 2 "-f" imatrix out.imatrix -m "$target"
+    refuse 1 "missing.txt" imatrix out.imatrix -m "$target" -f missing.txt
+    refuse 2 "text" imatrix out.imatrix -m "$target" -f empty.gguf
+    refuse 1 "nowhere/out.imatrix" imatrix nowhere/out.imatrix -m "$target" -f "$root/README.md" \
+        --pieces 1
+    accept "93 matrices over 1024 tokens in 2 pieces" imatrix out.imatrix -m "$target" \
+        -f "$root/README.md" --pieces 2
+    "$program" quantize "$target" small.gguf Q2_K --imatrix out.imatrix 2>/dev/null
+    accept "quantize.imatrix.entries_count               u32    93" inspect small.gguf
+    accept '"ids":[' generate -m small.gguf -p "def f(x):" -n 4 --json
 fi
 
 # Messages from a pipe: each answer is what the model says to the whole text.

@@ -28,6 +28,7 @@ enum cli_command_id {
     CLI_LOGITS,
     CLI_DRAFT_LOGITS,
     CLI_QUANTIZE,
+    CLI_IMATRIX,
     CLI_CONVERT,
     CLI_SYNTH,
     CLI_HELP,
@@ -89,6 +90,8 @@ enum cli_option {
     OPT_TARGET_DIR,
     OPT_TYPE,
     OPT_IMATRIX,
+    OPT_PIECE,
+    OPT_PIECES,
     OPT_PURE,
     OPT_SHAPE,
     OPT_QUANT,
@@ -123,8 +126,8 @@ extern const size_t cli_command_count;
 const struct cli_command *cli_find_command(const char *name);
 
 cli_run_fn cmd_generate, cmd_chat, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
-cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_synth,
-    cmd_help, cmd_manual;
+cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
+cli_run_fn cmd_synth, cmd_help, cmd_manual;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

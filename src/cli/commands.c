@@ -70,6 +70,13 @@ const struct cli_command cli_commands[] = {
          "MXFP4_MOE, which give more bits to the matrices that need them. Below Q8_0 the output "
          "matrix is kept at Q6_K. Norms and other small tensors are copied.",
      .run = cmd_quantize},
+    {"imatrix", CLI_IMATRIX, .operands = "OUT", .min_operands = 1, .max_operands = 1,
+     .summary = "find out which columns of a model's matrices matter",
+     .description = "Runs the text of -f through the model and writes the mean square of every "
+                    "column that its matrices are multiplied by, for quantize --imatrix. Take a "
+                    "text like what the model will be used for, 100 000 tokens or more, and the "
+                    "most exact weights that fit. The format is the established one (GGUF).",
+     .run = cmd_imatrix},
     {"synth", CLI_SYNTH, .operands = "OUT", .min_operands = 1, .max_operands = 1,
      .summary = "write a model of a real shape with random weights",
      .description = "For measuring speed and memory without the real weights: a valid GGUF file "

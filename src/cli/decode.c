@@ -122,6 +122,9 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.target.type_k = o.target.type_v = kv_type(a);
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
+    o.importance = a->command->id == CLI_IMATRIX;
+    if (o.importance && !o.target.max_ctx) // a sequence holds one piece, and has room for a token
+        o.target.max_ctx = options_int(&a->opt, OPT_PIECE) + 1;
     if (a->command->id == CLI_GENERATE ||
         a->command->id == CLI_CHAT) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;

@@ -9,9 +9,10 @@
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
+#define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define MEASURED (GENERATE | BENCH)
 #define DECODING (MEASURED | CHAT)
-#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE)
+#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -25,7 +26,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
                     .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
     [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
-                  .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE),
+                  .groups = GENERATE | LOGITS | IMATRIX | CLI_BIT(CLI_TOKENIZE),
                   .help = "file with the text to read, - for standard input"},
     [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
                  .groups = GENERATE | LOGITS | DRAFT | CLI_BIT(CLI_DETOKENIZE),
@@ -165,6 +166,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
                      .help = "importance matrix of the model: errors in columns that carry much "
                              "count more"},
+    [OPT_PIECE] = {"piece", 0, OPTION_INT, "N", "512", 1, 1e6, .groups = IMATRIX,
+                   .help = "tokens of the text that are read as one context"},
+    [OPT_PIECES] = {"pieces", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = IMATRIX,
+                    .help = "most pieces to read; 0 for the whole text"},
     [OPT_PURE] = {"pure", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
                   .help = "no mixture: every matrix gets TYPE's own element type"},
 

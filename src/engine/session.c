@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/quant.h"
+#include "ops/importance.h"
 #include "ops/timing.h"
 
 struct session {
@@ -145,6 +146,8 @@ static int open_parts(struct session *s, struct err *e) {
         rc = open_device(s, e);
     if (!rc && s->o.timing)
         rc = timing_prepare(s->x, e);
+    if (!rc && s->o.importance)
+        rc = importance_prepare(s->x, e);
     if (!rc)
         rc = settle(s, e);
     if (rc)

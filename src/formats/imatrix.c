@@ -274,13 +274,10 @@ static int write_sum(struct gguf_writer *w, const struct imatrix_sum *s, struct 
     return rc ? rc : gguf_write_data(w, &v, sizeof v, e);
 }
 
-int imatrix_write(const char *path, const struct imatrix_sum *sums, size_t n,
+int imatrix_write(struct gguf_writer *w, const struct imatrix_sum *sums, size_t n,
                   const struct imatrix_info *info, struct err *e) {
-    struct gguf_writer *w = NULL;
     const size_t length = strlen(info->dataset);
-    int rc = gguf_writer_open(&w, path, e);
-    if (rc)
-        return rc;
+    int rc = 0;
     gguf_put_str(w, "general.type", "imatrix", 7);
     gguf_put_str_array(w, "imatrix.datasets", &info->dataset, &length, 1);
     gguf_put_int(w, "imatrix.chunk_count", GGUF_U32, info->chunks);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "formats/gguf.h"
 
 struct imatrix;
 
@@ -43,8 +44,9 @@ struct imatrix_info {
     int64_t chunks, chunk_size; // pieces of text and tokens of each
 };
 
-// Writes the GGUF format; errors are those of the writer.
-int imatrix_write(const char *path, const struct imatrix_sum *sums, size_t n,
+// Fills a writer that was just opened with the GGUF format and closes it in any case; errors are
+// those of the writer.
+int imatrix_write(struct gguf_writer *w, const struct imatrix_sum *sums, size_t n,
                   const struct imatrix_info *info, struct err *e);
 
 #endif

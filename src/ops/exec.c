@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "formats/quant.h"
+#include "ops/importance.h"
 #include "ops/timing.h"
 
 const struct ops *exec_ops(const struct exec *x) {
@@ -20,8 +21,10 @@ void exec_destroy(struct exec *x) {
     if (!x)
         return;
     struct timing *t = x->timing;
+    struct importance *m = x->importance;
     x->destroy(x);
     timing_destroy(t);
+    importance_destroy(m);
 }
 
 int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t) {

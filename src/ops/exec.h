@@ -22,7 +22,16 @@ struct exec {
     void (*mark)(struct exec *x, int i);
     double (*between)(struct exec *x, int a, int b);
     struct timing *timing; // NULL unless ops can be timed (timing.h)
+    // out = rows 0 .. n-1 of an activation as [n][k] f32, after waiting for it. out has room for
+    // n * exec_act_stride(k) values.
+    void (*act_read)(struct exec *x, const struct act *a, int64_t n, float *out);
+    struct importance *importance; // NULL unless inputs are summed (importance.h)
 };
+
+// k rounded up to what any backend pads a row of an activation to.
+static inline int64_t exec_act_stride(int64_t k) {
+    return (k + 63) / 64 * 64;
+}
 enum { EXEC_MARKS = 4096 };
 
 #endif

@@ -124,7 +124,9 @@ static void write_importances(const struct wanted *m) {
         ones[i] = 1;
     struct imatrix_sum sum = {"blk.0.attn_q.weight", ones, m->shape.row, 1};
     struct imatrix_info info = {"text", 1, 512};
-    assert_int_equal(imatrix_write(imatrix_path_, &sum, 1, &info, &e), 0);
+    struct gguf_writer *w = NULL;
+    assert_int_equal(gguf_writer_open(&w, imatrix_path_, &e), 0);
+    assert_int_equal(imatrix_write(w, &sum, 1, &info, &e), 0);
     free(ones);
 }
 

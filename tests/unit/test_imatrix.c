@@ -162,14 +162,21 @@ static void refuses_other_gguf_files(void **state) {
     }
 }
 
+static int write_sums(const struct imatrix_sum *sums, size_t n) {
+    struct imatrix_info info = {"text", 5, 512};
+    struct gguf_writer *w = NULL;
+    struct err e = {0};
+    int rc = gguf_writer_open(&w, file, &e);
+    return rc ? rc : imatrix_write(w, sums, n, &info, &e);
+}
+
 static void writes_what_it_reads(void **state) {
     (void)state;
     const double squares[3] = {3, 6, 0.75};
     struct imatrix_sum sums[2] = {{"a.weight", squares, 3, 3}, {"b.weight", squares, 1, 2}};
-    struct imatrix_info info = {"text", 5, 512};
     struct imatrix *m = NULL;
     struct err e = {0};
-    assert_int_equal(imatrix_write(file, sums, 2, &info, &e), 0);
+    assert_int_equal(write_sums(sums, 2), 0);
     assert_int_equal(imatrix_open(&m, file, &e), 0);
     const struct imatrix_entry *a = imatrix_find(m, "a.weight"), *b = imatrix_find(m, "b.weight");
     assert_true(a && a->count == 3 && a->v[0] == 1 && a->v[1] == 2 && a->v[2] == 0.25f);
@@ -281,13 +288,12 @@ static void refuses_foreign_importances(void **state) {
     static const char *const names[] = {"blk.0.ffn_up.weight", "blk.7.ffn_up.weight"};
     static const char *const words[] = {"needs 256", "no entry for any"};
     const double squares[3] = {1, 1, 1};
-    struct imatrix_info info = {"text", 1, 512};
     struct err e = {0};
     write_model();
     for (int i = 0; i < 2; i++) {
         struct imatrix_sum sum = {names[i], squares, 3, 1};
         struct imatrix *m = NULL;
-        assert_int_equal(imatrix_write(file, &sum, 1, &info, &e), 0);
+        assert_int_equal(write_sums(&sum, 1), 0);
         assert_int_equal(imatrix_open(&m, file, &e), 0);
         struct convert_options o = {.recipe = convert_recipe("Q4_K_S"), .threads = 1, .imatrix = m};
         unlink(out_path);

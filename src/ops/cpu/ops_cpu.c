@@ -111,6 +111,12 @@ void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t 
     }
 }
 
+static void act_read(struct exec *x, const struct act *a, int64_t n, float *out) {
+    (void)x;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(out + i * a->k, a->x + i * a->stride, (size_t)a->k * sizeof *out);
+}
+
 static const struct ops cpu_table = {
     .alloc = memory_alloc,
     .free = memory_free,
@@ -191,6 +197,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.destroy = cpu_destroy;
     c->base.weight_bytes = cpu_weight_bytes;
     c->base.act_bytes = act_bytes;
+    c->base.act_read = act_read;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/quant.h"
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/ops_cuda.h"
 
@@ -144,6 +145,26 @@ void cuda_act_destroy(struct exec *x, struct act *a) {
     free(a);
 }
 
+// Halves arrive in the second half of `out`, which is long enough, and are widened from its start:
+// each is read before its place is written.
+static void act_read(struct exec *x, const struct act *a, int64_t n, float *out) {
+    enum { ROWS = 256 };
+    float unscale[ROWS];
+    const int64_t values = n * a->stride;
+    const unsigned char *half = (const unsigned char *)out + 2 * values;
+    memory_download(x, (unsigned char *)out + 2 * values, a->x, (size_t)values * 2);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t left = n - i < ROWS ? n - i : ROWS;
+        if (i % ROWS == 0)
+            memory_download(x, unscale, a->unscale + i, (size_t)left * sizeof *unscale);
+        for (int64_t k = 0; k < a->k; k++) {
+            uint16_t h;
+            memcpy(&h, half + 2 * (i * a->stride + k), sizeof h);
+            out[i * a->k + k] = f16_to_f32(h) * unscale[i % ROWS];
+        }
+    }
+}
+
 static const struct ops cuda_table = {
     .name = "cuda",
     .sample_together = true,
@@ -269,6 +290,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
                             .act_bytes = act_bytes,
+                            .act_read = act_read,
                             .own_bytes = own_bytes,
                             .status = cuda_status,
                             .memory = memory_of,
