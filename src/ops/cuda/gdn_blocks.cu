@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The delta rule over whole blocks of 32 positions, one after another, of one sequence's prompt:
 // what `gdn` and `gdn_commit` make of them one by one, in three launches and with the same bits
-// (the same sums in the same order; gdn_plain.cu and gdn_commit.cu say which).
+// (the same sums in the same order; gdn_matrix.cu and gdn_commit.cu say which).
 //
-// block_products: all products of keys and queries, running sums of log decays and the decays to
-// the end of a block, for all blocks at once. run_blocks: a block of threads has 16 columns of the
-// value heads that share a key head and goes through the positions, with the newest base in
-// registers and the one before in shared memory; a warp has four columns, a lane is a row. What the
-// next block of positions needs arrives meanwhile. keep_last: the log's keys and decays, and the
-// conv inputs. Heads of 128 only.
+// block_products: keys and queries split, all their products, running sums of log decays and the
+// decays to the end of a block, for all blocks at once. run_blocks: a block of threads has 16
+// columns of the value heads that share a key head and goes through the positions, with the newest
+// base in registers and the one before, split, in shared memory; a warp has four columns, a lane is
+// a row. What the next block of positions needs arrives meanwhile. keep_last: the log's keys and
+// decays, and the conv inputs. Heads of 128 only, where gdn_matrix.cu serves single rows.
 #include "ops/cuda/gdn.h"
+#include "ops/cuda/gdn_split.cuh"
 #include "ops/rowmath.h"
 
 enum {
     B = GDN_BLOCK,
-    D = 128,        // of keys, queries and values
-    PITCH = D + 4,  // of keys and queries in shared memory
+    D = SPLIT_K,    // of keys, queries and values
     COLUMNS = 16,   // of a value head in a block of threads
     WARPS = 4,      // of a value head
     KEYS = 2 * B,   // those of the block before, then its own
@@ -32,6 +32,7 @@ struct blocks_job {
     int64_t len; // committed positions, a multiple of B
     int blocks;
     float2 *products; // [n_k][blocks][KEYS][B] with a row's key and query
+    uint4 *rows;      // [n_k][blocks][keys, queries][B][PIECES] split
     float *meta;      // [n_v][blocks][META]
 };
 
@@ -87,92 +88,75 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
     to[WHOLE + lane] = row_exp(all);
 }
 
-static __device__ __forceinline__ void add_products(float *sum, float4 key, float4 k, float4 q) {
-    float a[4] = {key.x, key.y, key.z, key.w}, b[4] = {k.x, k.y, k.z, k.w};
-    float c[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        sum[0] = fmaf(a[e], b[e], sum[0]);
-        sum[1] = fmaf(a[e], c[e], sum[1]);
-    }
-}
-
-// Adds up eight sums of eight lanes; lane l goes on with sum l.
-static __device__ __forceinline__ float share_sums(const float *sum) {
-    int l = (int)threadIdx.x % 8;
-    float four[4], two[2];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float give = l & 4 ? sum[i] : sum[i + 4];
-        four[i] = (l & 4 ? sum[i + 4] : sum[i]) + __shfl_xor_sync(0xFFFFFFFFu, give, 4);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float give = l & 2 ? four[i] : four[i + 2];
-        two[i] = (l & 2 ? four[i + 2] : four[i]) + __shfl_xor_sync(0xFFFFFFFFu, give, 2);
-    }
-    float give = l & 1 ? two[0] : two[1];
-    return (l & 1 ? two[1] : two[0]) + __shfl_xor_sync(0xFFFFFFFFu, give, 1);
-}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 struct product_room {
-    float key[KEYS][PITCH], query[B][PITCH];
-    float2 out[KEYS][B];
+    uint4 key[KEYS][PIECES], query[B][PIECES];
 };
 
-// Block: (block of positions, key head).
-static __global__ void __launch_bounds__(PRODUCT_THREADS)
-    block_products(const __grid_constant__ struct blocks_job j) {
-    extern __shared__ __align__(16) unsigned char memory[];
-    struct product_room &m = *(struct product_room *)memory;
+// Block: (block of positions, key head). Its keys and those before, and its queries, split.
+static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
+                                                  struct product_room &m) {
+    enum { EACH = (KEYS + B) / (PRODUCT_THREADS / 32) };
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
-    int l = (int)threadIdx.x % 8, keys = (int)threadIdx.x / 8 % 16 * 4;
-    int begin = (int)threadIdx.x / 128 * (B / 2);
-    gpu_await();
-    for (int i = (int)threadIdx.x; i < (KEYS + B) * (D / 4); i += PRODUCT_THREADS) {
-        int t = i / (D / 4), c = i % (D / 4) * 4;
+    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
+    uint4 *to = j.rows + ((int64_t)head * j.blocks + block) * 2 * B * PIECES;
+    float4 v[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int t = w + i * (PRODUCT_THREADS / 32);
         int64_t row = (int64_t)block * B + t - B;
         const float *from =
             t < KEYS ? row_of(j, j.a.rows.k, row, head) : row_of(j, j.a.rows.q, row - B, head);
         if (row < 0)
             from = j.state.log_k + ((j.len + row + GDN_RING) % GDN_RING * n_k + head) * D;
-        load16_async((t < KEYS ? m.key[t] : m.query[t - KEYS]) + c, from + c);
+        v[i] = __ldcg((const float4 *)(from + 4 * lane));
     }
-    for (int v = (int)threadIdx.x / 32; v < j.a.shape.n_v / n_k; v += PRODUCT_THREADS / 32)
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int t = w + i * (PRODUCT_THREADS / 32);
+        uint4 s = split(v[i], power_of_two(UP));
+        *piece(m.key[0], t, lane) = s;
+        if (t >= B)
+            *piece(to, t - B, lane) = s;
+    }
+}
+
+static __global__ void __launch_bounds__(PRODUCT_THREADS)
+    block_products(const __grid_constant__ struct blocks_job j) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    struct product_room &m = *(struct product_room *)memory;
+    const float down = 1.0f / (1 << 2 * UP);
+    int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
+    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, at = w % 4 * 8 + lane / 4;
+    gpu_await();
+    split_rows(j, m);
+    for (int v = w; v < j.a.shape.n_v / n_k; v += PRODUCT_THREADS / 32)
         sum_decays(j, block, head + v * n_k);
-    wait_async();
     __syncthreads();
-    float4 own[4][4];
+    struct left a;
+    load_left(&a, m.key[B], m.query[0], at);
+    float2 *to = j.products + ((int64_t)head * j.blocks + block) * KEYS * B + at;
+    for (int i = w / 4; i < KEYS / 16; i += PRODUCT_THREADS / 128) {
+        float c[2][4];
+        multiply_rows(a, m.key[0], i * 16, c);
 #pragma unroll
-    for (int i = 0; i < 16; i++)
-        own[i / 4][i % 4] = *(const float4 *)&m.key[keys + i / 4][4 * l + 32 * (i % 4)];
-#pragma unroll 1
-    for (int row = begin; row < begin + B / 2; row++) {
-        float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float4 k = *(const float4 *)&m.key[B + row][4 * l + 32 * i];
-            float4 q = *(const float4 *)&m.query[row][4 * l + 32 * i];
-#pragma unroll
-            for (int x = 0; x < 4; x++)
-                add_products(sum + 2 * x, own[x][i], k, q);
-        }
-        ((float *)&m.out[keys + l / 2][row])[l % 2] = share_sums(sum);
+        for (int n = 0; n < 4; n++)
+            to[(i * 16 + n / 2 * 8 + lane % 4 * 2 + n % 2) * B] =
+                make_float2(c[n / 2][n % 2] * down, c[n / 2][n % 2 + 2] * down);
     }
-    __syncthreads();
-    float4 *to = (float4 *)(j.products + ((int64_t)head * j.blocks + block) * KEYS * B);
-    for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += PRODUCT_THREADS)
-        to[i] = ((const float4 *)m.out)[i];
 }
 
 // What the warps of a block of threads share.
 template <int HEADS> struct blocks_room {
-    float kq[2][2][B][PITCH]; // [turn][keys, queries]
+    uint4 rows[2][2][B][PIECES]; // [turn][keys, queries] split
+    float key[2][B][D];          // [turn]
     float2 products[2][KEYS][B];
     float meta[2][HEADS][META];
     float2 coef[HEADS][KEYS][B];
-    float4 base[HEADS * WARPS][D]; // of the block before; element k in place k / 16 * 16 +
-                                   // k % 4 * 4 + k / 4 % 4
+    uint4 base[HEADS][COLUMNS][PIECES];  // of the block before, split
+    float4 sums[2][HEADS * WARPS][B];    // what it gives to keys, queries
+    float unscale[HEADS * WARPS];
     float4 delta[HEADS * WARPS][B];
 };
 
@@ -182,21 +166,19 @@ struct blocks_place {
     int column, v;                // first of four; number of the head in the block of threads
 };
 
-static __device__ __forceinline__ int base_place(int k) {
-    return k / 16 * 16 + k % 4 * 4 + k / 4 % 4;
-}
-
 template <int HEADS>
 static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
                                                    struct blocks_room<HEADS> &m,
                                                    const struct blocks_place &p, int block) {
     int turn = block % 2;
     const float2 *products = j.products + ((int64_t)p.k_head * j.blocks + block) * KEYS * B;
-    for (int i = (int)threadIdx.x; i < 2 * B * (D / 4); i += HEADS * WARPS * 32) {
-        int c = i % (D / 4) * 4, r = i / (D / 4) % B, q = i / (B * (D / 4));
-        const float *from =
-            row_of(j, q ? j.a.rows.q : j.a.rows.k, (int64_t)block * B + r, p.k_head);
-        load16_async(&m.kq[turn][q][r][c], from + c);
+    const uint4 *rows = j.rows + ((int64_t)p.k_head * j.blocks + block) * 2 * B * PIECES;
+    for (int i = (int)threadIdx.x; i < 2 * B * PIECES; i += HEADS * WARPS * 32)
+        load16_async(m.rows[turn][0][0] + i, rows + i);
+    for (int i = (int)threadIdx.x; i < B * (D / 4); i += HEADS * WARPS * 32) {
+        int c = i % (D / 4) * 4, r = i / (D / 4);
+        load16_async(&m.key[turn][r][c],
+                     row_of(j, j.a.rows.k, (int64_t)block * B + r, p.k_head) + c);
     }
     for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += HEADS * WARPS * 32)
         load16_async((float4 *)m.products[turn] + i, products + 2 * i);
@@ -220,57 +202,30 @@ static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m,
         float2 x = m.products[turn][t][lane];
 #pragma unroll
         for (int v = 0; v < HEADS; v++) {
-            float f = __expf(at[v] - m.meta[turn][v][t]);
+            float f = fade(at[v] - m.meta[turn][v][t]);
             m.coef[v][t][lane] = make_float2(x.x * f, x.y * f);
         }
     }
 }
 
-static __device__ __forceinline__ float4 add_other(float4 keep, float4 give, int d) {
-    return make_float4(keep.x + __shfl_xor_sync(0xFFFFFFFFu, give.x, d),
-                       keep.y + __shfl_xor_sync(0xFFFFFFFFu, give.y, d),
-                       keep.z + __shfl_xor_sync(0xFFFFFFFFu, give.z, d),
-                       keep.w + __shfl_xor_sync(0xFFFFFFFFu, give.w, d));
-}
-
-// Of four rows' sums in quarters of the key dimension, the whole sum of row lane % 4.
-static __device__ __forceinline__ float4 join_quarters(const float4 *s) {
-    int one = (int)threadIdx.x & 1, two = (int)threadIdx.x & 2;
-    float4 x[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-        x[r] = add_other(one ? s[2 * r + 1] : s[2 * r], one ? s[2 * r] : s[2 * r + 1], 1);
-    return add_other(two ? x[1] : x[0], two ? x[0] : x[1], 2);
-}
-
-// What the base before gives to the lane's row: *a for its key, *b for its query.
+// What the base before gives to all rows: a warp has eight rows and the columns of a value head.
 template <int HEADS>
-static __device__ __forceinline__ void read_base(const struct blocks_room<HEADS> &m, int turn,
-                                                 float4 *a, float4 *b) {
-    int lane = (int)threadIdx.x % 32, row = lane / 4 * 4;
-    const float4 *s = m.base[threadIdx.x / 32] + lane % 4;
-    const float *k = &m.kq[turn][0][row][lane % 4 * 4], *q = &m.kq[turn][1][row][lane % 4 * 4];
-    float4 x[4] = {}, y[4] = {};
-#pragma unroll 2
-    for (int i = 0; i < D / 16; i++) {
-        float4 v[4];
+static __device__ __forceinline__ void read_base(struct blocks_room<HEADS> &m, int turn) {
+    int lane = (int)threadIdx.x % 32, v = (int)threadIdx.x / 32 / WARPS;
+    int at = (int)threadIdx.x / 32 % WARPS * 8 + lane / 4;
+    struct left a;
+    float c[2][4];
+    load_left(&a, m.rows[turn][0][0], m.rows[turn][1][0], at);
+    multiply_rows(a, m.base[v][0], 0, c);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            v[e] = s[i * 16 + e * 4];
+    for (int n = 0; n < 2; n++) {
+        int w = v * WARPS + 2 * n + lane % 4 / 2;
+        float by = m.unscale[w];
 #pragma unroll
-        for (int r = 0; r < 4; r++) {
-            float4 f = *(const float4 *)(k + r * PITCH + 16 * i);
-            float4 g = *(const float4 *)(q + r * PITCH + 16 * i);
-            float ff[4] = {f.x, f.y, f.z, f.w}, gg[4] = {g.x, g.y, g.z, g.w};
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                gdn_fma4(&x[r], ff[e], v[e]);
-                gdn_fma4(&y[r], gg[e], v[e]);
-            }
-        }
+        for (int q = 0; q < 2; q++)
+            ((float2 *)&m.sums[q][w][at])[lane % 2] =
+                make_float2(c[n][2 * q] * by, c[n][2 * q + 1] * by);
     }
-    *a = join_quarters(x);
-    *b = join_quarters(y);
 }
 
 // The lane's row takes the positions of the block before.
@@ -322,7 +277,7 @@ static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS
         newest[e] = gdn_scale4(newest[e], meta[WHOLE]);
 #pragma unroll 4
     for (int t = 0; t < B; t++) {
-        float4 k = *(const float4 *)&m.kq[turn][0][t][4 * lane], d = delta[t];
+        float4 k = *(const float4 *)&m.key[turn][t][4 * lane], d = delta[t];
         float c = meta[TO_END + t];
         gdn_fma4(&newest[0], c * k.x, d);
         gdn_fma4(&newest[1], c * k.y, d);
@@ -347,6 +302,22 @@ static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, 
     return ((int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e) * D + p.column;
 }
 
+// The warp's columns of the base that the next block of positions reads.
+template <int HEADS>
+static __device__ __forceinline__ void keep_base(struct blocks_room<HEADS> &m,
+                                                 const struct blocks_place &p, const float4 *x) {
+    int w = (int)threadIdx.x / 32;
+    float down = split_columns(m.base[p.v][0], w % WARPS * 4, x);
+    if (threadIdx.x % 32 == 0)
+        m.unscale[w] = down;
+}
+
+static __device__ __forceinline__ void put_base(const struct blocks_place &p, float *to,
+                                                const float4 *x) {
+    for (int e = 0; e < 4; e++)
+        *(float4 *)(to + base_at(p, e)) = x[e];
+}
+
 // A lane's row: what it has of its own, and the sums for its key and its query.
 struct blocks_line {
     float4 v, a, b;
@@ -360,10 +331,10 @@ run_block(const struct blocks_job &j, struct blocks_room<HEADS> &m, const struct
           int block, struct blocks_line l, float4 *newest) {
     int turn = block % 2, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int n_v = j.a.shape.n_v;
-    float gain = __expf(m.meta[turn][p.v][B + lane]);
+    float gain = fade(m.meta[turn][p.v][B + lane]);
     int64_t row = j.a.first + (int64_t)block * B + lane;
-    l.a = gdn_scale4(l.a, gain);
-    l.b = gdn_scale4(l.b, gain);
+    l.a = gdn_scale4(m.sums[0][warp][lane], gain);
+    l.b = gdn_scale4(m.sums[1][warp][lane], gain);
     if (block > 0 || j.len > 0)
         add_before(&m.coef[p.v][0][lane], m.delta[warp], &l.a, &l.b);
     float4 own = add_own(&m.coef[p.v][B][lane], l.beta, l.v, &l.a, &l.b);
@@ -374,9 +345,9 @@ run_block(const struct blocks_job &j, struct blocks_room<HEADS> &m, const struct
     }
     __syncwarp();
     m.delta[warp][lane] = own;
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        m.base[warp][base_place(4 * lane + e)] = newest[e];
+    keep_base<HEADS>(m, p, newest);
+    if (block == j.blocks - 1)
+        put_base(p, j.state.s_lo, newest);
     __syncwarp();
     fold_block<HEADS>(m, turn, p.v, newest);
 }
@@ -396,10 +367,11 @@ static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
     fetch_block<HEADS>(j, m, p, 0);
     v = *(const float4 *)value;
     beta = *gate;
-    for (int e = 0; e < 4; e++) {
+    for (int e = 0; e < 4; e++)
+        newest[e] = *(const float4 *)(j.state.s_lo + base_at(p, e));
+    keep_base<HEADS>(m, p, newest);
+    for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_hi + base_at(p, e));
-        m.base[warp][base_place(4 * lane + e)] = *(const float4 *)(j.state.s_lo + base_at(p, e));
-    }
     if (j.len > 0) {
         int64_t slot = (j.len - B + lane) % GDN_RING;
         m.delta[warp][lane] =
@@ -415,15 +387,27 @@ static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
             beta = gate[(int64_t)(block + 1) * B * n_v];
         }
         weigh_block<HEADS>(m, block % 2);
-        read_base<HEADS>(m, block % 2, &l.a, &l.b);
+        read_base<HEADS>(m, block % 2);
         __syncthreads();
         run_block<HEADS>(j, m, p, block, l, newest);
     }
-    for (int e = 0; e < 4; e++) {
-        *(float4 *)(j.state.s_hi + base_at(p, e)) = newest[e];
-        *(float4 *)(j.state.s_lo + base_at(p, e)) = m.base[warp][base_place(4 * lane + e)];
-    }
+    put_base(p, j.state.s_hi, newest);
 }
+
+#else
+
+// Older devices do not take whole blocks.
+static __global__ void block_products(struct blocks_job j) {
+    (void)j;
+    gpu_await();
+}
+
+template <int HEADS> static __global__ void run_blocks(struct blocks_job j) {
+    (void)j;
+    gpu_await();
+}
+
+#endif
 
 // The end of the log's keys and decays, and the conv inputs behind the last row.
 static __global__ void __launch_bounds__(256)
@@ -462,20 +446,22 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     const struct gdn_shape *s = &a->shape;
     int ratio = s->n_v / s->n_k, heads = ratio % 3 == 0 ? 3 : ratio % 2 == 0 ? 2 : 1;
     const size_t room = sizeof(struct product_room);
-    // Where single rows take gdn_matrix.cu these sums would not have their bits.
-    if (s->dk != D || s->dv != D || a->count % B || len % B || gdn_takes_matrix(g, s) ||
-        g->sm < 80 || (size_t)g->shared < sizeof(struct blocks_room<3>))
+    // Where gdn_plain.cu makes single rows these sums would not have their bits.
+    if (s->dk != D || s->dv != D || a->count % B || len % B || !gdn_takes_matrix(g, s) ||
+        (size_t)g->shared < sizeof(struct blocks_room<3>))
         return false;
     if (!a->count)
         return true;
-    struct blocks_job j = {*a, *state, len, (int)(a->count / B), NULL, NULL};
+    struct blocks_job j = {*a, *state, len, (int)(a->count / B), NULL, NULL, NULL};
     size_t products = (size_t)s->n_k * (size_t)j.blocks * KEYS * B * sizeof(float2);
+    size_t rows = (size_t)s->n_k * (size_t)j.blocks * 2 * B * PIECES * sizeof(uint4);
     size_t meta = (size_t)s->n_v * (size_t)j.blocks * META * sizeof(float);
-    unsigned char *scratch = (unsigned char *)gpu_scratch(g, products + meta);
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, products + rows + meta);
     if (!scratch)
         return true;
     j.products = (float2 *)scratch;
-    j.meta = (float *)(scratch + products);
+    j.rows = (uint4 *)(scratch + products);
+    j.meta = (float *)(scratch + products + rows);
     gpu_check(g, gpu_allow_shared(block_products, (int)room), "gdn_blocks");
     gpu_launch_early(g, "gdn_blocks products", block_products,
                      dim3((unsigned)j.blocks, (unsigned)s->n_k), PRODUCT_THREADS, room, j);

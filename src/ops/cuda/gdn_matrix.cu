@@ -2,29 +2,23 @@
 // Gated DeltaNet, the delta rule in one launch, for devices with much shared memory. A block makes
 // 16 columns of the value heads that share a key head, as in gdn_plain.cu, but what the rows have
 // to be multiplied with goes through matrix instructions: committed keys, the rows' own keys, and
-// the base. Each f32 value enters as two halves, high and low, so that products keep 22 bits; keys
-// and queries times a fixed power of two, four columns of a base times one of their own. Each
-// product is one chain of instructions over k whatever the tile, so no row's bits depend on where
-// it stands.
+// the base (gdn_split.cuh). Each product is one chain of instructions over k whatever the tile, so
+// no row's bits depend on where it stands.
 //
 // All that earlier passes have left (base, log, tables) is read and split before gpu_await, past
 // the first-level cache, while the launch in front still runs; only the rows' own values are left
 // for afterwards. That is sound because every kernel calls gpu_let_next behind its gpu_await: when
 // this one begins, all launches but the one in front have ended, and their writes are visible. If
 // that one is a commit, this one waits first.
-#include "ops/cuda/act.cuh"
 #include "ops/cuda/gdn_launch.h"
+#include "ops/cuda/gdn_split.cuh"
 
 enum {
-    PIECES = CHUNK / 4,         // of a row of split values
-    STEPS = CHUNK / 16,         // matrix instructions over k
     THREADS = HEADS_MOST * 128, // at most
     P_STRIDE = TILE + 4,        // of products
-    UP = 8,                     // keys and queries are split times 2^UP
 };
 
-// Four neighbouring values: halves (high 0, 1), (high 2, 3), (low 0, 1), (low 2, 3). Piece i of a
-// row r of PIECES lies in place i ^ (r % 2) * 4, so that two rows' pieces lie in different banks.
+// A block's shared memory; rows of split values are PIECES long.
 struct split_room {
     struct gdn_room m; // kq, s, delta and keys are not used; ring: [v][position from base lo][c]
     uint4 *rows;       // [k, q][TILE]; coefficients come to the same place
@@ -96,26 +90,6 @@ static __device__ __forceinline__ struct split_room room_at(const struct gdn_job
     return r;
 }
 
-static __device__ __forceinline__ uint4 *piece(uint4 *rows, int row, int i) {
-    return rows + row * PIECES + (i ^ (row & 1) << 2);
-}
-
-static __device__ __forceinline__ uint32_t two_halves(float a, float b) {
-    __half2 h = __floats2half2_rn(a, b);
-    return *(uint32_t *)&h;
-}
-
-static __device__ __forceinline__ uint4 split(float4 v, float scale) {
-    float x[4] = {v.x * scale, v.y * scale, v.z * scale, v.w * scale};
-    uint4 s;
-    s.x = two_halves(x[0], x[1]);
-    s.y = two_halves(x[2], x[3]);
-    float2 a = __half22float2(*(__half2 *)&s.x), b = __half22float2(*(__half2 *)&s.y);
-    s.z = two_halves(x[0] - a.x, x[1] - a.y);
-    s.w = two_halves(x[2] - b.x, x[3] - b.y);
-    return s;
-}
-
 static __device__ __forceinline__ float4 far4(const float *p, bool there) {
     return there ? __ldcg((const float4 *)p) : make_float4(0, 0, 0, 0);
 }
@@ -138,18 +112,10 @@ static __device__ __forceinline__ void ask_state(const struct gdn_job &j, const 
 
 static __device__ __forceinline__ void put_state(const struct gdn_job &j, struct split_room &r,
                                                  int hi, const struct corner &c) {
-    int w = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const float4 *x = c.row;
-    float most = fmaxf(fmaxf(largest(x[0]), largest(x[1])), fmaxf(largest(x[2]), largest(x[3])));
-    int e = act_exponent(warp_max(most), 100);
-    float scale = power_of_two(e);
-    int row = (hi * j.heads + w / WARPS) * COLUMNS + w % WARPS * 4;
-    *piece(r.state, row, lane) = split(make_float4(x[0].x, x[1].x, x[2].x, x[3].x), scale);
-    *piece(r.state, row + 1, lane) = split(make_float4(x[0].y, x[1].y, x[2].y, x[3].y), scale);
-    *piece(r.state, row + 2, lane) = split(make_float4(x[0].z, x[1].z, x[2].z, x[3].z), scale);
-    *piece(r.state, row + 3, lane) = split(make_float4(x[0].w, x[1].w, x[2].w, x[3].w), scale);
-    if (lane == 0)
-        r.unscale[hi * j.heads * WARPS + w] = power_of_two(-e - UP);
+    int w = (int)threadIdx.x / 32, row = (hi * j.heads + w / WARPS) * COLUMNS + w % WARPS * 4;
+    float down = split_columns(r.state, row, c.row);
+    if (threadIdx.x % 32 == 0)
+        r.unscale[hi * j.heads * WARPS + w] = down;
 }
 
 // Committed keys, split.
@@ -266,14 +232,6 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
         r.m.g[(int)threadIdx.x / TILE * j.most + first + (int)threadIdx.x % TILE] = g;
 }
 
-static __device__ __forceinline__ void multiply(float *c, const uint32_t *a, uint32_t b0,
-                                                uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // What the warps multiply the tile with, all in sixteens: keys that lie in `keys` first, then the
 // tile's own, then the columns of the bases.
 struct factors {
@@ -281,42 +239,6 @@ struct factors {
     int n, number; // how many sixteens, and the number of the first key
     bool all;      // the tile's own keys and the bases too
 };
-
-// Eight places of the tile as the left operand: keys in its upper rows, queries in the lower.
-struct left {
-    uint32_t high[STEPS][4], low[STEPS][4];
-};
-
-// Sixteen rows of split values from `row` on. c[n][2 h], c[n][2 h + 1]: sums for the place lane / 4
-// and the rows 8 n + 2 (lane % 4) and the next; h: of keys, of queries.
-static __device__ __forceinline__ void multiply_rows(const struct left &a, uint4 *rows, int row,
-                                                     float c[2][4]) {
-    enum { PART = 2 };
-    int lane = (int)threadIdx.x % 32;
-    float low[4][4] = {};
-    row += lane / 4;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        c[i / 4][i % 4] = 0;
-    uint4 *to = rows + row * PIECES;
-    int turn = (row & 1) << 2;
-#pragma unroll
-    for (int h = 0; h < STEPS; h += PART) {
-        uint4 b[2 * PART]; // all on their way before the first is used
-#pragma unroll
-        for (int i = 0; i < 2 * PART; i++)
-            b[i] = to[i % 2 * 8 * PIECES + ((4 * (h + i / 2) + lane % 4) ^ turn)];
-#pragma unroll
-        for (int i = 0; i < 2 * PART; i++) {
-            multiply(c[i % 2], a.high[h + i / 2], b[i].x, b[i].y);
-            multiply(low[i % 2], a.high[h + i / 2], b[i].z, b[i].w);
-            multiply(low[2 + i % 2], a.low[h + i / 2], b[i].x, b[i].y);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        c[i / 4][i % 4] += low[i / 4][i % 4] + low[2 + i / 4][i % 4];
-}
 
 // n divided by 1 to 4, for n up to 12.
 static __device__ __forceinline__ int quotient(int n, int by) {
@@ -359,13 +281,7 @@ static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j, st
     if (turn >= step)
         return;
     struct left a;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-        uint4 k = *piece(r.rows, at, 4 * s + lane % 4);
-        uint4 y = *piece(r.rows, TILE + at, 4 * s + lane % 4);
-        a.high[s][0] = k.x, a.high[s][1] = y.x, a.high[s][2] = k.y, a.high[s][3] = y.y;
-        a.low[s][0] = k.z, a.low[s][1] = y.z, a.low[s][2] = k.w, a.low[s][3] = y.w;
-    }
+    load_left(&a, r.rows, r.rows + TILE * PIECES, at);
     int keys = f.n + (f.all ? mine / 2 + 1 : 0);
     int lo = keys + (f.all && first + mine * 8 < q.hi ? j.heads : 0);
     int hi = lo + (f.all && q.hi < q.n && first + mine * 8 + 7 >= q.hi ? j.heads : 0);
@@ -417,13 +333,6 @@ static __device__ __forceinline__ void multiply_all(const struct gdn_job &j, str
         }
         multiply_tile(j, r, q, first, f);
     }
-}
-
-// e^x of a decay: 0 or below.
-static __device__ __forceinline__ float fade(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
 }
 
 // Coefficients of one position for all value heads: its products x, times what has faded since.
