@@ -10,7 +10,7 @@
 
 #include "opcheck/opcheck.h"
 
-enum { TOKENS = 230, PIECE = 70, NODES = 40, ROWS = 128 };
+enum { TOKENS = 230, PIECE = 70, NODES = 40, ROWS = 7 * GDN_BLOCK };
 
 // Relative error of a device, whose sums have another order: f32 all the way.
 static const double DEVICE_GDN = 1e-4;
@@ -199,7 +199,7 @@ static int64_t feed_blocks(struct world *w, int64_t len, int64_t at, int64_t n, 
 
 static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n, bool blocks,
                           float *out) {
-    int32_t path[PIECE];
+    int32_t path[ROWS];
     forest_clear(&w->f);
     forest_grow(&w->f, r, CHAIN, 0, len, (int)n);
     for (int64_t i = 0; i < n; i++) {
@@ -341,8 +341,10 @@ static int64_t feed_tree(struct world *w, struct rng *r, int64_t len, bool doubl
 static void feed(struct world *w, struct rng *r, enum feed how, bool doubles, float *out) {
     for (int64_t len = 0; len < TOKENS;) {
         int64_t left = TOKENS - len, piece = how == ONE_BY_ONE ? 1 : between(r, 1, PIECE);
-        if (how == BLOCKS)
-            piece = len % GDN_BLOCK ? GDN_BLOCK - len % GDN_BLOCK : between(r, 1, PIECE);
+        if (how == BLOCKS && len % GDN_BLOCK)
+            piece = GDN_BLOCK - len % GDN_BLOCK;
+        else if (how == BLOCKS)
+            piece = between(r, 1, len == 0 && between(r, 0, 1) ? GDN_BLOCK : ROWS);
         if (how == TREES)
             len += feed_tree(w, r, len, doubles && rng_below(r, 3) == 0, out);
         else
@@ -429,11 +431,12 @@ void check_gdn(struct check *c) {
 void check_gdn_rule(struct check *c) {
     if (!has_gdn(c))
         return;
-    for (int i = 0; i < 3; i++) {
+    bool blocks = exec_ops(c->exec)->gdn_blocks != NULL;
+    for (int i = 0; i < (blocks ? 5 : 3); i++) {
         struct stream s;
         struct tally t = {0};
         char text[64];
-        if (i == 2 && exec_ops(c->exec)->gdn_blocks) // a shape that it takes
+        if (i >= 2 && blocks) // a shape that it takes
             stream_init(&s, &c->rng, 2, (int)between(&c->rng, 1, 3) * 2, 128, 128);
         else
             random_stream(&s, &c->rng);
@@ -544,7 +547,7 @@ static void time_rows(struct check *c, struct gdn_call *t, enum forest_kind kind
 }
 
 void check_gdn_time(struct check *c) {
-    static const int chains[] = {1, 4, 16, GDN_BLOCK}, trees[] = {24, 61, ROWS};
+    static const int chains[] = {1, 4, 16, GDN_BLOCK}, trees[] = {24, 61, 128};
     static const int shapes[][4] = {{4, 8, 64, 64}, {2, 4, 128, 128}, {16, 48, 128, 128}};
     for (int k = 0; k < 2 && has_gdn(c); k++) {
         const int *h = shapes[c->device ? 2 * k : k];

@@ -16,28 +16,60 @@ static int most_rows(const int32_t *seq, int64_t rows, int first, int n) {
     return most;
 }
 
+// Whether some row's position lies in a later block than its sequence's end, so that it reads the
+// newer base.
+static bool reads_newer(const struct gdn_args *a, const struct rows *r) {
+    for (int64_t i = a->first; i < a->first + a->count; i++) {
+        if (r->pos[i] / GDN_BLOCK > a->len[r->seq[i]] / GDN_BLOCK)
+            return true;
+    }
+    return false;
+}
+
+// Few rows of one sequence: their tables go with the launch.
+static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r,
+                     int seq) {
+    t->few = gdn_few_of(a->seqs, seq, r->parent + a->first, a->first, a->count);
+    t->len = a->len[seq];
+    for (int64_t i = 0; i < a->count; i++)
+        t->late[i] = (int8_t)(r->pos[a->first + i] - t->len);
+}
+
+// The tables in device memory; false after a fault.
+static bool stage_tables(struct gpu *g, struct gdn_job *j, const struct rows *r, int stop) {
+    int64_t first = j->a.first;
+    size_t n = (size_t)j->a.count, ids = n * sizeof(int32_t);
+    j->parent = (const int32_t *)gpu_stage(g, r->parent + first, ids);
+    j->seq = (const int32_t *)gpu_stage(g, r->seq + first, ids);
+    j->pos = (const int64_t *)gpu_stage(g, r->pos + first, n * sizeof *r->pos);
+    j->len = (const int64_t *)gpu_stage(g, j->a.len, (size_t)stop * sizeof *j->a.len);
+    return j->parent && j->seq && j->pos && j->len;
+}
+
 extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
     struct gpu *g = gpu_of(x);
     struct gdn_job j = {};
-    size_t ids = (size_t)a->count * sizeof(int32_t);
+    struct gdn_tables t = {};
     if (!a->count)
         return;
     j.a = *a;
     struct gdn_range range = gdn_sequences(r->seq + a->first, a->count);
-    j.parent = (const int32_t *)gpu_stage(g, r->parent + a->first, ids);
-    j.seq = (const int32_t *)gpu_stage(g, r->seq + a->first, ids);
-    j.pos = (const int64_t *)gpu_stage(g, r->pos + a->first, (size_t)a->count * sizeof *r->pos);
-    j.len = (const int64_t *)gpu_stage(g, a->len, (size_t)range.stop * sizeof *a->len);
+    j.newer = reads_newer(a, r);
     j.behind = g->last == LAST_COMMIT;
     bool matrix = gdn_takes_matrix(g, &a->shape);
+    if (matrix && a->count <= GDN_FEW && range.stop - range.first == 1)
+        fill_few(&t, a, r, range.first);
+    else if (!stage_tables(g, &j, r, range.stop))
+        return;
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
         int left = range.stop - j.first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
-        j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
-        if (!j.parent || !j.seq || !j.pos || !j.len || !j.states)
+        if (!t.few.n)
+            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
+        if (!t.few.n && !j.states)
             return;
         // Places: those of both bases begin at multiples of four.
         j.most = (most_rows(r->seq + a->first, a->count, j.first_seq, sequences) + 3 + 3) / 4 * 4;
-        if (!(matrix ? gdn_matrix(g, &j, sequences) : gdn_plain(g, &j, sequences)))
+        if (!(matrix ? gdn_matrix(g, &j, &t, sequences) : gdn_plain(g, &j, sequences)))
             return;
     }
     g->last = LAST_GDN;

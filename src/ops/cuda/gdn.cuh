@@ -30,7 +30,15 @@ struct gdn_job {
     int keys;         // keys in shared memory at once
     int parts;        // blocks that share the products of a key head
     bool behind;      // the launch in front of this one writes the states
+    bool newer;       // some row reads base hi
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
+};
+
+// Instead of states, parent, seq, pos and len, if few.n.
+struct gdn_tables {
+    struct gdn_few few;
+    int8_t late[GDN_FEW]; // positions that a row is behind len
+    int64_t len;
 };
 
 // A block's shared memory. Value head v of the block, warp w = v * WARPS + ...

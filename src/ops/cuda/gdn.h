@@ -23,6 +23,23 @@ static inline struct gdn_range gdn_sequences(const int32_t *seq, int64_t n) {
     return r;
 }
 
+// The tables of a pass with few rows of one sequence; they travel with the launch, so that a kernel
+// need not wait for one load to know where the next one is.
+enum { GDN_FEW = 32 };
+struct gdn_few {
+    int32_t n;          // rows; 0: the tables are in device memory
+    int8_t up[GDN_FEW]; // row of the parent, < 0: none in flight
+    struct gdn_state state;
+};
+
+static inline struct gdn_few gdn_few_of(const struct gdn_state *const *seqs, int32_t seq,
+                                        const int32_t *parent, int64_t first, int64_t n) {
+    struct gdn_few f = {(int32_t)n, {0}, *seqs[seq]};
+    for (int64_t i = 0; i < n; i++)
+        f.up[i] = (int8_t)(parent[i] < first ? -1 : parent[i] - first);
+    return f;
+}
+
 // Device array of the states of at most GDN_STATES sequences from `first` on; NULL after a fault.
 static inline const struct gdn_state *
 gdn_stage_states(struct gpu *g, const struct gdn_state *const *seqs, int first, int stop) {

@@ -36,21 +36,7 @@ struct blocks_job {
     float *meta;      // [n_v][blocks][META]
 };
 
-// Before sm_80 the copy is done at once.
-static __device__ __forceinline__ void load16_async(void *to, const void *from) {
-#if __CUDA_ARCH__ >= 800
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-#else
-    *(float4 *)to = __ldcg((const float4 *)from);
-#endif
-}
-
-static __device__ __forceinline__ void wait_async(void) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Row `row` of this call's keys or queries.
 static __device__ __forceinline__ const float *row_of(const struct blocks_job &j, const float *x,
@@ -87,8 +73,6 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
     to[TO_END + lane] = row_exp(all - scan);
     to[WHOLE + lane] = row_exp(all);
 }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 struct product_room {
     uint4 key[KEYS][PIECES], query[B][PIECES];
@@ -147,137 +131,180 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
     }
 }
 
-// What the warps of a block of threads share.
+static __device__ __forceinline__ void load16_async(void *to, const void *from) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void load4_async(float *to, const float *from) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void wait_async(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// What the warps of a block of threads share. Turns: of blocks of positions, modulo two or four.
 template <int HEADS> struct blocks_room {
-    uint4 rows[2][2][B][PIECES]; // [turn][keys, queries] split
-    float key[2][B][D];          // [turn]
-    float2 products[2][KEYS][B];
-    float meta[2][HEADS][META];
-    float2 coef[HEADS][KEYS][B];
-    uint4 base[HEADS][COLUMNS][PIECES];  // of the block before, split
-    float4 sums[2][HEADS * WARPS][B];    // what it gives to keys, queries
+    uint4 rows[2][B][PIECES]; // keys, queries of a block, split
+    float key[B][D];
+    float2 products[KEYS][B];
+    float meta[4][HEADS][META];
+    float value[2][HEADS][B][COLUMNS];
+    float beta[2][HEADS][B];
+    float2 before[HEADS][B][B];         // coefficients for the positions before: [position][row]
+    float own[2][HEADS][2][B][B];       // of keys, of queries, for the block's own
+    uint4 base[HEADS][COLUMNS][PIECES]; // the newest, split
     float unscale[HEADS * WARPS];
-    float4 delta[HEADS * WARPS][B];
+    float sums[2][HEADS][2][B][COLUMNS]; // of keys, of queries: from the base, then with `before`
+    float delta[2][HEADS][B][COLUMNS];
 };
 
-// Where a thread works.
+// Where a thread works. Workers: WARPS warps of a value head, four columns and eight rows each.
+// Behind them a warp of each head that solves for its deltas.
 struct blocks_place {
     int k_head, head, first_head; // value heads: of the warp, of the block of threads
-    int column, v;                // first of four; number of the head in the block of threads
+    int v, w;                     // number of the head in the block of threads, of the warp in it
+    int column;                   // first of the block of threads
 };
 
+// Waits for the workers.
+template <int HEADS> static __device__ __forceinline__ void await_workers(void) {
+    asm volatile("bar.sync 1, %0;" ::"n"(HEADS * WARPS * 32) : "memory");
+}
+
+// Workers: asks for all that a block of positions needs before its end.
 template <int HEADS>
 static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
                                                    struct blocks_room<HEADS> &m,
                                                    const struct blocks_place &p, int block) {
-    int turn = block % 2;
-    const float2 *products = j.products + ((int64_t)p.k_head * j.blocks + block) * KEYS * B;
-    const uint4 *rows = j.rows + ((int64_t)p.k_head * j.blocks + block) * 2 * B * PIECES;
-    for (int i = (int)threadIdx.x; i < 2 * B * PIECES; i += HEADS * WARPS * 32)
-        load16_async(m.rows[turn][0][0] + i, rows + i);
+    enum { STEP = HEADS * WARPS * 32 };
+    const int n_k = j.a.shape.n_k, n_v = j.a.shape.n_v, t = (int)threadIdx.x;
+    const int64_t at = (int64_t)p.k_head * j.blocks + block, row = j.a.first + (int64_t)block * B;
+    const float2 *products = j.products + at * KEYS * B;
+    const uint4 *rows = j.rows + at * 2 * B * PIECES;
+    for (int i = t; i < 2 * B * PIECES; i += STEP)
+        load16_async(m.rows[0][0] + i, rows + i);
+    for (int i = t; i < KEYS * B / 2; i += STEP)
+        load16_async((float4 *)m.products + i, products + 2 * i);
+    for (int i = t; i < HEADS * (META / 4); i += STEP) {
+        int head = p.first_head + i / (META / 4) * n_k;
+        load16_async(&m.meta[block % 4][i / (META / 4)][i % (META / 4) * 4],
+                     j.meta + ((int64_t)head * j.blocks + block) * META + i % (META / 4) * 4);
+    }
+    for (int i = t; i < HEADS * B * (COLUMNS / 4); i += STEP) {
+        int c = i % (COLUMNS / 4) * 4, r = i / (COLUMNS / 4) % B, v = i / (COLUMNS / 4) / B;
+        int64_t cell = (row + r) * n_v + p.first_head + v * n_k;
+        load16_async(&m.value[block % 2][v][r][c], j.a.rows.v + cell * D + p.column + c);
+    }
+    for (int i = t; i < HEADS * B; i += STEP)
+        load4_async(&m.beta[block % 2][i / B][i % B],
+                    j.a.rows.beta + (row + i % B) * n_v + p.first_head + i / B * n_k);
+}
+
+// Workers: the keys that a block's deltas are folded with.
+template <int HEADS>
+static __device__ __forceinline__ void fetch_keys(const struct blocks_job &j,
+                                                  struct blocks_room<HEADS> &m,
+                                                  const struct blocks_place &p, int block) {
     for (int i = (int)threadIdx.x; i < B * (D / 4); i += HEADS * WARPS * 32) {
         int c = i % (D / 4) * 4, r = i / (D / 4);
-        load16_async(&m.key[turn][r][c],
-                     row_of(j, j.a.rows.k, (int64_t)block * B + r, p.k_head) + c);
-    }
-    for (int i = (int)threadIdx.x; i < KEYS * B / 2; i += HEADS * WARPS * 32)
-        load16_async((float4 *)m.products[turn] + i, products + 2 * i);
-    for (int i = (int)threadIdx.x; i < HEADS * (META / 4); i += HEADS * WARPS * 32) {
-        int head = p.first_head + i / (META / 4) * j.a.shape.n_k;
-        load16_async(&m.meta[turn][i / (META / 4)][i % (META / 4) * 4],
-                     j.meta + ((int64_t)head * j.blocks + block) * META + i % (META / 4) * 4);
+        load16_async(&m.key[r][c], row_of(j, j.a.rows.k, (int64_t)block * B + r, p.k_head) + c);
     }
 }
 
-// Coefficients of all sums of a block: warps take positions, a lane is a row.
+// Workers: coefficients of all sums of a block; warps take positions, a lane is a row.
 template <int HEADS>
-static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m, int turn) {
+static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m, int block) {
     int lane = (int)threadIdx.x % 32;
     float at[HEADS];
 #pragma unroll
     for (int v = 0; v < HEADS; v++)
-        at[v] = m.meta[turn][v][B + lane];
+        at[v] = m.meta[block % 4][v][B + lane];
 #pragma unroll 2
     for (int t = (int)threadIdx.x / 32; t < KEYS; t += HEADS * WARPS) {
-        float2 x = m.products[turn][t][lane];
+        float2 x = m.products[t][lane];
 #pragma unroll
         for (int v = 0; v < HEADS; v++) {
-            float f = fade(at[v] - m.meta[turn][v][t]);
-            m.coef[v][t][lane] = make_float2(x.x * f, x.y * f);
+            float f = fade(at[v] - m.meta[block % 4][v][t]);
+            if (t < B) {
+                m.before[v][t][lane] = make_float2(x.x * f, x.y * f);
+            } else {
+                m.own[block % 2][v][0][t - B][lane] = x.x * f;
+                m.own[block % 2][v][1][t - B][lane] = x.y * f;
+            }
         }
     }
 }
 
-// What the base before gives to all rows: a warp has eight rows and the columns of a value head.
+// Worker: the warp's columns of the newest base, split.
 template <int HEADS>
-static __device__ __forceinline__ void read_base(struct blocks_room<HEADS> &m, int turn) {
-    int lane = (int)threadIdx.x % 32, v = (int)threadIdx.x / 32 / WARPS;
-    int at = (int)threadIdx.x / 32 % WARPS * 8 + lane / 4;
+static __device__ __forceinline__ void keep_base(struct blocks_room<HEADS> &m,
+                                                 const struct blocks_place &p, const float4 *x) {
+    float down = split_columns(m.base[p.v][0], p.w * 4, x);
+    if (threadIdx.x % 32 == 0)
+        m.unscale[p.v * WARPS + p.w] = down;
+}
+
+// Worker: what the kept base gives to a block's rows, with its decay; eight rows and the columns of
+// a value head.
+template <int HEADS>
+static __device__ __forceinline__ void read_base(struct blocks_room<HEADS> &m,
+                                                 const struct blocks_place &p, int block) {
+    int lane = (int)threadIdx.x % 32, at = p.w * 8 + lane / 4, c = lane % 4 * 2;
     struct left a;
-    float c[2][4];
-    load_left(&a, m.rows[turn][0][0], m.rows[turn][1][0], at);
-    multiply_rows(a, m.base[v][0], 0, c);
+    float x[2][4];
+    load_left(&a, m.rows[0][0], m.rows[1][0], at);
+    multiply_rows(a, m.base[p.v][0], 0, x);
+    float gain = fade(m.meta[block % 4][p.v][B + at]);
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-        int w = v * WARPS + 2 * n + lane % 4 / 2;
-        float by = m.unscale[w];
+        float by = m.unscale[p.v * WARPS + 2 * n + lane % 4 / 2];
 #pragma unroll
         for (int q = 0; q < 2; q++)
-            ((float2 *)&m.sums[q][w][at])[lane % 2] =
-                make_float2(c[n][2 * q] * by, c[n][2 * q + 1] * by);
+            *(float2 *)&m.sums[block % 2][p.v][q][at][8 * n + c] =
+                make_float2(x[n][2 * q] * by * gain, x[n][2 * q + 1] * by * gain);
     }
 }
 
-// The lane's row takes the positions of the block before.
-static __device__ __forceinline__ void add_before(const float2 *coef, const float4 *delta,
-                                                  float4 *a, float4 *b) {
+// Worker: eight rows and all columns take the positions of the block before.
+template <int HEADS>
+static __device__ __forceinline__ void add_before(struct blocks_room<HEADS> &m,
+                                                  const struct blocks_place &p, int block) {
+    int lane = (int)threadIdx.x % 32, row = p.w * 8 + lane / 4, c = lane % 4 * 4;
+    float4 *sums[2] = {(float4 *)&m.sums[block % 2][p.v][0][row][c],
+                       (float4 *)&m.sums[block % 2][p.v][1][row][c]};
+    const float2 *coef = &m.before[p.v][0][row];
+    const float *delta = &m.delta[(block + 1) % 2][p.v][0][c];
+    float4 a = *sums[0], b = *sums[1];
 #pragma unroll 8
     for (int t = 0; t < B; t++) {
-        float2 c = coef[t * B];
-        float4 d = delta[t];
-        gdn_fma4(a, c.x, d);
-        gdn_fma4(b, c.y, d);
+        float2 f = coef[t * B];
+        float4 d = *(const float4 *)(delta + t * COLUMNS);
+        gdn_fma4(&a, f.x, d);
+        gdn_fma4(&b, f.y, d);
     }
+    *sums[0] = a;
+    *sums[1] = b;
 }
 
-static __device__ __forceinline__ float4 delta_of(float beta, float4 v, float4 a) {
-    return make_float4(beta * (v.x - a.x), beta * (v.y - a.y), beta * (v.z - a.z),
-                       beta * (v.w - a.w));
-}
-
-// Rows in order: each is finished, and those behind it take what it adds. The lane's delta.
-static __device__ __forceinline__ float4 add_own(const float2 *coef, float beta, float4 v,
-                                                 float4 *a, float4 *b) {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll 8
-    for (int i = 0; i < B; i++) {
-        float2 c = coef[i * B];
-        float4 d = delta_of(beta, v, *a);
-        d.x = __shfl_sync(0xFFFFFFFFu, d.x, i);
-        d.y = __shfl_sync(0xFFFFFFFFu, d.y, i);
-        d.z = __shfl_sync(0xFFFFFFFFu, d.z, i);
-        d.w = __shfl_sync(0xFFFFFFFFu, d.w, i);
-        if (lane > i)
-            gdn_fma4(a, c.x, d);
-        if (lane >= i)
-            gdn_fma4(b, c.y, d);
-    }
-    return delta_of(beta, v, *a);
-}
-
-// The next base: the newest one decayed, and the block's deltas. Thread: rows 4 lane .. + 3 of it.
+// Worker: the next base: the newest one decayed, and a block's deltas. Thread: rows 4 lane .. + 3
+// of it.
 template <int HEADS>
-static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS> &m, int turn,
-                                                  int v, float4 *newest) {
+static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS> &m,
+                                                  const struct blocks_place &p, int block,
+                                                  float4 *newest) {
     int lane = (int)threadIdx.x % 32;
-    const float *meta = m.meta[turn][v];
-    const float4 *delta = m.delta[threadIdx.x / 32];
+    const float *meta = m.meta[block % 4][p.v];
+    const float *delta = &m.delta[block % 2][p.v][0][p.w * 4];
 #pragma unroll
     for (int e = 0; e < 4; e++)
         newest[e] = gdn_scale4(newest[e], meta[WHOLE]);
-#pragma unroll 4
+#pragma unroll 8
     for (int t = 0; t < B; t++) {
-        float4 k = *(const float4 *)&m.key[turn][t][4 * lane], d = delta[t];
+        float4 k = *(const float4 *)&m.key[t][4 * lane];
+        float4 d = *(const float4 *)(delta + t * COLUMNS);
         float c = meta[TO_END + t];
         gdn_fma4(&newest[0], c * k.x, d);
         gdn_fma4(&newest[1], c * k.y, d);
@@ -286,30 +313,63 @@ static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS
     }
 }
 
-static __device__ __forceinline__ blocks_place place_of(const struct blocks_job &j, int heads) {
+// Solver: rows in order; each is finished, and those behind it take what it adds. A lane has a
+// column of the sums for keys, and another, 16 further on, the same one for queries.
+template <int HEADS>
+static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
+                                                   struct blocks_room<HEADS> &m,
+                                                   const struct blocks_place &p, int block) {
+    int lane = (int)threadIdx.x % 32, query = lane / COLUMNS, c = lane % COLUMNS;
+    const int turn = block % 2, n_v = j.a.shape.n_v;
+    const float *sums = &m.sums[turn][p.v][query][0][c], *value = &m.value[turn][p.v][0][c];
+    const float *beta = m.beta[turn][p.v], *coef = m.own[turn][p.v][query][0];
+    float *delta = &m.delta[turn][p.v][0][c];
+    int64_t row = j.a.first + (int64_t)block * B, slot = (j.len + (int64_t)block * B) % GDN_RING;
+    float *out = j.a.out + (row * n_v + p.head) * D + p.column + c;
+    float *log = j.state.log_d + (slot * n_v + p.head) * D + p.column + c;
+    bool logged = !query && block >= j.blocks - 2;
+    float x[B];
+#pragma unroll
+    for (int i = 0; i < B; i++)
+        x[i] = sums[i * COLUMNS];
+#pragma unroll
+    for (int t = 0; t < B; t++) {
+        float d = beta[t] * (value[t * COLUMNS] - x[t]);
+        d = __shfl_sync(0xFFFFFFFFu, d, c);
+#pragma unroll
+        for (int i = t / 4 * 4; i < B; i += 4) {
+            float4 f = *(const float4 *)(coef + t * B + i);
+            x[i] = i < t ? x[i] : fmaf(f.x, d, x[i]);
+            x[i + 1] = i + 1 < t ? x[i + 1] : fmaf(f.y, d, x[i + 1]);
+            x[i + 2] = i + 2 < t ? x[i + 2] : fmaf(f.z, d, x[i + 2]);
+            x[i + 3] = fmaf(f.w, d, x[i + 3]);
+        }
+        if (!query)
+            delta[t * COLUMNS] = d;
+        if (query)
+            out[(int64_t)t * n_v * D] = x[t];
+        if (logged)
+            log[(int64_t)t * n_v * D] = d;
+    }
+}
+
+template <int HEADS>
+static __device__ __forceinline__ struct blocks_place place_of(const struct blocks_job &j) {
     struct blocks_place p;
     int n_k = j.a.shape.n_k, y = (int)blockIdx.y, w = (int)threadIdx.x / 32;
     p.k_head = y % n_k;
-    p.first_head = y / n_k * heads * n_k + p.k_head;
-    p.v = w / WARPS;
+    p.first_head = y / n_k * HEADS * n_k + p.k_head;
+    p.v = w < HEADS * WARPS ? w / WARPS : w - HEADS * WARPS;
+    p.w = w % WARPS;
     p.head = p.first_head + p.v * n_k;
-    p.column = (int)blockIdx.x * COLUMNS + w % WARPS * 4;
+    p.column = (int)blockIdx.x * COLUMNS;
     return p;
 }
 
-// Where position `t` of the thread's columns lies in the bases.
+// Where row 4 lane + e of the worker's columns lies in the bases.
 static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, int e) {
-    return ((int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e) * D + p.column;
-}
-
-// The warp's columns of the base that the next block of positions reads.
-template <int HEADS>
-static __device__ __forceinline__ void keep_base(struct blocks_room<HEADS> &m,
-                                                 const struct blocks_place &p, const float4 *x) {
-    int w = (int)threadIdx.x / 32;
-    float down = split_columns(m.base[p.v][0], w % WARPS * 4, x);
-    if (threadIdx.x % 32 == 0)
-        m.unscale[w] = down;
+    int64_t row = (int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e;
+    return row * D + p.column + p.w * 4;
 }
 
 static __device__ __forceinline__ void put_base(const struct blocks_place &p, float *to,
@@ -318,79 +378,86 @@ static __device__ __forceinline__ void put_base(const struct blocks_place &p, fl
         *(float4 *)(to + base_at(p, e)) = x[e];
 }
 
-// A lane's row: what it has of its own, and the sums for its key and its query.
-struct blocks_line {
-    float4 v, a, b;
-    float beta;
-};
-
-// A block of 32 positions by one warp, from the coefficients on.
+// Workers, before the first block is solved: its sums, and the newest base.
 template <int HEADS>
-static __device__ __forceinline__ void
-run_block(const struct blocks_job &j, struct blocks_room<HEADS> &m, const struct blocks_place &p,
-          int block, struct blocks_line l, float4 *newest) {
-    int turn = block % 2, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int n_v = j.a.shape.n_v;
-    float gain = fade(m.meta[turn][p.v][B + lane]);
-    int64_t row = j.a.first + (int64_t)block * B + lane;
-    l.a = gdn_scale4(m.sums[0][warp][lane], gain);
-    l.b = gdn_scale4(m.sums[1][warp][lane], gain);
-    if (block > 0 || j.len > 0)
-        add_before(&m.coef[p.v][0][lane], m.delta[warp], &l.a, &l.b);
-    float4 own = add_own(&m.coef[p.v][B][lane], l.beta, l.v, &l.a, &l.b);
-    *(float4 *)(j.a.out + (row * n_v + p.head) * D + p.column) = l.b;
-    if (block >= j.blocks - 2) {
-        int64_t slot = (j.len + (int64_t)block * B + lane) % GDN_RING;
-        *(float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column) = own;
-    }
-    __syncwarp();
-    m.delta[warp][lane] = own;
-    keep_base<HEADS>(m, p, newest);
-    if (block == j.blocks - 1)
-        put_base(p, j.state.s_lo, newest);
-    __syncwarp();
-    fold_block<HEADS>(m, turn, p.v, newest);
-}
-
-template <int HEADS>
-static __global__ void __launch_bounds__(HEADS *WARPS * 32, 1)
-    run_blocks(const __grid_constant__ struct blocks_job j) {
-    extern __shared__ __align__(16) unsigned char memory[];
-    struct blocks_room<HEADS> &m = *(struct blocks_room<HEADS> *)memory;
-    struct blocks_place p = place_of(j, HEADS);
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_v = j.a.shape.n_v;
-    const float *value = j.a.rows.v + ((j.a.first + lane) * n_v + p.head) * D + p.column;
-    const float *gate = j.a.rows.beta + (j.a.first + lane) * n_v + p.head;
-    float4 newest[4], v;
-    float beta;
-    gpu_await();
+static __device__ __forceinline__ void begin_blocks(const struct blocks_job &j,
+                                                    struct blocks_room<HEADS> &m,
+                                                    const struct blocks_place &p, float4 *newest) {
+    bool any = j.len > 0;
     fetch_block<HEADS>(j, m, p, 0);
-    v = *(const float4 *)value;
-    beta = *gate;
+    for (int i = (int)threadIdx.x; any && i < HEADS * B * COLUMNS / 4; i += HEADS * WARPS * 32) {
+        int c = i % (COLUMNS / 4) * 4, t = i / (COLUMNS / 4) % B, v = i / (COLUMNS / 4) / B;
+        int64_t slot = (j.len - B + t) % GDN_RING;
+        int64_t cell = slot * j.a.shape.n_v + p.first_head + v * j.a.shape.n_k;
+        load16_async(&m.delta[1][v][t][c], j.state.log_d + cell * D + p.column + c);
+    }
     for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_lo + base_at(p, e));
     keep_base<HEADS>(m, p, newest);
     for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_hi + base_at(p, e));
-    if (j.len > 0) {
-        int64_t slot = (j.len - B + lane) % GDN_RING;
-        m.delta[warp][lane] =
-            *(const float4 *)(j.state.log_d + (slot * n_v + p.head) * D + p.column);
+    wait_async();
+    await_workers<HEADS>();
+    read_base<HEADS>(m, p, 0);
+    weigh_block<HEADS>(m, 0);
+    await_workers<HEADS>();
+    if (j.blocks > 1)
+        fetch_block<HEADS>(j, m, p, 1);
+    if (any)
+        add_before<HEADS>(m, p, 0);
+}
+
+// Workers, while block `block` is solved: its base, and what that gives to the next block.
+template <int HEADS>
+static __device__ __forceinline__ void
+prepare_block(const struct blocks_job &j, struct blocks_room<HEADS> &m,
+              const struct blocks_place &p, int block, float4 *newest) {
+    wait_async();
+    await_workers<HEADS>();
+    if (block > 0)
+        fold_block<HEADS>(m, p, block - 1, newest);
+    if (block + 1 == j.blocks) {
+        put_base(p, j.state.s_lo, newest);
+        return;
     }
+    keep_base<HEADS>(m, p, newest);
+    weigh_block<HEADS>(m, block + 1);
+    await_workers<HEADS>();
+    read_base<HEADS>(m, p, block + 1);
+}
+
+template <int HEADS>
+static __global__ void __launch_bounds__(HEADS *(WARPS + 1) * 32, 1)
+    run_blocks(const __grid_constant__ struct blocks_job j) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    struct blocks_room<HEADS> &m = *(struct blocks_room<HEADS> *)memory;
+    const struct blocks_place p = place_of<HEADS>(j);
+    bool worker = (int)threadIdx.x < HEADS * WARPS * 32;
+    float4 newest[4];
+    gpu_await();
+    if (worker)
+        begin_blocks<HEADS>(j, m, p, newest);
+    __syncthreads();
     for (int block = 0; block < j.blocks; block++) {
-        struct blocks_line l = {v, {}, {}, beta};
-        wait_async();
+        if (worker)
+            prepare_block<HEADS>(j, m, p, block, newest);
+        else
+            solve_block<HEADS>(j, m, p, block);
         __syncthreads();
-        if (block + 1 < j.blocks) {
-            fetch_block<HEADS>(j, m, p, block + 1);
-            v = *(const float4 *)(value + (int64_t)(block + 1) * B * n_v * D);
-            beta = gate[(int64_t)(block + 1) * B * n_v];
+        if (worker) {
+            fetch_keys<HEADS>(j, m, p, block);
+            if (block + 2 < j.blocks)
+                fetch_block<HEADS>(j, m, p, block + 2);
+            if (block + 1 < j.blocks)
+                add_before<HEADS>(m, p, block + 1);
         }
-        weigh_block<HEADS>(m, block % 2);
-        read_base<HEADS>(m, block % 2);
         __syncthreads();
-        run_block<HEADS>(j, m, p, block, l, newest);
     }
+    if (!worker)
+        return;
+    wait_async();
+    await_workers<HEADS>();
+    fold_block<HEADS>(m, p, j.blocks - 1, newest);
     put_base(p, j.state.s_hi, newest);
 }
 
@@ -436,8 +503,8 @@ template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *
     const int bytes = (int)sizeof(struct blocks_room<HEADS>);
     dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
     gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
-    gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, HEADS * WARPS * 32, (size_t)bytes,
-                     *j);
+    gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, HEADS * (WARPS + 1) * 32,
+                     (size_t)bytes, *j);
 }
 
 extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,

@@ -13,8 +13,9 @@ struct conv_job {
     const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
     const int32_t *parent, *seq;    // [n]
     int first_seq;
-    bool behind; // the launch in front writes the states
-    bool four;   // heads of at most 128 values, in fours
+    struct gdn_few few; // instead of states, parent and seq, if few.n
+    bool behind;        // the launch in front writes the states
+    bool four;          // heads of at most 128 values, in fours
 };
 
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
@@ -35,7 +36,9 @@ struct taps {
 };
 
 static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, int seq) {
-    const float *old = (const float *)__ldcg((const unsigned long long *)&j.states[seq].conv);
+    const float *old = j.few.n
+                           ? j.few.state.conv
+                           : (const float *)__ldcg((const unsigned long long *)&j.states[seq].conv);
     int64_t channels = j.shape.channels;
     int state = GDN_CONV - 2; // newest committed input
     struct taps in;
@@ -43,7 +46,7 @@ static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, i
     for (int t = GDN_CONV - 1; t >= 0; t--) {
         in.kept[t] = row < 0;
         in.at[t] = row >= 0 ? j.a.rows.u + row * channels : old + state-- * channels;
-        row = row >= 0 ? __ldcg(&j.parent[row]) : row;
+        row = row < 0 ? row : j.few.n ? j.few.up[row] : __ldcg(&j.parent[row]);
     }
     return in;
 }
@@ -145,13 +148,14 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
         out[i] *= scale;
 }
 
-static __global__ void __launch_bounds__(WARPS * 32) conv_heads(struct conv_job j) {
+static __global__ void __launch_bounds__(WARPS * 32)
+    conv_heads(const __grid_constant__ struct conv_job j) {
     const struct gdn_shape &s = j.shape;
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int64_t row = blockIdx.y;
     if (j.behind)
         gpu_await();
-    int seq = __ldcg(&j.seq[row]) - j.first_seq;
+    int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
     bool mine = head <= 2 * s.n_k + s.n_v && seq >= 0 && seq < GDN_STATES;
     if (!mine || head == 2 * s.n_k + s.n_v) {
         gpu_await();
@@ -171,20 +175,25 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     if (!r->n)
         return;
     size_t ids = (size_t)r->n * sizeof(int32_t);
+    struct gdn_range range = gdn_sequences(r->seq, r->n);
     struct conv_job j = {};
     j.shape = a->shape;
     j.a = *a;
-    j.parent = (const int32_t *)gpu_stage(g, r->parent, ids);
-    j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
+    if (r->n <= GDN_FEW && range.stop - range.first == 1) {
+        j.few = gdn_few_of(a->seqs, range.first, r->parent, 0, r->n);
+    } else {
+        j.parent = (const int32_t *)gpu_stage(g, r->parent, ids);
+        j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
+    }
     const struct gdn_shape *h = &a->shape;
     j.behind = g->last == LAST_COMMIT;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     dim3 grid((unsigned)((warps + WARPS - 1) / WARPS), (unsigned)r->n);
-    struct gdn_range range = gdn_sequences(r->seq, r->n);
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
-        j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
-        if (!j.parent || !j.seq || !j.states)
+        if (!j.few.n)
+            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
+        if (!j.few.n && (!j.parent || !j.seq || !j.states))
             return;
         gpu_launch_early(g, "gdn_gates_conv", conv_heads, grid, WARPS * 32, 0, j);
     }

@@ -5,9 +5,9 @@
 
 #include "ops/cuda/gdn.cuh"
 
-// Queue the rule for `sequences` sequences from j->first_seq on; j->most is set. False after a
-// fault.
-bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences);
+// Queue the rule for `sequences` sequences from j->first_seq on; j->most is set. t: the tables, if
+// t->few.n (gdn_matrix only). False after a fault.
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences);
 bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences);
 
 #endif

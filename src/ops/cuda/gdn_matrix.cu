@@ -380,8 +380,15 @@ static __device__ __forceinline__ void weigh(const struct gdn_job &j, struct spl
     }
 }
 
+// Which eight rows a warp has: those of the value heads lie in different quarters of the processor
+// (a warp's number modulo four), so that few rows do not meet in one.
+static __device__ __forceinline__ int eight_of(void) {
+    int w = (int)threadIdx.x / 32;
+    return (w + w / WARPS) % WARPS;
+}
+
 // A thread's row and four columns in the second half. Two layouts: eight rows of the tile and all
-// columns of a head in a warp (w: which eight), or all rows and four columns (w: which four).
+// columns of a head in a warp (which: eight_of), or all rows and four columns (w: which four).
 struct line {
     int at, depth; // in the tile; < 0: no row
     int known, v, c;
@@ -397,7 +404,7 @@ line_of(const struct gdn_job &j, const struct split_room &r, const struct place 
     const struct gdn_shape &s = j.a.shape;
     int w = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     struct line l;
-    l.at = eight ? w % WARPS * 8 + lane / 4 : lane;
+    l.at = eight ? eight_of() * 8 + lane / 4 : lane;
     l.c = eight ? lane % 4 : w % WARPS;
     l.v = w / WARPS;
     l.depth = gdn_depth(r.m, q, first + l.at);
@@ -511,6 +518,47 @@ static __device__ __forceinline__ void descend(const struct gdn_job &j, const st
     gdn_put4<true>(j.a.out + l.cell, b, l.there ? 4 : 0);
 }
 
+// At most eight rows: the committed positions for one row and one column a thread, from the base's
+// sums on; what comes of it takes their place.
+static __device__ __forceinline__ void add_known_few(const struct gdn_job &j,
+                                                     const struct split_room &r,
+                                                     const struct gdn_sequence &q, int first) {
+    enum { BATCH = 8 };
+    int thread = (int)threadIdx.x % 128, v = (int)threadIdx.x / 128;
+    int row = thread / COLUMNS, c = thread % COLUMNS, hi = first + row >= q.hi;
+    if (gdn_depth(r.m, q, first + row) < 0)
+        return;
+    int w = v * WARPS + c / 4, t = 0, known = gdn_known(q, hi);
+    float gain = fade(r.m.sum[(hi * j.heads + v) * j.most + first + row]);
+    float *a = (float *)&r.sums[w * TILE + row] + c % 4;
+    float *b = (float *)&r.sums[(j.heads * WARPS + w) * TILE + row] + c % 4;
+    float x = *a * gain, y = *b * gain;
+    const float2 *coef = r.m.coef + v * GDN_RING * TILE + row;
+    const float *ring = (float *)(r.m.ring + (v * GDN_RING + q.base[0] - known) * WARPS) + c;
+#pragma unroll 1
+    for (; t + BATCH <= known; t += BATCH) {
+        float d[BATCH]; // all on their way before the first is used
+        float2 f[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            d[i] = ring[(t + i) * COLUMNS];
+            f[i] = coef[(t + i) * TILE];
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            x = fmaf(f[i].x, d[i], x);
+            y = fmaf(f[i].y, d[i], y);
+        }
+    }
+#pragma unroll 1
+    for (; t < known; t++) {
+        x = fmaf(coef[t * TILE].x, ring[t * COLUMNS], x);
+        y = fmaf(coef[t * TILE].y, ring[t * COLUMNS], y);
+    }
+    *a = x;
+    *b = y;
+}
+
 // Waits for the warps of a value head.
 static __device__ __forceinline__ void await_head(int v) {
     asm volatile("bar.sync %0, 128;" ::"r"(v + 1) : "memory");
@@ -520,20 +568,28 @@ static __device__ __forceinline__ void await_head(int v) {
 static __device__ __forceinline__ void finish(const struct gdn_job &j, struct split_room &r,
                                               const struct place &p, const struct gdn_sequence &q,
                                               int first, bool few, struct line l) {
+    int w = l.v * WARPS + l.c, all = j.heads * WARPS;
+    if (few && first == 0) {
+        add_known_few(j, r, q, first);
+        await_head(l.v);
+        if (eight_of() == 0)
+            descend(j, r, first, l, WARPS, r.sums[w * TILE + l.at],
+                    r.sums[(all + w) * TILE + l.at]);
+        return;
+    }
     float4 a, b;
     struct line k = few ? l : line_of(j, r, p, q, first, true);
     begin_line(j, r, q, first, k, &a, &b);
     add_known(j, r, q, first, k, &a, &b);
     if (few) {
-        if ((int)threadIdx.x / 32 % WARPS == 0)
+        if (eight_of() == 0)
             descend(j, r, first, l, WARPS, a, b);
         return;
     }
-    int w = k.v * WARPS + k.c, all = j.heads * WARPS;
-    r.sums[w * TILE + k.at] = a;
-    r.sums[(all + w) * TILE + k.at] = b;
+    int to = k.v * WARPS + k.c;
+    r.sums[to * TILE + k.at] = a;
+    r.sums[(all + to) * TILE + k.at] = b;
     await_head(l.v);
-    w = l.v * WARPS + l.c;
     descend(j, r, first, l, 1, r.sums[w * TILE + l.at], r.sums[(all + w) * TILE + l.at]);
 }
 
@@ -559,34 +615,64 @@ static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct 
     __syncthreads();
 }
 
-static __device__ __forceinline__ const float *pointer(float *const *p) {
-    return (const float *)__ldcg((const unsigned long long *)p);
+static __device__ __forceinline__ float *pointer(float *const *p) {
+    return (float *)__ldcg((const unsigned long long *)p);
 }
 
-// All that does not depend on the rows' values; leaves the first tile's ancestors in place.
-static __device__ __forceinline__ void begin(const struct gdn_job &j, struct split_room &r,
-                                             const struct place &p, struct gdn_sequence *q,
-                                             int *found) {
-    const struct gdn_state *state = &j.states[p.seq];
-    int seq = j.first_seq + p.seq, newer = 0;
-    const float *lo = pointer(&state->s_lo), *log_d = pointer(&state->log_d);
-    const float *log_g = pointer(&state->log_g), *log_k = pointer(&state->log_k);
-    struct corner c;
-    *q = gdn_sequence_of(__ldcg((const long long *)&j.len[seq]));
-    gdn_look(j, r.m, seq);
-    ask_state(j, p, lo, &c);
-    float decay = ask_decay(j, p, *q, log_g);
-    load_log(j, r, p, *q, log_d);
-    load_keys(j, r, p, *q, log_k);
+// Where the sequence's state is, as far as it is read here.
+static __device__ __forceinline__ struct gdn_state
+state_of(const struct gdn_job &j, const struct gdn_tables &t, const struct place &p) {
+    if (t.few.n)
+        return t.few.state;
+    const struct gdn_state *s = &j.states[p.seq];
+    struct gdn_state state = {};
+    state.s_lo = pointer(&s->s_lo);
+    state.s_hi = pointer(&s->s_hi);
+    state.log_k = pointer(&s->log_k);
+    state.log_d = pointer(&s->log_d);
+    state.log_g = pointer(&s->log_g);
+    return state;
+}
+
+// What the rows are to the block's sequence, as gdn_look.
+static __device__ __forceinline__ void look(const struct gdn_job &j, const struct gdn_tables &t,
+                                            struct gdn_room &m, int seq) {
+    if (!t.few.n) {
+        gdn_look(j, m, seq);
+        return;
+    }
+    int i = (int)threadIdx.x;
+    if (i >= t.few.n)
+        return;
+    int32_t late = t.late[i];
+    m.over[i] = t.few.up[i];
+    m.late[i] = late;
+    m.where[i] = (t.len + late) / GDN_BLOCK > t.len / GDN_BLOCK ? 2 : 1;
+}
+
+// All that does not depend on the rows' values; leaves the first tile's ancestors in place. Loads
+// that do not need each other are under way at once.
+static __device__ __forceinline__ void open_tiles(const struct gdn_job &j,
+                                                  const struct gdn_tables &t, struct split_room &r,
+                                                  const struct place &p, struct gdn_sequence *q,
+                                                  int *found) {
+    const struct gdn_state state = state_of(j, t, p);
+    int seq = j.first_seq + p.seq;
+    struct corner c, d;
+    ask_state(j, p, state.s_lo, &c);
+    if (j.newer)
+        ask_state(j, p, state.s_hi, &d);
+    *q = gdn_sequence_of(t.few.n ? t.len : __ldcg((const long long *)&j.len[seq]));
+    float decay = ask_decay(j, p, *q, state.log_g);
+    load_log(j, r, p, *q, state.log_d);
+    look(j, t, r.m, seq);
+    load_keys(j, r, p, *q, state.log_k);
     put_state(j, r, 0, c);
+    if (j.newer)
+        put_state(j, r, 1, d);
     if ((int)threadIdx.x < j.heads * GDN_RING)
         r.log_g[threadIdx.x] = decay;
-    for (int i = (int)threadIdx.x; i < j.a.count; i += threads_of(j))
-        newer |= r.m.where[i] == 2;
-    if (__syncthreads_or(newer)) {
-        ask_state(j, p, pointer(&state->s_hi), &c);
-        put_state(j, r, 1, c);
-    }
+    __syncthreads();
     if (threadIdx.x < 32) {
         gdn_list(j, r.m, found);
         __syncwarp();
@@ -604,7 +690,8 @@ static __device__ __forceinline__ void begin(const struct gdn_job &j, struct spl
 
 // USUAL: three value heads of 128 x 128 a block, so that the compiler knows all strides.
 template <bool USUAL>
-static __global__ void __launch_bounds__(THREADS, 1) matrix_deltas(struct gdn_job j) {
+static __global__ void __launch_bounds__(THREADS, 1)
+    matrix_deltas(struct gdn_job j, const __grid_constant__ struct gdn_tables t) {
     extern __shared__ uint4 memory[];
     __shared__ int found[2];
     if (USUAL) {
@@ -616,7 +703,7 @@ static __global__ void __launch_bounds__(THREADS, 1) matrix_deltas(struct gdn_jo
     struct gdn_sequence q;
     if (j.behind)
         gpu_await();
-    begin(j, r, p, &q, found);
+    open_tiles(j, t, r, p, &q, found);
     gpu_await();
     gpu_let_next();
     for (int first = 0; first < q.n; first += TILE)
@@ -626,8 +713,9 @@ static __global__ void __launch_bounds__(THREADS, 1) matrix_deltas(struct gdn_jo
 #else
 
 // Older devices take gdn_plain.
-template <bool USUAL> static __global__ void matrix_deltas(struct gdn_job j) {
+template <bool USUAL> static __global__ void matrix_deltas(struct gdn_job j, struct gdn_tables t) {
     (void)j;
+    (void)t;
     gpu_await();
 }
 
@@ -639,7 +727,7 @@ bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s) {
            s->dk % 4 == 0 && s->dv % 4 == 0;
 }
 
-bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences) {
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences) {
     const struct gdn_shape *s = &j->a.shape;
     int ratio = s->n_v / s->n_k;
     size_t most = (size_t)g->shared - 128; // a little is in use already
@@ -658,8 +746,10 @@ bool gdn_matrix(struct gpu *g, struct gdn_job *j, int sequences) {
     }
     size_t bytes = room_bytes(*j, far);
     bool usual = s->dk == CHUNK && s->dv == CHUNK && j->heads == HEADS_MOST;
-    void (*kernel)(struct gdn_job) = usual ? matrix_deltas<true> : matrix_deltas<false>;
+    void (*kernel)(struct gdn_job, const struct gdn_tables) =
+        usual ? matrix_deltas<true> : matrix_deltas<false>;
     gpu_check(g, gpu_allow_shared(kernel, (int)bytes), "gdn");
-    gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j);
+    gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j,
+                     *t);
     return g->fault == GPU_OK;
 }

@@ -10,10 +10,10 @@
 #include "ops/cuda/act.cuh"
 
 enum {
-    SPLIT_K = 128,             // of the key dimension, at most
-    PIECES = SPLIT_K / 4,      // of a row of split values
+    SPLIT_K = 128,              // of the key dimension, at most
+    PIECES = SPLIT_K / 4,       // of a row of split values
     SPLIT_STEPS = SPLIT_K / 16, // matrix instructions over k
-    UP = 8,                    // keys and queries are split times 2^UP
+    UP = 8,                     // keys and queries are split times 2^UP
 };
 
 // e^x of a decay: 0 or below.
@@ -24,7 +24,8 @@ static __device__ __forceinline__ float fade(float x) {
 }
 
 // A piece holds four neighbouring values: halves (high 0, 1), (high 2, 3), (low 0, 1), (low 2, 3).
-// Piece i of a row lies in place i ^ (row % 2) * 4, so that two rows' pieces lie in different banks.
+// Piece i of a row lies in place i ^ (row % 2) * 4, so that two rows' pieces lie in different
+// banks.
 static __device__ __forceinline__ uint4 *piece(uint4 *rows, int row, int i) {
     return rows + row * PIECES + (i ^ (row & 1) << 2);
 }
