@@ -10,7 +10,7 @@
 
 #include "opcheck/opcheck.h"
 
-enum { TOKENS = 230, PIECE = 70, NODES = 40, ROWS = 7 * GDN_BLOCK };
+enum { TOKENS = 230, PIECE = 70, NODES = 90, ROWS = 7 * GDN_BLOCK };
 
 // Relative error of a device, whose sums have another order: f32 all the way.
 static const double DEVICE_GDN = 1e-4;

@@ -26,13 +26,33 @@ static bool reads_newer(const struct gdn_args *a, const struct rows *r) {
     return false;
 }
 
+// Appends the rows that read base lo (hi: base hi) to the places; where: those of rows.
+static void place_rows(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r,
+                       bool hi, int8_t *where) {
+    for (int8_t i = 0; i < (int8_t)a->count; i++) {
+        int64_t pos = r->pos[a->first + i];
+        if ((pos / GDN_BLOCK > t->len / GDN_BLOCK) != hi)
+            continue;
+        t->list[t->n] = i;
+        t->depth[t->n] = (int8_t)(pos - t->len);
+        t->up[t->n] = t->few.up[i] < 0 ? (int8_t)-1 : where[t->few.up[i]];
+        where[i] = t->n++;
+    }
+}
+
 // Few rows of one sequence: their tables go with the launch.
-static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r,
-                     int seq) {
+static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r, int seq,
+                     bool newer) {
+    int8_t where[GDN_FEW];
     t->few = gdn_few_of(a->seqs, seq, r->parent + a->first, a->first, a->count);
     t->len = a->len[seq];
-    for (int64_t i = 0; i < a->count; i++)
-        t->late[i] = (int8_t)(r->pos[a->first + i] - t->len);
+    place_rows(t, a, r, false, where);
+    while (newer && t->n % 4) {
+        t->list[t->n] = t->depth[t->n] = t->up[t->n] = -1;
+        t->n++;
+    }
+    t->hi = t->n;
+    place_rows(t, a, r, true, where);
 }
 
 // The tables in device memory; false after a fault.
@@ -58,7 +78,7 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
     j.behind = g->last == LAST_COMMIT;
     bool matrix = gdn_takes_matrix(g, &a->shape);
     if (matrix && a->count <= GDN_FEW && range.stop - range.first == 1)
-        fill_few(&t, a, r, range.first);
+        fill_few(&t, a, r, range.first, j.newer);
     else if (!stage_tables(g, &j, r, range.stop))
         return;
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {

@@ -34,11 +34,12 @@ struct gdn_job {
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
 };
 
-// Instead of states, parent, seq, pos and len, if few.n.
+// Instead of states, parent, seq, pos and len, if few.n; places as in gdn_room.
 struct gdn_tables {
     struct gdn_few few;
-    int8_t late[GDN_FEW]; // positions that a row is behind len
     int64_t len;
+    int8_t n, hi; // as in gdn_sequence
+    int8_t list[GDN_FEW + 4], up[GDN_FEW + 4], depth[GDN_FEW + 4];
 };
 
 // A block's shared memory. Value head v of the block, warp w = v * WARPS + ...

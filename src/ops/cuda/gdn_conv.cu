@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet, first half: gates, the causal convolution along a row's ancestors, SiLU and the
-// norms of queries and keys. One warp makes one head of one row, always in the same order, so a
-// row's bits depend on its own inputs and its three predecessors only. Owns no state.
+// norms of queries and keys. One warp makes one head of one row, or of several rows in turn, always
+// in the same order, so a row's bits depend on its own inputs and its three predecessors only. Owns
+// no state.
 #include "ops/cuda/gdn.h"
 #include "ops/rowmath.h"
 
-enum { WARPS = 8 };
+enum {
+    WARPS = 8,
+    RUN = 8,   // rows of a warp where there are many,
+    MANY = 65, // from here on
+};
 
 struct conv_job {
     struct gdn_shape shape;
     struct gdn_conv_args a;
     const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
     const int32_t *parent, *seq;    // [n]
+    int64_t n;
     int first_seq;
     struct gdn_few few; // instead of states, parent and seq, if few.n
     bool behind;        // the launch in front writes the states
@@ -80,28 +86,25 @@ static __device__ float norm_of(const struct head_place &p, float sum) {
     return unit / sqrtf(sum + 1e-6f);
 }
 
-// Four neighbouring channels a lane, in heads of at most 128 values. Everything but the rows' own
-// inputs is here before gpu_await, unless the launch in front writes it.
-static __device__ void conv_four(const struct conv_job &j, int64_t row, int head, int seq) {
-    struct head_place p = place_of(j.shape, head);
-    struct taps in = find_taps(j, row, seq);
+// Four neighbouring channels a lane, in heads of at most 128 values: the lane's weights.
+static __device__ void load_weights(const struct conv_job &j, const struct head_place &p,
+                                    float4 w[4]) {
     int i = (int)threadIdx.x % 32 * 4;
-    bool there = i < p.dim;
     const float4 *weights = (const float4 *)(j.a.conv_w + (p.channel + i) * GDN_CONV);
-    float4 w[4] = {}, x[GDN_CONV] = {};
 #pragma unroll
     for (int c = 0; c < 4; c++)
-        w[c] = there ? weights[c] : w[c];
-#pragma unroll
-    for (int t = 0; t < GDN_CONV; t++)
-        if (there && in.kept[t])
-            x[t] = __ldcg((const float4 *)(in.at[t] + p.channel + i));
-    gpu_await();
-    gpu_let_next();
-#pragma unroll
-    for (int t = 0; t < GDN_CONV; t++)
-        if (there && !in.kept[t])
-            x[t] = __ldcg((const float4 *)(in.at[t] + p.channel + i));
+        w[c] = i < p.dim ? weights[c] : make_float4(0, 0, 0, 0);
+}
+
+static __device__ float4 load_tap(const struct head_place &p, const float *row) {
+    int i = (int)threadIdx.x % 32 * 4;
+    return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
+}
+
+// The head of a row from its four inputs, oldest first.
+static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
+                                   int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
+    int i = (int)threadIdx.x % 32 * 4;
     float y[4] = {}, sum = 0;
 #pragma unroll
     for (int t = 0; t < GDN_CONV; t++) {
@@ -118,9 +121,29 @@ static __device__ void conv_four(const struct conv_job &j, int64_t row, int head
         sum = fmaf(y[c], y[c], sum);
     }
     float scale = p.part == 2 ? 1.0f : norm_of(p, sum);
-    if (there)
+    if (i < p.dim)
         *(float4 *)(head_out(j, p, row) + i) =
             make_float4(y[0] * scale, y[1] * scale, y[2] * scale, y[3] * scale);
+}
+
+// Everything but the rows' own inputs is here before gpu_await, unless the launch in front writes
+// it.
+static __device__ void conv_four(const struct conv_job &j, int64_t row, int head, int seq) {
+    struct head_place p = place_of(j.shape, head);
+    struct taps in = find_taps(j, row, seq);
+    float4 w[4], x[GDN_CONV];
+    load_weights(j, p, w);
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (in.kept[t])
+            x[t] = load_tap(p, in.at[t]);
+    gpu_await();
+    gpu_let_next();
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (!in.kept[t])
+            x[t] = load_tap(p, in.at[t]);
+    finish_four(j, p, row, w, x);
 }
 
 // Any shape.
@@ -169,6 +192,53 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
+// Many rows, heads in fours: a warp makes a head of RUN rows, so that its weights are read once,
+// and a row that follows its parent finds three of its inputs in registers.
+static __global__ void __launch_bounds__(WARPS * 32)
+    conv_runs(const __grid_constant__ struct conv_job j) {
+    const struct gdn_shape &s = j.shape;
+    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int64_t first = (int64_t)blockIdx.y * RUN, row = first + lane;
+    gpu_await();
+    gpu_let_next();
+    if (head > 2 * s.n_k + s.n_v)
+        return;
+    int seq = lane < RUN && row < j.n ? j.seq[row] - j.first_seq : -1;
+    bool follows = seq >= 0 && lane > 0 && j.parent[row] == row - 1;
+    unsigned mine = __ballot_sync(0xFFFFFFFFu, seq >= 0 && seq < GDN_STATES);
+    unsigned simple = __ballot_sync(0xFFFFFFFFu, follows);
+    if (head == 2 * s.n_k + s.n_v) {
+        for (int r = 0; r < RUN; r++)
+            if (mine >> r & 1)
+                gates(j, first + r, lane);
+        return;
+    }
+    struct head_place p = place_of(s, head);
+    float4 w[4], own[RUN], x[GDN_CONV] = {};
+    load_weights(j, p, w);
+#pragma unroll
+    for (int r = 0; r < RUN; r++)
+        if (mine >> r & 1)
+            own[r] = load_tap(p, j.a.rows.u + (first + r) * s.channels);
+#pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        int of = __shfl_sync(0xFFFFFFFFu, seq, r);
+        if (!(mine >> r & 1))
+            continue;
+#pragma unroll
+        for (int t = 0; t < GDN_CONV - 1; t++)
+            x[t] = x[t + 1];
+        if (!(simple >> r & 1)) {
+            struct taps in = find_taps(j, first + r, of);
+#pragma unroll
+            for (int t = 0; t < GDN_CONV - 1; t++)
+                x[t] = load_tap(p, in.at[t]);
+        }
+        x[GDN_CONV - 1] = own[r];
+        finish_four(j, p, first + r, w, x);
+    }
+}
+
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                     const struct rows *r) {
     struct gpu *g = gpu_of(x);
@@ -179,6 +249,7 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     struct conv_job j = {};
     j.shape = a->shape;
     j.a = *a;
+    j.n = r->n;
     if (r->n <= GDN_FEW && range.stop - range.first == 1) {
         j.few = gdn_few_of(a->seqs, range.first, r->parent, 0, r->n);
     } else {
@@ -189,12 +260,15 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     j.behind = g->last == LAST_COMMIT;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
-    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS), (unsigned)r->n);
+    bool runs = j.four && r->n >= MANY;
+    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
+              (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
         if (!j.few.n)
             j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
         if (!j.few.n && (!j.parent || !j.seq || !j.states))
             return;
-        gpu_launch_early(g, "gdn_gates_conv", conv_heads, grid, WARPS * 32, 0, j);
+        gpu_launch_early(g, "gdn_gates_conv", runs ? conv_runs : conv_heads, grid, WARPS * 32, 0,
+                         j);
     }
 }

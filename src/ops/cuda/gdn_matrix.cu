@@ -171,14 +171,14 @@ static __device__ __forceinline__ float ask_decay(const struct gdn_job &j, const
     return there ? __ldcg(&log_g[slot * j.a.shape.n_v + p.head + v * j.a.shape.n_k]) : 0;
 }
 
-// Running sums of the committed log decays from both bases, in position order; a lane is a
-// position. Warps from the second on.
+// Running sums of the committed log decays from the bases that are read, in position order; a lane
+// is a position. Warps from the second on.
 static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct split_room &r,
                                                const struct gdn_sequence &q) {
     int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32 - 1;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x / 32 - 1; i < 4 * j.heads; i += step) {
-        int half = i % 2, hi = i / 2 % 2, v = i / 4, t = half * 32 + lane;
+    for (int i = (int)threadIdx.x / 32 - 1; i < (j.newer ? 4 : 2) * j.heads; i += step) {
+        int half = i % 2, v = i / 2 % j.heads, hi = i / (2 * j.heads), t = half * 32 + lane;
         const float4 *g = (const float4 *)(r.log_g + v * GDN_RING + q.base[0] - q.base[hi]);
         float sum = 0;
         for (int s = 0; s < gdn_known(q, hi) && s <= half * 32; s += 32)
@@ -634,20 +634,21 @@ state_of(const struct gdn_job &j, const struct gdn_tables &t, const struct place
     return state;
 }
 
-// What the rows are to the block's sequence, as gdn_look.
-static __device__ __forceinline__ void look(const struct gdn_job &j, const struct gdn_tables &t,
-                                            struct gdn_room &m, int seq) {
-    if (!t.few.n) {
-        gdn_look(j, m, seq);
+// Lists the rows of the block's sequence, where the tables have not done that; all threads.
+static __device__ __forceinline__ void
+list_rows(const struct gdn_job &j, const struct gdn_tables &t, struct gdn_room &m, int *found) {
+    if (t.few.n) {
+        int i = (int)threadIdx.x;
+        if (i < t.n) {
+            m.list[i] = t.list[i];
+            m.up[i] = t.up[i];
+            m.depth[i] = t.depth[i];
+        }
         return;
     }
-    int i = (int)threadIdx.x;
-    if (i >= t.few.n)
-        return;
-    int32_t late = t.late[i];
-    m.over[i] = t.few.up[i];
-    m.late[i] = late;
-    m.where[i] = (t.len + late) / GDN_BLOCK > t.len / GDN_BLOCK ? 2 : 1;
+    __syncthreads();
+    if (threadIdx.x < 32)
+        gdn_list(j, m, found);
 }
 
 // All that does not depend on the rows' values; leaves the first tile's ancestors in place. Loads
@@ -665,27 +666,24 @@ static __device__ __forceinline__ void open_tiles(const struct gdn_job &j,
     *q = gdn_sequence_of(t.few.n ? t.len : __ldcg((const long long *)&j.len[seq]));
     float decay = ask_decay(j, p, *q, state.log_g);
     load_log(j, r, p, *q, state.log_d);
-    look(j, t, r.m, seq);
+    if (!t.few.n)
+        gdn_look(j, r.m, seq);
     load_keys(j, r, p, *q, state.log_k);
     put_state(j, r, 0, c);
     if (j.newer)
         put_state(j, r, 1, d);
     if ((int)threadIdx.x < j.heads * GDN_RING)
         r.log_g[threadIdx.x] = decay;
+    list_rows(j, t, r.m, found);
     __syncthreads();
-    if (threadIdx.x < 32) {
-        gdn_list(j, r.m, found);
-        __syncwarp();
-        q->n = found[0];
-        q->hi = found[1];
+    q->n = t.few.n ? t.n : found[0];
+    q->hi = t.few.n ? t.hi : found[1];
+    if (threadIdx.x < 32)
         gdn_climb(r.m, 0, gdn_depth(r.m, *q, (int)threadIdx.x));
-    } else {
+    else
         sum_log(j, r, *q);
-    }
     gdn_loaded();
     __syncthreads();
-    q->n = found[0];
-    q->hi = found[1];
 }
 
 // USUAL: three value heads of 128 x 128 a block, so that the compiler knows all strides.
