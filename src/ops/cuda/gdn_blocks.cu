@@ -32,8 +32,28 @@ struct blocks_job {
     int64_t len; // committed positions, a multiple of B
     int blocks;
     float2 *products; // [n_k][blocks][KEYS][B] with a row's key and query
-    uint4 *rows;      // [n_k][blocks][keys, queries][B][PIECES] split
+    uint4 *rows;      // [n_k][blocks][high, low][B][PIECES] as left operands
     float *meta;      // [n_v][blocks][META]
+};
+
+struct product_room {
+    uint4 key[KEYS][PIECES], high[B][PIECES], low[B][PIECES];
+};
+
+// What the warps of a block of threads share. Turns: of blocks of positions, modulo two or four.
+template <int HEADS> struct blocks_room {
+    uint4 rows[2][B][PIECES]; // [high, low] of a block
+    float key[B][D];
+    float2 products[KEYS][B];
+    float meta[4][HEADS][META];
+    float value[2][HEADS][B][COLUMNS];
+    float beta[2][HEADS][B];
+    float2 before[HEADS][B][B];         // coefficients for the positions before: [position][row]
+    float own[2][HEADS][2][B][B];       // of keys, of queries, for the block's own
+    uint4 base[HEADS][COLUMNS][PIECES]; // the newest, split
+    float unscale[HEADS * WARPS];
+    float sums[2][HEADS][2][B][COLUMNS]; // of keys, of queries: from the base, then with `before`
+    float delta[2][HEADS][B][COLUMNS];
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -74,35 +94,31 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
     to[WHOLE + lane] = row_exp(all);
 }
 
-struct product_room {
-    uint4 key[KEYS][PIECES], query[B][PIECES];
-};
-
 // Block: (block of positions, key head). Its keys and those before, and its queries, split.
 static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
                                                   struct product_room &m) {
-    enum { EACH = (KEYS + B) / (PRODUCT_THREADS / 32) };
+    enum { WARPS_HERE = PRODUCT_THREADS / 32, EACH = B / WARPS_HERE };
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
     uint4 *to = j.rows + ((int64_t)head * j.blocks + block) * 2 * B * PIECES;
-    float4 v[EACH];
+    float4 before[EACH], key[EACH], query[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        int t = w + i * (PRODUCT_THREADS / 32);
-        int64_t row = (int64_t)block * B + t - B;
-        const float *from =
-            t < KEYS ? row_of(j, j.a.rows.k, row, head) : row_of(j, j.a.rows.q, row - B, head);
-        if (row < 0)
-            from = j.state.log_k + ((j.len + row + GDN_RING) % GDN_RING * n_k + head) * D;
-        v[i] = __ldcg((const float4 *)(from + 4 * lane));
+        int64_t row = (int64_t)block * B + w + i * WARPS_HERE, slot = (j.len + row - B) % GDN_RING;
+        const float *from = block > 0
+                                ? row_of(j, j.a.rows.k, row - B, head)
+                                : j.state.log_k + ((slot + GDN_RING) % GDN_RING * n_k + head) * D;
+        before[i] = __ldcg((const float4 *)(from + 4 * lane));
+        key[i] = __ldcg((const float4 *)(row_of(j, j.a.rows.k, row, head) + 4 * lane));
+        query[i] = __ldcg((const float4 *)(row_of(j, j.a.rows.q, row, head) + 4 * lane));
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        int t = w + i * (PRODUCT_THREADS / 32);
-        uint4 s = split(v[i], power_of_two(UP));
-        *piece(m.key[0], t, lane) = s;
-        if (t >= B)
-            *piece(to, t - B, lane) = s;
+        int t = w + i * WARPS_HERE;
+        *piece(m.key[0], t, lane) = split(before[i], power_of_two(UP));
+        *piece(m.key[0], t + B, lane) = put_left(m.high[0], m.low[0], t, lane, key[i], query[i]);
+        *piece(to, t, lane) = *piece(m.high[0], t, lane);
+        *piece(to, t + B, lane) = *piece(m.low[0], t, lane);
     }
 }
 
@@ -119,7 +135,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
         sum_decays(j, block, head + v * n_k);
     __syncthreads();
     struct left a;
-    load_left(&a, m.key[B], m.query[0], at);
+    load_left(&a, m.high[0], m.low[0], at);
     float2 *to = j.products + ((int64_t)head * j.blocks + block) * KEYS * B + at;
     for (int i = w / 4; i < KEYS / 16; i += PRODUCT_THREADS / 128) {
         float c[2][4];
@@ -144,22 +160,6 @@ static __device__ __forceinline__ void load4_async(float *to, const float *from)
 static __device__ __forceinline__ void wait_async(void) {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
-
-// What the warps of a block of threads share. Turns: of blocks of positions, modulo two or four.
-template <int HEADS> struct blocks_room {
-    uint4 rows[2][B][PIECES]; // keys, queries of a block, split
-    float key[B][D];
-    float2 products[KEYS][B];
-    float meta[4][HEADS][META];
-    float value[2][HEADS][B][COLUMNS];
-    float beta[2][HEADS][B];
-    float2 before[HEADS][B][B];         // coefficients for the positions before: [position][row]
-    float own[2][HEADS][2][B][B];       // of keys, of queries, for the block's own
-    uint4 base[HEADS][COLUMNS][PIECES]; // the newest, split
-    float unscale[HEADS * WARPS];
-    float sums[2][HEADS][2][B][COLUMNS]; // of keys, of queries: from the base, then with `before`
-    float delta[2][HEADS][B][COLUMNS];
-};
 
 // Where a thread works. Workers: WARPS warps of a value head, four columns and eight rows each.
 // Behind them a warp of each head that solves for its deltas.
@@ -327,15 +327,13 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
     int64_t row = j.a.first + (int64_t)block * B, slot = (j.len + (int64_t)block * B) % GDN_RING;
     float *out = j.a.out + (row * n_v + p.head) * D + p.column + c;
     float *log = j.state.log_d + (slot * n_v + p.head) * D + p.column + c;
-    bool logged = !query && block >= j.blocks - 2;
     float x[B];
 #pragma unroll
     for (int i = 0; i < B; i++)
         x[i] = sums[i * COLUMNS];
 #pragma unroll
-    for (int t = 0; t < B; t++) {
-        float d = beta[t] * (value[t * COLUMNS] - x[t]);
-        d = __shfl_sync(0xFFFFFFFFu, d, c);
+    for (int t = 0; t < B; t++) { // nothing is stored in here, so that loads may run ahead
+        float d = __shfl_sync(0xFFFFFFFFu, beta[t] * (value[t * COLUMNS] - x[t]), c);
 #pragma unroll
         for (int i = t / 4 * 4; i < B; i += 4) {
             float4 f = *(const float4 *)(coef + t * B + i);
@@ -344,12 +342,16 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
             x[i + 2] = i + 2 < t ? x[i + 2] : fmaf(f.z, d, x[i + 2]);
             x[i + 3] = fmaf(f.w, d, x[i + 3]);
         }
+        x[t] = query ? x[t] : d;
+    }
+    float *to = query ? out : log;
+    bool kept = query || block >= j.blocks - 2;
+#pragma unroll
+    for (int t = 0; t < B; t++, to += (int64_t)n_v * D) {
         if (!query)
-            delta[t * COLUMNS] = d;
-        if (query)
-            out[(int64_t)t * n_v * D] = x[t];
-        if (logged)
-            log[(int64_t)t * n_v * D] = d;
+            delta[t * COLUMNS] = x[t];
+        if (kept)
+            *to = x[t];
     }
 }
 
@@ -464,12 +466,13 @@ static __global__ void __launch_bounds__(HEADS *(WARPS + 1) * 32, 1)
 #else
 
 // Older devices do not take whole blocks.
-static __global__ void block_products(struct blocks_job j) {
+static __global__ void block_products(const __grid_constant__ struct blocks_job j) {
     (void)j;
     gpu_await();
 }
 
-template <int HEADS> static __global__ void run_blocks(struct blocks_job j) {
+template <int HEADS>
+static __global__ void run_blocks(const __grid_constant__ struct blocks_job j) {
     (void)j;
     gpu_await();
 }

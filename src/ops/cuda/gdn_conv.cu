@@ -10,6 +10,7 @@ enum {
     WARPS = 8,
     RUN = 8,   // rows of a warp where there are many,
     MANY = 65, // from here on
+    AHEAD = 96 // blocks, about, that ask for what the delta rule reads next
 };
 
 struct conv_job {
@@ -22,6 +23,10 @@ struct conv_job {
     struct gdn_few few; // instead of states, parent and seq, if few.n
     bool behind;        // the launch in front writes the states
     bool four;          // heads of at most 128 values, in fours
+    // With few.n, what the delta rule will read: slots of the log from `slot` on, and the newer
+    // base.
+    int slot, known;
+    bool newer;
 };
 
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
@@ -171,11 +176,47 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
         out[i] *= scale;
 }
 
+// Brings this thread's share of `bytes` from p on to the second-level cache: 128 at a time.
+static __device__ void prefetch(const void *p, int64_t bytes, int thread, int threads) {
+#if __CUDA_ARCH__ >= 800
+    for (int64_t i = (int64_t)thread * 128; i < bytes; i += (int64_t)threads * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)p + i));
+#endif
+}
+
+// Slots of a log of `size` floats each.
+static __device__ void prefetch_log(const struct conv_job &j, const float *log, int64_t size,
+                                    int thread, int threads) {
+    int rest = j.slot + j.known > GDN_RING ? j.slot + j.known - GDN_RING : 0;
+    prefetch(log + j.slot * size, (j.known - rest) * size * 4, thread, threads);
+    prefetch(log, rest * size * 4, thread, threads);
+}
+
+// A block of those behind the heads': what the delta rule reads while this launch and its end
+// leave memory idle. Nothing is changed, so it need not wait.
+static __device__ void prefetch_state(const struct conv_job &j, int block) {
+    const struct gdn_shape &s = j.shape;
+    const struct gdn_state &st = j.few.state;
+    int threads = (int)((gridDim.x - block) * gridDim.y) * WARPS * 32;
+    int thread =
+        (int)((blockIdx.x - block) * gridDim.y + blockIdx.y) * WARPS * 32 + (int)threadIdx.x;
+    int64_t base = (int64_t)s.n_v * s.dk * s.dv * 4;
+    prefetch(st.s_lo, base, thread, threads);
+    prefetch_log(j, st.log_k, (int64_t)s.n_k * s.dk, thread, threads);
+    prefetch_log(j, st.log_d, (int64_t)s.n_v * s.dv, thread, threads);
+    prefetch_log(j, st.log_g, s.n_v, thread, threads);
+    if (j.newer)
+        prefetch(st.s_hi, base, thread, threads);
+}
+
 static __global__ void __launch_bounds__(WARPS * 32)
     conv_heads(const __grid_constant__ struct conv_job j) {
     const struct gdn_shape &s = j.shape;
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int64_t row = blockIdx.y;
+    int blocks = (2 * s.n_k + s.n_v + WARPS) / WARPS; // of heads and gates
+    if ((int)blockIdx.x >= blocks)
+        prefetch_state(j, blocks);
     if (j.behind)
         gpu_await();
     int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
@@ -239,6 +280,20 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
+// Few rows of one sequence: their tables, and what the delta rule will read.
+static void fill_few(struct conv_job *j, const struct rows *r) {
+    int32_t seq = r->seq[0];
+    int64_t len = r->pos[0]; // committed positions: the depth of a row without a parent
+    for (int64_t i = 0; i < r->n; i++)
+        len = r->pos[i] < len ? r->pos[i] : len;
+    j->few = gdn_few_of(j->a.seqs, seq, r->parent, 0, r->n);
+    int64_t block = len / GDN_BLOCK, lo = block > 0 ? (block - 1) * GDN_BLOCK : 0;
+    j->slot = (int)(lo % GDN_RING);
+    j->known = (int)(len - lo);
+    for (int64_t i = 0; i < r->n; i++)
+        j->newer = j->newer || r->pos[i] / GDN_BLOCK > block;
+}
+
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                     const struct rows *r) {
     struct gpu *g = gpu_of(x);
@@ -251,7 +306,7 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     j.a = *a;
     j.n = r->n;
     if (r->n <= GDN_FEW && range.stop - range.first == 1) {
-        j.few = gdn_few_of(a->seqs, range.first, r->parent, 0, r->n);
+        fill_few(&j, r);
     } else {
         j.parent = (const int32_t *)gpu_stage(g, r->parent, ids);
         j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
@@ -263,6 +318,8 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     bool runs = j.four && r->n >= MANY;
     dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
               (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
+    if (j.few.n && gdn_takes_matrix(g, h))
+        grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
         if (!j.few.n)
             j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);

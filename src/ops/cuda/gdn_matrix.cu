@@ -21,7 +21,8 @@ enum {
 // A block's shared memory; rows of split values are PIECES long.
 struct split_room {
     struct gdn_room m; // kq, s, delta and keys are not used; ring: [v][position from base lo][c]
-    uint4 *rows;       // [k, q][TILE]; coefficients come to the same place
+    uint4 *rows;       // [high, low, keys][TILE]: left operands, and keys as right ones;
+                       // coefficients come to the same place
     uint4 *keys;       // [GDN_RING] committed, from base lo on
     uint4 *state;      // [lo, hi][value head][COLUMNS]
     float4 *sums;      // [k, q][w][TILE] what the base gives, then with committed positions
@@ -43,7 +44,7 @@ static __host__ __device__ inline int sums_of(const struct gdn_job &j) {
 
 static size_t room_bytes(const struct gdn_job &j, bool far) {
     size_t v = (size_t)j.heads, most = (size_t)j.most;
-    size_t rows = 2 * TILE * PIECES * sizeof(uint4), coef = v * GDN_RING * TILE * sizeof(float2);
+    size_t rows = 3 * TILE * PIECES * sizeof(uint4), coef = v * GDN_RING * TILE * sizeof(float2);
     size_t n = rows > coef ? rows : coef;
     n += (GDN_RING + 2 * v * COLUMNS) * PIECES * sizeof(uint4);
     n += (v * WARPS * GDN_RING + (size_t)sums_of(j)) * sizeof(float4);
@@ -61,7 +62,7 @@ static __device__ __forceinline__ int threads_of(const struct gdn_job &j) {
 static __device__ __forceinline__ struct split_room room_at(const struct gdn_job &j, uint4 *p) {
     struct split_room r;
     struct gdn_room *m = &r.m;
-    int v = j.heads, rows = 2 * TILE * PIECES, coef = v * GDN_RING * TILE / 2;
+    int v = j.heads, rows = 3 * TILE * PIECES, coef = v * GDN_RING * TILE / 2;
     bool far = j.products != NULL;
     *m = (struct gdn_room){};
     r.rows = p;
@@ -185,10 +186,10 @@ static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct s
 #pragma unroll
             for (int e = 0; e < 32; e += 4) {
                 float4 x = g[(s + e) / 4];
-                sum = s + e <= t ? sum + x.x : sum;
-                sum = s + e + 1 <= t ? sum + x.y : sum;
-                sum = s + e + 2 <= t ? sum + x.z : sum;
-                sum = s + e + 3 <= t ? sum + x.w : sum;
+                sum += s + e <= t ? x.x : 0;
+                sum += s + e + 1 <= t ? x.y : 0;
+                sum += s + e + 2 <= t ? x.z : 0;
+                sum += s + e + 3 <= t ? x.w : 0;
             }
         r.m.gone[(hi * j.heads + v) * GDN_RING + t] = sum;
     }
@@ -198,7 +199,7 @@ static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct s
 static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct split_room &r,
                                                  const struct place &p,
                                                  const struct gdn_sequence &q, int first) {
-    enum { BATCH = 4 };
+    enum { BATCH = 3 };
     const struct gdn_shape &s = j.a.shape;
     int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32;
     int rows = q.n - first < TILE ? q.n - first : TILE;
@@ -208,24 +209,21 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
         g = __ldcg(&j.a.rows.g[(j.a.first + r.m.list[first + lane]) * s.n_v + p.head +
                                (int)threadIdx.x / TILE * s.n_k]);
 #pragma unroll 1
-    for (int t = (int)threadIdx.x / 32; t < 2 * rows; t += BATCH * step) {
-        float4 v[BATCH];
+    for (int t = (int)threadIdx.x / 32; t < rows; t += BATCH * step) {
+        float4 k[BATCH], y[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            int at = t + i * step;
-            if (at >= 2 * rows)
-                break;
-            int64_t row = r.m.list[first + at / 2];
-            const float *from = at % 2 ? j.a.rows.q : j.a.rows.k;
-            v[i] = far4(from + ((j.a.first + row) * s.n_k + p.k_head) * s.dk + lane * 4,
-                        row >= 0 && lane * 4 < s.dk);
+            int64_t row = t + i * step < rows ? r.m.list[first + t + i * step] : -1;
+            int64_t from = ((j.a.first + row) * s.n_k + p.k_head) * s.dk + lane * 4;
+            k[i] = far4(j.a.rows.k + from, row >= 0 && lane * 4 < s.dk);
+            y[i] = far4(j.a.rows.q + from, row >= 0 && lane * 4 < s.dk);
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            int at = t + i * step;
-            if (at >= 2 * rows)
+            if (t + i * step >= rows)
                 break;
-            *piece(r.rows, at % 2 * TILE + at / 2, lane) = split(v[i], power_of_two(UP));
+            uint4 *high = r.rows, *low = high + TILE * PIECES, *keys = low + TILE * PIECES;
+            *piece(keys, t + i * step, lane) = put_left(high, low, t + i * step, lane, k[i], y[i]);
         }
     }
     if (decays)
@@ -293,7 +291,7 @@ static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j, st
         multiply_rows(a,
                       state       ? r.state
                       : committed ? f.keys
-                                  : r.rows,
+                                  : r.rows + 2 * TILE * PIECES,
                       (newer ? n + j.heads : n) * 16, c);
         if (!state)
             put_products(r, (committed ? f.number : GDN_RING + first) + n * 16, at, c);
@@ -711,7 +709,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #else
 
 // Older devices take gdn_plain.
-template <bool USUAL> static __global__ void matrix_deltas(struct gdn_job j, struct gdn_tables t) {
+template <bool USUAL>
+static __global__ void matrix_deltas(struct gdn_job j,
+                                     const __grid_constant__ struct gdn_tables t) {
     (void)j;
     (void)t;
     gpu_await();

@@ -62,29 +62,35 @@ static __device__ __forceinline__ float split_columns(uint4 *to, int row, const 
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-static __device__ __forceinline__ void multiply(float *c, const uint32_t *a, uint32_t b0,
-                                                uint32_t b1) {
+static __device__ __forceinline__ void multiply(float *c, uint4 a, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-// Eight rows as the left operand: keys in its upper rows, queries in the lower.
+// Eight rows as the left operand, keys in its upper rows, queries in the lower; each register of an
+// instruction as one load brings it.
 struct left {
-    uint32_t high[SPLIT_STEPS][4], low[SPLIT_STEPS][4];
+    uint4 high[SPLIT_STEPS], low[SPLIT_STEPS];
 };
 
-// The lane's share of the eight rows that hold row `at` of the keys (at % 8 is lane / 4).
-static __device__ __forceinline__ void load_left(struct left *a, uint4 *keys, uint4 *queries,
-                                                 int at) {
+// Piece i of a row's key and query as parts of left operands. Returns the key's, for the right.
+static __device__ __forceinline__ uint4 put_left(uint4 *high, uint4 *low, int row, int i,
+                                                 float4 key, float4 query) {
+    uint4 k = split(key, power_of_two(UP)), q = split(query, power_of_two(UP));
+    *piece(high, row, i) = make_uint4(k.x, q.x, k.y, q.y);
+    *piece(low, row, i) = make_uint4(k.z, q.z, k.w, q.w);
+    return k;
+}
+
+// The lane's share of the eight rows that hold row `at` (at % 8 is lane / 4).
+static __device__ __forceinline__ void load_left(struct left *a, uint4 *high, uint4 *low, int at) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
-        uint4 k = *piece(keys, at, 4 * s + lane % 4);
-        uint4 y = *piece(queries, at, 4 * s + lane % 4);
-        a->high[s][0] = k.x, a->high[s][1] = y.x, a->high[s][2] = k.y, a->high[s][3] = y.y;
-        a->low[s][0] = k.z, a->low[s][1] = y.z, a->low[s][2] = k.w, a->low[s][3] = y.w;
+        a->high[s] = *piece(high, at, 4 * s + lane % 4);
+        a->low[s] = *piece(low, at, 4 * s + lane % 4);
     }
 }
 
