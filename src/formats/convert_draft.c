@@ -10,7 +10,6 @@
 
 #include "formats/convert_impl.h"
 
-#define ARCH "dflash"
 enum { MAX_LAYERS = 256, MAX_TAPS = 64 };
 
 static const struct convert_rule layer_rules[] = {
@@ -25,16 +24,18 @@ static const struct convert_rule layer_rules[] = {
     {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {0},
 };
 
 static const struct convert_rule global_rules[] = {
     {"fc.weight", "fc.weight", {DIM_TAPS, DIM_D}, OP_NONE, 0},
     {"hidden_norm.weight", "enc.output_norm.weight", {DIM_D}, OP_NONE, 0},
     {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
+    {0},
 };
 
 struct draft {
-    int64_t heads, kv_heads, context, block, mask, depth; // depth: layers of the target
+    int64_t context, block, mask, depth; // depth: layers of the target
     double eps, rope;
     int32_t taps[MAX_TAPS];
     size_t n_taps;
@@ -83,35 +84,25 @@ static int check_supported(const struct hf_file *f, struct err *e) {
 
 static int read_sizes(struct convert_job *j, struct draft *d, struct err *e) {
     const struct hf_file *f = &j->config;
-    int64_t *dim = j->dim;
-    int rc = hf_int(f, "hidden_size", 1, 1 << 20, -1, &dim[DIM_D], e);
-    if (!rc)
-        rc = hf_int(f, "vocab_size", 1, 1 << 24, -1, &dim[DIM_V], e);
-    if (!rc)
-        rc = hf_int(f, "num_hidden_layers", 1, MAX_LAYERS, -1, &j->layers, e);
-    if (!rc)
-        rc = hf_int(f, "intermediate_size", 1, 1 << 24, -1, &dim[DIM_F], e);
-    if (!rc)
-        rc = hf_int(f, "num_attention_heads", 1, 4096, -1, &d->heads, e);
-    if (!rc)
-        rc = hf_int(f, "num_key_value_heads", 1, d->heads, d->heads, &d->kv_heads, e);
-    if (!rc)
-        rc = hf_int(f, "head_dim", 2, 4096, dim[DIM_D] / d->heads, &dim[DIM_HD], e);
+    int rc = convert_read_sizes(j, true, e);
+    if (!rc && j->layers > MAX_LAYERS)
+        rc = err_set(e, ERR_LIMIT,
+                     "%s has %" PRId64 " layers, more than the %d that a draft may have: get the "
+                     "file again",
+                     f->path, j->layers, MAX_LAYERS);
     if (!rc)
         rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &d->context, e);
     if (!rc)
         rc = hf_int(f, nested(f, "dflash_config.block_size", "block_size"), 2, 4096, -1, &d->block,
                     e);
     if (!rc)
-        rc = hf_int(f, "dflash_config.mask_token_id", 0, dim[DIM_V] - 1, -1, &d->mask, e);
+        rc = hf_int(f, "dflash_config.mask_token_id", 0, j->dim[DIM_V] - 1, -1, &d->mask, e);
     if (!rc)
         rc = hf_int(f, "num_target_layers", 1, 4096, -1, &d->depth, e);
     if (!rc)
         rc = hf_float(f, "rms_norm_eps", 1e-6, &d->eps, e);
     if (!rc)
         rc = hf_float(f, nested(f, "rope_theta", "rope_parameters.rope_theta"), 0, &d->rope, e);
-    dim[DIM_Q] = d->heads * dim[DIM_HD];
-    dim[DIM_KV] = d->kv_heads * dim[DIM_HD];
     return rc;
 }
 
@@ -182,27 +173,27 @@ static void put_keys(struct convert_job *j, const struct draft *d) {
         {"embedding_length", j->dim[DIM_D]},
         {"feed_forward_length", j->dim[DIM_F]},
         {"vocab_size", j->dim[DIM_V]},
-        {"attention.head_count", d->heads},
-        {"attention.head_count_kv", d->kv_heads},
+        {"attention.head_count", j->heads},
+        {"attention.head_count_kv", j->kv_heads},
         {"attention.key_length", j->dim[DIM_HD]},
         {"attention.value_length", j->dim[DIM_HD]},
         {"block_size", d->block},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        convert_put_u32(w, ARCH, keys[i].key, keys[i].v);
-    convert_put_f32(w, ARCH, "attention.layer_norm_rms_epsilon", d->eps);
-    convert_put_f32(w, ARCH, "rope.freq_base", d->rope);
-    gguf_put_array(w, ARCH ".target_layers", GGUF_I32, d->taps, d->n_taps);
+        convert_put_u32(j, keys[i].key, keys[i].v);
+    convert_put_f32(j, "attention.layer_norm_rms_epsilon", d->eps);
+    convert_put_f32(j, "rope.freq_base", d->rope);
+    convert_put_array(j, "target_layers", GGUF_I32, d->taps, d->n_taps);
     if (d->window) {
-        convert_put_u32(w, ARCH, "attention.sliding_window", d->window);
-        gguf_put_array(w, ARCH ".attention.sliding_window_pattern", GGUF_BOOL, d->sliding,
-                       (uint64_t)j->layers);
+        convert_put_u32(j, "attention.sliding_window", d->window);
+        convert_put_array(j, "attention.sliding_window_pattern", GGUF_BOOL, d->sliding,
+                          (uint64_t)j->layers);
     }
     for (size_t i = 0; i < sizeof causal / sizeof *causal; i++) {
         const struct json *v = hf_get(&j->config, causal[i]);
         if (json_kind_of(v) != JSON_BOOL)
             continue;
-        gguf_put_bool(w, ARCH ".attention.causal", json_bool(v, false));
+        gguf_put_bool(w, "dflash.attention.causal", json_bool(v, false));
         break;
     }
     gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, d->mask);
@@ -211,6 +202,7 @@ static void put_keys(struct convert_job *j, const struct draft *d) {
 // The sizes of the target that a draft must agree with.
 struct target_sizes {
     int64_t width, layers, vocab;
+    bool sections; // turns by three positions
 };
 
 static int check_fit(const struct convert_job *j, const struct draft *d,
@@ -230,6 +222,12 @@ static int check_fit(const struct convert_job *j, const struct draft *d,
     return 0;
 }
 
+// A target that turns by three positions sees a draft that turns by the first alone.
+static void put_sections(struct convert_job *j) {
+    const int32_t sections[4] = {(int32_t)(j->dim[DIM_HD] / 2), 0, 0, 0};
+    convert_put_array(j, "rope.dimension_sections", GGUF_I32, sections, 4);
+}
+
 static int fit_folder(struct convert_job *j, const struct draft *d, const char *dir,
                       struct err *e) {
     struct hf_file f = {0};
@@ -243,6 +241,9 @@ static int fit_folder(struct convert_job *j, const struct draft *d, const char *
         rc = hf_int(&f, "vocab_size", 1, 1 << 24, -1, &t.vocab, e);
     if (!rc)
         rc = check_fit(j, d, &t, dir, e);
+    if (!rc &&
+        (hf_get(&f, "rope_parameters.mrope_section") || hf_get(&f, "rope_scaling.mrope_section")))
+        put_sections(j);
     if (!rc)
         rc = convert_vocab_hf(j->writer, dir, j->dim[DIM_V], e);
     hf_close(&f);
@@ -271,6 +272,8 @@ static int gguf_sizes(const struct gguf *g, struct target_sizes *t, struct err *
     if (!rc)
         rc = gguf_get_int(g, key, 0, t->layers, 0, &mtp, e);
     t->layers -= mtp;
+    snprintf(key, sizeof key, "%.*s.rope.dimension_sections", (int)n, arch);
+    t->sections = gguf_find(g, key) != NULL;
     return rc;
 }
 
@@ -282,6 +285,8 @@ static int fit_gguf(struct convert_job *j, const struct draft *d, const char *pa
         rc = gguf_sizes(g, &t, e);
     if (!rc)
         rc = check_fit(j, d, &t, path, e);
+    if (!rc && t.sections)
+        put_sections(j);
     if (!rc)
         rc = convert_vocab_gguf(j->writer, g, e);
     gguf_close(g);
@@ -319,14 +324,13 @@ int convert_draft(struct convert_job *j, struct err *e) {
     j->dim[DIM_TAPS] = (int64_t)d.n_taps * j->dim[DIM_D];
     j->model = (struct convert_model){.recipe = j->options->recipe,
                                       .layers = (int)j->layers,
-                                      .shared = d.heads >= 4 * d.kv_heads};
-    convert_put_general(j, ARCH);
+                                      .shared = j->heads >= 4 * j->kv_heads};
+    convert_put_general(j);
     put_keys(j, &d);
     rc = fit_target(j, &d, e);
-    for (size_t r = 0; r < sizeof global_rules / sizeof *global_rules && !rc; r++)
-        rc = convert_take(j, &global_rules[r], -1, e);
+    if (!rc)
+        rc = convert_take_all(j, global_rules, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        for (size_t r = 0; r < sizeof layer_rules / sizeof *layer_rules && !rc; r++)
-            rc = convert_take(j, &layer_rules[r], i, e);
+        rc = convert_take_all(j, layer_rules, i, e);
     return rc;
 }

@@ -26,8 +26,17 @@ struct convert_remap {
     int keys, copies;
 };
 
+// Takes a part of each slice of the source: element i of the result is element
+// i / slice * stride + offset + i % slice of the source. slice 0: all of it.
+struct convert_cut {
+    int64_t slice, stride, offset;
+};
+
 struct convert_item {
     const struct tensor *src;
+    const struct tensor *const *parts; // [n_parts] of equal type and size, one behind the other
+    int n_parts;                       // 0: src alone
+    struct convert_cut cut;
     const char *name;
     uint32_t type;
     int n_dims;
@@ -112,13 +121,24 @@ enum convert_dim {
     DIM_DV,
     DIM_CONV, // Gated DeltaNet
     DIM_TAPS, // drafts: taps * D
+    DIM_ONE,
+    DIM_E,
+    DIM_FE,
+    DIM_FS, // experts, width of one, width of the shared one
     DIM_COUNT,
 };
-enum convert_heads { HEADS_KEEP, HEADS_ROWS, HEADS_ROWS_BEHIND_KEYS, HEADS_SCALARS, HEADS_COLUMNS };
+enum convert_heads {
+    HEADS_KEEP,
+    HEADS_ROWS,
+    HEADS_ROWS_BEHIND_KEYS,
+    HEADS_SCALARS,
+    HEADS_COLUMNS,
+    HEADS_PAIRS, // rotated halves of each head become pairs
+};
 
 struct convert_rule {
     const char *hf, *gguf;
-    unsigned char dims[2]; // ggml order
+    unsigned char dims[3]; // ggml order
     unsigned char op;      // enum convert_op
     unsigned char heads;   // enum convert_heads
 };
@@ -133,24 +153,45 @@ struct convert_job {
     struct convert_plan plan;
     struct gguf_writer *writer;
     struct convert_model model;
+    const char *arch; // general.architecture
     int64_t dim[DIM_COUNT];
-    int64_t layers;
+    int64_t layers, heads, kv_heads;
     int keys, copies; // Gated DeltaNet: key heads, value heads per key head
 };
 
 // Adds the tensor of a rule; layer < 0 for those outside the blocks. Errors: the source is missing,
 // unreadable or has another shape.
 int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e);
+// The same for a list that ends with a rule without a name.
+int convert_take_all(struct convert_job *j, const struct convert_rule *rules, int layer,
+                     struct err *e);
+// The source tensor of that name under any prefix, or NULL. ERR_UNSUPPORTED for an unreadable one.
+int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
+                 struct err *e);
+int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e);
+// Whether t has those dimensions, apart from ones of size 1.
+int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e);
+// Adds an item that lacks a type; its sources count as used.
+int convert_add(struct convert_job *j, struct convert_item *item, struct err *e);
+// The matrices of all experts of a layer: one tensor each, from a fused source or from one a part.
+int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 
-// Fill the plan and write all metadata but the tokenizer's.
+// Fill the plan and write all metadata.
 int convert_target(struct convert_job *j, struct err *e);
+int convert_plain(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
+// The sizes that every kind has: d, v, layers, f (if asked), heads, kv_heads, head width, and those
+// that follow from them.
+int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e);
+
 // Keys common to every file: architecture, name, file type.
-void convert_put_general(struct convert_job *j, const char *architecture);
-// Writes "ARCH.key" as u32.
-void convert_put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v);
-void convert_put_f32(struct gguf_writer *w, const char *arch, const char *key, double v);
+void convert_put_general(struct convert_job *j);
+// Writes "ARCH.key".
+void convert_put_u32(struct convert_job *j, const char *key, int64_t v);
+void convert_put_f32(struct convert_job *j, const char *key, double v);
+void convert_put_array(struct convert_job *j, const char *key, int kind, const void *elems,
+                       uint64_t count);
 
 // Writes the tokenizer of a HuggingFace folder for a vocabulary of `rows` ids, or copies a GGUF's.
 int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struct err *e);

@@ -10,8 +10,7 @@
 
 static void put_file_type(struct gguf_writer *w, const struct convert_recipe *r) {
     gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
-    if (quant_format(r->type)->block > 1)
-        gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
+    gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
 }
 
 // Where the importances came from, under the names that other programs use.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The qwen35 target: HuggingFace names and configuration to GGUF names and keys. The tables below
-// are the mapping; norms get +1 (they are stored zero-centred) except the Gated DeltaNet's own, and
-// value heads are reordered so that head h belongs to key head h mod keys.
+// The qwen35 and qwen35moe targets: HuggingFace names and configuration to GGUF names and keys. The
+// tables below are the mapping; norms get +1 (they are stored zero-centred) except the Gated
+// DeltaNet's own, and value heads are reordered so that head h belongs to key head h mod keys.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,14 +9,25 @@
 
 #include "formats/convert_impl.h"
 
-#define ARCH "qwen35"
-
 static const struct convert_rule every_layer[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
     {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
+    {0},
+};
+
+static const struct convert_rule dense_layer[] = {
     {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {0},
+};
+
+static const struct convert_rule moe_layer[] = {
+    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", {DIM_D, DIM_ONE}, OP_NONE, 0},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
     {0},
 };
 
@@ -84,52 +95,58 @@ static int check_supported(const struct hf_file *f, struct err *e) {
     return 0;
 }
 
-// Sizes read from config.json; out[i] goes to the dimension or value named in the table.
-static int read_sizes(struct convert_job *j, int64_t *heads, int64_t *kv_heads, int64_t *key_dim,
-                      struct err *e) {
+static bool has_experts(const struct convert_job *j) {
+    return !strcmp(j->arch, "qwen35moe");
+}
+
+static int read_experts(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
-    int64_t keys, *d = j->dim;
+    int64_t *d = j->dim, used;
+    int rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    if (!rc)
+        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &used, e);
+    if (!rc)
+        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
+    if (!rc)
+        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &d[DIM_FS], e);
+    if (rc)
+        return rc;
+    convert_put_u32(j, "expert_count", d[DIM_E]);
+    convert_put_u32(j, "expert_used_count", used);
+    convert_put_u32(j, "expert_feed_forward_length", d[DIM_FE]);
+    convert_put_u32(j, "expert_shared_feed_forward_length", d[DIM_FS]);
+    return 0;
+}
+
+static int read_sizes(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    int64_t keys, key_dim, *d = j->dim;
     int rc = check_supported(f, e);
     if (!rc)
-        rc = hf_int(f, "hidden_size", 1, 1 << 20, -1, &d[DIM_D], e);
-    if (!rc)
-        rc = hf_int(f, "vocab_size", 1, 1 << 24, -1, &d[DIM_V], e);
-    if (!rc)
-        rc = hf_int(f, "num_hidden_layers", 1, 4096, -1, &j->layers, e);
-    if (!rc)
-        rc = hf_int(f, "intermediate_size", 1, 1 << 24, -1, &d[DIM_F], e);
-    if (!rc)
-        rc = hf_int(f, "num_attention_heads", 1, 4096, -1, heads, e);
-    if (!rc)
-        rc = hf_int(f, "num_key_value_heads", 1, *heads, *heads, kv_heads, e);
-    if (!rc)
-        rc = hf_int(f, "head_dim", 2, 4096, d[DIM_D] / *heads, &d[DIM_HD], e);
+        rc = convert_read_sizes(j, !has_experts(j), e);
     if (!rc)
         rc = hf_int(f, "linear_num_key_heads", 1, 4096, -1, &keys, e);
     if (!rc)
         rc = hf_int(f, "linear_num_value_heads", 1, 4096, -1, &d[DIM_NV], e);
     if (!rc)
-        rc = hf_int(f, "linear_key_head_dim", 1, 4096, -1, key_dim, e);
+        rc = hf_int(f, "linear_key_head_dim", 1, 4096, -1, &key_dim, e);
     if (!rc)
         rc = hf_int(f, "linear_value_head_dim", 1, 4096, -1, &d[DIM_DV], e);
     if (!rc)
         rc = hf_int(f, "linear_conv_kernel_dim", 2, 64, -1, &d[DIM_CONV], e);
     if (rc)
         return rc;
-    if (d[DIM_NV] % keys || *key_dim != d[DIM_DV])
+    if (d[DIM_NV] % keys || key_dim != d[DIM_DV])
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has %" PRId64 " value heads of %" PRId64 " for %" PRId64
                        " key heads of %" PRId64
                        "; the number must be a multiple and the sizes equal: "
                        "this checkpoint cannot be converted",
-                       f->path, d[DIM_NV], d[DIM_DV], keys, *key_dim);
+                       f->path, d[DIM_NV], d[DIM_DV], keys, key_dim);
     j->keys = (int)keys;
     j->copies = (int)(d[DIM_NV] / keys);
-    d[DIM_Q] = *heads * d[DIM_HD];
-    d[DIM_QG] = 2 * d[DIM_Q];
-    d[DIM_KV] = *kv_heads * d[DIM_HD];
     d[DIM_VD] = d[DIM_NV] * d[DIM_DV];
-    d[DIM_C] = 2 * keys * *key_dim + d[DIM_VD];
+    d[DIM_C] = 2 * keys * key_dim + d[DIM_VD];
     return 0;
 }
 
@@ -151,14 +168,6 @@ static int layer_is_full(const struct convert_job *j, int64_t i, int64_t interva
     return 0;
 }
 
-static int take_all(struct convert_job *j, const struct convert_rule *rules, int layer,
-                    struct err *e) {
-    int rc = 0;
-    for (; rules->hf && !rc; rules++)
-        rc = convert_take(j, rules, layer, e);
-    return rc;
-}
-
 static int take_layers(struct convert_job *j, struct err *e) {
     bool recurrent[4096], full, regular = true;
     int64_t interval;
@@ -168,16 +177,19 @@ static int take_layers(struct convert_job *j, struct err *e) {
         recurrent[i] = !full;
         regular &= full == ((i + 1) % interval == 0);
         if (!rc)
-            rc = take_all(j, full ? attention_layer : delta_layer, (int)i, e);
+            rc = convert_take_all(j, full ? attention_layer : delta_layer, (int)i, e);
         if (!rc)
-            rc = take_all(j, every_layer, (int)i, e);
+            rc = convert_take_all(j, every_layer, (int)i, e);
+        if (!rc)
+            rc = convert_take_all(j, has_experts(j) ? moe_layer : dense_layer, (int)i, e);
+        if (!rc && has_experts(j))
+            rc = convert_take_experts(j, (int)i, e);
     }
     if (rc)
         return rc;
     if (regular)
-        convert_put_u32(j->writer, ARCH, "full_attention_interval", interval);
-    gguf_put_array(j->writer, ARCH ".attention.recurrent_layers", GGUF_BOOL, recurrent,
-                   (uint64_t)j->layers);
+        convert_put_u32(j, "full_attention_interval", interval);
+    convert_put_array(j, "attention.recurrent_layers", GGUF_BOOL, recurrent, (uint64_t)j->layers);
     return 0;
 }
 
@@ -207,13 +219,13 @@ static int put_rope(struct convert_job *j, struct err *e) {
                        "sections of %" PRId64
                        " pairs, which do not fit together: get the file again",
                        f->path, turned, j->dim[DIM_HD], sum);
-    convert_put_f32(j->writer, ARCH, "rope.freq_base", base);
-    convert_put_u32(j->writer, ARCH, "rope.dimension_count", turned);
-    gguf_put_array(j->writer, ARCH ".rope.dimension_sections", GGUF_I32, section, 4);
+    convert_put_f32(j, "rope.freq_base", base);
+    convert_put_u32(j, "rope.dimension_count", turned);
+    convert_put_array(j, "rope.dimension_sections", GGUF_I32, section, 4);
     return 0;
 }
 
-static int put_keys(struct convert_job *j, int64_t heads, int64_t kv_heads, struct err *e) {
+static int put_keys(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t context;
     double eps;
@@ -229,10 +241,9 @@ static int put_keys(struct convert_job *j, int64_t heads, int64_t kv_heads, stru
         {"block_count", j->layers},
         {"context_length", context},
         {"embedding_length", j->dim[DIM_D]},
-        {"feed_forward_length", j->dim[DIM_F]},
         {"vocab_size", j->dim[DIM_V]},
-        {"attention.head_count", heads},
-        {"attention.head_count_kv", kv_heads},
+        {"attention.head_count", j->heads},
+        {"attention.head_count_kv", j->kv_heads},
         {"attention.key_length", j->dim[DIM_HD]},
         {"attention.value_length", j->dim[DIM_HD]},
         {"ssm.conv_kernel", j->dim[DIM_CONV]},
@@ -242,24 +253,28 @@ static int put_keys(struct convert_job *j, int64_t heads, int64_t kv_heads, stru
         {"ssm.inner_size", j->dim[DIM_VD]},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        convert_put_u32(j->writer, ARCH, keys[i].key, keys[i].v);
-    convert_put_f32(j->writer, ARCH, "attention.layer_norm_rms_epsilon", eps);
+        convert_put_u32(j, keys[i].key, keys[i].v);
+    if (!has_experts(j))
+        convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
+    convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
     return put_rope(j, e);
 }
 
 int convert_target(struct convert_job *j, struct err *e) {
-    int64_t heads = 0, kv_heads = 0, key_dim = 0;
-    int rc = read_sizes(j, &heads, &kv_heads, &key_dim, e);
+    int rc = read_sizes(j, e);
     if (rc)
         return rc;
+    convert_put_general(j);
+    rc = put_keys(j, e);
+    if (!rc && has_experts(j))
+        rc = read_experts(j, e);
     j->model = (struct convert_model){
         .recipe = j->options->recipe,
         .layers = (int)j->layers,
         .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
-        .shared = heads >= 4 * kv_heads,
+        .shared = j->heads >= 4 * j->kv_heads,
+        .experts = (int)j->dim[DIM_E],
     };
-    convert_put_general(j, ARCH);
-    rc = put_keys(j, heads, kv_heads, e);
     if (!rc)
         rc = convert_take(j, &embedding, -1, e);
     if (!rc)

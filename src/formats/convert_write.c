@@ -53,6 +53,38 @@ static void decode(const struct tensor *t, int64_t at, int64_t n, float *dst) {
     f->dequantize((const unsigned char *)t->data + quant_row_bytes(f, at), dst, n);
 }
 
+static int64_t elements(const struct convert_item *it) {
+    int64_t total = 1;
+    for (int i = 0; i < it->n_dims; i++)
+        total *= it->ne[i];
+    return total;
+}
+
+// Bytes of the source that an item reads.
+static int64_t source_bytes(const struct convert_item *it) {
+    return quant_row_bytes(quant_format(it->src->type), elements(it));
+}
+
+// Decodes elements at..at+n of a result that is cut from slices of the source.
+static void decode_cut(const struct convert_item *it, int64_t at, int64_t n, float *dst) {
+    const struct convert_cut *c = &it->cut;
+    for (int64_t run; n > 0; at += run, dst += run, n -= run) {
+        int64_t inside = at % c->slice;
+        run = c->slice - inside < n ? c->slice - inside : n;
+        decode(it->src, at / c->slice * c->stride + c->offset + inside, run, dst);
+    }
+}
+
+// Decodes elements at..at+n of a result that is made of several sources.
+static void decode_parts(const struct convert_item *it, int64_t at, int64_t n, float *dst) {
+    int64_t part = elements(it) / it->n_parts;
+    for (int64_t run; n > 0; at += run, dst += run, n -= run) {
+        int64_t inside = at % part;
+        run = part - inside < n ? part - inside : n;
+        decode(it->parts[at / part], inside, run, dst);
+    }
+}
+
 // Decodes elements at..at+n of the result, run by run, from where they lie in the source.
 static void decode_remapped(const struct convert_item *it, int64_t at, int64_t n, float *dst) {
     const struct convert_remap *m = &it->remap;
@@ -72,6 +104,17 @@ static void decode_remapped(const struct convert_item *it, int64_t at, int64_t n
         dst += run;
         n -= run;
     }
+}
+
+static void decode_item(const struct convert_item *it, int64_t at, int64_t n, float *dst) {
+    if (it->remap.unit)
+        decode_remapped(it, at, n, dst);
+    else if (it->cut.slice)
+        decode_cut(it, at, n, dst);
+    else if (it->n_parts)
+        decode_parts(it, at, n, dst);
+    else
+        decode(it->src, at, n, dst);
 }
 
 static void apply_op(enum convert_op op, float *v, int64_t n) {
@@ -165,16 +208,11 @@ static int report(struct stream *s, const struct convert_item *it, int64_t bytes
 static int write_encoded(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                          struct err *e) {
     const struct quant_format *f = quant_format(it->type), *from = quant_format(it->src->type);
-    int64_t total = 1, piece = piece_of(it);
-    for (int i = 0; i < it->n_dims; i++)
-        total *= it->ne[i];
+    int64_t total = elements(it), piece = piece_of(it);
     int rc = 0;
     for (int64_t at = 0; at < total && !rc; at += piece) {
         int64_t n = total - at < piece ? total - at : piece;
-        if (it->remap.unit)
-            decode_remapped(it, at, n, s->values);
-        else
-            decode(it->src, at, n, s->values);
+        decode_item(it, at, n, s->values);
         apply_op(it->op, s->values, n);
         rc = check_values(it, s->values, at, n, e);
         if (rc)
@@ -190,7 +228,8 @@ static int write_encoded(struct gguf_writer *w, struct stream *s, const struct c
 static int write_item(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                       struct err *e) {
     const struct quant_format *from = quant_format(it->src->type), *to = quant_format(it->type);
-    bool untouched = from == to && it->op == OP_NONE && !it->remap.unit;
+    bool whole = !it->remap.unit && !it->cut.slice && !it->n_parts;
+    bool untouched = from == to && it->op == OP_NONE && whole;
     if (untouched && (from->block > 1 || !from->dequantize || !from->quantize)) {
         int rc = gguf_write_data(w, it->src->data, (size_t)it->src->bytes, e);
         return rc ? rc : report(s, it, it->src->bytes, e);
@@ -206,13 +245,13 @@ static int write_item(struct gguf_writer *w, struct stream *s, const struct conv
 static int write_all(struct gguf_writer *w, const struct convert_plan *p, struct stream *s,
                      struct err *e) {
     for (size_t i = 0; i < p->count; i++)
-        s->total += p->items[i].src->bytes;
+        s->total += source_bytes(&p->items[i]);
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         int rc = write_item(w, s, it, e);
         if (rc)
             return rc;
-        s->done += it->src->bytes;
+        s->done += source_bytes(it);
         if (p->source)
             gguf_release(p->source, it->src);
     }

@@ -28,7 +28,7 @@ struct bad_config {
 };
 
 static const struct bad_config bad_targets[] = {
-    {"qwen3_5_text", "llama", "type 'llama'"},
+    {"qwen3_5_text", "mamba", "type 'mamba'"},
     {"\"hidden_size\":32", "\"hidden_size\":33", "config.json implies"},
     {"\"hidden_size\":32,", "", "lacks 'hidden_size'"},
     {"\"hidden_size\":32", "\"hidden_size\":-1", "'hidden_size' in"},
@@ -129,11 +129,41 @@ static void refuses_bad_tokenizers(void **state) {
     }
 }
 
+// Configurations of plain transformers are refused before their tensors are looked for.
+static void refuses_bad_plain(void **state) {
+    (void)state;
+    static const char plain[] =
+        "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":32,\"num_hidden_layers\":2,"
+        "\"intermediate_size\":64,\"num_attention_heads\":2,\"max_position_embeddings\":128,"
+        "\"rms_norm_eps\":1e-05,\"hidden_act\":\"silu\",\"mlp_bias\":false,"
+        "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}";
+    static const struct bad_config bad[] = {
+        {"\"mlp_bias\":false", "\"mlp_bias\":true", "mlp_bias true"},
+        {"silu", "relu2", "hidden_act 'relu2'"},
+        {"llama3", "dynamic", "rope_type"},
+        {"llama\"", "qwen3\"", "rope_type"},
+        {"\"num_attention_heads\":2", "\"num_attention_heads\":2,\"head_dim\":7", "heads of 7"},
+        {"\"factor\":8", "\"factor\":-8", "'factor' among its rope settings"},
+        {"\"factor\":8", "\"high_freq_factor\":0.5", "not above low_freq_factor"},
+        {"\"hidden_size\":32,", "", "lacks 'hidden_size'"},
+        {"\"max_position_embeddings\":128,", "", "lacks 'max_position_embeddings'"},
+        {"\"vocab_size\":8", "\"vocab_size\":9", "config.json implies"},
+        {"{", "{ ", "no tensor 'layers.0.self_attn.q_proj.weight'"},
+    };
+    unlink(hf_out);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        hf_write_folders();
+        hf_write_edited(hf_target, "config.json", plain, bad[i].from, bad[i].to);
+        refused(hf_target, "F32", NULL, bad[i].part);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_bad_targets),
         cmocka_unit_test(refuses_bad_drafts),
         cmocka_unit_test(refuses_bad_tokenizers),
+        cmocka_unit_test(refuses_bad_plain),
     };
     return cmocka_run_group_tests(tests, hf_set_up, hf_tear_down);
 }
