@@ -44,7 +44,7 @@ int vocab_add(struct vocab *v, const char *text, size_t n, int64_t id, enum toke
                        shown, v->where.data, other, id);
     v->text[id] = text;
     v->length[id] = n;
-    v->type[id] = type;
+    v->type[id] = (int32_t)type;
     return 0;
 }
 

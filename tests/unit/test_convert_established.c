@@ -175,7 +175,7 @@ static void check_extra(struct comparison *c, const struct json *keys) {
 static void check(const char *folder, const char *type, const char *listing, const char *target) {
     char dir[256], path[256];
     struct str text = {0};
-    struct json *want;
+    struct json *want = NULL;
     struct gguf *g;
     struct err e = {0};
     struct convert_options o = {.recipe = convert_recipe(type), .threads = 1, .target_dir = target};
