@@ -5,6 +5,7 @@
 #include "unit/test.h"
 
 #include <coppice.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -446,6 +447,54 @@ static void test_refused_requests(void **state) {
     coppice_sequence_free(s);
 }
 
+struct worker {
+    const struct fixture *f;
+    uint64_t hash;
+    int rc;
+};
+
+// Loads, generates and frees; asserts nothing, since it is no thread of cmocka's.
+static void *work(void *arg) {
+    struct worker *w = arg;
+    struct coppice_load_options o = options_of(w->f);
+    struct coppice_request r = request_of(TOKENS);
+    struct coppice_result y = {.size = sizeof y};
+    struct coppice_model *m = NULL;
+    struct coppice_sequence *s = NULL;
+    o.threads = 2;
+    w->rc = coppice_load(&m, &o, NULL);
+    if (!w->rc)
+        w->rc = coppice_sequence_create(&s, m, NULL);
+    if (!w->rc)
+        w->rc = coppice_sequence_append(s, w->f->prompt, N_PROMPT, NULL);
+    if (!w->rc)
+        w->rc = coppice_generate(s, &r, &y, NULL);
+    w->hash = y.logit_hash;
+    coppice_sequence_free(s);
+    coppice_free(m);
+    return NULL;
+}
+
+static void test_models_in_threads(void **state) {
+    struct fixture *f = *state;
+    enum { MODELS = 3 };
+    struct worker w[MODELS];
+    pthread_t threads[MODELS];
+    struct coppice_sequence *s = sequence_of(f, f->prompt, N_PROMPT);
+    struct coppice_request r = request_of(TOKENS);
+    for (int i = 0; i < MODELS; i++) {
+        w[i] = (struct worker){.f = f};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+    }
+    uint64_t hash = generate(s, &r).logit_hash; // meanwhile, in a model of its own
+    for (int i = 0; i < MODELS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(w[i].rc, 0);
+        assert_int_equal(w[i].hash, hash);
+    }
+    coppice_sequence_free(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version),
@@ -461,6 +510,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_fields),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_refused_requests),
+        cmocka_unit_test(test_models_in_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
