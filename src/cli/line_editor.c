@@ -36,6 +36,7 @@ struct line_editor {
     struct termios before; // if known
     bool known;
     struct winsize size;
+    sigset_t awake;                  // signals that come while a key is waited for
     unsigned char ahead[READ_AHEAD]; // read and not yet taken: [at .. end)
     size_t at, end;
 };
@@ -67,16 +68,27 @@ static void take_terminal(struct line_editor *le) {
     el_wset(le->el, EL_REFRESH);
 }
 
+// Waits for a key or a signal. Signals come here only, so that none can slip in between a look at
+// what it has left and the wait. 1: a key; 0: something else.
+static int wait_for_key(struct line_editor *le) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (ppoll(&in, 1, NULL, &le->awake) >= 0 || errno != EINTR)
+        return 1;
+    if (!cli_interrupted())
+        take_terminal(le);
+    return 0;
+}
+
 // The next byte: 1; 0 at the end of input; -1 when a signal asks to stop.
 static int next_byte(struct line_editor *le, unsigned char *out) {
     while (le->at == le->end) {
         if (cli_interrupted())
             return -1;
+        if (!wait_for_key(le))
+            continue;
         ssize_t n = read(STDIN_FILENO, le->ahead, sizeof le->ahead);
         if (n == 0 || (n < 0 && errno != EINTR))
             return 0;
-        if (n < 0 && !cli_interrupted())
-            take_terminal(le);
         le->at = 0;
         le->end = n < 0 ? 0 : (size_t)n;
     }
@@ -173,12 +185,22 @@ static void wake(int number) {
     (void)number;
 }
 
-// These signals need no handler but one that is there, so that waiting for a key ends.
+// These two need no handler but one that is there, so that waiting for a key ends.
 static void wake_on_signals(void) {
     struct sigaction action = {.sa_handler = wake};
     sigemptyset(&action.sa_mask);
     sigaction(SIGCONT, &action, NULL);
     sigaction(SIGWINCH, &action, NULL);
+}
+
+// Holds signals back while a line is read, but for the waits; `awake` is the mask of these.
+static void hold_signals(struct line_editor *le) {
+    static const int held[] = {SIGINT, SIGTERM, SIGHUP, SIGCONT, SIGWINCH};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        sigaddset(&set, held[i]);
+    pthread_sigmask(SIG_BLOCK, &set, &le->awake);
 }
 
 static void bind_keys(EditLine *el) {
@@ -269,7 +291,9 @@ int line_editor_read(struct line_editor *le, const char *prompt, struct str *out
     int rc = pastes ? cli_write(PASTE_ON, sizeof PASTE_ON - 1, e) : 0;
     if (rc)
         return rc;
+    hold_signals(le);
     const wchar_t *line = el_wgets(le->el, &n);
+    pthread_sigmask(SIG_SETMASK, &le->awake, NULL);
     rc = pastes ? cli_write(PASTE_OFF, sizeof PASTE_OFF - 1, e) : 0;
     if (rc)
         return rc;
