@@ -2,6 +2,7 @@
 // GGUF to GGUF: metadata is copied, matrices are re-encoded by a recipe, with importances where
 // there are some, everything else stays as it is. A split model becomes one file.
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,8 +123,20 @@ static struct convert_model model_of(const struct gguf *g, const struct convert_
     };
 }
 
+// Copies n importances so that the largest is below 1. The factor is a power of two, so that what
+// an encoder chooses stays the same, and its sums of squares neither overflow nor vanish.
+static void normalise(const float *v, int64_t n, float *out) {
+    float most = 0.0f;
+    int exponent = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = v[i] > most ? v[i] : most;
+    frexpf(most, &exponent);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = ldexpf(v[i], -exponent);
+}
+
 // Looks up the importances of a matrix: none, or as many as it has columns in all its slices.
-static int find_importance(const struct imatrix *m, const struct tensor *t,
+static int find_importance(struct convert_plan *p, const struct imatrix *m, const struct tensor *t,
                            const float **importance, struct err *e) {
     const struct imatrix_entry *entry = m ? imatrix_find(m, t->name) : NULL;
     int64_t wanted = t->ne[0] * t->ne[2] * t->ne[3];
@@ -135,7 +148,12 @@ static int find_importance(const struct imatrix *m, const struct tensor *t,
                        "%s has %" PRId64 " values for tensor '%s', which needs %" PRId64
                        ": use the importance matrix of this model",
                        imatrix_path(m), entry->count, t->name, wanted);
-    *importance = entry->v;
+    float *v = arena_array(&p->arena, (size_t)wanted, sizeof *v);
+    if (!v)
+        return err_set(e, ERR_MEMORY, "not enough memory for the importances of '%s'", t->name);
+    for (int64_t at = 0; at < wanted; at += t->ne[0])
+        normalise(entry->v + at, t->ne[0], v + at);
+    *importance = v;
     return 0;
 }
 
@@ -150,7 +168,7 @@ static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struc
     if (convert_is_value(t->name))
         m.values = count_values(g, t, &matrix.rank);
     item.type = convert_type(&m, &matrix);
-    int rc = find_importance(o->imatrix, t, &item.importance, e);
+    int rc = find_importance(p, o->imatrix, t, &item.importance, e);
     return rc ? rc : convert_plan_add(p, &item, e);
 }
 

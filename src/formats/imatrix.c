@@ -111,12 +111,12 @@ static int read_info(struct imatrix *m, const struct gguf *g, struct err *e) {
     return gguf_get_int(g, "imatrix.chunk_count", 0, INT32_MAX, 0, &m->chunks, e);
 }
 
-static int read_gguf(struct imatrix *m, struct err *e) {
+static int read_gguf(struct imatrix *m, const struct file_map *f, struct err *e) {
     static const char tail[] = ".in_sum2";
     struct gguf *g = NULL;
     const char *type;
     size_t len;
-    int rc = gguf_open(&g, m->path, e);
+    int rc = gguf_open_memory(&g, f->data, f->size, e);
     if (!rc)
         rc = gguf_get_str(g, "general.type", &type, &len, e);
     if (!rc && (!type || len != 7 || memcmp(type, "imatrix", 7)))
@@ -198,28 +198,40 @@ static int read_binary(struct imatrix *m, const struct file_map *f, struct err *
     return 0;
 }
 
-int imatrix_open(struct imatrix **out, const char *path, struct err *e) {
-    struct file_map f = {0};
-    int rc = file_map_open(&f, path, e);
-    if (rc)
-        return rc;
+static int read_file(struct imatrix **out, const char *path, const struct file_map *f,
+                     struct err *e) {
     struct imatrix *m = calloc(1, sizeof *m);
+    int rc;
     if (m)
         m->path = arena_strndup(&m->arena, path, strlen(path));
     if (!m || !m->path)
         rc = err_set(e, ERR_MEMORY, "%s: not enough memory for the importance matrix", path);
-    else if (f.size >= 4 && !memcmp(f.data, "GGUF", 4))
-        rc = read_gguf(m, e);
+    else if (f->size >= 4 && !memcmp(f->data, "GGUF", 4))
+        rc = read_gguf(m, f, e);
     else
-        rc = read_binary(m, &f, e);
+        rc = read_binary(m, f, e);
     if (!rc && !m->n)
         rc = err_set(e, ERR_FORMAT, "%s holds no entries: make the importance matrix again", path);
-    file_map_close(&f);
     if (rc)
         imatrix_close(m);
     else
         *out = m;
     return rc;
+}
+
+int imatrix_open(struct imatrix **out, const char *path, struct err *e) {
+    struct file_map f = {0};
+    int rc = file_map_open(&f, path, e);
+    if (rc)
+        return rc;
+    rc = read_file(out, path, &f, e);
+    file_map_close(&f);
+    return rc;
+}
+
+int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e) {
+    const struct file_map f = {data, size};
+    return read_file(out, "importance matrix in memory", &f, e);
 }
 
 void imatrix_close(struct imatrix *m) {
@@ -238,6 +250,10 @@ size_t imatrix_count(const struct imatrix *m) {
 const struct imatrix_entry *imatrix_find(const struct imatrix *m, const char *name) {
     uint32_t i;
     return map_find(&m->names, name, strlen(name), &i) ? &m->entries[i] : NULL;
+}
+
+const struct imatrix_entry *imatrix_at(const struct imatrix *m, size_t i) {
+    return i < m->n ? &m->entries[i] : NULL;
 }
 
 int64_t imatrix_chunks(const struct imatrix *m) {

@@ -21,10 +21,13 @@ struct imatrix_entry {
 
 // Errors: a file that cannot be read, that is neither format, or whose numbers make no sense.
 int imatrix_open(struct imatrix **out, const char *path, struct err *e);
+// The same over memory, which may go afterwards.
+int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e);
 void imatrix_close(struct imatrix *m);
 
 size_t imatrix_count(const struct imatrix *m);
 const struct imatrix_entry *imatrix_find(const struct imatrix *m, const char *name); // or NULL
+const struct imatrix_entry *imatrix_at(const struct imatrix *m, size_t i); // in file order
 
 // What a file that was made with it says about it: pieces of text counted, and the text's name
 // (NULL when the file does not tell).

@@ -204,7 +204,8 @@ static float weighted_symmetric(const float *x, const float *importance, float s
     return quant_search_signed(x, w, 32, half, code);
 }
 
-// Scale, minimum (the value of code 0, at most 0) and codes of one block of an affine type.
+// Scale, minimum (the value of code 0, at most 0) and codes of one block of an affine type. A fit
+// to one end of huge values may put the other end beyond a half; such a block is fitted plainly.
 static float weighted_affine(const float *x, const float *importance, float spread, int top,
                              int *code, float *minimum) {
     const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
@@ -212,7 +213,7 @@ static float weighted_affine(const float *x, const float *importance, float spre
     quant_importance_weights(x, importance, 32, spread, w);
     float d = quant_search_affine(x, w, 32, &grid, code, minimum);
     *minimum = -*minimum;
-    return d;
+    return d < 65504.0f && *minimum > -65504.0f ? d : affine_codes(x, top, code, minimum);
 }
 
 void quant_weighted_q4_0(const float *src, const float *importance, void *dst, int64_t n) {

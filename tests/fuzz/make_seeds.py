@@ -92,6 +92,27 @@ def safetensors(header, data=b""):
     return struct.pack("<Q", len(h)) + h + data
 
 
+def old_imatrix(entries, tail=b""):
+    """entries: (name, calls, values)."""
+    out = struct.pack("<i", len(entries))
+    for name, calls, values in entries:
+        b = name.encode()
+        out += struct.pack("<i", len(b)) + b + struct.pack(f"<ii{len(values)}f", calls, len(values),
+                                                           *values)
+    return out + tail
+
+
+def imatrix():
+    keys = [entry("general.type", STRING, "imatrix"),
+            entry("imatrix.datasets", ARRAY, ["text"], STRING),
+            entry("imatrix.chunk_count", U32, 2), entry("imatrix.chunk_size", U32, 512)]
+    f = lambda *v: struct.pack(f"<{len(v)}f", *v)
+    return gguf(keys, [("blk.0.a.weight.in_sum2", 0, (4,), f(1, 2, 3, 4)),
+                       ("blk.0.a.weight.counts", 0, (1,), f(8)),
+                       ("blk.0.b.weight.in_sum2", 0, (2, 3), f(1, 2, 3, 4, 0, 0)),
+                       ("blk.0.b.weight.counts", 0, (1, 3), f(8, 9, 0))])
+
+
 def main():
     save("gguf", "every_kind.gguf", gguf(every_kind(), tensors()))
     save("gguf", "version2.gguf", gguf(every_kind()[:3], tensors()[:1], version=2))
@@ -122,6 +143,12 @@ def main():
          "z": {"dtype": "F16", "shape": [0, 5], "data_offsets": [8, 8]}}, bytes(8)))
     save("safetensors", "other.safetensors", safetensors(
         {"q": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}, bytes(2)))
+    save("imatrix", "new.gguf", imatrix())
+    entries = [("blk.0.a.weight", 4, (4, 8, 0, 1)), ("output.weight", 0, (1.5,))]
+    save("imatrix", "old", old_imatrix(entries))
+    # A row that a fit by importances put beyond the range of a half.
+    save("imatrix", "half_overflow", bytes.fromhex("088b1000010ac7c7c7c7c7c7c77ec7c7c7c7c7c7c7c7c7c7c7c7c7c7c7"))
+    save("imatrix", "old_with_text", old_imatrix(entries, struct.pack("<ii4s", 17, 4, b"wiki")))
 
 
 if __name__ == "__main__":
