@@ -18,6 +18,7 @@ enum {
 #define HALF_MAX 65504.0f
 
 struct stream {
+    const struct gguf *source; // see struct convert_plan
     struct pool *pool;
     float *values;
     unsigned char *encoded;
@@ -205,6 +206,16 @@ static int report(struct stream *s, const struct convert_item *it, int64_t bytes
     return 0;
 }
 
+// Gives back the pages of elements at .. at + n of a source that is read in order.
+static void release(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n) {
+    const struct quant_format *f = quant_format(it->src->type);
+    struct tensor piece = *it->src;
+    piece.data = (const unsigned char *)it->src->data + quant_row_bytes(f, at);
+    piece.bytes = quant_row_bytes(f, n);
+    if (s->source && !it->remap.unit)
+        gguf_release(s->source, &piece);
+}
+
 static int write_encoded(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                          struct err *e) {
     const struct quant_format *f = quant_format(it->type), *from = quant_format(it->src->type);
@@ -219,6 +230,7 @@ static int write_encoded(struct gguf_writer *w, struct stream *s, const struct c
             return rc;
         encode(s, it, at, n);
         rc = gguf_write_data(w, s->encoded, (size_t)quant_row_bytes(f, n), e);
+        release(s, it, at, n);
         if (!rc)
             rc = report(s, it, quant_row_bytes(from, at + n), e);
     }
@@ -260,7 +272,7 @@ static int write_all(struct gguf_writer *w, const struct convert_plan *p, struct
 
 int convert_write(struct gguf_writer *w, const struct convert_plan *p,
                   const struct convert_options *o, struct err *e) {
-    struct stream s = {.options = o};
+    struct stream s = {.source = p->source, .options = o};
     int64_t piece = PIECE;
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
