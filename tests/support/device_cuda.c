@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/quant.h"
 #include "ops/cuda/cuda.h"
 #include "support/device.h"
 
@@ -29,18 +28,13 @@ int device_open(struct exec **out, const char *level, int threads, struct err *e
 }
 
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {
-    size_t values = (size_t)(n * a->stride);
-    uint16_t *half = malloc(values * sizeof *half);
-    float *unscale = malloc((size_t)n * sizeof *unscale);
-    if (!half || !unscale)
+    float *rows = malloc((size_t)(n * exec_act_stride(a->k)) * sizeof *rows);
+    if (!rows)
         abort();
-    exec_ops(x)->download(x, half, a->x, values * sizeof *half);
-    exec_ops(x)->download(x, unscale, a->unscale, (size_t)n * sizeof *unscale);
+    x->act_read(x, a, n, rows);
     for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < k; j++)
-            out[i * k + j] = f16_to_f32(half[i * a->stride + j]) * unscale[i];
-    free(half);
-    free(unscale);
+        memcpy(out + i * k, rows + i * a->k, (size_t)k * sizeof *out);
+    free(rows);
 }
 
 void device_read_wide(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {
