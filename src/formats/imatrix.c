@@ -25,6 +25,7 @@ struct imatrix {
     size_t n, cap;
     int64_t chunks;
     const char *dataset, *path;
+    bool memory; // there is no file of that path
 };
 
 static int no_memory(const struct imatrix *m, struct err *e) {
@@ -116,7 +117,7 @@ static int read_gguf(struct imatrix *m, const struct file_map *f, struct err *e)
     struct gguf *g = NULL;
     const char *type;
     size_t len;
-    int rc = gguf_open_memory(&g, f->data, f->size, e);
+    int rc = m->memory ? gguf_open_memory(&g, f->data, f->size, e) : gguf_open(&g, m->path, e);
     if (!rc)
         rc = gguf_get_str(g, "general.type", &type, &len, e);
     if (!rc && (!type || len != 7 || memcmp(type, "imatrix", 7)))
@@ -198,10 +199,15 @@ static int read_binary(struct imatrix *m, const struct file_map *f, struct err *
     return 0;
 }
 
-static int read_file(struct imatrix **out, const char *path, const struct file_map *f,
-                     struct err *e) {
+// path: of a file, NULL for memory.
+static int read_map(struct imatrix **out, const char *path, const struct file_map *f,
+                    struct err *e) {
     struct imatrix *m = calloc(1, sizeof *m);
     int rc;
+    if (m)
+        m->memory = !path;
+    if (!path)
+        path = "importance matrix in memory";
     if (m)
         m->path = arena_strndup(&m->arena, path, strlen(path));
     if (!m || !m->path)
@@ -224,14 +230,14 @@ int imatrix_open(struct imatrix **out, const char *path, struct err *e) {
     int rc = file_map_open(&f, path, e);
     if (rc)
         return rc;
-    rc = read_file(out, path, &f, e);
+    rc = read_map(out, path, &f, e);
     file_map_close(&f);
     return rc;
 }
 
 int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e) {
     const struct file_map f = {data, size};
-    return read_file(out, "importance matrix in memory", &f, e);
+    return read_map(out, NULL, &f, e);
 }
 
 void imatrix_close(struct imatrix *m) {
