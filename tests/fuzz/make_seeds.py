@@ -79,6 +79,22 @@ def vocabulary(pre="qwen2"):
             entry("tokenizer.ggml.eos_token_id", U32, len(tokens) - 3)]
 
 
+def escaped(model):
+    """Texts with U+2581 for a blank: with scores ("llama") or merges ("gemma4")."""
+    words = ["\u2581", "t", "h", "e", "th", "the", "\u2581the", "\u2581\u2581", "a", "\u00e9", "12",
+             "\n\n", "\n", "\u2581t", "he"]
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + words + ["<tool>"]
+    types = [2, 3, 3] + [6] * 256 + [1] * len(words) + [4]
+    out = [entry("general.architecture", STRING, "llama"),
+           entry("tokenizer.ggml.model", STRING, model),
+           entry("tokenizer.ggml.tokens", ARRAY, tokens, STRING),
+           entry("tokenizer.ggml.token_type", ARRAY, types, I32)]
+    if model == "llama":
+        return out + [entry("tokenizer.ggml.scores", ARRAY, [-float(i) for i in range(len(tokens))], F32)]
+    return out + [entry("tokenizer.ggml.merges", ARRAY, ["t h", "th e", "\u2581 the", "\u2581 \u2581",
+                                                        "h e", "\u2581 t"], STRING)]
+
+
 def tensors():
     return [("token_embd.weight", 0, (8, 3), struct.pack("<24f", *range(24))),
             ("blk.0.attn_q.weight", 8, (32, 2), bytes(range(68))),
@@ -123,6 +139,10 @@ def main():
                                      entry("split.tensors.count", I32, 4)], tensors()))
     save("tokenizer", "vocabulary.gguf", gguf(vocabulary()))
     save("tokenizer", "vocabulary35.gguf", gguf(vocabulary("qwen35")))
+    save("tokenizer", "kimi.gguf", gguf(vocabulary("kimi-k2")))
+    save("tokenizer", "deepseek.gguf", gguf(vocabulary("deepseek-llm")))
+    save("tokenizer", "scores.gguf", gguf(escaped("llama")))
+    save("tokenizer", "escaped.gguf", gguf(escaped("gemma4")))
     save("tokenizer", "prose", "The other thing, they'll say:\n\n  12345 ther\u00e9in\u2026 \u4f60\u597d")
     save("tokenizer", "special", "<|start|>user\nhi<|end|><tool>\n<|en d|><|end|")
     save("tokenizer", "broken", b"ok \xff\xc3 \xe4\xbd not")

@@ -176,7 +176,7 @@ static void check(const char *folder, const char *type, const char *listing, con
     char dir[256], path[256];
     struct str text = {0};
     struct json *want = NULL;
-    struct gguf *g;
+    struct gguf *g = NULL;
     struct err e = {0};
     struct convert_options o = {.recipe = convert_recipe(type), .threads = 1, .target_dir = target};
     snprintf(dir, sizeof dir, FIXTURES "%s", folder);
