@@ -128,17 +128,23 @@ static int match_failed(int code, size_t at, struct err *e) {
 
 static int run_stage(struct split_job *j, int stage, const char *text, size_t n, struct err *e);
 
-static int deliver(struct split_job *j, int stage, const char *text, size_t n, struct err *e) {
-    if (n == 0)
+// Gives a piece to the next stage that may cut it; bytes: the kinds of bytes in it, 0 for unknown.
+static int deliver(struct split_job *j, int stage, const struct split_piece *piece, unsigned bytes,
+                   struct err *e) {
+    const struct split_stage *stages = j->split->rule->stage;
+    if (piece->n == 0)
         return 0;
+    while (bytes && stage < j->split->n_stages && stages[stage].ascii &&
+           split_ascii_absent(stages[stage].ascii, bytes))
+        stage++;
     if (stage == j->split->n_stages)
-        return j->fn(j->arg, text, n, e);
-    return run_stage(j, stage, text, n, e);
+        return j->fn(j->arg, piece->bytes, piece->n, e);
+    return run_stage(j, stage, piece->bytes, piece->n, e);
 }
 
 // The next match of a stage's expression behind `at`.
 static int find(struct split_job *j, int stage, const struct split_piece *text, size_t at,
-                size_t span[2], struct err *e) {
+                struct split_span *span, struct err *e) {
     const struct split_ascii *ascii = j->split->rule->stage[stage].ascii;
     if (ascii && !j->expressions_only) {
         enum split_ascii_found found = split_ascii_find(ascii, text->bytes, text->n, at, span);
@@ -152,28 +158,31 @@ static int find(struct split_job *j, int stage, const struct split_piece *text, 
     if (rc < 0)
         return match_failed(rc, at, e);
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(j->data);
-    span[0] = found[0];
-    span[1] = found[1];
+    *span = (struct split_span){found[0], found[1], 0};
     return MATCH;
 }
 
 // Matches and the gaps between them go to the next stage. The depth of the recursion is the
 // number of stages. No expression of the table matches the empty string.
 static int run_stage(struct split_job *j, int stage, const char *text, size_t n, struct err *e) {
-    const struct split_piece piece = {text, n};
-    size_t at = 0, span[2];
+    const struct split_piece whole = {text, n};
+    struct split_span span = {0};
+    size_t at = 0;
     while (at < n) {
-        int found = find(j, stage, &piece, at, span, e);
+        int found = find(j, stage, &whole, at, &span, e);
         if (found == NO_MATCH)
             break;
-        int rc = found < 0 ? found : deliver(j, stage + 1, text + at, span[0] - at, e);
+        const struct split_piece gap = {text + at, span.begin - at};
+        const struct split_piece match = {text + span.begin, span.end - span.begin};
+        int rc = found < 0 ? found : deliver(j, stage + 1, &gap, 0, e);
         if (!rc)
-            rc = deliver(j, stage + 1, text + span[0], span[1] - span[0], e);
+            rc = deliver(j, stage + 1, &match, span.bytes, e);
         if (rc)
             return rc;
-        at = span[1];
+        at = span.end;
     }
-    return deliver(j, stage + 1, text + at, n - at, e);
+    const struct split_piece rest = {text + at, n - at};
+    return deliver(j, stage + 1, &rest, 0, e);
 }
 
 void split_expressions_only(struct split_job *j) {
@@ -187,5 +196,6 @@ int split_text(struct split_job *j, const char *text, size_t n, split_piece_fn *
     pcre2_set_match_limit(j->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
     j->fn = fn;
     j->arg = arg;
-    return deliver(j, 0, text, n, e);
+    const struct split_piece whole = {text, n};
+    return deliver(j, 0, &whole, 0, e);
 }

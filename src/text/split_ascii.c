@@ -159,32 +159,32 @@ static size_t match(const struct split_ascii *a, const struct view *v, size_t at
 }
 
 // A line, or the line ends between two.
-static enum split_ascii_found find_line(const struct view *v, size_t at, size_t span[2]) {
-    span[0] = at;
+static enum split_ascii_found find_line(const struct view *v, size_t at, struct split_span *span) {
+    span->begin = at;
     if (v->s[at] == '\n') {
-        for (span[1] = at; span[1] < v->n && v->s[span[1]] == '\n';)
-            span[1]++;
+        for (span->end = at; span->end < v->n && v->s[span->end] == '\n';)
+            span->end++;
         return SPLIT_FOUND;
     }
     const unsigned char *end = memchr(v->s + at, '\n', v->n - at);
-    span[1] = end ? (size_t)(end - v->s) : v->n;
+    span->end = end ? (size_t)(end - v->s) : v->n;
     return SPLIT_FOUND;
 }
 
 // White space at the end of the text.
-static enum split_ascii_found find_tail(const struct view *v, size_t at, size_t span[2]) {
+static enum split_ascii_found find_tail(const struct view *v, size_t at, struct split_span *span) {
     size_t begin = v->n;
     while (begin > at && (kinds[v->s[begin - 1]] & SPACE))
         begin--;
     if (begin > at && (kinds[v->s[begin - 1]] & WIDE))
         return SPLIT_UNDECIDED;
-    span[0] = begin;
-    span[1] = v->n;
+    span->begin = begin;
+    span->end = v->n;
     return begin < v->n ? SPLIT_FOUND : SPLIT_ABSENT;
 }
 
 static enum split_ascii_found find_run(const struct split_ascii *a, const struct view *v, size_t at,
-                                       size_t span[2]) {
+                                       struct split_span *span) {
     while (at < v->n) {
         size_t begin = run(v, at, ~(a->bytes | WIDE)), end = begin;
         if (kind_at(v, begin) & WIDE)
@@ -195,8 +195,7 @@ static enum split_ascii_found find_run(const struct split_ascii *a, const struct
             return SPLIT_UNDECIDED;
         if (end > begin && end - begin >= (size_t)a->least) {
             bool space = a->space_before && begin > at && (kinds[v->s[begin - 1]] & SPACE);
-            span[0] = begin - space;
-            span[1] = end;
+            *span = (struct split_span){begin - space, end, a->bytes | (space ? SPACE : 0u)};
             return SPLIT_FOUND;
         }
         at = end;
@@ -205,15 +204,21 @@ static enum split_ascii_found find_run(const struct split_ascii *a, const struct
 }
 
 enum split_ascii_found split_ascii_find(const struct split_ascii *a, const char *text, size_t n,
-                                        size_t at, size_t span[2]) {
+                                        size_t at, struct split_span *span) {
     struct view v = {(const unsigned char *)text, n};
+    span->bytes = 0;
     if (a->kind == SPLIT_LINES)
         return find_line(&v, at, span);
     if (a->kind == SPLIT_TAIL)
         return find_tail(&v, at, span);
     if (a->kind == SPLIT_RUNS)
         return find_run(a, &v, at, span);
-    span[0] = at;
-    span[1] = match(a, &v, at);
-    return span[1] == UNDECIDED || span[1] <= at ? SPLIT_UNDECIDED : SPLIT_FOUND;
+    span->begin = at;
+    span->end = match(a, &v, at);
+    return span->end == UNDECIDED || span->end <= at ? SPLIT_UNDECIDED : SPLIT_FOUND;
+}
+
+bool split_ascii_absent(const struct split_ascii *a, unsigned bytes) {
+    unsigned wanted = a->kind == SPLIT_RUNS ? a->bytes : a->kind == SPLIT_TAIL ? SPACE : bytes;
+    return bytes && !(wanted & bytes);
 }

@@ -59,9 +59,17 @@ struct split_ascii {
 
 enum split_ascii_found { SPLIT_UNDECIDED, SPLIT_FOUND, SPLIT_ABSENT };
 
-// Searches text[0..n) from `at` < n, the end of the match before or 0, and fills span with begin
-// and end of the match. SPLIT_ABSENT: there is none. Time is linear over all matches of a text.
+struct split_span {
+    size_t begin, end;
+    unsigned bytes; // kinds of bytes that may be inside; 0: unknown
+};
+
+// Searches text[0..n) from `at` < n, the end of the match before or 0, and fills span.
+// SPLIT_ABSENT: there is no match. Time is linear over all matches of a text.
 enum split_ascii_found split_ascii_find(const struct split_ascii *a, const char *text, size_t n,
-                                        size_t at, size_t span[2]);
+                                        size_t at, struct split_span *span);
+
+// Whether the expression matches nothing in a text of such bytes.
+bool split_ascii_absent(const struct split_ascii *a, unsigned bytes);
 
 #endif

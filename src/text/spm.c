@@ -116,16 +116,34 @@ void spm_set_bytes(struct bpe *b, const struct vocab *v) {
     b->unknown = v->unknown;
 }
 
+// Makes room for n more bytes behind the text; false when memory is short.
+static bool extend(struct str *s, size_t n) {
+    static const char filler[256];
+    for (size_t step; n > 0 && !s->failed; n -= step) {
+        step = n < sizeof filler ? n : sizeof filler;
+        str_append(s, filler, step);
+    }
+    return !s->failed;
+}
+
 void spm_escape(struct str *out, const char *text, size_t n, bool blank_first) {
+    size_t blanks = 0;
+    for (size_t i = 0; i < n; i++)
+        blanks += text[i] == ' ';
     if (n > 0 && blank_first)
         str_puts(out, BPE_BLANK);
-    for (size_t at = 0; at < n;) {
-        const char *blank = memchr(text + at, ' ', n - at);
-        size_t end = blank ? (size_t)(blank - text) : n;
-        str_append(out, text + at, end - at);
-        if (blank)
-            str_append(out, BPE_BLANK, 3);
-        at = end + 1;
+    str_append(out, text, n);
+    if (blanks == 0 || !extend(out, 2 * blanks))
+        return;
+    // Spread out from the end: what is written never catches up with what is still to be read.
+    char *to = out->data + out->len;
+    for (const char *from = to - 2 * blanks; to != from;) {
+        if (*--from != ' ') {
+            *--to = *from;
+            continue;
+        }
+        to -= 3;
+        memcpy(to, BPE_BLANK, 3);
     }
 }
 
