@@ -44,6 +44,7 @@ static void affine_superblock(const struct affine_type *t, const float *x, const
     float scale[16], minimum[16], total[16], w[QUANT_GROUP];
     float spread = importance ? t->spread * quant_sum_squares(x, 256) / 256.0f : 0.0f;
     int n = t->size, groups = 256 / n;
+    struct quant_batch batch = {.n = n};
     for (int k = 0; k < groups; k++) {
         const float *from = x + n * k;
         if (importance)
@@ -53,8 +54,11 @@ static void affine_superblock(const struct affine_type *t, const float *x, const
         total[k] = 0.0f;
         for (int i = 0; i < n; i++)
             total[k] += w[i];
-        scale[k] = quant_search_affine(from, w, n, importance ? &t->weighted : &t->plain,
-                                       b->code + n * k, &minimum[k]);
+        quant_batch_put(&batch, k % QUANT_LANES, from, w);
+        int first = k + 1 - QUANT_LANES;
+        if (k % QUANT_LANES == QUANT_LANES - 1)
+            quant_search_affine(&batch, importance ? &t->weighted : &t->plain, scale + first,
+                                minimum + first, b->code + n * first);
     }
     if (importance) {
         b->d = f32_to_f16(quant_search_positive(scale, total, groups, t->levels, b->scale));

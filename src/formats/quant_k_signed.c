@@ -14,22 +14,49 @@ static void settle_codes(const float *x, float unit, int half, int *code) {
         code[i] = clamp_int(round_even(x[i] / unit), -half, half - 1) + half;
 }
 
-// Scales and codes of a Q3_K block before rounding; total: the weight of each group.
-static void search_q3_k(const float *x, const float *importance, float *scale, float *total,
-                        int *code) {
-    float w[SIZE], spread = importance ? 2.0f * quant_sum_squares(x, 256) / 256.0f : 0.0f;
+// Searches all groups by their weights [256], QUANT_LANES at a time.
+static void search_groups(const float *x, const float *w, int half, float *scale, int *code) {
+    struct quant_batch batch = {.n = SIZE};
     for (int k = 0; k < GROUPS; k++) {
-        const float *from = x + SIZE * k;
-        total[k] = 0.0f;
-        if (!importance) {
-            scale[k] = quant_refine_signed(from, SIZE, 4, code + SIZE * k);
-            continue;
-        }
-        quant_importance_weights(from, importance + SIZE * k, SIZE, spread, w);
-        for (int i = 0; i < SIZE; i++)
-            total[k] += w[i];
-        scale[k] = quant_search_signed(from, w, SIZE, 4, code + SIZE * k);
+        int lane = k % QUANT_LANES, first = k + 1 - QUANT_LANES;
+        quant_batch_put(&batch, lane, x + SIZE * k, w + SIZE * k);
+        if (lane == QUANT_LANES - 1)
+            quant_search_signed(&batch, half, scale + first, code + SIZE * first);
     }
+}
+
+// Scales and codes of a Q3_K block with importances; the scales get codes 0 .. 63, too, by the
+// weight of their groups. Returns the scale of the scales.
+static float search_q3_k(const float *x, const float *importance, int *rounded, int *code) {
+    float w[256], scale[GROUPS], total[GROUPS] = {0}, d[QUANT_LANES];
+    float spread = 2.0f * quant_sum_squares(x, 256) / 256.0f;
+    int codes[QUANT_LANES * GROUPS];
+    for (int k = 0; k < GROUPS; k++)
+        quant_importance_weights(x + SIZE * k, importance + SIZE * k, SIZE, spread, w + SIZE * k);
+    for (int i = 0; i < 256; i++)
+        total[i / SIZE] += w[i];
+    search_groups(x, w, 4, scale, code);
+    struct quant_batch batch = {.n = GROUPS};
+    quant_batch_put(&batch, 0, scale, total);
+    quant_search_signed(&batch, 32, d, codes);
+    memcpy(rounded, codes, GROUPS * sizeof *rounded);
+    return d[0];
+}
+
+// The same without importances: the largest scale gets code 0 or nearly so.
+static float refine_q3_k(const float *x, int *rounded, int *code) {
+    float scale[GROUPS], top;
+    for (int k = 0; k < GROUPS; k++)
+        scale[k] = quant_refine_signed(x + SIZE * k, SIZE, 4, code + SIZE * k);
+    memset(rounded, 0, GROUPS * sizeof *rounded);
+    top = quant_extreme(scale, GROUPS);
+    if (!(fabsf(top) > 0.0f))
+        return 0.0f;
+    float inv = -32.0f / top;
+    inv = isfinite(inv) ? inv : 0.0f;
+    for (int k = 0; k < GROUPS; k++)
+        rounded[k] = clamp_int(round_even(inv * scale[k]), -32, 31) + 32;
+    return inverse_scale(inv);
 }
 
 // Six-bit scales with 32 added: 16 nibbles, then the top pairs.
@@ -56,19 +83,9 @@ static void pack_q3_k(const int *code, unsigned char *b) {
 }
 
 static void q3_k_encode(const float *x, const float *importance, unsigned char *b) {
-    float scale[GROUPS], total[GROUPS], d = 0.0f;
-    int code[256], rounded[GROUPS] = {0};
-    search_q3_k(x, importance, scale, total, code);
-    float top = quant_extreme(scale, GROUPS);
-    if (importance) {
-        d = quant_search_signed(scale, total, GROUPS, 32, rounded);
-    } else if (fabsf(top) > 0.0f) {
-        float inv = -32.0f / top;
-        inv = isfinite(inv) ? inv : 0.0f;
-        for (int k = 0; k < GROUPS; k++)
-            rounded[k] = clamp_int(round_even(inv * scale[k]), -32, 31) + 32;
-        d = inverse_scale(inv);
-    }
+    int code[256], rounded[GROUPS];
+    float d =
+        importance ? search_q3_k(x, importance, rounded, code) : refine_q3_k(x, rounded, code);
     uint16_t half = f32_to_f16(d);
     for (int k = 0; k < GROUPS; k++)
         settle_codes(x + SIZE * k, f16_to_f32(half) * (float)(rounded[k] - 32), 4, code + SIZE * k);
@@ -99,11 +116,10 @@ static void q6_k_weights(const float *x, const float *importance, float *w) {
 
 static void q6_k_encode(const float *x, const float *importance, unsigned char *b) {
     int code[256];
-    float scale[GROUPS], w[SIZE];
-    for (int k = 0; k < GROUPS; k++) {
-        q6_k_weights(x + SIZE * k, importance ? importance + SIZE * k : NULL, w);
-        scale[k] = quant_search_signed(x + SIZE * k, w, SIZE, 32, code + SIZE * k);
-    }
+    float scale[GROUPS], w[256];
+    for (int k = 0; k < GROUPS; k++)
+        q6_k_weights(x + SIZE * k, importance ? importance + SIZE * k : NULL, w + SIZE * k);
+    search_groups(x, w, 32, scale, code);
     float top = quant_extreme(scale, GROUPS);
     if (fabsf(top) < QUANT_NEGLIGIBLE) {
         memset(b, 0, 210);

@@ -194,64 +194,71 @@ void quant_encode_q8_0(const float *src, void *dst, int64_t n) {
     encode_blocks(src, dst, n, 32, 34, q8_0_encode);
 }
 
-// With importances the scale is searched. The weights take the mean square of the whole row.
+// With importances the scale is searched, QUANT_LANES blocks at a time. The weights take the mean
+// square of the whole row.
 
-// Scale and codes of one block of a symmetric type.
-static float weighted_symmetric(const float *x, const float *importance, float spread, int half,
-                                int *code) {
+// Fills a batch with the first blocks of n values; returns how many there are.
+static int batch_blocks(const float *x, const float *importance, float spread, int64_t n,
+                        struct quant_batch *batch) {
     float w[32];
-    quant_importance_weights(x, importance, 32, spread, w);
-    return quant_search_signed(x, w, 32, half, code);
+    int lane = 0;
+    *batch = (struct quant_batch){.n = 32};
+    for (int64_t at = 0; lane < QUANT_LANES && at < n; lane++, at += 32) {
+        quant_importance_weights(x + at, importance + at, 32, spread, w);
+        quant_batch_put(batch, lane, x + at, w);
+    }
+    return lane;
 }
 
-// Scale, minimum (the value of code 0, at most 0) and codes of one block of an affine type. A fit
-// to one end of huge values may put the other end beyond a half; such a block is fitted plainly.
-static float weighted_affine(const float *x, const float *importance, float spread, int top,
-                             int *code, float *minimum) {
+typedef void pack_symmetric_fn(float d, const int *code, unsigned char *b);
+
+static void weighted_symmetric(const float *src, const float *importance, unsigned char *b,
+                               int64_t n, int half, pack_symmetric_fn *pack) {
+    struct quant_batch batch;
+    float scale[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
+    int code[QUANT_LANES * 32], bytes = half == 8 ? 18 : 22;
+    for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
+        int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
+        quant_search_signed(&batch, half, scale, code);
+        for (int k = 0; k < blocks; k++, b += bytes)
+            pack(scale[k], code + 32 * k, b);
+    }
+}
+
+typedef void pack_affine_fn(float d, float m, const int *code, unsigned char *b);
+
+// A fit to one end of huge values may put the other end beyond a half; such a block is fitted
+// plainly.
+static void weighted_affine(const float *src, const float *importance, unsigned char *b, int64_t n,
+                            int top, pack_affine_fn *pack) {
     const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
-    float w[32];
-    quant_importance_weights(x, importance, 32, spread, w);
-    float d = quant_search_affine(x, w, 32, &grid, code, minimum);
-    *minimum = -*minimum;
-    return d < 65504.0f && *minimum > -65504.0f ? d : affine_codes(x, top, code, minimum);
+    struct quant_batch batch;
+    float scale[QUANT_LANES], minimum[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
+    int code[QUANT_LANES * 32], bytes = top == 15 ? 20 : 24;
+    for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
+        int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
+        quant_search_affine(&batch, &grid, scale, minimum, code);
+        for (int k = 0; k < blocks; k++, b += bytes) {
+            float d = scale[k], m = -minimum[k];
+            if (!(d < 65504.0f && m > -65504.0f))
+                d = affine_codes(src + at + 32 * k, top, code + 32 * k, &m);
+            pack(d, m, code + 32 * k, b);
+        }
+    }
 }
 
 void quant_weighted_q4_0(const float *src, const float *importance, void *dst, int64_t n) {
-    float spread = quant_sum_squares(src, n) / (float)n;
-    unsigned char *b = dst;
-    for (int64_t i = 0; i < n; i += 32, b += 18) {
-        int code[32];
-        float d = weighted_symmetric(src + i, importance + i, spread, 8, code);
-        pack_q4_0(d, code, b);
-    }
+    weighted_symmetric(src, importance, dst, n, 8, pack_q4_0);
 }
 
 void quant_weighted_q5_0(const float *src, const float *importance, void *dst, int64_t n) {
-    float spread = quant_sum_squares(src, n) / (float)n;
-    unsigned char *b = dst;
-    for (int64_t i = 0; i < n; i += 32, b += 22) {
-        int code[32];
-        float d = weighted_symmetric(src + i, importance + i, spread, 16, code);
-        pack_q5_0(d, code, b);
-    }
+    weighted_symmetric(src, importance, dst, n, 16, pack_q5_0);
 }
 
 void quant_weighted_q4_1(const float *src, const float *importance, void *dst, int64_t n) {
-    float spread = quant_sum_squares(src, n) / (float)n;
-    unsigned char *b = dst;
-    for (int64_t i = 0; i < n; i += 32, b += 20) {
-        int code[32];
-        float m, d = weighted_affine(src + i, importance + i, spread, 15, code, &m);
-        pack_q4_1(d, m, code, b);
-    }
+    weighted_affine(src, importance, dst, n, 15, pack_q4_1);
 }
 
 void quant_weighted_q5_1(const float *src, const float *importance, void *dst, int64_t n) {
-    float spread = quant_sum_squares(src, n) / (float)n;
-    unsigned char *b = dst;
-    for (int64_t i = 0; i < n; i += 32, b += 24) {
-        int code[32];
-        float m, d = weighted_affine(src + i, importance + i, spread, 31, code, &m);
-        pack_q5_1(d, m, code, b);
-    }
+    weighted_affine(src, importance, dst, n, 31, pack_q5_1);
 }

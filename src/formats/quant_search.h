@@ -9,14 +9,27 @@
 #include <stdint.h>
 
 #define QUANT_NEGLIGIBLE 1e-15f
-enum { QUANT_GROUP = 32 }; // most values of a group that shares one scale
+enum {
+    QUANT_GROUP = 32, // most values of a group that shares one scale
+    QUANT_LANES = 8,  // groups that are searched side by side
+};
 
-// The scale of n values with codes -half .. half - 1; code[] gets them with half added. w: weights
-// of the squared errors.
-float quant_search_signed(const float *x, const float *w, int n, int half, int *code);
+// Groups of n values, the lanes side by side: each is searched as if it were alone, in the order of
+// its values, while the lanes share vector instructions. Unused lanes are zero.
+struct quant_batch {
+    float x[QUANT_GROUP][QUANT_LANES], w[QUANT_GROUP][QUANT_LANES]; // values, weights of errors
+    int n;
+};
 
-// The same by another way, for few codes: starts from the largest value and moves single codes as
-// long as that makes the fit (weights x^2) better.
+// Puts a group and its weights into a lane.
+void quant_batch_put(struct quant_batch *b, int lane, const float *x, const float *w);
+
+// Scales of groups with codes -half .. half - 1. scale: [QUANT_LANES]; code: [QUANT_LANES][n],
+// which gets them with half added.
+void quant_search_signed(const struct quant_batch *b, int half, float *scale, int *code);
+
+// The scale of one group by another way, for few codes (as above): starts from the largest value
+// and moves single codes as long as that makes the fit (weights x^2) better.
 float quant_refine_signed(const float *x, int n, int half, int *code);
 
 // Trial steps (start + step s + top) / (hi - lo) for s = 0 .. count.
@@ -26,9 +39,10 @@ struct quant_grid {
     bool absolute; // errors count by size, not squared
 };
 
-// The scale of n values x ~ scale * code - minimum, codes 0 .. top; *minimum >= 0.
-float quant_search_affine(const float *x, const float *w, int n, const struct quant_grid *grid,
-                          int *code, float *minimum);
+// Scales and minimums of groups x ~ scale * code - minimum, codes 0 .. top; minimum >= 0. scale and
+// minimum: [QUANT_LANES]; code: [QUANT_LANES][n].
+void quant_search_affine(const struct quant_batch *b, const struct quant_grid *grid, float *scale,
+                         float *minimum, int *code);
 
 // The scale of n values >= 0 with codes 0 .. top: a grid, then single codes as above.
 float quant_search_positive(const float *x, const float *w, int n, int top, int *code);
