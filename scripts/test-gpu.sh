@@ -77,6 +77,9 @@ part compare "$tests/gpu_tests" --levels cuda compare
 part pair "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 64,700 -n 192 \
     --ignore-eos
+part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
+    -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 700 -n 96 \
+    --ignore-eos --sequences 1,3,8 --modes off,chain:16,tree:40 --drafter oracle:errors=0.15
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
     part sanitizer timeout "${LIMIT:-60}" compute-sanitizer --error-exitcode 1 \
