@@ -93,9 +93,9 @@ for part in "$@"; do
         ;;
     bytes) step bytes "$here/gpu_bytes.sh" "$program" "$target" "$draft" "$folder" ;;
     budget)
-        step budget pair --prompt-tokens 512 -n 384 --drafter oracle:errors=0.05/0.12/0.25/0.5 \
-            --modes off,tree:3,tree:7,tree:11,tree:15,tree:19,tree:23,tree:31,tree:47,tree:auto
-        step hopeless pair --prompt-tokens 512 -n 384 --modes off,tree:7,tree:22,tree:auto
+        step budget pair --prompt-tokens 512 -n 768 --drafter oracle:errors=0.05/0.12/0.25/0.5 \
+            --modes off,tree:7,tree:15,tree:23,tree:31,tree:auto
+        step hopeless pair --prompt-tokens 512 -n 256 --modes off,tree:7,tree:auto
         ;;
     curves) step curves "$here/gpu_curves.sh" "$program" "$target" "$draft" "$folder" ;;
     *)
