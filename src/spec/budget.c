@@ -26,6 +26,7 @@ static const double PLACE_PRIOR = 5; // the same where nodes are told by their p
 static const double LOOK_COST = 1.1; // over a plain pass, of those steps
 static const double KEPT = 0.05;     // of what was learnt from other texts
 static const double STEPS = 24;      // steps that the mean rate remembers
+static const double SOON = 2;        // passes of earlier texts that count for a new one's pace
 static const double MARGIN = 1.01;   // by which plain decoding must be faster to be preferred
 
 static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
@@ -48,7 +49,8 @@ struct budget {
     int max_rows;
     double ms[GRID_N]; // of a pass of GRID[i] rows
     int measured;
-    double scale;        // of passes now to passes then: contexts grow
+    double scale;        // of passes now to passes then: contexts grow, machines have other work
+    double paced;        // passes that this is the mean of
     double tokens, time; // of drafted steps, older ones faded
     int drafted;         // steps in a row
     int looked;          // drafted steps of this text
@@ -105,6 +107,7 @@ double budget_pass_ms(const struct budget *b, int rows) {
 
 void budget_begin(struct budget *b) {
     b->rest = b->drafted = b->looked = 0;
+    b->paced = fmin(b->paced, SOON); // another text has another context
     b->rests = REST_FIRST;
     b->tokens = b->time = 0;
     for (int i = 0; i < BINS; i++) {
@@ -257,7 +260,8 @@ void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w,
     if (!budget_ready(b) || w->end != END_NONE || pass_ms <= 0)
         return;
     double expected = budget_pass_ms(b, t->n);
-    b->scale *= 1 + fmin(fmax(pass_ms / expected - 1, -0.5), 0.5) / STEPS;
+    b->paced = fmin(b->paced + 1, STEPS);
+    b->scale *= 1 + fmin(fmax(pass_ms / expected - 1, -0.5), 0.5) / b->paced;
     if (draft_ms <= 0)
         return;
     learn(b, t, w);
