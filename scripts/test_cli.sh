@@ -98,6 +98,7 @@ if has quantize; then
     for file in missing text empty short counts; do
         refuse 1 "$file.gguf" quantize "$vocab" out.gguf Q4_K_M --imatrix "$file.gguf"
     done
+    refuse 2 "Q9_9" quantize "$vocab" out.gguf Q8_0 --tensor-types attn_v=Q9_9
     refuse 1 "imatrix" quantize "$vocab" out.gguf Q4_K_M --imatrix "$vocab"
 fi
 if has imatrix; then

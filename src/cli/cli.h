@@ -93,6 +93,7 @@ enum cli_option {
     OPT_PIECE,
     OPT_PIECES,
     OPT_PURE,
+    OPT_TENSOR_TYPES,
     OPT_SHAPE,
     OPT_QUANT,
     OPT_VERBOSE,

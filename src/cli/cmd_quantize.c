@@ -2,16 +2,23 @@
 // `coppice quantize`: re-encodes the matrices of a GGUF file.
 #include "cli/convert.h"
 
+enum { MOST_TYPES = 64 };
+
 int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *const *operand = a->opt.operands;
     int64_t shown = -1;
     const char *imatrix = options_str(&a->opt, OPT_IMATRIX);
+    const char *types = options_str(&a->opt, OPT_TENSOR_TYPES);
     struct imatrix *m = NULL;
+    struct convert_override overrides[MOST_TYPES];
     struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .progress = cli_convert_progress,
                                 .progress_arg = &shown};
     int rc = cli_recipe(operand[2], &o.recipe, e);
+    o.overrides = overrides;
+    if (!rc && types)
+        rc = convert_overrides(types, overrides, MOST_TYPES, &o.n_overrides, e);
     if (!rc && imatrix)
         rc = imatrix_open(&m, imatrix, e);
     o.imatrix = m;

@@ -172,6 +172,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                     .help = "most pieces to read; 0 for the whole text"},
     [OPT_PURE] = {"pure", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
                   .help = "no mixture: every matrix gets TYPE's own element type"},
+    [OPT_TENSOR_TYPES] = {"tensor-types", 0, OPTION_STRING, "LIST", .groups = CLI_BIT(CLI_QUANTIZE),
+                          .help = "element types of matrices whose names hold a text, as in "
+                                  "attn_v=Q8_0,output=F16; the first that fits counts"},
 
     [OPT_SHAPE] = {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
                    .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "

@@ -26,9 +26,22 @@ const struct convert_recipe *convert_recipe_at(int i);
 // conversion.
 typedef int convert_progress_fn(void *arg, const char *name, int64_t done, int64_t total);
 
+// A type for all matrices whose names hold `part`, in place of the recipe's.
+struct convert_override {
+    char part[48];
+    uint32_t type;
+};
+
+// Reads "attn_v=Q8_0,output=F16" into at most `most` entries. ERR_USAGE: no such list, too long, or
+// a type that cannot be written.
+int convert_overrides(const char *text, struct convert_override *out, int most, int *n,
+                      struct err *e);
+
 struct convert_options {
     const struct convert_recipe *recipe;
-    bool pure;                     // quantize: all matrices get the recipe's own type
+    bool pure;                                // quantize: all matrices get the recipe's own type
+    const struct convert_override *overrides; // quantize: the first that fits a matrix counts
+    int n_overrides;
     const struct imatrix *imatrix; // quantize: importances of columns; NULL: none
     const char *target_dir; // drafts: the target's HuggingFace folder or GGUF, for its tokenizer
     int threads;            // 0: all CPUs

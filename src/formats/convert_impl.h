@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "formats/convert.h"
+#include "formats/convert_types.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 
@@ -59,32 +60,6 @@ void convert_plan_fini(struct convert_plan *p);
 // Describes all tensors to the writer, then streams them. Bounded memory.
 int convert_write(struct gguf_writer *w, const struct convert_plan *p,
                   const struct convert_options *o, struct err *e);
-
-// What the type of a tensor depends on beside its name and shape.
-struct convert_model {
-    const struct convert_recipe *recipe;
-    int layers;   // blocks of the file
-    bool tied;    // the embedding serves as output matrix
-    bool shared;  // four or more query heads share a key head
-    bool large;   // the 80 layers of a 70B model
-    bool weighed; // there are importances
-    bool pure;    // all matrices get the recipe's type
-    int experts;  // 0 or 1: none
-    int values;   // matrices for which convert_is_value(); 0: one in each layer
-};
-
-struct convert_matrix {
-    const char *name;
-    int64_t row, slices; // elements of a row; matrices, one for each expert
-    int rank;            // of those for which convert_is_value(): number in order of layers
-};
-
-// Whether a tensor of that name and rank is re-encoded at all; if not it stays as it is.
-bool convert_eligible(const char *name, int n_dims);
-// Whether it makes attention values, alone or with others.
-bool convert_is_value(const char *name);
-// The type that an eligible tensor gets, with the fallbacks for rows that fit no block.
-uint32_t convert_type(const struct convert_model *m, const struct convert_matrix *t);
 
 // A parsed JSON file of a folder. Zeroed is valid; `root` is NULL when the file is absent.
 struct hf_file {

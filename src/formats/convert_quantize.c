@@ -119,6 +119,8 @@ static struct convert_model model_of(const struct gguf *g, const struct convert_
                  (is_architecture(g, "llama") || is_architecture(g, "qwen2")),
         .weighed = o->imatrix,
         .pure = o->pure,
+        .overrides = o->overrides,
+        .n_overrides = o->n_overrides,
         .experts = experts > 0 && experts < 1 << 16 ? (int)experts : 0,
     };
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "formats/convert_impl.h"
+#include "formats/convert_types.h"
 #include "formats/quant.h"
 
 // The layers or models in which a choice applies.
@@ -222,8 +222,48 @@ static uint32_t narrower_block(uint32_t type) {
     }
 }
 
+static int take_override(const char *at, size_t n, struct convert_override *out, struct err *e) {
+    const char *equals = memchr(at, '=', n);
+    char type[16];
+    size_t part = equals ? (size_t)(equals - at) : 0;
+    if (part < 1 || part >= sizeof out->part || n - part - 1 >= sizeof type)
+        return err_set(e, ERR_USAGE, "'%.*s' is not of the form NAME=TYPE, as in attn_v=Q8_0",
+                       n < 60 ? (int)n : 60, at);
+    memcpy(out->part, at, part);
+    out->part[part] = 0;
+    memcpy(type, equals + 1, n - part - 1);
+    type[n - part - 1] = 0;
+    const struct quant_format *f = quant_format_by_name(type);
+    if (!f || !f->quantize)
+        return err_set(e, ERR_USAGE, "'%s' in '%.*s' is no element type that can be written", type,
+                       (int)n, at);
+    out->type = (uint32_t)f->type;
+    return 0;
+}
+
+int convert_overrides(const char *text, struct convert_override *out, int most, int *n,
+                      struct err *e) {
+    *n = 0;
+    for (const char *at = text, *end = at; *end; at = end + 1) {
+        end = at + strcspn(at, ",");
+        if (*n == most)
+            return err_set(e, ERR_USAGE, "more than %d types for names were given", most);
+        int rc = take_override(at, (size_t)(end - at), &out[(*n)++], e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static uint32_t chosen_type(const struct convert_model *m, const struct convert_matrix *t) {
+    for (int i = 0; i < m->n_overrides; i++)
+        if (strstr(t->name, m->overrides[i].part))
+            return m->overrides[i].type;
+    return m->pure ? m->recipe->type : wanted_type(m, t);
+}
+
 uint32_t convert_type(const struct convert_model *m, const struct convert_matrix *t) {
-    uint32_t type = m->pure ? m->recipe->type : wanted_type(m, t);
+    uint32_t type = chosen_type(m, t);
     while (t->row % quant_format(type)->block)
         type = narrower_block(type);
     return type;

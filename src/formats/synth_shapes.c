@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/convert_impl.h"
+#include "formats/convert_types.h"
 #include "formats/synth_impl.h"
 
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320

@@ -229,6 +229,38 @@ static void knows_aliases_and_pure(void **state) {
     gguf_close(g);
 }
 
+// Types for names go before the mixture's, and rows that do not fit fall back.
+static void takes_types_for_names(void **state) {
+    (void)state;
+    static struct wanted m = {.shape = {"named", "llama", 9, 8, 8, 0, 96, 0}, .n = 3};
+    static const char *const stems[] = {"output", "attn_v", "ffn_down"};
+    static const char *const types[] = {"F16", "IQ4_NL", "Q5_0"}; // the last falls back from Q4_K
+    static const char *const wrong[] = {"attn_v",      "=Q8_0",   "attn_v=Q9_9",
+                                        "attn_v=Q8_1", "a=Q8_0,", "a=F16,b=F16,c=F16,d=F16"};
+    struct convert_override overrides[3];
+    struct err e = {0};
+    int n;
+    for (int i = 0; i < 3; i++) {
+        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", stems[i]);
+        m.stems[i].n = i ? 9 : 1;
+        for (int l = 0; l < m.stems[i].n; l++)
+            snprintf(m.stems[i].type[l], sizeof m.stems[i].type[l], "%s", types[i]);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(convert_overrides(wrong[i], overrides, 3, &n, &e), ERR_USAGE);
+    assert_int_equal(convert_overrides("output=f16,attn_v=IQ4_XS,blk=Q4_K", overrides, 3, &n, &e),
+                     0);
+    assert_int_equal(n, 3);
+    struct convert_options o = {
+        .recipe = convert_recipe("Q2_K"), .threads = 1, .overrides = overrides, .n_overrides = n};
+    struct gguf *g = NULL;
+    write_model(&m);
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    assert_int_equal(gguf_open(&g, out_path, &e), 0);
+    check_tensors(&m, g);
+    gguf_close(g);
+}
+
 static int set_up(void **state) {
     (void)state;
     snprintf(in_path, sizeof in_path, "/tmp/coppice-types-%ld-in.gguf", (long)getpid());
@@ -249,6 +281,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_the_established_types),
         cmocka_unit_test(knows_aliases_and_pure),
+        cmocka_unit_test(takes_types_for_names),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
