@@ -51,6 +51,7 @@ printf 'GGUF\003\000\000\000' >short.gguf
 printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\177\001\000\000\000\000\000\000\000' >counts.gguf
 mkdir folder
 vocab=$root/tests/fixtures/tokenizer/qwen35.gguf
+pieces=$root/tests/fixtures/tokenizer/families/spm.gguf
 
 accept "Usage: coppice COMMAND" --help
 accept "coppice " --version
@@ -163,11 +164,13 @@ if has tokenize; then
     accept '{"ids":[39,2035,39]}' tokenize -m "$vocab" -p 'H<|im_start|>H' --json
     accept '39,27,91,' tokenize -m "$vocab" -p 'H<|im_start|>H' --no-special
     accept '{"ids":[]}' tokenize -m "$vocab" -p '' --json
+    accept '1,715,274,303,487,260' tokenize -m "$pieces" -p 'The river'
 fi
 if has detokenize; then
     refuse 2 "--ids" detokenize -m "$vocab"
     refuse 1 "2048" detokenize -m "$vocab" --ids 39,2048
     accept '{"text":"H<|im_start|>"}' detokenize -m "$vocab" --ids 39,2035 --json
+    accept '{"text":"The river"}' detokenize -m "$pieces" --ids 1,715,274,303,487,260 --json --no-special
     accept '{"text":"H"}' detokenize -m "$vocab" --ids 39,2035 --json --no-special
 fi
 

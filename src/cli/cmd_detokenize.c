@@ -27,6 +27,7 @@ static int decode(const struct cli_args *a, const struct tokenizer *t, struct st
     bool special = !options_flag(&a->opt, OPT_NO_SPECIAL);
     struct utf8_stream stream = {0};
     struct str bytes = {0};
+    bool first = tokenizer_blank_first(t);
     int rc = 0;
     for (size_t i = 0; i < count && !rc; i++) {
         if (ids[i] < 0 || ids[i] >= tokenizer_size(t))
@@ -36,7 +37,8 @@ static int decode(const struct cli_args *a, const struct tokenizer *t, struct st
                          ids[i], options_str(&a->opt, OPT_MODEL), tokenizer_size(t) - 1);
         str_clear(&bytes);
         tokenizer_decode(t, ids[i], special, &bytes);
-        bool drop = i == 0 && tokenizer_blank_first(t) && bytes.len > 0 && *bytes.data == ' ';
+        bool drop = first && bytes.len > 0 && *bytes.data == ' ';
+        first = first && bytes.len == 0;
         utf8_stream_push(&stream, bytes.data ? bytes.data + drop : "", bytes.len - drop, out);
     }
     utf8_stream_end(&stream, out);

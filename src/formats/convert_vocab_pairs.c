@@ -125,7 +125,8 @@ static const char *splitting(const struct vocab *v) {
     bool own = json_bool(json_get(level, "use_regex"), true);
     size_t known = (level ? 1u : 0u) + (split ? 1u : 0u) + (digits ? 1u : 0u);
     if (!level || (steps && json_len(steps) != known) ||
-        json_bool(json_get(level, "add_prefix_space"), false))
+        json_bool(json_get(level, "add_prefix_space"), false) ||
+        (split && json_bool(json_get(level, "use_regex"), false)))
         return NULL;
     if (!split && own && !whole)
         return !digits                                                   ? "gpt-2"
