@@ -131,8 +131,7 @@ def quantise(library, model, mixture, source, target):
     return {t.name: t.tensor_type.name for t in gguf.GGUFReader(target).tensors}
 
 
-def main():
-    folder = sys.argv[1]
+def load_library(folder):
     for name in ["libggml-base.so", "libggml-cpu.so", "libggml.so"]:
         ctypes.CDLL(os.path.join(folder, name), mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(os.path.join(folder, "libllama.so"))
@@ -142,6 +141,12 @@ def main():
     library.llama_backend_init()
     quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *a: None)
     library.llama_log_set(quiet, None)
+    library.quiet = quiet  # stays alive with it
+    return library
+
+
+def main():
+    library = load_library(sys.argv[1])
     output = sys.argv[2] if len(sys.argv) > 2 else "tests/fixtures/quant/types.tsv"
     with tempfile.TemporaryDirectory() as work, open(output, "w") as out:
         source, target = os.path.join(work, "in.gguf"), os.path.join(work, "out.gguf")
