@@ -81,6 +81,7 @@ enum cli_option {
     OPT_DEVICE,
     OPT_CPU_LEVEL,
     OPT_CUDA_PATH,
+    OPT_PROMPT_GEMM,
     OPT_VRAM_LIMIT,
     OPT_LOGIT_HASH,
     OPT_NO_SPECIAL,

@@ -113,6 +113,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.draft = options_str(&a->opt, OPT_DRAFT);
     o.device = options_str(&a->opt, OPT_DEVICE);
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
+    o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
     o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
     o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON);
     o.note = print_note;

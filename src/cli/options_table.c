@@ -140,6 +140,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_CUDA_PATH] = {"cuda-path", 0, OPTION_CHOICE, "PATH", "auto",
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,
                        .help = "matrix instructions of the GPU to use"},
+    [OPT_PROMPT_GEMM] = {"prompt-gemm", 0, OPTION_CHOICE, "WHOSE", "own", .choices = "own|vendor",
+                         .groups = RUNNING,
+                         .help = "matrix products of prompts on a GPU; vendor takes cuBLAS, and "
+                                 "gives up that the output is the same for every --chunk and "
+                                 "however much of a prompt was read before"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = RUNNING,
                         .help = "most GPU memory to take, for example 24G; 0 for all that is free"},
     [OPT_LOGIT_HASH] = {"logit-hash", 0, OPTION_FLAG, .groups = GENERATE,

@@ -41,7 +41,10 @@ static void note(const struct session *s, const char *sentence) {
 
 // The GPU of `choice`. With "auto" a GPU that fails to open is passed over: s->x stays NULL.
 static int open_gpu(struct session *s, int device, bool may_pass, struct err *e) {
-    struct cuda_options o = {.device = device, .limit = s->o.vram_limit, .path = s->o.cuda_path};
+    struct cuda_options o = {.device = device,
+                             .limit = s->o.vram_limit,
+                             .path = s->o.cuda_path,
+                             .vendor_gemm = s->o.vendor_gemm};
     int rc = exec_create_cuda(&s->x, &o, e);
     if (!may_pass || (rc != ERR_DEVICE && rc != ERR_MEMORY))
         return rc;
@@ -64,6 +67,9 @@ static int open_device(struct session *s, struct err *e) {
         note(s, choice.note);
     if (!rc && choice.device >= 0)
         rc = open_gpu(s, choice.device, want.want == DEVICE_AUTO, e);
+    if (!rc && !s->x && s->o.vendor_gemm)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--prompt-gemm vendor needs a GPU and the CPU is used; leave it out");
     return rc || s->x ? rc : exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
 }
 

@@ -24,6 +24,7 @@ struct session_options {
     const char *cpu_level; // "auto", "scalar", "avx2", "avx512", "amx"
     int threads;           // 0: all usable CPUs
     enum cuda_path cuda_path;
+    bool vendor_gemm;   // prompts through the vendor's library on a GPU (cuda_options)
     int64_t vram_limit; // bytes that may be taken on a GPU; 0: all that are free
     bool make_plan;     // also where no limit is known, that is on a CPU without memory_limit
     void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know

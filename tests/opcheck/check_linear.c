@@ -178,9 +178,9 @@ static void gate_up_double(const struct gated *l, float *out) {
 }
 
 static void gate_up_case(struct check *c, uint32_t type, int64_t m, struct tally *t, bool *guards) {
-    enum { ROWS = 24 };
+    enum { ROWS = 24, MANY = 260 };
     const struct quant_format *f = quant_format(type);
-    int64_t k = random_k(&c->rng, f), n = between(&c->rng, 1, 20);
+    int64_t k = random_k(&c->rng, f), n = c->device && m == 48 ? MANY : between(&c->rng, 1, 20);
     struct gated l = {.gate = matrix_new(&c->rng, type, k, m),
                       .up = matrix_new(&c->rng, type, k, m),
                       .q = matrix_new(&c->rng, TYPE_Q8_0, m / GROUP * GROUP, ROWS),
@@ -256,27 +256,29 @@ static void check_gather(struct check *c) {
 // Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
 // outputs, and k one part or several.
 static void check_gate_up_rule(struct check *c) {
-    enum { N = 300, M = 300, PIECE = 140 };
+    enum { M = 300, PIECE = 140 };
+    const int64_t rows = c->device ? 800 : 300;
     static const uint32_t some[] = {TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0,
                                     TYPE_Q4_0, TYPE_F16,  TYPE_F32};
     int64_t worst = 0, seen = 0;
     if (!CHECK_HAS(c, linear_gate_up))
         return;
-    for (int t = 0; t < 7; t++) {
-        const struct quant_format *f = quant_format(some[t]);
+    for (int t = 0; t < 8; t++) {
+        uint32_t gate = some[t % 7], up = some[t < 7 ? t : 2]; // the last of two types
         int64_t k = c->device && t % 2 ? 2048 : 512;
-        struct gated l = {.gate = matrix_new(&c->rng, some[t], k, M),
-                          .up = matrix_new(&c->rng, some[t], k, M),
-                          .q = {.f = f},
-                          .n = N,
-                          .in = malloc((size_t)(N * k) * sizeof(float))};
-        float *all = malloc(N * M * sizeof *all), *piece = malloc(N * M * sizeof *piece);
-        fill_random(&c->rng, l.in, N * k, 2);
+        struct gated l = {.gate = matrix_new(&c->rng, gate, k, M),
+                          .up = matrix_new(&c->rng, up, k, M),
+                          .q = {.f = quant_format(gate)},
+                          .n = rows,
+                          .in = malloc((size_t)(rows * k) * sizeof(float))};
+        size_t bytes = (size_t)(rows * M) * sizeof(float);
+        float *all = malloc(bytes), *piece = malloc(bytes);
+        fill_random(&c->rng, l.in, rows * k, 2);
         float *in = l.in;
         run_gate_up(c, c->exec, &l, all, NULL);
-        for (int64_t at = 0; at < N; at += l.n) {
-            l.n = between(&c->rng, 1, PIECE);
-            l.n = l.n < N - at ? l.n : N - at;
+        for (int64_t at = 0; at < rows; at += l.n) {
+            l.n = c->device && !at ? 300 : between(&c->rng, 1, PIECE);
+            l.n = l.n < rows - at ? l.n : rows - at;
             l.in = in + at * k;
             run_gate_up(c, at % 2 ? c->other : c->exec, &l, piece, NULL);
             worst += bit_differences(all + at * M, piece, l.n * M);
@@ -288,11 +290,12 @@ static void check_gate_up_rule(struct check *c) {
         matrix_free(&l.gate);
         matrix_free(&l.up);
     }
-    report(c, worst == 0, "linear_gate_up: rule E1", "n = 1..140, 300; other exec",
+    report(c, worst == 0, "linear_gate_up: rule E1", "n = 1..140, 300, all; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
 }
 
-// Bits of a row: alone, among 16, among 300, in another slot, with other threads or the other path.
+// Bits of a row: alone, among 16, among 300 and more, in another slot, with other threads or the
+// other path.
 void check_linear_rule(struct check *c) {
     int64_t worst = 0, seen = 0;
     if (!has_linear(c))
@@ -304,7 +307,7 @@ void check_linear_rule(struct check *c) {
         int64_t k = f->block == 256 ? 512 : 320;
         if (c->device && t % 4)
             k = f->block == 256 ? 4352 : 4160;
-        int64_t m = 83, n = 300, most = c->device ? 70 : 19;
+        int64_t m = 83, n = c->device ? 800 : 300, most = c->device ? 70 : 19;
         struct matrix w = matrix_new(&c->rng, types[t], k, m);
         float *in = malloc((size_t)(n * k) * sizeof *in);
         float *all = malloc((size_t)(n * m) * sizeof *all), *some = malloc((size_t)(n * m) * 4);
@@ -313,7 +316,7 @@ void check_linear_rule(struct check *c) {
         run_linear(c, c->other, &w, in, n, some, false);
         worst += bit_differences(all, some, n * m);
         for (int64_t at = 0; at < n;) {
-            int64_t piece = between(&c->rng, 1, most);
+            int64_t piece = c->device && !at ? 300 : between(&c->rng, 1, most);
             piece = piece < n - at ? piece : n - at;
             run_linear(c, at % 2 ? c->other : c->exec, &w, in + at * k, piece, some, false);
             worst += bit_differences(all + at * m, some, piece * m);
@@ -326,10 +329,9 @@ void check_linear_rule(struct check *c) {
         matrix_free(&w);
     }
     report(c, worst == 0, "linear: rule E1",
-           c->device ? "n = 1..70, 300; other exec" : "n = 1..19, 300; other exec",
+           c->device ? "n = 1..70, 300, 800; other exec" : "n = 1..19, 300; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
     check_gate_up_rule(c);
-    check_gate_up(c);
     check_gather(c);
 }
 
@@ -428,14 +430,14 @@ static void double_on_device(struct check *c, const struct matrix *w, const floa
 }
 
 void check_linear_double(struct check *c) {
-    static const int counts[] = {1, 7, 9, 24, 70, 130};
+    static const int counts[] = {1, 7, 9, 24, 70, 130, 260};
     if (!has_linear(c))
         return;
     for (int t = 0; t < TYPES; t++) {
         const struct quant_format *f = quant_format(types[t]);
         struct tally d = {0};
         double bound = 0;
-        for (int s = 0; s < (c->device ? 6 : 1); s++) {
+        for (int s = 0; s < (c->device ? 7 : 1); s++) {
             int64_t k = random_k(&c->rng, f), m = c->device ? between(&c->rng, 1, 300) : 37;
             int64_t n = c->device ? counts[s] : 9;
             struct matrix w = matrix_new(&c->rng, types[t], k, m);
@@ -453,6 +455,7 @@ void check_linear_double(struct check *c) {
                    "relative error %.1e (max %.1e), %.2f of the fp16 bound", d.error, DEVICE_ERROR,
                    bound);
     }
+    check_gate_up(c);
 }
 
 struct linear_call {

@@ -31,9 +31,10 @@ struct check {
     int n_absent;
 };
 
-// One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma"): all
-// families, or those whose name contains `only`. Prints a table. Returns 0, or ERR_UNSUPPORTED and
-// ERR_DEVICE when this machine has no such level; counts are added to passed and failed.
+// One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma",
+// "cuda:auto:vendor"): all families, or those whose name contains `only`. Prints a table. Returns
+// 0, or ERR_UNSUPPORTED and ERR_DEVICE when this machine has no such level; counts are added to
+// passed and failed.
 struct opcheck_options {
     bool timing; // microseconds instead of checks
     bool brief;  // leave out the long contexts that only devices are given

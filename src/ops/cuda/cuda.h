@@ -66,9 +66,10 @@ struct gpu {
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
-    bool clusters;   // the device and the machine code in use have clusters of blocks
-    bool overlaps;   // launches may begin early: the machine code in use waits in gpu_await
-    void *map_maker; // gpu_map_maker, or NULL
+    bool clusters;         // the device and the machine code in use have clusters of blocks
+    bool overlaps;         // launches may begin early: the machine code in use waits in gpu_await
+    void *map_maker;       // gpu_map_maker, or NULL
+    struct vendor *vendor; // its products for prompts (vendor.c); NULL: only ours
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed

@@ -3,6 +3,8 @@
 // one form share a launch. What is chosen here (tile of rows, split or loop) changes no bits.
 #include "ops/cuda/linear_gemm.h"
 #include "ops/cuda/linear_launch.h"
+#include "ops/cuda/linear_unpacked.h"
+#include "ops/cuda/linear_vendor.h"
 #include "ops/cuda/linear_wgmma.h"
 #include "ops/cuda/ops_cuda.h"
 
@@ -272,6 +274,18 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
                 return;
 }
 
+// Whether weights of this form are unpacked for that many rows.
+static bool takes_unpacked(const struct gpu *g, int form, int64_t n) {
+    return linear_vendor_takes(g, form, n) || linear_unpacked_takes(g, form, n);
+}
+
+static void launch_unpacked(struct gpu *g, struct linear_launch *l) {
+    if (g->vendor)
+        linear_vendor_launch(g, l);
+    else
+        linear_unpacked_launch(g, l);
+}
+
 static bool takes_wgmma(const struct gpu *g, int64_t n) {
     return g->path == CUDA_PATH_WGMMA && n >= WGMMA_ROWS;
 }
@@ -346,13 +360,15 @@ static bool takes_stream(const struct gpu *g, int form, int64_t n) {
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
                      int64_t n, size_t kept) {
     struct stream_call calls[WEIGHT_FORMS];
+    struct linear_launch many = launch_of(in, n);
     int n_calls = 0;
     for (int form = 0; form < WEIGHT_FORMS; form++) {
         struct stream_call *c = &calls[n_calls];
+        bool unpacked = takes_unpacked(g, form, n);
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
-                add_job(&c->l, &jobs[j]);
+                add_job(unpacked ? &many : &c->l, &jobs[j]);
         if (c->l.jobs && takes_stream(g, form, n) && stream_plan(g, form, c))
             n_calls++;
         else if (c->l.jobs)
@@ -360,6 +376,8 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
     }
     if (n_calls)
         stream_run(g, calls, n_calls, kept);
+    if (many.jobs)
+        launch_unpacked(g, &many);
 }
 
 static void run_jobs(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
@@ -433,6 +451,20 @@ static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct
     }
 }
 
+// gate_up's two matrices as one job. Matrices of two forms are cut as if each were alone.
+static struct linear_launch pair_of(const struct weight *gate, const struct weight *up,
+                                    const struct act *in, int64_t n, const struct act *out) {
+    struct linear_launch l = launch_of(in, n);
+    struct linear_one *o = &l.job[l.jobs++];
+    o->w[0] = gate->view;
+    o->w[1] = up->view;
+    o->out = out->wide;
+    o->out_stride = out->stride;
+    o->pair = true;
+    o->parts = linear_parts(gate->k, gate->form == up->form ? 2 * gate->m : gate->m);
+    return l;
+}
+
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
                                     const struct weight *up, const struct act *in, int64_t n,
                                     struct act *out) {
@@ -440,18 +472,14 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     cuda_act_shape(out, n, gate->m);
     if (n <= 0)
         return;
-    if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
+    if (takes_unpacked(g, gate->form, n) && takes_unpacked(g, up->form, n)) {
+        struct linear_launch l = pair_of(gate, up, in, n, out);
+        launch_unpacked(g, &l);
+    } else if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (gate->form == up->form) {
         struct stream_call c;
-        c.l = launch_of(in, n);
-        struct linear_one *o = &c.l.job[c.l.jobs++];
-        o->w[0] = gate->view;
-        o->w[1] = up->view;
-        o->out = out->wide;
-        o->out_stride = out->stride;
-        o->pair = true;
-        o->parts = linear_parts(gate->k, 2 * gate->m);
+        c.l = pair_of(gate, up, in, n, out);
         if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
             stream_run(g, &c, 1, 0);
         else

@@ -12,15 +12,10 @@
 #include "ops/cuda/linear_gemm.h"
 
 #include "ops/cuda/gpu_map.h"
+#include "ops/cuda/linear_many.cuh"
 #include "ops/cuda/linear_stream.cuh"
-#include "ops/cuda/wgmma_shared.cuh"
 
 enum {
-    OUTPUTS = 128, // of a block
-    STEP = 64,     // k of a stage
-    BRINGERS = 4,  // warps
-    MULTIPLIERS = 8,
-    THREADS = (BRINGERS + MULTIPLIERS) * 32,
     // Of a thread. Together not more than the 168 that each of the 384 begins with: a block that
     // asks for more waits for ever.
     BRING_REGISTERS = 104,
@@ -66,13 +61,8 @@ template <class S> struct gemm_bars {
     }
 };
 
-struct gemm_tile {
-    const struct linear_one *job;
-    int64_t block, row; // of outputs; first row
-};
-
-static __device__ __forceinline__ gemm_tile tile_of(const gemm_call &c, int64_t at, int rows) {
-    gemm_tile t;
+static __device__ __forceinline__ many_tile tile_of(const gemm_call &c, int64_t at, int rows) {
+    many_tile t;
     int j = 0;
     t.block = at / c.l.row_tiles;
     t.row = at % c.l.row_tiles * rows;
@@ -84,7 +74,7 @@ static __device__ __forceinline__ gemm_tile tile_of(const gemm_call &c, int64_t 
 }
 
 // Tile i of a bringing warp, in matrix *v; beyond the last it repeats it.
-static __device__ __forceinline__ int64_t own_tile(const gemm_tile &t, int warp, int i,
+static __device__ __forceinline__ int64_t own_tile(const many_tile &t, int warp, int i,
                                                    const matrix_view **v) {
     *v = &t.job->w[t.job->pair ? i : 0];
     int64_t tile =
@@ -102,7 +92,7 @@ template <class S> struct gemm_feed {
         if (left == 0) {
             if (tile >= c.tiles)
                 return;
-            gemm_tile t = tile_of(c, tile, rows);
+            many_tile t = tile_of(c, tile, rows);
             for (int i = 0; i < WARP_TILES; i++) {
                 const matrix_view *v;
                 int64_t own = own_tile(t, warp, i, &v);
@@ -121,28 +111,6 @@ template <class S> struct gemm_feed {
         left--;
     }
 };
-
-// Starts the copy of a tile of activations: values k.. of rows row.. (zeros beyond the last).
-static __device__ __forceinline__ void copy_rows(uint32_t to, const gpu_tile_map *map, int k,
-                                                 int row, uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(k), "r"(row)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&a)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-                 : "memory");
-}
-
-template <int N> static __device__ __forceinline__ void set_registers_down(void) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-template <int N> static __device__ __forceinline__ void set_registers_up(void) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
 
 // A bringing warp's 64 of k of its tiles, as fp16 to `to`; apart[i] is this lane's place in tile i.
 // All are made before the first is stored, so that no store holds up what is made next.
@@ -252,7 +220,7 @@ static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared
         b.feed.start(c, N, shared + b.own + s * S::SLOT, b.bars.raw(warp, s), b.chunks, warp);
     gpu_await();
     for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
-        gemm_tile t = tile_of(c, at, N);
+        many_tile t = tile_of(c, at, N);
         uint32_t apart[WARP_TILES];
         for (int i = 0; i < WARP_TILES; i++) {
             const matrix_view *v;
@@ -266,51 +234,6 @@ static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared
         for (int64_t chunk = 0; chunk < b.chunks; chunk++)
             b.bring(c, (int)chunk * dequant<FORM>::SPAN, (int)t.row, apart);
     }
-}
-
-// Sums to outputs: powers of two taken back, then stored, added or joined.
-template <int N>
-static __device__ __forceinline__ void store_tile(const gemm_call &c, const gemm_tile &t,
-                                                  const float (&d)[N / 2]) {
-    const linear_one &job = *t.job;
-    int lane = threadIdx.x % 32, sixteen = threadIdx.x / 32 - BRINGERS;
-    int64_t m[2];
-    float power[2];
-    m[0] = job.pair ? t.block * 64 + sixteen / 2 * 16 + sixteen % 2 * 8 + lane / 4
-                    : t.block * OUTPUTS + sixteen * 16 + lane / 4;
-    m[1] = job.pair ? m[0] : m[0] + 8;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const matrix_view &v = job.w[job.pair ? h : 0];
-        power[h] = m[h] < v.m ? __int_as_float((127 - v.exponent[m[h]]) << 23) : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < N / 4; i++) {
-        int64_t row = t.row + i / 2 * 8 + lane % 4 * 2 + i % 2;
-        if (row >= c.l.n)
-            continue;
-        float back = c.l.unscale[row], *out = job.out + row * job.out_stride;
-        float v0 = d[i / 2 * 4 + i % 2] * power[0] * back;
-        float v1 = d[i / 2 * 4 + 2 + i % 2] * power[1] * back;
-        if (job.pair) {
-            if (m[0] < job.w[0].m)
-                out[m[0]] = v0 / (1.0f + expf(-v0)) * v1;
-            continue;
-        }
-        if (m[0] < job.w[0].m)
-            out[m[0]] = job.add ? out[m[0]] + v0 : v0;
-        if (m[1] < job.w[0].m)
-            out[m[1]] = job.add ? out[m[1]] + v1 : v1;
-    }
-}
-
-// Adds a part's sums to those before it.
-template <int N>
-static __device__ __forceinline__ void add_part(float (&total)[N / 2], const float (&d)[N / 2],
-                                                bool first) {
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        total[i] = first ? d[i] : total[i] + d[i];
 }
 
 // Where a multiplying warpgroup is in the ring.
@@ -364,7 +287,7 @@ static __device__ __forceinline__ void multiply_tiles(const gemm_call &c, uint32
     int64_t steps = c.l.stride / STEP;
     gpu_await();
     for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
-        gemm_tile t = tile_of(c, at, N);
+        many_tile t = tile_of(c, at, N);
         float d[N / 2];
         if constexpr (PARTS) {
             float total[N / 2];
@@ -376,10 +299,10 @@ static __device__ __forceinline__ void multiply_tiles(const gemm_call &c, uint32
                 begin = end;
                 add_part<N>(total, d, part == 0);
             }
-            store_tile<N>(c, t, total);
+            store_tile<N>(c.l, t, total);
         } else {
             w.sum(d, steps);
-            store_tile<N>(c, t, d);
+            store_tile<N>(c.l, t, d);
         }
     }
 }

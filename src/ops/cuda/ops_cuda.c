@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "formats/quant.h"
-#include "ops/cuda/cuda.h"
 #include "ops/cuda/ops_cuda.h"
+#include "ops/cuda/vendor.h"
 
 static void *memory_alloc(struct exec *x, size_t bytes) {
     return gpu_alloc(gpu_of(x), bytes);
@@ -85,8 +85,11 @@ static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
 // ops ask for as scratch, which is estimated here.
 static int64_t own_bytes(const struct exec *x, int64_t most_values) {
     enum { SCRATCH = 160 << 20 };
-    (void)x;
-    return STAGE_BYTES + SCRATCH + most_values * (int64_t)sizeof(float);
+    const struct gpu *g = (const struct gpu *)x;
+    int64_t scratch = g->path == CUDA_PATH_WGMMA ? UNPACKED_BYTES : SCRATCH;
+    if (g->vendor)
+        scratch = (int64_t)UNPACKED_BYTES + VENDOR_SUMS + VENDOR_WORKSPACE;
+    return STAGE_BYTES + scratch + most_values * (int64_t)sizeof(float);
 }
 
 // Room for f32 rows that all acts share.
@@ -203,6 +206,7 @@ static void cuda_destroy(struct exec *x) {
     if (g->stage.host)
         gpu_host_free(g->stage.host);
     cuda_loader_close(g);
+    vendor_close(g);
     gpu_memory_fini(g);
     free(g->waiting);
     cuda_marks_fini(g);
@@ -304,6 +308,8 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
         rc = device_path(&g->path, o->path, COPPICE_CUDA_BUILT, g->sm, e);
     if (!rc)
         rc = open_stage(g, e);
+    if (!rc && o->vendor_gemm)
+        rc = vendor_open(g, e);
     if (rc) {
         cuda_destroy(&g->base);
         return rc;

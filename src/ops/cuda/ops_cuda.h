@@ -24,6 +24,11 @@ void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps
 void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 
 // Weights and linear layers (weight.c, repack.cu, linear*.cu).
+enum {
+    UNPACKED_BYTES = 384 << 20, // of weights that are unpacked at once, in scratch memory
+    VENDOR_SUMS = 288 << 20,    // of sums that wait there in linear_vendor.cu
+    VENDOR_WORKSPACE = 32 << 20,
+};
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
 int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
 void cuda_weight_destroy(struct exec *x, struct weight *w);

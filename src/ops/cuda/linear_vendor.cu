@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers of many rows by the vendor's library: weights are unpacked to fp16 once a pass,
+// multiplied with all rows, and the sums' powers of two taken back; gate and up are joined, other
+// sums stored or added. Sums wait in scratch memory behind the weights, as many rows at a time as
+// there is room for. What comes out depends on the library, and on how many rows there are.
+#include "ops/cuda/linear_vendor.h"
+
+#include "ops/cuda/linear_unpack.h"
+#include "ops/cuda/vendor.h"
+
+enum { THREADS = 128, ROWS = 256 /* from which on unpacking pays */ };
+
+// Sums of a job's rows, as the library leaves them.
+struct vendor_sums {
+    const float *at; // [n][pitch], in the order of linear_unpack
+    int64_t pitch;
+    const float *unscale; // [n]
+    float *out;           // [n][out_stride]
+    int64_t out_stride, m;
+    const signed char *exponent[2]; // of the job's matrices
+    bool add, pair;
+};
+
+static __device__ __forceinline__ float power_back(const signed char *exponent, int64_t m) {
+    return __int_as_float((127 - exponent[m]) << 23);
+}
+
+// W neighbouring outputs.
+template <int W> struct alignas(W * sizeof(float)) few {
+    float v[W];
+};
+
+template <int W>
+static __device__ __forceinline__ few<W> scaled(const float *at, const signed char *exponent,
+                                                int64_t m, float back) {
+    few<W> x = *(const few<W> *)at;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        x.v[i] = x.v[i] * power_back(exponent, m + i) * back;
+    return x;
+}
+
+// A thread has W outputs of a row; W is 4 where all of them lie in fours.
+template <int W> static __global__ void __launch_bounds__(THREADS) finish_sums(vendor_sums s) {
+    gpu_await();
+    int64_t m = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W, row = blockIdx.y;
+    if (m >= s.m)
+        return;
+    const float *at = s.at + row * s.pitch;
+    float *out = s.out + row * s.out_stride + m, back = s.unscale[row];
+    if (s.pair) {
+        const float *of_pair = at + m / 8 * 16 + m % 8;
+        few<W> g = scaled<W>(of_pair, s.exponent[0], m, back);
+        few<W> u = scaled<W>(of_pair + 8, s.exponent[1], m, back);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            g.v[i] = g.v[i] / (1.0f + expf(-g.v[i])) * u.v[i];
+        *(few<W> *)out = g;
+        return;
+    }
+    few<W> x = scaled<W>(at + m, s.exponent[0], m, back), old = {};
+    if (s.add)
+        old = *(const few<W> *)out;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        x.v[i] = s.add ? old.v[i] + x.v[i] : x.v[i];
+    *(few<W> *)out = x;
+}
+
+static void finish(struct gpu *g, const vendor_sums &s, int64_t n) {
+    bool fours = s.m % 4 == 0 && s.pitch % 4 == 0 && s.out_stride % 4 == 0 &&
+                 (size_t)s.out % 16 == 0 && (size_t)s.at % 16 == 0;
+    int64_t each = THREADS * (fours ? 4 : 1);
+    dim3 grid((unsigned)((s.m + each - 1) / each), (unsigned)n);
+    gpu_launch_early(g, "linear (vendor)", fours ? finish_sums<4> : finish_sums<1>, grid, THREADS,
+                     0, s);
+}
+
+bool linear_vendor_takes(const struct gpu *g, int form, int64_t n) {
+    return g->vendor && n >= ROWS && linear_unpacks(form);
+}
+
+// Rows first .. first + n of a job whose weights are at w; their sums have room at `room`, or are
+// made where they belong.
+static void run_rows(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
+                     const __half *w, float *room, int64_t first, int64_t n) {
+    vendor_sums s = {};
+    s.out = o->out + first * o->out_stride;
+    s.out_stride = o->out_stride;
+    s.m = o->w[0].m;
+    s.pitch = room ? linear_unpacked_rows(o) : o->out_stride;
+    s.at = room ? room : s.out;
+    s.unscale = l->unscale + first;
+    s.exponent[0] = o->w[0].exponent;
+    s.exponent[1] = o->w[1].exponent;
+    s.add = o->add;
+    s.pair = o->pair;
+    struct vendor_product p = {
+        w, l->x + first * l->stride, (float *)s.at, room ? s.pitch : s.m, n, l->stride, s.pitch};
+    vendor_multiply(g, &p);
+    finish(g, s, n);
+}
+
+static void run_job(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
+                    __half *w, float *room) {
+    const int64_t most = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(o);
+    const bool apart = o->add || o->pair;
+    linear_unpack(g, o, w, l->stride);
+    int64_t step = !apart || most >= l->n ? l->n : most;
+    for (int64_t at = 0; at < l->n; at += step)
+        run_rows(g, l, o, w, apart ? room : NULL, at, l->n - at < step ? l->n - at : step);
+}
+
+void linear_vendor_launch(struct gpu *g, struct linear_launch *l) {
+    struct linear_launch c;
+    unsigned char *room = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
+    while (room && linear_take(g, l, UNPACKED_BYTES / 2, &c)) {
+        __half *w = (__half *)room;
+        for (int j = 0; j < c.jobs; j++) {
+            run_job(g, &c, &c.job[j], w, (float *)(room + UNPACKED_BYTES));
+            w += linear_unpacked_rows(&c.job[j]) * c.stride;
+        }
+    }
+}
