@@ -75,27 +75,36 @@ struct many_outputs {
     }
 };
 
-// Sums of a job that is no pair to outputs: EACH pairs of outputs at a time, whose loads come
-// first.
+// Powers of two of EACH rows from i0 on, of a thread's; those beyond the last repeat it.
+template <int EACH>
+static __device__ __forceinline__ void load_unscale(float (&back)[EACH], const float *unscale,
+                                                    int i0, int left) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int row = (i0 + i) / 2 * 8 + (i0 + i) % 2;
+        back[i] = __ldcg(unscale + (row < left ? row : left - 1));
+    }
+}
+
+// Sums of a job that is no pair to outputs: EACH rows at a time, all of whose loads come first.
 template <int N, bool ADD>
 static __device__ __forceinline__ void store_plain(const linear_launch &l, const many_tile &t,
                                                    const float (&d)[N / 2]) {
-    enum { EACH = 4 };
+    enum { EACH = 16 };
     const many_outputs o(t);
     const bool first = o.m[0] < t.job->w[0].m, second = o.m[1] < t.job->w[0].m;
     const int64_t row0 = t.row + threadIdx.x % 4 * 2, stride = t.job->out_stride;
     const int left = (int)(l.n - row0);
     float *out = t.job->out + row0 * stride + o.m[0];
-    const float *unscale = l.unscale + row0;
 #pragma unroll
-    for (int i0 = 0; i0 < N / 4; i0 += EACH) {
+    for (int i0 = 0; i0 < N / 4 && left > 0; i0 += EACH) {
         float back[EACH], old[EACH][2];
+        load_unscale<EACH>(back, l.unscale + row0, i0, left);
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; ADD && i < EACH; i++) {
             int row = (i0 + i) / 2 * 8 + (i0 + i) % 2;
-            back[i] = row < left ? __ldcg(unscale + row) : 0;
-            old[i][0] = ADD && row < left && first ? out[row * stride] : 0;
-            old[i][1] = ADD && row < left && second ? out[row * stride + 8] : 0;
+            old[i][0] = row < left && first ? __ldcg(out + row * stride) : 0;
+            old[i][1] = row < left && second ? __ldcg(out + row * stride + 8) : 0;
         }
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -113,18 +122,23 @@ static __device__ __forceinline__ void store_plain(const linear_launch &l, const
 template <int N>
 static __device__ __forceinline__ void store_joined(const linear_launch &l, const many_tile &t,
                                                     const float (&d)[N / 2]) {
+    enum { EACH = 16 };
     const many_outputs o(t);
     const int64_t row0 = t.row + threadIdx.x % 4 * 2, stride = t.job->out_stride;
     const int left = o.m[0] < t.job->w[0].m ? (int)(l.n - row0) : 0;
     float *out = t.job->out + row0 * stride + o.m[0];
 #pragma unroll
-    for (int i = 0; i < N / 4; i++) {
-        int at = i / 2 * 4 + i % 2, row = i / 2 * 8 + i % 2;
-        float back = row < left ? __ldcg(l.unscale + row0 + row) : 0;
-        float v0 = d[at] * o.power[0] * back, v1 = d[at + 2] * o.power[1] * back;
-        v0 = v0 / (1.0f + expf(-v0)) * v1;
-        if (row < left)
-            out[row * stride] = v0;
+    for (int i0 = 0; i0 < N / 4 && left > 0; i0 += EACH) {
+        float back[EACH];
+        load_unscale<EACH>(back, l.unscale + row0, i0, left);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int at = (i0 + i) / 2 * 4 + (i0 + i) % 2, row = (i0 + i) / 2 * 8 + (i0 + i) % 2;
+            float v0 = d[at] * o.power[0] * back[i], v1 = d[at + 2] * o.power[1] * back[i];
+            v0 = v0 / (1.0f + expf(-v0)) * v1;
+            if (row < left)
+                out[row * stride] = v0;
+        }
     }
 }
 

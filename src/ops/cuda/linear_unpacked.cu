@@ -109,6 +109,20 @@ template <class S> struct unpacked_turn {
     }
 };
 
+// Has a tile's outputs come to the second-level cache: they will be added to.
+template <int N>
+static __device__ __forceinline__ void bring_outputs(const unpacked_call &c, const many_tile &t) {
+    int64_t m = t.block * OUTPUTS, left = t.job->w[0].m - m;
+    int bytes = (int)(left < OUTPUTS ? left : OUTPUTS) / 4 * 16;
+    if (bytes <= 0 || t.job->out_stride % 4 || (size_t)t.job->out % 16)
+        return;
+    for (int64_t row = t.row + threadIdx.x % 32; row < t.row + N && row < c.l.n; row += 32)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                         t.job->out + row * t.job->out_stride + m),
+                     "r"(bytes)
+                     : "memory");
+}
+
 // One warp: its first lane asks for all stages of this block. The others stay with it, since lanes
 // that wait elsewhere hold up the one that works.
 template <int N>
@@ -131,6 +145,8 @@ static __device__ __forceinline__ void ask(const unpacked_call &c, uint32_t shar
                 copy_rows(to, &c.weights[job], step * STEP, first, full);
                 copy_to_all(to + S::A + rank * PIECE * STEP * 2, &c.rows, step * STEP, row, full);
             }
+            if (step == steps / 2 && t.job->add)
+                bring_outputs<N>(c, t);
             __syncwarp();
         }
     }
