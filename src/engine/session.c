@@ -122,9 +122,9 @@ static void set_chunk(struct session *s, int rows) {
 
 // Decides the context, and the rows of a prompt's pass where that is left open, before anything
 // large is loaded. On a device many rows share the unpacking of the weights; fewer are taken where
-// the context would not fit beside them.
+// the context would not fit beside them. 3072 is whole tiles of 192 and of 256 rows.
 static int settle(struct session *s, struct err *e) {
-    enum { ROWS = 512, DEVICE_ROWS = 2048 };
+    enum { ROWS = 512, DEVICE_ROWS = 3072 };
     bool open = s->o.chunk == 0, device = exec_is_device(s->x);
     s->rows_open = s->o.target.max_rows == 0;
     set_chunk(s, !open ? s->o.chunk : device ? DEVICE_ROWS : ROWS);
