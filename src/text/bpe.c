@@ -53,6 +53,8 @@ static uint32_t first_symbol(const struct bpe *b, const char *piece, size_t n, s
     if (b->characters && (unsigned char)*piece >= 0x80) {
         int bytes = utf8_decode(piece, n, &code);
         *length = bytes > 0 ? (size_t)bytes : 1;
+        if (bytes == 3 && bpe_first_byte(piece, 3) == 0)
+            return b->blank_symbol;
         return map_find(&b->symbols, piece, *length, &symbol) ? symbol : BPE_FOREIGN;
     }
     return b->byte_symbol[(unsigned char)*piece];

@@ -82,6 +82,8 @@ static int add_bytes(struct bpe *b, struct err *e) {
 
 int bpe_finish(struct bpe *b, struct err *e) {
     int rc = add_bytes(b, e);
+    if (!rc && b->characters)
+        rc = intern(b, BPE_BLANK, 3, &b->blank_symbol, e);
     if (rc)
         return rc;
     size_t cap = 16;

@@ -126,7 +126,8 @@ static int match_failed(int code, size_t at, struct err *e) {
                    at, (const char *)text);
 }
 
-static int run_stage(struct split_job *j, int stage, const char *text, size_t n, struct err *e);
+static int run_stage(struct split_job *j, int stage, const struct split_piece *whole,
+                     unsigned bytes, struct err *e);
 
 // Gives a piece to the next stage that may cut it; bytes: the kinds of bytes in it, 0 for unknown.
 static int deliver(struct split_job *j, int stage, const struct split_piece *piece, unsigned bytes,
@@ -139,7 +140,7 @@ static int deliver(struct split_job *j, int stage, const struct split_piece *pie
         stage++;
     if (stage == j->split->n_stages)
         return j->fn(j->arg, piece->bytes, piece->n, e);
-    return run_stage(j, stage, piece->bytes, piece->n, e);
+    return run_stage(j, stage, piece, bytes, e);
 }
 
 // The next match of a stage's expression behind `at`.
@@ -162,27 +163,28 @@ static int find(struct split_job *j, int stage, const struct split_piece *text, 
     return MATCH;
 }
 
-// Matches and the gaps between them go to the next stage. The depth of the recursion is the
-// number of stages. No expression of the table matches the empty string.
-static int run_stage(struct split_job *j, int stage, const char *text, size_t n, struct err *e) {
-    const struct split_piece whole = {text, n};
+// Matches and the gaps between them go to the next stage; what is known of the whole piece's bytes
+// holds for its parts. The depth of the recursion is the number of stages. No expression of the
+// table matches the empty string.
+static int run_stage(struct split_job *j, int stage, const struct split_piece *whole,
+                     unsigned bytes, struct err *e) {
     struct split_span span = {0};
     size_t at = 0;
-    while (at < n) {
-        int found = find(j, stage, &whole, at, &span, e);
+    while (at < whole->n) {
+        int found = find(j, stage, whole, at, &span, e);
         if (found == NO_MATCH)
             break;
-        const struct split_piece gap = {text + at, span.begin - at};
-        const struct split_piece match = {text + span.begin, span.end - span.begin};
-        int rc = found < 0 ? found : deliver(j, stage + 1, &gap, 0, e);
+        const struct split_piece gap = {whole->bytes + at, span.begin - at};
+        const struct split_piece match = {whole->bytes + span.begin, span.end - span.begin};
+        int rc = found < 0 ? found : deliver(j, stage + 1, &gap, bytes, e);
         if (!rc)
-            rc = deliver(j, stage + 1, &match, span.bytes, e);
+            rc = deliver(j, stage + 1, &match, span.bytes ? span.bytes : bytes, e);
         if (rc)
             return rc;
         at = span.end;
     }
-    const struct split_piece rest = {text + at, n - at};
-    return deliver(j, stage + 1, &rest, 0, e);
+    const struct split_piece rest = {whole->bytes + at, whole->n - at};
+    return deliver(j, stage + 1, &rest, bytes, e);
 }
 
 void split_expressions_only(struct split_job *j) {
