@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams the tensors of a plan into a GGUF file: decode a piece, transform it, encode it on all
+// Streams the tensors of a plan into a GGUF file: decode, transform and encode a piece on all
 // threads, write it. Two piece buffers are all the memory used, whatever the model's size; a piece
 // is 2^18 elements, or a whole row where that is longer and has importances.
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,51 +127,69 @@ static void apply_op(enum convert_op op, float *v, int64_t n) {
         v[i] = -expf(v[i]);
 }
 
-static int check_values(const struct convert_item *it, const float *v, int64_t at, int64_t n,
-                        struct err *e) {
+// The first value that is not finite or that the type cannot hold; n when there is none.
+static int64_t first_wrong(const struct convert_item *it, const float *v, int64_t n) {
     // A half is in every type but these.
     bool half = it->type != TYPE_F32 && it->type != TYPE_BF16 && it->type != TYPE_MXFP4;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(v[i]))
-            return err_set(e, ERR_FORMAT,
-                           "element %" PRId64 " of tensor '%s' is not finite: the "
-                           "checkpoint is broken, get it again",
-                           at + i, it->name);
-        if (half && fabsf(v[i]) > HALF_MAX)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "element %" PRId64 " of tensor '%s' is %g, too large "
-                           "for %s: use BF16 or F32",
-                           at + i, it->name, (double)v[i], quant_format(it->type)->name);
-    }
-    return 0;
+    const float most = half ? HALF_MAX : FLT_MAX;
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(v[i]) <= most))
+            return i;
+    return n;
+}
+
+static int wrong_value(const struct convert_item *it, int64_t at, float v, struct err *e) {
+    if (!isfinite(v))
+        return err_set(e, ERR_FORMAT,
+                       "element %" PRId64 " of tensor '%s' is not finite: the "
+                       "checkpoint is broken, get it again",
+                       at, it->name);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "element %" PRId64 " of tensor '%s' is %g, too large "
+                   "for %s: use BF16 or F32",
+                   at, it->name, (double)v, quant_format(it->type)->name);
 }
 
 struct encode_job {
+    const struct convert_item *item;
     const struct quant_format *format;
-    const float *values;
+    float *values;
     unsigned char *out;
-    int64_t count;
-    // With importances: whole rows, the first of which has this number in the tensor.
-    const float *importance;
-    int64_t row, first, rows_per_slice;
+    int64_t at, count; // the piece within the item's elements
+    atomic_bool wrong; // values were found that must not be encoded
 };
 
+// Decodes, transforms and checks elements from .. from + n of the piece.
+static bool prepare(struct encode_job *j, int64_t from, int64_t n) {
+    float *v = j->values + from;
+    decode_item(j->item, j->at + from, n, v);
+    apply_op(j->item->op, v, n);
+    if (first_wrong(j->item, v, n) == n)
+        return true;
+    atomic_store_explicit(&j->wrong, true, memory_order_relaxed);
+    return false;
+}
+
 static void encode_slices(void *arg, int64_t begin, int64_t end, int worker) {
-    const struct encode_job *j = arg;
+    struct encode_job *j = arg;
     (void)worker;
     for (int64_t s = begin; s < end; s++) {
         int64_t at = s * SLICE, n = j->count - at < SLICE ? j->count - at : SLICE;
-        j->format->quantize(j->values + at, j->out + quant_row_bytes(j->format, at), n);
+        if (prepare(j, at, n))
+            j->format->quantize(j->values + at, j->out + quant_row_bytes(j->format, at), n);
     }
 }
 
+// With importances: whole rows, of which those of a slice share them.
 static void encode_rows(void *arg, int64_t begin, int64_t end, int worker) {
-    const struct encode_job *j = arg;
+    struct encode_job *j = arg;
     (void)worker;
+    int64_t row = j->item->ne[0], first = j->at / row;
     for (int64_t r = begin; r < end; r++) {
-        int64_t at = r * j->row, slice = (j->first + r) / j->rows_per_slice;
-        j->format->quantize_weighted(j->values + at, j->importance + slice * j->row,
-                                     j->out + quant_row_bytes(j->format, at), j->row);
+        int64_t at = r * row, slice = (first + r) / j->item->ne[1];
+        if (prepare(j, at, row))
+            j->format->quantize_weighted(j->values + at, j->item->importance + slice * row,
+                                         j->out + quant_row_bytes(j->format, at), row);
     }
 }
 
@@ -184,18 +204,24 @@ static int64_t piece_of(const struct convert_item *it) {
     return it->ne[0] < PIECE ? PIECE / it->ne[0] * it->ne[0] : it->ne[0];
 }
 
-static void encode(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n) {
-    struct encode_job job = {
-        .format = quant_format(it->type), .values = s->values, .out = s->encoded, .count = n};
-    if (!is_weighted(it)) {
+// Decodes and encodes elements at .. at + n on all threads.
+static int encode(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n,
+                  struct err *e) {
+    struct encode_job job = {.item = it,
+                             .format = quant_format(it->type),
+                             .values = s->values,
+                             .out = s->encoded,
+                             .at = at,
+                             .count = n};
+    int64_t row = it->ne[0];
+    if (is_weighted(it))
+        pool_run(s->pool, n / row, row < SLICE ? SLICE / row : 1, encode_rows, &job);
+    else
         pool_run(s->pool, (n + SLICE - 1) / SLICE, 1, encode_slices, &job);
-        return;
-    }
-    job.importance = it->importance;
-    job.row = it->ne[0];
-    job.first = at / job.row;
-    job.rows_per_slice = it->ne[1];
-    pool_run(s->pool, n / job.row, job.row < SLICE ? SLICE / job.row : 1, encode_rows, &job);
+    if (!atomic_load_explicit(&job.wrong, memory_order_relaxed))
+        return 0;
+    int64_t i = first_wrong(it, s->values, n);
+    return wrong_value(it, at + i, s->values[i], e);
 }
 
 // Tells how far the source has been read; non-zero when the caller wants no more.
@@ -223,12 +249,9 @@ static int write_encoded(struct gguf_writer *w, struct stream *s, const struct c
     int rc = 0;
     for (int64_t at = 0; at < total && !rc; at += piece) {
         int64_t n = total - at < piece ? total - at : piece;
-        decode_item(it, at, n, s->values);
-        apply_op(it->op, s->values, n);
-        rc = check_values(it, s->values, at, n, e);
+        rc = encode(s, it, at, n, e);
         if (rc)
             return rc;
-        encode(s, it, at, n);
         rc = gguf_write_data(w, s->encoded, (size_t)quant_row_bytes(f, n), e);
         release(s, it, at, n);
         if (!rc)
