@@ -474,6 +474,8 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
         return;
     if (takes_unpacked(g, gate->form, n) && takes_unpacked(g, up->form, n)) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
+        if (g->vendor && linear_vendor_gate_up(g, &l, out))
+            return;
         launch_unpacked(g, &l);
     } else if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
         gate_up_wgmma(g, gate, up, in, n, out);

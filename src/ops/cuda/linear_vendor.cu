@@ -5,9 +5,11 @@
 // there is room for. What comes out depends on the library, and on how many rows there are.
 #include "ops/cuda/linear_vendor.h"
 
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/linear_unpack.h"
 #include "ops/cuda/vendor.h"
 
+enum { JOINERS = 512, FOURS = 9 /* a thread of theirs */ };
 enum { THREADS = 128, ROWS = 256 /* from which on unpacking pays */ };
 
 // Sums of a job's rows, as the library leaves them.
@@ -40,6 +42,18 @@ static __device__ __forceinline__ few<W> scaled(const float *at, const signed ch
     return x;
 }
 
+// Four outputs of a pair from m on, joined.
+static __device__ __forceinline__ float4 joined(const vendor_sums &s, const float *at, int64_t m,
+                                                float back) {
+    const float *of_pair = at + m / 8 * 16 + m % 8;
+    few<4> g = scaled<4>(of_pair, s.exponent[0], m, back);
+    few<4> u = scaled<4>(of_pair + 8, s.exponent[1], m, back);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        g.v[i] = g.v[i] / (1.0f + expf(-g.v[i])) * u.v[i];
+    return make_float4(g.v[0], g.v[1], g.v[2], g.v[3]);
+}
+
 // A thread has W outputs of a row; W is 4 where all of them lie in fours.
 template <int W> static __global__ void __launch_bounds__(THREADS) finish_sums(vendor_sums s) {
     gpu_await();
@@ -67,6 +81,44 @@ template <int W> static __global__ void __launch_bounds__(THREADS) finish_sums(v
     *(few<W> *)out = x;
 }
 
+// Largest value over a block of JOINERS threads.
+static __device__ float block_max(float v) {
+    __shared__ float part[JOINERS / 32];
+    v = warp_max(v);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[threadIdx.x % (JOINERS / 32)];
+    return warp_max(v);
+}
+
+// Block: a row of a pair, joined and made an activation at once: x[n][stride] and its power.
+static __global__ void __launch_bounds__(JOINERS)
+    join_rows(vendor_sums s, __half *x, float *unscale, int64_t stride) {
+    gpu_await();
+    const int fours = (int)(s.m / 4), all = (int)(stride / 4);
+    const float *at = s.at + blockIdx.x * s.pitch;
+    float back = s.unscale[blockIdx.x], most = 0;
+    float4 v[FOURS];
+#pragma unroll
+    for (int r = 0; r < FOURS; r++) {
+        int i = r * JOINERS + threadIdx.x;
+        v[r] = make_float4(0, 0, 0, 0);
+        if (i < fours)
+            v[r] = joined(s, at, i * 4, back);
+        most = fmaxf(most, largest(v[r]));
+    }
+    int e = act_exponent(block_max(most), 126);
+#pragma unroll
+    for (int r = 0; r < FOURS; r++) {
+        int i = r * JOINERS + threadIdx.x;
+        if (i < all)
+            ((uint2 *)(x + blockIdx.x * stride))[i] = act_pack(v[r], power_of_two(e));
+    }
+    if (threadIdx.x == 0)
+        unscale[blockIdx.x] = power_of_two(-e);
+}
+
 static void finish(struct gpu *g, const vendor_sums &s, int64_t n) {
     bool fours = s.m % 4 == 0 && s.pitch % 4 == 0 && s.out_stride % 4 == 0 &&
                  (size_t)s.out % 16 == 0 && (size_t)s.at % 16 == 0;
@@ -81,9 +133,10 @@ bool linear_vendor_takes(const struct gpu *g, int form, int64_t n) {
 }
 
 // Rows first .. first + n of a job whose weights are at w; their sums have room at `room`, or are
-// made where they belong.
+// made where they belong. act: NULL, or what a pair becomes at once.
 static void run_rows(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
-                     const __half *w, float *room, int64_t first, int64_t n) {
+                     const __half *w, float *room, int64_t first, int64_t n,
+                     const struct act *act) {
     vendor_sums s = {};
     s.out = o->out + first * o->out_stride;
     s.out_stride = o->out_stride;
@@ -98,17 +151,31 @@ static void run_rows(struct gpu *g, const struct linear_launch *l, const struct 
     struct vendor_product p = {
         w, l->x + first * l->stride, (float *)s.at, room ? s.pitch : s.m, n, l->stride, s.pitch};
     vendor_multiply(g, &p);
-    finish(g, s, n);
+    if (act)
+        gpu_launch_early(g, "linear_gate_up (vendor)", join_rows, (unsigned)n, JOINERS, 0, s,
+                         (__half *)act->x + first * act->stride, act->unscale + first, act->stride);
+    else
+        finish(g, s, n);
 }
 
 static void run_job(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
-                    __half *w, float *room) {
+                    __half *w, float *room, const struct act *act) {
     const int64_t most = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(o);
     const bool apart = o->add || o->pair;
     linear_unpack(g, o, w, l->stride);
     int64_t step = !apart || most >= l->n ? l->n : most;
     for (int64_t at = 0; at < l->n; at += step)
-        run_rows(g, l, o, w, apart ? room : NULL, at, l->n - at < step ? l->n - at : step);
+        run_rows(g, l, o, w, apart ? room : NULL, at, l->n - at < step ? l->n - at : step, act);
+}
+
+bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct act *out) {
+    const struct linear_one *o = &l->job[0];
+    unsigned char *room = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
+    bool whole = linear_unpacked_rows(o) * l->stride <= UNPACKED_BYTES / 2 && o->w[0].m % 4 == 0 &&
+                 out->stride <= FOURS * JOINERS * 4;
+    if (room && whole)
+        run_job(g, l, o, (__half *)room, (float *)(room + UNPACKED_BYTES), out);
+    return room && whole;
 }
 
 void linear_vendor_launch(struct gpu *g, struct linear_launch *l) {
@@ -117,7 +184,7 @@ void linear_vendor_launch(struct gpu *g, struct linear_launch *l) {
     while (room && linear_take(g, l, UNPACKED_BYTES / 2, &c)) {
         __half *w = (__half *)room;
         for (int j = 0; j < c.jobs; j++) {
-            run_job(g, &c, &c.job[j], w, (float *)(room + UNPACKED_BYTES));
+            run_job(g, &c, &c.job[j], w, (float *)(room + UNPACKED_BYTES), NULL);
             w += linear_unpacked_rows(&c.job[j]) * c.stride;
         }
     }

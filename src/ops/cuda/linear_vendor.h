@@ -11,6 +11,10 @@
 // Whether n rows with weights of this form go to the library.
 bool linear_vendor_takes(const struct gpu *g, int form, int64_t n);
 
+// The same for l's one job, a pair, whose outputs become rows of *out, its shape being set: true.
+// False where that cannot be done at once, nothing queued, or without memory (the fault is set).
+bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct act *out);
+
 // Queues the jobs of l, of any forms that it takes, pairs or not, for l->n rows. Uses scratch
 // memory, and uses up l.
 void linear_vendor_launch(struct gpu *g, struct linear_launch *l);
