@@ -132,40 +132,48 @@ bool linear_vendor_takes(const struct gpu *g, int form, int64_t n) {
     return g->vendor && n >= ROWS && linear_unpacks(form);
 }
 
-// Rows first .. first + n of a job whose weights are at w; their sums have room at `room`, or are
-// made where they belong. act: NULL, or what a pair becomes at once.
-static void run_rows(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
-                     const __half *w, float *room, int64_t first, int64_t n,
-                     const struct act *act) {
+// A job whose weights are unpacked to `w`; sums that do not stay where the library leaves them have
+// VENDOR_SUMS bytes at `room`. act: NULL, or what a pair becomes at once.
+struct vendor_job {
+    const linear_one *o;
+    __half *w;
+    float *room;
+    const struct act *act;
+};
+
+// Rows first .. first + n of it.
+static void run_rows(struct gpu *g, const struct linear_launch *l, const vendor_job &j,
+                     int64_t first, int64_t n) {
+    const linear_one *o = j.o;
+    const bool apart = o->add || o->pair;
     vendor_sums s = {};
     s.out = o->out + first * o->out_stride;
     s.out_stride = o->out_stride;
     s.m = o->w[0].m;
-    s.pitch = room ? linear_unpacked_rows(o) : o->out_stride;
-    s.at = room ? room : s.out;
+    s.pitch = apart ? linear_unpacked_rows(o) : o->out_stride;
+    s.at = apart ? j.room : s.out;
     s.unscale = l->unscale + first;
     s.exponent[0] = o->w[0].exponent;
     s.exponent[1] = o->w[1].exponent;
     s.add = o->add;
     s.pair = o->pair;
     struct vendor_product p = {
-        w, l->x + first * l->stride, (float *)s.at, room ? s.pitch : s.m, n, l->stride, s.pitch};
+        j.w, l->x + first * l->stride, (float *)s.at, apart ? s.pitch : s.m, n, l->stride, s.pitch};
     vendor_multiply(g, &p);
-    if (act)
+    if (j.act)
         gpu_launch_early(g, "linear_gate_up (vendor)", join_rows, (unsigned)n, JOINERS, 0, s,
-                         (__half *)act->x + first * act->stride, act->unscale + first, act->stride);
+                         (__half *)j.act->x + first * j.act->stride, j.act->unscale + first,
+                         j.act->stride);
     else
         finish(g, s, n);
 }
 
-static void run_job(struct gpu *g, const struct linear_launch *l, const struct linear_one *o,
-                    __half *w, float *room, const struct act *act) {
-    const int64_t most = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(o);
-    const bool apart = o->add || o->pair;
-    linear_unpack(g, o, w, l->stride);
-    int64_t step = !apart || most >= l->n ? l->n : most;
+static void run_job(struct gpu *g, const struct linear_launch *l, const vendor_job &j) {
+    const int64_t most = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(j.o);
+    linear_unpack(g, j.o, j.w, l->stride);
+    int64_t step = !(j.o->add || j.o->pair) || most >= l->n ? l->n : most;
     for (int64_t at = 0; at < l->n; at += step)
-        run_rows(g, l, o, w, apart ? room : NULL, at, l->n - at < step ? l->n - at : step, act);
+        run_rows(g, l, j, at, l->n - at < step ? l->n - at : step);
 }
 
 bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct act *out) {
@@ -174,7 +182,7 @@ bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct 
     bool whole = linear_unpacked_rows(o) * l->stride <= UNPACKED_BYTES / 2 && o->w[0].m % 4 == 0 &&
                  out->stride <= FOURS * JOINERS * 4;
     if (room && whole)
-        run_job(g, l, o, (__half *)room, (float *)(room + UNPACKED_BYTES), out);
+        run_job(g, l, {o, (__half *)room, (float *)(room + UNPACKED_BYTES), out});
     return room && whole;
 }
 
@@ -184,7 +192,7 @@ void linear_vendor_launch(struct gpu *g, struct linear_launch *l) {
     while (room && linear_take(g, l, UNPACKED_BYTES / 2, &c)) {
         __half *w = (__half *)room;
         for (int j = 0; j < c.jobs; j++) {
-            run_job(g, &c, &c.job[j], w, (float *)(room + UNPACKED_BYTES), NULL);
+            run_job(g, &c, {&c.job[j], w, (float *)(room + UNPACKED_BYTES), NULL});
             w += linear_unpacked_rows(&c.job[j]) * c.stride;
         }
     }
