@@ -95,19 +95,25 @@ static int host_arrays(struct dflash *d, struct err *e) {
     return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for a draft of %zu rows", rows);
 }
 
+enum { DIRECT_ROWS = 512 }; // of a long prompt that are absorbed at once, at most
+
 static int make_workspace(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     struct load *l = &d->load;
     int64_t seqs = d->target->options.max_seqs, drafted = seqs * (p->block_size - 1);
     int64_t taps = p->n_taps * p->dim;
-    d->n_rows = seqs * p->block_size > SEQ_PENDING ? seqs * p->block_size : SEQ_PENDING;
+    int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 2;
+    taken = taken < DIRECT_ROWS ? taken : DIRECT_ROWS;
+    d->absorb_rows = taken > SEQ_PENDING ? taken : 0;
+    taken = d->absorb_rows ? taken : SEQ_PENDING;
+    d->n_rows = blocks > taken ? blocks : taken;
     int code = load_buffer(l, d->n_rows * p->dim, &d->h, e);
     if (!code)
-        code = load_act(l, SEQ_PENDING, taps, &d->act_taps, e);
+        code = load_act(l, taken, taps, &d->act_taps, e);
     if (!code)
         code = load_act(l, d->n_rows, p->dim, &d->act_d, e);
     if (!code)
-        code = load_act(l, d->n_rows, p->ffn, &d->act_f, e);
+        code = load_act(l, blocks, p->ffn, &d->act_f, e);
     if (!code)
         code = attention_buffers_load(&d->attention, &d->shape, d->n_rows, l, e);
     if (!code)
@@ -118,7 +124,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
         code = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
     for (int g = 0; !code && g < d->n_groups; g++) {
         void *pages = NULL;
-        int64_t n = (d->n_rows + KV_PAGE - 1) / KV_PAGE;
+        int64_t n = (blocks + KV_PAGE - 1) / KV_PAGE;
         code = load_bytes(l, n * d->layout[g].page_bytes, &pages, e);
         d->scratch[g] = pages;
         if (!code)
@@ -144,8 +150,8 @@ static struct rows rows_of(const struct dflash *d, int64_t n) {
     return (struct rows){n, d->token, d->parent, d->seq, d->pos};
 }
 
-// K and V of positions draft_len .. len-1 from the pending features, in all layers.
-static void absorb(void *draft, struct sequence *s) {
+// K and V of positions draft_len .. len-1 from their features, in all layers.
+static void absorb(void *draft, struct sequence *s, const float *features) {
     struct dflash *d = draft;
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
@@ -161,7 +167,7 @@ static void absorb(void *draft, struct sequence *s) {
     }
     struct rows rows = rows_of(d, n);
     struct linear_job fc = {d->fc, d->h, false};
-    ops->to_act(d->x, s->pending, n, p->n_taps * p->dim, d->act_taps);
+    ops->to_act(d->x, features, n, p->n_taps * p->dim, d->act_taps);
     ops->linear(d->x, &fc, 1, d->act_taps, n);
     ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
     for (int i = 0; i < p->n_layers; i++) {
@@ -185,6 +191,7 @@ static void attach(struct dflash *d) {
     struct model *t = d->target;
     t->draft = d;
     t->absorb = absorb;
+    t->absorb_rows = d->absorb_rows;
     t->n_draft = d->n_groups;
     for (int g = 0; g < d->n_groups; g++) {
         t->draft_pool[g] = d->pool[g];
@@ -263,7 +270,7 @@ static void plan_of(struct dflash_plan *out, const struct dflash *d) {
             continue;
         }
         // Behind the window lies one page of slack (kv_advance), before it what is pending.
-        out->window = d->window[g] + 2 * KV_PAGE + SEQ_PENDING;
+        out->window = d->window[g] + 2 * KV_PAGE + SEQ_PENDING + d->absorb_rows;
         out->window_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
     }
 }
@@ -385,7 +392,7 @@ int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *
     if (code)
         return code;
     for (int i = 0; i < n; i++)
-        absorb(d, seqs[i]);
+        absorb(d, seqs[i], seqs[i]->pending);
     fill_blocks(d, seqs, anchors, n);
     int64_t drafted = (int64_t)n * (p->block_size - 1);
     struct rows rows = rows_of(d, (int64_t)n * p->block_size);

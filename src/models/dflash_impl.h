@@ -42,12 +42,13 @@ struct dflash {
     struct kv_layout layout[SEQ_DRAFT_GROUPS];
     struct kv_pool *pool[SEQ_DRAFT_GROUPS];
     int64_t window[SEQ_DRAFT_GROUPS];
-    // Workspace. R rows: the larger of SEQ_PENDING and one block for each of the S sequences.
-    int64_t n_rows;
-    struct act *act_taps, *act_d, *act_f; // R rows of n_taps * D, of D, of F
+    // Workspace. R rows: the larger of what is absorbed at once, A, and one block for each of the S
+    // sequences, S B. A is absorb_rows or, where that is 0, SEQ_PENDING.
+    int64_t n_rows, absorb_rows;
+    struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
     float *h, *wanted, *logits, *features;    // [R][D], [S (B-1)][D], [S (B-1)][vocab], target's
-    unsigned char *scratch[SEQ_DRAFT_GROUPS]; // pages for K and V of R rows
+    unsigned char *scratch[SEQ_DRAFT_GROUPS]; // pages for K and V of S B rows
     int32_t *token, *parent, *seq, *index;    // host [R]
     int64_t *pos;                             // host [R]
     struct kv_slot *store[SEQ_DRAFT_GROUPS];  // host [R]

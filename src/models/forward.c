@@ -117,6 +117,19 @@ static void compute_logits(struct model *m) {
     ops->linear(m->x, &head, 1, m->ws.act_d, n);
 }
 
+// Whether the next rows are a piece that the draft takes where they are: far enough from the end
+// that what is pending stays what it is without this, so that cuts find it.
+static bool absorbs_directly(const struct model *m, const struct sequence *s, const int32_t *index,
+                             int64_t count) {
+    int64_t n = m->absorb_rows;
+    if (n == 0 || s->len != s->draft_len || count < n + SEQ_PENDING)
+        return false;
+    for (int64_t i = 1; i < n; i++)
+        if (index[i] != index[0] + i)
+            return false;
+    return true;
+}
+
 // Appends rows index[0..count) of the features to the pending ones, absorbing when they are full.
 static void keep_features(struct model *m, struct sequence *s, const int32_t *index,
                           int64_t count) {
@@ -125,7 +138,14 @@ static void keep_features(struct model *m, struct sequence *s, const int32_t *in
     while (dim && count > 0) {
         int64_t held = s->len - s->draft_len, room = SEQ_PENDING - held;
         if (room == 0) {
-            m->absorb(m->draft, s);
+            m->absorb(m->draft, s, s->pending);
+            continue;
+        }
+        if (absorbs_directly(m, s, index, count)) {
+            s->len += m->absorb_rows;
+            m->absorb(m->draft, s, m->ws.features + index[0] * dim);
+            index += m->absorb_rows;
+            count -= m->absorb_rows;
             continue;
         }
         int64_t n = count < room ? count : room;

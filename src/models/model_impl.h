@@ -70,10 +70,12 @@ struct model {
     struct kv_pool *pool;
     struct workspace ws;
     struct pass_record pass;
-    // The attached draft. absorb projects all pending features of a sequence into the draft KV;
-    // the room was reserved before, so it cannot fail.
+    // The attached draft. absorb projects the features of positions draft_len .. len-1 of a
+    // sequence into the draft KV, those that are pending or, of a long prompt's pass, absorb_rows
+    // (0: none) at `features`; the room was reserved before, so it cannot fail.
     void *draft;
-    void (*absorb)(void *draft, struct sequence *s);
+    void (*absorb)(void *draft, struct sequence *s, const float *features);
+    int64_t absorb_rows;
     int n_taps;
     int32_t taps[64];
     int n_draft;

@@ -205,7 +205,10 @@ static struct sequence *wander(struct tiny_rig *r, struct rng *g, int steps) {
     struct sequence *s = tiny_rig_sequence(r), *fork;
     struct checkpoint *c = NULL;
     struct block *scrap = block_new();
-    int32_t tokens[64];
+    int32_t tokens[64], first[450];
+    tiny_rig_tokens(r, rng_next(g), first, 450);
+    if (rng_below(g, 2)) // as long as one prompt is absorbed directly
+        tiny_rig_prompt(r, s, first, 450, 1 + rng_below(g, 64), NULL, NULL);
     for (int i = 0; i < steps; i++) {
         int64_t n = 1 + rng_below(g, 60);
         uint32_t what = rng_below(g, 6);
@@ -240,7 +243,7 @@ static void check_pieces(struct tiny_rig *r, uint64_t seed) {
     float last[2][VOCAB];
     int32_t next = 9;
     struct sequence *s = wander(r, &g, 24), *plain = tiny_rig_sequence(r);
-    tiny_rig_prompt(r, plain, sequence_tokens(s), sequence_len(s), 128, NULL, NULL);
+    tiny_rig_prompt(r, plain, sequence_tokens(s), sequence_len(s), 512, NULL, NULL);
     draft(r, plain, 11, want);
     draft(r, s, 11, got);
     assert_true(equal(want, got));
