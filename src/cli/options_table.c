@@ -126,7 +126,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                      .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
-                   .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU; "
+                   .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
+                           "6144 with --prompt-gemm vendor; "
                            "the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = "f16|f32|bf16|q8_0",
                      .groups = RUNNING, .help = "type of cached keys and values"},

@@ -122,12 +122,16 @@ static void set_chunk(struct session *s, int rows) {
 
 // Decides the context, and the rows of a prompt's pass where that is left open, before anything
 // large is loaded. On a device many rows share the unpacking of the weights; fewer are taken where
-// the context would not fit beside them. 3072 is whole tiles of 192 and of 256 rows.
+// the context would not fit beside them. 3072 is whole tiles of 192 and of 256 rows; the vendor's
+// library gains by more.
 static int settle(struct session *s, struct err *e) {
-    enum { ROWS = 512, DEVICE_ROWS = 3072 };
+    enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
     bool open = s->o.chunk == 0, device = exec_is_device(s->x);
     s->rows_open = s->o.target.max_rows == 0;
-    set_chunk(s, !open ? s->o.chunk : device ? DEVICE_ROWS : ROWS);
+    set_chunk(s, !open              ? s->o.chunk
+                 : !device          ? ROWS
+                 : s->o.vendor_gemm ? VENDOR_ROWS
+                                    : DEVICE_ROWS);
     if (!device && s->o.target.memory_limit <= 0 && !s->o.make_plan)
         return 0;
     int rc = fill_plan(s, e);
