@@ -120,18 +120,22 @@ static void set_chunk(struct session *s, int rows) {
         s->o.target.max_rows = rows;
 }
 
+enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
+
+// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole tiles
+// of 192 and of 256 rows, and the vendor's library gains by more.
+static int rows_for(const struct session *s) {
+    if (!exec_is_device(s->x))
+        return ROWS;
+    return s->o.vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
+}
+
 // Decides the context, and the rows of a prompt's pass where that is left open, before anything
-// large is loaded. On a device many rows share the unpacking of the weights; fewer are taken where
-// the context would not fit beside them. 3072 is whole tiles of 192 and of 256 rows; the vendor's
-// library gains by more.
+// large is loaded. Fewer rows are taken where the context would not fit beside them.
 static int settle(struct session *s, struct err *e) {
-    enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
     bool open = s->o.chunk == 0, device = exec_is_device(s->x);
     s->rows_open = s->o.target.max_rows == 0;
-    set_chunk(s, !open              ? s->o.chunk
-                 : !device          ? ROWS
-                 : s->o.vendor_gemm ? VENDOR_ROWS
-                                    : DEVICE_ROWS);
+    set_chunk(s, open ? rows_for(s) : s->o.chunk);
     if (!device && s->o.target.memory_limit <= 0 && !s->o.make_plan)
         return 0;
     int rc = fill_plan(s, e);
