@@ -122,8 +122,8 @@ static void set_chunk(struct session *s, int rows) {
 
 enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
 
-// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole tiles
-// of 192 and of 256 rows, and the vendor's library gains by more.
+// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole
+// tiles of 192 and of 256 rows, and the vendor's library gains by more.
 static int rows_for(const struct session *s) {
     if (!exec_is_device(s->x))
         return ROWS;
