@@ -25,31 +25,65 @@ def width(operation):
     return 2 if ".64" in operation or ".WIDE" in operation else 1
 
 
-def scan(text):
-    """Products seen, and (function, address, instruction) of each bad write."""
-    function, reading, products, bad = "", set(), 0, []
-    for line in text.splitlines():
-        start = re.search(r"Function : (\S+)", line)
-        if start:
-            function, reading = start.group(1), set()
-            continue
-        found = re.match(r"\s+/\*([0-9a-f]+)\*/\s+(.*?);", line)
-        if not found:
-            continue
-        code = re.sub(r"^@!?U?P\w+\s+", "", found.group(2).strip())
+class Reading:
+    """Registers that products read: of those not yet closed by a commit, of each group since."""
+
+    def __init__(self, opened=(), groups=()):
+        self.opened, self.groups = set(opened), [set(g) for g in groups]
+
+    def all(self):
+        return self.opened.union(*self.groups)
+
+    def step(self, code):
+        """Registers that the instruction must not have written."""
         product = PRODUCT.match(code)
         if product:
-            products += 1
             first = int(product.group(2))
-            reading |= set(range(first, first + 4))
+            self.opened |= set(range(first, first + 4))
+            if code.endswith("gsb0"):
+                self.groups.append(self.opened)
+                self.opened = set()
         elif code.startswith("WARPGROUP.DEPBAR"):
-            reading = set()
-        elif reading and not code.startswith(NO_RESULT):
+            left = int(code.split(",")[1], 0)
+            self.opened, self.groups = set(), self.groups[len(self.groups) - left:] if left else []
+        elif not code.startswith(NO_RESULT):
             write = WRITE.match(code)
             if write:
                 first = int(write.group(2))
-                if reading & set(range(first, first + width(write.group(1)))):
-                    bad.append((function, found.group(1), code))
+                return self.all() & set(range(first, first + width(write.group(1))))
+        return set()
+
+
+def scan_function(code):
+    """Bad writes of one function, a list of (address, instruction)."""
+    bad, reading, place = set(), Reading(), {address: i for i, (address, _) in enumerate(code)}
+    for i, (address, one) in enumerate(code):
+        if reading.step(one):
+            bad.add((address, one))
+        jump = re.match(r"BRA\S*\s+(?:\S+,\s+)?(?:0x([0-9a-f]+)|`)", one)
+        target = int(jump.group(1), 16) if jump and jump.group(1) else address
+        if target < address and target in place and reading.all():
+            again = Reading(reading.opened, reading.groups)  # once more round the loop
+            for at, other in code[place[target]:i]:
+                if again.step(other):
+                    bad.add((at, other))
+    return sorted(bad)
+
+
+def scan(text):
+    """Products seen, and (function, address, instruction) of each bad write."""
+    products, bad, function, code = 0, [], "", []
+    for line in text.splitlines() + ["Function : end"]:
+        start = re.search(r"Function : (\S+)", line)
+        if start:
+            bad += [(function, f"{at:x}", one) for at, one in scan_function(code)]
+            function, code = start.group(1), []
+            continue
+        found = re.match(r"\s+/\*([0-9a-f]+)\*/\s+(.*?);", line)
+        if found:
+            one = re.sub(r"^@!?U?P\w+\s+", "", found.group(2).strip())
+            products += bool(PRODUCT.match(one))
+            code.append((int(found.group(1), 16), one))
     return products, bad
 
 

@@ -6,7 +6,13 @@
 #include "ops/cuda/linear_finish.cuh"
 #include "ops/cuda/ops_cuda.h"
 
-enum { THREADS = 512, WARPS = THREADS / 32 };
+enum {
+    THREADS = 512,
+    WARPS = THREADS / 32,
+    SHARERS = 8,      // blocks of a cluster
+    SHARED_ROWS = 64, // that clusters make, at most
+    GROUPS = 256,     // of a row, at most
+};
 
 // Sum and maximum over the block in a fixed tree; every thread gets both.
 static __device__ float2 block_reduce(float sum, float most) {
@@ -35,23 +41,25 @@ struct rows_run {
 
 // The values of a row: those at `in`.
 struct rows_stored {
-    __device__ __forceinline__ void open(void) {
+    __device__ __forceinline__ void open(int64_t) {
     }
     __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
-        return in[i];
+        return __ldcg(in + i);
     }
 };
 
 // Those that the parts of a linear layer add up to, which are then stored there.
 struct rows_left {
     struct linear_left o;
+    int64_t row;
     float back;
-    __device__ __forceinline__ void open(void) {
-        back = o.unscale[blockIdx.x];
+    __device__ __forceinline__ void open(int64_t r) {
+        row = r;
+        back = __ldcg(o.unscale + r);
     }
     __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
-        float4 v = finish_four(o, 0, blockIdx.x, i, back);
-        v = o.add ? add_fours(in[i], v) : v;
+        float4 v = finish_four(o, 0, row, i, back);
+        v = o.add ? add_fours(__ldcg(in + i), v) : v;
         ((float4 *)in)[i] = v;
         return v;
     }
@@ -61,11 +69,11 @@ template <int R, class SOURCE>
 static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, SOURCE source) {
     gpu_await();
     gpu_let_next();
-    const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step), *w = (const float4 *)a.w;
+    const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step);
     int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
+    __shared__ float2 group[R * WARPS];
     float4 v[R];
-    float sum = 0, most = 0;
-    source.open();
+    source.open(blockIdx.x);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = r * THREADS + threadIdx.x;
@@ -74,29 +82,60 @@ static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, S
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = r * THREADS + threadIdx.x;
-        if (a.w) {
-            float4 by = i < fours ? w[i] : make_float4(0, 0, 0, 0);
-            sum = fmaf(v[r].x, v[r].x, sum);
-            sum = fmaf(v[r].y, v[r].y, sum);
-            sum = fmaf(v[r].z, v[r].z, sum);
-            sum = fmaf(v[r].w, v[r].w, sum);
-            v[r] = make_float4(v[r].x * by.x, v[r].y * by.y, v[r].z * by.z, v[r].w * by.w);
-        }
-        most = fmaxf(most, largest(v[r]));
+        float4 by = make_float4(0, 0, 0, 0);
+        if (a.w && i < fours)
+            by = ((const float4 *)a.w)[i];
+        float2 seen = act_survey(v[r], by, a.w != NULL);
+        if (threadIdx.x % 32 == 0)
+            group[i / 32] = seen;
+        v[r] = act_weighted(v[r], by, a.w != NULL);
     }
-    float2 whole = block_reduce(sum, most);
-    float factor = a.w ? 1.0f / sqrtf(whole.x / (float)a.k + a.eps) : 1.0f;
-    int e = act_exponent(whole.y * factor, 126);
+    __syncthreads();
+    float2 whole = make_float2(0, 0);
+    for (int g = threadIdx.x % 32; g < R * WARPS; g += 32)
+        whole = act_gather(whole, group[g]);
+    const act_scale scale(whole, a.w != NULL, a.k, a.eps);
     uint2 *x = (uint2 *)(a.x + blockIdx.x * a.stride);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = r * THREADS + threadIdx.x;
-        float4 y = {v[r].x * factor, v[r].y * factor, v[r].z * factor, v[r].w * factor};
         if (i < all)
-            x[i] = act_pack(y, power_of_two(e));
+            x[i] = scale.pack(v[r]);
     }
     if (threadIdx.x == 0)
-        a.unscale[blockIdx.x] = power_of_two(-e);
+        a.unscale[blockIdx.x] = power_of_two(-scale.e);
+}
+
+// The same for few rows: a cluster of SHARERS blocks makes a row, a group a warp.
+template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
+    __shared__ float2 group[GROUPS];
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, row = blockIdx.x / SHARERS;
+    const int own = (int)(blockIdx.x % SHARERS) * warps + threadIdx.x / 32, i = own * 32 + lane;
+    const int fours = (int)(a.k / 4);
+    const float4 *in = (const float4 *)(a.in + row * a.step);
+    float4 v = make_float4(0, 0, 0, 0), by = v;
+    cluster_arrive();
+    if (a.w && i < fours)
+        by = ((const float4 *)a.w)[i];
+    gpu_await();
+    gpu_let_next();
+    source.open(row);
+    if (i < fours)
+        v = source(in, i);
+    float2 seen = act_survey(v, by, a.w != NULL);
+    cluster_wait();
+    if (lane < SHARERS)
+        cluster_store(&group[own], lane, seen);
+    cluster_arrive();
+    cluster_wait();
+    float2 whole = make_float2(0, 0);
+    for (int g = lane; g < SHARERS * warps; g += 32)
+        whole = act_gather(whole, group[g]);
+    const act_scale scale(whole, a.w != NULL, a.k, a.eps);
+    if (i * 4 < a.stride)
+        ((uint2 *)(a.x + row * a.stride))[i] = scale.pack(act_weighted(v, by, a.w != NULL));
+    if (own == 0 && lane == 0)
+        a.unscale[row] = power_of_two(-scale.e);
 }
 
 // The same for rows of any length and place.
@@ -130,6 +169,17 @@ static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blo
         gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
 }
 
+static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
+    const int groups = (int)((a->stride + 127) / 128), warps = (groups + SHARERS - 1) / SHARERS;
+    const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
+    rows_left left = {};
+    if (linear_take(g, a->in, n, a->k, &left.o))
+        gpu_launch_cluster(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+    else
+        gpu_launch_cluster(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
+                           rows_stored());
+}
+
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
     int64_t each = (a->stride / 4 + THREADS - 1) / THREADS;
     unsigned blocks = (unsigned)n;
@@ -137,6 +187,8 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
         return;
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
         gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
+    else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
+        launch_shared(g, a, blocks, what);
     else if (each <= 1)
         launch_rows_of<1>(g, a, blocks, what);
     else if (each <= 3)

@@ -43,6 +43,16 @@ static __device__ __forceinline__ void cluster_wait(void) {
 #endif
 }
 
+// Stores v at the same place in the shared memory of block `rank` of the cluster.
+static __device__ __forceinline__ void cluster_store(float2 *place, unsigned rank, float2 v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    unsigned at = (unsigned)__cvta_generic_to_shared(place), to;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(rank));
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y)
+                 : "memory");
+#endif
+}
+
 // Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
 // called cluster_arrive once; all get it.
 template <int THREADS> static __device__ __forceinline__ float cluster_max(float v) {
@@ -84,5 +94,50 @@ static __device__ inline uint2 act_pack(float4 v, float scale) {
 static __device__ inline float largest(float4 v) {
     return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
+
+// A row is surveyed by groups of 128 values, a warp's fours: sum of squares (0 without a norm) and
+// largest magnitude. Then each warp gathers the groups, lane l those at l, l + 32, ...; so the
+// order of a row's sum does not depend on who makes it.
+
+// Four values times the norm's weights, if there is a norm.
+static __device__ __forceinline__ float4 act_weighted(float4 v, float4 w, bool norm) {
+    return norm ? make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w) : v;
+}
+
+// The warp's group; v: fours of a row and w the norm's, zeros behind the row's end.
+static __device__ __forceinline__ float2 act_survey(float4 v, float4 w, bool norm) {
+    float sum = 0;
+    if (norm) {
+        sum = fmaf(v.x, v.x, sum);
+        sum = fmaf(v.y, v.y, sum);
+        sum = fmaf(v.z, v.z, sum);
+        sum = fmaf(v.w, v.w, sum);
+        sum = warp_sum(sum);
+    }
+    return make_float2(sum, warp_max(largest(act_weighted(v, w, norm))));
+}
+
+static __device__ __forceinline__ float2 act_gather(float2 whole, float2 group) {
+    return make_float2(whole.x + group.x, fmaxf(whole.y, group.y));
+}
+
+// What a row is multiplied with.
+struct act_scale {
+    float factor; // of the norm
+    int e;        // then a power of two
+
+    // whole: this lane's gathered groups.
+    __device__ __forceinline__ act_scale(float2 whole, bool norm, int64_t k, float eps) {
+        float sum = warp_sum(whole.x), most = warp_max(whole.y);
+        factor = norm ? 1.0f / sqrtf(sum / (float)k + eps) : 1.0f;
+        e = act_exponent(most * factor, 126);
+    }
+
+    // v: weighted.
+    __device__ __forceinline__ uint2 pack(float4 v) const {
+        float4 y = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+        return act_pack(y, power_of_two(e));
+    }
+};
 
 #endif

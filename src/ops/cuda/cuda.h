@@ -93,6 +93,7 @@ struct gpu {
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
     uint32_t allowed[WEIGHT_FORMS], allowed_few[WEIGHT_FORMS];
+    uint32_t allowed_mixed;         // the same of linear_mixed.cuh
     struct linear_waiting *waiting; // sums of parts that nobody has added up yet,
     bool unfinished;                // if so
     void *scratch;                  // room for what lives within one op only

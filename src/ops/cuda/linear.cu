@@ -3,6 +3,7 @@
 // one form share a launch. What is chosen here (tile of rows, split or loop) changes no bits.
 #include "ops/cuda/linear_gemm.h"
 #include "ops/cuda/linear_launch.h"
+#include "ops/cuda/linear_mixed.h"
 #include "ops/cuda/linear_unpacked.h"
 #include "ops/cuda/linear_vendor.h"
 #include "ops/cuda/linear_wgmma.h"
@@ -182,16 +183,16 @@ static size_t partials_bytes(const struct linear_launch *l) {
 
 // Whether linear_few.cuh has been seen to be faster (docs/notes/cuda-linear-few-rows.md).
 static bool takes_few(const struct gpu *g, int form, const struct linear_launch *l) {
-    bool k_quant = form <= WEIGHT_Q6_K;
-    return g->path == CUDA_PATH_WGMMA &&
-           (l->n > 32 || (k_quant && (l->n > 24 || (l->n > 16 && l->job[0].pair))));
+    enum { HEAD = 65536 }; // outputs: so long a launch is bound by its bytes
+    bool k_quant = form <= WEIGHT_Q6_K && l->job[0].w[0].m < HEAD;
+    return g->path == CUDA_PATH_WGMMA && (l->n > 32 || (k_quant && l->n > 8));
 }
 
 // stream_plan for the kernels of linear_few.cuh; false where there is none of the form.
 static bool few_plan(const struct gpu *g, int form, struct stream_call *c) {
-    static const int sizes[] = {3, 4, 6, 8};
+    static const int sizes[] = {2, 3, 4, 6, 8};
     c->v = {};
-    for (int i = 0; i < 4 && c->v.n_tiles * 8 < c->l.n; i++)
+    for (int i = 0; i < 5 && c->v.n_tiles * 8 < c->l.n; i++)
         c->v = form <= WEIGHT_Q6_K ? linear_few_k(form, sizes[i]) : linear_few_b(form, sizes[i]);
     c->form = form;
     c->l.row_tiles = 1;
@@ -386,10 +387,41 @@ static void run_jobs(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         run_some(g, jobs + at, n_jobs - at < LINEAR_JOBS ? n_jobs - at : LINEAR_JOBS, in, n, kept);
 }
 
+// The kernels of few rows, one after the other, are faster than that of many up to twice their
+// rows (docs/notes/cuda-linear-few-rows.md).
+static int64_t slice_of(const struct gpu *g, int64_t n) {
+    bool twice = n > STREAM_ROWS && n <= 2 * STREAM_ROWS && g->path != CUDA_PATH_SMALL;
+    return twice ? (n + 15) / 16 * 8 : n;
+}
+
+static struct act rows_from(const struct act *in, int64_t at) {
+    struct act part = *in;
+    part.x = (__half *)in->x + at * in->stride;
+    part.unscale = in->unscale + at;
+    part.wide = in->wide + at * in->stride;
+    return part;
+}
+
 extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
                             const struct act *in, int64_t n) {
-    if (n > 0)
-        run_jobs(gpu_of(x), jobs, n_jobs, in, n, 0);
+    struct gpu *g = gpu_of(x);
+    const int64_t slice = slice_of(g, n);
+    for (int64_t at = 0; at < n; at += slice) {
+        const struct act part = rows_from(in, at);
+        struct linear_job some[LINEAR_JOBS];
+        int64_t count = n - at < slice ? n - at : slice;
+        for (int first = 0; first < n_jobs; first += LINEAR_JOBS) {
+            int jobs_now = n_jobs - first < LINEAR_JOBS ? n_jobs - first : LINEAR_JOBS;
+            for (int j = 0; j < jobs_now; j++) {
+                some[j] = jobs[first + j];
+                some[j].out += at * some[j].w->m;
+            }
+            if (linear_mixed_takes(g, some, jobs_now, count))
+                linear_mixed_start(g, some, jobs_now, &part, count);
+            else
+                run_some(g, some, jobs_now, &part, count, 0);
+        }
+    }
 }
 
 // out[n][stride] = silu(g) * u of [n][m].
@@ -465,13 +497,9 @@ static struct linear_launch pair_of(const struct weight *gate, const struct weig
     return l;
 }
 
-extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
-                                    const struct weight *up, const struct act *in, int64_t n,
-                                    struct act *out) {
-    struct gpu *g = gpu_of(x);
-    cuda_act_shape(out, n, gate->m);
-    if (n <= 0)
-        return;
+// Rows of linear_gate_up before they become fp16.
+static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct weight *up,
+                         const struct act *in, int64_t n, struct act *out) {
     if (takes_unpacked(g, gate->form, n) && takes_unpacked(g, up->form, n)) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
         if (g->vendor && linear_vendor_gate_up(g, &l, out))
@@ -489,5 +517,19 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     } else {
         gate_up_apart(g, gate, up, in, n, out);
     }
-    cuda_act_finish(x, out, n);
+}
+
+extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
+                                    const struct weight *up, const struct act *in, int64_t n,
+                                    struct act *out) {
+    struct gpu *g = gpu_of(x);
+    const int64_t slice = slice_of(g, n);
+    cuda_act_shape(out, n, gate->m);
+    for (int64_t at = 0; at < n; at += slice) {
+        const struct act rows = rows_from(in, at);
+        struct act part = rows_from(out, at);
+        gate_up_rows(g, gate, up, &rows, n - at < slice ? n - at : slice, &part);
+    }
+    if (n > 0)
+        cuda_act_finish(x, out, n);
 }

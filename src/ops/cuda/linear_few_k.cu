@@ -4,6 +4,8 @@
 
 template <int FORM> static struct linear_stream_variant variant(int n_tiles) {
     switch (n_tiles) {
+    case 2:
+        return few_variant<FORM, 16>();
     case 3:
         return few_variant<FORM, 24>();
     case 4:

@@ -65,6 +65,17 @@ __device__ __forceinline__ void wgmma_step<8>(float (&d)[4], const uint32_t (&a)
 }
 
 template <>
+__device__ __forceinline__ void wgmma_step<16>(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7"
+                 "}, {%8, %9, %10, %11}, %12, add, 1, 1, 0; }"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                   "+f"(d[6]), "+f"(d[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+template <>
 __device__ __forceinline__ void wgmma_step<24>(float (&d)[12], const uint32_t (&a)[4], uint64_t b) {
     asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; "
                  "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {"
