@@ -163,37 +163,43 @@ struct mixed_place {
     }
 };
 
+// Adds the products of 32 values of k, steps `first` and the next of a section; b: shared address
+// of this lane's row of the first eight activations.
+template <int FORM, int N>
+static __device__ __forceinline__ void mixed_steps(float (&d)[N / 2], const dequant<FORM> &q,
+                                                   int first, uint32_t b_at) {
+    uint32_t b[N / 8][4];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        load_b(b[j], b_at + j * 1024);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t a[1][4];
+        q.step(first + i, a);
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+            multiply<false>(d + 4 * j, a[0], b[j][2 * i], b[j][2 * i + 1]);
+    }
+}
+
 // Adds the products of one stage of weights, k0 .. end at most.
 template <int FORM, int N>
 static __device__ __forceinline__ void mixed_stage(float (&d)[N / 2], const unsigned char *own,
                                                    uint32_t rows, const few_unit &u, int k0) {
-    enum { PANEL = N * FEW_STEP * 2, STEP = mixed_step(FORM) };
+    enum { PANEL = N * FEW_STEP * 2, SPAN = dequant<FORM>::SPAN };
     const int lane = threadIdx.x % 32;
     const uint32_t b_at = rows + lane % 8 * 128, piece = (lane / 8 ^ lane % 8) * 16;
     dequant<FORM> q;
 #pragma unroll
-    for (int at = 0; at < STEP; at += FEW_STEP) {
-        if (dequant<FORM>::SPAN < MIXED_K && k0 + at >= u.end)
+    for (int at = 0; at < mixed_step(FORM); at += FEW_STEP) {
+        const unsigned char *chunk = own + at / SPAN * dequant<FORM>::CHUNK;
+        if (SPAN < MIXED_K && k0 + at >= u.end)
             break;
-        const unsigned char *chunk = own + at / dequant<FORM>::SPAN * dequant<FORM>::CHUNK;
-        if (at % dequant<FORM>::SPAN == 0)
+        if (at % SPAN == 0)
             q.open(chunk, k0 + at, lane);
-        q.section(chunk, at % dequant<FORM>::SPAN / FEW_STEP, lane);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t b[N / 8][4];
-#pragma unroll
-            for (int j = 0; j < N / 8; j++)
-                load_b(b[j], b_at + at / FEW_STEP * PANEL + j * 1024 + (piece ^ h * 64));
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint32_t a[1][4];
-                q.step(2 * h + i, a);
-#pragma unroll
-                for (int j = 0; j < N / 8; j++)
-                    multiply<false>(d + 4 * j, a[0], b[j][2 * i], b[j][2 * i + 1]);
-            }
-        }
+        q.section(chunk, at % SPAN / FEW_STEP, lane);
+        mixed_steps<FORM, N>(d, q, 0, b_at + at / FEW_STEP * PANEL + piece);
+        mixed_steps<FORM, N>(d, q, 2, b_at + at / FEW_STEP * PANEL + (piece ^ 64));
     }
 }
 
