@@ -2,10 +2,10 @@
 // How a device cuts up the work of one attention call. Host only, and no device in it.
 //
 // A row at position p takes its keys in chunks of 64 positions, in order. Chunks form parts, by
-// absolute position: of one chunk below 512, of two and four below 1,024 and 2,048, of eight below
-// 32,768, of 16 below 65,536 and so on, as far as c(p) = 64 max(0, floor(p / 64) - 1), and one last
-// part from c(p) to p: short parts where there are few keys to share out, long ones where the
-// results of parts cost more than balance. Within a part a running softmax goes from chunk to
+// absolute position: of one chunk below 512, of two below 2,048, of four below 8,192, of eight
+// below 32,768, of 16 below 65,536 and so on, as far as c(p) = 64 max(0, floor(p / 64) - 1), and
+// one last part from c(p) to p: short parts where there are few keys to share out, long ones where
+// the results of parts cost more than balance. Within a part a running softmax goes from chunk to
 // chunk; the results of parts are folded from left to right. Nothing in this depends on other rows
 // (rule E2), so parts may be computed by one block one after the other, or by many blocks and
 // folded later: same bits.
@@ -29,30 +29,26 @@ enum {
 #define ATTEND_FN static inline
 #endif
 
-// The part that a chunk is in, and the chunk that a part begins with: 8 parts of one chunk, 4 of
-// two, 4 of four, 60 of eight, then 32 of each doubled size.
+// The part that a chunk is in, and the chunk that a part begins with: 8 parts of one chunk, 12 of
+// two, 24 of four, 48 of eight, then 32 of each doubled size.
 ATTEND_FN int32_t attend_part(int32_t chunk) {
-    int32_t level = 3;
-    if (chunk < 8)
-        return chunk;
-    if (chunk >= 32 && chunk < 512)
-        return 12 + chunk / 8;
+    if (chunk < 512) {
+        int32_t size = chunk < 8 ? 0 : chunk < 32 ? 1 : chunk < 128 ? 2 : 3; // logarithm
+        return (chunk >> size) + (4 << size) - 4;
+    }
+    int32_t level = 9;
     while (chunk >> (level + 1))
         level++;
-    if (level < 5)
-        return 8 + 4 * (level - 3) + ((chunk - (1 << level)) >> (level - 2));
-    return 76 + 32 * (level - 9) + ((chunk - (1 << level)) >> (level - 5));
+    return 92 + 32 * (level - 9) + ((chunk - (1 << level)) >> (level - 5));
 }
 
 ATTEND_FN int32_t attend_part_begin(int32_t part) {
-    if (part < 8)
-        return part;
-    if (part < 16)
-        return (1 << (part / 4 + 1)) + (part % 4 << (part / 4 - 1));
-    if (part < 76)
-        return (part - 12) * 8;
-    int32_t level = 9 + (part - 76) / 32;
-    return (1 << level) + ((part - 76) % 32 << (level - 5));
+    if (part < 92) {
+        int32_t size = part < 8 ? 0 : part < 20 ? 1 : part < 44 ? 2 : 3;
+        return (part + 4 - (4 << size)) << size;
+    }
+    int32_t level = 9 + (part - 92) / 32;
+    return (1 << level) + ((part - 92) % 32 << (level - 5));
 }
 
 // The parts below a split are numbers 0 .. attend_parts(split) - 1.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention op: plans the work (attend_plan.c), queues one of the two kernels, and folds the
+// The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
 // batches that keep the parts' room small; a row's bits do not depend on it.
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "ops/cuda/attend.cuh"
 #include "ops/cuda/ops_cuda.h"
 
-enum { THREADS = 256, AT_ONCE = 10, TOGETHER = 8 };
+enum { THREADS = 256, AT_ONCE = 14, TOGETHER = 8 };
 static const size_t ROOM = (size_t)128 << 20; // bytes of parts at once
 
 // Where fold_parts puts a finished row, and what its blocks know of each other.
@@ -74,7 +74,7 @@ static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
 }
 
 // Block (piece, row), the pieces of a row in one cluster.
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
     fold_together(const __grid_constant__ struct attend_run u,
                   const __grid_constant__ struct finish f) {
     cluster_arrive();
@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 // Block (piece, row). The last block of a row turns it to fp16.
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
     fold_parts(const __grid_constant__ struct attend_run u,
                const __grid_constant__ struct finish f) {
     __shared__ float part[THREADS / 32];
@@ -160,16 +160,21 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.k_bytes = l->k_bytes;
     u.v_bytes = l->v_bytes;
     u.scale = a->scale;
+    u.page = a->store[0].page;
     return u;
 }
 
-static bool takes_matrix(const struct gpu *g, const struct attend_args *a) {
+// Kernels. The two with matrix instructions make the same bits.
+enum kernel { PLAIN, MATRIX, WIDE };
+
+static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
     int d = a->head_dim;
-    if (d != 64 && d != 128 && d != 256)
-        return false;
-    return g->sm >= 80 && g->path != CUDA_PATH_SMALL &&
-           attend_matrix_bytes(d, 3, false) <= g->shared && a->layout->type_k != TYPE_F32 &&
-           a->layout->type_v != TYPE_F32;
+    if ((d != 64 && d != 128 && d != 256) || g->sm < 80 || g->path == CUDA_PATH_SMALL ||
+        attend_matrix_bytes(d, 3, false) > g->shared || a->layout->type_k == TYPE_F32 ||
+        a->layout->type_v == TYPE_F32)
+        return PLAIN;
+    return g->path == CUDA_PATH_WGMMA && d >= 128 && attend_wide_bytes(d) <= g->shared ? WIDE
+                                                                                       : MATRIX;
 }
 
 // Rows whose parts fit into ROOM, at least one.
@@ -213,21 +218,23 @@ static unsigned *row_state(struct gpu *g, int64_t rows) {
 }
 
 static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
-                       bool matrix) {
-    if (matrix)
+                       enum kernel kernel) {
+    if (kernel == WIDE)
+        attend_wide(g, u, p);
+    else if (kernel == MATRIX)
         attend_matrix(g, u, p);
     else
         attend_plain(g, u, p);
 }
 
 static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
-                      struct act *out, bool matrix) {
+                      struct act *out, enum kernel kernel) {
     const void *device = gpu_stage(g, p->blob, p->bytes);
     if (!device)
         return;
     set_tables(u, p, device);
     if (p->whole) {
-        run_kernel(g, u, p, matrix);
+        run_kernel(g, u, p, kernel);
         return;
     }
     int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
@@ -239,7 +246,7 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
         return;
     u->acc = parts;
     u->ml = parts + values * (size_t)u->head_dim;
-    run_kernel(g, u, p, matrix);
+    run_kernel(g, u, p, kernel);
     if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
         grid.x = TOGETHER;
         gpu_launch_cluster(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
@@ -251,10 +258,10 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
 // Tiles of a block where parts are apart: few while there are few keys, so that many blocks share
 // them out; with many keys all rows, so that those pass through each block once.
 static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
-                                      const struct rows *r, bool matrix) {
+                                      const struct rows *r, enum kernel kernel) {
     struct attend_limits m = {1, 1, 4 * g->processors};
     int64_t most = 0, group = a->n_heads / a->n_kv;
-    if (!matrix)
+    if (kernel == PLAIN)
         return m;
     for (int64_t i = 0; i < r->n; i++)
         most = r->pos[i] > most ? r->pos[i] : most;
@@ -262,9 +269,10 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     m.tiles_whole = 6;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
-    int many = a->head_dim == 256 ? 9 : 6;
-    if (attend_matrix_bytes(a->head_dim, many, false) <= g->shared &&
-        r->n * group > 3 * ATTEND_TILE && most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
+    int many = kernel == WIDE || a->head_dim == 256 ? 9 : 6;
+    if (r->n * group > 3 * ATTEND_TILE &&
+        attend_matrix_bytes(a->head_dim, many, false) <= g->shared &&
+        most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
         m.tiles_split = many;
         m.blocks = g->processors;
     }
@@ -281,16 +289,17 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     // stored.
     u.ahead = g->last == LAST_STORE &&
               gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
-    bool matrix = takes_matrix(g, a);
-    struct attend_limits m = limits_of(g, a, r, matrix);
-    bool whole = attend_plan_whole(a, r, &m, g->processors) &&
-                 (!matrix || attend_matrix_bytes(a->head_dim, m.tiles_whole, true) <= g->shared);
+    enum kernel kernel = kernel_for(g, a);
+    struct attend_limits m = limits_of(g, a, r, kernel);
+    bool whole =
+        attend_plan_whole(a, r, &m, g->processors) &&
+        (kernel == PLAIN || attend_matrix_bytes(a->head_dim, m.tiles_whole, true) <= g->shared);
     int64_t step = whole ? r->n : batch_rows(a, r);
     for (int64_t begin = 0; begin < r->n; begin += step) {
         struct attend_plan p;
         int64_t end = begin + step < r->n ? begin + step : r->n;
         if (attend_plan_build(&p, a, r, begin, end, whole, &m))
-            run_batch(g, &u, &p, a->out, matrix);
+            run_batch(g, &u, &p, a->out, kernel);
         else
             gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
         free(p.blob);

@@ -29,7 +29,8 @@ struct attend_run {
     uint32_t type_k, type_v;
     int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
     float scale;
-    bool ahead; // the launch in front writes no committed K and V
+    const unsigned char *page; // any one of them
+    bool ahead;                // the launch in front writes no committed K and V
 };
 
 // An entry of a staged table, past the first-level cache: also in front of gpu_await.
@@ -47,6 +48,10 @@ extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
 // Shared memory of its blocks for so many tiles of pairs at most.
 extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
+// The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
+// to 6.
+extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+extern "C" int attend_wide_bytes(int head_dim); // most shared memory of its blocks
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p);
 

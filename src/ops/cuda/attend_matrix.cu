@@ -11,29 +11,14 @@
 // chunk are fp16, up to 1024; they are summed by a matrix instruction too, over a column of ones. A
 // pair's operations do not depend on where it lies, and a hidden key adds zeros, so rule E2 holds
 // as attend_plan.h says.
-#include "ops/cuda/act.cuh"
-#include "ops/cuda/attend_tile.cuh"
+#include "ops/cuda/attend_block.cuh"
 
-enum { EXTRA = 10 }; // 2^EXTRA: the largest weight
-enum { LIVE = 2 };   // with ATTEND_WHOLE: tiles whose folded parts stay in registers
-
-// What a block keeps of its pairs, and the keys of the chunks in work.
-template <int T> struct state {
-    struct attend_keys keys[3];
-    float scale[T * 16];     // takes scores to units of log 2
-    float most[2][T * 16];   // maximum of the present part; turns with the chunks
-    float fade[T * 16];      // what the part's sums fade by
-    float maxima[4][T * 16]; // of a chunk's scores, by quarters of the keys
-    int32_t place[T * 16];   // row * heads + head
-    int32_t first[T * 16], last[T * 16];
-    uint16_t split[T * 16]; // in chunks
-    int32_t first_most, last_least, split_least, split_most;
-};
+enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // The parameters of an instance and its places in shared memory.
-template <int D_, int T_, bool WHOLE_> struct form {
+template <int D_, int T_, bool WHOLE_> struct form : plain_places<D_> {
     static constexpr int D = D_, T = T_;
     static constexpr int WARPS = 8, THREADS = WARPS * 32;
     static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
@@ -62,81 +47,6 @@ template <class F> struct folded {
     float *saved; // shared memory, [SAVED] THREADS apart
 };
 
-// The block's work.
-struct work {
-    struct attend_item t;
-    int kv;
-    unsigned char *memory;
-};
-
-// Which keys the block's pairs may see, and where the pairs are. Threads 0 .. 16 T - 1.
-template <int T>
-static __device__ inline void find_pairs(const struct attend_run *u, const struct work *b,
-                                         struct state<T> *m) {
-    const struct attend_item *t = &b->t;
-    int i = threadIdx.x;
-    if (i >= T * 16)
-        return;
-    struct attend_row r = {0, INT32_MAX, -1, 0};
-    m->place[i] = 0;
-    if (i < t->n_pairs) {
-        int pair = t->pair + i, at = pair / u->group;
-        int32_t row = attend_entry(&u->list[t->list + at]);
-        m->place[i] = row * u->n_heads + b->kv * u->group + pair - at * u->group;
-        r = attend_entry(&u->rows[row]);
-        atomicMax(&m->first_most, r.first);
-        atomicMin(&m->last_least, r.last);
-        atomicMin(&m->split_least, r.split / ATTEND_CHUNK);
-        atomicMax(&m->split_most, r.split / ATTEND_CHUNK);
-    }
-    m->first[i] = r.first;
-    m->last[i] = r.last;
-    m->split[i] = (uint16_t)(r.split / ATTEND_CHUNK);
-    m->most[0][i] = m->most[1][i] = -INFINITY;
-}
-
-// Queries of `rows` pairs, zeros where there is none. Pairs go round the warps.
-template <class F>
-static __device__ inline void load_queries(const struct attend_run *u, const struct work *b,
-                                           struct state<F::T> *m, int rows) {
-    constexpr int D = F::D, V = D / 64, AT_ONCE = 4; // twos of values a lane
-    unsigned char *tile = b->memory + F::Q;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int i = warp; i < rows; i += F::WARPS * AT_ONCE) {
-        float2 x[AT_ONCE][V] = {};
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * F::WARPS;
-            if (pair >= b->t.n_pairs)
-                continue;
-            const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                x[j][v] = q[v * 32 + lane];
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * F::WARPS;
-            float most = 0;
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
-            int e = act_exponent(warp_max(most), 100);
-            float scale = power_of_two(e);
-            if (pair >= rows)
-                continue;
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                int at = v * 64 + lane * 2;
-                *(unsigned *)(tile + pair * D * 2 + (at / 8 ^ pair % 8) * 16 + at % 8 * 2) =
-                    pack(x[j][v].x * scale, x[j][v].y * scale);
-            }
-            if (lane == 0)
-                m->scale[pair] = u->scale * 1.44269504f * power_of_two(-e);
-        }
-    }
-}
-
 // Tiles that a group of four warps makes the scores of: group, group + GROUPS, ...
 template <class F, int C> struct share {
     static constexpr int MOST = (C + F::GROUPS - 1) / F::GROUPS;
@@ -155,13 +65,6 @@ template <class F, int C> static __device__ inline bool has_tile(int j) {
 // The pair of fragment rows lane / 4 + 8 i of a tile.
 static __device__ inline int pair_of(int tile, int i) {
     return tile * 16 + threadIdx.x % 32 / 4 + 8 * i;
-}
-
-// Offsets of pieces 2 k + odd of a row in rows of 8 pieces or more, for k % 4 = 0 .. 3.
-static __device__ inline void piece_offsets(int row, int odd, unsigned o[4]) {
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        o[k] = (unsigned)((2 * k + odd) ^ row % 8) * 16;
 }
 
 // s[j] = scores of tile_of(j), j < COUNT, and the warp's 16 keys.
@@ -193,18 +96,6 @@ static __device__ inline void score(unsigned queries, unsigned keys, float s[][2
     }
 }
 
-// Whether all pairs of the block see all keys of a chunk.
-template <int T>
-static __device__ inline bool all_seen(const struct attend_item *t, const struct state<T> *m,
-                                       const struct attend_keys *keys, int chunk) {
-    int begin = chunk * ATTEND_CHUNK, end = begin + ATTEND_CHUNK;
-    if (end > t->len || keys->pos[0] < 0 || m->first_most > begin || m->last_least < end - 1)
-        return false;
-    if (t->kind == ATTEND_WHOLE)
-        return true;
-    return t->kind == ATTEND_SHARED ? chunk < m->split_least : chunk >= m->split_most;
-}
-
 // Scores of hidden keys to -inf.
 template <class F, int C>
 static __device__ inline void hide(const struct attend_item *t, const struct state<F::T> *m,
@@ -228,21 +119,16 @@ static __device__ inline void hide(const struct attend_item *t, const struct sta
     }
 }
 
-// Scores to units of log 2, and their maxima.
+// Maxima of scores that are not yet in units of log 2.
 template <class F, int C>
-static __device__ inline void find_maxima(struct state<F::T> *m, float s[share<F, C>::MOST][2][4]) {
+static __device__ inline void find_maxima(struct state<F::T> *m,
+                                          const float s[share<F, C>::MOST][2][4]) {
     int quarter = threadIdx.x / 32 % 4;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
         if (!has_tile<F, C>(j))
             continue;
-        float scale = m->scale[pair];
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            s[j][n][i] *= scale;
-            s[j][n][i + 1] *= scale;
-        }
         float most = fmaxf(fmaxf(s[j][0][i], s[j][0][i + 1]), fmaxf(s[j][1][i], s[j][1][i + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
@@ -273,13 +159,14 @@ static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begin
             old = -INFINITY;
         now = fmaxf(fmaxf(m->maxima[0][pair], m->maxima[1][pair]),
                     fmaxf(m->maxima[2][pair], m->maxima[3][pair]));
-        now = fmaxf(now, old);
+        float scale = m->scale[pair];
+        now = renewed(old, now * scale);
         float base = now == -INFINITY ? 0 : now - EXTRA;
 #pragma unroll
         for (int n = 0; n < 2; n++)
             *(unsigned *)(weights + pair * ATTEND_CHUNK * 2 + ((quarter * 2 + n) ^ pair % 8) * 16 +
-                          lane % 4 * 4) =
-                pack(attend_exp2(s[j][n][i] - base), attend_exp2(s[j][n][i + 1] - base));
+                          lane % 4 * 4) = pack(attend_exp2(fmaf(s[j][n][i], scale, -base)),
+                                               attend_exp2(fmaf(s[j][n][i + 1], scale, -base)));
         if (quarter == 0 && lane % 4 == 0) {
             m->most[(chunk + 1) % 2][pair] = now;
             m->fade[pair] = now == -INFINITY ? 1 : attend_exp2(old - now);
@@ -477,8 +364,9 @@ template <class F>
 static __device__ inline void load(const struct attend_run *u, const struct work *b,
                                    const struct state<F::T> *m, int chunk, bool value) {
     if (chunk < b->t.end)
-        load_chunk<F::D, F::THREADS>(u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
-                                     b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+        load_chunk<typename F::keys, F::D, F::THREADS>(
+            u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
     close_copies();
 }
 
@@ -554,28 +442,10 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
-    struct work b = {attend_entry(&u.items[blockIdx.x]), (int)blockIdx.y, memory};
-    for (int i = 0; i < 2 && threadIdx.x < ATTEND_CHUNK; i++) {
-        struct attend_found found = {NULL, 0, 0};
-        if (b.t.chunk + i < b.t.end)
-            found = attend_look(&u, &b.t, b.t.chunk + i, threadIdx.x);
-        attend_note(&u, found, &m->keys[(b.t.chunk + i) % 3], threadIdx.x);
-    }
-    if (threadIdx.x == 0) {
-        m->first_most = m->split_most = 0;
-        m->last_least = m->split_least = INT32_MAX;
-    }
-    __syncthreads();
-    // A first chunk of committed positions only is there since before the launch in front.
-    if (!u.ahead || u.type_k != TYPE_F16 || u.type_v != TYPE_F16 ||
-        (b.t.chunk + 1) * ATTEND_CHUNK > b.t.len)
-        gpu_await();
-    load<F>(&u, &b, m, b.t.chunk, false);
-    load<F>(&u, &b, m, b.t.chunk, true);
-    find_pairs<F::T>(&u, &b, m);
-    gpu_await();
-    gpu_let_next();
-    __syncthreads();
+    struct work b = begin(&u, m, memory, [&](const struct work *w) {
+        load<F>(&u, w, m, w->t.chunk, false);
+        load<F>(&u, w, m, w->t.chunk, true);
+    });
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {
             run<F, F::SMALL>(&u, &b, m);

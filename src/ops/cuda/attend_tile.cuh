@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of 16-bit values in shared memory and the matrix instructions that read them, for the
-// attention kernel. A tile has rows of D halves whose 16-byte pieces are exchanged by
-// piece ^ (row % 8), so that eight rows of one piece lie in different banks. For .cu files only.
+// attention kernels. A tile has rows of D halves whose 16-byte pieces are exchanged by
+// piece ^ (row % 8), so that eight rows of one piece lie in different banks; for wgmma its rows are
+// cut into columns of 64 halves. For .cu files only.
 #ifndef COPPICE_OPS_CUDA_ATTEND_TILE_CUH
 #define COPPICE_OPS_CUDA_ATTEND_TILE_CUH
 
@@ -12,6 +13,21 @@
 static __device__ inline unsigned shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
 }
+
+// Where pieces of a tile lie: rows of D halves as they are, or in columns of 64 halves, the ROWS
+// rows of a column one behind the other. PITCH: from a row to the next.
+template <int D> struct whole_rows {
+    static constexpr int PITCH = D * 2;
+    static __device__ inline int at(int row, int piece) {
+        return row * PITCH + (piece ^ row % 8) * 16;
+    }
+};
+template <int ROWS> struct cut_rows {
+    static constexpr int PITCH = 128;
+    static __device__ inline int at(int row, int piece) {
+        return (piece / 8 * ROWS + row) * PITCH + (piece % 8 ^ row % 8) * 16;
+    }
+};
 
 template <int D> static __device__ inline unsigned piece_at(unsigned base, int row, int piece) {
     return base + (unsigned)(row * D * 2 + (piece ^ row % 8) * 16);
@@ -41,7 +57,7 @@ static __device__ inline void multiply(float *c, const unsigned *a, const unsign
 }
 
 // 16 bytes; zeros where from is NULL.
-static __device__ inline void copy_piece(unsigned to, const void *from) {
+static __device__ inline void copy_or_zero(unsigned to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from ? from : ""),
                  "r"(from ? 16 : 0)
                  : "memory");
@@ -69,9 +85,9 @@ static __device__ inline float bounded(float x) {
     return fminf(fmaxf(x, -65504.0f), 65504.0f);
 }
 
-// The keys or values of a chunk, by all THREADS threads; F16 by asynchronous copies, which the
-// caller closes. Committed keys lie one behind the other.
-template <int D, int THREADS>
+// The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
+// copies, which the caller closes. Committed keys lie one behind the other.
+template <class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,
                                          int kv, unsigned char *tile) {
@@ -83,16 +99,16 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
     if (type == TYPE_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
         const unsigned char *from =
             keys->page[0] + (value ? u->v_begin : 0) + (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
-        unsigned to = piece_at<D>(base, slot, at);
+        unsigned to = base + (unsigned)PLACES::at(slot, at);
 #pragma unroll
         for (int i = 0; i < ATTEND_CHUNK / STEP; i++)
-            copy_whole_piece(to + (unsigned)(i * STEP * D * 2), from + i * STEP * D * 2);
+            copy_whole_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
     for (; slot < ATTEND_CHUNK; slot += STEP) {
         const unsigned char *from = attend_key(u, keys, slot, value, kv);
         if (type == TYPE_F16) {
-            copy_piece(piece_at<D>(base, slot, at), from ? from + at * 16 : NULL);
+            copy_or_zero(base + (unsigned)PLACES::at(slot, at), from ? from + at * 16 : NULL);
             continue;
         }
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -100,7 +116,7 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
             attend_load8(from, type, at, x);
         for (int j = 0; j < 8; j++)
             x[j] = bounded(x[j]);
-        *(uint4 *)(tile + (piece_at<D>(base, slot, at) - base)) =
+        *(uint4 *)(tile + PLACES::at(slot, at)) =
             make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
     }
 }
