@@ -9,7 +9,7 @@
 
 #include "ops/attend_plan.h"
 
-enum { RUN = 16 }; // chunks of a run of short parts at most
+enum { RUN = 8 }; // chunks of a run of short parts at most
 
 struct build {
     const struct attend_args *a;

@@ -160,12 +160,13 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.k_bytes = l->k_bytes;
     u.v_bytes = l->v_bytes;
     u.scale = a->scale;
-    u.page = a->store[0].page;
     return u;
 }
 
-// Kernels. The two with matrix instructions make the same bits.
+// Kernels. WIDE is taken for whole rows and for items of more than FEW tiles of pairs, below which
+// MATRIX, which makes the same bits, is as fast or faster.
 enum kernel { PLAIN, MATRIX, WIDE };
+enum { FEW = 3 };
 
 static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
     int d = a->head_dim;
@@ -219,9 +220,9 @@ static unsigned *row_state(struct gpu *g, int64_t rows) {
 
 static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
                        enum kernel kernel) {
-    if (kernel == WIDE)
+    if (kernel == WIDE && (p->whole || p->tiles > FEW))
         attend_wide(g, u, p);
-    else if (kernel == MATRIX)
+    else if (kernel != PLAIN)
         attend_matrix(g, u, p);
     else
         attend_plain(g, u, p);

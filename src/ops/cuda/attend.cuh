@@ -29,8 +29,7 @@ struct attend_run {
     uint32_t type_k, type_v;
     int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
     float scale;
-    const unsigned char *page; // any one of them
-    bool ahead;                // the launch in front writes no committed K and V
+    bool ahead; // the launch in front writes no committed K and V
 };
 
 // An entry of a staged table, past the first-level cache: also in front of gpu_await.

@@ -30,29 +30,6 @@ template <int N, bool TURNED>
 static __device__ void attend_multiply(float (&d)[N / 2], uint64_t a, uint64_t b, int add);
 
 template <>
-__device__ __forceinline__ void attend_multiply<8, false>(float (&d)[4], uint64_t a, uint64_t b,
-                                                          int add) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3"
-                 "}, %4, %5, p, 1, 1, 0, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-template <>
-__device__ __forceinline__ void attend_multiply<24, false>(float (&d)[12], uint64_t a, uint64_t b,
-                                                           int add) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %14, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
-                 "}, %12, %13, p, 1, 1, 0, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-template <>
 __device__ __forceinline__ void attend_multiply<32, false>(float (&d)[16], uint64_t a, uint64_t b,
                                                            int add) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0; "
@@ -95,33 +72,6 @@ __device__ __forceinline__ void attend_multiply<72, false>(float (&d)[36], uint6
                    "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
                    "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
                    "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-template <>
-__device__ __forceinline__ void attend_multiply<16, true>(float (&d)[8], uint64_t a, uint64_t b,
-                                                          int add) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %10, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7"
-                 "}, %8, %9, p, 1, 1, 1, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]), "+f"(d[7])
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-template <>
-__device__ __forceinline__ void attend_multiply<48, true>(float (&d)[24], uint64_t a, uint64_t b,
-                                                          int add) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %26, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23"
-                 "}, %24, %25, p, 1, 1, 1, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
                  : "l"(a), "l"(b), "r"(add));
 }
 

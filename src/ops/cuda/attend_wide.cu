@@ -3,31 +3,19 @@
 // up to N (row, query head) pairs of one kv head; pairs are the columns of both products: keys
 // times queries make scores, of which each of two warpgroups has half of the pairs, and values,
 // turned, times weights make outputs, of which each has half of the values. Keys and values are
-// read from shared memory once for all pairs, and few pairs cost little. Weights pass through
+// read from shared memory once for all pairs. Weights pass through
 // shared memory; the next chunk arrives while one is worked on.
 //
 // Every element goes through the same operations in the same order as in attend_matrix.cu (the two
 // instructions make the same bits: tests/gpu/test_tiles.cu), so that either may serve a row.
 #include "ops/cuda/attend_block.cuh"
 #include "ops/cuda/attend_wgmma.cuh"
-#include "ops/cuda/barrier.cuh"
-#include "ops/cuda/gpu_map.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ATTEND_WIDE 1
 #endif
 
 enum { LIVE = 8 }; // folded values of a thread that stay in registers
-
-// Arguments of the kernel. With `direct`, pages within REACH bytes from `base` on are found by the
-// map, in rows of head_dim halves.
-static const uint64_t REACH = 1ull << 39;
-struct wide_call {
-    gpu_tile_map map;
-    struct attend_run u;
-    uint64_t base;
-    bool direct;
-};
 
 // What a block also keeps of its pairs with ATTEND_WHOLE.
 template <int N> struct wide_folded {
@@ -43,20 +31,14 @@ template <int D_, int N_, bool WHOLE_> struct wide_form {
     static constexpr int WARPS = 8, THREADS = WARPS * 32;
     static constexpr int M = D / 128;                   // tiles of 64 values of a warpgroup
     static constexpr int OWN = (T + WARPS - 1) / WARPS; // tiles of pairs whose sums a warp makes
-    static constexpr int STAGES = !WHOLE && N > 48 ? 2 : 1;
-    static constexpr int BLOCKS = N <= 48 ? 2 : 1; // of a multiprocessor
-    static constexpr int BIT = 15 + (D == 128 ? 6 : 0) +
-                               (WHOLE      ? 5
-                                : N == 144 ? 4
-                                : N == 96  ? 3
-                                           : N / 32);
+    static constexpr int STAGES = WHOLE ? 1 : 2;
+    static constexpr int BIT = 15 + (D == 128 ? 6 : 0) + (WHOLE ? 5 : N / 48);
     static constexpr int SAVED = WHOLE ? M * N / 2 - LIVE : 0; // folded values of a thread
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + N * D * 2;
     static constexpr int ALL = W + N * ATTEND_CHUNK * 2;
     static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
-    static constexpr int BARS = STATE + (int)sizeof(struct state<T>); // [STAGES][K, V]
-    static constexpr int FOLDED = BARS + STAGES * 16;
+    static constexpr int FOLDED = STATE + (int)sizeof(struct state<T>);
     static constexpr int BYTES = FOLDED + (WHOLE ? (int)sizeof(struct wide_folded<N>) : 0);
 
     typedef cut_rows<N> queries;
@@ -384,56 +366,22 @@ static __device__ __forceinline__ void clear_whole(struct wide_whole<F> *f, unsi
         f->m->most[threadIdx.x] = -INFINITY;
 }
 
-// Whether the copy engine brings a chunk.
-static __device__ __forceinline__ bool is_direct(const struct wide_call *c,
-                                                 const struct attend_item *t,
-                                                 const struct attend_keys *keys, int chunk) {
-    return c->direct && (chunk + 1) * ATTEND_CHUNK <= t->len && chunk < t->end && keys->page[0] &&
-           (uint64_t)keys->page[0] % 512 == 0 && (uint64_t)keys->page[0] - c->base < REACH;
+// Whether all of a chunk is committed.
+static __device__ __forceinline__ bool is_full(const struct attend_item *t,
+                                               const struct attend_keys *keys, int chunk) {
+    return chunk < t->end && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0];
 }
 
-static __device__ __forceinline__ void copy_rows(uint32_t to, const gpu_tile_map *map, int row,
-                                                 uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %3}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(row)
-                 : "memory");
-}
-
-// Keys or values of a chunk, if there is one, on their way to their stage.
+// Keys or values of a chunk on their way to their stage; the group is closed also where there is no
+// such chunk.
 template <class F>
-static __device__ __forceinline__ void bring(const struct wide_call *c, const struct work *b,
-                                             const struct state<F::T> *m, int chunk, bool direct,
-                                             bool value) {
-    const struct attend_keys *keys = &m->keys[chunk % 3];
-    int stage = chunk % F::STAGES, to = (value ? F::V : 0) + stage * F::TILE;
-    if (chunk >= b->t.end)
-        return;
-    if (!direct) {
-        load_chunk<typename F::keys, F::D, F::THREADS>(&c->u, &b->t, keys, chunk, value, b->kv,
-                                                       b->memory + to);
-        close_copies();
-    } else if (threadIdx.x == (value ? 128 : 0)) {
-        uint32_t bar = shared_address(b->memory + F::BARS) + (unsigned)(stage * 2 + value) * 8;
-        uint64_t from = (uint64_t)keys->page[0] - c->base + (value ? (uint64_t)c->u.v_begin : 0);
-        barrier_expect(bar, F::TILE);
-        copy_rows(shared_address(b->memory + to), &c->map,
-                  (int)(from / (F::D * 2)) + b->kv * ATTEND_CHUNK, bar);
-    }
-}
-
-// Until they have arrived. phases: parities of the barriers, a bit each.
-template <class F>
-static __device__ __forceinline__ void arrive(const struct work *b, int chunk, bool direct,
-                                              bool value, uint32_t *phases) {
-    int bit = chunk % F::STAGES * 2 + value;
-    if (direct) {
-        barrier_wait(shared_address(b->memory + F::BARS) + (unsigned)bit * 8, *phases >> bit & 1);
-        *phases ^= 1u << bit;
-    } else {
-        await_copies<0>();
-        let_products_see();
-    }
+static __device__ __forceinline__ void bring(const struct attend_run *u, const struct work *b,
+                                             const struct state<F::T> *m, int chunk, bool value) {
+    if (chunk < b->t.end)
+        load_chunk<typename F::keys, F::D, F::THREADS>(
+            u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+    close_copies();
 }
 
 // Finds the keys of chunks for threads FINDERS to + 63: the page of a committed chunk is asked for
@@ -469,7 +417,7 @@ static __device__ __forceinline__ void group_sync(void) {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group_of()) : "memory");
 }
 
-// Whether all pairs of the block see all keys of a chunk that the copy engine brings.
+// Whether all pairs of the block see all keys of a full chunk.
 struct sight {
     int32_t first, last, split_least, split_most;
 };
@@ -483,29 +431,31 @@ static __device__ __forceinline__ bool sees_all(const struct attend_item *t, con
 
 // All chunks of the item.
 template <class F>
-static __device__ __forceinline__ void wide_run(const struct wide_call *c, const struct work *b,
+static __device__ __forceinline__ void wide_run(const struct attend_run *u, const struct work *b,
                                                 struct state<F::T> *m, struct wide_sums<F> *z,
                                                 struct wide_whole<F> *f) {
     const struct attend_item *t = &b->t;
     const struct sight sight = {m->first_most, m->last_least, m->split_least, m->split_most};
     unsigned base = shared_address(b->memory);
-    uint32_t phases = 0;
-    bool direct = is_direct(c, t, &m->keys[t->chunk % 3], t->chunk);
     int turn = t->kind == ATTEND_LAST ? INT32_MAX : attend_part_begin(attend_part(t->chunk) + 1);
-    let_products_see(); // queries
 #pragma unroll 1
     for (int chunk = t->chunk; chunk < t->end; chunk++) {
         unsigned stage = base + (unsigned)(chunk % F::STAGES * F::TILE);
         bool begins = chunk == turn;
         float s[F::H / 2];
-        arrive<F>(b, chunk, direct, false, &phases);
+        // Copies that are still on their way: this chunk's values, except with one stage, where
+        // only the first chunk's are asked for so early.
+        if (F::STAGES == 2 || chunk == t->chunk)
+            await_copies<1>();
+        else
+            await_copies<0>();
+        let_products_see();
         __syncthreads();
-        struct finder found = find_ahead(&c->u, t, chunk + 2);
-        bool next = is_direct(c, t, &m->keys[(chunk + 1) % 3], chunk + 1);
+        struct finder found = find_ahead(u, t, chunk + 2);
         if (F::STAGES == 2)
-            bring<F>(c, b, m, chunk + 1, next, false);
+            bring<F>(u, b, m, chunk + 1, false);
         if (F::STAGES == 2 || chunk > t->chunk)
-            bring<F>(c, b, m, chunk + F::STAGES - 1, F::STAGES == 2 ? next : direct, true);
+            bring<F>(u, b, m, chunk + F::STAGES - 1, true);
         if (begins)
             turn = attend_part_begin(attend_part(chunk) + 1);
         if constexpr (F::WHOLE) {
@@ -513,124 +463,98 @@ static __device__ __forceinline__ void wide_run(const struct wide_call *c, const
                 (chunk > t->chunk && chunk >= sight.split_least && chunk <= sight.split_most))
                 wide_fold<F>(m, chunk, begins, false, z, f);
         } else if (begins) {
-            wide_put<F>(&c->u, t, m, chunk, z);
+            wide_put<F>(u, t, m, chunk, z);
             wide_clear<F>(z);
         }
         wide_score<F>(base + F::Q, stage, s);
         wgmma_wait<0>();
         attend_made(s);
-        if (!direct || !sees_all<F>(t, sight, chunk))
+        if (!is_full(t, &m->keys[chunk % 3], chunk) || !sees_all<F>(t, sight, chunk))
             wide_hide<F>(t, m, &m->keys[chunk % 3], chunk, s);
         wide_maxima<F>(m, s);
         group_sync();
         bool fades = wide_renew<F>(m, chunk, begins);
         group_sync();
         wide_weigh<F>(m, s, base + F::W);
-        note_found(&c->u, t, found, &m->keys[(chunk + 2) % 3], chunk + 2);
-        arrive<F>(b, chunk, direct, true, &phases);
+        note_found(u, t, found, &m->keys[(chunk + 2) % 3], chunk + 2);
+        await_copies<F::STAGES == 2 ? 2 : 0>();
         let_products_see();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
-            bring<F>(c, b, m, chunk + 1, next, false);
+            bring<F>(u, b, m, chunk + 1, false);
         wide_gather<F>(m, fades, base + F::W, stage + F::V, z);
-        direct = next;
     }
 }
 
 // Block (item, kv head).
 template <class F>
-static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
-    attend_wide_kernel(const __grid_constant__ struct wide_call c) {
+static __global__ void __launch_bounds__(F::THREADS, 1)
+    attend_wide_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < F::STAGES * 2; i++)
-            barrier_init(shared_address(memory + F::BARS) + (unsigned)i * 8, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        let_products_see();
-    }
-    struct work b = begin(&c.u, m, memory, [&](const struct work *w) {
-        bool direct = is_direct(&c, &w->t, &m->keys[w->t.chunk % 3], w->t.chunk);
-        bring<F>(&c, w, m, w->t.chunk, direct, false);
-        bring<F>(&c, w, m, w->t.chunk, direct, true);
+    struct work b = begin(&u, m, memory, [&](const struct work *w) {
+        bring<F>(&u, w, m, w->t.chunk, false);
+        bring<F>(&u, w, m, w->t.chunk, true);
     });
     struct wide_sums<F> z;
     struct wide_whole<F> f;
-    load_queries<F>(&c.u, &b, m, F::N);
+    load_queries<F>(&u, &b, m, F::N);
     wide_clear<F>(&z);
     if constexpr (F::WHOLE) {
         clear_whole<F>(&f, memory);
-        wide_run<F>(&c, &b, m, &z, &f);
+        wide_run<F>(&u, &b, m, &z, &f);
         __syncthreads();
-        wide_end<F>(&c.u, &b.t, m, &z, &f);
+        wide_end<F>(&u, &b.t, m, &z, &f);
     } else {
-        wide_run<F>(&c, &b, m, &z, NULL);
-        wide_put<F>(&c.u, &b.t, m, b.t.end, &z);
+        wide_run<F>(&u, &b, m, &z, NULL);
+        wide_put<F>(&u, &b.t, m, b.t.end, &z);
     }
 }
 
 #else
 
 template <int D, int N, bool WHOLE> struct wide_form {
-    static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0, BIT = 0;
+    static constexpr int THREADS = 32, BYTES = 0, BIT = 0;
 };
 
 // Other devices take attend_matrix.
 template <class F>
-static __global__ void attend_wide_kernel(const __grid_constant__ struct wide_call c) {
-    (void)c;
+static __global__ void attend_wide_kernel(const __grid_constant__ struct attend_run u) {
+    (void)u;
     gpu_await();
 }
 
 #endif
 
 template <class F>
-static void launch_form(struct gpu *g, const struct wide_call *c, const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)c->u.n_kv);
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (!(g->allowed_attend >> F::BIT & 1))
         gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend");
     g->allowed_attend |= 1u << F::BIT;
-    gpu_launch_early(g, "attend", attend_wide_kernel<F>, grid, F::THREADS, F::BYTES, *c);
+    gpu_launch_early(g, "attend", attend_wide_kernel<F>, grid, F::THREADS, F::BYTES, *u);
 }
 
 template <int D>
-static void launch(struct gpu *g, const struct wide_call *c, const struct attend_plan *p) {
+static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     if (p->whole)
-        launch_form<wide_form<D, 96, true>>(g, c, p);
-    else if (p->tiles <= 1)
-        launch_form<wide_form<D, 16, false>>(g, c, p);
-    else if (p->tiles <= 3)
-        launch_form<wide_form<D, 48, false>>(g, c, p);
+        launch_form<wide_form<D, 96, true>>(g, u, p);
     else if (p->tiles <= 4)
-        launch_form<wide_form<D, 64, false>>(g, c, p);
+        launch_form<wide_form<D, 64, false>>(g, u, p);
     else if (p->tiles <= 6)
-        launch_form<wide_form<D, 96, false>>(g, c, p);
+        launch_form<wide_form<D, 96, false>>(g, u, p);
     else
-        launch_form<wide_form<D, 144, false>>(g, c, p);
+        launch_form<wide_form<D, 144, false>>(g, u, p);
 }
 
 extern "C" int attend_wide_bytes(int head_dim) {
     return head_dim == 128 ? wide_form<128, 144, false>::BYTES : wide_form<256, 144, false>::BYTES;
 }
 
-// The map of pages of F16; those that it does not reach are brought in another way.
-static void map_pages(struct gpu *g, struct wide_call *c) {
-    const struct attend_run *u = &c->u;
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    c->base = (uint64_t)u->page & ~(REACH - 1);
-    c->direct = u->type_k == TYPE_F16 && u->type_v == TYPE_F16 &&
-                gpu_make_row_map(g->map_maker, &c->map, (const void *)c->base, REACH, u->head_dim,
-                                 ATTEND_CHUNK) == GPU_OK;
-}
-
 extern "C" void attend_wide(struct gpu *g, const struct attend_run *u,
                             const struct attend_plan *p) {
-    struct wide_call c = {};
-    c.u = *u;
-    map_pages(g, &c);
     if (u->head_dim == 128)
-        launch<128>(g, &c, p);
+        launch<128>(g, u, p);
     else
-        launch<256>(g, &c, p);
+        launch<256>(g, u, p);
 }
