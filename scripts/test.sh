@@ -3,9 +3,10 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the demo, a build of the engine alone, the CUDA kernels where nvcc is there, and 30
-# seconds of fuzzing. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources and 5
-# minutes of fuzzing. Logs are in build/logs. The last line of output is "N passed, N failed".
+# documents, the reproduce script on made-up prompts, the demo, a build of the engine alone, the CUDA
+# kernels where nvcc is there, and 30 seconds of fuzzing. --all adds ThreadSanitizer, a clang build,
+# clang-tidy on the sources and 5 minutes of fuzzing. Logs are in build/logs. The last line of output
+# is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
 all=0
@@ -123,6 +124,7 @@ step lint python3 scripts/lint.py
 suite release
 step command-line scripts/test_cli.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
+step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
 suite asan
 step build-engine build engine
