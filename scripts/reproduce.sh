@@ -30,7 +30,12 @@ TEXT
 
 fail() {
     echo "reproduce: $*" >&2
-    exit "${status:-1}"
+    exit 1
+}
+
+misuse() {
+    echo "reproduce: $*" >&2
+    exit 2
 }
 
 folder='' target='' draft='' program='' fetch=0 prompts=10 tokens=256 budget=22 device=cuda
@@ -39,7 +44,7 @@ form=()
 while [ $# -gt 0 ]; do
     case $1 in
     -m | -d | -n | --prompts | --budget | --device | --program | --out)
-        [ $# -gt 1 ] || status=2 fail "$1 needs a value"
+        [ $# -gt 1 ] || misuse "$1 needs a value"
         case $1 in
         -m) target=$2 ;;
         -d) draft=$2 ;;
@@ -62,18 +67,18 @@ while [ $# -gt 0 ]; do
         shift
         break
         ;;
-    -*) status=2 fail "there is no option $1; --help lists them" ;;
+    -*) misuse "there is no option $1; --help lists them" ;;
     *)
-        [ -z "$folder" ] || status=2 fail "the argument '$1' is surplus; one folder is enough"
+        [ -z "$folder" ] || misuse "the argument '$1' is surplus; one folder is enough"
         folder=$1
         ;;
     esac
     shift
 done
-[ -n "$folder" ] || status=2 fail "name the folder of the prompt sets; --help says what is in it"
+[ -n "$folder" ] || misuse "name the folder of the prompt sets; --help says what is in it"
 [ -d "$folder" ] || fail "$folder is not a folder; make it, it may be empty"
 for number in "$prompts" "$tokens" "$budget"; do
-    [[ $number =~ ^[0-9]+$ ]] || status=2 fail "'$number' is not a number"
+    [[ $number =~ ^[0-9]+$ ]] || misuse "'$number' is not a number"
 done
 
 wanted=()   # what must be got by hand
