@@ -5,8 +5,9 @@
 Every coppice command in a document must name a subcommand and options that its help knows. Those
 in code blocks are run too, word for word, in a scratch folder whose T.gguf, D.gguf, bench/prompts,
 ... are the bundled pair and one prompt of each group; SKIPPED lists those that are not, and why.
-Options, files of this repository and links that a document names anywhere must exist. Output of
-commands is not compared. Usage: scripts/check_docs.py PROGRAM
+Options, files of this repository and links that a document names anywhere must exist. Output is
+not compared, but for logit hashes of one prompt in one document, which must be equal.
+Usage: scripts/check_docs.py PROGRAM
 """
 import glob
 import os
@@ -84,6 +85,7 @@ class Checker:
     def __init__(self, program):
         self.program = program
         self.problems, self.checked, self.ran, self.skipped = [], 0, 0, {}
+        self.hashes = {}  # of document, model and prompt, printed by --logit-hash
         self.known = {}
         for name in re.findall(r"^  ([a-z][a-z-]*) ", self.output(["help"]), re.M):
             self.known[name] = option_names(self.output(["help", name]))
@@ -120,6 +122,16 @@ class Checker:
             self.problem(where, f"'coppice {name}' has no option '{word}'")
         return not bad
 
+    def hash(self, where, words, output):
+        """Logit hashes of one prompt in one document must agree: exactness is what they show."""
+        found = re.search(r"logit hash ([0-9a-f]{16})", output)
+        if not found:
+            self.problem(where, "--logit-hash printed no hash")
+            return
+        key = (where.split(":")[0], words[words.index("-m") + 1], words[words.index("-p") + 1])
+        if self.hashes.setdefault(key, found[1]) != found[1]:
+            self.problem(where, f"logit hash {found[1]} differs from {self.hashes[key]}")
+
     def run(self, where, code, words, folder):
         for text in SKIPPED:
             if text in " ".join(words):
@@ -133,6 +145,8 @@ class Checker:
             if done.returncode:
                 self.problem(where, f"'{code}' ended with status {done.returncode}: "
                                     f"{done.stderr.strip()[-300:]}")
+            elif "--logit-hash" in words:
+                self.hash(where, words, done.stdout + done.stderr)
         except subprocess.TimeoutExpired:
             self.problem(where, f"'{code}' took more than {SECONDS} seconds")
 
