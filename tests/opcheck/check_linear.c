@@ -294,6 +294,63 @@ static void check_gate_up_rule(struct check *c) {
            "%lld of %lld values differ", (long long)worst, (long long)seen);
 }
 
+// Several matrices of different types that read the same rows, in one call: the bits that each has
+// on its own. out[i]: [n][m of matrix i]; every second one is added to.
+static void run_together(struct check *c, const struct matrix *m, int count, const float *in,
+                         int64_t n, float *const *out) {
+    const struct ops *o = exec_ops(c->exec);
+    int64_t k = m[0].t.ne[0];
+    struct linear_job jobs[8];
+    struct weight *w[8];
+    struct act *a = act_new(c->exec, n, k);
+    struct room r;
+    room_open(&r, c, c->exec);
+    o->to_act(c->exec, room_in(&r, in, (size_t)(n * k) * sizeof *in), n, k, a);
+    for (int i = 0; i < count; i++) {
+        w[i] = pack(c->exec, &m[i]);
+        float *to = room_io(&r, out[i], (size_t)(n * m[i].t.ne[1]) * sizeof *out[i]);
+        jobs[i] = (struct linear_job){w[i], to, i % 2 == 1};
+    }
+    o->linear(c->exec, jobs, count, a, n);
+    room_close(&r);
+    o->act_destroy(c->exec, a);
+    for (int i = 0; i < count; i++)
+        o->weight_destroy(c->exec, w[i]);
+}
+
+static void check_several(struct check *c) {
+    static const uint32_t forms[] = {TYPE_Q6_K, TYPE_Q4_K, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q4_0};
+    static const int counts[] = {1, 8, 9, 16, 24, 25, 32, 33, 130};
+    enum { FORMS = 5, MOST = 330 };
+    int64_t worst = 0, seen = 0;
+    for (size_t s = 0; s < sizeof counts / sizeof counts[0]; s++) {
+        int64_t k = s % 2 ? 1280 : 4352, n = counts[s];
+        struct matrix m[FORMS];
+        float *in = malloc((size_t)(n * k) * sizeof *in), *alone[FORMS], *both[FORMS];
+        fill_random(&c->rng, in, n * k, 2);
+        for (int i = 0; i < FORMS; i++) {
+            m[i] = matrix_new(&c->rng, forms[i], k, between(&c->rng, 1, MOST));
+            int64_t values = n * m[i].t.ne[1];
+            alone[i] = malloc((size_t)values * sizeof *alone[i]);
+            both[i] = malloc((size_t)values * sizeof *both[i]);
+            fill_random(&c->rng, alone[i], values, 1);
+            memcpy(both[i], alone[i], (size_t)values * sizeof *both[i]);
+            run_linear(c, c->exec, &m[i], in, n, alone[i], i % 2 == 1);
+        }
+        run_together(c, m, FORMS, in, n, both);
+        for (int i = 0; i < FORMS; i++) {
+            worst += bit_differences(alone[i], both[i], n * m[i].t.ne[1]);
+            seen += n * m[i].t.ne[1];
+            free(alone[i]);
+            free(both[i]);
+            matrix_free(&m[i]);
+        }
+        free(in);
+    }
+    report(c, worst == 0, "linear: rule E1", "several types in one call",
+           "%lld of %lld values differ", (long long)worst, (long long)seen);
+}
+
 // Bits of a row: alone, among 16, among 300 and more, in another slot, with other threads or the
 // other path.
 void check_linear_rule(struct check *c) {
@@ -331,6 +388,7 @@ void check_linear_rule(struct check *c) {
     report(c, worst == 0, "linear: rule E1",
            c->device ? "n = 1..70, 300, 800; other exec" : "n = 1..19, 300; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
+    check_several(c);
     check_gate_up_rule(c);
     check_gather(c);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
-// one form share a launch. What is chosen here (tile of rows, split or loop) changes no bits.
+// one form share a launch, and few rows of several forms do (linear_mixed.cu). What is chosen here
+// (tile of rows, split or loop) changes no bits.
 #include "ops/cuda/linear_gemm.h"
 #include "ops/cuda/linear_launch.h"
 #include "ops/cuda/linear_mixed.h"
@@ -133,13 +134,6 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
     return warps && stream_room(g, c, warps);
 }
 
-// Bytes of what a job leaves for linear_finish.cu.
-static size_t partial_bytes(const struct linear_one *o, int64_t n) {
-    return o->parts < 2 ? 0
-                        : (size_t)(o->parts * (1 + o->pair) * n * o->w[0].tiles) *
-                              (TILE_ROWS * sizeof(float));
-}
-
 // Divides a block's shared memory for units of `tiles`; false if they find no room.
 static bool few_room(const struct gpu *g, struct stream_call *c, int tiles) {
     enum { ROWS = 48 << 10, WEIGHTS = 112 << 10, BARRIERS = 8 << 10, MOST = 12 };
@@ -177,7 +171,7 @@ static bool few_tiles(const struct gpu *g, struct stream_call *c) {
 static size_t partials_bytes(const struct linear_launch *l) {
     size_t bytes = 0;
     for (int j = 0; j < l->jobs; j++)
-        bytes += partial_bytes(&l->job[j], l->n);
+        bytes += linear_left_bytes(&l->job[j], l->n);
     return bytes;
 }
 
@@ -244,7 +238,7 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
     struct linear_launch *l = &c->l;
     for (int j = 0; j < l->jobs; j++) {
         l->job[j].partial = (float *)partial;
-        partial += partial_bytes(&l->job[j], l->n);
+        partial += linear_left_bytes(&l->job[j], l->n);
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
     if (allow_few(g, c))
@@ -381,12 +375,6 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         launch_unpacked(g, &many);
 }
 
-static void run_jobs(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
-                     int64_t n, size_t kept) {
-    for (int at = 0; at < n_jobs; at += LINEAR_JOBS)
-        run_some(g, jobs + at, n_jobs - at < LINEAR_JOBS ? n_jobs - at : LINEAR_JOBS, in, n, kept);
-}
-
 // The kernels of few rows, one after the other, are faster than that of many up to twice their
 // rows (docs/notes/cuda-linear-few-rows.md).
 static int64_t slice_of(const struct gpu *g, int64_t n) {
@@ -452,7 +440,7 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
         part.x = (__half *)in->x + at * in->stride;
         part.unscale = in->unscale + at;
         struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + slice * m, false}};
-        run_jobs(g, jobs, 2, &part, count, kept);
+        run_some(g, jobs, 2, &part, count, kept);
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
         gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
                          wide + slice * m, m, out->wide + at * out->stride, out->stride);

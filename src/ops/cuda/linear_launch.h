@@ -79,6 +79,12 @@ struct linear_left {
     int64_t out_stride;
 };
 
+// Bytes of what a job of n rows leaves: `partial` above.
+static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) {
+    size_t sums = (size_t)(job->parts * (1 + job->pair) * n * job->w[0].tiles) * TILE_ROWS;
+    return job->parts < 2 ? 0 : sums * sizeof(float);
+}
+
 // Keeps the end of a job, all of whose parts are queued, for whatever is queued next (cuda.h,
 // linear_settle). False without memory; the fault is set.
 bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l);

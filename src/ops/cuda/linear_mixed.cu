@@ -67,21 +67,15 @@ static int share_memory(const struct gpu *g, struct linear_mixed *c, int rows) {
     return BARRIERS + c->stages * stage + c->slots * whole;
 }
 
-static size_t parts_bytes(const struct linear_one *o, int64_t n) {
-    return o->parts < 2 ? 0
-                        : (size_t)(o->parts * (1 + o->pair) * n * o->w[0].tiles) *
-                              (TILE_ROWS * sizeof(float));
-}
-
 // Room for the parts of all jobs; false without memory, the fault is set.
 static bool parts_room(struct gpu *g, struct linear_mixed *c) {
     size_t bytes = 0;
     for (int j = 0; j < c->jobs; j++)
-        bytes += parts_bytes(&c->job[j], c->n);
+        bytes += linear_left_bytes(&c->job[j], c->n);
     unsigned char *at = bytes ? (unsigned char *)gpu_scratch(g, bytes) : NULL;
     for (int j = 0; j < c->jobs && at; j++) {
         c->job[j].partial = (float *)at;
-        at += parts_bytes(&c->job[j], c->n);
+        at += linear_left_bytes(&c->job[j], c->n);
     }
     return at || !bytes;
 }
