@@ -6,6 +6,7 @@
 #define COPPICE_OPS_CPU_CPU_H
 
 #include "base/pool.h"
+#include "ops/cpu/pages.h"
 #include "ops/cpu/row.h"
 #include "ops/exec.h"
 
@@ -81,6 +82,7 @@ struct cpu {
     struct exec base; // first
     struct pool *pool;
     struct row_kernels row;
+    struct pages pages;            // of weights
     struct rope_slot *rope;        // [ROPE_SLOTS]
     float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
     struct rope_steps steps[2];    // of the target and its draft

@@ -141,10 +141,10 @@ int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **ou
                        quant_format(t->type) ? quant_format(t->type)->name : "unknown type",
                        (long long)t->ne[0], (long long)t->ne[1]);
     struct weight *w = malloc(sizeof *w);
-    unsigned char *data = cpu_alloc((size_t)(shape.tiles * shape.tile_bytes));
+    unsigned char *data = pages_alloc(&cpu_of(x)->pages, (size_t)(shape.tiles * shape.tile_bytes));
     if (!w || !data) {
         free(w);
-        free(data);
+        pages_free(&cpu_of(x)->pages, data);
         return err_set(e, ERR_MEMORY,
                        "out of memory for tensor %s (%lld bytes); use a smaller model",
                        t->name ? t->name : "?", (long long)(shape.tiles * shape.tile_bytes));
@@ -157,8 +157,7 @@ int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **ou
 }
 
 void cpu_weight_destroy(struct exec *x, struct weight *w) {
-    (void)x;
     if (w)
-        free(w->data);
+        pages_free(&cpu_of(x)->pages, w->data);
     free(w);
 }
