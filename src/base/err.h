@@ -22,7 +22,8 @@ struct err {
     char text[512];
 };
 
-// Stores code and the formatted sentence in e (e may be NULL) and returns code.
+// Stores code and the formatted sentence in e (e may be NULL) and returns code. Control characters
+// and what is no UTF-8 become '?', so that the sentence is one line whatever it quotes.
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // Puts "prefix: " before the sentence already in e and returns its code.

@@ -90,3 +90,13 @@ bool hf_string_is(const struct hf_file *f, const char *key, const char *value) {
     const char *s = json_str(hf_get(f, key), NULL);
     return s && !strcmp(s, value);
 }
+
+int hf_check_silu(const struct hf_file *f, struct err *e) {
+    const struct json *v = hf_get(f, "hidden_act");
+    const char *s = json_str(v, NULL);
+    if (!v || hf_string_is(f, "hidden_act", "silu"))
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s has hidden_act '%.30s', not silu: this checkpoint cannot be converted",
+                   f->path, s ? s : "no text");
+}

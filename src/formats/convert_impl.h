@@ -79,6 +79,8 @@ int hf_int(const struct hf_file *f, const char *key, int64_t lo, int64_t hi, int
 int hf_float(const struct hf_file *f, const char *key, double otherwise, double *out,
              struct err *e);
 bool hf_string_is(const struct hf_file *f, const char *key, const char *value);
+// ERR_UNSUPPORTED when the model names another activation than SiLU.
+int hf_check_silu(const struct hf_file *f, struct err *e);
 
 // The sizes that tensor shapes are made of; an index stands in the tensor tables.
 enum convert_dim {

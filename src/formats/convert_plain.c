@@ -71,11 +71,9 @@ static int check_supported(const struct convert_job *j, struct err *e) {
             return err_set(e, ERR_UNSUPPORTED,
                            "%s has %s true: this checkpoint cannot be converted", f->path,
                            biases[i]);
-    if (hf_get(f, "hidden_act") && !hf_string_is(f, "hidden_act", "silu"))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s has hidden_act '%.30s', not silu: this checkpoint "
-                       "cannot be converted",
-                       f->path, json_str(hf_get(f, "hidden_act"), NULL));
+    int rc = hf_check_silu(f, e);
+    if (rc)
+        return rc;
     if (!rope_is(j, "default") && !rope_is(j, "linear") && !rope_is(j, "yarn") &&
         !(is_llama(j) && rope_is(j, "llama3")))
         return err_set(e, ERR_UNSUPPORTED,

@@ -81,11 +81,9 @@ static int check_supported(const struct hf_file *f, struct err *e) {
                        "%s has attn_output_gate false, but qwen35 gates its "
                        "attention: this checkpoint cannot be converted",
                        f->path);
-    if (hf_get(f, "hidden_act") && !hf_string_is(f, "hidden_act", "silu"))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s has hidden_act '%.30s', not silu: this checkpoint "
-                       "cannot be converted",
-                       f->path, json_str(hf_get(f, "hidden_act"), NULL));
+    int rc = hf_check_silu(f, e);
+    if (rc)
+        return rc;
     if (hf_get(f, "rope_parameters.rope_type") &&
         !hf_string_is(f, "rope_parameters.rope_type", "default"))
         return err_set(e, ERR_UNSUPPORTED,

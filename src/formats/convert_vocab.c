@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -86,11 +87,10 @@ int vocab_fill_gaps(struct vocab *v) {
 // An optional file of the folder as bytes; it stays empty when there is none.
 static int read_bytes(struct vocab *v, const char *dir, const char *name, struct str *out) {
     struct str path = {0};
-    struct err ignored = {0};
     str_printf(&path, "%s/%s", dir, name);
     int rc = path.failed ? vocab_no_memory(v) : 0;
-    if (!rc && file_read(out, path.data, 64u << 20, &ignored))
-        str_clear(out);
+    if (!rc && access(path.data, F_OK) == 0)
+        rc = file_read(out, path.data, 64u << 20, v->e);
     str_fini(&path);
     return rc;
 }

@@ -55,8 +55,9 @@ static int add_merge(struct vocab *v, const struct json *m) {
     }
     const char *space = s && n > 2 ? memchr(s + 1, ' ', n - 2) : NULL;
     const char *kept = space && !joined.failed ? arena_strndup(&v->arena, s, n) : NULL;
+    bool failed = joined.failed;
     str_fini(&joined);
-    if (!space)
+    if (!space && !failed)
         return err_set(v->e, ERR_FORMAT,
                        "merge %" PRIu64 " in %s is not two texts: get the file "
                        "again",

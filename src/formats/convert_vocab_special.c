@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "formats/convert_vocab.h"
 
 // The text of a special token: a string, or an object with `content`; NULL when there is none.
@@ -180,6 +181,9 @@ int vocab_put_templates(struct gguf_writer *w, struct vocab *v) {
     const struct json *t = v->config.root ? hf_get(&v->config, "chat_template") : NULL;
     size_t n = 0;
     const char *s = json_str(t, &n);
+    if (!utf8_valid(v->template_file.data, v->template_file.len))
+        return err_set(v->e, ERR_FORMAT, "%s/chat_template.jinja is not UTF-8: get the file again",
+                       v->dir);
     if (v->template_file.len) {
         s = v->template_file.data;
         n = v->template_file.len;

@@ -98,6 +98,7 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e);
 void gguf_put_int(struct gguf_writer *w, const char *key, int kind, int64_t v);
 void gguf_put_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_put_bool(struct gguf_writer *w, const char *key, bool v);
+// What is no UTF-8 is written as U+FFFD: no reader takes it.
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n);
 // Array of fixed-size elements in memory order; kind is the element kind.
 void gguf_put_array(struct gguf_writer *w, const char *key, int kind, const void *elems,

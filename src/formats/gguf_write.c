@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
+#include "base/utf8.h"
 #include "formats/gguf_impl.h"
 #include "formats/quant.h"
 
@@ -180,8 +181,16 @@ void gguf_put_bool(struct gguf_writer *w, const char *key, bool v) {
 }
 
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n) {
+    struct str repaired = {0}; // names of files and folders may hold any bytes
+    if (!utf8_valid(s, n)) {
+        utf8_sanitise(&repaired, s, n);
+        s = repaired.data ? repaired.data : "";
+        n = repaired.len;
+        w->meta.failed |= repaired.failed;
+    }
     if (begin_kv(w, key, GGUF_STRING))
         append_text(&w->meta, s, n);
+    str_fini(&repaired);
 }
 
 static bool begin_array(struct gguf_writer *w, const char *key, int kind, uint64_t count) {

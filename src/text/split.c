@@ -42,6 +42,8 @@ static int compile(pcre2_code **out, const char *expression, struct err *e) {
     *out = pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
     if (!*out) {
+        if (code == PCRE2_ERROR_HEAP_FAILED)
+            return err_set(e, ERR_MEMORY, "no memory for the pre-tokenizer; free some memory");
         pcre2_get_error_message(code, text, sizeof text);
         return err_set(e, ERR_UNSUPPORTED,
                        "this PCRE2 does not take a pre-tokenizer's expression (%s at %zu); "

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole model files: a qwen35 GGUF file is loaded and runs a few tokens; anything else is tried as
-// the draft of a fixed tiny target. Lying shapes and metadata must be refused before memory or time
-// is spent on them.
+// the draft of a fixed tiny target; an input of parts is a draft's folder. Lying shapes and
+// metadata must be refused before memory or time is spent on them.
 #include "fuzz.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "formats/gguf.h"
 #include "formats/quant.h"
@@ -37,6 +34,7 @@ void fuzz_setup(void) {
     FUZZ_CHECK(exec_create_cpu(&cpu, "scalar", 1, &e) == 0);
     FUZZ_CHECK(gguf_open(&target_file, FUZZ_CORPUS "/model/target.gguf", &e) == 0);
     FUZZ_CHECK(model_load(&target, cpu, target_file, &o, &e) == 0);
+    fuzz_folder();
 }
 
 // A prompt of three tokens and a plain step; nothing but memory may fail in a model that loaded.
@@ -53,7 +51,7 @@ static void decode(struct model *m, bool fragile) {
         forest_chain(&f, 0, sequence_len(s), prompt, i ? 1 : 3, true);
         rc = model_forward(m, &f, &s, 1, &e);
     }
-    FUZZ_CHECK(rc == 0 || e.text[0]);
+    fuzz_sentence(rc, &e);
     FUZZ_CHECK(fragile || rc == 0 || model_params_of(m)->vocab < 2);
     sequence_destroy(s);
     forest_fini(&f);
@@ -66,28 +64,41 @@ static void try_target(const struct gguf *g, bool fragile) {
     struct model_plan plan;
     struct model_params params;
     int planned = model_plan(&plan, &params, NULL, g, &o, &e);
-    FUZZ_CHECK(planned == 0 || e.text[0]);
+    fuzz_sentence(planned, &e);
     e = (struct err){0};
-    if (model_load(&m, cpu, g, &o, &e)) {
-        FUZZ_CHECK(!m && e.text[0]);
+    int rc = model_load(&m, cpu, g, &o, &e);
+    fuzz_sentence(rc, &e);
+    FUZZ_CHECK(!rc == !!m);
+    if (rc)
         return;
-    }
     decode(m, fragile);
     model_destroy(m);
 }
 
-static void try_draft(const uint8_t *data, size_t size) {
-    char path[64];
+static void load_draft(const char *path) {
     struct dflash *d = NULL;
     struct err e = {0};
-    int fd = memfd_create("draft", MFD_CLOEXEC);
-    FUZZ_CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     struct dflash_options o = dflash_options_default();
     int rc = dflash_load(&d, target, path, &o, &e);
-    FUZZ_CHECK(rc == 0 || (!d && e.text[0]));
+    fuzz_sentence(rc, &e);
+    FUZZ_CHECK(!rc == !!d);
     dflash_destroy(d);
-    close(fd);
+}
+
+static void try_draft(const uint8_t *data, size_t size) {
+    struct fuzz_file f;
+    fuzz_file_open(&f, data, size);
+    load_draft(f.path);
+    fuzz_file_close(&f);
+}
+
+static void try_folder(const uint8_t *data, size_t size) {
+    struct fuzz_part part;
+    while (fuzz_part(&data, &size, &part))
+        fuzz_folder_write(part.letter == 'c' ? "config.json" : "model.safetensors", part.data,
+                          part.size);
+    load_draft(fuzz_folder());
+    fuzz_folder_clear();
 }
 
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
@@ -95,6 +106,10 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct err e = {0};
     const char *arch = NULL;
     size_t len = 0;
+    if (fuzz_has_parts(data, size)) {
+        try_folder(data, size);
+        return;
+    }
     if (gguf_open_memory(&g, data, size, &e))
         return;
     int rc = gguf_get_str(g, "general.architecture", &arch, &len, &e);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Command lines over the program's own table: arguments are the lines of the input, the first byte
-// picks the subcommand.
+// picks the subcommand. The first line is read as a list of types for `quantize` as well.
 #include "fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "formats/convert.h"
+#include "formats/quant.h"
 
 enum { ARGS_MAX = 64 };
 
@@ -30,6 +32,18 @@ static void check_values(const struct options *o) {
     }
 }
 
+static void check_overrides(const char *text, bool fragile) {
+    enum { MOST = 8 };
+    struct convert_override list[MOST];
+    struct err e = {0};
+    int n = 0, rc = convert_overrides(text, list, MOST, &n, &e);
+    fuzz_sentence(rc, &e);
+    FUZZ_CHECK(rc == 0 || rc == ERR_USAGE || (fragile && rc == ERR_MEMORY));
+    FUZZ_CHECK(rc != 0 || (n >= 0 && n <= MOST));
+    for (int i = 0; i < n && rc == 0; i++)
+        FUZZ_CHECK(quant_format(list[i].type) && memchr(list[i].part, 0, sizeof list[i].part));
+}
+
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     char *text = malloc(size + 1), *argv[ARGS_MAX], *rest = NULL;
     if (!text)
@@ -45,11 +59,13 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct options o;
     struct err e = {0};
     int rc = options_parse(&o, cli_options, CLI_OPTION_COUNT, group, argc, argv, &e);
-    FUZZ_CHECK(rc == 0 || e.text[0]);
-    FUZZ_CHECK(rc == 0 || rc == ERR_USAGE || (fragile && rc == ERR_MEMORY));
+    fuzz_result(rc, &e, fragile);
+    FUZZ_CHECK(rc == 0 || rc == ERR_USAGE || rc == ERR_MEMORY);
     FUZZ_CHECK(rc != 0 || o.n_operands <= argc);
     if (rc == 0)
         check_values(&o);
     options_fini(&o);
+    if (argc)
+        check_overrides(argv[0], fragile);
     free(text);
 }

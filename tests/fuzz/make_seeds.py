@@ -61,7 +61,7 @@ def byte_letters():
     return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
 
 
-def vocabulary(pre="qwen2"):
+def vocabulary(pre="qwen2", extra=()):
     letters = byte_letters()
     tokens = [letters[b] for b in range(256)]
     pairs = [("t", "h"), ("th", "e"), (letters[32], "the"), ("e", "r"), ("i", "n"), ("in", "g"),
@@ -76,7 +76,18 @@ def vocabulary(pre="qwen2"):
             entry("tokenizer.ggml.tokens", ARRAY, tokens, STRING),
             entry("tokenizer.ggml.token_type", ARRAY, types, I32),
             entry("tokenizer.ggml.merges", ARRAY, merges, STRING),
-            entry("tokenizer.ggml.eos_token_id", U32, len(tokens) - 3)]
+            entry("tokenizer.ggml.eos_token_id", U32, len(tokens) - 3), *extra]
+
+
+def chat_vocabulary():
+    letters = byte_letters()
+    tokens = [letters[b] for b in range(256)] + ["<|im_start|>", "<|im_end|>", "<think>", "us", "use", "user"]
+    return [entry("general.architecture", STRING, "qwen35"), entry("tokenizer.ggml.model", STRING, "gpt2"),
+            entry("tokenizer.ggml.pre", STRING, "qwen2"),
+            entry("tokenizer.ggml.tokens", ARRAY, tokens, STRING),
+            entry("tokenizer.ggml.token_type", ARRAY, [1] * 256 + [3, 3, 4, 1, 1, 1], I32),
+            entry("tokenizer.ggml.merges", ARRAY, ["u s", "us e", "use r"], STRING),
+            entry("tokenizer.ggml.eos_token_id", U32, 257)]
 
 
 def escaped(model):
@@ -108,6 +119,163 @@ def safetensors(header, data=b""):
     return struct.pack("<Q", len(h)) + h + data
 
 
+def parts(*files):
+    """Several files in one input: "==" LETTER ":" and the bytes of each."""
+    return b"".join(f"=={letter}:".encode() + (data if isinstance(data, bytes) else data.encode())
+                    for letter, data in files)
+
+
+def shard(shapes, dtype="F16"):
+    """A safetensors file of small numbers."""
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        count = 1
+        for n in shape:
+            count *= n
+        values = [((7 * i + len(name)) % 17 - 8) / 16 for i in range(count)]
+        piece = struct.pack(f"<{count}{'e' if dtype == 'F16' else 'f'}", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    return safetensors(header, data)
+
+
+D, V, F, HD, HEADS = 8, 6, 8, 4, 2
+MLP = {"mlp.gate_proj.weight": [F, D], "mlp.up_proj.weight": [F, D], "mlp.down_proj.weight": [D, F]}
+NORMS = {"input_layernorm.weight": [D], "post_attention_layernorm.weight": [D]}
+ATTENTION = {"self_attn.q_proj.weight": [HEADS * HD, D], "self_attn.k_proj.weight": [HD, D],
+             "self_attn.v_proj.weight": [HD, D], "self_attn.o_proj.weight": [D, HEADS * HD]}
+HEAD_NORMS = {"self_attn.q_norm.weight": [HD], "self_attn.k_norm.weight": [HD]}
+LINEAR = {"linear_attn.in_proj_qkv.weight": [16, D], "linear_attn.in_proj_z.weight": [8, D],
+          "linear_attn.in_proj_a.weight": [2, D], "linear_attn.in_proj_b.weight": [2, D],
+          "linear_attn.A_log": [2], "linear_attn.dt_bias": [2], "linear_attn.conv1d.weight": [16, 1, 4],
+          "linear_attn.norm.weight": [4], "linear_attn.out_proj.weight": [D, 8]}
+MOE = {"mlp.gate.weight": [2, D], "mlp.experts.gate_up_proj": [2, 2 * F, D],
+       "mlp.experts.down_proj": [2, D, F], "mlp.shared_expert.gate_proj.weight": [F, D],
+       "mlp.shared_expert.up_proj.weight": [F, D], "mlp.shared_expert.down_proj.weight": [D, F],
+       "mlp.shared_expert_gate.weight": [1, D]}
+
+
+def layers(*kinds):
+    return {f"layers.{i}.{name}": shape for i, kind in enumerate(kinds) for name, shape in kind.items()}
+
+
+def prefixed(tensors_, prefix="model."):
+    return {prefix + name: shape for name, shape in tensors_.items()}
+
+
+def config(architecture, kind, count, **more):
+    return json.dumps({"architectures": [architecture], "model_type": kind, "vocab_size": V, "hidden_size": D,
+                       "num_hidden_layers": count, "intermediate_size": F, "num_attention_heads": HEADS,
+                       "num_key_value_heads": 1, "head_dim": HD, "rms_norm_eps": 1e-06,
+                       "max_position_embeddings": 64, "rope_theta": 10000.0, "hidden_act": "silu",
+                       "tie_word_embeddings": True, "eos_token_id": 4, **more}, separators=(",", ":"))
+
+
+def qwen35_config(kind, **more):
+    return config("Qwen3_5ForCausalLM", kind, 2, layer_types=["linear_attention", "full_attention"],
+                  linear_num_key_heads=1, linear_num_value_heads=2, linear_key_head_dim=4,
+                  linear_value_head_dim=4, linear_conv_kernel_dim=4,
+                  rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.5,
+                                   "mrope_section": [1, 0, 0]}, **more)
+
+
+QWEN2 = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+         "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+
+
+def tokenizer_json(expression=QWEN2, **more):
+    steps = [{"type": "ByteLevel"}]
+    if expression:
+        steps = [{"type": "Split", "pattern": {"Regex": expression}}, {"type": "ByteLevel", "use_regex": False}]
+    return json.dumps({
+        "added_tokens": [{"id": 4, "content": "<|end|>", "special": True}], "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|end|>"}},
+                                                                   {"Sequence": {"id": "A"}}]},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u0120": 2, "ab": 3},
+                  "merges": [["a", "b"], "ab \u0120"], **more}}, separators=(",", ":"))
+
+
+def pieces():
+    """tokenizer.model: field 1 pieces of text, score and type; field 2 the settings of training."""
+    def field(number, wire, payload):
+        return bytes([number << 3 | wire]) + payload
+
+    def piece(text_, score, kind):
+        b = text_.encode()
+        body = (field(1, 2, bytes([len(b)]) + b) + field(2, 5, struct.pack("<f", score)) + field(3, 0, bytes([kind])))
+        return field(1, 2, bytes([len(body)]) + body)
+    out = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("<0x41>", 0, 6)
+    out += piece("\u2581a", -1, 1)
+    return out + field(2, 2, bytes([2]) + field(3, 0, b"\x02"))
+
+
+def folders():
+    """Folders of every kind that can be converted, the smallest that are taken."""
+    outside = {"embed_tokens.weight": [V, D], "norm.weight": [D]}
+    qwen3 = config("Qwen3ForCausalLM", "qwen3", 1)
+    weights = shard(prefixed({**outside, **layers({**NORMS, **MLP, **ATTENTION, **HEAD_NORMS})}))
+    special = json.dumps({"eos_token": "<|end|>", "bos_token": {"content": "a"}, "add_bos_token": False,
+                          "chat_template": [{"name": "default", "template": "x"},
+                                            {"name": "tool_use", "template": "{{ y }}"}]})
+    save("convert", "qwen3", parts(("c", qwen3), ("t", tokenizer_json()), ("o", special), ("m", weights),
+                                   ("g", '{"eos_token_id":[4,3]}'), ("j", "{{ messages }}")))
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    save("convert", "gpt2_split", parts(("R", "\x02"), ("c", config("Qwen3ForCausalLM", "qwen3", 1, rope_scaling=yarn)),
+                                        ("t", tokenizer_json("")), ("m", weights)))
+    plain = layers({**NORMS, **MLP, **ATTENTION})
+    halves = [prefixed(outside), {**prefixed(plain), "lm_head.weight": [V, D]}]
+    names = {name: file for file, half in zip(("a.safetensors", "b.safetensors"), halves) for name in half}
+    save("convert", "llama", parts(("c", config("LlamaForCausalLM", "llama", 1, tie_word_embeddings=False,
+                                                rope_scaling={"rope_type": "llama3", "factor": 8.0,
+                                                              "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                              "original_max_position_embeddings": 32})),
+                                   ("p", pieces()), ("a", '{"<x>":5}'), ("i", json.dumps({"weight_map": names})),
+                                   ("x", shard(halves[0])), ("y", shard(halves[1], "F32"))))
+    gated = {**ATTENTION, "self_attn.q_proj.weight": [2 * HEADS * HD, D], **HEAD_NORMS}
+    both = {**outside, **layers({**NORMS, **MLP, **LINEAR}, {**NORMS, **MLP, **gated})}
+    save("convert", "qwen35", parts(("c", qwen35_config("qwen3_5_text")), ("t", tokenizer_json()),
+                                    ("m", shard(prefixed(both, "model.language_model.")))))
+    experts = {**outside, **layers({**NORMS, **MOE, **LINEAR}, {**NORMS, **MOE, **gated})}
+    save("convert", "qwen35moe", parts(
+        ("c", qwen35_config("qwen3_5_moe_text", num_experts=2, num_experts_per_tok=1, moe_intermediate_size=F,
+                            shared_expert_intermediate_size=F)),
+        ("t", tokenizer_json()), ("m", shard(prefixed(experts)))))
+    draft = {"fc.weight": [D, D], "hidden_norm.weight": [D], "norm.weight": [D],
+             **layers({**NORMS, **MLP, **ATTENTION, **HEAD_NORMS})}
+    settings = {"mask_token_id": 5, "target_layer_ids": [0], "block_size": 4}
+    save("convert", "draft", parts(
+        ("c", config("DFlashDraftModel", "qwen3", 1, num_target_layers=2, layer_types=["sliding_attention"],
+                     sliding_window=16, dflash_config=settings)),
+        ("m", shard(draft, "F32")), ("C", qwen35_config("qwen3_5_text")), ("T", tokenizer_json())))
+
+
+def split_model():
+    """The two files of one split model."""
+    def file(no, tensors_):
+        keys = [entry("split.no", U16, no), entry("split.count", U16, 2), entry("split.tensors.count", I32, 4)]
+        return gguf(keys + (every_kind()[-2:-1] if no == 0 else []), tensors_)
+    return parts(("A", file(0, tensors()[:1])), ("B", file(1, tensors()[1:])))
+
+
+def draft_folder():
+    """A draft as safetensors for the target of the model seeds (dim 32, one head of 32)."""
+    d = 32
+    shapes = {"fc.weight": [d, 2 * d], "hidden_norm.weight": [d], "norm.weight": [d],
+              **layers({"input_layernorm.weight": [d], "post_attention_layernorm.weight": [d],
+                        "mlp.gate_proj.weight": [d, d], "mlp.up_proj.weight": [d, d], "mlp.down_proj.weight": [d, d],
+                        "self_attn.q_proj.weight": [d, d], "self_attn.k_proj.weight": [d, d],
+                        "self_attn.v_proj.weight": [d, d], "self_attn.o_proj.weight": [d, d],
+                        "self_attn.q_norm.weight": [d], "self_attn.k_norm.weight": [d]})}
+    text_ = json.dumps({"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "vocab_size": 24, "hidden_size": d,
+                        "num_hidden_layers": 1, "intermediate_size": d, "num_attention_heads": 1,
+                        "num_key_value_heads": 1, "head_dim": d, "rms_norm_eps": 1e-06,
+                        "max_position_embeddings": 256, "num_target_layers": 2, "rope_theta": 1e7,
+                        "layer_types": ["full_attention"], "block_size": 4,
+                        "dflash_config": {"mask_token_id": 20, "target_layer_ids": [0, 1], "block_size": 4}})
+    return parts(("c", text_), ("m", shard(shapes)))
+
+
 def old_imatrix(entries, tail=b""):
     """entries: (name, calls, values)."""
     out = struct.pack("<i", len(entries))
@@ -137,16 +305,32 @@ def main():
     save("gguf", "empty.gguf", gguf([]))
     save("gguf", "split.gguf", gguf([entry("split.no", U16, 0), entry("split.count", U16, 1),
                                      entry("split.tensors.count", I32, 4)], tensors()))
+    save("gguf", "two_files", split_model())
+    save("tokenizer", "nfc.gguf", gguf(vocabulary("qwen35", [entry("tokenizer.ggml.normalizer.nfc", BOOL, True)])))
+    save("tokenizer", "chatml.gguf", gguf(chat_vocabulary()))
     save("tokenizer", "vocabulary.gguf", gguf(vocabulary()))
     save("tokenizer", "vocabulary35.gguf", gguf(vocabulary("qwen35")))
     save("tokenizer", "kimi.gguf", gguf(vocabulary("kimi-k2")))
     save("tokenizer", "deepseek.gguf", gguf(vocabulary("deepseek-llm")))
     save("tokenizer", "scores.gguf", gguf(escaped("llama")))
     save("tokenizer", "escaped.gguf", gguf(escaped("gemma4")))
-    save("tokenizer", "prose", "The other thing, they'll say:\n\n  12345 ther\u00e9in\u2026 \u4f60\u597d")
-    save("tokenizer", "special", "<|start|>user\nhi<|end|><tool>\n<|en d|><|end|")
-    save("tokenizer", "broken", b"ok \xff\xc3 \xe4\xbd not")
-    save("tokenizer", "marks", "e\u0301\u0301 \U0001F44D\U0001F3FD \u200d\u00a0\t\r\n   x   ")
+    save("tokenizer", "prose", "0The other thing, they'll say:\n\n  12345 ther\u00e9in\u2026 \u4f60\u597d")
+    save("tokenizer", "special", "0<|start|>user\nhi<|end|><tool>\n<|en d|><|end|")
+    save("tokenizer", "broken", b"0ok \xff\xc3 \xe4\xbd not")
+    save("tokenizer", "marks", "0e\u0301\u0301 \U0001F44D\U0001F3FD \u200d\u00a0\t\r\n   x   ")
+    save("tokenizer", "normal", "1e\u0301 A\u030a \u212b \u1112\u1161\u11ab they'll <|end|>")
+    save("tokenizer", "blanks", "2the  the\u2581 the\n\t\u00e9\U0001F999<tool> a</s>")
+    save("tokenizer", "lines", "3the the\n\n\nthe\n 12 \u2581\u2581\u00e9<tool>")
+    families = ["it's WE'LL 12345 x=1;\r\n\r\n  y", "\u00c9cole \u4e2d\u6587 \u0663\u00bd \u3000caf\u00e9's\n \n",
+                "camelCase HTTPServer //a/ ''s 'Re \t\v\u00a0...", "<sentinel:12>IMGIMGABZ    \u01c5\u02b0\u0301 !?"]
+    for i in range(21):
+        save("split", f"family{i:02}", bytes([i]) + families[i % 4].encode())
+    save("split", "name", "\x7fdeepseek-llm")
+    save("split", "unknown", "\x7fqwen4")
+    save("chat", "lines", "hello\n\nhow are you?\n<|im_end|>\n<|im_start|>system\n")
+    save("chat", "block", 'a\n"""\nx = 1\n\n  y <|im_start|>\n"""\nb\n"""c\"\"\"\n"""open')
+    save("chat", "broken", b"caf\xc3\xa9 \xff\xe4\xbd\r\n\0zero<think>\n")
+    save("json", "prompts", '{"id":"a","group":"g","prompt":"x","max_tokens":3}\n\n{"prompt":"\u00e9"}\n')
     save("json", "object", '{"a": [1, -2.5e3, true, null, "x\\u00e9\\n\\ud83d\\ude00"], "b": {"": {}}}')
     save("json", "numbers", "[0, -0, 9223372036854775807, 1e308, 0.1, 18446744073709551615]")
     save("json", "string", '"\u4f60 \\"\\\\\\/\\b\\f"')
@@ -161,6 +345,13 @@ def main():
     save("safetensors", "scalar.safetensors", safetensors(
         {"s": {"dtype": "I64", "shape": [], "data_offsets": [0, 8]},
          "z": {"dtype": "F16", "shape": [0, 5], "data_offsets": [8, 8]}}, bytes(8)))
+    save("safetensors", "folder", parts(
+        ("i", '{"weight_map":{"a":"a.safetensors","b":"b.safetensors"}}'), ("x", shard({"a": [2, 2]})),
+        ("y", shard({"b": [3], "c": [1]}, "F32"))))
+    save("safetensors", "plain_folder", parts(("m", shard({"a": [2, 2]}))))
+    save("model", "folder", draft_folder())
+    folders()
+    save("options", "types", "\x09attn_v=Q8_0,output=F16\n--type\nQ4_K_M")
     save("safetensors", "other.safetensors", safetensors(
         {"q": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}, bytes(2)))
     save("imatrix", "new.gguf", imatrix())

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for libFuzzer where clang is missing, and runs in every ctest: each seed of a folder,
-// then mutations of them from a fixed random stream, so that a failure repeats.
-// Usage: PROGRAM FOLDER COUNT [ONE], where ONE runs only the mutation of that number.
+// also with each of its allocations failing, then mutations of them from a fixed random stream, so
+// that a failure repeats.
+// Usage: PROGRAM FOLDER COUNT [ONE], where ONE runs only the mutation of that number;
+// PROGRAM FILE runs that input with each of its allocations failing.
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,8 +14,9 @@
 #include "base/rng.h"
 #include "fuzz.h"
 
-enum { SEEDS_MAX = 256, SEED_BYTES = 1 << 20 };
+enum { SEEDS_MAX = 1024, SEED_BYTES = 1 << 20, WALK = 250, WALK_ONE = 1 << 20 };
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct corpus {
@@ -32,8 +35,8 @@ static int corpus_load(struct corpus *c, const char *folder) {
         char path[PATH_MAX];
         struct err e = {0};
         snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-        if (names[i]->d_name[0] != '.' && c->count < SEEDS_MAX &&
-            file_read(&c->seed[c->count], path, SEED_BYTES, &e) == 0)
+        FUZZ_CHECK(c->count < SEEDS_MAX);
+        if (names[i]->d_name[0] != '.' && file_read(&c->seed[c->count], path, SEED_BYTES, &e) == 0)
             c->count++;
         free(names[i]);
     }
@@ -80,6 +83,36 @@ static size_t mutate_once(struct rng *r, uint8_t *data, size_t n, const struct s
     }
 }
 
+// Runs an input from memory of its own size, so that a read past the end is seen. walk: how many of
+// its allocations fail, one after the other; 0: the one that the input chooses.
+static size_t run_exact(const void *data, size_t n, size_t walk) {
+    uint8_t *exact = malloc(n ? n : 1);
+    size_t runs = 0;
+    if (!exact)
+        return 0;
+    if (n)
+        memcpy(exact, data, n);
+    if (walk)
+        runs = fuzz_walk(exact, n, walk);
+    else
+        LLVMFuzzerTestOneInput(exact, n);
+    free(exact);
+    return runs;
+}
+
+static int run_file(const char *path) {
+    struct str bytes = {0};
+    struct err e = {0};
+    if (file_read(&bytes, path, SEED_BYTES, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    LLVMFuzzerInitialize(NULL, NULL);
+    printf("%zu runs\n", run_exact(bytes.data, bytes.len, WALK_ONE));
+    str_fini(&bytes);
+    return 0;
+}
+
 static int run_mutation(const struct corpus *c, uint64_t number) {
     struct rng r = {rng_hash(number, 0, 0, 0)};
     const struct str *seed = &c->seed[rng_below(&r, (uint32_t)c->count)];
@@ -90,29 +123,30 @@ static int run_mutation(const struct corpus *c, uint64_t number) {
     memcpy(data, seed->data, n);
     for (uint32_t k = 1 + rng_below(&r, 6); k > 0 && n < SEED_BYTES; k--)
         n = mutate_once(&r, data, n, &c->seed[rng_below(&r, (uint32_t)c->count)]);
-    uint8_t *exact = malloc(n ? n : 1); // so that a read past the end is seen
-    if (exact) {
-        memcpy(exact, data, n);
-        LLVMFuzzerTestOneInput(exact, n);
-    }
+    run_exact(data, n, 0);
     free(data);
-    free(exact);
     return 0;
 }
 
 int main(int argc, char **argv) {
     static struct corpus c;
+    if (argc == 2)
+        return run_file(argv[1]);
     if (argc < 3 || corpus_load(&c, argv[1]) == 0) {
-        fprintf(stderr, "usage: %s FOLDER COUNT [ONE]; the folder must hold seeds\n", argv[0]);
+        fprintf(stderr, "usage: %s FOLDER COUNT [ONE], or %s FILE; the folder must hold seeds\n",
+                argv[0], argv[0]);
         return 2;
     }
+    LLVMFuzzerInitialize(NULL, NULL);
     uint64_t count = strtoull(argv[2], NULL, 10), one = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    size_t runs = 0;
     for (int i = 0; i < c.count && argc == 3; i++)
-        LLVMFuzzerTestOneInput((const uint8_t *)c.seed[i].data, c.seed[i].len);
+        runs += run_exact(c.seed[i].data, c.seed[i].len, WALK);
     for (uint64_t i = argc > 3 ? one : 0; i < (argc > 3 ? one + 1 : count); i++)
         if (run_mutation(&c, i))
             return 1;
-    printf("%d seeds and %llu mutations ran\n", c.count, (unsigned long long)count);
+    printf("%d seeds in %zu runs and %llu mutations ran\n", c.count, runs,
+           (unsigned long long)count);
     for (int i = 0; i < c.count; i++)
         str_fini(&c.seed[i]);
     return 0;

@@ -43,6 +43,7 @@ static const struct bad_config bad_targets[] = {
     {"\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false", "no tensor 'lm_head.weight'"},
     {"\"head_dim\":8", "\"head_dim\":8,\"attention_bias\":true", "attention_bias"},
     {"\"head_dim\":8", "\"head_dim\":8,\"hidden_act\":\"gelu\"", "hidden_act 'gelu'"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"hidden_act\":7", "hidden_act 'no text'"},
     {"\"vocab_size\":8", "\"vocab_size\":5", "config.json implies"},
     {"}", "", "config.json"},
 };
@@ -127,6 +128,10 @@ static void refuses_bad_tokenizers(void **state) {
                         bad_tokenizers[i].to);
         refused(hf_target, "F32", NULL, bad_tokenizers[i].part);
     }
+    hf_write_folders();
+    hf_write_edited(hf_target, "chat_template.jinja", "{{ caf\xE9 }}", NULL, NULL);
+    refused(hf_target, "F32", NULL, "chat_template.jinja is not UTF-8");
+    hf_write_edited(hf_target, "chat_template.jinja", "{{ x }}", NULL, NULL);
 }
 
 // Configurations of plain transformers are refused before their tensors are looked for.

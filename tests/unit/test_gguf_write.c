@@ -69,6 +69,7 @@ static void write_all_kinds(const char *to, uint32_t alignment) {
     gguf_put_int(w, "u64", GGUF_U64, INT64_MAX);
     gguf_put_f32(w, "f32", 1e-6f);
     gguf_put_bool(w, "bool", true);
+    gguf_put_str(w, "broken", "caf\xC3\xA9 \xE4\xBD!\xFF", 10);
     gguf_put_array(w, "list", GGUF_I32, list, 3);
     gguf_put_str_array(w, "texts", texts, lengths, 3);
     gguf_add_tensor(w, "a", TYPE_F32, 2, shape_a);
@@ -97,6 +98,9 @@ static void check_all_kinds(const char *from, uint32_t alignment) {
     assert_true(v == INT64_MAX);
     assert_int_equal(gguf_get_float(g, "f32", 0, &f, &e), 0);
     assert_true((float)f == 1e-6f);
+    const char *repaired;
+    assert_int_equal(gguf_get_str(g, "broken", &repaired, &n, &e), 0);
+    assert_true(n == 13 && !memcmp(repaired, "caf\xC3\xA9 \xEF\xBF\xBD!\xEF\xBF\xBD", n));
     assert_int_equal(gguf_array_int(gguf_find(g, "list"), 0), -1);
     const unsigned char *cursor = gguf_find(g, "texts")->bytes;
     gguf_array_str(&cursor, &n);
