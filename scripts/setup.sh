@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs and is missing, with apt; says nothing when all is there.
-# Usage: scripts/setup.sh [build|test]   (build: compile and run; test: also the tests' tools)
+# Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
+# all: also AFL++)
 # Clang is wanted for fuzzing, clang-tidy and the format check, but the tests do without it.
 set -eu
 what=${1:-build}
@@ -21,7 +22,7 @@ need_library json-c libjson-c-dev
 need_library libedit libedit-dev
 need_library cmocka libcmocka-dev
 need_command scdoc scdoc
-if [ "$what" = test ]; then
+if [ "$what" != build ]; then
     need_command python3 python3
 fi
 
@@ -59,6 +60,15 @@ install_clang() {
     done
 }
 
+# AFL++ and the sanitizers of the clang that it was built with; failure is no error.
+install_afl() {
+    local version
+    apt_get install -y --no-install-recommends afl++ >/dev/null || return 0
+    version=$(afl-clang-fast --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
+    [ -z "$(apt-cache madison "libclang-rt-$version-dev")" ] ||
+        apt_get install -y --no-install-recommends "libclang-rt-$version-dev" >/dev/null || true
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
     if ! can_install; then
         echo "setup: install these packages, then try again: ${missing[*]}" >&2
@@ -76,8 +86,12 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
     rm -f "$said"
 fi
-if [ "$what" = test ] && ! have_clang && can_install; then
+if [ "$what" != build ] && ! have_clang && can_install; then
     echo "setup: installing clang for fuzzing and the format check" >&2
     [ ${#missing[@]} -gt 0 ] || apt_get update >/dev/null
     install_clang
+fi
+if [ "$what" = all ] && ! command -v afl-clang-fast >/dev/null 2>&1 && can_install; then
+    echo "setup: installing AFL++" >&2
+    install_afl
 fi

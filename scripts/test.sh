@@ -4,8 +4,9 @@
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
 # documents, the reproduce script on made-up prompts, the demo, a build of the engine alone, the CUDA
-# kernels where nvcc is there, and 30 seconds of fuzzing. --all adds ThreadSanitizer, a clang build,
-# clang-tidy on the sources and 5 minutes of fuzzing. Logs are in build/logs. The last line of output
+# kernels where nvcc is there, and 3 seconds of fuzzing for each target. --all adds ThreadSanitizer, a
+# clang build, clang-tidy on the sources, and fuzzes each target for 2 minutes with libFuzzer and 2
+# with AFL++, as many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
 # is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -93,20 +94,31 @@ build_clang() {
 }
 
 build_fuzz() {
-    CC=$clang cmake --preset fuzz && cmake --build --preset fuzz -j "$jobs"
+    CC=$2 cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"
 }
 
-# fuzz SECONDS: all targets share the time; new inputs stay in the build folder.
+# fuzz SECONDS [--afl]: every target, as many at once as there are cores; new inputs stay in the
+# build folder.
 fuzz() {
-    local targets=(build/fuzz/tests/fuzz_*) each target name
-    each=$(($1 / ${#targets[@]}))
-    for target in "${targets[@]}"; do
-        name=$(basename "$target")
-        mkdir -p "build/fuzz/corpus/$name"
-        step "$name" "$target" -max_total_time="$each" -timeout=10 -rss_limit_mb=1024 \
-            -malloc_limit_mb=512 -max_len=32768 -artifact_prefix="$logs/" -print_final_stats=1 \
-            "build/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"
+    local start=$SECONDS name log good=0 bad=0
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    ls tests/fuzz/corpus | xargs -P "$jobs" -I TARGET sh -c \
+        'scripts/fuzz.sh TARGET "$@" >"$0/fuzz${2:-}-TARGET.log" 2>&1 ||
+            echo "FAILED TARGET" >>"$0/fuzz${2:-}-TARGET.log"' "$logs" "$@"
+    for name in tests/fuzz/corpus/*; do
+        log=$logs/fuzz${2:-}-$(basename "$name").log
+        if grep -q '^FAILED' "$log"; then
+            bad=$((bad + 1))
+            tail -n 60 "$log"
+        else
+            good=$((good + 1))
+            tail -n 1 "$log"
+        fi
     done
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "fuzz${2:+ with AFL++}: $((good + bad)) targets" \
+        $((SECONDS - start))
 }
 
 tidy() {
@@ -114,7 +126,7 @@ tidy() {
         xargs -P "$jobs" -n 4 "$clang_tidy" -p build/clang --quiet --warnings-as-errors='*'
 }
 
-step setup scripts/setup.sh test
+step setup scripts/setup.sh "$([ "$all" = 1 ] && echo all || echo test)"
 if command -v clang-format-19 >/dev/null; then
     step format check_format
 else
@@ -135,11 +147,18 @@ else
 fi
 
 if clang=$(find_tool clang); then
-    if step build-fuzz build_fuzz; then
-        fuzz $((all ? 300 : 30))
+    if step build-fuzz build_fuzz fuzz "$clang"; then
+        fuzz $((all ? 120 : 3))
     fi
 else
     echo "skipped  fuzz: no clang; the fuzz targets ran in ctest with their own mutations"
+fi
+if [ "$all" = 1 ] && command -v afl-clang-fast >/dev/null; then
+    if step build-afl build_fuzz afl afl-clang-fast; then
+        fuzz 120 --afl
+    fi
+elif [ "$all" = 1 ]; then
+    echo "skipped  fuzz with AFL++: it is not installed"
 fi
 
 if [ "$all" = 1 ]; then

@@ -276,6 +276,14 @@ def draft_folder():
     return parts(("c", text_), ("m", shard(shapes)))
 
 
+def edited_target(key, number):
+    """The target of the model seeds with another number behind a key of kind f32."""
+    data = (CORPUS / "model" / "target.gguf").read_bytes()
+    at = data.index(text(key)) + len(text(key))
+    assert struct.unpack_from("<I", data, at)[0] == F32
+    return data[:at + 4] + struct.pack("<f", number) + data[at + 8:]
+
+
 def old_imatrix(entries, tail=b""):
     """entries: (name, calls, values)."""
     out = struct.pack("<i", len(entries))
@@ -350,6 +358,8 @@ def main():
         ("y", shard({"b": [3], "c": [1]}, "F32"))))
     save("safetensors", "plain_folder", parts(("m", shard({"a": [2, 2]}))))
     save("model", "folder", draft_folder())
+    # A base of rotation beyond the range of 64-bit integers.
+    save("model", "rope_base.gguf", edited_target("qwen35.rope.freq_base", 2.8e21))
     folders()
     save("options", "types", "\x09attn_v=Q8_0,output=F16\n--type\nQ4_K_M")
     save("safetensors", "other.safetensors", safetensors(

@@ -2,6 +2,7 @@
 // Ops that treat rows one by one: embedding look-up, norms, activation form, rotary embedding with
 // the KV store, and row copies.
 #include <math.h>
+#include <string.h>
 
 #include "formats/quant.h"
 #include "ops/cpu/cpu.h"
@@ -122,7 +123,9 @@ static const double *rope_steps(struct cpu *c, float base, int dims) {
 
 // The angles of a position, computed in double precision and remembered.
 static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims) {
-    uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + (uint64_t)dims * 31 + (uint64_t)base;
+    uint32_t bits; // a file may name a base beyond every integer
+    memcpy(&bits, &base, sizeof bits);
+    uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + (uint64_t)dims * 31 + bits;
     struct rope_slot *s = &c->rope[(h ^ h >> 32) % ROPE_SLOTS];
     if (s->dims == dims && s->pos == pos && s->base == base)
         return s->cs;
