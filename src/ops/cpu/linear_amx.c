@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers for many rows with AMX int8: one tile product is the 32 codes of a group of 16
-// outputs times up to 16 rows. Its integer sums, which are exact and so the same as those of every
-// other level, go through a small buffer to the f32 operations in vector registers. Four groups
-// are under way at a time: the product of one, then two that are being computed and stored, then
-// the f32 steps of the oldest. Codes are signed here, so that nothing has to be taken out of a sum.
-// Beside tile instructions only one of the two vector multipliers works, so f32 steps and products
-// take about as long. Forms with two scales a group, and few rows, are left to the level below.
+// Linear layers for many rows with AMX int8: one tile product is the codes of 16 outputs that share
+// a scale, a group of 32 or half of one (a unit), times up to 16 rows. Its integer sums, which are
+// exact and so the same as those of every other level, go through a small buffer to the f32
+// operations in vector registers. Four units are under way at a time: the product of one, then two
+// that are being computed and stored, then the f32 steps of the oldest. Codes are signed here, so
+// that nothing has to be taken out of a sum. Beside tile instructions only one of the two vector
+// multipliers works, so f32 steps and products take about as long. Few rows are left to the level
+// below.
 #include "ops/cpu/linear_avx512.h"
 
 enum { MANY = 6, SLOTS = 4, STORE_LAG = 2, LAG = 3 };
@@ -18,21 +19,22 @@ struct tile_config {
 };
 
 // Tiles 0-3 take sums, 4-5 activations, 6-7 codes; two or four of each, so that they overlap.
-static void configure(int n) {
+static void configure(int n, int unit) {
     struct tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        c.rows[i] = (uint8_t)(i < 6 ? n : GROUP / 4);
-        c.bytes[i] = i == 4 || i == 5 ? GROUP : 4 * TILE;
+        c.rows[i] = (uint8_t)(i < 6 ? n : unit / 4);
+        c.bytes[i] = (uint16_t)(i == 4 || i == 5 ? unit : 4 * TILE);
     }
+    __asm__ volatile("" : : "r"(&c) : "memory"); // not every compiler knows that all of it is read
     _tile_loadconfig(&c);
 }
 
 struct buffers {
     _Alignas(64) int32_t sum[SLOTS][ROWS * TILE];
-    _Alignas(64) unsigned char code[SLOTS][GROUP * TILE]; // nibbles as bytes
+    _Alignas(64) unsigned char code[SLOTS][GROUP * TILE]; // short ones as bytes
 };
 
-// One group's product into sum tile `slot`, a constant.
+// One unit's product into sum tile `slot`, a constant.
 INLINE void product(int slot, const unsigned char *codes, const int8_t *q, int64_t stride) {
     switch (slot) {
     case 0:
@@ -84,75 +86,81 @@ struct matrix {
     const int8_t *q;           // codes of the part's rows
     const struct act_block *b; // and their blocks
     int64_t stride;            // of q
-    int64_t groups, tile_bytes;
+    int64_t units, tile_bytes;
 };
 
-// Where the products have got to: the codes of a group, and how many groups come before it.
+// Where the products have got to: the codes of a group, and how many units come before it.
 struct front {
     const unsigned char *codes;
-    int64_t group;
+    int64_t unit;
 };
 
-// Starts the product of the next group in a slot; asks for the next tile, from far memory.
-INLINE void begin_group(struct form f, const struct matrix *m, struct front *at, int slot,
-                        struct buffers *t) {
-    int size = f.bits == 4 ? 256 : 512;
-    const unsigned char *codes = at->codes;
-    UNROLL for (int j = 0; j < size / 64 + 1; j++)
+// Short codes of a group as signed bytes; asks for the next tile, from far memory.
+INLINE void unpack_group(struct form f, const struct matrix *m, const unsigned char *codes,
+                         unsigned char *to) {
+    UNROLL for (int j = 0; j < f.bits + 1; j++)
         _mm_prefetch((const char *)codes + m->tile_bytes + 64 * j, _MM_HINT_T0);
-    if (f.bits == 4) {
-        struct group g;
-        load_codes(f, codes, &g);
-        UNROLL for (int j = 0; j < 8; j++) _mm512_store_si512(
-            t->code[slot] + 64 * j,
-            f.shift ? _mm512_sub_epi8(g.code[j], _mm512_set1_epi8((char)(1 << f.shift)))
-                    : g.code[j]);
-        codes = t->code[slot];
-    }
-    __asm__ volatile("" ::: "memory"); // what tile instructions read must be in memory
-    product(slot, codes, m->q + at->group * GROUP, m->stride);
-    at->codes += size;
-    if (++at->group < m->groups)
+    if (f.bits == 8)
         return;
-    at->group = 0;
-    at->codes += m->tile_bytes - m->groups * size;
+    struct group g;
+    load_codes(f, codes, &g);
+    UNROLL for (int j = 0; j < 8; j++) _mm512_store_si512(
+        to + 64 * j,
+        f.shift ? _mm512_sub_epi8(g.code[j], _mm512_set1_epi8((char)(1 << f.shift))) : g.code[j]);
+}
+
+// Starts the product of the next unit in a slot; those of one group lie in slots side by side.
+INLINE void begin_unit(struct form f, const struct matrix *m, struct front *at, int slot,
+                       struct buffers *t) {
+    int sub = slot % f.subs, width = GROUP / f.subs;
+    if (sub == 0)
+        unpack_group(f, m, at->codes, t->code[slot]);
+    const unsigned char *codes = f.bits == 8 ? at->codes : t->code[slot - sub];
+    __asm__ volatile("" ::: "memory"); // what tile instructions read must be in memory
+    product(slot, codes + sub * width * TILE, m->q + at->unit * width, m->stride);
+    at->codes += sub == f.subs - 1 ? group_bytes(f) : 0;
+    if (++at->unit < m->units)
+        return;
+    at->codes += m->tile_bytes - m->units / f.subs * group_bytes(f);
+    at->unit = 0;
 }
 
 // Where the f32 steps have got to.
 struct back {
     const unsigned char *scales; // of the tile
-    int64_t group;
+    int64_t unit;
     struct outer outer;
     float *out; // of the tile
 };
 
-// The f32 steps of the next group for `rows` rows, a constant.
-INLINE void add_group(struct form f, const struct matrix *m, struct back *at, __m512 *acc,
-                      const int32_t *sum, int rows) {
-    const struct act_block *b = m->b + at->group;
+// The f32 steps of the next unit, sub-group `sub`, for `rows` rows; both are constants.
+INLINE void add_unit(struct form f, const struct matrix *m, struct back *at, __m512 *acc,
+                     const int32_t *sum, int sub, int rows) {
+    const struct act_block *b = m->b + at->unit / f.subs;
+    const float *ds = f.subs == 1 ? b->ds : b->ds16[sub];
     struct group g;
-    load_scales(f, &at->outer, at->scales, at->group, &g);
+    load_scale(f, &at->outer, at->scales, at->unit / f.subs, sub, &g);
     UNROLL for (int r = 0; r < rows; r++) {
         __m512 x = _mm512_cvtepi32_ps(_mm512_load_si512(sum + r * TILE));
-        acc[r] = _mm512_fmadd_ps(x, _mm512_mul_ps(g.scale[0], _mm512_set1_ps(b->d[r])), acc[r]);
+        acc[r] = _mm512_fmadd_ps(x, _mm512_mul_ps(g.scale[sub], _mm512_set1_ps(b->d[r])), acc[r]);
         if (f.min)
-            acc[r] = _mm512_fnmadd_ps(g.min[0], _mm512_set1_ps(b->ds[r]), acc[r]);
+            acc[r] = _mm512_fnmadd_ps(g.min[sub], _mm512_set1_ps(ds[r]), acc[r]);
     }
 }
 
-// Takes the next group in, and after a tile's last one puts the sums away.
-INLINE void finish_group(struct form f, const struct matrix *m, struct back *at, __m512 *acc,
-                         const int32_t *sum, int rows) {
-    add_group(f, m, at, acc, sum, rows);
+// Takes the unit of a slot in, and after a tile's last one puts the sums away.
+INLINE void finish_unit(struct form f, const struct matrix *m, struct back *at, __m512 *acc,
+                        const struct buffers *t, int slot, int rows) {
+    add_unit(f, m, at, acc, t->sum[slot], slot % f.subs, rows);
     const struct linear_part *p = m->part;
-    if (++at->group < m->groups)
+    if (++at->unit < m->units)
         return;
     UNROLL for (int r = 0; r < rows; r++) {
         if (r < p->n)
             put(p, at->out + r * p->stride, acc[r]);
         acc[r] = _mm512_setzero_ps();
     }
-    at->group = 0;
+    at->unit = 0;
     at->scales += m->tile_bytes;
     at->out += TILE;
 }
@@ -163,30 +171,30 @@ struct flow {
     struct back back;
 };
 
-// One group in each slot: stores an earlier one, begins it, finishes an older one.
-INLINE void take_groups(struct form f, const struct matrix *m, struct flow *w, struct buffers *t,
-                        __m512 *acc, int rows) {
+// One unit in each slot: stores an earlier one, begins it, finishes an older one.
+INLINE void take_units(struct form f, const struct matrix *m, struct flow *w, struct buffers *t,
+                       __m512 *acc, int rows) {
     UNROLL for (int s = 0; s < SLOTS; s++) {
         int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
         store_sums(stored, t->sum[stored]);
-        begin_group(f, m, &w->front, s, t);
-        finish_group(f, m, &w->back, acc, t->sum[done], rows);
+        begin_unit(f, m, &w->front, s, t);
+        finish_unit(f, m, &w->back, acc, t, done, rows);
     }
 }
 
-// The same at the ends of the part, where some of those groups are missing: i is the first one's
-// place among the part's groups.
+// The same at the ends of the part, where some of those units are missing: i is the first one's
+// place among the part's units.
 INLINE void take_some(struct form f, const struct matrix *m, struct flow *w, struct buffers *t,
                       __m512 *acc, int rows, int64_t i) {
-    int64_t all = m->groups * m->part->tiles;
+    int64_t all = m->units * m->part->tiles;
     UNROLL for (int s = 0; s < SLOTS; s++) {
         int stored = (s + SLOTS - STORE_LAG) % SLOTS, done = (s + SLOTS - LAG) % SLOTS;
         if (i + s >= STORE_LAG && i + s < all + STORE_LAG)
             store_sums(stored, t->sum[stored]);
         if (i + s < all)
-            begin_group(f, m, &w->front, s, t);
+            begin_unit(f, m, &w->front, s, t);
         if (i + s >= LAG && i + s < all + LAG)
-            finish_group(f, m, &w->back, acc, t->sum[done], rows);
+            finish_unit(f, m, &w->back, acc, t, done, rows);
     }
 }
 
@@ -197,10 +205,10 @@ INLINE void part(struct form f, const struct linear_part *p, int rows) {
                              .q = p->in->q + p->row * p->in->stride,
                              .b = act_blocks(p->in, p->row),
                              .stride = p->in->stride,
-                             .groups = w->k / GROUP,
+                             .units = w->k / GROUP * f.subs,
                              .tile_bytes = w->tile_bytes};
     const unsigned char *first = w->data + p->tile * w->tile_bytes;
-    int64_t all = m.groups * p->tiles;
+    int64_t all = m.units * p->tiles;
     struct flow flow;
     struct buffers t;
     __m512 acc[ROWS];
@@ -209,7 +217,7 @@ INLINE void part(struct form f, const struct linear_part *p, int rows) {
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (int64_t i = 0; i < all + LAG; i += SLOTS) {
         if (i >= SLOTS && i + SLOTS <= all)
-            take_groups(f, &m, &flow, &t, acc, rows);
+            take_units(f, &m, &flow, &t, acc, rows);
         else
             take_some(f, &m, &flow, &t, acc, rows, i);
     }
@@ -218,19 +226,19 @@ INLINE void part(struct form f, const struct linear_part *p, int rows) {
 #define X(name, bits, shift, subs, min, scale)                                                     \
     static void linear_##name(const struct linear_part *p) {                                       \
         const struct form f = {bits, shift, subs, min, scale};                                     \
-        configure(p->n);                                                                           \
+        configure(p->n, GROUP / subs);                                                             \
         if (p->n > ROWS / 2)                                                                       \
             part(f, p, ROWS);                                                                      \
         else                                                                                       \
             part(f, p, ROWS / 2);                                                                  \
         _tile_release();                                                                           \
     }
-LINEAR_FORMS_ONE(X)
+LINEAR_FORMS(X)
 #undef X
 
 void linear_fill_amx(struct row_kernels *r) {
 #define X(name, ...) r->linear_many[FORM_##name] = linear_##name;
-    LINEAR_FORMS_ONE(X)
+    LINEAR_FORMS(X)
 #undef X
     r->many = MANY;
 }

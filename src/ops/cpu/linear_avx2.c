@@ -27,19 +27,30 @@ INLINE __m256i load(const unsigned char *p) {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-INLINE void load_codes(struct form f, const unsigned char *p, struct group *g) {
-    for (int j = 0; j < (f.bits == 4 ? 4 : 8); j++)
-        for (int h = 0; h < 2; h++) {
-            __m256i v = load(p + 64 * j + 32 * h);
-            if (f.bits == 6 && f.shift)
-                v = _mm256_add_epi8(v, _mm256_set1_epi8((char)(1 << f.shift)));
-            if (f.bits == 4) {
-                const __m256i low = _mm256_set1_epi8(15);
-                g->code[j + 4][h] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-                v = _mm256_and_si256(v, low);
-            }
-            g->code[j][h] = v;
-        }
+// Adds the upper two bits of 6.
+INLINE void load_upper(const unsigned char *p, int h, struct group *g) {
+    const __m256i two = _mm256_set1_epi8(0x30);
+    for (int v = 0; v < 2; v++) {
+        __m256i u = load(p + 64 * v + 32 * h);
+        const __m256i field[4] = {_mm256_slli_epi16(u, 4), _mm256_slli_epi16(u, 2), u,
+                                  _mm256_srli_epi16(u, 2)};
+        for (int i = 0; i < 4; i++)
+            g->code[2 * i + v][h] =
+                _mm256_or_si256(g->code[2 * i + v][h], _mm256_and_si256(field[i], two));
+    }
+}
+
+// One half of the outputs.
+INLINE void load_codes(struct form f, const unsigned char *p, int h, struct group *g) {
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int j = 0; j < (f.bits == 8 ? 8 : 4); j++) {
+        __m256i v = load(p + 64 * j + 32 * h);
+        g->code[j][h] = f.bits == 8 ? v : _mm256_and_si256(v, low);
+        if (f.bits != 8)
+            g->code[j + 4][h] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    }
+    if (f.bits == 6)
+        load_upper(p + 256, h, g);
 }
 
 INLINE void load_scales(struct form f, const unsigned char *scales, int64_t i, struct group *g) {
@@ -122,9 +133,10 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     __m256 acc[ROWS][2];
     for (int i = 0; i < n; i++)
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    for (int64_t i = 0; i < groups; i++, q += GROUP, b++, codes += f.bits == 4 ? 256 : 512) {
+    for (int64_t i = 0; i < groups; i++, q += GROUP, b++, codes += group_bytes(f)) {
         struct group g;
-        load_codes(f, codes, &g);
+        load_codes(f, codes, 0, &g);
+        load_codes(f, codes, 1, &g);
         load_scales(f, scales, i, &g);
         for (int r = 0; r < n; r++)
             for (int h = 0; h < 2; h++)

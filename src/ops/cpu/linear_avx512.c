@@ -48,15 +48,16 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     __m512 acc[8];
     struct outer o = {scales, scales, _mm512_setzero_ps(), _mm512_setzero_ps()};
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
-    for (int64_t at = 0; at < groups; at++, b++, x.q += GROUP, codes += f.bits == 4 ? 256 : 512) {
+    for (int64_t at = 0; at < groups; at++, b++, x.q += GROUP, codes += group_bytes(f)) {
         struct group g;
         if (rows == 8) // half of the next tile, from far memory, behind this one's arithmetic
-            for (int j = 0; j < (f.bits == 4 ? 3 : 5); j++)
+            for (int j = 0; j < f.bits / 2 + 1; j++)
                 _mm_prefetch((const char *)codes + ahead + 128 * j, _MM_HINT_T0);
         load_codes(f, codes, &g);
-        load_scales(f, &o, scales, at, &g);
-        for (int s = 0; s < f.subs; s++)
+        for (int s = 0; s < f.subs; s++) {
+            load_scale(f, &o, scales, at, s, &g);
             add_group(f, acc, &g, s, &x, b, i);
+        }
     }
     float *out = p->out + i * p->stride + t * TILE;
     UNROLL for (int r = 0; r < rows; r++) put(p, out + r * p->stride, acc[r]);

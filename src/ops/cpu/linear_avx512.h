@@ -36,43 +36,58 @@ INLINE __m512 bytes(const unsigned char *p) {
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
-// Codes as unsigned bytes, with the offset.
-INLINE void load_codes(struct form f, const unsigned char *p, struct group *g) {
-    for (int j = 0; j < (f.bits == 4 ? 4 : 8); j++) {
-        __m512i v = _mm512_loadu_si512(p + 64 * j);
-        if (f.bits != 4) {
-            g->code[j] = f.shift ? _mm512_add_epi8(v, _mm512_set1_epi8((char)(1 << f.shift))) : v;
-            continue;
-        }
-        const __m512i low = _mm512_set1_epi8(15);
-        g->code[j] = _mm512_and_si512(v, low);
-        g->code[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+// Adds the upper two bits of 6.
+INLINE void load_upper(const unsigned char *p, struct group *g) {
+    enum { A_OR_B_AND_C = 0xF8 };
+    const __m512i two = _mm512_set1_epi8(0x30);
+    for (int v = 0; v < 2; v++) {
+        __m512i u = _mm512_loadu_si512(p + 64 * v);
+        const __m512i field[4] = {_mm512_slli_epi16(u, 4), _mm512_slli_epi16(u, 2), u,
+                                  _mm512_srli_epi16(u, 2)};
+        for (int i = 0; i < 4; i++)
+            g->code[2 * i + v] =
+                _mm512_ternarylogic_epi32(g->code[2 * i + v], field[i], two, A_OR_B_AND_C);
     }
 }
 
-INLINE void load_scales(struct form f, struct outer *o, const unsigned char *scales, int64_t i,
-                        struct group *g) {
+// Codes as unsigned bytes, with the offset.
+INLINE void load_codes(struct form f, const unsigned char *p, struct group *g) {
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int j = 0; j < (f.bits == 8 ? 8 : 4); j++) {
+        __m512i v = _mm512_loadu_si512(p + 64 * j);
+        if (f.bits == 8) {
+            g->code[j] = _mm512_add_epi8(v, _mm512_set1_epi8((char)(1 << f.shift)));
+            continue;
+        }
+        g->code[j] = _mm512_and_si512(v, low);
+        g->code[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+    if (f.bits == 6)
+        load_upper(p + 256, g);
+}
+
+// Scale and minimum of sub-group s of group i.
+INLINE void load_scale(struct form f, struct outer *o, const unsigned char *scales, int64_t i,
+                       int s, struct group *g) {
     int n = 8 * f.subs * TILE, sets = 1 + f.min;
-    if (f.scale == SCALE_SUPER && i % 8 == 0) {
+    int64_t at = i * f.subs + s;
+    if (f.scale == SCALE_SUPER && i % 8 == 0 && s == 0) {
         o->s = scales + i / 8 * (n + 2 * TILE) * sets;
         o->m = o->s + n;
         o->d = halves(o->s + n * sets);
         if (f.min)
             o->dm = halves(o->s + n * sets + 2 * TILE);
     }
-    for (int s = 0; s < f.subs; s++) {
-        int64_t at = i * f.subs + s;
-        if (f.scale == SCALE_FLOAT)
-            g->scale[s] = _mm512_loadu_ps(scales + at * TILE * 4);
-        if (f.scale == SCALE_HALF)
-            g->scale[s] = halves(scales + at * 2 * TILE * sets);
-        if (f.scale == SCALE_HALF && f.min)
-            g->min[s] = halves(scales + at * 2 * TILE * sets + 2 * TILE);
-        if (f.scale == SCALE_SUPER)
-            g->scale[s] = _mm512_mul_ps(o->d, bytes(o->s + (i % 8 * f.subs + s) * TILE));
-        if (f.scale == SCALE_SUPER && f.min)
-            g->min[s] = _mm512_mul_ps(o->dm, bytes(o->m + (i % 8 * f.subs + s) * TILE));
-    }
+    if (f.scale == SCALE_FLOAT)
+        g->scale[s] = _mm512_loadu_ps(scales + at * TILE * 4);
+    if (f.scale == SCALE_HALF)
+        g->scale[s] = halves(scales + at * 2 * TILE * sets);
+    if (f.scale == SCALE_HALF && f.min)
+        g->min[s] = halves(scales + at * 2 * TILE * sets + 2 * TILE);
+    if (f.scale == SCALE_SUPER)
+        g->scale[s] = _mm512_mul_ps(o->d, bytes(o->s + at % (8 * f.subs) * TILE));
+    if (f.scale == SCALE_SUPER && f.min)
+        g->min[s] = _mm512_mul_ps(o->dm, bytes(o->m + at % (8 * f.subs) * TILE));
 }
 
 INLINE void put(const struct linear_part *p, float *out, __m512 v) {

@@ -9,9 +9,12 @@
 
 // The code of one weight, without its offset.
 static int code_of(const struct form *f, const unsigned char *group, int k, int lane) {
-    if (f->bits == 4) {
-        int j = k % 16 / 4, byte = group[j * 64 + lane * 4 + k % 4];
-        return (k < 16 ? byte & 15 : byte >> 4) - (f->shift ? 1 << f->shift : 0);
+    if (f->bits < 8) {
+        int j = k / 4, at = lane * 4 + k % 4, byte = group[j % 4 * 64 + at];
+        int code = j < 4 ? byte & 15 : byte >> 4;
+        if (f->bits == 6)
+            code += (group[256 + j % 2 * 64 + at] >> j / 2 * 2 & 3) << 4;
+        return code - (f->shift ? 1 << f->shift : 0);
     }
     return (int8_t)group[k / 4 * 64 + lane * 4 + k % 4];
 }
@@ -55,7 +58,7 @@ struct output {
 static float add_group(const struct output *o, float acc, int64_t g, const int8_t *q,
                        const struct act_block *b, int i) {
     const struct form *f = o->f;
-    const unsigned char *group = o->codes + g * (f->bits == 4 ? 256 : 512);
+    const unsigned char *group = o->codes + g * group_bytes(*f);
     int width = GROUP / f->subs;
     for (int s = 0; s < f->subs; s++) {
         float scale, min;

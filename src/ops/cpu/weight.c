@@ -37,7 +37,7 @@ static bool layout(const struct tensor *t, struct weight *w) {
     }
     const struct form *f = linear_form(w->form);
     int64_t groups = w->k / GROUP, subs = f->subs, sets = 1 + f->min;
-    w->scales_at = groups * (f->bits == 4 ? 256 : 512);
+    w->scales_at = groups * group_bytes(*f);
     int64_t scales = groups * 2 * TILE * sets;
     if (f->scale == SCALE_FLOAT)
         scales = groups * subs * 4 * TILE;
@@ -53,19 +53,20 @@ int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
     return layout(t, &w) ? w.tiles * w.tile_bytes : 0;
 }
 
-// Bytes lose the offset here; nibbles keep it.
+// Bytes lose the offset here; shorter codes keep it.
 static void put_codes(const struct form *f, unsigned char *codes, const struct unpacked *u,
                       int64_t group, int count, int lane) {
     int offset = f->shift ? 1 << f->shift : 0;
     for (int i = 0; i < count; i++) {
-        int k = i % GROUP;
-        if (f->bits == 4) {
-            unsigned char *p = codes + (group + i / GROUP) * 256 + k % 16 / 4 * 64 + lane * 4;
-            p[k % 4] = (unsigned char)(p[k % 4] | u->code[i] << (k < 16 ? 0 : 4));
-        } else {
-            codes[(group + i / GROUP) * 512 + k / 4 * 64 + lane * 4 + k % 4] =
-                (unsigned char)(u->code[i] - offset);
+        int j = i % GROUP / 4, code = u->code[i];
+        unsigned char *p = codes + (group + i / GROUP) * group_bytes(*f) + lane * 4 + i % 4;
+        if (f->bits == 8) {
+            p[j * 64] = (unsigned char)(code - offset);
+            continue;
         }
+        p[j % 4 * 64] = (unsigned char)(p[j % 4 * 64] | (code & 15) << (j < 4 ? 0 : 4));
+        if (f->bits == 6)
+            p[256 + j % 2 * 64] = (unsigned char)(p[256 + j % 2 * 64] | code >> 4 << j / 2 * 2);
     }
 }
 
