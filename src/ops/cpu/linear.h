@@ -77,6 +77,10 @@ struct form {
     enum scale_kind scale;
 };
 
+// Few rows wait for memory, and the processor's own fetching stops at every page of 4 KB: kernels
+// ask for the stream of weights this far ahead.
+enum { FETCH_AHEAD = 2048 };
+
 // Bytes that the codes of a group of 16 rows take.
 static inline int group_bytes(struct form f) {
     return GROUP * TILE / 8 * f.bits;
@@ -85,8 +89,8 @@ static inline int group_bytes(struct form f) {
 // A matrix as tiles of 16 output rows. A quantised tile holds its codes, then its scales.
 // Codes of a group: vector j has 4 bytes for each of the 16 rows, those of k = 4j .. 4j+3;
 // bytes are signed and without the offset; of nibbles the low ones are k = 4j .. and the high ones
-// k = 16 + 4j .., with the offset. Codes of 6 bits, with the offset: their low 4 as nibbles, then two
-// vectors with the upper 2 of k = 8i + 4v .. in bits 2i and 2i+1 of vector v's bytes.
+// k = 16 + 4j .., with the offset. Codes of 6 bits, with the offset: their low 4 as nibbles, then
+// two vectors with the upper 2 of k = 8i + 4v .. in bits 2i and 2i+1 of vector v's bytes.
 // Scales: SCALE_HALF [group](d[16], m[16]), SCALE_FLOAT [group][sub][16], SCALE_SUPER
 // [256 values](s[8 subs][16], m[8 subs][16], d[16], dm[16]); m and dm only with minima.
 struct weight {

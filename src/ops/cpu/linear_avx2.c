@@ -127,7 +127,8 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     const struct weight *w = p->w;
     const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
     const unsigned char *scales = codes + w->scales_at;
-    int64_t groups = w->k / GROUP, stride = p->in->stride;
+    const unsigned char *ahead = codes + FETCH_AHEAD;
+    int64_t groups = w->k / GROUP, step = w->tile_bytes / groups, stride = p->in->stride;
     const int8_t *q = p->in->q + p->row * stride;
     const struct act_block *b = act_blocks(p->in, p->row);
     __m256 acc[ROWS][2];
@@ -135,6 +136,8 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
     for (int64_t i = 0; i < groups; i++, q += GROUP, b++, codes += group_bytes(f)) {
         struct group g;
+        for (int j = 0; j < f.bits + 1; j++)
+            _mm_prefetch((const char *)ahead + i * step + 64 * j, _MM_HINT_T0);
         load_codes(f, codes, 0, &g);
         load_codes(f, codes, 1, &g);
         load_scales(f, scales, i, &g);

@@ -37,12 +37,20 @@ INLINE void add_group(struct form f, __m512 *acc, const struct group *g, int s,
     }
 }
 
+// Asks for a group's part of the stream, codes and scales.
+INLINE void fetch_ahead(struct form f, const unsigned char *p) {
+    UNROLL for (int j = 0; j < f.bits + 1; j++)
+        _mm_prefetch((const char *)p + FETCH_AHEAD + 64 * j, _MM_HINT_T0);
+}
+
 // Rows [i, i + rows) of the part times its tile t; rows is a constant.
 INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int64_t i, int rows) {
     const struct weight *w = p->w;
     const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
     const unsigned char *scales = codes + w->scales_at;
-    int64_t groups = w->k / GROUP, ahead = w->tile_bytes + (i & 8 ? 64 : 0);
+    const unsigned char *first = codes;
+    int64_t groups = w->k / GROUP, step = w->tile_bytes / groups,
+            ahead = w->tile_bytes + (i & 8 ? 64 : 0);
     struct some_rows x = {p->in->q + (p->row + i) * p->in->stride, p->in->stride, rows};
     const struct act_block *b = act_blocks(p->in, p->row);
     __m512 acc[8];
@@ -50,6 +58,8 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (int64_t at = 0; at < groups; at++, b++, x.q += GROUP, codes += group_bytes(f)) {
         struct group g;
+        if (rows < 8)
+            fetch_ahead(f, first + at * step);
         if (rows == 8) // half of the next tile, from far memory, behind this one's arithmetic
             for (int j = 0; j < f.bits / 2 + 1; j++)
                 _mm_prefetch((const char *)codes + ahead + 128 * j, _MM_HINT_T0);
