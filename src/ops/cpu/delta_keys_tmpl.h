@@ -36,7 +36,7 @@ INLINE void dot_block(const struct delta_dots *a, int i, int j, int xs, int ks) 
 INLINE void fetch_keys(const struct delta_dots *a, int first, int last, int c, int step) {
     for (int j = first; j < last && j < a->n; j++)
         for (int i = c; i < a->dim; i += step)
-            _mm_prefetch((const char *)(a->k[j] + i), _MM_HINT_T0);
+            __builtin_prefetch(a->k[j] + i);
 }
 
 // Four keys at a time for all vectors, while part after part of the next four is fetched.

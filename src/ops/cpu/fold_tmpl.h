@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folding a block of log rows into a recurrent state, over sixteen lanes, and the table of all
-// kernels of a level: the last of the templates that row_avx2.c and row_avx512.c include.
+// kernels of a level: the last of the templates that row_avx2.c, row_avx512.c and row_neon.c
+// include.
 
 enum { FOLD_WIDE = DELTA_BLOCK >= 4 ? 4 : 1 }; // chunks of columns whose sums are in registers
 

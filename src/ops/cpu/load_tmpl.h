@@ -32,7 +32,7 @@ static void load_q8_0(const void *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i += 32, p += 34) {
         uint16_t h;
         memcpy(&h, p, 2);
-        vf d = v_set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))));
+        vf d = v_set(v_one_f16(h));
         v_store(dst + i, v_mul(d, v_from_i8((const int8_t *)p + 2)));
         v_store(dst + i + 16, v_mul(d, v_from_i8((const int8_t *)p + 18)));
     }
@@ -40,15 +40,13 @@ static void load_q8_0(const void *src, float *dst, int64_t n) {
 
 // To the nearest, ties to even, as the encoder of src/formats.
 static void store_f16(const float *src, void *dst, int64_t n) {
-    uint16_t *p = dst;
+    uint16_t *p = dst, h[8];
     float rest[8] = {0};
-    __m128i h[1];
     for (int64_t i = 0; i < n; i += 8) {
         int64_t left = n - i < 8 ? n - i : 8;
         if (left < 8)
             memcpy(rest, src + i, (size_t)left * sizeof *src);
-        h[0] = _mm256_cvtps_ph(_mm256_loadu_ps(left < 8 ? rest : src + i),
-                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        v_to_f16(left < 8 ? rest : src + i, h);
         memcpy(p + i, h, (size_t)left * sizeof *p);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row kernels over sixteen lanes, written once; row_avx2.c and row_avx512.c include it after the
-// lanes (vec_*.h). Each repeats the operations of row_scalar.c lane by lane, so the bits agree.
-// No include guard names a level: this text is a template.
+// Row kernels over sixteen lanes, written once; row_avx2.c, row_avx512.c and row_neon.c include
+// it after the lanes (vec_*.h). Each repeats the operations of row_scalar.c lane by lane, so the
+// bits agree. No include guard names a level: this text is a template.
 
 // e^x, and 0 where not x >= lo.
 INLINE vf v_exp_from(vf x, float lo) {
@@ -27,20 +27,6 @@ INLINE vf v_log(vf x) {
     for (int i = 1; i < 5; i++)
         p = v_fma(p, s2, v_set(term[i]));
     return v_fma(n, v_set(EXP_LN2_A), v_fma(n, v_set(EXP_LN2_B), v_mul(p, s)));
-}
-
-// row_fold of four vectors at once: out[i] = the sum of a[i].
-INLINE void v_fold4(const vf a[4], float *out) {
-    __m256 h[4];
-    for (int i = 0; i < 4; i++)
-        h[i] = v_half(a[i]);
-    __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(h[0], h[1], 0x20),
-                             _mm256_permute2f128_ps(h[0], h[1], 0x31));
-    __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(h[2], h[3], 0x20),
-                             _mm256_permute2f128_ps(h[2], h[3], 0x31));
-    x = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xEE));
-    x = _mm256_add_ps(_mm256_shuffle_ps(x, x, 0x88), _mm256_shuffle_ps(x, x, 0xDD));
-    _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
 
 INLINE float v_fold(vf v) {

@@ -4,7 +4,7 @@
 #ifndef COPPICE_OPS_CPU_VEC_AVX2_H
 #define COPPICE_OPS_CPU_VEC_AVX2_H
 
-#include "ops/cpu/vec_common.h"
+#include "ops/cpu/vec_x86.h"
 
 enum { DELTA_BLOCK = 2, DELTA_WIDE = 2, DELTA_PANEL = 1, DOT_SUMS = 4 }; // as in vec_avx512.h
 
@@ -115,6 +115,12 @@ INLINE vf v_split(vf x, vf *m) {
 INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(v.a, v.b);
 }
+
+// row_fold of four vectors at once: out[i] = the sum of a[i].
+INLINE void v_fold4(const vf a[4], float *out) {
+    const __m256 h[4] = {v_half(a[0]), v_half(a[1]), v_half(a[2]), v_half(a[3])};
+    _mm_storeu_ps(out, fold_halves(h));
+}
 #define v_fold_all v_fold4
 
 INLINE float v_top(vf v) {
@@ -128,13 +134,19 @@ INLINE __m256 v_half_max(vf v) {
     return _mm256_max_ps(v.a, v.b);
 }
 
+// The largest of each of four vectors.
+INLINE v4f v_top4(const vf a[4]) {
+    const __m256 h[4] = {v_half_max(a[0]), v_half_max(a[1]), v_half_max(a[2]), v_half_max(a[3])};
+    return top_halves(h);
+}
+
 INLINE __m256i codes(__m256 x, __m256 inverse) {
     const __m256 round = _mm256_set1_ps(EXP_ROUND);
     __m256 v = _mm256_add_ps(_mm256_mul_ps(x, inverse), round);
     return _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(round));
 }
 
-INLINE __m256i v_codes(vf low, vf high, vf inverse) {
+INLINE vcodes v_codes(vf low, vf high, vf inverse) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i a = _mm256_packs_epi32(codes(low.a, inverse.a), codes(low.b, inverse.b));
     __m256i b = _mm256_packs_epi32(codes(high.a, inverse.a), codes(high.b, inverse.b));

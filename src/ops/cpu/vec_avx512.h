@@ -4,7 +4,7 @@
 #ifndef COPPICE_OPS_CPU_VEC_AVX512_H
 #define COPPICE_OPS_CPU_VEC_AVX512_H
 
-#include "ops/cpu/vec_common.h"
+#include "ops/cpu/vec_x86.h"
 
 enum {
     DELTA_BLOCK = 4, // rows of delta_read whose sums are in registers together
@@ -107,6 +107,12 @@ INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
+// row_fold of four vectors at once: out[i] = the sum of a[i].
+INLINE void v_fold4(const vf a[4], float *out) {
+    const __m256 h[4] = {v_half(a[0]), v_half(a[1]), v_half(a[2]), v_half(a[3])};
+    _mm_storeu_ps(out, fold_halves(h));
+}
+
 // row_fold of 16 vectors at once: out[i] = the sum of a[i].
 INLINE void v_fold_all(const vf a[16], float *out) {
     vf four[4], two[2];
@@ -132,6 +138,12 @@ INLINE __m256 v_half_max(vf v) {
     return _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
+// The largest of each of four vectors.
+INLINE v4f v_top4(const vf a[4]) {
+    const __m256 h[4] = {v_half_max(a[0]), v_half_max(a[1]), v_half_max(a[2]), v_half_max(a[3])};
+    return top_halves(h);
+}
+
 INLINE __m128i codes(vf x, vf inverse) {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
     return _mm512_cvtepi32_epi8(
@@ -139,7 +151,7 @@ INLINE __m128i codes(vf x, vf inverse) {
 }
 
 // Codes of 32 activations (row_scalar.c: quantise).
-INLINE __m256i v_codes(vf low, vf high, vf inverse) {
+INLINE vcodes v_codes(vf low, vf high, vf inverse) {
     return _mm256_set_m128i(codes(high, inverse), codes(low, inverse));
 }
 
