@@ -49,7 +49,7 @@ struct coppice_load_options {
     const char *model;     // target, a GGUF file
     const char *draft;     // NULL: none; GGUF, or model.safetensors beside its config.json
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
-    const char *cpu_level; // NULL or "auto"; "scalar", "avx2", "avx512", "amx": not above this
+    const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; "f32", "bf16", "q8_0"
     int threads;           // 0: all CPUs
     int max_budget;        // most guesses verified at once that a request may ask for; 0: 63

@@ -21,7 +21,7 @@ struct session_options {
     const char *model;     // target GGUF
     const char *draft;     // NULL: none
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
-    const char *cpu_level; // "auto", "scalar", "avx2", "avx512", "amx"
+    const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
     enum cuda_path cuda_path;
     bool vendor_gemm;   // prompts through the vendor's library on a GPU (cuda_options)

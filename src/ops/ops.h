@@ -19,7 +19,7 @@
 struct exec; // one backend instance: threads or a device, scratch memory
 
 struct ops {
-    const char *name; // "scalar", "avx2", "avx512", "amx", "cuda"
+    const char *name; // "scalar", "avx2", ..., "neon", ..., "cuda"
     // One call of sample for many rows costs about as much as for one: it is a wait for a device.
     bool sample_together;
 
@@ -84,7 +84,8 @@ struct ops {
                    const struct sample_row *rows, int32_t *choice);
 };
 
-// CPU backend. level: "auto", "scalar", "avx2", "avx512" or "amx". threads: 0 = all usable CPUs.
+// CPU backend. level: "auto", "scalar", "avx2", "avx512", "amx", on ARM "neon", "dotprod" or
+// "i8mm"; threads: 0 = all usable CPUs.
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e);
 
 // CUDA backend. ERR_UNSUPPORTED in a build without it or for a path that the GPU lacks, ERR_DEVICE

@@ -12,7 +12,8 @@
 
 #include "opcheck/opcheck.h"
 
-static const char *const levels[] = {"scalar", "avx2", "avx512", "amx"};
+static const char *const levels[] = {"scalar", "avx2", "avx512", "amx", "neon", "dotprod", "i8mm"};
+enum { LEVELS = sizeof levels / sizeof levels[0] };
 
 static void one_level(void **state) {
     int passed = 0, failed = 0;
@@ -28,16 +29,13 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--time")) {
         struct opcheck_options o = {.timing = true, .threads = argc > 3 ? atoi(argv[3]) : 0};
         int passed = 0, failed = 0;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < LEVELS; i++)
             if (argc == 2 || !strcmp(argv[2], levels[i]))
                 opcheck_level(levels[i], &o, &passed, &failed);
         return failed != 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(one_level, (void *)levels[0]),
-        cmocka_unit_test_prestate(one_level, (void *)levels[1]),
-        cmocka_unit_test_prestate(one_level, (void *)levels[2]),
-        cmocka_unit_test_prestate(one_level, (void *)levels[3]),
-    };
+    struct CMUnitTest tests[LEVELS];
+    for (int i = 0; i < LEVELS; i++)
+        tests[i] = (struct CMUnitTest)cmocka_unit_test_prestate(one_level, (void *)levels[i]);
     return cmocka_run_group_tests_name("opcheck", tests, NULL, NULL);
 }

@@ -78,10 +78,11 @@ static void check_sum(const struct imatrix_sum *s, const char *name, bool again)
 
 static void sums_what_matrices_read(void **state) {
     (void)state;
-    static const char *const levels[] = {"scalar", "avx2", "avx512", "amx"};
+    static const char *const levels[] = {"scalar", "avx2",    "avx512", "amx",
+                                         "neon",   "dotprod", "i8mm"};
     static float plain[3 * N * M], summed[3 * N * M];
     fill();
-    for (int l = 0; l < 4; l++) {
+    for (int l = 0; l < (int)(sizeof levels / sizeof levels[0]); l++) {
         struct exec *x = NULL;
         struct err e = {0};
         size_t n;

@@ -156,7 +156,8 @@ static void cpu_destroy(struct exec *x) {
 }
 
 static int level_of(const char *name, enum row_level *level, struct err *e) {
-    static const char *const names[ROW_LEVELS] = {"scalar", "avx2", "avx512", "amx"};
+    static const char *const names[ROW_LEVELS] = {"scalar", "avx2",    "avx512", "amx",
+                                                  "neon",   "dotprod", "i8mm"};
     if (!name || !strcmp(name, "auto")) {
         *level = ROW_LEVELS - 1;
         return 0;
@@ -171,8 +172,11 @@ static int level_of(const char *name, enum row_level *level, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED, "this CPU lacks the instructions of level %s; use auto",
                        name);
     }
-    return err_set(e, ERR_USAGE,
-                   "unknown CPU level \"%.40s\"; use auto, scalar, avx2, avx512 or amx", name);
+    return err_set(
+        e, ERR_USAGE,
+        "unknown CPU level \"%.40s\"; use auto, scalar, avx2, avx512 or amx, on ARM neon, "
+        "dotprod or i8mm",
+        name);
 }
 
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e) {

@@ -46,6 +46,28 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     r->name = "amx";
     return ROW_AMX;
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+// Bits of the two words in which the system says what the processor adds to NEON, which all have.
+enum { HAS_DOTPROD = 1 << 20, HAS_I8MM = 1 << 13 };
+
+enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
+    row_fill_scalar(r);
+    if (most < ROW_NEON)
+        return ROW_SCALAR;
+    row_fill_neon(r);
+    linear_fill_neon(r);
+    if (most < ROW_DOTPROD || !(getauxval(AT_HWCAP) & HAS_DOTPROD))
+        return ROW_NEON;
+    linear_fill_dotprod(r);
+    r->name = "dotprod";
+    if (most < ROW_I8MM || !(getauxval(AT_HWCAP2) & HAS_I8MM))
+        return ROW_DOTPROD;
+    linear_fill_i8mm(r);
+    r->name = "i8mm";
+    return ROW_I8MM;
+}
 #else
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     (void)most;

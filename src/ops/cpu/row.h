@@ -52,6 +52,8 @@ struct row_kernels {
     linear_fn *linear[FORM_COUNT];
     linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
     int many;
+    // NULL, or puts the codes of a packed tile into the order that `linear` of this level reads.
+    void (*arrange)(const struct weight *w, unsigned char *tile);
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
     kv_store_fn *store_f16;
     // Codes and blocks; fastest with four rows or more.
@@ -79,7 +81,17 @@ struct row_kernels {
     struct delta_kernels delta;
 };
 
-enum row_level { ROW_SCALAR, ROW_AVX2, ROW_AVX512, ROW_AMX, ROW_LEVELS };
+// Those of one kind of processor follow each other; each includes what is before it there.
+enum row_level {
+    ROW_SCALAR,
+    ROW_AVX2,
+    ROW_AVX512,
+    ROW_AMX,
+    ROW_NEON,
+    ROW_DOTPROD,
+    ROW_I8MM,
+    ROW_LEVELS
+};
 
 // Fills the table up to a level, or up to what this machine has. Returns the level reached.
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most);
@@ -91,6 +103,10 @@ void linear_fill_avx2(struct row_kernels *r);
 void row_fill_avx512(struct row_kernels *r);
 void linear_fill_avx512(struct row_kernels *r);
 void linear_fill_amx(struct row_kernels *r);
+void row_fill_neon(struct row_kernels *r);
+void linear_fill_neon(struct row_kernels *r);
+void linear_fill_dotprod(struct row_kernels *r);
+void linear_fill_i8mm(struct row_kernels *r);
 
 // The sum of 16 partial sums, halves folded onto each other.
 static inline float row_fold(float lane[TILE]) {

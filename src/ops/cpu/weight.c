@@ -118,9 +118,15 @@ static void pack_number_row(const struct weight *w, int64_t m) {
         memcpy(dst + k * TILE * each, src + k * each, (size_t)each);
 }
 
+struct pack {
+    const struct weight *w;
+    const struct row_kernels *k;
+};
+
 static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const struct weight *w = arg;
+    const struct pack *a = arg;
+    const struct weight *w = a->w;
     const struct unpack_row *row = unpack_row(w->type);
     int64_t last = end * TILE < w->m ? end * TILE : w->m;
     for (int64_t m = begin * TILE; m < last; m++) {
@@ -129,6 +135,8 @@ static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
         else
             pack_number_row(w, m);
     }
+    for (int64_t t = begin; t < end && row->unpack && a->k->arrange; t++)
+        a->k->arrange(w, w->data + t * w->tile_bytes);
 }
 
 int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e) {
@@ -152,7 +160,8 @@ int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **ou
     }
     *w = shape;
     w->data = data;
-    cpu_run(cpu_of(x), w->tiles, w->k * TILE, pack_tiles, w);
+    struct pack job = {w, &cpu_of(x)->row};
+    cpu_run(cpu_of(x), w->tiles, w->k * TILE, pack_tiles, &job);
     *out = w;
     return 0;
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some rows times some vectors of a tile. The files of the levels neon, dotprod and i8mm include it
+// after two things of their own:
+//
+//     VECTOR_BYTES                bytes from one vector's codes to the next one's
+//     sub_sums(f, x, s, b, g)     g->sum[row][vector] = codes times activations of sub-group s
+//
+// The f32 steps are those of linear_scalar.c. This text is a template.
+
+// The integer sums of a sub-group, scaled and added; d and ds: of the block's rows.
+INLINE void add_sums(struct form f, struct block b, const struct group *g, const float *d,
+                     const float *ds, float32x4_t acc[4][VECTORS]) {
+    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) {
+        float32x4_t scale = vmulq_n_f32(g->scale[v], d[r]);
+        acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(g->sum[r][v]), scale);
+        if (f.min)
+            acc[r][v] = vfmsq_f32(acc[r][v], g->min[v], vdupq_n_f32(ds[r]));
+    }
+}
+
+// The block of tile t of the part.
+INLINE void tile_block(struct form f, const struct linear_part *p, int64_t t, struct block b) {
+    const struct weight *w = p->w;
+    const unsigned char *tile = w->data + (p->tile + t) * w->tile_bytes;
+    int64_t stride = p->in->stride;
+    struct operands x = {tile + VECTOR_BYTES * b.vector, p->in->q + (p->row + b.row) * stride,
+                         stride};
+    const struct act_block *a = act_blocks(p->in, p->row);
+    struct outer o = {0};
+    float32x4_t acc[4][VECTORS];
+    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) acc[r][v] =
+        vdupq_n_f32(0);
+    for (int64_t i = 0; i < w->k / GROUP; i++, a++, x.q += GROUP) {
+        UNROLL for (int s = 0; s < f.subs; s++) {
+            struct group g;
+            load_scales(f, &o, tile + w->scales_at, i * f.subs + s, b, &g);
+            sub_sums(f, &x, s, b, &g);
+            add_sums(f, b, &g, a->d + b.row, (f.subs == 1 ? a->ds : a->ds16[s]) + b.row, acc);
+        }
+        x.codes += f.bits == 4 ? 256 : 512;
+    }
+    float *out = p->out + b.row * p->stride + t * TILE + 4 * b.vector;
+    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++)
+        put(p, out + r * p->stride + 4 * v, acc[r][v]);
+}
+
+// Tile t for `rows` rows from `row` on, `wide` vectors after another; both are constants.
+INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int row, int rows,
+                      int wide) {
+    for (int v = 0; v < VECTORS; v += wide)
+        tile_block(f, p, t, (struct block){row, rows, v, wide});
+}
