@@ -3,7 +3,8 @@
 # Installs what the build needs and is missing, with apt; says nothing when all is there.
 # Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
 # all: also AFL++)
-# Clang is wanted for fuzzing, clang-tidy and the format check, but the tests do without it.
+# Clang is wanted for fuzzing, clang-tidy and the format check, a cross compiler and an emulator for
+# the kernels of ARM, but the tests do without them.
 set -eu
 what=${1:-build}
 cd "$(dirname "$0")/.."
@@ -69,6 +70,19 @@ install_afl() {
         apt_get install -y --no-install-recommends "libclang-rt-$version-dev" >/dev/null || true
 }
 
+# A compiler for 64-bit ARM and an emulator to run what it makes (scripts/test_arm.sh), on a machine
+# of another kind; ten seconds. Failure is no error.
+have_arm() {
+    [ "$(uname -m)" != aarch64 ] || return 0
+    command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || return 1
+    command -v qemu-aarch64 >/dev/null 2>&1 || command -v qemu-aarch64-static >/dev/null 2>&1
+}
+
+install_arm() {
+    apt_get install -y --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+        qemu-user >/dev/null || true
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
     if ! can_install; then
         echo "setup: install these packages, then try again: ${missing[*]}" >&2
@@ -86,12 +100,14 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
     rm -f "$said"
 fi
-if [ "$what" != build ] && ! have_clang && can_install; then
-    echo "setup: installing clang for fuzzing and the format check" >&2
-    [ ${#missing[@]} -gt 0 ] || apt_get update >/dev/null
-    install_clang
+extra=()
+if [ "$what" != build ] && can_install; then
+    have_clang || extra+=(clang)
+    have_arm || extra+=(arm)
+    [ "$what" != all ] || command -v afl-clang-fast >/dev/null 2>&1 || extra+=(afl)
 fi
-if [ "$what" = all ] && ! command -v afl-clang-fast >/dev/null 2>&1 && can_install; then
-    echo "setup: installing AFL++" >&2
-    install_afl
+if [ ${#extra[@]} -gt 0 ]; then
+    echo "setup: installing for the tests: ${extra[*]}" >&2
+    [ ${#missing[@]} -gt 0 ] || apt_get update >/dev/null 2>&1 || true
 fi
+for name in "${extra[@]}"; do "install_$name"; done

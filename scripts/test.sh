@@ -3,10 +3,11 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the reproduce script on made-up prompts, the demo, a build of the engine alone, the CUDA
-# kernels where nvcc is there, and 3 seconds of fuzzing for each target. --all adds ThreadSanitizer, a
-# clang build, clang-tidy on the sources, and fuzzes each target for 2 minutes with libFuzzer and 2
-# with AFL++, as many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
+# documents, the reproduce script on made-up prompts, the demo, a build of the engine alone, the same
+# for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of fuzzing for
+# each target. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes each
+# target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40 minutes
+# on one. Logs are in build/logs. The last line of output
 # is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -89,6 +90,26 @@ build_cuda() {
         ctest --preset cuda-engine -R gpu/cli
 }
 
+# The ARM engine under qemu-user; every check counts.
+arm() {
+    local start=$SECONDS log=$logs/arm.log rc counts good bad
+    scripts/test_arm.sh >"$log" 2>&1
+    rc=$?
+    if [ "$rc" = 77 ]; then
+        echo "skipped  arm: no cross compiler for ARM or no qemu-user"
+        return
+    fi
+    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
+    read -r good bad <<<"${counts:-0 1}"
+    [ "$rc" = 0 ] || [ "$bad" != 0 ] || bad=1
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "arm: $((good + bad)) checks" \
+        $((SECONDS - start))
+    grep '^skipped' "$log"
+    [ "$bad" = 0 ] || tail -n 60 "$log"
+}
+
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
 }
@@ -140,6 +161,7 @@ step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
 suite asan
 step build-engine build engine
+arm
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
 else

@@ -458,7 +458,7 @@ void check_gdn_rule(struct check *c) {
 void check_gdn_double(struct check *c) {
     if (!has_gdn(c))
         return;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (c->brief ? 2 : 3); i++) {
         struct stream s;
         struct world w;
         char text[64];

@@ -21,7 +21,7 @@ struct check {
     struct exec *other; // the same level otherwise: three threads, or the device's other path
     const char *level;
     bool device;      // exec has memory and an arithmetic of its own
-    bool brief;       // only shapes that a memory checker gets through
+    bool brief;       // only shapes that a memory checker or an emulator gets through
     double copy_rate; // bytes a microsecond that a copy moves (read and written); 0: not measured
     void *busy[2];    // of a device: memory to copy to and fro before calls are timed
     struct rng rng;
@@ -37,7 +37,7 @@ struct check {
 // passed and failed.
 struct opcheck_options {
     bool timing; // microseconds instead of checks
-    bool brief;  // leave out the long contexts that only devices are given
+    bool brief;  // leave out the long contexts that only devices are given, and the largest state
     int threads; // of a CPU level; 0: all
     const char *only;
     uint64_t seed; // 0: a fixed one

@@ -2,6 +2,8 @@
 // The row kernels with AVX2: the templates over two registers of eight lanes.
 #include "ops/cpu/vec_avx2.h"
 
+#include "ops/cpu/vec_x86_fold.h"
+
 #include "ops/cpu/row_tmpl.h"
 
 #include "ops/cpu/attend_tmpl.h"

@@ -2,6 +2,8 @@
 // The row kernels with AVX-512: the templates over registers of sixteen lanes.
 #include "ops/cpu/vec_avx512.h"
 
+#include "ops/cpu/vec_x86_fold.h"
+
 #include "ops/cpu/row_tmpl.h"
 
 #include "ops/cpu/attend_tmpl.h"

@@ -115,12 +115,6 @@ INLINE vf v_split(vf x, vf *m) {
 INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(v.a, v.b);
 }
-
-// row_fold of four vectors at once: out[i] = the sum of a[i].
-INLINE void v_fold4(const vf a[4], float *out) {
-    const __m256 h[4] = {v_half(a[0]), v_half(a[1]), v_half(a[2]), v_half(a[3])};
-    _mm_storeu_ps(out, fold_halves(h));
-}
 #define v_fold_all v_fold4
 
 INLINE float v_top(vf v) {
@@ -132,12 +126,6 @@ INLINE float v_top(vf v) {
 
 INLINE __m256 v_half_max(vf v) {
     return _mm256_max_ps(v.a, v.b);
-}
-
-// The largest of each of four vectors.
-INLINE v4f v_top4(const vf a[4]) {
-    const __m256 h[4] = {v_half_max(a[0]), v_half_max(a[1]), v_half_max(a[2]), v_half_max(a[3])};
-    return top_halves(h);
 }
 
 INLINE __m256i codes(__m256 x, __m256 inverse) {

@@ -107,12 +107,6 @@ INLINE __m256 v_half(vf v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
-// row_fold of four vectors at once: out[i] = the sum of a[i].
-INLINE void v_fold4(const vf a[4], float *out) {
-    const __m256 h[4] = {v_half(a[0]), v_half(a[1]), v_half(a[2]), v_half(a[3])};
-    _mm_storeu_ps(out, fold_halves(h));
-}
-
 // row_fold of 16 vectors at once: out[i] = the sum of a[i].
 INLINE void v_fold_all(const vf a[16], float *out) {
     vf four[4], two[2];
@@ -136,12 +130,6 @@ INLINE float v_top(vf v) {
 
 INLINE __m256 v_half_max(vf v) {
     return _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-}
-
-// The largest of each of four vectors.
-INLINE v4f v_top4(const vf a[4]) {
-    const __m256 h[4] = {v_half_max(a[0]), v_half_max(a[1]), v_half_max(a[2]), v_half_max(a[3])};
-    return top_halves(h);
 }
 
 INLINE __m128i codes(vf x, vf inverse) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What vec_avx2.h and vec_avx512.h share: the last steps of sums over lanes, codes of activations
-// and halves, on 256-bit registers.
+// What vec_avx2.h and vec_avx512.h share: codes of activations and halves, on 256-bit registers.
 #ifndef COPPICE_OPS_CPU_VEC_X86_H
 #define COPPICE_OPS_CPU_VEC_X86_H
 
@@ -28,28 +27,6 @@ INLINE void code_sums(const vcodes v[4], v4i half[2]) {
     all = _mm256_sub_epi32(all, _mm256_set1_epi32(16 * 128));
     half[0] = (v4i)_mm256_castsi256_si128(all);
     half[1] = (v4i)_mm256_extracti128_si256(all, 1);
-}
-
-// row_fold from its second step on, of four vectors at once.
-INLINE __m128 fold_halves(const __m256 h[4]) {
-    __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(h[0], h[1], 0x20),
-                             _mm256_permute2f128_ps(h[0], h[1], 0x31));
-    __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(h[2], h[3], 0x20),
-                             _mm256_permute2f128_ps(h[2], h[3], 0x31));
-    x = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xEE));
-    x = _mm256_add_ps(_mm256_shuffle_ps(x, x, 0x88), _mm256_shuffle_ps(x, x, 0xDD));
-    return _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-}
-
-// The largest of each.
-INLINE __m128 top_halves(const __m256 h[4]) {
-    __m256 x = _mm256_max_ps(_mm256_permute2f128_ps(h[0], h[1], 0x20),
-                             _mm256_permute2f128_ps(h[0], h[1], 0x31));
-    __m256 y = _mm256_max_ps(_mm256_permute2f128_ps(h[2], h[3], 0x20),
-                             _mm256_permute2f128_ps(h[2], h[3], 0x31));
-    x = _mm256_max_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xEE));
-    x = _mm256_max_ps(_mm256_shuffle_ps(x, x, 0x88), _mm256_shuffle_ps(x, x, 0xDD));
-    return _mm_unpacklo_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
 INLINE float v_one_f16(uint16_t h) {
