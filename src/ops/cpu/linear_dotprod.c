@@ -14,18 +14,16 @@ INLINE int32x4_t dot(int32x4_t sum, const int8x16_t c[4], int8x16_t q) {
 }
 
 INLINE void sub_sums(struct form f, const struct operands *x, int s, struct block b,
-                     struct group *g) {
-    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) g->sum[r][v] =
+                     struct sums *sums) {
+    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) sums->of[r][v] =
         vdupq_n_s32(0);
     UNROLL for (int half = s * 2 / f.subs; half < (s + 1) * 2 / f.subs; half++) {
-        const unsigned char *p = half_at(f, x->codes, half);
         int8x16_t q[4];
         UNROLL for (int r = 0; r < b.rows; r++) q[r] = vld1q_s8(x->q + r * x->stride + 16 * half);
         UNROLL for (int v = 0; v < b.wide; v++) {
             int8x16_t c[4];
-            UNROLL for (int j = 0; j < 4; j++) c[j] =
-                code_vector(f, p + 64 * j + VECTOR_BYTES * v, half);
-            UNROLL for (int r = 0; r < b.rows; r++) g->sum[r][v] = dot(g->sum[r][v], c, q[r]);
+            UNROLL for (int j = 0; j < 4; j++) c[j] = step_codes(f, x->codes, 4 * half + j, v);
+            UNROLL for (int r = 0; r < b.rows; r++) sums->of[r][v] = dot(sums->of[r][v], c, q[r]);
         }
     }
 }

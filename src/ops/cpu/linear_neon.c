@@ -33,27 +33,25 @@ INLINE int8x16_t four(const int8_t *q) {
 }
 
 INLINE void sub_sums(struct form f, const struct operands *x, int s, struct block b,
-                     struct group *g) {
+                     struct sums *sums) {
     const int n = f.bits == 8 ? 2 : 4;
     struct pairs sum[2][VECTORS];
     UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) sum[r][v] =
         (struct pairs){vdupq_n_s32(0), vdupq_n_s32(0)};
     UNROLL for (int at = s * 8 / f.subs; at < (s + 1) * 8 / f.subs; at += n) {
-        const unsigned char *p = half_at(f, x->codes, at / 4) + 64 * (at % 4);
         int8x16_t q[2][4];
         UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int j = 0; j < n; j++) q[r][j] =
             four(x->q + r * x->stride + 4 * (at + j));
         UNROLL for (int v = 0; v < b.wide; v++) {
             int8x16_t c[4];
-            UNROLL for (int j = 0; j < n; j++) c[j] =
-                code_vector(f, p + 64 * j + VECTOR_BYTES * v, at / 4);
+            UNROLL for (int j = 0; j < n; j++) c[j] = step_codes(f, x->codes, at + j, v);
             UNROLL for (int r = 0; r < b.rows; r++) {
                 sum[r][v].low = add_low(sum[r][v].low, c, q[r], n);
                 sum[r][v].high = add_high(sum[r][v].high, c, q[r], n);
             }
         }
     }
-    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) g->sum[r][v] =
+    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) sums->of[r][v] =
         vpaddq_s32(sum[r][v].low, sum[r][v].high);
 }
 

@@ -34,15 +34,14 @@ struct operands {
     int64_t stride; // of q
 };
 
-// Scales of one super-block that stay for its groups.
-struct outer {
-    float32x4_t d[VECTORS], dm[VECTORS];
+// Integer sums of a sub-group.
+struct sums {
+    int32x4_t of[4][VECTORS]; // [row][vector]
 };
 
-// A sub-group: what its integer sums are multiplied by, and the sums.
-struct group {
-    float32x4_t scale[VECTORS], min[VECTORS];
-    int32x4_t sum[4][VECTORS]; // [row][vector]
+// What a vector's sums are multiplied by, and what is taken off.
+struct scale {
+    float32x4_t by, min;
 };
 
 INLINE float32x4_t halves(const unsigned char *p) {
@@ -61,46 +60,53 @@ INLINE float32x4_t floats(const unsigned char *p) {
     return vreinterpretq_f32_u8(vld1q_u8(p));
 }
 
-// Codes of a half of a group; p: where they are in it (half_at).
-INLINE int8x16_t code_vector(struct form f, const unsigned char *p, int half) {
+// The upper two of 6 bits, where they belong: field i of the bytes is that of steps 2i and 2i + 1.
+INLINE uint8x16_t upper_bits(uint8x16_t u, int field) {
+    if (field < 2)
+        return field ? vshlq_n_u8(u, 2) : vshlq_n_u8(u, 4);
+    return field == 2 ? u : vshrq_n_u8(u, 2);
+}
+
+// Codes of step 2 field or 2 field + 1 of a group, of sixteen bytes; upper: see linear.h.
+INLINE int8x16_t code_vector(struct form f, const unsigned char *p, const unsigned char *upper,
+                             int field) {
     uint8x16_t v = vld1q_u8(p);
-    if (f.bits != 4)
+    if (f.bits == 8)
         return vreinterpretq_s8_u8(v);
-    int8x16_t c = vreinterpretq_s8_u8(half ? vshrq_n_u8(v, 4) : vandq_u8(v, vdupq_n_u8(15)));
+    v = field < 2 ? vandq_u8(v, vdupq_n_u8(15)) : vshrq_n_u8(v, 4);
+    if (f.bits == 6)
+        v = vbslq_u8(vdupq_n_u8(0x30), upper_bits(vld1q_u8(upper), field), v);
+    int8x16_t c = vreinterpretq_s8_u8(v);
     return f.shift ? vsubq_s8(c, vdupq_n_s8((int8_t)(1 << f.shift))) : c;
 }
 
-// k = 16 half .. of a group: nibbles lie beside those of the other half, bytes behind them.
-INLINE const unsigned char *half_at(struct form f, const unsigned char *codes, int half) {
-    return f.bits == 4 ? codes : codes + 256 * half;
+// Codes of step j, k = 4j .., of a group where they lie as weight.c puts them; vector v.
+INLINE int8x16_t step_codes(struct form f, const unsigned char *codes, int j, int v) {
+    const unsigned char *p = codes + 16 * v;
+    return code_vector(f, p + 64 * (f.bits == 8 ? j : j % 4), p + 256 + 64 * (j % 2), j / 2);
 }
 
-// Scales and minima of sub-group `at`, counted from the tile's first, for the block's vectors.
-INLINE void load_scales(struct form f, struct outer *o, const unsigned char *from, int64_t at,
-                        struct block b, struct group *g) {
+// Of sub-group `at`, counted from the tile's first, for vector v; from: the tile's scales.
+INLINE struct scale scale_at(struct form f, const unsigned char *from, int64_t at, int v) {
     int n = 8 * f.subs * TILE, sets = 1 + f.min;
+    const unsigned char *half = from + at * 2 * TILE * sets + 8 * v;
     const unsigned char *super = from + at / (8 * f.subs) * (n + 2 * TILE) * sets;
-    bool opens = at % (8 * f.subs) == 0;
-    UNROLL for (int w = 0; w < b.wide; w++) {
-        int v = b.vector + w;
-        const unsigned char *half = from + at * 2 * TILE * sets + 8 * v;
-        const unsigned char *d = super + n * sets + 8 * v;
-        const unsigned char *code = super + at % (8 * f.subs) * TILE + 4 * v;
-        if (f.scale == SCALE_FLOAT)
-            g->scale[w] = floats(from + at * 4 * TILE + 16 * v);
-        if (f.scale == SCALE_HALF)
-            g->scale[w] = halves(half);
-        if (f.scale == SCALE_HALF && f.min)
-            g->min[w] = halves(half + 2 * TILE);
-        if (f.scale == SCALE_SUPER && opens)
-            o->d[w] = halves(d);
-        if (f.scale == SCALE_SUPER && f.min && opens)
-            o->dm[w] = halves(d + 2 * TILE);
-        if (f.scale == SCALE_SUPER)
-            g->scale[w] = vmulq_f32(o->d[w], bytes(code));
-        if (f.scale == SCALE_SUPER && f.min)
-            g->min[w] = vmulq_f32(o->dm[w], bytes(code + n));
-    }
+    const unsigned char *d = super + n * sets + 8 * v;
+    const unsigned char *code = super + at % (8 * f.subs) * TILE + 4 * v;
+    struct scale s;
+    if (f.scale == SCALE_FLOAT)
+        s.by = floats(from + at * 4 * TILE + 16 * v);
+    else if (f.scale == SCALE_HALF)
+        s.by = halves(half);
+    else
+        s.by = vmulq_f32(halves(d), bytes(code));
+    if (!f.min)
+        s.min = vdupq_n_f32(0);
+    else if (f.scale == SCALE_HALF)
+        s.min = halves(half + 2 * TILE);
+    else
+        s.min = vmulq_f32(halves(d + 2 * TILE), bytes(code + n));
+    return s;
 }
 
 INLINE void put(const struct linear_part *p, float *out, float32x4_t v) {

@@ -3,19 +3,15 @@
 // after two things of their own:
 //
 //     VECTOR_BYTES                bytes from one vector's codes to the next one's
-//     sub_sums(f, x, s, b, g)     g->sum[row][vector] = codes times activations of sub-group s
+//     sub_sums(f, x, s, b, sums)  sums->of[row][vector] = codes times activations of sub-group s
 //
 // The f32 steps are those of linear_scalar.c. This text is a template.
 
-// The integer sums of a sub-group, scaled and added; d and ds: of the block's rows.
-INLINE void add_sums(struct form f, struct block b, const struct group *g, const float *d,
-                     const float *ds, float32x4_t acc[4][VECTORS]) {
-    UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) {
-        float32x4_t scale = vmulq_n_f32(g->scale[v], d[r]);
-        acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(g->sum[r][v]), scale);
-        if (f.min)
-            acc[r][v] = vfmsq_f32(acc[r][v], g->min[v], vdupq_n_f32(ds[r]));
-    }
+// acc with a sum scaled and added, and the minimum taken off; d and ds: of the row.
+INLINE float32x4_t add_sum(struct form f, float32x4_t acc, int32x4_t sum, struct scale scale,
+                           float d, float ds) {
+    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum), vmulq_n_f32(scale.by, d));
+    return f.min ? vfmsq_f32(acc, scale.min, vdupq_n_f32(ds)) : acc;
 }
 
 // The block of tile t of the part.
@@ -26,18 +22,21 @@ INLINE void tile_block(struct form f, const struct linear_part *p, int64_t t, st
     struct operands x = {tile + VECTOR_BYTES * b.vector, p->in->q + (p->row + b.row) * stride,
                          stride};
     const struct act_block *a = act_blocks(p->in, p->row);
-    struct outer o = {0};
     float32x4_t acc[4][VECTORS];
     UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++) acc[r][v] =
         vdupq_n_f32(0);
     for (int64_t i = 0; i < w->k / GROUP; i++, a++, x.q += GROUP) {
         UNROLL for (int s = 0; s < f.subs; s++) {
-            struct group g;
-            load_scales(f, &o, tile + w->scales_at, i * f.subs + s, b, &g);
-            sub_sums(f, &x, s, b, &g);
-            add_sums(f, b, &g, a->d + b.row, (f.subs == 1 ? a->ds : a->ds16[s]) + b.row, acc);
+            const float *ds = f.subs == 1 ? a->ds : a->ds16[s];
+            struct sums sums;
+            sub_sums(f, &x, s, b, &sums);
+            UNROLL for (int v = 0; v < b.wide; v++) {
+                struct scale scale = scale_at(f, tile + w->scales_at, i * f.subs + s, b.vector + v);
+                UNROLL for (int r = 0; r < b.rows; r++) acc[r][v] =
+                    add_sum(f, acc[r][v], sums.of[r][v], scale, a->d[b.row + r], ds[b.row + r]);
+            }
         }
-        x.codes += f.bits == 4 ? 256 : 512;
+        x.codes += group_bytes(f);
     }
     float *out = p->out + b.row * p->stride + t * TILE + 4 * b.vector;
     UNROLL for (int r = 0; r < b.rows; r++) UNROLL for (int v = 0; v < b.wide; v++)
