@@ -138,7 +138,7 @@ static int deliver(struct split_job *j, int stage, const struct split_piece *pie
     if (piece->n == 0)
         return 0;
     while (bytes && stage < j->split->n_stages && stages[stage].ascii &&
-           split_ascii_absent(stages[stage].ascii, bytes))
+           split_ascii_idle(stages[stage].ascii, bytes))
         stage++;
     if (stage == j->split->n_stages)
         return j->fn(j->arg, piece->bytes, piece->n, e);

@@ -195,7 +195,8 @@ static enum split_ascii_found find_run(const struct split_ascii *a, const struct
             return SPLIT_UNDECIDED;
         if (end > begin && end - begin >= (size_t)a->least) {
             bool space = a->space_before && begin > at && (kinds[v->s[begin - 1]] & SPACE);
-            *span = (struct split_span){begin - space, end, a->bytes | (space ? SPACE : 0u)};
+            unsigned before = space ? SPACE | SPLIT_LED : 0u;
+            *span = (struct split_span){begin - space, end, a->bytes | before};
             return SPLIT_FOUND;
         }
         at = end;
@@ -218,7 +219,16 @@ enum split_ascii_found split_ascii_find(const struct split_ascii *a, const char 
     return span->end == UNDECIDED || span->end <= at ? SPLIT_UNDECIDED : SPLIT_FOUND;
 }
 
-bool split_ascii_absent(const struct split_ascii *a, unsigned bytes) {
-    unsigned wanted = a->kind == SPLIT_RUNS ? a->bytes : a->kind == SPLIT_TAIL ? SPACE : bytes;
-    return bytes && !(wanted & bytes);
+bool split_ascii_idle(const struct split_ascii *a, unsigned bytes) {
+    if (!bytes)
+        return false;
+    if (a->kind == SPLIT_TAIL)
+        return !(bytes & SPACE) || (bytes & SPLIT_LED);
+    if (a->kind != SPLIT_RUNS)
+        return false;
+    unsigned taken = a->bytes;
+    if ((bytes & SPLIT_LED) && a->space_before)
+        taken |= SPACE | SPLIT_LED;
+    return !(a->bytes & bytes) ||
+           (a->most == SPLIT_ANY_NUMBER && a->least == 1 && !(bytes & ~taken));
 }

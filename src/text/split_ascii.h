@@ -19,6 +19,7 @@ enum split_ascii_bytes {
     SPLIT_SIGN = 64,  // \p{S}
     SPLIT_CONTROL = 128,
     SPLIT_WIDE = 256, // part of a character outside ASCII
+    SPLIT_LED = 512,  // of a piece: white space only as its first byte, and others behind it
     SPLIT_LETTER = SPLIT_UPPER | SPLIT_LOWER,
     SPLIT_SPACE = SPLIT_BLANK | SPLIT_NEWLINE,
 };
@@ -69,7 +70,7 @@ struct split_span {
 enum split_ascii_found split_ascii_find(const struct split_ascii *a, const char *text, size_t n,
                                         size_t at, struct split_span *span);
 
-// Whether the expression matches nothing in a text of such bytes.
-bool split_ascii_absent(const struct split_ascii *a, unsigned bytes);
+// Whether the expression leaves a piece of such bytes in one: it matches nothing in it, or all.
+bool split_ascii_idle(const struct split_ascii *a, unsigned bytes);
 
 #endif
