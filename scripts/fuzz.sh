@@ -93,9 +93,11 @@ afl_asan=abort_on_error=1:symbolize=0:detect_leaks=0:max_allocation_size_mb=512
 stat_of() { sed -n "s/^$1 *: //p" "$work/out/default/fuzzer_stats"; }
 
 run_afl() {
-    local log=$work/fuzz.log bad=0 file
+    local log=$work/fuzz.log bad=0 from file hash
     mkdir "$work/in"
-    find "$seeds" "$corpus" -type f -size -33k -exec cp -t "$work/in" {} +
+    for from in "$corpus" "$seeds"; do
+        find "$from" -type f -size -$((most + 1))c -exec cp -t "$work/in" {} +
+    done
     AFL_NO_UI=1 AFL_SKIP_CPUFREQ=1 AFL_NO_AFFINITY=1 AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1 \
         AFL_FAST_CAL=1 ASAN_OPTIONS="$ASAN_OPTIONS:$afl_asan" \
         afl-fuzz -i "$work/in" -o "$work/out" -V "$seconds" -t 5000 -m none -G $most \
@@ -108,8 +110,8 @@ run_afl() {
         cp "$file" "$findings/afl-$(sha1sum "$file" | cut -c1-40)"
         bad=$((bad + 1))
     done
-    find "$work/out/default/queue" -type f -name 'id*' | while read -r file; do
-        cp "$file" "$corpus/$(sha1sum "$file" | cut -c1-40)"
+    sha1sum "$work"/out/default/queue/id* | while read -r hash file; do
+        cp "$file" "$corpus/$hash"
     done
     echo "inputs $(stat_of execs_done)"
     echo "edges $(stat_of edges_found) of $(stat_of total_edges)"
