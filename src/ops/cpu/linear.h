@@ -30,6 +30,7 @@ struct act {
     float *x;            // [n][stride]
     int8_t *q;           // [n][stride]
     struct act_block *b; // [n / ROWS rounded up][stride / GROUP]
+    uint16_t *h;         // [n][stride] x as bf16; written by a call whose weights are
 };
 
 // The blocks of row `row`, a multiple of ROWS, and the 15 that follow.
@@ -68,7 +69,7 @@ enum linear_form {
 #undef X
         FORM_F32, // plain numbers, [k][TILE]
     FORM_F16,
-    FORM_BF16,
+    FORM_BF16, // pairs, [k / 2][TILE][2], zeros up to a multiple of GROUP
     FORM_COUNT
 };
 

@@ -7,26 +7,16 @@
 // that nothing has to be taken out of a sum. Beside tile instructions only one of the two vector
 // multipliers works, so f32 steps and products take about as long. Few rows are left to the level
 // below.
-#include "ops/cpu/linear_avx512.h"
+#include "ops/cpu/linear_amx.h"
 
 enum { MANY = 6, SLOTS = 4, STORE_LAG = 2, LAG = 3 };
-
-// Layout that the instruction set prescribes for ldtilecfg.
-struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16]; // of a row of each tile
-    uint8_t rows[16];
-};
 
 // Tiles 0-3 take sums, 4-5 activations, 6-7 codes; two or four of each, so that they overlap.
 static void configure(int n, int unit) {
     struct tile_config c = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        c.rows[i] = (uint8_t)(i < 6 ? n : unit / 4);
-        c.bytes[i] = (uint16_t)(i == 4 || i == 5 ? unit : 4 * TILE);
-    }
-    __asm__ volatile("" : : "r"(&c) : "memory"); // not every compiler knows that all of it is read
-    _tile_loadconfig(&c);
+    for (int i = 0; i < 8; i++)
+        tile_shape(&c, i, i < 6 ? n : unit / 4, i == 4 || i == 5 ? unit : 4 * TILE);
+    tile_configure(&c);
 }
 
 struct buffers {

@@ -166,10 +166,7 @@ LINEAR_FORMS(X)
 INLINE __m256 numbers(enum linear_form form, const unsigned char *p, int64_t i) {
     if (form == FORM_F32)
         return _mm256_loadu_ps((const float *)(const void *)(p + i * 4));
-    if (form == FORM_F16)
-        return halves(p + i * 2);
-    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)(p + i * 2));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    return halves(p + i * 2);
 }
 
 INLINE void number_row(enum linear_form form, const struct linear_part *part, int64_t t, int i) {
@@ -204,8 +201,76 @@ INLINE void number_row(enum linear_form form, const struct linear_part *part, in
     }
 NUMBERS(f32, FORM_F32)
 NUMBERS(f16, FORM_F16)
-NUMBERS(bf16, FORM_BF16)
 #undef NUMBERS
+
+// Pairs of bf16 as floats, those of even and those of odd k.
+INLINE __m256 even(__m256i v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+}
+INLINE __m256 odd(__m256i v) {
+    return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xFFFF0000)));
+}
+
+// Half h of the outputs for rows [i, i + n), n a constant of at most 4.
+INLINE void bf16_rows(const struct linear_part *p, int64_t t, int h, int i, int n) {
+    int64_t stride = p->in->stride;
+    const unsigned char *w = p->w->data + (p->tile + t) * p->w->tile_bytes + 32 * h;
+    const uint16_t *x = p->in->h + (p->row + i) * stride;
+    __m256 acc[4];
+    for (int r = 0; r < n; r++)
+        acc[r] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < stride; k += GROUP, w += GROUP * TILE * 2, x += GROUP) {
+        __m256 sum[2][4];
+        for (int r = 0; r < n; r++)
+            sum[0][r] = sum[1][r] = _mm256_setzero_ps();
+        for (int j = 0; j < GROUP / 2; j++) {
+            __m256i v = load(w + 64 * j);
+            _mm_prefetch((const char *)w + FETCH_AHEAD + 64 * j, _MM_HINT_T0);
+            for (int r = 0; r < n; r++) {
+                int32_t pair;
+                memcpy(&pair, x + r * stride + 2 * j, 4);
+                __m256i u = _mm256_set1_epi32(pair);
+                sum[0][r] = _mm256_fmadd_ps(even(u), even(v), sum[0][r]);
+                sum[1][r] = _mm256_fmadd_ps(odd(u), odd(v), sum[1][r]);
+            }
+        }
+        for (int r = 0; r < n; r++)
+            acc[r] = _mm256_add_ps(acc[r], _mm256_add_ps(sum[0][r], sum[1][r]));
+    }
+    for (int r = 0; r < n; r++)
+        put(p, p->out + (i + r) * p->stride + t * TILE + 8 * h, acc[r]);
+}
+
+static void linear_bf16(const struct linear_part *p) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    for (int64_t at = 0; at < 2 * p->tiles; at++) {
+        int i = 0, half = (int)(at % 2);
+        for (; i + 4 <= p->n; i += 4)
+            bf16_rows(p, at / 2, half, i, 4);
+        for (; i < p->n; i++)
+            bf16_rows(p, at / 2, half, i, 1);
+    }
+    _mm_setcsr(mode);
+}
+
+// Eight values, in the low halves.
+INLINE __m256i rounded(const float *x) {
+    __m256 f = _mm256_loadu_ps(x), nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
+    __m256i v = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(v, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(v, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+    __m256i quiet = _mm256_or_si256(v, _mm256_set1_epi32(0x400000));
+    up = _mm256_blendv_epi8(up, quiet, _mm256_castps_si256(nan));
+    return _mm256_srli_epi32(up, 16);
+}
+
+static void to_bf16(const float *x, uint16_t *out, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+        __m256i both = _mm256_packus_epi32(rounded(x + i), rounded(x + i + 8));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_permute4x64_epi64(both, 0xD8));
+    }
+}
 
 void linear_fill_avx2(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
@@ -214,4 +279,5 @@ void linear_fill_avx2(struct row_kernels *r) {
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
     r->linear[FORM_BF16] = linear_bf16;
+    r->to_bf16 = to_bf16;
 }

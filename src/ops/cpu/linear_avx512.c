@@ -100,10 +100,7 @@ LINEAR_FORMS(X)
 INLINE __m512 numbers(enum linear_form form, const unsigned char *p, int64_t k) {
     if (form == FORM_F32)
         return _mm512_loadu_ps(p + k * TILE * 4);
-    if (form == FORM_F16)
-        return halves(p + k * TILE * 2);
-    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(p + k * TILE * 2));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+    return halves(p + k * TILE * 2);
 }
 
 // Rows [i, i + n), n a constant of at most 4: four partial sums each.
@@ -146,8 +143,69 @@ INLINE void number_rows(enum linear_form form, const struct linear_part *part, i
     }
 NUMBERS(f32, FORM_F32)
 NUMBERS(f16, FORM_F16)
-NUMBERS(bf16, FORM_BF16)
 #undef NUMBERS
+
+// Pairs of bf16 as floats, those of even and those of odd k.
+INLINE __m512 even(__m512i v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+}
+INLINE __m512 odd(__m512i v) {
+    return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xFFFF0000)));
+}
+
+// Rows [i, i + n), n a constant of at most 4.
+INLINE void bf16_rows(const struct linear_part *p, int64_t t, int i, int n) {
+    int64_t stride = p->in->stride;
+    const unsigned char *w = p->w->data + (p->tile + t) * p->w->tile_bytes;
+    const uint16_t *x = p->in->h + (p->row + i) * stride;
+    __m512 acc[4];
+    UNROLL for (int r = 0; r < n; r++) acc[r] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < stride; k += GROUP, w += GROUP * TILE * 2, x += GROUP) {
+        __m512 sum[2][4];
+        UNROLL for (int r = 0; r < n; r++) sum[0][r] = sum[1][r] = _mm512_setzero_ps();
+        UNROLL for (int j = 0; j < GROUP / 2; j++) {
+            __m512i v = _mm512_loadu_si512(w + 64 * j);
+            _mm_prefetch((const char *)w + FETCH_AHEAD + 64 * j, _MM_HINT_T0);
+            UNROLL for (int r = 0; r < n; r++) {
+                __m512i u = four((const int8_t *)(x + r * stride + 2 * j));
+                sum[0][r] = _mm512_fmadd_ps(even(u), even(v), sum[0][r]);
+                sum[1][r] = _mm512_fmadd_ps(odd(u), odd(v), sum[1][r]);
+            }
+        }
+        UNROLL for (int r = 0; r < n; r++) acc[r] =
+            _mm512_add_ps(acc[r], _mm512_add_ps(sum[0][r], sum[1][r]));
+    }
+    float *out = p->out + i * p->stride + t * TILE;
+    UNROLL for (int r = 0; r < n; r++) put(p, out + r * p->stride, acc[r]);
+}
+
+static void linear_bf16(const struct linear_part *p) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    for (int64_t t = 0; t < p->tiles; t++) {
+        int i = 0;
+        for (; i + 4 <= p->n; i += 4)
+            bf16_rows(p, t, i, 4);
+        for (; i + 2 <= p->n; i += 2)
+            bf16_rows(p, t, i, 2);
+        if (i < p->n)
+            bf16_rows(p, t, i, 1);
+    }
+    _mm_setcsr(mode);
+}
+
+static void to_bf16(const float *x, uint16_t *out, int64_t n) {
+    for (int64_t i = 0; i < n; i += TILE) {
+        __m512 f = _mm512_loadu_ps(x + i);
+        __m512i v = _mm512_castps_si512(f);
+        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(v, 16), _mm512_set1_epi32(1));
+        __m512i up = _mm512_add_epi32(v, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+        up = _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q), v,
+                                  _mm512_set1_epi32(0x400000));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i),
+                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+    }
+}
 
 void linear_fill_avx512(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
@@ -156,4 +214,5 @@ void linear_fill_avx512(struct row_kernels *r) {
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
     r->linear[FORM_BF16] = linear_bf16;
+    r->to_bf16 = to_bf16;
 }

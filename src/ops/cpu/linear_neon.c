@@ -79,9 +79,7 @@ LINEAR_FORMS(X)
 INLINE float32x4_t numbers(enum linear_form form, const unsigned char *p, int64_t i) {
     if (form == FORM_F32)
         return floats(p + 4 * i);
-    if (form == FORM_F16)
-        return halves(p + 2 * i);
-    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 2 * i)), 16));
+    return halves(p + 2 * i);
 }
 
 // Where a block's numbers are: those of its tile, and its first row.
@@ -133,7 +131,6 @@ INLINE void number_block(enum linear_form form, const struct linear_part *p, int
     }
 NUMBERS(f32, FORM_F32)
 NUMBERS(f16, FORM_F16)
-NUMBERS(bf16, FORM_BF16)
 #undef NUMBERS
 
 void linear_fill_neon(struct row_kernels *r) {
@@ -142,5 +139,4 @@ void linear_fill_neon(struct row_kernels *r) {
 #undef X
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
-    r->linear[FORM_BF16] = linear_bf16;
 }

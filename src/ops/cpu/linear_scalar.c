@@ -98,13 +98,10 @@ static void linear_quant(const struct linear_part *p) {
 
 static float number_at(const struct weight *w, const unsigned char *p, int64_t i) {
     float f;
-    uint16_t h;
-    if (w->form == FORM_F32) {
-        memcpy(&f, p + 4 * i, 4);
-        return f;
-    }
-    memcpy(&h, p + 2 * i, 2);
-    return w->form == FORM_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+    if (w->form == FORM_F16)
+        return half_at(p, (int)i);
+    memcpy(&f, p + 4 * i, 4);
+    return f;
 }
 
 // Four partial sums, k mod 4, merged in pairs: shorter chains for the processor, smaller errors.
@@ -123,9 +120,51 @@ static void linear_float(const struct linear_part *p) {
     }
 }
 
+// Tile products of bf16 take numbers below the normal ones for zeros, and make none.
+static float normal(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+static float bf16_at(const uint16_t *p) {
+    return normal(bf16_to_f32(*p));
+}
+
+// 32 products: those of even and of odd k in order, then both sums together.
+static float bf16_block(const uint16_t *w, const uint16_t *x) {
+    float sum[2] = {0, 0};
+    for (int k = 0; k < GROUP; k++)
+        sum[k % 2] =
+            normal(fmaf(bf16_at(x + k), bf16_at(w + k / 2 * 2 * TILE + k % 2), sum[k % 2]));
+    return normal(sum[0] + sum[1]);
+}
+
+// What AMX makes of bf16 (TDPBF16PS in Intel's manual), block by block.
+static void linear_bf16(const struct linear_part *p) {
+    const struct weight *w = p->w;
+    int64_t stride = p->in->stride;
+    for (int64_t at = 0; at < p->tiles * p->n; at++) {
+        int64_t t = at / p->n, i = at % p->n;
+        const uint16_t *tile = (const uint16_t *)(w->data + (p->tile + t) * w->tile_bytes);
+        const uint16_t *x = p->in->h + (p->row + i) * stride;
+        for (int lane = 0; lane < TILE; lane++) {
+            float acc = 0;
+            for (int64_t k = 0; k < stride; k += GROUP)
+                acc = normal(acc + bf16_block(tile + k * TILE + 2 * lane, x + k));
+            put(p, p->out + i * p->stride + t * TILE + lane, acc);
+        }
+    }
+}
+
+static void to_bf16(const float *x, uint16_t *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = f32_to_bf16(x[i]);
+}
+
 void linear_fill_scalar(struct row_kernels *r) {
     for (int f = 0; f < FORM_F32; f++)
         r->linear[f] = linear_quant;
-    for (int f = FORM_F32; f < FORM_COUNT; f++)
-        r->linear[f] = linear_float;
+    r->linear[FORM_F32] = linear_float;
+    r->linear[FORM_F16] = linear_float;
+    r->linear[FORM_BF16] = linear_bf16;
+    r->to_bf16 = to_bf16;
 }

@@ -57,9 +57,10 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
         a->cap = n * stride;
         a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
         a->q = cpu_alloc((size_t)a->cap);
+        a->h = cpu_alloc((size_t)a->cap * sizeof *a->h);
         a->b = cpu_alloc((size_t)((n + ROWS - 1) / ROWS * (stride / GROUP)) * sizeof *a->b);
     }
-    if (!a || !a->x || !a->q || !a->b) {
+    if (!a || !a->x || !a->q || !a->b || !a->h) {
         cpu_act_destroy(x, a);
         return err_set(e, ERR_MEMORY,
                        "out of memory for %lld rows of %lld activations; "
@@ -73,7 +74,7 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
     int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
-    return n * stride * 5 +
+    return n * stride * 7 +
            (n + ROWS - 1) / ROWS * (stride / GROUP) * (int64_t)sizeof(struct act_block);
 }
 
@@ -83,6 +84,7 @@ void cpu_act_destroy(struct exec *x, struct act *a) {
         return;
     free(a->x);
     free(a->q);
+    free(a->h);
     free(a->b);
     free(a);
 }

@@ -81,12 +81,35 @@ static int64_t tile_cost(int64_t k, int64_t n) {
     return k * (n + 3) / 10 + 10;
 }
 
+struct round_run {
+    const struct cpu *cpu;
+    const struct act *in;
+};
+
+static void round_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct round_run *a = arg;
+    int64_t at = begin * a->in->stride;
+    a->cpu->row.to_bf16(a->in->x + at, a->in->h + at, (end - begin) * a->in->stride);
+}
+
+// Rows as bf16, for weights that are.
+static void to_bf16(struct cpu *c, const struct act *in, int64_t n) {
+    struct round_run a = {c, in};
+    cpu_run(c, n, in->stride / 10, round_rows, &a);
+}
+
 void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                 int64_t n) {
     struct linear_run a = {.cpu = cpu_of(x), .jobs = jobs, .in = in, .n = n};
     int64_t tiles = 0;
-    for (int j = 0; j < n_jobs; j++)
+    bool bf16 = false;
+    for (int j = 0; j < n_jobs; j++) {
         tiles += jobs[j].w->tiles;
+        bf16 = bf16 || jobs[j].w->form == FORM_BF16;
+    }
+    if (bf16 && n)
+        to_bf16(cpu_of(x), in, n);
     if (tiles && n)
         cpu_run(cpu_of(x), tiles, tile_cost(in->k, n), linear_tiles, &a);
 }
@@ -161,6 +184,8 @@ void cpu_linear_gate_up(struct exec *x, const struct weight *gate, const struct 
                         const struct act *in, int64_t n, struct act *out) {
     struct gate_up_run a = {cpu_of(x), gate, up, in, n, out};
     act_shape(out, n, gate->m);
+    if (n && (gate->form == FORM_BF16 || up->form == FORM_BF16))
+        to_bf16(cpu_of(x), in, n);
     if (n)
         cpu_run(cpu_of(x), out->stride / GROUP, 4 * tile_cost(in->k, n), gate_up_groups, &a);
 }

@@ -14,11 +14,12 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-// AMX int8, and the system's leave to use tiles, which holds for all threads from then on.
+// AMX with int8 and bf16, and the system's leave to use tiles, which holds for all threads from
+// then on.
 static bool has_amx(void) {
-    enum { TILE_BIT = 1 << 24, INT8_BIT = 1 << 25, REQUEST = 0x1023, TILE_DATA = 18 };
+    enum { BITS = 1 << 24 | 1 << 25 | 1 << 22, REQUEST = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILE_BIT) || !(d & INT8_BIT))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & BITS) != BITS)
         return false;
 #if defined(__linux__)
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0; // ARCH_REQ_XCOMP_PERM
@@ -43,6 +44,7 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     if (most < ROW_AMX || !has_amx())
         return ROW_AVX512;
     linear_fill_amx(r);
+    linear_fill_bf16_amx(r);
     r->name = "amx";
     return ROW_AMX;
 }
@@ -58,6 +60,7 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
         return ROW_SCALAR;
     row_fill_neon(r);
     linear_fill_neon(r);
+    linear_fill_bf16_neon(r);
     if (most < ROW_DOTPROD || !(getauxval(AT_HWCAP) & HAS_DOTPROD))
         return ROW_NEON;
     linear_fill_dotprod(r);

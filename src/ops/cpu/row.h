@@ -52,6 +52,8 @@ struct row_kernels {
     linear_fn *linear[FORM_COUNT];
     linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
     int many;
+    // The nearest bf16, ties to even; n is a multiple of GROUP.
+    void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
     // NULL, or puts the codes of a packed tile into the order that `linear` of this level reads.
     void (*arrange)(const struct weight *w, unsigned char *tile);
     kv_load_fn *load_f16, *load_bf16, *load_q8_0;
@@ -103,8 +105,10 @@ void linear_fill_avx2(struct row_kernels *r);
 void row_fill_avx512(struct row_kernels *r);
 void linear_fill_avx512(struct row_kernels *r);
 void linear_fill_amx(struct row_kernels *r);
+void linear_fill_bf16_amx(struct row_kernels *r);
 void row_fill_neon(struct row_kernels *r);
 void linear_fill_neon(struct row_kernels *r);
+void linear_fill_bf16_neon(struct row_kernels *r);
 void linear_fill_dotprod(struct row_kernels *r);
 void linear_fill_i8mm(struct row_kernels *r);
 

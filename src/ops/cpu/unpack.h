@@ -24,6 +24,9 @@ struct unpack_row {
 // NULL when linear layers cannot read the type.
 const struct unpack_row *unpack_row(uint32_t type);
 
+// Bits of the control word of SSE and AVX by which they treat small numbers as tile products do.
+enum { FLUSH_TO_ZERO = 0x8040 };
+
 // Bits, offset, scales of a quantised form.
 const struct form *linear_form(enum linear_form f);
 

@@ -31,7 +31,8 @@ static bool layout(const struct tensor *t, struct weight *w) {
         .source_row = quant_row_bytes(q, t->ne[0]),
     };
     if (!row->unpack) {
-        w->scales_at = w->k * TILE * number_bytes(w->form);
+        int64_t k = w->form == FORM_BF16 ? round_up(w->k, GROUP) : w->k;
+        w->scales_at = k * TILE * number_bytes(w->form);
         w->tile_bytes = round_up(w->scales_at, 64);
         return true;
     }
@@ -111,11 +112,11 @@ static void pack_quant_row(const struct weight *w, const struct unpack_row *row,
 }
 
 static void pack_number_row(const struct weight *w, int64_t m) {
-    int64_t each = number_bytes(w->form);
-    unsigned char *dst = w->data + m / TILE * w->tile_bytes + m % TILE * each;
+    int64_t each = number_bytes(w->form), side = w->form == FORM_BF16 ? 2 : 1;
+    unsigned char *dst = w->data + m / TILE * w->tile_bytes + m % TILE * side * each;
     const unsigned char *src = w->source + m * w->source_row;
     for (int64_t k = 0; k < w->k; k++)
-        memcpy(dst + k * TILE * each, src + k * each, (size_t)each);
+        memcpy(dst + (k / side * side * TILE + k % side) * each, src + k * each, (size_t)each);
 }
 
 struct pack {
