@@ -157,7 +157,10 @@ if [ $keep = 1 ] && [ $status = 0 ]; then
     build fuzz "$(find_clang)"
     keep_inputs || status=1
 fi
-[ $status = 0 ] || cat "$work/result"
+if [ $status != 0 ]; then
+    cat "$work/result"
+    echo "ended early" >"$work/result"
+fi
 found=$(find "$findings" -type f -newer "$work/words" | wc -l)
 echo "$target, $([ $afl = 1 ] && echo AFL++ || echo libFuzzer), $seconds s:" \
     "$(tr '\n' ',' <"$work/result" | sed 's/,$//; s/,/, /g'); $found findings in $findings"
