@@ -67,8 +67,8 @@ struct rows_left {
 
 template <int R, class SOURCE>
 static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, SOURCE source) {
+    gpu_let_ahead();
     gpu_await();
-    gpu_let_next();
     const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step);
     int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
     __shared__ float2 group[R * WARPS];
@@ -108,6 +108,7 @@ static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, S
 
 // The same for few rows: a cluster of SHARERS blocks makes a row, a group a warp.
 template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
+    gpu_let_ahead();
     __shared__ float2 group[GROUPS];
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, row = blockIdx.x / SHARERS;
     const int own = (int)(blockIdx.x % SHARERS) * warps + threadIdx.x / 32, i = own * 32 + lane;
@@ -118,7 +119,6 @@ template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOU
     if (a.w && i < fours)
         by = ((const float4 *)a.w)[i];
     gpu_await();
-    gpu_let_next();
     source.open(row);
     if (i < fours)
         v = source(in, i);
@@ -140,8 +140,8 @@ template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOU
 
 // The same for rows of any length and place.
 static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
+    gpu_let_ahead();
     gpu_await();
-    gpu_let_next();
     const float *in = a.in + blockIdx.x * a.step;
     float sum = 0, most = 0;
     for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
@@ -198,6 +198,7 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     else
         gpu_launch_early(g, what, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
                          rows_stored());
+    g->last = LAST_AHEAD;
 }
 
 // w silu(z) of four neighbouring values of a head.
@@ -224,6 +225,7 @@ static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args
 template <int R>
 static __global__ void __launch_bounds__(THREADS)
     gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride, bool ahead) {
+    gpu_let_ahead();
     if (!ahead)
         gpu_await();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
@@ -243,7 +245,6 @@ static __global__ void __launch_bounds__(THREADS)
     for (int r = 0; r < R; r++)
         z[r] = gate_of(z[r], w);
     gpu_await();
-    gpu_let_next();
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int head = warp + r * WARPS;
@@ -273,8 +274,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 // Any shape: one warp a head; rows go to the wide form at `wide`.
 static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
+    gpu_let_ahead();
     gpu_await();
-    gpu_let_next();
     int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (h >= a.n * a.heads)
         return;
@@ -318,6 +319,7 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
 template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
     gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
                      (__half *)a->out->x, a->out->unscale, a->out->stride, g->last == LAST_GDN);
+    g->last = LAST_AHEAD;
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {

@@ -56,6 +56,7 @@ struct gpu_loader {
 enum gpu_last {
     LAST_OTHER,
     LAST_COMMIT, // writes recurrent state
+    LAST_AHEAD,  // lets the next one begin before it waits itself: only weights may be read then
     LAST_GDN,    // writes rows of deltas and outputs of the delta rule only
     LAST_STORE,  // writes rotated queries, and K and V at last_store only
 };
@@ -92,8 +93,8 @@ struct gpu {
     int64_t row_state_rows;
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
-    uint32_t allowed[WEIGHT_FORMS], allowed_few[WEIGHT_FORMS];
-    uint32_t allowed_mixed;         // the same of linear_mixed.cuh
+    uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
+    uint32_t allowed_few;           // the same of linear_few.cuh
     struct linear_waiting *waiting; // sums of parts that nobody has added up yet,
     bool unfinished;                // if so
     void *scratch;                  // room for what lives within one op only

@@ -75,7 +75,7 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
     j.a = *a;
     struct gdn_range range = gdn_sequences(r->seq + a->first, a->count);
     j.newer = reads_newer(a, r);
-    j.behind = g->last == LAST_COMMIT;
+    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
     bool matrix = gdn_takes_matrix(g, &a->shape);
     if (matrix && a->count <= GDN_FEW && range.stop - range.first == 1)
         fill_few(&t, a, r, range.first, j.newer);

@@ -312,7 +312,7 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
     }
     const struct gdn_shape *h = &a->shape;
-    j.behind = g->last == LAST_COMMIT;
+    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     bool runs = j.four && r->n >= MANY;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
-// one form share a launch, and few rows of several forms do (linear_mixed.cu). What is chosen here
+// one form share a launch, and few rows of any forms do (linear_few.cu). What is chosen here
 // (tile of rows, split or loop) changes no bits.
+#include "ops/cuda/linear_few.h"
 #include "ops/cuda/linear_gemm.h"
 #include "ops/cuda/linear_launch.h"
-#include "ops/cuda/linear_mixed.h"
 #include "ops/cuda/linear_unpacked.h"
 #include "ops/cuda/linear_vendor.h"
 #include "ops/cuda/linear_wgmma.h"
@@ -60,9 +60,8 @@ static int64_t units_of(const struct linear_one *j, bool loop) {
     return (outputs + OUTPUTS - 1) / OUTPUTS * (loop ? 1 : j->parts);
 }
 
-static struct linear_stream_variant stream_variant(int form, int n_tiles, bool bulk) {
-    return form <= WEIGHT_Q6_K ? linear_stream_k(form, n_tiles, bulk)
-                               : linear_stream_b(form, n_tiles, bulk);
+static struct linear_stream_variant stream_variant(int form, int n_tiles) {
+    return form <= WEIGHT_Q6_K ? linear_stream_k(form, n_tiles) : linear_stream_b(form, n_tiles);
 }
 
 // Numbers the units of l's jobs for blocks of `warps` warps; their count.
@@ -134,39 +133,6 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
     return warps && stream_room(g, c, warps);
 }
 
-// Divides a block's shared memory for units of `tiles`; false if they find no room.
-static bool few_room(const struct gpu *g, struct stream_call *c, int tiles) {
-    enum { ROWS = 48 << 10, WEIGHTS = 112 << 10, BARRIERS = 8 << 10, MOST = 12 };
-    struct linear_launch *l = &c->l;
-    int warps = (tiles + 3) / 4 * 4, slot = warps * c->v.slot;
-    l->stages = between(ROWS / c->v.stage, 2, MOST);
-    l->slots = between(WEIGHTS / (tiles * c->v.slot), 2, MOST);
-    while (l->slots > 2 && BARRIERS + l->stages * c->v.stage + l->slots * slot > g->shared)
-        l->slots--;
-    l->barriers = BARRIERS;
-    l->tiles = tiles;
-    c->warps = warps;
-    c->threads = (warps + 4) * 32;
-    c->shared = BARRIERS + l->stages * c->v.stage + l->slots * slot;
-    return c->shared <= g->shared;
-}
-
-// Chooses the tiles of a unit so that the busiest block has the least to read.
-static bool few_tiles(const struct gpu *g, struct stream_call *c) {
-    enum { LEAST = 8 }; // fewer take as long
-    int64_t best = 0;
-    int tiles = 0;
-    for (int t = c->v.warps; t >= 2; t -= 2) {
-        int64_t units = stream_units(&c->l, t / 2);
-        int64_t cost = (units + g->processors - 1) / g->processors * (t < LEAST ? LEAST : t);
-        if ((tiles && cost >= best) || !few_room(g, c, t))
-            continue;
-        best = cost;
-        tiles = t;
-    }
-    return tiles && few_room(g, c, tiles);
-}
-
 // Bytes of what a launch's jobs leave for linear_finish.cu.
 static size_t partials_bytes(const struct linear_launch *l) {
     size_t bytes = 0;
@@ -175,37 +141,12 @@ static size_t partials_bytes(const struct linear_launch *l) {
     return bytes;
 }
 
-// Whether linear_few.cuh has been seen to be faster (docs/notes/cuda-linear-few-rows.md).
-static bool takes_few(const struct gpu *g, int form, const struct linear_launch *l) {
-    enum { HEAD = 65536 }; // outputs: so long a launch is bound by its bytes
-    bool k_quant = form <= WEIGHT_Q6_K && l->job[0].w[0].m < HEAD;
-    return g->path == CUDA_PATH_WGMMA && (l->n > 32 || (k_quant && l->n > 8));
-}
-
-// stream_plan for the kernels of linear_few.cuh; false where there is none of the form.
-static bool few_plan(const struct gpu *g, int form, struct stream_call *c) {
-    static const int sizes[] = {2, 3, 4, 6, 8};
-    c->v = {};
-    for (int i = 0; i < 5 && c->v.n_tiles * 8 < c->l.n; i++)
-        c->v = form <= WEIGHT_Q6_K ? linear_few_k(form, sizes[i]) : linear_few_b(form, sizes[i]);
-    c->form = form;
-    c->l.row_tiles = 1;
-    if (c->v.n_tiles * 8 < c->l.n || !few_tiles(g, c))
-        return false;
-    c->l.units = (int)stream_units(&c->l, c->l.tiles / 2);
-    c->partial = partials_bytes(&c->l);
-    return true;
-}
-
 // Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
 static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
     struct linear_stream_variant best = {};
-    if (takes_few(g, form, &c->l) && few_plan(g, form, c))
-        return true;
-    c->l.tiles = 0; // none of linear_few.cuh
     for (int i = 0; i < 6 && best.n_tiles * 8 < c->l.n; i++) {
-        c->v = stream_variant(form, sizes[i], g->path == CUDA_PATH_WGMMA);
+        c->v = stream_variant(form, sizes[i]);
         if (c->v.kernel && stream_room(g, c, 4))
             best = c->v;
     }
@@ -223,9 +164,9 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
 }
 
 // Lets the chosen kernel use all the shared memory there is.
-static bool allow_few(struct gpu *g, const struct stream_call *c) {
-    uint32_t *allowed = &g->allowed_few[c->form];
-    uint32_t bit = 1u << (c->v.n_tiles + (c->l.tiles ? 16 : 0)); // both kinds of kernel
+static bool allow_stream(struct gpu *g, const struct stream_call *c) {
+    uint32_t *allowed = &g->allowed_stream[c->form];
+    uint32_t bit = 1u << c->v.n_tiles;
     if (!(*allowed & bit) &&
         !gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
         return false;
@@ -241,7 +182,7 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
         partial += linear_left_bytes(&l->job[j], l->n);
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
-    if (allow_few(g, c))
+    if (allow_stream(g, c))
         gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
                          dim3((unsigned)c->threads), (size_t)c->shared, *l);
     return partial;
@@ -259,7 +200,7 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
         partial += kept;
     }
     for (int i = 0; i < n; i++) {
-        calls[i].l.lets = g->overlaps && i == 0 && n > 1;
+        calls[i].l.lets = g->overlaps && i == 0;
         calls[i].l.beside = g->overlaps && i == 1;
         partial = stream_start(g, &calls[i], partial);
     }
@@ -355,8 +296,16 @@ static bool takes_stream(const struct gpu *g, int form, int64_t n) {
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
                      int64_t n, size_t kept) {
     struct stream_call calls[WEIGHT_FORMS];
-    struct linear_launch many = launch_of(in, n);
-    int n_calls = 0;
+    struct linear_launch many = launch_of(in, n), few = launch_of(in, n);
+    int n_calls = 0, forms[LINEAR_JOBS];
+    for (int j = 0; j < n_jobs; j++) {
+        forms[j] = jobs[j].w->form;
+        add_job(&few, &jobs[j]);
+    }
+    if (linear_few_takes(g, &few, forms)) {
+        linear_few_start(g, &few, forms, kept);
+        return;
+    }
     for (int form = 0; form < WEIGHT_FORMS; form++) {
         struct stream_call *c = &calls[n_calls];
         bool unpacked = takes_unpacked(g, form, n);
@@ -404,10 +353,7 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
                 some[j] = jobs[first + j];
                 some[j].out += at * some[j].w->m;
             }
-            if (linear_mixed_takes(g, some, jobs_now, count))
-                linear_mixed_start(g, some, jobs_now, &part, count);
-            else
-                run_some(g, some, jobs_now, &part, count, 0);
+            run_some(g, some, jobs_now, &part, count, 0);
         }
     }
 }
@@ -498,7 +444,9 @@ static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct 
     } else if (gate->form == up->form) {
         struct stream_call c;
         c.l = pair_of(gate, up, in, n, out);
-        if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
+        if (linear_few_takes(g, &c.l, &gate->form))
+            linear_few_start(g, &c.l, &gate->form, 0);
+        else if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
             stream_run(g, &c, 1, 0);
         else
             launch(g, gate->form, &c.l, 0);

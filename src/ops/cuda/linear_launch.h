@@ -33,7 +33,6 @@ struct linear_launch {
     int units;         // of all jobs
     int slots, stages; // of a warp's ring of weights, of the ring of activations
     int barriers;      // bytes of shared memory in front of the rings
-    int tiles;         // of a unit in linear_few.cuh
     // The next launch runs beside this one, which lets it begin; this one beside the one before.
     bool lets, beside;
 };
@@ -58,14 +57,9 @@ struct linear_variant {
 // block; small: by m16n8k8. NULL kernel where there is none.
 struct linear_variant linear_k_variant(int form, int n_tiles, bool loop, bool small);
 struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool small);
-// The same for few rows; bulk: with the copies of sm_90.
-struct linear_stream_variant linear_stream_k(int form, int n_tiles, bool bulk);
-struct linear_stream_variant linear_stream_b(int form, int n_tiles, bool bulk);
-
-// Those of linear_few.cuh, for 8 n_tiles rows; `warps`: tiles of a unit, at most. Only where they
-// were seen to be the faster ones on an H200.
-struct linear_stream_variant linear_few_k(int form, int n_tiles);
-struct linear_stream_variant linear_few_b(int form, int n_tiles);
+// The same for few rows.
+struct linear_stream_variant linear_stream_k(int form, int n_tiles);
+struct linear_stream_variant linear_stream_b(int form, int n_tiles);
 
 // Sums of a job that linear_stream.cuh left in memory.
 struct linear_left {

@@ -6,8 +6,7 @@
 // the activations, which all warps share, into a ring of their own. Nothing but mbarriers ties
 // warps together. A launch of other weights for the same rows may run beside the one in front of
 // it, on multiprocessors that that one leaves free: it begins once that one has seen the rows, and
-// does not end before it. With BULK copies are those of sm_90 (one thread starts a stage),
-// otherwise cp.async, 16 bytes a lane.
+// does not end before it. sm_90a has linear_few.cuh.
 //
 // Sums of a job that is cut into parts are left in memory for linear_finish.cu. The chain of matrix
 // instructions of an element is that of linear_mma.cuh, and so are its bits.
@@ -55,7 +54,7 @@ static __device__ __forceinline__ stream_unit unit_of(const struct linear_launch
 }
 
 // What a warp's copies do next: they run ahead of its products, over the ends of units.
-template <int FORM, int NT, bool BULK> struct stream_weights {
+template <int FORM, int NT> struct stream_weights {
     using S = linear_shape<FORM, NT, false>;
     const unsigned char *from[WARP_TILES];
     int unit, left; // values of k of this unit
@@ -85,20 +84,10 @@ template <int FORM, int NT, bool BULK> struct stream_weights {
         int k = left < S::STAGE_K ? (left + 63) / 64 * 64 : S::STAGE_K;
         int bytes = k / S::SPAN * dequant<FORM>::CHUNK;
         uint32_t to = r.at + slot * (WARP_TILES * S::TILE_BYTES), bar = r.bar + slot * 8;
-        if constexpr (BULK) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-            if (threadIdx.x % 32 == 0) {
-                barrier_expect(bar, WARP_TILES * bytes);
-                for (int i = 0; i < WARP_TILES; i++)
-                    copy_bulk(to + i * S::TILE_BYTES, from[i], bytes, bar);
-            }
-#endif
-        } else {
-            for (int i = 0; i < WARP_TILES; i++)
-                for (int p = threadIdx.x % 32 * 16; p < bytes; p += 512)
-                    copy_piece(to + i * S::TILE_BYTES + p, from[i] + p);
-            barrier_follow(bar);
-        }
+        for (int i = 0; i < WARP_TILES; i++)
+            for (int p = threadIdx.x % 32 * 16; p < bytes; p += 512)
+                copy_piece(to + i * S::TILE_BYTES + p, from[i] + p);
+        barrier_follow(bar);
         for (int i = 0; i < WARP_TILES; i++)
             from[i] += bytes;
         left -= S::STAGE_K;
@@ -106,33 +95,23 @@ template <int FORM, int NT, bool BULK> struct stream_weights {
 };
 
 // Starts the copies of one stage of activations: `rows` rows of `bytes`.
-template <int FORM, int NT, bool BULK>
+template <int FORM, int NT>
 static __device__ __forceinline__ void start_rows(const stream_ring &r, const __half *x,
                                                   int64_t stride, int rows, int bytes) {
     using S = linear_shape<FORM, NT, false>;
     int lane = threadIdx.x % 32;
     uint32_t to = r.at + r.slot * (NT * 8 * S::PITCH), bar = r.bar + r.slot * 8;
-    if constexpr (BULK) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-        if (lane == 0)
-            barrier_expect(bar, rows * bytes);
-        __syncwarp();
-        for (int i = lane; i < rows; i += 32)
-            copy_bulk(to + i * S::PITCH, x + i * stride, bytes, bar);
-#endif
-    } else {
-        const int pieces = S::STAGE_K / 8;
-        for (int p = lane; p < rows * pieces; p += 32) {
-            int i = p / pieces, c = p % pieces * 16;
-            if (c < bytes)
-                copy_piece(to + i * S::PITCH + c, (const unsigned char *)(x + i * stride) + c);
-        }
-        barrier_follow(bar);
+    const int pieces = S::STAGE_K / 8;
+    for (int p = lane; p < rows * pieces; p += 32) {
+        int i = p / pieces, c = p % pieces * 16;
+        if (c < bytes)
+            copy_piece(to + i * S::PITCH + c, (const unsigned char *)(x + i * stride) + c);
     }
+    barrier_follow(bar);
 }
 
 // The warp that brings activations: all units of this block, a stage as soon as all have left it.
-template <int FORM, int NT, bool BULK>
+template <int FORM, int NT>
 static __device__ __forceinline__ void stream_rows(const struct linear_launch &l, stream_ring r,
                                                    uint32_t empty) {
     using S = linear_shape<FORM, NT, false>;
@@ -144,7 +123,7 @@ static __device__ __forceinline__ void stream_rows(const struct linear_launch &l
             int left = (u.end - k0 + 63) / 64 * 128; // bytes
             int bytes = left < S::STAGE_K * 2 ? left : S::STAGE_K * 2;
             barrier_wait(empty + r.slot * 8, r.phase ^ 1);
-            start_rows<FORM, NT, BULK>(r, x + k0, l.stride, rows, bytes);
+            start_rows<FORM, NT>(r, x + k0, l.stride, rows, bytes);
         }
     }
 }
@@ -226,10 +205,10 @@ static __device__ __forceinline__ void finish_sums(const struct linear_launch &l
     }
 }
 
-template <int FORM, int NT, bool BULK>
+template <int FORM, int NT>
 static __device__ __forceinline__ void
 stream_products(const struct linear_launch &l, stream_ring weights, stream_ring rows,
-                uint32_t empty, stream_weights<FORM, NT, BULK> &next) {
+                uint32_t empty, stream_weights<FORM, NT> &next) {
     using S = linear_shape<FORM, NT, false>;
     extern __shared__ __align__(128) unsigned char shared[];
     const uint32_t base = shared_address(shared);
@@ -258,7 +237,7 @@ stream_products(const struct linear_launch &l, stream_ring weights, stream_ring 
     }
 }
 
-template <int FORM, int NT, bool BULK>
+template <int FORM, int NT>
 static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
     linear_stream(const __grid_constant__ struct linear_launch l) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -270,14 +249,14 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
     stream_ring weights = {base + l.barriers + l.stages * (NT * 8 * S::PITCH) +
                                warp * l.slots * (WARP_TILES * S::TILE_BYTES),
                            base + 8 * (2 * l.stages + warp * l.slots), l.slots, 0, 0};
-    stream_weights<FORM, NT, BULK> next;
+    stream_weights<FORM, NT> next;
     if (warp == warps) {
         if (lane < l.stages) {
-            barrier_init(rows.bar + lane * 8, BULK ? 1 : 32);
+            barrier_init(rows.bar + lane * 8, 32);
             barrier_init(empty + lane * 8, warps);
         }
     } else if (lane < l.slots) {
-        barrier_init(weights.bar + lane * 8, BULK ? 1 : 32);
+        barrier_init(weights.bar + lane * 8, 32);
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -295,9 +274,9 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
     if (l.lets)
         gpu_let_next();
     if (warp == warps)
-        stream_rows<FORM, NT, BULK>(l, rows, empty);
+        stream_rows<FORM, NT>(l, rows, empty);
     else
-        stream_products<FORM, NT, BULK>(l, weights, rows, empty, next);
+        stream_products<FORM, NT>(l, weights, rows, empty, next);
     if (l.beside)
         gpu_await();
 #endif

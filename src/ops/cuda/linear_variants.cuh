@@ -28,30 +28,29 @@ template <int FORM> static struct linear_variant variant_of(int n_tiles, bool lo
     return {};
 }
 
-template <int FORM, int NT> static struct linear_stream_variant stream_variant(bool bulk) {
+template <int FORM, int NT> static struct linear_stream_variant stream_variant(void) {
     using S = linear_shape<FORM, NT, false>;
-    return {bulk ? linear_stream<FORM, NT, true> : linear_stream<FORM, NT, false>, NT,
-            stream_limits<NT>::WARPS, WARP_TILES * S::TILE_BYTES, NT * 8 * S::PITCH};
+    return {linear_stream<FORM, NT>, NT, stream_limits<NT>::WARPS, WARP_TILES * S::TILE_BYTES,
+            NT * 8 * S::PITCH};
 }
 
 // FINE: all tiles of rows; otherwise 8, 24 and 64 rows.
-template <int FORM, bool FINE>
-static struct linear_stream_variant stream_variant_of(int n_tiles, bool bulk) {
+template <int FORM, bool FINE> static struct linear_stream_variant stream_variant_of(int n_tiles) {
     if constexpr (FINE) {
         if (n_tiles == 2)
-            return stream_variant<FORM, 2>(bulk);
+            return stream_variant<FORM, 2>();
         if (n_tiles == 4)
-            return stream_variant<FORM, 4>(bulk);
+            return stream_variant<FORM, 4>();
         if (n_tiles == 6)
-            return stream_variant<FORM, 6>(bulk);
+            return stream_variant<FORM, 6>();
     }
     switch (n_tiles) {
     case 1:
-        return stream_variant<FORM, 1>(bulk);
+        return stream_variant<FORM, 1>();
     case 3:
-        return stream_variant<FORM, 3>(bulk);
+        return stream_variant<FORM, 3>();
     case 8:
-        return stream_variant<FORM, 8>(bulk);
+        return stream_variant<FORM, 8>();
     default:
         return {};
     }
