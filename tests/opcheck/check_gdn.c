@@ -453,6 +453,7 @@ void check_gdn_rule(struct check *c) {
                (long long)at_once);
         stream_fini(&s);
     }
+    check_gdn_layer_rule(c);
 }
 
 void check_gdn_double(struct check *c) {
