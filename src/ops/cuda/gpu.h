@@ -176,9 +176,7 @@ static __device__ __forceinline__ void gpu_let_next(void) {
 // so it may read nothing but weights before it waits. Its launch sets `last` to LAST_AHEAD
 // (cuda.h).
 static __device__ __forceinline__ void gpu_let_ahead(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    gpu_let_next();
 }
 #endif
 

@@ -33,7 +33,8 @@ struct linear_launch {
     int units;         // of all jobs
     int slots, stages; // of a warp's ring of weights, of the ring of activations
     int barriers;      // bytes of shared memory in front of the rings
-    // The next launch runs beside this one, which lets it begin; this one beside the one before.
+    // lets: the next launch may begin behind this one's wait. beside: this one runs beside the one
+    // before, for the same rows.
     bool lets, beside;
 };
 
