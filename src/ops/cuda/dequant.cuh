@@ -51,10 +51,14 @@ static __device__ __forceinline__ uint4 load16(const unsigned char *p) {
 
 template <int FORM> struct dequant;
 
+// Where in a chunk its scales begin.
+enum { SCALES_Q4_K = 2048, SCALES_Q5_K = 2560, SCALES_Q6_K = 3072 };
+
 // Scales and minima of one row of a Q4_K or Q5_K chunk: word 0 holds D and -64 DM as fp16 (the
 // block's d and dmin times powers of two), words 1 to 3 eight 6-bit scales in their low halves and
-// eight minima in the high ones: groups 0..2 in bits 4..9 of a word, 3..5 in bits 10..15, 6 in bits
-// 0..3 of word 1 and 0..1 of word 2, 7 in bits 0..3 of word 3 and 2..3 of word 2.
+// eight minima in the high ones: groups 0..2 in bits 4..9 of a word, 4..6 in bits 10..15, 3 in bits
+// 0..3 of word 1 and 0..1 of word 2, 7 in bits 0..3 of word 3 and 2..3 of word 2. So two lanes can
+// take four groups each by the same instructions (k_fours).
 struct k_row {
     uint32_t w[3];
     __half2 d, back;
@@ -68,21 +72,17 @@ struct k_row {
         back = __hmul2_rn(d, half2_of(0xBC00D400)); // -64 D, +64 DM
     }
 
-    // Fields as 64 + s and 1 + m / 64.
-    __device__ __forceinline__ uint32_t fields(int j) const {
+    // Fields of group 4 h + j as 64 + s and 1 + m / 64.
+    __device__ __forceinline__ uint32_t fields(int h, int j) const {
         const uint32_t one = 0x3C005400, all = 0x03F003F0, high = 0x03000300, low = 0x00F000F0;
         if (j < 3)
-            return and_or(w[j], all, one);
-        if (j < 6)
-            return and_or(w[j - 3] >> 6, all, one);
-        if (j == 6)
-            return (w[0] << 4 & low) | ((w[1] << 8 & high) | one);
-        return (w[2] << 4 & low) | ((w[1] << 6 & high) | one);
+            return and_or(w[j] >> 6 * h, all, one);
+        return ((h ? w[2] : w[0]) << 4 & low) | ((w[1] << (8 - 2 * h) & high) | one);
     }
 
-    // (S, -M) of group j.
-    __device__ __forceinline__ __half2 group(int j) const {
-        return __hfma2(half2_of(fields(j)), d, back);
+    // (S, -M) of it.
+    __device__ __forceinline__ __half2 group(int h, int j) const {
+        return __hfma2(half2_of(fields(h, j)), d, back);
     }
 };
 
@@ -97,19 +97,20 @@ template <> struct dequant<WEIGHT_Q4_K> {
     __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
     }
     __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
-        row[0].open(chunk + 2048 + lane / 4 * 16);
-        row[1].open(chunk + 2048 + 128 + lane / 4 * 16);
+        row[0].open(chunk + SCALES_Q4_K + lane / 4 * 16);
+        row[1].open(chunk + SCALES_Q4_K + 128 + lane / 4 * 16);
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
         code[2] = v.z;
         code[3] = v.w;
-        for (int j = 0; j < 2; j++) {
-            s[j][0] = row[0].group(2 * sec + j);
-            s[j][1] = row[1].group(2 * sec + j);
-        }
+    }
+    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+        codes(chunk, sec, lane);
+        for (int i = 0; i < 4; i++)
+            s[i / 2][i % 2] = row[i % 2].group(sec / 2, sec % 2 * 2 + i / 2);
     }
     __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = swap_bytes(w);
@@ -133,26 +134,30 @@ template <> struct dequant<WEIGHT_Q5_K> {
 
     __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
+    __device__ __forceinline__ void open_codes(const unsigned char *chunk, int lane) {
         uint4 v = load16(chunk + 2048 + lane * 16);
         high[0] = v.x;
         high[1] = v.y;
         high[2] = v.z;
         high[3] = v.w;
-        row[0].open(chunk + 2560 + lane / 4 * 16);
-        row[1].open(chunk + 2560 + 128 + lane / 4 * 16);
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
+        open_codes(chunk, lane);
+        row[0].open(chunk + SCALES_Q5_K + lane / 4 * 16);
+        row[1].open(chunk + SCALES_Q5_K + 128 + lane / 4 * 16);
+    }
+    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
         code[2] = v.z;
         code[3] = v.w;
         now = sec == 0 ? high[0] : sec == 1 ? high[1] : sec == 2 ? high[2] : high[3];
-        for (int j = 0; j < 2; j++) {
-            s[j][0] = row[0].group(2 * sec + j);
-            s[j][1] = row[1].group(2 * sec + j);
-        }
+    }
+    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+        codes(chunk, sec, lane);
+        for (int i = 0; i < 4; i++)
+            s[i / 2][i % 2] = row[i % 2].group(sec / 2, sec % 2 * 2 + i / 2);
     }
     __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = swap_bytes(w);
@@ -172,15 +177,15 @@ template <> struct dequant<WEIGHT_Q5_K> {
 // two steps: bits 4 and 8, 6 and 10; then, bytes swapped, the same.
 template <> struct dequant<WEIGHT_Q6_K> {
     enum { SPAN = SPAN_Q6_K, CHUNK = CHUNK_Q6_K, TERMS = 1 };
-    __half2 d;
-    uint32_t code[4], high[2], scale[2];
+    __half2 d, scale[4]; // of rows g, g+8: of the chunk, of the steps
+    uint32_t code[4], high[2];
 
     __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
     }
     __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
-        d = half2_of(*(const uint32_t *)(chunk + 3328 + lane / 4 * 4));
+        d = half2_of(*(const uint32_t *)(chunk + SCALES_Q6_K + 256 + lane / 4 * 4));
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
@@ -189,15 +194,22 @@ template <> struct dequant<WEIGHT_Q6_K> {
         uint2 h = *(const uint2 *)(chunk + 2048 + sec / 2 * 512 + lane * 16 + sec % 2 * 8);
         high[0] = h.x;
         high[1] = h.y;
-        uint2 q = *(const uint2 *)(chunk + 3072 + lane / 4 * 32 + sec * 8);
-        scale[0] = q.x;
-        scale[1] = q.y;
+    }
+    __device__ __forceinline__ void scales(const unsigned char *chunk, int sec, int lane) {
+        uint2 q = *(const uint2 *)(chunk + SCALES_Q6_K + lane / 4 * 32 + sec * 8);
+        for (int i = 0; i < 4; i++) {
+            uint32_t v = __byte_perm(i / 2 ? q.y : q.x, 0x64646464, i % 2 ? 0x4342 : 0x4140);
+            scale[i] = __hmul2_rn(__hadd2_rn(half2_of(v), half2_of(0xE480E480)), d); // v - 1152
+        }
+    }
+    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+        codes(chunk, sec, lane);
+        scales(chunk, sec, lane);
     }
     __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = w >> 8, h = i % 2 ? swap_bytes(high[i / 2]) : high[i / 2];
         uint32_t r = h >> 2;
-        uint32_t q = __byte_perm(scale[i / 2], 0x64646464, i % 2 ? 0x4342 : 0x4140);
-        __half2 s = __hmul2_rn(__hadd2_rn(half2_of(q), half2_of(0xE480E480)), d); // q - 1152
+        __half2 s = scale[i];
         __half2 c = __hmul2_rn(s, half2_of(0x82008020)); // -2^-19, -2^-15: 32 codes
         __half2 s0 = __low2half2(s), c0 = __low2half2(c);
         __half2 s1 = __high2half2(s), c1 = __high2half2(c);

@@ -35,9 +35,9 @@ static __device__ float k_value(const unsigned char *p, int j, int q, int e, int
     int sm[2];
     for (int h = 0; h < 2; h++) {
         uint32_t w1 = word_at(p, 4), w2 = word_at(p, 8), w3 = word_at(p, 12);
-        if (j < 6)
-            sm[h] = field(word_at(p, 4 + j % 3 * 4), h, j < 3 ? 4 : 10, 6);
-        else if (j == 6)
+        if (j % 4 < 3)
+            sm[h] = field(word_at(p, 4 + j % 4 * 4), h, j < 4 ? 4 : 10, 6);
+        else if (j == 3)
             sm[h] = field(w1, h, 0, 4) | field(w2, h, 0, 2) << 4;
         else
             sm[h] = field(w3, h, 0, 4) | field(w2, h, 2, 2) << 4;

@@ -68,8 +68,8 @@ static __device__ uint32_t k_scale_word(const tile_source &s, int row, const uns
     if (i == 0)
         return scale_bits(s, row, raw_half(b), low, high) |
                half_bits(-ldexpf(raw_half(b + 2), s.exponent[row] + 6)) << 16;
-    uint32_t part[4] = {0}; // groups i - 1, i + 2, 6, 7
-    int group[4] = {i - 1, i + 2, 6, 7};
+    uint32_t part[4] = {0};
+    const int group[4] = {i - 1, i + 3, 3, 7};
     for (int j = 0; j < 4; j++) {
         uint32_t sc, m;
         scale_and_min(b + 4, group[j], &sc, &m);
