@@ -5,6 +5,8 @@
 #ifndef COPPICE_OPS_CUDA_ACT_CUH
 #define COPPICE_OPS_CUDA_ACT_CUH
 
+#include <stdint.h>
+
 #include "ops/cuda/gpu.h"
 
 static __device__ inline float power_of_two(int e) { // -126 .. 127
@@ -82,6 +84,17 @@ template <int THREADS> static __device__ __forceinline__ float cluster_max(float
         v = fmaxf(v, of_block[i]);
 #endif
     return v;
+}
+
+// The largest magnitude of a row that many blocks make, without one that begins it: a word of an
+// epoch, which grows from op to op, above the magnitude's bits.
+static __device__ __forceinline__ void peak_raise(unsigned long long *peak, uint32_t epoch,
+                                                  float most) {
+    atomicMax(peak, (unsigned long long)epoch << 32 | (uint32_t)__float_as_int(most));
+}
+static __device__ __forceinline__ float peak_of(const unsigned long long *peak, uint32_t epoch) {
+    const unsigned long long v = __ldcg(peak);
+    return v >> 32 == epoch ? __int_as_float((int)(uint32_t)v) : 0.0f;
 }
 
 // Four values times a power of two, as four halves.

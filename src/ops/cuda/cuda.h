@@ -97,6 +97,11 @@ struct gpu {
     uint32_t allowed_few;           // the same of linear_few.cuh
     struct linear_waiting *waiting; // sums of parts that nobody has added up yet,
     bool unfinished;                // if so
+    struct act *late;               // its rows are still f32 in `wide` (act_put_off),
+    int64_t n_late;                 // that many of them
+    unsigned long long *peaks;      // [PEAK_ROWS] largest magnitudes of such rows (act.cuh)
+    uint32_t epoch;                 // of the newest peaks
+    bool peaked;                    // a linear_few_start of this op has left peaks
     void *scratch;                  // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
@@ -125,8 +130,8 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
 // call; NULL when there is no memory (the fault is set). It only ever grows.
 void *gpu_scratch(struct gpu *g, size_t bytes);
 
-// Queues the end of linear layers that was put off (linear_finish.cu). Whatever reads or writes
-// device memory comes through here first: gpu_queue, gpu_scratch, copies, waits.
+// Queues the end of linear layers that was put off (linear_finish.cu), and of an act. Whatever
+// reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies, waits.
 void linear_settle(struct gpu *g);
 
 // Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is

@@ -461,11 +461,14 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
     struct gpu *g = gpu_of(x);
     const int64_t slice = slice_of(g, n);
     cuda_act_shape(out, n, gate->m);
+    g->peaked = false;
     for (int64_t at = 0; at < n; at += slice) {
         const struct act rows = rows_from(in, at);
         struct act part = rows_from(out, at);
         gate_up_rows(g, gate, up, &rows, n - at < slice ? n - at : slice, &part);
     }
-    if (n > 0)
+    if (g->peaked && n <= PEAK_ROWS)
+        act_put_off(g, out, n);
+    else if (n > 0)
         cuda_act_finish(x, out, n);
 }

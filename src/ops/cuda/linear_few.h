@@ -7,13 +7,12 @@
 #include "ops/cuda/gpu_map.h"
 #include "ops/cuda/linear_launch.h"
 
-// FEW_SLOTS: stages of a warp's ring of weights; more would only stand in front of the rows in the
-// queue.
 enum {
-    FEW_ROWS = 64, // at most
-    FEW_K = 256,   // of a stage of rows
-    FEW_SLOTS = 2,
-    FEW_PANEL = 64, // values of k that lie together in shared memory
+    FEW_ROWS = 64,    // at most
+    LEAST_STAGES = 2, // of the ring of rows
+    FEW_PANEL = 64,   // values of k that lie together in shared memory
+    FEW_SCALES = 512, // bytes in which a warp shares scales
+    FEW_SLOTS = 2     // stages of a warp's ring of weights
 };
 
 // Warps of a block that multiply, a tile each, for kernels of `rows` rows: as many as find
@@ -22,21 +21,46 @@ LINEAR_BOTH constexpr int few_warps(int rows) {
     return rows > 48 ? 16 : 20;
 }
 
-// Threads of a block: one more warp brings the rows, or of 48 rows a whole warpgroup, which gives
-// registers to the others.
+// Threads of a block: of 16 to 32 rows one more warp brings the rows; of more, where registers are
+// dear, the last one, which is the first to have no tile.
 LINEAR_BOTH constexpr int few_threads(int rows) {
-    return few_warps(rows) * 32 + (rows == 48 ? 128 : 32);
+    return few_warps(rows) * 32 + (rows > 8 && rows <= 32 ? 32 : 0);
+}
+LINEAR_BOTH constexpr int few_bringer(int rows) {
+    return few_threads(rows) - 32;
 }
 
-// Bytes of shared memory in front of the rings, for kernels of `rows` rows: 2 KB of barriers and
-// what copies turn to, and room in which the warps of a pair join their values.
+// Threads for which a kernel's registers are bounded. Of 8 rows more than there are, so that a
+// small kernel's block finds registers beside this one's and waits there for its end: each of a
+// multiprocessor's four parts has 16,384, of which five warps here take 12,800.
+LINEAR_BOTH constexpr int few_bounds(int rows) {
+    return rows == 8 ? 768 : few_threads(rows);
+}
+
+// In front of the rings, for kernels of `rows` rows: 2 KB of barriers and what copies turn to, room
+// in which the warps of a pair join their values, scales of the warps. Where those begin, in bytes,
+// and where all that ends.
+LINEAR_BOTH constexpr int few_scales(int rows) {
+    return 2048 + few_warps(rows) / 2 * rows * TILE_ROWS * 4;
+}
 LINEAR_BOTH constexpr int few_front(int rows) {
-    return (2048 + few_warps(rows) / 2 * rows * TILE_ROWS * 4 + 1023) / 1024 * 1024;
+    return (few_scales(rows) + few_warps(rows) * FEW_SCALES + 1023) / 1024 * 1024;
+}
+
+// Values of k of a stage of rows, for kernels of `rows` rows, more than 8.
+LINEAR_BOTH constexpr int few_k(int rows) {
+    return rows <= 24 ? 512 : 256;
+}
+
+// Bytes from one row to the next where `span` values of each are kept for the kernel of 8 rows: two
+// rows have different banks.
+LINEAR_BOTH constexpr int few_pitch(int span) {
+    return span * 2 + 64;
 }
 
 // Values of k of a stage of weights, for kernels of `rows` rows.
 LINEAR_BOTH constexpr int few_step(int form, int rows) {
-    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0    ? FEW_K
+    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0    ? 256
            : form == WEIGHT_Q8_0                         ? 128
            : form == WEIGHT_HALF && rows <= FEW_ROWS / 2 ? 128
                                                          : 64;
@@ -57,9 +81,21 @@ struct linear_few {
     signed char form[LINEAR_JOBS];
     int jobs, units, n;   // n: rows
     const float *unscale; // [n]
-    int slot;             // bytes of a stage of weights
-    int stages;           // of the ring of rows
-    gpu_tile_map rows;    // in tiles of FEW_PANEL values x rows of the kernel
+    int room, slot;       // bytes of what is kept of the rows, of a stage of weights
+    // Of kernels of more than 8 rows: stages of the ring of rows; how they come.
+    int stages;
+    gpu_tile_map rows; // a stage at a time, panel by panel
+    // Of that of 8 rows: where rows are; values of k that are kept at a time, rows (n or the next
+    // power of two).
+    const __half *x; // [n][stride]
+    int64_t stride;
+    int span, columns;
+    // If wide: x and unscale are made of f32 rows first, wide_k values each, whose peaks are there.
+    // Of a pair without parts peaks are raised (act.cuh), if there is room for them.
+    const float *wide; // [n][stride]
+    int wide_k;
+    unsigned long long *peaks;
+    uint32_t epoch;
 };
 
 typedef void linear_few_fn(const struct linear_few);

@@ -6,6 +6,7 @@
 
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/linear_finish.cuh"
+#include "ops/cuda/ops_cuda.h"
 
 enum { THREADS = 128 };
 
@@ -73,6 +74,7 @@ bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linea
 }
 
 extern "C" void linear_settle(struct gpu *g) {
+    act_settle(g);
     if (!g->unfinished)
         return;
     g->unfinished = false;

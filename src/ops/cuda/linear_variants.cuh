@@ -34,7 +34,7 @@ template <int FORM, int NT> static struct linear_stream_variant stream_variant(v
             NT * 8 * S::PITCH};
 }
 
-// FINE: all tiles of rows; otherwise 8, 24 and 64 rows.
+// FINE: all tiles of rows; otherwise 24 and 64 rows. linear_few.cuh has up to 8.
 template <int FORM, bool FINE> static struct linear_stream_variant stream_variant_of(int n_tiles) {
     if constexpr (FINE) {
         if (n_tiles == 2)
@@ -45,8 +45,6 @@ template <int FORM, bool FINE> static struct linear_stream_variant stream_varian
             return stream_variant<FORM, 6>();
     }
     switch (n_tiles) {
-    case 1:
-        return stream_variant<FORM, 1>();
     case 3:
         return stream_variant<FORM, 3>();
     case 8:

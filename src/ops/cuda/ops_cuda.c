@@ -96,6 +96,7 @@ static int64_t own_bytes(const struct exec *x, int64_t most_values) {
 static bool share_wide(struct gpu *g, size_t bytes) {
     if (bytes <= g->wide_bytes)
         return true;
+    linear_settle(g);
     float *wide = gpu_alloc(g, bytes);
     if (!wide)
         return false;
@@ -143,6 +144,8 @@ void cuda_act_destroy(struct exec *x, struct act *a) {
             break;
         }
     }
+    if (g->late == a)
+        g->n_late = 0;
     gpu_release(g, a->x);
     gpu_release(g, a->unscale);
     free(a);
