@@ -442,7 +442,8 @@ static int visible(const struct scene *w, int32_t i, int kv, float *k, float *v)
     return n;
 }
 
-// One head of one row in doubles; returns its relative error.
+// One head of one row in doubles; returns its error relative to what the weighted values sum up to
+// without their signs, since what rounding leaves does not shrink where values cancel.
 static double head_error(const struct scene *w, int32_t i, int head, const float *q,
                          const float *out, float *k, float *v) {
     const struct setting *s = &w->s;
@@ -456,13 +457,14 @@ static double head_error(const struct scene *w, int32_t i, int head, const float
         sum += p[j];
     }
     for (int d = 0; d < dim; d++) {
-        double o = 0, g = (double)w->q[2 * at + dim + d];
-        for (int j = 0; j < n; j++)
-            o += p[j] / sum * (double)v[j * dim + d];
-        if (s->gated)
-            o /= 1 + exp(-g);
+        double o = 0, all = 0, g = (double)w->q[2 * at + dim + d];
+        double gate = s->gated ? 1 / (1 + exp(-g)) : 1;
+        for (int j = 0; j < n; j++) {
+            o += gate * p[j] / sum * (double)v[j * dim + d];
+            all += gate * p[j] / sum * fabs((double)v[j * dim + d]);
+        }
         err += ((double)out[at + d] - o) * ((double)out[at + d] - o);
-        size += o * o;
+        size += all * all;
     }
     free(p);
     return sqrt(err / (size + 1e-30));
