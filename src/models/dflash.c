@@ -340,8 +340,7 @@ static int prepare(const struct dflash *d, struct sequence *const *seqs, const i
 }
 
 static void fill_blocks(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
-                        int n) {
-    int b = d->params.block_size;
+                        int n, int b) {
     for (int i = 0; i < n * b; i++) {
         int s = i / b, j = i % b;
         d->token[i] = j ? (int32_t)d->params.mask_id : anchors[s];
@@ -386,16 +385,24 @@ static void run_layers(struct dflash *d, const struct rows *rows) {
 
 int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
                  struct err *e) {
+    return dflash_draft_block(d, seqs, anchors, n, d->params.block_size, e);
+}
+
+int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
+                       int n, int block, struct err *e) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
+    if (block < 2 || block > p->block_size)
+        return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
+                       block, p->block_size);
     int code = prepare(d, seqs, anchors, n, e);
     if (code)
         return code;
     for (int i = 0; i < n; i++)
         absorb(d, seqs[i], seqs[i]->pending);
-    fill_blocks(d, seqs, anchors, n);
-    int64_t drafted = (int64_t)n * (p->block_size - 1);
-    struct rows rows = rows_of(d, (int64_t)n * p->block_size);
+    fill_blocks(d, seqs, anchors, n, block);
+    int64_t drafted = (int64_t)n * (block - 1);
+    struct rows rows = rows_of(d, (int64_t)n * block);
     size_t row = (size_t)p->dim * sizeof(float);
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
     run_layers(d, &rows);

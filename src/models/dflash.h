@@ -68,8 +68,12 @@ const struct dflash_params *dflash_params_of(const struct dflash *d);
 // not yet run through the target. ERR_MEMORY leaves the sequences as they were.
 int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
                  struct err *e);
-// Of the last dflash_draft: device [n][B-1][vocab]; row i-1 is block row i (i = 1 .. B-1), the
-// marginal of the token at position len + i.
+// The same with blocks of `block` tokens, 2 to the draft's own size: less is computed, and each
+// token is foretold without those that would follow.
+int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
+                       int n, int block, struct err *e);
+// Of the last draft: device [n][B-1][vocab], B being its block's size; row i-1 is block row i
+// (i = 1 .. B-1), the marginal of the token at position len + i.
 const float *dflash_logits(const struct dflash *d);
 
 #endif

@@ -4,6 +4,16 @@
 // millisecond over many steps are most where each step takes the n with the largest
 // E(n) - r V(1 + n), r being that very rate (Dinkelbach, Management Science 13, 1967): r is the
 // mean of the last steps, and never less than plain decoding's, 1 / V(1).
+//
+// The draft's own time is chosen before its guesses are known. If each guess comes true with the
+// chance p of late, a guess at depth i is worth p^i less r times a row of a pass, and a draft that
+// ends at depth d misses what deeper ones are worth: the depth that loses least by that and by
+// r D(d) is drafted.
+//
+// Whether to draft at all is a matter of a purse, in tokens. A drafted step puts in what it gained
+// over plain decoding in the same time, or takes out what it lost; when the purse is empty,
+// drafting rests. How much it can hold, and what is in it after a rest, is a share of the text
+// decoded: so little can be lost, and a text that pays late is still found to pay.
 #include "spec/budget.h"
 
 #include <math.h>
@@ -13,11 +23,11 @@ enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
     UNMEASURED = 16, // nodes while nothing is known of passes
     LOOK_FIRST = 6,  // steps of a text that verify some nodes whatever is believed of them
-    TRY_FIRST = 10,  // steps after which a draft that does not pay is given up
-    SETTLED = 24,    // steps after which it is held to pay for good
-    REST_FIRST = 32, // steps without drafting, doubled each time,
+    REST_FIRST = 6,  // steps without drafting, doubled each time,
     REST_MOST = 512, // up to this
-    TRY_AGAIN = 2,   // steps that look whether it pays by now
+    DEPTHS = 3,      // of drafts: the whole, a half, a quarter of it
+    SHALLOW = 3,     // the least of these
+    ROWS = 8,        // of the pass that tells what a row costs
 };
 static const double BIN_WIDTH = 0.2;
 static const double BIN_MOST = 512;  // nodes that a bin remembers: older ones fade
@@ -27,7 +37,15 @@ static const double LOOK_COST = 1.1; // over a plain pass, of those steps
 static const double KEPT = 0.05;     // of what was learnt from other texts
 static const double STEPS = 24;      // steps that the mean rate remembers
 static const double SOON = 2;        // passes of earlier texts that count for a new one's pace
-static const double MARGIN = 1.01;   // by which plain decoding must be faster to be preferred
+static const double WALKS = 8;       // whose lengths tell how deep a draft should be
+static const double WALKS_KEPT = 1;  // of earlier texts
+static const double SESSION = 64;    // drafted steps of all texts that a new one's hope comes from
+static const double HOPED = 6;       // steps' worth of belief in PURSE before anything is known
+// Tokens that the purse has when a text begins: as many as PURSE_STEPS drafted steps have gained of
+// late, within these bounds. Then what it may hold, besides a share of the text so far. After a
+// rest it has a share of that, and no less than PURSE_AGAIN.
+static const double PURSE = 2, PURSE_LEAST = 0.2, PURSE_STEPS = 4, PURSE_MOST = 5;
+static const double SHARE = 0.01, SHARE_AGAIN = 0.007, PURSE_AGAIN = 0.1;
 
 static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 enum { GRID_N = sizeof GRID / sizeof *GRID };
@@ -47,12 +65,18 @@ enum { PLACES = 24, BY_SCORE = 0, BY_PLACE, WAYS };
 
 struct budget {
     int max_rows;
-    double ms[GRID_N]; // of a pass of GRID[i] rows
+    int depth[DEPTHS]; // of guesses of a draft, falling, and how long it then takes
+    double draft_ms[DEPTHS];
+    int depths, asked;   // those measured; which of them was asked of the newest draft
+    double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
+    double ms[GRID_N];   // of a pass of GRID[i] rows
     int measured;
     double scale;        // of passes now to passes then: contexts grow, machines have other work
     double paced;        // passes that this is the mean of
     double tokens, time; // of drafted steps, older ones faded
-    int drafted;         // steps in a row
+    double purse;        // tokens that may be lost until drafting rests
+    double gained, of;   // tokens that drafted steps of all texts gained, and these steps; faded
+    double text;         // tokens of this text
     int looked;          // drafted steps of this text
     int rest, rests;     // steps without drafting still to come; how many the next rest has
     struct bin bin[BINS];
@@ -71,8 +95,10 @@ int budget_create(struct budget **out, int max_rows, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
     b->max_rows = max_rows;
     b->scale = 1;
+    b->right = 3;
+    b->wrong = 1;
     b->power = HONEST;
-    b->rests = REST_FIRST;
+    budget_begin(b);
     *out = b;
     return 0;
 }
@@ -105,8 +131,57 @@ double budget_pass_ms(const struct budget *b, int rows) {
     return b->scale * ms;
 }
 
+static double plain_rate(const struct budget *b) {
+    return 1 / budget_pass_ms(b, 1);
+}
+
+// Tokens per millisecond that a step must bring.
+static double rate(const struct budget *b) {
+    return fmax(b->time > 0 ? b->tokens / b->time : 0, plain_rate(b));
+}
+
+int budget_draft_depth(int most, int i) {
+    int depth = i < DEPTHS ? most >> i : 0;
+    return i == 0 || depth >= SHALLOW ? depth : 0;
+}
+
+void budget_draft_measured(struct budget *b, int depth, double ms) {
+    if (b->depths == DEPTHS)
+        return;
+    b->depth[b->depths] = depth;
+    b->draft_ms[b->depths++] = ms;
+}
+
+int budget_depth(struct budget *b) {
+    double p = b->right / (b->right + b->wrong), least = INFINITY, missed = 0;
+    double row = (budget_pass_ms(b, ROWS) - budget_pass_ms(b, 1)) / (ROWS - 1);
+    for (int i = 0; i < b->depths; i++) {
+        for (int d = i > 0 ? b->depth[i - 1] : 0; d > b->depth[i]; d--)
+            missed += fmax(pow(p, d) - rate(b) * row, 0);
+        double loss = rate(b) * b->scale * b->draft_ms[i] + missed;
+        if (loss < least) {
+            least = loss;
+            b->asked = i;
+        }
+    }
+    return b->depths ? b->depth[b->asked] : 0;
+}
+
+// A walk to the end of what was drafted was ended by no wrong guess.
+static void follow(struct budget *b, const struct walk *w) {
+    int came = w->count - 1, most = b->depths ? b->depth[b->asked] : TREE_MAX_DEPTH;
+    b->right += (came < most ? came : most) - b->right / WALKS;
+    b->wrong += (came < most) - b->wrong / WALKS;
+}
+
 void budget_begin(struct budget *b) {
-    b->rest = b->drafted = b->looked = 0;
+    double keep = fmin(1, WALKS_KEPT / b->wrong);
+    b->right *= keep;
+    b->wrong *= keep;
+    b->purse = (HOPED * PURSE + PURSE_STEPS * b->gained) / (HOPED + b->of);
+    b->purse = fmin(fmax(b->purse, PURSE_LEAST), PURSE);
+    b->text = 0;
+    b->rest = b->looked = 0;
     b->paced = fmin(b->paced, SOON); // another text has another context
     b->rests = REST_FIRST;
     b->tokens = b->time = 0;
@@ -162,10 +237,6 @@ static double expected_tokens(const struct budget *b, const struct ddtree *t) {
     return sum;
 }
 
-static double plain_rate(const struct budget *b) {
-    return 1 / budget_pass_ms(b, 1);
-}
-
 bool budget_drafts(struct budget *b) {
     if (b->rest == 0)
         return true;
@@ -184,15 +255,24 @@ static int look(const struct budget *b, const struct ddtree *t) {
     return nodes < t->n - 1 ? nodes : t->n - 1;
 }
 
+// Nodes that may be verified: if all are wrong, no more is lost than a full purse and what a step
+// has gained of late.
+static int stake(const struct budget *b, const struct ddtree *t) {
+    double most = 1 + PURSE_MOST + (b->gained > 0 ? b->gained / b->of : 0);
+    int nodes = 0;
+    while (nodes < t->n - 1 && plain_rate(b) * budget_pass_ms(b, nodes + 2) <= most)
+        nodes++;
+    return nodes;
+}
+
 int budget_nodes(const struct budget *b, const struct ddtree *t) {
     if (!budget_ready(b))
         return t->n - 1 < UNMEASURED ? t->n - 1 : UNMEASURED;
-    double rate = fmax(b->time > 0 ? b->tokens / b->time : 0, plain_rate(b));
-    double sum = 1, best = 1 - rate * budget_pass_ms(b, 1);
-    int nodes = 0;
-    for (int i = 1; i < t->n; i++) {
+    double least = rate(b), sum = 1, best = 1 - least * budget_pass_ms(b, 1);
+    int nodes = 0, most = stake(b, t);
+    for (int i = 1; i <= most; i++) {
         sum += chance(b, t, i);
-        double gain = sum - rate * budget_pass_ms(b, i + 1);
+        double gain = sum - least * budget_pass_ms(b, i + 1);
         if (gain > best) {
             best = gain;
             nodes = i;
@@ -239,20 +319,20 @@ static void learn(struct budget *b, const struct ddtree *t, const struct walk *w
     }
 }
 
-// Lets drafting rest when it has been slower than plain decoding for some steps.
-static void judge(struct budget *b) {
-    b->drafted++;
-    if (b->drafted < TRY_AGAIN || (b->rests == REST_FIRST && b->drafted < TRY_FIRST))
+// Takes what a drafted step gained, and lets drafting rest when all is lost that may be.
+static void judge(struct budget *b, double gained) {
+    double most = fmax(PURSE_MOST + SHARE * b->text, b->purse);
+    b->gained += gained - b->gained / SESSION;
+    b->of += 1 - b->of / SESSION;
+    b->purse = fmin(b->purse + gained, most);
+    if (b->purse >= PURSE)
+        b->rests = REST_FIRST;
+    if (b->purse >= 0)
         return;
-    if (b->tokens / b->time * MARGIN >= plain_rate(b)) {
-        if (b->drafted >= SETTLED)
-            b->rests = REST_FIRST;
-        return;
-    }
     b->rest = b->rests;
     b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
-    b->drafted = 0;
     b->tokens = b->time = 0;
+    b->purse = fmax(PURSE_AGAIN, SHARE_AGAIN * b->rest);
 }
 
 void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w, double draft_ms,
@@ -262,11 +342,13 @@ void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w,
     double expected = budget_pass_ms(b, t->n);
     b->paced = fmin(b->paced + 1, STEPS);
     b->scale *= 1 + fmin(fmax(pass_ms / expected - 1, -0.5), 0.5) / b->paced;
+    b->text += w->count;
     if (draft_ms <= 0)
         return;
     learn(b, t, w);
+    follow(b, w);
     b->looked++;
     b->tokens += expected_tokens(b, t) - b->tokens / STEPS;
     b->time += draft_ms + pass_ms - b->time / STEPS;
-    judge(b);
+    judge(b, w->count - plain_rate(b) * (draft_ms + pass_ms));
 }

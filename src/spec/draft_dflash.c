@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The DFlash draft model as a drafter: one block pass, then the best candidates of each position
 // from the target's head. The block always has its trained size; positions beyond the wanted depth
-// are dropped before the head's candidates are taken.
+// are dropped before the head's candidates are taken. Only where deeper guesses are not worth their
+// time it is shorter: what is foretold then differs a little, and costs less.
 #include "spec/drafter.h"
 
 #include <stdlib.h>
@@ -44,13 +45,15 @@ static int dflash_drafter_max_depth(const void *self) {
 static int dflash_drafter_propose(void *self, const struct draft_request *r, struct proposal *p,
                                   struct err *e) {
     struct draft_dflash *d = self;
-    int depth = r->max_depth < d->depth ? r->max_depth : d->depth;
+    int most = r->worth > 0 && r->worth < d->depth ? r->worth : d->depth;
+    int depth = r->max_depth < most ? r->max_depth : most;
     int k = r->k < TREE_MAX_K ? r->k : TREE_MAX_K;
     if (k > d->vocab)
         k = (int)d->vocab;
     if (depth < 1)
         return 0;
-    int rc = dflash_draft(d->dflash, &r->seq, &r->root, 1, e);
+    int block = most < d->depth ? 1 + most : dflash_params_of(d->dflash)->block_size;
+    int rc = dflash_draft_block(d->dflash, &r->seq, &r->root, 1, block, e);
     if (rc)
         return rc;
     const struct ops *ops = exec_ops(d->x);

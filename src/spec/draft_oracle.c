@@ -83,8 +83,9 @@ static int oracle_propose(void *self, const struct draft_request *r, struct prop
     struct draft_oracle *d = self;
     struct proposal dropped = {0};
     int rc = d->draft ? drafter_propose(d->draft, r, &dropped, e) : 0;
+    int depth = d->draft && r->worth > 0 && r->worth < r->max_depth ? r->worth : r->max_depth;
     if (!rc)
-        fill(d, sequence_len(r->seq), r->max_depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p);
+        fill(d, sequence_len(r->seq), depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p);
     return rc;
 }
 

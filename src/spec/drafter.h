@@ -37,6 +37,7 @@ struct draft_request {
     int32_t root;                   // the newest token, at position len, not yet run
     int k;                          // candidates per depth, 1..max_k
     int max_depth;                  // deeper guesses are useless
+    int worth;                      // 0, or deeper ones are worth no time, and may come for nothing
     const struct sample_row *noise; // NULL, or [max_depth]: the noise of the target's own draws
 };
 

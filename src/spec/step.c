@@ -9,10 +9,13 @@
 #include "base/hash.h"
 #include "ops/timing.h"
 
+enum { TIMES = 3 }; // that a pass or a draft is measured, of which the quickest counts
+
 struct step {
     struct step_config c;
     int max_rows;    // of a verify pass
     int draft_depth; // deepest guess of any drafter
+    int model_depth; // of that which reaches least far: a draft model, if there is one
     int64_t vocab;
     struct exec *x;
     const struct ops *ops;
@@ -68,6 +71,7 @@ int step_create(struct step **out, const struct step_config *c, struct err *e) {
     for (int i = 0; i < c->n_drafters; i++) {
         int depth = drafter_max_depth(c->drafters[i]);
         s->draft_depth = depth > s->draft_depth ? depth : s->draft_depth;
+        s->model_depth = i == 0 || depth < s->model_depth ? depth : s->model_depth;
     }
     int rc = step_init(s, e);
     if (rc) {
@@ -188,7 +192,11 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
     struct proposal p = {0};
     s->drafted = o.budget > 0 && o.max_depth > 0 && (!s->c.budget || budget_drafts(s->c.budget));
     if (s->drafted) {
-        struct draft_request r = {.seq = seq, .root = root, .k = o.k, .max_depth = o.max_depth};
+        struct draft_request r = {.seq = seq,
+                                  .root = root,
+                                  .k = o.k,
+                                  .max_depth = o.max_depth,
+                                  .worth = s->c.budget ? budget_depth(s->c.budget) : 0};
         if (s->c.share_noise)
             r.noise = sampler_noise(s->sampler, sequence_len(seq) + 1, o.max_depth);
         for (int i = 0; i < s->c.n_drafters; i++) {
@@ -253,9 +261,38 @@ static void measured_tree(struct ddtree *t, int32_t token, int n, int deep) {
     }
 }
 
+// Drafts of the depths that the budget asks for; what they guess is dropped.
+static int measure_drafts(struct step *s, struct sequence *seq, int32_t token, double most_ms,
+                          struct err *e) {
+    double start = step_clock();
+    int rc = 0;
+    for (int i = 0, depth; !rc && (depth = budget_draft_depth(s->model_depth, i)); i++) {
+        struct draft_request r = {.seq = seq,
+                                  .root = token,
+                                  .k = s->c.tree.k,
+                                  .max_depth = s->model_depth,
+                                  .worth = depth};
+        double best = -1;
+        for (int j = 0; !rc && j < TIMES && (j == 0 || step_clock() - start < most_ms); j++) {
+            double from = step_clock();
+            for (int d = 0; !rc && d < s->c.n_drafters; d++) {
+                struct proposal p = {0};
+                rc = drafter_propose(s->c.drafters[d], &r, &p, e);
+            }
+            double ms = step_clock() - from;
+            best = best < 0 || ms < best ? ms : best;
+        }
+        if (!rc)
+            budget_draft_measured(s->c.budget, depth, best);
+        if (step_clock() - start > most_ms)
+            break;
+    }
+    return rc;
+}
+
 int step_measure(struct step *s, struct sequence *seq, int32_t token, double most_ms,
                  struct err *e) {
-    enum { DEEP = 16, TIMES = 3 };
+    enum { DEEP = 16 };
     struct step_times kept = s->ms;
     int64_t room = model_max_ctx(s->c.model) - sequence_len(seq) - 1;
     double start = step_clock();
@@ -277,6 +314,8 @@ int step_measure(struct step *s, struct sequence *seq, int32_t token, double mos
         if (step_clock() - start > most_ms && budget_ready(s->c.budget))
             break;
     }
+    if (!rc)
+        rc = measure_drafts(s, seq, token, most_ms / 4, e);
     s->ms = kept;
     return rc;
 }

@@ -26,17 +26,22 @@ struct world {
     double right[3];   // chance that the best, second, third candidate of a depth is the truth
     double confidence; // power of the chances that the draft states: 1 is honest, 0.3 too sure
     double mood;       // by up to this much all that it states of a position is wrong, as a power
+    double deep;       // ms more for each guess that one draft makes in a row
 };
+
+static double draft_ms(const struct world *w, int depth) {
+    return w->draft + w->deep * depth;
+}
 
 static double pass_ms(const struct world *w, int rows) {
     return w->base + w->row * ((rows + w->tile - 1) / w->tile * w->tile);
 }
 
 // The truth behind the root at position `pos`, and what the draft makes of it.
-static void draft_at(const struct world *w, int64_t pos, struct proposal *p, int32_t *ids,
-                     float *logp) {
-    *p = (struct proposal){.depth = DEPTH, .k = K, .ids = ids, .logp = logp};
-    for (int d = 0; d < DEPTH; d++) {
+static void draft_at(const struct world *w, int64_t pos, int depth, struct proposal *p,
+                     int32_t *ids, float *logp) {
+    *p = (struct proposal){.depth = depth, .k = K, .ids = ids, .logp = logp};
+    for (int d = 0; d < depth; d++) {
         uint64_t h = rng_hash(7, (uint64_t)(pos + d), 0, 0);
         double u = rng_unit(h), sum = 0;
         double power = w->confidence * exp(w->mood * (2 * rng_unit(rng_mix(h)) - 1));
@@ -67,8 +72,9 @@ static void walk_truth(const struct ddtree *t, struct walk *out) {
 }
 
 // Tokens per millisecond of a text that begins at position `from`, with a fixed number of nodes
-// (-1: never drafted), or with a chooser.
-static double rate_of(const struct world *w, int nodes, struct budget *b, int64_t from, int steps) {
+// (-1: never drafted) of drafts of a fixed depth, or with a chooser.
+static double rate_at(const struct world *w, int nodes, int depth, struct budget *b, int64_t from,
+                      int steps) {
     int32_t ids[DEPTH * K];
     float logp[DEPTH * K];
     struct tree_options o = {.budget = MOST, .k = K, .max_depth = DEPTH};
@@ -79,21 +85,27 @@ static double rate_of(const struct world *w, int nodes, struct budget *b, int64_
         struct ddtree t;
         struct walk walk;
         struct proposal p = {0};
+        if (b && drafts && w->deep > 0)
+            depth = budget_depth(b);
         if (drafts)
-            draft_at(w, pos, &p, ids, logp);
+            draft_at(w, pos, depth, &p, ids, logp);
         ddtree_build(&t, 1, &p, &o);
         if (b)
             t.n = 1 + budget_nodes(b, &t);
         else if (drafts && t.n > 1 + nodes)
             t.n = 1 + nodes;
         walk_truth(&t, &walk);
-        double draft = drafts ? w->draft : 0, pass = pass_ms(w, t.n);
+        double draft = drafts ? draft_ms(w, depth) : 0, pass = pass_ms(w, t.n);
         if (b)
             budget_note(b, &t, &walk, draft, pass);
         ms += draft + pass;
         pos += walk.count;
     }
     return (double)(pos - from) / ms;
+}
+
+static double rate_of(const struct world *w, int nodes, struct budget *b, int64_t from, int steps) {
+    return rate_at(w, nodes, DEPTH, b, from, steps);
 }
 
 static double rate(const struct world *w, int nodes, struct budget *b) {
@@ -106,24 +118,27 @@ static struct budget *chooser(const struct world *w) {
     assert_false(budget_ready(b));
     for (int i = 0, rows; (rows = budget_rows(b, i)); i++)
         budget_measured(b, rows, pass_ms(w, rows));
+    assert_int_equal(budget_depth(b), 0);
+    for (int i = 0, depth; w->deep > 0 && (depth = budget_draft_depth(DEPTH, i)); i++)
+        budget_draft_measured(b, depth, draft_ms(w, depth));
     assert_true(budget_ready(b));
     return b;
 }
 
 static void chosen_against_fixed(void **state) {
     static const struct world worlds[] = {
-        {"GPU, good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 0},
-        {"GPU, good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3, 0},
-        {"GPU, fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1, 0},
-        {"GPU, poor draft", 8, 0.08, 8, 1.2, {0.20, 0.10, 0.05}, 1, 0},
-        {"GPU, useless draft", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1, 0},
-        {"GPU, useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.1, 0},
-        {"CPU, good draft", 0.5, 0.1, 1, 0.25, {0.85, 0.05, 0.02}, 1, 0},
-        {"CPU, fair draft", 0.5, 0.1, 1, 0.25, {0.55, 0.15, 0.08}, 1, 0},
-        {"CPU, poor draft", 0.5, 0.1, 1, 0.25, {0.25, 0.10, 0.05}, 2, 0},
-        {"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1, 0},
-        {"rows for nothing", 5, 0.001, 1, 0.5, {0.60, 0.15, 0.05}, 1, 0},
-        {"rows at full price", 0.1, 1, 1, 0.05, {0.80, 0.05, 0.02}, 1, 0},
+        {"GPU, good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 0, 0},
+        {"GPU, good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3, 0, 0},
+        {"GPU, fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1, 0, 0},
+        {"GPU, poor draft", 8, 0.08, 8, 1.2, {0.20, 0.10, 0.05}, 1, 0, 0},
+        {"GPU, useless draft", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1, 0, 0},
+        {"GPU, useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.1, 0, 0},
+        {"CPU, good draft", 0.5, 0.1, 1, 0.25, {0.85, 0.05, 0.02}, 1, 0, 0},
+        {"CPU, fair draft", 0.5, 0.1, 1, 0.25, {0.55, 0.15, 0.08}, 1, 0, 0},
+        {"CPU, poor draft", 0.5, 0.1, 1, 0.25, {0.25, 0.10, 0.05}, 2, 0, 0},
+        {"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1, 0, 0},
+        {"rows for nothing", 5, 0.001, 1, 0.5, {0.60, 0.15, 0.05}, 1, 0, 0},
+        {"rows at full price", 0.1, 1, 1, 0.05, {0.80, 0.05, 0.02}, 1, 0, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
@@ -154,12 +169,12 @@ static void learns_soon(void **state) {
         struct world w;
         double least;
     } c[] = {
-        {{"good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 0}, 0.96},
-        {{"good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3, 0}, 0.96},
-        {{"good draft, not sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 2.5, 0}, 0.93},
-        {{"fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1, 0}, 0.96},
-        {{"useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.3, 0}, 0.95},
-        {{"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1, 0}, 0.91},
+        {{"good draft", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 0, 0}, 0.96},
+        {{"good draft, too sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 0.3, 0, 0}, 0.96},
+        {{"good draft, not sure", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 2.5, 0, 0}, 0.93},
+        {{"fair draft", 8, 0.08, 8, 1.2, {0.50, 0.15, 0.08}, 1, 0, 0}, 0.96},
+        {{"useless draft, too sure", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 0.3, 0, 0}, 0.95},
+        {{"CPU, useless draft", 0.5, 0.1, 1, 0.25, {0.02, 0.01, 0.01}, 1, 0, 0}, 0.91},
     };
     (void)state;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
@@ -180,9 +195,65 @@ static void learns_soon(void **state) {
     }
 }
 
+// A draft is asked for as many guesses as the walks are long: where few are right, whole drafts
+// take their time in vain, and where many are, short ones end too soon.
+static void depth_of_drafts(void **state) {
+    static const struct world worlds[] = {
+        {"short walks", 0.42, 0.06, 1, 0.15, {0.55, 0.12, 0.05}, 1, 0, 0.02},
+        {"middling walks", 0.42, 0.06, 1, 0.15, {0.75, 0.08, 0.03}, 1, 0, 0.02},
+        {"long walks", 0.42, 0.06, 1, 0.15, {0.94, 0.02, 0.01}, 1, 0, 0.02},
+        {"depth for nothing", 8, 0.08, 8, 1.2, {0.55, 0.12, 0.05}, 1, 0, 1e-3},
+    };
+    (void)state;
+    assert_int_equal(budget_draft_depth(DEPTH, 0), DEPTH);
+    assert_int_equal(budget_draft_depth(DEPTH, 1), 7);
+    assert_int_equal(budget_draft_depth(DEPTH, 2), 3);
+    assert_int_equal(budget_draft_depth(DEPTH, 3), 0);
+    assert_int_equal(budget_draft_depth(2, 1), 0);
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        const struct world *w = &worlds[i];
+        double best[3] = {0}, most = 0;
+        for (int d = 0; d < 3; d++)
+            for (int nodes = 0; nodes <= 31; nodes++)
+                best[d] =
+                    fmax(best[d], rate_at(w, nodes, budget_draft_depth(DEPTH, d), NULL, 0, STEPS));
+        most = fmax(fmax(best[0], best[1]), best[2]);
+        struct budget *b = chooser(w);
+        double got = rate(w, 0, b);
+        print_message("%-18s depth 15, 7, 3: %.3f %.3f %.3f  chosen %.3f  %5.1f %%\n", w->name,
+                      best[0], best[1], best[2], got, 100 * got / most);
+        assert_true(got > 0.95 * most);
+        budget_destroy(b);
+    }
+}
+
+// A text on which guessing never pays, and one where it does so late, both short, each behind a
+// text of another kind that the chooser has seen: what is lost is bounded, and the turn is found.
+static void never_and_late(void **state) {
+    enum { TEXTS = 40, SHORT = 96 };
+    struct world bad = {"", 0.42, 0.06, 1, 0.15, {0.02, 0.01, 0.01}, 1, 0, 0.02}, good = bad;
+    good.right[0] = 0.8;
+    double best = 0, never = 0, late = 0, plain = rate_of(&bad, -1, NULL, 0, SHORT);
+    struct budget *b = chooser(&bad);
+    (void)state;
+    for (int nodes = 0; nodes <= 31; nodes++)
+        best = fmax(best, rate_of(&good, nodes, NULL, 0, 100 * SHORT));
+    for (int64_t t = 0; t < TEXTS; t++) {
+        budget_begin(b);
+        never += rate_of(&bad, 0, b, 100000 * t, SHORT) / plain / TEXTS;
+        budget_begin(b);
+        rate_of(&bad, 0, b, 100000 * t, SHORT / 2);
+        late += rate_of(&good, 0, b, 100000 * t + SHORT / 2, SHORT) / best / TEXTS;
+    }
+    print_message("never: %.1f %% of plain, late: %.1f %% of the best\n", 100 * never, 100 * late);
+    assert_true(never > 0.95);
+    assert_true(late > 0.8);
+    budget_destroy(b);
+}
+
 // A draft that is useless for a while and then good is found again.
 static void comes_back(void **state) {
-    struct world bad = {"", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1, 0}, good = bad;
+    struct world bad = {"", 8, 0.08, 8, 1.2, {0.01, 0.01, 0.01}, 1, 0, 0}, good = bad;
     good.right[0] = 0.8;
     (void)state;
     struct budget *b = chooser(&bad);
@@ -197,7 +268,7 @@ static void comes_back(void **state) {
 
 // Scores that mean little make no worse choices than no scores: a node's place is then what tells.
 static void scores_that_mean_nothing(void **state) {
-    struct world w = {"", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 2};
+    struct world w = {"", 8, 0.08, 8, 1.2, {0.80, 0.08, 0.03}, 1, 2, 0};
     struct budget *b = chooser(&w);
     double got = rate(&w, 0, b), best = 0;
     (void)state;
@@ -212,7 +283,7 @@ static void scores_that_mean_nothing(void **state) {
 static void texts_in_turn(void **state) {
     enum { TEXTS = 12, SHORT = 65 };
     static const double right[] = {0.85, 0, 0.5, 0.2};
-    struct world w = {"", 8, 0.08, 8, 1.2, {0, 0.08, 0.03}, 1, 1};
+    struct world w = {"", 8, 0.08, 8, 1.2, {0, 0.08, 0.03}, 1, 1, 0};
     struct budget *b = chooser(&w);
     (void)state;
     for (int64_t t = 0; t < TEXTS; t++) {
@@ -250,7 +321,7 @@ static void passes_between_and_beyond(void **state) {
 
 // Unmeasured, a chooser keeps a moderate tree and never rests.
 static void without_measurements(void **state) {
-    struct world w = {"", 8, 0.08, 8, 1.2, {0.5, 0.1, 0.1}, 1, 0};
+    struct world w = {"", 8, 0.08, 8, 1.2, {0.5, 0.1, 0.1}, 1, 0, 0};
     struct budget *b;
     int32_t ids[DEPTH * K];
     float logp[DEPTH * K];
@@ -262,7 +333,7 @@ static void without_measurements(void **state) {
     assert_int_equal(budget_create(&b, 1 + MOST, NULL), 0);
     for (int i = 0; i < 100; i++) {
         assert_true(budget_drafts(b));
-        draft_at(&w, i, &p, ids, logp);
+        draft_at(&w, i, DEPTH, &p, ids, logp);
         ddtree_build(&t, 1, &p, &o);
         assert_int_equal(budget_nodes(b, &t), 16);
         t.n = 17;
@@ -277,7 +348,8 @@ int main(void) {
         cmocka_unit_test(chosen_against_fixed), cmocka_unit_test(learns_soon),
         cmocka_unit_test(comes_back),           cmocka_unit_test(passes_between_and_beyond),
         cmocka_unit_test(without_measurements), cmocka_unit_test(scores_that_mean_nothing),
-        cmocka_unit_test(texts_in_turn),
+        cmocka_unit_test(texts_in_turn),        cmocka_unit_test(depth_of_drafts),
+        cmocka_unit_test(never_and_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,12 @@ static void test_dflash(void **state) {
     assert_memory_equal(p.ids, first, sizeof first);
     p = ask(f, d, 3, 1, 0);
     assert_int_equal(p.depth, 0);
+    struct draft_request r = {.seq = f->seq, .root = 3, .k = 2, .max_depth = 32, .worth = 2};
+    assert_int_equal(drafter_propose(d, &r, &p, NULL), 0); // a shorter block
+    assert_int_equal(p.depth, 2);
+    r.worth = 100;
+    assert_int_equal(drafter_propose(d, &r, &p, NULL), 0);
+    assert_int_equal(p.depth, BLOCK - 1);
     drafter_destroy(d);
 }
 

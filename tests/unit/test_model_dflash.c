@@ -110,6 +110,35 @@ static void test_masks(void **state) {
     free(b);
 }
 
+// A shorter block is what a draft that was trained with that size would make.
+static void test_shorter_block(void **state) {
+    enum { SHORT = 3 };
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape), small = d;
+    struct block *a = block_new(), *b = block_new();
+    struct tiny_rig r;
+    int32_t tokens[LONG], anchor = 17;
+    small.block = SHORT;
+    for (int i = 0; i < 2; i++) {
+        tiny_rig_open(&r, &shape, i ? &small : &d, NULL, "auto", 1);
+        tiny_rig_tokens(&r, 4, tokens, LONG);
+        struct sequence *s = tiny_rig_sequence(&r);
+        tiny_rig_prompt(&r, s, tokens, 70, 64, NULL, NULL);
+        assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, SHORT, &r.e), 0);
+        tiny_rig_logits(&r, dflash_logits(r.d), SHORT - 1, i ? b->row[0] : a->row[0]);
+        assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, 1, &r.e), ERR_USAGE);
+        assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, B + 1, &r.e), ERR_USAGE);
+        sequence_destroy(s);
+        tiny_rig_close(&r);
+    }
+    assert_memory_equal(a->row[0], b->row[0], (SHORT - 1) * sizeof a->row[0]);
+    with_draft(&d, 70, b); // the whole block sees more, so its first row differs
+    assert_memory_not_equal(a->row[0], b->row[0], sizeof a->row[0]);
+    free(a);
+    free(b);
+}
+
 // Drafts after 70 tokens with options that override the file's values.
 static void with_options(const struct tiny_draft_shape *shape_d, const struct dflash_options *o,
                          struct block *out) {
@@ -377,10 +406,10 @@ static void test_late_draft(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dialects),   cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_overrides),  cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_crowd),      cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_late_draft),
+        cmocka_unit_test(test_dialects),      cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_shorter_block), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_fit),           cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
