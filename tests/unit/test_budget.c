@@ -240,10 +240,10 @@ static void never_and_late(void **state) {
         best = fmax(best, rate_of(&good, nodes, NULL, 0, 10 * SHORT));
     for (int64_t t = 0; t < TEXTS; t++) {
         budget_begin(b);
-        never += rate_of(&bad, 0, b, 100000 * t, SHORT) / plain / TEXTS;
+        never += rate_of(&bad, 0, b, 100000 * t, SHORT) / plain / (double)TEXTS;
         budget_begin(b);
         rate_of(&bad, 0, b, 100000 * t, SHORT / 2);
-        late += rate_of(&good, 0, b, 100000 * t + SHORT / 2, SHORT) / best / TEXTS;
+        late += rate_of(&good, 0, b, 100000 * t + SHORT / 2, SHORT) / best / (double)TEXTS;
     }
     print_message("never: %.1f %% of plain, late: %.1f %% of the best\n", 100 * never, 100 * late);
     assert_true(never > 0.95);
