@@ -33,6 +33,7 @@ on() { "$qemu" -cpu "$1" -L /usr/aarch64-linux-gnu "${@:2}"; }
 # part NAME COMMAND...: its output and exit status go to files. Waits while all CPUs are busy.
 part() {
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    echo 1 >"$logs/$1.status" # of a part that is killed
     { "${@:2}" >"$logs/$1.log" 2>&1; echo $? >"$logs/$1.status"; } &
 }
 

@@ -244,7 +244,9 @@ static void stage_attend(const struct stage *t, struct query in, float *out) {
 }
 
 static bool has_attend(struct check *c) {
-    return CHECK_HAS(c, qk_norm_rope_store) & CHECK_HAS(c, attend) & CHECK_HAS(c, kv_copy);
+    const bool norm = CHECK_HAS(c, qk_norm_rope_store), attend = CHECK_HAS(c, attend);
+    const bool copy = CHECK_HAS(c, kv_copy); // each says so where it is missing
+    return norm && attend && copy;
 }
 
 static void describe(const struct setting *s, char *text, size_t size) {
