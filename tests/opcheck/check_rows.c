@@ -114,7 +114,9 @@ static void run_norm(struct check *c, const struct norm_case *w, struct exec *x,
 static const char *const norm_names[] = {"to_act", "norm_to_act", "gated_norm_to_act"};
 
 static bool has_norms(struct check *c) {
-    return CHECK_HAS(c, to_act) & CHECK_HAS(c, norm_to_act) & CHECK_HAS(c, gated_norm_to_act);
+    const bool plain = CHECK_HAS(c, to_act), norm = CHECK_HAS(c, norm_to_act);
+    const bool gated = CHECK_HAS(c, gated_norm_to_act); // each says so where it is missing
+    return plain && norm && gated;
 }
 
 void check_rows(struct check *c) {

@@ -69,7 +69,8 @@ static void run_topk(struct check *c, struct exec *x, const struct topk_args *a)
 }
 
 static bool has_sample(struct check *c) {
-    return CHECK_HAS(c, sample) & CHECK_HAS(c, head_topk);
+    const bool sample = CHECK_HAS(c, sample), topk = CHECK_HAS(c, head_topk);
+    return sample && topk; // each says so where it is missing
 }
 
 struct ranked {
