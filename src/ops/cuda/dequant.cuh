@@ -96,6 +96,8 @@ template <> struct dequant<WEIGHT_Q4_K> {
 
     __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
     }
+    __device__ __forceinline__ void open_codes(const unsigned char *, int) {
+    }
     __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
         row[0].open(chunk + SCALES_Q4_K + lane / 4 * 16);
         row[1].open(chunk + SCALES_Q4_K + 128 + lane / 4 * 16);

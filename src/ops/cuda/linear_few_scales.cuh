@@ -44,34 +44,23 @@ static __device__ __forceinline__ void few_read_k(const unsigned char *shared, i
     }
 }
 
-template <> struct few_dequant<WEIGHT_Q4_K> : dequant<WEIGHT_Q4_K> {
+template <int FORM, int SCALES> struct few_dequant_k : dequant<FORM> {
     __device__ __forceinline__ void open(const unsigned char *chunk, unsigned char *shared,
                                          int lane) {
-        codes(chunk, 0, lane);
-        few_share_k(chunk + SCALES_Q4_K, shared, lane);
+        this->open_codes(chunk, lane);
+        this->codes(chunk, 0, lane);
+        few_share_k(chunk + SCALES, shared, lane);
     }
     __device__ __forceinline__ void section(const unsigned char *chunk, const unsigned char *shared,
                                             int sec, int lane) {
         if (sec > 0)
-            codes(chunk, sec, lane);
-        few_read_k(shared, sec, lane, s);
+            this->codes(chunk, sec, lane);
+        few_read_k(shared, sec, lane, this->s);
     }
 };
 
-template <> struct few_dequant<WEIGHT_Q5_K> : dequant<WEIGHT_Q5_K> {
-    __device__ __forceinline__ void open(const unsigned char *chunk, unsigned char *shared,
-                                         int lane) {
-        open_codes(chunk, lane);
-        codes(chunk, 0, lane);
-        few_share_k(chunk + SCALES_Q5_K, shared, lane);
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, const unsigned char *shared,
-                                            int sec, int lane) {
-        if (sec > 0)
-            codes(chunk, sec, lane);
-        few_read_k(shared, sec, lane, s);
-    }
-};
+template <> struct few_dequant<WEIGHT_Q4_K> : few_dequant_k<WEIGHT_Q4_K, SCALES_Q4_K> {};
+template <> struct few_dequant<WEIGHT_Q5_K> : few_dequant_k<WEIGHT_Q5_K, SCALES_Q5_K> {};
 
 template <> struct few_dequant<WEIGHT_Q6_K> : dequant<WEIGHT_Q6_K> {
     __device__ __forceinline__ void open(const unsigned char *chunk, unsigned char *shared,
