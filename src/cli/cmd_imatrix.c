@@ -5,7 +5,7 @@
 
 #include "cli/convert.h"
 #include "cli/decode.h"
-#include "ops/importance.h"
+#include "ops/observe/importance.h"
 
 struct run {
     struct session *s;

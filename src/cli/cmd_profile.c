@@ -7,7 +7,7 @@
 
 #include "cli/bench_prompts.h"
 #include "cli/bench_ways.h"
-#include "ops/timing.h"
+#include "ops/observe/timing.h"
 
 struct profile {
     const struct cli_args *a;

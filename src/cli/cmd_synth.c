@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice synth`: writes a model of a real shape with random weights.
 #include "cli/convert.h"
-#include "formats/synth.h"
+#include "convert/synth.h"
 
 static int find_shape(const char *name, const struct synth_shape **out, struct err *e) {
     struct str known = {0};

@@ -4,7 +4,7 @@
 #define COPPICE_CLI_CONVERT_H
 
 #include "cli/cli.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 
 // The recipe of that name; ERR_USAGE with a list of all when there is none.
 int cli_recipe(const char *name, const struct convert_recipe **out, struct err *e);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "formats/quant.h"
-#include "ops/importance.h"
-#include "ops/timing.h"
+#include "ops/observe/importance.h"
+#include "ops/observe/timing.h"
 
 struct session {
     struct session_options o;

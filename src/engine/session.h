@@ -33,8 +33,8 @@ struct session_options {
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
     int chunk;                    // most prompt tokens a pass; 0: what suits the device
-    bool timing;                  // its ops can be timed (ops/timing.h)
-    bool importance;              // inputs of its matrices are summed (ops/importance.h)
+    bool timing;                  // its ops can be timed (ops/observe/timing.h)
+    bool importance;              // inputs of its matrices are summed (ops/observe/importance.h)
 };
 struct session_options session_options_default(void);
 

@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 #include "formats/quant.h"
-#include "ops/importance.h"
-#include "ops/timing.h"
+#include "ops/observe/importance.h"
+#include "ops/observe/timing.h"
 
 const struct ops *exec_ops(const struct exec *x) {
     return x->ops;

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/hash.h"
-#include "ops/timing.h"
+#include "ops/observe/timing.h"
 
 enum { TIMES = 3 }; // that a pass or a draft is measured, of which the quickest counts
 

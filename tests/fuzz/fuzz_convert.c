@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "text/tokenizer.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "formats/quant.h"
 
 enum { ARGS_MAX = 64 };

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "formats/quant.h"
 
 enum { FIXTURE_LIMIT = 1 << 20 };

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
 #include "gpu/suites.h"

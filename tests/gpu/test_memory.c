@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/cuda/cuda.h"
+#include "ops/gpu/runtime/cuda.h"
 
 struct counts {
     int passed, failed;

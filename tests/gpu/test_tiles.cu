@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ops/cuda/gpu.h"
-#include "ops/cuda/wgmma.cuh"
+#include "ops/gpu/linear/many/wgmma.cuh"
+#include "ops/gpu/runtime/gpu.h"
 
 enum { M = 64, N = 256, K = 512, BATCH = 256 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cuda/cuda.h"
+#include "ops/gpu/runtime/cuda.h"
 #include "support/device.h"
 
 bool device_level(const char *level) {

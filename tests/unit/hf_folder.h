@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 
 // Sizes of the model: 2 layers, the first linear, the second full attention.
 enum { D = 32, V = 8, F = 64, HD = 8, HEADS = 2, KEYS = 2, COPIES = 3, DV = 4 };

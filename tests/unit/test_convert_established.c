@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
 #include "text/tokenizer.h"

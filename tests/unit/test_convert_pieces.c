@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "formats/convert.h"
+#include "convert/convert.h"
 
 #define FOLDER SOURCE_ROOT "/tests/fixtures/convert/llama2"
 

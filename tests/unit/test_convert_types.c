@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "formats/convert.h"
+#include "convert/convert.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
 

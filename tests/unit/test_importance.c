@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ops/importance.h"
+#include "ops/observe/importance.h"
 
 enum { K = 96, M = 40, N = 21 };
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "convert/synth_impl.h"
 #include "engine/session.h"
 #include "formats/quant.h"
-#include "formats/synth_impl.h"
 
 static char folder[] = "/tmp/coppice-synth-XXXXXX";
 static char target[64], draft[64];

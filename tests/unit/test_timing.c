@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "convert/synth.h"
 #include "engine/session.h"
-#include "formats/synth.h"
-#include "ops/timing.h"
+#include "ops/observe/timing.h"
 
 static char target[64];
 static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9};

@@ -6,8 +6,8 @@
 #define COPPICE_OPS_CPU_CPU_H
 
 #include "base/pool.h"
-#include "ops/cpu/pages.h"
-#include "ops/cpu/row.h"
+#include "ops/cpu/attend/pages.h"
+#include "ops/cpu/simd/row.h"
 #include "ops/exec.h"
 
 enum {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the convert_*vocab*.c files only: the vocabulary of a HuggingFace folder on its way
+// into a GGUF file, whichever file of the folder it comes from.
+#ifndef COPPICE_CONVERT_CONVERT_VOCAB_H
+#define COPPICE_CONVERT_CONVERT_VOCAB_H
+
+#include "base/str.h"
+#include "convert/convert_impl.h"
+
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+};
+
+struct vocab {
+    struct arena arena;
+    const char *dir;
+    struct str where;                                    // the file that holds the vocabulary
+    struct hf_file tokenizer, config, generation, model; // the folder's JSON files
+    struct str template_file, pieces;                    // chat_template.jinja, tokenizer.model
+    int64_t rows;
+    const char **text; // [rows]; NULL: no token has this id
+    size_t *length;
+    int32_t *type;
+    float *score; // of vocabularies from tokenizer.model
+    struct map ids;
+    const char **merge;
+    size_t *merge_length;
+    uint64_t merges;
+    struct err *e;
+};
+
+int vocab_no_memory(struct vocab *v);
+// "PATH has WHAT: this tokenizer cannot be converted".
+int vocab_refuse(const struct vocab *v, const char *what);
+
+// Gives an id its text. A second text for an id, or a second id for a text, is an error.
+int vocab_add(struct vocab *v, const char *text, size_t n, int64_t id, enum token_type type);
+// Control or user-defined: by its flag, or because it looks like one that only programs write.
+enum token_type vocab_added_type(const char *text, size_t n, bool special);
+// Gives the ids that have no token a text of their own, [PADn].
+int vocab_fill_gaps(struct vocab *v);
+bool vocab_wrapped(const char *s, size_t n, const char *begin, const char *end);
+
+// tokenizer.json's byte-level pairs; tokenizer.model's pieces with scores.
+int vocab_put_pairs(struct gguf_writer *w, struct vocab *v);
+int vocab_put_pieces(struct gguf_writer *w, struct vocab *v);
+
+// Ids of special tokens, whether they are added, chat templates.
+void vocab_put_special(struct gguf_writer *w, const struct vocab *v);
+int vocab_put_templates(struct gguf_writer *w, struct vocab *v);
+
+#endif

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model files with the shapes of real models and random weights, for measuring speed and memory
+// where the real weights are not at hand. Every file is valid GGUF and gives finite activations:
+// matrices keep the size of what passes through them, decays lie within (0, 1). A value depends on
+// the seed, its tensor and its place only, so that the same call writes the same file anywhere.
+#ifndef COPPICE_CONVERT_SYNTH_H
+#define COPPICE_CONVERT_SYNTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "convert/convert.h"
+
+enum { SYNTH_MAX_TAPS = 8 };
+
+// Sizes of a qwen35 target, or of a DFlash draft for one.
+struct synth_shape {
+    const char *name; // "qwen35-27b"
+    bool draft;
+    int layers;
+    int64_t dim, ffn, vocab;
+    int heads, kv, head_dim;
+    // Targets: every fourth layer is full attention, the others Gated DeltaNet.
+    int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
+    int rope_dims;
+    bool tied; // the embedding is the head
+    // Drafts: windowed layers but the last, tapped target layers (0-based).
+    int block, n_taps;
+    int64_t window, mask;
+    int32_t taps[SYNTH_MAX_TAPS];
+};
+
+// The shape of that name, or NULL. synth_shape_at(0), (1), ... until NULL lists them all.
+const struct synth_shape *synth_shape(const char *name);
+const struct synth_shape *synth_shape_at(int i);
+
+struct synth_options {
+    const struct synth_shape *shape;
+    const struct convert_recipe *recipe;
+    uint64_t seed;
+    int threads;                   // 0: all CPUs
+    convert_progress_fn *progress; // may be NULL; told after each tensor
+    void *progress_arg;
+};
+
+// Writes the file, without a tokenizer, in bounded memory. Errors: a type that needs wider rows
+// than the shape has (ERR_UNSUPPORTED), and those of the writer.
+int synth_write(const char *out, const struct synth_options *o, struct err *e);
+
+#endif

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the synth_*.c files only: the tensors of a shape and their values.
+#ifndef COPPICE_CONVERT_SYNTH_IMPL_H
+#define COPPICE_CONVERT_SYNTH_IMPL_H
+
+#include "convert/synth.h"
+#include "formats/gguf.h"
+
+struct synth_tensor {
+    char name[64];
+    uint32_t type;
+    int n_dims;
+    int64_t ne[2];
+    float mean, half; // values are spread over mean +- half; quantised types have mean 0
+};
+
+struct synth_list {
+    struct synth_tensor *items;
+    int n, cap;
+    bool failed; // out of memory
+};
+
+// Appends the tensors of the shape in file order, with their types.
+void synth_tensors(struct synth_list *l, const struct synth_shape *s,
+                   const struct convert_recipe *r);
+// Writes all metadata of the shape.
+void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
+                    const struct convert_recipe *r);
+
+// Values of one tensor. The table holds what a random index stands for in 16-bit types.
+enum { SYNTH_TABLE = 4096 };
+struct synth_fill {
+    const struct synth_tensor *t;
+    uint64_t seed; // of this tensor
+    uint16_t table[SYNTH_TABLE];
+};
+// False when values of this type cannot be made.
+bool synth_fill_init(struct synth_fill *f, const struct synth_tensor *t, uint64_t seed);
+// Blocks first .. first+n-1 of the tensor. Quantised types count their own blocks, plain types
+// blocks of synth_block() elements, of which the last of a tensor may be short.
+void synth_fill_blocks(const struct synth_fill *f, int64_t first, int64_t n, unsigned char *out);
+int64_t synth_block(uint32_t type);
+
+#endif

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes that `synth` knows, and what a file of each consists of. Sizes are those of the
+// published models (docs/models.md). Matrices get values of size 1/sqrt(inputs), so that what comes
+// out is as large as what went in and the residual stream stays within 1 to 100.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert/convert_types.h"
+#include "convert/synth_impl.h"
+
+#define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
+
+static const struct synth_shape shapes[] = {
+    {"qwen35-0.8b", QWEN35, .layers = 24, .dim = 1024, .ffn = 3584, .heads = 8, .kv = 2,
+     .gdn_v = 16, .tied = true},
+    {"qwen35-2b", QWEN35, .layers = 24, .dim = 2048, .ffn = 6144, .heads = 8, .kv = 2, .gdn_v = 16,
+     .tied = true},
+    {"qwen35-4b", QWEN35, .layers = 32, .dim = 2560, .ffn = 9216, .heads = 16, .kv = 4, .gdn_v = 32,
+     .tied = true},
+    {"qwen35-9b", QWEN35, .layers = 32, .dim = 4096, .ffn = 12288, .heads = 16, .kv = 4,
+     .gdn_v = 32},
+    {"qwen35-27b", QWEN35, .layers = 64, .dim = 5120, .ffn = 17408, .heads = 24, .kv = 4,
+     .gdn_v = 48},
+    {"qwen35-tiny", .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 2, .kv = 1,
+     .head_dim = 64, .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32},
+    {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
+     .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
+     .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
+    {"dflash-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
+     .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 2048, .mask = 248070,
+     .n_taps = 5, .taps = {1, 16, 31, 46, 61}},
+    {"dflash-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
+     .kv = 2, .head_dim = 64, .block = 16, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2}},
+};
+
+const struct synth_shape *synth_shape_at(int i) {
+    return i >= 0 && i < (int)(sizeof shapes / sizeof *shapes) ? &shapes[i] : NULL;
+}
+
+const struct synth_shape *synth_shape(const char *name) {
+    for (int i = 0; synth_shape_at(i); i++)
+        if (!strcmp(shapes[i].name, name))
+            return &shapes[i];
+    return NULL;
+}
+
+static bool full_layer(int i) {
+    return i % 4 == 3;
+}
+
+// Tensors. A builder adds them one by one; `model` decides the types of matrices.
+
+struct builder {
+    struct synth_list *list;
+    struct convert_model model;
+};
+
+static struct synth_tensor *add(struct builder *b, int layer, const char *name) {
+    struct synth_list *l = b->list;
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 256;
+        struct synth_tensor *items = realloc(l->items, (size_t)cap * sizeof *items);
+        if (!items) {
+            l->failed = true;
+            return NULL;
+        }
+        l->items = items;
+        l->cap = cap;
+    }
+    struct synth_tensor *t = &l->items[l->n++];
+    *t = (struct synth_tensor){.n_dims = 1, .ne = {1, 1}};
+    if (layer < 0)
+        snprintf(t->name, sizeof t->name, "%s", name);
+    else
+        snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
+    return t;
+}
+
+// n F32 values spread over mean +- half.
+static void vector(struct builder *b, int layer, const char *name, int64_t n, float mean,
+                   float half) {
+    struct synth_tensor *t = add(b, layer, name);
+    if (!t)
+        return;
+    t->ne[0] = n;
+    t->mean = mean;
+    t->half = half;
+}
+
+// A matrix of k columns and m rows whose standard deviation is size / sqrt(k).
+static void matrix(struct builder *b, int layer, const char *name, int64_t k, int64_t m,
+                   double size) {
+    struct synth_tensor *t = add(b, layer, name);
+    if (!t)
+        return;
+    t->n_dims = 2;
+    t->ne[0] = k;
+    t->ne[1] = m;
+    t->half = (float)(size * sqrt(3.0 / (double)k));
+    if (convert_eligible(t->name, 2))
+        t->type = convert_type(&b->model, &(struct convert_matrix){t->name, k, 1, 0});
+}
+
+static void norm(struct builder *b, int layer, const char *name, int64_t n) {
+    vector(b, layer, name, n, 1, 0.2f);
+}
+
+static void attention(struct builder *b, const struct synth_shape *s, int i) {
+    int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
+    matrix(b, i, "attn_q.weight", s->dim, s->draft ? width : 2 * width, 1);
+    matrix(b, i, "attn_k.weight", s->dim, kv, 1);
+    matrix(b, i, "attn_v.weight", s->dim, kv, 1);
+    matrix(b, i, "attn_output.weight", width, s->dim, 1);
+    norm(b, i, "attn_q_norm.weight", s->head_dim);
+    norm(b, i, "attn_k_norm.weight", s->head_dim);
+}
+
+// Decay of a step is exp(ssm_a * softplus(a + bias)): from nearly 1 down to about 0.1.
+static void deltanet(struct builder *b, const struct synth_shape *s, int i) {
+    int64_t vd = (int64_t)s->gdn_v * s->gdn_dim, c = 2 * (int64_t)s->gdn_k * s->gdn_dim + vd;
+    matrix(b, i, "attn_qkv.weight", s->dim, c, 1);
+    matrix(b, i, "attn_gate.weight", s->dim, vd, 1);
+    matrix(b, i, "ssm_alpha.weight", s->dim, s->gdn_v, 1);
+    matrix(b, i, "ssm_beta.weight", s->dim, s->gdn_v, 1);
+    matrix(b, i, "ssm_conv1d.weight", 4, c, 1);
+    vector(b, i, "ssm_a", s->gdn_v, -0.5f, 0.48f);
+    vector(b, i, "ssm_dt.bias", s->gdn_v, -2, 2);
+    norm(b, i, "ssm_norm.weight", s->gdn_dim);
+    matrix(b, i, "ssm_out.weight", vd, s->dim, 1);
+}
+
+static void mlp(struct builder *b, const struct synth_shape *s, int i) {
+    matrix(b, i, "ffn_gate.weight", s->dim, s->ffn, 1);
+    matrix(b, i, "ffn_up.weight", s->dim, s->ffn, 1);
+    matrix(b, i, "ffn_down.weight", s->ffn, s->dim, 1);
+}
+
+void synth_tensors(struct synth_list *l, const struct synth_shape *s,
+                   const struct convert_recipe *r) {
+    struct builder b = {l, {.recipe = r, .layers = s->layers, .tied = s->tied}};
+    if (s->draft) {
+        matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
+        norm(&b, -1, "enc.output_norm.weight", s->dim);
+    } else {
+        // A head of size 2 sets the likeliest tokens apart; an embedding that is also the head
+        // must be small, or every token would predict itself.
+        matrix(&b, -1, "token_embd.weight", s->dim, s->vocab,
+               s->tied ? 2 : 0.5 * sqrt((double)s->dim));
+    }
+    norm(&b, -1, "output_norm.weight", s->dim);
+    if (!s->draft && !s->tied)
+        matrix(&b, -1, "output.weight", s->dim, s->vocab, 2);
+    for (int i = 0; i < s->layers; i++) {
+        norm(&b, i, "attn_norm.weight", s->dim);
+        norm(&b, i, s->draft ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
+        if (s->draft || full_layer(i))
+            attention(&b, s, i);
+        else
+            deltanet(&b, s, i);
+        mlp(&b, s, i);
+    }
+}
+
+// Metadata.
+
+struct full_key {
+    char text[96];
+};
+
+static struct full_key key_of(const struct synth_shape *s, const char *key) {
+    struct full_key k;
+    snprintf(k.text, sizeof k.text, "%s.%s", s->draft ? "dflash" : "qwen35", key);
+    return k;
+}
+
+static void put(struct gguf_writer *w, const struct synth_shape *s, const char *key, int64_t v) {
+    gguf_put_int(w, key_of(s, key).text, GGUF_U32, v);
+}
+
+static void target_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    const int32_t sections[4] = {11, 11, 10, 0};
+    put(w, s, "full_attention_interval", 4);
+    put(w, s, "rope.dimension_count", s->rope_dims);
+    gguf_put_array(w, "qwen35.rope.dimension_sections", GGUF_I32, sections, 4);
+    put(w, s, "ssm.conv_kernel", 4);
+    put(w, s, "ssm.state_size", s->gdn_dim);
+    put(w, s, "ssm.group_count", s->gdn_k);
+    put(w, s, "ssm.time_step_rank", s->gdn_v);
+    put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
+}
+
+// The upstream dialect: taps are counted from 1.
+static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    int32_t taps[SYNTH_MAX_TAPS];
+    uint8_t windowed[128] = {0};
+    for (int i = 0; i < s->n_taps; i++)
+        taps[i] = s->taps[i] + 1;
+    for (int i = 0; i < s->layers - 1; i++)
+        windowed[i] = 1;
+    gguf_put_array(w, "dflash.target_layers", GGUF_I32, taps, (uint64_t)s->n_taps);
+    put(w, s, "block_size", s->block);
+    put(w, s, "vocab_size", s->vocab);
+    put(w, s, "attention.sliding_window", s->window);
+    gguf_put_array(w, "dflash.attention.sliding_window_pattern", GGUF_BOOL, windowed,
+                   (uint64_t)s->layers);
+    gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, s->mask);
+}
+
+void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
+                    const struct convert_recipe *r) {
+    const char *arch = s->draft ? "dflash" : "qwen35";
+    char name[96];
+    int n = snprintf(name, sizeof name, "%s, random weights", s->name);
+    gguf_put_str(w, "general.architecture", arch, strlen(arch));
+    gguf_put_str(w, "general.name", name, (size_t)n);
+    gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
+    gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
+    put(w, s, "block_count", s->layers);
+    put(w, s, "context_length", 262144);
+    put(w, s, "embedding_length", s->dim);
+    put(w, s, "feed_forward_length", s->ffn);
+    put(w, s, "attention.head_count", s->heads);
+    put(w, s, "attention.head_count_kv", s->kv);
+    put(w, s, "attention.key_length", s->head_dim);
+    put(w, s, "attention.value_length", s->head_dim);
+    gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
+    gguf_put_f32(w, key_of(s, "rope.freq_base").text, 1e7f);
+    if (s->draft)
+        draft_metadata(w, s);
+    else
+        target_metadata(w, s);
+}

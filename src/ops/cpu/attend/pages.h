@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory for weights, in pages of 2 MB where the system gives them: a decoding step reads all of it
+// in order, and with pages of 4 KB it spends up to a tenth of its time on looking addresses up.
+// Weights share slabs, so that small ones lie in large pages as well. Not safe for two threads.
+#ifndef COPPICE_OPS_CPU_ATTEND_PAGES_H
+#define COPPICE_OPS_CPU_ATTEND_PAGES_H
+
+#include <stddef.h>
+
+struct slab;
+
+// All slabs; zeroed, it holds none.
+struct pages {
+    struct slab *first; // the one that is being filled
+};
+
+// Zeroed memory aligned to 64 bytes, or NULL. Free with pages_free().
+void *pages_alloc(struct pages *p, size_t bytes);
+// Gives a slab back when nothing in it is left; NULL is allowed.
+void pages_free(struct pages *p, void *at);
+
+#endif

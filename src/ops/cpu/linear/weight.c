@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights in the CPU's own order (struct weight in row.h): 16 output rows side by side, so that a
+// vector lane is an output row and no sum ever crosses lanes. Repacking runs once, at load.
+#include <stdlib.h>
+
+#include "formats/quant.h"
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/linear/unpack.h"
+
+static int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static int64_t number_bytes(enum linear_form f) {
+    return f == FORM_F32 ? 4 : 2;
+}
+
+// Shape and sizes of a tensor's packed form; false when linear layers cannot read it.
+static bool layout(const struct tensor *t, struct weight *w) {
+    const struct unpack_row *row = unpack_row(t->type);
+    const struct quant_format *q = quant_format(t->type);
+    if (!row || t->ne[2] != 1 || t->ne[3] != 1 || quant_row_bytes(q, t->ne[0]) < 0)
+        return false;
+    *w = (struct weight){
+        .type = t->type,
+        .form = row->form,
+        .k = t->ne[0],
+        .m = t->ne[1],
+        .tiles = (t->ne[1] + TILE - 1) / TILE,
+        .source = t->data,
+        .source_row = quant_row_bytes(q, t->ne[0]),
+    };
+    if (!row->unpack) {
+        int64_t k = w->form == FORM_BF16 ? round_up(w->k, GROUP) : w->k;
+        w->scales_at = k * TILE * number_bytes(w->form);
+        w->tile_bytes = round_up(w->scales_at, 64);
+        return true;
+    }
+    const struct form *f = linear_form(w->form);
+    int64_t groups = w->k / GROUP, subs = f->subs, sets = 1 + f->min;
+    w->scales_at = groups * group_bytes(*f);
+    int64_t scales = groups * 2 * TILE * sets;
+    if (f->scale == SCALE_FLOAT)
+        scales = groups * subs * 4 * TILE;
+    if (f->scale == SCALE_SUPER)
+        scales = groups / 8 * (8 * subs * TILE + 2 * TILE) * sets;
+    w->tile_bytes = round_up(w->scales_at + scales, 64);
+    return true;
+}
+
+int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
+    (void)x;
+    struct weight w;
+    return layout(t, &w) ? w.tiles * w.tile_bytes : 0;
+}
+
+// Bytes lose the offset here; shorter codes keep it.
+static void put_codes(const struct form *f, unsigned char *codes, const struct unpacked *u,
+                      int64_t group, int count, int lane) {
+    int offset = f->shift ? 1 << f->shift : 0;
+    for (int i = 0; i < count; i++) {
+        int j = i % GROUP / 4, code = u->code[i];
+        unsigned char *p = codes + (group + i / GROUP) * group_bytes(*f) + lane * 4 + i % 4;
+        if (f->bits == 8) {
+            p[j * 64] = (unsigned char)(code - offset);
+            continue;
+        }
+        p[j % 4 * 64] = (unsigned char)(p[j % 4 * 64] | (code & 15) << (j < 4 ? 0 : 4));
+        if (f->bits == 6)
+            p[256 + j % 2 * 64] = (unsigned char)(p[256 + j % 2 * 64] | code >> 4 << j / 2 * 2);
+    }
+}
+
+// group: the block's first group of 32; count: values in the block.
+static void put_scales(const struct form *f, unsigned char *scales, const struct unpacked *u,
+                       int64_t group, int count, int lane) {
+    int subs = count / GROUP * f->subs;
+    if (f->scale == SCALE_FLOAT) {
+        for (int s = 0; s < subs; s++)
+            memcpy(scales + ((group * f->subs + s) * TILE + lane) * 4, &u->f[s], 4);
+    } else if (f->scale == SCALE_HALF) {
+        unsigned char *p = scales + group * 2 * TILE * (1 + f->min);
+        memcpy(p + 2 * lane, &u->d, 2);
+        if (f->min)
+            memcpy(p + 2 * (TILE + lane), &u->dm, 2);
+    } else {
+        int n = subs * TILE;
+        unsigned char *p = scales + group / 8 * (n + 2 * TILE) * (1 + f->min);
+        unsigned char *d = p + n * (1 + f->min);
+        memcpy(d + 2 * lane, &u->d, 2);
+        if (f->min)
+            memcpy(d + 2 * (TILE + lane), &u->dm, 2);
+        for (int s = 0; s < subs; s++) {
+            p[s * TILE + lane] = (unsigned char)u->s[s];
+            if (f->min)
+                p[n + s * TILE + lane] = (unsigned char)u->m[s];
+        }
+    }
+}
+
+static void pack_quant_row(const struct weight *w, const struct unpack_row *row, int64_t m) {
+    const struct quant_format *q = quant_format(w->type);
+    const struct form *f = linear_form(w->form);
+    unsigned char *codes = w->data + m / TILE * w->tile_bytes, *scales = codes + w->scales_at;
+    const unsigned char *src = w->source + m * w->source_row;
+    struct unpacked u;
+    for (int64_t k = 0; k < w->k; k += q->block, src += q->bytes) {
+        row->unpack(src, &u);
+        put_codes(f, codes, &u, k / GROUP, q->block, (int)(m % TILE));
+        put_scales(f, scales, &u, k / GROUP, q->block, (int)(m % TILE));
+    }
+}
+
+static void pack_number_row(const struct weight *w, int64_t m) {
+    int64_t each = number_bytes(w->form), side = w->form == FORM_BF16 ? 2 : 1;
+    unsigned char *dst = w->data + m / TILE * w->tile_bytes + m % TILE * side * each;
+    const unsigned char *src = w->source + m * w->source_row;
+    for (int64_t k = 0; k < w->k; k++)
+        memcpy(dst + (k / side * side * TILE + k % side) * each, src + k * each, (size_t)each);
+}
+
+struct pack {
+    const struct weight *w;
+    const struct row_kernels *k;
+};
+
+static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct pack *a = arg;
+    const struct weight *w = a->w;
+    const struct unpack_row *row = unpack_row(w->type);
+    int64_t last = end * TILE < w->m ? end * TILE : w->m;
+    for (int64_t m = begin * TILE; m < last; m++) {
+        if (row->unpack)
+            pack_quant_row(w, row, m);
+        else
+            pack_number_row(w, m);
+    }
+    for (int64_t t = begin; t < end && row->unpack && a->k->arrange; t++)
+        a->k->arrange(w, w->data + t * w->tile_bytes);
+}
+
+int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e) {
+    struct weight shape;
+    *out = NULL;
+    if (!layout(t, &shape))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor %s (%s, %lld x %lld) is not a matrix of a type that linear layers "
+                       "read on the CPU; convert it to Q8_0 or F16",
+                       t->name ? t->name : "?",
+                       quant_format(t->type) ? quant_format(t->type)->name : "unknown type",
+                       (long long)t->ne[0], (long long)t->ne[1]);
+    struct weight *w = malloc(sizeof *w);
+    unsigned char *data = pages_alloc(&cpu_of(x)->pages, (size_t)(shape.tiles * shape.tile_bytes));
+    if (!w || !data) {
+        free(w);
+        pages_free(&cpu_of(x)->pages, data);
+        return err_set(e, ERR_MEMORY,
+                       "out of memory for tensor %s (%lld bytes); use a smaller model",
+                       t->name ? t->name : "?", (long long)(shape.tiles * shape.tile_bytes));
+    }
+    *w = shape;
+    w->data = data;
+    struct pack job = {w, &cpu_of(x)->row};
+    cpu_run(cpu_of(x), w->tiles, w->k * TILE, pack_tiles, &job);
+    *out = w;
+    return 0;
+}
+
+void cpu_weight_destroy(struct exec *x, struct weight *w) {
+    if (w)
+        pages_free(&cpu_of(x)->pages, w->data);
+    free(w);
+}

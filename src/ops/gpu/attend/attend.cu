@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
+// parts of each row from left to right where blocks have made them apart. Rows are taken in
+// batches that keep the parts' room small; a row's bits do not depend on it.
+#include <stdlib.h>
+
+#include "ops/gpu/attend/attend.cuh"
+#include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { THREADS = 256, AT_ONCE = 14, TOGETHER = 8 };
+static const size_t ROOM = (size_t)128 << 20; // bytes of parts at once
+
+// Where fold_parts puts a finished row, and what its blocks know of each other.
+struct finish {
+    __half *x; // [rows][stride]
+    float *unscale;
+    int64_t stride;
+    unsigned
+        *state; // [rows][2] largest magnitude and blocks that have come; zeros before and after
+};
+
+// What thread v of a row's blocks folds: four values from `at` of a head on.
+struct fold_work {
+    int32_t row, head, at;
+    int32_t first, end; // parts; the last part comes behind them
+    float gate[4];
+};
+
+// From tables and gates, which are older than the launch in front.
+static __device__ __forceinline__ struct fold_work fold_work_of(const struct attend_run *u,
+                                                                int32_t row, int v) {
+    struct attend_row r = attend_entry(&u->rows[row]);
+    struct fold_work w = {row, v * 4 / u->head_dim, v * 4 % u->head_dim, 0, 0, {1, 1, 1, 1}};
+    w.first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
+    w.end = r.first < r.split ? attend_parts(r.split) : 0;
+    const float *gate = u->gate + ((int64_t)row * u->n_heads + w.head) * u->gate_stride + w.at;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        w.gate[i] = u->gate ? attend_gate(__ldcg(gate + i)) : 1.0f;
+    return w;
+}
+
+static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
+                                                  const struct fold_work &w) {
+    float most = -INFINITY, sum = 0;
+    float4 x = {0, 0, 0, 0};
+    for (int32_t part = w.first; part <= w.end; part += AT_ONCE) {
+        float4 acc[AT_ONCE];
+        float2 ml[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (part + i > w.end)
+                break;
+            int32_t slot = part + i < w.end ? part + i - u->part0 : u->slots - 1;
+            int64_t from = attend_slot(u, slot, w.row, w.head);
+            ml[i] = __ldcg((const float2 *)(u->ml + from * 2));
+            acc[i] = __ldcg((const float4 *)(u->acc + from * u->head_dim + w.at));
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (part + i > w.end)
+                break;
+            float2 f = attend_fold(&most, ml[i].x);
+            sum = fmaf(ml[i].y, f.y, sum * f.x);
+            x.x = fmaf(acc[i].x, f.y, x.x * f.x);
+            x.y = fmaf(acc[i].y, f.y, x.y * f.x);
+            x.z = fmaf(acc[i].z, f.y, x.z * f.x);
+            x.w = fmaf(acc[i].w, f.y, x.w * f.x);
+        }
+    }
+    return make_float4(attend_divided(x.x, sum) * w.gate[0], attend_divided(x.y, sum) * w.gate[1],
+                       attend_divided(x.z, sum) * w.gate[2], attend_divided(x.w, sum) * w.gate[3]);
+}
+
+// Block (piece, row), the pieces of a row in one cluster.
+static __global__ void __launch_bounds__(THREADS, 2)
+    fold_together(const __grid_constant__ struct attend_run u,
+                  const __grid_constant__ struct finish f) {
+    cluster_arrive();
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int32_t row = (int32_t)(u.begin + blockIdx.y);
+    struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
+    gpu_await();
+    gpu_let_next();
+    float4 x = v < values ? fold_row(&u, w) : make_float4(0, 0, 0, 0);
+    if (v < values)
+        ((float4 *)(u.out + row * u.out_stride))[v] = x;
+    int e = act_exponent(cluster_max<THREADS>(largest(x)), 126);
+    if (v < f.stride / 4)
+        ((uint2 *)(f.x + row * f.stride))[v] = act_pack(x, power_of_two(e));
+    if (v == 0)
+        f.unscale[row] = power_of_two(-e);
+}
+
+// Block (piece, row). The last block of a row turns it to fp16.
+static __global__ void __launch_bounds__(THREADS, 2)
+    fold_parts(const __grid_constant__ struct attend_run u,
+               const __grid_constant__ struct finish f) {
+    __shared__ float part[THREADS / 32];
+    __shared__ bool last;
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int32_t row = (int32_t)(u.begin + blockIdx.y);
+    float4 *wide = (float4 *)(u.out + row * u.out_stride);
+    unsigned *state = f.state + 2 * blockIdx.y;
+    float most = 0;
+    struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
+    gpu_await();
+    gpu_let_next();
+    if (v < values) {
+        float4 x = fold_row(&u, w);
+        wide[v] = x;
+        most = largest(x);
+    }
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = most;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < THREADS / 32; i++)
+            most = fmaxf(most, part[i]);
+        atomicMax(&state[0], __float_as_uint(most));
+        __threadfence();
+        last = atomicAdd(&state[1], 1u) == gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    most = __uint_as_float(__ldcg(&state[0]));
+    __syncthreads();
+    int e = act_exponent(most, 126);
+    uint2 *x = (uint2 *)(f.x + row * f.stride);
+    for (int i = threadIdx.x; i < f.stride / 4; i += THREADS)
+        x[i] = i < values ? act_pack(__ldcg(&wide[i]), power_of_two(e)) : make_uint2(0, 0);
+    if (threadIdx.x == 0) {
+        f.unscale[row] = power_of_two(-e);
+        state[0] = state[1] = 0;
+    }
+}
+
+// What is the same for all batches.
+static struct attend_run run_of(const struct attend_args *a) {
+    const struct kv_layout *l = a->layout;
+    struct attend_run u = {};
+    u.q = a->q;
+    u.gate = a->gate;
+    u.gate_stride = a->gate_stride;
+    u.out = a->out->wide;
+    u.out_stride = a->out->stride;
+    u.n_heads = a->n_heads;
+    u.n_kv = a->n_kv;
+    u.group = a->n_heads / a->n_kv;
+    u.head_dim = a->head_dim;
+    u.type_k = l->type_k;
+    u.type_v = l->type_v;
+    u.layer = a->layer * l->layer_bytes;
+    u.v_begin = (int64_t)l->n_heads * KV_PAGE * l->k_bytes;
+    u.k_bytes = l->k_bytes;
+    u.v_bytes = l->v_bytes;
+    u.scale = a->scale;
+    return u;
+}
+
+// Kernels. WIDE is taken for whole rows and for items of more than FEW tiles of pairs, below which
+// MATRIX, which makes the same bits, is as fast or faster.
+enum kernel { PLAIN, MATRIX, WIDE };
+enum { FEW = 3 };
+
+static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
+    int d = a->head_dim;
+    if ((d != 64 && d != 128 && d != 256) || g->sm < 80 || g->path == CUDA_PATH_SMALL ||
+        attend_matrix_bytes(d, 3, false) > g->shared || a->layout->type_k == TYPE_F32 ||
+        a->layout->type_v == TYPE_F32)
+        return PLAIN;
+    return g->path == CUDA_PATH_WGMMA && d >= 128 && attend_wide_bytes(d) <= g->shared ? WIDE
+                                                                                       : MATRIX;
+}
+
+// Rows whose parts fit into ROOM, at least one.
+static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t from = a->window > 0 && r->pos[i] > a->window ? r->pos[i] - a->window : 0;
+        first = from < first ? from : first;
+        last = r->pos[i] > last ? r->pos[i] : last;
+    }
+    int32_t parts = attend_parts((int32_t)last) - attend_part((int32_t)(first / ATTEND_CHUNK));
+    size_t row =
+        (size_t)(parts + 2) * (size_t)a->n_heads * (size_t)(a->head_dim + 2) * sizeof(float);
+    return row < ROOM ? (int64_t)(ROOM / row) : 1;
+}
+
+static void set_tables(struct attend_run *u, const struct attend_plan *p, const void *device) {
+    const unsigned char *b = (const unsigned char *)device;
+    u->rows = (const struct attend_row *)(b + p->rows);
+    u->list = (const int32_t *)(b + p->list);
+    u->path = (const int32_t *)(b + p->path);
+    u->items = (const struct attend_item *)(b + p->items);
+    u->pages = (unsigned char *const *)(b + p->pages);
+    u->store = (const struct kv_slot *)(b + p->store);
+    u->begin = p->begin;
+    u->n_rows = p->end - p->begin;
+    u->slots = p->slots;
+    u->part0 = p->part0;
+}
+
+// Zeros for the rows of a batch.
+static unsigned *row_state(struct gpu *g, int64_t rows) {
+    if (rows > g->row_state_rows) {
+        gpu_release(g, g->row_state);
+        g->row_state = (unsigned *)gpu_alloc(g, (size_t)rows * 2 * sizeof *g->row_state);
+        g->row_state_rows = g->row_state ? rows : 0;
+        if (!g->row_state)
+            gpu_check(g, GPU_OUT_OF_MEMORY, "attention's rows");
+    }
+    return g->row_state;
+}
+
+static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
+                       enum kernel kernel) {
+    if (kernel == WIDE && (p->whole || p->tiles > FEW))
+        attend_wide(g, u, p);
+    else if (kernel != PLAIN)
+        attend_matrix(g, u, p);
+    else
+        attend_plain(g, u, p);
+}
+
+static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
+                      struct act *out, enum kernel kernel) {
+    const void *device = gpu_stage(g, p->blob, p->bytes);
+    if (!device)
+        return;
+    set_tables(u, p, device);
+    if (p->whole) {
+        run_kernel(g, u, p, kernel);
+        return;
+    }
+    int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
+    dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
+    size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
+    float *parts = (float *)gpu_scratch(g, values * (size_t)(u->head_dim + 2) * sizeof(float));
+    struct finish f = {(__half *)out->x, out->unscale, out->stride, row_state(g, u->n_rows)};
+    if (!parts || !f.state)
+        return;
+    u->acc = parts;
+    u->ml = parts + values * (size_t)u->head_dim;
+    run_kernel(g, u, p, kernel);
+    if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
+        grid.x = TOGETHER;
+        gpu_launch_cluster(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
+        return;
+    }
+    gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);
+}
+
+// Tiles of a block where parts are apart: few while there are few keys, so that many blocks share
+// them out; with many keys all rows, so that those pass through each block once.
+static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
+                                      const struct rows *r, enum kernel kernel) {
+    struct attend_limits m = {1, 1, 4 * g->processors};
+    int64_t most = 0, group = a->n_heads / a->n_kv;
+    if (kernel == PLAIN)
+        return m;
+    for (int64_t i = 0; i < r->n; i++)
+        most = r->pos[i] > most ? r->pos[i] : most;
+    most = a->window > 0 && most > a->window ? a->window : most;
+    m.tiles_whole = 6;
+    m.tiles_split = 3;
+    m.blocks = 2 * g->processors;
+    int many = kernel == WIDE || a->head_dim == 256 ? 9 : 6;
+    if (r->n * group > 3 * ATTEND_TILE &&
+        attend_matrix_bytes(a->head_dim, many, false) <= g->shared &&
+        most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
+        m.tiles_split = many;
+        m.blocks = g->processors;
+    }
+    return m;
+}
+
+extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
+    struct gpu *g = gpu_of(x);
+    if (r->n == 0)
+        return;
+    cuda_act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
+    struct attend_run u = run_of(a);
+    // The stage keeps one copy of the same bytes, so this tells whether just these rows were
+    // stored.
+    u.ahead = g->last == LAST_STORE &&
+              gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
+    enum kernel kernel = kernel_for(g, a);
+    struct attend_limits m = limits_of(g, a, r, kernel);
+    bool whole =
+        attend_plan_whole(a, r, &m, g->processors) &&
+        (kernel == PLAIN || attend_matrix_bytes(a->head_dim, m.tiles_whole, true) <= g->shared);
+    int64_t step = whole ? r->n : batch_rows(a, r);
+    for (int64_t begin = 0; begin < r->n; begin += step) {
+        struct attend_plan p;
+        int64_t end = begin + step < r->n ? begin + step : r->n;
+        if (attend_plan_build(&p, a, r, begin, end, whole, &m))
+            run_batch(g, &u, &p, a->out, kernel);
+        else
+            gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
+        free(p.blob);
+    }
+    if (whole)
+        cuda_act_finish(x, a->out, r->n);
+}

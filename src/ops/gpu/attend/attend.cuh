@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the attention kernels get, and device code that both use: where the keys of a chunk are,
+// 8 stored values as floats, and the fold of a part into what came before it. For .cu files only.
+#ifndef COPPICE_OPS_GPU_ATTEND_ATTEND_CUH
+#define COPPICE_OPS_GPU_ATTEND_ATTEND_CUH
+
+#include <math.h>
+
+#include "formats/quant.h"
+#include "ops/attend_plan.h"
+#include "ops/gpu/runtime/cuda.h"
+
+// Arguments of the kernels. Pointers are device memory.
+struct attend_run {
+    const struct attend_row *rows;
+    const struct attend_item *items;
+    const int32_t *list, *path;
+    unsigned char *const *pages;
+    const struct kv_slot *store;
+    const float *q, *gate;
+    int64_t gate_stride;
+    float *out; // [n][out_stride]
+    int64_t out_stride;
+    float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
+    float *ml;  // [slots][rows][n_heads][2] their maximum and sum
+    int64_t begin, n_rows;
+    int32_t slots, part0;
+    int32_t n_heads, n_kv, group, head_dim;
+    uint32_t type_k, type_v;
+    int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
+    float scale;
+    bool ahead; // the launch in front writes no committed K and V
+};
+
+// An entry of a staged table, past the first-level cache: also in front of gpu_await.
+template <typename T> static __device__ inline T attend_entry(const T *p) {
+    static_assert(sizeof(T) % 4 == 0, "tables are made of words");
+    T t;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) / 4); i++)
+        ((int *)&t)[i] = __ldcg((const int *)p + i);
+    return t;
+}
+
+// Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
+extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
+                              const struct attend_plan *p);
+// Shared memory of its blocks for so many tiles of pairs at most.
+extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
+// The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
+// to 6.
+extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+extern "C" int attend_wide_bytes(int head_dim); // most shared memory of its blocks
+extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
+                             const struct attend_plan *p);
+
+// The keys of one chunk, in shared memory. pos is -1 where there is no key.
+struct attend_keys {
+    const unsigned char *page[ATTEND_CHUNK]; // the layer in the key's page
+    int32_t pos[ATTEND_CHUNK];
+    unsigned char slot[ATTEND_CHUNK];
+};
+
+// One of them, on its way there.
+struct attend_found {
+    const unsigned char *page;
+    int32_t slot, pos;
+};
+
+// Key number 64 * chunk + i of the item's sequence.
+static __device__ inline struct attend_found
+attend_look(const struct attend_run *u, const struct attend_item *t, int chunk, int i) {
+    int at = chunk * ATTEND_CHUNK + i;
+    struct attend_found f = {NULL, i, at};
+    if (at < t->len) {
+        f.page = attend_entry(&u->pages[t->pages + chunk]);
+    } else if (at - t->len < t->n_path) {
+        int32_t row = attend_entry(&u->path[t->path + at - t->len]);
+        struct kv_slot slot = attend_entry(&u->store[row]);
+        f.page = slot.page;
+        f.slot = slot.slot;
+        f.pos = attend_entry(&u->rows[row].pos);
+    }
+    return f;
+}
+
+static __device__ inline void attend_note(const struct attend_run *u, struct attend_found f,
+                                          struct attend_keys *keys, int i) {
+    keys->page[i] = f.page ? f.page + u->layer : NULL;
+    keys->slot[i] = (unsigned char)f.slot;
+    keys->pos[i] = f.page ? f.pos : -1;
+}
+
+static __device__ inline const unsigned char *attend_key(const struct attend_run *u,
+                                                         const struct attend_keys *keys, int slot,
+                                                         bool value, int kv) {
+    const unsigned char *p = keys->page[slot];
+    int64_t row = kv * ATTEND_CHUNK + keys->slot[slot];
+    if (!p)
+        return NULL;
+    return value ? p + u->v_begin + row * u->v_bytes : p + row * u->k_bytes;
+}
+
+// Values 8 at .. 8 at + 7 of a stored row.
+static __device__ inline void attend_load8(const unsigned char *row, uint32_t type, int at,
+                                           float *x) {
+    if (type == TYPE_F32) {
+        float4 a = ((const float4 *)row)[2 * at], b = ((const float4 *)row)[2 * at + 1];
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else if (type == TYPE_Q8_0) {
+        const unsigned char *block = row + at / 4 * 34;
+        float d = __half2float(*(const __half *)block);
+        for (int i = 0; i < 4; i++) {
+            unsigned two = *(const unsigned short *)(block + 2 + at % 4 * 8 + 2 * i);
+            x[2 * i] = d * (float)(signed char)(two & 0xFF);
+            x[2 * i + 1] = d * (float)(signed char)(two >> 8);
+        }
+    } else {
+        uint4 v = ((const uint4 *)row)[at];
+        unsigned w[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < 4; i++) {
+            __half2 h = *(const __half2 *)&w[i];
+            bool half = type == TYPE_F16;
+            x[2 * i] = half ? __low2float(h) : __uint_as_float(w[i] << 16);
+            x[2 * i + 1] = half ? __high2float(h) : __uint_as_float(w[i] & 0xFFFF0000u);
+        }
+    }
+}
+
+// 2^x, two ulp; exactly 1 at 0 and 0 at -inf.
+static __device__ inline float attend_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Factors of what is folded so far (maximum *most, in units of log 2) and of a part with maximum
+// `part`; renews *most. A part without a key leaves things as they are: factors 1 and 0.
+static __device__ inline float2 attend_fold(float *most, float part) {
+    float now = fmaxf(*most, part);
+    if (part == -INFINITY)
+        return make_float2(1, 0);
+    float2 f = make_float2(attend_exp2(*most - now), attend_exp2(part - now));
+    *most = now;
+    return f;
+}
+
+// Whether a block stops before a chunk to put away the part so far: where another part of its run
+// begins.
+static __device__ inline bool attend_turns(const struct attend_item *t, int chunk) {
+    return t->kind == ATTEND_SHARED && chunk > t->chunk &&
+           attend_part_begin(attend_part(chunk)) == chunk;
+}
+
+// Where the result of a part goes: for acc times head_dim, for ml times 2.
+static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t slot, int32_t row,
+                                             int32_t head) {
+    return (slot * u->n_rows + row - u->begin) * u->n_heads + head;
+}
+
+// Output value: divided, and never -0 (a skipped chunk must not show); then times its gate.
+static __device__ inline float attend_divided(float x, float sum) {
+    return x * (1.0f / sum) + 0.0f;
+}
+
+static __device__ inline float attend_gate(float g) {
+    return 1.0f / (1.0f + expf(-g));
+}
+
+static __device__ inline float attend_output(const struct attend_run *u, int32_t row, int32_t head,
+                                             int at, float x, float sum) {
+    x = attend_divided(x, sum);
+    if (!u->gate)
+        return x;
+    return x * attend_gate(u->gate[((int64_t)row * u->n_heads + head) * u->gate_stride + at]);
+}
+
+#endif

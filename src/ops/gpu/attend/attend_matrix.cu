@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by matrix instructions (mma.sync m16n8k16, f32 sums), for heads of 64, 128 and 256
+// values and K and V of at most 16 bits a value. A block takes up to 16 T (row, query head) pairs
+// of one kv head, so that keys and values pass through shared memory once for all of them. Of a
+// chunk's scores a warp makes those of 16 keys and its group's tiles of pairs; of the outputs it
+// makes some of the values for all pairs. Maxima and weights go from one to the other through
+// shared memory. The next chunk arrives while one is worked on.
+//
+// Queries become fp16 times a power of two of their own; BF16 and Q8_0 keys become the nearest
+// fp16 (BF16 exactly, but for the least magnitudes; beyond 65504 they end there). Weights of a
+// chunk are fp16, up to 1024; they are summed by a matrix instruction too, over a column of ones. A
+// pair's operations do not depend on where it lies, and a hidden key adds zeros, so rule E2 holds
+// as attend_plan.h says.
+#include "ops/gpu/attend/attend_block.cuh"
+
+enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// The parameters of an instance and its places in shared memory.
+template <int D_, int T_, bool WHOLE_> struct form : plain_places<D_> {
+    static constexpr int D = D_, T = T_;
+    static constexpr int WARPS = 8, THREADS = WARPS * 32;
+    static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
+    static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
+    static constexpr bool WHOLE = WHOLE_;
+    static constexpr int BIT = (D == 64 ? 0 : D == 128 ? 5 : 10) + (WHOLE ? 4 : T / 3);
+    static constexpr int SMALL = WHOLE || T == 1 ? 0 : T == 3 ? 1 : 3; // tiles of short work
+    static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1;      // of a multiprocessor
+    static constexpr int STAGES = WHOLE || T <= 3 ? 1 : 2;
+    static constexpr int SAVED = WHOLE ? (T - LIVE) * N * 4 : 0; // folded values of a thread
+    static constexpr int TILE = ATTEND_CHUNK * D * 2;
+    static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + T * 16 * D * 2;
+    static constexpr int ALL = W + T * 16 * ATTEND_CHUNK * 2;
+    static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
+    static constexpr int BYTES = STATE + (int)sizeof(struct state<T>);
+};
+
+// Accumulators of a thread for C tiles: the warp's values of each, and sums of the warp's own
+// tiles: number warp, warp + WARPS, ...
+template <class F, int C> struct sums {
+    static constexpr int OWN = (C + F::WARPS - 1) / F::WARPS;
+    float acc[C][F::N][4], sum[OWN][4];
+};
+template <class F> struct folded {
+    float live[LIVE][F::N][4], sum[2], most[2 * F::T];
+    float *saved; // shared memory, [SAVED] THREADS apart
+};
+
+// Tiles that a group of four warps makes the scores of: group, group + GROUPS, ...
+template <class F, int C> struct share {
+    static constexpr int MOST = (C + F::GROUPS - 1) / F::GROUPS;
+    static constexpr int FEWER = MOST > 1 ? MOST - 1 : 1;
+};
+
+template <class F> static __device__ inline int tile_of(int j) {
+    return threadIdx.x / 128 + F::GROUPS * j;
+}
+
+// Whether a group's tile j is there; only of the last one this is a question.
+template <class F, int C> static __device__ inline bool has_tile(int j) {
+    return (j + 1) * F::GROUPS <= C || tile_of<F>(j) < C;
+}
+
+// The pair of fragment rows lane / 4 + 8 i of a tile.
+static __device__ inline int pair_of(int tile, int i) {
+    return tile * 16 + threadIdx.x % 32 / 4 + 8 * i;
+}
+
+// s[j] = scores of tile_of(j), j < COUNT, and the warp's 16 keys.
+template <class F, int COUNT>
+static __device__ inline void score(unsigned queries, unsigned keys, float s[][2][4]) {
+    constexpr int ROW = F::D * 2;
+    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+    unsigned q_at[4], k_at[4];
+    piece_offsets(lane, lane / 16, q_at);
+    piece_offsets(lane, lane / 8 % 2, k_at);
+    keys += (unsigned)((quarter * 16 + lane / 16 * 8 + lane % 8) * ROW);
+    queries += (unsigned)((tile_of<F>(0) * 16 + lane % 16) * ROW);
+#pragma unroll
+    for (int i = 0; i < COUNT * 8; i++)
+        s[i / 8][i / 4 % 2][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < F::D / 16; k++) {
+        unsigned a[COUNT][4], b[4];
+        load_four(b, keys + k_at[k % 4] + k / 4 * 128);
+#pragma unroll
+        for (int j = 0; j < COUNT; j++)
+            load_four(a[j],
+                      queries + (unsigned)(F::GROUPS * j * 16 * ROW) + q_at[k % 4] + k / 4 * 128);
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) {
+            multiply(s[j][0], a[j], b);
+            multiply(s[j][1], a[j], b + 2);
+        }
+    }
+}
+
+// Scores of hidden keys to -inf.
+template <class F, int C>
+static __device__ inline void hide(const struct attend_item *t, const struct state<F::T> *m,
+                                   const struct attend_keys *keys, int chunk,
+                                   float s[share<F, C>::MOST][2][4]) {
+    int at = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int pair = pair_of(tile_of<F>(x / 2), x % 2);
+        if (!has_tile<F, C>(x / 2))
+            continue;
+        bool part =
+            t->kind == ATTEND_WHOLE || (chunk < m->split[pair]) == (t->kind == ATTEND_SHARED);
+        int32_t first = m->first[pair], last = part ? m->last[pair] : -1;
+#pragma unroll
+        for (int y = 0; y < 4; y++) {
+            int32_t pos = keys->pos[at + y / 2 * 8 + y % 2];
+            if (pos < first || pos > last)
+                s[x / 2][y / 2][2 * (x % 2) + y % 2] = -INFINITY;
+        }
+    }
+}
+
+// Maxima of scores that are not yet in units of log 2.
+template <class F, int C>
+static __device__ inline void find_maxima(struct state<F::T> *m,
+                                          const float s[share<F, C>::MOST][2][4]) {
+    int quarter = threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
+        if (!has_tile<F, C>(j))
+            continue;
+        float most = fmaxf(fmaxf(s[j][0][i], s[j][0][i + 1]), fmaxf(s[j][1][i], s[j][1][i + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+        if (threadIdx.x % 4 == 0)
+            m->maxima[quarter][pair] = most;
+    }
+}
+
+// Whether a pair's part ends before a chunk; begins: whether a part below the splits begins there.
+template <class F>
+static __device__ inline bool ends(const struct state<F::T> *m, int pair, int chunk, bool begins) {
+    return F::WHOLE ? chunk == m->split[pair] || (begins && chunk < m->split[pair]) : begins;
+}
+
+// Scores to weights under the new maximum. A part that begins with this chunk has none so far.
+template <class F, int C>
+static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begins,
+                                    const float s[share<F, C>::MOST][2][4],
+                                    unsigned char *weights) {
+    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int x = 0; x < share<F, C>::MOST * 2; x++) {
+        int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
+        if (!has_tile<F, C>(j))
+            continue;
+        float old = m->most[chunk % 2][pair], now;
+        if (ends<F>(m, pair, chunk, begins))
+            old = -INFINITY;
+        now = fmaxf(fmaxf(m->maxima[0][pair], m->maxima[1][pair]),
+                    fmaxf(m->maxima[2][pair], m->maxima[3][pair]));
+        float scale = m->scale[pair];
+        now = renewed(old, now * scale);
+        float base = now == -INFINITY ? 0 : now - EXTRA;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            *(unsigned *)(weights + pair * ATTEND_CHUNK * 2 + ((quarter * 2 + n) ^ pair % 8) * 16 +
+                          lane % 4 * 4) = pack(attend_exp2(fmaf(s[j][n][i], scale, -base)),
+                                               attend_exp2(fmaf(s[j][n][i + 1], scale, -base)));
+        if (quarter == 0 && lane % 4 == 0) {
+            m->most[(chunk + 1) % 2][pair] = now;
+            m->fade[pair] = now == -INFINITY ? 1 : attend_exp2(old - now);
+        }
+    }
+}
+
+template <int T>
+static __device__ inline void fade(const struct state<T> *m, int tile, float *acc) {
+    float f0 = m->fade[pair_of(tile, 0)], f1 = m->fade[pair_of(tile, 1)];
+    acc[0] *= f0;
+    acc[1] *= f0;
+    acc[2] *= f1;
+    acc[3] *= f1;
+}
+
+// The values of 16 keys, in fragments for each eight of the warp's columns.
+template <class F>
+static __device__ inline void load_values(unsigned values, int k, unsigned b[F::N][2]) {
+    constexpr int D = F::D;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if constexpr (F::N == 1) {
+        unsigned two[4]; // both of two steps
+        load_four_turned(two, piece_at<D>(values, k / 2 * 32 + lane, warp));
+        b[0][0] = two[k % 2 * 2];
+        b[0][1] = two[k % 2 * 2 + 1];
+    } else {
+#pragma unroll
+        for (int n = 0; n < F::N; n += 2)
+            load_four_turned(b[n],
+                             piece_at<D>(values, k * 16 + lane % 16, warp * F::N + n + lane / 16));
+    }
+}
+
+// acc = acc * fade + weights V for the warp's share of the values.
+template <class F, int C>
+static __device__ inline void gather(const struct state<F::T> *m, unsigned weights, unsigned values,
+                                     struct sums<F, C> *z) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
+    unsigned at[4];
+    piece_offsets(lane, lane / 16, at);
+    weights += (unsigned)(lane % 16 * ATTEND_CHUNK * 2);
+#pragma unroll
+    for (int j = 0; j < C; j++)
+#pragma unroll
+        for (int n = 0; n < F::N; n++)
+            fade(m, j, z->acc[j][n]);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        unsigned a[4], b[F::N][2];
+        load_values<F>(values, k, b);
+#pragma unroll
+        for (int j = 0; j < C; j++) {
+            load_four(a, weights + at[k] + (unsigned)(j * 16 * ATTEND_CHUNK * 2));
+#pragma unroll
+            for (int n = 0; n < F::N; n++)
+                multiply(z->acc[j][n], a, b[n]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < sums<F, C>::OWN; j++) {
+        int tile = warp + F::WARPS * j;
+        if (tile >= C)
+            break;
+        fade(m, tile, z->sum[j]);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            unsigned a[4];
+            load_four(a, weights + at[k] + (unsigned)(tile * 16 * ATTEND_CHUNK * 2));
+            multiply(z->sum[j], a, ones);
+        }
+    }
+}
+
+template <class F, int C> static __device__ inline void clear(struct sums<F, C> *z) {
+#pragma unroll
+    for (int i = 0; i < C * F::N * 4; i++)
+        z->acc[i / 4 / F::N][i / 4 % F::N][i % 4] = 0;
+#pragma unroll
+    for (int i = 0; i < sums<F, C>::OWN * 4; i++)
+        z->sum[i / 4][i % 4] = 0;
+}
+
+// Results of the part that ends before a chunk to its slot.
+template <class F, int C>
+static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
+                                  const struct state<F::T> *m, int chunk,
+                                  const struct sums<F, C> *z) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
+    int64_t from = (slot * u->n_rows - u->begin) * u->n_heads;
+#pragma unroll
+    for (int x = 0; x < 2 * C; x++) {
+        int j = x / 2, i = x % 2, pair = pair_of(j, i);
+        if (pair >= t->n_pairs)
+            continue;
+        int64_t to = from + m->place[pair];
+        float *acc = u->acc + to * F::D + warp * F::N * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < F::N; n++)
+            *(float2 *)(acc + n * 8) = make_float2(z->acc[j][n][2 * i], z->acc[j][n][2 * i + 1]);
+        if (j % F::WARPS == warp && lane % 4 == 0)
+            *(float2 *)(u->ml + to * 2) =
+                make_float2(m->most[chunk % 2][pair], z->sum[j / F::WARPS][2 * i]);
+    }
+}
+
+// Folds the part of those pairs that end one before this chunk (all at the end of the keys) into
+// what came before. Values are a thread's own; `saved` holds those that registers have no room for.
+template <class F>
+static __device__ inline void fold(const struct state<F::T> *m, int chunk, bool begins, bool end,
+                                   struct sums<F, F::T> *z, struct folded<F> *f) {
+    int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int x = 0; x < 2 * F::T; x++) {
+        int j = x / 2, i = x % 2, pair = pair_of(j, i);
+        if (!end && !ends<F>(m, pair, chunk, begins))
+            continue;
+        float2 by = attend_fold(&f->most[x], m->most[chunk % 2][pair]);
+#pragma unroll
+        for (int y = 0; y < 2 * F::N; y++) {
+            int n = y / 2, v = 2 * i + y % 2;
+            if (j < LIVE) {
+                f->live[j < LIVE ? j : 0][n][v] =
+                    fmaf(z->acc[j][n][v], by.y, f->live[j < LIVE ? j : 0][n][v] * by.x);
+            } else {
+                float *to = f->saved + (((j - LIVE) * F::N + n) * 4 + v) * F::THREADS;
+                *to = fmaf(z->acc[j][n][v], by.y, *to * by.x);
+            }
+            z->acc[j][n][v] = 0;
+        }
+        if (j == warp) {
+            f->sum[i] = fmaf(z->sum[0][2 * i], by.y, f->sum[i] * by.x);
+            z->sum[0][2 * i] = z->sum[0][2 * i + 1] = 0;
+        }
+    }
+}
+
+// The output of all pairs, whose sums are in m->fade.
+template <class F>
+static __device__ inline void finish(const struct attend_run *u, const struct attend_item *t,
+                                     const struct state<F::T> *m, const struct folded<F> *f) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int x = 0; x < 2 * F::T; x++) {
+        int j = x / 2, i = x % 2, pair = pair_of(j, i);
+        if (pair >= t->n_pairs)
+            continue;
+        int32_t row = m->place[pair] / u->n_heads, head = m->place[pair] - row * u->n_heads;
+        float *out = u->out + row * u->out_stride + head * F::D;
+#pragma unroll
+        for (int n = 0; n < F::N; n++) {
+            float v[2];
+            int at = warp * F::N * 8 + n * 8 + lane % 4 * 2;
+            for (int y = 0; y < 2; y++) {
+                v[y] = j < LIVE ? f->live[j < LIVE ? j : 0][n][2 * i + y]
+                                : f->saved[(((j - LIVE) * F::N + n) * 4 + 2 * i + y) * F::THREADS];
+                v[y] = attend_output(u, row, head, at + y, v[y], m->fade[pair]);
+            }
+            *(float2 *)(out + at) = make_float2(v[0], v[1]);
+        }
+    }
+}
+
+template <class F> static __device__ inline void clear_folded(struct folded<F> *f) {
+#pragma unroll
+    for (int i = 0; i < LIVE * F::N * 4; i++)
+        f->live[i / 4 / F::N][i / 4 % F::N][i % 4] = 0;
+    f->sum[0] = f->sum[1] = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * F::T; i++)
+        f->most[i] = -INFINITY;
+    for (int i = 0; i < F::SAVED; i++)
+        f->saved[i * F::THREADS] = 0;
+}
+
+// With ATTEND_WHOLE: the last fold and the output.
+template <class F>
+static __device__ inline void end_whole(const struct attend_run *u, const struct attend_item *t,
+                                        struct state<F::T> *m, struct sums<F, F::T> *z,
+                                        struct folded<F> *f) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    fold<F>(m, t->end, false, true, z, f);
+    __syncthreads();
+    for (int i = 0; i < 2; i++)
+        if (warp < F::T && lane % 4 == 0)
+            m->fade[pair_of(warp, i)] = f->sum[i];
+    __syncthreads();
+    finish<F>(u, t, m, f);
+}
+
+// Keys or values of a chunk on their way; the group is closed also where there is no such chunk.
+template <class F>
+static __device__ inline void load(const struct attend_run *u, const struct work *b,
+                                   const struct state<F::T> *m, int chunk, bool value) {
+    if (chunk < b->t.end)
+        load_chunk<typename F::keys, F::D, F::THREADS>(
+            u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+    close_copies();
+}
+
+// All chunks of the item, for at most C tiles.
+template <class F, int C>
+static __device__ inline void run(const struct attend_run *u, const struct work *b,
+                                  struct state<F::T> *m) {
+    const struct attend_item *t = &b->t;
+    unsigned base = shared_address(b->memory);
+    bool finds = threadIdx.x < ATTEND_CHUNK;
+    struct sums<F, C> z;
+    struct folded<F> folded;
+    folded.saved = (float *)(b->memory + F::ALL) + threadIdx.x;
+    load_queries<F>(u, b, m, C * 16);
+    clear<F, C>(&z);
+    if (F::WHOLE)
+        clear_folded<F>(&folded);
+    for (int chunk = t->chunk; chunk < t->end; chunk++) {
+        const struct attend_keys *keys = &m->keys[chunk % 3];
+        unsigned stage = base + (unsigned)(chunk % F::STAGES * F::TILE);
+        bool begins = chunk > t->chunk && t->kind != ATTEND_LAST &&
+                      attend_part_begin(attend_part(chunk)) == chunk;
+        float s[share<F, C>::MOST][2][4];
+        struct attend_found found = {NULL, 0, 0};
+        // Copies that are still on their way: this chunk's values, except with one stage, where
+        // only the first chunk's are asked for so early.
+        if (F::STAGES == 2 || chunk == t->chunk)
+            await_copies<1>();
+        else
+            await_copies<0>();
+        __syncthreads();
+        if (finds && chunk + 2 < t->end)
+            found = attend_look(u, t, chunk + 2, threadIdx.x);
+        if (F::STAGES == 2) {
+            load<F>(u, b, m, chunk + 1, false);
+            load<F>(u, b, m, chunk + 1, true);
+        } else if (chunk > t->chunk) {
+            load<F>(u, b, m, chunk, true);
+        }
+        if constexpr (F::WHOLE) {
+            if (chunk > t->chunk && (begins || (chunk >= m->split_least && chunk <= m->split_most)))
+                fold<F>(m, chunk, begins, false, &z, &folded);
+        } else if (begins) {
+            put<F, C>(u, t, m, chunk, &z);
+            clear<F, C>(&z);
+        }
+        if (has_tile<F, C>(share<F, C>::MOST - 1))
+            score<F, share<F, C>::MOST>(base + F::Q, stage, s);
+        else if (share<F, C>::MOST > 1)
+            score<F, share<F, C>::FEWER>(base + F::Q, stage, s);
+        if (!all_seen(t, m, keys, chunk))
+            hide<F, C>(t, m, keys, chunk, s);
+        find_maxima<F, C>(m, s);
+        __syncthreads();
+        if (F::STAGES == 1)
+            load<F>(u, b, m, chunk + 1, false);
+        weigh<F, C>(m, chunk, begins, s, b->memory + F::W);
+        await_copies<F::STAGES>();
+        if (finds)
+            attend_note(u, found, &m->keys[(chunk + 2) % 3], threadIdx.x);
+        __syncthreads();
+        gather<F, C>(m, base + F::W, stage + F::V, &z);
+    }
+    if constexpr (F::WHOLE)
+        end_whole<F>(u, t, m, &z, &folded);
+    else
+        put<F, C>(u, t, m, t->end, &z);
+}
+
+// Block (item, kv head).
+template <class F>
+static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
+    attend_kernel(const __grid_constant__ struct attend_run u) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
+    struct work b = begin(&u, m, memory, [&](const struct work *w) {
+        load<F>(&u, w, m, w->t.chunk, false);
+        load<F>(&u, w, m, w->t.chunk, true);
+    });
+    if constexpr (F::SMALL > 0) {
+        if (b.t.n_pairs <= F::SMALL * 16) {
+            run<F, F::SMALL>(&u, &b, m);
+            return;
+        }
+    }
+    run<F, F::T>(&u, &b, m);
+}
+
+#else
+
+template <int D, int T, bool WHOLE> struct form {
+    static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0, BIT = 0;
+};
+
+// Older devices take attend_plain.
+template <class F>
+static __global__ void attend_kernel(const __grid_constant__ struct attend_run u) {
+    (void)u;
+    gpu_await();
+}
+
+#endif
+
+template <class F>
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
+    if (!(g->allowed_attend >> F::BIT & 1))
+        gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend");
+    g->allowed_attend |= 1u << F::BIT;
+    gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+}
+
+template <int D>
+static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    if (p->whole)
+        launch_form<form<D, 6, true>>(g, u, p);
+    else if (p->tiles <= 1)
+        launch_form<form<D, 1, false>>(g, u, p);
+    else if (p->tiles <= 3)
+        launch_form<form<D, 3, false>>(g, u, p);
+    else if (p->tiles <= 6)
+        launch_form<form<D, 6, false>>(g, u, p);
+    else
+        launch_form<form<D, 9, false>>(g, u, p);
+}
+
+template <int D> static int bytes_of(int tiles, bool whole) {
+    if (whole)
+        return form<D, 6, true>::BYTES;
+    return tiles <= 1   ? form<D, 1, false>::BYTES
+           : tiles <= 3 ? form<D, 3, false>::BYTES
+           : tiles <= 6 ? form<D, 6, false>::BYTES
+                        : form<D, 9, false>::BYTES;
+}
+
+extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole) {
+    return head_dim == 64    ? bytes_of<64>(tiles, whole)
+           : head_dim == 128 ? bytes_of<128>(tiles, whole)
+                             : bytes_of<256>(tiles, whole);
+}
+
+extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
+                              const struct attend_plan *p) {
+    if (u->head_dim == 64)
+        launch<64>(g, u, p);
+    else if (u->head_dim == 128)
+        launch<128>(g, u, p);
+    else
+        launch<256>(g, u, p);
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet, the delta rule by the recurrent log (formulas: arXiv 2412.06464 section 3,
+// unrolled from a base; ops_gdn.c is the specification): brings the tables of a pass over and
+// chooses one of two kernels by device and shape. No state is written; gdn_commit.cu does that.
+#include "ops/gpu/gdn/gdn_launch.h"
+
+// The largest number of rows of one sequence among sequences first .. first + n - 1.
+static int most_rows(const int32_t *seq, int64_t rows, int first, int n) {
+    int count[GDN_STATES] = {0}, most = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        if (seq[i] < first || seq[i] >= first + n)
+            continue;
+        int c = ++count[seq[i] - first];
+        most = c > most ? c : most;
+    }
+    return most;
+}
+
+// Whether some row's position lies in a later block than its sequence's end, so that it reads the
+// newer base.
+static bool reads_newer(const struct gdn_args *a, const struct rows *r) {
+    for (int64_t i = a->first; i < a->first + a->count; i++) {
+        if (r->pos[i] / GDN_BLOCK > a->len[r->seq[i]] / GDN_BLOCK)
+            return true;
+    }
+    return false;
+}
+
+// Appends the rows that read base lo (hi: base hi) to the places; where: those of rows.
+static void place_rows(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r,
+                       bool hi, int8_t *where) {
+    for (int8_t i = 0; i < (int8_t)a->count; i++) {
+        int64_t pos = r->pos[a->first + i];
+        if ((pos / GDN_BLOCK > t->len / GDN_BLOCK) != hi)
+            continue;
+        t->list[t->n] = i;
+        t->depth[t->n] = (int8_t)(pos - t->len);
+        t->up[t->n] = t->few.up[i] < 0 ? (int8_t)-1 : where[t->few.up[i]];
+        where[i] = t->n++;
+    }
+}
+
+// Few rows of one sequence: their tables go with the launch.
+static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r, int seq,
+                     bool newer) {
+    int8_t where[GDN_FEW];
+    t->few = gdn_few_of(a->seqs, seq, r->parent + a->first, a->first, a->count);
+    t->len = a->len[seq];
+    place_rows(t, a, r, false, where);
+    while (newer && t->n % 4) {
+        t->list[t->n] = t->depth[t->n] = t->up[t->n] = -1;
+        t->n++;
+    }
+    t->hi = t->n;
+    place_rows(t, a, r, true, where);
+}
+
+// The tables in device memory; false after a fault.
+static bool stage_tables(struct gpu *g, struct gdn_job *j, const struct rows *r, int stop) {
+    int64_t first = j->a.first;
+    size_t n = (size_t)j->a.count, ids = n * sizeof(int32_t);
+    j->parent = (const int32_t *)gpu_stage(g, r->parent + first, ids);
+    j->seq = (const int32_t *)gpu_stage(g, r->seq + first, ids);
+    j->pos = (const int64_t *)gpu_stage(g, r->pos + first, n * sizeof *r->pos);
+    j->len = (const int64_t *)gpu_stage(g, j->a.len, (size_t)stop * sizeof *j->a.len);
+    return j->parent && j->seq && j->pos && j->len;
+}
+
+extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+    struct gpu *g = gpu_of(x);
+    struct gdn_job j = {};
+    struct gdn_tables t = {};
+    if (!a->count)
+        return;
+    j.a = *a;
+    struct gdn_range range = gdn_sequences(r->seq + a->first, a->count);
+    j.newer = reads_newer(a, r);
+    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
+    bool matrix = gdn_takes_matrix(g, &a->shape);
+    if (matrix && a->count <= GDN_FEW && range.stop - range.first == 1)
+        fill_few(&t, a, r, range.first, j.newer);
+    else if (!stage_tables(g, &j, r, range.stop))
+        return;
+    for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
+        int left = range.stop - j.first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
+        if (!t.few.n)
+            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
+        if (!t.few.n && !j.states)
+            return;
+        // Places: those of both bases begin at multiples of four.
+        j.most = (most_rows(r->seq + a->first, a->count, j.first_seq, sequences) + 3 + 3) / 4 * 4;
+        if (!(matrix ? gdn_matrix(g, &j, &t, sequences) : gdn_plain(g, &j, sequences)))
+            return;
+    }
+    g->last = LAST_GDN;
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the blocks of the delta rule know about a sequence's rows before any arithmetic on them: who
+// they are, their ancestors in flight, and how far everything has decayed. Rows get places: those
+// that read base lo in forest order, then, from a multiple of four on, those that read base hi, so
+// that four neighbouring places read one base. Parents keep standing before children. Nothing here
+// is written to global memory.
+#ifndef COPPICE_OPS_GPU_GDN_GDN_CUH
+#define COPPICE_OPS_GPU_GDN_GDN_CUH
+
+#include "ops/gpu/gdn/gdn.h"
+
+enum {
+    COLUMNS = 16,       // of a value head, in one block
+    WARPS = 4,          // of a value head in a block; each has four columns
+    TILE = 32,          // places at once
+    CHUNK = 128,        // of the key dimension
+    STRIDE = CHUNK + 4, // of keys and queries in shared memory
+    HEADS_MOST = 3,     // value heads of a block
+};
+
+// Rows are local: 0 .. count - 1, row i being first + i of the forest.
+struct gdn_job {
+    struct gdn_args a;
+    const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
+    const int32_t *parent, *seq;    // [count] parents are indices into the forest
+    const int64_t *pos, *len;       // [count], [sequences]
+    int first_seq;
+    int heads;        // value heads of a block; they share a key head. 0: products only
+    int most;         // places that the largest sequence can need
+    int keys;         // keys in shared memory at once
+    int parts;        // blocks that share the products of a key head
+    bool behind;      // the launch in front of this one writes the states
+    bool newer;       // some row reads base hi
+    float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
+};
+
+// Instead of states, parent, seq, pos and len, if few.n; places as in gdn_room.
+struct gdn_tables {
+    struct gdn_few few;
+    int64_t len;
+    int8_t n, hi; // as in gdn_sequence
+    int8_t list[GDN_FEW + 4], up[GDN_FEW + 4], depth[GDN_FEW + 4];
+};
+
+// A block's shared memory. Value head v of the block, warp w = v * WARPS + ...
+struct gdn_room {
+    float *kq;      // [2][TILE][STRIDE] keys and queries of the tile
+    float2 *coef;   // [v][GDN_RING][TILE], in the same place, later
+    float4 *s;      // [w][CHUNK / 4][lo, hi][4]: element i of the key dimension is in place
+                    // (i / 16 * 4 + i % 4, i / 4 % 4)
+    float4 *ring;   // [w][GDN_RING] deltas of committed positions
+    float4 *delta;  // [w][TILE]
+    float *keys;    // [keys][STRIDE]
+    float *gone;    // [lo, hi][v][GDN_RING] sums of the log decays of committed positions
+    float *g, *sum; // [v][most]; [lo, hi][v][most] log decays of places, and their sums
+    int32_t *list;  // [most] row of a place, or -1
+    int32_t *up;    // [most] place of the parent, or -1
+    int32_t *depth; // [most] positions that a place is behind len; -1: no row
+    int32_t *where; // [count] place of a row; before that its kind: 0 no row of the sequence, 1 it
+                    // reads base lo, 2 it reads base hi
+    int32_t *over;  // [count] local row of the parent, < 0: none
+    int32_t *late;  // [count] positions that a row is behind len
+    int32_t *above; // [GDN_BLOCK][TILE] places of the tile's ancestors in flight, highest first
+};
+
+// What all threads of a block know about their sequence.
+struct gdn_sequence {
+    int64_t len;
+    int base[2];   // positions from base lo, hi to len
+    int n;         // places
+    int hi;        // first place that reads base hi
+    int64_t slot0; // of base lo in the ring
+};
+
+static __host__ __device__ inline size_t gdn_room_bytes(const struct gdn_job &j) {
+    size_t v = (size_t)j.heads, most = (size_t)j.most;
+    size_t kq = 2 * TILE * STRIDE * sizeof(float), coef = v * GDN_RING * TILE * sizeof(float2);
+    size_t n = kq > coef ? kq : coef;
+    n += v * WARPS * (2 * CHUNK + GDN_RING + TILE) * sizeof(float4);
+    n += ((size_t)j.keys * STRIDE + 2 * v * GDN_RING + 3 * v * most) * sizeof(float);
+    return n + (3 * most + 3 * (size_t)j.a.count + GDN_BLOCK * TILE) * sizeof(int32_t);
+}
+
+#ifdef __CUDACC__
+static __device__ inline struct gdn_room gdn_room_at(const struct gdn_job &j, float4 *p) {
+    struct gdn_room m;
+    int v = j.heads, kq = 2 * TILE * STRIDE / 4, coef = v * GDN_RING * TILE / 2;
+    m.kq = (float *)p;
+    m.coef = (float2 *)p;
+    m.s = p + (kq > coef ? kq : coef);
+    m.ring = m.s + v * WARPS * 2 * CHUNK;
+    m.delta = m.ring + v * WARPS * GDN_RING;
+    m.keys = (float *)(m.delta + v * WARPS * TILE);
+    m.gone = m.keys + j.keys * STRIDE;
+    m.g = m.gone + 2 * v * GDN_RING;
+    m.sum = m.g + v * j.most;
+    m.list = (int32_t *)(m.sum + 2 * v * j.most);
+    m.up = m.list + j.most;
+    m.depth = m.up + j.most;
+    m.where = m.depth + j.most;
+    m.over = m.where + j.a.count;
+    m.late = m.over + j.a.count;
+    m.above = m.late + j.a.count;
+    return m;
+}
+
+static __device__ inline int64_t gdn_base_of(int64_t pos) {
+    int64_t block = pos / GDN_BLOCK;
+    return block > 0 ? (block - 1) * GDN_BLOCK : 0;
+}
+
+// What is known before the rows are listed.
+static __device__ inline struct gdn_sequence gdn_sequence_of(int64_t len) {
+    struct gdn_sequence q;
+    int64_t lo = gdn_base_of(len);
+    q.len = len;
+    q.base[0] = (int)(len - lo);
+    q.base[1] = len < GDN_BLOCK ? q.base[0] : q.base[0] - GDN_BLOCK;
+    q.slot0 = lo % GDN_RING;
+    q.n = q.hi = 0;
+    return q;
+}
+
+// Committed positions from base lo or hi on.
+static __device__ inline int gdn_known(const struct gdn_sequence &q, bool hi) {
+    return hi ? q.base[1] : q.base[0];
+}
+
+// All threads: what the rows are to sequence seq. May stand in front of gpu_await.
+static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m, int seq) {
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < j.a.count; i += (int)blockDim.x) {
+        int64_t pos = __ldcg((const long long *)&j.pos[i]);
+        int64_t len = __ldcg((const long long *)&j.len[seq]);
+        m.over[i] = (int32_t)(__ldcg(&j.parent[i]) - j.a.first);
+        m.late[i] = (int32_t)(pos - len);
+        m.where[i] = __ldcg(&j.seq[i]) != seq ? 0 : pos / GDN_BLOCK > len / GDN_BLOCK ? 2 : 1;
+    }
+}
+
+// One warp: appends the rows of a kind to the list, whose next place is n. Returns the new n.
+static __device__ inline int gdn_append(const struct gdn_job &j, struct gdn_room &m, int kind,
+                                        int n) {
+    int lane = (int)threadIdx.x % 32, count = (int)j.a.count;
+#pragma unroll 1
+    for (int i = lane; i - lane < count; i += 32) {
+        bool mine = i < count && m.where[i] == kind;
+        unsigned mask = __ballot_sync(0xFFFFFFFFu, mine);
+        if (mine)
+            m.list[n + __popc(mask & ((1u << lane) - 1))] = i;
+        n += __popc(mask);
+    }
+    return n;
+}
+
+// One warp: places of the rows. found: [2], n and hi.
+static __device__ inline void gdn_list(const struct gdn_job &j, struct gdn_room &m, int *found) {
+    int lane = (int)threadIdx.x % 32;
+    int lo = gdn_append(j, m, 1, 0), first = (lo + 3) / 4 * 4, n = gdn_append(j, m, 2, first);
+    if (lane < first - lo && n > first)
+        m.list[lo + lane] = -1;
+    n = n > first ? n : lo;
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < n; i += 32)
+        if (m.list[i] >= 0)
+            m.where[m.list[i]] = i;
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < n; i += 32) {
+        int row = m.list[i], over = row < 0 ? -1 : m.over[row];
+        m.depth[i] = row < 0 ? -1 : m.late[row];
+        m.up[i] = over < 0 ? -1 : m.where[over];
+    }
+    if (lane == 0) {
+        found[0] = n;
+        found[1] = n > first ? first : lo;
+    }
+}
+
+static __device__ inline int gdn_depth(const struct gdn_room &m, const struct gdn_sequence &q,
+                                       int place) {
+    return place < q.n ? m.depth[place] : -1;
+}
+
+// One warp: ancestors of the tile at `first`.
+static __device__ inline void gdn_climb(struct gdn_room &m, int first, int depth) {
+    int lane = (int)threadIdx.x % 32, at = first + lane;
+    for (int d = depth - 1; d >= 0; d--) {
+        at = m.up[at];
+        m.above[d * TILE + lane] = at;
+    }
+}
+
+// One warp: running sums of the committed log decays of a value head, from one base.
+static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_room &m,
+                                          const struct gdn_sequence &q, const float *log_g, int v,
+                                          int hi) {
+    int lane = (int)threadIdx.x % 32, known = gdn_known(q, hi);
+    int from = (int)q.slot0 + q.base[0] - known;
+    float *gone = m.gone + (hi * j.heads + v) * GDN_RING, sum = 0, mine = 0;
+#pragma unroll 1
+    for (int half = 0; half < GDN_RING; half += 32) {
+        int slot = (from + half + lane) % GDN_RING;
+        float g = half + lane < known ? log_g[(int64_t)slot * j.a.shape.n_v] : 0;
+#pragma unroll
+        for (int t = 0; t < 32; t++) {
+            sum += __shfl_sync(0xFFFFFFFFu, g, t);
+            mine = t == lane ? sum : mine;
+        }
+        gone[half + lane] = mine;
+    }
+}
+
+// One warp: sums of the places of the tile from one base, for one value head. They go on from the
+// committed sums in position order, so a position's sum does not tell what has been committed.
+static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_room &m,
+                                           const struct gdn_sequence &q, int first, int v, int hi) {
+    int lane = (int)threadIdx.x % 32, n = gdn_known(q, hi), depth = gdn_depth(m, q, first + lane);
+    if (depth < 0)
+        return;
+    const float *g = m.g + v * j.most;
+    float sum = n ? m.gone[(hi * j.heads + v) * GDN_RING + n - 1] : 0;
+#pragma unroll 8
+    for (int d = 0; d < depth; d++)
+        sum += g[m.above[d * TILE + lane]];
+    m.sum[(hi * j.heads + v) * j.most + first + lane] = sum + g[first + lane];
+}
+
+// A float from global to shared memory if it is there, else zero; like gdn_load4.
+static __device__ __forceinline__ void gdn_load1(float *to, const float *from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from),
+                 "r"(there ? 4 : 0));
+#else
+    *to = there ? *from : 0;
+#endif
+}
+
+// Four floats from global to shared memory, zeros where `left` says that they do not exist; done
+// when gdn_loaded() has returned in the same thread.
+template <bool VEC>
+static __device__ __forceinline__ void gdn_load4(float4 *to, const float *from, int left) {
+    if (!VEC) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            gdn_load1((float *)to + i, from + (left > i ? i : 0), left > i);
+        return;
+    }
+#if __CUDA_ARCH__ >= 800
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                 "r"(left > 0 ? 16 : 0));
+#else
+    *to = gdn_get4<VEC>(from, left);
+#endif
+}
+
+static __device__ __forceinline__ void gdn_loaded(void) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// One block's position: which columns of which heads, or its share of the products.
+struct place {
+    int seq, head;     // of the states in this launch; the first value head
+    int k_head, rank;  // rank among the blocks that share products
+    int group, column; // the products' place; the block's first column
+};
+
+static __device__ inline struct place place_of(const struct gdn_job &j) {
+    struct place p;
+    int n_k = j.a.shape.n_k, y = (int)blockIdx.y;
+    p.seq = (int)blockIdx.z;
+    p.k_head = y % n_k;
+    p.head = y / n_k * j.heads * n_k + p.k_head;
+    p.rank = (int)blockIdx.x;
+    p.group = p.seq * n_k + p.k_head;
+    p.column = (int)blockIdx.x * COLUMNS;
+    return p;
+}
+
+#endif
+
+#endif

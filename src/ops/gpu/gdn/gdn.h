@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of Gated DeltaNet share. The states of a pass's sequences go to the device as an
+// array of structs of pointers; it changes every 32 positions only, so the stage mostly finds it.
+#ifndef COPPICE_OPS_GPU_GDN_GDN_H
+#define COPPICE_OPS_GPU_GDN_GDN_H
+
+#include "ops/gpu/runtime/gpu.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { GDN_STATES = 64 }; // sequences of one launch
+
+// Sequences [first, stop) occur among rows.
+struct gdn_range {
+    int first, stop;
+};
+
+static inline struct gdn_range gdn_sequences(const int32_t *seq, int64_t n) {
+    struct gdn_range r = {seq[0], seq[0] + 1};
+    for (int64_t i = 1; i < n; i++) {
+        r.first = seq[i] < r.first ? seq[i] : r.first;
+        r.stop = seq[i] < r.stop ? r.stop : seq[i] + 1;
+    }
+    return r;
+}
+
+// The tables of a pass with few rows of one sequence; they travel with the launch, so that a kernel
+// need not wait for one load to know where the next one is.
+enum { GDN_FEW = 32 };
+struct gdn_few {
+    int32_t n;          // rows; 0: the tables are in device memory
+    int8_t up[GDN_FEW]; // row of the parent, < 0: none in flight
+    struct gdn_state state;
+};
+
+static inline struct gdn_few gdn_few_of(const struct gdn_state *const *seqs, int32_t seq,
+                                        const int32_t *parent, int64_t first, int64_t n) {
+    struct gdn_few f = {(int32_t)n, {0}, *seqs[seq]};
+    for (int64_t i = 0; i < n; i++)
+        f.up[i] = (int8_t)(parent[i] < first ? -1 : parent[i] - first);
+    return f;
+}
+
+// Device array of the states of at most GDN_STATES sequences from `first` on; NULL after a fault.
+static inline const struct gdn_state *
+gdn_stage_states(struct gpu *g, const struct gdn_state *const *seqs, int first, int stop) {
+    struct gdn_state s[GDN_STATES];
+    int n = stop - first < GDN_STATES ? stop - first : GDN_STATES;
+    for (int i = 0; i < n; i++)
+        s[i] = *seqs[first + i];
+    return (const struct gdn_state *)gpu_stage(g, s, (size_t)n * sizeof *s);
+}
+
+// Whether gdn_matrix.cu serves the shape on this device. It depends on nothing else, since it and
+// gdn_plain.cu give other bits.
+bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
+
+#ifdef __CUDACC__
+// Inclusive sums over the lanes of a warp, in a fixed order.
+static __device__ inline float gdn_scan(float v, int lane) {
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        float o = __shfl_up_sync(0xFFFFFFFFu, v, d);
+        v = lane >= d ? v + o : v;
+    }
+    return v;
+}
+
+// Four neighbouring floats of which `left` exist; VEC: they are 16-byte aligned and left is 0 or
+// at least 4.
+template <bool VEC> static __device__ inline float4 gdn_get4(const float *p, int left) {
+    if (VEC)
+        return left > 0 ? *(const float4 *)p : make_float4(0, 0, 0, 0);
+    return make_float4(left > 0 ? p[0] : 0, left > 1 ? p[1] : 0, left > 2 ? p[2] : 0,
+                       left > 3 ? p[3] : 0);
+}
+
+template <bool VEC> static __device__ inline void gdn_put4(float *p, float4 v, int left) {
+    if (VEC) {
+        if (left > 0)
+            *(float4 *)p = v;
+        return;
+    }
+    if (left > 0)
+        p[0] = v.x;
+    if (left > 1)
+        p[1] = v.y;
+    if (left > 2)
+        p[2] = v.z;
+    if (left > 3)
+        p[3] = v.w;
+}
+
+static __device__ inline void gdn_fma4(float4 *acc, float f, float4 v) {
+    acc->x = fmaf(f, v.x, acc->x);
+    acc->y = fmaf(f, v.y, acc->y);
+    acc->z = fmaf(f, v.z, acc->z);
+    acc->w = fmaf(f, v.w, acc->w);
+}
+
+static __device__ inline float4 gdn_scale4(float4 v, float f) {
+    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+}
+#endif
+
+#endif

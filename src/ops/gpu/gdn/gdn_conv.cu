@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet, first half: gates, the causal convolution along a row's ancestors, SiLU and the
+// norms of queries and keys. One warp makes one head of one row, or of several rows in turn, always
+// in the same order, so a row's bits depend on its own inputs and its three predecessors only. Owns
+// no state.
+#include "ops/gpu/gdn/gdn.h"
+#include "ops/rowmath.h"
+
+enum {
+    WARPS = 8,
+    RUN = 8,   // rows of a warp where there are many,
+    MANY = 65, // from here on
+    AHEAD = 96 // blocks, about, that ask for what the delta rule reads next
+};
+
+struct conv_job {
+    struct gdn_shape shape;
+    struct gdn_conv_args a;
+    const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
+    const int32_t *parent, *seq;    // [n]
+    int64_t n;
+    int first_seq;
+    struct gdn_few few; // instead of states, parent and seq, if few.n
+    bool behind;        // the launch in front writes the states
+    bool four;          // heads of at most 128 values, in fours
+    // With few.n, what the delta rule will read: slots of the log from `slot` on, and the newer
+    // base.
+    int slot, known;
+    bool newer;
+};
+
+static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
+    int nv = j.shape.n_v;
+    for (int h = lane; h < nv; h += 32) {
+        float y = j.a.a[row * nv + h] + j.a.dt_bias[h];
+        float softplus = y > 20 ? y : log1pf(expf(y));
+        j.a.rows.g[row * nv + h] = j.a.ssm_a[h] * softplus;
+        j.a.rows.beta[row * nv + h] = row_sigmoid(j.a.b[row * nv + h]);
+    }
+}
+
+// Where the inputs of a row and its three predecessors are, oldest first: in the projection's
+// output, or among those that the sequence has kept. From tables alone.
+struct taps {
+    const float *at[GDN_CONV];
+    bool kept[GDN_CONV];
+};
+
+static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, int seq) {
+    const float *old = j.few.n
+                           ? j.few.state.conv
+                           : (const float *)__ldcg((const unsigned long long *)&j.states[seq].conv);
+    int64_t channels = j.shape.channels;
+    int state = GDN_CONV - 2; // newest committed input
+    struct taps in;
+#pragma unroll
+    for (int t = GDN_CONV - 1; t >= 0; t--) {
+        in.kept[t] = row < 0;
+        in.at[t] = row >= 0 ? j.a.rows.u + row * channels : old + state-- * channels;
+        row = row < 0 ? row : j.few.n ? j.few.up[row] : __ldcg(&j.parent[row]);
+    }
+    return in;
+}
+
+// Which head of which part (q, k, v) a warp makes.
+struct head_place {
+    int part, head, n, dim;
+    int64_t channel; // its first
+};
+
+static __device__ struct head_place place_of(const struct gdn_shape &s, int head) {
+    struct head_place p;
+    p.part = head < s.n_k ? 0 : head < 2 * s.n_k ? 1 : 2;
+    p.head = head - p.part * s.n_k;
+    p.n = p.part == 2 ? s.n_v : s.n_k;
+    p.dim = p.part == 2 ? s.dv : s.dk;
+    p.channel = (int64_t)p.part * s.n_k * s.dk + (int64_t)p.head * p.dim;
+    return p;
+}
+
+static __device__ float *head_out(const struct conv_job &j, const struct head_place &p,
+                                  int64_t row) {
+    const struct gdn_rows &r = j.a.rows;
+    return (p.part == 0 ? r.q : p.part == 1 ? r.k : r.v) + (row * p.n + p.head) * p.dim;
+}
+
+static __device__ float norm_of(const struct head_place &p, float sum) {
+    for (int d = 16; d; d /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    float unit = p.part == 0 ? 1.0f / sqrtf((float)p.dim) : 1.0f;
+    return unit / sqrtf(sum + 1e-6f);
+}
+
+// Four neighbouring channels a lane, in heads of at most 128 values: the lane's weights.
+static __device__ void load_weights(const struct conv_job &j, const struct head_place &p,
+                                    float4 w[4]) {
+    int i = (int)threadIdx.x % 32 * 4;
+    const float4 *weights = (const float4 *)(j.a.conv_w + (p.channel + i) * GDN_CONV);
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+        w[c] = i < p.dim ? weights[c] : make_float4(0, 0, 0, 0);
+}
+
+static __device__ float4 load_tap(const struct head_place &p, const float *row) {
+    int i = (int)threadIdx.x % 32 * 4;
+    return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
+}
+
+// The head of a row from its four inputs, oldest first.
+static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
+                                   int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
+    int i = (int)threadIdx.x % 32 * 4;
+    float y[4] = {}, sum = 0;
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++) {
+        const float by[4] = {((float *)&w[0])[t], ((float *)&w[1])[t], ((float *)&w[2])[t],
+                             ((float *)&w[3])[t]};
+        y[0] = fmaf(by[0], x[t].x, y[0]);
+        y[1] = fmaf(by[1], x[t].y, y[1]);
+        y[2] = fmaf(by[2], x[t].z, y[2]);
+        y[3] = fmaf(by[3], x[t].w, y[3]);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        y[c] = row_silu(y[c]);
+        sum = fmaf(y[c], y[c], sum);
+    }
+    float scale = p.part == 2 ? 1.0f : norm_of(p, sum);
+    if (i < p.dim)
+        *(float4 *)(head_out(j, p, row) + i) =
+            make_float4(y[0] * scale, y[1] * scale, y[2] * scale, y[3] * scale);
+}
+
+// Everything but the rows' own inputs is here before gpu_await, unless the launch in front writes
+// it.
+static __device__ void conv_four(const struct conv_job &j, int64_t row, int head, int seq) {
+    struct head_place p = place_of(j.shape, head);
+    struct taps in = find_taps(j, row, seq);
+    float4 w[4], x[GDN_CONV];
+    load_weights(j, p, w);
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (in.kept[t])
+            x[t] = load_tap(p, in.at[t]);
+    gpu_await();
+    gpu_let_next();
+#pragma unroll
+    for (int t = 0; t < GDN_CONV; t++)
+        if (!in.kept[t])
+            x[t] = load_tap(p, in.at[t]);
+    finish_four(j, p, row, w, x);
+}
+
+// Any shape.
+static __device__ void conv_any(const struct conv_job &j, int64_t row, int head, int seq) {
+    gpu_await();
+    gpu_let_next();
+    struct head_place p = place_of(j.shape, head);
+    struct taps in = find_taps(j, row, seq);
+    const float *w = j.a.conv_w + p.channel * GDN_CONV;
+    float *out = head_out(j, p, row), sum = 0;
+    int lane = (int)threadIdx.x % 32;
+    for (int i = lane; i < p.dim; i += 32) {
+        float x = 0;
+#pragma unroll
+        for (int t = 0; t < GDN_CONV; t++)
+            x = fmaf(w[i * GDN_CONV + t], in.at[t][p.channel + i], x);
+        float y = row_silu(x);
+        out[i] = y;
+        sum = fmaf(y, y, sum);
+    }
+    if (p.part == 2)
+        return;
+    float scale = norm_of(p, sum);
+    for (int i = lane; i < p.dim; i += 32)
+        out[i] *= scale;
+}
+
+// Brings this thread's share of `bytes` from p on to the second-level cache: 128 at a time.
+static __device__ void prefetch(const void *p, int64_t bytes, int thread, int threads) {
+#if __CUDA_ARCH__ >= 800
+    for (int64_t i = (int64_t)thread * 128; i < bytes; i += (int64_t)threads * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)p + i));
+#endif
+}
+
+// Slots of a log of `size` floats each.
+static __device__ void prefetch_log(const struct conv_job &j, const float *log, int64_t size,
+                                    int thread, int threads) {
+    int rest = j.slot + j.known > GDN_RING ? j.slot + j.known - GDN_RING : 0;
+    prefetch(log + j.slot * size, (j.known - rest) * size * 4, thread, threads);
+    prefetch(log, rest * size * 4, thread, threads);
+}
+
+// A block of those behind the heads': what the delta rule reads while this launch and its end
+// leave memory idle. Nothing is changed, so it need not wait.
+static __device__ void prefetch_state(const struct conv_job &j, int block) {
+    const struct gdn_shape &s = j.shape;
+    const struct gdn_state &st = j.few.state;
+    int threads = (int)((gridDim.x - block) * gridDim.y) * WARPS * 32;
+    int thread =
+        (int)((blockIdx.x - block) * gridDim.y + blockIdx.y) * WARPS * 32 + (int)threadIdx.x;
+    int64_t base = (int64_t)s.n_v * s.dk * s.dv * 4;
+    prefetch(st.s_lo, base, thread, threads);
+    prefetch_log(j, st.log_k, (int64_t)s.n_k * s.dk, thread, threads);
+    prefetch_log(j, st.log_d, (int64_t)s.n_v * s.dv, thread, threads);
+    prefetch_log(j, st.log_g, s.n_v, thread, threads);
+    if (j.newer)
+        prefetch(st.s_hi, base, thread, threads);
+}
+
+static __global__ void __launch_bounds__(WARPS * 32)
+    conv_heads(const __grid_constant__ struct conv_job j) {
+    const struct gdn_shape &s = j.shape;
+    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int64_t row = blockIdx.y;
+    int blocks = (2 * s.n_k + s.n_v + WARPS) / WARPS; // of heads and gates
+    if ((int)blockIdx.x >= blocks)
+        prefetch_state(j, blocks);
+    if (j.behind)
+        gpu_await();
+    int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
+    bool mine = head <= 2 * s.n_k + s.n_v && seq >= 0 && seq < GDN_STATES;
+    if (!mine || head == 2 * s.n_k + s.n_v) {
+        gpu_await();
+        gpu_let_next();
+        if (mine)
+            gates(j, row, lane);
+    } else if (j.four) {
+        conv_four(j, row, head, seq);
+    } else {
+        conv_any(j, row, head, seq);
+    }
+}
+
+// Many rows, heads in fours: a warp makes a head of RUN rows, so that its weights are read once,
+// and a row that follows its parent finds three of its inputs in registers.
+static __global__ void __launch_bounds__(WARPS * 32)
+    conv_runs(const __grid_constant__ struct conv_job j) {
+    const struct gdn_shape &s = j.shape;
+    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int64_t first = (int64_t)blockIdx.y * RUN, row = first + lane;
+    gpu_await();
+    gpu_let_next();
+    if (head > 2 * s.n_k + s.n_v)
+        return;
+    int seq = lane < RUN && row < j.n ? j.seq[row] - j.first_seq : -1;
+    bool follows = seq >= 0 && lane > 0 && j.parent[row] == row - 1;
+    unsigned mine = __ballot_sync(0xFFFFFFFFu, seq >= 0 && seq < GDN_STATES);
+    unsigned simple = __ballot_sync(0xFFFFFFFFu, follows);
+    if (head == 2 * s.n_k + s.n_v) {
+        for (int r = 0; r < RUN; r++)
+            if (mine >> r & 1)
+                gates(j, first + r, lane);
+        return;
+    }
+    struct head_place p = place_of(s, head);
+    float4 w[4], own[RUN], x[GDN_CONV] = {};
+    load_weights(j, p, w);
+#pragma unroll
+    for (int r = 0; r < RUN; r++)
+        if (mine >> r & 1)
+            own[r] = load_tap(p, j.a.rows.u + (first + r) * s.channels);
+#pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        int of = __shfl_sync(0xFFFFFFFFu, seq, r);
+        if (!(mine >> r & 1))
+            continue;
+#pragma unroll
+        for (int t = 0; t < GDN_CONV - 1; t++)
+            x[t] = x[t + 1];
+        if (!(simple >> r & 1)) {
+            struct taps in = find_taps(j, first + r, of);
+#pragma unroll
+            for (int t = 0; t < GDN_CONV - 1; t++)
+                x[t] = load_tap(p, in.at[t]);
+        }
+        x[GDN_CONV - 1] = own[r];
+        finish_four(j, p, first + r, w, x);
+    }
+}
+
+// Few rows of one sequence: their tables, and what the delta rule will read.
+static void fill_few(struct conv_job *j, const struct rows *r) {
+    int32_t seq = r->seq[0];
+    int64_t len = r->pos[0]; // committed positions: the depth of a row without a parent
+    for (int64_t i = 0; i < r->n; i++)
+        len = r->pos[i] < len ? r->pos[i] : len;
+    j->few = gdn_few_of(j->a.seqs, seq, r->parent, 0, r->n);
+    int64_t block = len / GDN_BLOCK, lo = block > 0 ? (block - 1) * GDN_BLOCK : 0;
+    j->slot = (int)(lo % GDN_RING);
+    j->known = (int)(len - lo);
+    for (int64_t i = 0; i < r->n; i++)
+        j->newer = j->newer || r->pos[i] / GDN_BLOCK > block;
+}
+
+extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
+                                    const struct rows *r) {
+    struct gpu *g = gpu_of(x);
+    if (!r->n)
+        return;
+    size_t ids = (size_t)r->n * sizeof(int32_t);
+    struct gdn_range range = gdn_sequences(r->seq, r->n);
+    struct conv_job j = {};
+    j.shape = a->shape;
+    j.a = *a;
+    j.n = r->n;
+    if (r->n <= GDN_FEW && range.stop - range.first == 1) {
+        fill_few(&j, r);
+    } else {
+        j.parent = (const int32_t *)gpu_stage(g, r->parent, ids);
+        j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
+    }
+    const struct gdn_shape *h = &a->shape;
+    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
+    j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
+    int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
+    bool runs = j.four && r->n >= MANY;
+    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
+              (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
+    if (j.few.n && gdn_takes_matrix(g, h))
+        grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);
+    for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
+        if (!j.few.n)
+            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
+        if (!j.few.n && (!j.parent || !j.seq || !j.states))
+            return;
+        gpu_launch_early(g, "gdn_gates_conv", runs ? conv_runs : conv_heads, grid, WARPS * 32, 0,
+                         j);
+    }
+}

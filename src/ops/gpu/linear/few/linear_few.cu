@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of linear_few.cuh: how jobs are cut into units and shared memory into rings. What is
+// chosen here changes no bits.
+#include "ops/gpu/linear/few/linear_few.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+// KEPT: bytes that stay free, so that a small kernel waits there for the end of this one.
+enum { KEPT = 6 << 10, MOST_STAGES = 20 };
+
+static int kernel_rows(int64_t n) {
+    return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : 64;
+}
+
+static linear_few_fn *kernel_of(int rows) {
+    switch (rows) {
+    case 8:
+        return linear_few_8();
+    case 16:
+        return linear_few_16();
+    case 24:
+        return linear_few_24();
+    case 32:
+        return linear_few_32();
+    case 48:
+        return linear_few_48();
+    default:
+        return linear_few_64();
+    }
+}
+
+// The longest part of a launch's jobs, in whole stages of weights.
+static int longest_part(const struct linear_few *c) {
+    int64_t most = 0;
+    for (int j = 0; j < c->jobs; j++) {
+        const int64_t k = c->job[j].w[0].k, units = (k + PART_UNIT - 1) / PART_UNIT;
+        const int64_t part = (units + c->job[j].parts - 1) / c->job[j].parts;
+        most = part > most ? part : most;
+    }
+    return (int)most * PART_UNIT;
+}
+
+// Bytes for rows out of `room`; more if they find none.
+static int rows_room(struct linear_few *c, int rows, int room) {
+    if (rows > 8) {
+        const int stage = rows * few_k(rows) * 2;
+        c->stages = room / stage;
+        c->stages = c->stages > MOST_STAGES ? MOST_STAGES : c->stages;
+        c->stages = c->stages < LEAST_STAGES ? LEAST_STAGES : c->stages;
+        return c->stages * stage;
+    }
+    const int part = longest_part(c);
+    c->columns = c->n > 4 ? 8 : c->n > 2 ? 4 : c->n;
+    c->span = (room / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
+    c->span = c->span > part ? part : c->span < PART_UNIT ? PART_UNIT : c->span;
+    return (c->columns * few_pitch(c->span) + 127) / 128 * 128;
+}
+
+// Divides a block's shared memory, `warps` of which have weights; its size, more than there is if
+// rows find no room.
+static int share_memory(const struct gpu *g, struct linear_few *c, int rows, int warps) {
+    c->slot = 0;
+    for (int j = 0; j < c->jobs; j++) {
+        int form = c->form[j];
+        int bytes = few_step(form, rows) / weight_span(form) * weight_chunk(form);
+        c->slot = bytes > c->slot ? bytes : c->slot;
+    }
+    const int weights = warps * FEW_SLOTS * c->slot;
+    c->room = rows_room(c, rows, g->shared - KEPT - few_front(rows) - weights);
+    return few_front(rows) + c->room + weights;
+}
+
+static struct linear_few few_of(const struct linear_launch *l, const int *forms) {
+    struct linear_few c = {};
+    c.n = (int)l->n;
+    c.unscale = l->unscale;
+    c.x = l->x;
+    c.stride = l->stride;
+    for (; c.jobs < l->jobs; c.jobs++) {
+        c.job[c.jobs] = l->job[c.jobs];
+        c.form[c.jobs] = (signed char)forms[c.jobs];
+    }
+    return c;
+}
+
+// Warps of a block that may have weights at once; 0 if a block finds no room.
+static int most_warps(const struct gpu *g, struct linear_few *c, int rows) {
+    enum { LEAST = 8 };
+    const int all = few_warps(rows), least = rows == 8 ? LEAST : all;
+    for (int warps = all; warps >= least; warps -= 2)
+        if (share_memory(g, c, rows, warps) <= g->shared)
+            return warps;
+    return 0;
+}
+
+bool linear_few_takes(const struct gpu *g, const struct linear_launch *l, const int *forms) {
+    const int rows = kernel_rows(l->n);
+    if (l->n > FEW_ROWS || (g->path != CUDA_PATH_WGMMA && (g->path != CUDA_PATH_MMA || rows > 8)))
+        return false;
+    for (int j = 0; j < l->jobs; j++)
+        if (forms[j] == WEIGHT_RAW)
+            return false;
+    struct linear_few c = few_of(l, forms);
+    return most_warps(g, &c, rows) > 0;
+}
+
+// Bytes that a warp reads of a tile of job j.
+static int tile_bytes(const struct linear_few *c, int j) {
+    const struct linear_one *o = &c->job[j];
+    const int form = c->form[j];
+    const int64_t chunks = o->w[0].k / o->parts / weight_span(form);
+    return (int)(chunks ? chunks : 1) * weight_chunk(form);
+}
+
+// Units of a launch whose units have up to `tiles` tiles of the job whose tiles are `heaviest`, and
+// as many bytes of the others.
+static int count_units(const struct linear_few *c, int tiles, int warps, int heaviest,
+                       int (&each)[LINEAR_JOBS]) {
+    int units = 0;
+    for (int j = 0; j < c->jobs; j++) {
+        const struct linear_one *o = &c->job[j];
+        int same = tiles * heaviest / tile_bytes(c, j);
+        same = same > warps ? warps : same;
+        each[j] = o->pair ? same / 2 : same;
+        units += (int)((o->w[0].tiles + each[j] - 1) / each[j]) * o->parts;
+    }
+    return units;
+}
+
+// Chooses the tiles of the jobs' units so that the busiest block has the least to read; rounds in
+// which the blocks take all units.
+static int choose_tiles(const struct gpu *g, const struct linear_few *c, int warps,
+                        int (&each)[LINEAR_JOBS]) {
+    enum { LEAST = 8, ROUND = 3 }; // fewer take as long; another round's begin takes that long
+    int best = 0, tiles = 0, heaviest = 1;
+    for (int j = 0; j < c->jobs; j++)
+        heaviest = tile_bytes(c, j) > heaviest ? tile_bytes(c, j) : heaviest;
+    for (int t = warps; t >= LEAST; t -= 2) {
+        int rounds = (count_units(c, t, warps, heaviest, each) + g->processors - 1) / g->processors;
+        if (best && rounds * (t + ROUND) >= best)
+            continue;
+        best = rounds * (t + ROUND);
+        tiles = t;
+    }
+    return (count_units(c, tiles, warps, heaviest, each) + g->processors - 1) / g->processors;
+}
+
+// Returns the most tiles that a unit has.
+static int cut(const struct gpu *g, struct linear_few *c, int warps) {
+    int most = 0, each[LINEAR_JOBS];
+    const int rounds = choose_tiles(g, c, warps, each);
+    c->units = 0;
+    for (int j = 0; j < c->jobs; j++) {
+        const struct linear_one *o = &c->job[j];
+        struct linear_few_cut *t = &c->cut[j];
+        int all = (int)o->w[0].tiles;
+        t->first = c->units;
+        t->groups = (all + each[j] - 1) / each[j];
+        if (c->jobs == 1) // as many units as blocks, however few tiles that leaves to some
+            t->groups = rounds * g->processors / o->parts;
+        t->groups = t->groups > all ? all : t->groups;
+        t->each = all / t->groups;
+        t->larger = all % t->groups;
+        for (int p = 0; p <= o->parts; p++)
+            t->begin[p] = (int)linear_part_begin(o->w[0].k, o->parts, p);
+        t->begin[o->parts] = (int)o->w[0].k;
+        c->units += t->groups * o->parts;
+        int busy = (t->each + (t->larger > 0)) << o->pair;
+        most = busy > most ? busy : most;
+    }
+    return most;
+}
+
+// Room for the parts of all jobs behind the first `kept` bytes; false without memory, the fault is
+// set.
+static bool parts_room(struct gpu *g, struct linear_few *c, size_t kept) {
+    size_t bytes = 0;
+    for (int j = 0; j < c->jobs; j++)
+        bytes += linear_left_bytes(&c->job[j], c->n);
+    unsigned char *at = bytes ? (unsigned char *)gpu_scratch(g, kept + bytes) : NULL;
+    if (!at)
+        return !bytes;
+    at += kept;
+    for (int j = 0; j < c->jobs; j++) {
+        c->job[j].partial = (float *)at;
+        at += linear_left_bytes(&c->job[j], c->n);
+    }
+    return true;
+}
+
+static bool allow_shared(struct gpu *g, linear_few_fn *kernel, int rows) {
+    uint32_t bit = 1u << rows / 8;
+    if (!(g->allowed_few & bit) &&
+        !gpu_check(g, gpu_allow_shared((const void *)kernel, g->shared), "linear"))
+        return false;
+    g->allowed_few |= bit;
+    return true;
+}
+
+// Maps the rows for the copy engine, which brings them to all kernels but that of 8 rows.
+static bool map_rows(struct gpu *g, struct linear_few *c, const struct linear_launch *l, int rows) {
+    if (rows == 8)
+        return true;
+    if (!g->map_maker)
+        g->map_maker = gpu_map_maker();
+    return gpu_check(g,
+                     gpu_make_panels_map(g->map_maker, &c->rows, l->x, l->stride, l->n,
+                                         few_k(rows) / FEW_PANEL, rows),
+                     "linear");
+}
+
+// Rows that are still f32 become the kernel's to make, and those of a pair's outputs stay so.
+static void take_wide(struct gpu *g, struct linear_few *c) {
+    const struct linear_one *o = &c->job[0];
+    struct act a;
+    if (c->n > PEAK_ROWS)
+        return;
+    if (o->pair && !g->peaks)
+        g->peaks = (unsigned long long *)gpu_alloc(g, PEAK_ROWS * sizeof *g->peaks);
+    if (!o->pair && act_take(g, c->x, c->n, &a)) {
+        c->wide = a.wide;
+        c->wide_k = (int)a.k;
+        c->peaks = g->peaks;
+        c->epoch = g->epoch;
+    } else if (o->pair && o->parts == 1 && o->w[0].m % 32 == 0 && g->peaks) {
+        c->peaks = g->peaks;
+        c->epoch = ++g->epoch;
+        g->peaked = true;
+    }
+}
+
+void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept) {
+    const int rows = kernel_rows(l->n);
+    linear_few_fn *kernel = kernel_of(rows);
+    struct linear_few c = few_of(l, forms);
+    take_wide(g, &c);
+    if (!parts_room(g, &c, kept) || !allow_shared(g, kernel, rows) || !map_rows(g, &c, l, rows))
+        return;
+    int shared = share_memory(g, &c, rows, cut(g, &c, most_warps(g, &c, rows)));
+    int blocks = c.units < g->processors ? c.units : g->processors;
+    gpu_launch_early(g, "linear", kernel, dim3((unsigned)blocks), dim3((unsigned)few_threads(rows)),
+                     (size_t)shared, c);
+    for (int j = 0; j < c.jobs; j++)
+        if (c.job[j].parts > 1 && !linear_wait(g, &c.job[j], l))
+            return;
+}

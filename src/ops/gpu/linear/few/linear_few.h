@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host part of the linear layers hands to the kernels of linear_few.cuh: jobs for the same
+// few rows, whatever forms their weights have, as one launch. Internal to this folder.
+#ifndef COPPICE_OPS_GPU_LINEAR_FEW_LINEAR_FEW_H
+#define COPPICE_OPS_GPU_LINEAR_FEW_LINEAR_FEW_H
+
+#include "ops/gpu/linear/linear_launch.h"
+#include "ops/gpu/runtime/gpu_map.h"
+
+enum {
+    FEW_ROWS = 64,    // at most
+    LEAST_STAGES = 2, // of the ring of rows
+    FEW_PANEL = 64,   // values of k that lie together in shared memory
+    FEW_SCALES = 512, // bytes in which a warp shares scales
+    FEW_SLOTS = 2     // stages of a warp's ring of weights
+};
+
+// Warps of a block that multiply, a tile each, for kernels of `rows` rows: as many as find
+// registers.
+LINEAR_BOTH constexpr int few_warps(int rows) {
+    return rows > 48 ? 16 : 20;
+}
+
+// Threads of a block: of 16 to 32 rows one more warp brings the rows; of more, where registers are
+// dear, the last one, which is the first to have no tile.
+LINEAR_BOTH constexpr int few_threads(int rows) {
+    return few_warps(rows) * 32 + (rows > 8 && rows <= 32 ? 32 : 0);
+}
+LINEAR_BOTH constexpr int few_bringer(int rows) {
+    return few_threads(rows) - 32;
+}
+
+// Threads for which a kernel's registers are bounded. Of 8 rows more than there are, so that a
+// small kernel's block finds registers beside this one's and waits there for its end: each of a
+// multiprocessor's four parts has 16,384, of which five warps here take 12,800.
+LINEAR_BOTH constexpr int few_bounds(int rows) {
+    return rows == 8 ? 768 : few_threads(rows);
+}
+
+// In front of the rings, for kernels of `rows` rows: 2 KB of barriers and what copies turn to, room
+// in which the warps of a pair join their values, scales of the warps. Where those begin, in bytes,
+// and where all that ends.
+LINEAR_BOTH constexpr int few_scales(int rows) {
+    return 2048 + few_warps(rows) / 2 * rows * TILE_ROWS * 4;
+}
+LINEAR_BOTH constexpr int few_front(int rows) {
+    return (few_scales(rows) + few_warps(rows) * FEW_SCALES + 1023) / 1024 * 1024;
+}
+
+// Values of k of a stage of rows, for kernels of `rows` rows, more than 8.
+LINEAR_BOTH constexpr int few_k(int rows) {
+    return rows <= 24 ? 512 : 256;
+}
+
+// Bytes from one row to the next where `span` values of each are kept for the kernel of 8 rows: two
+// rows have different banks.
+LINEAR_BOTH constexpr int few_pitch(int span) {
+    return span * 2 + 64;
+}
+
+// Values of k of a stage of weights, for kernels of `rows` rows.
+LINEAR_BOTH constexpr int few_step(int form, int rows) {
+    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0    ? 256
+           : form == WEIGHT_Q8_0                         ? 128
+           : form == WEIGHT_HALF && rows <= FEW_ROWS / 2 ? 128
+                                                         : 64;
+}
+
+// How a job is cut into units: its parts one after the other, each into groups of tiles, the first
+// `larger` of which have one tile more than the others. All is divided here, since a division in
+// front of the first copy would be waited for.
+struct linear_few_cut {
+    int first;                   // of its units among all of the launch
+    int groups, each, larger;    // units of a part; tiles of a unit; units with one more
+    int begin[LINEAR_PARTS + 1]; // k of the parts; the last is the end
+};
+
+struct linear_few {
+    struct linear_one job[LINEAR_JOBS];
+    struct linear_few_cut cut[LINEAR_JOBS];
+    signed char form[LINEAR_JOBS];
+    int jobs, units, n;   // n: rows
+    const float *unscale; // [n]
+    int room, slot;       // bytes of what is kept of the rows, of a stage of weights
+    // Of kernels of more than 8 rows: stages of the ring of rows; how they come.
+    int stages;
+    gpu_tile_map rows; // a stage at a time, panel by panel
+    // Of that of 8 rows: where rows are; values of k that are kept at a time, rows (n or the next
+    // power of two).
+    const __half *x; // [n][stride]
+    int64_t stride;
+    int span, columns;
+    // If wide: x and unscale are made of f32 rows first, wide_k values each, whose peaks are there.
+    // Of a pair without parts peaks are raised (act.cuh), if there is room for them.
+    const float *wide; // [n][stride]
+    int wide_k;
+    unsigned long long *peaks;
+    uint32_t epoch;
+};
+
+typedef void linear_few_fn(const struct linear_few);
+
+// The kernel for up to 8, 16, 24, 32, 48 or 64 rows.
+linear_few_fn *linear_few_8(void);
+linear_few_fn *linear_few_16(void);
+linear_few_fn *linear_few_24(void);
+linear_few_fn *linear_few_32(void);
+linear_few_fn *linear_few_48(void);
+linear_few_fn *linear_few_64(void);
+
+// Whether the jobs of l, `forms` of which have their weights, go through linear_few_start.
+bool linear_few_takes(const struct gpu *g, const struct linear_launch *l, const int *forms);
+
+// Queues them; sums that are left to add up wait. Of the scratch memory the first `kept` bytes are
+// in use.
+void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept);
+
+#endif

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the warps of linear_few.cuh work on and what brings it: units of a launch, each warp's ring
+// of stages of its own weights, and the ring of rows that all warps share. What copies turn to next
+// stands in shared memory in front of the rings, since it is asked for once a unit or by one
+// thread.
+#ifndef COPPICE_OPS_GPU_LINEAR_FEW_LINEAR_FEW_RINGS_CUH
+#define COPPICE_OPS_GPU_LINEAR_FEW_LINEAR_FEW_RINGS_CUH
+
+#include "ops/gpu/linear/few/linear_few.h"
+#include "ops/gpu/linear/many/linear_mma.cuh"
+#include "ops/gpu/runtime/barrier.cuh"
+
+#if __CUDA_ARCH__ >= 800
+enum { FEW_STANDS = 512, FEW_ROWS_STAND = 1536, FEW_JOIN = 2 << 10 }; // in front of the rings
+
+// A unit of work as one warp sees it.
+struct few_unit {
+    const struct linear_one *job;
+    const struct matrix_view *w;
+    int form, part;
+    int64_t tile;
+    int begin, end; // of k
+    bool active;    // there is such a tile
+};
+
+static __device__ __forceinline__ few_unit few_unit_of(const struct linear_few &c, int unit,
+                                                       int warp) {
+    few_unit u;
+    int j = 0;
+    while (j + 1 < c.jobs && unit >= c.cut[j + 1].first)
+        j++;
+    const struct linear_few_cut &cut = c.cut[j];
+    u.job = &c.job[j];
+    u.form = c.form[j];
+    unit -= cut.first;
+    for (u.part = 0; unit >= cut.groups; u.part++)
+        unit -= cut.groups;
+    u.begin = cut.begin[u.part];
+    u.end = cut.begin[u.part + 1];
+    int nth = u.job->pair ? warp / 2 : warp;
+    u.w = &u.job->w[u.job->pair ? warp % 2 : 0];
+    u.tile = unit * cut.each + (unit < cut.larger ? unit : cut.larger) + nth;
+    u.active = nth < cut.each + (unit < cut.larger);
+    return u;
+}
+
+static __device__ __forceinline__ int few_span(int form) {
+    return form <= WEIGHT_Q6_K ? 256 : 64;
+}
+
+static __device__ __forceinline__ int few_chunk(int form) {
+    switch (form) {
+#define X(name, span, chunk)                                                                       \
+    case WEIGHT_##name:                                                                            \
+        return chunk;
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    default:
+        return 0;
+    }
+}
+
+// What a warp's copies turn to: one unit, some of which they may have done. In shared memory, since
+// it is asked for only where a unit begins or ends.
+struct few_stand {
+    const unsigned char *from;
+    int unit;         // to look at when this one is done
+    int form, stages; // of it
+    int bytes, last;  // of a stage, of the last one
+};
+
+// Finds the next unit of which the warp has a tile; no stages if there is none. One thread.
+template <int N>
+static __device__ __noinline__ void few_find(const struct linear_few &c, few_stand *s) {
+    s->stages = 0;
+    for (; s->unit < c.units && !s->stages; s->unit += (int)gridDim.x) {
+        few_unit u = few_unit_of(c, s->unit, threadIdx.x / 32);
+        if (!u.active)
+            continue;
+        int chunk = few_chunk(u.form), span = few_span(u.form), step = few_step(u.form, N);
+        int k = u.end - u.begin;
+        s->form = u.form;
+        s->stages = (k + step - 1) / step;
+        s->bytes = step / span * chunk;
+        s->last = (k - (s->stages - 1) * step + span - 1) / span * chunk;
+        s->from = u.w->data + u.tile * u.w->pitch + u.begin / span * chunk;
+    }
+}
+
+// A warp's copies, which run ahead of its products over the ends of units: each lane copies 16
+// bytes of every 512.
+struct few_copies {
+    const unsigned char *from; // of this lane
+    uint32_t to;               // of this lane: the place that is free
+    int left, form;            // stages of the unit; of its weights
+
+    // The same for any stage: the unit's last one, or the first of another.
+    template <int N> __device__ __forceinline__ void start_odd(const struct linear_few &c) {
+        extern __shared__ __align__(1024) unsigned char shared[];
+        few_stand *s = (few_stand *)(shared + FEW_STANDS) + threadIdx.x / 32;
+        const int lane = threadIdx.x % 32;
+        if (left == 0) {
+            if (lane == 0)
+                few_find<N>(c, s);
+            __syncwarp();
+            left = s->stages;
+            form = s->form;
+            from = s->from + lane * 16;
+            if (left == 0)
+                return;
+        }
+        const int bytes = left > 1 ? s->bytes : s->last;
+#pragma unroll 1
+        for (int at = 0; at + lane * 16 < bytes; at += 512)
+            copy_piece(to + at, from + at);
+        from += bytes;
+        left--;
+    }
+
+    // Starts the copy of the next stage, if there is one; all lanes. FORM: of the weights that are
+    // multiplied now, most likely of those too. Counts as a group of copies in any case.
+    template <int N, int FORM> __device__ __forceinline__ void start(const struct linear_few &c) {
+        enum { BYTES = few_step(FORM, N) / dequant<FORM>::SPAN * dequant<FORM>::CHUNK };
+        if (left > 1 && form == FORM) {
+#pragma unroll
+            for (int at = 0; at < BYTES; at += 512)
+                if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
+                    copy_piece(to + at, from + at);
+            from += BYTES;
+            left--;
+        } else {
+            start_odd<N>(c);
+        }
+        copies_end<false>();
+    }
+};
+
+// A warp's place in its ring of two stages of weights and in the ring of rows that all share.
+struct few_place {
+    uint32_t base;      // of shared memory
+    uint32_t own, both; // the stage of weights that is read next; the sum of the two; from base
+    int row;            // that is read next
+    uint32_t row_phase;
+    bool rows_left; // a stage of rows has been left
+    few_copies copies;
+
+    // Addresses: of a row's stage, the barriers that say it is there and free.
+    template <int N> __device__ __forceinline__ uint32_t rows(void) const {
+        return base + few_front(N) + row * (few_k(N) * N * 2);
+    }
+    __device__ __forceinline__ uint32_t rows_full(void) const {
+        return base + 8 * row;
+    }
+    __device__ __forceinline__ uint32_t rows_empty(const struct linear_few &c) const {
+        return base + 8 * (c.stages + row);
+    }
+
+    // The next stage of weights, from base, when all of it is there; starts the copy of another one
+    // to where the stage before it was.
+    template <int N, int FORM>
+    __device__ __forceinline__ uint32_t next(const struct linear_few &c) {
+        const uint32_t now = own;
+        copies_wait<false, 0>();
+        __syncwarp();
+        if (copies.to)
+            copies.start<N, FORM>(c);
+        copies.to = base + now + threadIdx.x % 32 * 16;
+        own = both - now;
+        return now;
+    }
+    // Leaves a stage of rows.
+    template <int N> __device__ __forceinline__ void step_row(const struct linear_few &c);
+};
+
+// Brings the panels of a stage of rows, from value k on.
+static __device__ __forceinline__ void few_copy_rows(uint32_t to, const gpu_tile_map *map, int k,
+                                                     uint32_t bar) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(k / FEW_PANEL)
+                 : "memory");
+}
+
+// What the copies of rows turn to next, in shared memory: one thread asks, once a stage.
+struct few_rows_stand {
+    int unit;   // to look at when this one is done
+    int k, end; // of the next stage, of the unit
+    int slot;
+    uint32_t phase;
+};
+
+// Makes the ring of rows ready; the first warp.
+template <int N>
+static __device__ __forceinline__ void few_rows_open(const struct linear_few &c, uint32_t base) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    if (threadIdx.x < c.stages) {
+        barrier_init(base + 8 * threadIdx.x, 1);
+        barrier_init(base + 8 * (c.stages + threadIdx.x), few_warps(N));
+    }
+    if (threadIdx.x == 0) {
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&c.rows) : "memory");
+        *(few_rows_stand *)(shared + FEW_ROWS_STAND) = {(int)blockIdx.x, 0, 0, 0, 0};
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Brings the next stage of rows of this block's units as soon as all warps have left its place;
+// false if there is none. One thread.
+template <int N>
+static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_t base) {
+    enum { STAGE = few_k(N) * N * 2 };
+    extern __shared__ __align__(1024) unsigned char shared[];
+    few_rows_stand *s = (few_rows_stand *)(shared + FEW_ROWS_STAND);
+    if (s->k >= s->end) {
+        if (s->unit >= c.units)
+            return false;
+        const few_unit u = few_unit_of(c, s->unit, 0);
+        s->k = u.begin;
+        s->end = u.end;
+        s->unit += (int)gridDim.x;
+    }
+    const uint32_t bar = base + 8 * s->slot;
+    barrier_wait(bar + 8 * c.stages, s->phase ^ 1);
+    barrier_expect(bar, STAGE);
+    few_copy_rows(base + few_front(N) + s->slot * STAGE, &c.rows, s->k, bar);
+    s->k += few_k(N);
+    if (++s->slot == c.stages) {
+        s->slot = 0;
+        s->phase ^= 1;
+    }
+    return true;
+}
+
+// If one of these warps brings the rows, then to the place of the stage before, which all others
+// have mostly left by now; in a ring of two to that of this one.
+template <int N> __device__ __forceinline__ void few_place::step_row(const struct linear_few &c) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(rows_empty(c));
+    if (threadIdx.x == few_bringer(N) && (rows_left || c.stages == LEAST_STAGES))
+        few_rows<N>(c, base);
+    rows_left = N > 32;
+    if (++row == c.stages) {
+        row = 0;
+        row_phase ^= 1;
+    }
+}
+#endif
+
+#endif

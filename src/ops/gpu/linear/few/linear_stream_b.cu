@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of few rows (linear_stream.cuh) of the types with small blocks and of plain numbers.
+#include "ops/gpu/linear/many/linear_variants.cuh"
+
+struct linear_stream_variant linear_stream_b(int form, int n_tiles) {
+    switch (form) {
+    case WEIGHT_Q8_0:
+        return stream_variant_of<WEIGHT_Q8_0, true>(n_tiles);
+    case WEIGHT_Q4_0:
+        return stream_variant_of<WEIGHT_Q4_0, false>(n_tiles);
+    case WEIGHT_HALF:
+        return stream_variant_of<WEIGHT_HALF, false>(n_tiles);
+    case WEIGHT_FLOAT:
+        return stream_variant_of<WEIGHT_FLOAT, false>(n_tiles);
+    default:
+        return {};
+    }
+}

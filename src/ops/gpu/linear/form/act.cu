@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activations: rows of f32 become fp16 times a power of two of their own, chosen so that the
+// largest magnitude lies in [2^14, 2^15). Scaling by a power of two is exact, so fp16's 11 bits are
+// the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
+#include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/linear/linear_finish.cuh"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum {
+    THREADS = 512,
+    WARPS = THREADS / 32,
+    SHARERS = 8,      // blocks of a cluster
+    SHARED_ROWS = 64, // that clusters make, at most
+    GROUPS = 256,     // of a row, at most
+};
+
+// Sum and maximum over the block in a fixed tree; every thread gets both.
+static __device__ float2 block_reduce(float sum, float most) {
+    __shared__ float2 part[WARPS];
+    sum = warp_sum(sum);
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = make_float2(sum, most);
+    __syncthreads();
+    float2 v = part[threadIdx.x % WARPS];
+    for (int d = WARPS / 2; d; d /= 2) {
+        v.x += __shfl_xor_sync(0xFFFFFFFFu, v.x, d);
+        v.y = fmaxf(v.y, __shfl_xor_sync(0xFFFFFFFFu, v.y, d));
+    }
+    return v;
+}
+
+// Rows in fours of values: thread t has fours t, t + THREADS, ... of its row, at most R.
+struct rows_run {
+    const float *in, *w; // [n][step]; [k] or NULL: no norm
+    float eps;
+    int64_t step, k, stride;
+    __half *x; // [n][stride]
+    float *unscale;
+};
+
+// The values of a row: those at `in`.
+struct rows_stored {
+    __device__ __forceinline__ void open(int64_t) {
+    }
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
+        return __ldcg(in + i);
+    }
+};
+
+// Those that the parts of a linear layer add up to, which are then stored there.
+struct rows_left {
+    struct linear_left o;
+    int64_t row;
+    float back;
+    __device__ __forceinline__ void open(int64_t r) {
+        row = r;
+        back = __ldcg(o.unscale + r);
+    }
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
+        float4 v = finish_four(o, 0, row, i, back);
+        v = o.add ? add_fours(__ldcg(in + i), v) : v;
+        ((float4 *)in)[i] = v;
+        return v;
+    }
+};
+
+template <int R, class SOURCE>
+static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, SOURCE source) {
+    gpu_let_ahead();
+    gpu_await();
+    const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step);
+    int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
+    __shared__ float2 group[R * WARPS];
+    float4 v[R];
+    source.open(blockIdx.x);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        v[r] = i < fours ? source(in, i) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        float4 by = make_float4(0, 0, 0, 0);
+        if (a.w && i < fours)
+            by = ((const float4 *)a.w)[i];
+        float2 seen = act_survey(v[r], by, a.w != NULL);
+        if (threadIdx.x % 32 == 0)
+            group[i / 32] = seen;
+        v[r] = act_weighted(v[r], by, a.w != NULL);
+    }
+    __syncthreads();
+    float2 whole = make_float2(0, 0);
+    for (int g = threadIdx.x % 32; g < R * WARPS; g += 32)
+        whole = act_gather(whole, group[g]);
+    const act_scale scale(whole, a.w != NULL, a.k, a.eps);
+    uint2 *x = (uint2 *)(a.x + blockIdx.x * a.stride);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = r * THREADS + threadIdx.x;
+        if (i < all)
+            x[i] = scale.pack(v[r]);
+    }
+    if (threadIdx.x == 0)
+        a.unscale[blockIdx.x] = power_of_two(-scale.e);
+}
+
+// The same for few rows: a cluster of SHARERS blocks makes a row, a group a warp.
+template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
+    gpu_let_ahead();
+    __shared__ float2 group[GROUPS];
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, row = blockIdx.x / SHARERS;
+    const int own = (int)(blockIdx.x % SHARERS) * warps + threadIdx.x / 32, i = own * 32 + lane;
+    const int fours = (int)(a.k / 4);
+    const float4 *in = (const float4 *)(a.in + row * a.step);
+    float4 v = make_float4(0, 0, 0, 0), by = v;
+    cluster_arrive();
+    if (a.w && i < fours)
+        by = ((const float4 *)a.w)[i];
+    gpu_await();
+    source.open(row);
+    if (i < fours)
+        v = source(in, i);
+    float2 seen = act_survey(v, by, a.w != NULL);
+    cluster_wait();
+    if (lane < SHARERS)
+        cluster_store(&group[own], lane, seen);
+    cluster_arrive();
+    cluster_wait();
+    float2 whole = make_float2(0, 0);
+    for (int g = lane; g < SHARERS * warps; g += 32)
+        whole = act_gather(whole, group[g]);
+    const act_scale scale(whole, a.w != NULL, a.k, a.eps);
+    if (i * 4 < a.stride)
+        ((uint2 *)(a.x + row * a.stride))[i] = scale.pack(act_weighted(v, by, a.w != NULL));
+    if (own == 0 && lane == 0)
+        a.unscale[row] = power_of_two(-scale.e);
+}
+
+// The same for rows of any length and place.
+static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run a) {
+    gpu_let_ahead();
+    gpu_await();
+    const float *in = a.in + blockIdx.x * a.step;
+    float sum = 0, most = 0;
+    for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
+        sum = fmaf(in[i], in[i], sum);
+        most = fmaxf(most, fabsf(a.w ? in[i] * a.w[i] : in[i]));
+    }
+    float2 whole = block_reduce(sum, most);
+    float factor = a.w ? 1.0f / sqrtf(whole.x / (float)a.k + a.eps) : 1.0f;
+    int e = act_exponent(whole.y * factor, 126);
+    for (int64_t i = threadIdx.x; i < a.stride; i += THREADS) {
+        float v = i < a.k ? (a.w ? in[i] * a.w[i] : in[i]) * factor : 0;
+        a.x[blockIdx.x * a.stride + i] = __float2half_rn(v * power_of_two(e));
+    }
+    if (threadIdx.x == 0)
+        a.unscale[blockIdx.x] = power_of_two(-e);
+}
+
+template <int R>
+static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
+                           const char *what) {
+    rows_left left = {};
+    if (a->w && linear_take(g, a->in, blocks, a->k, &left.o))
+        gpu_launch_early(g, what, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
+    else
+        gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
+}
+
+static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
+    const int groups = (int)((a->stride + 127) / 128), warps = (groups + SHARERS - 1) / SHARERS;
+    const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
+    rows_left left = {};
+    if (linear_take(g, a->in, n, a->k, &left.o))
+        gpu_launch_cluster(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+    else
+        gpu_launch_cluster(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
+                           rows_stored());
+}
+
+static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
+    int64_t each = (a->stride / 4 + THREADS - 1) / THREADS;
+    unsigned blocks = (unsigned)n;
+    if (n == 0)
+        return;
+    if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
+        gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
+    else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
+        launch_shared(g, a, blocks, what);
+    else if (each <= 1)
+        launch_rows_of<1>(g, a, blocks, what);
+    else if (each <= 3)
+        launch_rows_of<3>(g, a, blocks, what);
+    else if (each <= 9)
+        gpu_launch_early(g, what, make_rows<9, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
+    else
+        gpu_launch_early(g, what, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
+                         rows_stored());
+    g->last = LAST_AHEAD;
+}
+
+// w silu(z) of four neighbouring values of a head.
+static __device__ __forceinline__ float4 gate_of(float4 z, float4 w) {
+    return make_float4(w.x * (z.x / (1.0f + expf(-z.x))), w.y * (z.y / (1.0f + expf(-z.y))),
+                       w.z * (z.z / (1.0f + expf(-z.z))), w.w * (z.w / (1.0f + expf(-z.w))));
+}
+
+// A head of at most 128 values in fours, four a lane: normed and gated.
+static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args *a, float4 v,
+                                                    float4 gate) {
+    float sum = 0;
+    sum = fmaf(v.x, v.x, sum);
+    sum = fmaf(v.y, v.y, sum);
+    sum = fmaf(v.z, v.z, sum);
+    sum = fmaf(v.w, v.w, sum);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->dv + a->eps);
+    return make_float4(v.x * factor * gate.x, v.y * factor * gate.y, v.z * factor * gate.z,
+                       v.w * factor * gate.w);
+}
+
+// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. ahead: the launch in front
+// does not write the gates.
+template <int R>
+static __global__ void __launch_bounds__(THREADS)
+    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride, bool ahead) {
+    gpu_let_ahead();
+    if (!ahead)
+        gpu_await();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
+    const float *in = a.in + (int64_t)blockIdx.x * k, *gate = a.z + (int64_t)blockIdx.x * k;
+    float4 v[R], z[R], w = make_float4(0, 0, 0, 0);
+    float most = 0;
+    if (at < a.dv)
+        w = *(const float4 *)(a.w + at);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        z[r] = make_float4(0, 0, 0, 0);
+        if (head < a.heads && at < a.dv)
+            z[r] = __ldcg((const float4 *)(gate + head * a.dv + at));
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        z[r] = gate_of(z[r], w);
+    gpu_await();
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        v[r] = make_float4(0, 0, 0, 0);
+        if (head < a.heads && at < a.dv)
+            v[r] = __ldcg((const float4 *)(in + head * a.dv + at));
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        v[r] = gated_head(&a, v[r], z[r]);
+        most = fmaxf(most, largest(v[r]));
+    }
+    most = block_reduce(0, most).y;
+    int e = act_exponent(most, 126);
+    __half *out = x + blockIdx.x * stride;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int head = warp + r * WARPS;
+        if (head < a.heads && at < a.dv)
+            *(uint2 *)(out + head * a.dv + at) = act_pack(v[r], power_of_two(e));
+    }
+    for (int64_t i = k + threadIdx.x; i < stride; i += THREADS)
+        out[i] = __float2half_rn(0);
+    if (threadIdx.x == 0)
+        unscale[blockIdx.x] = power_of_two(-e);
+}
+
+// Any shape: one warp a head; rows go to the wide form at `wide`.
+static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
+    gpu_let_ahead();
+    gpu_await();
+    int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (h >= a.n * a.heads)
+        return;
+    int lane = threadIdx.x % 32;
+    const float *in = a.in + h * a.dv, *z = a.z + h * a.dv;
+    float sum = 0;
+    for (int i = lane; i < a.dv; i += 32)
+        sum = fmaf(in[i], in[i], sum);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a.dv + a.eps);
+    float *out = wide + h / a.heads * stride + h % a.heads * a.dv;
+    for (int i = lane; i < a.dv; i += 32)
+        out[i] = in[i] * factor * a.w[i] * (z[i] / (1.0f + expf(-z[i])));
+}
+
+extern "C" void cuda_act_shape(struct act *a, int64_t n, int64_t k) {
+    (void)n;
+    a->k = k;
+    a->stride = (k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN;
+}
+
+extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
+    struct rows_run run = {a->wide,   NULL,           0,         a->stride, a->k,
+                           a->stride, (__half *)a->x, a->unscale};
+    launch_rows(gpu_of(x), &run, n, "act_finish");
+}
+
+extern "C" void act_put_off(struct gpu *g, struct act *a, int64_t n) {
+    g->late = a;
+    g->n_late = n;
+}
+
+extern "C" bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a) {
+    if (g->n_late != n || g->late->x != x)
+        return false;
+    *a = *g->late;
+    g->n_late = 0;
+    return true;
+}
+
+extern "C" void act_settle(struct gpu *g) {
+    const int64_t n = g->n_late;
+    g->n_late = 0;
+    if (n)
+        cuda_act_finish((struct exec *)g, g->late, n);
+}
+
+extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k,
+                            struct act *out) {
+    cuda_act_shape(out, n, k);
+    struct rows_run run = {in, NULL, 0, k, k, out->stride, (__half *)out->x, out->unscale};
+    launch_rows(gpu_of(x), &run, n, "to_act");
+}
+
+extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
+                                 int64_t n, int64_t k, struct act *out) {
+    cuda_act_shape(out, n, k);
+    struct rows_run run = {in, w, eps, k, k, out->stride, (__half *)out->x, out->unscale};
+    launch_rows(gpu_of(x), &run, n, "norm_to_act");
+}
+
+template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
+    gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
+                     (__half *)a->out->x, a->out->unscale, a->out->stride, g->last == LAST_GDN);
+    g->last = LAST_AHEAD;
+}
+
+extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
+    struct gpu *g = gpu_of(x);
+    int64_t heads = a->n * a->heads;
+    size_t places = (size_t)a->in | (size_t)a->z | (size_t)a->w;
+    cuda_act_shape(a->out, a->n, (int64_t)a->heads * a->dv);
+    if (heads == 0)
+        return;
+    if (a->dv > 128 || a->dv % 4 || places % 16 || a->heads > 4 * WARPS) {
+        unsigned blocks = (unsigned)((heads + WARPS - 1) / WARPS);
+        gpu_launch_early(g, "gated_norm_to_act", gated_norm, blocks, THREADS, 0, *a, a->out->wide,
+                         a->out->stride);
+        cuda_act_finish(x, a->out, a->n);
+        return;
+    }
+    if (a->heads <= WARPS)
+        launch_gated<1>(g, a);
+    else if (a->heads <= 3 * WARPS)
+        launch_gated<3>(g, a);
+    else
+        launch_gated<4>(g, a);
+}

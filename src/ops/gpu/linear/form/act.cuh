@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a row of f32 becomes fp16 times a power of two of its own: the exponent that takes its
+// largest magnitude into [2^14, 2^15), and sums and maxima over a block in a fixed order. For the
+// .cu files whose kernels finish activations.
+#ifndef COPPICE_OPS_GPU_LINEAR_FORM_ACT_CUH
+#define COPPICE_OPS_GPU_LINEAR_FORM_ACT_CUH
+
+#include <stdint.h>
+
+#include "ops/gpu/runtime/gpu.h"
+
+static __device__ inline float power_of_two(int e) { // -126 .. 127
+    return __int_as_float((e + 127) << 23);
+}
+
+// 14 - floor(log2(most)), at most `top`; 0 for what has no magnitude.
+static __device__ inline int act_exponent(float most, int top) {
+    int field = __float_as_int(most) >> 23 & 255;
+    return most > 0 && most < INFINITY ? min(14 + 127 - field, top) : 0;
+}
+
+static __device__ inline float warp_sum(float v) {
+    for (int d = 16; d; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    return v;
+}
+
+static __device__ inline float warp_max(float v) {
+    for (int d = 16; d; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
+    return v;
+}
+
+// Clusters of blocks, from compute capability 9.0 on. The first call, at a kernel's start, lets the
+// others know that this block is there.
+static __device__ __forceinline__ void cluster_arrive(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void cluster_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// Stores v at the same place in the shared memory of block `rank` of the cluster.
+static __device__ __forceinline__ void cluster_store(float2 *place, unsigned rank, float2 v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    unsigned at = (unsigned)__cvta_generic_to_shared(place), to;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(rank));
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y)
+                 : "memory");
+#endif
+}
+
+// Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
+// called cluster_arrive once; all get it.
+template <int THREADS> static __device__ __forceinline__ float cluster_max(float v) {
+    __shared__ float part[THREADS / 32];
+    v = warp_max(v);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    __shared__ float of_block[8];
+    unsigned rank, size, to;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    cluster_wait();
+    if (threadIdx.x < size) {
+        for (int i = 0; i < THREADS / 32; i++)
+            v = fmaxf(v, part[i]);
+        unsigned at = (unsigned)__cvta_generic_to_shared(&of_block[rank]);
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(threadIdx.x));
+        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+    }
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+    v = of_block[0];
+    for (unsigned i = 1; i < size; i++)
+        v = fmaxf(v, of_block[i]);
+#endif
+    return v;
+}
+
+// The largest magnitude of a row that many blocks make, without one that begins it: a word of an
+// epoch, which grows from op to op, above the magnitude's bits.
+static __device__ __forceinline__ void peak_raise(unsigned long long *peak, uint32_t epoch,
+                                                  float most) {
+    atomicMax(peak, (unsigned long long)epoch << 32 | (uint32_t)__float_as_int(most));
+}
+static __device__ __forceinline__ float peak_of(const unsigned long long *peak, uint32_t epoch) {
+    const unsigned long long v = __ldcg(peak);
+    return v >> 32 == epoch ? __int_as_float((int)(uint32_t)v) : 0.0f;
+}
+
+// Four values times a power of two, as four halves.
+static __device__ inline uint2 act_pack(float4 v, float scale) {
+    __half2 a = __floats2half2_rn(v.x * scale, v.y * scale);
+    __half2 b = __floats2half2_rn(v.z * scale, v.w * scale);
+    return make_uint2(*(unsigned *)&a, *(unsigned *)&b);
+}
+
+static __device__ inline float largest(float4 v) {
+    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+// A row is surveyed by groups of 128 values, a warp's fours: sum of squares (0 without a norm) and
+// largest magnitude. Then each warp gathers the groups, lane l those at l, l + 32, ...; so the
+// order of a row's sum does not depend on who makes it.
+
+// Four values times the norm's weights, if there is a norm.
+static __device__ __forceinline__ float4 act_weighted(float4 v, float4 w, bool norm) {
+    return norm ? make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w) : v;
+}
+
+// The warp's group; v: fours of a row and w the norm's, zeros behind the row's end.
+static __device__ __forceinline__ float2 act_survey(float4 v, float4 w, bool norm) {
+    float sum = 0;
+    if (norm) {
+        sum = fmaf(v.x, v.x, sum);
+        sum = fmaf(v.y, v.y, sum);
+        sum = fmaf(v.z, v.z, sum);
+        sum = fmaf(v.w, v.w, sum);
+        sum = warp_sum(sum);
+    }
+    return make_float2(sum, warp_max(largest(act_weighted(v, w, norm))));
+}
+
+static __device__ __forceinline__ float2 act_gather(float2 whole, float2 group) {
+    return make_float2(whole.x + group.x, fmaxf(whole.y, group.y));
+}
+
+// What a row is multiplied with.
+struct act_scale {
+    float factor; // of the norm
+    int e;        // then a power of two
+
+    // whole: this lane's gathered groups.
+    __device__ __forceinline__ act_scale(float2 whole, bool norm, int64_t k, float eps) {
+        float sum = warp_sum(whole.x), most = warp_max(whole.y);
+        factor = norm ? 1.0f / sqrtf(sum / (float)k + eps) : 1.0f;
+        e = act_exponent(most * factor, 126);
+    }
+
+    // v: weighted.
+    __device__ __forceinline__ uint2 pack(float4 v) const {
+        float4 y = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+        return act_pack(y, power_of_two(e));
+    }
+};
+
+#endif

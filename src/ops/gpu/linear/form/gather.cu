@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Embedding rows: single rows of a matrix in device form, back as f32. The operations are those of
+// the scalar codecs, and powers of two come off exactly, so the values are the codecs' own as long
+// as no scale has become subnormal in fp16 (that is, lies below 2^-17 of its row's largest).
+#include "ops/gpu/linear/form/raw.cuh"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { THREADS = 128 };
+
+// Place of (row of a tile, value of a section of 64): see dequant.cuh.
+struct place {
+    int lane, step, reg, half;
+};
+
+static __device__ struct place place_of(int row, int k) {
+    return {row % 8 * 4 + k % 8 / 2, k / 16, row / 8 + k % 16 / 8 * 2, k % 2};
+}
+
+static __device__ uint32_t word_at(const unsigned char *chunk, int byte) {
+    return *(const uint32_t *)(chunk + byte);
+}
+
+static __device__ float half_at(const unsigned char *chunk, int byte) {
+    return __half2float(*(const __half *)(chunk + byte));
+}
+
+// `bits` bits of a 16-bit half of a word, cut out of its cyclic order.
+static __device__ int field(uint32_t word, int half, int at, int bits) {
+    uint32_t v = word >> half * 16 & 0xFFFF;
+    return (int)((v | v << 16) >> at & ((1u << bits) - 1));
+}
+
+// d s q - dm m of a row's scales p, group j; up: the power of two of D.
+static __device__ float k_value(const unsigned char *p, int j, int q, int e, int up) {
+    int sm[2];
+    for (int h = 0; h < 2; h++) {
+        uint32_t w1 = word_at(p, 4), w2 = word_at(p, 8), w3 = word_at(p, 12);
+        if (j % 4 < 3)
+            sm[h] = field(word_at(p, 4 + j % 4 * 4), h, j < 4 ? 4 : 10, 6);
+        else if (j == 3)
+            sm[h] = field(w1, h, 0, 4) | field(w2, h, 0, 2) << 4;
+        else
+            sm[h] = field(w3, h, 0, 4) | field(w2, h, 2, 2) << 4;
+    }
+    float d = ldexpf(half_at(p, 0), -e - up), dm = ldexpf(-half_at(p, 2), -e - 6);
+    return d * (float)sm[0] * (float)q - dm * (float)sm[1];
+}
+
+static __device__ float q4_k_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k % 64);
+    uint32_t w = word_at(c, k / 64 * 512 + p.lane * 16 + p.step * 4);
+    int q = field(w, p.half, 2 + 4 * p.reg, 4);
+    return k_value(c + 2048 + row * 16, k / 32, q, e, row < 8 ? 22 : 18);
+}
+
+static __device__ float q5_k_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k % 64);
+    uint32_t w = word_at(c, k / 64 * 512 + p.lane * 16 + p.step * 4);
+    uint32_t h = word_at(c, 2048 + p.lane * 16 + k / 64 * 4);
+    int q = field(w, p.half, 1 + 4 * p.reg, 4) | field(h, p.half, (5 + 4 * p.reg + p.step) % 16, 1)
+                                                     << 4;
+    return k_value(c + 2560 + row * 16, k / 32, q, e, row < 8 ? 23 : 19);
+}
+
+static __device__ float q6_k_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k % 64);
+    int section = k / 64, at = (p.step % 2 ? 12 : 4) + p.reg % 2 * 4 + p.reg / 2 * 2;
+    uint32_t w = word_at(c, section * 512 + p.lane * 16 + p.step * 4);
+    uint32_t h =
+        word_at(c, 2048 + section / 2 * 512 + p.lane * 16 + section % 2 * 8 + p.step / 2 * 4);
+    int q = field(w, p.half, 4 * p.reg, 4) | field(h, p.half, at % 16, 2) << 4;
+    int sc = c[3072 + row % 8 * 32 + k / 16 * 2 + row / 8] - 128;
+    float d = ldexpf(half_at(c, 3328 + row % 8 * 4 + row / 8 * 2), -e - (row < 8 ? 24 : 20));
+    return d * (float)sc * (float)(q - 32);
+}
+
+static __device__ float q8_0_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k);
+    int at = p.step / 2 * 512 + p.lane * 16 + p.step % 2 * 8 + p.reg * 2 + p.half;
+    float d = ldexpf(half_at(c, 1024 + row % 8 * 8 + k / 32 * 4 + row / 8 * 2), -e - 24);
+    return d * (float)(c[at] - 128);
+}
+
+static __device__ float q4_0_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k);
+    int q = field(word_at(c, p.lane * 16 + p.step * 4), p.half, (2 + 4 * p.reg) % 16, 4);
+    float d = half_at(c, 512 + row % 8 * 8 + k / 32 * 4 + row / 8 * 2);
+    return ldexpf(d, -e - (row < 8 ? 22 : 18)) * (float)(q - 8);
+}
+
+static __device__ float half_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k);
+    return ldexpf(half_at(c, p.step * 512 + p.lane * 16 + p.reg * 4 + p.half * 2), -e);
+}
+
+static __device__ float float_value(const unsigned char *c, int row, int k, int e) {
+    struct place p = place_of(row, k);
+    int at = p.step * 1024 + p.reg / 2 * 512 + p.lane * 16 + p.reg % 2 * 8 + p.half * 4;
+    return ldexpf(__uint_as_float(word_at(c, at)), -e);
+}
+
+static __device__ float value_of(const matrix_view &w, int form, int64_t row, int64_t k) {
+    int e = w.exponent[row], r = (int)(row % TILE_ROWS);
+    const unsigned char *tile = w.data + row / TILE_ROWS * w.pitch;
+    const unsigned char *fine = tile + k / 64 * (w.pitch / ((w.k + 63) / 64));
+    switch (form) {
+    case WEIGHT_Q4_K:
+        return q4_k_value(tile + k / 256 * CHUNK_Q4_K, r, (int)(k % 256), e);
+    case WEIGHT_Q5_K:
+        return q5_k_value(tile + k / 256 * CHUNK_Q5_K, r, (int)(k % 256), e);
+    case WEIGHT_Q6_K:
+        return q6_k_value(tile + k / 256 * CHUNK_Q6_K, r, (int)(k % 256), e);
+    case WEIGHT_Q8_0:
+        return q8_0_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_Q4_0:
+        return q4_0_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_HALF:
+        return half_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_FLOAT:
+        return float_value(fine, r, (int)(k % 64), e);
+    default:
+        return raw_value(w.type, w.data + row * w.pitch, k);
+    }
+}
+
+static __global__ void gather(matrix_view w, int form, const int32_t *ids, float *out) {
+    gpu_await();
+    int64_t row = ids[blockIdx.y];
+    int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k < w.k)
+        out[blockIdx.y * w.k + k] = value_of(w, form, row, k);
+}
+
+extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
+                                 int64_t n, float *out) {
+    const int64_t most = 32768; // of grid.y
+    struct gpu *g = gpu_of(x);
+    unsigned columns = (unsigned)((w->k + THREADS - 1) / THREADS);
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t count = n - i < most ? n - i : most;
+        const int32_t *d = (const int32_t *)gpu_stage(g, ids + i, (size_t)count * sizeof *ids);
+        if (!d)
+            return;
+        gpu_launch_early(g, "gather_rows", gather, dim3(columns, (unsigned)count), THREADS, 0,
+                         w->view, w->form, d, out + i * w->k);
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the file's blocks to the tiles of linear.h, on the device, while the file streams in. One
+// block makes one tile of 16 rows: first each row's power of two, from a bound on its values, then
+// the tile word by word. The layouts are described in dequant.cuh, which reads them.
+#include "ops/gpu/linear/form/raw.cuh"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { THREADS = 128 };
+
+// Rows first .. first + 15 of a matrix that is being made.
+struct tile_source {
+    const unsigned char *rows; // in device memory; those beyond `count` do not exist
+    int64_t count, row_bytes, k;
+    uint32_t type;
+    const int *exponent; // [16]
+};
+
+// Where a value sits: lane, step of 16 and register of a section of 64, half of the register.
+static __device__ __forceinline__ int row_of(int lane, int reg) {
+    return lane / 4 + reg % 2 * 8;
+}
+
+static __device__ __forceinline__ int column_of(int lane, int step, int reg, int half) {
+    return 16 * step + lane % 4 * 2 + reg / 2 * 8 + half;
+}
+
+static __device__ __forceinline__ uint32_t rotated(uint32_t v, int by) {
+    return (v << by | v >> (16 - by)) & 0xFFFF;
+}
+
+static __device__ __forceinline__ uint32_t half_bits(float v) {
+    return __half_as_ushort(__float2half_rn(v));
+}
+
+// The block of a row that holds k, or NULL.
+static __device__ __forceinline__ const unsigned char *block_at(const tile_source &s, int row,
+                                                                int64_t k, int size, int bytes) {
+    return row < s.count && k < s.k ? s.rows + row * s.row_bytes + k / size * bytes : nullptr;
+}
+
+static __device__ __forceinline__ float plain_value(const tile_source &s, int row, int64_t k) {
+    if (row >= s.count || k >= s.k)
+        return 0;
+    return ldexpf(raw_value(s.type, s.rows + row * s.row_bytes, k), s.exponent[row]);
+}
+
+// 2^e of the row times the factor of its half of the tile.
+static __device__ __forceinline__ uint32_t scale_bits(const tile_source &s, int row, float d,
+                                                      int low, int high) {
+    return half_bits(ldexpf(d, s.exponent[row] + (row < 8 ? low : high)));
+}
+
+static __device__ uint32_t nibble_of_k(const unsigned char *codes, int k) {
+    uint32_t byte = codes[k / 64 * 32 + k % 32];
+    return k % 64 < 32 ? byte & 15 : byte >> 4;
+}
+
+static __device__ void scale_and_min(const unsigned char *c, int j, uint32_t *s, uint32_t *m) {
+    *s = j < 4 ? c[j] & 63 : (c[j + 4] & 15) | c[j - 4] >> 6 << 4;
+    *m = j < 4 ? c[j + 4] & 63 : c[j + 4] >> 4 | c[j] >> 6 << 4;
+}
+
+// Word i of a row's 16 bytes of scales; low, high: powers of two of D in rows 0..7, 8..15.
+static __device__ uint32_t k_scale_word(const tile_source &s, int row, const unsigned char *b,
+                                        int i, int low, int high) {
+    if (!b)
+        return 0;
+    if (i == 0)
+        return scale_bits(s, row, raw_half(b), low, high) |
+               half_bits(-ldexpf(raw_half(b + 2), s.exponent[row] + 6)) << 16;
+    uint32_t part[4] = {0};
+    const int group[4] = {i - 1, i + 3, 3, 7};
+    for (int j = 0; j < 4; j++) {
+        uint32_t sc, m;
+        scale_and_min(b + 4, group[j], &sc, &m);
+        part[j] = sc | m << 16;
+    }
+    uint32_t rest = i == 1   ? part[2] & 0x000F000F
+                    : i == 3 ? part[3] & 0x000F000F
+                             : (part[2] >> 4 & 0x00030003) | (part[3] >> 4 & 0x00030003) << 2;
+    return part[0] << 4 | part[1] << 10 | rest;
+}
+
+template <int FORM>
+static __device__ uint32_t chunk_word(const tile_source &s, int64_t k0, int word);
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_Q4_K>(const tile_source &s, int64_t k0, int word) {
+    if (word >= 512) {
+        int row = (word - 512) / 4;
+        return k_scale_word(s, row, block_at(s, row, k0, 256, 144), word % 4, 22, 18);
+    }
+    int lane = word % 128 / 4;
+    uint32_t out = 0;
+    for (int i = 0; i < 8; i++) {
+        int reg = i % 4, k = word / 128 * 64 + column_of(lane, word % 4, reg, i / 4);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 144);
+        if (b)
+            out |= rotated(nibble_of_k(b + 16, k), 2 + 4 * reg) << i / 4 * 16;
+    }
+    return out;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_Q5_K>(const tile_source &s, int64_t k0, int word) {
+    if (word >= 640) {
+        int row = (word - 640) / 4;
+        return k_scale_word(s, row, block_at(s, row, k0, 256, 176), word % 4, 23, 19);
+    }
+    bool high = word >= 512;
+    int lane = word % 128 / 4;
+    uint32_t out = 0;
+    for (int i = 0; i < (high ? 32 : 8); i++) {
+        int reg = i % 4, half = i / 4 % 2, step = high ? i / 8 : word % 4;
+        int k = (high ? word % 4 : word / 128) * 64 + column_of(lane, step, reg, half);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 176);
+        if (!b)
+            continue;
+        uint32_t bit = b[16 + k % 32] >> k / 32 & 1;
+        if (high)
+            out |= rotated(bit, (5 + 4 * reg + step) % 16) << half * 16;
+        else
+            out |= rotated(nibble_of_k(b + 48, k), 1 + 4 * reg) << half * 16;
+    }
+    return out;
+}
+
+// Scale bytes and D of a Q6_K chunk.
+static __device__ uint32_t q6_k_scale_word(const tile_source &s, int64_t k0, int word) {
+    uint32_t out = 0;
+    int g = word < 64 ? word / 8 : word - 64;
+    for (int i = 0; i < 4; i++) {
+        int row = g + i % 2 * 8;
+        const unsigned char *b = block_at(s, row, k0, 256, 210);
+        if (word < 64)
+            out |= (b ? b[192 + word % 8 * 2 + i / 2] ^ 0x80u : 0x80u) << 8 * i;
+        else if (b && i < 2)
+            out |= scale_bits(s, row, raw_half(b + 208), 24, 20) << 16 * i;
+    }
+    return out;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_Q6_K>(const tile_source &s, int64_t k0, int word) {
+    if (word >= 768)
+        return q6_k_scale_word(s, k0, word - 768);
+    bool high = word >= 512;
+    int lane = word % 128 / 4;
+    uint32_t out = 0;
+    for (int i = 0; i < (high ? 16 : 8); i++) {
+        int reg = i % 4, half = i / 4 % 2, step = high ? word % 2 * 2 + i / 8 : word % 4;
+        int section = high ? (word - 512) / 128 * 2 + word % 4 / 2 : word / 128;
+        int k = section * 64 + column_of(lane, step, reg, half);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 210);
+        if (!b)
+            continue;
+        int quarter = k % 128 / 32;
+        if (high) {
+            int at = (step % 2 ? 12 : 4) + reg % 2 * 4 + reg / 2 * 2;
+            uint32_t two = b[128 + k / 128 * 32 + k % 32] >> 2 * quarter & 3;
+            out |= rotated(two, at % 16) << half * 16;
+        } else {
+            uint32_t byte = b[k / 128 * 64 + quarter % 2 * 32 + k % 32];
+            out |= (quarter < 2 ? byte & 15 : byte >> 4) << (half * 16 + 4 * reg);
+        }
+    }
+    return out;
+}
+
+// Pairs of scales of groups of 32: rows g and g + 8 in a word, two groups.
+static __device__ uint32_t pair_word(const tile_source &s, int64_t k0, int word, int bytes, int low,
+                                     int high) {
+    uint32_t out = 0;
+    for (int i = 0; i < 2; i++) {
+        int row = word / 2 + 8 * i;
+        const unsigned char *b = block_at(s, row, k0 + word % 2 * 32, 32, bytes);
+        if (b)
+            out |= scale_bits(s, row, raw_half(b), low, high) << 16 * i;
+    }
+    return out;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_Q8_0>(const tile_source &s, int64_t k0, int word) {
+    if (word >= 256)
+        return pair_word(s, k0, word - 256, 34, 24, 24);
+    int lane = word % 128 / 4, step = word / 128 * 2 + word % 4 / 2;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) {
+        int reg = word % 2 * 2 + i / 2;
+        int64_t k = k0 + column_of(lane, step, reg, i % 2);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k, 32, 34);
+        out |= (b ? b[2 + k % 32] ^ 0x80u : 0x80u) << 8 * i;
+    }
+    return out;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_Q4_0>(const tile_source &s, int64_t k0, int word) {
+    if (word >= 128)
+        return pair_word(s, k0, word - 128, 18, 22, 18);
+    int lane = word / 4;
+    uint32_t out = 0;
+    for (int i = 0; i < 8; i++) {
+        int reg = i % 4;
+        int64_t k = k0 + column_of(lane, word % 4, reg, i / 4);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k, 32, 18);
+        uint32_t code = b ? (uint32_t)raw_nibble(b + 2, (int)(k % 32)) : 8;
+        out |= rotated(code, (2 + 4 * reg) % 16) << i / 4 * 16;
+    }
+    return out;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_HALF>(const tile_source &s, int64_t k0, int word) {
+    int lane = word % 128 / 4, reg = word % 4;
+    int64_t k = k0 + column_of(lane, word / 128, reg, 0);
+    int row = row_of(lane, reg);
+    return half_bits(plain_value(s, row, k)) | half_bits(plain_value(s, row, k + 1)) << 16;
+}
+
+template <>
+__device__ uint32_t chunk_word<WEIGHT_FLOAT>(const tile_source &s, int64_t k0, int word) {
+    int lane = word % 128 / 4, reg = word / 128 % 2 * 2 + word % 4 / 2;
+    int64_t k = k0 + column_of(lane, word / 256, reg, word % 2);
+    return __float_as_uint(plain_value(s, row_of(lane, reg), k));
+}
+
+// A bound on the values of block i of a row (of value i in the plain types).
+static __device__ float block_bound(const tile_source &s, int form, const unsigned char *row,
+                                    int64_t i) {
+    switch (form) {
+    case WEIGHT_Q4_K: {
+        const unsigned char *b = row + i * 144;
+        return fmaxf(fabsf(raw_half(b)) * 63 * 15, fabsf(raw_half(b + 2)) * 63);
+    }
+    case WEIGHT_Q5_K: {
+        const unsigned char *b = row + i * 176;
+        return fmaxf(fabsf(raw_half(b)) * 63 * 31, fabsf(raw_half(b + 2)) * 63);
+    }
+    case WEIGHT_Q6_K:
+        return fabsf(raw_half(row + i * 210 + 208)) * 128 * 32;
+    case WEIGHT_Q8_0:
+        return fabsf(raw_half(row + i * 34)) * 128;
+    case WEIGHT_Q4_0:
+        return fabsf(raw_half(row + i * 18)) * 8;
+    default:
+        return fabsf(raw_value(s.type, row, i));
+    }
+}
+
+// The bound of a row is brought into [2^(t-1), 2^t).
+static __device__ int target_of(int form) {
+    switch (form) {
+    case WEIGHT_Q4_K:
+    case WEIGHT_Q5_K:
+        return -3;
+    case WEIGHT_Q6_K:
+    case WEIGHT_Q4_0:
+        return -4;
+    case WEIGHT_Q8_0:
+        return -2;
+    case WEIGHT_HALF:
+        return 16; // exact up to there
+    default:
+        return 15;
+    }
+}
+
+// Eight threads a row.
+static __device__ void row_exponents(const tile_source &s, int form, int *exponent) {
+    int row = threadIdx.x / 8;
+    int size = form <= WEIGHT_Q6_K ? 256 : form <= WEIGHT_Q4_0 ? 32 : 1;
+    float most = 0;
+    if (row < s.count)
+        for (int64_t i = threadIdx.x % 8; i < s.k / size; i += 8)
+            most = fmaxf(most, block_bound(s, form, s.rows + row * s.row_bytes, i));
+    for (int d = 4; d; d /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+    int e = most > 0 && most < INFINITY ? target_of(form) - 1 - ilogbf(most) : 0;
+    if (threadIdx.x % 8 == 0)
+        exponent[row] = e > 126 ? 126 : e;
+}
+
+template <int FORM>
+static __global__ void repack(tile_source s, unsigned char *data, int64_t pitch,
+                              signed char *exponents) {
+    __shared__ int exponent[TILE_ROWS];
+    const int span = FORM <= WEIGHT_Q6_K ? 256 : 64;
+    s.rows += blockIdx.x * (int64_t)TILE_ROWS * s.row_bytes;
+    s.count -= blockIdx.x * (int64_t)TILE_ROWS;
+    s.exponent = exponent;
+    row_exponents(s, FORM, exponent);
+    __syncthreads();
+    if (threadIdx.x < TILE_ROWS)
+        exponents[blockIdx.x * TILE_ROWS + threadIdx.x] = (signed char)exponent[threadIdx.x];
+    if (FORM == WEIGHT_RAW)
+        return;
+    uint32_t *out = (uint32_t *)(data + blockIdx.x * pitch);
+    int words = (int)(pitch / ((s.k + span - 1) / span) / 4);
+    for (int64_t k0 = 0; k0 < s.k; k0 += span, out += words)
+        for (int w = threadIdx.x; w < words; w += THREADS)
+            out[w] = chunk_word<FORM>(s, k0, w);
+}
+
+template <> __device__ uint32_t chunk_word<WEIGHT_RAW>(const tile_source &, int64_t, int) {
+    return 0;
+}
+
+extern "C" void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows,
+                            int64_t row_bytes, int64_t first, int64_t count) {
+    int64_t tile = first / TILE_ROWS;
+    unsigned blocks = (unsigned)((count + TILE_ROWS - 1) / TILE_ROWS);
+    struct tile_source s = {rows, count, row_bytes, w->k, w->view.type, nullptr};
+    unsigned char *data = (unsigned char *)w->view.data + tile * w->view.pitch;
+    signed char *exponents = (signed char *)w->view.exponent + tile * TILE_ROWS;
+    switch (w->form) {
+#define X(name, span, chunk)                                                                       \
+    case WEIGHT_##name:                                                                            \
+        gpu_launch(g, "repacking a weight", repack<WEIGHT_##name>, blocks, THREADS, 0, s, data,    \
+                   w->view.pitch, exponents);                                                      \
+        break;
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    }
+}

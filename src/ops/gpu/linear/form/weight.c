@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights on the device: their sizes, and their way from the mapped file through two pinned pieces
+// of a few MiB to the repacking kernel, so that the host never holds a second copy of the file.
+// While the device repacks one piece the next one is read.
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/gpu/runtime/cuda.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { PIECE = 4 << 20 };
+
+static bool readable(uint32_t type) {
+    switch (type) {
+    case TYPE_Q4_1:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+    case TYPE_Q2_K:
+    case TYPE_Q3_K:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS:
+    case TYPE_MXFP4:
+    case TYPE_NVFP4:
+        return true;
+    default:
+        return weight_form_of(type) != WEIGHT_RAW;
+    }
+}
+
+static int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+// Shape and sizes of a tensor's device form; false when linear layers cannot read it.
+static bool layout(const struct tensor *t, struct weight *w) {
+    const struct quant_format *q = quant_format(t->type);
+    if (!q || !readable(t->type) || t->ne[2] != 1 || t->ne[3] != 1 || t->ne[0] < 1 ||
+        t->ne[1] < 1 || quant_row_bytes(q, t->ne[0]) < 0)
+        return false;
+    int64_t k = t->ne[0], m = t->ne[1], tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
+    int form = weight_form_of(t->type), span = weight_span(form);
+    int64_t pitch = (k + span - 1) / span * weight_chunk(form), data = tiles * pitch;
+    if (form == WEIGHT_RAW) {
+        pitch = quant_row_bytes(q, k);
+        data = round_up(m * pitch, 16);
+    }
+    *w = (struct weight){.k = k, .m = m, .form = form, .bytes = data + tiles * TILE_ROWS};
+    w->view = (struct matrix_view){.k = k, .m = m, .tiles = tiles, .pitch = pitch, .type = t->type};
+    return true;
+}
+
+int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t) {
+    (void)x;
+    struct weight w;
+    return layout(t, &w) ? w.bytes : 0;
+}
+
+void cuda_loader_close(struct gpu *g) {
+    struct gpu_loader *l = &g->loader;
+    for (int i = 0; i < 2; i++) {
+        if (l->host[i])
+            gpu_host_free(l->host[i]);
+        gpu_release(g, l->device[i]);
+        if (l->sent[i])
+            gpu_event_destroy(l->sent[i]);
+    }
+    *l = (struct gpu_loader){0};
+}
+
+// Room for pieces of `bytes`.
+static bool loader_open(struct gpu *g, size_t bytes) {
+    struct gpu_loader *l = &g->loader;
+    if (l->bytes >= bytes)
+        return true;
+    cuda_loader_close(g);
+    for (int i = 0; i < 2; i++) {
+        void *host = NULL;
+        if (gpu_host_malloc(&host, bytes) != GPU_OK)
+            gpu_last_error();
+        l->host[i] = host;
+        l->device[i] = gpu_alloc(g, bytes);
+        if (!host || !l->device[i] ||
+            !gpu_check(g, gpu_event_create(&l->sent[i]), "creating an event")) {
+            cuda_loader_close(g);
+            return false;
+        }
+    }
+    l->bytes = bytes;
+    return true;
+}
+
+// Rows of a tensor to the device, in pieces of whole tiles.
+static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *src) {
+    struct gpu_loader *l = &g->loader;
+    int64_t row = quant_row_bytes(quant_format(w->view.type), w->k);
+    int64_t step = (int64_t)l->bytes / row / TILE_ROWS * TILE_ROWS;
+    for (int64_t first = 0, i = 0; first < w->m; first += step, i ^= 1) {
+        int64_t count = w->m - first < step ? w->m - first : step;
+        size_t bytes = (size_t)(count * row);
+        if (!gpu_check(g, gpu_event_wait(l->sent[i]), "loading a weight"))
+            return;
+        memcpy(l->host[i], src + first * row, bytes);
+        gpu_check(g, gpu_to_device(l->device[i], l->host[i], bytes, g->stream), "loading a weight");
+        cuda_repack(g, w, l->device[i], row, first, count);
+        if (w->form == WEIGHT_RAW)
+            gpu_check(g,
+                      gpu_on_device((unsigned char *)w->data + first * row, l->device[i], bytes,
+                                    g->stream),
+                      "loading a weight");
+        gpu_check(g, gpu_event_record(l->sent[i], g->stream), "loading a weight");
+    }
+}
+
+static int refuse_type(const struct tensor *t, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "tensor %s (%s, %lld x %lld) is not a matrix of a type that linear layers read "
+                   "on a GPU; convert it to Q8_0 or F16",
+                   t->name ? t->name : "?",
+                   quant_format(t->type) ? quant_format(t->type)->name : "unknown type",
+                   (long long)t->ne[0], (long long)t->ne[1]);
+}
+
+int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e) {
+    struct gpu *g = gpu_of(x);
+    struct weight shape;
+    *out = NULL;
+    if (!layout(t, &shape))
+        return refuse_type(t, e);
+    int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), shape.k);
+    struct weight *w = malloc(sizeof *w);
+    unsigned char *data = gpu_alloc(g, (size_t)shape.bytes);
+    if (!w || !data || !loader_open(g, (size_t)(rows > PIECE ? rows : PIECE))) {
+        free(w);
+        gpu_release(g, data);
+        return err_set(e, ERR_MEMORY,
+                       "out of GPU memory for tensor %s (%lld bytes); use a smaller model or a "
+                       "smaller --max-ctx",
+                       t->name ? t->name : "?", (long long)shape.bytes);
+    }
+    *w = shape;
+    w->data = data;
+    w->view.data = data;
+    w->view.exponent = (const signed char *)data + shape.bytes - w->view.tiles * TILE_ROWS;
+    stream_rows(g, w, t->data);
+    if (g->fault != GPU_OK) {
+        cuda_weight_destroy(x, w);
+        return cuda_status(x, e);
+    }
+    *out = w;
+    return 0;
+}
+
+void cuda_weight_destroy(struct exec *x, struct weight *w) {
+    if (!w)
+        return;
+    gpu_release(gpu_of(x), w->data);
+    free(w);
+}

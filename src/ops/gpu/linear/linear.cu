@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
+// one form share a launch, and few rows of any forms do (linear_few.cu). What is chosen here
+// (tile of rows, split or loop) changes no bits.
+#include "ops/gpu/linear/few/linear_few.h"
+#include "ops/gpu/linear/linear_launch.h"
+#include "ops/gpu/linear/many/linear_gemm.h"
+#include "ops/gpu/linear/many/linear_unpacked.h"
+#include "ops/gpu/linear/many/linear_vendor.h"
+#include "ops/gpu/linear/many/linear_wgmma.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { OUTPUTS = 128, STREAM_ROWS = 64, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
+
+static struct linear_variant variant(int form, int n_tiles, bool loop, bool small) {
+    return form <= WEIGHT_Q6_K ? linear_k_variant(form, n_tiles, loop, small)
+                               : linear_b_variant(form, n_tiles, loop, small);
+}
+
+// The smallest tile that holds all rows, or the largest that the device has room for.
+static struct linear_variant choose(const struct gpu *g, int form, int64_t rows, bool loop) {
+    static const int sizes[] = {1, 2, 3, 4, 6, 8};
+    struct linear_variant best = {};
+    for (int i = 0; i < 6; i++) {
+        struct linear_variant v = variant(form, sizes[i], loop, g->path == CUDA_PATH_SMALL);
+        if (!v.kernel || v.shared > g->shared)
+            continue;
+        best = v;
+        if (sizes[i] * 8 >= rows)
+            break;
+    }
+    return best;
+}
+
+static bool allow_shared(struct gpu *g, int form, const struct linear_variant *v, bool loop) {
+    uint32_t bit = 1u << (v->n_tiles + (loop ? 8 : 0) + (g->path == CUDA_PATH_SMALL ? 16 : 0));
+    if (g->allowed[form] & bit)
+        return true;
+    if (!gpu_check(g, gpu_allow_shared((const void *)v->kernel, v->shared), "linear"))
+        return false;
+    g->allowed[form] |= bit;
+    return true;
+}
+
+static bool need_tickets(struct gpu *g, int64_t n) {
+    if (n <= g->n_tickets)
+        return true;
+    gpu_release(g, g->tickets);
+    g->n_tickets = n < 8192 ? 8192 : n;
+    g->tickets = (unsigned *)gpu_alloc(g, (size_t)g->n_tickets * sizeof *g->tickets);
+    if (g->tickets)
+        return true;
+    g->n_tickets = 0;
+    return gpu_check(g, GPU_OUT_OF_MEMORY, "tickets of linear layers");
+}
+
+// Units of work of a job: blocks of outputs times parts.
+static int64_t units_of(const struct linear_one *j, bool loop) {
+    int64_t outputs = j->pair ? 2 * j->w[0].m : j->w[0].m;
+    return (outputs + OUTPUTS - 1) / OUTPUTS * (loop ? 1 : j->parts);
+}
+
+static struct linear_stream_variant stream_variant(int form, int n_tiles) {
+    return form <= WEIGHT_Q6_K ? linear_stream_k(form, n_tiles) : linear_stream_b(form, n_tiles);
+}
+
+// Numbers the units of l's jobs for blocks of `warps` warps; their count.
+static int64_t stream_units(struct linear_launch *l, int warps) {
+    int64_t units = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        struct linear_one *o = &l->job[j];
+        int64_t tiles = (o->w[0].m + TILE_ROWS - 1) / TILE_ROWS;
+        int64_t each = o->pair ? warps : (int64_t)warps * 2;
+        o->first = units;
+        units += (tiles + each - 1) / each * o->parts;
+    }
+    return units;
+}
+
+// The longest part, in PART_UNITs of k.
+static int64_t longest_part(const struct linear_launch *l) {
+    int64_t most = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        int64_t units = (l->job[j].w[0].k + PART_UNIT - 1) / PART_UNIT;
+        int64_t part = (units + l->job[j].parts - 1) / l->job[j].parts;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+// A launch of linear_stream.cuh that has been planned.
+struct stream_call {
+    struct linear_launch l;
+    struct linear_stream_variant v;
+    int form, warps, threads, shared; // of a block: warps that multiply; threads; bytes
+    size_t partial;                   // bytes of sums between launches
+};
+
+static int between(int n, int least, int most) {
+    return n < least ? least : n > most ? most : n;
+}
+
+// Divides a block's shared memory among its rings; false if that many warps find no room.
+static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
+    enum { ROWS = 64 << 10, WEIGHTS = 96 << 10, BARRIERS = 2048, MOST = 12 };
+    struct linear_launch *l = &c->l;
+    int slot = warps * c->v.slot;
+    l->stages = between(ROWS / c->v.stage, 2, MOST);
+    l->slots = between(WEIGHTS / slot, 2, MOST);
+    l->barriers = BARRIERS;
+    c->warps = warps;
+    c->threads = (warps + 1) * 32;
+    c->shared = BARRIERS + l->stages * c->v.stage + l->slots * slot;
+    return c->shared <= g->shared;
+}
+
+// Chooses the warps of a block so that the busiest block has done soonest. A stage takes as long as
+// its instructions, of which a multiprocessor works off four warps' at a time, or as its bytes.
+static bool stream_warps(const struct gpu *g, struct stream_call *c) {
+    enum { BYTES = 14 };                               // for one warp's
+    static const int64_t step[] = {80, 120, 170, 210}; // seen with Q4_K on an H200, in 10 ns
+    int64_t best = 0, part = longest_part(&c->l);
+    int warps = 0;
+    for (int w = c->v.warps; w >= 2; w--) {
+        int64_t units = stream_units(&c->l, w) * c->l.row_tiles;
+        int64_t each = step[(w - 1) / 4] > BYTES * w ? step[(w - 1) / 4] : BYTES * w;
+        int64_t cost = (units + g->processors - 1) / g->processors * each * part;
+        if ((warps && cost > best) || !stream_room(g, c, w))
+            continue;
+        best = cost;
+        warps = w;
+    }
+    return warps && stream_room(g, c, warps);
+}
+
+// Bytes of what a launch's jobs leave for linear_finish.cu.
+static size_t partials_bytes(const struct linear_launch *l) {
+    size_t bytes = 0;
+    for (int j = 0; j < l->jobs; j++)
+        bytes += linear_left_bytes(&l->job[j], l->n);
+    return bytes;
+}
+
+// Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
+static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
+    static const int sizes[] = {2, 3, 4, 6, 8};
+    struct linear_stream_variant best = {};
+    for (int i = 0; i < 5 && best.n_tiles * 8 < c->l.n; i++) {
+        c->v = stream_variant(form, sizes[i]);
+        if (c->v.kernel && stream_room(g, c, 4))
+            best = c->v;
+    }
+    c->v = best;
+    c->form = form;
+    if (!best.kernel)
+        return false;
+    int row = best.n_tiles * 8;
+    c->l.row_tiles = (c->l.n + row - 1) / row;
+    if (!stream_warps(g, c))
+        return false;
+    c->l.units = (int)(stream_units(&c->l, c->warps) * c->l.row_tiles);
+    c->partial = partials_bytes(&c->l);
+    return true;
+}
+
+// Lets the chosen kernel use all the shared memory there is.
+static bool allow_stream(struct gpu *g, const struct stream_call *c) {
+    uint32_t *allowed = &g->allowed_stream[c->form];
+    uint32_t bit = 1u << c->v.n_tiles;
+    if (!(*allowed & bit) &&
+        !gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
+        return false;
+    *allowed |= bit;
+    return true;
+}
+
+// Gives the jobs of a call their part of the memory for sums, and queues it.
+static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial) {
+    struct linear_launch *l = &c->l;
+    for (int j = 0; j < l->jobs; j++) {
+        l->job[j].partial = (float *)partial;
+        partial += linear_left_bytes(&l->job[j], l->n);
+    }
+    int blocks = l->units < g->processors ? l->units : g->processors;
+    if (allow_stream(g, c))
+        gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
+                         dim3((unsigned)c->threads), (size_t)c->shared, *l);
+    return partial;
+}
+
+// Queues planned calls; what they leave to add up waits.
+static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t kept) {
+    size_t bytes = kept;
+    for (int i = 0; i < n; i++)
+        bytes += calls[i].partial;
+    unsigned char *partial = bytes > kept ? (unsigned char *)gpu_scratch(g, bytes) : NULL;
+    if (bytes > kept) {
+        if (!partial)
+            return;
+        partial += kept;
+    }
+    for (int i = 0; i < n; i++) {
+        calls[i].l.lets = g->overlaps && i == 0;
+        calls[i].l.beside = g->overlaps && i == 1;
+        partial = stream_start(g, &calls[i], partial);
+    }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < calls[i].l.jobs; j++)
+            if (calls[i].l.job[j].parts > 1 && !linear_wait(g, &calls[i].l.job[j], &calls[i].l))
+                return;
+}
+
+// Whether weights of this form are unpacked for that many rows.
+static bool takes_unpacked(const struct gpu *g, int form, int64_t n) {
+    return linear_vendor_takes(g, form, n) || linear_unpacked_takes(g, form, n);
+}
+
+static void launch_unpacked(struct gpu *g, struct linear_launch *l) {
+    if (g->vendor)
+        linear_vendor_launch(g, l);
+    else
+        linear_unpacked_launch(g, l);
+}
+
+static bool takes_wgmma(const struct gpu *g, int64_t n) {
+    return g->path == CUDA_PATH_WGMMA && n >= WGMMA_ROWS;
+}
+
+// Launches the jobs of l, all of one form. Of the scratch memory the first `kept` bytes are in use.
+static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
+    if (takes_wgmma(g, l->n)) {
+        if (linear_gemm_takes(g, form))
+            linear_gemm_launch(g, form, l);
+        else
+            linear_wgmma_launch(g, form, l);
+        return;
+    }
+    int64_t units = 0, whole = 0;
+    bool cut = false;
+    for (int j = 0; j < l->jobs; j++) {
+        whole += units_of(&l->job[j], true);
+        cut = cut || l->job[j].parts > 1;
+    }
+    struct linear_variant v = choose(g, form, l->n, true);
+    bool loop = cut && l->n > 64 && v.kernel;
+    loop = loop && whole * ((l->n + v.n_tiles * 8 - 1) / (v.n_tiles * 8)) >= BUSY_BLOCKS;
+    if (!loop)
+        v = choose(g, form, l->n, false);
+    if (!v.kernel) {
+        gpu_check(g, GPU_NO_KERNEL, "linear");
+        return;
+    }
+    l->row_tiles = (l->n + v.n_tiles * 8 - 1) / (v.n_tiles * 8);
+    for (int j = 0; j < l->jobs; j++) {
+        l->job[j].first = units;
+        units += units_of(&l->job[j], loop);
+    }
+    int64_t blocks = units * l->row_tiles;
+    if (cut && !loop) {
+        size_t bytes = (size_t)blocks * v.threads * v.n_tiles * 8 * sizeof(float);
+        unsigned char *scratch = (unsigned char *)gpu_scratch(g, kept + bytes);
+        if (!scratch || !need_tickets(g, blocks))
+            return;
+        l->partial = (float *)(scratch + kept);
+        l->ticket = g->tickets;
+    }
+    if (!allow_shared(g, form, &v, loop))
+        return;
+    gpu_launch_early(g, "linear", v.kernel, (unsigned)blocks, (unsigned)v.threads, v.shared, *l);
+}
+
+static struct linear_launch launch_of(const struct act *in, int64_t n) {
+    struct linear_launch l = {};
+    l.n = n;
+    l.x = (const __half *)in->x;
+    l.stride = in->stride;
+    l.unscale = in->unscale;
+    return l;
+}
+
+static void add_job(struct linear_launch *l, const struct linear_job *j) {
+    struct linear_one *o = &l->job[l->jobs++];
+    o->w[0] = j->w->view;
+    o->out = j->out;
+    o->out_stride = j->w->m;
+    o->add = j->add;
+    o->pair = false;
+    o->parts = linear_parts(j->w->k, j->w->m);
+}
+
+static bool takes_stream(const struct gpu *g, int form, int64_t n) {
+    return n <= STREAM_ROWS && form != WEIGHT_RAW && g->path != CUDA_PATH_SMALL;
+}
+
+// At most LINEAR_JOBS jobs.
+static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
+                     int64_t n, size_t kept) {
+    struct stream_call calls[WEIGHT_FORMS];
+    struct linear_launch many = launch_of(in, n), few = launch_of(in, n);
+    int n_calls = 0, forms[LINEAR_JOBS];
+    for (int j = 0; j < n_jobs; j++) {
+        forms[j] = jobs[j].w->form;
+        add_job(&few, &jobs[j]);
+    }
+    if (linear_few_takes(g, &few, forms)) {
+        linear_few_start(g, &few, forms, kept);
+        return;
+    }
+    for (int form = 0; form < WEIGHT_FORMS; form++) {
+        struct stream_call *c = &calls[n_calls];
+        bool unpacked = takes_unpacked(g, form, n);
+        c->l = launch_of(in, n);
+        for (int j = 0; j < n_jobs; j++)
+            if (jobs[j].w->form == form)
+                add_job(unpacked ? &many : &c->l, &jobs[j]);
+        if (c->l.jobs && takes_stream(g, form, n) && stream_plan(g, form, c))
+            n_calls++;
+        else if (c->l.jobs)
+            launch(g, form, &c->l, kept);
+    }
+    if (n_calls)
+        stream_run(g, calls, n_calls, kept);
+    if (many.jobs)
+        launch_unpacked(g, &many);
+}
+
+// The kernels of few rows, one after the other, are faster than that of many up to twice their
+// rows (docs/notes/cuda-linear-few-rows.md).
+static int64_t slice_of(const struct gpu *g, int64_t n) {
+    bool twice = n > STREAM_ROWS && n <= 2 * STREAM_ROWS && g->path != CUDA_PATH_SMALL;
+    return twice ? (n + 15) / 16 * 8 : n;
+}
+
+static struct act rows_from(const struct act *in, int64_t at) {
+    struct act part = *in;
+    part.x = (__half *)in->x + at * in->stride;
+    part.unscale = in->unscale + at;
+    part.wide = in->wide + at * in->stride;
+    return part;
+}
+
+extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
+                            const struct act *in, int64_t n) {
+    struct gpu *g = gpu_of(x);
+    const int64_t slice = slice_of(g, n);
+    for (int64_t at = 0; at < n; at += slice) {
+        const struct act part = rows_from(in, at);
+        struct linear_job some[LINEAR_JOBS];
+        int64_t count = n - at < slice ? n - at : slice;
+        for (int first = 0; first < n_jobs; first += LINEAR_JOBS) {
+            int jobs_now = n_jobs - first < LINEAR_JOBS ? n_jobs - first : LINEAR_JOBS;
+            for (int j = 0; j < jobs_now; j++) {
+                some[j] = jobs[first + j];
+                some[j].out += at * some[j].w->m;
+            }
+            run_some(g, some, jobs_now, &part, count, 0);
+        }
+    }
+}
+
+// out[n][stride] = silu(g) * u of [n][m].
+static __global__ void silu_join(const float *gate, const float *up, int64_t m, float *out,
+                                 int64_t stride) {
+    gpu_await();
+    int64_t i = (int64_t)blockIdx.x * SILU_THREADS + threadIdx.x;
+    if (i >= m)
+        return;
+    float g = gate[blockIdx.y * m + i];
+    out[blockIdx.y * stride + i] = g / (1.0f + expf(-g)) * up[blockIdx.y * m + i];
+}
+
+// Matrices of two forms: each on its own, then joined, a slice of rows at a time.
+static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct weight *up,
+                          const struct act *in, int64_t n, struct act *out) {
+    const int64_t slice = 64;
+    int64_t m = gate->m;
+    size_t kept = (size_t)(2 * slice * m) * sizeof(float);
+    // Parts of one tile of 64 rows take less than 32 MiB (linear_parts), so that nothing moves
+    // below.
+    if (!gpu_scratch(g, kept + ((size_t)32 << 20)))
+        return;
+    for (int64_t at = 0; at < n; at += slice) {
+        struct act part = *in;
+        int64_t count = n - at < slice ? n - at : slice;
+        float *wide = (float *)gpu_scratch(g, kept);
+        part.x = (__half *)in->x + at * in->stride;
+        part.unscale = in->unscale + at;
+        struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + slice * m, false}};
+        run_some(g, jobs, 2, &part, count, kept);
+        dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
+        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
+                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
+    }
+}
+
+// The same where many rows go through wgmma, but not as a pair.
+static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
+                          const struct act *in, int64_t n, struct act *out) {
+    const int64_t slice = n < 512 ? n : 512, m = gate->m;
+    float *wide = (float *)gpu_scratch(g, (size_t)(2 * slice * m) * sizeof(float));
+    for (int64_t at = 0; wide && at < n; at += slice) {
+        struct act part = *in;
+        int64_t count = n - at < slice ? n - at : slice;
+        part.x = (__half *)in->x + at * in->stride;
+        part.unscale = in->unscale + at;
+        for (int i = 0; i < 2; i++) {
+            struct linear_job job = {i ? up : gate, wide + i * slice * m, false};
+            struct linear_launch l = launch_of(&part, count);
+            add_job(&l, &job);
+            if (gate->form == up->form)
+                l.job[0].parts = linear_parts(gate->k, 2 * m); // as in a pair
+            launch(g, job.w->form, &l, (size_t)(2 * slice * m) * sizeof(float));
+        }
+        dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
+        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
+                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
+    }
+}
+
+// gate_up's two matrices as one job. Matrices of two forms are cut as if each were alone.
+static struct linear_launch pair_of(const struct weight *gate, const struct weight *up,
+                                    const struct act *in, int64_t n, const struct act *out) {
+    struct linear_launch l = launch_of(in, n);
+    struct linear_one *o = &l.job[l.jobs++];
+    o->w[0] = gate->view;
+    o->w[1] = up->view;
+    o->out = out->wide;
+    o->out_stride = out->stride;
+    o->pair = true;
+    o->parts = linear_parts(gate->k, gate->form == up->form ? 2 * gate->m : gate->m);
+    return l;
+}
+
+// Rows of linear_gate_up before they become fp16.
+static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct weight *up,
+                         const struct act *in, int64_t n, struct act *out) {
+    if (takes_unpacked(g, gate->form, n) && takes_unpacked(g, up->form, n)) {
+        struct linear_launch l = pair_of(gate, up, in, n, out);
+        if (g->vendor && linear_vendor_gate_up(g, &l, out))
+            return;
+        launch_unpacked(g, &l);
+    } else if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
+        gate_up_wgmma(g, gate, up, in, n, out);
+    } else if (gate->form == up->form) {
+        struct stream_call c;
+        c.l = pair_of(gate, up, in, n, out);
+        if (linear_few_takes(g, &c.l, &gate->form))
+            linear_few_start(g, &c.l, &gate->form, 0);
+        else if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
+            stream_run(g, &c, 1, 0);
+        else
+            launch(g, gate->form, &c.l, 0);
+    } else {
+        gate_up_apart(g, gate, up, in, n, out);
+    }
+}
+
+extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
+                                    const struct weight *up, const struct act *in, int64_t n,
+                                    struct act *out) {
+    struct gpu *g = gpu_of(x);
+    const int64_t slice = slice_of(g, n);
+    cuda_act_shape(out, n, gate->m);
+    g->peaked = false;
+    for (int64_t at = 0; at < n; at += slice) {
+        const struct act rows = rows_from(in, at);
+        struct act part = rows_from(out, at);
+        gate_up_rows(g, gate, up, &rows, n - at < slice ? n - at : slice, &part);
+    }
+    if (g->peaked && n <= PEAK_ROWS)
+        act_put_off(g, out, n);
+    else if (n > 0)
+        cuda_act_finish(x, out, n);
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights as the linear kernels read them. A matrix is cut into tiles of 16 output rows, a tile
+// into chunks of `span` values of k, one after another; within a chunk each lane's bytes are its
+// own fragments of the A operand of mma m16n8k16 (and of wgmma m64), see dequant.cuh. Every row
+// has a power of two 2^e, which puts its largest values where fp16 has most room; it is taken back
+// when a sum is finished. Types without a form of their own keep the file's bytes (WEIGHT_RAW).
+//
+// The order of every sum (rule E1) is fixed here: k is cut into linear_parts() parts, each part is
+// summed from zero in k order by matrix instructions, and the parts are added in order.
+#ifndef COPPICE_OPS_GPU_LINEAR_LINEAR_H
+#define COPPICE_OPS_GPU_LINEAR_LINEAR_H
+
+#include <stdint.h>
+
+#include "formats/quant.h"
+
+#ifdef __CUDACC__
+#define LINEAR_BOTH static inline __host__ __device__
+#else
+#define LINEAR_BOTH static inline
+#endif
+
+// X(form, span, bytes of a chunk: 16 rows of span values). Not more than the file's own bytes.
+#define WEIGHT_FORMS_LIST(X)                                                                       \
+    X(Q4_K, 256, 2304)                                                                             \
+    X(Q5_K, 256, 2816)                                                                             \
+    X(Q6_K, 256, 3360)                                                                             \
+    X(Q8_0, 64, 1088)                                                                              \
+    X(Q4_0, 64, 576)                                                                               \
+    X(HALF, 64, 2048)  /* F16, BF16 */                                                             \
+    X(FLOAT, 64, 4096) /* F32: enters the products as two halves, high and low */                  \
+    X(RAW, 64, 0)      /* rows as they are in the file */
+
+enum weight_form {
+#define X(name, span, chunk) WEIGHT_##name,
+    WEIGHT_FORMS_LIST(X)
+#undef X
+        WEIGHT_FORMS
+};
+
+enum weight_layout {
+#define X(name, span, chunk) SPAN_##name = span, CHUNK_##name = chunk,
+    WEIGHT_FORMS_LIST(X)
+#undef X
+        TILE_ROWS = 16,
+    PART_UNIT = 256, // parts begin at multiples of it
+};
+
+// What the kernels need to know of one matrix.
+struct matrix_view {
+    const unsigned char *data;
+    const signed char *exponent; // [tiles * 16] e of each row
+    int64_t k, m, tiles;
+    int64_t pitch; // bytes of a tile; of a row in WEIGHT_RAW
+    uint32_t type; // enum tensor_type of the file
+};
+
+static inline int weight_form_of(uint32_t type) {
+    switch (type) {
+    case TYPE_Q4_K:
+        return WEIGHT_Q4_K;
+    case TYPE_Q5_K:
+        return WEIGHT_Q5_K;
+    case TYPE_Q6_K:
+        return WEIGHT_Q6_K;
+    case TYPE_Q8_0:
+        return WEIGHT_Q8_0;
+    case TYPE_Q4_0:
+        return WEIGHT_Q4_0;
+    case TYPE_F16:
+    case TYPE_BF16:
+        return WEIGHT_HALF;
+    case TYPE_F32:
+        return WEIGHT_FLOAT;
+    default:
+        return WEIGHT_RAW;
+    }
+}
+
+static inline int weight_span(int form) {
+    static const int span[] = {
+#define X(name, span, chunk) span,
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    };
+    return span[form];
+}
+
+static inline int weight_chunk(int form) {
+    static const int chunk[] = {
+#define X(name, span, chunk) chunk,
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    };
+    return chunk[form];
+}
+
+// Parts that k is cut into, for the m outputs of one op (both matrices of linear_gate_up). Depends
+// on the shape alone: few outputs need the cut to occupy a large device, and every part costs a
+// round of its sums through memory.
+LINEAR_BOTH int linear_parts(int64_t k, int64_t m) {
+    int64_t units = (k + PART_UNIT - 1) / PART_UNIT;
+    int64_t most = m <= 5120 ? 8 : m <= 12288 ? 2 : 1;
+    most = most > units / 2 ? units / 2 : most;
+    for (int64_t c = most; c > 1 && 5 * c >= 3 * most; c--)
+        if (units % c == 0)
+            return (int)c;
+    return most < 1 ? 1 : (int)most;
+}
+
+// First value of k of part p; p = parts gives the end, which may lie beyond k.
+LINEAR_BOTH int64_t linear_part_begin(int64_t k, int parts, int p) {
+    int64_t units = (k + PART_UNIT - 1) / PART_UNIT;
+    return units * p / parts * PART_UNIT;
+}
+
+#endif

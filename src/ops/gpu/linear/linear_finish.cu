@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of few-row linear layers whose k was cut into parts (linear_stream.cuh). Their sums wait
+// until the next thing is queued: a norm of the very rows takes them up itself (act.cu), before
+// anything else this kernel adds them up, and stores, adds or joins. One thread four outputs.
+#include <stdlib.h>
+
+#include "ops/gpu/linear/linear_finish.cuh"
+#include "ops/gpu/runtime/cuda.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { THREADS = 128 };
+
+struct linear_waiting {
+    struct linear_left job[LINEAR_JOBS];
+    int64_t first[LINEAR_JOBS]; // of its fours among all of the launch
+    int jobs;
+    int64_t fours;
+};
+
+static __device__ __forceinline__ float joined(float gate, float up) {
+    return gate / (1.0f + expf(-gate)) * up;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    linear_finish(const __grid_constant__ struct linear_waiting a) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
+    int j = 0;
+    gpu_await();
+    gpu_let_next();
+    if (i >= a.fours)
+        return;
+    while (j + 1 < a.jobs && i >= a.first[j + 1])
+        j++;
+    const struct linear_left &o = a.job[j];
+    i -= a.first[j];
+    float back = o.unscale[row];
+    float4 v = finish_four(o, 0, row, i, back);
+    if (o.pair) {
+        float4 up = finish_four(o, 1, row, i, back);
+        v = make_float4(joined(v.x, up.x), joined(v.y, up.y), joined(v.z, up.z), joined(v.w, up.w));
+    }
+    float *out = o.out + row * o.out_stride + i * 4;
+    if (i * 4 + 4 <= o.m && (size_t)out % 16 == 0) {
+        *(float4 *)out = o.add ? add_fours(*(const float4 *)out, v) : v;
+        return;
+    }
+    const float each[4] = {v.x, v.y, v.z, v.w};
+    for (int e = 0; e < 4 && i * 4 + e < o.m; e++)
+        out[e] = o.add ? out[e] + each[e] : each[e];
+}
+
+bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
+    if (!g->waiting && !(g->waiting = (struct linear_waiting *)calloc(1, sizeof *g->waiting)))
+        return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
+    struct linear_waiting *a = g->waiting;
+    if (!g->unfinished)
+        a->jobs = 0;
+    struct linear_left *o = &a->job[a->jobs++];
+    *o = {};
+    o->partial = job->partial;
+    o->n = l->n;
+    o->m = job->w[0].m;
+    o->pitch = job->w[0].tiles * TILE_ROWS;
+    o->parts = job->parts;
+    o->add = job->add;
+    o->pair = job->pair;
+    o->out = job->out;
+    o->out_stride = job->out_stride;
+    o->unscale = l->unscale;
+    for (int t = 0; t < 1 + job->pair; t++)
+        o->exponent[t] = job->w[t].exponent;
+    g->unfinished = true;
+    return true;
+}
+
+extern "C" void linear_settle(struct gpu *g) {
+    act_settle(g);
+    if (!g->unfinished)
+        return;
+    g->unfinished = false;
+    struct linear_waiting *a = g->waiting;
+    a->fours = 0;
+    for (int j = 0; j < a->jobs; j++) {
+        a->first[j] = a->fours;
+        a->fours += a->job[j].pitch / 4;
+    }
+    dim3 grid((unsigned)((a->fours + THREADS - 1) / THREADS), (unsigned)a->job[0].n);
+    gpu_launch_early(g, "linear", linear_finish, grid, THREADS, 0, *a);
+}
+
+bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left) {
+    if (!g->unfinished || g->waiting->jobs != 1)
+        return false;
+    const struct linear_left *o = &g->waiting->job[0];
+    if (o->pair || o->out != rows || o->n != n || o->m != k || o->out_stride != k)
+        return false;
+    *left = *o;
+    g->unfinished = false;
+    return true;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the kernel table for one form, by template: included by the files that compile kernels.
+#ifndef COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_VARIANTS_CUH
+#define COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_VARIANTS_CUH
+
+#include "ops/gpu/linear/few/linear_stream.cuh"
+
+template <int FORM, int NT, bool LOOP, bool SMALL> static struct linear_variant variant() {
+    using S = linear_shape<FORM, NT, SMALL>;
+    return {linear_kernel<FORM, NT, LOOP, SMALL>, S::BYTES, NT, LINEAR_THREADS};
+}
+
+// For many rows, and for whatever linear_stream.cuh does not take. loop: as in linear_launch.h.
+template <int FORM> static struct linear_variant variant_of(int n_tiles, bool loop, bool small) {
+    if (small) {
+        if (!loop && n_tiles == 8)
+            return variant<FORM, 8, false, true>();
+        return !loop && n_tiles == 1 ? variant<FORM, 1, false, true>() : linear_variant{};
+    }
+    if (n_tiles == 8)
+        return loop ? variant<FORM, 8, true, false>() : variant<FORM, 8, false, false>();
+    if (n_tiles == 4 && FORM != WEIGHT_RAW)
+        return loop ? variant<FORM, 4, true, false>() : variant<FORM, 4, false, false>();
+    if (FORM == WEIGHT_RAW && !loop && n_tiles == 1)
+        return variant<FORM, 1, false, false>();
+    if (FORM == WEIGHT_RAW && !loop && n_tiles == 3)
+        return variant<FORM, 3, false, false>();
+    return {};
+}
+
+template <int FORM, int NT> static struct linear_stream_variant stream_variant(void) {
+    using S = linear_shape<FORM, NT, false>;
+    return {linear_stream<FORM, NT>, NT, stream_limits<NT>::WARPS, WARP_TILES * S::TILE_BYTES,
+            NT * 8 * S::PITCH};
+}
+
+// FINE: all tiles of rows; otherwise 24 and 64 rows. linear_few.cuh has up to 8.
+template <int FORM, bool FINE> static struct linear_stream_variant stream_variant_of(int n_tiles) {
+    if constexpr (FINE) {
+        if (n_tiles == 2)
+            return stream_variant<FORM, 2>();
+        if (n_tiles == 4)
+            return stream_variant<FORM, 4>();
+        if (n_tiles == 6)
+            return stream_variant<FORM, 6>();
+    }
+    switch (n_tiles) {
+    case 3:
+        return stream_variant<FORM, 3>();
+    case 8:
+        return stream_variant<FORM, 8>();
+    default:
+        return {};
+    }
+}
+
+#endif

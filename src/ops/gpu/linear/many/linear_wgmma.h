@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The many-rows path of linear layers on sm_90a (linear_wgmma.cu). Internal to this folder.
+#ifndef COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_WGMMA_H
+#define COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_WGMMA_H
+
+#include "ops/gpu/linear/linear_launch.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+// Rows from which on it is faster than mma.sync.
+enum { WGMMA_ROWS = 96 };
+
+// Queues the jobs of l (no pairs; all of one form) for l->n rows: the same bits as the kernels of
+// mma.sync make. Fills in `first` of each job.
+void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l);
+
+#endif

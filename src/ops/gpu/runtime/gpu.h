@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one file that names the GPU runtime: the few calls that the backend makes, under neutral
+// names, so that another runtime with the same shape (HIP) needs a second block here and nothing
+// elsewhere. Usable from C and from .cu files.
+#ifndef COPPICE_OPS_GPU_RUNTIME_GPU_H
+#define COPPICE_OPS_GPU_RUNTIME_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#endif
+
+typedef cudaStream_t gpu_stream;
+typedef cudaEvent_t gpu_event;
+typedef cudaError_t gpu_error;
+#define gpu_properties struct cudaDeviceProp
+
+#define GPU_OK            cudaSuccess
+#define GPU_OUT_OF_MEMORY cudaErrorMemoryAllocation
+#define GPU_NO_DEVICE     cudaErrorNoDevice
+#define GPU_OLD_DRIVER    cudaErrorInsufficientDriver
+#define GPU_NO_KERNEL     cudaErrorNoKernelImageForDevice
+
+#define gpu_error_text cudaGetErrorString
+#define gpu_last_error cudaGetLastError
+
+#define gpu_device_count    cudaGetDeviceCount
+#define gpu_use_device      cudaSetDevice
+#define gpu_get_properties  cudaGetDeviceProperties
+#define gpu_memory_info     cudaMemGetInfo
+#define gpu_driver_version  cudaDriverGetVersion
+#define gpu_runtime_version cudaRuntimeGetVersion
+
+#define gpu_malloc                cudaMalloc
+#define gpu_free                  cudaFree
+#define gpu_host_malloc(p, bytes) cudaHostAlloc((p), (bytes), cudaHostAllocDefault)
+#define gpu_host_free             cudaFreeHost
+#define gpu_zero                  cudaMemsetAsync
+#define gpu_to_device(dst, src, bytes, stream)                                                     \
+    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyHostToDevice, (stream))
+#define gpu_to_host(dst, src, bytes, stream)                                                       \
+    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToHost, (stream))
+#define gpu_on_device(dst, src, bytes, stream)                                                     \
+    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToDevice, (stream))
+
+#define gpu_stream_create(p) cudaStreamCreateWithFlags((p), cudaStreamNonBlocking)
+#define gpu_stream_destroy   cudaStreamDestroy
+#define gpu_stream_wait      cudaStreamSynchronize
+#define gpu_event_create     cudaEventCreate
+#define gpu_event_destroy    cudaEventDestroy
+#define gpu_event_record     cudaEventRecord
+#define gpu_event_wait       cudaEventSynchronize
+#define gpu_event_ms         cudaEventElapsedTime
+
+// Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for).
+#define gpu_allow_shared(kernel, bytes)                                                            \
+    cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (bytes))
+
+// One launch of a kernel. args[i] points at the value of parameter i, which has sizes[i] bytes.
+struct gpu_call {
+    const void *kernel;
+    const char *op; // for the sentence about a fault; outlives the exec
+    dim3 grid, block;
+    size_t shared; // bytes of dynamic shared memory
+    bool early;    // see gpu_launch_early
+    int cluster;   // neighbouring blocks that share memory; 0: no clusters
+    int n_args;
+    void *const *args;
+    const size_t *sizes;
+};
+
+// Queues the call; with `early`, it may begin before the kernel in front of it has ended.
+static inline gpu_error gpu_start(const struct gpu_call *c, bool early, gpu_stream stream) {
+    cudaLaunchAttribute a[2];
+    unsigned n = 0;
+    if (early) {
+        a[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        a[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (c->cluster) {
+        a[n].id = cudaLaunchAttributeClusterDimension;
+        a[n].val.clusterDim.x = (unsigned)c->cluster;
+        a[n].val.clusterDim.y = a[n].val.clusterDim.z = 1;
+        n++;
+    }
+    cudaLaunchConfig_t config;
+    config.gridDim = c->grid;
+    config.blockDim = c->block;
+    config.dynamicSmemBytes = c->shared;
+    config.stream = stream;
+    config.attrs = a;
+    config.numAttrs = n;
+    return cudaLaunchKernelExC(&config, c->kernel, (void **)c->args);
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+struct gpu;
+// Queues a launch on the exec's stream and keeps a failure as its fault (launch.c).
+void gpu_queue(struct gpu *g, const struct gpu_call *c);
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __CUDACC__
+template <typename T> struct gpu_exact {
+    typedef T type;
+};
+
+template <typename... P>
+static inline void gpu_launch_with(struct gpu *g, struct gpu_call c, P... args) {
+    void *at[] = {(void *)&args...};
+    const size_t sizes[] = {sizeof(P)...};
+    c.n_args = (int)sizeof...(P);
+    c.args = at;
+    c.sizes = sizes;
+    gpu_queue(g, &c);
+}
+
+// kernel<<<grid, block, shared>>>(args) on the exec's stream, checked; op: a string constant.
+// Arguments become the kernel's parameter types. Every launch of an op goes through here.
+template <typename... P>
+static inline void gpu_launch(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
+                              dim3 block, size_t shared, typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false, 0, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// The same for a kernel all of whose threads call gpu_await before they write anything or read
+// what the launch in front may write (weights never change; a staged table's copy has ended, since
+// a launch right behind a copy does not begin early). Such reads go past the first-level cache,
+// weights excepted, which no launch boundary has emptied by then (__ldcg, cp.async). What stands in
+// front of gpu_await then overlaps the end of the kernel before; the driver may start blocks once
+// all blocks of that one have ended or called gpu_let_next. No path may return without gpu_await.
+template <typename... P>
+static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
+                                    dim3 block, size_t shared,
+                                    typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, true, 0, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// The same, early, for clusters of `cluster` (at most 8) blocks that follow each other in x, which
+// gridDim.x is a multiple of. From compute capability 9.0 on.
+template <typename... P>
+static inline void gpu_launch_cluster(struct gpu *g, const char *op, void (*kernel)(P...),
+                                      int cluster, dim3 grid, dim3 block,
+                                      typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {(const void *)kernel, op, grid, block, 0, true, cluster, 0, NULL, NULL};
+    gpu_launch_with<P...>(g, c, args...);
+}
+
+// Waits until all launches before this one have ended and their writes are visible.
+static __device__ __forceinline__ void gpu_await(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on blocks of the next launch may take what room this one leaves. Results written by
+// this launch, before or after, are still only seen behind the next one's gpu_await. Stands behind
+// gpu_await, never in front: so the next one begins when all launches but this one have ended, and
+// may read at once, past the first-level cache, what this one does not write (enum gpu_last).
+static __device__ __forceinline__ void gpu_let_next(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// The same in front of gpu_await: the next one begins while the launch before this one still runs,
+// so it may read nothing but weights before it waits. Its launch sets `last` to LAST_AHEAD
+// (cuda.h).
+static __device__ __forceinline__ void gpu_let_ahead(void) {
+    gpu_let_next();
+}
+#endif
+
+#endif

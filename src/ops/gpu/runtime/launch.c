@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queueing launches: every kernel of an op comes through here (gpu_launch in gpu.h), so that what
+// holds for all launches has one place. A kernel that was written for it may begin while the one
+// before it ends, where the device and the kernels' machine code know how to wait for that.
+#include "ops/gpu/runtime/cuda.h"
+
+void gpu_queue(struct gpu *g, const struct gpu_call *c) {
+    linear_settle(g);
+    g->last = LAST_OTHER;
+    gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
+}

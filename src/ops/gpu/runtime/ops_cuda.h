@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of the CUDA backend, by family; ops.h says what each one does. Internal to this folder.
+#ifndef COPPICE_OPS_GPU_RUNTIME_OPS_CUDA_H
+#define COPPICE_OPS_GPU_RUNTIME_OPS_CUDA_H
+
+#include "ops/gpu/runtime/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
+
+// Activations (ops_cuda.c, act.cu).
+int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
+void cuda_act_destroy(struct exec *x, struct act *a);
+// Sets the shape of a before its rows are written.
+void cuda_act_shape(struct act *a, int64_t n, int64_t k);
+// Rows of a->wide (k values each) to fp16 with a power of two per row; writes the padding.
+void cuda_act_finish(struct exec *x, struct act *a, int64_t n);
+// The same at the next linear_settle, unless linear_few.cu comes first (act_take), whose kernel
+// makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows.
+enum { PEAK_ROWS = 8 };
+void act_put_off(struct gpu *g, struct act *a, int64_t n);
+// Whether these n rows of fp16 are put off; then they are the caller's to make.
+bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a);
+void act_settle(struct gpu *g); // queues what is put off
+void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
+void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
+                      int64_t k, struct act *out);
+void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
+
+// Weights and linear layers (weight.c, repack.cu, linear*.cu).
+enum {
+    UNPACKED_BYTES = 384 << 20, // of weights that are unpacked at once, in scratch memory
+    VENDOR_SUMS = 288 << 20,    // of sums that wait there in linear_vendor.cu
+    VENDOR_WORKSPACE = 32 << 20,
+};
+int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
+int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
+void cuda_weight_destroy(struct exec *x, struct weight *w);
+void cuda_loader_close(struct gpu *g);
+// Makes the tiles of rows first .. first + count of w (first is a multiple of 16) from the file's
+// rows, which are in device memory; of WEIGHT_RAW the exponents only.
+void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows, int64_t row_bytes,
+                 int64_t first, int64_t count);
+void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+                      float *out);
+void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
+                 int64_t n);
+void cuda_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
+                         const struct act *in, int64_t n, struct act *out);
+
+// Attention (attend*.cu) and rows of state (rows.cu).
+void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
+void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
+void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
+                    const int32_t *index, int64_t n, size_t row_bytes);
+void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
+                  const struct kv_slot *src, int64_t n);
+
+// Gated DeltaNet (gdn*.cu).
+void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
+void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
+void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
+bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a, const struct gdn_state *state,
+                     int64_t len);
+
+// Choices (sample.cu).
+void cuda_head_topk(struct exec *x, const struct topk_args *a);
+void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
+                 const struct sample_row *rows, int32_t *choice);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,674 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choices and candidates: sample and head_topk, two launches each (ops_sample.c is the
+// specification; noise, penalties and probabilities have the same bits there and here). `survey`
+// goes over all logits once and keeps the best element of every group of 128, with noise where that
+// already is the choice. `choose` and `rank`, one block a row, look again only at groups that can
+// matter: the k-th best group bounds the k best elements from below, and so does the largest score
+// minus a depth for top-p. What passes the bound goes to a short list; if it does not fit, the same
+// selection runs over the whole row.
+//
+// Sets are cut by radix selection in the order (score descending, id ascending). Probabilities are
+// summed as integers, multiples of 2^-40, so that no sum depends on the order in which threads
+// come.
+#include "ops/gpu/runtime/gpu.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+#include "ops/rowmath.h"
+
+enum {
+    GROUP = 128,    // neighbouring ids; a warp's work at a time
+    SURVEY = 256,   // threads
+    SPAN = 4,       // groups of a warp of survey
+    THREADS = 1024, // of choose and rank
+    LIST = 2048,    // elements of the short list
+    BINS = 2048,    // of a histogram: two 11-bit digits and a 10-bit one
+    FILTER = 8192,  // bits that tell most ids without a penalty
+    BATCH = 128,    // rows of one launch
+    ANSWERS = 2048, // candidates that come down in one copy
+};
+
+// Device form of a row's parameters.
+struct draw {
+    uint64_t key; // of the noise
+    float temperature, repeat, frequency, presence;
+    float share, least, depth; // top-p and min-p; how far below the best top-p can reach
+    int32_t top_k;             // 0: off
+    bool noise, sum;           // survey: score with noise; sum the exponentials
+    bool cut;                  // top-k, top-p or min-p is on
+    bool top_p;
+    int32_t n_seen;
+    const int32_t *seen, *count;
+};
+
+struct job {
+    const float *logits; // [n][vocab]
+    int64_t vocab;
+    const struct draw *draws; // [n]
+    int groups;
+    uint64_t *best; // [n][groups] element() of each group
+    float *sum;     // [n][groups] sum of e^(score - best score), where asked for
+    int k;          // rank only
+    int32_t *ids;   // [n] choices, or [n][k]
+    float *logp;    // [n][k]
+};
+
+// Unsigned integers in the order of the floats; NaN counts as the least.
+static __device__ uint32_t key_of(float z) {
+    uint32_t bits = __float_as_uint(z == z ? z + 0.0f : -INFINITY); // -0 becomes 0
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ float score_of(uint32_t key) {
+    return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
+}
+
+// Elements in their order: the larger one comes first.
+static __device__ uint64_t element(uint32_t key, int64_t id) {
+    return (uint64_t)key << 32 | (uint32_t)~(uint32_t)id;
+}
+
+static __device__ int32_t id_of(uint64_t e) {
+    return (int32_t)~(uint32_t)e;
+}
+
+static __device__ uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+// One row as its scores: logits, penalties, temperature.
+struct row_view {
+    const float *logits;
+    int64_t vocab;
+    const struct draw *d;
+    const uint32_t *filter; // shared, [FILTER / 32]
+
+    __device__ float penalised(float x, int64_t id) const {
+        for (int i = 0; i < d->n_seen; i++) {
+            if (d->seen[i] != id)
+                continue;
+            x = x > 0 ? x / d->repeat : x * d->repeat;
+            return x - (d->frequency * (float)d->count[i] + d->presence);
+        }
+        return x;
+    }
+    __device__ float score(int64_t id) const {
+        return score_at(logits[id], id);
+    }
+    __device__ float score_at(float x, int64_t id) const {
+        if (d->n_seen && filter[id % FILTER / 32] >> (id % 32) & 1)
+            x = penalised(x, id);
+        return d->temperature > 0 && d->temperature != 1 ? x / d->temperature : x;
+    }
+};
+
+static __device__ struct row_view view_of(const struct job &j, int64_t row, uint32_t *filter) {
+    struct row_view v = {j.logits + row * j.vocab, j.vocab, &j.draws[row], filter};
+    if (v.d->n_seen == 0)
+        return v;
+    for (int i = (int)threadIdx.x; i < FILTER / 32; i += (int)blockDim.x)
+        filter[i] = 0;
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < v.d->n_seen; i += (int)blockDim.x)
+        atomicOr(&filter[v.d->seen[i] % FILTER / 32], 1u << (v.d->seen[i] % 32));
+    __syncthreads();
+    return v;
+}
+
+static __device__ uint32_t warp_most(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, v);
+#else
+    for (int d = 16; d; d /= 2) {
+        uint32_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
+        v = o > v ? o : v;
+    }
+    return v;
+#endif
+}
+
+// Adds up SPAN values over the lanes of a warp: value i ends in lanes 32 / SPAN * i and behind.
+static __device__ float warp_sums(float v[SPAN]) {
+    int lane = (int)threadIdx.x % 32, d = 16;
+#pragma unroll
+    for (int n = SPAN / 2; n; n /= 2, d /= 2)
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            float keep = lane & d ? v[i + n] : v[i], give = lane & d ? v[i] : v[i + n];
+            v[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, d);
+        }
+    for (; d; d /= 2)
+        v[0] += __shfl_xor_sync(0xFFFFFFFFu, v[0], d);
+    return v[0];
+}
+
+// e^x for x <= 0; 0 for NaN.
+static __device__ float share(float x) {
+    return x > -80 ? __expf(x) : 0;
+}
+
+// A warp's SPAN groups; a lane has four neighbours of each. VEC: rows start at 16-byte boundaries.
+template <bool VEC>
+static __device__ void read_span(const float *logits, int64_t vocab, int64_t first,
+                                 float4 x[SPAN]) {
+#pragma unroll
+    for (int i = 0; i < SPAN; i++) {
+        int64_t id = first + i * GROUP;
+        x[i] = make_float4(0, 0, 0, 0);
+        if (VEC && id < vocab)
+            x[i] = *(const float4 *)(logits + id);
+        if (!VEC && id < vocab)
+            x[i].x = logits[id];
+        if (!VEC && id + 1 < vocab)
+            x[i].y = logits[id + 1];
+        if (!VEC && id + 2 < vocab)
+            x[i].z = logits[id + 2];
+        if (!VEC && id + 3 < vocab)
+            x[i].w = logits[id + 3];
+    }
+}
+
+// Scores of four neighbouring logits from id on, in place; the best of them, 0 where none exists.
+static __device__ uint64_t score_four(const struct row_view &v, int64_t id, float z[4]) {
+    uint64_t most = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        bool in = id + e < v.vocab;
+        z[e] = in ? v.score_at(z[e], id + e) : -INFINITY;
+        if (in && v.d->noise)
+            z[e] += row_gumbel(v.d->key, id + e);
+        most = in ? larger(most, element(key_of(z[e]), id + e)) : most;
+    }
+    return most;
+}
+
+template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
+    __shared__ uint32_t filter[FILTER / 32];
+    int64_t row = blockIdx.y;
+    int lane = (int)threadIdx.x % 32;
+    int group = ((int)blockIdx.x * (SURVEY / 32) + (int)threadIdx.x / 32) * SPAN;
+    int64_t first = (int64_t)group * GROUP + lane * 4;
+    float4 x[SPAN];
+    float sums[SPAN];
+    gpu_await();
+    read_span<VEC>(j.logits + row * j.vocab, j.vocab, first, x);
+    struct row_view v = view_of(j, row, filter);
+#pragma unroll
+    for (int i = 0; i < SPAN; i++) {
+        float z[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+        uint64_t own = score_four(v, first + i * GROUP, z);
+        uint32_t best = warp_most((uint32_t)(own >> 32));
+        uint32_t low = warp_most((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
+        if (lane == 0 && group + i < j.groups)
+            j.best[row * j.groups + group + i] = (uint64_t)best << 32 | low;
+        float top = score_of(best);
+        sums[i] = share(z[0] - top) + share(z[1] - top) + share(z[2] - top) + share(z[3] - top);
+    }
+    float sum = warp_sums(sums);
+    group += lane / (32 / SPAN);
+    if (v.d->sum && lane % (32 / SPAN) == 0 && group < j.groups)
+        j.sum[row * j.groups + group] = sum;
+}
+
+// What the threads of choose and rank share.
+struct room {
+    uint64_t bins[BINS], part[THREADS / 32];
+    uint64_t found; // bin and what comes before it, of the last histogram
+    uint64_t before, inside;
+    uint64_t list[LIST]; // elements
+    int n;               // elements that passed the bound; more than LIST: the list is of no use
+    uint32_t filter[FILTER / 32];
+};
+
+// Largest value, or sum, over the block; every thread gets it.
+template <bool SUM> static __device__ uint64_t block_all(struct room &m, uint64_t v) {
+    for (int d = 16; d; d /= 2) {
+        uint64_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
+        v = SUM ? v + o : larger(v, o);
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        m.part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = m.part[0];
+    for (int i = 1; i < THREADS / 32; i++)
+        v = SUM ? v + m.part[i] : larger(v, m.part[i]);
+    return v;
+}
+
+// Finds the bin, from the highest down, in which the running sum reaches target (1 .. sum of all):
+// m.found; m.before: the sum above it; m.inside: its own.
+static __device__ void find_bin(struct room &m, uint64_t target) {
+    int t = (int)threadIdx.x, lane = t % 32;
+    int hi = BINS - 1 - 2 * t, lo = hi - 1; // two bins a thread, in descending order
+    uint64_t own = m.bins[hi] + m.bins[lo], sum = own;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        uint64_t o = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+        sum += lane >= d ? o : 0;
+    }
+    if (lane == 31)
+        m.part[t / 32] = sum;
+    __syncthreads();
+    for (int i = 0; i < t / 32; i++)
+        sum += m.part[i];
+    uint64_t before = sum - own;
+    if (before < target && target <= sum) {
+        bool first = target <= before + m.bins[hi];
+        m.found = (uint64_t)(first ? hi : lo);
+        m.before = first ? before : before + m.bins[hi];
+        m.inside = m.bins[first ? hi : lo];
+    }
+    __syncthreads();
+}
+
+// The value at which the running weight of visited elements, in descending order of value, reaches
+// target. visit(f) calls f(value, weight) for each element. *missing: what the elements with that
+// value must still contribute; *there: their weight.
+template <typename V>
+static __device__ uint32_t select(struct room &m, uint64_t target, uint64_t *missing,
+                                  uint64_t *there, V visit) {
+    uint32_t prefix = 0, mask = 0;
+    const int shifts[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
+#pragma unroll 1
+    for (int digit = 0; digit < 3; digit++) {
+        int shift = shifts[digit];
+        uint32_t low = (1u << bits[digit]) - 1;
+        for (int i = (int)threadIdx.x; i < BINS; i += THREADS)
+            m.bins[i] = 0;
+        __syncthreads();
+        visit([&](uint32_t value, uint64_t weight) {
+            if (weight && (value & mask) == prefix)
+                atomicAdd((unsigned long long *)&m.bins[value >> shift & low], weight);
+        });
+        __syncthreads();
+        find_bin(m, target);
+        target -= m.before;
+        prefix |= (uint32_t)m.found << shift;
+        mask |= low << shift;
+    }
+    *missing = target;
+    *there = m.inside;
+    __syncthreads();
+    return prefix;
+}
+
+// Calls f(element) for the elements of one group; a warp together.
+template <typename F>
+static __device__ void each_of(const struct job &j, const struct row_view &v, int group, F f) {
+#pragma unroll
+    for (int e = 0; e < GROUP / 32; e++) {
+        int64_t id = (int64_t)group * GROUP + e * 32 + (int)threadIdx.x % 32;
+        if (id >= v.vocab)
+            continue;
+        float z = v.score(id);
+        if (v.d->noise)
+            z += row_gumbel(v.d->key, id);
+        f(element(key_of(z), id));
+    }
+}
+
+// Calls f(element) for elements of groups whose best is at least `least`, or for those of the list.
+template <typename F>
+static __device__ void each(const struct room &m, const struct job &j, const struct row_view &v,
+                            const uint64_t *best, bool listed, uint32_t least, F f) {
+    if (listed) {
+        for (int i = (int)threadIdx.x; i < m.n; i += THREADS)
+            f(m.list[i]);
+        return;
+    }
+    int lane = (int)threadIdx.x % 32;
+    for (int first = (int)threadIdx.x / 32 * 32; first < j.groups; first += THREADS) {
+        int own = first + lane;
+        bool in = own < j.groups && (uint32_t)(best[own] >> 32) >= least;
+        for (unsigned left = __ballot_sync(0xFFFFFFFFu, in); left; left &= left - 1)
+            each_of(j, v, first + __ffs((int)left) - 1, f);
+    }
+}
+
+// The elements of a row that are still in question: those not after `last`.
+struct selection {
+    const struct job &j;
+    const struct row_view &v;
+    const uint64_t *best; // [groups]
+    bool listed;
+    uint32_t least; // groups below it hold nothing
+    uint64_t last;
+};
+
+template <typename F>
+static __device__ void each_in(const struct room &m, const struct selection &s, F f) {
+    each(m, s.j, s.v, s.best, s.listed, s.least, [&](uint64_t e) {
+        if (e >= s.last)
+            f(e);
+    });
+}
+
+// e^(score - most) in units of 2^-40.
+static __device__ uint64_t mass_of(uint32_t key, float most) {
+    return __float2ull_rz(row_exp(score_of(key) - most) * 0x1p40f);
+}
+
+// Narrows the selection to the shortest prefix of its order whose weight reaches target (at least 1
+// and at most the weight of all). MASS: weights are probabilities, otherwise ones.
+template <bool MASS>
+static __device__ void narrow(struct room &m, struct selection *s, float most, uint64_t target) {
+    uint64_t missing, there;
+    uint32_t key = select(m, target, &missing, &there, [&](auto add) {
+        each_in(m, *s,
+                [&](uint64_t e) { add((uint32_t)(e >> 32), MASS ? mass_of(e >> 32, most) : 1); });
+    });
+    uint64_t one = MASS ? mass_of(key, most) : 1; // equal keys weigh the same
+    uint64_t wanted = (missing + one - 1) / one, equal = there / one;
+    uint32_t low = 0;
+    if (wanted < equal)
+        low = select(m, wanted, &missing, &there, [&](auto add) {
+            each_in(m, *s, [&](uint64_t e) { add((uint32_t)e, (uint32_t)(e >> 32) == key); });
+        });
+    s->last = larger(s->last, (uint64_t)key << 32 | low);
+    s->least = key > s->least ? key : s->least;
+}
+
+// The key that at least k elements reach: that of the k-th best group; 0 with fewer groups.
+static __device__ uint32_t bound_of(struct room &m, const uint64_t *best, int groups, int k) {
+    uint64_t missing, there;
+    if (k > groups)
+        return 0;
+    return select(m, (uint64_t)k, &missing, &there, [&](auto add) {
+        for (int g = (int)threadIdx.x; g < groups; g += THREADS)
+            add((uint32_t)(best[g] >> 32), 1);
+    });
+}
+
+// The same for k <= 32, mostly a little lower and much sooner: that of the k-th best warp, each
+// warp having the best of its share of the groups.
+static __device__ uint32_t quick_bound(struct room &m, const uint64_t *best, int groups, int k) {
+    int lane = (int)threadIdx.x % 32, before = 0;
+    uint32_t own = 0;
+    for (int g = (int)threadIdx.x; g < groups; g += THREADS) {
+        uint32_t key = (uint32_t)(best[g] >> 32);
+        own = key > own ? key : own;
+    }
+    own = warp_most(own);
+    __syncthreads();
+    if (lane == 0)
+        m.part[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = (uint32_t)m.part[lane];
+    for (int i = 0; i < 32; i++) {
+        uint32_t o = (uint32_t)m.part[i];
+        before += o > own || (o == own && i < lane);
+    }
+    unsigned kth = __ballot_sync(0xFFFFFFFFu, before == k - 1);
+    return __shfl_sync(0xFFFFFFFFu, own, __ffs((int)kth) - 1);
+}
+
+// Lists the elements whose key is at least s->least and that are not after s->last.
+static __device__ void gather(struct room &m, struct selection *s) {
+    if (threadIdx.x == 0)
+        m.n = 0;
+    __syncthreads();
+    uint32_t least = s->least;
+    each_in(m, *s, [&](uint64_t e) {
+        if ((uint32_t)(e >> 32) < least)
+            return;
+        int at = atomicAdd(&m.n, 1);
+        if (at < LIST)
+            m.list[at] = e;
+    });
+    __syncthreads();
+    s->listed = m.n <= LIST;
+}
+
+static __device__ uint64_t row_best(struct room &m, const uint64_t *best, int groups) {
+    uint64_t v = 0;
+    for (int g = (int)threadIdx.x; g < groups; g += THREADS)
+        v = larger(v, best[g]);
+    return block_all<false>(m, v);
+}
+
+// The mass of the whole row, from the sums of its groups.
+static __device__ uint64_t row_mass(struct room &m, const uint64_t *best, const float *sum,
+                                    int groups, float most) {
+    uint64_t v = 0;
+    for (int g = (int)threadIdx.x; g < groups; g += THREADS)
+        v += __float2ull_rz(sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most) * 0x1p40f);
+    return block_all<true>(m, v);
+}
+
+// Mass or number of the elements in the selection.
+template <bool MASS>
+static __device__ uint64_t weight_of(struct room &m, const struct selection &s, float most) {
+    uint64_t v = 0;
+    each_in(m, s, [&](uint64_t e) { v += MASS ? mass_of((uint32_t)(e >> 32), most) : 1; });
+    return block_all<true>(m, v);
+}
+
+// Leaves what top-k and top-p keep.
+static __device__ void cut_row(struct room &m, struct selection *s, const float *sum, float most) {
+    const struct draw *d = s->v.d;
+    if (d->top_k)
+        s->least = bound_of(m, s->best, s->j.groups, d->top_k);
+    else if (d->top_p)
+        s->least = key_of(most - d->depth);
+    else if (d->least > 1e-30f) // with room for rounding; each element is looked at anyway
+        s->least = key_of(most + row_log(d->least) - 0.01f - 1e-6f * fabsf(most));
+    if (d->top_k || d->top_p)
+        gather(m, s);
+    if (!s->listed && (d->top_k || d->top_p))
+        s->least = 0;
+    if (d->top_k) {
+        uint64_t all = weight_of<false>(m, *s, most), k = (uint64_t)d->top_k;
+        narrow<false>(m, s, most, k < all ? k : all);
+    }
+    if (d->top_p) {
+        uint64_t here = weight_of<true>(m, *s, most);
+        uint64_t all = d->top_k ? here : row_mass(m, s->best, sum, s->j.groups, most);
+        uint64_t target = __double2ull_ru((double)d->share * (double)all);
+        target = target < 1 ? 1 : target > here ? here : target;
+        if (here)
+            narrow<true>(m, s, most, target);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
+    __shared__ struct room m;
+    gpu_await();
+    int64_t row = blockIdx.x;
+    const uint64_t *best = j.best + row * j.groups;
+    const struct draw *d = &j.draws[row];
+    uint64_t top = row_best(m, best, j.groups);
+    if (d->cut) {
+        struct row_view v = view_of(j, row, m.filter);
+        float most = score_of((uint32_t)(top >> 32)), least = d->least;
+        struct selection s = {j, v, best, false, 0, 0};
+        uint64_t winner = 0;
+        cut_row(m, &s, j.sum + row * j.groups, most);
+        each_in(m, s, [&](uint64_t e) {
+            float z = score_of((uint32_t)(e >> 32));
+            if (least <= 0 || row_exp(z - most) >= least)
+                winner =
+                    larger(winner, element(key_of(z + row_gumbel(d->key, id_of(e))), id_of(e)));
+        });
+        winner = block_all<false>(m, winner);
+        top = winner ? winner : top;
+    }
+    if (threadIdx.x == 0)
+        j.ids[row] = id_of(top);
+}
+
+// log of the sum of e^score over the row.
+static __device__ float log_sum(struct room &m, const uint64_t *best, const float *sum, int groups,
+                                float most) {
+    float v = 0;
+    for (int g = (int)threadIdx.x; g < groups; g += THREADS)
+        v += sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most);
+    for (int d = 16; d; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    float *part = (float *)m.part;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[0];
+    for (int i = 1; i < THREADS / 32; i++)
+        v += part[i];
+    return most + row_log(v);
+}
+
+static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
+    __shared__ struct room m;
+    gpu_await();
+    int64_t row = blockIdx.x;
+    const uint64_t *best = j.best + row * j.groups;
+    float most = score_of((uint32_t)(row_best(m, best, j.groups) >> 32));
+    float lse = log_sum(m, best, j.sum + row * j.groups, j.groups, most);
+    struct row_view v = view_of(j, row, m.filter);
+    struct selection s = {j, v, best, false, 0, 0};
+    bool few = j.k <= 32;
+    s.least = few ? quick_bound(m, best, j.groups, j.k) : bound_of(m, best, j.groups, j.k);
+    gather(m, &s);
+    if (!s.listed) { // many equal scores: cut first, so that k elements are left
+        s.least = 0;
+        narrow<false>(m, &s, most, (uint64_t)(j.k < j.vocab ? j.k : j.vocab));
+        gather(m, &s);
+    }
+    int32_t *ids = j.ids + row * j.k;
+    float *logp = j.logp + row * j.k;
+    for (int i = m.n + (int)threadIdx.x; i < j.k; i += THREADS) {
+        ids[i] = -1;
+        logp[i] = -INFINITY;
+    }
+    for (int i = (int)threadIdx.x; i < m.n; i += THREADS) {
+        int before = 0;
+        for (int o = 0; o < m.n; o++)
+            before += m.list[o] > m.list[i];
+        if (before >= j.k)
+            continue;
+        ids[before] = id_of(m.list[i]);
+        logp[before] = score_of((uint32_t)(m.list[i] >> 32)) - lse;
+    }
+}
+
+// Device form of the parameters of one row; false after a fault.
+static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, struct draw *d) {
+    bool warm = s->temperature > 0;
+    *d = (struct draw){};
+    d->temperature = s->temperature;
+    d->key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
+    d->top_k = warm && s->top_k > 0 && s->top_k < vocab ? s->top_k : 0;
+    d->top_p = warm && s->top_p < 1;
+    d->share = s->top_p > 0 ? s->top_p : 0;
+    d->least = s->min_p < 1 ? s->min_p : 1;
+    d->depth = d->top_p ? row_log((float)vocab / (1 - d->share) + 1) : 0;
+    d->cut = d->top_k || d->top_p || (warm && s->min_p > 0);
+    d->noise = warm && !d->cut;
+    d->sum = d->top_p && !d->top_k;
+    d->repeat = s->repeat;
+    d->frequency = s->frequency;
+    d->presence = s->presence;
+    if (s->n_seen == 0 || (s->repeat == 1 && s->frequency == 0 && s->presence == 0))
+        return true;
+    size_t bytes = (size_t)s->n_seen * sizeof(int32_t);
+    d->n_seen = s->n_seen;
+    d->seen = (const int32_t *)gpu_stage(g, s->seen, bytes);
+    d->count = (const int32_t *)gpu_stage(g, s->seen_count, bytes);
+    return d->seen && d->count;
+}
+
+// Scratch for n rows and, behind it, room for `answers` results of 8 bytes: j->ids.
+static bool share_scratch(struct gpu *g, struct job *j, int64_t n, size_t answers) {
+    size_t cells = (size_t)n * (size_t)j->groups;
+    unsigned char *p = (unsigned char *)gpu_scratch(g, cells * 12 + answers * 8);
+    if (!p)
+        return false;
+    j->best = (uint64_t *)(void *)p;
+    j->ids = (int32_t *)(void *)(p + cells * 8);
+    j->sum = (float *)(void *)(p + cells * 8 + answers * 8);
+    return true;
+}
+
+static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, int64_t n) {
+    j->draws = (const struct draw *)gpu_stage(g, draws, (size_t)n * sizeof *draws);
+    if (!j->draws)
+        return false;
+    enum { EACH = SURVEY / 32 * SPAN }; // groups of a block
+    dim3 grid((unsigned)((j->groups + EACH - 1) / EACH), (unsigned)n);
+    bool vec = j->vocab % 4 == 0 && (uintptr_t)j->logits % 16 == 0;
+    gpu_launch_early(g, "survey of the logits", vec ? survey<true> : survey<false>, grid, SURVEY, 0,
+                     *j);
+    return g->fault == GPU_OK;
+}
+
+static int64_t lesser(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+// Waits for the stream.
+static void fetch(struct gpu *g, void *host, const void *device, size_t bytes, const char *op) {
+    if (g->fault == GPU_OK && gpu_check(g, gpu_to_host(host, device, bytes, g->stream), op))
+        gpu_check(g, gpu_stream_wait(g->stream), op);
+}
+
+extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
+                            const struct sample_row *rows, int32_t *choice) {
+    struct gpu *g = gpu_of(x);
+    struct draw draws[BATCH];
+    for (int64_t first = 0, count; first < n; first += count) {
+        struct job j = {};
+        count = lesser(n - first, BATCH);
+        j.logits = logits + first * vocab;
+        j.vocab = vocab;
+        j.groups = (int)((vocab + GROUP - 1) / GROUP);
+        bool ready = share_scratch(g, &j, count, (size_t)count);
+        for (int64_t i = 0; i < count; i++) {
+            choice[first + i] = 0; // what a fault leaves
+            ready = ready && fill_draw(g, &rows[first + i], vocab, &draws[i]);
+        }
+        if (!ready || !run_survey(g, &j, draws, count))
+            continue;
+        gpu_launch_early(g, "sample", choose, (unsigned)count, THREADS, 0, j);
+        fetch(g, choice + first, j.ids, (size_t)count * sizeof *choice, "sample");
+    }
+}
+
+// Rows [first, first + count) of a head_topk, whose candidates fit into one copy.
+static void rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, int64_t count) {
+    struct draw draws[BATCH];
+    int32_t answers[2 * ANSWERS]; // ids, then the bits of logp
+    size_t cells = (size_t)(count * a->k);
+    struct job j = {};
+    j.logits = a->logits + first * a->vocab;
+    j.vocab = a->vocab;
+    j.groups = (int)((a->vocab + GROUP - 1) / GROUP);
+    j.k = a->k;
+    if (!share_scratch(g, &j, count, cells))
+        return;
+    j.logp = (float *)(void *)(j.ids + cells);
+    for (int64_t i = 0; i < count; i++) {
+        const struct sample_row *s = a->noise ? &a->noise[first + i] : NULL;
+        draws[i] = (struct draw){};
+        draws[i].sum = true;
+        draws[i].noise = s && s->temperature > 0;
+        draws[i].temperature = draws[i].noise ? s->temperature : 0;
+        draws[i].key = s ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
+    }
+    if (!run_survey(g, &j, draws, count))
+        return;
+    gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
+    for (size_t i = 0; i < 2 * cells; i++)
+        answers[i] = 0;
+    fetch(g, answers, j.ids, 2 * cells * sizeof *answers, "head_topk");
+    for (size_t i = 0; i < cells; i++) {
+        a->ids[first * a->k + (int64_t)i] = answers[i];
+        __builtin_memcpy(&a->logp[first * a->k + (int64_t)i], &answers[cells + i], sizeof(float));
+    }
+}
+
+extern "C" void cuda_head_topk(struct exec *x, const struct topk_args *a) {
+    int64_t most = lesser(ANSWERS / a->k, BATCH);
+    for (int64_t i = 0; i < a->n * a->k; i++) { // what a fault leaves
+        a->ids[i] = -1;
+        a->logp[i] = -INFINITY;
+    }
+    for (int64_t first = 0; first < a->n; first += most)
+        rank_rows(gpu_of(x), a, first, lesser(a->n - first, most));
+}

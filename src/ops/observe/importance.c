@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table that sums squares of inputs. Sums are doubles that live as long as the exec; rooms are
+// made where activations and weights are, so that no op allocates.
+#include "ops/observe/importance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/exec.h"
+
+struct summed {
+    const struct weight *w;
+    struct imatrix_sum sum; // its name and squares are this entry's own
+};
+
+struct importance {
+    const struct ops *inner;
+    struct ops table;
+    struct summed *weights;
+    int n, cap, last;
+    struct imatrix_sum *shown; // [cap]
+    float *rows;               // room for the rows of any activation
+    int64_t room;              // values
+    double *squares;           // [room of a row]
+    int64_t widest;
+};
+
+static void free_entry(struct summed *s) {
+    free((char *)s->sum.name);
+    free((double *)s->sum.squares);
+}
+
+static bool grow(struct importance *m) {
+    if (m->n < m->cap)
+        return true;
+    int cap = m->cap ? 2 * m->cap : 256;
+    struct summed *weights = realloc(m->weights, (size_t)cap * sizeof *weights);
+    if (weights)
+        m->weights = weights;
+    struct imatrix_sum *shown = realloc(m->shown, (size_t)cap * sizeof *shown);
+    if (shown)
+        m->shown = shown;
+    if (weights && shown)
+        m->cap = cap;
+    return weights && shown;
+}
+
+static int summed_weight_create(struct exec *x, const struct tensor *t, struct weight **out,
+                                struct err *e) {
+    struct importance *m = x->importance;
+    if (strncmp(t->name ? t->name : "", "blk.", 4) || t->n_dims != 2)
+        return m->inner->weight_create(x, t, out, e);
+    struct summed s = {.sum = {strdup(t->name), NULL, t->ne[0], 0}};
+    s.sum.squares = calloc((size_t)t->ne[0], sizeof *s.sum.squares);
+    int rc = 0;
+    if (!s.sum.name || !s.sum.squares || !grow(m))
+        rc = err_set(e, ERR_MEMORY, "no memory for the importances of tensor %s", t->name);
+    if (!rc)
+        rc = m->inner->weight_create(x, t, out, e);
+    if (rc) {
+        free_entry(&s);
+        return rc;
+    }
+    s.w = *out;
+    m->weights[m->n++] = s;
+    return 0;
+}
+
+// What was summed stays; the address may come back as another weight.
+static void summed_weight_destroy(struct exec *x, struct weight *w) {
+    struct importance *m = x->importance;
+    for (int i = 0; i < m->n; i++)
+        if (m->weights[i].w == w)
+            m->weights[i].w = NULL;
+    m->inner->weight_destroy(x, w);
+}
+
+static int summed_act_create(struct exec *x, int64_t n, int64_t k, struct act **out,
+                             struct err *e) {
+    struct importance *m = x->importance;
+    int64_t room = n * exec_act_stride(k);
+    if (room > m->room) {
+        float *rows = realloc(m->rows, (size_t)room * sizeof *rows);
+        if (!rows)
+            return err_set(e, ERR_MEMORY,
+                           "no memory to sum %lld rows of %lld values; use a "
+                           "smaller --chunk",
+                           (long long)n, (long long)k);
+        m->rows = rows;
+        m->room = room;
+    }
+    if (k > m->widest) {
+        double *squares = realloc(m->squares, (size_t)k * sizeof *squares);
+        if (!squares)
+            return err_set(e, ERR_MEMORY, "no memory to sum rows of %lld values", (long long)k);
+        m->squares = squares;
+        m->widest = k;
+    }
+    return m->inner->act_create(x, n, k, out, e);
+}
+
+// The entry of a weight, or NULL. Passes use weights in the order of loading.
+static struct imatrix_sum *sum_of(struct importance *m, const struct weight *w) {
+    for (int i = 0; i < m->n; i++) {
+        m->last = m->last + 1 < m->n ? m->last + 1 : 0;
+        if (m->weights[m->last].w == w)
+            return &m->weights[m->last].sum;
+    }
+    return NULL;
+}
+
+// Column sums of the squares of n rows of an activation that has k columns.
+static void sum_squares(struct exec *x, const struct act *in, int64_t n, int64_t k) {
+    struct importance *m = x->importance;
+    memset(m->squares, 0, (size_t)k * sizeof *m->squares);
+    x->act_read(x, in, n, m->rows);
+    for (int64_t i = 0; i < n; i++) {
+        const float *row = m->rows + i * k;
+        for (int64_t j = 0; j < k; j++)
+            m->squares[j] += (double)row[j] * (double)row[j];
+    }
+}
+
+static void add_squares(struct importance *m, struct imatrix_sum *s, int64_t n) {
+    double *to = (double *)s->squares;
+    for (int64_t j = 0; j < s->columns; j++)
+        to[j] += m->squares[j];
+    s->rows += n;
+}
+
+// Adds what these weights read; they share the activation and so its columns.
+static void observe(struct exec *x, const struct weight *const *w, int count, const struct act *in,
+                    int64_t n) {
+    struct importance *m = x->importance;
+    bool summed = false;
+    for (int i = 0; i < count; i++) {
+        struct imatrix_sum *s = sum_of(m, w[i]);
+        if (!s || n == 0)
+            continue;
+        if (!summed)
+            sum_squares(x, in, n, s->columns);
+        summed = true;
+        add_squares(m, s, n);
+    }
+}
+
+static void summed_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
+                          const struct act *in, int64_t n) {
+    enum { MOST = 8 };
+    const struct weight *w[MOST];
+    for (int at = 0; at < n_jobs; at += MOST) {
+        int count = n_jobs - at < MOST ? n_jobs - at : MOST;
+        for (int i = 0; i < count; i++)
+            w[i] = jobs[at + i].w;
+        observe(x, w, count, in, n);
+    }
+    x->importance->inner->linear(x, jobs, n_jobs, in, n);
+}
+
+static void summed_linear_gate_up(struct exec *x, const struct weight *gate,
+                                  const struct weight *up, const struct act *in, int64_t n,
+                                  struct act *out) {
+    const struct weight *const w[2] = {gate, up};
+    observe(x, w, 2, in, n);
+    x->importance->inner->linear_gate_up(x, gate, up, in, n, out);
+}
+
+int importance_prepare(struct exec *x, struct err *e) {
+    if (x->importance)
+        return 0;
+    struct importance *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, ERR_MEMORY, "no memory to sum importances");
+    m->inner = x->ops;
+    m->table = *x->ops;
+    m->table.weight_create = summed_weight_create;
+    m->table.weight_destroy = summed_weight_destroy;
+    m->table.act_create = summed_act_create;
+    m->table.linear = summed_linear;
+    m->table.linear_gate_up = summed_linear_gate_up;
+    x->importance = m;
+    x->ops = &m->table;
+    return 0;
+}
+
+const struct imatrix_sum *importance_sums(struct exec *x, size_t *n) {
+    struct importance *m = x->importance;
+    *n = 0;
+    for (int i = 0; m && i < m->n; i++)
+        if (m->weights[i].sum.rows)
+            m->shown[(*n)++] = m->weights[i].sum;
+    return m ? m->shown : NULL;
+}
+
+void importance_destroy(struct importance *m) {
+    if (!m)
+        return;
+    for (int i = 0; i < m->n; i++)
+        free_entry(&m->weights[i]);
+    free(m->weights);
+    free(m->shown);
+    free(m->rows);
+    free(m->squares);
+    free(m);
+}

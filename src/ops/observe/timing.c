@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timed op table. Each op is the backend's own between two marks; what it moves is computed
+// from its arguments. Marks are read in batches, so that a device is not kept waiting within a
+// pass.
+#include "ops/observe/timing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ops/exec.h"
+
+enum { MOST_OPEN = EXEC_MARKS / 2, NAME = 32 };
+
+struct known_weight {
+    const struct weight *w;
+    char name[NAME]; // without block and suffix
+    int64_t k, m, bytes;
+};
+
+struct timing {
+    const struct ops *inner;
+    struct ops table;
+    const char *section;
+    struct known_weight *weights;
+    int n_weights, cap_weights, last;
+    struct timing_row *rows;
+    int n_rows, cap_rows;
+    int open[MOST_OPEN]; // row of each op whose marks have not been read; -1: lost
+    int n_open;
+    double clock[EXEC_MARKS]; // marks of a backend without its own
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void mark(struct exec *x, int i) {
+    if (x->mark)
+        x->mark(x, i);
+    else
+        x->timing->clock[i] = now();
+}
+
+static void collect(struct exec *x) {
+    struct timing *t = x->timing;
+    for (int i = 0; i < t->n_open; i++) {
+        double ms =
+            x->between ? x->between(x, 2 * i, 2 * i + 1) : t->clock[2 * i + 1] - t->clock[2 * i];
+        if (t->open[i] >= 0)
+            t->rows[t->open[i]].ms += ms;
+    }
+    t->n_open = 0;
+}
+
+static const struct known_weight *known(struct timing *t, const struct weight *w) {
+    static const struct known_weight none = {.name = "?"};
+    for (int i = 0; i < t->n_weights; i++) { // passes use weights in the order of loading
+        t->last = t->last + 1 < t->n_weights ? t->last + 1 : 0;
+        if (t->weights[t->last].w == w)
+            return &t->weights[t->last];
+    }
+    return &none;
+}
+
+// The row of an op; -1 when there is no memory for another one.
+static int row_of(struct timing *t, const char *op, enum timing_kind kind) {
+    for (int i = 0; i < t->n_rows; i++)
+        if (!strcmp(t->rows[i].op, op) && !strcmp(t->rows[i].section, t->section))
+            return i;
+    if (t->n_rows == t->cap_rows) {
+        int cap = t->cap_rows ? 2 * t->cap_rows : 64;
+        struct timing_row *rows = realloc(t->rows, (size_t)cap * sizeof *rows);
+        if (!rows)
+            return -1;
+        t->rows = rows;
+        t->cap_rows = cap;
+    }
+    struct timing_row *r = &t->rows[t->n_rows];
+    *r = (struct timing_row){.section = t->section, .kind = kind};
+    snprintf(r->op, sizeof r->op, "%s", op);
+    return t->n_rows++;
+}
+
+static void begin(struct exec *x, const char *op, enum timing_kind kind, int64_t bytes) {
+    struct timing *t = x->timing;
+    if (t->n_open == MOST_OPEN)
+        collect(x);
+    int row = row_of(t, op, kind);
+    if (row >= 0) {
+        t->rows[row].calls++;
+        t->rows[row].bytes += (double)bytes;
+    }
+    t->open[t->n_open] = row;
+    mark(x, 2 * t->n_open);
+}
+
+static void end(struct exec *x) {
+    struct timing *t = x->timing;
+    mark(x, 2 * t->n_open + 1);
+    t->n_open++;
+}
+
+// Weights.
+
+static void keep_name(struct known_weight *k, const char *name) {
+    const char *dot = strncmp(name, "blk.", 4) ? NULL : strchr(name + 4, '.');
+    const char *stem = dot ? dot + 1 : name, *tail = strstr(stem, ".weight");
+    size_t n = tail ? (size_t)(tail - stem) : strlen(stem);
+    snprintf(k->name, sizeof k->name, "%.*s", (int)(n < NAME ? n : NAME - 1), stem);
+}
+
+static int timed_weight_create(struct exec *x, const struct tensor *tensor, struct weight **out,
+                               struct err *e) {
+    struct timing *t = x->timing;
+    if (t->n_weights == t->cap_weights) {
+        int cap = t->cap_weights ? 2 * t->cap_weights : 256;
+        struct known_weight *weights = realloc(t->weights, (size_t)cap * sizeof *weights);
+        if (!weights)
+            return err_set(e, ERR_MEMORY, "no memory for the names of %d tensors", cap);
+        t->weights = weights;
+        t->cap_weights = cap;
+    }
+    int rc = t->inner->weight_create(x, tensor, out, e);
+    if (rc)
+        return rc;
+    struct known_weight *k = &t->weights[t->n_weights++];
+    *k = (struct known_weight){
+        .w = *out, .k = tensor->ne[0], .m = tensor->ne[1], .bytes = exec_weight_bytes(x, tensor)};
+    keep_name(k, tensor->name);
+    return 0;
+}
+
+static void timed_weight_destroy(struct exec *x, struct weight *w) {
+    struct timing *t = x->timing;
+    for (int i = 0; i < t->n_weights; i++) {
+        if (t->weights[i].w == w) {
+            t->weights[i] = t->weights[--t->n_weights];
+            break;
+        }
+    }
+    t->last = 0;
+    t->inner->weight_destroy(x, w);
+}
+
+static enum timing_kind kind_of(const char *weight) {
+    static const struct {
+        const char *name;
+        enum timing_kind kind;
+    } kinds[] = {{"attn_qkv", TIMING_RECURRENT}, {"attn_gate", TIMING_RECURRENT},
+                 {"ssm_", TIMING_RECURRENT},     {"attn_", TIMING_ATTENTION},
+                 {"ffn_", TIMING_FEED_FORWARD},  {"output", TIMING_HEAD},
+                 {"token_embd", TIMING_HEAD}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strncmp(weight, kinds[i].name, strlen(kinds[i].name)))
+            return kinds[i].kind;
+    return TIMING_OTHER;
+}
+
+// Ops.
+
+static void timed_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+                              float *out) {
+    const struct known_weight *k = known(x->timing, w);
+    begin(x, "gather_rows", TIMING_HEAD, n * (k->bytes / (k->m ? k->m : 1) + 4 * k->k));
+    x->timing->inner->gather_rows(x, w, ids, n, out);
+    end(x);
+}
+
+static void timed_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {
+    begin(x, "to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
+    x->timing->inner->to_act(x, in, n, k, out);
+    end(x);
+}
+
+static void timed_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
+                              int64_t k, struct act *out) {
+    begin(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
+    x->timing->inner->norm_to_act(x, in, w, eps, n, k, out);
+    end(x);
+}
+
+static void timed_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
+                         const struct act *in, int64_t n) {
+    char op[sizeof((struct timing_row *)0)->op];
+    int64_t bytes = 0;
+    enum timing_kind kind = TIMING_OTHER;
+    size_t at = (size_t)snprintf(op, sizeof op, "linear");
+    for (int i = 0; i < n_jobs; i++) {
+        const struct known_weight *k = known(x->timing, jobs[i].w);
+        bytes += k->bytes + 4 * n * k->m * (jobs[i].add ? 2 : 1);
+        if (i == 0) {
+            bytes += exec_act_bytes(x, n, k->k);
+            kind = kind_of(k->name);
+        }
+        if (at < sizeof op)
+            at += (size_t)snprintf(op + at, sizeof op - at, " %s", k->name);
+    }
+    begin(x, op, kind, bytes);
+    x->timing->inner->linear(x, jobs, n_jobs, in, n);
+    end(x);
+}
+
+static void timed_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
+                                 const struct act *in, int64_t n, struct act *out) {
+    const struct known_weight *g = known(x->timing, gate), *u = known(x->timing, up);
+    begin(x, "linear_gate_up", TIMING_FEED_FORWARD,
+          g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
+    x->timing->inner->linear_gate_up(x, gate, up, in, n, out);
+    end(x);
+}
+
+static void timed_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
+                                     const struct rows *r) {
+    int64_t q = a->q ? 2 * (int64_t)a->n_heads : 0, kv = 2 * (int64_t)a->n_kv;
+    int64_t stored = a->n_kv * (a->layout->k_bytes + a->layout->v_bytes);
+    begin(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) * a->head_dim + stored));
+    x->timing->inner->qk_norm_rope_store(x, a, r);
+    end(x);
+}
+
+// Whether row i is the first of its sequence; rows of a sequence lie together.
+static bool first_of_sequence(const struct rows *r, int64_t i) {
+    return i == 0 || r->seq[i] != r->seq[i - 1];
+}
+
+static void timed_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
+    int64_t key = a->n_kv * (a->layout->k_bytes + a->layout->v_bytes), width = a->n_heads;
+    int64_t keys = r->n;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t len = first_of_sequence(r, i) ? a->seqs[r->seq[i]].len : 0;
+        keys += a->window && len > a->window ? a->window : len;
+    }
+    width *= a->head_dim;
+    begin(x, "attend", TIMING_ATTENTION,
+          keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
+    x->timing->inner->attend(x, a, r);
+    end(x);
+}
+
+static void timed_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
+                                 const struct rows *r) {
+    const struct gdn_shape *s = &a->shape;
+    begin(x, "gdn_gates_conv", TIMING_RECURRENT, 8 * r->n * (s->channels + 2 * s->n_v));
+    x->timing->inner->gdn_gates_conv(x, a, r);
+    end(x);
+}
+
+static int64_t gdn_state_bytes(const struct gdn_shape *s) {
+    return 4 * (int64_t)s->n_v * s->dk * s->dv;
+}
+
+// One row of the recurrent log.
+static int64_t gdn_log_bytes(const struct gdn_shape *s) {
+    return 4 * ((int64_t)s->n_k * s->dk + (int64_t)s->n_v * (s->dv + 1));
+}
+
+// The state of each base that rows of a sequence start from (docs/state.md), its log behind the
+// lowest of them, and the rows.
+static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+    const struct gdn_shape *s = &a->shape;
+    int64_t bytes = a->count * (2 * gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv);
+    for (int64_t i = a->first; i < a->first + a->count; i++) {
+        int64_t block = r->pos[i] / GDN_BLOCK, len = a->len[r->seq[i]];
+        bool seen = false;
+        if (i == a->first || first_of_sequence(r, i)) {
+            int64_t lowest = block > 0 ? block - 1 : 0;
+            bytes += (len - lowest * GDN_BLOCK) * gdn_log_bytes(s);
+        }
+        for (int64_t j = a->first; j < i && !seen; j++)
+            seen = r->seq[j] == r->seq[i] &&
+                   (r->pos[j] / GDN_BLOCK == block || (block < 2 && r->pos[j] / GDN_BLOCK < 2));
+        bytes += seen ? 0 : gdn_state_bytes(s);
+    }
+    begin(x, "gdn", TIMING_RECURRENT, bytes);
+    x->timing->inner->gdn(x, a, r);
+    end(x);
+}
+
+static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+    const struct gdn_shape *s = &a->shape;
+    int64_t folds = (a->len + a->count) / GDN_BLOCK - a->len / GDN_BLOCK;
+    int64_t layer = 2 * a->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
+                    folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
+    begin(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
+    x->timing->inner->gdn_commit(x, a);
+    end(x);
+}
+
+static bool timed_gdn_blocks(struct exec *x, const struct gdn_args *a,
+                             const struct gdn_state *state, int64_t len) {
+    const struct gdn_shape *s = &a->shape;
+    begin(x, "gdn_blocks", TIMING_RECURRENT,
+          4 * gdn_state_bytes(s) + a->count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
+    bool done = x->timing->inner->gdn_blocks(x, a, state, len);
+    end(x);
+    return done;
+}
+
+static void timed_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
+    int64_t width = (int64_t)a->heads * a->dv;
+    begin(x, "gated_norm_to_act", TIMING_RECURRENT,
+          8 * a->n * width + exec_act_bytes(x, a->n, width));
+    x->timing->inner->gated_norm_to_act(x, a);
+    end(x);
+}
+
+static void timed_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
+                            const int32_t *index, int64_t n, size_t row_bytes) {
+    begin(x, "copy_rows", TIMING_OTHER, 2 * n * (int64_t)row_bytes);
+    x->timing->inner->copy_rows(x, dst, dst_stride, src, index, n, row_bytes);
+    end(x);
+}
+
+static void timed_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
+                          const struct kv_slot *src, int64_t n) {
+    begin(x, "kv_copy", TIMING_ATTENTION, 2 * n * l->page_bytes / KV_PAGE);
+    x->timing->inner->kv_copy(x, l, dst, src, n);
+    end(x);
+}
+
+static void timed_head_topk(struct exec *x, const struct topk_args *a) {
+    begin(x, "head_topk", TIMING_HEAD, 4 * a->n * a->vocab);
+    x->timing->inner->head_topk(x, a);
+    end(x);
+}
+
+static void timed_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
+                         const struct sample_row *rows, int32_t *choice) {
+    begin(x, "sample", TIMING_HEAD, 4 * n * vocab);
+    x->timing->inner->sample(x, logits, n, vocab, rows, choice);
+    end(x);
+}
+
+// The table: ops that are neither here nor waits stay the backend's own.
+static void fill_table(struct ops *o, const struct ops *inner, bool on) {
+    *o = *inner;
+    o->weight_create = timed_weight_create;
+    o->weight_destroy = timed_weight_destroy;
+    if (!on)
+        return;
+    o->gather_rows = timed_gather_rows;
+    o->to_act = timed_to_act;
+    o->norm_to_act = timed_norm_to_act;
+    o->linear = timed_linear;
+    o->linear_gate_up = timed_linear_gate_up;
+    o->qk_norm_rope_store = timed_qk_norm_rope_store;
+    o->attend = timed_attend;
+    o->gdn_gates_conv = timed_gdn_gates_conv;
+    o->gdn = timed_gdn;
+    o->gdn_commit = timed_gdn_commit;
+    if (inner->gdn_blocks)
+        o->gdn_blocks = timed_gdn_blocks;
+    o->gated_norm_to_act = timed_gated_norm_to_act;
+    o->copy_rows = timed_copy_rows;
+    o->kv_copy = timed_kv_copy;
+    o->head_topk = timed_head_topk;
+    o->sample = timed_sample;
+}
+
+int timing_prepare(struct exec *x, struct err *e) {
+    if (x->timing)
+        return 0;
+    struct timing *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "no memory to time ops");
+    t->inner = x->ops;
+    t->section = "";
+    fill_table(&t->table, t->inner, false);
+    x->timing = t;
+    x->ops = &t->table;
+    return 0;
+}
+
+void timing_switch(struct exec *x, bool on) {
+    if (x->timing)
+        fill_table(&x->timing->table, x->timing->inner, on);
+}
+
+void timing_section(struct exec *x, const char *name) {
+    if (x->timing)
+        x->timing->section = name;
+}
+
+const struct timing_row *timing_rows(struct exec *x, int *n) {
+    *n = 0;
+    if (!x->timing)
+        return NULL;
+    collect(x);
+    *n = x->timing->n_rows;
+    return x->timing->rows;
+}
+
+void timing_clear(struct exec *x) {
+    if (!x->timing)
+        return;
+    collect(x);
+    x->timing->n_rows = 0;
+}
+
+const char *timing_kind_name(enum timing_kind k) {
+    static const char *const names[TIMING_KINDS] = {"attention", "recurrent", "feed-forward",
+                                                    "head", "other"};
+    return names[k];
+}
+
+void timing_destroy(struct timing *t) {
+    if (!t)
+        return;
+    free(t->weights);
+    free(t->rows);
+    free(t);
+}
+
+double timing_copy_rate(struct exec *x) {
+    enum { ROUNDS = 9 };
+    double best = 0;
+    const struct ops *ops = exec_ops(x);
+    int64_t bytes = exec_is_device(x) ? (int64_t)1 << 30 : (int64_t)1 << 28;
+    void *a = ops->alloc(x, (size_t)bytes), *b = a ? ops->alloc(x, (size_t)bytes) : NULL;
+    for (int i = 0; b && i < ROUNDS; i++) {
+        // The other buffer each time, so that nothing is left in a cache. The first round warms up.
+        double start = now();
+        exec_status(x, NULL);
+        if (x->mark)
+            x->mark(x, 0);
+        else
+            start = now();
+        ops->copy(x, i % 2 ? a : b, i % 2 ? b : a, (size_t)bytes);
+        if (x->mark)
+            x->mark(x, 1);
+        double ms = x->between ? x->between(x, 0, 1) : now() - start;
+        if (i > 0 && ms > 0 && 2 * (double)bytes / ms > best)
+            best = 2 * (double)bytes / ms;
+    }
+    ops->free(x, a);
+    ops->free(x, b);
+    return best;
+}
