@@ -26,32 +26,32 @@ static int refuse_variants(const struct gguf *g, struct err *e) {
     }
     const char *type;
     size_t len;
-    int code = gguf_get_str(g, ARCH ".rope.scaling.type", &type, &len, e);
-    if (!code && type && !(len == 4 && memcmp(type, "none", 4) == 0))
-        code = err_set(e, ERR_UNSUPPORTED,
-                       "rotary scaling of type %.*s is not supported; use a file without it",
-                       (int)len, type);
-    return code;
+    int rc = gguf_get_str(g, ARCH ".rope.scaling.type", &type, &len, e);
+    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "rotary scaling of type %.*s is not supported; use a file without it",
+                     (int)len, type);
+    return rc;
 }
 
 static int read_attention(struct model_params *p, const struct gguf *g, int64_t blocks,
                           struct err *e) {
     int64_t hd, vd, rope;
     double scale;
-    int code = meta_heads(g, ARCH ".attention.head_count", blocks, &p->n_heads, e);
-    if (!code)
-        code = meta_heads(g, ARCH ".attention.head_count_kv", blocks, &p->n_kv, e);
-    if (!code)
-        code = meta_int(g, ARCH ".attention.key_length", 32, OPS_HEAD_MAX, p->dim / p->n_heads, &hd,
-                        e);
-    if (!code)
-        code = meta_int(g, ARCH ".attention.value_length", 32, OPS_HEAD_MAX, hd, &vd, e);
-    if (!code)
-        code = meta_int(g, ARCH ".rope.dimension_count", 2, hd, hd, &rope, e);
-    if (!code)
-        code = gguf_get_float(g, ARCH ".attention.scale", 0, &scale, e);
-    if (code)
-        return code;
+    int rc = meta_heads(g, ARCH ".attention.head_count", blocks, &p->n_heads, e);
+    if (!rc)
+        rc = meta_heads(g, ARCH ".attention.head_count_kv", blocks, &p->n_kv, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.key_length", 32, OPS_HEAD_MAX, p->dim / p->n_heads, &hd,
+                      e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.value_length", 32, OPS_HEAD_MAX, hd, &vd, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".rope.dimension_count", 2, hd, hd, &rope, e);
+    if (!rc)
+        rc = gguf_get_float(g, ARCH ".attention.scale", 0, &scale, e);
+    if (rc)
+        return rc;
     if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0 ||
         p->n_heads / p->n_kv > OPS_GROUP_MAX)
         return err_set(e, ERR_UNSUPPORTED,
@@ -66,17 +66,17 @@ static int read_attention(struct model_params *p, const struct gguf *g, int64_t 
 
 static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err *e) {
     int64_t conv, state, groups, rank, inner;
-    int code = meta_int(g, ARCH ".ssm.conv_kernel", 1, 64, GDN_CONV, &conv, e);
-    if (!code)
-        code = meta_int(g, ARCH ".ssm.state_size", 32, 256, 0, &state, e);
-    if (!code)
-        code = meta_int(g, ARCH ".ssm.group_count", 1, 1024, 0, &groups, e);
-    if (!code)
-        code = meta_int(g, ARCH ".ssm.time_step_rank", 1, 4096, 0, &rank, e);
-    if (!code)
-        code = meta_int(g, ARCH ".ssm.inner_size", 1, MAX_WIDTH, rank * state, &inner, e);
-    if (code)
-        return code;
+    int rc = meta_int(g, ARCH ".ssm.conv_kernel", 1, 64, GDN_CONV, &conv, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".ssm.state_size", 32, 256, 0, &state, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".ssm.group_count", 1, 1024, 0, &groups, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".ssm.time_step_rank", 1, 4096, 0, &rank, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".ssm.inner_size", 1, MAX_WIDTH, rank * state, &inner, e);
+    if (rc)
+        return rc;
     if (conv != GDN_CONV || rank % groups != 0 || inner != rank * state || state % 32 != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "recurrent layers with %lld value heads over %lld key heads, state size "
@@ -111,28 +111,28 @@ static int read_vocab(struct model_params *p, const struct gguf *g, struct err *
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks, nextn;
-    int code = refuse_variants(g, e);
-    if (!code)
-        code = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
-    if (!code)
-        code = meta_int(g, ARCH ".nextn_predict_layers", 0, blocks - 1, 0, &nextn, e);
-    if (!code)
-        code = meta_int(g, ARCH ".context_length", 1, (int64_t)1 << 31, 0, &p->context, e);
-    if (!code)
-        code = meta_int(g, ARCH ".embedding_length", 32, MAX_WIDTH, 0, &p->dim, e);
-    if (!code)
-        code = meta_int(g, ARCH ".feed_forward_length", 32, MAX_WIDTH, 0, &p->ffn, e);
-    if (!code && (p->dim % 32 || p->ffn % 32))
-        code = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
-                       (long long)p->dim, (long long)p->ffn);
-    if (!code)
-        code = meta_positive(g, ARCH ".attention.layer_norm_rms_epsilon", 0, &p->eps, e);
-    if (code)
-        return code;
+    int rc = refuse_variants(g, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".nextn_predict_layers", 0, blocks - 1, 0, &nextn, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".context_length", 1, (int64_t)1 << 31, 0, &p->context, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".embedding_length", 32, MAX_WIDTH, 0, &p->dim, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".feed_forward_length", 32, MAX_WIDTH, 0, &p->ffn, e);
+    if (!rc && (p->dim % 32 || p->ffn % 32))
+        rc = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
+                     (long long)p->dim, (long long)p->ffn);
+    if (!rc)
+        rc = meta_positive(g, ARCH ".attention.layer_norm_rms_epsilon", 0, &p->eps, e);
+    if (rc)
+        return rc;
     p->arch = ARCH;
     p->n_layers = (int)(blocks - nextn);
-    code = read_attention(p, g, blocks, e);
-    return code ? code : read_vocab(p, g, e);
+    rc = read_attention(p, g, blocks, e);
+    return rc ? rc : read_vocab(p, g, e);
 }
 
 // Whether layer i is recurrent; the first source that says so decides, and two must not disagree.
@@ -161,9 +161,9 @@ static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurre
         *recurrent = gguf_array_int(kv, (uint64_t)i) == 0;
         return 0;
     }
-    int code = meta_int(g, ARCH ".full_attention_interval", 1, MAX_LAYERS, 4, &interval, e);
-    *recurrent = !code && (i + 1) % interval != 0;
-    return code;
+    int rc = meta_int(g, ARCH ".full_attention_interval", 1, MAX_LAYERS, 4, &interval, e);
+    *recurrent = !rc && (i + 1) % interval != 0;
+    return rc;
 }
 
 static struct attention_shape attention_shape_of(const struct model_params *p) {
@@ -175,18 +175,18 @@ static struct attention_shape attention_shape_of(const struct model_params *p) {
 static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks = 0;
-    int code = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+    int rc = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
     int n_recurrent = 0;
     p->n_full = 0;
-    for (int i = 0; !code && i < p->n_layers; i++) {
+    for (int i = 0; !rc && i < p->n_layers; i++) {
         bool recurrent = false;
-        code = layer_kind(g, i, blocks, &recurrent, e);
+        rc = layer_kind(g, i, blocks, &recurrent, e);
         m->layers[i].full = !recurrent;
         m->layers[i].index = recurrent ? n_recurrent++ : p->n_full++;
     }
-    if (!code && n_recurrent)
-        code = read_recurrent(&p->gdn, g, e);
-    return code;
+    if (!rc && n_recurrent)
+        rc = read_recurrent(&p->gdn, g, e);
+    return rc;
 }
 
 static int load_layer(struct model *m, int i, struct err *e) {
@@ -195,14 +195,14 @@ static int load_layer(struct model *m, int i, struct err *e) {
     struct load *l = &m->load;
     struct attention_shape shape = attention_shape_of(p);
     char name[LOAD_NAME];
-    int code = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
-    if (!code)
-        code = load_floats(l, load_name(name, i, "post_attention_norm.weight"), p->dim, 1,
-                           &y->ffn_norm, e);
-    if (!code)
-        code = y->full ? attention_load(&y->attention, &shape, l, i, e)
-                       : deltanet_load(&y->deltanet, &p->gdn, p->dim, l, i, e);
-    return code ? code : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
+    int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
+    if (!rc)
+        rc = load_floats(l, load_name(name, i, "post_attention_norm.weight"), p->dim, 1,
+                         &y->ffn_norm, e);
+    if (!rc)
+        rc = y->full ? attention_load(&y->attention, &shape, l, i, e)
+                     : deltanet_load(&y->deltanet, &p->gdn, p->dim, l, i, e);
+    return rc ? rc : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
 }
 
 static int load_all(struct model *m, const struct gguf *g, struct err *e) {
@@ -213,21 +213,21 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
-    int code = load_kinds(m, g, e);
-    if (!code)
-        code = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
+    int rc = load_kinds(m, g, e);
+    if (!rc)
+        rc = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
     m->head = m->embed;
-    if (!code && !p->tied)
-        code = load_weight(l, "output.weight", p->dim, p->vocab, &m->head, e);
-    if (!code)
-        code = load_floats(l, "output_norm.weight", p->dim, 1, &m->out_norm, e);
-    for (int i = 0; !code && i < p->n_layers; i++)
-        code = load_layer(m, i, e);
-    if (!code && p->n_full)
-        code = attention_buffers_load(&m->ws.attention, &shape, rows, l, e);
-    if (!code && p->n_full < p->n_layers)
-        code = deltanet_buffers_load(&m->ws.deltanet, &p->gdn, rows, l, e);
-    return code;
+    if (!rc && !p->tied)
+        rc = load_weight(l, "output.weight", p->dim, p->vocab, &m->head, e);
+    if (!rc)
+        rc = load_floats(l, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+    for (int i = 0; !rc && i < p->n_layers; i++)
+        rc = load_layer(m, i, e);
+    if (!rc && p->n_full)
+        rc = attention_buffers_load(&m->ws.attention, &shape, rows, l, e);
+    if (!rc && p->n_full < p->n_layers)
+        rc = deltanet_buffers_load(&m->ws.deltanet, &p->gdn, rows, l, e);
+    return rc;
 }
 
 static void run_attention(struct model *m, const struct pass *p, const struct layer *y) {

@@ -13,46 +13,46 @@ static int load_qkv(struct attention_block *b, const struct attention_shape *s, 
     int64_t q = q_rows(s), kv = (int64_t)s->n_kv * s->head_dim, all = q + 2 * kv;
     if (l->find(l->arg, load_name(name, i, "attn_qkv.weight"))) {
         const struct load_rows parts[3] = {{all, 0, q}, {all, q, kv}, {all, q + kv, kv}};
-        int code = load_weight_rows(l, name, s->dim, &parts[0], &b->wq, e);
-        if (!code)
-            code = load_weight_rows(l, name, s->dim, &parts[1], &b->wk, e);
-        return code ? code : load_weight_rows(l, name, s->dim, &parts[2], &b->wv, e);
+        int rc = load_weight_rows(l, name, s->dim, &parts[0], &b->wq, e);
+        if (!rc)
+            rc = load_weight_rows(l, name, s->dim, &parts[1], &b->wk, e);
+        return rc ? rc : load_weight_rows(l, name, s->dim, &parts[2], &b->wv, e);
     }
-    int code = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
-    if (!code)
-        code = load_weight(l, load_name(name, i, "attn_k.weight"), s->dim, kv, &b->wk, e);
-    if (!code)
-        code = load_weight(l, load_name(name, i, "attn_v.weight"), s->dim, kv, &b->wv, e);
-    return code;
+    int rc = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "attn_k.weight"), s->dim, kv, &b->wk, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "attn_v.weight"), s->dim, kv, &b->wv, e);
+    return rc;
 }
 
 int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,
                    int i, struct err *e) {
     char name[LOAD_NAME];
     int64_t width = (int64_t)s->n_heads * s->head_dim;
-    int code = load_qkv(b, s, l, i, e);
-    if (!code)
-        code = load_weight(l, load_name(name, i, "attn_output.weight"), width, s->dim, &b->wo, e);
-    if (!code)
-        code =
+    int rc = load_qkv(b, s, l, i, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "attn_output.weight"), width, s->dim, &b->wo, e);
+    if (!rc)
+        rc =
             load_floats(l, load_name(name, i, "attn_q_norm.weight"), s->head_dim, 1, &b->q_norm, e);
-    if (!code)
-        code =
+    if (!rc)
+        rc =
             load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim, 1, &b->k_norm, e);
-    return code;
+    return rc;
 }
 
 int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
                            struct load *l, struct err *e) {
     int64_t kv = (int64_t)s->n_kv * s->head_dim, width = (int64_t)s->n_heads * s->head_dim;
-    int code = load_buffer(l, n * q_rows(s), &b->q, e);
-    if (!code)
-        code = load_buffer(l, n * kv, &b->k, e);
-    if (!code)
-        code = load_buffer(l, n * kv, &b->v, e);
-    if (!code)
-        code = load_buffer(l, n * width, &b->q_rot, e);
-    return code ? code : load_act(l, n, width, &b->out, e);
+    int rc = load_buffer(l, n * q_rows(s), &b->q, e);
+    if (!rc)
+        rc = load_buffer(l, n * kv, &b->k, e);
+    if (!rc)
+        rc = load_buffer(l, n * kv, &b->v, e);
+    if (!rc)
+        rc = load_buffer(l, n * width, &b->q_rot, e);
+    return rc ? rc : load_act(l, n, width, &b->out, e);
 }
 
 static struct qk_args qk_args_of(const struct attention_call *c) {

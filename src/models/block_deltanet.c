@@ -27,45 +27,44 @@ int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t d
         {"ssm_dt.bias", s->n_v, 1, &b->dt},
         {"ssm_norm.weight", s->dv, 1, &b->norm},
     };
-    int code = 0;
-    for (size_t j = 0; !code && j < sizeof mats / sizeof *mats; j++)
-        code =
-            load_weight(l, load_name(name, i, mats[j].suffix), mats[j].k, mats[j].m, mats[j].w, e);
-    for (size_t j = 0; !code && j < sizeof arrays / sizeof *arrays; j++)
-        code = load_floats(l, load_name(name, i, arrays[j].suffix), arrays[j].k, arrays[j].m,
-                           arrays[j].p, e);
-    return code;
+    int rc = 0;
+    for (size_t j = 0; !rc && j < sizeof mats / sizeof *mats; j++)
+        rc = load_weight(l, load_name(name, i, mats[j].suffix), mats[j].k, mats[j].m, mats[j].w, e);
+    for (size_t j = 0; !rc && j < sizeof arrays / sizeof *arrays; j++)
+        rc = load_floats(l, load_name(name, i, arrays[j].suffix), arrays[j].k, arrays[j].m,
+                         arrays[j].p, e);
+    return rc;
 }
 
 int deltanet_rows_load(struct gdn_rows *r, const struct gdn_shape *s, int64_t n, struct load *l,
                        struct err *e) {
-    int code = load_buffer(l, n * s->channels, &r->u, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_k * s->dk, &r->k, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_v, &r->g, e);
-    return code ? code : load_buffer(l, n * s->n_v * s->dv, &r->d, e);
+    int rc = load_buffer(l, n * s->channels, &r->u, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_k * s->dk, &r->k, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_v, &r->g, e);
+    return rc ? rc : load_buffer(l, n * s->n_v * s->dv, &r->d, e);
 }
 
 int deltanet_buffers_load(struct deltanet_buffers *b, const struct gdn_shape *s, int64_t n,
                           struct load *l, struct err *e) {
     int64_t vd = (int64_t)s->n_v * s->dv;
-    int code = deltanet_rows_load(&b->rows, s, n, l, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_k * s->dk, &b->rows.q, e);
-    if (!code)
-        code = load_buffer(l, n * vd, &b->rows.v, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_v, &b->rows.beta, e);
-    if (!code)
-        code = load_buffer(l, n * vd, &b->z, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_v, &b->a, e);
-    if (!code)
-        code = load_buffer(l, n * s->n_v, &b->b, e);
-    if (!code)
-        code = load_buffer(l, n * vd, &b->o, e);
-    return code ? code : load_act(l, n, vd, &b->out, e);
+    int rc = deltanet_rows_load(&b->rows, s, n, l, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_k * s->dk, &b->rows.q, e);
+    if (!rc)
+        rc = load_buffer(l, n * vd, &b->rows.v, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_v, &b->rows.beta, e);
+    if (!rc)
+        rc = load_buffer(l, n * vd, &b->z, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_v, &b->a, e);
+    if (!rc)
+        rc = load_buffer(l, n * s->n_v, &b->b, e);
+    if (!rc)
+        rc = load_buffer(l, n * vd, &b->o, e);
+    return rc ? rc : load_act(l, n, vd, &b->out, e);
 }
 
 // Row numbers of one slice.

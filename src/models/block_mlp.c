@@ -4,12 +4,12 @@
 
 int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e) {
     char name[LOAD_NAME];
-    int code = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
-    if (!code)
-        code = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
-    if (!code)
-        code = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
-    return code;
+    int rc = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
+    return rc;
 }
 
 void mlp_run(struct exec *x, const struct mlp_block *b, const struct act *in, struct act *mid,

@@ -49,14 +49,13 @@ static int load_layer(struct dflash *d, int i, struct err *e) {
     struct dflash_layer *y = &d->layers[i];
     int64_t dim = d->params.dim;
     char name[LOAD_NAME];
-    int code =
+    int rc =
         load_floats(&d->load, load_name(name, i, "attn_norm.weight"), dim, 1, &y->mixer_norm, e);
-    if (!code)
-        code =
-            load_floats(&d->load, load_name(name, i, "ffn_norm.weight"), dim, 1, &y->ffn_norm, e);
-    if (!code)
-        code = attention_load(&y->attention, &d->shape, &d->load, i, e);
-    return code ? code : mlp_load(&y->mlp, dim, d->params.ffn, &d->load, i, e);
+    if (!rc)
+        rc = load_floats(&d->load, load_name(name, i, "ffn_norm.weight"), dim, 1, &y->ffn_norm, e);
+    if (!rc)
+        rc = attention_load(&y->attention, &d->shape, &d->load, i, e);
+    return rc ? rc : mlp_load(&y->mlp, dim, d->params.ffn, &d->load, i, e);
 }
 
 static int load_weights(struct dflash *d, struct err *e) {
@@ -65,18 +64,18 @@ static int load_weights(struct dflash *d, struct err *e) {
     int64_t vocab = d->target->params.vocab;
     d->embed = d->target->embed;
     d->head = d->target->head;
-    int code = load_weight(l, "fc.weight", p->n_taps * p->dim, p->dim, &d->fc, e);
-    if (!code)
-        code = load_floats(l, "enc.output_norm.weight", p->dim, 1, &d->hidden_norm, e);
-    if (!code)
-        code = load_floats(l, "output_norm.weight", p->dim, 1, &d->out_norm, e);
-    if (!code && dflash_file_find(&d->file, "token_embd.weight"))
-        code = load_weight(l, "token_embd.weight", p->dim, vocab, &d->embed, e);
-    if (!code && dflash_file_find(&d->file, "output.weight"))
-        code = load_weight(l, "output.weight", p->dim, vocab, &d->head, e);
-    for (int i = 0; !code && i < p->n_layers; i++)
-        code = load_layer(d, i, e);
-    return code ? code : dflash_file_all_used(&d->file, e);
+    int rc = load_weight(l, "fc.weight", p->n_taps * p->dim, p->dim, &d->fc, e);
+    if (!rc)
+        rc = load_floats(l, "enc.output_norm.weight", p->dim, 1, &d->hidden_norm, e);
+    if (!rc)
+        rc = load_floats(l, "output_norm.weight", p->dim, 1, &d->out_norm, e);
+    if (!rc && dflash_file_find(&d->file, "token_embd.weight"))
+        rc = load_weight(l, "token_embd.weight", p->dim, vocab, &d->embed, e);
+    if (!rc && dflash_file_find(&d->file, "output.weight"))
+        rc = load_weight(l, "output.weight", p->dim, vocab, &d->head, e);
+    for (int i = 0; !rc && i < p->n_layers; i++)
+        rc = load_layer(d, i, e);
+    return rc ? rc : dflash_file_all_used(&d->file, e);
 }
 
 static int host_arrays(struct dflash *d, struct err *e) {
@@ -107,30 +106,30 @@ static int make_workspace(struct dflash *d, struct err *e) {
     d->absorb_rows = taken > SEQ_PENDING ? taken : 0;
     taken = d->absorb_rows ? taken : SEQ_PENDING;
     d->n_rows = blocks > taken ? blocks : taken;
-    int code = load_buffer(l, d->n_rows * p->dim, &d->h, e);
-    if (!code)
-        code = load_act(l, taken, taps, &d->act_taps, e);
-    if (!code)
-        code = load_act(l, d->n_rows, p->dim, &d->act_d, e);
-    if (!code)
-        code = load_act(l, blocks, p->ffn, &d->act_f, e);
-    if (!code)
-        code = attention_buffers_load(&d->attention, &d->shape, d->n_rows, l, e);
-    if (!code)
-        code = load_buffer(l, drafted * p->dim, &d->wanted, e);
-    if (!code)
-        code = load_buffer(l, drafted * d->target->params.vocab, &d->logits, e);
-    if (!code)
-        code = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
-    for (int g = 0; !code && g < d->n_groups; g++) {
+    int rc = load_buffer(l, d->n_rows * p->dim, &d->h, e);
+    if (!rc)
+        rc = load_act(l, taken, taps, &d->act_taps, e);
+    if (!rc)
+        rc = load_act(l, d->n_rows, p->dim, &d->act_d, e);
+    if (!rc)
+        rc = load_act(l, blocks, p->ffn, &d->act_f, e);
+    if (!rc)
+        rc = attention_buffers_load(&d->attention, &d->shape, d->n_rows, l, e);
+    if (!rc)
+        rc = load_buffer(l, drafted * p->dim, &d->wanted, e);
+    if (!rc)
+        rc = load_buffer(l, drafted * d->target->params.vocab, &d->logits, e);
+    if (!rc)
+        rc = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
+    for (int g = 0; !rc && g < d->n_groups; g++) {
         void *pages = NULL;
         int64_t n = (blocks + KV_PAGE - 1) / KV_PAGE;
-        code = load_bytes(l, n * d->layout[g].page_bytes, &pages, e);
+        rc = load_bytes(l, n * d->layout[g].page_bytes, &pages, e);
         d->scratch[g] = pages;
-        if (!code)
-            code = kv_pool_create(&d->pool[g], d->x, &d->layout[g], 0, e);
+        if (!rc)
+            rc = kv_pool_create(&d->pool[g], d->x, &d->layout[g], 0, e);
     }
-    return code ? code : host_arrays(d, e);
+    return rc ? rc : host_arrays(d, e);
 }
 
 static int check_options(const struct model *target, const struct dflash_options *o,
@@ -202,15 +201,15 @@ static void attach(struct dflash *d) {
 
 static int build(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
                  struct err *e) {
-    int code = dflash_file_open(&d->file, path, e);
+    int rc = dflash_file_open(&d->file, path, e);
     d->load = (struct load){
         .x = d->x, .find = dflash_file_find, .done = dflash_file_done, .arg = &d->file, .dry = dry};
-    if (!code)
-        code = dflash_read_params(&d->params, &d->file, &d->target->params, o, e);
-    if (!code)
-        code = dflash_check_vocab(&d->file, d->target->params.vocab, d->target->load.arg, e);
-    if (code)
-        return code;
+    if (!rc)
+        rc = dflash_read_params(&d->params, &d->file, &d->target->params, o, e);
+    if (!rc)
+        rc = dflash_check_vocab(&d->file, d->target->params.vocab, d->target->load.arg, e);
+    if (rc)
+        return rc;
     const struct dflash_params *p = &d->params;
     d->shape = (struct attention_shape){
         p->dim,      p->n_heads,   p->n_kv, p->head_dim,
@@ -220,27 +219,27 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     if (!d->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
     make_groups(d, o);
-    code = load_weights(d, e);
-    if (!code)
-        code = make_workspace(d, e);
-    return code || dry ? code : exec_status(d->x, e);
+    rc = load_weights(d, e);
+    if (!rc)
+        rc = make_workspace(d, e);
+    return rc || dry ? rc : exec_status(d->x, e);
 }
 
 // Makes a draft of the target, dry or real, without attaching it.
 static int create(struct dflash **out, struct model *target, const char *path,
                   const struct dflash_options *o, bool dry, struct err *e) {
-    int code = check_options(target, o, e);
-    if (code)
-        return code;
+    int rc = check_options(target, o, e);
+    if (rc)
+        return rc;
     struct dflash *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a draft");
     d->target = target;
     d->x = target->x;
-    code = build(d, path, o, dry, e);
-    if (code) {
+    rc = build(d, path, o, dry, e);
+    if (rc) {
         dflash_destroy(d);
-        return code;
+        return rc;
     }
     *out = d;
     return 0;
@@ -249,9 +248,9 @@ static int create(struct dflash **out, struct model *target, const char *path,
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e) {
     struct dflash *d;
-    int code = create(&d, target, path, o, false, e);
-    if (code)
-        return code;
+    int rc = create(&d, target, path, o, false, e);
+    if (rc)
+        return rc;
     attach(d);
     *out = d;
     return 0;
@@ -278,16 +277,16 @@ static void plan_of(struct dflash_plan *out, const struct dflash *d) {
 int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struct err *e) {
     struct model *target;
     struct dflash *d;
-    int code = model_dry(&target, a->x, a->target, a->target_options, e);
-    if (code)
-        return code;
-    code = create(&d, target, a->path, a->options, true, e);
-    if (!code) {
+    int rc = model_dry(&target, a->x, a->target, a->target_options, e);
+    if (rc)
+        return rc;
+    rc = create(&d, target, a->path, a->options, true, e);
+    if (!rc) {
         plan_of(out, d);
         dflash_destroy(d);
     }
     model_destroy(target);
-    return code;
+    return rc;
 }
 
 void dflash_destroy(struct dflash *d) {
@@ -331,9 +330,9 @@ static int prepare(const struct dflash *d, struct sequence *const *seqs, const i
                            i);
         // A checkpoint or fork may have come to share the page that pending tokens go to.
         for (int g = 0; g < d->n_groups; g++) {
-            int code = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
-            if (code)
-                return code;
+            int rc = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
+            if (rc)
+                return rc;
         }
     }
     return 0;
@@ -395,9 +394,9 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     if (block < 2 || block > p->block_size)
         return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
                        block, p->block_size);
-    int code = prepare(d, seqs, anchors, n, e);
-    if (code)
-        return code;
+    int rc = prepare(d, seqs, anchors, n, e);
+    if (rc)
+        return rc;
     for (int i = 0; i < n; i++)
         absorb(d, seqs[i], seqs[i]->pending);
     fill_blocks(d, seqs, anchors, n, block);

@@ -66,22 +66,22 @@ static int refuse_variants(const struct json *c, struct err *e) {
 
 static int read_shape(struct dflash_params *p, const struct json *c, struct err *e) {
     int64_t layers = 0, heads = 0, kv = 0, hd = 0;
-    int code = read_int(c, "hidden_size", 32, 1 << 20, 0, &p->dim, e);
-    if (!code)
-        code = read_int(c, "intermediate_size", 32, 1 << 20, 0, &p->ffn, e);
-    if (!code)
-        code = read_int(c, "num_hidden_layers", 1, MAX_LAYERS, 0, &layers, e);
-    if (!code)
-        code = read_int(c, "num_attention_heads", 1, 4096, 0, &heads, e);
-    if (!code)
-        code = read_int(c, "num_key_value_heads", 1, 4096, heads, &kv, e);
-    if (!code)
-        code = read_int(c, "head_dim", 32, OPS_HEAD_MAX, heads ? p->dim / heads : 0, &hd, e);
+    int rc = read_int(c, "hidden_size", 32, 1 << 20, 0, &p->dim, e);
+    if (!rc)
+        rc = read_int(c, "intermediate_size", 32, 1 << 20, 0, &p->ffn, e);
+    if (!rc)
+        rc = read_int(c, "num_hidden_layers", 1, MAX_LAYERS, 0, &layers, e);
+    if (!rc)
+        rc = read_int(c, "num_attention_heads", 1, 4096, 0, &heads, e);
+    if (!rc)
+        rc = read_int(c, "num_key_value_heads", 1, 4096, heads, &kv, e);
+    if (!rc)
+        rc = read_int(c, "head_dim", 32, OPS_HEAD_MAX, heads ? p->dim / heads : 0, &hd, e);
     p->n_layers = (int)layers;
     p->n_heads = (int)heads;
     p->n_kv = (int)kv;
     p->head_dim = (int)hd;
-    return code;
+    return rc;
 }
 
 static int read_floats(struct dflash_params *p, const struct json *c, struct err *e) {
@@ -153,20 +153,20 @@ int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int
                        struct err *e) {
     const struct json *c = f->config;
     int64_t block = 0;
-    int code = refuse_variants(c, e);
-    if (!code)
-        code = read_shape(p, c, e);
-    if (!code)
-        code = read_floats(p, c, e);
-    if (!code)
-        code = read_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
-    if (!code)
-        code = read_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
-    if (!code)
-        code = read_taps(p, c, e);
-    if (!code)
-        code = read_windows(p, c, e);
+    int rc = refuse_variants(c, e);
+    if (!rc)
+        rc = read_shape(p, c, e);
+    if (!rc)
+        rc = read_floats(p, c, e);
+    if (!rc)
+        rc = read_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
+    if (!rc)
+        rc = read_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
+    if (!rc)
+        rc = read_taps(p, c, e);
+    if (!rc)
+        rc = read_windows(p, c, e);
     p->block_size = (int)block;
     *causal = read_causal(c);
-    return code;
+    return rc;
 }

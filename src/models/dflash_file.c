@@ -119,9 +119,9 @@ static int gguf_dialect(struct dflash_file *f, struct err *e) {
                  {"dflash", DIALECT_UPSTREAM}};
     const char *s;
     size_t len;
-    int code = gguf_get_str(f->g, "general.architecture", &s, &len, e);
-    if (code)
-        return code;
+    int rc = gguf_get_str(f->g, "general.architecture", &s, &len, e);
+    if (rc)
+        return rc;
     for (size_t i = 0; s && i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].arch) == len && memcmp(known[i].arch, s, len) == 0) {
             f->dialect = known[i].dialect;
@@ -152,44 +152,44 @@ static int open_config(struct dflash_file *f, const char *path, struct err *e) {
     int n = snprintf(name, sizeof name, "%.*s/config.json", len, file && !slash ? "." : path);
     if (n < 0 || n >= (int)sizeof name)
         return err_set(e, ERR_USAGE, "the path of the draft is too long");
-    int code = file_read(&text, name, CONFIG_LIMIT, e);
-    if (!code) {
-        code = json_parse(&f->config, text.data, text.len, e);
-        if (code)
+    int rc = file_read(&text, name, CONFIG_LIMIT, e);
+    if (!rc) {
+        rc = json_parse(&f->config, text.data, text.len, e);
+        if (rc)
             err_prefix(e, "%s", name);
     }
     str_fini(&text);
-    return code;
+    return rc;
 }
 
 int dflash_file_open(struct dflash_file *f, const char *path, struct err *e) {
     *f = (struct dflash_file){0};
     struct err first = {0};
-    int code = ends_with(path, ".safetensors") || ends_with(path, ".index.json")
-                   ? ERR_FORMAT
-                   : gguf_open(&f->g, path, &first);
-    if (code) { // a folder or a safetensors file, unless the GGUF reader's word is the better one
+    int rc = ends_with(path, ".safetensors") || ends_with(path, ".index.json")
+                 ? ERR_FORMAT
+                 : gguf_open(&f->g, path, &first);
+    if (rc) { // a folder or a safetensors file, unless the GGUF reader's word is the better one
         f->g = NULL;
         f->dialect = DIALECT_SAFETENSORS;
-        code = safetensors_open(&f->st, path, e);
-        if (code) {
+        rc = safetensors_open(&f->st, path, e);
+        if (rc) {
             f->st = NULL;
             if (first.code && e && !ends_with(path, "/"))
                 *e = first;
-            return first.code ? first.code : code;
+            return first.code ? first.code : rc;
         }
-        code = open_config(f, path, e);
+        rc = open_config(f, path, e);
     } else {
-        code = gguf_dialect(f, e);
+        rc = gguf_dialect(f, e);
     }
-    if (!code) {
+    if (!rc) {
         f->used = calloc(tensor_count(f) + 1, 1);
         if (!f->used)
-            code = err_set(e, ERR_MEMORY, "no memory to open the draft");
+            rc = err_set(e, ERR_MEMORY, "no memory to open the draft");
     }
-    if (code)
+    if (rc)
         dflash_file_close(f);
-    return code;
+    return rc;
 }
 
 void dflash_file_close(struct dflash_file *f) {

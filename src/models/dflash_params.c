@@ -55,9 +55,9 @@ static int refuse_variants(struct keys *k, struct err *e) {
     }
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
         double v, neutral = i == 3 ? 0 : 1;
-        int code = gguf_get_float(k->g, key_of(k, factors[i]), neutral, &v, e);
-        if (code)
-            return code;
+        int rc = gguf_get_float(k->g, key_of(k, factors[i]), neutral, &v, e);
+        if (rc)
+            return rc;
         if (v != neutral && v != 0)
             return err_set(e, ERR_UNSUPPORTED,
                            "the draft scales by %s = %g, which is not "
@@ -74,13 +74,13 @@ static int refuse_variants(struct keys *k, struct err *e) {
     }
     const char *type;
     size_t len;
-    int code = gguf_get_str(k->g, key_of(k, "rope.scaling.type"), &type, &len, e);
-    if (!code && type && !(len == 4 && memcmp(type, "none", 4) == 0))
-        code = err_set(e, ERR_UNSUPPORTED,
-                       "rotary scaling %.*s of the draft is not supported; "
-                       "use a draft without it",
-                       (int)(len < 32 ? len : 32), type);
-    return code;
+    int rc = gguf_get_str(k->g, key_of(k, "rope.scaling.type"), &type, &len, e);
+    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "rotary scaling %.*s of the draft is not supported; "
+                     "use a draft without it",
+                     (int)(len < 32 ? len : 32), type);
+    return rc;
 }
 
 static bool is_integer_array(const struct gguf_kv *kv) {
@@ -113,21 +113,21 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
     p->window = 0;
     if (!kv)
         return 0;
-    int code = meta_int(k->g, k->key, 0, (int64_t)1 << 31, 0, &p->window, e);
-    if (code || p->window == 0)
-        return code;
+    int rc = meta_int(k->g, k->key, 0, (int64_t)1 << 31, 0, &p->window, e);
+    if (rc || p->window == 0)
+        return rc;
     kv = gguf_find(k->g, key_of(k, "attention.sliding_window_pattern"));
     int64_t period = 0;
     if (kv && kv->kind != GGUF_ARRAY)
-        code = meta_int(k->g, k->key, 1, MAX_LAYERS, 0, &period, e);
+        rc = meta_int(k->g, k->key, 1, MAX_LAYERS, 0, &period, e);
     else if (kv && (!is_integer_array(kv) || kv->count != (uint64_t)p->n_layers))
-        code = err_set(e, ERR_FORMAT, "metadata key %s must have one entry for each of %d layers",
-                       k->key, p->n_layers);
-    for (int i = 0; !code && i < p->n_layers; i++)
+        rc = err_set(e, ERR_FORMAT, "metadata key %s must have one entry for each of %d layers",
+                     k->key, p->n_layers);
+    for (int i = 0; !rc && i < p->n_layers; i++)
         p->layer_window[i] = (uint8_t)(!kv      ? 1
                                        : period ? (i + 1) % period != 0
                                                 : gguf_array_int(kv, (uint64_t)i) != 0);
-    return code;
+    return rc;
 }
 
 static int read_causal(struct keys *k, enum dflash_dialect dialect, int *causal, struct err *e) {
@@ -135,10 +135,10 @@ static int read_causal(struct keys *k, enum dflash_dialect dialect, int *causal,
     *causal = -1;
     if (dialect == DIALECT_LUCEBOX || !gguf_find(k->g, key_of(k, "attention.causal")))
         return 0;
-    int code = gguf_get_bool(k->g, k->key, false, &v, e);
-    if (!code && (dialect == DIALECT_UPSTREAM || v)) // beellama writes false into every file
+    int rc = gguf_get_bool(k->g, k->key, false, &v, e);
+    if (!rc && (dialect == DIALECT_UPSTREAM || v)) // beellama writes false into every file
         *causal = v;
-    return code;
+    return rc;
 }
 
 static int read_mask_and_block(struct dflash_params *p, struct keys *k, bool upstream,
@@ -146,51 +146,51 @@ static int read_mask_and_block(struct dflash_params *p, struct keys *k, bool ups
     const char *mask =
         upstream ? "tokenizer.ggml.mask_token_id" : key_of(k, "dflash.mask_token_id");
     int64_t block = 0;
-    int code = meta_int(k->g, mask, 0, 1 << 24, DEFAULT_MASK, &p->mask_id, e);
-    if (!code)
-        code = read_int(k, upstream ? "block_size" : "dflash.block_size", DFLASH_MAX_BLOCK,
-                        DEFAULT_BLOCK, &block, e);
+    int rc = meta_int(k->g, mask, 0, 1 << 24, DEFAULT_MASK, &p->mask_id, e);
+    if (!rc)
+        rc = read_int(k, upstream ? "block_size" : "dflash.block_size", DFLASH_MAX_BLOCK,
+                      DEFAULT_BLOCK, &block, e);
     p->block_size = (int)block;
-    return code;
+    return rc;
 }
 
 static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
     int64_t layers = 0, hd = 0, vd = 0;
-    int code = read_int(k, "block_count", MAX_LAYERS, 0, &layers, e);
+    int rc = read_int(k, "block_count", MAX_LAYERS, 0, &layers, e);
     p->n_layers = (int)layers;
-    if (!code)
-        code = read_int(k, "embedding_length", MAX_WIDTH, 0, &p->dim, e);
-    if (!code)
-        code = read_int(k, "feed_forward_length", MAX_WIDTH, 0, &p->ffn, e);
-    if (!code)
-        code = meta_heads(k->g, key_of(k, "attention.head_count"), layers, &p->n_heads, e);
-    if (!code)
-        code = meta_heads(k->g, key_of(k, "attention.head_count_kv"), layers, &p->n_kv, e);
-    if (!code)
-        code = read_int(k, "attention.key_length", OPS_HEAD_MAX, p->dim / p->n_heads, &hd, e);
-    if (!code)
-        code = read_int(k, "attention.value_length", OPS_HEAD_MAX, hd, &vd, e);
-    if (!code && hd != vd)
-        code = err_set(e, ERR_UNSUPPORTED,
-                       "the draft's key length %lld and value length %lld "
-                       "differ, which is not supported",
-                       (long long)hd, (long long)vd);
+    if (!rc)
+        rc = read_int(k, "embedding_length", MAX_WIDTH, 0, &p->dim, e);
+    if (!rc)
+        rc = read_int(k, "feed_forward_length", MAX_WIDTH, 0, &p->ffn, e);
+    if (!rc)
+        rc = meta_heads(k->g, key_of(k, "attention.head_count"), layers, &p->n_heads, e);
+    if (!rc)
+        rc = meta_heads(k->g, key_of(k, "attention.head_count_kv"), layers, &p->n_kv, e);
+    if (!rc)
+        rc = read_int(k, "attention.key_length", OPS_HEAD_MAX, p->dim / p->n_heads, &hd, e);
+    if (!rc)
+        rc = read_int(k, "attention.value_length", OPS_HEAD_MAX, hd, &vd, e);
+    if (!rc && hd != vd)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "the draft's key length %lld and value length %lld "
+                     "differ, which is not supported",
+                     (long long)hd, (long long)vd);
     p->head_dim = (int)hd;
-    return code;
+    return rc;
 }
 
 static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dialect dialect,
                        struct err *e) {
     int64_t context;
-    int code = meta_positive(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
-    if (!code)
-        code = meta_positive(k->g, key_of(k, "rope.freq_base"), 1e7, &p->rope_base, e);
-    if (!code)
-        code = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
+    int rc = meta_positive(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
+    if (!rc)
+        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), 1e7, &p->rope_base, e);
+    if (!rc)
+        rc = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
     // Early conversions without the checkpoint's configuration carry these two placeholders.
-    if (!code && dialect == DIALECT_LUCEBOX && p->rope_base == 1e6f && context == 32768)
+    if (!rc && dialect == DIALECT_LUCEBOX && p->rope_base == 1e6f && context == 32768)
         p->rope_base = 1e7f;
-    return code;
+    return rc;
 }
 
 int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
@@ -198,21 +198,21 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
     struct keys k = {.g = f->g};
     size_t len;
     bool upstream = f->dialect == DIALECT_UPSTREAM;
-    int code = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
+    int rc = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
     k.arch_len = (int)len;
-    if (!code)
-        code = refuse_variants(&k, e);
-    if (!code)
-        code = read_shape(p, &k, e);
-    if (!code)
-        code = read_floats(p, &k, f->dialect, e);
-    if (!code)
-        code = read_mask_and_block(p, &k, upstream, e);
-    if (!code)
-        code = read_taps(p, &k, upstream, e);
-    if (!code)
-        code = read_windows(p, &k, e);
-    return code ? code : read_causal(&k, f->dialect, causal, e);
+    if (!rc)
+        rc = refuse_variants(&k, e);
+    if (!rc)
+        rc = read_shape(p, &k, e);
+    if (!rc)
+        rc = read_floats(p, &k, f->dialect, e);
+    if (!rc)
+        rc = read_mask_and_block(p, &k, upstream, e);
+    if (!rc)
+        rc = read_taps(p, &k, upstream, e);
+    if (!rc)
+        rc = read_windows(p, &k, e);
+    return rc ? rc : read_causal(&k, f->dialect, causal, e);
 }
 
 // Overrides and what the file leaves out.
@@ -245,21 +245,21 @@ static int check_tokens(const struct gguf *draft, const struct gguf *target, str
 int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e) {
     int64_t own = json_int(json_get(f->config, "vocab_size"), 0);
-    int code = 0;
+    int rc = 0;
     if (f->g) {
         struct keys k = {.g = f->g};
         size_t len;
-        code = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
+        rc = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
         k.arch_len = (int)len;
-        if (!code)
-            code = meta_int(f->g, key_of(&k, "vocab_size"), 0, (int64_t)1 << 31, 0, &own, e);
+        if (!rc)
+            rc = meta_int(f->g, key_of(&k, "vocab_size"), 0, (int64_t)1 << 31, 0, &own, e);
     }
-    if (!code && own && own != vocab)
-        code = err_set(e, ERR_MISMATCH,
-                       "the draft is for a vocabulary of %lld tokens but the target's embedding "
-                       "has %lld rows; use the draft of this target",
-                       (long long)own, (long long)vocab);
-    return code || !f->g ? code : check_tokens(f->g, target, e);
+    if (!rc && own && own != vocab)
+        rc = err_set(e, ERR_MISMATCH,
+                     "the draft is for a vocabulary of %lld tokens but the target's embedding "
+                     "has %lld rows; use the draft of this target",
+                     (long long)own, (long long)vocab);
+    return rc || !f->g ? rc : check_tokens(f->g, target, e);
 }
 
 // Evenly spaced taps as the authors choose them for n > 1: round half to even.
@@ -351,10 +351,10 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
     int causal = -1;
     *p = (struct dflash_params){
         .dialect = dialect_names[f->dialect], .mask_id = DEFAULT_MASK, .block_size = DEFAULT_BLOCK};
-    int code = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
-    if (code)
-        return code;
+    int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
+    if (rc)
+        return rc;
     override(p, o, causal);
-    code = check_fit(p, target, e);
-    return code ? code : settle_taps(p, f, target, o, e);
+    rc = check_fit(p, target, e);
+    return rc ? rc : settle_taps(p, f, target, o, e);
 }

@@ -63,16 +63,16 @@ static int64_t rows_of(const struct forest *f, int seq) {
 static int prepare(struct model *m, const struct forest *f, struct sequence *const *seqs,
                    int n_seqs, struct err *e) {
     struct pass_record *r = &m->pass;
-    int code = check_sequences(m, seqs, n_seqs, e);
-    if (code)
-        return code;
+    int rc = check_sequences(m, seqs, n_seqs, e);
+    if (rc)
+        return rc;
     r->n_seqs = n_seqs;
     for (int i = 0; i < n_seqs; i++)
         r->len[i] = seqs[i]->len;
-    code = check_forest(m, f, e);
-    for (int i = 0; !code && f->prompt && i < n_seqs; i++)
-        code = sequence_reserve(seqs[i], rows_of(f, i), e);
-    return code;
+    rc = check_forest(m, f, e);
+    for (int i = 0; !rc && f->prompt && i < n_seqs; i++)
+        rc = sequence_reserve(seqs[i], rows_of(f, i), e);
+    return rc;
 }
 
 static struct kv_slot scratch_slot(const struct model *m, int64_t row) {
@@ -199,9 +199,9 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
                   struct err *e) {
     m->pass.open = false;
     m->pass.n_want = 0;
-    int code = prepare(m, f, seqs, n_seqs, e);
-    if (code)
-        return code;
+    int rc = prepare(m, f, seqs, n_seqs, e);
+    if (rc)
+        return rc;
     record(m, f, seqs);
     struct pass p = {.rows = forest_rows(f),
                      .prompt = f->prompt,
@@ -273,12 +273,12 @@ int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, con
                  int64_t count, struct err *e) {
     const struct ops *ops = exec_ops(m->x);
     struct pass_record *r = &m->pass;
-    int code = check_commit(m, seqs, seq, path, count, e);
-    struct sequence *s = code ? NULL : seqs[seq];
-    if (!code)
-        code = sequence_reserve(s, count, e);
-    if (code)
-        return code;
+    int rc = check_commit(m, seqs, seq, path, count, e);
+    struct sequence *s = rc ? NULL : seqs[seq];
+    if (!rc)
+        rc = sequence_reserve(s, count, e);
+    if (rc)
+        return rc;
     commit_recurrent(m, s, path, count);
     for (int64_t i = 0; m->pool && i < count; i++) {
         r->target[i] = kv_slot_at(&s->target, s->len + i);

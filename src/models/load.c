@@ -48,10 +48,10 @@ void load_fini(struct load *l) {
 
 // Keeps p or frees it when that fails.
 static int keep_or_drop(struct load *l, enum item_kind kind, void *p, struct err *e) {
-    int code = keep(l, kind, p, e);
-    if (code)
+    int rc = keep(l, kind, p, e);
+    if (rc)
         drop(l->x, &(struct load_item){kind, p});
-    return code;
+    return rc;
 }
 
 const char *load_name(char *buf, int i, const char *suffix) {
@@ -115,8 +115,8 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     if (l->dry)
         return 0;
     struct weight *w = NULL;
-    int code = exec_ops(l->x)->weight_create(l->x, t, &w, e);
-    if (code)
+    int rc = exec_ops(l->x)->weight_create(l->x, t, &w, e);
+    if (rc)
         return err_prefix(e, "tensor %s", t->name);
     *out = w;
     if (l->done && exec_is_device(l->x))
@@ -127,11 +127,11 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
 int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
                      const struct weight **out, struct err *e) {
     const struct tensor *t;
-    int code = check_scale(l, name, e);
-    if (!code)
-        code = find_shape(l, name, k, part->total, &t, e);
-    if (code)
-        return code;
+    int rc = check_scale(l, name, e);
+    if (!rc)
+        rc = find_shape(l, name, k, part->total, &t, e);
+    if (rc)
+        return rc;
     struct tensor slice = *t;
     int64_t row = t->bytes / part->total;
     slice.n_dims = 2;
@@ -161,9 +161,9 @@ int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {
 
 int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
     void *p = NULL;
-    int code = load_bytes(l, n * (int64_t)sizeof(float), &p, e);
+    int rc = load_bytes(l, n * (int64_t)sizeof(float), &p, e);
     *out = p;
-    return code;
+    return rc;
 }
 
 int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e) {
@@ -171,18 +171,18 @@ int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err 
     l->most_act = n * k > l->most_act ? n * k : l->most_act;
     if (l->dry)
         return 0;
-    int code = exec_ops(l->x)->act_create(l->x, n, k, out, e);
-    return code ? code : keep_or_drop(l, ITEM_ACT, *out, e);
+    int rc = exec_ops(l->x)->act_create(l->x, n, k, out, e);
+    return rc ? rc : keep_or_drop(l, ITEM_ACT, *out, e);
 }
 
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out,
                 struct err *e) {
     const struct tensor *t;
-    int code = find_shape(l, name, k, m, &t, e);
-    if (!code)
-        code = load_buffer(l, k * m, out, e);
-    if (code || l->dry)
-        return code;
+    int rc = find_shape(l, name, k, m, &t, e);
+    if (!rc)
+        rc = load_buffer(l, k * m, out, e);
+    if (rc || l->dry)
+        return rc;
     float *host = malloc((size_t)(k * m) * sizeof *host);
     if (!host)
         return err_set(e, ERR_MEMORY, "no memory to read tensor %s", name);

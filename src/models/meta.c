@@ -6,19 +6,19 @@
 
 int meta_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
              int64_t *out, struct err *e) {
-    int code = gguf_get_int(g, key, lo, hi, otherwise, out, e);
-    if (!code && *out < lo)
+    int rc = gguf_get_int(g, key, lo, hi, otherwise, out, e);
+    if (!rc && *out < lo)
         return err_set(e, ERR_FORMAT, "metadata key %s is missing; the file is incomplete", key);
-    return code;
+    return rc;
 }
 
 // A positive finite float; `otherwise` 0 means that the key is required.
 int meta_positive(const struct gguf *g, const char *key, double otherwise, float *out,
                   struct err *e) {
     double v;
-    int code = gguf_get_float(g, key, otherwise, &v, e);
-    if (code)
-        return code;
+    int rc = gguf_get_float(g, key, otherwise, &v, e);
+    if (rc)
+        return rc;
     *out = (float)v;
     if (!(v > 0) || !isfinite(*out))
         return err_set(e, ERR_FORMAT, "metadata key %s is %g; a positive number is needed", key, v);
@@ -30,9 +30,9 @@ int meta_heads(const struct gguf *g, const char *key, int64_t blocks, int *out, 
     const struct gguf_kv *kv = gguf_find(g, key);
     int64_t v = 0;
     if (!kv || kv->kind != GGUF_ARRAY) {
-        int code = meta_int(g, key, 1, 4096, 0, &v, e);
+        int rc = meta_int(g, key, 1, 4096, 0, &v, e);
         *out = (int)v;
-        return code;
+        return rc;
     }
     if (kv->count != (uint64_t)blocks || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
         kv->elem == GGUF_F64)

@@ -18,9 +18,9 @@ struct model_options model_options_default(void) {
 static int find_arch(const struct gguf *g, const struct model_desc **out, struct err *e) {
     const char *s;
     size_t len;
-    int code = gguf_get_str(g, "general.architecture", &s, &len, e);
-    if (code)
-        return code;
+    int rc = gguf_get_str(g, "general.architecture", &s, &len, e);
+    if (rc)
+        return rc;
     if (!s)
         return err_set(e, ERR_FORMAT, "the file names no architecture; it is not a model");
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
@@ -114,26 +114,26 @@ static int workspace_init(struct model *m, struct err *e) {
     int64_t rows = m->options.max_rows, verify = m->options.max_verify;
     int n_recurrent = p->n_layers - p->n_full;
     void *scratch = NULL;
-    int code = load_buffer(l, rows * p->dim, &w->h, e);
-    if (!code)
-        code = load_act(l, rows, p->dim, &w->act_d, e);
-    if (!code)
-        code = load_act(l, rows, p->ffn, &w->act_f, e);
-    if (!code)
-        code = load_buffer(l, verify * p->dim, &w->wanted, e);
-    if (!code)
-        code = load_buffer(l, verify * p->vocab, &w->logits, e);
-    if (!code && p->n_full)
-        code = load_bytes(l, (verify + KV_PAGE - 1) / KV_PAGE * m->kv.page_bytes, &scratch, e);
+    int rc = load_buffer(l, rows * p->dim, &w->h, e);
+    if (!rc)
+        rc = load_act(l, rows, p->dim, &w->act_d, e);
+    if (!rc)
+        rc = load_act(l, rows, p->ffn, &w->act_f, e);
+    if (!rc)
+        rc = load_buffer(l, verify * p->dim, &w->wanted, e);
+    if (!rc)
+        rc = load_buffer(l, verify * p->vocab, &w->logits, e);
+    if (!rc && p->n_full)
+        rc = load_bytes(l, (verify + KV_PAGE - 1) / KV_PAGE * m->kv.page_bytes, &scratch, e);
     w->scratch = scratch;
-    if (!code && n_recurrent) {
+    if (!rc && n_recurrent) {
         w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
         if (!w->verify)
-            code = err_set(e, ERR_MEMORY, "no memory for %d recurrent layers", n_recurrent);
+            rc = err_set(e, ERR_MEMORY, "no memory for %d recurrent layers", n_recurrent);
     }
-    for (int i = 0; !code && i < n_recurrent; i++)
-        code = deltanet_rows_load(&w->verify[i], &p->gdn, verify, l, e);
-    return code;
+    for (int i = 0; !rc && i < n_recurrent; i++)
+        rc = deltanet_rows_load(&w->verify[i], &p->gdn, verify, l, e);
+    return rc;
 }
 
 // The whole recipe, dry or real.
@@ -143,24 +143,24 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
     m->load = (struct load){.x = x, .find = find_gguf, .done = done_gguf, .arg = g, .dry = dry};
     if (!dry && exec_is_device(x))
         gguf_stream(g);
-    int code = find_arch(g, &m->desc, e);
-    if (!code)
-        code = m->desc->params(m, g, e);
-    if (!code)
-        code = fill_options(m, o, e);
-    if (!code)
-        code = m->desc->load(m, g, e);
-    if (code)
-        return code;
+    int rc = find_arch(g, &m->desc, e);
+    if (!rc)
+        rc = m->desc->params(m, g, e);
+    if (!rc)
+        rc = fill_options(m, o, e);
+    if (!rc)
+        rc = m->desc->load(m, g, e);
+    if (rc)
+        return rc;
     const struct model_params *p = &m->params;
     if (p->n_full)
         kv_layout_init(&m->kv, p->n_full, p->n_kv, p->head_dim, o->type_k, o->type_v);
-    code = workspace_init(m, e);
-    if (!code && !dry)
-        code = record_init(m, e);
-    if (!code && !dry && p->n_full)
-        code = kv_pool_create(&m->pool, x, &m->kv, 0, e);
-    return code || dry ? code : exec_status(x, e);
+    rc = workspace_init(m, e);
+    if (!rc && !dry)
+        rc = record_init(m, e);
+    if (!rc && !dry && p->n_full)
+        rc = kv_pool_create(&m->pool, x, &m->kv, 0, e);
+    return rc || dry ? rc : exec_status(x, e);
 }
 
 static void plan_of(struct model_plan *out, const struct model *m) {
@@ -180,10 +180,10 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
     // A dry load only asks the backend for sizes.
-    int code = build(m, (struct exec *)x, g, o, true, e);
-    if (code) {
+    int rc = build(m, (struct exec *)x, g, o, true, e);
+    if (rc) {
         model_destroy(m);
-        return code;
+        return rc;
     }
     *out = m;
     return 0;
@@ -192,9 +192,9 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
 int model_plan(struct model_plan *out, struct model_params *params, const struct exec *x,
                const struct gguf *g, const struct model_options *o, struct err *e) {
     struct model *m;
-    int code = model_dry(&m, x, g, o, e);
-    if (code)
-        return code;
+    int rc = model_dry(&m, x, g, o, e);
+    if (rc)
+        return rc;
     plan_of(out, m);
     if (params)
         *params = m->params;
@@ -208,9 +208,9 @@ static int check_limit(struct exec *x, const struct gguf *g, const struct model_
     struct model_params q;
     if (o->memory_limit <= 0)
         return 0;
-    int code = model_plan(&p, &q, x, g, o, e);
-    if (code)
-        return code;
+    int rc = model_plan(&p, &q, x, g, o, e);
+    if (rc)
+        return rc;
     int64_t ctx = o->max_ctx ? o->max_ctx : q.context;
     int64_t kv = (ctx + 1023) / 1024 * p.kv_per_1k;
     int64_t need = p.weights + p.scratch + p.recurrent + kv;
@@ -226,16 +226,16 @@ static int check_limit(struct exec *x, const struct gguf *g, const struct model_
 
 int model_load(struct model **out, struct exec *x, const struct gguf *g,
                const struct model_options *o, struct err *e) {
-    int code = check_limit(x, g, o, e);
-    if (code)
-        return code;
+    int rc = check_limit(x, g, o, e);
+    if (rc)
+        return rc;
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
-    code = build(m, x, g, o, false, e);
-    if (code) {
+    rc = build(m, x, g, o, false, e);
+    if (rc) {
         model_destroy(m);
-        return code;
+        return rc;
     }
     *out = m;
     return 0;

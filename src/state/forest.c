@@ -115,9 +115,9 @@ int forest_check(const struct forest *f, const int64_t *len, int n_seqs, int64_t
     if (f->n < 1)
         return err_set(e, ERR_USAGE, "the forest has no rows; add at least one");
     for (int64_t i = 0; i < f->n; i++) {
-        int code = check_row(f, i, len, n_seqs, vocab, e);
-        if (code)
-            return code;
+        int rc = check_row(f, i, len, n_seqs, vocab, e);
+        if (rc)
+            return rc;
     }
     return 0;
 }

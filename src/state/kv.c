@@ -80,9 +80,9 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
 // A page of its own for one user; its id in *id.
 static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
     if (p->free_head < 0) {
-        int code = pool_grow(p, e);
-        if (code)
-            return code;
+        int rc = pool_grow(p, e);
+        if (rc)
+            return rc;
     }
     *id = p->free_head;
     struct page *page = &p->pages[*id];
@@ -145,9 +145,9 @@ static int own_page(struct kv *k, int64_t i, struct err *e) {
     int32_t old = k->ids[i], id;
     if (p->pages[old].refs == 1)
         return 0;
-    int code = pool_take(p, &id, e);
-    if (code)
-        return code;
+    int rc = pool_take(p, &id, e);
+    if (rc)
+        return rc;
     exec_ops(p->x)->copy(p->x, p->pages[id].data, p->pages[old].data, (size_t)p->layout.page_bytes);
     pool_drop(p, old);
     k->ids[i] = id;
@@ -159,18 +159,18 @@ int kv_reserve(struct kv *k, int64_t n, struct err *e) {
     if (n <= 0)
         return 0;
     int64_t need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
-    int code = grow_table(k, need, e);
-    for (int64_t i = k->len / KV_PAGE; !code && i < need && i < k->n_pages; i++)
-        code = own_page(k, i, e);
-    while (!code && k->n_pages < need) {
+    int rc = grow_table(k, need, e);
+    for (int64_t i = k->len / KV_PAGE; !rc && i < need && i < k->n_pages; i++)
+        rc = own_page(k, i, e);
+    while (!rc && k->n_pages < need) {
         int32_t id;
-        code = pool_take(k->pool, &id, e);
-        if (code)
+        rc = pool_take(k->pool, &id, e);
+        if (rc)
             break;
         k->ids[k->n_pages] = id;
         k->pages[k->n_pages++] = k->pool->pages[id].data;
     }
-    return code;
+    return rc;
 }
 
 struct kv_slot kv_slot_at(const struct kv *k, int64_t pos) {
@@ -197,9 +197,9 @@ void kv_truncate(struct kv *k, int64_t n) {
 
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
     int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
-    int code = grow_table(dst, keep, e);
-    if (code)
-        return code;
+    int rc = grow_table(dst, keep, e);
+    if (rc)
+        return rc;
     for (int64_t i = 0; i < keep; i++) {
         if (src->ids[i] >= 0)
             src->pool->pages[src->ids[i]].refs++;

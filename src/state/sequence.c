@@ -30,16 +30,16 @@ int sequence_create(struct sequence **out, const struct sequence_spec *spec, str
     kv_init(&s->target, spec->target, 0);
     for (int i = 0; i < spec->n_draft; i++)
         kv_init(&s->draft[i], spec->draft[i], spec->draft_window[i]);
-    int code = recurrent_init(&s->recurrent, spec->x, &spec->shape, spec->n_recurrent, e);
-    if (!code && spec->feature_dim) {
+    int rc = recurrent_init(&s->recurrent, spec->x, &spec->shape, spec->n_recurrent, e);
+    if (!rc && spec->feature_dim) {
         size_t bytes = (size_t)(SEQ_PENDING * spec->feature_dim) * sizeof(float);
         s->pending = dev_alloc(spec->x, bytes);
         if (!s->pending)
-            code = err_set(e, ERR_MEMORY, "no memory for %zu bytes of draft features", bytes);
+            rc = err_set(e, ERR_MEMORY, "no memory for %zu bytes of draft features", bytes);
     }
-    if (code) {
+    if (rc) {
         sequence_destroy(s);
-        return code;
+        return rc;
     }
     *out = s;
     return 0;
@@ -86,12 +86,12 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
                        "%lld more tokens do not fit behind %lld in a context of %lld; shorten the "
                        "text or raise the context size",
                        (long long)n, (long long)s->len, (long long)s->spec.max_len);
-    int code = reserve_tokens(s, s->len + n, e);
-    if (!code && s->spec.target)
-        code = kv_reserve(&s->target, n, e);
-    for (int i = 0; !code && i < s->spec.n_draft; i++)
-        code = kv_reserve(&s->draft[i], s->len + n - s->draft_len, e);
-    return code;
+    int rc = reserve_tokens(s, s->len + n, e);
+    if (!rc && s->spec.target)
+        rc = kv_reserve(&s->target, n, e);
+    for (int i = 0; !rc && i < s->spec.n_draft; i++)
+        rc = kv_reserve(&s->draft[i], s->len + n - s->draft_len, e);
+    return rc;
 }
 
 // Everything that is only a length; the recurrent state is the caller's.
@@ -130,14 +130,14 @@ static void copy_features(struct exec *x, float *dst, const float *src, int64_t 
 static int save_draft(const struct sequence *s, struct checkpoint *c, struct err *e) {
     const struct sequence_spec *sp = &s->spec;
     c->draft_len = s->draft_len < c->len ? s->draft_len : c->len;
-    int code = 0;
-    for (int i = 0; !code && i < sp->n_draft; i++) {
+    int rc = 0;
+    for (int i = 0; !rc && i < sp->n_draft; i++) {
         kv_init(&c->draft[i], sp->draft[i], sp->draft_window[i]);
-        code = kv_share(&c->draft[i], &s->draft[i], c->draft_len, e);
+        rc = kv_share(&c->draft[i], &s->draft[i], c->draft_len, e);
     }
     int64_t n = c->len - c->draft_len;
-    if (code || n == 0 || sp->feature_dim == 0)
-        return code;
+    if (rc || n == 0 || sp->feature_dim == 0)
+        return rc;
     c->pending = dev_alloc(sp->x, (size_t)(n * sp->feature_dim) * sizeof(float));
     if (!c->pending)
         return err_set(e, ERR_MEMORY, "no memory for the features of a checkpoint; keep fewer");
@@ -152,22 +152,22 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
     c->spec = s->spec;
     c->len = s->len / GDN_BLOCK * GDN_BLOCK;
     size_t bytes = (size_t)c->len * sizeof *c->tokens;
-    int code = 0;
+    int rc = 0;
     c->tokens = malloc(bytes ? bytes : 1);
     if (!c->tokens)
-        code = err_set(e, ERR_MEMORY, "no memory for the tokens of a checkpoint");
+        rc = err_set(e, ERR_MEMORY, "no memory for the tokens of a checkpoint");
     else if (bytes)
         memcpy(c->tokens, s->tokens, bytes);
     kv_init(&c->target, s->spec.target, 0);
-    if (!code && s->spec.target)
-        code = kv_share(&c->target, &s->target, c->len, e);
-    if (!code && c->len > 0)
-        code = recurrent_save_init(&c->recurrent, &s->recurrent, c->len, e);
-    if (!code)
-        code = save_draft(s, c, e);
-    if (code) {
+    if (!rc && s->spec.target)
+        rc = kv_share(&c->target, &s->target, c->len, e);
+    if (!rc && c->len > 0)
+        rc = recurrent_save_init(&c->recurrent, &s->recurrent, c->len, e);
+    if (!rc)
+        rc = save_draft(s, c, e);
+    if (rc) {
         checkpoint_destroy(c);
-        return code;
+        return rc;
     }
     *out = c;
     return 0;
@@ -212,15 +212,15 @@ static bool same_spec(const struct sequence_spec *a, const struct sequence_spec 
 // Shares the KV groups of a checkpoint into scratch tables, so that nothing is lost on failure.
 static int share_groups(struct kv *fresh, const struct sequence_spec *sp,
                         const struct checkpoint *c, struct err *e) {
-    int code = 0;
+    int rc = 0;
     kv_init(&fresh[0], sp->target, 0);
     if (sp->target)
-        code = kv_share(&fresh[0], &c->target, c->len, e);
-    for (int i = 0; !code && i < sp->n_draft; i++) {
+        rc = kv_share(&fresh[0], &c->target, c->len, e);
+    for (int i = 0; !rc && i < sp->n_draft; i++) {
         kv_init(&fresh[1 + i], sp->draft[i], sp->draft_window[i]);
-        code = kv_share(&fresh[1 + i], &c->draft[i], c->draft_len, e);
+        rc = kv_share(&fresh[1 + i], &c->draft[i], c->draft_len, e);
     }
-    return code;
+    return rc;
 }
 
 static void swap_kv(struct kv *a, struct kv *b) {
@@ -235,17 +235,17 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
                        "the checkpoint belongs to another model or draft; make a "
                        "new one with this model");
     struct kv fresh[1 + SEQ_DRAFT_GROUPS] = {0};
-    int code = c->len > s->spec.max_len
-                   ? err_set(e, ERR_LIMIT,
-                             "a checkpoint of %lld tokens does not fit a context of "
-                             "%lld",
-                             (long long)c->len, (long long)s->spec.max_len)
-                   : reserve_tokens(s, c->len, e);
-    if (!code)
-        code = share_groups(fresh, &s->spec, c, e);
-    if (!code && c->len > 0)
-        code = recurrent_restore(&s->recurrent, &c->recurrent, c->len, e);
-    if (code)
+    int rc = c->len > s->spec.max_len
+                 ? err_set(e, ERR_LIMIT,
+                           "a checkpoint of %lld tokens does not fit a context of "
+                           "%lld",
+                           (long long)c->len, (long long)s->spec.max_len)
+                 : reserve_tokens(s, c->len, e);
+    if (!rc)
+        rc = share_groups(fresh, &s->spec, c, e);
+    if (!rc && c->len > 0)
+        rc = recurrent_restore(&s->recurrent, &c->recurrent, c->len, e);
+    if (rc)
         goto out;
     if (c->len == 0)
         recurrent_reset(&s->recurrent);
@@ -262,22 +262,22 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
 out:
     for (int i = 0; i < 1 + SEQ_DRAFT_GROUPS; i++)
         kv_fini(&fresh[i]);
-    return code;
+    return rc;
 }
 
 int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e) {
     struct sequence *f = NULL;
-    int code = sequence_create(&f, &s->spec, e);
-    if (code)
-        return code;
-    code = reserve_tokens(f, s->len, e);
-    if (!code && s->spec.target)
-        code = kv_share(&f->target, &s->target, s->len, e);
-    for (int i = 0; !code && i < s->spec.n_draft; i++)
-        code = kv_share(&f->draft[i], &s->draft[i], s->draft_len, e);
-    if (code) {
+    int rc = sequence_create(&f, &s->spec, e);
+    if (rc)
+        return rc;
+    rc = reserve_tokens(f, s->len, e);
+    if (!rc && s->spec.target)
+        rc = kv_share(&f->target, &s->target, s->len, e);
+    for (int i = 0; !rc && i < s->spec.n_draft; i++)
+        rc = kv_share(&f->draft[i], &s->draft[i], s->draft_len, e);
+    if (rc) {
         sequence_destroy(f);
-        return code;
+        return rc;
     }
     recurrent_copy(&f->recurrent, &s->recurrent);
     if (s->len)

@@ -187,13 +187,13 @@ static void target_config(struct json_writer *w, const struct tiny_target *t) {
 static size_t byte_char(int b, char out[2]) {
     bool own = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
     int before = b < 0x21 ? b : b < 0xA1 ? 33 + (b - 0x7F) : 67; // bytes below b that are not own
-    int code = own ? b : 0x100 + before;
-    if (code < 0x80) {
-        out[0] = (char)code;
+    int rc = own ? b : 0x100 + before;
+    if (rc < 0x80) {
+        out[0] = (char)rc;
         return 1;
     }
-    out[0] = (char)(0xC0 | code >> 6);
-    out[1] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)(0xC0 | rc >> 6);
+    out[1] = (char)(0x80 | (rc & 0x3F));
     return 2;
 }
 

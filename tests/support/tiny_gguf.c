@@ -199,17 +199,17 @@ static int write_entry(struct gguf_writer *w, const struct list *l, int index, s
     int64_t n = t->k * t->m, bytes = n / f->block * f->bytes;
     float *x = malloc((size_t)n * sizeof *x);
     void *out = malloc((size_t)bytes);
-    int code = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);
-    for (int64_t r = 0; !code && r < t->m; r++)
+    int rc = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);
+    for (int64_t r = 0; !rc && r < t->m; r++)
         fill_row(l, t, r, x + r * t->k);
-    if (!code) {
+    if (!rc) {
         for (int64_t r = 0; r < t->m; r++)
             f->quantize(x + r * t->k, (char *)out + r * (bytes / t->m), t->k);
-        code = gguf_write_data(w, out, (size_t)bytes, e);
+        rc = gguf_write_data(w, out, (size_t)bytes, e);
     }
     free(x);
     free(out);
-    return code;
+    return rc;
 }
 
 static int write_list(struct gguf_writer *w, const struct list *l, struct err *e) {
@@ -219,10 +219,10 @@ static int write_list(struct gguf_writer *w, const struct list *l, struct err *e
         gguf_add_tensor(w, t->name, t->type, t->m > 1 ? 2 : 1, ne);
     }
     for (int i = 0; i < l->n; i++) {
-        int code = write_entry(w, l, i, e);
-        if (code) {
+        int rc = write_entry(w, l, i, e);
+        if (rc) {
             gguf_writer_abort(w);
-            return code;
+            return rc;
         }
     }
     return gguf_writer_close(w, e);
@@ -230,17 +230,17 @@ static int write_list(struct gguf_writer *w, const struct list *l, struct err *e
 
 // The printable stand-in of a byte in a byte-level vocabulary, as UTF-8.
 static size_t byte_text(int byte, char *out) {
-    int code = byte, extra = 0;
+    int rc = byte, extra = 0;
     for (int b = 0; b <= byte; b++) {
         bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-        code = printable ? b : 256 + extra++;
+        rc = printable ? b : 256 + extra++;
     }
-    if (code < 128) {
-        out[0] = (char)code;
+    if (rc < 128) {
+        out[0] = (char)rc;
         return 1;
     }
-    out[0] = (char)(0xC0 | code >> 6);
-    out[1] = (char)(0x80 | (code & 63));
+    out[0] = (char)(0xC0 | rc >> 6);
+    out[1] = (char)(0x80 | (rc & 63));
     return 2;
 }
 
@@ -250,9 +250,8 @@ static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
     const char **ptr = calloc((size_t)vocab, sizeof *ptr);
     size_t *len = calloc((size_t)vocab, sizeof *len);
     int32_t *type = calloc((size_t)vocab, sizeof *type);
-    int code =
-        text && ptr && len && type ? 0 : err_set(e, ERR_MEMORY, "no memory for a vocabulary");
-    for (int i = 0; !code && i < vocab; i++) {
+    int rc = text && ptr && len && type ? 0 : err_set(e, ERR_MEMORY, "no memory for a vocabulary");
+    for (int i = 0; !rc && i < vocab; i++) {
         if (i < 256)
             len[i] = byte_text(i, text[i]);
         else
@@ -261,7 +260,7 @@ static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
         ptr[i] = text[i];
         type[i] = i < 256 || i == 259 ? 1 : i < 259 ? 3 : 5;
     }
-    if (!code) {
+    if (!rc) {
         const char *merge = "t h";
         size_t merge_len = 3;
         gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
@@ -276,7 +275,7 @@ static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
     free(ptr);
     free(len);
     free(type);
-    return code;
+    return rc;
 }
 
 static void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v) {
@@ -321,20 +320,20 @@ int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *
     struct list *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(e, ERR_MEMORY, "no memory for a list of tensors");
-    int code = gguf_writer_open(&w, path, e);
-    if (!code) {
+    int rc = gguf_writer_open(&w, path, e);
+    if (!rc) {
         put_target_keys(w, t);
-        code = t->vocab >= 260 ? put_tokenizer(w, t->vocab, e) : 0;
+        rc = t->vocab >= 260 ? put_tokenizer(w, t->vocab, e) : 0;
         l->type = t->type;
         l->seed = t->seed;
         target_tensors(l, t);
-        if (code)
+        if (rc)
             gguf_writer_abort(w);
         else
-            code = write_list(w, l, e);
+            rc = write_list(w, l, e);
     }
     free(l);
-    return code;
+    return rc;
 }
 
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
@@ -417,14 +416,14 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
     struct list *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(e, ERR_MEMORY, "no memory for a list of tensors");
-    int code = gguf_writer_open(&w, path, e);
-    if (!code) {
+    int rc = gguf_writer_open(&w, path, e);
+    if (!rc) {
         put_draft_keys(w, t, d);
         l->type = d->type;
         l->seed = d->seed;
         draft_tensors(l, t, d);
-        code = write_list(w, l, e);
+        rc = write_list(w, l, e);
     }
     free(l);
-    return code;
+    return rc;
 }
