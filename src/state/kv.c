@@ -155,13 +155,13 @@ static int own_page(struct kv *k, int64_t i, struct err *e) {
     return 0;
 }
 
+// New pages first: they are what a failure has to give back. A page that is shared is copied last;
+// only the one that position len lies on can be.
 int kv_reserve(struct kv *k, int64_t n, struct err *e) {
     if (n <= 0)
         return 0;
-    int64_t need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
+    int64_t before = k->n_pages, need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
     int rc = grow_table(k, need, e);
-    for (int64_t i = k->len / KV_PAGE; !rc && i < need && i < k->n_pages; i++)
-        rc = own_page(k, i, e);
     while (!rc && k->n_pages < need) {
         int32_t id;
         rc = pool_take(k->pool, &id, e);
@@ -170,7 +170,16 @@ int kv_reserve(struct kv *k, int64_t n, struct err *e) {
         k->ids[k->n_pages] = id;
         k->pages[k->n_pages++] = k->pool->pages[id].data;
     }
+    for (int64_t i = k->len / KV_PAGE; !rc && i < need && i < before; i++)
+        rc = own_page(k, i, e);
+    if (rc)
+        kv_release(k, before);
     return rc;
+}
+
+void kv_release(struct kv *k, int64_t n_pages) {
+    while (k->n_pages > n_pages)
+        drop_at(k, --k->n_pages);
 }
 
 struct kv_slot kv_slot_at(const struct kv *k, int64_t pos) {
@@ -189,9 +198,7 @@ void kv_advance(struct kv *k, int64_t n) {
 }
 
 void kv_truncate(struct kv *k, int64_t n) {
-    int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
-    while (k->n_pages > keep)
-        drop_at(k, --k->n_pages);
+    kv_release(k, (n + KV_PAGE - 1) / KV_PAGE);
     k->len = n;
 }
 

@@ -33,8 +33,11 @@ void kv_init(struct kv *k, struct kv_pool *pool, int64_t window);
 void kv_fini(struct kv *k); // gives all pages back
 
 // Makes positions len .. len+n-1 writable: pages exist and belong to this kv alone (shared ones are
-// copied). ERR_MEMORY or ERR_LIMIT leave the contents unchanged.
+// copied). ERR_MEMORY or ERR_LIMIT: nothing has changed, and no page is kept.
 int kv_reserve(struct kv *k, int64_t n, struct err *e);
+// Takes a reservation back: gives the pages behind the first n_pages back, none of which may hold
+// positions below len.
+void kv_release(struct kv *k, int64_t n_pages);
 
 // Where position pos lives; it must be below len plus what was reserved and not dropped.
 struct kv_slot kv_slot_at(const struct kv *k, int64_t pos);

@@ -86,11 +86,19 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
                        "%lld more tokens do not fit behind %lld in a context of %lld; shorten the "
                        "text or raise the context size",
                        (long long)n, (long long)s->len, (long long)s->spec.max_len);
-    int rc = reserve_tokens(s, s->len + n, e);
+    int64_t before[1 + SEQ_DRAFT_GROUPS] = {s->target.n_pages};
+    int rc = reserve_tokens(s, s->len + n, e), groups = 0;
     if (!rc && s->spec.target)
         rc = kv_reserve(&s->target, n, e);
-    for (int i = 0; !rc && i < s->spec.n_draft; i++)
-        rc = kv_reserve(&s->draft[i], s->len + n - s->draft_len, e);
+    for (; !rc && groups < s->spec.n_draft; groups++) {
+        before[1 + groups] = s->draft[groups].n_pages;
+        rc = kv_reserve(&s->draft[groups], s->len + n - s->draft_len, e);
+    }
+    if (!rc)
+        return 0;
+    kv_release(&s->target, before[0]); // what one group has and another lacks is of no use
+    for (int i = 0; i < groups; i++)
+        kv_release(&s->draft[i], before[1 + i]);
     return rc;
 }
 

@@ -47,7 +47,8 @@ void sequence_destroy(struct sequence *s); // NULL is allowed
 int64_t sequence_len(const struct sequence *s);           // committed tokens
 const int32_t *sequence_tokens(const struct sequence *s); // [len], borrowed until the next change
 
-// Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY.
+// Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: new pages are given back
+// then; a page that was shared and has been copied stays the sequence's own.
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e);
 
 // Cuts back to at most n tokens (0 <= n <= len). *kept <= n is what could be kept exactly: n itself

@@ -148,15 +148,23 @@ static void test_limit(void **state) {
     assert_int_equal(extend(&w, 0, 128), 0);
     assert_int_equal(extend(&w, 0, 65), ERR_LIMIT); // needs two more; one exists
     assert_int_equal(w.kv[0].len, 128);
+    assert_int_equal(kv_pool_used(w.pool), 2); // the one that there was has been given back
     verify(&w);
     assert_int_equal(extend(&w, 0, 64), 0);
     assert_int_equal(kv_share(&w.kv[1], &w.kv[0], 190, NULL), 0);
     memcpy(w.value[1], w.value[0], sizeof w.value[0]);
     assert_int_equal(extend(&w, 1, 1), ERR_LIMIT); // no page for the copy
     assert_int_equal(w.kv[1].len, 190);
+    assert_int_equal(kv_pool_used(w.pool), 3);
     verify(&w);
     kv_truncate(&w.kv[0], 0);
     assert_int_equal(extend(&w, 1, 1), 0);
+    kv_truncate(&w.kv[1], 70);
+    assert_int_equal(kv_share(&w.kv[0], &w.kv[1], 70, NULL), 0);
+    memcpy(w.value[0], w.value[1], sizeof w.value[1]);
+    assert_int_equal(extend(&w, 0, 64), ERR_LIMIT); // there is a new page, and none for the copy
+    assert_int_equal(kv_pool_used(w.pool), 2);
+    assert_ptr_equal(w.kv[0].pages[1], w.kv[1].pages[1]);
     verify(&w);
     world_fini(&w);
 }

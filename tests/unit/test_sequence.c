@@ -182,6 +182,13 @@ static int attempt(struct tiny_rig *r, struct sequence *s, const struct checkpoi
     }
 }
 
+static int64_t pages_used(const struct sequence *s) {
+    int64_t n = kv_pool_used(s->spec.target);
+    for (int i = 0; i < s->spec.n_draft; i++)
+        n += kv_pool_used(s->spec.draft[i]);
+    return n;
+}
+
 static void test_failing_memory(void **state) {
     (void)state;
     struct tiny_rig r;
@@ -201,12 +208,15 @@ static void test_failing_memory(void **state) {
             tiny_rig_prompt(&r, s, tokens, 100, 64, NULL, NULL);
             assert_int_equal(sequence_fork(s, &hold, &r.e), 0); // shared pages must be copied
             assert_int_equal(sequence_checkpoint(hold, &saved, &r.e), 0);
+            int64_t before = pages_used(s);
             fail_at = at;
             r.x->ops = &broken;
             code = attempt(&r, s, saved, kind, tokens);
             r.x->ops = good;
             if (code) {
                 failures++;
+                // No group keeps what another one lacks, but for copies of the page it ends in.
+                assert_in_range(pages_used(s), before, before + s->spec.n_draft);
                 assert_int_equal(code, ERR_MEMORY);
                 assert_int_equal(sequence_len(s), 100);
                 struct answer got = ask(&r, s);
