@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "property/features.h"
 #include "property/gen.h"
 #include "property/pairs.h"
 
@@ -18,11 +19,6 @@ enum { PAIRS = 40, WAYS = 3, PROMPT_MAX = 160 };
 struct scenario {
     int32_t prompt[PROMPT_MAX];
     struct gen_request r;
-};
-
-struct totals {
-    struct gen_stats s;
-    int64_t cases, runs, tokens, hot, penalised, redrafted;
 };
 
 static int64_t pick_length(struct rng *g) {
@@ -169,26 +165,26 @@ static void record(struct gen_way *w, int32_t *tokens, const struct scenario *s,
 // A sequence that was cut, restored or forked must also draft as if nothing had happened: its
 // context is the same.
 static int check_drafts(const struct gen_request *r, const struct gen_way *w,
-                        const struct gen_result *cut, struct totals *t, struct err *e) {
+                        const struct gen_result *cut, struct features *f, struct err *e) {
     struct gen_way undisturbed = *w;
-    struct gen_stats ignored = {0};
+    struct features ignored = {0};
     struct gen_result whole;
     if (!w->surgery || w->choose) // what is chosen depends on clocks
         return 0;
     undisturbed.surgery = false;
     int rc = gen_run(r, &undisturbed, &whole, &ignored, e);
-    t->redrafted++;
+    f->count[FEATURE_REDRAFTED]++;
     if (!rc && whole.trees != cut->trees)
         rc = err_set(e, ERR_STATE, "the %s drafter guessed otherwise on an undisturbed sequence",
                      w->name);
     return rc;
 }
 
-static int run_case(const struct pair *p, int number, struct totals *t, struct err *e) {
+static int run_case(const struct pair *p, int number, struct features *f, struct err *e) {
     struct rng g = {rng_mix((uint64_t)number)};
     struct scenario s = {0};
     struct gen_result full, plain, other;
-    struct gen_stats ignored = {0};
+    struct features ignored = {0};
     int32_t tokens[PROMPT_MAX + GEN_MAX];
     pick_scenario(&s, p->vocab, &g);
     struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
@@ -205,87 +201,51 @@ static int run_case(const struct pair *p, int number, struct totals *t, struct e
         explain(p, number, &s, &off, &full, &plain);
         return err_set(e, ERR_STATE, "plain decoding depends on chunks, threads or limits");
     }
-    t->cases++;
-    t->hot += s.r.sample.temperature > 0;
-    t->penalised += s.r.sample.repeat != 1 || s.r.sample.frequency != 0;
+    f->cases++;
+    f->count[FEATURE_HOT] += s.r.sample.temperature > 0;
+    f->count[FEATURE_PENALISED] += s.r.sample.repeat != 1 || s.r.sample.frequency != 0;
     for (int i = 0; i < WAYS; i++) {
         struct gen_way w;
         pick_way(&w, p, i == 0 ? (int)rng_below(&g, 3) : 3 + (int)rng_below(&g, 3), &g);
         record(&w, tokens, &s, &full); // beyond the end: trees must not run past it
-        rc = gen_run(&s.r, &w, &other, &t->s, e);
+        rc = gen_run(&s.r, &w, &other, f, e);
         if (rc)
             return rc;
-        t->runs++;
-        t->tokens += other.n;
+        f->runs++;
+        f->tokens += other.n;
         if (!same(&plain, &other)) {
             explain(p, number, &s, &w, &plain, &other);
             return err_set(e, ERR_STATE, "a way of guessing changed the output");
         }
-        rc = check_drafts(&s.r, &w, &other, t, e);
+        rc = check_drafts(&s.r, &w, &other, f, e);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-// Prints a count and whether it reaches its minimum.
-static int expect(const char *what, int64_t count, int64_t minimum) {
-    printf("  %-44s %8lld (at least %lld)%s\n", what, (long long)count, (long long)minimum,
-           count < minimum ? "  TOO FEW" : "");
-    return count < minimum;
-}
-
-static int report(const struct totals *t) {
-    const struct gen_stats *s = &t->s;
-    int64_t few = t->cases / 40 + 1, some = t->cases / 4;
-    int bad = 0;
-    char what[64];
-    printf("%lld cases, %lld runs beside plain ones, %lld tokens\n", (long long)t->cases,
-           (long long)t->runs, (long long)t->tokens);
-    for (int n = 1; n <= TREE_MAX_DEPTH + 1; n++) {
-        snprintf(what, sizeof what, "accept length %d", n);
-        bad += expect(what, s->accept[n], n <= 16 ? few : n == TREE_MAX_DEPTH + 1 ? 1 : 0);
-    }
-    bad += expect("commits across a multiple of 32", s->base_crossings, some);
-    bad += expect("commits across a page end", s->page_crossings, some / 2);
-    bad += expect("trees with two recurrent bases", s->split_trees, some);
-    bad += expect("paths that left the first branch", s->branched, some);
-    bad += expect("stop token inside a tree", s->stops_inside, few);
-    bad += expect("stop token behind guesses", s->ends[END_STOP], few);
-    bad += expect("token limit behind guesses", s->ends[END_LENGTH], few);
-    bad += expect("full context behind guesses", s->ends[END_CONTEXT], few);
-    bad += expect("cut back and run again", s->truncated, some);
-    bad += expect("restored from a checkpoint", s->restored, few);
-    bad += expect("forked", s->forked, some);
-    bad += expect("runs with chosen budgets", s->chosen, few);
-    bad += expect("drafts compared with undisturbed ones", t->redrafted, some);
-    bad += expect("cases at a temperature above 0", t->hot, some);
-    bad += expect("cases with penalties", t->penalised, t->cases / 10);
-    return bad;
-}
-
-static int run_pair(const struct exact_options *o, int index, struct totals *t, int *failed,
+static int run_pair(const struct exact_options *o, int index, struct features *f, int *failed,
                     struct err *e) {
     struct pair p;
     int rc = pair_open(&p, index, o->level, e);
     for (int i = o->first; i < o->first + o->cases && !rc; i++)
         if (i % PAIRS == index && (o->only < 0 || i == o->only))
-            *failed += run_case(&p, i, t, e) != 0;
+            *failed += run_case(&p, i, f, e) != 0;
     pair_close(&p);
     return rc;
 }
 
 int exact_run(const struct exact_options *o, struct exact_result *out, struct err *e) {
-    struct totals t = {0};
+    struct features f = {0};
     int rc = 0;
     *out = (struct exact_result){0};
     for (int index = 0; index < PAIRS && index < o->cases && !rc; index++) {
         int pair = (o->first + index) % PAIRS;
         if (o->only < 0 || o->only % PAIRS == pair)
-            rc = run_pair(o, pair, &t, &out->failed, e);
+            rc = run_pair(o, pair, &f, &out->failed, e);
     }
-    out->cases = t.cases;
+    out->cases = f.cases;
     if (o->only < 0 && !rc)
-        out->rare = report(&t);
+        out->rare = features_report(&f);
     return rc;
 }

@@ -9,7 +9,7 @@ struct gen {
     const struct gen_request *r;
     const struct gen_way *w;
     struct gen_result *out;
-    struct gen_stats *stats;
+    struct features *f;
     struct step *step;
     struct sequence *seq;
     struct drafter *drafters[STEP_MAX_DRAFTERS];
@@ -46,7 +46,7 @@ static int cut_back(struct gen *g, const int32_t *tokens, int64_t len, struct er
     int rc = sequence_truncate(g->seq, back < len ? len - back : 0, &kept, e);
     if (!rc && kept != sequence_len(g->seq))
         rc = err_set(e, ERR_STATE, "the kept length is not the sequence's length");
-    g->stats->truncated++;
+    g->f->count[FEATURE_TRUNCATED]++;
     return rc ? rc : feed_rest(g, tokens, len, e);
 }
 
@@ -68,7 +68,7 @@ static int restore(struct gen *g, const int32_t *tokens, int64_t len, struct err
         rc = sequence_restore(g->seq, g->saved, e);
     if (!rc && sequence_len(g->seq) != checkpoint_len(g->saved))
         rc = err_set(e, ERR_STATE, "the restored length is not the checkpoint's");
-    g->stats->restored++;
+    g->f->count[FEATURE_RESTORED]++;
     return rc ? rc : feed_rest(g, tokens, len, e);
 }
 
@@ -85,7 +85,7 @@ static int fork_off(struct gen *g, const int32_t *tokens, int64_t len, struct er
         rc = feed(g, tokens, n < len ? n : len, NULL, e);
     sequence_destroy(g->seq);
     g->seq = copy;
-    g->stats->forked++;
+    g->f->count[FEATURE_FORKED]++;
     return rc;
 }
 
@@ -125,25 +125,26 @@ static void hash_tree(uint64_t *hash, const struct ddtree *t) {
 }
 
 static void count_step(struct gen *g, int64_t before, const struct walk *w) {
-    struct gen_stats *s = g->stats;
+    int64_t *count = g->f->count;
     const struct ddtree *t = step_tree(g->step);
     int64_t after = before + w->count;
     int deepest = 0;
     for (int i = 0; i < t->n; i++)
         deepest = t->depth[i] > deepest ? t->depth[i] : deepest;
-    s->accept[w->count]++;
-    s->base_crossings += w->count > 1 && before / 32 != after / 32;
-    s->page_crossings += w->count > 1 && before / 64 != after / 64;
-    s->split_trees += before / 32 != (before + deepest) / 32;
-    s->ends[w->end] += w->count > 1;
+    count[FEATURE_ACCEPT + w->count]++;
+    count[FEATURE_BASE_CROSSING] += w->count > 1 && before / 32 != after / 32;
+    count[FEATURE_PAGE_CROSSING] += w->count > 1 && before / 64 != after / 64;
+    count[FEATURE_SPLIT_TREE] += before / 32 != (before + deepest) / 32;
+    count[FEATURE_END + w->end] += w->count > 1;
     if (w->end == END_STOP)
-        s->stops_inside += ddtree_child(t, w->path[w->count - 1], w->chosen[w->count - 1]) >= 0;
+        count[FEATURE_STOP_INSIDE] +=
+            ddtree_child(t, w->path[w->count - 1], w->chosen[w->count - 1]) >= 0;
     for (int i = 1; i < w->count; i++) {
         int first = w->path[i - 1] + 1; // the first child in index order
         while (t->parent[first] != w->path[i - 1])
             first++;
         if (w->path[i] != first) {
-            s->branched++;
+            count[FEATURE_BRANCHED]++;
             break;
         }
     }
@@ -220,11 +221,11 @@ static int prepare(struct gen *g, struct err *e) {
 }
 
 int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_result *out,
-            struct gen_stats *stats, struct err *e) {
-    struct gen g = {.r = r, .w = w, .out = out, .stats = stats, .rng = {w->seed}};
+            struct features *f, struct err *e) {
+    struct gen g = {.r = r, .w = w, .out = out, .f = f, .rng = {w->seed}};
     out->n = 0;
     out->trees = 0;
-    stats->chosen += w->choose;
+    f->count[FEATURE_CHOSEN] += w->choose;
     out->end = END_NONE;
     int rc = prepare(&g, e);
     if (!rc)

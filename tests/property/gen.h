@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "models/dflash.h"
+#include "property/features.h"
 #include "spec/step.h"
 
 // What is to be decoded: the same for all ways.
@@ -36,20 +37,7 @@ struct gen_way {
     uint64_t seed;              // of the surgery
 };
 
-enum { GEN_MAX = 256, GEN_DEPTHS = TREE_MAX_DEPTH + 2 };
-
-// What happened, added up over runs.
-struct gen_stats {
-    int64_t accept[GEN_DEPTHS];   // by rows committed in one pass
-    int64_t base_crossings;       // passes that committed across a multiple of 32
-    int64_t page_crossings;       // and of 64
-    int64_t split_trees;          // trees whose rows have different bases
-    int64_t stops_inside;         // stop tokens where the tree went on
-    int64_t ends[END_CALLER + 1]; // by end reason: ends of a path of guesses
-    int64_t branched;             // paths that left the first-born line
-    int64_t truncated, restored, forked;
-    int64_t chosen; // runs whose budgets were chosen
-};
+enum { GEN_MAX = 256 };
 
 struct gen_result {
     int32_t ids[GEN_MAX];
@@ -59,7 +47,8 @@ struct gen_result {
     enum end_reason end;
 };
 
+// What happens is added to f.
 int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_result *out,
-            struct gen_stats *stats, struct err *e);
+            struct features *f, struct err *e);
 
 #endif

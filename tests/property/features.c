@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of features and its report; see features.h.
+#include "property/features.h"
+
+#include <stdio.h>
+
+// Features first .. last (last 0: only the first) must occur cases / share + least times each;
+// share 0: `least` times.
+static const struct row {
+    int first, last;
+    const char *name; // the number of an accept length follows
+    int share, least;
+} rows[] = {
+    {FEATURE_ACCEPT + 1, FEATURE_ACCEPT + 16, "accept length", 40, 1},
+    {FEATURE_ACCEPT + 17, FEATURE_ACCEPT + TREE_MAX_DEPTH, "accept length", 0, 0},
+    {FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, "accept length", 0,
+     1},
+    {FEATURE_BASE_CROSSING, 0, "commits across a multiple of 32", 4, 0},
+    {FEATURE_PAGE_CROSSING, 0, "commits across a page end", 8, 0},
+    {FEATURE_SPLIT_TREE, 0, "trees with two recurrent bases", 4, 0},
+    {FEATURE_BRANCHED, 0, "paths that left the first branch", 4, 0},
+    {FEATURE_STOP_INSIDE, 0, "stop token inside a tree", 40, 1},
+    {FEATURE_END + END_STOP, 0, "stop token behind guesses", 40, 1},
+    {FEATURE_END + END_LENGTH, 0, "token limit behind guesses", 40, 1},
+    {FEATURE_END + END_CONTEXT, 0, "full context behind guesses", 40, 1},
+    {FEATURE_TRUNCATED, 0, "cut back and run again", 4, 0},
+    {FEATURE_RESTORED, 0, "restored from a checkpoint", 40, 1},
+    {FEATURE_FORKED, 0, "forked", 4, 0},
+    {FEATURE_CHOSEN, 0, "runs with chosen budgets", 40, 1},
+    {FEATURE_REDRAFTED, 0, "drafts compared with undisturbed ones", 4, 0},
+    {FEATURE_HOT, 0, "cases at a temperature above 0", 4, 0},
+    {FEATURE_PENALISED, 0, "cases with penalties", 10, 0},
+};
+
+static int report_row(const struct features *f, const struct row *r) {
+    int64_t minimum = r->share ? f->cases / r->share + r->least : r->least;
+    int bad = 0;
+    for (int i = r->first; i == r->first || i <= r->last; i++) {
+        char name[64];
+        int n = snprintf(name, sizeof name, "%s", r->name);
+        if (r->last)
+            snprintf(name + n, sizeof name - (size_t)n, " %d", i - FEATURE_ACCEPT);
+        printf("  %-44s %8lld (at least %lld)%s\n", name, (long long)f->count[i],
+               (long long)minimum, f->count[i] < minimum ? "  TOO FEW" : "");
+        bad += f->count[i] < minimum;
+    }
+    return bad;
+}
+
+int features_report(const struct features *f) {
+    int bad = 0;
+    printf("%lld cases, %lld runs beside plain ones, %lld tokens\n", (long long)f->cases,
+           (long long)f->runs, (long long)f->tokens);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        bad += report_row(f, &rows[i]);
+    return bad;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happened in the cases of the exactness test, counted by feature. One table (features.c) says
+// how often each must occur for the absence of failures to mean anything.
+#ifndef COPPICE_TESTS_PROPERTY_FEATURES_H
+#define COPPICE_TESTS_PROPERTY_FEATURES_H
+
+#include <stdint.h>
+
+#include "spec/ddtree.h"
+#include "spec/walk.h"
+
+enum feature {
+    // Of a pass that committed n rows: FEATURE_ACCEPT + n.
+    FEATURE_ACCEPT,
+    FEATURE_BASE_CROSSING = FEATURE_ACCEPT + TREE_MAX_DEPTH + 2, // commits across a multiple of 32
+    FEATURE_PAGE_CROSSING,                                       // and of 64
+    FEATURE_SPLIT_TREE,                                          // rows with different bases
+    FEATURE_BRANCHED,    // paths that left the first-born line
+    FEATURE_STOP_INSIDE, // stop tokens where the tree went on
+    // Ends of a path of guesses for a reason r: FEATURE_END + r.
+    FEATURE_END,
+    FEATURE_TRUNCATED = FEATURE_END + END_CALLER + 1,
+    FEATURE_RESTORED,
+    FEATURE_FORKED,
+    FEATURE_CHOSEN,    // runs whose budgets were chosen
+    FEATURE_REDRAFTED, // drafts compared with those on an undisturbed sequence
+    FEATURE_HOT,       // cases at a temperature above 0
+    FEATURE_PENALISED,
+    FEATURES
+};
+
+struct features {
+    int64_t count[FEATURES];
+    int64_t cases, runs, tokens; // runs and tokens: of the ways beside plain decoding
+};
+
+// Prints every row of the table with its minimum. Returns how many rows are below it.
+int features_report(const struct features *f);
+
+#endif
