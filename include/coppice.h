@@ -57,6 +57,7 @@ struct coppice_load_options {
     int64_t memory_limit;  // bytes to take at most; 0: what is free on a GPU, no limit on a CPU
     void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
     void *note_arg;
+    const char *kv_type_k, *kv_type_v; // NULL: as kv_type; of keys and of values alone
 };
 
 struct coppice_plan {

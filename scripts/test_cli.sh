@@ -191,6 +191,7 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "--max-ctx is auto or a number" generate -m "$target" -p x --max-ctx 0
     refuse 2 "--max-ctx is auto or a number" logits -m "$target" -p x --max-ctx 12k
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
+    refuse 2 "'--kv-type-k' takes one of" generate -m "$target" -p x --kv-type-k q3
     refuse 2 "'--prompt-gemm' takes one of" generate -m "$target" -p x --prompt-gemm mine
     refuse 1 "needs a GPU" generate -m "$target" -p x --device cpu --prompt-gemm vendor
     refuse 1 "coppice generate: th" generate -m "$target" -p x --device cuda:31

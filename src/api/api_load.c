@@ -4,24 +4,15 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "formats/quant.h"
 
 enum { DEFAULT_BUDGET = 63 };
 
-static int kv_type(const char *name, uint32_t *out, struct err *e) {
-    static const struct {
-        const char *name;
-        uint32_t type;
-    } types[] = {{"f16", TYPE_F16}, {"f32", TYPE_F32}, {"bf16", TYPE_BF16}, {"q8_0", TYPE_Q8_0}};
-    *out = TYPE_F16;
-    if (!name)
-        return 0;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (!strcmp(name, types[i].name)) {
-            *out = types[i].type;
-            return 0;
-        }
-    return err_set(e, ERR_USAGE, "kv_type is f16, f32, bf16 or q8_0, not '%.40s'", name);
+// `own` speaks for keys, or for values, alone; NULL leaves it to `both`.
+static int kv_type(const char *own, const char *what, const char *both, enum kv_codec_id *out,
+                   struct err *e) {
+    if (own)
+        return kv_codec_by_name(own, what, out, e);
+    return both ? kv_codec_by_name(both, "kv_type", out, e) : 0;
 }
 
 static int check(const struct coppice_load_options *o, struct err *e) {
@@ -46,7 +37,9 @@ static int translate(const struct coppice_load_options *from, struct session_opt
         rc = check(&in, e);
     *o = session_options_default();
     if (!rc)
-        rc = kv_type(in.kv_type, &o->target.type_k, e);
+        rc = kv_type(in.kv_type_k, "kv_type_k", in.kv_type, &o->target.codec_k, e);
+    if (!rc)
+        rc = kv_type(in.kv_type_v, "kv_type_v", in.kv_type, &o->target.codec_v, e);
     if (rc)
         return rc;
     *budget = in.max_budget ? in.max_budget : DEFAULT_BUDGET;
@@ -58,7 +51,6 @@ static int translate(const struct coppice_load_options *from, struct session_opt
     o->vram_limit = in.memory_limit;
     o->note = in.note;
     o->note_arg = in.note_arg;
-    o->target.type_v = o->target.type_k;
     o->target.max_ctx = in.max_ctx;
     o->target.memory_limit = in.memory_limit;
     o->target.max_seqs = 1;

@@ -77,6 +77,8 @@ enum cli_option {
     OPT_MAX_CTX,
     OPT_CHUNK,
     OPT_KV_TYPE,
+    OPT_KV_TYPE_K,
+    OPT_KV_TYPE_V,
     OPT_THREADS,
     OPT_DEVICE,
     OPT_CPU_LEVEL,

@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/quant.h"
-
 enum { MAX_CONTEXT = 1 << 24 };
 
-static uint32_t kv_type(const struct cli_args *a) {
-    static const uint32_t types[] = {TYPE_F16, TYPE_F32, TYPE_BF16, TYPE_Q8_0};
-    return types[options_int(&a->opt, OPT_KV_TYPE)];
+// `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
+static enum kv_codec_id kv_codec(const struct cli_args *a, int own) {
+    int option = options_given(&a->opt, own) ? own : OPT_KV_TYPE;
+    return (enum kv_codec_id)options_int(&a->opt, option);
 }
 
 static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, struct err *e) {
@@ -120,7 +119,8 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
-    o.target.type_k = o.target.type_v = kv_type(a);
+    o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
+    o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
     o.importance = a->command->id == CLI_IMATRIX;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All options of all subcommands: parser, --help and the manual page come from these rows.
 #include "cli/cli.h"
+#include "ops/kv_codec.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
 #define CHAT     CLI_BIT(CLI_CHAT)
@@ -129,8 +130,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
                            "6144 with --prompt-gemm vendor; "
                            "the output does not depend on it"},
-    [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = "f16|f32|bf16|q8_0",
-                     .groups = RUNNING, .help = "type of cached keys and values"},
+    [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = KV_CODEC_CHOICES,
+                     .groups = RUNNING, .help = "how keys and values are stored"},
+    [OPT_KV_TYPE_K] = {"kv-type-k", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
+                       .groups = RUNNING, .help = "how keys are stored, in place of --kv-type"},
+    [OPT_KV_TYPE_V] = {"kv-type-v", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
+                       .groups = RUNNING, .help = "how values are stored, in place of --kv-type"},
     [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING | WRITING,
                      .help = "threads; 0 for all CPUs"},
     [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING,

@@ -78,10 +78,6 @@ static int64_t most(int64_t a, int64_t b) {
 }
 
 // Bytes of 32 keys or values of a type.
-static int64_t bytes_of_32(uint32_t type) {
-    return quant_row_bytes(quant_format(type), 32);
-}
-
 static int fill_plan(struct session *s, struct err *e) {
     struct memory_plan *p = &s->plan;
     struct model_params params;
@@ -99,7 +95,8 @@ static int fill_plan(struct session *s, struct err *e) {
     const struct model_options *o = &s->o.target;
     struct exec_memory m;
     exec_memory_of(s->x, &m);
-    int64_t kv = t.kv_per_1k + d.kv_per_1k, own = bytes_of_32(o->type_k) + bytes_of_32(o->type_v);
+    int64_t kv = t.kv_per_1k + d.kv_per_1k;
+    int64_t own = kv_codec_bytes(o->codec_k, 32) + kv_codec_bytes(o->codec_v, 32);
     *p = (struct memory_plan){.weights = t.weights,
                               .draft = d.weights,
                               .scratch = t.scratch + d.scratch +
@@ -108,7 +105,7 @@ static int fill_plan(struct session *s, struct err *e) {
                               .kv_per_1k = kv,
                               .window_per_1k = d.window_per_1k,
                               .window = d.window,
-                              .kv_per_1k_q8 = kv / own * 2 * bytes_of_32(TYPE_Q8_0),
+                              .kv_per_1k_q8 = kv / own * 2 * kv_codec_bytes(KV_Q8_0, 32),
                               .available = exec_is_device(s->x) ? m.free + m.used : o->memory_limit,
                               .trained = params.context};
     return 0;
@@ -183,8 +180,8 @@ int session_open(struct session **out, const struct session_options *o, struct e
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a session");
     s->o = *o;
-    s->o.dflash.type_k = o->target.type_k;
-    s->o.dflash.type_v = o->target.type_v;
+    s->o.dflash.codec_k = o->target.codec_k;
+    s->o.dflash.codec_v = o->target.codec_v;
     int rc = open_parts(s, e);
     if (rc) {
         session_close(s);
@@ -202,8 +199,8 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
         return err_set(e, ERR_MEMORY, "no memory for a memory plan");
     s->o = *o;
     s->o.make_plan = true;
-    s->o.dflash.type_k = o->target.type_k;
-    s->o.dflash.type_v = o->target.type_v;
+    s->o.dflash.codec_k = o->target.codec_k;
+    s->o.dflash.codec_v = o->target.codec_v;
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);

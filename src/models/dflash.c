@@ -14,7 +14,7 @@
 
 struct dflash_options dflash_options_default(void) {
     return (struct dflash_options){
-        .mask_id = -1, .window = -1, .causal = -1, .type_k = TYPE_F16, .type_v = TYPE_F16};
+        .mask_id = -1, .window = -1, .causal = -1, .codec_k = KV_F16, .codec_v = KV_F16};
 }
 
 const struct dflash_params *dflash_params_of(const struct dflash *d) {
@@ -41,7 +41,7 @@ static void make_groups(struct dflash *d, const struct dflash_options *o) {
         if (n == 0)
             continue;
         d->window[d->n_groups] = windowed ? p->window : 0;
-        kv_layout_init(&d->layout[d->n_groups++], n, p->n_kv, p->head_dim, o->type_k, o->type_v);
+        kv_layout_init(&d->layout[d->n_groups++], n, p->n_kv, p->head_dim, o->codec_k, o->codec_v);
     }
 }
 
@@ -134,15 +134,10 @@ static int make_workspace(struct dflash *d, struct err *e) {
 
 static int check_options(const struct model *target, const struct dflash_options *o,
                          struct err *e) {
-    const uint32_t types[] = {o->type_k, o->type_v};
     if (target->draft)
         return err_set(e, ERR_STATE, "the target has a draft already; a target takes one");
-    for (int i = 0; i < 2; i++) {
-        if (types[i] != TYPE_F32 && types[i] != TYPE_F16 && types[i] != TYPE_BF16 &&
-            types[i] != TYPE_Q8_0)
-            return err_set(e, ERR_UNSUPPORTED, "key/value types must be F32, F16, BF16 or Q8_0");
-    }
-    return 0;
+    int rc = kv_codec_check(o->codec_k, e);
+    return rc ? rc : kv_codec_check(o->codec_v, e);
 }
 
 static struct rows rows_of(const struct dflash *d, int64_t n) {

@@ -21,9 +21,9 @@ struct dflash_options {
     int64_t window;  // -1: from the file; 0: no window; > 0: this window on all layers but the last
     int causal;      // -1: from the file and the layer kinds; 0: bidirectional; 1: causal
     int n_taps;      // 0: from the file
-    int32_t taps[DFLASH_MAX_TAPS]; // 0-based target layers
-    float rope_base;               // 0: from the file
-    uint32_t type_k, type_v;       // types of the draft's KV
+    int32_t taps[DFLASH_MAX_TAPS];     // 0-based target layers
+    float rope_base;                   // 0: from the file
+    enum kv_codec_id codec_k, codec_v; // how the draft's keys and values are stored
 };
 struct dflash_options dflash_options_default(void); // F16 KV
 

@@ -12,7 +12,7 @@
 static const struct model_desc *const archs[] = {&arch_qwen35};
 
 struct model_options model_options_default(void) {
-    return (struct model_options){.type_k = TYPE_F16, .type_v = TYPE_F16};
+    return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
 }
 
 static int find_arch(const struct gguf *g, const struct model_desc **out, struct err *e) {
@@ -34,17 +34,16 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
                    (int)(len < 64 ? len : 64), s);
 }
 
-static bool is_kv_type(uint32_t t) {
-    return t == TYPE_F32 || t == TYPE_F16 || t == TYPE_BF16 || t == TYPE_Q8_0;
-}
-
 static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
     m->options = *o;
     if (o->max_ctx < 0 || o->max_rows < 0 || o->max_verify < 0 || o->max_seqs < 0 ||
         o->max_rows > 1 << 16 || o->max_verify > 1 << 12 || o->max_seqs > 1 << 12)
         return err_set(e, ERR_USAGE, "context, row and sequence limits must be positive");
-    if (!is_kv_type(o->type_k) || !is_kv_type(o->type_v))
-        return err_set(e, ERR_UNSUPPORTED, "key/value types must be F32, F16, BF16 or Q8_0");
+    int rc = kv_codec_check(o->codec_k, e);
+    if (!rc)
+        rc = kv_codec_check(o->codec_v, e);
+    if (rc)
+        return rc;
     if (!o->max_ctx)
         m->options.max_ctx = m->params.context;
     if (!o->max_verify)
@@ -154,7 +153,7 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         return rc;
     const struct model_params *p = &m->params;
     if (p->n_full)
-        kv_layout_init(&m->kv, p->n_full, p->n_kv, p->head_dim, o->type_k, o->type_v);
+        kv_layout_init(&m->kv, p->n_full, p->n_kv, p->head_dim, o->codec_k, o->codec_v);
     rc = workspace_init(m, e);
     if (!rc && !dry)
         rc = record_init(m, e);

@@ -28,12 +28,12 @@ struct model_params {
 };
 
 struct model_options {
-    uint32_t type_k, type_v; // KV types: F32, F16, BF16 or Q8_0
-    int64_t max_ctx;         // tokens per sequence; 0: the trained context
-    int max_rows;            // rows of a prompt pass; 0: 512
-    int max_verify;          // rows of a verify pass; 0: 128
-    int max_seqs;            // sequences in one pass; 0: 8
-    int64_t memory_limit;    // bytes for weights, scratch and one full sequence; 0: none
+    enum kv_codec_id codec_k, codec_v; // how keys and values are stored
+    int64_t max_ctx;                   // tokens per sequence; 0: the trained context
+    int max_rows;                      // rows of a prompt pass; 0: 512
+    int max_verify;                    // rows of a verify pass; 0: 128
+    int max_seqs;                      // sequences in one pass; 0: 8
+    int64_t memory_limit;              // bytes for weights, scratch and one full sequence; 0: none
 };
 // F16 KV, everything else 0 (that is: the defaults above).
 struct model_options model_options_default(void);

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ops/kv_codec.h"
+
 struct weight; // a matrix in the layout the backend's kernels want
 struct act;    // rows in the form that linear layers read (f32 and int8 blocks on the CPU)
 
@@ -34,8 +36,8 @@ struct kv_layout {
     int64_t layer_bytes;      // one layer of one page
     int64_t page_bytes;       // = n_layers * layer_bytes
 };
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim, uint32_t type_k,
-                    uint32_t type_v);
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim,
+                    enum kv_codec_id codec_k, enum kv_codec_id codec_v);
 
 // Where a row's K and V live.
 struct kv_slot {

@@ -57,17 +57,16 @@ void exec_memory_of(struct exec *x, struct exec_memory *m) {
         x->memory(x, m);
 }
 
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim, uint32_t type_k,
-                    uint32_t type_v) {
-    int64_t k = quant_row_bytes(quant_format(type_k), head_dim);
-    int64_t v = quant_row_bytes(quant_format(type_v), head_dim);
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim,
+                    enum kv_codec_id codec_k, enum kv_codec_id codec_v) {
+    int64_t k = kv_codec_bytes(codec_k, head_dim), v = kv_codec_bytes(codec_v, head_dim);
     int64_t layer = (int64_t)KV_PAGE * n_heads * (k + v);
     *l = (struct kv_layout){
         .n_layers = n_layers,
         .n_heads = n_heads,
         .head_dim = head_dim,
-        .type_k = type_k,
-        .type_v = type_v,
+        .type_k = kv_codec_of(codec_k)->type,
+        .type_v = kv_codec_of(codec_v)->type,
         .k_bytes = k,
         .v_bytes = v,
         .layer_bytes = layer,

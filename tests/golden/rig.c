@@ -20,7 +20,7 @@ static void check(int rc, const char *what, const struct err *e) {
 void rig_load(struct rig *r, const char *path) {
     struct err e = {0};
     struct model_options o = model_options_default();
-    o.type_k = o.type_v = TYPE_F32;
+    o.codec_k = o.codec_v = KV_F32;
     o.max_ctx = 256;
     o.max_rows = 256;
     o.max_verify = 256; // also the most logits of one pass

@@ -174,7 +174,7 @@ static struct dflash *load(struct bench *b, const char *path, bool override) {
     struct dflash_options o = dflash_options_default();
     struct dflash *d = NULL;
     struct err e = {0};
-    o.type_k = o.type_v = TYPE_F32;
+    o.codec_k = o.codec_v = KV_F32;
     if (override && t->causal != TINY_CAUSAL_ABSENT)
         o.causal = t->causal == TINY_CAUSAL_TRUE;
     check(dflash_load(&d, b->r.m, path, &o, &e), path, &e);

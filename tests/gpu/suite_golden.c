@@ -34,7 +34,7 @@ struct bench {
 static int bench_open(struct bench *b, const char *level, const char *data, const char *name,
                       struct err *e) {
     struct model_options o = model_options_default();
-    o.type_k = o.type_v = TYPE_F32;
+    o.codec_k = o.codec_v = KV_F32;
     o.max_ctx = o.max_rows = o.max_verify = 256;
     int rc = golden_load(&b->g, data, name, e);
     if (!rc)
@@ -49,7 +49,7 @@ static int bench_open(struct bench *b, const char *level, const char *data, cons
         rc = forest_init(&b->f, 256, e);
     if (!rc && b->g.has_draft) {
         struct dflash_options d = dflash_options_default();
-        d.type_k = d.type_v = TYPE_F32;
+        d.codec_k = d.codec_v = KV_F32;
         rc = dflash_load(&b->d, b->m, b->files.draft_gguf, &d, e);
     }
     size_t values = (size_t)b->g.n_ids * (size_t)b->g.target.vocab;

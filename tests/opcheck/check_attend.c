@@ -18,7 +18,7 @@ static const double DEVICE_QUERY = 1e-5, DEVICE_STORED = 1e-3, DEVICE_ATTEND = 1
 struct setting {
     int n_heads, n_kv, head_dim, rope_dims, mask;
     int64_t window;
-    uint32_t type_k, type_v;
+    enum kv_codec_id codec_k, codec_v;
     bool gated;
 };
 
@@ -63,13 +63,13 @@ static void fill_page(struct scene *c, struct rng *r, unsigned char *page) {
 
 static struct setting random_setting(struct rng *r) {
     static const int dims[] = {32, 64, 96, 128, 256};
-    static const uint32_t types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0};
+    static const enum kv_codec_id types[] = {KV_F32, KV_F16, KV_BF16, KV_Q8_0};
     struct setting s = {.n_kv = (int)between(r, 1, 3), .head_dim = dims[rng_below(r, 5)]};
     s.n_heads = s.n_kv * (int)between(r, 1, 4);
     s.rope_dims = rng_below(r, 2) ? s.head_dim : s.head_dim / 4;
     s.window = rng_below(r, 2) ? between(r, 1, 150) : 0;
-    s.type_k = types[rng_below(r, 4)];
-    s.type_v = types[rng_below(r, 4)];
+    s.codec_k = types[rng_below(r, 4)];
+    s.codec_v = types[rng_below(r, 4)];
     s.gated = rng_below(r, 2);
     return s;
 }
@@ -79,7 +79,7 @@ static void scene_init(struct scene *c, struct rng *r, struct setting s, enum fo
                        int rows) {
     memset(c, 0, sizeof *c);
     c->s = s;
-    kv_layout_init(&c->layout, LAYERS, s.n_kv, s.head_dim, s.type_k, s.type_v);
+    kv_layout_init(&c->layout, LAYERS, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
     forest_clear(&c->f);
     for (int q = 0; q < SEQS; q++) {
         int64_t len =
@@ -251,7 +251,7 @@ static bool has_attend(struct check *c) {
 
 static void describe(const struct setting *s, char *text, size_t size) {
     snprintf(text, size, "%d/%dx%d %s/%s w%lld", s->n_heads, s->n_kv, s->head_dim,
-             quant_format(s->type_k)->name, quant_format(s->type_v)->name, (long long)s->window);
+             kv_codec_of(s->codec_k)->name, kv_codec_of(s->codec_v)->name, (long long)s->window);
 }
 
 // Keys and values that the scene's rows stored, as f32: [rows][K, V][n_kv][head_dim].
@@ -262,7 +262,7 @@ static float *stored_values(const struct scene *w) {
     for (int64_t i = 0; i < w->f.rows.n; i++)
         for (int value = 0; value < 2; value++)
             for (int h = 0; h < s->n_kv; h++, at += dim)
-                quant_format(value ? s->type_v : s->type_k)
+                quant_format(kv_codec_of(value ? s->codec_v : s->codec_k)->type)
                     ->dequantize(head_row(&w->layout, w->slot[i].page, value, h, w->slot[i].slot),
                                  out + at, dim);
     return out;
@@ -423,10 +423,12 @@ static int visible(const struct scene *w, int32_t i, int kv, float *k, float *v)
         if (s->window > 0 && r->pos[i] - p >= s->window)
             continue;
         struct kv_slot at = {view->pages[p / KV_PAGE], (int32_t)(p % KV_PAGE)};
-        quant_format(s->type_k)->dequantize(head_row(&w->layout, at.page, false, kv, at.slot),
-                                            k + (int64_t)n * s->head_dim, s->head_dim);
-        quant_format(s->type_v)->dequantize(head_row(&w->layout, at.page, true, kv, at.slot),
-                                            v + (int64_t)n++ * s->head_dim, s->head_dim);
+        quant_format(kv_codec_of(s->codec_k)->type)
+            ->dequantize(head_row(&w->layout, at.page, false, kv, at.slot),
+                         k + (int64_t)n * s->head_dim, s->head_dim);
+        quant_format(kv_codec_of(s->codec_v)->type)
+            ->dequantize(head_row(&w->layout, at.page, true, kv, at.slot),
+                         v + (int64_t)n++ * s->head_dim, s->head_dim);
     }
     for (int32_t a = 0; a < r->n; a++) {
         bool sees = s->mask == ATTEND_BLOCK && r->seq[a] == r->seq[i];
@@ -436,10 +438,12 @@ static int visible(const struct scene *w, int32_t i, int kv, float *k, float *v)
         if (!sees || (s->window > 0 && (away >= s->window || -away >= s->window)))
             continue;
         const struct kv_slot *at = &w->slot[a];
-        quant_format(s->type_k)->dequantize(head_row(&w->layout, at->page, false, kv, at->slot),
-                                            k + (int64_t)n * s->head_dim, s->head_dim);
-        quant_format(s->type_v)->dequantize(head_row(&w->layout, at->page, true, kv, at->slot),
-                                            v + (int64_t)n++ * s->head_dim, s->head_dim);
+        quant_format(kv_codec_of(s->codec_k)->type)
+            ->dequantize(head_row(&w->layout, at->page, false, kv, at->slot),
+                         k + (int64_t)n * s->head_dim, s->head_dim);
+        quant_format(kv_codec_of(s->codec_v)->type)
+            ->dequantize(head_row(&w->layout, at->page, true, kv, at->slot),
+                         v + (int64_t)n++ * s->head_dim, s->head_dim);
     }
     return n;
 }
@@ -552,7 +556,7 @@ static void attend_turn(void *arg, int turn) {
 
 void check_attend_time(struct check *c) {
     static const int counts[] = {1, 4, 16, 64};
-    struct setting s = {4, 2, 64, 64, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true};
+    struct setting s = {4, 2, 64, 64, ATTEND_PATH, 0, KV_F16, KV_F16, true};
     if (!has_attend(c))
         return;
     for (size_t i = 0; i < 4; i++) {

@@ -20,13 +20,13 @@ static const double HALF_QUERY = 1.0 / 2048;
 struct shape {
     int n_heads, n_kv, head_dim, mask;
     int64_t window;
-    uint32_t type_k, type_v;
+    enum kv_codec_id codec_k, codec_v;
     bool gated;
     float sharp; // size of the queries: 1 spreads the weights, 8 gathers them on few keys
 };
 
-static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1};
-static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, TYPE_F16, TYPE_F16, false, 1};
+static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1};
+static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1};
 
 // Positions 0 .. total-1 in pages, and room for rows in flight behind them.
 struct world {
@@ -85,7 +85,7 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
     w->s = s;
     w->total = total;
     w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MOST / KV_PAGE;
-    kv_layout_init(&w->layout, layers, s.n_kv, s.head_dim, s.type_k, s.type_v);
+    kv_layout_init(&w->layout, layers, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
     size_t bytes = (size_t)(w->n_pages * w->layout.page_bytes);
     int64_t per = (int64_t)s.n_heads * 2 * s.head_dim, queries = total < 4096 ? total : 4096;
     w->image = malloc(bytes);
@@ -229,12 +229,14 @@ static double head_error(const struct world *w, int64_t pos, int head, const int
     float x[OPS_HEAD_MAX];
     for (int64_t j = 0; j < n; j++) {
         double p = 0;
-        quant_format(w->s.type_k)->dequantize(image_row(w, at[j], 0, false, kv), x, dim);
+        quant_format(kv_codec_of(w->s.codec_k)->type)
+            ->dequantize(image_row(w, at[j], 0, false, kv), x, dim);
         for (int d = 0; d < dim; d++)
             p += (double)q[d] * (double)x[d];
         p = exp(p / sqrt((double)dim));
         sum += p;
-        quant_format(w->s.type_v)->dequantize(image_row(w, at[j], 0, true, kv), x, dim);
+        quant_format(kv_codec_of(w->s.codec_v)->type)
+            ->dequantize(image_row(w, at[j], 0, true, kv), x, dim);
         for (int d = 0; d < dim; d++)
             o[d] += p * (double)x[d];
     }
@@ -268,7 +270,7 @@ static double chain_error(struct world *w, int64_t len, const float *out) {
 
 static void describe(const struct shape *s, int64_t len, int64_t n, char *text, size_t size) {
     snprintf(text, size, "%d/%dx%d %s/%s w%lld %lld+%lld", s->n_heads, s->n_kv, s->head_dim,
-             quant_format(s->type_k)->name, quant_format(s->type_v)->name, (long long)s->window,
+             kv_codec_of(s->codec_k)->name, kv_codec_of(s->codec_v)->name, (long long)s->window,
              (long long)len, (long long)n);
 }
 
@@ -278,20 +280,20 @@ static const struct attend_case {
     int n;
     bool device; // too long for a CPU level
 } cases[] = {
-    {{6, 2, 64, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 700, 90, false},
-    {{4, 2, 96, ATTEND_PATH, 600, TYPE_F32, TYPE_F32, true, 1}, 1500, 70, false},
-    {{6, 1, 128, ATTEND_BLOCK, 300, TYPE_Q8_0, TYPE_BF16, false, 1}, 900, 16, false},
-    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 20000, 23, true},
-    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 8}, 5000, 23, true},
-    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, true, 1}, 1000, 512, true},
-    {{24, 4, 256, ATTEND_PATH, 0, TYPE_BF16, TYPE_Q8_0, true, 1}, 3000, 61, true},
-    {{24, 4, 256, ATTEND_PATH, 0, TYPE_F32, TYPE_F16, true, 1}, 3000, 23, true},
-    {{8, 4, 256, ATTEND_PATH, 0, TYPE_Q8_0, TYPE_Q8_0, true, 1}, 700, 512, true},
-    {{80, 2, 64, ATTEND_PATH, 0, TYPE_F16, TYPE_BF16, false, 1}, 1300, 40, true},
-    {{4, 1, 512, ATTEND_PATH, 0, TYPE_F16, TYPE_F16, false, 1}, 1300, 40, true},
-    {{32, 8, 128, ATTEND_BLOCK, 0, TYPE_F16, TYPE_F16, false, 1}, 20000, 16, true},
-    {{32, 8, 128, ATTEND_BLOCK, 2048, TYPE_F16, TYPE_F16, false, 1}, 6001, 16, true},
-    {{32, 8, 128, ATTEND_PATH, 2048, TYPE_F16, TYPE_F16, false, 1}, 6001, 256, true},
+    {{6, 2, 64, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1}, 700, 90, false},
+    {{4, 2, 96, ATTEND_PATH, 600, KV_F32, KV_F32, true, 1}, 1500, 70, false},
+    {{6, 1, 128, ATTEND_BLOCK, 300, KV_Q8_0, KV_BF16, false, 1}, 900, 16, false},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1}, 20000, 23, true},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 8}, 5000, 23, true},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1}, 1000, 512, true},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_BF16, KV_Q8_0, true, 1}, 3000, 61, true},
+    {{24, 4, 256, ATTEND_PATH, 0, KV_F32, KV_F16, true, 1}, 3000, 23, true},
+    {{8, 4, 256, ATTEND_PATH, 0, KV_Q8_0, KV_Q8_0, true, 1}, 700, 512, true},
+    {{80, 2, 64, ATTEND_PATH, 0, KV_F16, KV_BF16, false, 1}, 1300, 40, true},
+    {{4, 1, 512, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 1300, 40, true},
+    {{32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1}, 20000, 16, true},
+    {{32, 8, 128, ATTEND_BLOCK, 2048, KV_F16, KV_F16, false, 1}, 6001, 16, true},
+    {{32, 8, 128, ATTEND_PATH, 2048, KV_F16, KV_F16, false, 1}, 6001, 256, true},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -402,7 +404,7 @@ static void time_shape(struct check *c, struct shape s, int64_t len, const int *
     struct world *w = malloc(sizeof *w);
     int64_t rows = counts[n - 1];
     struct kv_layout one;
-    kv_layout_init(&one, 1, s.n_kv, s.head_dim, s.type_k, s.type_v);
+    kv_layout_init(&one, 1, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
     int64_t bytes = (len + rows) / KV_PAGE * one.page_bytes + 1; // of a layer; turn over 150 MB
     int layers = bytes > 150000000 ? 1 : (int)(150000000 / bytes + 1);
     world_init(w, c, s, len + rows, layers < 16 ? layers : 16);
@@ -426,8 +428,8 @@ static void time_shape(struct check *c, struct shape s, int64_t len, const int *
 
 void check_attend_long_time(struct check *c) {
     static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
-    static const uint32_t types[][2] = {
-        {TYPE_BF16, TYPE_BF16}, {TYPE_Q8_0, TYPE_Q8_0}, {TYPE_F32, TYPE_F32}};
+    static const enum kv_codec_id types[][2] = {
+        {KV_BF16, KV_BF16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32}};
     if (!c->device)
         return;
     time_shape(c, target_27b, 512, steps, 4);
@@ -440,8 +442,8 @@ void check_attend_long_time(struct check *c) {
     time_shape(c, target_27b, 16384, prompt, 1);
     for (int i = 0; i < 3; i++) {
         struct shape s = target_27b;
-        s.type_k = types[i][0];
-        s.type_v = types[i][1];
+        s.codec_k = types[i][0];
+        s.codec_v = types[i][1];
         time_shape(c, s, 20000, tree, 1);
     }
     struct shape window = draft_27b;

@@ -52,10 +52,11 @@ static int open_exec(struct pair_backend *b, int i, const char *level, struct er
     return device_open(&b->x, level, last ? 2 : 1, e);
 }
 
-static int open_backend(struct pair_backend *b, const struct pair *p, uint32_t kv,
+static int open_backend(struct pair_backend *b, const struct pair *p, const enum kv_codec_id kv[2],
                         const char *draft, struct err *e) {
     struct model_options o = model_options_default();
-    o.type_k = o.type_v = kv;
+    o.codec_k = kv[0];
+    o.codec_v = kv[1];
     o.max_seqs = 1;
     int rc = model_load(&b->model, b->x, p->file, &o, e);
     if (rc || !draft)
@@ -65,21 +66,24 @@ static int open_backend(struct pair_backend *b, const struct pair *p, uint32_t k
 }
 
 int pair_open(struct pair *p, int index, const char *level, struct err *e) {
-    static const uint32_t kvs[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_F16, TYPE_BF16};
+    static const enum kv_codec_id kvs[][2] = {{KV_F16, KV_F16},   {KV_F32, KV_F32},
+                                              {KV_Q8_0, KV_Q8_0}, {KV_Q8_0, KV_F16},
+                                              {KV_BF16, KV_BF16}, {KV_F16, KV_Q8_0}};
+    enum { KVS = sizeof kvs / sizeof *kvs };
     struct rng g = {(uint64_t)index * 77};
     struct tiny_shape t;
     struct tiny_draft_shape d;
     char target[64], draft[64];
-    uint32_t kv = kvs[index % 5];
+    const enum kv_codec_id *kv = kvs[index % KVS];
     if (!level)
         level = index % 8 == 3 ? "scalar" : "auto";
     *p = (struct pair){0};
     choose_shape(&t, index, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
-    snprintf(p->name, sizeof p->name, "pair %d: %s, KV %s, %d/%d heads, B %d, %s", index,
-             quant_format(t.type)->name, quant_format(kv)->name, t.key_heads, t.value_heads,
-             d.block, level);
+    snprintf(p->name, sizeof p->name, "pair %d: %s, KV %s/%s, %d/%d heads, B %d, %s", index,
+             quant_format(t.type)->name, kv_codec_of(kv[0])->name, kv_codec_of(kv[1])->name,
+             t.key_heads, t.value_heads, d.block, level);
     snprintf(target, sizeof target, "/tmp/coppice-exact-%d-t.gguf", (int)getpid());
     snprintf(draft, sizeof draft, "/tmp/coppice-exact-%d-d.gguf", (int)getpid());
     int rc = tiny_target_write(&t, target, e);

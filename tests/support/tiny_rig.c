@@ -27,7 +27,7 @@ void tiny_rig_open(struct tiny_rig *r, const struct tiny_shape *shape,
     *r = (struct tiny_rig){.shape = *shape};
     struct model_options options = o ? *o : model_options_default();
     if (!o)
-        options.type_k = options.type_v = TYPE_F32;
+        options.codec_k = options.codec_v = KV_F32;
     snprintf(r->dir, sizeof r->dir, "/tmp/coppice-tiny-XXXXXX");
     assert_non_null(mkdtemp(r->dir));
     snprintf(r->target_path, sizeof r->target_path, "%s/target.gguf", r->dir);
@@ -40,8 +40,8 @@ void tiny_rig_open(struct tiny_rig *r, const struct tiny_shape *shape,
     if (!draft)
         return;
     struct dflash_options od = dflash_options_default();
-    od.type_k = options.type_k;
-    od.type_v = options.type_v;
+    od.codec_k = options.codec_k;
+    od.codec_v = options.codec_v;
     r->draft_shape = *draft;
     must(r, tiny_draft_write(shape, draft, r->draft_path, &r->e));
     must(r, dflash_load(&r->d, r->m, r->draft_path, &od, &r->e));

@@ -67,7 +67,7 @@ static void test_chunks_quantised(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();
     struct model_options o = model_options_default();
-    o.type_k = TYPE_Q8_0;
+    o.codec_k = KV_Q8_0;
     shape.type = TYPE_Q8_0;
     shape.tied = true;
     shape.key_heads = 1;
