@@ -96,3 +96,10 @@ bool cli_interrupted(void) {
 bool cli_progress_wanted(void) {
     return isatty(STDERR_FILENO) == 1;
 }
+
+const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name) {
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->at[i].name, name) == 0)
+            return &list->at[i];
+    return NULL;
+}

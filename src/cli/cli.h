@@ -108,7 +108,8 @@ extern const struct option cli_options[CLI_OPTION_COUNT];
 
 struct cli_args {
     const struct cli_command *command;
-    struct options opt; // operands are checked for number already
+    const struct cli_command_list *all; // for help and the manual
+    struct options opt;                 // operands are checked for number already
 };
 
 typedef int cli_run_fn(const struct cli_args *a, struct err *e);
@@ -123,11 +124,14 @@ struct cli_command {
     const char *description; // a paragraph for --help and the manual
     cli_run_fn *run;
 };
-extern const struct cli_command cli_commands[];
-extern const size_t cli_command_count;
+struct cli_command_list {
+    const struct cli_command *at;
+    size_t n;
+};
+extern const struct cli_command_list cli_commands;
 
 // The command of that name, or NULL.
-const struct cli_command *cli_find_command(const char *name);
+const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name);
 
 cli_run_fn cmd_generate, cmd_chat, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
@@ -163,7 +167,7 @@ bool cli_take_interrupt(void);
 // Whether standard error is a terminal, where a progress line may be redrawn with '\r'.
 bool cli_progress_wanted(void);
 
-// Help text of one command, or of the program for NULL.
+// Help text of one command.
 void cli_help(struct str *out, const struct cli_command *c);
 
 #endif

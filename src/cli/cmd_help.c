@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-static void program_help(struct str *out) {
+static void program_help(struct str *out, const struct cli_command_list *all) {
     str_puts(out, "Usage: coppice COMMAND [OPTION]... [OPERAND]...\n"
                   "Run large language models from GGUF files with lossless tree speculation.\n\n"
                   "Commands:\n");
-    for (size_t i = 0; i < cli_command_count; i++)
-        if (!cli_commands[i].hidden)
-            str_printf(out, "  %-14s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    for (size_t i = 0; i < all->n; i++)
+        if (!all->at[i].hidden)
+            str_printf(out, "  %-14s %s\n", all->at[i].name, all->at[i].summary);
     str_puts(out, "\nOptions:\n"
                   "  --help         show this help\n"
                   "  --version      show the version\n\n"
@@ -33,10 +33,6 @@ static void paragraph(struct str *out, const char *text) {
 }
 
 void cli_help(struct str *out, const struct cli_command *c) {
-    if (!c) {
-        program_help(out);
-        return;
-    }
     str_printf(out, "Usage: coppice %s [OPTION]...%s%s\n", c->name, c->operands[0] ? " " : "",
                c->operands);
     paragraph(out, c->description);
@@ -47,18 +43,21 @@ void cli_help(struct str *out, const struct cli_command *c) {
 int cmd_help(const struct cli_args *a, struct err *e) {
     const struct cli_command *c = NULL;
     if (a->opt.n_operands == 1) {
-        c = cli_find_command(a->opt.operands[0]);
+        c = cli_find_command(a->all, a->opt.operands[0]);
         if (!c)
             return err_set(e, ERR_USAGE, "there is no subcommand '%s'; see 'coppice help'",
                            a->opt.operands[0]);
     }
     struct str out = {0};
-    cli_help(&out, c);
+    if (c)
+        cli_help(&out, c);
+    else
+        program_help(&out, a->all);
     return cli_print(&out, e);
 }
 
 int cmd_manual(const struct cli_args *a, struct err *e) {
-    (void)a;
+    const struct cli_command_list *all = a->all;
     struct str out = {0};
     str_puts(&out, "coppice(1)\n\n# NAME\n\n"
                    "coppice - run large language models with lossless tree speculation\n\n"
@@ -68,8 +67,8 @@ int cmd_manual(const struct cli_args *a, struct err *e) {
                    "a tree of continuations, the target model checks all of it in one pass, and "
                    "the tokens are exactly those that the target alone would give.\n\n"
                    "# COMMANDS\n\n");
-    for (size_t i = 0; i < cli_command_count; i++) {
-        const struct cli_command *c = &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct cli_command *c = &all->at[i];
         if (c->hidden)
             continue;
         str_printf(&out, "## coppice %s [OPTION]... %s\n\n%s\n\n", c->name, c->operands,

@@ -2,9 +2,7 @@
 // The table of subcommands, in the order of the help text. Each one lives in its own file.
 #include "cli/cli.h"
 
-#include <string.h>
-
-const struct cli_command cli_commands[] = {
+static const struct cli_command commands[] = {
     {"generate", CLI_GENERATE, .operands = "", .summary = "continue a text",
      .description = "Streams the continuation of a prompt to standard output and what it cost to "
                     "standard error. Guessing ahead changes the speed, never the output: the same "
@@ -91,11 +89,4 @@ const struct cli_command cli_commands[] = {
      .summary = "print the manual page in scdoc's markup",
      .description = "Prints the source of the manual page.", .run = cmd_manual},
 };
-const size_t cli_command_count = sizeof cli_commands / sizeof *cli_commands;
-
-const struct cli_command *cli_find_command(const char *name) {
-    for (size_t i = 0; i < cli_command_count; i++)
-        if (strcmp(cli_commands[i].name, name) == 0)
-            return &cli_commands[i];
-    return NULL;
-}
+const struct cli_command_list cli_commands = {commands, sizeof commands / sizeof *commands};

@@ -24,11 +24,11 @@ static int report(const char *where, const struct err *e) {
 static int unknown_command(const char *name) {
     const char *nearest = NULL;
     int best = NEAR;
-    for (size_t i = 0; i < cli_command_count; i++) {
-        int d = options_distance(cli_commands[i].name, name);
-        if (!cli_commands[i].hidden && d < best) {
+    for (size_t i = 0; i < cli_commands.n; i++) {
+        int d = options_distance(cli_commands.at[i].name, name);
+        if (!cli_commands.at[i].hidden && d < best) {
             best = d;
-            nearest = cli_commands[i].name;
+            nearest = cli_commands.at[i].name;
         }
     }
     struct err e = {0};
@@ -52,7 +52,7 @@ static int check_operands(const struct cli_args *a, struct err *e) {
 
 static int run(const struct cli_command *c, int argc, char **argv) {
     struct err e = {0};
-    struct cli_args a = {.command = c};
+    struct cli_args a = {.command = c, .all = &cli_commands};
     int rc = options_parse(&a.opt, cli_options, CLI_OPTION_COUNT, CLI_BIT(c->id), argc, argv, &e);
     if (rc == 0 && options_flag(&a.opt, OPT_HELP)) {
         struct str out = {0};
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     if (strcmp(name, "--version") == 0)
         return print_text("coppice " COPPICE_VERSION "\n");
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        return run(cli_find_command("help"), 0, NULL);
+        return run(cli_find_command(&cli_commands, "help"), 0, NULL);
     if (name[0] == '\0' || name[0] == '-') {
         struct err e = {0};
         if (name[0])
@@ -90,6 +90,6 @@ int main(int argc, char **argv) {
             err_set(&e, ERR_USAGE, "name a subcommand; 'coppice help' lists them");
         return report(NULL, &e);
     }
-    const struct cli_command *c = cli_find_command(name);
+    const struct cli_command *c = cli_find_command(&cli_commands, name);
     return c ? run(c, argc - 2, argv + 2) : unknown_command(name);
 }

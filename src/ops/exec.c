@@ -6,8 +6,6 @@
 #include <stddef.h>
 
 #include "formats/quant.h"
-#include "ops/observe/importance.h"
-#include "ops/observe/timing.h"
 
 const struct ops *exec_ops(const struct exec *x) {
     return x->ops;
@@ -20,11 +18,25 @@ int exec_threads(const struct exec *x) {
 void exec_destroy(struct exec *x) {
     if (!x)
         return;
-    struct timing *t = x->timing;
-    struct importance *m = x->importance;
+    struct exec_attachment *a = x->attachments;
     x->destroy(x);
-    timing_destroy(t);
-    importance_destroy(m);
+    for (struct exec_attachment *next; a; a = next) {
+        next = a->next;
+        a->destroy(a);
+    }
+}
+
+void exec_attach(struct exec *x, struct exec_attachment *a) {
+    a->next = x->attachments;
+    x->attachments = a;
+}
+
+struct exec_attachment *exec_attached(const struct exec *x,
+                                      void (*destroy)(struct exec_attachment *a)) {
+    struct exec_attachment *a = x->attachments;
+    while (a && a->destroy != destroy)
+        a = a->next;
+    return a;
 }
 
 int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t) {

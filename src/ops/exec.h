@@ -6,6 +6,13 @@
 
 #include "ops/ops.h"
 
+// Something that lives as long as an exec, such as an observer of its ops (exec_attach). Embedded
+// as the first member of what it is part of.
+struct exec_attachment {
+    void (*destroy)(struct exec_attachment *a);
+    struct exec_attachment *next;
+};
+
 struct exec {
     const struct ops *ops;
     int threads;
@@ -21,12 +28,17 @@ struct exec {
     // (this waits). NULL on the CPU, where a clock does.
     void (*mark)(struct exec *x, int i);
     double (*between)(struct exec *x, int a, int b);
-    struct timing *timing; // NULL unless ops can be timed (timing.h)
     // out = rows 0 .. n-1 of an activation as [n][k] f32, after waiting for it. out has room for
     // n * exec_act_stride(k) values.
     void (*act_read)(struct exec *x, const struct act *a, int64_t n, float *out);
-    struct importance *importance; // NULL unless inputs are summed (importance.h)
+    struct exec_attachment *attachments; // the newest first
 };
+
+// From now on a belongs to the exec, which destroys it when it is gone itself, the newest first.
+void exec_attach(struct exec *x, struct exec_attachment *a);
+// The attachment of that kind, which its destroy function tells; NULL when there is none.
+struct exec_attachment *exec_attached(const struct exec *x,
+                                      void (*destroy)(struct exec_attachment *a));
 
 // k rounded up to what any backend pads a row of an activation to.
 static inline int64_t exec_act_stride(int64_t k) {

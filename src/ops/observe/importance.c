@@ -14,6 +14,7 @@ struct summed {
 };
 
 struct importance {
+    struct exec_attachment base; // first
     const struct ops *inner;
     struct ops table;
     struct summed *weights;
@@ -28,6 +29,22 @@ struct importance {
 static void free_entry(struct summed *s) {
     free((char *)s->sum.name);
     free((double *)s->sum.squares);
+}
+
+static void destroy(struct exec_attachment *a) {
+    struct importance *m = (struct importance *)a;
+    for (int i = 0; i < m->n; i++)
+        free_entry(&m->weights[i]);
+    free(m->weights);
+    free(m->shown);
+    free(m->rows);
+    free(m->squares);
+    free(m);
+}
+
+// The exec's own, or NULL when it was not prepared.
+static struct importance *importance_of(const struct exec *x) {
+    return (struct importance *)exec_attached(x, destroy);
 }
 
 static bool grow(struct importance *m) {
@@ -47,7 +64,7 @@ static bool grow(struct importance *m) {
 
 static int summed_weight_create(struct exec *x, const struct tensor *t, struct weight **out,
                                 struct err *e) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     if (strncmp(t->name ? t->name : "", "blk.", 4) || t->n_dims != 2)
         return m->inner->weight_create(x, t, out, e);
     struct summed s = {.sum = {strdup(t->name), NULL, t->ne[0], 0}};
@@ -68,7 +85,7 @@ static int summed_weight_create(struct exec *x, const struct tensor *t, struct w
 
 // What was summed stays; the address may come back as another weight.
 static void summed_weight_destroy(struct exec *x, struct weight *w) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     for (int i = 0; i < m->n; i++)
         if (m->weights[i].w == w)
             m->weights[i].w = NULL;
@@ -77,7 +94,7 @@ static void summed_weight_destroy(struct exec *x, struct weight *w) {
 
 static int summed_act_create(struct exec *x, int64_t n, int64_t k, struct act **out,
                              struct err *e) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     int64_t room = n * exec_act_stride(k);
     if (room > m->room) {
         float *rows = realloc(m->rows, (size_t)room * sizeof *rows);
@@ -111,7 +128,7 @@ static struct imatrix_sum *sum_of(struct importance *m, const struct weight *w) 
 
 // Column sums of the squares of n rows of an activation that has k columns.
 static void sum_squares(struct exec *x, const struct act *in, int64_t n, int64_t k) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     memset(m->squares, 0, (size_t)k * sizeof *m->squares);
     x->act_read(x, in, n, m->rows);
     for (int64_t i = 0; i < n; i++) {
@@ -131,7 +148,7 @@ static void add_squares(struct importance *m, struct imatrix_sum *s, int64_t n) 
 // Adds what these weights read; they share the activation and so its columns.
 static void observe(struct exec *x, const struct weight *const *w, int count, const struct act *in,
                     int64_t n) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     bool summed = false;
     for (int i = 0; i < count; i++) {
         struct imatrix_sum *s = sum_of(m, w[i]);
@@ -154,7 +171,7 @@ static void summed_linear(struct exec *x, const struct linear_job *jobs, int n_j
             w[i] = jobs[at + i].w;
         observe(x, w, count, in, n);
     }
-    x->importance->inner->linear(x, jobs, n_jobs, in, n);
+    importance_of(x)->inner->linear(x, jobs, n_jobs, in, n);
 }
 
 static void summed_linear_gate_up(struct exec *x, const struct weight *gate,
@@ -162,11 +179,11 @@ static void summed_linear_gate_up(struct exec *x, const struct weight *gate,
                                   struct act *out) {
     const struct weight *const w[2] = {gate, up};
     observe(x, w, 2, in, n);
-    x->importance->inner->linear_gate_up(x, gate, up, in, n, out);
+    importance_of(x)->inner->linear_gate_up(x, gate, up, in, n, out);
 }
 
 int importance_prepare(struct exec *x, struct err *e) {
-    if (x->importance)
+    if (importance_of(x))
         return 0;
     struct importance *m = calloc(1, sizeof *m);
     if (!m)
@@ -178,28 +195,17 @@ int importance_prepare(struct exec *x, struct err *e) {
     m->table.act_create = summed_act_create;
     m->table.linear = summed_linear;
     m->table.linear_gate_up = summed_linear_gate_up;
-    x->importance = m;
+    m->base.destroy = destroy;
+    exec_attach(x, &m->base);
     x->ops = &m->table;
     return 0;
 }
 
 const struct imatrix_sum *importance_sums(struct exec *x, size_t *n) {
-    struct importance *m = x->importance;
+    struct importance *m = importance_of(x);
     *n = 0;
     for (int i = 0; m && i < m->n; i++)
         if (m->weights[i].sum.rows)
             m->shown[(*n)++] = m->weights[i].sum;
     return m ? m->shown : NULL;
-}
-
-void importance_destroy(struct importance *m) {
-    if (!m)
-        return;
-    for (int i = 0; i < m->n; i++)
-        free_entry(&m->weights[i]);
-    free(m->weights);
-    free(m->shown);
-    free(m->rows);
-    free(m->squares);
-    free(m);
 }

@@ -18,8 +18,4 @@ int importance_prepare(struct exec *x, struct err *e);
 // until the next op. NULL and 0 on an exec that was not prepared.
 const struct imatrix_sum *importance_sums(struct exec *x, size_t *n);
 
-// For exec_destroy.
-struct importance;
-void importance_destroy(struct importance *m);
-
 #endif

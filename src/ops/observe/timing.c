@@ -20,6 +20,7 @@ struct known_weight {
 };
 
 struct timing {
+    struct exec_attachment base; // first
     const struct ops *inner;
     struct ops table;
     const char *section;
@@ -32,6 +33,18 @@ struct timing {
     double clock[EXEC_MARKS]; // marks of a backend without its own
 };
 
+static void destroy(struct exec_attachment *a) {
+    struct timing *t = (struct timing *)a;
+    free(t->weights);
+    free(t->rows);
+    free(t);
+}
+
+// The exec's own, or NULL when it was not prepared.
+static struct timing *timing_of(const struct exec *x) {
+    return (struct timing *)exec_attached(x, destroy);
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -42,11 +55,11 @@ static void mark(struct exec *x, int i) {
     if (x->mark)
         x->mark(x, i);
     else
-        x->timing->clock[i] = now();
+        timing_of(x)->clock[i] = now();
 }
 
 static void collect(struct exec *x) {
-    struct timing *t = x->timing;
+    struct timing *t = timing_of(x);
     for (int i = 0; i < t->n_open; i++) {
         double ms =
             x->between ? x->between(x, 2 * i, 2 * i + 1) : t->clock[2 * i + 1] - t->clock[2 * i];
@@ -86,7 +99,7 @@ static int row_of(struct timing *t, const char *op, enum timing_kind kind) {
 }
 
 static void begin(struct exec *x, const char *op, enum timing_kind kind, int64_t bytes) {
-    struct timing *t = x->timing;
+    struct timing *t = timing_of(x);
     if (t->n_open == MOST_OPEN)
         collect(x);
     int row = row_of(t, op, kind);
@@ -99,7 +112,7 @@ static void begin(struct exec *x, const char *op, enum timing_kind kind, int64_t
 }
 
 static void end(struct exec *x) {
-    struct timing *t = x->timing;
+    struct timing *t = timing_of(x);
     mark(x, 2 * t->n_open + 1);
     t->n_open++;
 }
@@ -115,7 +128,7 @@ static void keep_name(struct known_weight *k, const char *name) {
 
 static int timed_weight_create(struct exec *x, const struct tensor *tensor, struct weight **out,
                                struct err *e) {
-    struct timing *t = x->timing;
+    struct timing *t = timing_of(x);
     if (t->n_weights == t->cap_weights) {
         int cap = t->cap_weights ? 2 * t->cap_weights : 256;
         struct known_weight *weights = realloc(t->weights, (size_t)cap * sizeof *weights);
@@ -135,7 +148,7 @@ static int timed_weight_create(struct exec *x, const struct tensor *tensor, stru
 }
 
 static void timed_weight_destroy(struct exec *x, struct weight *w) {
-    struct timing *t = x->timing;
+    struct timing *t = timing_of(x);
     for (int i = 0; i < t->n_weights; i++) {
         if (t->weights[i].w == w) {
             t->weights[i] = t->weights[--t->n_weights];
@@ -164,22 +177,22 @@ static enum timing_kind kind_of(const char *weight) {
 
 static void timed_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                               float *out) {
-    const struct known_weight *k = known(x->timing, w);
+    const struct known_weight *k = known(timing_of(x), w);
     begin(x, "gather_rows", TIMING_HEAD, n * (k->bytes / (k->m ? k->m : 1) + 4 * k->k));
-    x->timing->inner->gather_rows(x, w, ids, n, out);
+    timing_of(x)->inner->gather_rows(x, w, ids, n, out);
     end(x);
 }
 
 static void timed_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {
     begin(x, "to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
-    x->timing->inner->to_act(x, in, n, k, out);
+    timing_of(x)->inner->to_act(x, in, n, k, out);
     end(x);
 }
 
 static void timed_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                               int64_t k, struct act *out) {
     begin(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
-    x->timing->inner->norm_to_act(x, in, w, eps, n, k, out);
+    timing_of(x)->inner->norm_to_act(x, in, w, eps, n, k, out);
     end(x);
 }
 
@@ -190,7 +203,7 @@ static void timed_linear(struct exec *x, const struct linear_job *jobs, int n_jo
     enum timing_kind kind = TIMING_OTHER;
     size_t at = (size_t)snprintf(op, sizeof op, "linear");
     for (int i = 0; i < n_jobs; i++) {
-        const struct known_weight *k = known(x->timing, jobs[i].w);
+        const struct known_weight *k = known(timing_of(x), jobs[i].w);
         bytes += k->bytes + 4 * n * k->m * (jobs[i].add ? 2 : 1);
         if (i == 0) {
             bytes += exec_act_bytes(x, n, k->k);
@@ -200,16 +213,16 @@ static void timed_linear(struct exec *x, const struct linear_job *jobs, int n_jo
             at += (size_t)snprintf(op + at, sizeof op - at, " %s", k->name);
     }
     begin(x, op, kind, bytes);
-    x->timing->inner->linear(x, jobs, n_jobs, in, n);
+    timing_of(x)->inner->linear(x, jobs, n_jobs, in, n);
     end(x);
 }
 
 static void timed_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
                                  const struct act *in, int64_t n, struct act *out) {
-    const struct known_weight *g = known(x->timing, gate), *u = known(x->timing, up);
+    const struct known_weight *g = known(timing_of(x), gate), *u = known(timing_of(x), up);
     begin(x, "linear_gate_up", TIMING_FEED_FORWARD,
           g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
-    x->timing->inner->linear_gate_up(x, gate, up, in, n, out);
+    timing_of(x)->inner->linear_gate_up(x, gate, up, in, n, out);
     end(x);
 }
 
@@ -218,7 +231,7 @@ static void timed_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     int64_t q = a->q ? 2 * (int64_t)a->n_heads : 0, kv = 2 * (int64_t)a->n_kv;
     int64_t stored = a->n_kv * (a->layout->k_bytes + a->layout->v_bytes);
     begin(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) * a->head_dim + stored));
-    x->timing->inner->qk_norm_rope_store(x, a, r);
+    timing_of(x)->inner->qk_norm_rope_store(x, a, r);
     end(x);
 }
 
@@ -237,7 +250,7 @@ static void timed_attend(struct exec *x, const struct attend_args *a, const stru
     width *= a->head_dim;
     begin(x, "attend", TIMING_ATTENTION,
           keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
-    x->timing->inner->attend(x, a, r);
+    timing_of(x)->inner->attend(x, a, r);
     end(x);
 }
 
@@ -245,7 +258,7 @@ static void timed_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
     begin(x, "gdn_gates_conv", TIMING_RECURRENT, 8 * r->n * (s->channels + 2 * s->n_v));
-    x->timing->inner->gdn_gates_conv(x, a, r);
+    timing_of(x)->inner->gdn_gates_conv(x, a, r);
     end(x);
 }
 
@@ -276,7 +289,7 @@ static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct row
         bytes += seen ? 0 : gdn_state_bytes(s);
     }
     begin(x, "gdn", TIMING_RECURRENT, bytes);
-    x->timing->inner->gdn(x, a, r);
+    timing_of(x)->inner->gdn(x, a, r);
     end(x);
 }
 
@@ -286,7 +299,7 @@ static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
     int64_t layer = 2 * a->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
                     folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
     begin(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
-    x->timing->inner->gdn_commit(x, a);
+    timing_of(x)->inner->gdn_commit(x, a);
     end(x);
 }
 
@@ -295,7 +308,7 @@ static bool timed_gdn_blocks(struct exec *x, const struct gdn_args *a,
     const struct gdn_shape *s = &a->shape;
     begin(x, "gdn_blocks", TIMING_RECURRENT,
           4 * gdn_state_bytes(s) + a->count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
-    bool done = x->timing->inner->gdn_blocks(x, a, state, len);
+    bool done = timing_of(x)->inner->gdn_blocks(x, a, state, len);
     end(x);
     return done;
 }
@@ -304,34 +317,34 @@ static void timed_gated_norm_to_act(struct exec *x, const struct gated_norm_args
     int64_t width = (int64_t)a->heads * a->dv;
     begin(x, "gated_norm_to_act", TIMING_RECURRENT,
           8 * a->n * width + exec_act_bytes(x, a->n, width));
-    x->timing->inner->gated_norm_to_act(x, a);
+    timing_of(x)->inner->gated_norm_to_act(x, a);
     end(x);
 }
 
 static void timed_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
                             const int32_t *index, int64_t n, size_t row_bytes) {
     begin(x, "copy_rows", TIMING_OTHER, 2 * n * (int64_t)row_bytes);
-    x->timing->inner->copy_rows(x, dst, dst_stride, src, index, n, row_bytes);
+    timing_of(x)->inner->copy_rows(x, dst, dst_stride, src, index, n, row_bytes);
     end(x);
 }
 
 static void timed_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
                           const struct kv_slot *src, int64_t n) {
     begin(x, "kv_copy", TIMING_ATTENTION, 2 * n * l->page_bytes / KV_PAGE);
-    x->timing->inner->kv_copy(x, l, dst, src, n);
+    timing_of(x)->inner->kv_copy(x, l, dst, src, n);
     end(x);
 }
 
 static void timed_head_topk(struct exec *x, const struct topk_args *a) {
     begin(x, "head_topk", TIMING_HEAD, 4 * a->n * a->vocab);
-    x->timing->inner->head_topk(x, a);
+    timing_of(x)->inner->head_topk(x, a);
     end(x);
 }
 
 static void timed_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                          const struct sample_row *rows, int32_t *choice) {
     begin(x, "sample", TIMING_HEAD, 4 * n * vocab);
-    x->timing->inner->sample(x, logits, n, vocab, rows, choice);
+    timing_of(x)->inner->sample(x, logits, n, vocab, rows, choice);
     end(x);
 }
 
@@ -362,7 +375,7 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
 }
 
 int timing_prepare(struct exec *x, struct err *e) {
-    if (x->timing)
+    if (timing_of(x))
         return 0;
     struct timing *t = calloc(1, sizeof *t);
     if (!t)
@@ -370,49 +383,42 @@ int timing_prepare(struct exec *x, struct err *e) {
     t->inner = x->ops;
     t->section = "";
     fill_table(&t->table, t->inner, false);
-    x->timing = t;
+    t->base.destroy = destroy;
+    exec_attach(x, &t->base);
     x->ops = &t->table;
     return 0;
 }
 
 void timing_switch(struct exec *x, bool on) {
-    if (x->timing)
-        fill_table(&x->timing->table, x->timing->inner, on);
+    if (timing_of(x))
+        fill_table(&timing_of(x)->table, timing_of(x)->inner, on);
 }
 
 void timing_section(struct exec *x, const char *name) {
-    if (x->timing)
-        x->timing->section = name;
+    if (timing_of(x))
+        timing_of(x)->section = name;
 }
 
 const struct timing_row *timing_rows(struct exec *x, int *n) {
     *n = 0;
-    if (!x->timing)
+    if (!timing_of(x))
         return NULL;
     collect(x);
-    *n = x->timing->n_rows;
-    return x->timing->rows;
+    *n = timing_of(x)->n_rows;
+    return timing_of(x)->rows;
 }
 
 void timing_clear(struct exec *x) {
-    if (!x->timing)
+    if (!timing_of(x))
         return;
     collect(x);
-    x->timing->n_rows = 0;
+    timing_of(x)->n_rows = 0;
 }
 
 const char *timing_kind_name(enum timing_kind k) {
     static const char *const names[TIMING_KINDS] = {"attention", "recurrent", "feed-forward",
                                                     "head", "other"};
     return names[k];
-}
-
-void timing_destroy(struct timing *t) {
-    if (!t)
-        return;
-    free(t->weights);
-    free(t->rows);
-    free(t);
 }
 
 double timing_copy_rate(struct exec *x) {

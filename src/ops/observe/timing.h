@@ -43,8 +43,4 @@ void timing_clear(struct exec *x);
 // no room for two buffers.
 double timing_copy_rate(struct exec *x);
 
-// For exec_destroy.
-struct timing;
-void timing_destroy(struct timing *t);
-
 #endif

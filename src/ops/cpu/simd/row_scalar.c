@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The specification of the row kernels except the linear layers, and the ladder of levels. Every
-// f32 operation and its order stand here; the vector levels repeat them lane by lane.
+// The specification of the row kernels except the linear layers. Every f32 operation and its order
+// stand here; the vector levels repeat them lane by lane.
 #include "formats/quant.h"
 #include "ops/cpu/simd/row.h"
 
