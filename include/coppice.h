@@ -211,7 +211,8 @@ struct coppice_result {
 };
 
 // Continues a sequence. out: NULL, or a struct with its size set. New tokens stay in the sequence
-// also when an error follows; after COPPICE_ERR_DEVICE they are run again if it is used again.
+// also when an error follows. If a device has failed or run out of memory meanwhile, the state is
+// dropped and all tokens are run again when the sequence is used again.
 int coppice_generate(struct coppice_sequence *s, const struct coppice_request *r,
                      struct coppice_result *out, struct coppice_error *e);
 

@@ -116,7 +116,7 @@ struct reply {
 
 // Runs the first n tokens of a prompt into a sequence, which several requests may go on from. *out:
 // NULL for a new one, or one that holds the first of these tokens and grows; when that fails it
-// holds any number of them, and after ERR_DEVICE may only be destroyed. The caller frees it with
+// holds any number of them, or may only be destroyed (sequence_usable). The caller frees it with
 // sequence_destroy before the session.
 int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
                     struct err *e);

@@ -45,8 +45,20 @@ const int32_t *transcript_tokens(const struct transcript *t) {
     return t->ids;
 }
 
+static bool usable(const struct transcript *t) {
+    return t->seq && sequence_usable(t->seq);
+}
+
 int64_t transcript_ready(const struct transcript *t) {
-    return t->seq ? sequence_len(t->seq) : 0;
+    return usable(t) ? sequence_len(t->seq) : 0;
+}
+
+// Drops a state that a failure has spoilt; the tokens are run again when they are needed.
+static void drop_spoilt(struct transcript *t) {
+    if (usable(t))
+        return;
+    sequence_destroy(t->seq);
+    t->seq = NULL;
 }
 
 static int reserve(struct transcript *t, int64_t n, struct err *e) {
@@ -86,6 +98,7 @@ int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struc
 // Shortens the sequence, if there is one, to at most n tokens.
 static int cut_state(struct transcript *t, int64_t n, struct err *e) {
     int64_t kept;
+    drop_spoilt(t);
     if (transcript_ready(t) <= n)
         return 0;
     return sequence_truncate(t->seq, n, &kept, e);
@@ -131,9 +144,9 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
     q.in_place = t->seq;
     rc = session_generate(t->s, &q, out, e);
     take(t, out->ids, out->n);
-    if (rc == ERR_DEVICE) { // its state cannot be trusted any more
-        sequence_destroy(t->seq);
-        t->seq = NULL;
+    if (rc) { // what else went wrong is known then
+        exec_status(model_exec(session_model(t->s)), NULL);
+        drop_spoilt(t);
     }
     return rc;
 }
@@ -143,7 +156,7 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
     int rc = transcript_create(&f, t->s, e);
     if (!rc)
         rc = reserve(f, t->n, e);
-    if (!rc && t->seq)
+    if (!rc && usable(t))
         rc = sequence_fork(t->seq, &f->seq, e);
     if (rc) {
         transcript_destroy(f);
@@ -160,7 +173,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
     if (b)
         b->ids = malloc(bytes ? bytes : 1);
     int rc = b && b->ids ? 0 : err_set(e, ERR_MEMORY, "no memory to save a text");
-    if (!rc && t->seq)
+    if (!rc && usable(t))
         rc = sequence_checkpoint(t->seq, &b->point, e);
     if (rc) {
         bookmark_destroy(b);
@@ -180,16 +193,18 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
                        "what was saved belongs to another loaded model; restore "
                        "it into a text of the model that made it");
     struct transcript fresh = {.s = t->s};
+    bool point = b->point && checkpoint_usable(b->point);
     int rc = reserve(&fresh, b->n, e);
-    if (!rc && b->point && !t->seq)
+    drop_spoilt(t);
+    if (!rc && point && !t->seq)
         rc = model_sequence(session_model(t->s), &t->seq, e);
-    if (!rc && b->point)
+    if (!rc && point)
         rc = sequence_restore(t->seq, b->point, e);
     if (rc) {
         free(fresh.ids);
         return rc;
     }
-    if (!b->point) {
+    if (!point) {
         sequence_destroy(t->seq);
         t->seq = NULL;
     }

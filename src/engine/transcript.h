@@ -16,7 +16,8 @@ void transcript_destroy(struct transcript *t); // NULL is allowed
 
 int64_t transcript_len(const struct transcript *t);
 const int32_t *transcript_tokens(const struct transcript *t); // [len], until the next change
-int64_t transcript_ready(const struct transcript *t); // tokens, the first ones, that were run
+// Tokens, the first ones, that were run; none of them after a failure that has spoilt their state.
+int64_t transcript_ready(const struct transcript *t);
 
 // ERR_MISMATCH for an id outside the vocabulary. After an error nothing has changed.
 int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struct err *e);
@@ -26,7 +27,8 @@ int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struc
 int transcript_cut(struct transcript *t, int64_t n, struct err *e);
 
 // Continues the text; prompt, prefix and in_place of r are not looked at. The new tokens, also
-// those chosen before an error, become part of it, the last one without being run. *out as of
+// those chosen before an error, become part of it, the last one without being run. A state that a
+// failure has spoilt is dropped, and the next request runs the text again. *out as of
 // session_generate. With max_tokens 0 all but the last token are run and nothing is chosen.
 int transcript_generate(struct transcript *t, const struct request *r, struct reply *out,
                         struct err *e);

@@ -323,9 +323,12 @@ static int prepare(const struct dflash *d, struct sequence *const *seqs, const i
                            "sequence %d has no state for this draft; create it "
                            "after loading the draft",
                            i);
+        int rc = sequence_write(s, e);
+        if (rc)
+            return rc;
         // A checkpoint or fork may have come to share the page that pending tokens go to.
         for (int g = 0; g < d->n_groups; g++) {
-            int rc = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
+            rc = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
             if (rc)
                 return rc;
         }

@@ -24,6 +24,9 @@ static int check_sequences(const struct model *m, struct sequence *const *seqs, 
     int64_t width = m->n_taps * m->params.dim;
     for (int i = 0; i < n; i++) {
         const struct sequence_spec *s = &seqs[i]->spec;
+        int rc = sequence_check(seqs[i], e);
+        if (rc)
+            return rc;
         if (s->x != m->x || s->target != m->pool || (s->feature_dim && s->feature_dim != width))
             return err_set(e, ERR_MISMATCH,
                            "sequence %d was made for another model or draft; "
@@ -83,6 +86,7 @@ static struct kv_slot scratch_slot(const struct model *m, int64_t row) {
 // Copies what commit needs and says where each row's K and V go.
 static void record(struct model *m, const struct forest *f, struct sequence *const *seqs) {
     struct pass_record *r = &m->pass;
+    r->stretch = exec_stretch(m->x);
     r->n = f->n;
     r->n_want = 0;
     for (int64_t i = 0; i < f->n; i++) {
@@ -252,6 +256,10 @@ static int check_commit(const struct model *m, struct sequence *const *seqs, int
     const struct pass_record *r = &m->pass;
     if (!r->open)
         return err_set(e, ERR_STATE, "there is no verification to commit; run one first");
+    if (exec_spoilt(m->x, r->stretch))
+        return err_set(e, ERR_STATE,
+                       "the last pass failed, so that nothing of it can be "
+                       "committed; run it again");
     if (seq < 0 || seq >= r->n_seqs || seqs[seq]->version != r->version[seq])
         return err_set(e, ERR_STATE,
                        "sequence %d cannot be committed from the last pass; it took "

@@ -70,7 +70,9 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e);
 // Verify forest: n <= max_verify, depth <= 32; touches no sequence. Follow with model_commit.
 // Prompt forest: n <= max_rows; every row is committed before the call returns (a plain decoding
 // step is a prompt forest of one row). The arithmetic of both is the same, to the bit.
-// ERR_USAGE, ERR_LIMIT (context full), ERR_MEMORY: nothing has changed.
+// ERR_USAGE, ERR_LIMIT (context full), ERR_MEMORY: nothing has changed. ERR_STATE: a sequence is
+// spoilt (sequence.h). Whether the device did the work is known from exec_status only; if it did
+// not, the sequences of a prompt forest are spoilt, and a verify forest cannot be committed.
 int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
                   struct err *e);
 

@@ -52,6 +52,7 @@ struct pass_record {
     int64_t *len, *len_now;                   // [S]
     struct gdn_state **states;                // [S]
     uint64_t *version;                        // [S] of the sequences when the pass ran
+    uint64_t stretch;                         // exec_stretch of the pass
     int64_t n, n_want;
     int n_seqs;
     bool open; // a verification that can still be committed

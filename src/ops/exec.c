@@ -56,11 +56,35 @@ const char *exec_label(const struct exec *x) {
 }
 
 bool exec_is_device(const struct exec *x) {
-    return x->status != NULL;
+    return x->device;
 }
 
 int exec_status(struct exec *x, struct err *e) {
-    return x->status ? x->status(x, e) : 0;
+    int rc = x->status ? x->status(x, e) : 0;
+    if (rc)
+        x->spoilt[x->n_spoilt++ % EXEC_SPOILT] = x->stretch;
+    x->stretch++;
+    return rc;
+}
+
+uint64_t exec_stretch(const struct exec *x) {
+    return x->stretch;
+}
+
+// A stretch older than all that are remembered may have been one of those that are not.
+bool exec_spoilt(const struct exec *x, uint64_t stretch) {
+    uint64_t n = x->n_spoilt < EXEC_SPOILT ? x->n_spoilt : EXEC_SPOILT;
+    if (x->n_spoilt > EXEC_SPOILT && stretch < x->spoilt[x->n_spoilt % EXEC_SPOILT])
+        return true;
+    for (uint64_t i = 0; i < n; i++) {
+        if (x->spoilt[i] == stretch)
+            return true;
+    }
+    return false;
+}
+
+bool exec_spoilt_since(const struct exec *x, uint64_t stretch) {
+    return x->n_spoilt && x->spoilt[(x->n_spoilt - 1) % EXEC_SPOILT] >= stretch;
 }
 
 void exec_memory_of(struct exec *x, struct exec_memory *m) {

@@ -13,6 +13,8 @@ struct exec_attachment {
     struct exec_attachment *next;
 };
 
+enum { EXEC_MARKS = 4096, EXEC_SPOILT = 64 };
+
 struct exec {
     const struct ops *ops;
     int threads;
@@ -20,7 +22,10 @@ struct exec {
     void (*destroy)(struct exec *x);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);
     int64_t (*act_bytes)(const struct exec *x, int64_t n, int64_t k);
-    // Only of a device, NULL on the CPU: see exec_status, exec_memory_of and exec_own_bytes.
+    bool device; // see exec_is_device
+    // Stretches (ops.h): the number of the present one, and the newest that were spoilt, a ring.
+    uint64_t stretch, spoilt[EXEC_SPOILT], n_spoilt;
+    // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes.
     int (*status)(struct exec *x, struct err *e);
     void (*memory)(struct exec *x, struct exec_memory *m);
     int64_t (*own_bytes)(const struct exec *x, int64_t most_values);
@@ -44,6 +49,5 @@ struct exec_attachment *exec_attached(const struct exec *x,
 static inline int64_t exec_act_stride(int64_t k) {
     return (k + 63) / 64 * 64;
 }
-enum { EXEC_MARKS = 4096 };
 
 #endif

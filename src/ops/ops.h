@@ -110,9 +110,18 @@ bool exec_is_device(const struct exec *x);    // its memory is not the host's
 void exec_destroy(struct exec *x);
 
 // Waits for all that was queued. ERR_DEVICE: the device has failed at some point since creation,
-// and nothing computed since then may be used. What a caller shows to others must be preceded by
-// this.
+// and nothing computed since then may be used. ERR_MEMORY: it ran out of memory; what was queued
+// since the last call may not be used, but the device can be. What a caller shows to others must be
+// preceded by this.
 int exec_status(struct exec *x, struct err *e);
+
+// A stretch is what is queued between two calls of exec_status; they are numbered from 0 up. Ops
+// return nothing, so whoever keeps what they wrote keeps the number of the present stretch beside
+// it, and asks before using it whether that one failed. True for good once it is true; after many
+// failures also for old stretches that were fine.
+uint64_t exec_stretch(const struct exec *x);
+bool exec_spoilt(const struct exec *x, uint64_t stretch);
+bool exec_spoilt_since(const struct exec *x, uint64_t stretch); // whether it or a later one failed
 
 // Bytes of the device: held by this exec now and at most so far, free now and in all. The CPU
 // backend does not count: all are 0.

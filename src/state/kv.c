@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages are single allocations, numbered, refcounted and kept on a free list for reuse; a page is
 // never returned to the system before the pool goes. Every page begins zeroed and only ever holds
-// finite values, so that unused slots can be read. A page referenced twice is never written:
-// kv_reserve copies it first.
+// finite values, so that unused slots can be read: one that was in use when ops failed is cleared
+// before it is used again. A page referenced twice is never written: kv_reserve copies it first.
 #include "state/kv.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 struct page {
     unsigned char *data;
     int32_t refs, next_free; // next_free: -1 ends the list
+    uint64_t taken;          // exec_stretch when it was taken last
 };
 
 struct kv_pool {
@@ -72,7 +73,7 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
                        "no memory for another %lld bytes of keys and values; use a shorter "
                        "--max-ctx or stop what else takes the memory",
                        (long long)p->layout.page_bytes);
-    p->pages[p->n] = (struct page){data, 0, p->free_head};
+    p->pages[p->n] = (struct page){data, 0, p->free_head, exec_stretch(p->x)};
     p->free_head = (int32_t)p->n++;
     return 0;
 }
@@ -87,6 +88,9 @@ static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
     *id = p->free_head;
     struct page *page = &p->pages[*id];
     p->free_head = page->next_free;
+    if (exec_spoilt_since(p->x, page->taken))
+        exec_ops(p->x)->zero(p->x, page->data, (size_t)p->layout.page_bytes);
+    page->taken = exec_stretch(p->x);
     page->refs = 1;
     p->used++;
     return 0;

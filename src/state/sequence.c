@@ -9,7 +9,8 @@
 
 struct checkpoint {
     struct sequence_spec spec;
-    int32_t *tokens; // [len]
+    uint64_t written; // as of a sequence
+    int32_t *tokens;  // [len]
     int64_t len;
     struct kv target;
     struct recurrent_save recurrent;
@@ -27,6 +28,7 @@ int sequence_create(struct sequence **out, const struct sequence_spec *spec, str
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a sequence");
     s->spec = *spec;
+    s->written = exec_stretch(spec->x);
     kv_init(&s->target, spec->target, 0);
     for (int i = 0; i < spec->n_draft; i++)
         kv_init(&s->draft[i], spec->draft[i], spec->draft_window[i]);
@@ -66,6 +68,26 @@ const int32_t *sequence_tokens(const struct sequence *s) {
     return s->tokens;
 }
 
+bool sequence_usable(const struct sequence *s) {
+    return !exec_spoilt(s->spec.x, s->written);
+}
+
+int sequence_check(const struct sequence *s, struct err *e) {
+    if (sequence_usable(s))
+        return 0;
+    return err_set(e, ERR_STATE,
+                   "the state of these %lld tokens was being changed when the device failed or ran "
+                   "out of memory; drop it and run the tokens again",
+                   (long long)s->len);
+}
+
+int sequence_write(struct sequence *s, struct err *e) {
+    int rc = sequence_check(s, e);
+    if (!rc)
+        s->written = exec_stretch(s->spec.x);
+    return rc;
+}
+
 static int reserve_tokens(struct sequence *s, int64_t n, struct err *e) {
     if (n <= s->cap)
         return 0;
@@ -87,7 +109,9 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
                        "text or raise the context size",
                        (long long)n, (long long)s->len, (long long)s->spec.max_len);
     int64_t before[1 + SEQ_DRAFT_GROUPS] = {s->target.n_pages};
-    int rc = reserve_tokens(s, s->len + n, e), groups = 0;
+    int rc = sequence_write(s, e), groups = 0;
+    if (!rc)
+        rc = reserve_tokens(s, s->len + n, e);
     if (!rc && s->spec.target)
         rc = kv_reserve(&s->target, n, e);
     for (; !rc && groups < s->spec.n_draft; groups++) {
@@ -118,6 +142,9 @@ int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *
     if (n < 0 || n > s->len)
         return err_set(e, ERR_USAGE, "cannot cut a sequence of %lld tokens to %lld",
                        (long long)s->len, (long long)n);
+    int rc = sequence_write(s, e);
+    if (rc)
+        return rc;
     int64_t h = s->len / GDN_BLOCK * GDN_BLOCK;
     *kept = n == s->len ? n : h <= n ? h : 0;
     if (n == s->len)
@@ -154,13 +181,16 @@ static int save_draft(const struct sequence *s, struct checkpoint *c, struct err
 }
 
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e) {
+    int rc = sequence_check(s, e);
+    if (rc)
+        return rc;
     struct checkpoint *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(e, ERR_MEMORY, "no memory for a checkpoint");
     c->spec = s->spec;
+    c->written = exec_stretch(s->spec.x);
     c->len = s->len / GDN_BLOCK * GDN_BLOCK;
     size_t bytes = (size_t)c->len * sizeof *c->tokens;
-    int rc = 0;
     c->tokens = malloc(bytes ? bytes : 1);
     if (!c->tokens)
         rc = err_set(e, ERR_MEMORY, "no memory for the tokens of a checkpoint");
@@ -196,6 +226,10 @@ int64_t checkpoint_bytes(const struct checkpoint *c) {
     if (c->pending)
         n += (c->len - c->draft_len) * c->spec.feature_dim * (int64_t)sizeof(float);
     return n;
+}
+
+bool checkpoint_usable(const struct checkpoint *c) {
+    return !exec_spoilt(c->spec.x, c->written);
 }
 
 void checkpoint_destroy(struct checkpoint *c) {
@@ -242,13 +276,21 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
         return err_set(e, ERR_MISMATCH,
                        "the checkpoint belongs to another model or draft; make a "
                        "new one with this model");
+    if (!checkpoint_usable(c))
+        return err_set(
+            e, ERR_STATE,
+            "the checkpoint of %lld tokens was made when the device failed or ran out of "
+            "memory; drop it and run the tokens again",
+            (long long)c->len);
     struct kv fresh[1 + SEQ_DRAFT_GROUPS] = {0};
-    int rc = c->len > s->spec.max_len
-                 ? err_set(e, ERR_LIMIT,
-                           "a checkpoint of %lld tokens does not fit a context of "
-                           "%lld",
-                           (long long)c->len, (long long)s->spec.max_len)
-                 : reserve_tokens(s, c->len, e);
+    int rc = sequence_write(s, e);
+    if (rc)
+        return rc;
+    rc = c->len > s->spec.max_len ? err_set(e, ERR_LIMIT,
+                                            "a checkpoint of %lld tokens does not fit a context of "
+                                            "%lld",
+                                            (long long)c->len, (long long)s->spec.max_len)
+                                  : reserve_tokens(s, c->len, e);
     if (!rc)
         rc = share_groups(fresh, &s->spec, c, e);
     if (!rc && c->len > 0)
@@ -275,7 +317,9 @@ out:
 
 int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e) {
     struct sequence *f = NULL;
-    int rc = sequence_create(&f, &s->spec, e);
+    int rc = sequence_check(s, e);
+    if (!rc)
+        rc = sequence_create(&f, &s->spec, e);
     if (rc)
         return rc;
     rc = reserve_tokens(f, s->len, e);

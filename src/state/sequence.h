@@ -3,9 +3,15 @@
 // draft KV, and the features of tokens that the draft has not absorbed yet. A sequence can be cut
 // back, saved, restored and forked; a rejected guess never reaches it. Every resume point is a
 // multiple of 32 (or the present length). A failed call leaves the sequence as it was.
+//
+// Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
+// written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
+// every later call with it is refused with ERR_STATE. It can only be destroyed; its tokens have to
+// be run again in another one.
 #ifndef COPPICE_STATE_SEQUENCE_H
 #define COPPICE_STATE_SEQUENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -34,6 +40,7 @@ struct sequence {
     int32_t *tokens; // [len]
     int64_t len, cap;
     uint64_t version; // grows with every change of the committed tokens
+    uint64_t written; // exec_stretch when its state was last written
     struct kv target;
     struct recurrent recurrent;
     struct kv draft[SEQ_DRAFT_GROUPS];
@@ -46,6 +53,11 @@ void sequence_destroy(struct sequence *s); // NULL is allowed
 
 int64_t sequence_len(const struct sequence *s);           // committed tokens
 const int32_t *sequence_tokens(const struct sequence *s); // [len], borrowed until the next change
+
+bool sequence_usable(const struct sequence *s);              // whether it is not spoilt
+int sequence_check(const struct sequence *s, struct err *e); // the same as an error: ERR_STATE
+// Must precede whatever queues a change of its state; also checks. sequence_reserve includes it.
+int sequence_write(struct sequence *s, struct err *e);
 
 // Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: new pages are given back
 // then; a page that was shared and has been copied stays the sequence's own.
@@ -63,6 +75,7 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
 int64_t checkpoint_len(const struct checkpoint *c);
 const int32_t *checkpoint_tokens(const struct checkpoint *c); // [len]
 int64_t checkpoint_bytes(const struct checkpoint *c);         // without shared KV pages
+bool checkpoint_usable(const struct checkpoint *c);
 void checkpoint_destroy(struct checkpoint *c);
 
 // The sequence becomes the checkpoint's state (same model; any former contents are dropped).

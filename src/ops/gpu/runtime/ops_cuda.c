@@ -294,6 +294,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
         return err_set(e, ERR_MEMORY, "out of memory for the CUDA backend");
     g->base = (struct exec){.ops = &cuda_table,
                             .threads = 1,
+                            .device = true,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
                             .act_bytes = act_bytes,

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that fails as a device does: one of its ops is left out, those behind it run all the
+// same, and the next exec_status reports it once. Between faulty_open and faulty_close the exec's
+// table and status are replaced; one exec at a time.
+#ifndef COPPICE_TESTS_SUPPORT_FAULTY_H
+#define COPPICE_TESTS_SUPPORT_FAULTY_H
+
+#include <stdbool.h>
+
+#include "ops/ops.h"
+
+// The n-th op from now on (0: the next one) is left out; n < 0: none.
+void faulty_open(struct exec *x, int n);
+void faulty_again(int n); // the same while it is open
+bool faulty_hit(void);    // whether that op has come
+void faulty_close(void);
+
+#endif
