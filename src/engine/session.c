@@ -19,6 +19,7 @@ struct session {
     struct dflash *draft;
     struct tokenizer *tokenizer;
     struct budget *budget; // NULL until a request wants its budgets chosen
+    struct price *price;   // likewise
     struct memory_plan plan;
     bool planned;
     bool rows_open; // the caller leaves the rows of a prompt's pass to the chunk
@@ -215,6 +216,7 @@ void session_close(struct session *s) {
     if (!s)
         return;
     budget_destroy(s->budget);
+    price_destroy(s->price);
     dflash_destroy(s->draft);
     model_destroy(s->model);
     if (s->tokenizer)
@@ -361,13 +363,15 @@ static int make_drafters(struct run *u, struct tree_options *tree, struct err *e
 static int find_budget(struct run *u, struct err *e) {
     if (!u->r->auto_budget || u->r->how == SPECULATE_OFF)
         return 0;
-    if (!u->s->budget) {
-        int rc = budget_create(&u->s->budget, model_max_verify(u->s->model), e);
-        if (rc)
-            return rc;
-    }
-    u->budget = u->s->budget;
-    budget_begin(u->budget);
+    struct session *s = u->s;
+    bool gpu = exec_ops(model_exec(s->model))->sample_together;
+    int rc = s->price ? 0 : price_create(&s->price, gpu ? PRICE_GPU : PRICE_CPU, e);
+    if (!rc && !s->budget)
+        rc = budget_create(&s->budget, e);
+    if (rc)
+        return rc;
+    u->budget = s->budget;
+    budget_begin(u->budget, NULL);
     return 0;
 }
 
@@ -378,6 +382,7 @@ static int run_init(struct run *u, struct err *e) {
     struct step_config c = {.model = u->s->model,
                             .tree = u->r->tree,
                             .budget = u->budget,
+                            .price = u->s->price,
                             .share_noise = !u->r->no_draft_noise,
                             .sample = u->r->sample,
                             .hash = u->r->logit_hash};
@@ -455,13 +460,7 @@ static int run_prompt(struct run *u, struct err *e) {
 }
 
 static int run_steps(struct run *u, struct err *e) {
-    enum { MEASURE_MS = 1500 };
     struct reply *out = u->out;
-    if (u->budget && !budget_ready(u->budget) && out->end == END_NONE) {
-        int rc = step_measure(u->step, u->seq, out->ids[out->n - 1], MEASURE_MS, e);
-        if (rc)
-            return rc;
-    }
     while (out->end == END_NONE) {
         struct walk_limits l = limits_of(u);
         struct walk w;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// See budget.h. With q_i the chance that node i is on the path, a tree of n nodes yields
-// E(n) = 1 + q_1 + ... + q_n tokens in V(1 + n) milliseconds behind a draft of D. Tokens per
-// millisecond over many steps are most where each step takes the n with the largest
-// E(n) - r V(1 + n), r being that very rate (Dinkelbach, Management Science 13, 1967): r is the
-// mean of the last steps, and never less than plain decoding's, 1 / V(1).
+// See budget.h. With q the chance that a node is on the path, n trees of m nodes in all yield
+// n + the sum of their q tokens in a pass of n + m rows behind a draft. Tokens per millisecond over
+// many steps are most where each step keeps the nodes for which tokens less r times milliseconds
+// are most, where r is that very rate (Dinkelbach, Management Science 13, 1967): here that of the
+// members' last steps at today's prices, and never less than plain decoding's. A row costs the same
+// whosever it is, so the nodes of all trees compete by their chances.
 //
 // The draft's own time is chosen before its guesses are known. If each guess comes true with the
 // chance p of late, a guess at depth i is worth p^i less r times a row of a pass, and a draft that
 // ends at depth d misses what deeper ones are worth: the depth that loses least by that and by
 // r D(d) is drafted.
 //
-// Whether to draft at all is a matter of a purse, in tokens. A drafted step puts in what it gained
-// over plain decoding in the same time, or takes out what it lost; when the purse is empty,
-// drafting rests. How much it can hold, and what is in it after a rest, is a share of the text
-// decoded: so little can be lost, and a text that pays late is still found to pay.
+// Whether to draft at all is a matter of credit, in tokens. A drafted step adds what it gained over
+// plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
+// rests. How much it can be, and what there is of it after a rest, is a share of the text decoded:
+// so little can be lost, and a text that pays late is still found to pay.
 #include "spec/budget.h"
 
 #include <math.h>
@@ -21,12 +22,9 @@
 
 enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
-    UNMEASURED = 16, // nodes while nothing is known of passes
     LOOK_FIRST = 6,  // steps of a text that verify some nodes whatever is believed of them
     REST_FIRST = 6,  // steps without drafting, doubled each time,
     REST_MOST = 512, // up to this
-    DEPTHS = 3,      // of drafts: the whole, a half, a quarter of it
-    SHALLOW = 3,     // the least of these
     ROWS = 8,        // of the pass that tells what a row costs
 };
 static const double BIN_WIDTH = 0.2;
@@ -34,21 +32,19 @@ static const double BIN_MOST = 512;  // nodes that a bin remembers: older ones f
 static const double PRIOR = 16;      // nodes' worth of belief in the draft's own probability
 static const double PLACE_PRIOR = 5; // the same where nodes are told by their place
 static const double LOOK_COST = 1.1; // over a plain pass, of those steps
-static const double KEPT = 0.05;     // of what was learnt from other texts
+static const double KEPT = 8;        // nodes of a bin that count of those from other texts,
+static const double FIT_KEPT = 0.05; // and the part of what tells powers and ways apart
 static const double STEPS = 24;      // steps that the mean rate remembers
-static const double SOON = 2;        // passes of earlier texts that count for a new one's pace
+static const double THIS = 1;        // steps that the present one counts for in it
 static const double WALKS = 8;       // whose lengths tell how deep a draft should be
 static const double WALKS_KEPT = 1;  // of earlier texts
 static const double SESSION = 64;    // drafted steps of all texts that a new one's hope comes from
-static const double HOPED = 6;       // steps' worth of belief in PURSE before anything is known
-// Tokens that the purse has when a text begins: as many as PURSE_STEPS drafted steps have gained of
-// late, within these bounds. Then what it may hold, besides a share of the text so far. After a
-// rest it has a share of that, and no less than PURSE_AGAIN.
-static const double PURSE = 2, PURSE_LEAST = 0.2, PURSE_STEPS = 4, PURSE_MOST = 5;
-static const double SHARE = 0.01, SHARE_AGAIN = 0.007, PURSE_AGAIN = 0.1;
-
-static const int GRID[] = {1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
-enum { GRID_N = sizeof GRID / sizeof *GRID };
+static const double HOPED = 6;       // steps' worth of belief in CREDIT before anything is known
+// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained of late,
+// within these bounds. Then the most there may be, besides a share of the text so far. After a rest
+// there is a share of that, and no less than CREDIT_AGAIN.
+static const double CREDIT = 2, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+static const double SHARE = 0.01, SHARE_AGAIN = 0.007, CREDIT_AGAIN = 0.1;
 
 struct bin {
     double hits, nodes;
@@ -64,41 +60,30 @@ enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 5 };
 enum { PLACES = 24, BY_SCORE = 0, BY_PLACE, WAYS };
 
 struct budget {
-    int max_rows;
-    int depth[DEPTHS]; // of guesses of a draft, falling, and how long it then takes
-    double draft_ms[DEPTHS];
-    int depths, asked;   // those measured; which of them was asked of the newest draft
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
-    double ms[GRID_N];   // of a pass of GRID[i] rows
-    int measured;
-    double scale;        // of passes now to passes then: contexts grow, machines have other work
-    double paced;        // passes that this is the mean of
-    double tokens, time; // of drafted steps, older ones faded
-    double purse;        // tokens that may be lost until drafting rests
-    double gained, of;   // tokens that drafted steps of all texts gained, and these steps; faded
-    double text;         // tokens of this text
-    int looked;          // drafted steps of this text
-    int rest, rests;     // steps without drafting still to come; how many the next rest has
+    double tokens, nodes, steps; // of drafted steps of this text, older ones faded
+    double credit;               // tokens that may be lost until drafting rests
+    double gained, of;           // tokens that drafted steps of all texts gained, and these; faded
+    double text;                 // tokens of this text
+    int looked;                  // drafted steps of this text
+    int rest, rests;             // steps without drafting to come; how many the next rest has
     struct bin bin[BINS];
     double fit[POWERS];
     int power; // that fits best
     struct bin place[PLACES];
     double told[WAYS]; // log-likelihood of the nodes so far, as foretold, older ones faded
+    double chance[TREE_MAX_ROWS]; // of the nodes of the present step's tree, falling
+    int most;                     // of them that may be verified
 };
 
-int budget_create(struct budget **out, int max_rows, struct err *e) {
-    if (max_rows < 1 || max_rows > TREE_MAX_ROWS)
-        return err_set(e, ERR_USAGE, "passes of %d rows are not within 1 to %d", max_rows,
-                       TREE_MAX_ROWS);
+int budget_create(struct budget **out, struct err *e) {
     struct budget *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
-    b->max_rows = max_rows;
-    b->scale = 1;
     b->right = 3;
     b->wrong = 1;
     b->power = HONEST;
-    budget_begin(b);
+    budget_begin(b, NULL);
     *out = b;
     return 0;
 }
@@ -107,96 +92,32 @@ void budget_destroy(struct budget *b) {
     free(b);
 }
 
-int budget_rows(const struct budget *b, int i) {
-    return i < GRID_N && GRID[i] <= b->max_rows ? GRID[i] : 0;
-}
-
-void budget_measured(struct budget *b, int rows, double ms) {
-    if (b->measured < GRID_N && GRID[b->measured] == rows)
-        b->ms[b->measured++] = ms;
-}
-
-bool budget_ready(const struct budget *b) {
-    return b->measured > 1;
-}
-
-double budget_pass_ms(const struct budget *b, int rows) {
-    int i = 0, last = b->measured - 1;
-    while (i < last && GRID[i] < rows)
-        i++;
-    double ms = b->ms[i];
-    if (GRID[i] < rows && last > 0)
-        ms += fmax(b->ms[last] - b->ms[last - 1], 0) / (GRID[last] - GRID[last - 1]) *
-              (rows - GRID[last]);
-    return b->scale * ms;
-}
-
-static double plain_rate(const struct budget *b) {
-    return 1 / budget_pass_ms(b, 1);
-}
-
-// Tokens per millisecond that a step must bring.
-static double rate(const struct budget *b) {
-    return fmax(b->time > 0 ? b->tokens / b->time : 0, plain_rate(b));
-}
-
-int budget_draft_depth(int most, int i) {
-    int depth = i < DEPTHS ? most >> i : 0;
-    return i == 0 || depth >= SHALLOW ? depth : 0;
-}
-
-void budget_draft_measured(struct budget *b, int depth, double ms) {
-    if (b->depths == DEPTHS)
-        return;
-    b->depth[b->depths] = depth;
-    b->draft_ms[b->depths++] = ms;
-}
-
-int budget_depth(struct budget *b) {
-    double p = b->right / (b->right + b->wrong), least = INFINITY, missed = 0;
-    double row = (budget_pass_ms(b, ROWS) - budget_pass_ms(b, 1)) / (ROWS - 1);
-    for (int i = 0; i < b->depths; i++) {
-        for (int d = i > 0 ? b->depth[i - 1] : 0; d > b->depth[i]; d--)
-            missed += fmax(pow(p, d) - rate(b) * row, 0);
-        double loss = rate(b) * b->scale * b->draft_ms[i] + missed;
-        if (loss < least) {
-            least = loss;
-            b->asked = i;
-        }
+static void keep(struct bin *n, int count) {
+    for (int i = 0; i < count; i++) {
+        double part = n[i].nodes > KEPT ? KEPT / n[i].nodes : 1;
+        n[i].hits *= part;
+        n[i].nodes *= part;
     }
-    return b->depths ? b->depth[b->asked] : 0;
 }
 
-// A walk to the end of what was drafted was ended by no wrong guess.
-static void follow(struct budget *b, const struct walk *w) {
-    int came = w->count - 1, most = b->depths ? b->depth[b->asked] : TREE_MAX_DEPTH;
-    b->right += (came < most ? came : most) - b->right / WALKS;
-    b->wrong += (came < most) - b->wrong / WALKS;
-}
-
-void budget_begin(struct budget *b) {
-    double keep = fmin(1, WALKS_KEPT / b->wrong);
-    b->right *= keep;
-    b->wrong *= keep;
-    b->purse = (HOPED * PURSE + PURSE_STEPS * b->gained) / (HOPED + b->of);
-    b->purse = fmin(fmax(b->purse, PURSE_LEAST), PURSE);
+void budget_begin(struct budget *b, const struct budget *before) {
+    if (before && before != b)
+        *b = *before;
+    double part = fmin(1, WALKS_KEPT / b->wrong);
+    b->right *= part;
+    b->wrong *= part;
+    b->credit = (HOPED * CREDIT + CREDIT_STEPS * b->gained) / (HOPED + b->of);
+    b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
     b->text = 0;
     b->rest = b->looked = 0;
-    b->paced = fmin(b->paced, SOON); // another text has another context
     b->rests = REST_FIRST;
-    b->tokens = b->time = 0;
-    for (int i = 0; i < BINS; i++) {
-        b->bin[i].hits *= KEPT;
-        b->bin[i].nodes *= KEPT;
-    }
+    b->tokens = b->nodes = b->steps = 0;
+    keep(b->bin, BINS);
+    keep(b->place, PLACES);
     for (int i = 0; i < POWERS; i++)
-        b->fit[i] *= KEPT;
-    for (int i = 0; i < PLACES; i++) {
-        b->place[i].hits *= KEPT;
-        b->place[i].nodes *= KEPT;
-    }
+        b->fit[i] *= FIT_KEPT;
     for (int i = 0; i < WAYS; i++)
-        b->told[i] *= KEPT;
+        b->told[i] *= FIT_KEPT;
 }
 
 static int bin_of(double score) {
@@ -221,12 +142,8 @@ static double foretell(const struct budget *b, const struct ddtree *t, int node,
                            : share(&b->place[place_of(node)], stated, PLACE_PRIOR);
 }
 
-static int better_way(const struct budget *b) {
-    return b->told[BY_PLACE] > b->told[BY_SCORE] ? BY_PLACE : BY_SCORE;
-}
-
 static double chance(const struct budget *b, const struct ddtree *t, int node) {
-    return foretell(b, t, node, better_way(b));
+    return foretell(b, t, node, b->told[BY_PLACE] > b->told[BY_SCORE] ? BY_PLACE : BY_SCORE);
 }
 
 // Of a verified tree. Means of these settle sooner than means of what came of it.
@@ -237,48 +154,217 @@ static double expected_tokens(const struct budget *b, const struct ddtree *t) {
     return sum;
 }
 
-bool budget_drafts(struct budget *b) {
-    if (b->rest == 0)
-        return true;
-    b->rest--;
-    return false;
+static int drafting(const struct budget_step *s) {
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->members[i].drafts;
+    return n;
 }
 
-// Nodes that are verified at the beginning of a text although they may not be worth it: beliefs
-// from other texts must not keep it from being looked at. A pass takes little longer for them.
-static int look(const struct budget *b, const struct ddtree *t) {
-    int nodes = 1;
-    if (b->looked >= LOOK_FIRST)
-        return 0;
-    while (nodes < t->n - 1 && budget_pass_ms(b, nodes + 2) < LOOK_COST * budget_pass_ms(b, 1))
-        nodes++;
-    return nodes < t->n - 1 ? nodes : t->n - 1;
+static int reach_of(const struct budget_step *s) {
+    int reach = 0;
+    for (int i = 1; i < PRICE_REACHES; i++)
+        reach = price_depth(s->most, i) == s->depth ? i : reach;
+    return reach;
 }
 
-// Nodes that may be verified: if all are wrong, no more is lost than a full purse and what a step
-// has gained of late.
-static int stake(const struct budget *b, const struct ddtree *t) {
-    double most = 1 + PURSE_MOST + (b->gained > 0 ? b->gained / b->of : 0);
+// Of this step, 0 when nobody drafts.
+static double draft_ms(const struct budget_step *s) {
+    int n = drafting(s);
+    return n ? price_draft_ms(s->price, n, reach_of(s)) : 0;
+}
+
+// A pass with so many nodes of all members, without the rows of others: these have a worth of their
+// own, so that what time is worth is told by steps that they are not in.
+static double pass_ms(const struct budget_step *s, double nodes) {
+    double below = floor(nodes), part = nodes - below;
+    double a = price_pass_ms(s->price, s->n + (int64_t)below, s->n);
+    return part > 0 ? a + part * (price_pass_ms(s->price, s->n + (int64_t)below + 1, s->n) - a) : a;
+}
+
+// The same in the pass as it will be.
+static double full_ms(const struct budget_step *s, int64_t nodes) {
+    return price_pass_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
+}
+
+static double plain_rate(const struct budget_step *s) {
+    return s->n / pass_ms(s, 0);
+}
+
+// Tokens per millisecond that this step must bring: those of the members' last steps at today's
+// prices, with `tokens` and `nodes` of a step like this for where too little is known.
+static double rate(const struct budget_step *s, double tokens, double nodes, double weight) {
+    double sum = 0, rows = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        const struct budget *b = m->budget;
+        double steps = m->drafts ? b->steps + weight : 0;
+        if (steps > 0) {
+            sum += (b->tokens + weight * tokens / s->n) / steps;
+            rows += (b->nodes + weight * nodes / s->n) / steps;
+        } else {
+            sum += 1;
+        }
+    }
+    return fmax(sum / (draft_ms(s) + pass_ms(s, rows)), plain_rate(s));
+}
+
+static double row_ms(const struct budget_step *s) {
+    double a = price_pass_ms(s->price, s->n, s->n);
+    return (price_pass_ms(s->price, s->n + ROWS, s->n) - a) / ROWS;
+}
+
+// What all who draft miss of guesses at depth d, if a step must bring r for each millisecond.
+static double missed_at(const struct budget_step *s, int d, double r, double row) {
+    double missed = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget *b = s->members[i].budget;
+        double p = b->right / (b->right + b->wrong);
+        if (s->members[i].drafts)
+            missed += fmax(pow(p, d) - r * row, 0);
+    }
+    return missed;
+}
+
+// The depth that loses least.
+static int choose_depth(const struct budget_step *s, int members) {
+    double least = INFINITY, missed = 0, r = rate(s, 0, 0, 0), row = row_ms(s);
+    int before = 0, best = 0;
+    for (int i = 0, depth; (depth = price_depth(s->most, i)); i++) {
+        for (int d = before; d > depth; d--)
+            missed += missed_at(s, d, r, row);
+        double loss = r * price_draft_ms(s->price, members, i) + missed;
+        if (loss < least) {
+            least = loss;
+            best = depth;
+        }
+        before = depth;
+    }
+    return best;
+}
+
+void budget_drafts(struct budget_step *s) {
+    for (int i = 0; i < s->n; i++) {
+        struct budget_member *m = &s->members[i];
+        if (m->drafts && m->budget->rest > 0) {
+            m->budget->rest--;
+            m->drafts = false;
+        }
+    }
+    s->depth = s->most;
+    int n = drafting(s);
+    s->depth = n ? choose_depth(s, n) : 0;
+}
+
+// Chances of a tree's nodes such that they fall: where a node is likelier than those before it,
+// they can only be had together, at their mean (pool adjacent violators).
+static void weigh_tree(struct budget *b, const struct ddtree *t) {
+    int len[TREE_MAX_ROWS], runs = 0;
+    double sum[TREE_MAX_ROWS];
+    for (int i = 1; i < t->n; i++) {
+        sum[runs] = chance(b, t, i);
+        len[runs++] = 1;
+        while (runs > 1 && sum[runs - 1] * len[runs - 2] > sum[runs - 2] * len[runs - 1]) {
+            sum[runs - 2] += sum[runs - 1];
+            len[runs - 2] += len[runs - 1];
+            runs--;
+        }
+    }
+    for (int r = 0, i = 1; r < runs; r++)
+        for (int j = 0; j < len[r]; j++)
+            b->chance[i++] = sum[r] / len[r];
+}
+
+// Nodes of one member that may be verified: if all are wrong, no more is lost than all credit there
+// may be and what a step has gained of late.
+static int stake(const struct budget_step *s, const struct budget_member *m) {
+    const struct budget *b = m->budget;
+    double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->of : 0), plain = pass_ms(s, 0);
     int nodes = 0;
-    while (nodes < t->n - 1 && plain_rate(b) * budget_pass_ms(b, nodes + 2) <= most)
+    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes + 1) - plain) <= most)
         nodes++;
     return nodes;
 }
 
-int budget_nodes(const struct budget *b, const struct ddtree *t) {
-    if (!budget_ready(b))
-        return t->n - 1 < UNMEASURED ? t->n - 1 : UNMEASURED;
-    double least = rate(b), sum = 1, best = 1 - least * budget_pass_ms(b, 1);
-    int nodes = 0, most = stake(b, t);
-    for (int i = 1; i <= most; i++) {
-        sum += chance(b, t, i);
-        double gain = sum - least * budget_pass_ms(b, i + 1);
-        if (gain > best) {
-            best = gain;
-            nodes = i;
+// Nodes of each member that are verified at the beginning of a text although they may not be worth
+// it: beliefs from other texts must not keep it from being looked at. A pass takes little longer.
+static int look(const struct budget_step *s, const struct budget_member *m) {
+    double most = LOOK_COST * pass_ms(s, 0);
+    int nodes = 1;
+    if (m->budget->looked >= LOOK_FIRST || !m->drafts)
+        return 0;
+    while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < most)
+        nodes++;
+    return nodes < m->tree->n - 1 ? nodes : m->tree->n - 1;
+}
+
+// The next likeliest node of all trees: its member, or -1 when no member may have more.
+static int next_node(const struct budget_step *s) {
+    int best = -1;
+    double most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        if (m->nodes < m->budget->most && m->budget->chance[m->nodes + 1] > most) {
+            most = m->budget->chance[m->nodes + 1];
+            best = i;
         }
     }
-    return nodes > look(b, t) ? nodes : look(b, t);
+    return best;
+}
+
+// Tokens per millisecond of this step alone at the number of nodes that makes most of it; their
+// tokens and number are told.
+static void best_alone(const struct budget_step *s, int room, double *tokens, double *nodes) {
+    double draft = draft_ms(s), sum = s->n, best = 0;
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int n = 0, m = 0; n <= room && m >= 0; n++) {
+        double r = sum / (draft + pass_ms(s, n));
+        if (r > best) {
+            best = r;
+            *tokens = sum;
+            *nodes = n;
+        }
+        m = next_node(s);
+        if (m >= 0)
+            sum += s->members[m].budget->chance[++s->members[m].nodes];
+    }
+}
+
+// How many of the likeliest nodes make most of tokens less r times milliseconds.
+static int best_count(const struct budget_step *s, int room, double r) {
+    double sum = 0, best = -r * full_ms(s, 0);
+    int count = 0;
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int n = 1, m; n <= room && (m = next_node(s)) >= 0; n++) {
+        sum += s->members[m].budget->chance[++s->members[m].nodes];
+        if (sum - r * full_ms(s, n) > best) {
+            best = sum - r * full_ms(s, n);
+            count = n;
+        }
+    }
+    return count;
+}
+
+void budget_share(struct budget_step *s) {
+    int room = s->max_rows - s->n;
+    double tokens = 0, nodes = 0;
+    for (int i = 0; i < s->n; i++) {
+        struct budget_member *m = &s->members[i];
+        weigh_tree(m->budget, m->tree);
+        m->budget->most = stake(s, m);
+    }
+    best_alone(s, room, &tokens, &nodes);
+    int count = best_count(s, room, rate(s, tokens, nodes, THIS));
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int i = 0; i < count; i++)
+        s->members[next_node(s)].nodes++;
+    for (int i = 0; i < s->n; i++)
+        for (int least = look(s, &s->members[i]); s->members[i].nodes < least && count < room;
+             count++)
+            s->members[i].nodes++;
 }
 
 static double likelihood(double chance, bool on) {
@@ -319,36 +405,52 @@ static void learn(struct budget *b, const struct ddtree *t, const struct walk *w
     }
 }
 
+// A walk to the end of what was drafted was ended by no wrong guess.
+static void follow(struct budget *b, const struct walk *w, int depth) {
+    int came = w->count - 1;
+    b->right += (came < depth ? came : depth) - b->right / WALKS;
+    b->wrong += (came < depth) - b->wrong / WALKS;
+}
+
 // Takes what a drafted step gained, and lets drafting rest when all is lost that may be.
 static void judge(struct budget *b, double gained) {
-    double most = fmax(PURSE_MOST + SHARE * b->text, b->purse);
+    double most = fmax(CREDIT_MOST + SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
     b->of += 1 - b->of / SESSION;
-    b->purse = fmin(b->purse + gained, most);
-    if (b->purse >= PURSE)
+    b->credit = fmin(b->credit + gained, most);
+    if (b->credit >= CREDIT)
         b->rests = REST_FIRST;
-    if (b->purse >= 0)
+    if (b->credit >= 0)
         return;
     b->rest = b->rests;
     b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
-    b->tokens = b->time = 0;
-    b->purse = fmax(PURSE_AGAIN, SHARE_AGAIN * b->rest);
+    b->tokens = b->nodes = b->steps = 0;
+    b->credit = fmax(CREDIT_AGAIN, SHARE_AGAIN * b->rest);
 }
 
-void budget_note(struct budget *b, const struct ddtree *t, const struct walk *w, double draft_ms,
-                 double pass_ms) {
-    if (!budget_ready(b) || w->end != END_NONE || pass_ms <= 0)
-        return;
-    double expected = budget_pass_ms(b, t->n);
-    b->paced = fmin(b->paced + 1, STEPS);
-    b->scale *= 1 + fmin(fmax(pass_ms / expected - 1, -0.5), 0.5) / b->paced;
-    b->text += w->count;
-    if (draft_ms <= 0)
-        return;
-    learn(b, t, w);
-    follow(b, w);
-    b->looked++;
-    b->tokens += expected_tokens(b, t) - b->tokens / STEPS;
-    b->time += draft_ms + pass_ms - b->time / STEPS;
-    judge(b, w->count - plain_rate(b) * (draft_ms + pass_ms));
+void budget_note(const struct budget_step *s) {
+    int nodes = 0, drafts = drafting(s);
+    for (int i = 0; i < s->n; i++)
+        nodes += s->members[i].tree->n - 1;
+    if (drafts)
+        price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
+    price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
+    double plain = plain_rate(s), draft = drafts ? plain * s->draft_ms / drafts : 0;
+    double node = nodes ? plain * (full_ms(s, nodes) - full_ms(s, 0)) / nodes : 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        struct budget *b = m->budget;
+        if (m->walk->end != END_NONE)
+            continue;
+        b->text += m->walk->count;
+        if (!m->drafts)
+            continue;
+        learn(b, m->tree, m->walk);
+        follow(b, m->walk, s->depth);
+        b->looked++;
+        b->tokens += expected_tokens(b, m->tree) - b->tokens / STEPS;
+        b->nodes += m->tree->n - 1 - b->nodes / STEPS;
+        b->steps += 1 - b->steps / STEPS;
+        judge(b, m->walk->count - 1 - draft - node * (m->tree->n - 1));
+    }
 }

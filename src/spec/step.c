@@ -9,8 +9,6 @@
 #include "base/hash.h"
 #include "ops/observe/timing.h"
 
-enum { TIMES = 3 }; // that a pass or a draft is measured, of which the quickest counts
-
 struct step {
     struct step_config c;
     int max_rows;    // of a verify pass
@@ -26,7 +24,8 @@ struct step {
     float *row; // [vocab] host copy of one logits row, for the hash
     uint64_t hash;
     struct step_times ms;
-    bool drafted; // in the last step
+    struct budget_member member; // with a budget: of the newest step
+    struct budget_step plan;
 };
 
 double step_clock(void) {
@@ -177,6 +176,18 @@ int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64
     return rc;
 }
 
+// Whether and how deep this step drafts, by the budget.
+static bool plan(struct step *s, bool may) {
+    s->member = (struct budget_member){.budget = s->c.budget, .drafts = may, .tree = &s->tree};
+    s->plan = (struct budget_step){.price = s->c.price,
+                                   .members = &s->member,
+                                   .n = 1,
+                                   .max_rows = s->max_rows,
+                                   .most = s->model_depth};
+    budget_drafts(&s->plan);
+    return s->member.drafts;
+}
+
 // Collects guesses and builds the tree; only the root when nothing may or can be guessed.
 static int grow(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *l,
                 struct err *e) {
@@ -190,13 +201,15 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
     if (o.max_depth > TREE_MAX_DEPTH)
         o.max_depth = TREE_MAX_DEPTH;
     struct proposal p = {0};
-    s->drafted = o.budget > 0 && o.max_depth > 0 && (!s->c.budget || budget_drafts(s->c.budget));
-    if (s->drafted) {
+    bool drafts = o.budget > 0 && o.max_depth > 0;
+    if (s->c.budget)
+        drafts = plan(s, drafts);
+    if (drafts) {
         struct draft_request r = {.seq = seq,
                                   .root = root,
                                   .k = o.k,
                                   .max_depth = o.max_depth,
-                                  .worth = s->c.budget ? budget_depth(s->c.budget) : 0};
+                                  .worth = s->c.budget ? s->plan.depth : 0};
         if (s->c.share_noise)
             r.noise = sampler_noise(s->sampler, sequence_len(seq) + 1, o.max_depth);
         for (int i = 0; i < s->c.n_drafters; i++) {
@@ -206,8 +219,6 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
         }
     }
     ddtree_build(&s->tree, root, &p, &o);
-    if (s->c.budget)
-        s->tree.n = 1 + budget_nodes(s->c.budget, &s->tree);
     return 0;
 }
 
@@ -251,75 +262,6 @@ static int verify(struct step *s, struct sequence *seq, struct err *e) {
     return rc;
 }
 
-// A tree of n rows in which at most `deep` follow one another.
-static void measured_tree(struct ddtree *t, int32_t token, int n, int deep) {
-    *t = (struct ddtree){.n = n};
-    for (int i = 0; i < n; i++) {
-        t->token[i] = token;
-        t->parent[i] = i == 0 ? -1 : t->depth[i - 1] < deep ? i - 1 : 0;
-        t->depth[i] = i == 0 ? 0 : 1 + t->depth[t->parent[i]];
-    }
-}
-
-// Drafts of the depths that the budget asks for; what they guess is dropped.
-static int measure_drafts(struct step *s, struct sequence *seq, int32_t token, double most_ms,
-                          struct err *e) {
-    double start = step_clock();
-    int rc = 0;
-    for (int i = 0, depth; !rc && (depth = budget_draft_depth(s->model_depth, i)); i++) {
-        struct draft_request r = {.seq = seq,
-                                  .root = token,
-                                  .k = s->c.tree.k,
-                                  .max_depth = s->model_depth,
-                                  .worth = depth};
-        double best = -1;
-        for (int j = 0; !rc && j < TIMES && (j == 0 || step_clock() - start < most_ms); j++) {
-            double from = step_clock();
-            for (int d = 0; !rc && d < s->c.n_drafters; d++) {
-                struct proposal p = {0};
-                rc = drafter_propose(s->c.drafters[d], &r, &p, e);
-            }
-            double ms = step_clock() - from;
-            best = best < 0 || ms < best ? ms : best;
-        }
-        if (!rc)
-            budget_draft_measured(s->c.budget, depth, best);
-        if (step_clock() - start > most_ms)
-            break;
-    }
-    return rc;
-}
-
-int step_measure(struct step *s, struct sequence *seq, int32_t token, double most_ms,
-                 struct err *e) {
-    enum { DEEP = 16 };
-    struct step_times kept = s->ms;
-    int64_t room = model_max_ctx(s->c.model) - sequence_len(seq) - 1;
-    double start = step_clock();
-    int rc = 0;
-    for (int i = 0, rows; !rc && (rows = budget_rows(s->c.budget, i)); i++) {
-        double best = -1;
-        if (rows > s->max_rows || room < DEEP)
-            break;
-        for (int j = 0; !rc && j < TIMES; j++) {
-            double from = step_clock();
-            measured_tree(&s->tree, token, rows, DEEP);
-            plant(s, sequence_len(seq));
-            rc = verify(s, seq, e);
-            double ms = step_clock() - from;
-            best = best < 0 || ms < best ? ms : best;
-        }
-        if (!rc)
-            budget_measured(s->c.budget, rows, best);
-        if (step_clock() - start > most_ms && budget_ready(s->c.budget))
-            break;
-    }
-    if (!rc)
-        rc = measure_drafts(s, seq, token, most_ms / 4, e);
-    s->ms = kept;
-    return rc;
-}
-
 // Walks through the verified tree and commits. Rows are hashed in between, outside of all phases:
 // reading them waits for the device, and behind the commit that would hide what a commit takes.
 static int run_tree(struct step *s, struct sequence *seq, const struct walk_limits *limits,
@@ -360,8 +302,16 @@ int step_run(struct step *s, struct sequence *seq, int32_t root, const struct wa
         return rc;
     lap(&draft, &t);
     s->ms.draft += draft;
+    if (s->c.budget) {
+        budget_share(&s->plan);
+        s->tree.n = 1 + s->member.nodes;
+    }
     rc = s->tree.n == 1 ? step_plain(s, seq, limits, out, e) : run_tree(s, seq, limits, out, e);
-    if (!rc && s->c.budget)
-        budget_note(s->c.budget, &s->tree, out, s->drafted ? draft : 0, pass_ms(s) - before);
-    return rc;
+    if (rc || !s->c.budget)
+        return rc;
+    s->member.walk = out;
+    s->plan.draft_ms = draft;
+    s->plan.pass_ms = pass_ms(s) - before;
+    budget_note(&s->plan);
+    return 0;
 }

@@ -29,6 +29,7 @@ struct step_config {
     int n_drafters;
     struct tree_options tree; // max_depth is a further limit, usually TREE_MAX_DEPTH
     struct budget *budget;    // NULL, or chooses how much of that tree is verified; borrowed
+    struct price *price;      // with a budget: what passes and drafts cost; borrowed
     bool share_noise;         // let drafters foresee the sampling noise
     struct sample_params sample;
     bool hash; // keep a hash over the deciding logit rows
@@ -49,12 +50,6 @@ int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64
 // save for ERR_DEVICE, after which the sequence may only be destroyed.
 int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
              struct walk *out, struct err *e);
-
-// Measures verify passes of the sizes that the configuration's budget asks for behind this
-// sequence, which stays as it is; token: any id. Ends early when it has taken `most_ms`, or where
-// the context has no room; its time counts in no phase.
-int step_measure(struct step *s, struct sequence *seq, int32_t token, double most_ms,
-                 struct err *e);
 
 // Of the last step_run: the tree that was verified.
 const struct ddtree *step_tree(const struct step *s);

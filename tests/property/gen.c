@@ -14,6 +14,7 @@ struct gen {
     struct sequence *seq;
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     struct budget *budget; // NULL: a fixed one
+    struct price *price;   // with it
     struct checkpoint *saved;
     struct rng rng;
 };
@@ -180,9 +181,6 @@ static int decode(struct gen *g, struct err *e) {
         int64_t before = sequence_len(g->seq);
         int32_t root = out->ids[out->n - 1];
         l = limits_of(g);
-        if (g->budget && !budget_ready(g->budget) &&
-            (rc = step_measure(g->step, g->seq, root, 2, e)))
-            return rc;
         rc = step_run(g->step, g->seq, root, &l, &w, e);
         if (rc)
             return rc;
@@ -207,8 +205,11 @@ static int prepare(struct gen *g, struct err *e) {
     d.model = w->model;
     d.dflash = w->dflash;
     d.max_k = w->tree.k;
-    int rc = w->choose ? budget_create(&g->budget, 1 + w->tree.budget, e) : 0;
+    int rc = w->choose ? budget_create(&g->budget, e) : 0;
+    if (!rc && w->choose)
+        rc = price_create(&g->price, PRICE_CPU, e);
     c.budget = g->budget;
+    c.price = g->price;
     for (int i = 0; i < w->n_kinds && !rc; i++) {
         rc = drafter_create(&g->drafters[i], w->kinds[i], &d, e);
         c.drafters[i] = g->drafters[i];
@@ -233,6 +234,7 @@ int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_res
     if (!rc)
         out->hash = step_hash(g.step);
     step_destroy(g.step);
+    price_destroy(g.price);
     budget_destroy(g.budget);
     checkpoint_destroy(g.saved);
     sequence_destroy(g.seq);

@@ -123,36 +123,36 @@ static void bench_close(struct bench *b) {
 
 static const struct walk_limits free_limits = {.tokens_left = 50, .context_left = 50};
 
-// Measuring asks for whole and shorter drafts and leaves the sequence; then the budget's depth is
-// what drafters are asked for, and without a budget nothing is.
+// The budget's depth is what drafters are asked for, and without a budget nothing is; price and
+// budget learn from steps.
 static void test_worth(void **state) {
     const struct fixture *f = *state;
     struct bench b;
     struct walk w;
     struct budget *chooser;
+    struct price *price;
     bench_open(&b, f, 0, 22);
     assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
     assert_int_equal(b.spy.seen.worth, 0);
     step_destroy(b.step);
     struct step_config c = {.model = f->model, .n_drafters = 1, .drafters = {b.drafter}};
-    assert_int_equal(budget_create(&chooser, 23, NULL), 0);
+    assert_int_equal(budget_create(&chooser, NULL), 0);
+    assert_int_equal(price_create(&price, PRICE_CPU, NULL), 0);
     c.budget = chooser;
+    c.price = price;
     c.tree = (struct tree_options){.budget = 22, .k = 3, .max_depth = TREE_MAX_DEPTH};
     sample_params_init(&c.sample);
     assert_int_equal(step_create(&b.step, &c, NULL), 0);
-    int64_t len = sequence_len(b.seq);
     b.spy.calls = 0;
-    assert_int_equal(step_measure(b.step, b.seq, b.root, 60000, NULL), 0);
-    assert_int_equal(sequence_len(b.seq), len);
-    assert_int_equal(b.spy.calls, 6); // 6 deep and 3 deep, three times each
-    assert_int_equal(b.spy.seen.worth, DEPTH / 2);
-    assert_true(budget_depth(chooser) == DEPTH || budget_depth(chooser) == DEPTH / 2);
+    assert_false(price_ready(price));
     assert_int_equal(step_run(b.step, b.seq, w.chosen[w.count - 1], &free_limits, &w, NULL), 0);
+    assert_int_equal(b.spy.calls, 1);
     assert_true(b.spy.seen.worth == DEPTH || b.spy.seen.worth == DEPTH / 2);
-    b.spy.fail = 1;
-    assert_int_equal(step_measure(b.step, b.seq, b.root, 60000, NULL), ERR_MEMORY);
+    assert_true(step_tree(b.step)->n > 1);
+    assert_true(price_ready(price));
     bench_close(&b);
     budget_destroy(chooser);
+    price_destroy(price);
 }
 
 static void test_request(void **state) {

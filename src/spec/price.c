@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// See price.h. Unknown are the logarithms of a pass's time at some row counts (between them times
+// are linear), of what one more sequence takes beside a row, of a draft's time by reach, and of
+// what one more member adds to it. They are jointly normal: all share the machine's speed, of which
+// nothing is known at first; passes share how steeply rows cost beside the shape that is usual for
+// the kind of device; and near row counts share most of what remains. Each time that is noted
+// corrects all of them by an extended Kalman filter (R. E. Kalman, Journal of Basic Engineering 82,
+// 1960; linear in the logarithm near the present mean), so one pass sets the scale and a few set
+// the slope. Contexts grow and machines have other work: with every time noted some doubt returns.
+#include "spec/price.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
+
+static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
+                                48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
+
+// What is usual, beside a pass of one row. Docs: notes/budget-auto.md.
+static const struct shape {
+    double rows[KNOTS], seq, draft[PRICE_REACHES], member;
+    double noise; // of one time, as a part of it
+} SHAPES[] = {
+    [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
+                    4.85, 5.5,  6.2, 7.6, 9, 10.4, 11.8, 23,   45,   90,   360},
+                   0.15,
+                   {0.7, 0.5, 0.35},
+                   0.7,
+                   0.05},
+    [PRICE_GPU] = {{1,    1.02, 1.04, 1.1, 1.18, 1.2, 1.27, 1.29, 1.4, 1.44, 1.6,
+                    1.77, 2,    2.25, 2.9, 3.45, 4,   4.5,  7.5,  12,  20,   75},
+                   0.07,
+                   {0.18, 0.175, 0.17},
+                   0.2,
+                   0.03},
+};
+
+// Standard deviations before anything is known, of logarithms.
+static const double SPEED = 4;      // of the machine
+static const double STEEP = 0.35;   // of the slope, as a part of it
+static const double NEAR = 0.05;    // of what near row counts share,
+static const double NEAR_REACH = 1; // which fades with the row counts' distance in octaves
+static const double ALONE = 0.015;  // of a row count alone
+static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
+static const double MORE = 0.7;                     // of what another sequence or member takes
+// Doubt that returns with each time: of the speed, and of all else.
+static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
+// A time that is off by more than so many standard deviations is taken for a disturbance if it is
+// late, and for half a truth; unless the next ones are as well.
+static const double STRANGE = 2.5;
+enum { TIMES_STRANGE = 3 };
+
+struct price {
+    const struct shape *shape;
+    double mean[DIMS];
+    double cov[DIMS][DIMS];
+    double ms[KNOTS];  // exp of the mean
+    double seen[DIMS]; // times that told of it
+    bool ready;
+    int strange; // passes and drafts in a row that were late
+};
+
+// Of a logarithm around the present mean: its value, and what it changes with.
+struct view {
+    double value;
+    double slope[DIMS];
+};
+
+static void refresh(struct price *p) {
+    for (int i = 0; i < KNOTS; i++)
+        p->ms[i] = exp(p->mean[i]);
+    for (int i = 1; i < KNOTS; i++) // more rows never take less
+        p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
+}
+
+static double near(int a, int b) {
+    double octaves = fabs(log2((double)ROWS[a] / ROWS[b]));
+    return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
+}
+
+static void add_speed(struct price *p, double variance) {
+    for (int i = 0; i < DIMS; i++)
+        for (int j = 0; j < DIMS; j++)
+            if (i != SEQ && j != SEQ && i != MEMBER && j != MEMBER)
+                p->cov[i][j] += variance;
+}
+
+static void begin(struct price *p) {
+    const struct shape *s = p->shape;
+    *p = (struct price){.shape = s};
+    for (int i = 0; i < KNOTS; i++) {
+        p->mean[i] = log(s->rows[i]);
+        for (int j = 0; j < KNOTS; j++)
+            p->cov[i][j] = STEEP * STEEP * log(s->rows[i]) * log(s->rows[j]) + near(i, j);
+    }
+    for (int i = 0; i < PRICE_REACHES; i++) {
+        p->mean[DRAFT + i] = log(s->draft[i]);
+        for (int j = 0; j < PRICE_REACHES; j++)
+            p->cov[DRAFT + i][DRAFT + j] = SHARE * SHARE + (i == j) * SHARE_ALONE * SHARE_ALONE;
+    }
+    p->mean[SEQ] = log(s->seq);
+    p->mean[MEMBER] = log(s->member);
+    p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = MORE * MORE;
+    add_speed(p, SPEED * SPEED);
+    refresh(p);
+}
+
+int price_create(struct price **out, enum price_kind kind, struct err *e) {
+    struct price *p = malloc(sizeof *p);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "no memory for what passes cost");
+    p->shape = &SHAPES[kind];
+    begin(p);
+    *out = p;
+    return 0;
+}
+
+void price_destroy(struct price *p) {
+    free(p);
+}
+
+bool price_ready(const struct price *p) {
+    return p->ready;
+}
+
+// The knot at or below, and the part of the way to the next.
+static int between(int64_t rows, double *part) {
+    int i = 0;
+    while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
+        i++;
+    *part = (double)(rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]);
+    return i;
+}
+
+static double rows_ms(const struct price *p, int64_t rows) {
+    double part;
+    int i = between(rows, &part);
+    return p->ms[i] + part * (p->ms[i + 1] - p->ms[i]);
+}
+
+double price_pass_ms(const struct price *p, int64_t rows, int seqs) {
+    return rows_ms(p, rows) + (seqs - 1) * p->ms[0] * exp(p->mean[SEQ]);
+}
+
+double price_draft_ms(const struct price *p, int members, int reach) {
+    return exp(p->mean[DRAFT + reach]) * (1 + (members - 1) * exp(p->mean[MEMBER]));
+}
+
+int price_depth(int most, int reach) {
+    enum { SHALLOW = 3 };
+    int depth = reach < PRICE_REACHES ? most >> reach : 0;
+    return reach == 0 || depth >= SHALLOW ? depth : 0;
+}
+
+static void view_rows(const struct price *p, int64_t rows, double weight, struct view *v) {
+    double part;
+    int i = between(rows, &part);
+    double above = part * p->ms[i + 1], ms = p->ms[i] - part * p->ms[i] + above;
+    v->slope[i] += weight * (1 - above / ms);
+    v->slope[i + 1] += weight * above / ms;
+}
+
+static struct view view_pass(const struct price *p, int64_t rows, int seqs) {
+    struct view v = {.value = log(price_pass_ms(p, rows, seqs))};
+    double more = 1 - rows_ms(p, rows) / exp(v.value); // the part that the sequences take
+    view_rows(p, rows, 1 - more, &v);
+    v.slope[0] += more;
+    v.slope[SEQ] = more;
+    return v;
+}
+
+static struct view view_draft(const struct price *p, int members, int reach) {
+    struct view v = {.value = log(price_draft_ms(p, members, reach))};
+    v.slope[DRAFT + reach] = 1;
+    v.slope[MEMBER] = 1 - exp(p->mean[DRAFT + reach] - v.value);
+    return v;
+}
+
+// The covariance of what is seen with each unknown; its own variance is returned.
+static double spread(const struct price *p, const struct view *v, double with[DIMS]) {
+    double own = 0;
+    for (int i = 0; i < DIMS; i++) {
+        with[i] = 0;
+        for (int j = 0; j < DIMS; j++)
+            with[i] += p->cov[i][j] * v->slope[j];
+        own += v->slope[i] * with[i];
+    }
+    return own;
+}
+
+// Believes that what is seen is off by `off`, as far as a standard deviation `noise` allows.
+static void correct(struct price *p, const struct view *v, double off, double noise) {
+    double with[DIMS], all = spread(p, v, with) + noise * noise;
+    for (int i = 0; i < DIMS; i++)
+        p->mean[i] += with[i] / all * off;
+    for (int i = 0; i < DIMS; i++)
+        for (int j = 0; j < DIMS; j++)
+            p->cov[i][j] -= with[i] * with[j] / all;
+    refresh(p);
+}
+
+static void drift(struct price *p) {
+    add_speed(p, DRIFT * DRIFT);
+    for (int i = 0; i < DIMS; i++)
+        p->cov[i][i] += DRIFT_ALONE * DRIFT_ALONE;
+}
+
+// Takes a time in. One that is far too long is most likely a disturbance and counts for little; one
+// that is far too short, or the third in a row that is too long, says that the machine is another
+// than it was believed to be.
+static void take(struct price *p, const struct view *v, double ms) {
+    double with[DIMS], off = log(ms) - v->value, noise = p->shape->noise;
+    double far = off / sqrt(spread(p, v, with) + noise * noise);
+    p->strange = far > STRANGE ? p->strange + 1 : 0;
+    if (far < -STRANGE || p->strange >= TIMES_STRANGE) {
+        add_speed(p, off * off);
+        p->strange = 0;
+    } else if (far > STRANGE) {
+        noise *= far / STRANGE * far / STRANGE;
+    }
+    correct(p, v, off, noise);
+    for (int i = 0; i < DIMS; i++)
+        p->seen[i] += v->slope[i];
+}
+
+void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
+    if (!(ms > 0))
+        return;
+    struct view v = view_pass(p, rows, seqs);
+    drift(p);
+    take(p, &v, ms);
+    p->ready = true;
+}
+
+void price_note_draft(struct price *p, int members, int reach, double ms) {
+    if (!(ms > 0))
+        return;
+    struct view v = view_draft(p, members, reach);
+    take(p, &v, ms);
+}
+
+double price_doubt(const struct price *p, int64_t rows) {
+    struct view v = {0};
+    double with[DIMS];
+    view_rows(p, rows, 1, &v);
+    v.slope[0] -= 1;
+    return exp(sqrt(fmax(spread(p, &v, with), 0)));
+}
+
+// The file: {"version", "key", "passes": [[rows, sequences, ms, doubt]...], "drafts": [[members,
+// reach, ms, doubt]...]}: of those prices that have been seen, times that make a price know as much
+// that knows nothing. Doubt is a standard deviation as a part of the time.
+static const double SEEN = 0.5;   // times at least
+static const double ASIDE = 0.02; // doubt at least: it is another day
+enum { VERSION = 1, FILE_MOST = 1 << 16 };
+
+void price_path(struct str *out, const char *folder, const char *key) {
+    str_printf(out, "%s/price-%016" PRIx64 ".json", folder, hash_bytes(key, strlen(key), 0));
+}
+
+static void write_time(struct json_writer *w, const struct price *p, double seen, int64_t a,
+                       int64_t b, double ms) {
+    if (seen < SEEN)
+        return;
+    jw_begin(w, '[');
+    jw_int(w, a);
+    jw_int(w, b);
+    jw_num(w, ms);
+    jw_num(w, fmax(p->shape->noise / sqrt(seen), ASIDE));
+    jw_end(w, ']');
+}
+
+static void write_times(struct json_writer *w, const struct price *p, const char *key) {
+    enum { SEVERAL = 8 };
+    jw_begin(w, '{');
+    jw_key(w, "version");
+    jw_int(w, VERSION);
+    jw_key(w, "key");
+    jw_cstr(w, key);
+    jw_key(w, "passes");
+    jw_begin(w, '[');
+    for (int i = 0; i < KNOTS; i++)
+        write_time(w, p, p->seen[i], ROWS[i], 1, p->ms[i]);
+    write_time(w, p, p->seen[SEQ], SEVERAL, SEVERAL, price_pass_ms(p, SEVERAL, SEVERAL));
+    jw_end(w, ']');
+    jw_key(w, "drafts");
+    jw_begin(w, '[');
+    for (int i = 0; i < PRICE_REACHES; i++)
+        write_time(w, p, p->seen[DRAFT + i], 1, i, price_draft_ms(p, 1, i));
+    write_time(w, p, p->seen[MEMBER], SEVERAL, 0, price_draft_ms(p, SEVERAL, 0));
+    jw_end(w, ']');
+    jw_end(w, '}');
+}
+
+int price_save(const struct price *p, const char *path, const char *key, struct err *e) {
+    struct json_writer w = {0};
+    struct str temporary = {0};
+    int rc = 0;
+    write_times(&w, p, key);
+    str_printf(&temporary, "%s.%ld", path, (long)getpid());
+    if (w.out.failed || temporary.failed) {
+        rc = err_set(e, ERR_MEMORY, "no memory to keep what passes cost");
+        goto out;
+    }
+    FILE *f = fopen(temporary.data, "wb");
+    bool ok = f && fwrite(w.out.data, 1, w.out.len, f) == w.out.len;
+    if (f)
+        ok = fclose(f) == 0 && ok;
+    if (!ok || rename(temporary.data, path)) {
+        rc = err_set(e, ERR_IO, "%s cannot be written: %s", path, strerror(errno));
+        unlink(temporary.data);
+    }
+out:
+    str_fini(&w.out);
+    str_fini(&temporary);
+    return rc;
+}
+
+// One time of a file, into *p; false where it makes no sense.
+static bool read_time(struct price *p, const struct json *t, bool draft) {
+    int64_t a = json_int(json_at(t, 0), 0), b = json_int(json_at(t, 1), -1);
+    double ms = json_num(json_at(t, 2), 0), doubt = json_num(json_at(t, 3), -1);
+    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < PRICE_REACHES
+                        : a <= ROWS[KNOTS - 1] && b >= 1 && b <= a;
+    if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(doubt >= 0))
+        return false;
+    struct view v = draft ? view_draft(p, (int)a, (int)b) : view_pass(p, a, (int)b);
+    correct(p, &v, log(ms) - v.value, fmax(doubt, ASIDE));
+    for (int i = 0; i < DIMS; i++)
+        p->seen[i] += v.slope[i];
+    p->ready = p->ready || !draft;
+    return true;
+}
+
+static bool read_times(struct price *p, const struct json *list, bool draft) {
+    if (json_kind_of(list) != JSON_ARRAY)
+        return false;
+    for (size_t i = 0; i < json_len(list); i++)
+        if (!read_time(p, json_at(list, i), draft))
+            return false;
+    return true;
+}
+
+int price_load(struct price *p, const char *path, const char *key, struct err *e) {
+    struct str text = {0};
+    struct json *root = NULL;
+    struct price fresh = {.shape = p->shape};
+    int rc = file_read(&text, path, FILE_MOST, e);
+    if (!rc)
+        rc = json_parse(&root, text.data, text.len, e);
+    if (rc) {
+        str_fini(&text);
+        return rc;
+    }
+    size_t n = 0;
+    const char *whose = json_str(json_get(root, "key"), &n);
+    begin(&fresh);
+    if (json_int(json_get(root, "version"), 0) != VERSION)
+        rc = err_set(e, ERR_MISMATCH, "%s is of another version", path);
+    else if (!whose || n != strlen(key) || memcmp(whose, key, n) != 0)
+        rc = err_set(e, ERR_MISMATCH, "%s is of another model, device or build", path);
+    else if (!read_times(&fresh, json_get(root, "passes"), false) ||
+             !read_times(&fresh, json_get(root, "drafts"), true))
+        rc = err_set(e, ERR_FORMAT, "%s has times that make no sense", path);
+    else
+        *p = fresh;
+    json_free(root);
+    str_fini(&text);
+    return rc;
+}

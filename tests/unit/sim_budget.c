@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sim_budget.h.
+#include "unit/sim_budget.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "base/rng.h"
+
+// Measured: docs/performance.md (H200: budget.csv without the draft; CPU table) and
+// docs/notes/budget-auto.md; between the points, and on the H100, after their shape.
+const struct sim_device sim_devices[] = {
+    {"H200, 27B",
+     PRICE_GPU,
+     {{1, 6.85},
+      {2, 6.92},
+      {4, 7.11},
+      {6, 7.34},
+      {8, 7.51},
+      {12, 8.20},
+      {16, 8.30},
+      {20, 8.78},
+      {24, 8.83},
+      {32, 9.97},
+      {48, 12.14},
+      {64, 15.58},
+      {96, 23.64},
+      {128, 30.68}},
+     0.57,
+     {1.24, 1.22, 1.21},
+     0.2,
+     0.01,
+     0.002,
+     1.6},
+    {"H100, 27B",
+     PRICE_GPU,
+     {{1, 8.4},
+      {2, 8.5},
+      {4, 8.7},
+      {8, 9.2},
+      {12, 10.0},
+      {16, 10.2},
+      {24, 11.0},
+      {32, 12.3},
+      {48, 15.2},
+      {64, 19.5},
+      {96, 29},
+      {128, 38}},
+     0.57,
+     {1.5, 1.48, 1.47},
+     0.2,
+     0.01,
+     0.002,
+     1.6},
+    {"GPU, small model",
+     PRICE_GPU,
+     {{1, 1.6}, {32, 1.7}, {64, 1.9}, {128, 2.6}},
+     0.05,
+     {0.6, 0.6, 0.6},
+     0.1,
+     0.02,
+     0.002,
+     3},
+    {"CPU, bundled pair",
+     PRICE_CPU,
+     {{1, 0.49},
+      {2, 0.50},
+      {4, 0.60},
+      {8, 0.92},
+      {16, 1.45},
+      {24, 2.0},
+      {32, 2.6},
+      {64, 5.2},
+      {128, 10.4}},
+     0.05,
+     {0.44, 0.29, 0.20},
+     0.7,
+     0.05,
+     0.03,
+     1.8},
+    {"CPU, 0.8B Q4_K_M",
+     PRICE_CPU,
+     {{1, 25.2}, {2, 27}, {4, 33}, {8, 45}, {16, 66}, {23, 83.3}, {64, 205}, {128, 400}},
+     3,
+     {12, 8, 6},
+     0.7,
+     0.04,
+     0.02,
+     1.3},
+    {"CPU, 0.8B BF16",
+     PRICE_CPU,
+     {{1, 60.2}, {2, 61}, {8, 70}, {16, 82}, {23, 93}, {64, 160}, {128, 270}},
+     3,
+     {22, 19, 17},
+     0.4,
+     0.04,
+     0.02,
+     1.3},
+};
+const int sim_n_devices = sizeof sim_devices / sizeof *sim_devices;
+
+double sim_pass_ms(const struct sim_device *d, int64_t rows, int seqs) {
+    int i = 0;
+    while (d->curve[i + 2][0] > 0 && d->curve[i + 1][0] < (double)rows)
+        i++;
+    const double *a = d->curve[i], *b = d->curve[i + 1];
+    double ms = a[1] + ((double)rows - a[0]) * (b[1] - a[1]) / (b[0] - a[0]);
+    return ms + (seqs - 1) * d->seq;
+}
+
+double sim_draft_ms(const struct sim_device *d, int members, int reach) {
+    return d->draft[reach] * (1 + (members - 1) * d->member);
+}
+
+// The candidates of a position as the oracle drafter makes them (draft_oracle.c); token 0 is the
+// truth.
+static void oracle_at(const struct sim_guess *g, int64_t pos, int32_t *ids, float *logp) {
+    static const float best[] = {-0.5f, -0.2f, -0.05f};
+    uint64_t h = rng_hash(7, (uint64_t)pos, 0, 0);
+    float first = best[(h >> 20) % 3];
+    int rank = 0;
+    if ((double)rng_unit(h) < g->errors)
+        rank = 1 + (int)(rng_mix(h) % SIM_K);
+    for (int r = 0; r < SIM_K; r++) {
+        ids[r] = r == rank ? 0 : r + 1;
+        logp[r] = first - (float)r * (1.0f - first);
+    }
+}
+
+static void guess_at(const struct sim_guess *g, int64_t pos, int32_t *ids, float *logp) {
+    uint64_t h = rng_hash(7, (uint64_t)pos, 0, 0);
+    double u = rng_unit(h), sum = 0;
+    double power = g->confidence * exp(g->mood * (2 * rng_unit(rng_mix(h)) - 1));
+    int rank = SIM_K;
+    for (int r = 2; r >= 0; r--)
+        sum += g->right[r];
+    for (int r = 2; r >= 0; r--) {
+        if (u < sum)
+            rank = r;
+        sum -= g->right[r];
+    }
+    for (int r = 0; r < SIM_K; r++) {
+        double stated = r < 3 ? g->right[r] : 0.001;
+        ids[r] = r == rank ? 0 : r + 1;
+        logp[r] = (float)(power * log(fmax(stated, 1e-4)));
+    }
+}
+
+static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int depth, int nodes) {
+    int32_t ids[SIM_DEPTH * SIM_K];
+    float logp[SIM_DEPTH * SIM_K];
+    struct proposal p = {.depth = depth, .k = SIM_K, .ids = ids, .logp = logp};
+    struct tree_options o = {.budget = nodes, .k = SIM_K, .max_depth = SIM_DEPTH};
+    for (int d = 0; d < depth; d++)
+        if (g->errors >= 0)
+            oracle_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
+        else
+            guess_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
+    ddtree_build(t, 1, &p, &o);
+}
+
+static double noisy(const struct sim_device *d, double ms, uint64_t *state, bool first) {
+    uint64_t h = *state = rng_mix(*state + 1);
+    double u = 1 - rng_unit(h), v = rng_unit(rng_mix(h ^ 1)), w = rng_unit(rng_mix(h ^ 2));
+    ms *= exp(d->noise * sqrt(-2 * log(u)) * cos(6.283185307 * v));
+    if (w < d->disturbed)
+        ms *= 1.2 + 1.8 * w / d->disturbed;
+    return first ? ms * d->first : ms;
+}
+
+static void walk_truth(const struct ddtree *t, int64_t left, struct walk *out) {
+    static const int32_t truth[TREE_MAX_ROWS];
+    struct walk_limits l = {.tokens_left = left, .context_left = left};
+    walk_tree(t, truth, &l, out);
+}
+
+double sim_time(struct sim_run *r, int64_t *tokens) {
+    double ms = 0;
+    int64_t pos = 0;
+    for (int s = 0; r->tokens ? pos < r->tokens : s < r->steps; s++) {
+        int64_t left = r->tokens ? r->tokens - pos : 1 << 20;
+        int room = left - 1 < SIM_DEPTH ? (int)(left - 1) : SIM_DEPTH;
+        struct ddtree t;
+        struct walk w;
+        struct budget_member m = {.budget = r->budget, .drafts = room > 0, .tree = &t, .walk = &w};
+        struct budget_step step = {
+            .price = r->price, .members = &m, .n = 1, .max_rows = 1 + SIM_MOST, .most = SIM_DEPTH};
+        int reach = r->reach, nodes = SIM_MOST;
+        if (r->budget) {
+            budget_drafts(&step);
+            for (reach = 0; m.drafts && price_depth(SIM_DEPTH, reach) != step.depth;)
+                reach++;
+        } else {
+            m.drafts = r->nodes >= 0 && room > 0;
+            nodes = r->nodes;
+        }
+        int depth = m.drafts ? price_depth(SIM_DEPTH, reach) : 0;
+        grow(&t, r->guess, r->from + pos, depth < room ? depth : room, nodes);
+        if (r->budget) {
+            budget_share(&step);
+            t.n = 1 + m.nodes;
+        }
+        double draft = m.drafts ? sim_draft_ms(r->device, 1, reach) : 0;
+        double pass = sim_pass_ms(r->device, t.n, 1);
+        walk_truth(&t, left, &w);
+        if (r->budget) {
+            bool first = !price_ready(r->price);
+            step.draft_ms = draft > 0 ? noisy(r->device, draft, &r->noise, first) : 0;
+            step.pass_ms = noisy(r->device, pass, &r->noise, first);
+            budget_note(&step);
+        }
+        ms += draft + pass;
+        pos += w.count;
+    }
+    if (tokens)
+        *tokens = pos;
+    return ms;
+}
+
+double sim_rate(const struct sim_run *r, int replies, int64_t stride) {
+    double ms = 0, sum = 0;
+    for (int i = 0; i < replies; i++) {
+        struct sim_run one = *r;
+        int64_t tokens;
+        one.from += i * stride;
+        ms += sim_time(&one, &tokens);
+        sum += (double)tokens;
+    }
+    return sum / ms;
+}
+
+// Milliseconds of a reply with each number of nodes from 0 to SIM_MOST, added to ms[]. A tree is
+// the beginning of every larger one, so one tree a position serves all.
+static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MOST + 1]) {
+    enum { TOKENS = 128 };
+    struct walk walks[TOKENS];
+    for (int pos = 0; pos < r->tokens; pos++) {
+        struct ddtree t;
+        int room = (int)r->tokens - pos - 1, depth = price_depth(SIM_DEPTH, r->reach);
+        grow(&t, r->guess, from + pos, room < depth ? room : depth, SIM_MOST);
+        walk_truth(&t, r->tokens - pos, &walks[pos]);
+    }
+    for (int nodes = 0; nodes <= SIM_MOST; nodes++) {
+        for (int pos = 0; pos < r->tokens;) {
+            int count = 1;
+            while (count < walks[pos].count && walks[pos].path[count] <= nodes)
+                count++;
+            bool last = pos == r->tokens - 1; // nothing can be guessed there
+            ms[nodes] += sim_pass_ms(r->device, last ? 1 : 1 + nodes, 1);
+            ms[nodes] += last ? 0 : sim_draft_ms(r->device, 1, r->reach);
+            pos += count;
+        }
+    }
+}
+
+double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes) {
+    double ms[SIM_MOST + 1] = {0}, sum = (double)replies * (double)r->tokens;
+    double best = 1 / sim_pass_ms(r->device, 1, 1);
+    *nodes = -1;
+    for (int i = 0; i < replies; i++)
+        fixed_reply(r, r->from + i * stride, ms);
+    for (int n = 0; n <= SIM_MOST; n++)
+        if (sum / ms[n] > best) {
+            best = sum / ms[n];
+            *nodes = n;
+        }
+    return best;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulated devices, drafts and texts, on which chosen budgets are compared with fixed ones: passes
+// take what a table says, with noise that only the chooser sees; guesses are right as often as a
+// rate says.
+#ifndef TESTS_UNIT_SIM_BUDGET_H
+#define TESTS_UNIT_SIM_BUDGET_H
+
+#include "spec/budget.h"
+
+enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MOST = 63 };
+
+struct sim_device {
+    const char *name;
+    enum price_kind kind;
+    double curve[16][2];         // rows and ms of passes of one sequence; {0} behind the last
+    double seq;                  // ms of each further sequence
+    double draft[PRICE_REACHES]; // ms of one member's
+    double member;               // part of that for each further one
+    double noise;                // standard deviation of times, as a part of them
+    double disturbed;            // chance that a pass takes up to three times as long
+    double first;                // factor of the very first pass and draft
+};
+
+extern const struct sim_device sim_devices[];
+extern const int sim_n_devices;
+
+// How good the guesses are.
+struct sim_guess {
+    const char *name;
+    double errors;     // >= 0: by the oracle drafter's law; else:
+    double right[3];   // chance that the best, second, third candidate of a depth is the truth
+    double confidence; // power of the chances that the draft states: 1 is honest, 0.3 too sure
+    double mood;       // by up to this much all that it states of a position is wrong, as a power
+};
+
+struct sim_run {
+    const struct sim_device *device;
+    const struct sim_guess *guess;
+    struct price *price; // NULL: fixed ones
+    struct budget *budget;
+    int nodes, reach; // fixed: -1 nodes never drafts
+    int64_t from;     // position at which the text begins
+    int64_t tokens;   // of the reply; 0: so many steps instead
+    int steps;
+    uint64_t noise; // seed
+};
+
+double sim_pass_ms(const struct sim_device *d, int64_t rows, int seqs);
+double sim_draft_ms(const struct sim_device *d, int members, int reach);
+
+// Milliseconds that the run takes, without noise; its tokens in *tokens (NULL is allowed).
+double sim_time(struct sim_run *r, int64_t *tokens);
+
+// Tokens per millisecond of all replies together that begin at r->from + i * stride.
+double sim_rate(const struct sim_run *r, int replies, int64_t stride);
+// Of the best fixed number of nodes, -1 (plain) to SIM_MOST, of drafts of r->reach, over the same
+// replies of r->tokens tokens, at most 128.
+double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes);
+
+#endif

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prices learnt from times: scale, slope and stairs, disturbances, sequences and members, and the
+// file that keeps them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "spec/price.h"
+
+static struct price *fresh(enum price_kind kind) {
+    struct price *p;
+    assert_int_equal(price_create(&p, kind, NULL), 0);
+    assert_false(price_ready(p));
+    return p;
+}
+
+static void near(double got, double want, double part) {
+    if (!(fabs(got / want - 1) < part)) {
+        print_error("got %g, want %g within %g %%\n", got, want, 100 * part);
+        fail();
+    }
+}
+
+// One pass tells the scale; passes of two sizes the slope, in between and beyond.
+static void learns_scale_and_slope(void **state) {
+    (void)state;
+    struct price *p = fresh(PRICE_GPU);
+    price_note_pass(p, 1, 1, 40);
+    assert_true(price_ready(p));
+    near(price_pass_ms(p, 1, 1), 40, 0.01);
+    double before = price_pass_ms(p, 32, 1), doubt = price_doubt(p, 32);
+    assert_true(before > 48 && before < 70);
+    assert_true(doubt > 1.05);
+    for (int i = 0; i < 4; i++)
+        price_note_pass(p, 24, 1, 41);
+    near(price_pass_ms(p, 24, 1), 41, 0.03);
+    assert_true(price_pass_ms(p, 32, 1) < 0.9 * before);
+    assert_true(price_pass_ms(p, 16, 1) < 42);
+    assert_true(price_doubt(p, 24) < price_doubt(p, 64));
+    assert_true(price_doubt(p, 24) < 1.05);
+    for (int rows = 2; rows < 5000; rows++)
+        assert_true(price_pass_ms(p, rows, 1) >= price_pass_ms(p, rows - 1, 1));
+    price_destroy(p);
+}
+
+static void sequences_and_members(void **state) {
+    (void)state;
+    struct price *p = fresh(PRICE_GPU);
+    for (int i = 0; i < 20; i++) {
+        price_note_pass(p, 1, 1, 8.4);
+        price_note_pass(p, 8, 1, 9.2);
+        price_note_pass(p, 8, 8, 12.4);
+        price_note_pass(p, 32, 32, 26.5);
+        price_note_draft(p, 1, 0, 1.2);
+        price_note_draft(p, 8, 0, 2.4);
+    }
+    near(price_pass_ms(p, 8, 1), 9.2, 0.03);
+    near(price_pass_ms(p, 8, 8), 12.4, 0.04);
+    near(price_pass_ms(p, 16, 16), 17, 0.06);
+    near(price_draft_ms(p, 1, 0), 1.2, 0.03);
+    near(price_draft_ms(p, 8, 0), 2.4, 0.03);
+    assert_true(price_draft_ms(p, 4, 0) > 1.5 && price_draft_ms(p, 4, 0) < 2);
+    assert_true(price_draft_ms(p, 1, 2) < 1.3);
+    price_destroy(p);
+}
+
+// One late pass says little, a lasting change is followed, and so is a first pass that was slow.
+static void disturbances(void **state) {
+    (void)state;
+    struct price *p = fresh(PRICE_CPU);
+    price_note_pass(p, 8, 1, 30);
+    price_note_pass(p, 8, 1, 10);
+    near(price_pass_ms(p, 8, 1), 10, 0.1);
+    for (int i = 0; i < 10; i++)
+        price_note_pass(p, 8, 1, 10);
+    price_note_pass(p, 8, 1, 50);
+    near(price_pass_ms(p, 8, 1), 10, 0.05);
+    for (int i = 0; i < 6; i++)
+        price_note_pass(p, 8, 1, 16);
+    near(price_pass_ms(p, 8, 1), 16, 0.05);
+    price_note_pass(p, 8, 1, 0); // no time: not taken
+    price_note_pass(p, 8, 1, -1);
+    price_note_draft(p, 1, 0, 0);
+    near(price_pass_ms(p, 8, 1), 16, 0.05);
+    price_destroy(p);
+}
+
+static void depths(void **state) {
+    (void)state;
+    assert_int_equal(price_depth(15, 0), 15);
+    assert_int_equal(price_depth(15, 1), 7);
+    assert_int_equal(price_depth(15, 2), 3);
+    assert_int_equal(price_depth(15, 3), 0);
+    assert_int_equal(price_depth(2, 0), 2);
+    assert_int_equal(price_depth(2, 1), 0);
+}
+
+static void replace(const char *path, const char *text) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+// What a file of prices says, or why it is not taken; a price that loads one in vain stays as it
+// was.
+static void kept_in_a_file(void **state) {
+    static const struct {
+        const char *text;
+        int rc;
+    } bad[] = {
+        {"", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[1,1,5", ERR_FORMAT},
+        {"[]", ERR_MISMATCH},
+        {"{\"version\":2,\"key\":\"a\",\"passes\":[],\"drafts\":[]}", ERR_MISMATCH},
+        {"{\"version\":1,\"key\":\"b\",\"passes\":[],\"drafts\":[]}", ERR_MISMATCH},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[1,1,5,0.1]]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[0,1,5,0.1]],\"drafts\":[]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[1,2,5,0.1]],\"drafts\":[]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[1,1,-5,0.1]],\"drafts\":[]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[[1,1,5]],\"drafts\":[]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[],\"drafts\":[[1,3,5,0.1]]}", ERR_FORMAT},
+        {"{\"version\":1,\"key\":\"a\",\"passes\":[],\"drafts\":[[1,-1,5,0.1]]}", ERR_FORMAT},
+    };
+    struct str path = {0};
+    struct err e;
+    (void)state;
+    char folder[] = "/tmp/coppice-price-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    price_path(&path, folder, "a");
+    struct price *p = fresh(PRICE_GPU), *q = fresh(PRICE_GPU);
+    assert_int_equal(price_load(q, path.data, "a", &e), ERR_IO);
+    for (int i = 0; i < 10; i++) {
+        price_note_pass(p, 1, 1, 8.4);
+        price_note_pass(p, 24, 1, 14);
+        price_note_draft(p, 1, 0, 1.5);
+    }
+    assert_int_equal(price_save(p, path.data, "a", &e), 0);
+    assert_int_equal(price_load(q, path.data, "a", &e), 0);
+    assert_true(price_ready(q));
+    near(price_pass_ms(q, 1, 1), 8.4, 0.03);
+    near(price_pass_ms(q, 24, 1), 14, 0.03);
+    near(price_pass_ms(q, 40, 1), price_pass_ms(p, 40, 1), 0.1);
+    near(price_draft_ms(q, 1, 0), 1.5, 0.03);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        replace(path.data, bad[i].text);
+        e.text[0] = 0;
+        assert_int_equal(price_load(q, path.data, "a", &e), bad[i].rc);
+        assert_true(e.text[0]);
+        near(price_pass_ms(q, 24, 1), 14, 0.03);
+    }
+    unlink(path.data);
+    rmdir(folder);
+    assert_int_equal(price_save(p, path.data, "a", &e), ERR_IO); // the folder is gone
+    price_destroy(p);
+    price_destroy(q);
+    str_fini(&path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns_scale_and_slope), cmocka_unit_test(sequences_and_members),
+        cmocka_unit_test(disturbances),           cmocka_unit_test(depths),
+        cmocka_unit_test(kept_in_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
