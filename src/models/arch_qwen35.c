@@ -268,6 +268,8 @@ static void run_deltanet(struct model *m, const struct pass *p, const struct lay
         .buf = &m->ws.deltanet,
         .rows = rows,
         .in_rows = &p->rows,
+        .runs = p->runs,
+        .n_runs = p->n_runs,
         .states = m->pass.states,
         .len = m->pass.len_now,
         .commit = p->layerwise,

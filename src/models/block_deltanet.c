@@ -4,6 +4,8 @@
 // blocks go to the backend at once where it has an op for that.
 #include "models/block_deltanet.h"
 
+#include <string.h>
+
 int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t dim, struct load *l,
                   int i, struct err *e) {
     char name[LOAD_NAME];
@@ -67,55 +69,71 @@ int deltanet_buffers_load(struct deltanet_buffers *b, const struct gdn_shape *s,
     return rc ? rc : load_act(l, n, vd, &b->out, e);
 }
 
-// Row numbers of one slice.
-static void fill_path(int32_t *path, int64_t first, int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        path[i] = (int32_t)(first + i);
-}
+enum { SLICES = 64 }; // sequences that a prompt's pass advances at once
 
-// The whole blocks that begin at row `first`, at once; 0 rows where the backend cannot.
+// The whole blocks that a run begins with, at once; 0 rows where the backend cannot.
 static int64_t run_blocks(struct exec *x, const struct deltanet_call *c, struct gdn_args *a,
-                          int64_t first) {
+                          const struct gdn_run *left) {
     const struct ops *ops = exec_ops(x);
-    const struct rows *r = c->in_rows;
-    int32_t seq = r->seq[first];
-    int64_t count = 0;
-    if (!ops->gdn_blocks || c->len[seq] % GDN_BLOCK)
+    struct gdn_run whole = {left->first, left->count / GDN_BLOCK * GDN_BLOCK, left->seq};
+    int64_t *len = &c->len[left->seq];
+    if (!ops->gdn_blocks || *len % GDN_BLOCK || !whole.count)
         return 0;
-    while (first + count < r->n && r->seq[first + count] == seq)
-        count++;
-    a->first = first;
-    a->count = count / GDN_BLOCK * GDN_BLOCK;
-    if (!a->count || !ops->gdn_blocks(x, a, c->states[seq], c->len[seq]))
+    a->runs = &whole;
+    a->n_runs = 1;
+    if (!ops->gdn_blocks(x, a, c->states[left->seq], *len))
         return 0;
-    c->len[seq] += a->count;
-    return a->count;
+    *len += whole.count;
+    return whole.count;
 }
 
-static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a) {
-    const struct ops *ops = exec_ops(x);
-    const struct rows *r = c->in_rows;
-    int32_t path[GDN_BLOCK];
-    for (int64_t first = 0; first < r->n; first += a->count) {
-        int32_t seq = r->seq[first];
-        if (run_blocks(x, c, a, first))
+// Takes the next slice of each run off what is left of it. Returns how many there are.
+static int cut_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a,
+                      struct gdn_run *left, int n, struct gdn_run *slices) {
+    int m = 0;
+    for (int i = 0; i < n; i++) {
+        struct gdn_run *l = &left[i];
+        int64_t whole = run_blocks(x, c, a, l);
+        l->first += whole;
+        l->count -= whole;
+        if (!l->count)
             continue;
-        int64_t count = GDN_BLOCK - r->pos[first] % GDN_BLOCK, i = 1;
-        while (i < count && first + i < r->n && r->seq[first + i] == seq)
-            i++;
-        a->first = first;
-        a->count = i;
-        ops->gdn(x, a, r);
-        fill_path(path, first, i);
-        struct gdn_commit_args commit = {.shape = c->shape,
-                                         .n_layers = 1,
-                                         .states = c->states[seq],
-                                         .rows = &c->rows,
-                                         .len = c->len[seq],
-                                         .path = path,
-                                         .count = i};
-        ops->gdn_commit(x, &commit);
-        c->len[seq] += i;
+        int64_t room = GDN_BLOCK - c->len[l->seq] % GDN_BLOCK;
+        slices[m] = (struct gdn_run){l->first, l->count < room ? l->count : room, l->seq};
+        l->first += slices[m].count;
+        l->count -= slices[m++].count;
+    }
+    return m;
+}
+
+static void commit_slices(struct exec *x, const struct deltanet_call *c,
+                          const struct gdn_run *slices, int n) {
+    struct gdn_commit_seq seqs[SLICES];
+    int32_t path[SLICES][GDN_BLOCK];
+    for (int i = 0; i < n; i++) {
+        const struct gdn_run *s = &slices[i];
+        for (int64_t r = 0; r < s->count; r++)
+            path[i][r] = (int32_t)(s->first + r);
+        seqs[i] = (struct gdn_commit_seq){c->states[s->seq], c->len[s->seq], path[i], s->count};
+        c->len[s->seq] += s->count;
+    }
+    struct gdn_commit_args commit = {
+        .shape = c->shape, .n_layers = 1, .seqs = seqs, .n_seqs = n, .rows = &c->rows};
+    exec_ops(x)->gdn_commit(x, &commit);
+}
+
+// Slices of all runs advance side by side until nothing is left of any.
+static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a) {
+    struct gdn_run left[SLICES], slices[SLICES];
+    for (int from = 0, n; from < c->n_runs; from += n) {
+        n = c->n_runs - from < SLICES ? c->n_runs - from : SLICES;
+        memcpy(left, c->runs + from, (size_t)n * sizeof *left);
+        for (int m; (m = cut_slices(x, c, a, left, n, slices)) > 0;) {
+            a->runs = slices;
+            a->n_runs = m;
+            exec_ops(x)->gdn(x, a, c->in_rows);
+            commit_slices(x, c, slices, m);
+        }
     }
 }
 
@@ -138,8 +156,13 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
                                  .seqs = states,
                                  .rows = c->rows};
     ops->gdn_gates_conv(x, &conv, c->in_rows);
-    struct gdn_args args = {
-        .shape = c->shape, .count = n, .seqs = states, .len = c->len, .rows = c->rows, .out = b->o};
+    struct gdn_args args = {.shape = c->shape,
+                            .runs = c->runs,
+                            .n_runs = c->n_runs,
+                            .seqs = states,
+                            .len = c->len,
+                            .rows = c->rows,
+                            .out = b->o};
     if (c->commit)
         run_slices(x, c, &args);
     else

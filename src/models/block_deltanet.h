@@ -30,6 +30,8 @@ struct deltanet_call {
     const struct deltanet_buffers *buf;
     struct gdn_rows rows; // where this layer's rows go
     const struct rows *in_rows;
+    const struct gdn_run *runs; // [n_runs] all rows, by sequence
+    int n_runs;
     struct gdn_state **states; // [sequences] host
     int64_t *len;              // [sequences] host; a prompt's slices advance it
     bool commit;               // prompt: rows become part of the states

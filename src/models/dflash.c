@@ -141,7 +141,7 @@ static int check_options(const struct model *target, const struct dflash_options
 }
 
 static struct rows rows_of(const struct dflash *d, int64_t n) {
-    return (struct rows){n, d->token, d->parent, d->seq, d->pos};
+    return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
 }
 
 // K and V of positions draft_len .. len-1 from their features, in all layers.

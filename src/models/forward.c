@@ -102,6 +102,12 @@ static void record(struct model *m, const struct forest *f, struct sequence *con
         r->views[i] = kv_view_of(&seqs[i]->target);
         r->version[i] = seqs[i]->version;
     }
+    r->n_runs = 0;
+    for (int64_t i = 0; i < f->n; i++) {
+        if (i == 0 || f->seq[i] != f->seq[i - 1])
+            r->runs[r->n_runs++] = (struct gdn_run){i, 0, f->seq[i]};
+        r->runs[r->n_runs - 1].count++;
+    }
 }
 
 static void compute_logits(struct model *m) {
@@ -185,17 +191,20 @@ static bool commits_together(const struct model *m, const struct forest *f, int 
     return true;
 }
 
-// Recurrent rows path[0..count) of the last pass become part of a sequence in all layers.
-static void commit_recurrent(struct model *m, struct sequence *s, const int32_t *path,
-                             int64_t count) {
+// Recurrent rows path[0..count) of the last pass are to become part of a sequence, the next of n.
+static void add_commit(struct model *m, int *n, const struct sequence *s, const int32_t *path,
+                       int64_t count) {
+    m->pass.commits[(*n)++] = (struct gdn_commit_seq){s->recurrent.layers, s->len, path, count};
+}
+
+// They become part of these n sequences in all layers.
+static void commit_recurrent(struct model *m, int n) {
     struct gdn_commit_args c = {.shape = m->params.gdn,
-                                .n_layers = s->recurrent.n_layers,
-                                .states = s->recurrent.layers,
-                                .rows = m->ws.verify,
-                                .len = s->len,
-                                .path = path,
-                                .count = count};
-    if (c.n_layers)
+                                .n_layers = m->params.n_layers - m->params.n_full,
+                                .seqs = m->pass.commits,
+                                .n_seqs = n,
+                                .rows = m->ws.verify};
+    if (c.n_layers && n)
         exec_ops(m->x)->gdn_commit(m->x, &c);
 }
 
@@ -214,16 +223,21 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
                      .views = m->pass.views,
                      .seqs = seqs,
                      .len = m->pass.len,
-                     .n_seqs = n_seqs};
+                     .n_seqs = n_seqs,
+                     .runs = m->pass.runs,
+                     .n_runs = m->pass.n_runs};
+    p.rows.pass = exec_pass(m->x);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);
     compute_logits(m);
-    for (int64_t i = 0, n; f->prompt && i < f->n; i += n) {
-        n = rows_of(f, f->seq[i]);
-        if (!p.layerwise)
-            commit_recurrent(m, seqs[f->seq[i]], m->pass.identity + i, n);
-        append(m, seqs[f->seq[i]], f->token, m->pass.identity + i, n);
-    }
+    int commits = 0;
+    for (int i = 0; f->prompt && !p.layerwise && i < p.n_runs; i++)
+        add_commit(m, &commits, seqs[p.runs[i].seq], m->pass.identity + p.runs[i].first,
+                   p.runs[i].count);
+    commit_recurrent(m, commits);
+    for (int i = 0; f->prompt && i < p.n_runs; i++)
+        append(m, seqs[p.runs[i].seq], f->token, m->pass.identity + p.runs[i].first,
+               p.runs[i].count);
     if (!f->prompt) {
         memcpy(m->pass.token, f->token, (size_t)f->n * sizeof *f->token);
         m->pass.open = true;
@@ -287,7 +301,9 @@ int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, con
         rc = sequence_reserve(s, count, e);
     if (rc)
         return rc;
-    commit_recurrent(m, s, path, count);
+    int commits = 0;
+    add_commit(m, &commits, s, path, count);
+    commit_recurrent(m, commits);
     for (int64_t i = 0; m->pool && i < count; i++) {
         r->target[i] = kv_slot_at(&s->target, s->len + i);
         r->source[i] = scratch_slot(m, path[i]);

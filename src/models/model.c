@@ -81,9 +81,12 @@ static int record_init(struct model *m, struct err *e) {
     r->len = calloc(seqs, sizeof *r->len);
     r->len_now = calloc(seqs, sizeof *r->len_now);
     r->states = calloc(seqs, sizeof *r->states);
+    r->runs = calloc(seqs, sizeof *r->runs);
+    r->commits = calloc(seqs, sizeof *r->commits);
     r->version = calloc(seqs, sizeof *r->version);
     if (!r->token || !r->source || !r->parent || !r->seq || !r->identity || !r->want_row ||
-        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states || !r->version)
+        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states || !r->runs ||
+        !r->commits || !r->version)
         return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     for (size_t i = 0; i < rows; i++)
         r->identity[i] = (int32_t)i;
@@ -103,6 +106,8 @@ static void record_fini(struct pass_record *r) {
     free(r->len);
     free(r->len_now);
     free(r->states);
+    free(r->runs);
+    free(r->commits);
     free(r->version);
 }
 

@@ -28,6 +28,8 @@ struct pass {
     struct sequence *const *seqs;
     const int64_t *len; // [n_seqs] committed before the pass
     int n_seqs;
+    const struct gdn_run *runs; // [n_runs] the rows, by sequence
+    int n_runs;
 };
 
 // Workspace, sized at load. R rows of a prompt, V rows of a verification, S sequences.
@@ -51,10 +53,12 @@ struct pass_record {
     struct kv_view *views;                    // [S]
     int64_t *len, *len_now;                   // [S]
     struct gdn_state **states;                // [S]
+    struct gdn_run *runs;                     // [S]
+    struct gdn_commit_seq *commits;           // [S]
     uint64_t *version;                        // [S] of the sequences when the pass ran
     uint64_t stretch;                         // exec_stretch of the pass
     int64_t n, n_want;
-    int n_seqs;
+    int n_seqs, n_runs;
     bool open; // a verification that can still be committed
 };
 

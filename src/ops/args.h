@@ -21,6 +21,9 @@ struct rows {
     const int32_t *parent; // [n] row index, or -1: child of its sequence's last committed token
     const int32_t *seq;    // [n] index into the per-sequence arrays of an op's arguments
     const int64_t *pos;    // [n] position in the sequence = committed length + depth
+    // Not 0: all calls with this number have these very rows, and in attention the same views and
+    // places (store) of a layout, so a backend may keep what it made of them. 0: nothing is said.
+    uint64_t pass;
 };
 
 // Bounds that loaders check: head_dim, dk and dv; query heads of one kv head.
@@ -131,28 +134,40 @@ struct gdn_conv_args {
     struct gdn_rows rows;                // u in; q, k, v, beta, g out
 };
 
-// Rows may be a slice [first, first + count) of a longer chain whose earlier rows have been
-// committed already; their parents outside the slice count as committed.
+// Consecutive rows of one sequence: a tree, or a slice of a chain whose earlier rows have been
+// committed already. A parent outside the run counts as committed.
+struct gdn_run {
+    int64_t first, count; // count >= 1
+    int32_t seq;          // that of all its rows
+};
+
 struct gdn_args {
     struct gdn_shape shape;
-    int64_t first, count;
+    const struct gdn_run *runs; // host [n_runs] in the order of rows, each of another sequence
+    int n_runs;
     const struct gdn_state *const *seqs; // host [sequences]
     const int64_t *len;                  // host [sequences] committed tokens
     struct gdn_rows rows;                // q..g in; d out (all [n], indexed by row)
     float *out;                          // [n][nV][dv]
 };
 
-// Makes rows path[0..count) (consecutive positions from len) part of one sequence's state in every
-// layer: appends them to the log, folds a new base at each multiple of 32, advances the conv
-// inputs. May exchange the pointers s_lo and s_hi, so owners keep no copies of them.
+// One sequence of a commit: rows path[0..count), consecutive positions from len on.
+struct gdn_commit_seq {
+    struct gdn_state *states; // host [n_layers]
+    int64_t len;              // committed tokens before
+    const int32_t *path;      // host [count] row indices
+    int64_t count;
+};
+
+// Makes rows part of the states of some sequences in every layer: appends them to the log, folds a
+// new base at each multiple of 32, advances the conv inputs. May exchange the pointers s_lo and
+// s_hi, so owners keep no copies of them.
 struct gdn_commit_args {
     struct gdn_shape shape;
     int n_layers;
-    struct gdn_state *states;    // host [n_layers] of the sequence
+    const struct gdn_commit_seq *seqs; // host [n_seqs], different sequences
+    int n_seqs;
     const struct gdn_rows *rows; // host [n_layers]; u, k, g and d are read
-    int64_t len;                 // committed tokens before
-    const int32_t *path;         // host [count] row indices
-    int64_t count;
 };
 
 // Sampling by Gumbel-max (DESIGN E4). All arrays are host memory, read during the call.

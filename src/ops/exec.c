@@ -55,6 +55,10 @@ const char *exec_label(const struct exec *x) {
     return x->label;
 }
 
+uint64_t exec_pass(struct exec *x) {
+    return ++x->passes;
+}
+
 bool exec_is_device(const struct exec *x) {
     return x->device;
 }

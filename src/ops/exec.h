@@ -18,6 +18,7 @@ enum { EXEC_MARKS = 4096, EXEC_SPOILT = 64 };
 struct exec {
     const struct ops *ops;
     int threads;
+    uint64_t passes; // numbers given out by exec_pass
     char label[128]; // see exec_label
     void (*destroy)(struct exec *x);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);

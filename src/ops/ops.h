@@ -60,13 +60,14 @@ struct ops {
     void (*attend)(struct exec *x, const struct attend_args *a, const struct rows *r);
     // Gates, causal convolution along the ancestors, SiLU, L2 norms (arXiv 2412.06464).
     void (*gdn_gates_conv)(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
-    // Gated delta rule by the recurrent log. Rows are at most 32 deeper than the committed length.
+    // Gated delta rule by the recurrent log, for all runs at once; rows outside of them stay as
+    // they are. Rows are at most 32 deeper than the committed length.
     void (*gdn)(struct exec *x, const struct gdn_args *a, const struct rows *r);
     void (*gdn_commit)(struct exec *x, const struct gdn_commit_args *a);
-    // gdn and gdn_commit, block by block, of rows first .. first + count - 1: a chain that
-    // continues one sequence; len (committed tokens before) and count are multiples of GDN_BLOCK.
-    // a->seqs, a->len and rows.d are not used, and no pointer of the state changes. False: not for
-    // this shape, nothing done. NULL: the backend has no such op.
+    // gdn and gdn_commit, block by block, of the only run of a: a chain that continues one
+    // sequence; len (committed tokens before) and its count are multiples of GDN_BLOCK. a->seqs,
+    // a->len and rows.d are not used, and no pointer of the state changes. False: not for this
+    // shape, nothing done. NULL: the backend has no such op.
     bool (*gdn_blocks)(struct exec *x, const struct gdn_args *a, const struct gdn_state *state,
                        int64_t len);
     // act = RMSNorm(in per head of dv, w) * silu(z).
@@ -108,6 +109,9 @@ int exec_threads(const struct exec *x);
 const char *exec_label(const struct exec *x); // for people: "avx512", "cuda:0 (NVIDIA H200, wgmma)"
 bool exec_is_device(const struct exec *x);    // its memory is not the host's
 void exec_destroy(struct exec *x);
+
+// A number for rows.pass that no pass of this exec has had.
+uint64_t exec_pass(struct exec *x);
 
 // Waits for all that was queued. ERR_DEVICE: the device has failed at some point since creation,
 // and nothing computed since then may be used. ERR_MEMORY: it ran out of memory; what was queued

@@ -66,14 +66,15 @@ int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *
 }
 
 struct rows forest_rows(const struct forest *f) {
-    return (struct rows){f->n, f->token, f->parent, f->seq, f->pos};
+    return (struct rows){
+        .n = f->n, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
 }
 
-// In prompt mode a sequence is one run of rows, each the child of the row before.
+// A sequence is one run of rows. In prompt mode each is the child of the row before.
 static int check_run(const struct forest *f, int64_t i, struct err *e) {
     int32_t parent = f->parent[i];
     bool starts = i == 0 || f->seq[i - 1] != f->seq[i];
-    if (parent != (starts ? -1 : (int32_t)(i - 1)))
+    if (f->prompt && parent != (starts ? -1 : (int32_t)(i - 1)))
         return err_set(e, ERR_USAGE,
                        "prompt row %lld does not follow the row before it; prompt rows of a "
                        "sequence must be one chain",
@@ -81,7 +82,7 @@ static int check_run(const struct forest *f, int64_t i, struct err *e) {
     for (int64_t j = 0; starts && j < i; j++) {
         if (f->seq[j] == f->seq[i])
             return err_set(e, ERR_USAGE,
-                           "prompt rows of sequence %d are not together; add them in one run",
+                           "rows of sequence %d are not together; add them in one run",
                            (int)f->seq[i]);
     }
     return 0;
@@ -107,7 +108,7 @@ static int check_row(const struct forest *f, int64_t i, const int64_t *len, int 
     if (!f->prompt && pos - len[s] > FOREST_MAX_DEPTH)
         return err_set(e, ERR_USAGE, "row %lld is %lld deep; a tree may be %d deep", (long long)i,
                        (long long)(pos - len[s]), FOREST_MAX_DEPTH);
-    return f->prompt ? check_run(f, i, e) : 0;
+    return check_run(f, i, e);
 }
 
 int forest_check(const struct forest *f, const int64_t *len, int n_seqs, int64_t vocab,

@@ -171,13 +171,9 @@ int recurrent_restore(struct recurrent *r, const struct recurrent_save *s, int64
         struct save_parts a = parts_at(s->block + i * z.save, &z);
         copy_floats(r->x, g->s_hi, a.s, z.s);
         struct gdn_rows rows = {.u = u, .k = a.k, .g = a.g, .d = a.d};
-        struct gdn_commit_args commit = {.shape = r->shape,
-                                         .n_layers = 1,
-                                         .states = g,
-                                         .rows = &rows,
-                                         .len = h - GDN_BLOCK,
-                                         .path = path,
-                                         .count = GDN_BLOCK};
+        struct gdn_commit_seq seq = {g, h - GDN_BLOCK, path, GDN_BLOCK};
+        struct gdn_commit_args commit = {
+            .shape = r->shape, .n_layers = 1, .seqs = &seq, .n_seqs = 1, .rows = &rows};
         ops->gdn_commit(r->x, &commit);
         copy_floats(r->x, g->conv, a.conv, z.conv);
         copy_floats(r->x, g->conv_hi, a.conv, z.conv);

@@ -359,7 +359,7 @@ static int64_t alone_differences(struct stage *t, int32_t i, const float *all) {
     }
     struct kv_view view = {pages, len + n - 1};
     int32_t token = 0, parent = -1, zero = 0;
-    struct rows one = {1, &token, &parent, &zero, &w->f.pos[i]};
+    struct rows one = {1, &token, &parent, &zero, &w->f.pos[i], 0};
     struct guarded out = guarded_new(k);
     const float *gate = t->q + (int64_t)i * s->n_heads * 2 * s->head_dim + s->head_dim;
     stage_attend(t, (struct query){&one, &view, &t->slot[i], t->q_out + i * k, gate}, out.p);

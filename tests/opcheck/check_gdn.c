@@ -164,7 +164,8 @@ static void conv_rows(struct world *w) {
 
 static void delta_rows(struct world *w, int64_t len, int64_t first, int64_t count) {
     const struct gdn_state *seqs[1] = {&w->st};
-    struct gdn_args a = {w->s->shape, first, count, seqs, &len, w->rows, w->out};
+    struct gdn_run run = {first, count, 0};
+    struct gdn_args a = {w->s->shape, &run, 1, seqs, &len, w->rows, w->out};
     exec_ops(w->x)->gdn(w->x, &a, &w->f.rows);
 }
 
@@ -180,23 +181,24 @@ static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n,
     int64_t v = w->s->shape.n_v * w->s->shape.dv;
     for (int64_t i = 0; i < n; i++)
         memcpy(out + (len + i) * v, w->host_out + path[i] * v, (size_t)v * 4);
-    struct gdn_commit_args a = {w->s->shape, 1, &w->st, &w->rows, len, path, n};
+    struct gdn_commit_seq seq = {&w->st, len, path, n};
+    struct gdn_commit_args a = {w->s->shape, 1, &seq, 1, &w->rows};
     exec_ops(w->x)->gdn_commit(w->x, &a);
 }
 
 // The whole blocks among rows [at, at + n), behind len tokens, at once; how many rows those are.
 static int64_t feed_blocks(struct world *w, int64_t len, int64_t at, int64_t n, float *out) {
     const struct ops *o = exec_ops(w->x);
+    struct gdn_run run = {at, n / GDN_BLOCK * GDN_BLOCK, 0};
     struct gdn_args a = {
-        .shape = w->s->shape, .first = at, .count = n / GDN_BLOCK * GDN_BLOCK, .rows = w->rows};
+        .shape = w->s->shape, .runs = &run, .n_runs = 1, .rows = w->rows, .out = w->out};
     int64_t v = w->s->shape.n_v * w->s->shape.dv;
-    a.out = w->out;
-    if (!o->gdn_blocks || len % GDN_BLOCK || !a.count || !o->gdn_blocks(w->x, &a, &w->st, len))
+    if (!o->gdn_blocks || len % GDN_BLOCK || !run.count || !o->gdn_blocks(w->x, &a, &w->st, len))
         return 0;
-    fetch_out(w, at, a.count);
-    memcpy(out + len * v, w->host_out + at * v, (size_t)(a.count * v) * sizeof *out);
-    w->at_once += a.count;
-    return a.count;
+    fetch_out(w, at, run.count);
+    memcpy(out + len * v, w->host_out + at * v, (size_t)(run.count * v) * sizeof *out);
+    w->at_once += run.count;
+    return run.count;
 }
 
 static int64_t feed_piece(struct world *w, struct rng *r, int64_t len, int64_t n, bool blocks,
@@ -453,6 +455,7 @@ void check_gdn_rule(struct check *c) {
                (long long)at_once);
         stream_fini(&s);
     }
+    check_gdn_many_rule(c);
     check_gdn_layer_rule(c);
 }
 
@@ -510,13 +513,8 @@ static void commit_turn(void *arg, int turn) {
     int32_t path[GDN_BLOCK];
     for (int i = 0; i < GDN_BLOCK; i++)
         path[i] = i;
-    struct gdn_commit_args a = {.shape = t->w->s->shape,
-                                .n_layers = 1,
-                                .states = &t->states[turn % t->n_states],
-                                .rows = &t->w->rows,
-                                .len = GDN_BLOCK,
-                                .path = path,
-                                .count = t->n};
+    struct gdn_commit_seq seq = {&t->states[turn % t->n_states], GDN_BLOCK, path, t->n};
+    struct gdn_commit_args a = {t->w->s->shape, 1, &seq, 1, &t->w->rows};
     exec_ops(t->w->x)->gdn_commit(t->w->x, &a);
 }
 

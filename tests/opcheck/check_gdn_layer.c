@@ -192,7 +192,8 @@ static void run_layer(struct check *c, const struct layer *l, bool waits, struct
                                  give(&r, l->dt_bias, h->n_v),
                                  seqs,
                                  w.rows};
-    struct gdn_args rule = {*h, 0, n, seqs, &l->len, w.rows, w.out};
+    struct gdn_run run = {0, n, 0};
+    struct gdn_args rule = {*h, &run, 1, seqs, &l->len, w.rows, w.out};
     struct gated_norm_args norm = {w.out, w.z,  give(&r, l->norm, h->dv), 1e-6f, n, h->n_v,
                                    h->dv, d.out};
     struct linear_job jobs[MATRICES] = {{d.w[0], w.rows.u, false},

@@ -100,7 +100,9 @@ static void test_prompt_runs(void **state) {
     assert_int_equal(check(&f, NULL), 0);
     forest_add(&f, 1, 1, false); // back to sequence 0 behind sequence 1
     assert_int_equal(check(&f, NULL), ERR_USAGE);
-    f.prompt = false;
+    f.prompt = false; // the rows of trees lie together too
+    assert_int_equal(check(&f, NULL), ERR_USAGE);
+    f.n = 3;
     assert_int_equal(check(&f, NULL), 0);
     forest_reset(&f, true);
     forest_root(&f, 0, 10, 1, false);
@@ -111,6 +113,8 @@ static void test_prompt_runs(void **state) {
     forest_root(&f, 0, 10, 1, false);
     forest_root(&f, 0, 10, 1, false); // two roots
     assert_int_equal(check(&f, NULL), ERR_USAGE);
+    f.prompt = false;
+    assert_int_equal(check(&f, NULL), 0);
     forest_fini(&f);
 }
 

@@ -45,13 +45,9 @@ static void commit(struct source *s, struct recurrent *r, int64_t from, int64_t 
     int32_t path[ROWS];
     for (int64_t i = from; i < to; i++)
         path[i - from] = (int32_t)i;
-    struct gdn_commit_args a = {.shape = shape,
-                                .n_layers = LAYERS,
-                                .states = r->layers,
-                                .rows = s->rows,
-                                .len = from,
-                                .path = path,
-                                .count = to - from};
+    struct gdn_commit_seq seq = {r->layers, from, path, to - from};
+    struct gdn_commit_args a = {
+        .shape = shape, .n_layers = LAYERS, .seqs = &seq, .n_seqs = 1, .rows = s->rows};
     exec_ops(s->x)->gdn_commit(s->x, &a);
 }
 

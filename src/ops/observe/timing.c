@@ -271,23 +271,28 @@ static int64_t gdn_log_bytes(const struct gdn_shape *s) {
     return 4 * ((int64_t)s->n_k * s->dk + (int64_t)s->n_v * (s->dv + 1));
 }
 
-// The state of each base that rows of a sequence start from (docs/state.md), its log behind the
-// lowest of them, and the rows.
-static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+// The state of each base that a run's rows start from (docs/state.md), its log behind the lowest of
+// them, and the rows.
+static int64_t gdn_run_bytes(const struct gdn_args *a, const struct gdn_run *run,
+                             const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
-    int64_t bytes = a->count * (2 * gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv);
-    for (int64_t i = a->first; i < a->first + a->count; i++) {
-        int64_t block = r->pos[i] / GDN_BLOCK, len = a->len[r->seq[i]];
+    int64_t bytes = run->count * (2 * gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv);
+    int64_t stop = run->first + run->count, first = r->pos[run->first] / GDN_BLOCK;
+    bytes += (a->len[run->seq] - (first > 0 ? first - 1 : 0) * GDN_BLOCK) * gdn_log_bytes(s);
+    for (int64_t i = run->first; i < stop; i++) {
+        int64_t block = r->pos[i] / GDN_BLOCK;
         bool seen = false;
-        if (i == a->first || first_of_sequence(r, i)) {
-            int64_t lowest = block > 0 ? block - 1 : 0;
-            bytes += (len - lowest * GDN_BLOCK) * gdn_log_bytes(s);
-        }
-        for (int64_t j = a->first; j < i && !seen; j++)
-            seen = r->seq[j] == r->seq[i] &&
-                   (r->pos[j] / GDN_BLOCK == block || (block < 2 && r->pos[j] / GDN_BLOCK < 2));
+        for (int64_t j = run->first; j < i && !seen; j++)
+            seen = r->pos[j] / GDN_BLOCK == block || (block < 2 && r->pos[j] / GDN_BLOCK < 2);
         bytes += seen ? 0 : gdn_state_bytes(s);
     }
+    return bytes;
+}
+
+static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+    int64_t bytes = 0;
+    for (int i = 0; i < a->n_runs; i++)
+        bytes += gdn_run_bytes(a, &a->runs[i], r);
     begin(x, "gdn", TIMING_RECURRENT, bytes);
     timing_of(x)->inner->gdn(x, a, r);
     end(x);
@@ -295,9 +300,13 @@ static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct row
 
 static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
     const struct gdn_shape *s = &a->shape;
-    int64_t folds = (a->len + a->count) / GDN_BLOCK - a->len / GDN_BLOCK;
-    int64_t layer = 2 * a->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
-                    folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
+    int64_t layer = 0;
+    for (int i = 0; i < a->n_seqs; i++) {
+        const struct gdn_commit_seq *q = &a->seqs[i];
+        int64_t folds = (q->len + q->count) / GDN_BLOCK - q->len / GDN_BLOCK;
+        layer += 2 * q->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
+                 folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
+    }
     begin(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
     timing_of(x)->inner->gdn_commit(x, a);
     end(x);
@@ -307,7 +316,8 @@ static bool timed_gdn_blocks(struct exec *x, const struct gdn_args *a,
                              const struct gdn_state *state, int64_t len) {
     const struct gdn_shape *s = &a->shape;
     begin(x, "gdn_blocks", TIMING_RECURRENT,
-          4 * gdn_state_bytes(s) + a->count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
+          4 * gdn_state_bytes(s) +
+              a->runs[0].count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
     bool done = timing_of(x)->inner->gdn_blocks(x, a, state, len);
     end(x);
     return done;

@@ -8,7 +8,7 @@
 // state: ops_gdn_commit.c does.
 #include "ops/cpu/cpu.h"
 
-struct gdn_run {
+struct delta_run {
     const struct cpu *cpu;
     const struct gdn_args *a;
     const struct rows *r;
@@ -24,7 +24,7 @@ struct lineage {
 // Rows of one sequence that are worked on together, for some value heads of one key head.
 // Positions count from the oldest base: the ring has those below `ring`.
 struct batch {
-    const struct gdn_run *run;
+    const struct delta_run *run;
     struct gdn_scratch *s;
     const struct gdn_state *state;
     int64_t first; // row
@@ -243,15 +243,12 @@ static void run_heads(struct batch *b, int first, int stop) {
     }
 }
 
-// The next rows of one sequence from b->first on.
-static void open_batch(struct batch *b) {
+// The next rows of a run from b->first on.
+static void open_batch(struct batch *b, const struct gdn_run *run) {
     const struct gdn_args *a = b->run->a;
-    const struct rows *r = b->run->r;
-    int64_t left = a->first + a->count - b->first, seq = r->seq[b->first], len = a->len[seq];
-    b->count = 1;
-    while (b->count < left && b->count < GDN_BATCH && r->seq[b->first + b->count] == seq)
-        b->count++;
-    b->state = a->seqs[seq];
+    int64_t left = run->first + run->count - b->first, len = a->len[run->seq];
+    b->count = left < GDN_BATCH ? (int)left : GDN_BATCH;
+    b->state = a->seqs[run->seq];
     b->base = base_of(len);
     b->ring = (int)(len - b->base);
     b->newer = (int)(len / GDN_BLOCK * GDN_BLOCK - b->base);
@@ -260,28 +257,42 @@ static void open_batch(struct batch *b) {
         find_lineage(b, i);
 }
 
-static void gdn_items(void *arg, int64_t begin, int64_t end, int worker) {
-    const struct gdn_run *u = arg;
-    const struct gdn_args *a = u->a;
-    int n_k = a->shape.n_k, n_v = a->shape.n_v;
-    struct batch b = {.run = u, .s = &u->cpu->gdn[worker]};
-    for (b.first = a->first; b.first < a->first + a->count; b.first += b.count) {
-        open_batch(&b);
-        for (int item = (int)begin; item < end; item++) {
-            b.key_head = item % n_k;
-            int stop = u->by_value ? item + 1 : n_v;
-            for (int v = item; v < stop; v += GDN_HEADS * n_k) {
+// Heads of one run; items: value heads, or key heads.
+static void run_items(struct batch *b, const struct gdn_run *run, int begin, int end) {
+    int n_k = b->run->a->shape.n_k, n_v = b->run->a->shape.n_v;
+    int64_t stop = run->first + run->count;
+    for (b->first = run->first; b->first < stop; b->first += b->count) {
+        open_batch(b, run);
+        for (int item = begin; item < end; item++) {
+            b->key_head = item % n_k;
+            int last = b->run->by_value ? item + 1 : n_v;
+            for (int v = item; v < last; v += GDN_HEADS * n_k) {
                 int most = v + GDN_HEADS * n_k;
-                run_heads(&b, v, most < stop ? most : stop);
+                run_heads(b, v, most < last ? most : last);
             }
         }
     }
 }
 
+// Items of all runs, one run after another.
+static void gdn_items(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct delta_run *u = arg;
+    int64_t each = u->by_value ? u->a->shape.n_v : u->a->shape.n_k;
+    struct batch b = {.run = u, .s = &u->cpu->gdn[worker]};
+    for (int64_t at = begin, next; at < end; at = next) {
+        int64_t run = at / each;
+        next = (run + 1) * each < end ? (run + 1) * each : end;
+        run_items(&b, &u->a->runs[run], (int)(at - run * each), (int)(next - run * each));
+    }
+}
+
 void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
-    struct gdn_run u = {cpu_of(x), a, r, s->n_k < x->threads};
-    int64_t n = u.by_value ? s->n_v : s->n_k, each = s->n_v / n * (int64_t)s->dk * s->dv;
-    if (a->count)
-        cpu_run(cpu_of(x), n, each * (a->count + 2) / 16, gdn_items, &u);
+    struct delta_run u = {cpu_of(x), a, r, (int64_t)s->n_k * a->n_runs < x->threads};
+    int64_t n = u.by_value ? s->n_v : s->n_k, rows = 0;
+    for (int i = 0; i < a->n_runs; i++)
+        rows += a->runs[i].count;
+    if (a->n_runs)
+        cpu_run(cpu_of(x), n * a->n_runs,
+                s->n_v / n * (int64_t)s->dk * s->dv * (rows / a->n_runs + 2) / 16, gdn_items, &u);
 }

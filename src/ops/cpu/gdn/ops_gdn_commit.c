@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commit of rows to a sequence's recurrent state: appends them to the ring and folds a new base
+// Commit of rows to recurrent states: appends them to the ring and folds a new base
 // every 32 positions. The only writer of a state (the delta rule itself, ops_gdn.c, reads).
 #include "ops/cpu/cpu.h"
 
 // Puts one row into the ring of a layer.
-static void append(const struct gdn_commit_args *a, int layer, int64_t pos, int64_t row) {
-    const struct gdn_shape *s = &a->shape;
-    const struct gdn_state *state = &a->states[layer];
-    const struct gdn_rows *r = &a->rows[layer];
+static void append(const struct gdn_shape *s, const struct gdn_state *state,
+                   const struct gdn_rows *r, int64_t pos, int64_t row) {
     int64_t slot = pos % GDN_RING, nk = (int64_t)s->n_k * s->dk, nv = (int64_t)s->n_v * s->dv;
     memcpy(state->log_k + slot * nk, r->k + row * nk, (size_t)nk * sizeof(float));
     memcpy(state->log_d + slot * nv, r->d + row * nv, (size_t)nv * sizeof(float));
@@ -15,15 +13,13 @@ static void append(const struct gdn_commit_args *a, int layer, int64_t pos, int6
 }
 
 // The last conv inputs after rows path[0..count), which follow those in conv.
-static void advance_conv(const struct gdn_commit_args *a, int layer, const int32_t *path,
-                         int64_t count) {
-    int64_t channels = a->shape.channels;
+static void advance_conv(int64_t channels, float *conv, const struct gdn_rows *r,
+                         const int32_t *path, int64_t count) {
     int64_t keep = count < GDN_CONV - 1 ? GDN_CONV - 1 - count : 0;
-    float *conv = a->states[layer].conv;
     memmove(conv, conv + (GDN_CONV - 1 - keep) * channels,
             (size_t)(keep * channels) * sizeof *conv);
     for (int64_t t = keep; t < GDN_CONV - 1; t++)
-        memcpy(conv + t * channels, a->rows[layer].u + path[count - (GDN_CONV - 1) + t] * channels,
+        memcpy(conv + t * channels, r->u + path[count - (GDN_CONV - 1) + t] * channels,
                (size_t)channels * sizeof *conv);
 }
 
@@ -69,16 +65,18 @@ static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
     }
 }
 
-// All of a commit for one layer.
-static void commit_layer(struct cpu *c, const struct gdn_commit_args *a, int layer) {
-    struct gdn_state *state = &a->states[layer];
+// All of a commit of one sequence for one layer.
+static void commit_layer(struct cpu *c, const struct gdn_commit_args *a,
+                         const struct gdn_commit_seq *q, int layer) {
+    struct gdn_state *state = &q->states[layer];
     const struct gdn_shape *s = &a->shape;
-    for (int64_t done = 0; done < a->count;) {
-        int64_t pos = a->len + done, room = GDN_BLOCK - pos % GDN_BLOCK;
-        int64_t n = a->count - done < room ? a->count - done : room;
+    const struct gdn_rows *r = &a->rows[layer];
+    for (int64_t done = 0; done < q->count;) {
+        int64_t pos = q->len + done, room = GDN_BLOCK - pos % GDN_BLOCK;
+        int64_t n = q->count - done < room ? q->count - done : room;
         for (int64_t i = 0; i < n; i++)
-            append(a, layer, pos + i, a->path[done + i]);
-        advance_conv(a, layer, a->path + done, n);
+            append(s, state, r, pos + i, q->path[done + i]);
+        advance_conv(s->channels, state->conv, r, q->path + done, n);
         done += n;
         if (n < room)
             break;
@@ -93,6 +91,7 @@ static void commit_layer(struct cpu *c, const struct gdn_commit_args *a, int lay
 }
 
 void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
-    for (int i = 0; i < a->n_layers; i++)
-        commit_layer(cpu_of(x), a, i);
+    for (int q = 0; q < a->n_seqs; q++)
+        for (int i = 0; i < a->n_layers; i++)
+            commit_layer(cpu_of(x), a, &a->seqs[q], i);
 }

@@ -18,19 +18,19 @@ static int most_rows(const int32_t *seq, int64_t rows, int first, int n) {
 
 // Whether some row's position lies in a later block than its sequence's end, so that it reads the
 // newer base.
-static bool reads_newer(const struct gdn_args *a, const struct rows *r) {
-    for (int64_t i = a->first; i < a->first + a->count; i++) {
-        if (r->pos[i] / GDN_BLOCK > a->len[r->seq[i]] / GDN_BLOCK)
+static bool reads_newer(const struct gdn_job *j, const struct rows *r) {
+    for (int64_t i = j->first; i < j->first + j->count; i++) {
+        if (r->pos[i] / GDN_BLOCK > j->a.len[r->seq[i]] / GDN_BLOCK)
             return true;
     }
     return false;
 }
 
 // Appends the rows that read base lo (hi: base hi) to the places; where: those of rows.
-static void place_rows(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r,
-                       bool hi, int8_t *where) {
-    for (int8_t i = 0; i < (int8_t)a->count; i++) {
-        int64_t pos = r->pos[a->first + i];
+static void place_rows(struct gdn_tables *t, const struct gdn_job *j, const struct rows *r, bool hi,
+                       int8_t *where) {
+    for (int8_t i = 0; i < (int8_t)j->count; i++) {
+        int64_t pos = r->pos[j->first + i];
         if ((pos / GDN_BLOCK > t->len / GDN_BLOCK) != hi)
             continue;
         t->list[t->n] = i;
@@ -41,56 +41,65 @@ static void place_rows(struct gdn_tables *t, const struct gdn_args *a, const str
 }
 
 // Few rows of one sequence: their tables go with the launch.
-static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct rows *r, int seq,
-                     bool newer) {
+static void fill_few(struct gdn_tables *t, const struct gdn_job *j, const struct rows *r, int seq) {
     int8_t where[GDN_FEW];
-    t->few = gdn_few_of(a->seqs, seq, r->parent + a->first, a->first, a->count);
-    t->len = a->len[seq];
-    place_rows(t, a, r, false, where);
-    while (newer && t->n % 4) {
+    t->few = gdn_few_of(j->a.seqs, seq, r->parent + j->first, j->first, j->count);
+    t->len = j->a.len[seq];
+    place_rows(t, j, r, false, where);
+    while (j->newer && t->n % 4) {
         t->list[t->n] = t->depth[t->n] = t->up[t->n] = -1;
         t->n++;
     }
     t->hi = t->n;
-    place_rows(t, a, r, true, where);
+    place_rows(t, j, r, true, where);
 }
 
 // The tables in device memory; false after a fault.
 static bool stage_tables(struct gpu *g, struct gdn_job *j, const struct rows *r, int stop) {
-    int64_t first = j->a.first;
-    size_t n = (size_t)j->a.count, ids = n * sizeof(int32_t);
-    j->parent = (const int32_t *)gpu_stage(g, r->parent + first, ids);
-    j->seq = (const int32_t *)gpu_stage(g, r->seq + first, ids);
-    j->pos = (const int64_t *)gpu_stage(g, r->pos + first, n * sizeof *r->pos);
+    size_t n = (size_t)j->count, ids = n * sizeof(int32_t);
+    j->parent = (const int32_t *)gpu_stage(g, r->parent + j->first, ids);
+    j->seq = (const int32_t *)gpu_stage(g, r->seq + j->first, ids);
+    j->pos = (const int64_t *)gpu_stage(g, r->pos + j->first, n * sizeof *r->pos);
     j->len = (const int64_t *)gpu_stage(g, j->a.len, (size_t)stop * sizeof *j->a.len);
     return j->parent && j->seq && j->pos && j->len;
 }
 
-extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
-    struct gpu *g = gpu_of(x);
-    struct gdn_job j = {};
+// Rows j->first .. j->first + j->count - 1; false after a fault.
+static bool run_rows(struct gpu *g, struct gdn_job *j, const struct rows *r) {
     struct gdn_tables t = {};
-    if (!a->count)
-        return;
-    j.a = *a;
-    struct gdn_range range = gdn_sequences(r->seq + a->first, a->count);
-    j.newer = reads_newer(a, r);
-    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
-    bool matrix = gdn_takes_matrix(g, &a->shape);
-    if (matrix && a->count <= GDN_FEW && range.stop - range.first == 1)
-        fill_few(&t, a, r, range.first, j.newer);
-    else if (!stage_tables(g, &j, r, range.stop))
-        return;
-    for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
-        int left = range.stop - j.first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
+    struct gdn_range range = gdn_sequences(r->seq + j->first, j->count);
+    j->newer = reads_newer(j, r);
+    j->behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
+    bool matrix = gdn_takes_matrix(g, &j->a.shape);
+    if (matrix && j->count <= GDN_FEW && range.stop - range.first == 1)
+        fill_few(&t, j, r, range.first);
+    else if (!stage_tables(g, j, r, range.stop))
+        return false;
+    for (j->first_seq = range.first; j->first_seq < range.stop; j->first_seq += GDN_STATES) {
+        int left = range.stop - j->first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
         if (!t.few.n)
-            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
-        if (!t.few.n && !j.states)
-            return;
+            j->states = gdn_stage_states(g, j->a.seqs, j->first_seq, range.stop);
+        if (!t.few.n && !j->states)
+            return false;
         // Places: those of both bases begin at multiples of four.
-        j.most = (most_rows(r->seq + a->first, a->count, j.first_seq, sequences) + 3 + 3) / 4 * 4;
-        if (!(matrix ? gdn_matrix(g, &j, &t, sequences) : gdn_plain(g, &j, sequences)))
-            return;
+        j->most = (most_rows(r->seq + j->first, j->count, j->first_seq, sequences) + 3 + 3) / 4 * 4;
+        if (!(matrix ? gdn_matrix(g, j, &t, sequences) : gdn_plain(g, j, sequences)))
+            return false;
     }
     g->last = LAST_GDN;
+    return true;
+}
+
+// Runs that lie side by side are one launch.
+extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+    for (int i = 0, n; i < a->n_runs; i += n) {
+        const struct gdn_run *run = &a->runs[i];
+        struct gdn_job j = {};
+        j.a = *a;
+        j.first = run->first;
+        for (n = 0; i + n < a->n_runs && run[n].first == j.first + j.count; n++)
+            j.count += run[n].count;
+        if (!run_rows(gpu_of(x), &j, r))
+            return;
+    }
 }

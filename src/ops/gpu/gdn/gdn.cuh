@@ -21,6 +21,7 @@ enum {
 // Rows are local: 0 .. count - 1, row i being first + i of the forest.
 struct gdn_job {
     struct gdn_args a;
+    int64_t first, count;
     const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
     const int32_t *parent, *seq;    // [count] parents are indices into the forest
     const int64_t *pos, *len;       // [count], [sequences]
@@ -78,7 +79,7 @@ static __host__ __device__ inline size_t gdn_room_bytes(const struct gdn_job &j)
     size_t n = kq > coef ? kq : coef;
     n += v * WARPS * (2 * CHUNK + GDN_RING + TILE) * sizeof(float4);
     n += ((size_t)j.keys * STRIDE + 2 * v * GDN_RING + 3 * v * most) * sizeof(float);
-    return n + (3 * most + 3 * (size_t)j.a.count + GDN_BLOCK * TILE) * sizeof(int32_t);
+    return n + (3 * most + 3 * (size_t)j.count + GDN_BLOCK * TILE) * sizeof(int32_t);
 }
 
 #ifdef __CUDACC__
@@ -98,9 +99,9 @@ static __device__ inline struct gdn_room gdn_room_at(const struct gdn_job &j, fl
     m.up = m.list + j.most;
     m.depth = m.up + j.most;
     m.where = m.depth + j.most;
-    m.over = m.where + j.a.count;
-    m.late = m.over + j.a.count;
-    m.above = m.late + j.a.count;
+    m.over = m.where + j.count;
+    m.late = m.over + j.count;
+    m.above = m.late + j.count;
     return m;
 }
 
@@ -129,10 +130,10 @@ static __device__ inline int gdn_known(const struct gdn_sequence &q, bool hi) {
 // All threads: what the rows are to sequence seq. May stand in front of gpu_await.
 static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m, int seq) {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < j.a.count; i += (int)blockDim.x) {
+    for (int i = (int)threadIdx.x; i < j.count; i += (int)blockDim.x) {
         int64_t pos = __ldcg((const long long *)&j.pos[i]);
         int64_t len = __ldcg((const long long *)&j.len[seq]);
-        m.over[i] = (int32_t)(__ldcg(&j.parent[i]) - j.a.first);
+        m.over[i] = (int32_t)(__ldcg(&j.parent[i]) - j.first);
         m.late[i] = (int32_t)(pos - len);
         m.where[i] = __ldcg(&j.seq[i]) != seq ? 0 : pos / GDN_BLOCK > len / GDN_BLOCK ? 2 : 1;
     }
@@ -141,7 +142,7 @@ static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room 
 // One warp: appends the rows of a kind to the list, whose next place is n. Returns the new n.
 static __device__ inline int gdn_append(const struct gdn_job &j, struct gdn_room &m, int kind,
                                         int n) {
-    int lane = (int)threadIdx.x % 32, count = (int)j.a.count;
+    int lane = (int)threadIdx.x % 32, count = (int)j.count;
 #pragma unroll 1
     for (int i = lane; i - lane < count; i += 32) {
         bool mine = i < count && m.where[i] == kind;

@@ -28,6 +28,7 @@ enum {
 
 struct blocks_job {
     struct gdn_args a;
+    int64_t first, count;
     struct gdn_state state;
     int64_t len; // committed positions, a multiple of B
     int blocks;
@@ -61,13 +62,13 @@ template <int HEADS> struct blocks_room {
 // Row `row` of this call's keys or queries.
 static __device__ __forceinline__ const float *row_of(const struct blocks_job &j, const float *x,
                                                       int64_t row, int k_head) {
-    return x + ((j.a.first + row) * j.a.shape.n_k + k_head) * D;
+    return x + ((j.first + row) * j.a.shape.n_k + k_head) * D;
 }
 
 // One warp: the meta of a value head and block.
 static __device__ void sum_decays(const struct blocks_job &j, int block, int head) {
     const int n_v = j.a.shape.n_v, lane = (int)threadIdx.x % 32;
-    const float *g = j.a.rows.g + j.a.first * n_v + head;
+    const float *g = j.a.rows.g + j.first * n_v + head;
     int64_t row = (int64_t)block * B + lane;
     float now = g[row * n_v], before = 0, sum = 0, known = 0, own = 0;
     bool any = block > 0 || j.len > 0;
@@ -181,7 +182,7 @@ static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
                                                    const struct blocks_place &p, int block) {
     enum { STEP = HEADS * WARPS * 32 };
     const int n_k = j.a.shape.n_k, n_v = j.a.shape.n_v, t = (int)threadIdx.x;
-    const int64_t at = (int64_t)p.k_head * j.blocks + block, row = j.a.first + (int64_t)block * B;
+    const int64_t at = (int64_t)p.k_head * j.blocks + block, row = j.first + (int64_t)block * B;
     const float2 *products = j.products + at * KEYS * B;
     const uint4 *rows = j.rows + at * 2 * B * PIECES;
     for (int i = t; i < 2 * B * PIECES; i += STEP)
@@ -324,7 +325,7 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
     const float *sums = &m.sums[turn][p.v][query][0][c], *value = &m.value[turn][p.v][0][c];
     const float *beta = m.beta[turn][p.v], *coef = m.own[turn][p.v][query][0];
     float *delta = &m.delta[turn][p.v][0][c];
-    int64_t row = j.a.first + (int64_t)block * B, slot = (j.len + (int64_t)block * B) % GDN_RING;
+    int64_t row = j.first + (int64_t)block * B, slot = (j.len + (int64_t)block * B) % GDN_RING;
     float *out = j.a.out + (row * n_v + p.head) * D + p.column + c;
     float *log = j.state.log_d + (slot * n_v + p.head) * D + p.column + c;
     float x[B];
@@ -484,19 +485,19 @@ static __global__ void __launch_bounds__(256)
     keep_last(const __grid_constant__ struct blocks_job j) {
     const struct gdn_shape &s = j.a.shape;
     int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
-    int64_t count = j.a.count, kept = count < GDN_RING ? count : GDN_RING, keys = s.n_k * D;
+    int64_t count = j.count, kept = count < GDN_RING ? count : GDN_RING, keys = s.n_k * D;
     gpu_await();
     for (int64_t i = at; i < kept * keys; i += step) {
         int64_t row = count - kept + i / keys, slot = (j.len + row) % GDN_RING;
-        j.state.log_k[slot * keys + i % keys] = j.a.rows.k[(j.a.first + row) * keys + i % keys];
+        j.state.log_k[slot * keys + i % keys] = j.a.rows.k[(j.first + row) * keys + i % keys];
     }
     for (int64_t i = at; i < kept * s.n_v; i += step) {
         int64_t row = count - kept + i / s.n_v, slot = (j.len + row) % GDN_RING;
-        j.state.log_g[slot * s.n_v + i % s.n_v] = j.a.rows.g[(j.a.first + row) * s.n_v + i % s.n_v];
+        j.state.log_g[slot * s.n_v + i % s.n_v] = j.a.rows.g[(j.first + row) * s.n_v + i % s.n_v];
     }
     for (int64_t i = at; i < (GDN_CONV - 1) * (int64_t)s.channels; i += step) {
         int64_t row = count - (GDN_CONV - 1) + i / s.channels;
-        float u = j.a.rows.u[(j.a.first + row) * s.channels + i % s.channels];
+        float u = j.a.rows.u[(j.first + row) * s.channels + i % s.channels];
         j.state.conv[i] = u;
         j.state.conv_hi[i] = u;
     }
@@ -517,12 +518,14 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     int ratio = s->n_v / s->n_k, heads = ratio % 3 == 0 ? 3 : ratio % 2 == 0 ? 2 : 1;
     const size_t room = sizeof(struct product_room);
     // Where gdn_plain.cu makes single rows these sums would not have their bits.
-    if (s->dk != D || s->dv != D || a->count % B || len % B || !gdn_takes_matrix(g, s) ||
+    int64_t count = a->runs[0].count;
+    if (s->dk != D || s->dv != D || count % B || len % B || !gdn_takes_matrix(g, s) ||
         (size_t)g->shared < sizeof(struct blocks_room<3>))
         return false;
-    if (!a->count)
+    if (!count)
         return true;
-    struct blocks_job j = {*a, *state, len, (int)(a->count / B), NULL, NULL, NULL};
+    struct blocks_job j = {*a,  a->runs[0].first, count, *state, len, (int)(count / B), NULL, NULL,
+                           NULL};
     size_t products = (size_t)s->n_k * (size_t)j.blocks * KEYS * B * sizeof(float2);
     size_t rows = (size_t)s->n_k * (size_t)j.blocks * 2 * B * PIECES * sizeof(uint4);
     size_t meta = (size_t)s->n_v * (size_t)j.blocks * META * sizeof(float);

@@ -185,8 +185,9 @@ static struct commit_job job_of(const struct gdn_shape *s, const int32_t *path) 
     return j;
 }
 
-// One piece of the path in all layers; false after a fault.
-static bool launch(struct gpu *g, struct commit_job *j, const struct gdn_commit_args *a) {
+// One piece of a sequence's path in all layers; false after a fault.
+static bool launch(struct gpu *g, struct commit_job *j, const struct gdn_commit_args *a,
+                   const struct gdn_commit_seq *q) {
     enum { LAYERS = 64 };
     struct commit_layer l[LAYERS];
     const struct gdn_shape *s = &j->shape;
@@ -194,7 +195,7 @@ static bool launch(struct gpu *g, struct commit_job *j, const struct gdn_commit_
         count = a->n_layers - done < LAYERS ? a->n_layers - done : LAYERS;
         for (int i = 0; i < count; i++) {
             const struct gdn_rows *r = &a->rows[done + i];
-            l[i] = (struct commit_layer){a->states[done + i], r->u, r->k, r->d, r->g};
+            l[i] = (struct commit_layer){q->states[done + i], r->u, r->k, r->d, r->g};
         }
         j->layers = (const struct commit_layer *)gpu_stage(g, l, (size_t)count * sizeof *l);
         if (!j->layers)
@@ -208,26 +209,32 @@ static bool launch(struct gpu *g, struct commit_job *j, const struct gdn_commit_
     return g->fault == GPU_OK;
 }
 
-extern "C" void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
-    struct gpu *g = gpu_of(x);
-    if (!a->count)
-        return;
-    const int32_t *path = (const int32_t *)gpu_stage(g, a->path, (size_t)a->count * sizeof *path);
+static bool commit_sequence(struct gpu *g, const struct gdn_commit_args *a,
+                            const struct gdn_commit_seq *q) {
+    const int32_t *path = (const int32_t *)gpu_stage(g, q->path, (size_t)q->count * sizeof *path);
     struct commit_job j = job_of(&a->shape, path);
-    for (int64_t done = 0; path && done < a->count; done += j.n) {
-        int64_t left = a->count - done;
-        j.pos = a->len + done;
+    for (int64_t done = 0; path && done < q->count; done += j.n) {
+        int64_t left = q->count - done;
+        j.pos = q->len + done;
         int room = (int)(GDN_BLOCK - j.pos % GDN_BLOCK);
         j.n = left < room ? (int)left : room;
         j.fold = j.n == room;
         j.fold_blocks = j.fold ? a->shape.n_v * j.row_blocks * j.column_blocks : 0;
         j.path = path + done;
-        if (!launch(g, &j, a))
-            return;
+        if (!launch(g, &j, a, q))
+            return false;
         for (int i = 0; j.fold && i < a->n_layers; i++) {
-            float *newest = a->states[i].s_lo;
-            a->states[i].s_lo = a->states[i].s_hi;
-            a->states[i].s_hi = newest;
+            float *newest = q->states[i].s_lo;
+            q->states[i].s_lo = q->states[i].s_hi;
+            q->states[i].s_hi = newest;
         }
+    }
+    return path != NULL;
+}
+
+extern "C" void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+    for (int i = 0; i < a->n_seqs; i++) {
+        if (a->seqs[i].count && !commit_sequence(gpu_of(x), a, &a->seqs[i]))
+            return;
     }
 }

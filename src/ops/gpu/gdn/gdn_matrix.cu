@@ -50,7 +50,7 @@ static size_t room_bytes(const struct gdn_job &j, bool far) {
     n += (v * WARPS * GDN_RING + (size_t)sums_of(j)) * sizeof(float4);
     n += far ? 0 : (size_t)keys_of(j) * P_STRIDE * sizeof(float2);
     n += (2 * v * WARPS + 3 * v * GDN_RING + 3 * v * most) * sizeof(float);
-    return n + (3 * most + 3 * (size_t)j.a.count + GDN_BLOCK * TILE) * sizeof(int32_t);
+    return n + (3 * most + 3 * (size_t)j.count + GDN_BLOCK * TILE) * sizeof(int32_t);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -81,9 +81,9 @@ static __device__ __forceinline__ struct split_room room_at(const struct gdn_job
     m->up = m->list + j.most;
     m->depth = m->up + j.most;
     m->where = m->depth + j.most;
-    m->over = m->where + j.a.count;
-    m->late = m->over + j.a.count;
-    m->above = m->late + j.a.count;
+    m->over = m->where + j.count;
+    m->late = m->over + j.count;
+    m->above = m->late + j.count;
     if (far) {
         int64_t block = ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
         r.products = j.products + block * keys_of(j) * P_STRIDE;
@@ -206,7 +206,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
     bool decays = (int)threadIdx.x / TILE < j.heads && gdn_depth(r.m, q, first + lane) >= 0;
     float g = 0;
     if (decays)
-        g = __ldcg(&j.a.rows.g[(j.a.first + r.m.list[first + lane]) * s.n_v + p.head +
+        g = __ldcg(&j.a.rows.g[(j.first + r.m.list[first + lane]) * s.n_v + p.head +
                                (int)threadIdx.x / TILE * s.n_k]);
 #pragma unroll 1
     for (int t = (int)threadIdx.x / 32; t < rows; t += BATCH * step) {
@@ -214,7 +214,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             int64_t row = t + i * step < rows ? r.m.list[first + t + i * step] : -1;
-            int64_t from = ((j.a.first + row) * s.n_k + p.k_head) * s.dk + lane * 4;
+            int64_t from = ((j.first + row) * s.n_k + p.k_head) * s.dk + lane * 4;
             k[i] = far4(j.a.rows.k + from, row >= 0 && lane * 4 < s.dk);
             y[i] = far4(j.a.rows.q + from, row >= 0 && lane * 4 < s.dk);
         }
@@ -308,7 +308,7 @@ static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, str
 #pragma unroll 1
     for (int t = (int)threadIdx.x / 32; t < n; t += threads_of(j) / 32) {
         int64_t row = r.m.list[from + t];
-        float4 v = far4(j.a.rows.k + ((j.a.first + row) * s.n_k + p.k_head) * s.dk + lane * 4,
+        float4 v = far4(j.a.rows.k + ((j.first + row) * s.n_k + p.k_head) * s.dk + lane * 4,
                         row >= 0 && lane * 4 < s.dk);
         *piece((uint4 *)r.sums, t, lane) = split(v, power_of_two(UP));
     }
@@ -408,7 +408,7 @@ line_of(const struct gdn_job &j, const struct split_room &r, const struct place 
     l.depth = gdn_depth(r.m, q, first + l.at);
     l.known = gdn_known(q, first + l.at >= q.hi);
     int column = p.column + 4 * l.c;
-    int64_t row = j.a.first + (l.depth < 0 ? 0 : r.m.list[first + l.at]);
+    int64_t row = j.first + (l.depth < 0 ? 0 : r.m.list[first + l.at]);
     l.head = row * s.n_v + p.head + l.v * s.n_k;
     l.cell = l.head * s.dv + column;
     l.there = l.depth >= 0 && column < s.dv;

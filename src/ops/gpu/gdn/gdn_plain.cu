@@ -68,7 +68,7 @@ static __device__ void load_rows(const struct gdn_job &j, struct gdn_room &m, co
     for (int i = (int)threadIdx.x; i < 2 * rows * 32; i += (int)blockDim.x) {
         int c = i % 32 * 4, r = i / 64, which = i / 32 % 2;
         int64_t row = m.list[first + r];
-        int64_t from = ((j.a.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk + at + c;
+        int64_t from = ((j.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk + at + c;
         gdn_load4<VEC>((float4 *)&m.kq[(which * TILE + r) * STRIDE + c],
                        (which ? j.a.rows.q : j.a.rows.k) + from, row < 0 ? 0 : s.dk - at - c);
     }
@@ -82,7 +82,7 @@ static __device__ const float *key_of(const struct gdn_job &j, const struct gdn_
     if (key < q.base[0])
         return log_k + ((q.slot0 + key) % GDN_RING * s.n_k + p.k_head) * s.dk;
     int64_t row = m.list[key - q.base[0]];
-    return j.a.rows.k + ((j.a.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk;
+    return j.a.rows.k + ((j.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk;
 }
 
 // A tile, and a part of the key dimension.
@@ -310,7 +310,7 @@ static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_
     l.known = gdn_known(q, l.place >= q.hi);
     l.slot = (int)q.slot0 + q.base[0] - l.known;
     l.left = l.depth < 0 ? 0 : s.dv - column;
-    int64_t row = j.a.first + (l.depth < 0 ? 0 : m.list[l.place]);
+    int64_t row = j.first + (l.depth < 0 ? 0 : m.list[l.place]);
     int64_t cell = row * s.n_v + p.head + w / WARPS * s.n_k;
     l.cell = cell * s.dv + column;
     l.v = gdn_get4<VEC>(j.a.rows.v + l.cell, l.left);
@@ -406,7 +406,7 @@ static __device__ void prepare(const struct gdn_job &j, struct gdn_room &m, cons
     for (int i = (int)threadIdx.x; i < TILE * j.heads; i += (int)blockDim.x) {
         int at = first + i % TILE, v = i / TILE;
         if (gdn_depth(m, q, at) >= 0) {
-            int64_t row = j.a.first + m.list[at];
+            int64_t row = j.first + m.list[at];
             m.g[v * j.most + at] = j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k];
         }
     }

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet of many sequences in one call: rows of conv, rule and commit must have the bits,
+// and states the contents, that each sequence gets in calls of its own. Sequences have different
+// lengths; some have one row, as in plain decoding, others a chain or a tree.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "opcheck/opcheck.h"
+
+enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
+
+// Sequences on the host.
+struct many {
+    struct gdn_shape shape;
+    int n;
+    struct forest f;
+    struct gdn_run runs[MOST];
+    int64_t len[MOST], count[MOST];    // count: rows of the path
+    int32_t path[MOST][GDN_BLOCK + 1]; // to commit
+    float *u, *a, *b;                  // [rows][..]
+    float *conv_w, *ssm_a, *dt_bias;   // of all layers
+    float *states;                     // [n][LAYERS][state_floats]
+    int64_t state;                     // floats of one
+};
+
+// What calls leave: rows by array (q, k, v and beta, g and d; out of each layer), and states.
+struct result {
+    float *rows, *states;
+};
+
+static float *noise(struct rng *r, int64_t n, float scale) {
+    float *p = malloc((size_t)n * sizeof *p);
+    if (!p)
+        abort();
+    fill_random(r, p, n, scale);
+    return p;
+}
+
+static struct gdn_state state_at(const struct gdn_shape *h, float *p) {
+    struct gdn_state st = {.s_lo = p};
+    st.s_hi = p += h->n_v * h->dk * h->dv;
+    st.log_k = p += h->n_v * h->dk * h->dv;
+    st.log_d = p += GDN_RING * h->n_k * h->dk;
+    st.log_g = p += GDN_RING * h->n_v * h->dv;
+    st.conv = p += GDN_RING * h->n_v;
+    st.conv_hi = p + (GDN_CONV - 1) * h->channels;
+    return st;
+}
+
+static void grow_run(struct many *m, struct rng *r, int i, bool single) {
+    struct gdn_run *run = &m->runs[i];
+    int most = (int)(1000 - m->f.rows.n) / (m->n - i);
+    int kind = single ? 0 : (int)rng_below(r, 3);
+    most = most < 40 ? most : 40;
+    *run = (struct gdn_run){m->f.rows.n, 1, i};
+    m->len[i] = between(r, 0, 3) ? between(r, 0, 130) : between(r, 1, 4) * GDN_BLOCK - 1;
+    if (kind == 1)
+        run->count = between(r, 1, most < GDN_BLOCK ? most : GDN_BLOCK);
+    else if (kind == 2)
+        run->count = between(r, 2, most);
+    forest_grow(&m->f, r, kind == 2 ? TREE : CHAIN, i, m->len[i], (int)run->count);
+    int64_t last = run->first + (kind == 2 ? between(r, 0, run->count - 1) : run->count - 1);
+    m->count[i] = forest_path(&m->f, (int32_t)last, m->path[i]);
+}
+
+static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, int n,
+                      bool single) {
+    memset(m, 0, sizeof *m);
+    m->shape = *s;
+    m->n = n;
+    forest_clear(&m->f);
+    for (int i = 0; i < n; i++)
+        grow_run(m, r, i, single);
+    int64_t base = 2ll * s->n_v * s->dk * s->dv, rows = m->f.rows.n;
+    int64_t log = (int64_t)GDN_RING * (s->n_k * s->dk + s->n_v * s->dv);
+    m->state = base + log + GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
+    m->u = noise(r, rows * s->channels, 2);
+    m->a = noise(r, rows * s->n_v, 3);
+    m->b = noise(r, rows * s->n_v, 3);
+    m->conv_w = noise(r, s->channels * GDN_CONV, 1);
+    m->dt_bias = noise(r, s->n_v, 1);
+    m->ssm_a = noise(r, s->n_v, 0.1f);
+    m->states = noise(r, n * LAYERS * m->state, 0.3f);
+    for (int h = 0; h < s->n_v; h++)
+        m->ssm_a[h] = -fabsf(m->ssm_a[h]);
+    for (int i = 0; i < n * LAYERS; i++) {
+        float *g = m->states + i * m->state + base + log;
+        for (int j = 0; j < GDN_RING * s->n_v; j++)
+            g[j] = -fabsf(g[j]) / 4;
+    }
+}
+
+static void many_fini(struct many *m) {
+    float *all[] = {m->u, m->a, m->b, m->conv_w, m->dt_bias, m->ssm_a, m->states};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+// Floats of a row in each array of a result.
+static void row_sizes(const struct gdn_shape *s, int64_t n[ROW_ARRAYS + LAYERS]) {
+    const int64_t v = (int64_t)s->n_v * s->dv, k = (int64_t)s->n_k * s->dk;
+    const int64_t sizes[ROW_ARRAYS + LAYERS] = {k, k, v, s->n_v, s->n_v, v, v, v};
+    memcpy(n, sizes, sizeof sizes);
+}
+
+static int64_t row_floats(const struct gdn_shape *s) {
+    int64_t n[ROW_ARRAYS + LAYERS], sum = 0;
+    row_sizes(s, n);
+    for (int i = 0; i < ROW_ARRAYS + LAYERS; i++)
+        sum += n[i];
+    return sum;
+}
+
+// The pass of sequences from .. from + n - 1 alone, in its own numbers.
+struct part {
+    struct forest f;
+    struct gdn_run runs[MOST];
+    int32_t path[MOST][GDN_BLOCK + 1];
+    int64_t first; // row of all
+};
+
+static void part_init(struct part *p, const struct many *m, int from, int n) {
+    const struct forest *f = &m->f;
+    p->first = m->runs[from].first;
+    forest_clear(&p->f);
+    p->f.rows.n = m->runs[from + n - 1].first + m->runs[from + n - 1].count - p->first;
+    for (int64_t i = 0; i < p->f.rows.n; i++) {
+        int32_t parent = f->parent[p->first + i];
+        p->f.token[i] = f->token[p->first + i];
+        p->f.parent[i] = parent < 0 ? -1 : parent - (int32_t)p->first;
+        p->f.seq[i] = f->seq[p->first + i] - from;
+        p->f.pos[i] = f->pos[p->first + i];
+    }
+    for (int i = 0; i < n; i++) {
+        const struct gdn_run *run = &m->runs[from + i];
+        p->runs[i] = (struct gdn_run){run->first - p->first, run->count, i};
+        for (int64_t t = 0; t < m->count[from + i]; t++)
+            p->path[i][t] = m->path[from + i][t] - (int32_t)p->first;
+    }
+}
+
+static float *give(struct room *r, const float *host, int64_t n) {
+    return room_in(r, host, (size_t)n * sizeof *host);
+}
+
+// The memory of one pass on the device: arrays of a result, and states.
+struct memory {
+    struct room room;
+    float *rows[ROW_ARRAYS + LAYERS], *d[LAYERS], *u, *states;
+    struct gdn_state st[MOST][LAYERS];
+};
+
+static void memory_init(struct memory *y, struct check *c, const struct many *m, int from, int n,
+                        const struct part *p) {
+    const struct gdn_shape *s = &m->shape;
+    int64_t sizes[ROW_ARRAYS + LAYERS], all = n * LAYERS * m->state;
+    room_open(&y->room, c, c->exec);
+    row_sizes(s, sizes);
+    for (int i = 0; i < ROW_ARRAYS + LAYERS; i++)
+        y->rows[i] = room_own(&y->room, NULL, (size_t)(p->f.rows.n * sizes[i]) * sizeof(float));
+    for (int i = 0; i < LAYERS; i++)
+        y->d[i] = i ? room_own(&y->room, NULL, (size_t)(p->f.rows.n * sizes[5]) * sizeof(float))
+                    : y->rows[5];
+    y->u = give(&y->room, m->u + p->first * s->channels, p->f.rows.n * s->channels);
+    y->states =
+        room_own(&y->room, m->states + from * LAYERS * m->state, (size_t)all * sizeof(float));
+    for (int i = 0; i < n * LAYERS; i++)
+        y->st[i / LAYERS][i % LAYERS] = state_at(s, y->states + i * m->state);
+}
+
+static struct gdn_rows rows_at(const struct memory *y, int layer) {
+    return (struct gdn_rows){y->u,       y->rows[0], y->rows[1], y->rows[2],
+                             y->rows[3], y->rows[4], y->d[layer]};
+}
+
+static void call_ops(struct check *c, const struct many *m, int from, int n, const struct part *p,
+                     struct memory *y) {
+    const struct ops *o = exec_ops(c->exec);
+    const struct gdn_shape *s = &m->shape;
+    const struct gdn_state *seqs[MOST];
+    struct gdn_commit_seq commits[MOST];
+    struct gdn_rows rows[LAYERS];
+    struct gdn_conv_args conv = {*s,
+                                 give(&y->room, m->a + p->first * s->n_v, p->f.rows.n * s->n_v),
+                                 give(&y->room, m->b + p->first * s->n_v, p->f.rows.n * s->n_v),
+                                 give(&y->room, m->conv_w, s->channels * GDN_CONV),
+                                 give(&y->room, m->ssm_a, s->n_v),
+                                 give(&y->room, m->dt_bias, s->n_v),
+                                 seqs,
+                                 rows_at(y, 0)};
+    struct rows r = p->f.rows;
+    r.pass = exec_pass(c->exec);
+    for (int l = 0; l < LAYERS; l++) {
+        for (int i = 0; i < n; i++)
+            seqs[i] = &y->st[i][l];
+        rows[l] = rows_at(y, l);
+        if (l == 0)
+            o->gdn_gates_conv(c->exec, &conv, &r);
+        struct gdn_args rule = {
+            *s, p->runs, n, seqs, m->len + from, rows[l], y->rows[ROW_ARRAYS + l]};
+        o->gdn(c->exec, &rule, &r);
+    }
+    for (int i = 0; i < n; i++)
+        commits[i] =
+            (struct gdn_commit_seq){y->st[i], m->len[from + i], p->path[i], m->count[from + i]};
+    struct gdn_commit_args commit = {*s, LAYERS, commits, n, rows};
+    o->gdn_commit(c->exec, &commit);
+}
+
+// Brings rows and states to the host, s_lo and s_hi in their places.
+static void fetch(const struct many *m, int from, int n, const struct part *p, struct memory *y,
+                  struct result *out) {
+    const struct gdn_shape *s = &m->shape;
+    int64_t sizes[ROW_ARRAYS + LAYERS], each = row_floats(s), at = 0;
+    int64_t base = (int64_t)s->n_v * s->dk * s->dv;
+    row_sizes(s, sizes);
+    for (int i = 0; i < ROW_ARRAYS + LAYERS; i++) {
+        for (int64_t r = 0; r < p->f.rows.n; r++)
+            room_get(&y->room, out->rows + (p->first + r) * each + at, y->rows[i] + r * sizes[i],
+                     (size_t)sizes[i] * sizeof(float));
+        at += sizes[i];
+    }
+    for (int i = 0; i < n * LAYERS; i++) {
+        struct gdn_state *st = &y->st[i / LAYERS][i % LAYERS];
+        float *to = out->states + (from * LAYERS + i) * m->state;
+        room_get(&y->room, to, y->states + i * m->state, (size_t)m->state * sizeof *to);
+        room_get(&y->room, to, st->s_lo, (size_t)base * sizeof *to);
+        room_get(&y->room, to + base, st->s_hi, (size_t)base * sizeof *to);
+    }
+}
+
+// Sequences from .. from + n - 1 in calls of their own.
+static void run_part(struct check *c, const struct many *m, int from, int n, struct result *out) {
+    struct part *p = calloc(1, sizeof *p);
+    struct memory *y = calloc(1, sizeof *y);
+    if (!p || !y)
+        abort();
+    part_init(p, m, from, n);
+    memory_init(y, c, m, from, n, p);
+    call_ops(c, m, from, n, p, y);
+    fetch(m, from, n, p, y, out);
+    room_close(&y->room);
+    free(p);
+    free(y);
+}
+
+static struct result result_new(const struct many *m) {
+    struct result r = {calloc((size_t)(m->f.rows.n * row_floats(&m->shape)), sizeof(float)),
+                       calloc((size_t)(m->n * LAYERS * m->state), sizeof(float))};
+    if (!r.rows || !r.states)
+        abort();
+    return r;
+}
+
+static void check_once(struct check *c, const struct gdn_shape *s, int n, bool single) {
+    struct many *m = malloc(sizeof *m);
+    if (!m)
+        abort();
+    many_init(m, &c->rng, s, n, single);
+    struct result at_once = result_new(m), alone = result_new(m);
+    char text[80];
+    snprintf(text, sizeof text, "%d/%d heads, %d x %d, %d sequences, %d rows", s->n_k, s->n_v,
+             s->dk, s->dv, n, (int)m->f.rows.n);
+    run_part(c, m, 0, n, &at_once);
+    for (int i = 0; i < n; i++)
+        run_part(c, m, i, 1, &alone);
+    int64_t rows = bit_differences(at_once.rows, alone.rows, m->f.rows.n * row_floats(s));
+    int64_t states = bit_differences(at_once.states, alone.states, n * LAYERS * m->state);
+    report(c, rows == 0 && states == 0, "gdn: many", text,
+           "%lld values of rows and %lld of states differ from one by one", (long long)rows,
+           (long long)states);
+    free(at_once.rows);
+    free(at_once.states);
+    free(alone.rows);
+    free(alone.states);
+    many_fini(m);
+    free(m);
+}
+
+void check_gdn_many_rule(struct check *c) {
+    static const int shapes[][4] = {
+        {2, 6, 128, 128}, {1, 2, 32, 32}, {2, 4, 64, 64}, {3, 3, 24, 40}};
+    for (int i = 0; i < (c->brief ? 2 : 7); i++) {
+        const int *h = shapes[i < 4 ? 0 : i - 3];
+        struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
+        static const int most[] = {12, MOST, 8, 3};
+        int n = (int)between(&c->rng, i == 1 ? MOST - 10 : 2, i < 4 ? most[i] : 20);
+        check_once(c, &s, c->device || n < 20 ? n : 20, i == 0 || i == 1 || i == 4);
+    }
+}
