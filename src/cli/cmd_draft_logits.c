@@ -46,8 +46,8 @@ static int write_rows(const struct session *s, const char *path, struct err *e) 
     struct raw_file raw;
     int rc = raw_open(&raw, path, e);
     for (int i = 0; i < n && !rc; i++) {
-        ops->download(model_exec(m), row, dflash_logits(session_draft(s)) + i * vocab,
-                      (size_t)vocab * sizeof *row);
+        const float *logits = dflash_logits(session_draft(s), 0, n) + i * vocab;
+        ops->download(model_exec(m), row, logits, (size_t)vocab * sizeof *row);
         rc = exec_status(model_exec(m), e);
         log_softmax(row, vocab);
         if (!rc)

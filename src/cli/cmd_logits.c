@@ -90,7 +90,7 @@ static int run_piece(struct printer *r, struct forest *f, struct sequence *seq, 
         int64_t at = model_logits_index(m, i);
         if (at < 0)
             continue;
-        ops->download(model_exec(m), r->row, model_logits(m) + at * r->vocab,
+        ops->download(model_exec(m), r->row, model_logits_at(m, at),
                       (size_t)r->vocab * sizeof *r->row);
         rc = exec_status(model_exec(m), e);
         if (!rc)
@@ -103,16 +103,14 @@ static int run_prompt(struct printer *r, const struct token_list *prompt, struct
     struct model *m = session_model(r->s);
     bool all = options_flag(&r->a->opt, OPT_ALL);
     int64_t piece = model_max_rows(m), n = (int64_t)prompt->count;
-    if (all && piece > model_max_verify(m))
-        piece = model_max_verify(m); // that many rows of logits have room
     struct forest f = {0};
     struct sequence *seq = NULL;
     int rc = forest_init(&f, piece, e);
     if (!rc)
         rc = model_sequence(m, &seq, e);
     for (int64_t done = 0; done < n && !rc; done += f.n) {
-        forest_reset(&f, true);
-        int32_t row = forest_root(&f, 0, done, prompt->ids[done], all || done == n - 1);
+        forest_reset(&f);
+        int32_t row = forest_chain(&f, 0, done, &prompt->ids[done], 1, all || done == n - 1);
         for (int64_t i = done + 1; i < n && f.n < piece; i++)
             row = forest_add(&f, row, prompt->ids[i], all || i == n - 1);
         rc = run_piece(r, &f, seq, e);

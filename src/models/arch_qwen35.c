@@ -249,17 +249,25 @@ static void run_attention(struct model *m, const struct pass *p, const struct la
 }
 
 static void run_deltanet(struct model *m, const struct pass *p, const struct layer *y) {
+    const struct pass_record *r = &m->pass;
+    const struct gdn_rows *own = &m->ws.verify[y->index];
     struct gdn_rows rows = m->ws.deltanet.rows;
-    if (!p->layerwise) {
-        struct gdn_rows *own = &m->ws.verify[y->index];
+    struct deltanet_slices slices = {.chain = r->chain,
+                                     .run = r->slices,
+                                     .commit = r->commits,
+                                     .identity = r->identity,
+                                     .tree = r->tree,
+                                     .n_tree = r->n_tree,
+                                     .keep = own};
+    if (!r->layerwise) {
         rows.u = own->u;
         rows.k = own->k;
         rows.g = own->g;
         rows.d = own->d;
     }
     for (int i = 0; i < p->n_seqs; i++) {
-        m->pass.states[i] = &p->seqs[i]->recurrent.layers[y->index];
-        m->pass.len_now[i] = p->len[i];
+        r->states[i] = &p->seqs[i]->recurrent.layers[y->index];
+        r->len_now[i] = p->len[i];
     }
     struct deltanet_call c = {
         .shape = m->params.gdn,
@@ -268,11 +276,11 @@ static void run_deltanet(struct model *m, const struct pass *p, const struct lay
         .buf = &m->ws.deltanet,
         .rows = rows,
         .in_rows = &p->rows,
-        .runs = p->runs,
-        .n_runs = p->n_runs,
-        .states = m->pass.states,
-        .len = m->pass.len_now,
-        .commit = p->layerwise,
+        .runs = r->runs,
+        .n_runs = r->n_runs,
+        .states = r->states,
+        .len = r->len_now,
+        .slices = r->layerwise ? &slices : NULL,
         .in = m->ws.act_d,
         .h = m->ws.h,
     };

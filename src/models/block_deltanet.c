@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prompt runs the delta rule in slices that end at multiples of 32 positions and commits each one
-// before the next, so that the op sees at most 32 uncommitted rows and the log stays bounded. Whole
-// blocks go to the backend at once where it has an op for that.
+// A long chain runs the delta rule in slices that end at multiples of 32 positions and commits each
+// one before the next, so that the op sees at most 32 uncommitted rows and the log stays bounded.
+// The slices of all chains run side by side, with the trees beside the first. Whole blocks go to
+// the backend at once where it has an op for that.
 #include "models/block_deltanet.h"
-
-#include <string.h>
 
 int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t dim, struct load *l,
                   int i, struct err *e) {
@@ -69,72 +68,92 @@ int deltanet_buffers_load(struct deltanet_buffers *b, const struct gdn_shape *s,
     return rc ? rc : load_act(l, n, vd, &b->out, e);
 }
 
-enum { SLICES = 64 }; // sequences that a prompt's pass advances at once
-
-// The whole blocks that a run begins with, at once; 0 rows where the backend cannot.
-static int64_t run_blocks(struct exec *x, const struct deltanet_call *c, struct gdn_args *a,
-                          const struct gdn_run *left) {
+// The whole blocks of one run from row `first` on, at once; returns how many rows that were.
+static int64_t run_blocks(struct exec *x, const struct deltanet_call *c, const struct gdn_args *a,
+                          const struct gdn_run *rest) {
     const struct ops *ops = exec_ops(x);
-    struct gdn_run whole = {left->first, left->count / GDN_BLOCK * GDN_BLOCK, left->seq};
-    int64_t *len = &c->len[left->seq];
-    if (!ops->gdn_blocks || *len % GDN_BLOCK || !whole.count)
+    int64_t *len = &c->len[rest->seq];
+    struct gdn_run blocks = {rest->first, rest->count / GDN_BLOCK * GDN_BLOCK, rest->seq};
+    struct gdn_args args = *a;
+    args.runs = &blocks;
+    args.n_runs = 1;
+    if (!ops->gdn_blocks || *len % GDN_BLOCK || !blocks.count ||
+        !ops->gdn_blocks(x, &args, c->states[rest->seq], *len))
         return 0;
-    a->runs = &whole;
-    a->n_runs = 1;
-    if (!ops->gdn_blocks(x, a, c->states[left->seq], *len))
-        return 0;
-    *len += whole.count;
-    return whole.count;
+    *len += blocks.count;
+    return blocks.count;
 }
 
-// Takes the next slice of each run off what is left of it. Returns how many there are.
-static int cut_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a,
-                      struct gdn_run *left, int n, struct gdn_run *slices) {
+// The next slice of a chain; false where nothing is left.
+static bool next_slice(struct exec *x, const struct deltanet_call *c, const struct gdn_args *a,
+                       const struct gdn_run *run, struct gdn_run *slice) {
+    int64_t len = c->len[run->seq], done = len - c->in_rows->pos[run->first];
+    struct gdn_run rest = {run->first + done, run->count - done, run->seq};
+    int64_t taken = run_blocks(x, c, a, &rest), room;
+    rest.first += taken;
+    rest.count -= taken;
+    len += taken;
+    room = GDN_BLOCK - len % GDN_BLOCK;
+    rest.count = rest.count < room ? rest.count : room;
+    *slice = rest;
+    return rest.count > 0;
+}
+
+// Makes those of slices[0..n) that belong to chains part of their states.
+static void commit_slices(struct exec *x, const struct deltanet_call *c, int n) {
+    const struct deltanet_slices *s = c->slices;
     int m = 0;
     for (int i = 0; i < n; i++) {
-        struct gdn_run *l = &left[i];
-        int64_t whole = run_blocks(x, c, a, l);
-        l->first += whole;
-        l->count -= whole;
-        if (!l->count)
+        const struct gdn_run *run = &s->run[i];
+        if (!s->chain[run->seq])
             continue;
-        int64_t room = GDN_BLOCK - c->len[l->seq] % GDN_BLOCK;
-        slices[m] = (struct gdn_run){l->first, l->count < room ? l->count : room, l->seq};
-        l->first += slices[m].count;
-        l->count -= slices[m++].count;
-    }
-    return m;
-}
-
-static void commit_slices(struct exec *x, const struct deltanet_call *c,
-                          const struct gdn_run *slices, int n) {
-    struct gdn_commit_seq seqs[SLICES];
-    int32_t path[SLICES][GDN_BLOCK];
-    for (int i = 0; i < n; i++) {
-        const struct gdn_run *s = &slices[i];
-        for (int64_t r = 0; r < s->count; r++)
-            path[i][r] = (int32_t)(s->first + r);
-        seqs[i] = (struct gdn_commit_seq){c->states[s->seq], c->len[s->seq], path[i], s->count};
-        c->len[s->seq] += s->count;
+        s->commit[m++] = (struct gdn_commit_seq){c->states[run->seq], c->len[run->seq],
+                                                 s->identity + run->first, run->count};
+        c->len[run->seq] += run->count;
     }
     struct gdn_commit_args commit = {
-        .shape = c->shape, .n_layers = 1, .seqs = seqs, .n_seqs = n, .rows = &c->rows};
-    exec_ops(x)->gdn_commit(x, &commit);
+        .shape = c->shape, .n_layers = 1, .seqs = s->commit, .n_seqs = m, .rows = &c->rows};
+    if (m)
+        exec_ops(x)->gdn_commit(x, &commit);
 }
 
-// Slices of all runs advance side by side until nothing is left of any.
-static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a) {
-    struct gdn_run left[SLICES], slices[SLICES];
-    for (int from = 0, n; from < c->n_runs; from += n) {
-        n = c->n_runs - from < SLICES ? c->n_runs - from : SLICES;
-        memcpy(left, c->runs + from, (size_t)n * sizeof *left);
-        for (int m; (m = cut_slices(x, c, a, left, n, slices)) > 0;) {
-            a->runs = slices;
-            a->n_runs = m;
-            exec_ops(x)->gdn(x, a, c->in_rows);
-            commit_slices(x, c, slices, m);
-        }
+// Keeps what a later commit of the trees needs.
+static void keep_trees(struct exec *x, const struct deltanet_call *c) {
+    const struct deltanet_slices *s = c->slices;
+    const struct gdn_shape *h = &c->shape;
+    const struct {
+        float *to;
+        const float *from;
+        int64_t width;
+    } parts[] = {{s->keep->u, c->rows.u, h->channels},
+                 {s->keep->k, c->rows.k, (int64_t)h->n_k * h->dk},
+                 {s->keep->g, c->rows.g, h->n_v},
+                 {s->keep->d, c->rows.d, (int64_t)h->n_v * h->dv}};
+    for (size_t i = 0; s->n_tree && i < sizeof parts / sizeof *parts; i++) {
+        size_t bytes = (size_t)parts[i].width * sizeof(float);
+        exec_ops(x)->copy_rows(x, parts[i].to, bytes, parts[i].from, s->tree, s->n_tree, bytes);
     }
+}
+
+static void run_slices(struct exec *x, const struct deltanet_call *c, struct gdn_args *a) {
+    const struct deltanet_slices *s = c->slices;
+    for (bool first = true;; first = false) {
+        int n = 0;
+        for (int i = 0; i < c->n_runs; i++) {
+            const struct gdn_run *run = &c->runs[i];
+            if (s->chain[run->seq])
+                n += next_slice(x, c, a, run, &s->run[n]);
+            else if (first)
+                s->run[n++] = *run;
+        }
+        if (n == 0)
+            break;
+        a->runs = s->run;
+        a->n_runs = n;
+        exec_ops(x)->gdn(x, a, c->in_rows);
+        commit_slices(x, c, n);
+    }
+    keep_trees(x, c);
 }
 
 void deltanet_run(struct exec *x, const struct deltanet_call *c) {
@@ -163,7 +182,7 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
                             .len = c->len,
                             .rows = c->rows,
                             .out = b->o};
-    if (c->commit)
+    if (c->slices)
         run_slices(x, c, &args);
     else
         ops->gdn(x, &args, c->in_rows);

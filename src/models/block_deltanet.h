@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Gated DeltaNet block (arXiv 2412.06464): projections, short convolution, gated delta rule by
-// the recurrent log, gated norm, output projection. Prompt rows are committed slice by slice; rows
-// of a verification stay in their layer's gdn_rows until commit.
+// the recurrent log, gated norm, output projection. Rows of long chains are committed slice by
+// slice; those of trees and short chains stay in their layer's gdn_rows until commit.
 #ifndef COPPICE_MODELS_BLOCK_DELTANET_H
 #define COPPICE_MODELS_BLOCK_DELTANET_H
 
@@ -16,11 +16,24 @@ struct deltanet_block {
 
 // Workspace for n rows, shared by all layers.
 struct deltanet_buffers {
-    struct gdn_rows rows; // all of a prompt's rows; q, v and beta of a verification
+    struct gdn_rows rows; // of all rows, or only q, v and beta where the others stay
     float *z;             // [n][nV][dv]
     float *a, *b;         // [n][nV]
     float *o;             // [n][nV][dv]
     struct act *out;      // [n][nV * dv]
+};
+
+// How rows are committed within the layer, where some chain is long. Host arrays.
+struct deltanet_slices {
+    const uint8_t *chain;          // [sequences] 1: its run becomes part of its state
+    struct gdn_run *run;           // [n_runs] room
+    struct gdn_commit_seq *commit; // [n_runs] room
+    const int32_t *identity;       // [rows] 0, 1, 2, ...
+    // The rows of the other runs, whose u, k, g and d are kept for a later commit: row tree[i] as
+    // row i of `keep`.
+    const int32_t *tree;
+    int64_t n_tree;
+    const struct gdn_rows *keep;
 };
 
 struct deltanet_call {
@@ -30,13 +43,13 @@ struct deltanet_call {
     const struct deltanet_buffers *buf;
     struct gdn_rows rows; // where this layer's rows go
     const struct rows *in_rows;
-    const struct gdn_run *runs; // [n_runs] all rows, by sequence
+    const struct gdn_run *runs; // [n_runs] host, the rows of each sequence
     int n_runs;
-    struct gdn_state **states; // [sequences] host
-    int64_t *len;              // [sequences] host; a prompt's slices advance it
-    bool commit;               // prompt: rows become part of the states
-    const struct act *in;      // [n][D], normed
-    float *h;                  // [n][D] residual stream, added to
+    struct gdn_state **states;            // [sequences] host
+    int64_t *len;                         // [sequences] host; slices advance it
+    const struct deltanet_slices *slices; // NULL: nothing is committed
+    const struct act *in;                 // [n][D], normed
+    float *h;                             // [n][D] residual stream, added to
 };
 
 // Tensors blk.i.attn_qkv, attn_gate, ssm_*.
@@ -44,7 +57,7 @@ int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t d
                   int i, struct err *e);
 int deltanet_buffers_load(struct deltanet_buffers *b, const struct gdn_shape *s, int64_t n,
                           struct load *l, struct err *e);
-// What a verification of n rows keeps until commit: u, k, g, d of one layer.
+// What n rows keep until commit: u, k, g, d of one layer.
 int deltanet_rows_load(struct gdn_rows *r, const struct gdn_shape *s, int64_t n, struct load *l,
                        struct err *e);
 void deltanet_run(struct exec *x, const struct deltanet_call *c);

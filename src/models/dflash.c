@@ -21,10 +21,6 @@ const struct dflash_params *dflash_params_of(const struct dflash *d) {
     return &d->params;
 }
 
-const float *dflash_logits(const struct dflash *d) {
-    return d->logits;
-}
-
 // Layers with and without a window are two KV groups; either may be missing.
 static void make_groups(struct dflash *d, const struct dflash_options *o) {
     const struct dflash_params *p = &d->params;
@@ -106,6 +102,11 @@ static int make_workspace(struct dflash *d, struct err *e) {
     d->absorb_rows = taken > SEQ_PENDING ? taken : 0;
     taken = d->absorb_rows ? taken : SEQ_PENDING;
     d->n_rows = blocks > taken ? blocks : taken;
+    d->logits_rows = d->target->options.max_logits;
+    if (d->logits_rows < p->block_size - 1)
+        d->logits_rows = p->block_size - 1;
+    if (d->logits_rows > drafted)
+        d->logits_rows = drafted;
     int rc = load_buffer(l, d->n_rows * p->dim, &d->h, e);
     if (!rc)
         rc = load_act(l, taken, taps, &d->act_taps, e);
@@ -118,7 +119,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     if (!rc)
         rc = load_buffer(l, drafted * p->dim, &d->wanted, e);
     if (!rc)
-        rc = load_buffer(l, drafted * d->target->params.vocab, &d->logits, e);
+        rc = load_buffer(l, d->logits_rows * d->target->params.vocab, &d->logits, e);
     if (!rc)
         rc = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
     for (int g = 0; !rc && g < d->n_groups; g++) {
@@ -392,6 +393,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     if (block < 2 || block > p->block_size)
         return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
                        block, p->block_size);
+    d->drafted = d->logits_n = 0;
     int rc = prepare(d, seqs, anchors, n, e);
     if (rc)
         return rc;
@@ -404,8 +406,28 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
     run_layers(d, &rows);
     ops->copy_rows(d->x, d->wanted, row, d->h, d->index, drafted, row);
-    ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, drafted, p->dim, d->act_d);
-    struct linear_job head = {d->head, d->logits, false};
-    ops->linear(d->x, &head, 1, d->act_d, drafted);
+    d->drafted = drafted;
     return 0;
+}
+
+int64_t dflash_logits_rows(const struct dflash *d) {
+    return d->logits_rows;
+}
+
+const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    if (n < 1 || n > d->logits_rows || first < 0 || first > d->drafted - n)
+        return NULL;
+    if (first < d->logits_first || first + n > d->logits_first + d->logits_n ||
+        exec_spoilt(d->x, d->logits_stretch)) {
+        ops->norm_to_act(d->x, d->wanted + first * p->dim, d->out_norm, p->eps, n, p->dim,
+                         d->act_d);
+        struct linear_job head = {d->head, d->logits, false};
+        ops->linear(d->x, &head, 1, d->act_d, n);
+        d->logits_stretch = exec_stretch(d->x);
+        d->logits_first = first;
+        d->logits_n = n;
+    }
+    return d->logits + (first - d->logits_first) * d->target->params.vocab;
 }

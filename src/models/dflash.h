@@ -72,8 +72,13 @@ int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *
 // token is foretold without those that would follow.
 int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
                        int n, int block, struct err *e);
-// Of the last draft: device [n][B-1][vocab], B being its block's size; row i-1 is block row i
-// (i = 1 .. B-1), the marginal of the token at position len + i.
-const float *dflash_logits(const struct dflash *d);
+// Logits of the last draft: its rows are [n][B-1], B being its block's size; row i-1 of a sequence
+// is block row i (i = 1 .. B-1), the marginal of the token at position len + i. The head runs when
+// logits are asked for, a slice at a time; a slice stays until another is asked for or the next
+// draft. Rows of one sequence, B-1, are never more than a slice.
+int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
+// Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][vocab], valid until the
+// next call that computes. Computed now, unless they are all in the slice that is there.
+const float *dflash_logits(struct dflash *d, int64_t first, int64_t n);
 
 #endif

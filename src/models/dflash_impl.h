@@ -47,7 +47,11 @@ struct dflash {
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
-    float *h, *wanted, *logits, *features;    // [R][D], [S (B-1)][D], [S (B-1)][vocab], target's
+    float *h, *wanted;                        // [R][D]; [S (B-1)][D] rows whose logits are wanted
+    float *logits, *features;                 // [logits_rows][vocab]; the target's [R][taps D]
+    int64_t logits_rows, drafted;             // rows of a slice at most; rows of the last draft
+    int64_t logits_first, logits_n;           // the slice in `logits`
+    uint64_t logits_stretch;                  // exec_stretch when it was computed
     unsigned char *scratch[SEQ_DRAFT_GROUPS]; // pages for K and V of S B rows
     int32_t *token, *parent, *seq, *index;    // host [R]
     int64_t *pos;                             // host [R]

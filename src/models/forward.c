@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one forward function and commit. Everything that can fail (checks, pages) comes before the
-// first op that changes a sequence. Prompt and verification run the same ops on the same values;
-// they differ only in where K, V and the recurrent rows are put.
+// The one forward function, and logits of its rows. Everything that can fail (checks, pages) comes
+// before the first op that changes a sequence. Chains and trees run the same ops on the same
+// values, in the same calls; they differ only in where K, V and the recurrent rows are put.
 #include <string.h>
 
 #include "models/model.h"
@@ -41,26 +41,34 @@ static int check_sequences(const struct model *m, struct sequence *const *seqs, 
 }
 
 static int check_forest(const struct model *m, const struct forest *f, struct err *e) {
-    int64_t limit = f->prompt ? m->options.max_rows : m->options.max_verify, want = 0;
-    if (f->n > limit)
-        return err_set(e, ERR_LIMIT, "a pass of %lld rows is over the limit of %lld; split it",
-                       (long long)f->n, (long long)limit);
+    if (f->n > m->options.max_rows)
+        return err_set(e, ERR_LIMIT, "a pass of %lld rows is over the limit of %d; split it",
+                       (long long)f->n, m->options.max_rows);
+    int64_t tree = 0;
     for (int64_t i = 0; i < f->n; i++)
-        want += f->want[i];
-    if (want > m->options.max_verify)
+        tree += !f->prompt[i];
+    if (tree > m->options.max_verify)
         return err_set(e, ERR_LIMIT,
-                       "logits of %lld rows are wanted but there is room for %d; "
-                       "split the pass",
-                       (long long)want, m->options.max_verify);
+                       "trees of %lld rows in one pass are over the limit of %d; verify fewer",
+                       (long long)tree, m->options.max_verify);
     return forest_check(f, m->pass.len, m->pass.n_seqs, m->params.vocab, e);
 }
 
-// Rows of one sequence in a prompt forest.
-static int64_t rows_of(const struct forest *f, int seq) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < f->n; i++)
-        n += f->seq[i] == seq;
-    return n;
+// Finds the rows of each sequence and how their recurrent rows will be committed: those of short
+// chains can wait in the rooms of a verification until all layers are through, which is one commit
+// instead of one a layer.
+static void find_runs(struct model *m, const struct forest *f) {
+    struct pass_record *r = &m->pass;
+    r->n_runs = 0;
+    r->layerwise = f->n > m->options.max_verify;
+    memset(r->chain, 0, (size_t)r->n_seqs);
+    for (int64_t i = 0, n; i < f->n; i += n) {
+        for (n = 1; i + n < f->n && f->seq[i + n] == f->seq[i];)
+            n++;
+        r->runs[r->n_runs++] = (struct gdn_run){i, n, f->seq[i]};
+        r->chain[f->seq[i]] = f->prompt[i];
+        r->layerwise = r->layerwise || (f->prompt[i] && n > GDN_BLOCK);
+    }
 }
 
 static int prepare(struct model *m, const struct forest *f, struct sequence *const *seqs,
@@ -73,184 +81,94 @@ static int prepare(struct model *m, const struct forest *f, struct sequence *con
     for (int i = 0; i < n_seqs; i++)
         r->len[i] = seqs[i]->len;
     rc = check_forest(m, f, e);
-    for (int i = 0; !rc && f->prompt && i < n_seqs; i++)
-        rc = sequence_reserve(seqs[i], rows_of(f, i), e);
+    if (rc)
+        return rc;
+    find_runs(m, f);
+    int n = 0;
+    for (; !rc && n < r->n_runs; n++) {
+        if (r->chain[r->runs[n].seq])
+            rc = sequence_reserve(seqs[r->runs[n].seq], r->runs[n].count, e);
+    }
+    while (rc && n-- > 0)
+        sequence_unreserve(seqs[r->runs[n].seq]);
     return rc;
 }
 
-static struct kv_slot scratch_slot(const struct model *m, int64_t row) {
-    return (struct kv_slot){m->ws.scratch + row / KV_PAGE * m->kv.page_bytes,
-                            (int32_t)(row % KV_PAGE)};
-}
-
-// Copies what commit needs and says where each row's K and V go.
+// Copies what commits and logits need and says where each row's K and V go.
 static void record(struct model *m, const struct forest *f, struct sequence *const *seqs) {
     struct pass_record *r = &m->pass;
     r->stretch = exec_stretch(m->x);
+    size_t bytes = (size_t)f->n * sizeof *r->token;
+    memcpy(r->token, f->token, bytes);
+    memcpy(r->parent, f->parent, bytes);
+    memcpy(r->seq, f->seq, bytes);
     r->n = f->n;
-    r->n_want = 0;
+    r->n_want = r->n_tree = 0;
     for (int64_t i = 0; i < f->n; i++) {
-        r->parent[i] = f->parent[i];
-        r->seq[i] = f->seq[i];
+        int64_t room = r->layerwise ? r->n_tree : i;
+        r->place[i] = r->layerwise && f->prompt[i] ? -1 : (int32_t)room;
+        if (!f->prompt[i])
+            r->tree[r->n_tree++] = (int32_t)i;
         if (f->want[i])
             r->want_row[r->n_want++] = (int32_t)i;
         if (m->pool)
-            r->store[i] =
-                f->prompt ? kv_slot_at(&seqs[f->seq[i]]->target, f->pos[i]) : scratch_slot(m, i);
+            r->store[i] = f->prompt[i] ? kv_slot_at(&seqs[f->seq[i]]->target, f->pos[i])
+                                       : model_scratch_slot(m, room);
     }
     for (int i = 0; i < r->n_seqs; i++) {
         r->views[i] = kv_view_of(&seqs[i]->target);
         r->version[i] = seqs[i]->version;
     }
-    r->n_runs = 0;
-    for (int64_t i = 0; i < f->n; i++) {
-        if (i == 0 || f->seq[i] != f->seq[i - 1])
-            r->runs[r->n_runs++] = (struct gdn_run){i, 0, f->seq[i]};
-        r->runs[r->n_runs - 1].count++;
+}
+
+// Makes the rows of all chains part of their sequences.
+static void commit_chains(struct model *m, struct sequence *const *seqs) {
+    struct pass_record *r = &m->pass;
+    int n = 0;
+    for (int i = 0; !r->layerwise && i < r->n_runs; i++) {
+        const struct gdn_run *run = &r->runs[i];
+        struct sequence *s = seqs[run->seq];
+        if (r->chain[run->seq])
+            r->commits[n++] = (struct gdn_commit_seq){s->recurrent.layers, s->len,
+                                                      r->identity + run->first, run->count};
     }
-}
-
-static void compute_logits(struct model *m) {
-    const struct ops *ops = exec_ops(m->x);
-    const struct model_params *p = &m->params;
-    int64_t n = m->pass.n_want;
-    if (n == 0)
-        return;
-    size_t row = (size_t)p->dim * sizeof(float);
-    const float *wanted = m->ws.h; // all rows, or those that are wanted, side by side
-    if (n < m->pass.n) {
-        ops->copy_rows(m->x, m->ws.wanted, row, m->ws.h, m->pass.want_row, n, row);
-        wanted = m->ws.wanted;
+    model_commit_recurrent(m, n);
+    for (int i = 0; i < r->n_runs; i++) {
+        const struct gdn_run *run = &r->runs[i];
+        if (r->chain[run->seq])
+            model_append(m, seqs[run->seq], r->token, r->identity + run->first, run->count);
     }
-    ops->norm_to_act(m->x, wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
-    struct linear_job head = {m->head, m->ws.logits, false};
-    ops->linear(m->x, &head, 1, m->ws.act_d, n);
-}
-
-// Whether the next rows are a piece that the draft takes where they are: far enough from the end
-// that what is pending stays what it is without this, so that cuts find it.
-static bool absorbs_directly(const struct model *m, const struct sequence *s, const int32_t *index,
-                             int64_t count) {
-    int64_t n = m->absorb_rows;
-    if (n == 0 || s->len != s->draft_len || count < n + SEQ_PENDING)
-        return false;
-    for (int64_t i = 1; i < n; i++)
-        if (index[i] != index[0] + i)
-            return false;
-    return true;
-}
-
-// Appends rows index[0..count) of the features to the pending ones, absorbing when they are full.
-static void keep_features(struct model *m, struct sequence *s, const int32_t *index,
-                          int64_t count) {
-    int64_t dim = s->spec.feature_dim;
-    size_t row = (size_t)dim * sizeof(float);
-    while (dim && count > 0) {
-        int64_t held = s->len - s->draft_len, room = SEQ_PENDING - held;
-        if (room == 0) {
-            m->absorb(m->draft, s, s->pending);
-            continue;
-        }
-        if (absorbs_directly(m, s, index, count)) {
-            s->len += m->absorb_rows;
-            m->absorb(m->draft, s, m->ws.features + index[0] * dim);
-            index += m->absorb_rows;
-            count -= m->absorb_rows;
-            continue;
-        }
-        int64_t n = count < room ? count : room;
-        exec_ops(m->x)->copy_rows(m->x, s->pending + held * dim, row, m->ws.features, index, n,
-                                  row);
-        s->len += n;
-        index += n;
-        count -= n;
-    }
-    s->len += count; // without a draft
-}
-
-// The host side of a commit: tokens, lengths, features. K, V and recurrent rows are in place.
-static void append(struct model *m, struct sequence *s, const int32_t *token, const int32_t *index,
-                   int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        s->tokens[s->len + i] = token[index[i]];
-    s->version++;
-    if (m->pool)
-        kv_advance(&s->target, count);
-    keep_features(m, s, index, count);
-}
-
-// Whether a prompt is so short that its recurrent rows can wait in the rooms of a verification
-// until all layers are through: one commit instead of one a layer, as in plain decoding.
-static bool commits_together(const struct model *m, const struct forest *f, int n_seqs) {
-    if (!f->prompt || f->n > m->options.max_verify)
-        return false;
-    for (int i = 0; i < n_seqs; i++) {
-        if (rows_of(f, i) > GDN_BLOCK)
-            return false;
-    }
-    return true;
-}
-
-// Recurrent rows path[0..count) of the last pass are to become part of a sequence, the next of n.
-static void add_commit(struct model *m, int *n, const struct sequence *s, const int32_t *path,
-                       int64_t count) {
-    m->pass.commits[(*n)++] = (struct gdn_commit_seq){s->recurrent.layers, s->len, path, count};
-}
-
-// They become part of these n sequences in all layers.
-static void commit_recurrent(struct model *m, int n) {
-    struct gdn_commit_args c = {.shape = m->params.gdn,
-                                .n_layers = m->params.n_layers - m->params.n_full,
-                                .seqs = m->pass.commits,
-                                .n_seqs = n,
-                                .rows = m->ws.verify};
-    if (c.n_layers && n)
-        exec_ops(m->x)->gdn_commit(m->x, &c);
 }
 
 int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
                   struct err *e) {
-    m->pass.open = false;
-    m->pass.n_want = 0;
+    struct pass_record *r = &m->pass;
+    r->open = false;
+    r->n_want = r->logits_n = 0;
     int rc = prepare(m, f, seqs, n_seqs, e);
     if (rc)
         return rc;
     record(m, f, seqs);
     struct pass p = {.rows = forest_rows(f),
-                     .prompt = f->prompt,
-                     .layerwise = f->prompt && !commits_together(m, f, n_seqs),
-                     .store = m->pass.store,
-                     .views = m->pass.views,
+                     .store = r->store,
+                     .views = r->views,
                      .seqs = seqs,
-                     .len = m->pass.len,
-                     .n_seqs = n_seqs,
-                     .runs = m->pass.runs,
-                     .n_runs = m->pass.n_runs};
+                     .len = r->len,
+                     .n_seqs = n_seqs};
     p.rows.pass = exec_pass(m->x);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);
-    compute_logits(m);
-    int commits = 0;
-    for (int i = 0; f->prompt && !p.layerwise && i < p.n_runs; i++)
-        add_commit(m, &commits, seqs[p.runs[i].seq], m->pass.identity + p.runs[i].first,
-                   p.runs[i].count);
-    commit_recurrent(m, commits);
-    for (int i = 0; f->prompt && i < p.n_runs; i++)
-        append(m, seqs[p.runs[i].seq], f->token, m->pass.identity + p.runs[i].first,
-               p.runs[i].count);
-    if (!f->prompt) {
-        memcpy(m->pass.token, f->token, (size_t)f->n * sizeof *f->token);
-        m->pass.open = true;
-    }
+    commit_chains(m, seqs);
+    r->open = r->n_tree > 0;
     return 0;
 }
 
-const float *model_logits(const struct model *m) {
-    return m->ws.logits;
+int64_t model_wanted(const struct model *m) {
+    return m->pass.n_want;
 }
 
-int64_t model_logits_count(const struct model *m) {
-    return m->pass.n_want;
+int64_t model_logits_rows(const struct model *m) {
+    return m->options.max_logits;
 }
 
 int64_t model_logits_index(const struct model *m, int32_t row) {
@@ -265,51 +183,43 @@ int64_t model_logits_index(const struct model *m, int32_t row) {
     return lo < m->pass.n_want && m->pass.want_row[lo] == row ? lo : -1;
 }
 
-static int check_commit(const struct model *m, struct sequence *const *seqs, int32_t seq,
-                        const int32_t *path, int64_t count, struct err *e) {
-    const struct pass_record *r = &m->pass;
-    if (!r->open)
-        return err_set(e, ERR_STATE, "there is no verification to commit; run one first");
-    if (exec_spoilt(m->x, r->stretch))
-        return err_set(e, ERR_STATE,
-                       "the last pass failed, so that nothing of it can be "
-                       "committed; run it again");
-    if (seq < 0 || seq >= r->n_seqs || seqs[seq]->version != r->version[seq])
-        return err_set(e, ERR_STATE,
-                       "sequence %d cannot be committed from the last pass; it took "
-                       "no part in it or has changed since",
-                       (int)seq);
-    for (int64_t i = 0; i < count; i++) {
-        int32_t row = path[i];
-        if (row < 0 || row >= r->n || r->seq[row] != seq ||
-            r->parent[row] != (i ? path[i - 1] : -1))
-            return err_set(e, ERR_USAGE, "row %d does not continue the path to be committed",
-                           (int)row);
+static void compute_logits(struct model *m, int64_t first, int64_t n) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct model_params *p = &m->params;
+    const int32_t *row = m->pass.want_row + first;
+    size_t bytes = (size_t)p->dim * sizeof(float);
+    const float *wanted = m->ws.h + row[0] * p->dim;
+    if (row[n - 1] - row[0] != n - 1) { // not side by side already
+        ops->copy_rows(m->x, m->ws.wanted, bytes, m->ws.h, row, n, bytes);
+        wanted = m->ws.wanted;
     }
-    if (count < 1)
-        return err_set(e, ERR_USAGE, "an empty path cannot be committed");
-    return 0;
+    ops->norm_to_act(m->x, wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
+    struct linear_job head = {m->head, m->ws.logits, false};
+    ops->linear(m->x, &head, 1, m->ws.act_d, n);
+    m->pass.logits_stretch = exec_stretch(m->x);
+    m->pass.logits_first = first;
+    m->pass.logits_n = n;
 }
 
-int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, const int32_t *path,
-                 int64_t count, struct err *e) {
-    const struct ops *ops = exec_ops(m->x);
-    struct pass_record *r = &m->pass;
-    int rc = check_commit(m, seqs, seq, path, count, e);
-    struct sequence *s = rc ? NULL : seqs[seq];
-    if (!rc)
-        rc = sequence_reserve(s, count, e);
-    if (rc)
-        return rc;
-    int commits = 0;
-    add_commit(m, &commits, s, path, count);
-    commit_recurrent(m, commits);
-    for (int64_t i = 0; m->pool && i < count; i++) {
-        r->target[i] = kv_slot_at(&s->target, s->len + i);
-        r->source[i] = scratch_slot(m, path[i]);
-    }
-    if (m->pool)
-        ops->kv_copy(m->x, &m->kv, r->target, r->source, count);
-    append(m, s, r->token, path, count);
-    return 0;
+// Whether wanted rows first .. first + n - 1 are in the slice that is there.
+static bool have_logits(const struct model *m, int64_t first, int64_t n) {
+    const struct pass_record *r = &m->pass;
+    return first >= r->logits_first && first + n <= r->logits_first + r->logits_n &&
+           !exec_spoilt(m->x, r->logits_stretch);
+}
+
+const float *model_logits(struct model *m, int64_t first, int64_t n) {
+    const struct pass_record *r = &m->pass;
+    if (n < 1 || n > m->options.max_logits || first < 0 || first > r->n_want - n)
+        return NULL;
+    if (!have_logits(m, first, n))
+        compute_logits(m, first, n);
+    return m->ws.logits + (first - r->logits_first) * m->params.vocab;
+}
+
+const float *model_logits_at(struct model *m, int64_t i) {
+    int64_t most = m->options.max_logits, first = i / most * most, left = m->pass.n_want - first;
+    if (i >= 0 && i < m->pass.n_want && !have_logits(m, i, 1))
+        compute_logits(m, first, left < most ? left : most);
+    return model_logits(m, i, 1);
 }

@@ -37,7 +37,8 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
 static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
     m->options = *o;
     if (o->max_ctx < 0 || o->max_rows < 0 || o->max_verify < 0 || o->max_seqs < 0 ||
-        o->max_rows > 1 << 16 || o->max_verify > 1 << 12 || o->max_seqs > 1 << 12)
+        o->max_logits < 0 || o->max_rows > 1 << 16 || o->max_verify > 1 << 12 ||
+        o->max_seqs > 1 << 12)
         return err_set(e, ERR_USAGE, "context, row and sequence limits must be positive");
     int rc = kv_codec_check(o->codec_k, e);
     if (!rc)
@@ -54,6 +55,10 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
         m->options.max_rows = m->options.max_verify;
     if (!o->max_seqs)
         m->options.max_seqs = 8;
+    if (!o->max_logits)
+        m->options.max_logits = m->options.max_verify < 128 ? m->options.max_verify : 128;
+    if (m->options.max_logits > m->options.max_rows)
+        m->options.max_logits = m->options.max_rows;
     return 0;
 }
 
@@ -69,46 +74,29 @@ static void done_gguf(const void *arg, const struct tensor *t) {
 static int record_init(struct model *m, struct err *e) {
     struct pass_record *r = &m->pass;
     size_t rows = (size_t)m->options.max_rows, seqs = (size_t)m->options.max_seqs;
-    r->token = calloc(rows, sizeof *r->token);
-    r->parent = calloc(rows, sizeof *r->parent);
-    r->seq = calloc(rows, sizeof *r->seq);
-    r->identity = calloc(rows, sizeof *r->identity);
-    r->want_row = calloc(rows, sizeof *r->want_row);
-    r->store = calloc(rows, sizeof *r->store);
-    r->target = calloc(rows, sizeof *r->target);
-    r->source = calloc(rows, sizeof *r->source);
-    r->views = calloc(seqs, sizeof *r->views);
-    r->len = calloc(seqs, sizeof *r->len);
-    r->len_now = calloc(seqs, sizeof *r->len_now);
-    r->states = calloc(seqs, sizeof *r->states);
-    r->runs = calloc(seqs, sizeof *r->runs);
-    r->commits = calloc(seqs, sizeof *r->commits);
-    r->version = calloc(seqs, sizeof *r->version);
-    if (!r->token || !r->source || !r->parent || !r->seq || !r->identity || !r->want_row ||
-        !r->store || !r->target || !r->views || !r->len || !r->len_now || !r->states || !r->runs ||
-        !r->commits || !r->version)
+    int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->want_row,
+                        &r->identity, &r->place,  &r->tree, &r->path};
+    struct kv_slot **slots[] = {&r->store, &r->target, &r->source};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
+        ok = (*ints[i] = arena_array(&r->arena, rows, sizeof **ints[i])) && ok;
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
+        ok = (*slots[i] = arena_array(&r->arena, rows, sizeof **slots[i])) && ok;
+    r->views = arena_array(&r->arena, seqs, sizeof *r->views);
+    r->runs = arena_array(&r->arena, seqs, sizeof *r->runs);
+    r->slices = arena_array(&r->arena, seqs, sizeof *r->slices);
+    r->commits = arena_array(&r->arena, seqs, sizeof *r->commits);
+    r->chain = arena_array(&r->arena, seqs, sizeof *r->chain);
+    r->len = arena_array(&r->arena, seqs, sizeof *r->len);
+    r->len_now = arena_array(&r->arena, seqs, sizeof *r->len_now);
+    r->states = arena_array(&r->arena, seqs, sizeof *r->states);
+    r->version = arena_array(&r->arena, seqs, sizeof *r->version);
+    if (!ok || !r->views || !r->runs || !r->slices || !r->commits || !r->chain || !r->len ||
+        !r->len_now || !r->states || !r->version)
         return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     for (size_t i = 0; i < rows; i++)
         r->identity[i] = (int32_t)i;
     return 0;
-}
-
-static void record_fini(struct pass_record *r) {
-    free(r->token);
-    free(r->source);
-    free(r->parent);
-    free(r->seq);
-    free(r->identity);
-    free(r->want_row);
-    free(r->store);
-    free(r->target);
-    free(r->views);
-    free(r->len);
-    free(r->len_now);
-    free(r->states);
-    free(r->runs);
-    free(r->commits);
-    free(r->version);
 }
 
 static int workspace_init(struct model *m, struct err *e) {
@@ -116,6 +104,7 @@ static int workspace_init(struct model *m, struct err *e) {
     struct workspace *w = &m->ws;
     struct load *l = &m->load;
     int64_t rows = m->options.max_rows, verify = m->options.max_verify;
+    int64_t logits = m->options.max_logits;
     int n_recurrent = p->n_layers - p->n_full;
     void *scratch = NULL;
     int rc = load_buffer(l, rows * p->dim, &w->h, e);
@@ -124,9 +113,9 @@ static int workspace_init(struct model *m, struct err *e) {
     if (!rc)
         rc = load_act(l, rows, p->ffn, &w->act_f, e);
     if (!rc)
-        rc = load_buffer(l, verify * p->dim, &w->wanted, e);
+        rc = load_buffer(l, logits * p->dim, &w->wanted, e);
     if (!rc)
-        rc = load_buffer(l, verify * p->vocab, &w->logits, e);
+        rc = load_buffer(l, logits * p->vocab, &w->logits, e);
     if (!rc && p->n_full)
         rc = load_bytes(l, (verify + KV_PAGE - 1) / KV_PAGE * m->kv.page_bytes, &scratch, e);
     w->scratch = scratch;
@@ -250,7 +239,7 @@ void model_destroy(struct model *m) {
         return;
     load_fini(&m->load);
     kv_pool_destroy(m->pool);
-    record_fini(&m->pass);
+    arena_fini(&m->pass.arena);
     free(m->ws.verify);
     free(m->layers);
     free(m);

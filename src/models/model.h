@@ -30,9 +30,10 @@ struct model_params {
 struct model_options {
     enum kv_codec_id codec_k, codec_v; // how keys and values are stored
     int64_t max_ctx;                   // tokens per sequence; 0: the trained context
-    int max_rows;                      // rows of a prompt pass; 0: 512
-    int max_verify;                    // rows of a verify pass; 0: 128
+    int max_rows;                      // rows of a pass; 0: 512. At least max_verify
+    int max_verify;                    // of which rows of trees; 0: 128
     int max_seqs;                      // sequences in one pass; 0: 8
+    int max_logits;                    // rows of logits held at once; 0: max_verify, at most 128
     int64_t memory_limit;              // bytes for weights, scratch and one full sequence; 0: none
 };
 // F16 KV, everything else 0 (that is: the defaults above).
@@ -66,25 +67,50 @@ int model_max_verify(const struct model *m);
 // A new empty sequence; with draft state if a draft is attached (dflash_load) at this moment.
 int model_sequence(const struct model *m, struct sequence **out, struct err *e);
 
-// Runs the rows of f, whose seq fields index seqs[n_seqs] (distinct sequences).
-// Verify forest: n <= max_verify, depth <= 32; touches no sequence. Follow with model_commit.
-// Prompt forest: n <= max_rows; every row is committed before the call returns (a plain decoding
-// step is a prompt forest of one row). The arithmetic of both is the same, to the bit.
-// ERR_USAGE, ERR_LIMIT (context full), ERR_MEMORY: nothing has changed. ERR_STATE: a sequence is
-// spoilt (sequence.h). Whether the device did the work is known from exec_status only; if it did
-// not, the sequences of a prompt forest are spoilt, and a verify forest cannot be committed.
+// Runs the rows of f, whose seq fields index seqs[n_seqs] (distinct sequences of this model; one
+// may have no rows). Each sequence has a prompt chain or trees, as forest_check wants it:
+// - All rows of a chain are part of its sequence when the call returns. A plain decoding step is a
+//   chain of one row.
+// - Rows of trees touch no sequence; model_commit makes one path a sequence part of it.
+// A row's results are the same bits in either mode and beside any other rows.
+// f->n <= max_rows, rows of trees <= max_verify, n_seqs <= max_seqs: ERR_LIMIT, ERR_USAGE. With
+// these, ERR_MISMATCH (a sequence of another model), ERR_LIMIT (context or pages full) and
+// ERR_MEMORY nothing has changed, except that the pass before can no longer be committed and its
+// logits are gone. ERR_STATE: a sequence is spoilt (sequence.h). Whether the device did the work is
+// known from exec_status only; if it did not, the sequences with chains are spoilt, and trees
+// cannot be committed.
 int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
                   struct err *e);
 
-// Results of the last pass, in the workspace until the next one. Logits rows are in row order.
-const float *model_logits(const struct model *m); // device [model_logits_count][vocab]
-int64_t model_logits_count(const struct model *m);
+// Logits of the last pass. The pass keeps the hidden states of its rows until the next one; the
+// head runs when logits are asked for, a slice at a time, and a slice stays until another is asked
+// for or the next pass. A row's logits are the same bits in any slice. model_commit disturbs
+// neither.
+int64_t model_wanted(const struct model *m);      // wanted rows of the last pass, in row order
+int64_t model_logits_rows(const struct model *m); // rows of a slice at most (max_logits)
 int64_t model_logits_index(const struct model *m, int32_t row); // of a forest row, -1 if not wanted
+// Wanted rows first .. first + n - 1 (n <= model_logits_rows, within model_wanted): device
+// [n][vocab], valid until the next call that computes. Computed now, unless they are all in the
+// slice that is there.
+const float *model_logits(struct model *m, int64_t first, int64_t n);
+// Wanted row i, device [vocab], by its slice among slices of model_logits_rows from row 0 on: for
+// callers that walk through the rows, or ask for one that is likely in the slice that is there.
+const float *model_logits_at(struct model *m, int64_t i);
 
-// After a verify pass: makes rows path[0..count) (a root and its descendants, each the child of the
-// one before) of sequence index `seq` in that pass part of it. At most one commit per sequence and
-// pass. seqs: the array given to model_forward. Failure leaves the sequence unchanged.
-int model_commit(struct model *m, struct sequence *const *seqs, int32_t seq, const int32_t *path,
-                 int64_t count, struct err *e);
+// The accepted rows of one sequence: rows[0..count) of the last pass, a root of a tree and its
+// descendants, each the child of the one before. seq indexes the array given to model_forward.
+struct model_path {
+    int32_t seq;
+    const int32_t *rows;
+    int64_t count; // at least 1
+};
+
+// Makes the paths part of their sequences, all in one go; each sequence is named once at most.
+// seqs: the array given to model_forward. A pass may be committed in several calls, each sequence
+// once. ERR_STATE (nothing to commit, the pass has failed, or a sequence has changed since it or is
+// spoilt), ERR_USAGE (not a path), ERR_LIMIT, ERR_MEMORY: nothing has changed, and but for the pass
+// or sequence named by ERR_STATE the paths can still be committed.
+int model_commit(struct model *m, struct sequence *const *seqs, const struct model_path *paths,
+                 int n_paths, struct err *e);
 
 #endif

@@ -115,13 +115,17 @@ static int draft_all(struct crowd *c, int n, struct err *e) {
     int rc = dflash_draft(c->c.draft, c->seqs, c->roots, n, e);
     if (rc)
         return rc;
-    struct topk_args top = {.logits = dflash_logits(c->c.draft),
-                            .n = n * c->draft_depth,
-                            .vocab = c->vocab,
-                            .k = c->c.tree.k,
-                            .ids = c->ids,
-                            .logp = c->logp};
-    c->ops->head_topk(c->x, &top);
+    int64_t rows = n * c->draft_depth, most = dflash_logits_rows(c->c.draft);
+    for (int64_t i = 0; i < rows; i += most) {
+        int64_t now = rows - i < most ? rows - i : most;
+        struct topk_args top = {.logits = dflash_logits(c->c.draft, i, now),
+                                .n = now,
+                                .vocab = c->vocab,
+                                .k = c->c.tree.k,
+                                .ids = c->ids + i * c->c.tree.k,
+                                .logp = c->logp + i * c->c.tree.k};
+        c->ops->head_topk(c->x, &top);
+    }
     return exec_status(c->x, e); // ids that were never written must not become a tree
 }
 
@@ -156,7 +160,7 @@ static int grow(struct crowd *c, struct crowd_member *members, int n, struct err
 }
 
 static void plant(struct crowd *c, int n) {
-    forest_reset(&c->forest, false);
+    forest_reset(&c->forest);
     for (int m = 0; m < n; m++) {
         const struct ddtree *t = &c->trees[m];
         int32_t first = forest_root(&c->forest, m, sequence_len(c->seqs[m]), t->token[0], true);
@@ -175,7 +179,7 @@ static struct sampler_batch batch_of(const struct crowd *c, int m) {
                                   .len = sequence_len(c->seqs[m])};
 }
 
-// Chooses after every row of the pass in one call.
+// Chooses after every row of the pass, a slice of logits in one call.
 static void choose_all(struct crowd *c, int n) {
     const struct sample_row *rows = NULL;
     for (int m = n - 1; m >= 0; m--) {
@@ -183,7 +187,11 @@ static void choose_all(struct crowd *c, int n) {
         for (int i = b.n - 1; i >= 0; i--)
             rows = sampler_row(c->sampler, &b, i, c->first[m] + i);
     }
-    c->ops->sample(c->x, model_logits(c->c.model), c->forest.n, c->vocab, rows, c->choice);
+    int64_t most = model_logits_rows(c->c.model);
+    for (int64_t i = 0, k; i < c->forest.n; i += k) {
+        k = c->forest.n - i < most ? c->forest.n - i : most;
+        c->ops->sample(c->x, model_logits(c->c.model, i, k), k, c->vocab, rows + i, c->choice + i);
+    }
 }
 
 // Chooses along the path that one member's choices take; rows beside it are not sampled.
@@ -192,7 +200,7 @@ static void choose_path(struct crowd *c, int m) {
     int row = 0;
     do {
         int32_t at = c->first[m] + row;
-        c->ops->sample(c->x, model_logits(c->c.model) + at * c->vocab, 1, c->vocab,
+        c->ops->sample(c->x, model_logits_at(c->c.model, at), 1, c->vocab,
                        sampler_row(c->sampler, &b, row, 0), &c->choice[at]);
         row = ddtree_child(&c->trees[m], row, c->choice[at]);
     } while (row >= 0);
@@ -204,6 +212,7 @@ static int verify(struct crowd *c, int n, struct err *e) {
     int rc = model_forward(c->c.model, &c->forest, c->seqs, n, e);
     if (rc)
         return rc;
+    model_logits_at(c->c.model, 0); // the head is part of the pass
     bool together = c->ops->sample_together;
     if (together)
         choose_all(c, n);
@@ -219,7 +228,7 @@ static int verify(struct crowd *c, int n, struct err *e) {
 static void hash_rows(struct crowd *c, struct crowd_member *m, int32_t first) {
     size_t bytes = (size_t)c->vocab * sizeof *c->row;
     for (int i = 0; i < m->walk.count; i++) {
-        const float *logits = model_logits(c->c.model) + (first + m->walk.path[i]) * c->vocab;
+        const float *logits = model_logits_at(c->c.model, first + m->walk.path[i]);
         c->ops->download(c->x, c->row, logits, bytes);
         m->hash = hash_bytes(c->row, bytes, m->hash);
     }
@@ -244,7 +253,7 @@ static int commit_all(struct crowd *c, struct crowd_member *members, int n, stru
         int32_t path[TREE_MAX_DEPTH + 1];
         for (int i = 0; i < w->count; i++)
             path[i] = c->first[m] + w->path[i];
-        rc = model_commit(c->c.model, c->seqs, m, path, w->count, e);
+        rc = model_commit(c->c.model, c->seqs, &(struct model_path){m, path, w->count}, 1, e);
     }
     lap(&c->times.commit, &t);
     return rc;

@@ -57,7 +57,7 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, str
     if (rc)
         return rc;
     const struct ops *ops = exec_ops(d->x);
-    struct topk_args top = {.logits = dflash_logits(d->dflash),
+    struct topk_args top = {.logits = dflash_logits(d->dflash, 0, depth),
                             .n = depth,
                             .vocab = d->vocab,
                             .k = k,

@@ -105,7 +105,7 @@ uint64_t step_hash(const struct step *s) {
 
 // Chooses the token after one row; its logits are row `index` of the workspace.
 static void choose(struct step *s, const struct sampler_batch *b, int row, int64_t index) {
-    const float *logits = model_logits(s->c.model) + index * s->vocab;
+    const float *logits = model_logits_at(s->c.model, index);
     s->ops->sample(s->x, logits, 1, s->vocab, sampler_row(s->sampler, b, row, 0), &s->choice[row]);
 }
 
@@ -118,14 +118,18 @@ static void choose_path(struct step *s, const struct sampler_batch *b) {
     } while (row >= 0);
 }
 
-// Chooses after every row of the tree in one call: a row's draw and penalties depend on its own
-// path only, so the choices on the walked path are those of choose_path. All rows are wanted, so
-// row i has logits row i.
+// Chooses after every row of the tree, a slice of logits in one call: a row's draw and penalties
+// depend on its own path only, so the choices on the walked path are those of choose_path. All rows
+// are wanted, so row i has logits row i.
 static void choose_all(struct step *s, const struct sampler_batch *b) {
     const struct sample_row *rows = NULL;
     for (int i = b->n - 1; i >= 0; i--)
         rows = sampler_row(s->sampler, b, i, i);
-    s->ops->sample(s->x, model_logits(s->c.model), b->n, s->vocab, rows, s->choice);
+    int64_t most = model_logits_rows(s->c.model);
+    for (int64_t i = 0, n; i < b->n; i += n) {
+        n = b->n - i < most ? b->n - i : most;
+        s->ops->sample(s->x, model_logits(s->c.model, i, n), n, s->vocab, rows + i, s->choice + i);
+    }
 }
 
 // Adds logits row i of the last pass to the hash.
@@ -133,7 +137,7 @@ static void hash_row(struct step *s, int64_t i) {
     if (!s->c.hash)
         return;
     size_t bytes = (size_t)s->vocab * sizeof *s->row;
-    s->ops->download(s->x, s->row, model_logits(s->c.model) + i * s->vocab, bytes);
+    s->ops->download(s->x, s->row, model_logits_at(s->c.model, i), bytes);
     s->hash = hash_bytes(s->row, bytes, s->hash);
 }
 
@@ -142,12 +146,14 @@ static int feed(struct step *s, struct sequence *seq, const int32_t *tokens, int
                 double *phase, struct err *e) {
     double t = step_clock();
     timing_section(s->x, phase == &s->ms.prompt ? "prompt" : "plain");
-    forest_reset(&s->prompt, true);
+    forest_reset(&s->prompt);
     if (forest_chain(&s->prompt, 0, sequence_len(seq), tokens, n, want) < 0)
         return err_set(e, ERR_USAGE, "a pass of %lld prompt tokens is not within 1 to %d",
                        (long long)n, model_max_rows(s->c.model));
     bool together = s->ops->sample_together && phase == &s->ms.verify;
     int rc = model_forward(s->c.model, &s->prompt, &seq, 1, e);
+    if (!rc && want)
+        model_logits_at(s->c.model, 0); // the head is part of the pass
     if (!rc && !together)
         rc = exec_status(s->x, e);
     if (rc)
@@ -225,7 +231,7 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
 // Lays the tree out as a forest of one sequence: row i is node i.
 static void plant(struct step *s, int64_t len) {
     const struct ddtree *t = &s->tree;
-    forest_reset(&s->verify, false);
+    forest_reset(&s->verify);
     forest_root(&s->verify, 0, len, t->token[0], true);
     for (int i = 1; i < t->n; i++)
         forest_add(&s->verify, t->parent[i], t->token[i], true);
@@ -245,6 +251,7 @@ static int verify(struct step *s, struct sequence *seq, struct err *e) {
     int rc = model_forward(s->c.model, &s->verify, &seq, 1, e);
     if (rc)
         return rc;
+    model_logits_at(s->c.model, 0); // the head is part of the pass
     bool together = s->ops->sample_together;
     if (!together)
         lap(&s->ms.verify, &t);
@@ -281,7 +288,7 @@ static int run_tree(struct step *s, struct sequence *seq, const struct walk_limi
     t = step_clock();
     timing_section(s->x, "commit");
     if (!rc)
-        rc = model_commit(s->c.model, &seq, 0, out->path, out->count, e);
+        rc = model_commit(s->c.model, &seq, &(struct model_path){0, out->path, out->count}, 1, e);
     lap(&s->ms.commit, &t);
     if (rc)
         s->hash = before;

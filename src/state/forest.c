@@ -11,13 +11,14 @@ int forest_init(struct forest *f, int64_t cap, struct err *e) {
         return err_set(e, ERR_USAGE, "a forest of %lld rows is not possible; use 1 or more",
                        (long long)cap);
     size_t n = (size_t)cap;
-    f->pos = malloc(n * (sizeof *f->pos + 3 * sizeof(int32_t) + 1));
+    f->pos = malloc(n * (sizeof *f->pos + 3 * sizeof(int32_t) + 2));
     if (!f->pos)
         return err_set(e, ERR_MEMORY, "no memory for a forest of %lld rows", (long long)cap);
     f->token = (int32_t *)(f->pos + n);
     f->parent = f->token + n;
     f->seq = f->parent + n;
     f->want = (uint8_t *)(f->seq + n);
+    f->prompt = f->want + n;
     f->cap = cap;
     return 0;
 }
@@ -27,32 +28,32 @@ void forest_fini(struct forest *f) {
     *f = (struct forest){0};
 }
 
-void forest_reset(struct forest *f, bool prompt) {
+void forest_reset(struct forest *f) {
     f->n = 0;
-    f->prompt = prompt;
 }
 
-static int32_t append(struct forest *f, int32_t seq, int64_t pos, int32_t parent, int32_t token,
-                      bool want) {
+int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool want) {
     if (f->n >= f->cap)
         return -1;
     int64_t i = f->n++;
     f->seq[i] = seq;
     f->pos[i] = pos;
-    f->parent[i] = parent;
+    f->parent[i] = -1;
     f->token[i] = token;
     f->want[i] = want;
+    f->prompt[i] = false;
     return (int32_t)i;
-}
-
-int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool want) {
-    return append(f, seq, pos, -1, token, want);
 }
 
 int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool want) {
     if (parent < 0 || parent >= f->n)
         return -1;
-    return append(f, f->seq[parent], f->pos[parent] + 1, parent, token, want);
+    int32_t row = forest_root(f, f->seq[parent], f->pos[parent] + 1, token, want);
+    if (row < 0)
+        return -1;
+    f->parent[row] = parent;
+    f->prompt[row] = f->prompt[parent];
+    return row;
 }
 
 int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *tokens, int64_t n,
@@ -60,6 +61,7 @@ int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *
     if (n < 1 || n > f->cap - f->n)
         return -1;
     int32_t row = forest_root(f, seq, pos, tokens[0], want_last && n == 1);
+    f->prompt[row] = true;
     for (int64_t i = 1; i < n; i++)
         row = forest_add(f, row, tokens[i], want_last && i == n - 1);
     return row;
@@ -70,22 +72,31 @@ struct rows forest_rows(const struct forest *f) {
         .n = f->n, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};
 }
 
-// A sequence is one run of rows. In prompt mode each is the child of the row before.
-static int check_run(const struct forest *f, int64_t i, struct err *e) {
-    int32_t parent = f->parent[i];
-    bool starts = i == 0 || f->seq[i - 1] != f->seq[i];
-    if (f->prompt && parent != (starts ? -1 : (int32_t)(i - 1)))
+// A row of a chain is the child of the row before it; the only root of its sequence begins it.
+static int check_chain(const struct forest *f, int64_t i, bool starts, struct err *e) {
+    if (f->parent[i] != (starts ? -1 : (int32_t)(i - 1)))
         return err_set(e, ERR_USAGE,
                        "prompt row %lld does not follow the row before it; prompt rows of a "
                        "sequence must be one chain",
                        (long long)i);
+    return 0;
+}
+
+// The rows of a sequence are together and of one mode.
+static int check_run(const struct forest *f, int64_t i, struct err *e) {
+    bool starts = i == 0 || f->seq[i - 1] != f->seq[i];
     for (int64_t j = 0; starts && j < i; j++) {
         if (f->seq[j] == f->seq[i])
             return err_set(e, ERR_USAGE,
-                           "rows of sequence %d are not together; add them in one run",
+                           "the rows of sequence %d are not together; add them in one run",
                            (int)f->seq[i]);
     }
-    return 0;
+    if (!starts && f->prompt[i] != f->prompt[i - 1])
+        return err_set(e, ERR_USAGE,
+                       "row %lld mixes a prompt chain and a tree of sequence %d; a pass takes one "
+                       "or the other",
+                       (long long)i, (int)f->seq[i]);
+    return f->prompt[i] ? check_chain(f, i, starts, e) : 0;
 }
 
 static int check_row(const struct forest *f, int64_t i, const int64_t *len, int n_seqs,
@@ -105,7 +116,7 @@ static int check_row(const struct forest *f, int64_t i, const int64_t *len, int 
     if (f->pos[i] != pos)
         return err_set(e, ERR_USAGE, "row %lld is at position %lld but its parent puts it at %lld",
                        (long long)i, (long long)f->pos[i], (long long)pos);
-    if (!f->prompt && pos - len[s] > FOREST_MAX_DEPTH)
+    if (!f->prompt[i] && pos - len[s] > FOREST_MAX_DEPTH)
         return err_set(e, ERR_USAGE, "row %lld is %lld deep; a tree may be %d deep", (long long)i,
                        (long long)(pos - len[s]), FOREST_MAX_DEPTH);
     return check_run(f, i, e);

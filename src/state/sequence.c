@@ -126,6 +126,13 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     return rc;
 }
 
+void sequence_unreserve(struct sequence *s) {
+    int64_t pages = (s->len + KV_PAGE - 1) / KV_PAGE;
+    kv_release(&s->target, pages);
+    for (int i = 0; i < s->spec.n_draft; i++)
+        kv_release(&s->draft[i], pages);
+}
+
 // Everything that is only a length; the recurrent state is the caller's.
 static void cut(struct sequence *s, int64_t n) {
     if (s->spec.target)

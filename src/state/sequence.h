@@ -62,6 +62,8 @@ int sequence_write(struct sequence *s, struct err *e);
 // Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: new pages are given back
 // then; a page that was shared and has been copied stays the sequence's own.
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e);
+// Takes reservations back: gives all pages back that hold no committed token's place.
+void sequence_unreserve(struct sequence *s);
 
 // Cuts back to at most n tokens (0 <= n <= len). *kept <= n is what could be kept exactly: n itself
 // if it is the present length, else the last multiple of 32 if that is <= n, else 0. The caller

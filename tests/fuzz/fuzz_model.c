@@ -47,7 +47,7 @@ static void decode(struct model *m, bool fragile) {
     if (rc == 0)
         rc = model_sequence(m, &s, &e);
     for (int i = 0; i < 2 && rc == 0; i++) {
-        forest_reset(&f, true);
+        forest_reset(&f);
         forest_chain(&f, 0, sequence_len(s), prompt, i ? 1 : 3, true);
         rc = model_forward(m, &f, &s, 1, &e);
     }

@@ -71,8 +71,8 @@ void rig_shift_ids(struct rig *r, int from, int by) {
 void rig_prompt(struct rig *r, struct sequence *s, int from, int to, float *rows) {
     struct err e = {0};
     assert_int_equal(sequence_len(s), from);
-    forest_reset(&r->f, true);
-    int32_t row = forest_root(&r->f, 0, from, r->g.ids[from], rows != NULL);
+    forest_reset(&r->f);
+    int32_t row = forest_chain(&r->f, 0, from, &r->g.ids[from], 1, rows != NULL);
     for (int i = from + 1; i < to; i++)
         row = forest_add(&r->f, row, r->g.ids[i], rows != NULL);
     assert_int_equal(row, to - from - 1);
@@ -80,6 +80,7 @@ void rig_prompt(struct rig *r, struct sequence *s, int from, int to, float *rows
     assert_int_equal(sequence_len(s), to);
     if (!rows)
         return;
-    assert_int_equal(model_logits_count(r->m), to - from);
-    rig_download(r, rows + (int64_t)from * r->g.target.vocab, model_logits(r->m), to - from);
+    assert_int_equal(model_wanted(r->m), to - from);
+    for (int i = from; i < to; i++)
+        rig_download(r, rows + (int64_t)i * r->g.target.vocab, model_logits_at(r->m, i - from), 1);
 }

@@ -35,10 +35,10 @@ static void check(int rc, const char *what, const struct err *e) {
 static void draft_block(struct bench *b, struct dflash *d, struct sequence *s, int32_t anchor,
                         float *logits) {
     struct err e = {0};
-    int64_t len = sequence_len(s);
+    int64_t len = sequence_len(s), n = b->r.g.draft.block - 1;
     check(dflash_draft(d, &s, &anchor, 1, &e), "dflash_draft", &e);
     assert_int_equal(sequence_len(s), len);
-    rig_download(&b->r, logits, dflash_logits(d), b->r.g.draft.block - 1);
+    rig_download(&b->r, logits, dflash_logits(d, 0, n), n);
 }
 
 // Compares each row's log-probabilities with the golden ones of context i.
@@ -106,14 +106,14 @@ static void after_commit(struct bench *b, struct dflash *d) {
     assert_non_null(logits);
     rig_prompt(r, s, 0, at, NULL);
     draft_block(b, d, s, g->ids[at], logits);
-    forest_reset(&r->f, false);
+    forest_reset(&r->f);
     int32_t path[2];
     path[0] = forest_root(&r->f, 0, at, g->ids[at], true);
     (void)forest_add(&r->f, path[0], (g->ids[at + 1] + 1) % g->target.vocab, true);
     path[1] = forest_add(&r->f, path[0], g->ids[at + 1], true);
     (void)forest_add(&r->f, path[1], 7, true);
     check(model_forward(r->m, &r->f, &s, 1, &e), "model_forward", &e);
-    check(model_commit(r->m, &s, 0, path, 2, &e), "model_commit", &e);
+    check(model_commit(r->m, &s, &(struct model_path){0, path, 2}, 1, &e), "model_commit", &e);
     draft_block(b, d, s, g->anchors[last], logits);
     compare(b, last, logits, "after a commit");
     free(logits);

@@ -156,7 +156,7 @@ static void by_trees(struct bench *b) {
     for (int step = 0; at < r->g.n_ids; step++) {
         int32_t path[32];
         int depth = r->g.n_ids - at < 20 ? r->g.n_ids - at : 20;
-        forest_reset(&r->f, false);
+        forest_reset(&r->f);
         int n = build_tree(r, at, depth, path);
         int keep = 1 + step * 7 % n; // 1, 8, 15, 2, ...
         if (model_forward(r->m, &r->f, &s, 1, &e) != 0)
@@ -164,8 +164,8 @@ static void by_trees(struct bench *b) {
         assert_int_equal(sequence_len(s), at);
         for (int i = 0; i < n; i++)
             rig_download(r, b->rows + (at + i) * v,
-                         model_logits(r->m) + model_logits_index(r->m, path[i]) * v, 1);
-        if (model_commit(r->m, &s, 0, path, keep, &e) != 0)
+                         model_logits_at(r->m, model_logits_index(r->m, path[i])), 1);
+        if (model_commit(r->m, &s, &(struct model_path){0, path, keep}, 1, &e) != 0)
             fail_msg("%s", e.text);
         at += keep;
         assert_int_equal(sequence_len(s), at);

@@ -64,14 +64,14 @@ static void side_close(struct side *d) {
 // Runs tokens[from..from + n) and fetches their logits.
 static int run(struct side *d, const int32_t *tokens, int from, int n, struct err *e) {
     int64_t vocab = model_params_of(d->m)->vocab;
-    forest_reset(&d->f, true);
-    int32_t row = forest_root(&d->f, 0, from, tokens[from], true);
+    forest_reset(&d->f);
+    int32_t row = forest_chain(&d->f, 0, from, &tokens[from], 1, true);
     for (int i = 1; i < n; i++)
         row = forest_add(&d->f, row, tokens[from + i], true);
     int rc = model_forward(d->m, &d->f, &d->s, 1, e);
-    if (!rc)
-        exec_ops(d->x)->download(d->x, d->logits + from * vocab, model_logits(d->m),
-                                 (size_t)(n * vocab) * sizeof *d->logits);
+    for (int i = 0; !rc && i < n; i++)
+        exec_ops(d->x)->download(d->x, d->logits + (from + i) * vocab, model_logits_at(d->m, i),
+                                 (size_t)vocab * sizeof *d->logits);
     return rc ? rc : exec_status(d->x, e);
 }
 
@@ -86,7 +86,7 @@ static int write_text(struct side *d, uint64_t seed, int32_t *tokens, struct err
             .pos = i + 1, .seed = seed, .temperature = 1, .top_p = 1, .repeat = 1};
         rc = run(d, tokens, i, 1, e);
         if (!rc && i + 1 < TOKENS)
-            exec_ops(d->x)->sample(d->x, model_logits(d->m), 1, vocab, &s, &tokens[i + 1]);
+            exec_ops(d->x)->sample(d->x, model_logits(d->m, 0, 1), 1, vocab, &s, &tokens[i + 1]);
     }
     return rc;
 }

@@ -82,13 +82,13 @@ static void fetch(struct bench *b, float *to, const float *logits, int64_t n) {
 // ids[from..to) as one prompt pass; rows: NULL, or where the logits of all positions are kept.
 static int prompt(struct bench *b, struct sequence *s, int from, int to, float *rows,
                   struct err *e) {
-    forest_reset(&b->f, true);
-    int32_t row = forest_root(&b->f, 0, from, b->g.ids[from], rows != NULL);
+    forest_reset(&b->f);
+    int32_t row = forest_chain(&b->f, 0, from, &b->g.ids[from], 1, rows != NULL);
     for (int i = from + 1; i < to; i++)
         row = forest_add(&b->f, row, b->g.ids[i], rows != NULL);
     int rc = model_forward(b->m, &b->f, &s, 1, e);
-    if (!rc && rows)
-        fetch(b, rows + (int64_t)from * b->g.target.vocab, model_logits(b->m), to - from);
+    for (int i = from; !rc && rows && i < to; i++)
+        fetch(b, rows + (int64_t)i * b->g.target.vocab, model_logits_at(b->m, i - from), 1);
     return rc;
 }
 
@@ -125,7 +125,7 @@ static int in_pieces(struct bench *b, const int *sizes, int n, struct err *e) {
 // A path of true tokens with a wrong chain beside every node. Returns its length.
 static int build_tree(struct bench *b, int at, int32_t *path) {
     int depth = b->g.n_ids - at < 20 ? b->g.n_ids - at : 20, n = 0;
-    forest_reset(&b->f, false);
+    forest_reset(&b->f);
     int32_t node = forest_root(&b->f, 0, at, b->g.ids[at], true);
     for (path[n++] = node; n < depth; path[n++] = node) {
         int32_t token = b->g.ids[at + n];
@@ -149,9 +149,9 @@ static int by_trees(struct bench *b, struct err *e) {
         rc = model_forward(b->m, &b->f, &s, 1, e);
         for (int i = 0; i < n && !rc; i++)
             fetch(b, b->rows + (at + i) * v,
-                  model_logits(b->m) + model_logits_index(b->m, path[i]) * v, 1);
+                  model_logits_at(b->m, model_logits_index(b->m, path[i])), 1);
         if (!rc)
-            rc = model_commit(b->m, &s, 0, path, keep, e);
+            rc = model_commit(b->m, &s, &(struct model_path){0, path, keep}, 1, e);
         at += keep;
     }
     if (!rc)
@@ -190,7 +190,7 @@ static int draft_contexts(struct bench *b, struct err *e) {
         if (!rc)
             rc = dflash_draft(b->d, &s, &g->anchors[i], 1, e);
         if (!rc)
-            fetch(b, logits, dflash_logits(b->d), per);
+            fetch(b, logits, dflash_logits(b->d, 0, per), per);
         for (int64_t k = 0; k < per && !rc; k++) {
             golden_log_softmax(logits + k * v, v);
             double error = golden_error(logits + k * v, g->rows + (i * per + k) * v, v);

@@ -64,9 +64,20 @@ struct sequence *tiny_rig_sequence(struct tiny_rig *r) {
     return s;
 }
 
-void tiny_rig_logits(struct tiny_rig *r, const float *device, int64_t n, float *host) {
-    int64_t vocab = model_params_of(r->m)->vocab;
-    exec_ops(r->x)->download(r->x, host, device, (size_t)(n * vocab) * sizeof(float));
+static void fetch(struct tiny_rig *r, const float *device, float *host) {
+    assert_non_null(device);
+    exec_ops(r->x)->download(r->x, host, device,
+                             (size_t)model_params_of(r->m)->vocab * sizeof(float));
+}
+
+void tiny_rig_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host) {
+    for (int64_t i = 0; i < n; i++)
+        fetch(r, model_logits_at(r->m, first + i), host + i * model_params_of(r->m)->vocab);
+}
+
+void tiny_rig_draft_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host) {
+    for (int64_t i = 0; i < n; i++)
+        fetch(r, dflash_logits(r->d, first + i, 1), host + i * model_params_of(r->m)->vocab);
 }
 
 void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *tokens, int64_t n,
@@ -75,15 +86,15 @@ void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *toke
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t part = n - at < chunk ? n - at : chunk;
         bool want = last && at + part == n;
-        forest_reset(&r->f, true);
+        forest_reset(&r->f);
         assert_true(forest_chain(&r->f, 0, sequence_len(s), tokens + at, part, want) >= 0);
         for (int64_t i = 0; all && i < part; i++)
             r->f.want[i] = 1;
         must(r, model_forward(r->m, &r->f, &s, 1, &r->e));
         if (all)
-            tiny_rig_logits(r, model_logits(r->m), part, all + at * vocab);
+            tiny_rig_logits(r, 0, part, all + at * vocab);
         if (want)
-            tiny_rig_logits(r, model_logits(r->m) + (all ? part - 1 : 0) * vocab, 1, last);
+            tiny_rig_logits(r, all ? part - 1 : 0, 1, last);
     }
 }
 
@@ -96,7 +107,7 @@ void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, i
 void tiny_rig_tree(struct tiny_rig *r, const struct sequence *s, uint64_t seed, int n, int depth) {
     struct rng g = {rng_mix(seed + 77)};
     uint32_t vocab = (uint32_t)r->shape.vocab;
-    forest_reset(&r->f, false);
+    forest_reset(&r->f);
     forest_root(&r->f, 0, sequence_len(s), (int32_t)rng_below(&g, vocab), true);
     while (r->f.n < n) {
         // Mostly deepen a recent row, so that long paths occur.

@@ -34,13 +34,14 @@ struct sequence *tiny_rig_sequence(struct tiny_rig *r);
 void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *tokens, int64_t n,
                      int64_t chunk, float *all, float *last);
 
-// Host copy of n rows of device logits.
-void tiny_rig_logits(struct tiny_rig *r, const float *device, int64_t n, float *host);
+// Host copies of the target's wanted rows first .. first + n - 1, of rows of the draft.
+void tiny_rig_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
+void tiny_rig_draft_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
 
 // n random token ids below the vocabulary.
 void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, int64_t n);
 
-// A random tree of n rows behind sequence s into r->f (verify mode, every row wanted). depth: most.
+// A random tree of n rows behind sequence s into r->f (every row wanted). depth: most.
 void tiny_rig_tree(struct tiny_rig *r, const struct sequence *s, uint64_t seed, int n, int depth);
 
 #endif

@@ -55,7 +55,7 @@ static int setup(void **state) {
         rc = forest_init(&rows, LEN, NULL);
     if (rc)
         return rc;
-    forest_reset(&rows, true);
+    forest_reset(&rows);
     forest_chain(&rows, 0, 0, text, LEN, true);
     rc = model_forward(f.model, &rows, &f.seq, 1, NULL);
     forest_fini(&rows);

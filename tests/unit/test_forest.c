@@ -13,12 +13,14 @@ static void test_build(void **state) {
     (void)state;
     struct forest f = fresh(5);
     const int32_t tokens[3] = {7, 8, 9};
-    forest_reset(&f, false);
+    forest_reset(&f);
     assert_int_equal(forest_root(&f, 0, 10, 4, true), 0);
     assert_int_equal(forest_add(&f, 0, 5, false), 1);
     assert_int_equal(forest_chain(&f, 1, 3, tokens, 4, true), -1); // no room: nothing added
     assert_int_equal(f.n, 2);
     assert_int_equal(forest_chain(&f, 1, 3, tokens, 3, true), 4);
+    static const uint8_t prompt[5] = {0, 0, 1, 1, 1};
+    assert_memory_equal(f.prompt, prompt, sizeof prompt);
     assert_int_equal(forest_add(&f, 4, 1, true), -1);
     assert_int_equal(forest_add(&f, 5, 1, true), -1);
     assert_int_equal(forest_add(&f, -1, 1, true), -1);
@@ -47,17 +49,17 @@ static void test_refusals(void **state) {
     (void)state;
     struct forest f = fresh(64);
     struct err e;
-    forest_reset(&f, false);
+    forest_reset(&f);
     assert_int_equal(check(&f, &e), ERR_USAGE); // empty
     forest_root(&f, 2, 10, 4, true);
     assert_int_equal(check(&f, &e), ERR_USAGE); // no such sequence
     assert_non_null(strstr(e.text, "names sequence 2 of 2"));
     f.seq[0] = -1;
     assert_int_equal(check(&f, &e), ERR_USAGE);
-    forest_reset(&f, false);
+    forest_reset(&f);
     forest_root(&f, 0, 11, 4, true);
     assert_int_equal(check(&f, &e), ERR_USAGE); // not at the committed length
-    forest_reset(&f, false);
+    forest_reset(&f);
     forest_root(&f, 0, 10, 10, true);
     assert_int_equal(check(&f, &e), ERR_USAGE); // token outside the vocabulary
     f.token[0] = -1;
@@ -78,43 +80,60 @@ static void test_refusals(void **state) {
 static void test_depth(void **state) {
     (void)state;
     struct forest f = fresh(64);
-    forest_reset(&f, false);
+    forest_reset(&f);
     forest_root(&f, 0, 10, 4, true);
     for (int i = 0; i < FOREST_MAX_DEPTH; i++)
         forest_add(&f, i, 1, true);
     assert_int_equal(check(&f, NULL), 0);
     forest_add(&f, FOREST_MAX_DEPTH, 1, true);
     assert_int_equal(check(&f, NULL), ERR_USAGE);
-    f.prompt = true; // chains of a prompt may be long
+    static const int32_t tokens[FOREST_MAX_DEPTH + 2] = {0};
+    forest_reset(&f);
+    forest_chain(&f, 0, 10, tokens, FOREST_MAX_DEPTH + 2, false); // chains may be long
     assert_int_equal(check(&f, NULL), 0);
     forest_fini(&f);
 }
 
-static void test_prompt_runs(void **state) {
+static void refused(const struct forest *f, const char *words) {
+    struct err e = {0};
+    assert_int_equal(check(f, &e), ERR_USAGE);
+    if (!strstr(e.text, words))
+        fail_msg("\"%s\" does not say: %s", e.text, words);
+}
+
+// Each sequence has one chain or trees, in one run of rows.
+static void test_runs(void **state) {
     (void)state;
+    static const int32_t tokens[2] = {1, 1};
     struct forest f = fresh(64);
-    forest_reset(&f, true);
-    forest_root(&f, 0, 10, 1, false);
-    forest_add(&f, 0, 1, false);
-    forest_root(&f, 1, 3, 1, false);
+    forest_chain(&f, 0, 10, tokens, 2, false);
+    forest_chain(&f, 1, 3, tokens, 1, false);
     assert_int_equal(check(&f, NULL), 0);
     forest_add(&f, 1, 1, false); // back to sequence 0 behind sequence 1
-    assert_int_equal(check(&f, NULL), ERR_USAGE);
-    f.prompt = false; // the rows of trees lie together too
-    assert_int_equal(check(&f, NULL), ERR_USAGE);
-    f.n = 3;
-    assert_int_equal(check(&f, NULL), 0);
-    forest_reset(&f, true);
+    refused(&f, "rows of sequence 0 are not together");
+    forest_reset(&f);
     forest_root(&f, 0, 10, 1, false);
-    forest_root(&f, 1, 3, 1, false);
-    forest_root(&f, 0, 10, 1, false); // a second run of sequence 0
-    assert_int_equal(check(&f, NULL), ERR_USAGE);
-    forest_reset(&f, true);
-    forest_root(&f, 0, 10, 1, false);
-    forest_root(&f, 0, 10, 1, false); // two roots
-    assert_int_equal(check(&f, NULL), ERR_USAGE);
-    f.prompt = false;
+    forest_root(&f, 0, 10, 1, false); // two trees
+    forest_chain(&f, 1, 3, tokens, 2, false);
     assert_int_equal(check(&f, NULL), 0);
+    forest_root(&f, 0, 10, 1, false);
+    refused(&f, "rows of sequence 0 are not together");
+    forest_reset(&f);
+    forest_chain(&f, 0, 10, tokens, 2, false);
+    forest_chain(&f, 0, 10, tokens, 2, false); // two chains
+    refused(&f, "row 2 does not follow the row before it");
+    forest_reset(&f);
+    forest_chain(&f, 0, 10, tokens, 2, false);
+    forest_add(&f, 0, 1, false); // a chain with a branch
+    refused(&f, "row 2 does not follow the row before it");
+    forest_reset(&f);
+    forest_chain(&f, 0, 10, tokens, 2, false);
+    forest_root(&f, 0, 10, 1, false); // a chain and a tree
+    refused(&f, "row 2 mixes a prompt chain and a tree of sequence 0");
+    forest_reset(&f);
+    forest_root(&f, 0, 10, 1, false);
+    forest_chain(&f, 0, 10, tokens, 2, false);
+    refused(&f, "row 1 mixes a prompt chain and a tree of sequence 0");
     forest_fini(&f);
 }
 
@@ -123,7 +142,7 @@ int main(void) {
         cmocka_unit_test(test_build),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_prompt_runs),
+        cmocka_unit_test(test_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

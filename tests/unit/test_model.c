@@ -84,8 +84,8 @@ static void check_tree(struct tiny_rig *r, struct sequence *s, uint64_t seed, in
     memcpy(parent, r->f.parent, (size_t)n * sizeof *parent);
     memcpy(token, r->f.token, (size_t)n * sizeof *token);
     assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
-    assert_int_equal(model_logits_count(r->m), n);
-    tiny_rig_logits(r, model_logits(r->m), n, tree);
+    assert_int_equal(model_wanted(r->m), n);
+    tiny_rig_logits(r, 0, n, tree);
     for (int i = 0; i < n; i += 3) {
         int len = 0;
         for (int j = i; j >= 0; j = parent[j])
@@ -142,9 +142,10 @@ static void test_commit(void **state) {
         tiny_rig_tree(&r, s, (uint64_t)step, 1 + (int)rng_below(&g, 60), 32);
         assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), 0);
         int64_t n = random_path(&r.f, &g, path);
-        assert_int_equal(model_commit(r.m, &s, 0, path, n, &r.e), 0);
+        struct model_path p = {0, path, n};
+        assert_int_equal(model_commit(r.m, &s, &p, 1, &r.e), 0);
         assert_int_equal(sequence_len(s), before + n);
-        assert_int_equal(model_commit(r.m, &s, 0, path, n, &r.e), ERR_STATE); // only once
+        assert_int_equal(model_commit(r.m, &s, &p, 1, &r.e), ERR_STATE); // only once
         tiny_rig_prompt(&r, plain, sequence_tokens(s) + before, n, 512, NULL, NULL);
         tiny_rig_prompt(&r, plain, &next, 1, 1, NULL, want);
         tiny_rig_prompt(&r, s, &next, 1, 1, NULL, got);
@@ -172,12 +173,13 @@ static void test_crowd(void **state) {
         tiny_rig_prompt(&r, s[i], tokens + i, 30 + 35 * i, 64, NULL, NULL);
     }
     for (int prompt = 0; prompt < 2; prompt++) {
-        forest_reset(&r.f, prompt);
+        forest_reset(&r.f);
         for (int i = 0; i < 3; i++)
             forest_chain(&r.f, i, sequence_len(s[i]), tokens + 7 * i, 10 + i, false);
         memset(r.f.want, 1, (size_t)r.f.n);
+        memset(r.f.prompt, prompt, (size_t)r.f.n);
         assert_int_equal(model_forward(r.m, &r.f, s, 3, &r.e), 0);
-        tiny_rig_logits(&r, model_logits(r.m), r.f.n, prompt ? crowd : alone);
+        tiny_rig_logits(&r, 0, r.f.n, prompt ? crowd : alone);
     }
     same_bits(alone, crowd, 33); // verification and prompt of the same rows
     for (int i = 0, at = 0; i < 3; at += 10 + i, i++) {
@@ -234,6 +236,18 @@ static void expect(struct tiny_rig *r, int code, int want, const char *word) {
         fail_msg("\"%s\" does not mention %s", r->e.text, word);
 }
 
+static int commit(struct tiny_rig *r, struct sequence *s, const int32_t *rows, int64_t n) {
+    return model_commit(r->m, &s, &(struct model_path){0, rows, n}, 1, &r->e);
+}
+
+// A tree that is one branch.
+static void branch(struct tiny_rig *r, int64_t pos, const int32_t *tokens, int n) {
+    forest_reset(&r->f);
+    int32_t row = forest_root(&r->f, 0, pos, tokens[0], true);
+    for (int i = 1; i < n; i++)
+        row = forest_add(&r->f, row, tokens[i], true);
+}
+
 // Misuse is refused with the sequence unchanged.
 static void test_refusals(void **state) {
     (void)state;
@@ -244,49 +258,43 @@ static void test_refusals(void **state) {
     struct sequence *s = tiny_rig_sequence(&r);
     int32_t tokens[128] = {0}, path[40];
     tiny_rig_prompt(&r, s, tokens, 90, 64, NULL, NULL);
-    forest_reset(&r.f, true);
+    forest_reset(&r.f);
     forest_chain(&r.f, 0, 90, tokens, 11, true);
     expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_LIMIT, "100");
-    forest_reset(&r.f, true);
+    forest_reset(&r.f);
     forest_root(&r.f, 0, 89, 0, true);
     expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_USAGE, "position");
-    forest_reset(&r.f, true);
+    forest_reset(&r.f);
     forest_root(&r.f, 0, 90, VOCAB, true);
     expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_USAGE, "vocabulary");
-    forest_reset(&r.f, false);
-    forest_chain(&r.f, 0, 90, tokens, 34, true);
+    branch(&r, 90, tokens, 34);
     expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_USAGE, "deep");
-    assert_int_equal(model_commit(r.m, &s, 0, path, 1, &r.e), ERR_STATE);
-    forest_reset(&r.f, false);
-    forest_chain(&r.f, 0, 90, tokens, 33, true);
+    assert_int_equal(commit(&r, s, path, 1), ERR_STATE);
+    branch(&r, 90, tokens, 33);
     assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), 0);
     for (int i = 0; i < 40; i++)
         path[i] = i;
-    expect(&r, model_commit(r.m, &s, 0, path, 11, &r.e), ERR_LIMIT, "context");
-    expect(&r, model_commit(r.m, &s, 0, path + 1, 2, &r.e), ERR_USAGE, "path");
+    expect(&r, commit(&r, s, path, 11), ERR_LIMIT, "context");
+    expect(&r, commit(&r, s, path + 1, 2), ERR_USAGE, "path");
     assert_int_equal(sequence_len(s), 90);
-    assert_int_equal(model_commit(r.m, &s, 0, path, 10, &r.e), 0);
+    assert_int_equal(commit(&r, s, path, 10), 0);
     assert_int_equal(sequence_len(s), 100);
     // Cut and put back to the same length, it is not the sequence that was verified.
     struct checkpoint *c;
     int64_t kept;
     assert_int_equal(sequence_truncate(s, 96, &kept, &r.e), 0);
     assert_int_equal(sequence_checkpoint(s, &c, &r.e), 0);
-    forest_reset(&r.f, false);
+    forest_reset(&r.f);
     forest_root(&r.f, 0, 96, 1, true);
     assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), 0);
     assert_int_equal(sequence_restore(s, c, &r.e), 0);
-    assert_int_equal(model_commit(r.m, &s, 0, path, 1, &r.e), ERR_STATE);
+    assert_int_equal(commit(&r, s, path, 1), ERR_STATE);
     checkpoint_destroy(c);
-    forest_reset(&r.f, false);
+    forest_reset(&r.f);
     for (int i = 0; i < 129; i++)
         forest_root(&r.f, 0, 96, 1, false);
     expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_LIMIT, "128");
     assert_int_equal(sequence_truncate(s, 0, &kept, &r.e), 0);
-    forest_reset(&r.f, true);
-    for (int i = 0; i < 129; i++)
-        r.f.n ? forest_add(&r.f, i - 1, 1, true) : forest_root(&r.f, 0, 0, 1, true);
-    expect(&r, model_forward(r.m, &r.f, &s, 1, &r.e), ERR_LIMIT, "wanted");
     struct sequence *twice[2] = {s, s};
     expect(&r, model_forward(r.m, &r.f, twice, 2, &r.e), ERR_USAGE, "twice");
     sequence_destroy(s);

@@ -25,7 +25,7 @@ static struct tiny_draft_shape mixed_draft(const struct tiny_shape *t) {
 
 static void draft(struct tiny_rig *r, struct sequence *s, int32_t anchor, struct block *out) {
     assert_int_equal(dflash_draft(r->d, &s, &anchor, 1, &r->e), 0);
-    tiny_rig_logits(r, dflash_logits(r->d), ROWS, out->row[0]);
+    tiny_rig_draft_logits(r, 0, ROWS, out->row[0]);
 }
 
 // The block after the first n of a fixed list of tokens.
@@ -102,7 +102,7 @@ static void test_masks(void **state) {
     struct sequence *s = tiny_rig_sequence(&r);
     tiny_rig_prompt(&r, s, tokens, 70, 64, NULL, NULL);
     assert_int_equal(dflash_draft(r.d, &s, &anchor, 1, &r.e), 0);
-    tiny_rig_logits(&r, dflash_logits(r.d), 4, a->row[0]);
+    tiny_rig_draft_logits(&r, 0, 4, a->row[0]);
     assert_memory_equal(a->row[0], b->row[0], 4 * sizeof a->row[0]);
     sequence_destroy(s);
     tiny_rig_close(&r);
@@ -126,7 +126,7 @@ static void test_shorter_block(void **state) {
         struct sequence *s = tiny_rig_sequence(&r);
         tiny_rig_prompt(&r, s, tokens, 70, 64, NULL, NULL);
         assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, SHORT, &r.e), 0);
-        tiny_rig_logits(&r, dflash_logits(r.d), SHORT - 1, i ? b->row[0] : a->row[0]);
+        tiny_rig_draft_logits(&r, 0, SHORT - 1, i ? b->row[0] : a->row[0]);
         assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, 1, &r.e), ERR_USAGE);
         assert_int_equal(dflash_draft_block(r.d, &s, &anchor, 1, B + 1, &r.e), ERR_USAGE);
         sequence_destroy(s);
@@ -207,7 +207,7 @@ static void step_tree(struct tiny_rig *r, struct sequence *s, struct rng *g) {
         if (r->f.parent[row] == (n ? path[n - 1] : -1))
             path[n++] = row;
     }
-    assert_int_equal(model_commit(r->m, &s, 0, path, n, &r->e), 0);
+    assert_int_equal(model_commit(r->m, &s, &(struct model_path){0, path, n}, 1, &r->e), 0);
 }
 
 // Goes back to the checkpoint or replaces it.
@@ -312,7 +312,7 @@ static void test_crowd(void **state) {
         tiny_rig_prompt(&r, s[i], tokens, 20 + 60 * i, 64, NULL, NULL);
     }
     assert_int_equal(dflash_draft(r.d, s, anchors, 3, &r.e), 0);
-    tiny_rig_logits(&r, dflash_logits(r.d), 3 * ROWS, all->row[0]);
+    tiny_rig_draft_logits(&r, 0, 3 * ROWS, all->row[0]);
     for (int i = 0; i < 3; i++) {
         draft(&r, s[i], anchors[i], alone);
         assert_true(equal(&all[i], alone));
@@ -391,7 +391,7 @@ static void test_late_draft(void **state) {
     assert_int_equal(model_sequence(r.m, &s, &r.e), 0); // with features, for a draft that goes
     dflash_destroy(d);
     d = NULL;
-    forest_reset(&r.f, true);
+    forest_reset(&r.f);
     forest_root(&r.f, 0, 0, 1, true);
     assert_int_equal(model_forward(r.m, &r.f, &s, 1, &r.e), ERR_MISMATCH);
     sequence_destroy(s);

@@ -28,7 +28,7 @@ static struct answer ask(struct tiny_rig *r, struct sequence *s) {
     struct answer a;
     int32_t next = 5;
     assert_int_equal(dflash_draft(r->d, &s, &next, 1, &r->e), 0);
-    tiny_rig_logits(r, dflash_logits(r->d), 1, a.draft);
+    tiny_rig_draft_logits(r, 0, 1, a.draft);
     tiny_rig_prompt(r, s, &next, 1, 1, NULL, a.target);
     return a;
 }
@@ -174,7 +174,7 @@ static int attempt(struct tiny_rig *r, struct sequence *s, const struct checkpoi
         code = sequence_restore(s, saved, &r->e);
         return code;
     case 3:
-        forest_reset(&r->f, true);
+        forest_reset(&r->f);
         forest_chain(&r->f, 0, sequence_len(s), tokens, 130, true);
         return model_forward(r->m, &r->f, &s, 1, &r->e);
     default:

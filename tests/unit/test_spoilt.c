@@ -29,7 +29,7 @@ static struct answer ask(struct tiny_rig *r, struct sequence *s) {
     struct answer a;
     int32_t next = 5;
     assert_int_equal(dflash_draft(r->d, &s, &next, 1, &r->e), 0);
-    tiny_rig_logits(r, dflash_logits(r->d), 1, a.draft);
+    tiny_rig_draft_logits(r, 0, 1, a.draft);
     tiny_rig_prompt(r, s, &next, 1, 1, NULL, a.target);
     assert_int_equal(exec_status(r->x, &r->e), 0);
     return a;
@@ -58,7 +58,7 @@ static void refuses(struct tiny_rig *r, struct sequence *s, const struct checkpo
     assert_true(refused(sequence_reserve(s, 1, &r->e), &r->e));
     assert_true(refused(dflash_draft(r->d, &s, &next, 1, &r->e), &r->e));
     for (int prompt = 0; prompt < 2; prompt++) {
-        forest_reset(&r->f, prompt);
+        forest_reset(&r->f);
         if (prompt)
             forest_chain(&r->f, 0, sequence_len(s), &next, 1, true);
         else
@@ -83,12 +83,17 @@ static void verify_tree(struct tiny_rig *r, struct sequence *s) {
     assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
 }
 
+static int commit_root(struct tiny_rig *r, struct sequence *s) {
+    const int32_t root = 0;
+    return model_commit(r->m, &s, &(struct model_path){0, &root, 1}, 1, &r->e);
+}
+
 static int act(struct tiny_rig *r, struct scene *c, enum action what, const int32_t *tokens) {
-    int32_t next = 9, root = 0;
+    int32_t next = 9;
     int64_t kept;
     switch (what) {
     case PROMPT:
-        forest_reset(&r->f, true);
+        forest_reset(&r->f);
         forest_chain(&r->f, 0, sequence_len(c->s), tokens + HELD, MORE, true);
         return model_forward(r->m, &r->f, &c->s, 1, &r->e);
     case DRAFT:
@@ -97,7 +102,7 @@ static int act(struct tiny_rig *r, struct scene *c, enum action what, const int3
         verify_tree(r, c->s);
         return 0;
     case COMMIT:
-        return model_commit(r->m, &c->s, 0, &root, 1, &r->e);
+        return commit_root(r, c->s);
     case FORK:
         return sequence_fork(c->s, &c->made, &r->e);
     case SAVE:
@@ -117,7 +122,6 @@ static bool writes(enum action what) {
 static bool scene(struct tiny_rig *r, enum action what, int n, const int32_t *tokens,
                   const struct answer *want) {
     struct scene c = {.s = tiny_rig_sequence(r)};
-    int32_t root = 0;
     tiny_rig_prompt(r, c.s, tokens, HELD, 64, NULL, NULL);
     assert_int_equal(sequence_fork(c.s, &c.other, &r->e), 0);
     assert_int_equal(sequence_checkpoint(c.s, &c.saved, &r->e), 0);
@@ -131,7 +135,7 @@ static bool scene(struct tiny_rig *r, enum action what, int n, const int32_t *to
     assert_int_equal(exec_status(r->x, &r->e), 0); // said once, remembered for good
     faulty_again(-1);
     if (hit && what == TREE)
-        assert_int_equal(model_commit(r->m, &c.s, 0, &root, 1, &r->e), ERR_STATE);
+        assert_int_equal(commit_root(r, c.s), ERR_STATE);
     if (hit && writes(what))
         refuses(r, c.s, c.saved);
     else if (!writes(what))

@@ -247,7 +247,7 @@ static void test_refused(void **state) {
     assert_int_equal(step_feed(s, seq, none, 0, NULL, &e), ERR_USAGE);
     assert_int_equal(step_hash(s), 0);
     assert_int_equal(step_feed(s, seq, none, 2, NULL, &e), 0);
-    assert_int_equal(model_logits_count(f->model), 0); // nobody asked for logits
+    assert_int_equal(model_wanted(f->model), 0); // nobody asked for logits
     sequence_destroy(seq);
     step_destroy(s);
 }

@@ -212,7 +212,8 @@ static void test_pair_decodes(void **state) {
     float *row = malloc((size_t)vocab * sizeof *row);
     assert_non_null(row);
     struct exec *x = model_exec(session_model(s));
-    exec_ops(x)->download(x, row, model_logits(session_model(s)), (size_t)vocab * sizeof *row);
+    exec_ops(x)->download(x, row, model_logits(session_model(s), 0, 1),
+                          (size_t)vocab * sizeof *row);
     double square = 0;
     for (int64_t i = 0; i < vocab; i++)
         square += (double)row[i] * (double)row[i];
