@@ -80,8 +80,9 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     const struct attention_shape *s = c->shape;
     const struct attention_buffers *b = c->buf;
     int64_t n = c->rows->n;
-    struct linear_job in[3] = {
-        {c->block->wq, b->q, false}, {c->block->wk, b->k, false}, {c->block->wv, b->v, false}};
+    struct linear_job in[3] = {{.w = c->block->wq, .out = b->q},
+                               {.w = c->block->wk, .out = b->k},
+                               {.w = c->block->wv, .out = b->v}};
     ops->linear(x, in, 3, c->in, n);
     struct qk_args qk = qk_args_of(c);
     qk.q = b->q;
@@ -104,13 +105,14 @@ void attention_run(struct exec *x, const struct attention_call *c) {
         .out = b->out,
     };
     ops->attend(x, &at, c->rows);
-    struct linear_job out = {c->block->wo, c->h, true};
+    struct linear_job out = {.w = c->block->wo, .out = c->h, .add = true};
     ops->linear(x, &out, 1, b->out, n);
 }
 
 void attention_store(struct exec *x, const struct attention_call *c) {
     const struct ops *ops = exec_ops(x);
-    struct linear_job in[2] = {{c->block->wk, c->buf->k, false}, {c->block->wv, c->buf->v, false}};
+    struct linear_job in[2] = {{.w = c->block->wk, .out = c->buf->k},
+                               {.w = c->block->wv, .out = c->buf->v}};
     ops->linear(x, in, 2, c->in, c->rows->n);
     struct qk_args qk = qk_args_of(c);
     ops->qk_norm_rope_store(x, &qk, c->rows);

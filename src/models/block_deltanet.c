@@ -161,10 +161,10 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
     const struct deltanet_buffers *b = c->buf;
     const struct gdn_state *const *states = (const struct gdn_state *const *)c->states;
     int64_t n = c->in_rows->n;
-    struct linear_job in[4] = {{c->block->qkv, c->rows.u, false},
-                               {c->block->gate, b->z, false},
-                               {c->block->alpha, b->a, false},
-                               {c->block->beta, b->b, false}};
+    struct linear_job in[4] = {{.w = c->block->qkv, .out = c->rows.u},
+                               {.w = c->block->gate, .out = b->z},
+                               {.w = c->block->alpha, .out = b->a},
+                               {.w = c->block->beta, .out = b->b}};
     ops->linear(x, in, 4, c->in, n);
     struct gdn_conv_args conv = {.shape = c->shape,
                                  .a = b->a,
@@ -195,6 +195,6 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
                                    .dv = c->shape.dv,
                                    .out = b->out};
     ops->gated_norm_to_act(x, &norm);
-    struct linear_job out = {c->block->out, c->h, true};
+    struct linear_job out = {.w = c->block->out, .out = c->h, .add = true};
     ops->linear(x, &out, 1, b->out, n);
 }

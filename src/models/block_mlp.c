@@ -15,7 +15,8 @@ int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int 
 void mlp_run(struct exec *x, const struct mlp_block *b, const struct act *in, struct act *mid,
              float *h, int64_t n) {
     const struct ops *ops = exec_ops(x);
-    ops->linear_gate_up(x, b->gate, b->up, in, n, mid);
-    struct linear_job out = {b->down, h, true};
+    struct gate_up both = {.gate = b->gate, .up = b->up};
+    ops->linear_gate_up(x, &both, in, n, mid);
+    struct linear_job out = {.w = b->down, .out = h, .add = true};
     ops->linear(x, &out, 1, mid, n);
 }

@@ -161,7 +161,7 @@ static void absorb(void *draft, struct sequence *s, const float *features) {
             d->store[g][i] = kv_slot_at(&s->draft[g], d->pos[i]);
     }
     struct rows rows = rows_of(d, n);
-    struct linear_job fc = {d->fc, d->h, false};
+    struct linear_job fc = {.w = d->fc, .out = d->h};
     ops->to_act(d->x, features, n, p->n_taps * p->dim, d->act_taps);
     ops->linear(d->x, &fc, 1, d->act_taps, n);
     ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
@@ -423,7 +423,7 @@ const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
         exec_spoilt(d->x, d->logits_stretch)) {
         ops->norm_to_act(d->x, d->wanted + first * p->dim, d->out_norm, p->eps, n, p->dim,
                          d->act_d);
-        struct linear_job head = {d->head, d->logits, false};
+        struct linear_job head = {.w = d->head, .out = d->logits};
         ops->linear(d->x, &head, 1, d->act_d, n);
         d->logits_stretch = exec_stretch(d->x);
         d->logits_first = first;

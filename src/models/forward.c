@@ -194,7 +194,7 @@ static void compute_logits(struct model *m, int64_t first, int64_t n) {
         wanted = m->ws.wanted;
     }
     ops->norm_to_act(m->x, wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
-    struct linear_job head = {m->head, m->ws.logits, false};
+    struct linear_job head = {.w = m->head, .out = m->ws.logits};
     ops->linear(m->x, &head, 1, m->ws.act_d, n);
     m->pass.logits_stretch = exec_stretch(m->x);
     m->pass.logits_first = first;

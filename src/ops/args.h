@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ops of the table in ops.h take: rows of a pass, key/value pages, and one struct of
-// arguments for each op with many (those of recurrent layers: args_gdn.h). Pointers are device
-// memory of the backend unless a comment says host.
+// arguments for each op with many. Those of recurrent layers are in args_gdn.h, of linear layers,
+// norms and experts in args_mlp.h, of choices in args_sample.h. Pointers are device memory of the
+// backend unless a comment says host.
 #ifndef COPPICE_OPS_ARGS_H
 #define COPPICE_OPS_ARGS_H
 
@@ -10,10 +11,9 @@
 #include <stdint.h>
 
 #include "ops/args_gdn.h"
+#include "ops/args_mlp.h"
+#include "ops/args_sample.h"
 #include "ops/kv_codec.h"
-
-struct weight; // a matrix in the layout the backend's kernels want
-struct act;    // rows in the form that linear layers read (f32 and int8 blocks on the CPU)
 
 // The rows of a forward pass, topologically ordered (parent index < own index). Host arrays.
 struct rows {
@@ -56,13 +56,6 @@ struct kv_view {
     int64_t len;
 };
 
-// One matrix product of `linear`. All jobs of a call read the same activation.
-struct linear_job {
-    const struct weight *w; // [k -> m]
-    float *out;             // [n][m]
-    bool add;               // out += instead of out =
-};
-
 struct qk_args {
     int n_heads, n_kv, head_dim;
     int rope_dims; // NEOX pairs (i, i + rope_dims/2) of the first rope_dims
@@ -95,43 +88,6 @@ struct attend_args {
     const struct kv_view *seqs;  // host [sequences]
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
     struct act *out;             // [n][n_heads * head_dim]
-};
-
-// Sampling by Gumbel-max (DESIGN E4). All arrays are host memory, read during the call.
-struct sample_row {
-    int64_t pos;                       // position that the chosen token will take
-    uint64_t seed;                     // request seed mixed with the choice index
-    float temperature;                 // 0: argmax
-    int32_t top_k;                     // 0: all
-    float top_p, min_p;                // 1 and 0: off
-    float repeat, frequency, presence; // 1, 0, 0: off
-    const int32_t *seen;               // [n_seen] distinct tokens that the penalties look at
-    const int32_t *seen_count;
-    int32_t n_seen;
-};
-
-// RMSNorm of each head of dv values, times silu(z).
-struct gated_norm_args {
-    const float *in, *z; // [n][heads][dv]
-    const float *w;      // [dv]
-    float eps;
-    int64_t n;
-    int heads, dv;
-    struct act *out; // [n][heads * dv]
-};
-
-// The k best ids of each row of logits, score descending and lower id first, with their
-// log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
-// logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
-// own draws.
-enum { OPS_TOPK_MAX = 1024 };
-struct topk_args {
-    const float *logits; // [n][vocab]
-    int64_t n, vocab;
-    int k;                          // 1 .. OPS_TOPK_MAX
-    const struct sample_row *noise; // NULL, or host [n]
-    int32_t *ids;                   // host [n][k]; -1 where the vocabulary is smaller than k
-    float *logp;                    // host [n][k]
 };
 
 #endif

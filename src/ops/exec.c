@@ -51,6 +51,10 @@ int64_t exec_own_bytes(const struct exec *x, int64_t most_values) {
     return x->own_bytes ? x->own_bytes(x, most_values) : 0;
 }
 
+int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
+    return x->takes ? x->takes(x, n, e) : 0;
+}
+
 const char *exec_label(const struct exec *x) {
     return x->label;
 }

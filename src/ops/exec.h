@@ -21,6 +21,8 @@ struct exec {
     uint64_t passes; // numbers given out by exec_pass
     char label[128]; // see exec_label
     void (*destroy)(struct exec *x);
+    // See exec_takes. NULL: the backend has all forms.
+    int (*takes)(const struct exec *x, const struct ops_needs *n, struct err *e);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);
     int64_t (*act_bytes)(const struct exec *x, int64_t n, int64_t k);
     bool device; // see exec_is_device

@@ -44,15 +44,18 @@ struct ops {
                         float *out);
     // act = in; in: [n][k].
     void (*to_act)(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
-    // act = in * w / sqrt(mean(in^2) + eps) (RMSNorm, arXiv 1910.07467).
+    // out = in * w / sqrt(mean(in^2) + eps) (RMSNorm, arXiv 1910.07467), as f32: embeddings, and
+    // norms whose result is no linear layer's input. NULL: the backend has no such op.
+    void (*norm)(struct exec *x, const struct norm_args *a);
+    // The same with an activation as its result.
     void (*norm_to_act)(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                         int64_t k, struct act *out);
-    // out = in W^T for each job.
+    // out = in W^T + bias for each job.
     void (*linear)(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                    int64_t n);
-    // act = silu(in Wg^T) * (in Wu^T) (SwiGLU, arXiv 2002.05202).
-    void (*linear_gate_up)(struct exec *x, const struct weight *gate, const struct weight *up,
-                           const struct act *in, int64_t n, struct act *out);
+    // act = activation(in Wg^T + bias, in Wu^T + bias).
+    void (*linear_gate_up)(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
+                           struct act *out);
     // RMSNorm per head, rotary embedding (arXiv 2104.09864), K and V stored in the KV types.
     void (*qk_norm_rope_store)(struct exec *x, const struct qk_args *a, const struct rows *r);
     // Softmax attention over pages and rows. Keys are taken in chunks of 64 absolute positions,
@@ -103,6 +106,17 @@ struct cuda_options {
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
 // A look at the machine's GPUs; it opens none of them.
 void exec_survey_cuda(struct device_survey *s);
+
+// Forms of ops that not every backend has; a zeroed struct asks for none.
+struct ops_needs {
+    enum activation activation;
+    bool bias; // of linear and linear_gate_up
+    bool norm; // the op of that name
+};
+// Whether the backend has them: 0, or ERR_UNSUPPORTED with a sentence that names the first it
+// lacks. A model asks when it is loaded; an op that is called with a form that its backend lacks
+// leaves a fault of the device (exec_status), never a wrong result.
+int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e);
 
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);

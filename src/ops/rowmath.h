@@ -81,4 +81,19 @@ RNG_FN float row_silu(float x) {
     return x * row_sigmoid(x);
 }
 
+// x Phi(x) by its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): since (1 + tanh y) / 2
+// is sigmoid(2 y), it needs no function of its own.
+RNG_FN float row_gelu_tanh(float x) {
+    float y = 1.59576912f * fmaf(0.044715f * x * x, x, x); // 2 sqrt(2/pi) (..)
+    return x * row_sigmoid(y);
+}
+
+// One value of ACTIVATION_SWIGLU_CLAMPED (gpt-oss): g sigmoid(1.702 g) (u + 1) within limits.
+RNG_FN float row_swiglu_clamped(float g, float u) {
+    const float limit = 7.0f;
+    g = g < limit ? g : limit;
+    u = u > -limit ? u < limit ? u : limit : -limit;
+    return g * row_sigmoid(1.702f * g) * (u + 1.0f);
+}
+
 #endif

@@ -196,10 +196,10 @@ static void run_layer(struct check *c, const struct layer *l, bool waits, struct
     struct gdn_args rule = {*h, &run, 1, seqs, &l->len, w.rows, w.out};
     struct gated_norm_args norm = {w.out, w.z,  give(&r, l->norm, h->dv), 1e-6f, n, h->n_v,
                                    h->dv, d.out};
-    struct linear_job jobs[MATRICES] = {{d.w[0], w.rows.u, false},
-                                        {d.w[1], w.z, false},
-                                        {d.w[2], w.a, false},
-                                        {d.w[3], w.b, false}};
+    struct linear_job jobs[MATRICES] = {{.w = d.w[0], .out = w.rows.u},
+                                        {.w = d.w[1], .out = w.z},
+                                        {.w = d.w[2], .out = w.a},
+                                        {.w = d.w[3], .out = w.b}};
     o->to_act(x, give(&r, l->in, n * l->k), n, l->k, d.in);
     pause_if(x, waits);
     o->linear(x, jobs, MATRICES, d.in, n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear, linear_gate_up and gather_rows over every weight type.
+// linear and gather_rows over every weight type; linear_gate_up is in check_gate_up.c.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,89 +7,41 @@
 
 #include "opcheck/opcheck.h"
 
-static const uint32_t types[] = {
-    TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,
-    TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,
-    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4,
-};
-enum { TYPES = sizeof types / sizeof types[0], GROUP = 32 };
+enum { GROUP = 32 };
 
 // Relative errors of a device: 2^-11 each for weight and activation when all errors agree, 3e-4 on
 // average over many outputs; a few outputs whose terms cancel lie above that (what rounding allows
 // each of them is checked beside it). Embedding rows are weights.
 static const double DEVICE_ERROR = 0x1p-10, DEVICE_GATHER = 3e-4;
 
-struct matrix {
-    struct tensor t;
-    const struct quant_format *f;
-};
-
-static struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t m) {
-    const struct quant_format *f = quant_format(type);
-    int64_t bytes = quant_row_bytes(f, k) * m;
-    unsigned char *data = malloc((size_t)bytes + 1);
-    if (!data)
-        abort();
-    data++; // tensors are only byte-aligned
-    fill_quant(r, f, data, k * m);
-    return (struct matrix){{.name = "test",
-                            .type = type,
-                            .n_dims = 2,
-                            .ne = {k, m, 1, 1},
-                            .bytes = bytes,
-                            .data = data},
-                           f};
-}
-
-static void matrix_free(struct matrix *m) {
-    free((unsigned char *)m->t.data - 1);
-}
-
-static struct weight *pack(struct exec *x, const struct matrix *m) {
-    struct weight *w = NULL;
-    struct err e;
-    if (exec_ops(x)->weight_create(x, &m->t, &w, &e)) {
-        fprintf(stderr, "%s\n", e.text);
-        abort();
-    }
-    return w;
-}
-
-static struct act *act_new(struct exec *x, int64_t n, int64_t k) {
-    struct act *a = NULL;
-    struct err e;
-    if (exec_ops(x)->act_create(x, n, k, &a, &e)) {
-        fprintf(stderr, "%s\n", e.text);
-        abort();
-    }
-    return a;
-}
-
-// out = in W^T on one exec; with add, out += in W^T.
-static void run_linear(struct check *c, struct exec *x, const struct matrix *m, const float *in,
-                       int64_t n, float *out, bool add) {
+// out = in W^T on one exec, in the job's form: with add, with a bias (host).
+static void run_biased(struct check *c, struct exec *x, const struct matrix *m, const float *in,
+                       int64_t n, float *out, const struct linear_job *form) {
     const struct ops *o = exec_ops(x);
-    struct weight *w = pack(x, m);
+    struct weight *w = matrix_pack(x, m);
     struct act *a = act_new(x, n, m->t.ne[0]);
     struct room r;
     room_open(&r, c, x);
     o->to_act(x, room_in(&r, in, (size_t)(n * m->t.ne[0]) * sizeof *in), n, m->t.ne[0], a);
     float *to = room_io(&r, out, (size_t)(n * m->t.ne[1]) * sizeof *out);
-    o->linear(x, &(struct linear_job){w, to, add}, 1, a, n);
+    const float *bias = form->bias;
+    if (bias)
+        bias = room_in(&r, bias, (size_t)m->t.ne[1] * sizeof *bias);
+    struct linear_job job = {.w = w, .out = to, .add = form->add, .bias = bias};
+    o->linear(x, &job, 1, a, n);
     room_close(&r);
     o->act_destroy(x, a);
     o->weight_destroy(x, w);
 }
 
+static void run_linear(struct check *c, struct exec *x, const struct matrix *m, const float *in,
+                       int64_t n, float *out, bool add) {
+    run_biased(c, x, m, in, n, out, &(struct linear_job){.add = add});
+}
+
 static bool has_linear(struct check *c) {
     bool weights = CHECK_HAS(c, weight_create), linear = CHECK_HAS(c, linear);
     return CHECK_HAS(c, to_act) && weights && linear; // each absence is told
-}
-
-static int64_t random_k(struct rng *r, const struct quant_format *f) {
-    int64_t block = f->block == 1 ? 1 : f->block < GROUP ? GROUP : f->block;
-    int64_t most = block == 256 ? 4 : block == 1 ? 200 : 12;
-    return block * between(r, 1, most);
 }
 
 // Levels of a CPU against each other. A device rounds activations otherwise: see
@@ -101,10 +53,10 @@ void check_linear(struct check *c) {
     for (int t = 0; t < TYPES; t++) {
         struct tally d = {0};
         bool guards = true;
-        const struct quant_format *f = quant_format(types[t]);
+        const struct quant_format *f = quant_format(weight_types[t]);
         for (int s = 0; s < 8; s++) {
             int64_t k = random_k(&c->rng, f), m = between(&c->rng, 1, 70), n = counts[s];
-            struct matrix w = matrix_new(&c->rng, types[t], k, m);
+            struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
             float *in = malloc((size_t)(n * k) * sizeof *in);
             fill_random(&c->rng, in, n * k, 3);
             for (int64_t i = 0; i < n * k && s % 3 == 2; i++)
@@ -124,104 +76,6 @@ void check_linear(struct check *c) {
     }
 }
 
-// One gated layer. q: a Q8_0 matrix that reads the result, so that both forms of a CPU's activation
-// are seen.
-struct gated {
-    struct matrix gate, up, q;
-    int64_t n;
-    float *in; // [n][k]
-    bool both; // run q as well
-};
-
-// act = silu(in Wg^T) * (in Wu^T); q_out: what q makes of it.
-static void run_gate_up(struct check *c, struct exec *x, const struct gated *l, float *act,
-                        float *q_out) {
-    const struct ops *o = exec_ops(x);
-    int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1], n = l->n;
-    struct weight *wg = pack(x, &l->gate), *wu = pack(x, &l->up);
-    struct act *a = act_new(x, n, k), *b = act_new(x, n, m);
-    struct room r;
-    room_open(&r, c, x);
-    o->to_act(x, room_in(&r, l->in, (size_t)(n * k) * sizeof *l->in), n, k, a);
-    o->linear_gate_up(x, wg, wu, a, n, b);
-    read_act(x, b, n, m, act);
-    if (l->both) {
-        struct weight *wq = pack(x, &l->q);
-        float *to = room_io(&r, q_out, (size_t)(n * l->q.t.ne[1]) * sizeof *q_out);
-        o->linear(x, &(struct linear_job){wq, to, false}, 1, b, n);
-        o->weight_destroy(x, wq);
-    }
-    room_close(&r);
-    o->act_destroy(x, a);
-    o->act_destroy(x, b);
-    o->weight_destroy(x, wg);
-    o->weight_destroy(x, wu);
-}
-
-// The same in doubles.
-static void gate_up_double(const struct gated *l, float *out) {
-    const struct quant_format *f = l->gate.f;
-    int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1], row = quant_row_bytes(f, k);
-    float *g = malloc((size_t)k * sizeof *g), *u = malloc((size_t)k * sizeof *u);
-    for (int64_t j = 0; j < m; j++) {
-        f->dequantize((const char *)l->gate.t.data + j * row, g, k);
-        f->dequantize((const char *)l->up.t.data + j * row, u, k);
-        for (int64_t i = 0; i < l->n; i++) {
-            double a = 0, b = 0;
-            for (int64_t t = 0; t < k; t++) {
-                a += (double)g[t] * (double)l->in[i * k + t];
-                b += (double)u[t] * (double)l->in[i * k + t];
-            }
-            out[i * m + j] = (float)(a / (1 + exp(-a)) * b);
-        }
-    }
-    free(g);
-    free(u);
-}
-
-static void gate_up_case(struct check *c, uint32_t type, int64_t m, struct tally *t, bool *guards) {
-    enum { ROWS = 24, MANY = 260 };
-    const struct quant_format *f = quant_format(type);
-    int64_t k = random_k(&c->rng, f), n = c->device && m == 48 ? MANY : between(&c->rng, 1, 20);
-    struct gated l = {.gate = matrix_new(&c->rng, type, k, m),
-                      .up = matrix_new(&c->rng, type, k, m),
-                      .q = matrix_new(&c->rng, TYPE_Q8_0, m / GROUP * GROUP, ROWS),
-                      .n = n,
-                      .in = malloc((size_t)(n * k) * sizeof(float)),
-                      .both = m % GROUP == 0 && !c->device};
-    struct guarded act[2] = {guarded_new(n * m), guarded_new(n * m)};
-    struct guarded out[2] = {guarded_new(n * ROWS), guarded_new(n * ROWS)};
-    fill_random(&c->rng, l.in, n * k, 1);
-    for (int e = 0; e < 2; e++) {
-        if (!l.both)
-            memset(out[e].p, 0, (size_t)(n * ROWS) * sizeof(float));
-        if (e == 0 && c->device)
-            gate_up_double(&l, act[0].p);
-        else
-            run_gate_up(c, e ? c->exec : c->spec, &l, act[e].p, out[e].p);
-    }
-    tally_add(t, act[0].p, act[1].p, n * m);
-    tally_add(t, out[0].p, out[1].p, n * ROWS);
-    for (int e = 0; e < 2; e++)
-        *guards = guarded_free(&act[e]) && guarded_free(&out[e]) && *guards;
-    free(l.in);
-    matrix_free(&l.gate);
-    matrix_free(&l.up);
-    matrix_free(&l.q);
-}
-
-static void check_gate_up(struct check *c) {
-    static const int widths[] = {32, 48, 64, 100, 224};
-    struct tally d = {0};
-    bool guards = true;
-    if (!CHECK_HAS(c, linear_gate_up))
-        return;
-    for (int t = 0; t < TYPES; t++)
-        for (int s = 0; s < 5; s++)
-            gate_up_case(c, types[t], widths[s], &d, &guards);
-    report_tally(c, &d, guards, 2 * DEVICE_ERROR, "linear_gate_up", "all types");
-}
-
 // Embedding rows are the decoder's own values; a device may round them as its weights.
 static void check_gather(struct check *c) {
     struct tally d = {0};
@@ -229,10 +83,10 @@ static void check_gather(struct check *c) {
     if (!CHECK_HAS(c, gather_rows))
         return;
     for (int t = 0; t < TYPES; t++) {
-        const struct quant_format *f = quant_format(types[t]);
+        const struct quant_format *f = quant_format(weight_types[t]);
         int64_t k = random_k(&c->rng, f), m = 50;
-        struct matrix w = matrix_new(&c->rng, types[t], k, m);
-        struct weight *p = pack(c->exec, &w);
+        struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
+        struct weight *p = matrix_pack(c->exec, &w);
         int32_t ids[7];
         float *row = malloc((size_t)k * sizeof *row);
         struct guarded out = guarded_new(7 * k);
@@ -255,47 +109,6 @@ static void check_gather(struct check *c) {
     report_tally(c, &d, guards, DEVICE_GATHER, "gather_rows", "all types");
 }
 
-// Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
-// outputs, and k one part or several.
-static void check_gate_up_rule(struct check *c) {
-    enum { M = 300, PIECE = 140 };
-    const int64_t rows = c->device ? 800 : 300;
-    static const uint32_t some[] = {TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0,
-                                    TYPE_Q4_0, TYPE_F16,  TYPE_F32};
-    int64_t worst = 0, seen = 0;
-    if (!CHECK_HAS(c, linear_gate_up))
-        return;
-    for (int t = 0; t < 8; t++) {
-        uint32_t gate = some[t % 7], up = some[t < 7 ? t : 2]; // the last of two types
-        int64_t k = c->device && t % 2 ? 2048 : 512;
-        struct gated l = {.gate = matrix_new(&c->rng, gate, k, M),
-                          .up = matrix_new(&c->rng, up, k, M),
-                          .q = {.f = quant_format(gate)},
-                          .n = rows,
-                          .in = malloc((size_t)(rows * k) * sizeof(float))};
-        size_t bytes = (size_t)(rows * M) * sizeof(float);
-        float *all = malloc(bytes), *piece = malloc(bytes);
-        fill_random(&c->rng, l.in, rows * k, 2);
-        float *in = l.in;
-        run_gate_up(c, c->exec, &l, all, NULL);
-        for (int64_t at = 0; at < rows; at += l.n) {
-            l.n = c->device && !at ? 300 : between(&c->rng, 1, PIECE);
-            l.n = l.n < rows - at ? l.n : rows - at;
-            l.in = in + at * k;
-            run_gate_up(c, at % 2 ? c->other : c->exec, &l, piece, NULL);
-            worst += bit_differences(all + at * M, piece, l.n * M);
-            seen += l.n * M;
-        }
-        free(in);
-        free(all);
-        free(piece);
-        matrix_free(&l.gate);
-        matrix_free(&l.up);
-    }
-    report(c, worst == 0, "linear_gate_up: rule E1", "n = 1..140, 300, all; other exec",
-           "%lld of %lld values differ", (long long)worst, (long long)seen);
-}
-
 // Several matrices of different types that read the same rows, in one call: the bits that each has
 // on its own. out[i]: [n][m of matrix i]; every second one is added to.
 static void run_together(struct check *c, const struct matrix *m, int count, const float *in,
@@ -309,9 +122,9 @@ static void run_together(struct check *c, const struct matrix *m, int count, con
     room_open(&r, c, c->exec);
     o->to_act(c->exec, room_in(&r, in, (size_t)(n * k) * sizeof *in), n, k, a);
     for (int i = 0; i < count; i++) {
-        w[i] = pack(c->exec, &m[i]);
+        w[i] = matrix_pack(c->exec, &m[i]);
         float *to = room_io(&r, out[i], (size_t)(n * m[i].t.ne[1]) * sizeof *out[i]);
-        jobs[i] = (struct linear_job){w[i], to, i % 2 == 1};
+        jobs[i] = (struct linear_job){.w = w[i], .out = to, .add = i % 2 == 1};
     }
     o->linear(c->exec, jobs, count, a, n);
     room_close(&r);
@@ -353,6 +166,31 @@ static void check_several(struct check *c) {
            "%lld of %lld values differ", (long long)worst, (long long)seen);
 }
 
+// A bias is one more addition behind everything else.
+static void check_bias(struct check *c) {
+    enum { M = 83, N = 37 };
+    int64_t differ = 0;
+    if (!check_takes(c, &(struct ops_needs){.bias = true}, "linear"))
+        return;
+    for (int t = 0; t < TYPES; t++) {
+        int64_t k = random_k(&c->rng, quant_format(weight_types[t]));
+        struct matrix m = matrix_new(&c->rng, weight_types[t], k, M);
+        float *in = malloc((size_t)(N * k) * sizeof *in), bias[M], out[2][N * M];
+        fill_random(&c->rng, in, N * k, 2);
+        fill_random(&c->rng, bias, M, 2);
+        fill_random(&c->rng, out[0], N * M, 2);
+        memcpy(out[1], out[0], sizeof out[1]);
+        run_linear(c, c->exec, &m, in, N, out[0], t % 2);
+        run_biased(c, c->exec, &m, in, N, out[1], &(struct linear_job){.add = t % 2, .bias = bias});
+        for (int i = 0; i < N * M; i++)
+            out[0][i] += bias[i % M];
+        differ += bit_differences(out[0], out[1], N * M);
+        free(in);
+        matrix_free(&m);
+    }
+    report(c, differ == 0, "linear: bias", "all types", "%lld values differ", (long long)differ);
+}
+
 // Bits of a row: alone, among 16, among 300 and more, in another slot, with other threads or the
 // other path.
 void check_linear_rule(struct check *c) {
@@ -360,14 +198,14 @@ void check_linear_rule(struct check *c) {
     if (!has_linear(c))
         return;
     for (int t = 0; t < TYPES; t++) {
-        const struct quant_format *f = quant_format(types[t]);
+        const struct quant_format *f = quant_format(weight_types[t]);
         // On a device, long enough to be cut into parts that are not of one length.
         // Every fourth type is short, so that there is one part.
         int64_t k = f->block == 256 ? 512 : 320;
         if (c->device && t % 4)
             k = f->block == 256 ? 4352 : 4160;
         int64_t m = 83, n = c->device ? 800 : 300, most = c->device ? 70 : 19;
-        struct matrix w = matrix_new(&c->rng, types[t], k, m);
+        struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
         float *in = malloc((size_t)(n * k) * sizeof *in);
         float *all = malloc((size_t)(n * m) * sizeof *all), *some = malloc((size_t)(n * m) * 4);
         fill_random(&c->rng, in, n * k, 2);
@@ -391,6 +229,7 @@ void check_linear_rule(struct check *c) {
            c->device ? "n = 1..70, 300, 800; other exec" : "n = 1..19, 300; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
     check_several(c);
+    check_bias(c);
     check_gate_up_rule(c);
     check_gather(c);
 }
@@ -501,13 +340,13 @@ void check_linear_double(struct check *c) {
     if (!has_linear(c))
         return;
     for (int t = 0; t < TYPES; t++) {
-        const struct quant_format *f = quant_format(types[t]);
+        const struct quant_format *f = quant_format(weight_types[t]);
         struct tally d = {0};
         double bound = 0;
         for (int s = 0; s < (c->device ? 7 : 1); s++) {
             int64_t k = random_k(&c->rng, f), m = c->device ? between(&c->rng, 1, 300) : 37;
             int64_t n = c->device ? counts[s] : 9;
-            struct matrix w = matrix_new(&c->rng, types[t], k, m);
+            struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
             float *in = malloc((size_t)(n * k) * sizeof *in);
             fill_random(&c->rng, in, n * k, 3);
             if (c->device)
@@ -536,7 +375,7 @@ struct linear_call {
 
 static void linear_turn(void *arg, int turn) {
     const struct linear_call *t = arg;
-    struct linear_job job = {t->w[turn % t->n_weights], t->out, false};
+    struct linear_job job = {.w = t->w[turn % t->n_weights], .out = t->out};
     exec_ops(t->x)->linear(t->x, &job, 1, t->a, t->n);
 }
 
@@ -549,7 +388,7 @@ static void time_type(struct check *c, const struct quant_format *f, int64_t k, 
     float *in = malloc((size_t)(MOST * k) * sizeof *in);
     while (call.n_weights == 0 ||
            (c->device && call.n_weights < 16 && call.n_weights * w.t.bytes < (int64_t)256 << 20))
-        call.w[call.n_weights++] = pack(c->exec, &w);
+        call.w[call.n_weights++] = matrix_pack(c->exec, &w);
     call.a = act_new(c->exec, MOST, k);
     fill_random(&c->rng, in, MOST * k, 1);
     room_open(&r, c, c->exec);
@@ -578,5 +417,6 @@ void check_linear_time(struct check *c) {
     if (!has_linear(c))
         return;
     for (int t = 0; t < TYPES; t++)
-        time_type(c, quant_format(types[t]), c->device ? 5120 : 1024, c->device ? 17408 : 4096);
+        time_type(c, quant_format(weight_types[t]), c->device ? 5120 : 1024,
+                  c->device ? 17408 : 4096);
 }

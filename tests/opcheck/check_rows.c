@@ -26,7 +26,7 @@ static void read_forms(struct check *c, struct exec *x, const struct act *act, i
     struct err e;
     if (exec_ops(x)->weight_create(x, &t, &w, &e))
         abort();
-    exec_ops(x)->linear(x, &(struct linear_job){w, q, false}, 1, act, n);
+    exec_ops(x)->linear(x, &(struct linear_job){.w = w, .out = q}, 1, act, n);
     exec_ops(x)->weight_destroy(x, w);
     free(one);
     free(packed);
@@ -36,7 +36,7 @@ static void read_forms(struct check *c, struct exec *x, const struct act *act, i
 // over a long uniform row. Some rows here are short.
 static const double DEVICE_ACT = 0x1p-11;
 
-enum norm { PLAIN, NORM, GATED, NORMS };
+enum norm { PLAIN, NORM, GATED, WIDE, NORMS }; // WIDE: f32 comes out
 
 struct norm_case {
     enum norm kind;
@@ -101,9 +101,18 @@ static void run_norm(struct check *c, const struct norm_case *w, struct exec *x,
                      float *q) {
     int64_t k = (int64_t)w->heads * w->dim;
     size_t bytes = (size_t)(w->n * k) * sizeof *w->in;
-    struct act *a = new_act(x, w->n, k);
     struct room r;
     room_open(&r, c, x);
+    if (w->kind == WIDE) {
+        struct norm_args wide = {.eps = 1e-6f, .n = w->n, .k = k};
+        wide.in = room_in(&r, w->in, bytes);
+        wide.w = room_in(&r, w->w, (size_t)w->dim * sizeof *w->w);
+        wide.out = room_io(&r, f, bytes);
+        exec_ops(x)->norm(x, &wide);
+        room_close(&r);
+        return;
+    }
+    struct act *a = new_act(x, w->n, k);
     call_norm(w, x, room_in(&r, w->in, bytes), room_in(&r, w->z, bytes),
               room_in(&r, w->w, (size_t)w->dim * sizeof *w->w), a);
     read_forms(c, x, a, w->n, k, f, q);
@@ -111,12 +120,13 @@ static void run_norm(struct check *c, const struct norm_case *w, struct exec *x,
     exec_ops(x)->act_destroy(x, a);
 }
 
-static const char *const norm_names[] = {"to_act", "norm_to_act", "gated_norm_to_act"};
+static const char *const norm_names[] = {"to_act", "norm_to_act", "gated_norm_to_act", "norm"};
 
 static bool has_norms(struct check *c) {
     const bool plain = CHECK_HAS(c, to_act), norm = CHECK_HAS(c, norm_to_act);
     const bool gated = CHECK_HAS(c, gated_norm_to_act); // each says so where it is missing
-    return plain && norm && gated;
+    const bool wide = CHECK_HAS(c, norm);
+    return plain && norm && gated && wide;
 }
 
 void check_rows(struct check *c) {
@@ -215,6 +225,41 @@ static double norm_error(const struct norm_case *c, bool device, const float *go
     return worst;
 }
 
+// norm with each of its choices is what the plain one and a few additions make.
+static void check_norm_forms(struct check *c) {
+    enum { N = 7, K = 700 };
+    static float in[N * K], w[K], ones[K], plain[N * K], got[N * K], want[N * K];
+    int64_t differ = 0;
+    for (int form = 1; form < 8; form++) { // bits: no w, add, in place
+        bool add = form & 2, place = form & 4;
+        struct room r;
+        fill_random(&c->rng, in, N * K, 3);
+        fill_random(&c->rng, w, K, 2);
+        for (int i = 0; i < K; i++)
+            ones[i] = form & 1 ? 1 : w[i];
+        for (int i = 0; i < N * K; i++)
+            got[i] = place ? in[i] : unit_random(&c->rng);
+        memcpy(want, got, sizeof want);
+        room_open(&r, c, c->exec);
+        struct norm_args a = {.eps = 1e-5f, .n = N, .k = K};
+        a.in = room_in(&r, in, sizeof in);
+        a.w = room_in(&r, ones, sizeof ones);
+        a.out = room_io(&r, plain, sizeof plain);
+        exec_ops(c->exec)->norm(c->exec, &a);
+        a.out = room_io(&r, got, sizeof got);
+        a.in = place ? a.out : a.in;
+        a.w = form & 1 ? NULL : a.w;
+        a.add = add;
+        exec_ops(c->exec)->norm(c->exec, &a);
+        room_close(&r);
+        for (int i = 0; i < N * K; i++)
+            want[i] = add ? want[i] + plain[i] : plain[i];
+        differ += bit_differences(want, got, N * K);
+    }
+    report(c, differ == 0, "norm", "no weights, added, in place", "%lld values differ",
+           (long long)differ);
+}
+
 static void check_functions(struct check *c) {
     double e = 0, l = 0, g = 0;
     for (int i = 0; i < 200000; i++) {
@@ -287,6 +332,8 @@ void check_rows_double(struct check *c) {
         report(c, worst < 2e-6, name, "8 shapes", "relative %.1e (max 2e-6)%s", worst,
                c->device ? " beyond 11 bits" : "");
     }
+    if (CHECK_HAS(c, norm))
+        check_norm_forms(c);
     if (!c->device)
         check_functions(c);
     check_copy_rows(c);
@@ -310,7 +357,7 @@ void check_rows_time(struct check *c) {
     static const int counts[] = {1, 24, 512};
     if (!has_norms(c))
         return;
-    for (int kind = 0; kind < NORMS; kind++)
+    for (int kind = 0; kind < WIDE; kind++)
         for (int i = 0; i < 3; i++) {
             struct norm_call t = {.x = c->exec, .sets = 4};
             t.w = (struct norm_case){.kind = (enum norm)kind, .n = counts[i], .heads = 1};

@@ -74,6 +74,14 @@ bool check_has(struct check *c, const char *op, bool there) {
     return false;
 }
 
+bool check_takes(struct check *c, const struct ops_needs *needs, const char *op) {
+    struct err e = {0};
+    int rc = exec_takes(c->exec, needs, &e);
+    if (rc)
+        report(c, rc == ERR_UNSUPPORTED && e.text[0], op, "refused", "%s", e.text);
+    return rc == 0;
+}
+
 void room_open(struct room *r, struct check *c, struct exec *x) {
     *r = (struct room){.c = c, .x = x};
 }
@@ -160,7 +168,7 @@ static void read_by_identity(struct exec *x, const struct act *a, int64_t n, int
         one[i * k + i] = 1;
     if (exec_ops(x)->weight_create(x, &t, &w, &e))
         abort();
-    exec_ops(x)->linear(x, &(struct linear_job){w, out, false}, 1, a, n);
+    exec_ops(x)->linear(x, &(struct linear_job){.w = w, .out = out}, 1, a, n);
     exec_ops(x)->weight_destroy(x, w);
     free(one);
 }

@@ -3,6 +3,7 @@
 #include "opcheck/opcheck.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,59 @@ void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t 
         float x = unit_random(r);
         f->quantize(&x, (char *)dst + i * f->bytes, 1);
     }
+}
+
+const uint32_t weight_types[TYPES] = {
+    TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,
+    TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,
+    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4,
+};
+
+int64_t random_k(struct rng *r, const struct quant_format *f) {
+    int64_t block = f->block == 1 ? 1 : f->block < 32 ? 32 : f->block;
+    int64_t most = block == 256 ? 4 : block == 1 ? 200 : 12;
+    return block * between(r, 1, most);
+}
+
+struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t m) {
+    const struct quant_format *f = quant_format(type);
+    int64_t bytes = quant_row_bytes(f, k) * m;
+    unsigned char *data = malloc((size_t)bytes + 1);
+    if (!data)
+        abort();
+    data++; // tensors are only byte-aligned
+    fill_quant(r, f, data, k * m);
+    return (struct matrix){{.name = "test",
+                            .type = type,
+                            .n_dims = 2,
+                            .ne = {k, m, 1, 1},
+                            .bytes = bytes,
+                            .data = data},
+                           f};
+}
+
+void matrix_free(struct matrix *m) {
+    free((unsigned char *)m->t.data - 1);
+}
+
+struct weight *matrix_pack(struct exec *x, const struct matrix *m) {
+    struct weight *w = NULL;
+    struct err e;
+    if (exec_ops(x)->weight_create(x, &m->t, &w, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        abort();
+    }
+    return w;
+}
+
+struct act *act_new(struct exec *x, int64_t n, int64_t k) {
+    struct act *a = NULL;
+    struct err e;
+    if (exec_ops(x)->act_create(x, n, k, &a, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        abort();
+    }
+    return a;
 }
 
 int64_t bit_differences(const float *a, const float *b, int64_t n) {

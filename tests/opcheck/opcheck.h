@@ -47,6 +47,8 @@ int opcheck_level(const char *level, const struct opcheck_options *o, int *passe
 // True when the level has the op; otherwise reports its absence as a failure, once.
 #define CHECK_HAS(c, op) check_has((c), #op, exec_ops((c)->exec)->op != NULL)
 bool check_has(struct check *c, const char *op, bool there);
+// True when the level has the forms; otherwise reports the sentence by which it refuses them.
+bool check_takes(struct check *c, const struct ops_needs *needs, const char *op);
 
 // Memory of one exec for the time of a check, each piece between guards.
 struct room {
@@ -91,6 +93,21 @@ int64_t between(struct rng *r, int64_t lo, int64_t hi); // inclusive
 // Bytes of n values of a type with sane scales.
 void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t n);
 
+// A matrix of random values of a type, of one or several experts.
+struct matrix {
+    struct tensor t;
+    const struct quant_format *f;
+};
+struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t m);
+void matrix_free(struct matrix *m);
+struct weight *matrix_pack(struct exec *x, const struct matrix *m);
+struct act *act_new(struct exec *x, int64_t n, int64_t k);
+// The types that weights may have.
+enum { TYPES = 17 };
+extern const uint32_t weight_types[TYPES];
+// A length that rows of the type can have: a few blocks.
+int64_t random_k(struct rng *r, const struct quant_format *f);
+
 int64_t bit_differences(const float *a, const float *b, int64_t n);
 // sqrt(sum (got - want)^2 / sum want^2); infinite when a value is not a number.
 double relative_error(const float *got, const float *want, int64_t n);
@@ -133,6 +150,9 @@ void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.
 int forest_path(const struct forest *f, int32_t i, int32_t *path);
 
+// Called by those of linear.
+void check_gate_up(struct check *c);
+void check_gate_up_rule(struct check *c);
 // One function a family; level checks compare c->exec with c->spec, the others with doubles.
 void check_linear(struct check *c);
 void check_linear_rule(struct check *c); // rule E1

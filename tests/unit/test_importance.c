@@ -45,11 +45,11 @@ static void run_ops(struct exec *x, float *out) {
     assert_int_equal(o->act_create(x, N, K, &in, &e), 0);
     assert_int_equal(o->act_create(x, N, M, &gated, &e), 0);
     o->to_act(x, input, N, K, in);
-    struct linear_job jobs[2] = {{w[0], out, false}, {w[1], out + N * M, false}};
+    struct linear_job jobs[2] = {{.w = w[0], .out = out}, {.w = w[1], .out = out + N * M}};
     o->linear(x, jobs, 2, in, N);
-    jobs[1] = (struct linear_job){w[4], out + 2 * N * M, false};
+    jobs[1] = (struct linear_job){.w = w[4], .out = out + 2 * N * M};
     o->linear(x, &jobs[1], 1, in, N);
-    o->linear_gate_up(x, w[2], w[3], in, N, gated);
+    o->linear_gate_up(x, &(struct gate_up){.gate = w[2], .up = w[3]}, in, N, gated);
     o->to_act(x, input + K, 2, K, in);
     o->linear(x, jobs, 1, in, 2);
     for (int i = 0; i < 5; i++)

@@ -117,12 +117,16 @@ void cpu_act_destroy(struct exec *x, struct act *a);
 
 void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                 int64_t n);
-void cpu_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
-                        const struct act *in, int64_t n, struct act *out);
+void cpu_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
+                        struct act *out);
+// n outputs of an activation of g and u.
+void cpu_activate(const struct row_kernels *k, enum activation a, float *out, const float *g,
+                  const float *u, int64_t n);
 
 void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                      float *out);
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
+void cpu_norm(struct exec *x, const struct norm_args *a);
 void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                      int64_t k, struct act *out);
 void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);

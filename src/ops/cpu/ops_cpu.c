@@ -87,6 +87,7 @@ static const struct ops cpu_table = {
     .act_destroy = cpu_act_destroy,
     .gather_rows = cpu_gather_rows,
     .to_act = cpu_to_act,
+    .norm = cpu_norm,
     .norm_to_act = cpu_norm_to_act,
     .linear = cpu_linear,
     .linear_gate_up = cpu_linear_gate_up,

@@ -80,6 +80,36 @@ void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
                     .in = in, .w = w, .eps = eps, .n = n, .k = k, .heads = 1, .out = out});
 }
 
+struct plain_norm {
+    const struct row_kernels *row;
+    const struct norm_args *a;
+};
+
+enum { NORM_PIECE = 512 }; // values that wait to be added
+
+static void plain_norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct plain_norm *u = arg;
+    const struct norm_args *a = u->a;
+    float y[NORM_PIECE];
+    for (int64_t i = begin; i < end; i++) {
+        const float *in = a->in + i * a->k;
+        float *out = a->out + i * a->k;
+        float s = 1.0f / sqrtf(u->row->sum_sq(in, a->k) / (float)a->k + a->eps);
+        for (int64_t at = 0; at < a->k; at += NORM_PIECE) {
+            int64_t n = a->k - at < NORM_PIECE ? a->k - at : NORM_PIECE;
+            u->row->scale_mul(a->add ? y : out + at, in + at, a->w ? a->w + at : NULL, s, n);
+            for (int64_t j = 0; a->add && j < n; j++)
+                out[at + j] += y[j];
+        }
+    }
+}
+
+void cpu_norm(struct exec *x, const struct norm_args *a) {
+    struct plain_norm u = {&cpu_of(x)->row, a};
+    cpu_run(cpu_of(x), a->n, a->k / 3, plain_norm_rows, &u);
+}
+
 void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
     run_norm(x, &(struct norm_run){.in = a->in,
                                    .z = a->z,

@@ -174,12 +174,11 @@ static void summed_linear(struct exec *x, const struct linear_job *jobs, int n_j
     importance_of(x)->inner->linear(x, jobs, n_jobs, in, n);
 }
 
-static void summed_linear_gate_up(struct exec *x, const struct weight *gate,
-                                  const struct weight *up, const struct act *in, int64_t n,
-                                  struct act *out) {
-    const struct weight *const w[2] = {gate, up};
-    observe(x, w, 2, in, n);
-    importance_of(x)->inner->linear_gate_up(x, gate, up, in, n, out);
+static void summed_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
+                                  int64_t n, struct act *out) {
+    const struct weight *const both[2] = {w->gate, w->up};
+    observe(x, both, 2, in, n);
+    importance_of(x)->inner->linear_gate_up(x, w, in, n, out);
 }
 
 int importance_prepare(struct exec *x, struct err *e) {

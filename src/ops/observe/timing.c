@@ -189,6 +189,12 @@ static void timed_to_act(struct exec *x, const float *in, int64_t n, int64_t k, 
     end(x);
 }
 
+static void timed_norm(struct exec *x, const struct norm_args *a) {
+    begin(x, "norm", TIMING_OTHER, a->n * a->k * (a->add ? 12 : 8));
+    timing_of(x)->inner->norm(x, a);
+    end(x);
+}
+
 static void timed_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                               int64_t k, struct act *out) {
     begin(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
@@ -217,12 +223,12 @@ static void timed_linear(struct exec *x, const struct linear_job *jobs, int n_jo
     end(x);
 }
 
-static void timed_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
-                                 const struct act *in, int64_t n, struct act *out) {
-    const struct known_weight *g = known(timing_of(x), gate), *u = known(timing_of(x), up);
+static void timed_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
+                                 int64_t n, struct act *out) {
+    const struct known_weight *g = known(timing_of(x), w->gate), *u = known(timing_of(x), w->up);
     begin(x, "linear_gate_up", TIMING_FEED_FORWARD,
           g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
-    timing_of(x)->inner->linear_gate_up(x, gate, up, in, n, out);
+    timing_of(x)->inner->linear_gate_up(x, w, in, n, out);
     end(x);
 }
 
@@ -367,6 +373,8 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
         return;
     o->gather_rows = timed_gather_rows;
     o->to_act = timed_to_act;
+    if (inner->norm)
+        o->norm = timed_norm;
     o->norm_to_act = timed_norm_to_act;
     o->linear = timed_linear;
     o->linear_gate_up = timed_linear_gate_up;

@@ -34,6 +34,15 @@ static void ragged_tile(const struct row_kernels *k, struct linear_part p) {
             out[i * stride + l] = add ? out[i * stride + l] + tmp[i * TILE + l] : tmp[i * TILE + l];
 }
 
+// Adds the bias of outputs [begin, end) to n rows.
+static void add_bias(const struct linear_job *j, int64_t row, int n, int64_t begin, int64_t end) {
+    for (int i = 0; i < n; i++) {
+        float *out = j->out + (row + i) * j->w->m;
+        for (int64_t c = begin; c < end; c++)
+            out[c] += j->bias[c];
+    }
+}
+
 // Tiles [begin, end) of one job for all rows.
 static void near_tiles(const struct linear_run *a, const struct linear_job *j, int64_t begin,
                        int64_t end) {
@@ -51,11 +60,13 @@ static void near_tiles(const struct linear_run *a, const struct linear_job *j, i
                                 .stride = j->w->m};
         if (p.tiles > 0)
             run_part(k, &p);
-        if (whole == end)
-            continue;
-        p.tile = whole;
-        p.out = j->out + row * j->w->m + whole * TILE;
-        ragged_tile(k, p);
+        if (whole < end) {
+            p.tile = whole;
+            p.out = j->out + row * j->w->m + whole * TILE;
+            ragged_tile(k, p);
+        }
+        if (j->bias)
+            add_bias(j, row, p.n, begin * TILE, end * TILE < j->w->m ? end * TILE : j->w->m);
     }
 }
 
@@ -114,9 +125,24 @@ void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const
         cpu_run(cpu_of(x), tiles, tile_cost(in->k, n), linear_tiles, &a);
 }
 
+void cpu_activate(const struct row_kernels *k, enum activation a, float *out, const float *g,
+                  const float *u, int64_t n) {
+    switch (a) {
+    case ACTIVATION_SILU:
+        k->silu_mul(out, g, u, n);
+        break;
+    case ACTIVATION_GELU_TANH:
+        k->gelu_mul(out, g, u, n);
+        break;
+    case ACTIVATION_SWIGLU_CLAMPED:
+        k->swiglu_clamped(out, g, u, n);
+        break;
+    }
+}
+
 struct gate_up_run {
     const struct cpu *cpu;
-    const struct weight *gate, *up;
+    const struct gate_up *w;
     const struct act *in;
     int64_t n;
     struct act *out;
@@ -125,15 +151,22 @@ struct gate_up_run {
 // Groups of 32 outputs, two tiles of each matrix, that are made together.
 enum { TOGETHER = 4, TOGETHER_OUT = TOGETHER * GROUP };
 
-// One matrix: outputs of `groups` groups into out, [n][TOGETHER_OUT], zeros behind its last tile.
-static void gate_up_part(const struct gate_up_run *a, const struct weight *w, int64_t group,
-                         int groups, int64_t row, int n, float *out) {
-    int64_t tile = group * 2, left = w->tiles - tile;
+// Outputs that are made together: `groups` groups of rows [row, row + n).
+struct gate_up_piece {
+    int64_t group, row;
+    int groups, n;
+};
+
+// One matrix: outputs of a piece into out, [n][TOGETHER_OUT], zeros behind its last tile.
+static void gate_up_part(const struct gate_up_run *a, const struct weight *w, const float *bias,
+                         const struct gate_up_piece *at, float *out) {
+    int64_t tile = at->group * 2, left = w->tiles - tile, first = at->group * GROUP;
+    int groups = at->groups, n = at->n;
     struct linear_part p = {.w = w,
                             .tile = tile,
                             .tiles = left < 2 * groups ? left : 2 * groups,
                             .in = a->in,
-                            .row = row,
+                            .row = at->row,
                             .n = n,
                             .out = out,
                             .stride = TOGETHER_OUT};
@@ -141,18 +174,24 @@ static void gate_up_part(const struct gate_up_run *a, const struct weight *w, in
     for (int i = 0; i < n; i++)
         for (int64_t c = p.tiles * TILE; c < groups * GROUP; c++)
             out[i * TOGETHER_OUT + c] = 0;
+    for (int i = 0; bias && i < n; i++)
+        for (int64_t c = 0; c < groups * GROUP && first + c < w->m; c++)
+            out[i * TOGETHER_OUT + c] += bias[first + c];
 }
 
-// Activates and quantises `groups` groups of rows [row, row + n).
-static void gate_up_act(const struct gate_up_run *a, int64_t group, int groups, int64_t row, int n,
-                        const float *g, const float *u) {
+// Activates and quantises a piece.
+static void gate_up_act(const struct gate_up_run *a, const struct gate_up_piece *at, const float *g,
+                        const float *u) {
     const struct row_kernels *k = &a->cpu->row;
     struct act *o = a->out;
+    int64_t group = at->group, row = at->row;
+    int groups = at->groups, n = at->n;
     float *x = o->x + row * o->stride + group * GROUP;
     for (int i = 0; i < n; i++) {
         float *y = x + i * o->stride;
-        k->silu_mul(y, g + i * TOGETHER_OUT, u + i * TOGETHER_OUT, groups * GROUP);
-        for (int64_t c = a->gate->m - group * GROUP; c < groups * GROUP; c++)
+        cpu_activate(k, a->w->activation, y, g + i * TOGETHER_OUT, u + i * TOGETHER_OUT,
+                     groups * GROUP);
+        for (int64_t c = a->w->gate->m - group * GROUP; c < groups * GROUP; c++)
             y[c] = 0; // padding of the last group
     }
     struct quantise job = {.x = x,
@@ -173,18 +212,19 @@ static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {
         int groups = end - group < together ? (int)(end - group) : together;
         for (int64_t row = 0; row < a->n; row += ROWS) {
             int n = a->n - row < ROWS ? (int)(a->n - row) : ROWS;
-            gate_up_part(a, a->gate, group, groups, row, n, g);
-            gate_up_part(a, a->up, group, groups, row, n, u);
-            gate_up_act(a, group, groups, row, n, g, u);
+            struct gate_up_piece at = {group, row, groups, n};
+            gate_up_part(a, a->w->gate, a->w->gate_bias, &at, g);
+            gate_up_part(a, a->w->up, a->w->up_bias, &at, u);
+            gate_up_act(a, &at, g, u);
         }
     }
 }
 
-void cpu_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
-                        const struct act *in, int64_t n, struct act *out) {
-    struct gate_up_run a = {cpu_of(x), gate, up, in, n, out};
-    act_shape(out, n, gate->m);
-    if (n && (gate->form == FORM_BF16 || up->form == FORM_BF16))
+void cpu_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
+                        struct act *out) {
+    struct gate_up_run a = {cpu_of(x), w, in, n, out};
+    act_shape(out, n, w->gate->m);
+    if (n && (w->gate->form == FORM_BF16 || w->up->form == FORM_BF16))
         to_bf16(cpu_of(x), in, n);
     if (n)
         cpu_run(cpu_of(x), out->stride / GROUP, 4 * tile_cost(in->k, n), gate_up_groups, &a);

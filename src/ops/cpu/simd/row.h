@@ -66,6 +66,9 @@ struct row_kernels {
     void (*scale_mul)(float *out, const float *x, const float *w, float s, int64_t n);
     // out = silu(g) * u.
     void (*silu_mul)(float *out, const float *g, const float *u, int64_t n);
+    // out = gelu(g) * u (row_gelu_tanh); out = row_swiglu_clamped(g, u).
+    void (*gelu_mul)(float *out, const float *g, const float *u, int64_t n);
+    void (*swiglu_clamped)(float *out, const float *g, const float *u, int64_t n);
     // out = out * s, then * sigmoid(g) unless g is NULL.
     void (*gate)(float *out, float s, const float *g, int64_t n);
     // out[j] = q . k[j].

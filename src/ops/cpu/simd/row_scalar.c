@@ -51,6 +51,16 @@ static void silu_mul(float *out, const float *g, const float *u, int64_t n) {
         out[i] = row_silu(g[i]) * u[i];
 }
 
+static void gelu_mul(float *out, const float *g, const float *u, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = row_gelu_tanh(g[i]) * u[i];
+}
+
+static void swiglu_clamped(float *out, const float *g, const float *u, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = row_swiglu_clamped(g[i], u[i]);
+}
+
 static void gate(float *out, float s, const float *g, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         out[i] = g ? (out[i] * s) * row_sigmoid(g[i]) : out[i] * s;
@@ -128,6 +138,8 @@ void row_fill_scalar(struct row_kernels *r) {
         .max = max_of,
         .scale_mul = scale_mul,
         .silu_mul = silu_mul,
+        .gelu_mul = gelu_mul,
+        .swiglu_clamped = swiglu_clamped,
         .gate = gate,
         .dots = dots,
         .exp_sum = exp_sum,

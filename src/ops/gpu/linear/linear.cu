@@ -343,6 +343,9 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
                             const struct act *in, int64_t n) {
     struct gpu *g = gpu_of(x);
     const int64_t slice = slice_of(g, n);
+    for (int j = 0; j < n_jobs; j++)
+        if (jobs[j].bias)
+            gpu_check(g, GPU_NOT_SUPPORTED, "linear with a bias");
     for (int64_t at = 0; at < n; at += slice) {
         const struct act part = rows_from(in, at);
         struct linear_job some[LINEAR_JOBS];
@@ -385,7 +388,8 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
         float *wide = (float *)gpu_scratch(g, kept);
         part.x = (__half *)in->x + at * in->stride;
         part.unscale = in->unscale + at;
-        struct linear_job jobs[2] = {{gate, wide, false}, {up, wide + slice * m, false}};
+        struct linear_job jobs[2] = {{gate, wide, false, NULL},
+                                     {up, wide + slice * m, false, NULL}};
         run_some(g, jobs, 2, &part, count, kept);
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
         gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
@@ -404,7 +408,7 @@ static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct
         part.x = (__half *)in->x + at * in->stride;
         part.unscale = in->unscale + at;
         for (int i = 0; i < 2; i++) {
-            struct linear_job job = {i ? up : gate, wide + i * slice * m, false};
+            struct linear_job job = {i ? up : gate, wide + i * slice * m, false, NULL};
             struct linear_launch l = launch_of(&part, count);
             add_job(&l, &job);
             if (gate->form == up->form)
@@ -455,10 +459,12 @@ static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct 
     }
 }
 
-extern "C" void cuda_linear_gate_up(struct exec *x, const struct weight *gate,
-                                    const struct weight *up, const struct act *in, int64_t n,
-                                    struct act *out) {
+extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
+                                    int64_t n, struct act *out) {
     struct gpu *g = gpu_of(x);
+    const struct weight *gate = w->gate, *up = w->up;
+    if (w->activation != ACTIVATION_SILU || w->gate_bias || w->up_bias)
+        gpu_check(g, GPU_NOT_SUPPORTED, "linear_gate_up with a bias or not by SiLU");
     const int64_t slice = slice_of(g, n);
     cuda_act_shape(out, n, gate->m);
     g->peaked = false;

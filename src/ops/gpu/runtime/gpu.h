@@ -24,6 +24,7 @@ typedef cudaError_t gpu_error;
 #define GPU_NO_DEVICE     cudaErrorNoDevice
 #define GPU_OLD_DRIVER    cudaErrorInsufficientDriver
 #define GPU_NO_KERNEL     cudaErrorNoKernelImageForDevice
+#define GPU_NOT_SUPPORTED cudaErrorNotSupported
 
 #define gpu_error_text cudaGetErrorString
 #define gpu_last_error cudaGetLastError

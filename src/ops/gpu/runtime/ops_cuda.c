@@ -171,6 +171,21 @@ static void act_read(struct exec *x, const struct act *a, int64_t n, float *out)
     }
 }
 
+// Forms that came with ops for models to be, and have no kernel here yet.
+static int takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
+    const char *what = NULL;
+    if (n->activation != ACTIVATION_SILU)
+        what = "an activation other than SiLU";
+    if (n->bias)
+        what = "linear layers with a bias";
+    if (!what)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "the CUDA backend has no kernel for %s (%s); use "
+                   "--device cpu",
+                   what, x->label);
+}
+
 static const struct ops cuda_table = {
     .name = "cuda",
     .sample_together = true,
@@ -186,6 +201,7 @@ static const struct ops cuda_table = {
     .act_destroy = cuda_act_destroy,
     .gather_rows = cuda_gather_rows,
     .to_act = cuda_to_act,
+    .norm = cuda_norm,
     .norm_to_act = cuda_norm_to_act,
     .linear = cuda_linear,
     .linear_gate_up = cuda_linear_gate_up,
@@ -297,6 +313,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .device = true,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
+                            .takes = takes,
                             .act_bytes = act_bytes,
                             .act_read = act_read,
                             .own_bytes = own_bytes,

@@ -26,6 +26,7 @@ void act_put_off(struct gpu *g, struct act *a, int64_t n);
 bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a);
 void act_settle(struct gpu *g); // queues what is put off
 void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
+void cuda_norm(struct exec *x, const struct norm_args *a);
 void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                       int64_t k, struct act *out);
 void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
@@ -48,8 +49,8 @@ void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids
                       float *out);
 void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                  int64_t n);
-void cuda_linear_gate_up(struct exec *x, const struct weight *gate, const struct weight *up,
-                         const struct act *in, int64_t n, struct act *out);
+void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
+                         struct act *out);
 
 // Attention (attend*.cu) and rows of state (rows.cu).
 void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);

@@ -329,6 +329,24 @@ extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t 
     launch_rows(gpu_of(x), &run, n, "to_act");
 }
 
+// A row of norm, one block: each thread writes what it alone has read, so that out may be in.
+static __global__ void __launch_bounds__(THREADS) norm_row(struct norm_args a) {
+    const float *in = a.in + blockIdx.x * a.k;
+    float *out = a.out + blockIdx.x * a.k, sum = 0;
+    for (int64_t i = threadIdx.x; i < a.k; i += THREADS)
+        sum = fmaf(in[i], in[i], sum);
+    float factor = 1.0f / sqrtf(block_reduce(sum, 0).x / (float)a.k + a.eps);
+    for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
+        float y = in[i] * factor * (a.w ? a.w[i] : 1.0f);
+        out[i] = a.add ? out[i] + y : y;
+    }
+}
+
+extern "C" void cuda_norm(struct exec *x, const struct norm_args *a) {
+    if (a->n)
+        gpu_launch(gpu_of(x), "norm", norm_row, (unsigned)a->n, THREADS, 0, *a);
+}
+
 extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps,
                                  int64_t n, int64_t k, struct act *out) {
     cuda_act_shape(out, n, k);
