@@ -278,22 +278,27 @@ const char *imatrix_path(const struct imatrix *m) {
 
 static void describe(struct gguf_writer *w, const struct imatrix_sum *s) {
     char name[GGUF_MAX_NAME + 16];
-    const int64_t columns[1] = {s->columns}, one[1] = {1};
+    const int64_t slices = s->experts ? s->experts : 1, columns[2] = {s->columns, slices};
+    const int64_t counts[2] = {1, slices};
     snprintf(name, sizeof name, "%s.in_sum2", s->name);
-    gguf_add_tensor(w, name, TYPE_F32, 1, columns);
+    gguf_add_tensor(w, name, TYPE_F32, s->experts ? 2 : 1, columns);
     snprintf(name, sizeof name, "%s.counts", s->name);
-    gguf_add_tensor(w, name, TYPE_F32, 1, one);
+    gguf_add_tensor(w, name, TYPE_F32, s->experts ? 2 : 1, counts);
 }
 
 static int write_sum(struct gguf_writer *w, const struct imatrix_sum *s, struct err *e) {
+    const int64_t slices = s->experts ? s->experts : 1;
     float v = 0.0f;
     int rc = 0;
-    for (int64_t i = 0; i < s->columns && !rc; i++) {
+    for (int64_t i = 0; i < slices * s->columns && !rc; i++) {
         v = (float)s->squares[i];
         rc = gguf_write_data(w, &v, sizeof v, e);
     }
-    v = (float)s->rows;
-    return rc ? rc : gguf_write_data(w, &v, sizeof v, e);
+    for (int64_t i = 0; i < slices && !rc; i++) {
+        v = (float)(s->experts ? s->counts[i] : s->rows);
+        rc = gguf_write_data(w, &v, sizeof v, e);
+    }
+    return rc;
 }
 
 int imatrix_write(struct gguf_writer *w, const struct imatrix_sum *sums, size_t n,

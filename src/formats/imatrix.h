@@ -38,8 +38,10 @@ const char *imatrix_path(const struct imatrix *m);
 // Sums over one weight's inputs, for writing.
 struct imatrix_sum {
     const char *name;
-    const double *squares; // [columns]
+    const double *squares; // [experts or 1][columns]
     int64_t columns, rows; // rows: inputs that were summed
+    int64_t experts;       // 0: one matrix
+    const int64_t *counts; // [experts] inputs of each
 };
 
 struct imatrix_info {

@@ -51,4 +51,60 @@ struct gated_norm_args {
     struct act *out; // [n][heads * dv]
 };
 
+// Mixtures of experts. A router chooses `used` experts for each row. What follows works on entries:
+// entry i of n * used belongs to row i / used and to expert ids[i], which is on the device. An
+// expert weight is that of a tensor with dims k, m, experts; experts may have biases, [experts][m].
+enum { OPS_EXPERTS_MAX = 1024, OPS_EXPERTS_USED_MAX = 32 };
+
+struct moe_list {
+    int64_t n;
+    int used;           // 1 .. OPS_EXPERTS_USED_MAX
+    const int32_t *ids; // [n][used]
+};
+
+// The probabilities p of a row's experts.
+enum route_score {
+    ROUTE_SOFTMAX,       // over all experts
+    ROUTE_SIGMOID,       // of each by itself (a gated shared expert: a router of one expert)
+    ROUTE_SOFTMAX_CHOSEN // the logits choose, the softmax is over the chosen ones (gpt-oss)
+};
+
+// Experts in descending order of p + bias, equal ones by id, and their weights: p, divided by their
+// sum + 1e-20 if normalised, times scale, times the expert's own scale. With groups, only experts
+// of the best groups are in question: groups of neighbours, each as good as its best expert or its
+// two best together, equal ones by number (DeepSeek-V2 and -V3, arXiv 2412.19437 section 2.1.2).
+// What is not a number comes last.
+struct moe_route_args {
+    const float *logits; // [n][experts]
+    int64_t n;
+    int experts, used; // used <= experts / groups * groups_used
+    enum route_score score;
+    const float *bias;       // [experts], for the choice alone; NULL: none
+    int groups, groups_used; // groups divides experts; 0 or 1: no groups
+    bool group_best;         // a group is as good as its best expert; otherwise as its two best
+    bool normalise;
+    float scale;
+    const float *expert_scale; // [experts]; NULL: ones
+    int32_t *ids;              // [n][used]
+    float *weights;            // [n][used]
+};
+
+struct moe_linear_args {
+    const struct weight *w; // [k -> m] of each expert
+    const float *bias;      // [experts][m]; NULL: none
+    struct moe_list list;
+    const struct act *in; // rows of the list, or rows of entries if `entries`
+    bool entries;
+    float *out; // [n * used][m]
+};
+
+struct moe_combine_args {
+    const float *in;      // [n * used][m]
+    const float *weights; // [n][used]
+    int64_t n, m;
+    int used;
+    float *out; // [n][m]
+    bool add;   // out += instead of out =
+};
+
 #endif

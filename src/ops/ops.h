@@ -31,7 +31,8 @@ struct ops {
     void (*copy)(struct exec *x, void *dst, const void *src, size_t bytes);
     void (*zero)(struct exec *x, void *dst, size_t bytes);
 
-    // Repacks a 2-D tensor (dims k, m) for this backend. The tensor's bytes must stay mapped.
+    // Repacks a 2-D tensor (dims k, m), or a 3-D one of experts (dims k, m, experts) for the ops
+    // of experts alone, for this backend. The tensor's bytes must stay mapped.
     int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out,
                          struct err *e);
     void (*weight_destroy)(struct exec *x, struct weight *w);
@@ -56,6 +57,17 @@ struct ops {
     // act = activation(in Wg^T + bias, in Wu^T + bias).
     void (*linear_gate_up)(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
                            struct act *out);
+    // Experts; NULL: the backend has none of the four. Which experts a row goes through.
+    void (*moe_route)(struct exec *x, const struct moe_route_args *a);
+    // linear_gate_up of each entry with its expert's matrices. in: rows of the list; out: of
+    // entries.
+    void (*moe_gate_up)(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                        const struct act *in, struct act *out);
+    // linear of each entry with its expert's matrix: the bits that linear makes of it.
+    void (*moe_linear)(struct exec *x, const struct moe_linear_args *a);
+    // out = the sum of weight times entry over a row's entries, one fma after another in the
+    // router's order, beginning with 0 or with out.
+    void (*moe_combine)(struct exec *x, const struct moe_combine_args *a);
     // RMSNorm per head, rotary embedding (arXiv 2104.09864), K and V stored in the KV types.
     void (*qk_norm_rope_store)(struct exec *x, const struct qk_args *a, const struct rows *r);
     // Softmax attention over pages and rows. Keys are taken in chunks of 64 absolute positions,
@@ -110,8 +122,9 @@ void exec_survey_cuda(struct device_survey *s);
 // Forms of ops that not every backend has; a zeroed struct asks for none.
 struct ops_needs {
     enum activation activation;
-    bool bias; // of linear and linear_gate_up
-    bool norm; // the op of that name
+    bool bias;    // of linear and linear_gate_up
+    bool norm;    // the op of that name
+    bool experts; // weights of three dimensions and the ops moe_*
 };
 // Whether the backend has them: 0, or ERR_UNSUPPORTED with a sentence that names the first it
 // lacks. A model asks when it is loaded; an op that is called with a form that its backend lacks

@@ -131,7 +131,7 @@ static void check_forms(struct check *c) {
     struct tally levels = {0}, exact = {0};
     bool guards = true;
     for (int form = 1; form < FORMS; form++) {
-        struct ops_needs needs = {(enum activation)(form % 3), form >= 3, false};
+        struct ops_needs needs = {.activation = (enum activation)(form % 3), .bias = form >= 3};
         if (!check_takes(c, &needs, "linear_gate_up"))
             continue;
         for (int t = form; t < TYPES; t += c->device ? 1 : 3)

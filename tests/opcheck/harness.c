@@ -26,6 +26,7 @@ static const struct family families[] = {
     {"gdn", check_gdn, check_gdn_rule, check_gdn_double, check_gdn_time},
     {"attend", check_attend, check_attend_rule, check_attend_double, check_attend_time},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
+    {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
     {"sample", check_sample, check_sample_rule, check_sample_double, check_sample_time},
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };

@@ -176,6 +176,10 @@ void check_gdn_double(struct check *c);
 void check_gdn_time(struct check *c);
 void check_gdn_many_rule(struct check *c);  // called by check_gdn_rule
 void check_gdn_layer_rule(struct check *c); // likewise
+void check_moe(struct check *c);
+void check_moe_rule(struct check *c);
+void check_moe_double(struct check *c);
+void check_moe_time(struct check *c);
 void check_sample(struct check *c);
 void check_sample_rule(struct check *c);
 void check_sample_double(struct check *c);

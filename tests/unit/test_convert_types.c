@@ -122,7 +122,8 @@ static void write_importances(const struct wanted *m) {
     assert_non_null(ones);
     for (int i = 0; i < m->shape.row; i++)
         ones[i] = 1;
-    struct imatrix_sum sum = {"blk.0.attn_q.weight", ones, m->shape.row, 1};
+    struct imatrix_sum sum = {
+        .name = "blk.0.attn_q.weight", .squares = ones, .columns = m->shape.row, .rows = 1};
     struct imatrix_info info = {"text", 1, 512};
     struct gguf_writer *w = NULL;
     assert_int_equal(gguf_writer_open(&w, imatrix_path_, &e), 0);

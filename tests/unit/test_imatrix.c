@@ -173,14 +173,20 @@ static int write_sums(const struct imatrix_sum *sums, size_t n) {
 static void writes_what_it_reads(void **state) {
     (void)state;
     const double squares[3] = {3, 6, 0.75};
-    struct imatrix_sum sums[2] = {{"a.weight", squares, 3, 3}, {"b.weight", squares, 1, 2}};
+    const int64_t counts[3] = {3, 0, 1};
+    struct imatrix_sum sums[3] = {
+        {.name = "a.weight", .squares = squares, .columns = 3, .rows = 3},
+        {.name = "b.weight", .squares = squares, .columns = 1, .rows = 2},
+        {.name = "c.weight", .squares = squares, .columns = 1, .experts = 3, .counts = counts}};
     struct imatrix *m = NULL;
     struct err e = {0};
-    assert_int_equal(write_sums(sums, 2), 0);
+    assert_int_equal(write_sums(sums, 3), 0);
     assert_int_equal(imatrix_open(&m, file, &e), 0);
     const struct imatrix_entry *a = imatrix_find(m, "a.weight"), *b = imatrix_find(m, "b.weight");
     assert_true(a && a->count == 3 && a->v[0] == 1 && a->v[1] == 2 && a->v[2] == 0.25f);
     assert_true(b && b->count == 1 && b->v[0] == 1.5f);
+    const struct imatrix_entry *c = imatrix_find(m, "c.weight"); // 1 where nothing was counted
+    assert_true(c && c->count == 3 && c->v[0] == 1 && c->v[1] == 1 && c->v[2] == 0.75f);
     assert_int_equal(imatrix_chunks(m), 5);
     imatrix_close(m);
 }
@@ -291,7 +297,7 @@ static void refuses_foreign_importances(void **state) {
     struct err e = {0};
     write_model();
     for (int i = 0; i < 2; i++) {
-        struct imatrix_sum sum = {names[i], squares, 3, 1};
+        struct imatrix_sum sum = {.name = names[i], .squares = squares, .columns = 3, .rows = 1};
         struct imatrix *m = NULL;
         assert_int_equal(write_sums(&sum, 1), 0);
         assert_int_equal(imatrix_open(&m, file, &e), 0);

@@ -104,7 +104,57 @@ static void sums_what_matrices_read(void **state) {
     }
 }
 
+// Of experts: what each of them reads, by both ops.
+static void sums_by_expert(void **state) {
+    (void)state;
+    enum { EXPERTS = 4, ROWS = 5, USED = 2, WIDTH = M / EXPERTS };
+    static const int32_t ids[ROWS * USED] = {0, 3, 3, 1, 0, 1, 1, 3, 0, 3}; // nobody takes 2
+    static float out[ROWS * USED * WIDTH];
+    struct exec *x = NULL;
+    struct act *in = NULL;
+    struct weight *w = NULL;
+    struct err e = {0};
+    size_t n;
+    fill();
+    assert_int_equal(exec_create_cpu(&x, "auto", 2, &e), 0);
+    assert_int_equal(importance_prepare(x, &e), 0);
+    const struct ops *o = exec_ops(x);
+    struct tensor t = {.name = "blk.0.up_exps.weight",
+                       .n_dims = 3,
+                       .ne = {K, WIDTH, EXPERTS, 1},
+                       .bytes = sizeof matrix,
+                       .data = matrix};
+    assert_int_equal(o->weight_create(x, &t, &w, &e), 0);
+    assert_int_equal(o->act_create(x, ROWS * USED, K, &in, &e), 0);
+    o->to_act(x, input, ROWS * USED, K, in);
+    struct moe_linear_args a = {.w = w, .list = {ROWS, USED, ids}, .in = in, .out = out};
+    o->moe_linear(x, &a); // entry i reads row i / USED
+    a.entries = true;
+    o->moe_linear(x, &a); // and now row i
+    const struct imatrix_sum *s = importance_sums(x, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(s->experts, EXPERTS);
+    for (int expert = 0; expert < EXPERTS; expert++) {
+        int64_t count = 0;
+        for (int i = 0; i < ROWS * USED; i++)
+            count += 2 * (ids[i] == expert);
+        assert_int_equal(s->counts[expert], count);
+    }
+    for (int i = 0; i < EXPERTS * K; i++) {
+        double want = 0, got = s->squares[i];
+        for (int j = 0; j < ROWS * USED; j++)
+            if (ids[j] == i / K)
+                want += expected(i % K, j / USED, 1) + expected(i % K, j, 1);
+        if (!(fabs(got - want) <= 1e-9 * want))
+            fail_msg("expert %d, column %d: %g, not %g", i / K, i % K, got, want);
+    }
+    o->weight_destroy(x, w);
+    o->act_destroy(x, in);
+    exec_destroy(x);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_what_matrices_read)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_what_matrices_read),
+                                       cmocka_unit_test(sums_by_expert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

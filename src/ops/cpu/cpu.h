@@ -88,6 +88,7 @@ struct cpu {
     struct rope_steps steps[2];    // of the target and its draft
     struct attend_scratch *attend; // [threads]
     struct gdn_scratch *gdn;       // [threads]
+    struct moe_scratch *moe;       // NULL until a weight of experts is made
 };
 
 // The CPU part of an exec that this backend made.
@@ -122,6 +123,18 @@ void cpu_linear_gate_up(struct exec *x, const struct gate_up *w, const struct ac
 // n outputs of an activation of g and u.
 void cpu_activate(const struct row_kernels *k, enum activation a, float *out, const float *g,
                   const float *u, int64_t n);
+
+// One part of a matrix product, by the kernel that suits its number of rows.
+void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p);
+
+// Room for the ops of experts with rows of up to k values.
+int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e);
+void cpu_moe_release(struct exec *x);
+void cpu_moe_route(struct exec *x, const struct moe_route_args *a);
+void cpu_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                     const struct act *in, struct act *out);
+void cpu_moe_linear(struct exec *x, const struct moe_linear_args *a);
+void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a);
 
 void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                      float *out);

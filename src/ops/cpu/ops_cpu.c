@@ -91,6 +91,10 @@ static const struct ops cpu_table = {
     .norm_to_act = cpu_norm_to_act,
     .linear = cpu_linear,
     .linear_gate_up = cpu_linear_gate_up,
+    .moe_route = cpu_moe_route,
+    .moe_gate_up = cpu_moe_gate_up,
+    .moe_linear = cpu_moe_linear,
+    .moe_combine = cpu_moe_combine,
     .qk_norm_rope_store = cpu_qk_norm_rope_store,
     .attend = cpu_attend,
     .gdn_gates_conv = cpu_gdn_gates_conv,
@@ -106,6 +110,7 @@ static const struct ops cpu_table = {
 static void cpu_destroy(struct exec *x) {
     struct cpu *c = cpu_of(x);
     pool_destroy(c->pool);
+    cpu_moe_release(x);
     free(c->rope);
     free(c->angles);
     free(c->attend);

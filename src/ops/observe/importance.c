@@ -29,6 +29,7 @@ struct importance {
 static void free_entry(struct summed *s) {
     free((char *)s->sum.name);
     free((double *)s->sum.squares);
+    free((int64_t *)s->sum.counts);
 }
 
 static void destroy(struct exec_attachment *a) {
@@ -65,12 +66,14 @@ static bool grow(struct importance *m) {
 static int summed_weight_create(struct exec *x, const struct tensor *t, struct weight **out,
                                 struct err *e) {
     struct importance *m = importance_of(x);
-    if (strncmp(t->name ? t->name : "", "blk.", 4) || t->n_dims != 2)
+    if (strncmp(t->name ? t->name : "", "blk.", 4) || t->n_dims < 2 || t->n_dims > 3)
         return m->inner->weight_create(x, t, out, e);
-    struct summed s = {.sum = {strdup(t->name), NULL, t->ne[0], 0}};
-    s.sum.squares = calloc((size_t)t->ne[0], sizeof *s.sum.squares);
+    int64_t experts = t->n_dims > 2 ? t->ne[2] : 0, slices = experts ? experts : 1;
+    struct summed s = {.sum = {.name = strdup(t->name), .columns = t->ne[0], .experts = experts}};
+    s.sum.squares = calloc((size_t)(slices * t->ne[0]), sizeof *s.sum.squares);
+    s.sum.counts = calloc((size_t)slices, sizeof *s.sum.counts);
     int rc = 0;
-    if (!s.sum.name || !s.sum.squares || !grow(m))
+    if (!s.sum.name || !s.sum.squares || !s.sum.counts || !grow(m))
         rc = err_set(e, ERR_MEMORY, "no memory for the importances of tensor %s", t->name);
     if (!rc)
         rc = m->inner->weight_create(x, t, out, e);
@@ -181,6 +184,40 @@ static void summed_linear_gate_up(struct exec *x, const struct gate_up *w, const
     importance_of(x)->inner->linear_gate_up(x, w, in, n, out);
 }
 
+// Adds each entry's row to what its expert has read. A sum over entries is taken in their order.
+static void observe_entries(struct exec *x, const struct weight *w, const struct moe_list *l,
+                            const struct act *in, int64_t sharers) {
+    struct importance *m = importance_of(x);
+    struct imatrix_sum *s = sum_of(m, w);
+    int32_t ids[OPS_EXPERTS_USED_MAX];
+    if (!s || l->n == 0)
+        return;
+    x->act_read(x, in, l->n * l->used / sharers, m->rows);
+    for (int64_t i = 0; i < l->n * l->used; i++) {
+        if (i % l->used == 0)
+            m->inner->download(x, ids, l->ids + i, (size_t)l->used * sizeof *ids);
+        int64_t expert = ids[i % l->used];
+        const float *row = m->rows + i / sharers * s->columns;
+        double *to = (double *)s->squares + expert * s->columns;
+        for (int64_t j = 0; j < s->columns; j++)
+            to[j] += (double)row[j] * (double)row[j];
+        ((int64_t *)s->counts)[expert]++;
+        s->rows++;
+    }
+}
+
+static void summed_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                               const struct act *in, struct act *out) {
+    observe_entries(x, w->gate, l, in, l->used);
+    observe_entries(x, w->up, l, in, l->used);
+    importance_of(x)->inner->moe_gate_up(x, w, l, in, out);
+}
+
+static void summed_moe_linear(struct exec *x, const struct moe_linear_args *a) {
+    observe_entries(x, a->w, &a->list, a->in, a->entries ? 1 : a->list.used);
+    importance_of(x)->inner->moe_linear(x, a);
+}
+
 int importance_prepare(struct exec *x, struct err *e) {
     if (importance_of(x))
         return 0;
@@ -194,6 +231,10 @@ int importance_prepare(struct exec *x, struct err *e) {
     m->table.act_create = summed_act_create;
     m->table.linear = summed_linear;
     m->table.linear_gate_up = summed_linear_gate_up;
+    if (m->inner->moe_route) {
+        m->table.moe_gate_up = summed_moe_gate_up;
+        m->table.moe_linear = summed_moe_linear;
+    }
     m->base.destroy = destroy;
     exec_attach(x, &m->base);
     x->ops = &m->table;

@@ -17,6 +17,7 @@ struct known_weight {
     const struct weight *w;
     char name[NAME]; // without block and suffix
     int64_t k, m, bytes;
+    int64_t experts; // 1 of a plain matrix
 };
 
 struct timing {
@@ -141,8 +142,11 @@ static int timed_weight_create(struct exec *x, const struct tensor *tensor, stru
     if (rc)
         return rc;
     struct known_weight *k = &t->weights[t->n_weights++];
-    *k = (struct known_weight){
-        .w = *out, .k = tensor->ne[0], .m = tensor->ne[1], .bytes = exec_weight_bytes(x, tensor)};
+    *k = (struct known_weight){.w = *out,
+                               .k = tensor->ne[0],
+                               .m = tensor->ne[1],
+                               .bytes = exec_weight_bytes(x, tensor),
+                               .experts = tensor->ne[2]};
     keep_name(k, tensor->name);
     return 0;
 }
@@ -229,6 +233,45 @@ static void timed_linear_gate_up(struct exec *x, const struct gate_up *w, const 
     begin(x, "linear_gate_up", TIMING_FEED_FORWARD,
           g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
     timing_of(x)->inner->linear_gate_up(x, w, in, n, out);
+    end(x);
+}
+
+static void timed_moe_route(struct exec *x, const struct moe_route_args *a) {
+    begin(x, "moe_route", TIMING_FEED_FORWARD, a->n * (4 * (int64_t)a->experts + 8 * a->used));
+    timing_of(x)->inner->moe_route(x, a);
+    end(x);
+}
+
+// What a list reads of a weight at most: which experts rows share is known to the device alone.
+static int64_t expert_bytes(const struct known_weight *k, const struct moe_list *l) {
+    int64_t entries = l->n * l->used;
+    return k->experts ? k->bytes / k->experts * (entries < k->experts ? entries : k->experts) : 0;
+}
+
+static void timed_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                              const struct act *in, struct act *out) {
+    const struct known_weight *g = known(timing_of(x), w->gate), *u = known(timing_of(x), w->up);
+    begin(x, "moe_gate_up", TIMING_FEED_FORWARD,
+          expert_bytes(g, l) + expert_bytes(u, l) + exec_act_bytes(x, l->n, g->k) +
+              exec_act_bytes(x, l->n * l->used, g->m));
+    timing_of(x)->inner->moe_gate_up(x, w, l, in, out);
+    end(x);
+}
+
+static void timed_moe_linear(struct exec *x, const struct moe_linear_args *a) {
+    const struct known_weight *w = known(timing_of(x), a->w);
+    int64_t entries = a->list.n * a->list.used;
+    begin(x, "moe_linear", TIMING_FEED_FORWARD,
+          expert_bytes(w, &a->list) + 4 * entries * w->m +
+              exec_act_bytes(x, a->entries ? entries : a->list.n, w->k));
+    timing_of(x)->inner->moe_linear(x, a);
+    end(x);
+}
+
+static void timed_moe_combine(struct exec *x, const struct moe_combine_args *a) {
+    begin(x, "moe_combine", TIMING_FEED_FORWARD,
+          4 * a->n * a->m * (a->used + 1 + (a->add ? 1 : 0)));
+    timing_of(x)->inner->moe_combine(x, a);
     end(x);
 }
 
@@ -378,6 +421,12 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
     o->norm_to_act = timed_norm_to_act;
     o->linear = timed_linear;
     o->linear_gate_up = timed_linear_gate_up;
+    if (inner->moe_route) {
+        o->moe_route = timed_moe_route;
+        o->moe_gate_up = timed_moe_gate_up;
+        o->moe_linear = timed_moe_linear;
+        o->moe_combine = timed_moe_combine;
+    }
     o->qk_norm_rope_store = timed_qk_norm_rope_store;
     o->attend = timed_attend;
     o->gdn_gates_conv = timed_gdn_gates_conv;

@@ -97,13 +97,23 @@ static inline int group_bytes(struct form f) {
 struct weight {
     uint32_t type; // enum tensor_type of the source
     enum linear_form form;
-    int64_t k, m, tiles;
-    int64_t scales_at;  // bytes from the tile's begin to its scales
-    int64_t tile_bytes; // a multiple of 64
+    int64_t k, m, tiles; // of one expert
+    int64_t experts;     // 1 of a plain matrix; tiles and source rows of one follow the other's
+    int64_t scales_at;   // bytes from the tile's begin to its scales
+    int64_t tile_bytes;  // a multiple of 64
     unsigned char *data;
     const unsigned char *source; // the tensor's own rows, borrowed
     int64_t source_row;          // bytes
 };
+
+// The matrix of one expert.
+static inline struct weight weight_expert(const struct weight *w, int64_t expert) {
+    struct weight one = *w;
+    one.experts = 1;
+    one.data += expert * w->tiles * w->tile_bytes;
+    one.source += expert * w->m * w->source_row;
+    return one;
+}
 
 // Whole tiles times some rows: out[i * stride + t * TILE + lane] = (or +=) row `row + i` of in
 // times output row (tile + t) * TILE + lane, for i < n and t < tiles.

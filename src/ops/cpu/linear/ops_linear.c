@@ -7,7 +7,7 @@
 
 enum { NEAR_BYTES = 128 * 1024 }; // weights that stay in a near cache while the rows change
 
-static void run_part(const struct row_kernels *k, const struct linear_part *p) {
+void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p) {
     linear_fn *many = p->n >= k->many ? k->linear_many[p->w->form] : NULL;
     (many ? many : k->linear[p->w->form])(p);
 }
@@ -28,7 +28,7 @@ static void ragged_tile(const struct row_kernels *k, struct linear_part p) {
     p.stride = TILE;
     p.tiles = 1;
     p.add = false;
-    run_part(k, &p);
+    cpu_linear_part(k, &p);
     for (int i = 0; i < p.n; i++)
         for (int64_t l = 0; l < lanes; l++)
             out[i * stride + l] = add ? out[i * stride + l] + tmp[i * TILE + l] : tmp[i * TILE + l];
@@ -59,7 +59,7 @@ static void near_tiles(const struct linear_run *a, const struct linear_job *j, i
                                 .out = j->out + row * j->w->m + begin * TILE,
                                 .stride = j->w->m};
         if (p.tiles > 0)
-            run_part(k, &p);
+            cpu_linear_part(k, &p);
         if (whole < end) {
             p.tile = whole;
             p.out = j->out + row * j->w->m + whole * TILE;
@@ -170,7 +170,7 @@ static void gate_up_part(const struct gate_up_run *a, const struct weight *w, co
                             .n = n,
                             .out = out,
                             .stride = TOGETHER_OUT};
-    run_part(&a->cpu->row, &p);
+    cpu_linear_part(&a->cpu->row, &p);
     for (int i = 0; i < n; i++)
         for (int64_t c = p.tiles * TILE; c < groups * GROUP; c++)
             out[i * TOGETHER_OUT + c] = 0;

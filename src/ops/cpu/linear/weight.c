@@ -19,13 +19,15 @@ static int64_t number_bytes(enum linear_form f) {
 static bool layout(const struct tensor *t, struct weight *w) {
     const struct unpack_row *row = unpack_row(t->type);
     const struct quant_format *q = quant_format(t->type);
-    if (!row || t->ne[2] != 1 || t->ne[3] != 1 || quant_row_bytes(q, t->ne[0]) < 0)
+    if (!row || t->ne[2] < 1 || t->ne[2] > OPS_EXPERTS_MAX || t->ne[3] != 1 ||
+        quant_row_bytes(q, t->ne[0]) < 0)
         return false;
     *w = (struct weight){
         .type = t->type,
         .form = row->form,
         .k = t->ne[0],
         .m = t->ne[1],
+        .experts = t->ne[2],
         .tiles = (t->ne[1] + TILE - 1) / TILE,
         .source = t->data,
         .source_row = quant_row_bytes(q, t->ne[0]),
@@ -51,7 +53,7 @@ static bool layout(const struct tensor *t, struct weight *w) {
 int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
     (void)x;
     struct weight w;
-    return layout(t, &w) ? w.tiles * w.tile_bytes : 0;
+    return layout(t, &w) ? w.experts * w.tiles * w.tile_bytes : 0;
 }
 
 // Bytes lose the offset here; shorter codes keep it.
@@ -124,10 +126,7 @@ struct pack {
     const struct row_kernels *k;
 };
 
-static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const struct pack *a = arg;
-    const struct weight *w = a->w;
+static void pack_some(const struct pack *a, const struct weight *w, int64_t begin, int64_t end) {
     const struct unpack_row *row = unpack_row(w->type);
     int64_t last = end * TILE < w->m ? end * TILE : w->m;
     for (int64_t m = begin * TILE; m < last; m++) {
@@ -140,29 +139,46 @@ static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
         a->k->arrange(w, w->data + t * w->tile_bytes);
 }
 
+static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct pack *a = arg;
+    for (int64_t n; begin < end; begin += n) {
+        struct weight w = weight_expert(a->w, begin / a->w->tiles);
+        int64_t first = begin % w.tiles;
+        n = end - begin < w.tiles - first ? end - begin : w.tiles - first;
+        pack_some(a, &w, first, first + n);
+    }
+}
+
 int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e) {
     struct weight shape;
     *out = NULL;
     if (!layout(t, &shape))
         return err_set(e, ERR_UNSUPPORTED,
-                       "tensor %s (%s, %lld x %lld) is not a matrix of a type that linear layers "
-                       "read on the CPU; convert it to Q8_0 or F16",
+                       "tensor %s (%s, %lld x %lld) is not a matrix, or one per expert, of a type "
+                       "that linear layers read on the CPU; convert it to Q8_0 or F16",
                        t->name ? t->name : "?",
                        quant_format(t->type) ? quant_format(t->type)->name : "unknown type",
                        (long long)t->ne[0], (long long)t->ne[1]);
+    if (t->n_dims > 2) {
+        int rc = cpu_moe_reserve(x, shape.k, e);
+        if (rc)
+            return rc;
+    }
+    int64_t tiles = shape.experts * shape.tiles;
     struct weight *w = malloc(sizeof *w);
-    unsigned char *data = pages_alloc(&cpu_of(x)->pages, (size_t)(shape.tiles * shape.tile_bytes));
+    unsigned char *data = pages_alloc(&cpu_of(x)->pages, (size_t)(tiles * shape.tile_bytes));
     if (!w || !data) {
         free(w);
         pages_free(&cpu_of(x)->pages, data);
         return err_set(e, ERR_MEMORY,
                        "out of memory for tensor %s (%lld bytes); use a smaller model",
-                       t->name ? t->name : "?", (long long)(shape.tiles * shape.tile_bytes));
+                       t->name ? t->name : "?", (long long)(tiles * shape.tile_bytes));
     }
     *w = shape;
     w->data = data;
     struct pack job = {w, &cpu_of(x)->row};
-    cpu_run(cpu_of(x), w->tiles, w->k * TILE, pack_tiles, &job);
+    cpu_run(cpu_of(x), tiles, w->k * TILE, pack_tiles, &job);
     *out = w;
     return 0;
 }

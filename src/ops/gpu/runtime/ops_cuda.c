@@ -178,6 +178,8 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
         what = "an activation other than SiLU";
     if (n->bias)
         what = "linear layers with a bias";
+    if (n->experts)
+        what = "experts";
     if (!what)
         return 0;
     return err_set(e, ERR_UNSUPPORTED,

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers of experts over the kernels of plain ones. Entries are ordered by expert, in chunks
+// of up to 16 of one expert; a worker copies a chunk's rows side by side, where the kernels want
+// them, and multiplies them by a piece of the expert's matrix. A kernel treats each (output, row)
+// pair on its own, so an entry's bits are those that `linear` makes of its row and that matrix.
+#include <stdlib.h>
+
+#include "ops/cpu/cpu.h"
+
+enum {
+    ENTRIES = 8192, // that are ordered at a time
+    PIECE = 8,      // tiles of a matrix that a chunk is multiplied by at a time
+    PIECE_OUT = PIECE * TILE
+};
+
+struct moe_chunk {
+    int32_t expert, first; // entry[first] .. are its entries
+    int n;                 // 1 .. ROWS
+};
+
+struct moe_scratch {
+    int64_t k;         // values of a row of `rows`
+    struct act **rows; // [threads] ROWS rows each
+    int n_chunks;
+    int32_t entry[ENTRIES]; // by expert; those of one in ascending order
+    struct moe_chunk chunk[ENTRIES];
+};
+
+static void scratch_free(struct exec *x, struct moe_scratch *s) {
+    for (int i = 0; s && s->rows && i < x->threads; i++)
+        cpu_act_destroy(x, s->rows[i]);
+    if (s)
+        free(s->rows);
+    free(s);
+}
+
+void cpu_moe_release(struct exec *x) {
+    scratch_free(x, cpu_of(x)->moe);
+    cpu_of(x)->moe = NULL;
+}
+
+int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e) {
+    struct cpu *c = cpu_of(x);
+    if (c->moe && c->moe->k >= k)
+        return 0;
+    struct moe_scratch *s = calloc(1, sizeof *s);
+    if (s)
+        s->rows = calloc((size_t)x->threads, sizeof(struct act *));
+    int rc = 0;
+    if (!s || !s->rows)
+        rc = err_set(e, ERR_MEMORY, "no memory to order rows by expert; use a smaller model");
+    for (int i = 0; i < x->threads && !rc; i++)
+        rc = cpu_act_create(x, ROWS, k, &s->rows[i], e);
+    if (rc) {
+        scratch_free(x, s);
+        return rc;
+    }
+    s->k = k;
+    cpu_moe_release(x);
+    c->moe = s;
+    return 0;
+}
+
+// Entries [begin, end) of a list by expert.
+static void order(struct moe_scratch *s, const int32_t *ids, int64_t begin, int64_t end) {
+    int32_t at[OPS_EXPERTS_MAX + 1] = {0};
+    for (int64_t i = begin; i < end; i++)
+        at[ids[i] + 1]++;
+    s->n_chunks = 0;
+    for (int32_t expert = 0, first = 0; expert < OPS_EXPERTS_MAX; expert++) {
+        int32_t count = at[expert + 1];
+        for (int32_t i = 0; i < count; i += ROWS)
+            s->chunk[s->n_chunks++] =
+                (struct moe_chunk){expert, first + i, count - i < ROWS ? count - i : ROWS};
+        at[expert] = first;
+        first += count;
+    }
+    for (int64_t i = begin; i < end; i++)
+        s->entry[at[ids[i]]++] = (int32_t)i;
+}
+
+struct moe_run {
+    const struct cpu *cpu;
+    const struct weight *w[2]; // gate and up, or one and NULL
+    const float *bias[2];
+    const struct act *in;
+    int sharers;                // entries that follow each other and have one row of in
+    int64_t pieces;             // of a matrix
+    enum activation activation; // of gate and up
+    struct act *act;            // their result, or
+    float *out;                 // that of one matrix, [entries][m]
+};
+
+// Copies one row of an activation to row `lane` of `to`.
+static void take_row(const struct act *in, int64_t row, struct act *to, int lane) {
+    const struct act_block *from = act_blocks(in, row);
+    int l = (int)(row % ROWS);
+    memcpy(to->x + lane * to->stride, in->x + row * in->stride, (size_t)in->stride * sizeof *to->x);
+    memcpy(to->q + lane * to->stride, in->q + row * in->stride, (size_t)in->stride);
+    for (int64_t g = 0; g < in->stride / GROUP; g++) {
+        struct act_block *b = to->b + g;
+        b->d[lane] = from[g].d[l];
+        b->ds[lane] = from[g].ds[l];
+        b->nsum[lane] = from[g].nsum[l];
+        for (int h = 0; h < 2; h++) {
+            b->ds16[h][lane] = from[g].ds16[h][l];
+            b->nsum16[h][lane] = from[g].nsum16[h][l];
+        }
+    }
+}
+
+static void take_rows(const struct moe_run *a, const struct moe_chunk *c, struct act *to) {
+    const int32_t *entry = a->cpu->moe->entry + c->first;
+    act_shape(to, ROWS, a->in->k);
+    for (int i = 0; i < c->n; i++)
+        take_row(a->in, entry[i] / a->sharers, to, i);
+    if (a->w[0]->form == FORM_BF16 || (a->w[1] && a->w[1]->form == FORM_BF16))
+        a->cpu->row.to_bf16(to->x, to->h, c->n * to->stride);
+}
+
+// A chunk's rows times `width` outputs of its expert from output `at` on: out, [rows][PIECE_OUT].
+static void multiply(const struct moe_run *a, int which, const struct moe_chunk *c, int64_t at,
+                     int64_t width, const struct act *rows, float *out) {
+    struct weight w = weight_expert(a->w[which], c->expert);
+    struct linear_part p = {.w = &w,
+                            .tile = at / TILE,
+                            .tiles = (width + TILE - 1) / TILE,
+                            .in = rows,
+                            .n = c->n,
+                            .out = out,
+                            .stride = PIECE_OUT};
+    const float *bias = a->bias[which] ? a->bias[which] + c->expert * w.m + at : NULL;
+    cpu_linear_part(&a->cpu->row, &p);
+    for (int i = 0; bias && i < c->n; i++)
+        for (int64_t j = 0; j < width; j++)
+            out[i * PIECE_OUT + j] += bias[j];
+}
+
+// Items are the pieces of the matrices of one chunk after another.
+static void moe_items(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct moe_run *a = arg;
+    const struct moe_scratch *s = a->cpu->moe;
+    struct act *rows = s->rows[worker];
+    float y[2][ROWS * PIECE_OUT];
+    for (int64_t item = begin; item < end; item++) {
+        const struct moe_chunk *c = &s->chunk[item / a->pieces];
+        int64_t m = a->w[0]->m, at = item % a->pieces * PIECE_OUT;
+        int64_t width = m - at < PIECE_OUT ? m - at : PIECE_OUT;
+        if (item == begin || at == 0)
+            take_rows(a, c, rows);
+        for (int i = 0; i < 2 && a->w[i]; i++)
+            multiply(a, i, c, at, width, rows, y[i]);
+        for (int i = 0; i < c->n; i++) {
+            int64_t entry = s->entry[c->first + i];
+            const float *g = y[0] + i * PIECE_OUT, *u = y[1] + i * PIECE_OUT;
+            if (a->out)
+                memcpy(a->out + entry * m + at, g, (size_t)width * sizeof *g);
+            else
+                cpu_activate(&a->cpu->row, a->activation, a->act->x + entry * a->act->stride + at,
+                             g, u, width);
+        }
+    }
+}
+
+// All entries of a list, as many at a time as can be ordered.
+static void run_entries(struct cpu *c, const struct moe_list *l, struct moe_run *a) {
+    int64_t m = a->w[0]->m, rows = ENTRIES / l->used;
+    int64_t cost = a->w[0]->k * PIECE * (a->w[1] ? 2 : 1);
+    a->pieces = (m + PIECE_OUT - 1) / PIECE_OUT;
+    for (int64_t row = 0; row < l->n; row += rows) {
+        int64_t end = row + rows < l->n ? row + rows : l->n;
+        order(c->moe, l->ids, row * l->used, end * l->used);
+        cpu_run(c, c->moe->n_chunks * a->pieces, cost, moe_items, a);
+    }
+}
+
+void cpu_moe_linear(struct exec *x, const struct moe_linear_args *a) {
+    struct moe_run run = {.cpu = cpu_of(x),
+                          .w = {a->w, NULL},
+                          .bias = {a->bias, NULL},
+                          .in = a->in,
+                          .sharers = a->entries ? 1 : a->list.used,
+                          .out = a->out};
+    run_entries(cpu_of(x), &a->list, &run);
+}
+
+enum { FINISH = 4 }; // rows that are quantised together
+
+struct finish_run {
+    const struct cpu *cpu;
+    struct act *act;
+    int64_t n;
+};
+
+static void finish_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct finish_run *a = arg;
+    int64_t last = end * FINISH < a->n ? end * FINISH : a->n;
+    act_finish_rows(a->cpu, a->act, begin * FINISH, last);
+}
+
+void cpu_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                     const struct act *in, struct act *out) {
+    struct moe_run run = {.cpu = cpu_of(x),
+                          .w = {w->gate, w->up},
+                          .bias = {w->gate_bias, w->up_bias},
+                          .in = in,
+                          .sharers = l->used,
+                          .activation = w->activation,
+                          .act = out};
+    struct finish_run finish = {cpu_of(x), out, l->n * l->used};
+    act_shape(out, finish.n, w->gate->m);
+    run_entries(cpu_of(x), l, &run);
+    cpu_run(cpu_of(x), (finish.n + FINISH - 1) / FINISH, out->stride, finish_rows, &finish);
+}
+
+struct combine_run {
+    const struct row_kernels *row;
+    const struct moe_combine_args *a;
+};
+
+static void combine_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct combine_run *u = arg;
+    const struct moe_combine_args *a = u->a;
+    const float *entry[OPS_EXPERTS_USED_MAX];
+    for (int64_t i = begin; i < end; i++) {
+        float *out = a->out + i * a->m;
+        for (int j = 0; j < a->used; j++)
+            entry[j] = a->in + (i * a->used + j) * a->m;
+        if (!a->add)
+            memset(out, 0, (size_t)a->m * sizeof *out);
+        u->row->weigh(out, 1, a->weights + i * a->used, entry, a->used, (int)a->m);
+    }
+}
+
+void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a) {
+    struct combine_run u = {&cpu_of(x)->row, a};
+    cpu_run(cpu_of(x), a->n, a->m * a->used / 4, combine_rows, &u);
+}
