@@ -65,11 +65,10 @@ static void faulty_linear(struct exec *x, const struct linear_job *jobs, int n_j
         f.inner->linear(x, jobs, n_jobs, in, n);
 }
 
-static void faulty_linear_gate_up(struct exec *x, const struct weight *gate,
-                                  const struct weight *up, const struct act *in, int64_t n,
-                                  struct act *out) {
+static void faulty_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
+                                  int64_t n, struct act *out) {
     if (!falls())
-        f.inner->linear_gate_up(x, gate, up, in, n, out);
+        f.inner->linear_gate_up(x, w, in, n, out);
 }
 
 static void faulty_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
