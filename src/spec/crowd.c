@@ -153,7 +153,7 @@ static int grow(struct crowd *c, struct crowd_member *members, int n, struct err
                 .depth = c->draft_depth, .k = o.k, .ids = c->ids + at, .logp = c->logp + at};
         }
         if (!rc)
-            ddtree_build(&c->trees[i], m->root, &p, &o);
+            rc = ddtree_build(&c->trees[i], m->root, &p, &o, e);
         m->rows = c->trees[i].n;
     }
     return rc;

@@ -98,7 +98,7 @@ static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, 
     o.max_depth = o.max_depth < room - 1 ? o.max_depth : (int)(room - 1);
     if (o.budget > 0 && o.max_depth > 0)
         fill(d, pos, o.max_depth, o.k < TREE_MAX_K ? o.k : TREE_MAX_K, &p);
-    ddtree_build(&t, d->c.recording[pos], &p, &o);
+    ddtree_build(&t, d->c.recording[pos], &p, &o, NULL);
     int count = 1;
     for (int node = 0; pos + count < d->c.n_recording - 1; count++) {
         node = ddtree_child(&t, node, d->c.recording[pos + count]);

@@ -224,8 +224,7 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
                 return rc;
         }
     }
-    ddtree_build(&s->tree, root, &p, &o);
-    return 0;
+    return ddtree_build(&s->tree, root, &p, &o, e);
 }
 
 // Lays the tree out as a forest of one sequence: row i is node i.

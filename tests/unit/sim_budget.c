@@ -156,7 +156,7 @@ static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int d
             oracle_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
         else
             guess_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
-    ddtree_build(t, 1, &p, &o);
+    ddtree_build(t, 1, &p, &o, NULL);
 }
 
 static double noisy(const struct sim_device *d, double ms, uint64_t *state, bool first) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree builder against brute force: every prefix is enumerated and sorted by the order that
-// ddtree.h states, and the first b of them must be the tree, in every field.
+// The tree builder against brute force: for drafters of each kind every prefix that ddtree.h says
+// is offered is enumerated and sorted by the order that it states, and the first b of them must be
+// the tree, in every field.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,74 @@
 #include "base/rng.h"
 #include "spec/ddtree.h"
 
+enum { MAX_REFS = 60000, SMALL_DEPTH = 5, SMALL_K = 4 };
+
+// A drafter that answers for whole paths, and watches how it is asked.
+struct path_drafter {
+    uint64_t seed;
+    int levels; // few values make equal scores frequent
+    bool hostile;
+    const struct proposal *table; // NULL, or it answers from this one, by depth alone
+    int calls, asked, fail_at;    // fail_at: the call that fails, 0 for none
+    int width;
+    struct tree_node seen[40 * TREE_MAX_ROWS];
+    int32_t ids[TREE_MAX_ROWS * TREE_MAX_K];
+    float logp[TREE_MAX_ROWS * TREE_MAX_K];
+};
+
+static float hostile_logp(uint64_t h, float lp) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 2.5f};
+    return h % 5 ? lp : bad[h / 5 % 4];
+}
+
+// The k candidates that it offers behind a path.
+static void path_candidates(const struct path_drafter *d, const int32_t *path, int depth, int k,
+                            int32_t *ids, float *logp) {
+    uint64_t h = d->seed;
+    for (int i = 0; i < depth; i++)
+        h = rng_hash(h, (uint64_t)path[i], 1, 0);
+    for (int r = 0; r < k; r++) {
+        uint64_t x = rng_hash(h, (uint64_t)r, 2, 0);
+        ids[r] = (int32_t)(d->hostile ? x % 7 : (h + 3 * (uint64_t)r) % 7);
+        logp[r] = -0.25f * (float)((x >> 20) % (uint64_t)d->levels);
+        if (d->hostile)
+            logp[r] = hostile_logp(x >> 40, logp[r]);
+        if (d->table && r < d->table->k) {
+            ids[r] = d->table->ids[depth * d->table->k + r];
+            logp[r] = d->table->logp[depth * d->table->k + r];
+        } else if (d->table) {
+            logp[r] = NAN;
+        }
+    }
+}
+
+static int path_expand(void *arg, const struct tree_node *nodes, int n, int k,
+                       struct tree_candidates *out, struct err *e) {
+    struct path_drafter *d = arg;
+    if (++d->calls == d->fail_at)
+        return err_set(e, ERR_DEVICE, "the drafter fails");
+    assert_in_range(n, 1, d->width > 0 ? d->width : 1);
+    for (int i = 0; i < n; i++) {
+        const struct tree_node *x = &nodes[i];
+        assert_int_equal(x->depth, nodes[0].depth);
+        if (x->depth == 0) {
+            assert_int_equal(x->parent, -1);
+            assert_int_equal(d->asked, 0);
+            assert_true(x->score == 0);
+        } else { // the path of a node that was asked for before, and one token
+            assert_in_range(x->parent, 0, d->asked - 1);
+            const struct tree_node *up = &d->seen[x->parent];
+            assert_int_equal(x->depth, up->depth + 1);
+            assert_memory_equal(x->path, up->path, (size_t)up->depth * sizeof *x->path);
+            assert_true(x->score <= up->score);
+        }
+        path_candidates(d, x->path, x->depth, k, d->ids + i * k, d->logp + i * k);
+        d->seen[d->asked++] = *x;
+    }
+    *out = (struct tree_candidates){d->ids, d->logp};
+    return 0;
+}
+
 struct ref {
     double score;
     int depth, rank, seed; // seed: place in the seeded chain, 0 for none
@@ -26,7 +95,7 @@ struct ref {
 struct brute {
     const struct proposal *p;
     const struct tree_options *o;
-    struct ref *nodes[20000];
+    struct ref *nodes[MAX_REFS];
     int n;
 };
 
@@ -54,13 +123,33 @@ static void option_merge(struct option_ref *list, int *n, int32_t token, float l
     list[(*n)++] = (struct option_ref){token, step};
 }
 
+// The log-probabilities of depth + 1 behind a path of `depth` tokens.
+static const float *row_behind(const struct proposal *p, const int32_t *path, int depth) {
+    if (p->pair && depth > 0)
+        for (int q = 0; q < p->k; q++)
+            if (p->ids[(depth - 1) * p->k + q] == path[depth - 1])
+                return p->pair + ((depth - 1) * p->k + q) * p->k;
+    return p->logp + depth * p->k;
+}
+
 // All steps that may follow a path of `depth` tokens, sorted.
 static int options_below(const struct brute *b, const int32_t *path, int depth,
                          struct option_ref *list) {
     int n = 0;
     const struct proposal *p = b->p;
-    for (int r = 0; depth < p->depth && r < p->k && r < b->o->k; r++)
-        option_merge(list, &n, p->ids[depth * p->k + r], p->logp[depth * p->k + r]);
+    if (depth < p->depth && p->expand) {
+        int32_t ids[SMALL_K];
+        float logp[SMALL_K];
+        path_candidates(p->expand_arg, path, depth, b->o->k, ids, logp);
+        for (int r = 0; r < b->o->k; r++)
+            option_merge(list, &n, ids[r], logp[r]);
+    } else if (depth < p->depth) {
+        const float *row = row_behind(p, path, depth);
+        for (int r = 0; r < p->k && (p->pair || r < b->o->k); r++)
+            option_merge(list, &n, p->ids[depth * p->k + r], row[r]);
+        qsort(list, (size_t)n, sizeof *list, option_order);
+        n = n < b->o->k ? n : b->o->k;
+    }
     for (int c = 0; c < p->n_chains; c++) {
         const struct draft_chain *ch = &p->chains[c];
         if (ch->len > depth && memcmp(ch->ids, path, (size_t)depth * sizeof *path) == 0)
@@ -70,11 +159,12 @@ static int options_below(const struct brute *b, const int32_t *path, int depth,
     return n;
 }
 
-static void enumerate(struct brute *b, struct ref *parent, const int32_t *path, int depth) {
-    if (depth >= b->o->max_depth)
-        return;
+static void offer(struct brute *b, struct ref *parent) {
+    static const int32_t none[8] = {0};
+    const int32_t *path = parent ? parent->path : none;
+    int depth = parent ? parent->depth : 0;
     struct option_ref list[16];
-    int n = options_below(b, path, depth, list);
+    int n = depth < b->o->max_depth ? options_below(b, path, depth, list) : 0;
     for (int r = 0; r < n; r++) {
         double score = (parent ? parent->score : 0) + list[r].step;
         if (b->o->min_prob > 0 && score < log(b->o->min_prob))
@@ -87,9 +177,8 @@ static void enumerate(struct brute *b, struct ref *parent, const int32_t *path, 
         bool on_chain = !parent || parent->seed > 0;
         if (b->o->chain_seed && r == 0 && on_chain && depth < b->o->budget)
             node->seed = depth + 1;
-        assert_true(b->n < 20000);
+        assert_true(b->n < MAX_REFS);
         b->nodes[b->n++] = node;
-        enumerate(b, node, node->path, depth + 1);
     }
 }
 
@@ -112,14 +201,27 @@ static int ref_compare(const void *x, const void *y) {
     return ref_order(*(struct ref *const *)x, *(struct ref *const *)y);
 }
 
+// Depth by depth; of each depth those nodes offer children that the proposal's width admits.
+static void enumerate(struct brute *b) {
+    int from = 0, to;
+    offer(b, NULL);
+    for (int depth = 1; from < b->n; depth++, from = to) {
+        bool narrow = b->p->expand && b->p->width > 0 && depth < b->p->depth;
+        to = b->n;
+        qsort(b->nodes + from, (size_t)(to - from), sizeof *b->nodes, ref_compare);
+        for (int i = from; i < to && !(narrow && i - from >= b->p->width); i++)
+            offer(b, b->nodes[i]);
+    }
+    qsort(b->nodes, (size_t)b->n, sizeof *b->nodes, ref_compare);
+}
+
 // Builds both ways and compares. Returns the number of nodes beside the root.
 static int check(const struct proposal *p, const struct tree_options *o) {
     static struct brute b;
     b = (struct brute){.p = p, .o = o};
-    enumerate(&b, NULL, (const int32_t[8]){0}, 0);
-    qsort(b.nodes, (size_t)b.n, sizeof *b.nodes, ref_compare);
+    enumerate(&b);
     struct ddtree t;
-    ddtree_build(&t, 77, p, o);
+    assert_int_equal(ddtree_build(&t, 77, p, o, NULL), 0);
     int want = b.n < o->budget ? b.n : o->budget;
     assert_int_equal(t.n, 1 + want);
     assert_int_equal(t.token[0], 77);
@@ -143,13 +245,44 @@ static int check(const struct proposal *p, const struct tree_options *o) {
 
 struct sample {
     int32_t ids[4 * 4], chain[2][5];
-    float logp[4 * 4];
+    float logp[4 * 4], pair[3 * 4 * 4];
+    struct path_drafter paths;
     struct proposal p;
 };
 
+enum kind { BY_DEPTH, BY_PAIR, BY_PATH, BY_LEVEL, KINDS };
+
+// The log-probabilities of a random drafter of the kind; ids are distinct, and best first where
+// candidates depend on the depth alone, unless it is hostile.
+static void random_kind(struct sample *s, struct rng *g, int levels, enum kind kind, bool hostile) {
+    struct proposal *p = &s->p;
+    for (int i = 0; i < p->depth * p->k && hostile; i++) {
+        s->ids[i] = (int32_t)rng_below(g, 7);
+        s->logp[i] = hostile_logp(rng_below(g, 1000), s->logp[i]);
+    }
+    for (int i = 0; i < (p->depth - 1) * p->k * p->k; i++) {
+        s->pair[i] = -0.25f * (float)rng_below(g, (uint32_t)levels);
+        if (hostile)
+            s->pair[i] = hostile_logp(rng_below(g, 1000), s->pair[i]);
+    }
+    if (kind == BY_PAIR)
+        p->pair = s->pair;
+    if (kind == BY_DEPTH || kind == BY_PAIR)
+        return;
+    s->paths.seed = rng_below(g, 1 << 30);
+    s->paths.levels = levels;
+    s->paths.hostile = hostile;
+    s->paths.width = kind == BY_LEVEL ? 1 + (int)rng_below(g, 12) : 0;
+    p->expand = path_expand;
+    p->expand_arg = &s->paths;
+    p->width = s->paths.width;
+    p->k = 0; // neither is read
+    p->ids = NULL;
+}
+
 // Sorted candidates with distinct ids; `levels` few values make equal scores frequent.
 static void random_proposal(struct sample *s, struct rng *g, int levels) {
-    *s = (struct sample){0};
+    memset(s, 0, sizeof *s);
     s->p = (struct proposal){.depth = (int)rng_below(g, 5),
                              .k = 1 + (int)rng_below(g, 4),
                              .ids = s->ids,
@@ -173,13 +306,14 @@ static void random_proposal(struct sample *s, struct rng *g, int levels) {
     }
 }
 
-static void test_brute_force(void **state) {
-    (void)state;
-    struct rng g = {1};
+static void brute_force(enum kind kind, bool hostile) {
+    struct rng g = {1 + (uint64_t)kind};
     int sizes[4] = {0};
+    static struct sample s;
     for (int i = 0; i < 4000; i++) {
-        struct sample s;
-        random_proposal(&s, &g, i % 2 ? 3 : 40);
+        int levels = i % 2 ? 3 : 40;
+        random_proposal(&s, &g, levels);
+        random_kind(&s, &g, levels, kind, hostile);
         static const double probs[] = {0, 0, 0, 0.2, 0.01};
         struct tree_options o = {.budget = (int)rng_below(&g, 40),
                                  .k = 1 + (int)rng_below(&g, 4),
@@ -187,11 +321,119 @@ static void test_brute_force(void **state) {
                                  .chain_seed = rng_below(&g, 2),
                                  .min_prob = probs[rng_below(&g, 5)]};
         int n = check(&s.p, &o);
+        assert_true(!s.paths.width || s.paths.calls <= o.max_depth); // one draft pass a depth
         sizes[n == 0 ? 0 : n < s.p.depth ? 1 : n == s.p.depth ? 2 : 3]++;
     }
     // No tree, fewer nodes than the depth, as many, and more: all must have been met.
     for (int i = 0; i < 4; i++)
         assert_true(sizes[i] > 50);
+}
+
+static void test_brute_force(void **state) {
+    (void)state;
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        brute_force(kind, false);
+        brute_force(kind, true);
+    }
+}
+
+enum { BIG_DEPTH = 34, BIG_K = TREE_MAX_K };
+
+struct large {
+    int32_t ids[BIG_DEPTH * BIG_K], chain[3][40];
+    float logp[BIG_DEPTH * BIG_K], pair[(BIG_DEPTH - 1) * BIG_K * BIG_K];
+    struct proposal p;
+};
+
+// Best first, equal ones by id, as every drafter of the kind must give them for one result.
+static void random_large(struct large *l, struct rng *g) {
+    int depth = 1 + (int)rng_below(g, BIG_DEPTH), k = 1 + (int)rng_below(g, BIG_K);
+    l->p = (struct proposal){.depth = depth, .k = k, .ids = l->ids, .logp = l->logp};
+    float slope = 0.05f * (float)(1 + rng_below(g, 40));
+    for (int d = 0; d < depth; d++) {
+        float lp = -slope * (float)rng_below(g, 3);
+        for (int r = 0; r < k; r++) {
+            lp -= slope * (float)rng_below(g, 3);
+            l->ids[d * k + r] = (int32_t)rng_below(g, 40) + 40 * r;
+            l->logp[d * k + r] = lp;
+        }
+    }
+    for (int i = 0; i < (depth - 1) * k * k; i++)
+        l->pair[i] = l->logp[(i / (k * k) + 1) * k + i % k];
+    l->p.n_chains = (int)rng_below(g, 4);
+    for (int c = 0; c < l->p.n_chains; c++) {
+        for (int d = 0; d < 40; d++)
+            l->chain[c][d] =
+                d < depth && rng_below(g, 4) ? l->ids[d * k] : (int32_t)rng_below(g, 40);
+        l->p.chains[c] = (struct draft_chain){l->chain[c], (int)rng_below(g, 40),
+                                              -slope * (float)rng_below(g, 4)};
+    }
+}
+
+// A drafter whose candidates depend on the depth alone, in the form of each other kind.
+static void test_same_in_all_kinds(void **state) {
+    (void)state;
+    static struct large l;
+    static struct path_drafter d;
+    struct rng g = {9};
+    int64_t nodes = 0, one_by_one = 0, by_level = 0, passes = 0;
+    for (int i = 0; i < 1500; i++) {
+        random_large(&l, &g);
+        struct tree_options o = {.budget = (int)rng_below(&g, TREE_MAX_BUDGET + 1),
+                                 .k = 1 + (int)rng_below(&g, BIG_K),
+                                 .max_depth = (int)rng_below(&g, TREE_MAX_DEPTH + 1),
+                                 .chain_seed = rng_below(&g, 2),
+                                 .min_prob = rng_below(&g, 4) ? 0 : 1e-3};
+        struct ddtree a, b;
+        memset(&a, 0, sizeof a);
+        memset(&b, 0, sizeof b);
+        assert_int_equal(ddtree_build(&a, 5, &l.p, &o, NULL), 0);
+        nodes += a.n - 1;
+        struct proposal other = l.p;
+        other.pair = l.pair;
+        assert_int_equal(ddtree_build(&b, 5, &other, &o, NULL), 0);
+        assert_memory_equal(&a, &b, sizeof a);
+        other.expand = path_expand;
+        other.expand_arg = &d;
+        for (int level = 0; level < 2; level++) {
+            memset(&d, 0, offsetof(struct path_drafter, seen));
+            d.levels = 1;
+            d.table = &l.p;
+            other.width = d.width = level ? TREE_MAX_ROWS : 0;
+            assert_int_equal(ddtree_build(&b, 5, &other, &o, NULL), 0);
+            assert_memory_equal(&a, &b, sizeof a);
+            *(level ? &by_level : &one_by_one) += d.asked;
+            passes += level ? d.calls : 0;
+            assert_true(level || d.asked <= o.budget);
+        }
+    }
+    assert_true(nodes > 60000);
+    assert_true(one_by_one < nodes);   // the last nodes of a tree are not asked for
+    assert_true(by_level < 2 * nodes); // more, because deeper ones may push them out
+    assert_true(5 * passes < one_by_one);
+}
+
+// The first failure of the drafter ends the tree: the root is left, and the sentence is passed on.
+static void test_failure(void **state) {
+    (void)state;
+    static struct path_drafter d;
+    struct proposal p = {.depth = 5, .expand = path_expand, .expand_arg = &d};
+    struct tree_options o = {.budget = 20, .k = 3, .max_depth = 5};
+    for (int width = 0; width < 8; width += 4)
+        for (int fail = 1; fail < 4; fail++) {
+            struct err e = {0};
+            struct ddtree t;
+            memset(&d, 0, offsetof(struct path_drafter, seen));
+            d.levels = 9;
+            d.fail_at = fail;
+            p.width = d.width = width;
+            assert_int_equal(ddtree_build(&t, 8, &p, &o, &e), ERR_DEVICE);
+            assert_string_equal(e.text, "the drafter fails");
+            assert_int_equal(d.calls, fail);
+            assert_int_equal(t.n, 1);
+            assert_int_equal(t.token[0], 8);
+            assert_int_equal(t.parent[0], -1);
+        }
 }
 
 static void test_bad_candidates(void **state) {
@@ -216,8 +458,8 @@ static void test_chain(void **state) {
     struct tree_options one = {.budget = 15, .k = 1, .max_depth = 32};
     struct tree_options seeded = {.budget = 15, .k = 2, .max_depth = 32, .chain_seed = true};
     struct ddtree a, b;
-    ddtree_build(&a, 5, &p, &one);
-    ddtree_build(&b, 5, &p, &seeded);
+    ddtree_build(&a, 5, &p, &one, NULL);
+    ddtree_build(&b, 5, &p, &seeded, NULL);
     assert_int_equal(a.n, 16);
     assert_int_equal(b.n, 16);
     for (int i = 1; i < 16; i++) {
@@ -246,7 +488,7 @@ static void test_limits(void **state) {
     for (int seed = 0; seed < 2; seed++) {
         o.chain_seed = seed;
         struct ddtree t;
-        ddtree_build(&t, 0, &p, &o);
+        ddtree_build(&t, 0, &p, &o, NULL);
         assert_int_equal(t.n, TREE_MAX_ROWS);
         int deepest = 0;
         for (int i = 1; i < t.n; i++) {
@@ -260,19 +502,18 @@ static void test_limits(void **state) {
     }
     struct ddtree t;
     o.budget = 0;
-    ddtree_build(&t, 3, &p, &o);
+    ddtree_build(&t, 3, &p, &o, NULL);
     assert_int_equal(t.n, 1);
     o.budget = -3;
-    ddtree_build(&t, 3, &p, &o);
+    ddtree_build(&t, 3, &p, &o, NULL);
     assert_int_equal(t.n, 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force),
-        cmocka_unit_test(test_bad_candidates),
-        cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_same_in_all_kinds),
+        cmocka_unit_test(test_failure),     cmocka_unit_test(test_bad_candidates),
+        cmocka_unit_test(test_chain),       cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
