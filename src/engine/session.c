@@ -352,8 +352,11 @@ static int make_drafters(struct run *u, struct tree_options *tree, struct err *e
     case SPECULATE_LOOKUP:
         rc = add_drafter(u, DRAFT_LOOKUP, e);
         break;
-    case SPECULATE_ORACLE:
-        rc = add_drafter(u, DRAFT_ORACLE, e);
+    case SPECULATE_ORACLE: // its guesses take the place of the draft's
+        if (u->r->oracle.with_draft)
+            rc = add_drafter(u, DRAFT_DFLASH, e);
+        if (!rc)
+            rc = add_drafter(u, DRAFT_ORACLE, e);
         break;
     }
     return rc;

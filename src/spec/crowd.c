@@ -140,14 +140,14 @@ static int grow(struct crowd *c, struct crowd_member *members, int n, struct err
     for (int i = 0; !rc && i < n; i++) {
         struct crowd_member *m = &members[i];
         struct tree_options o = c->c.tree;
-        struct proposal p = {0};
+        struct proposal p = {0}, *all = &p;
         size_t at = (size_t)i * (size_t)c->draft_depth * (size_t)o.k;
         o.budget = budget;
         o.max_depth = depth_of(c, m);
         if (m->drafter && budget > 0 && o.max_depth > 0) {
             struct draft_request r = {
                 .seq = m->seq, .root = m->root, .k = o.k, .max_depth = o.max_depth};
-            rc = drafter_propose(m->drafter, &r, &p, e);
+            rc = drafter_propose(m->drafter, &r, 1, &all, e);
         } else if (drafted && !m->drafter) {
             p = (struct proposal){
                 .depth = c->draft_depth, .k = o.k, .ids = c->ids + at, .logp = c->logp + at};

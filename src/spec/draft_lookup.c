@@ -38,10 +38,11 @@ static int lookup_drafter_max_depth(const void *self) {
     return TREE_MAX_DEPTH;
 }
 
-static int lookup_drafter_propose(void *self, const struct draft_request *r, struct proposal *p,
-                                  struct err *e) {
-    (void)e;
+static int lookup_drafter_propose(void *self, const struct draft_request *r, int members,
+                                  struct proposal *const *proposals, struct err *e) {
+    (void)members, (void)e;
     struct draft_lookup *d = self;
+    struct proposal *p = proposals[0];
     lookup_update(d->index, sequence_tokens(r->seq), sequence_len(r->seq), r->root);
     int max = r->max_depth < TREE_MAX_DEPTH ? r->max_depth : TREE_MAX_DEPTH;
     int match;
@@ -53,6 +54,9 @@ static int lookup_drafter_propose(void *self, const struct draft_request *r, str
     return 0;
 }
 
-const struct drafter_class drafter_lookup = {"lookup", lookup_drafter_create,
-                                             lookup_drafter_destroy, lookup_drafter_max_depth,
-                                             lookup_drafter_propose};
+const struct drafter_class drafter_lookup = {"lookup",
+                                             lookup_drafter_create,
+                                             lookup_drafter_destroy,
+                                             lookup_drafter_max_depth,
+                                             lookup_drafter_propose,
+                                             .shared = false};

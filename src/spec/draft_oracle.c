@@ -12,12 +12,15 @@
 struct draft_oracle {
     struct draft_config c;
     int32_t vocab;
-    struct drafter *draft; // NULL: guesses cost nothing
+    int depth; // deepest guess
     int32_t ids[TREE_MAX_DEPTH * TREE_MAX_K];
     float logp[TREE_MAX_DEPTH * TREE_MAX_K];
 };
 
 static int oracle_create(void **self, const struct draft_config *c, struct err *e) {
+    if (c->with_draft && !c->dflash)
+        return err_set(e, ERR_USAGE,
+                       "the oracle drafter stands for a draft model that is not there");
     if (!c->recording || model_params_of(c->model)->vocab < 2 ||
         !(c->error_rate >= 0 && c->error_rate <= 1))
         return err_set(e, ERR_USAGE,
@@ -27,24 +30,19 @@ static int oracle_create(void **self, const struct draft_config *c, struct err *
         return err_set(e, ERR_MEMORY, "no memory for the oracle drafter");
     d->c = *c;
     d->vocab = (int32_t)model_params_of(c->model)->vocab;
-    int rc = c->with_draft ? drafter_create(&d->draft, DRAFT_DFLASH, c, e) : 0;
-    if (rc) {
-        free(d);
-        return rc;
-    }
+    d->depth = TREE_MAX_DEPTH;
+    if (c->with_draft && dflash_params_of(c->dflash)->block_size - 1 < d->depth)
+        d->depth = dflash_params_of(c->dflash)->block_size - 1;
     *self = d;
     return 0;
 }
 
 static void oracle_destroy(void *self) {
-    struct draft_oracle *d = self;
-    drafter_destroy(d->draft);
-    free(d);
+    free(self);
 }
 
 static int oracle_max_depth(const void *self) {
-    const struct draft_oracle *d = self;
-    return d->draft ? drafter_max_depth(d->draft) : TREE_MAX_DEPTH;
+    return ((const struct draft_oracle *)self)->depth;
 }
 
 // The candidates of one position: the recorded token at `rank`, other tokens around it.
@@ -76,17 +74,19 @@ static void fill(struct draft_oracle *d, int64_t pos, int max_depth, int k, stru
     p->k = k;
     p->ids = d->ids;
     p->logp = d->logp;
+    p->pair = NULL;
+    p->expand = NULL;
 }
 
-static int oracle_propose(void *self, const struct draft_request *r, struct proposal *p,
-                          struct err *e) {
+static int oracle_propose(void *self, const struct draft_request *r, int n,
+                          struct proposal *const *p, struct err *e) {
+    (void)n, (void)e;
     struct draft_oracle *d = self;
-    struct proposal dropped = {0};
-    int rc = d->draft ? drafter_propose(d->draft, r, &dropped, e) : 0;
-    int depth = d->draft && r->worth > 0 && r->worth < r->max_depth ? r->worth : r->max_depth;
-    if (!rc)
-        fill(d, sequence_len(r->seq), depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p);
-    return rc;
+    bool shorter = d->c.with_draft && r->worth > 0 && r->worth < r->max_depth;
+    int depth = shorter ? r->worth : r->max_depth;
+    depth = depth < d->depth ? depth : d->depth;
+    fill(d, sequence_len(r->seq), depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p[0]);
+    return 0;
 }
 
 // Rows that one step from the root at `pos` commits.
@@ -141,5 +141,5 @@ double oracle_calibrate(struct draft_config *c, const struct oracle_goal *goal) 
     return best;
 }
 
-const struct drafter_class drafter_oracle = {"oracle", oracle_create, oracle_destroy,
-                                             oracle_max_depth, oracle_propose};
+const struct drafter_class drafter_oracle = {"oracle",         oracle_create,  oracle_destroy,
+                                             oracle_max_depth, oracle_propose, .shared = false};

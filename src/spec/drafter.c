@@ -7,6 +7,7 @@
 struct drafter {
     const struct drafter_class *class;
     void *self;
+    int max_members;
 };
 
 static int off_create(void **self, const struct draft_config *c, struct err *e) {
@@ -24,14 +25,14 @@ static int off_max_depth(const void *self) {
     return 0;
 }
 
-static int off_propose(void *self, const struct draft_request *r, struct proposal *p,
+static int off_propose(void *self, const struct draft_request *r, int n, struct proposal *const *p,
                        struct err *e) {
-    (void)self, (void)r, (void)p, (void)e;
+    (void)self, (void)r, (void)n, (void)p, (void)e;
     return 0;
 }
 
-static const struct drafter_class drafter_off = {"off", off_create, off_destroy, off_max_depth,
-                                                 off_propose};
+static const struct drafter_class drafter_off = {"off",         off_create,  off_destroy,
+                                                 off_max_depth, off_propose, .shared = true};
 
 static const struct drafter_class *const classes[DRAFT_KINDS] = {
     [DRAFT_OFF] = &drafter_off,
@@ -46,6 +47,7 @@ int drafter_create_class(struct drafter **out, const struct drafter_class *class
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for the %s drafter", class->name);
     d->class = class;
+    d->max_members = class->shared && c->max_members > 1 ? c->max_members : 1;
     int rc = class->create(&d->self, c, e);
     if (rc) {
         free(d);
@@ -75,7 +77,14 @@ int drafter_max_depth(const struct drafter *d) {
     return d->class->max_depth(d->self);
 }
 
-int drafter_propose(struct drafter *d, const struct draft_request *r, struct proposal *p,
-                    struct err *e) {
-    return d->class->propose(d->self, r, p, e);
+int drafter_max_members(const struct drafter *d) {
+    return d->max_members;
+}
+
+int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
+                    struct proposal *const *p, struct err *e) {
+    if (n < 1 || n > d->max_members)
+        return err_set(e, ERR_USAGE, "the %s drafter is asked for %d sequences, not for 1 to %d",
+                       d->class->name, n, d->max_members);
+    return d->class->propose(d->self, r, n, p, e);
 }

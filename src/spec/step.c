@@ -206,7 +206,7 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
         o.max_depth = s->draft_depth;
     if (o.max_depth > TREE_MAX_DEPTH)
         o.max_depth = TREE_MAX_DEPTH;
-    struct proposal p = {0};
+    struct proposal p = {0}, *all = &p;
     bool drafts = o.budget > 0 && o.max_depth > 0;
     if (s->c.budget)
         drafts = plan(s, drafts);
@@ -219,7 +219,7 @@ static int grow(struct step *s, struct sequence *seq, int32_t root, const struct
         if (s->c.share_noise)
             r.noise = sampler_noise(s->sampler, sequence_len(seq) + 1, o.max_depth);
         for (int i = 0; i < s->c.n_drafters; i++) {
-            int rc = drafter_propose(s->c.drafters[i], &r, &p, e);
+            int rc = drafter_propose(s->c.drafters[i], &r, 1, &all, e);
             if (rc)
                 return rc;
         }

@@ -36,6 +36,7 @@ static int setup(void **state) {
     struct forest rows = {0};
     *state = &f;
     o.max_ctx = CONTEXT;
+    o.max_logits = 10; // of a draft too: several sequences take several slices
     snprintf(path, sizeof path, "/tmp/coppice-drafter-%d.gguf", (int)getpid());
     int rc = tiny_target_write(&t, path, NULL);
     if (!rc)
@@ -86,8 +87,8 @@ static struct drafter *make(const struct fixture *f, enum draft_kind kind,
 static struct proposal ask(const struct fixture *f, struct drafter *d, int32_t root, int k,
                            int max_depth) {
     struct draft_request r = {.seq = f->seq, .root = root, .k = k, .max_depth = max_depth};
-    struct proposal p = {0};
-    assert_int_equal(drafter_propose(d, &r, &p, NULL), 0);
+    struct proposal p = {0}, *all = &p;
+    assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
     return p;
 }
 
@@ -96,7 +97,8 @@ static void test_dflash(void **state) {
     struct drafter *d = make(f, DRAFT_DFLASH, NULL);
     assert_string_equal(drafter_name(d), "dflash");
     assert_int_equal(drafter_max_depth(d), BLOCK - 1);
-    struct proposal p = ask(f, d, 3, 5, 32);
+    struct proposal p = ask(f, d, 3, 5, 32), *all = &p;
+    assert_int_equal(drafter_max_members(d), 1);
     assert_int_equal(p.depth, BLOCK - 1);
     assert_int_equal(p.k, 5);
     int32_t first[3] = {p.ids[0], p.ids[5], p.ids[10]};
@@ -112,12 +114,120 @@ static void test_dflash(void **state) {
     p = ask(f, d, 3, 1, 0);
     assert_int_equal(p.depth, 0);
     struct draft_request r = {.seq = f->seq, .root = 3, .k = 2, .max_depth = 32, .worth = 2};
-    assert_int_equal(drafter_propose(d, &r, &p, NULL), 0); // a shorter block
+    assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0); // a shorter block
     assert_int_equal(p.depth, 2);
     r.worth = 100;
-    assert_int_equal(drafter_propose(d, &r, &p, NULL), 0);
+    assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
     assert_int_equal(p.depth, BLOCK - 1);
     drafter_destroy(d);
+}
+
+// Sequences of several lengths that one drafter serves, each with candidates of its own.
+enum { MEMBERS = 4 };
+
+struct members {
+    struct sequence *seq[MEMBERS];
+    struct draft_request r[MEMBERS];
+    struct sample_row noise[MEMBERS][BLOCK];
+};
+
+static void members_open(struct members *m, const struct fixture *f) {
+    struct forest rows = {0};
+    assert_int_equal(forest_init(&rows, LEN, NULL), 0);
+    *m = (struct members){0};
+    for (int i = 0; i < MEMBERS; i++) {
+        assert_int_equal(model_sequence(f->model, &m->seq[i], NULL), 0);
+        forest_reset(&rows);
+        forest_chain(&rows, 0, 0, text, LEN - 2 * i, true);
+        assert_int_equal(model_forward(f->model, &rows, &m->seq[i], 1, NULL), 0);
+        for (int d = 0; d < BLOCK; d++)
+            m->noise[i][d] = (struct sample_row){.pos = LEN - 2 * i + 1 + d,
+                                                 .seed = 7,
+                                                 .temperature = 1.5f,
+                                                 .top_p = 1,
+                                                 .repeat = 1};
+        m->r[i] = (struct draft_request){
+            .seq = m->seq[i], .root = 3 + i, .k = 2 + 2 * i, .max_depth = 3 + 2 * i};
+    }
+    m->r[1].noise = m->noise[1];
+    m->r[3].noise = m->noise[3];
+    forest_fini(&rows);
+}
+
+static void members_close(struct members *m) {
+    for (int i = 0; i < MEMBERS; i++)
+        sequence_destroy(m->seq[i]);
+}
+
+// What one call says of r[n], and what a drafter says of each alone, must be the same to the bit.
+static void check_members(struct drafter *many, struct drafter *one, const struct draft_request *r,
+                          int n, int worth) {
+    struct proposal p[MEMBERS] = {0}, *all[MEMBERS];
+    for (int i = 0; i < n; i++)
+        all[i] = &p[i];
+    assert_int_equal(drafter_propose(many, r, n, all, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        struct draft_request alone = r[i];
+        struct proposal q = {0}, *only = &q;
+        alone.worth = worth;
+        assert_int_equal(drafter_propose(one, &alone, 1, &only, NULL), 0);
+        assert_int_equal(p[i].depth, q.depth);
+        assert_int_equal(p[i].k, q.k);
+        size_t cells = (size_t)q.depth * (size_t)q.k;
+        if (cells == 0)
+            continue;
+        assert_memory_equal(p[i].ids, q.ids, cells * sizeof *q.ids);
+        assert_memory_equal(p[i].logp, q.logp, cells * sizeof *q.logp);
+    }
+}
+
+static void test_members(void **state) {
+    const struct fixture *f = *state;
+    struct draft_config c = {.max_members = MEMBERS};
+    struct drafter *many = make(f, DRAFT_DFLASH, &c), *one = make(f, DRAFT_DFLASH, NULL);
+    struct members m;
+    members_open(&m, f);
+    assert_int_equal(drafter_max_members(many), MEMBERS);
+    for (int n = 1; n <= MEMBERS; n++)
+        check_members(many, one, m.r, n, 0);
+    m.r[0].noise = m.noise[0];
+    m.r[3].noise = NULL;
+    m.r[1].max_depth = 0; // takes no part
+    check_members(many, one, m.r, MEMBERS, 0);
+    m.r[3].max_depth = 0;
+    check_members(many, one, m.r, MEMBERS, 0);
+    // One block for all, as long as the most that any of them finds worth its time.
+    static const int worth[][MEMBERS + 1] = {{2, 3, 1, 2, 3}, {2, 0, 5, 5, 0}, {2, 100, 5, 5, 0}};
+    for (int w = 0; w < 3; w++) {
+        for (int i = 0; i < MEMBERS; i++) {
+            m.r[i].max_depth = 5;
+            m.r[i].worth = worth[w][i];
+        }
+        check_members(many, one, m.r, MEMBERS, worth[w][MEMBERS]);
+    }
+    for (int i = 0; i < MEMBERS; i++)
+        m.r[i].max_depth = 0;
+    check_members(many, one, m.r, MEMBERS, 0);
+    members_close(&m);
+    drafter_destroy(many);
+    drafter_destroy(one);
+}
+
+// More sequences than a drafter serves are refused; an index of tokens serves one.
+static void test_too_many(void **state) {
+    const struct fixture *f = *state;
+    struct draft_config c = {.max_members = 2};
+    struct proposal p[3] = {0}, *all[3] = {&p[0], &p[1], &p[2]};
+    struct draft_request r[3] = {{.seq = f->seq, .root = 3, .k = 1, .max_depth = 4}};
+    for (int kind = 0; kind < 2; kind++) {
+        struct drafter *d = make(f, kind ? DRAFT_LOOKUP : DRAFT_DFLASH, &c);
+        struct err e = {0};
+        assert_int_equal(drafter_max_members(d), kind ? 1 : 2);
+        assert_int_equal(drafter_propose(d, r, kind ? 2 : 3, all, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, kind ? "1 to 1" : "1 to 2"));
+        assert_int_equal(drafter_propose(d, r, 0, all, NULL), ERR_USAGE);
+        drafter_destroy(d);
+    }
 }
 
 static void test_lookup(void **state) {
@@ -203,6 +313,30 @@ static void test_oracle(void **state) {
     }
 }
 
+// Beside a draft model the oracle takes the place of its guesses, and reaches as far.
+static void test_oracle_with_draft(void **state) {
+    const struct fixture *f = *state;
+    int32_t recording[LEN + 40];
+    for (int i = 0; i < LEN + 40; i++)
+        recording[i] = 100 + i;
+    struct draft_config c = {.recording = recording, .n_recording = LEN + 40, .with_draft = true};
+    struct drafter *draft = make(f, DRAFT_DFLASH, NULL), *d = make(f, DRAFT_ORACLE, &c);
+    struct draft_request r = {.seq = f->seq, .root = 3, .k = 4, .max_depth = 32};
+    struct proposal p = {0}, *all = &p;
+    assert_int_equal(drafter_max_depth(d), BLOCK - 1);
+    assert_int_equal(drafter_propose(draft, &r, 1, &all, NULL), 0);
+    assert_int_not_equal(p.ids[0], recording[LEN + 1]);
+    assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
+    assert_int_equal(p.depth, BLOCK - 1);
+    for (int i = 0; i < p.depth; i++)
+        assert_int_equal(p.ids[i * p.k], recording[LEN + 1 + i]);
+    r.worth = 2;
+    assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
+    assert_int_equal(p.depth, 2);
+    drafter_destroy(draft);
+    drafter_destroy(d);
+}
+
 // The recording's end is the end of the guesses.
 static void test_short_recording(void **state) {
     const struct fixture *f = *state;
@@ -222,6 +356,10 @@ static void test_refused(void **state) {
     assert_non_null(strstr(e.text, "draft model"));
     assert_int_equal(drafter_create(&d, DRAFT_ORACLE, &c, &e), ERR_USAGE);
     c.recording = text;
+    c.with_draft = true;
+    assert_int_equal(drafter_create(&d, DRAFT_ORACLE, &c, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "draft model"));
+    c.with_draft = false;
     c.error_rate = 2;
     assert_int_equal(drafter_create(&d, DRAFT_ORACLE, &c, &e), ERR_USAGE);
     assert_null(d);
@@ -229,10 +367,11 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dflash),  cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_off),     cmocka_unit_test(test_long_block),
-        cmocka_unit_test(test_oracle),  cmocka_unit_test(test_short_recording),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_dflash),   cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_off),      cmocka_unit_test(test_long_block),
+        cmocka_unit_test(test_oracle),   cmocka_unit_test(test_short_recording),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_members),
+        cmocka_unit_test(test_too_many), cmocka_unit_test(test_oracle_with_draft),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

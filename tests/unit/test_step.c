@@ -43,9 +43,11 @@ static int spy_max_depth(const void *self) {
     return DEPTH;
 }
 
-static int spy_propose(void *self, const struct draft_request *r, struct proposal *p,
-                       struct err *e) {
+static int spy_propose(void *self, const struct draft_request *r, int n,
+                       struct proposal *const *proposals, struct err *e) {
     struct spy *s = self;
+    struct proposal *p = proposals[0];
+    assert_int_equal(n, 1);
     s->calls++;
     s->seen = *r;
     if (r->noise)
@@ -59,8 +61,8 @@ static int spy_propose(void *self, const struct draft_request *r, struct proposa
     return 0;
 }
 
-static const struct drafter_class spy_class = {"spy", spy_create, spy_destroy, spy_max_depth,
-                                               spy_propose};
+static const struct drafter_class spy_class = {"spy",         spy_create,  spy_destroy,
+                                               spy_max_depth, spy_propose, .shared = false};
 
 static int setup(void **state) {
     static struct fixture f;
