@@ -145,6 +145,10 @@ if has bench; then
         --drafter oracle:errors=0.1
     accept "oracle tree:22" bench -m tiny.gguf --prompt-tokens 40 -n 64 --modes off,tree:22 \
         --drafter oracle:al=4,seed=2
+    accept "oracle chain:4  1.00 1.00 .93; AL in <1K 4.00, 1-4K 3.89" bench -m tiny.gguf \
+        --prompt-tokens 1000 -n 60 --modes off,chain:4 --drafter oracle:errors=0
+    accept '"accept_length_by_context":[{"from":0,"to":1024,"steps":6,"accept_length":4},' bench \
+        -m tiny.gguf --prompt-tokens 1000 -n 60 --modes off,chain:4 --drafter oracle:errors=0 --json
 fi
 if has generate; then
     refuse 2 "--budget" generate -m text.gguf -p x --budget 128

@@ -58,6 +58,7 @@ static void add_run(struct tally *t, const struct request *r, const struct reply
     t->steps += y->steps;
     for (int64_t i = 0; i < y->steps; i++)
         t->committed += y->accepted[i];
+    bench_accept_add(&t->accept, r->n_prompt, y->accepted, y->steps);
     t->drafted += y->drafted;
     t->different += !same;
     t->grams += grams[0];
@@ -145,6 +146,25 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
     }
 }
 
+// Of each way that guessed, over all prompts.
+static void acceptance(const struct bench *b, struct str *out) {
+    const struct tally *t = &b->tallies[b->prompts.n_groups * BENCH_WAYS];
+    bool any = false;
+    for (int w = 0; w < b->ways.n; w++)
+        any |= bench_accept_any(&t[w].accept);
+    if (any)
+        str_puts(out,
+                 "share of passes whose guess at depth 1, 2, ... was accepted; accept length by "
+                 "tokens of context\n");
+    for (int w = 0; w < b->ways.n; w++) {
+        if (!bench_accept_any(&t[w].accept))
+            continue;
+        str_printf(out, "%-*s ", width_of_names(b), b->ways.way[w].name);
+        bench_accept_text(&t[w].accept, out);
+        str_putc(out, '\n');
+    }
+}
+
 // Rate of a way with a chosen budget over that of the best fixed one; its index in *best.
 static double of_best(const struct bench *b, int group, int way, int *best) {
     const struct tally *t = &b->tallies[group * BENCH_WAYS];
@@ -206,6 +226,7 @@ int bench_print_table(const struct bench *b, struct err *e) {
                "draft", "verify", "sample", "commit", "4-gram", "equal", "logit hash");
     for (int g = 0; g < b->prompts.n_groups + (b->prompts.n_groups > 1); g++)
         table_rows(b, g, &out);
+    acceptance(b, &out);
     notes(b, &out);
     return cli_print(&out, e);
 }
@@ -237,6 +258,7 @@ static void json_tally(struct json_writer *w, const struct tally *t, const struc
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
     jw_key(w, "logit_hash");
     jw_cstr(w, hash);
+    bench_accept_json(&t->accept, w);
     jw_key(w, "ms");
     decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(t));
     jw_end(w, '}');

@@ -3,6 +3,7 @@
 #ifndef COPPICE_CLI_BENCH_REPORT_H
 #define COPPICE_CLI_BENCH_REPORT_H
 
+#include "cli/bench_accept.h"
 #include "cli/bench_prompts.h"
 #include "cli/bench_ways.h"
 
@@ -13,6 +14,7 @@ struct tally {
     double worst_distinct; // lowest share of distinct 4-grams of one continuation
     uint64_t hash;         // of the only run, else mixed over all
     struct step_times ms;
+    struct bench_accept accept;
 };
 
 struct bench {
