@@ -11,7 +11,7 @@ static const struct row {
     const char *name; // the number of an accept length follows
     int share, least;
 } rows[] = {
-    {FEATURE_ACCEPT + 1, FEATURE_ACCEPT + 16, "accept length", 40, 1},
+    {FEATURE_ACCEPT + 1, FEATURE_ACCEPT + 16, "accept length", 40, 0},
     {FEATURE_ACCEPT + 17, FEATURE_ACCEPT + TREE_MAX_DEPTH, "accept length", 0, 0},
     {FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, "accept length", 0,
      1},
