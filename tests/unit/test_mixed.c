@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixed passes: pieces of prompts of some sequences, trees of others and single rows, in one forest
-// and each alone, must give the same bits, and so must commits of several sequences in one go. Then
-// slices of logits of every width, and commits that fail.
+// and each alone, must give the same bits, and so must commits of several sequences in one go, and
+// drafts afterwards. Then slices of logits of every width, and commits that fail.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,14 +38,15 @@ static int below(struct mix *m, int n) {
     return (int)rng_below(&m->g, (uint32_t)n);
 }
 
-static void open_mix(struct mix *m, uint64_t seed, int threads) {
+static void open_mix(struct mix *m, uint64_t seed, int threads, bool draft) {
     struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
     struct model_options o = model_options_default();
     *m = (struct mix){.g = {rng_mix(seed)}, .limit = 400};
     o.max_rows = ROWS;
     o.max_verify = TREES;
     o.max_logits = SLICE;
-    tiny_rig_open(&m->r, &shape, NULL, &o, "auto", threads);
+    tiny_rig_open(&m->r, &shape, draft ? &d : NULL, &o, "auto", threads);
     m->got = calloc((size_t)ROWS * VOCAB, sizeof *m->got);
     m->want = calloc((size_t)ROWS * VOCAB, sizeof *m->want);
     assert_true(m->got && m->want);
@@ -178,7 +179,7 @@ static void run_alone(struct mix *m, int s) {
     int32_t first = p->first;
     const float *got = m->got + (int64_t)first * VOCAB;
     if (p->chain) {
-        tiny_rig_prompt(r, m->alone[s], p->token, p->n, 1 + below(m, ROWS), m->want, NULL);
+        tiny_rig_prompt(r, m->alone[s], p->token, p->n, 1 + below(m, 100), m->want, NULL);
     } else {
         forest_reset(&r->f);
         plant(m, p, 0, sequence_len(m->alone[s]));
@@ -191,7 +192,11 @@ static void run_alone(struct mix *m, int s) {
             assert_int_equal(model_commit(r->m, &m->alone[s], &path, 1, &r->e), 0);
     }
     assert_memory_equal(m->want, got, (size_t)p->n * VOCAB * sizeof *got);
-    assert_int_equal(sequence_len(m->alone[s]), sequence_len(m->mixed[s]));
+    int64_t len = sequence_len(m->alone[s]);
+    assert_int_equal(sequence_len(m->mixed[s]), len);
+    if (len)
+        assert_memory_equal(sequence_tokens(m->mixed[s]), sequence_tokens(m->alone[s]),
+                            (size_t)len * sizeof(int32_t));
 }
 
 static void restart(struct mix *m, int s) {
@@ -203,6 +208,17 @@ static void restart(struct mix *m, int s) {
     m->restarts++;
 }
 
+// The draft of one sequence, which has the features of its rows by now.
+static void compare_drafts(struct mix *m, int s) {
+    enum { DRAFTED = 7 };
+    int32_t anchor = 3;
+    assert_int_equal(dflash_draft(m->r.d, &m->mixed[s], &anchor, 1, &m->r.e), 0);
+    tiny_rig_draft_logits(&m->r, 0, DRAFTED, m->got);
+    assert_int_equal(dflash_draft(m->r.d, &m->alone[s], &anchor, 1, &m->r.e), 0);
+    tiny_rig_draft_logits(&m->r, 0, DRAFTED, m->want);
+    assert_memory_equal(m->want, m->got, DRAFTED * VOCAB * sizeof *m->got);
+}
+
 static void run_pass(struct mix *m) {
     random_parts(m);
     forward_mixed(m);
@@ -212,19 +228,43 @@ static void run_pass(struct mix *m) {
             run_alone(m, s);
         restart(m, s);
     }
+    if (m->r.d)
+        compare_drafts(m, below(m, SEQS));
 }
 
 static void test_mixed(void **state) {
     (void)state;
     struct mix m;
     for (uint64_t seed = 0; seed < 2; seed++) {
-        open_mix(&m, seed, 1 + (int)seed);
+        open_mix(&m, seed, 1 + (int)seed, seed == 1);
         for (int pass = 0; pass < 60; pass++)
             run_pass(&m);
         assert_true(m.together > 2 && m.layerwise > 20 && m.beside > 20 && m.bases > 30);
         assert_true(m.pages > 15 && m.commits > 15 && m.restarts > 2);
         close_mix(&m);
     }
+}
+
+// A chain so long that the draft takes its features where they are, behind a tree of another one.
+static void test_long_chain(void **state) {
+    (void)state;
+    struct mix m;
+    open_mix(&m, 8, 1, true);
+    for (int i = 0; i < SEQS; i++)
+        m.order[i] = i;
+    m.part[0] = (struct part){.n = 9};
+    m.part[1] = (struct part){.n = 230, .chain = true};
+    tiny_rig_tokens(&m.r, 1, m.part[0].token, 9);
+    tiny_rig_tokens(&m.r, 2, m.part[1].token, 230);
+    for (int i = 0; i < 9; i++)
+        m.part[0].parent[i] = i / 2 - 1;
+    forward_mixed(&m);
+    commit_mixed(&m);
+    for (int s = 0; s < 2; s++) {
+        run_alone(&m, s);
+        compare_drafts(&m, s);
+    }
+    close_mix(&m);
 }
 
 static void check_slice(struct mix *m, int64_t at, int64_t width) {
@@ -242,7 +282,7 @@ static void test_slices(void **state) {
     enum { N = 45 };
     (void)state;
     struct mix m;
-    open_mix(&m, 9, 2);
+    open_mix(&m, 9, 2, false);
     struct model *model = m.r.m;
     struct part *p = &m.part[0];
     *p = (struct part){.n = N, .chain = true};
@@ -293,7 +333,7 @@ static void test_failures(void **state) {
     (void)state;
     struct mix m;
     int32_t tokens[1024];
-    open_mix(&m, 4, 1);
+    open_mix(&m, 4, 1, false);
     tiny_rig_tokens(&m.r, 6, tokens, 1024);
     const int lens[3] = {60, 128, 1020};
     for (int s = 0; s < 3; s++) {
@@ -353,7 +393,7 @@ static void test_limits(void **state) {
     struct mix m;
     static const int32_t tokens[ROWS] = {0};
     struct forest f;
-    open_mix(&m, 5, 1);
+    open_mix(&m, 5, 1, false);
     assert_int_equal(forest_init(&f, ROWS + 1, &m.r.e), 0);
     forest_chain(&f, 0, 0, tokens, ROWS - TREES, false);
     for (int i = 0; i < TREES; i++)
@@ -376,9 +416,8 @@ static void test_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_long_chain),
+        cmocka_unit_test(test_slices), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
