@@ -22,7 +22,7 @@ const struct dflash_params *dflash_params_of(const struct dflash *d) {
 }
 
 // Layers with and without a window are two KV groups; either may be missing.
-static void make_groups(struct dflash *d, const struct dflash_options *o) {
+static int make_groups(struct dflash *d, const struct dflash_options *o, struct err *e) {
     const struct dflash_params *p = &d->params;
     for (int windowed = 0; windowed < 2; windowed++) {
         int n = 0;
@@ -37,8 +37,17 @@ static void make_groups(struct dflash *d, const struct dflash_options *o) {
         if (n == 0)
             continue;
         d->window[d->n_groups] = windowed ? p->window : 0;
-        kv_layout_init(&d->layout[d->n_groups++], n, p->n_kv, p->head_dim, o->codec_k, o->codec_v);
+        struct kv_shape kv = {.n_layers = n,
+                              .n_heads = p->n_kv,
+                              .dk = p->head_dim,
+                              .dv = p->head_dim,
+                              .codec_k = o->codec_k,
+                              .codec_v = o->codec_v};
+        int rc = kv_layout_init(&d->layout[d->n_groups++], &kv, e);
+        if (rc)
+            return rc;
     }
+    return 0;
 }
 
 static int load_layer(struct dflash *d, int i, struct err *e) {
@@ -133,14 +142,6 @@ static int make_workspace(struct dflash *d, struct err *e) {
     return rc ? rc : host_arrays(d, e);
 }
 
-static int check_options(const struct model *target, const struct dflash_options *o,
-                         struct err *e) {
-    if (target->draft)
-        return err_set(e, ERR_STATE, "the target has a draft already; a target takes one");
-    int rc = kv_codec_check(o->codec_k, e);
-    return rc ? rc : kv_codec_check(o->codec_v, e);
-}
-
 static struct rows rows_of(const struct dflash *d, int64_t n) {
     return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
 }
@@ -214,8 +215,9 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
     if (!d->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
-    make_groups(d, o);
-    rc = load_weights(d, e);
+    rc = make_groups(d, o, e);
+    if (!rc)
+        rc = load_weights(d, e);
     if (!rc)
         rc = make_workspace(d, e);
     return rc || dry ? rc : exec_status(d->x, e);
@@ -224,15 +226,14 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
 // Makes a draft of the target, dry or real, without attaching it.
 static int create(struct dflash **out, struct model *target, const char *path,
                   const struct dflash_options *o, bool dry, struct err *e) {
-    int rc = check_options(target, o, e);
-    if (rc)
-        return rc;
+    if (target->draft)
+        return err_set(e, ERR_STATE, "the target has a draft already; a target takes one");
     struct dflash *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a draft");
     d->target = target;
     d->x = target->x;
-    rc = build(d, path, o, dry, e);
+    int rc = build(d, path, o, dry, e);
     if (rc) {
         dflash_destroy(d);
         return rc;

@@ -34,17 +34,26 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
                    (int)(len < 64 ? len : 64), s);
 }
 
+// The pages of so many attention layers.
+static int lay_out_pages(struct model *m, int n_layers, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct kv_shape s = {.n_layers = n_layers,
+                         .n_heads = p->n_kv,
+                         .dk = p->head_dim,
+                         .dv = p->head_dim,
+                         .codec_k = m->options.codec_k,
+                         .codec_v = m->options.codec_v};
+    return kv_layout_init(&m->kv, &s, e);
+}
+
+// The number of attention layers is known later; whether their keys and values can be stored is
+// asked now, before weights are read.
 static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
     m->options = *o;
     if (o->max_ctx < 0 || o->max_rows < 0 || o->max_verify < 0 || o->max_seqs < 0 ||
         o->max_logits < 0 || o->max_rows > 1 << 16 || o->max_verify > 1 << 12 ||
         o->max_seqs > 1 << 12)
         return err_set(e, ERR_USAGE, "context, row and sequence limits must be positive");
-    int rc = kv_codec_check(o->codec_k, e);
-    if (!rc)
-        rc = kv_codec_check(o->codec_v, e);
-    if (rc)
-        return rc;
     if (!o->max_ctx)
         m->options.max_ctx = m->params.context;
     if (!o->max_verify)
@@ -59,7 +68,7 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
         m->options.max_logits = m->options.max_verify < 128 ? m->options.max_verify : 128;
     if (m->options.max_logits > m->options.max_rows)
         m->options.max_logits = m->options.max_rows;
-    return 0;
+    return lay_out_pages(m, 1, e);
 }
 
 static const struct tensor *find_gguf(const void *arg, const char *name) {
@@ -147,8 +156,9 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         return rc;
     const struct model_params *p = &m->params;
     if (p->n_full)
-        kv_layout_init(&m->kv, p->n_full, p->n_kv, p->head_dim, o->codec_k, o->codec_v);
-    rc = workspace_init(m, e);
+        rc = lay_out_pages(m, p->n_full, e);
+    if (!rc)
+        rc = workspace_init(m, e);
     if (!rc && !dry)
         rc = record_init(m, e);
     if (!rc && !dry && p->n_full)

@@ -13,7 +13,7 @@
 #include "ops/args_gdn.h"
 #include "ops/args_mlp.h"
 #include "ops/args_sample.h"
-#include "ops/kv_codec.h"
+#include "ops/kv_layout.h"
 
 // The rows of a forward pass, topologically ordered (parent index < own index). Host arrays.
 struct rows {
@@ -29,19 +29,6 @@ struct rows {
 
 // Bounds that loaders check: head_dim, dk and dv; query heads of one kv head.
 enum { OPS_HEAD_MAX = 512, OPS_GROUP_MAX = 128 };
-
-// Storage of one KV group: pages of KV_PAGE positions that hold all its layers. Within a page:
-// [layer][K then V][kv head][slot][head_dim] in the stored types.
-enum { KV_PAGE = 64 };
-struct kv_layout {
-    int n_layers, n_heads, head_dim;
-    uint32_t type_k, type_v;  // enum tensor_type: F32, F16, BF16 or Q8_0
-    int64_t k_bytes, v_bytes; // one head row of K, of V
-    int64_t layer_bytes;      // one layer of one page
-    int64_t page_bytes;       // = n_layers * layer_bytes
-};
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim,
-                    enum kv_codec_id codec_k, enum kv_codec_id codec_v);
 
 // Where a row's K and V live.
 struct kv_slot {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the op layer that no backend owns: the accessors of an exec and the layout of a KV
-// page, which all backends share so that pages can move between them.
+// The accessors of an exec, which no backend owns.
 #include "ops/exec.h"
 
 #include <stddef.h>
-
-#include "formats/quant.h"
 
 const struct ops *exec_ops(const struct exec *x) {
     return x->ops;
@@ -99,21 +96,4 @@ void exec_memory_of(struct exec *x, struct exec_memory *m) {
     *m = (struct exec_memory){0};
     if (x->memory)
         x->memory(x, m);
-}
-
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int head_dim,
-                    enum kv_codec_id codec_k, enum kv_codec_id codec_v) {
-    int64_t k = kv_codec_bytes(codec_k, head_dim), v = kv_codec_bytes(codec_v, head_dim);
-    int64_t layer = (int64_t)KV_PAGE * n_heads * (k + v);
-    *l = (struct kv_layout){
-        .n_layers = n_layers,
-        .n_heads = n_heads,
-        .head_dim = head_dim,
-        .type_k = kv_codec_of(codec_k)->type,
-        .type_v = kv_codec_of(codec_v)->type,
-        .k_bytes = k,
-        .v_bytes = v,
-        .layer_bytes = layer,
-        .page_bytes = n_layers * layer,
-    };
 }

@@ -41,35 +41,40 @@ static float *random_floats(struct rng *r, int64_t n, float scale) {
     return p;
 }
 
-static unsigned char *head_row(const struct kv_layout *l, unsigned char *page, bool value, int head,
-                               int slot) {
-    unsigned char *p = page + LAYER * l->layer_bytes;
-    if (!value)
-        return p + (head * KV_PAGE + slot) * l->k_bytes;
-    return p + l->n_heads * KV_PAGE * l->k_bytes + (head * KV_PAGE + slot) * l->v_bytes;
+static struct kv_row head_row(const struct kv_layout *l, unsigned char *page, bool value, int head,
+                              int slot) {
+    return kv_row_at(l, value ? &l->v : &l->k, page, LAYER, head, slot);
+}
+
+// The stored row of a key or value as floats.
+static void read_row(const struct kv_layout *l, struct kv_slot at, bool value, int head, float *x) {
+    struct kv_row row = head_row(l, at.page, value, head, at.slot);
+    kv_codec_of(value ? l->s.codec_v : l->s.codec_k)
+        ->decode(row.codes, row.scales, x, value ? l->s.dv : l->s.dk);
 }
 
 static void fill_page(struct scene *c, struct rng *r, unsigned char *page) {
     const struct kv_layout *l = &c->layout;
     float x[OPS_HEAD_MAX];
-    for (int h = 0; h < l->n_heads; h++)
+    for (int h = 0; h < l->s.n_heads; h++)
         for (int slot = 0; slot < KV_PAGE; slot++)
             for (int value = 0; value < 2; value++) {
-                fill_random(r, x, l->head_dim, value ? 1 : 2);
-                quant_format(value ? l->type_v : l->type_k)
-                    ->quantize(x, head_row(l, page, value, h, slot), l->head_dim);
+                int dim = value ? l->s.dv : l->s.dk;
+                struct kv_row row = head_row(l, page, value, h, slot);
+                fill_random(r, x, dim, value ? 1 : 2);
+                kv_codec_of(value ? l->s.codec_v : l->s.codec_k)
+                    ->encode(x, row.codes, row.scales, dim);
             }
 }
 
 static struct setting random_setting(struct rng *r) {
-    static const int dims[] = {32, 64, 96, 128, 256};
-    static const enum kv_codec_id types[] = {KV_F32, KV_F16, KV_BF16, KV_Q8_0};
-    struct setting s = {.n_kv = (int)between(r, 1, 3), .head_dim = dims[rng_below(r, 5)]};
+    static const int dims[] = {32, 64, 96, 128, 160, 192, 256};
+    struct setting s = {.n_kv = (int)between(r, 1, 3), .head_dim = dims[rng_below(r, 7)]};
     s.n_heads = s.n_kv * (int)between(r, 1, 4);
     s.rope_dims = rng_below(r, 2) ? s.head_dim : s.head_dim / 4;
     s.window = rng_below(r, 2) ? between(r, 1, 150) : 0;
-    s.codec_k = types[rng_below(r, 4)];
-    s.codec_v = types[rng_below(r, 4)];
+    s.codec_k = (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT);
+    s.codec_v = (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT);
     s.gated = rng_below(r, 2);
     return s;
 }
@@ -79,7 +84,8 @@ static void scene_init(struct scene *c, struct rng *r, struct setting s, enum fo
                        int rows) {
     memset(c, 0, sizeof *c);
     c->s = s;
-    kv_layout_init(&c->layout, LAYERS, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
+    c->layout = kv_layout_for(
+        (struct kv_shape){LAYERS, s.n_kv, s.head_dim, s.head_dim, false, s.codec_k, s.codec_v});
     forest_clear(&c->f);
     for (int q = 0; q < SEQS; q++) {
         int64_t len =
@@ -262,9 +268,7 @@ static float *stored_values(const struct scene *w) {
     for (int64_t i = 0; i < w->f.rows.n; i++)
         for (int value = 0; value < 2; value++)
             for (int h = 0; h < s->n_kv; h++, at += dim)
-                quant_format(kv_codec_of(value ? s->codec_v : s->codec_k)->type)
-                    ->dequantize(head_row(&w->layout, w->slot[i].page, value, h, w->slot[i].slot),
-                                 out + at, dim);
+                read_row(&w->layout, w->slot[i], value, h, out + at);
     return out;
 }
 
@@ -319,23 +323,25 @@ static void compare_scene(struct check *c, struct scene *w, struct attend_tally 
 // Stored values and outputs of two levels.
 void check_attend(struct check *c) {
     struct attend_tally t = {.guards = true};
-    enum { CASES = 24 };
+    enum { PAIRS = KV_CODEC_COUNT * KV_CODEC_COUNT, CASES = 2 * PAIRS };
     if (!has_attend(c))
         return;
     for (int i = 0; i < CASES; i++) {
         struct scene *w = malloc(sizeof *w);
         struct setting s = random_setting(&c->rng);
+        s.codec_k = (enum kv_codec_id)(i % KV_CODEC_COUNT);
+        s.codec_v = (enum kv_codec_id)(i / KV_CODEC_COUNT % KV_CODEC_COUNT);
         s.mask = i % 3 == 2 ? ATTEND_BLOCK : ATTEND_PATH;
-        scene_init(w, &c->rng, s, i % 2 ? CHAIN : TREE, i % 4 ? 20 : 100);
+        scene_init(w, &c->rng, s, i / PAIRS ? CHAIN : TREE, i % 4 ? 20 : 100);
         compare_scene(c, w, &t);
         scene_fini(w);
         free(w);
     }
     if (!c->device)
         t.stored.differ += t.bytes;
-    report_tally(c, &t.queries, t.guards, DEVICE_QUERY, "qk_store: queries", "24 forests");
-    report_tally(c, &t.stored, t.guards, DEVICE_STORED, "qk_store: pages", "24 forests");
-    report_tally(c, &t.out, t.guards, DEVICE_ATTEND, "attend", "24 forests");
+    report_tally(c, &t.queries, t.guards, DEVICE_QUERY, "qk_store: queries", "pairs of codecs");
+    report_tally(c, &t.stored, t.guards, DEVICE_STORED, "qk_store: pages", "pairs of codecs");
+    report_tally(c, &t.out, t.guards, DEVICE_ATTEND, "attend", "pairs of codecs");
 }
 
 // Row i alone, with its ancestors committed: copies pages, puts the ancestors in their places.
@@ -423,12 +429,8 @@ static int visible(const struct scene *w, int32_t i, int kv, float *k, float *v)
         if (s->window > 0 && r->pos[i] - p >= s->window)
             continue;
         struct kv_slot at = {view->pages[p / KV_PAGE], (int32_t)(p % KV_PAGE)};
-        quant_format(kv_codec_of(s->codec_k)->type)
-            ->dequantize(head_row(&w->layout, at.page, false, kv, at.slot),
-                         k + (int64_t)n * s->head_dim, s->head_dim);
-        quant_format(kv_codec_of(s->codec_v)->type)
-            ->dequantize(head_row(&w->layout, at.page, true, kv, at.slot),
-                         v + (int64_t)n++ * s->head_dim, s->head_dim);
+        read_row(&w->layout, at, false, kv, k + (int64_t)n * s->head_dim);
+        read_row(&w->layout, at, true, kv, v + (int64_t)n++ * s->head_dim);
     }
     for (int32_t a = 0; a < r->n; a++) {
         bool sees = s->mask == ATTEND_BLOCK && r->seq[a] == r->seq[i];
@@ -437,13 +439,8 @@ static int visible(const struct scene *w, int32_t i, int kv, float *k, float *v)
         int64_t away = r->pos[i] - r->pos[a];
         if (!sees || (s->window > 0 && (away >= s->window || -away >= s->window)))
             continue;
-        const struct kv_slot *at = &w->slot[a];
-        quant_format(kv_codec_of(s->codec_k)->type)
-            ->dequantize(head_row(&w->layout, at->page, false, kv, at->slot),
-                         k + (int64_t)n * s->head_dim, s->head_dim);
-        quant_format(kv_codec_of(s->codec_v)->type)
-            ->dequantize(head_row(&w->layout, at->page, true, kv, at->slot),
-                         v + (int64_t)n++ * s->head_dim, s->head_dim);
+        read_row(&w->layout, w->slot[a], false, kv, k + (int64_t)n * s->head_dim);
+        read_row(&w->layout, w->slot[a], true, kv, v + (int64_t)n++ * s->head_dim);
     }
     return n;
 }
@@ -584,7 +581,7 @@ void check_attend_time(struct check *c) {
         t.act = new_act(c->exec, n, k);
         char text[64];
         snprintf(text, sizeof text, "4/2x64 F16 %lld keys n=%d", (long long)len, n);
-        double kv = (double)(w->layout.k_bytes + w->layout.v_bytes) * s.n_kv, each = (double)n;
+        double kv = (double)kv_layout_row(&w->layout) * s.n_kv, each = (double)n;
         report_time(c, "qk_norm_rope_store", text, time_call(c, store_turn, &t),
                     each * (kv + 12 * (double)k + 8 * s.n_kv * s.head_dim));
         report_time(c, "attend", text, time_call(c, attend_turn, &t),

@@ -44,38 +44,63 @@ struct world {
     struct kv_slot slot[ROWS_MOST];
 };
 
-static unsigned char *image_row(const struct world *w, int64_t at, int layer, bool value,
-                                int head) {
+static struct kv_row image_row(const struct world *w, int64_t at, int layer, bool value, int head) {
     const struct kv_layout *l = &w->layout;
-    unsigned char *p = w->image + at / KV_PAGE * l->page_bytes + layer * l->layer_bytes;
-    int64_t row = head * KV_PAGE + at % KV_PAGE;
-    return value ? p + l->n_heads * KV_PAGE * l->k_bytes + row * l->v_bytes : p + row * l->k_bytes;
+    return kv_row_at(l, value ? &l->v : &l->k, w->image + at / KV_PAGE * l->page_bytes, layer, head,
+                     (int)(at % KV_PAGE));
+}
+
+static void read_row(const struct world *w, int64_t at, bool value, int head, float *x) {
+    struct kv_row row = image_row(w, at, 0, value, head);
+    kv_codec_of(value ? w->s.codec_v : w->s.codec_k)
+        ->decode(row.codes, row.scales, x, w->s.head_dim);
+}
+
+// Some rows of K, or of V, stored: codes, then scales.
+struct pool {
+    const struct kv_plane *plane;
+    unsigned char *codes, *scales;
+};
+
+static void pool_init(struct pool *p, struct world *w, struct rng *r, bool value) {
+    const struct kv_codec *c = kv_codec_of(value ? w->s.codec_v : w->s.codec_k);
+    float x[OPS_HEAD_MAX];
+    p->plane = value ? &w->layout.v : &w->layout.k;
+    p->codes = malloc((size_t)(POOL * p->plane->code_row));
+    p->scales = malloc((size_t)(POOL * p->plane->scale_row + 1));
+    for (int i = 0; i < POOL; i++) {
+        fill_random(r, x, w->s.head_dim, value ? 1 : 2);
+        c->encode(x, p->codes + i * p->plane->code_row, p->scales + i * p->plane->scale_row,
+                  w->s.head_dim);
+    }
+}
+
+static void pool_row(const struct pool *p, int64_t i, struct kv_row to) {
+    memcpy(to.codes, p->codes + i * p->plane->code_row, (size_t)p->plane->code_row);
+    memcpy(to.scales, p->scales + i * p->plane->scale_row, (size_t)p->plane->scale_row);
 }
 
 static void fill_image(struct world *w, struct rng *r) {
     const struct kv_layout *l = &w->layout;
-    unsigned char *pool[2];
-    float x[OPS_HEAD_MAX];
-    for (int value = 0; value < 2; value++) {
-        int64_t bytes = value ? l->v_bytes : l->k_bytes;
-        pool[value] = malloc((size_t)(POOL * bytes));
-        for (int i = 0; i < POOL; i++) {
-            fill_random(r, x, l->head_dim, value ? 1 : 2);
-            quant_format(value ? l->type_v : l->type_k)
-                ->quantize(x, pool[value] + i * bytes, l->head_dim);
-        }
-    }
+    struct pool k, v;
+    pool_init(&k, w, r, false);
+    pool_init(&v, w, r, true);
     for (int64_t at = 0; at < w->n_pages * KV_PAGE; at++)
-        for (int layer = 0; layer < l->n_layers; layer++)
-            for (int h = 0; h < l->n_heads; h++) {
+        for (int layer = 0; layer < l->s.n_layers; layer++)
+            for (int h = 0; h < l->s.n_heads; h++) {
                 uint64_t pick = rng_next(r);
-                memcpy(image_row(w, at, layer, false, h),
-                       pool[0] + (int64_t)(pick >> 40) % POOL * l->k_bytes, (size_t)l->k_bytes);
-                memcpy(image_row(w, at, layer, true, h),
-                       pool[1] + (int64_t)(pick >> 20) % POOL * l->v_bytes, (size_t)l->v_bytes);
+                pool_row(&k, (int64_t)(pick >> 40) % POOL, image_row(w, at, layer, false, h));
+                pool_row(&v, (int64_t)(pick >> 20) % POOL, image_row(w, at, layer, true, h));
             }
-    free(pool[0]);
-    free(pool[1]);
+    free(k.codes);
+    free(k.scales);
+    free(v.codes);
+    free(v.scales);
+}
+
+static struct kv_layout layout_of(const struct shape *s, int n_layers) {
+    return kv_layout_for((struct kv_shape){n_layers, s->n_kv, s->head_dim, s->head_dim, false,
+                                           s->codec_k, s->codec_v});
 }
 
 static void world_init(struct world *w, struct check *c, struct shape s, int64_t total,
@@ -85,7 +110,7 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
     w->s = s;
     w->total = total;
     w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MOST / KV_PAGE;
-    kv_layout_init(&w->layout, layers, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
+    w->layout = layout_of(&s, layers);
     size_t bytes = (size_t)(w->n_pages * w->layout.page_bytes);
     int64_t per = (int64_t)s.n_heads * 2 * s.head_dim, queries = total < 4096 ? total : 4096;
     w->image = malloc(bytes);
@@ -229,14 +254,12 @@ static double head_error(const struct world *w, int64_t pos, int head, const int
     float x[OPS_HEAD_MAX];
     for (int64_t j = 0; j < n; j++) {
         double p = 0;
-        quant_format(kv_codec_of(w->s.codec_k)->type)
-            ->dequantize(image_row(w, at[j], 0, false, kv), x, dim);
+        read_row(w, at[j], false, kv, x);
         for (int d = 0; d < dim; d++)
             p += (double)q[d] * (double)x[d];
         p = exp(p / sqrt((double)dim));
         sum += p;
-        quant_format(kv_codec_of(w->s.codec_v)->type)
-            ->dequantize(image_row(w, at[j], 0, true, kv), x, dim);
+        read_row(w, at[j], true, kv, x);
         for (int d = 0; d < dim; d++)
             o[d] += p * (double)x[d];
     }
@@ -388,7 +411,7 @@ struct timed {
 
 static void attend_turn(void *arg, int turn) {
     struct timed *t = arg;
-    call_attend(t->w, t->len, turn % t->w->layout.n_layers, t->act);
+    call_attend(t->w, t->len, turn % t->w->layout.s.n_layers, t->act);
 }
 
 // Bytes of keys and values that must be read, and of rows read and written.
@@ -397,14 +420,13 @@ static double floor_bytes(const struct world *w, int64_t len) {
     if (w->s.window > 0 && keys > w->s.window + n)
         keys = w->s.window + n;
     double row = (double)w->s.n_heads * w->s.head_dim * (w->s.gated ? 10 : 6);
-    return (double)(keys * w->s.n_kv * (w->layout.k_bytes + w->layout.v_bytes)) + (double)n * row;
+    return (double)(keys * w->s.n_kv * kv_layout_row(&w->layout)) + (double)n * row;
 }
 
 static void time_shape(struct check *c, struct shape s, int64_t len, const int *counts, int n) {
     struct world *w = malloc(sizeof *w);
     int64_t rows = counts[n - 1];
-    struct kv_layout one;
-    kv_layout_init(&one, 1, s.n_kv, s.head_dim, s.codec_k, s.codec_v);
+    struct kv_layout one = layout_of(&s, 1);
     int64_t bytes = (len + rows) / KV_PAGE * one.page_bytes + 1; // of a layer; turn over 150 MB
     int layers = bytes > 150000000 ? 1 : (int)(150000000 / bytes + 1);
     world_init(w, c, s, len + rows, layers < 16 ? layers : 16);

@@ -170,6 +170,14 @@ void tally_add(struct tally *t, const float *want, const float *got, int64_t n) 
     t->error = e > t->error ? e : t->error;
 }
 
+struct kv_layout kv_layout_for(struct kv_shape s) {
+    struct kv_layout l;
+    struct err e;
+    if (kv_layout_init(&l, &s, &e))
+        abort();
+    return l;
+}
+
 void forest_clear(struct forest *f) {
     f->rows =
         (struct rows){.n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};

@@ -145,6 +145,8 @@ struct forest {
 enum forest_kind { CHAIN, TREE };
 // Appends n rows of one sequence that has `len` committed tokens.
 void forest_clear(struct forest *f);
+// The layout of pages of a shape that can be stored.
+struct kv_layout kv_layout_for(struct kv_shape s);
 void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
                  int n);
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.

@@ -22,7 +22,8 @@ static void world_init(struct world *w, int64_t window, int64_t limit) {
     struct kv_layout l;
     memset(w, 0, sizeof *w);
     assert_int_equal(exec_create_cpu(&w->x, "scalar", 1, NULL), 0);
-    kv_layout_init(&l, 1, 1, 32, KV_F32, KV_F32);
+    struct kv_shape one = {1, 1, 32, 32, false, KV_F32, KV_F32};
+    assert_int_equal(kv_layout_init(&l, &one, NULL), 0);
     assert_int_equal(kv_pool_create(&w->pool, w->x, &l, limit, NULL), 0);
     for (int i = 0; i < OWNERS; i++)
         kv_init(&w->kv[i], w->pool, window);

@@ -102,8 +102,8 @@ void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg);
 // Zeroed memory aligned to 64 bytes, or NULL. Free with free().
 void *cpu_alloc(size_t bytes);
 
-// Reads a row of stored numbers of this type.
-kv_load_fn *cpu_loader(const struct cpu *c, uint32_t type);
+// Reads a row of a weight of this type.
+row_load_fn *cpu_loader(const struct cpu *c, uint32_t type);
 
 // Sets the shape of an activation before its rows are written.
 void act_shape(struct act *a, int64_t n, int64_t k);
@@ -158,16 +158,5 @@ void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
 void cpu_head_topk(struct exec *x, const struct topk_args *a);
 void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                 const struct sample_row *rows, int32_t *choice);
-
-// Address of the K (V) row of a slot: layer and kv head within the page.
-static inline unsigned char *kv_k(const struct kv_layout *l, unsigned char *page, int layer,
-                                  int head, int slot) {
-    return page + layer * l->layer_bytes + (head * KV_PAGE + slot) * l->k_bytes;
-}
-static inline unsigned char *kv_v(const struct kv_layout *l, unsigned char *page, int layer,
-                                  int head, int slot) {
-    return page + layer * l->layer_bytes + l->n_heads * KV_PAGE * l->k_bytes +
-           (head * KV_PAGE + slot) * l->v_bytes;
-}
 
 #endif

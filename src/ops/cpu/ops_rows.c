@@ -11,7 +11,7 @@ struct gather_run {
     const struct weight *w;
     const int32_t *ids;
     float *out;
-    kv_load_fn *load;
+    row_load_fn *load;
 };
 
 static void gather(void *arg, int64_t begin, int64_t end, int worker) {
@@ -121,7 +121,7 @@ void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
                                    .out = a->out});
 }
 
-kv_load_fn *cpu_loader(const struct cpu *c, uint32_t type) {
+row_load_fn *cpu_loader(const struct cpu *c, uint32_t type) {
     switch (type) {
     case TYPE_F16:
         return c->row.load_f16;
@@ -175,7 +175,7 @@ static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims
 struct qk_run {
     const struct cpu *cpu;
     const struct qk_args *a;
-    kv_store_fn *store_k, *store_v;
+    kv_encode_fn *store_k, *store_v;
     int64_t first; // row of angles[0]
 };
 
@@ -209,14 +209,13 @@ static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
             const struct kv_slot *s = &a->store[i];
             int64_t from = (i * a->n_kv + h) * a->head_dim;
             norm_rope(u, a->k + from, a->k_norm, cs, tmp);
-            u->store_k(tmp, kv_k(l, s->page, a->layer, h, s->slot), a->head_dim);
-            u->store_v(a->v + from, kv_v(l, s->page, a->layer, h, s->slot), a->head_dim);
+            struct kv_row k = kv_row_at(l, &l->k, s->page, a->layer, h, s->slot);
+            struct kv_row v = kv_row_at(l, &l->v, s->page, a->layer, h, s->slot);
+            u->store_k(tmp, k.codes, k.scales, a->head_dim);
+            if (!l->s.v_in_k)
+                u->store_v(a->v + from, v.codes, v.scales, a->head_dim);
         }
     }
-}
-
-static kv_store_fn *storer(const struct row_kernels *k, uint32_t type) {
-    return type == TYPE_F16 ? k->store_f16 : quant_format(type)->quantize;
 }
 
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r) {
@@ -226,8 +225,8 @@ void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struc
         for (int64_t i = 0; i < n; i++)
             memcpy(c->angles[i], rope_angles(c, r->pos[first + i], a->rope_base, a->rope_dims),
                    (size_t)a->rope_dims * sizeof(float));
-        struct qk_run u = {c, a, storer(&c->row, a->layout->type_k),
-                           storer(&c->row, a->layout->type_v), first};
+        struct qk_run u = {c, a, c->row.kv_store[a->layout->s.codec_k],
+                           c->row.kv_store[a->layout->s.codec_v], first};
         cpu_run(c, n, (a->n_heads + 4 * a->n_kv) * a->head_dim / 4, qk_rows, &u);
     }
 }
@@ -241,15 +240,21 @@ void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src
         memmove(to + (size_t)i * dst_stride, from + (size_t)index[i] * row_bytes, row_bytes);
 }
 
+static void copy_row(const struct kv_plane *p, struct kv_row to, struct kv_row from) {
+    memmove(to.codes, from.codes, (size_t)p->code_row);
+    memmove(to.scales, from.scales, (size_t)p->scale_row);
+}
+
 void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
                  const struct kv_slot *src, int64_t n) {
     (void)x;
-    for (int64_t i = 0; i < n; i++)
-        for (int layer = 0; layer < l->n_layers; layer++)
-            for (int h = 0; h < l->n_heads; h++) {
-                memmove(kv_k(l, dst[i].page, layer, h, dst[i].slot),
-                        kv_k(l, src[i].page, layer, h, src[i].slot), (size_t)l->k_bytes);
-                memmove(kv_v(l, dst[i].page, layer, h, dst[i].slot),
-                        kv_v(l, src[i].page, layer, h, src[i].slot), (size_t)l->v_bytes);
-            }
+    for (int64_t at = 0; at < n * l->s.n_layers * l->s.n_heads; at++) {
+        int64_t i = at / l->s.n_heads / l->s.n_layers;
+        int layer = (int)(at / l->s.n_heads % l->s.n_layers), h = (int)(at % l->s.n_heads);
+        copy_row(&l->k, kv_row_at(l, &l->k, dst[i].page, layer, h, dst[i].slot),
+                 kv_row_at(l, &l->k, src[i].page, layer, h, src[i].slot));
+        if (!l->s.v_in_k)
+            copy_row(&l->v, kv_row_at(l, &l->v, dst[i].page, layer, h, dst[i].slot),
+                     kv_row_at(l, &l->v, src[i].page, layer, h, src[i].slot));
+    }
 }

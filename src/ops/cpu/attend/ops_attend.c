@@ -13,7 +13,7 @@ struct attend_run {
     const struct cpu *cpu;
     const struct attend_args *a;
     const struct rows *r;
-    kv_load_fn *load_k, *load_v;
+    kv_decode_fn *load_k, *load_v;
     int64_t tile; // rows of an item, at most ROWS
     int parts;    // items that share the query heads of a kv head
 };
@@ -174,11 +174,9 @@ static void load_step(const struct tile *t, int from, bool values) {
     const struct kv_layout *l = u->a->layout;
     int end = min_int(t->page_end, from + ATTEND_STEP);
     for (int slot = max_int(t->page_begin, from); slot < end; slot++) {
-        float *out = t->s->page + slot % ATTEND_STEP * l->head_dim;
-        if (values)
-            u->load_v(kv_v(l, t->page, u->a->layer, t->kv, slot), out, l->head_dim);
-        else
-            u->load_k(kv_k(l, t->page, u->a->layer, t->kv, slot), out, l->head_dim);
+        float *out = t->s->page + slot % ATTEND_STEP * u->a->head_dim;
+        struct kv_row row = kv_row_at(l, values ? &l->v : &l->k, t->page, u->a->layer, t->kv, slot);
+        (values ? u->load_v : u->load_k)(row.codes, row.scales, out, u->a->head_dim);
     }
 }
 
@@ -247,10 +245,10 @@ static void load_row(const struct tile *t, int64_t row, int at) {
     const struct attend_run *u = t->run;
     const struct kv_layout *l = u->a->layout;
     const struct kv_slot *s = &u->a->store[row];
-    u->load_k(kv_k(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_k + at * l->head_dim,
-              l->head_dim);
-    u->load_v(kv_v(l, s->page, u->a->layer, t->kv, s->slot), t->s->row_v + at * l->head_dim,
-              l->head_dim);
+    struct kv_row k = kv_row_at(l, &l->k, s->page, u->a->layer, t->kv, s->slot);
+    struct kv_row v = kv_row_at(l, &l->v, s->page, u->a->layer, t->kv, s->slot);
+    u->load_k(k.codes, k.scales, t->s->row_k + at * u->a->head_dim, u->a->head_dim);
+    u->load_v(v.codes, v.scales, t->s->row_v + at * u->a->head_dim, u->a->head_dim);
 }
 
 // The ancestor (or self) of row i at a position that is not committed.
@@ -402,8 +400,8 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     struct attend_run u = {.cpu = c, .a = a, .r = r};
     if (r->n == 0)
         return;
-    u.load_k = cpu_loader(c, a->layout->type_k);
-    u.load_v = cpu_loader(c, a->layout->type_v);
+    u.load_k = c->row.kv_load[a->layout->s.codec_k];
+    u.load_v = c->row.kv_load[a->layout->s.codec_v];
     act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
     // Something for every thread: smaller tiles first, then fewer heads.
     int64_t group = a->n_heads / a->n_kv, tiles = (c->base.threads + a->n_kv - 1) / a->n_kv;

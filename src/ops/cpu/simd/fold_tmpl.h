@@ -59,7 +59,10 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->load_f16 = load_f16;
     r->load_bf16 = load_bf16;
     r->load_q8_0 = load_q8_0;
-    r->store_f16 = store_f16;
+    r->kv_load[KV_F16] = kv_load_f16;
+    r->kv_load[KV_BF16] = kv_load_bf16;
+    r->kv_load[KV_Q8_0] = kv_load_q8_0;
+    r->kv_store[KV_F16] = kv_store_f16;
     r->quantise = quantise;
     r->sum_sq = sum_sq;
     r->max = max_of;

@@ -15,8 +15,7 @@
 #include "ops/ops.h"
 #include "ops/rowmath.h"
 
-typedef void kv_load_fn(const void *src, float *dst, int64_t n);
-typedef void kv_store_fn(const float *src, void *dst, int64_t n);
+typedef void row_load_fn(const void *src, float *dst, int64_t n);
 
 // Groups g < groups of rows lane .. lane + rows - 1 of a block: x and q hold `stride` values a row,
 // b is the block of the first group.
@@ -56,8 +55,9 @@ struct row_kernels {
     void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
     // NULL, or puts the codes of a packed tile into the order that `linear` of this level reads.
     void (*arrange)(const struct weight *w, unsigned char *tile);
-    kv_load_fn *load_f16, *load_bf16, *load_q8_0;
-    kv_store_fn *store_f16;
+    row_load_fn *load_f16, *load_bf16, *load_q8_0; // of weights
+    kv_decode_fn *kv_load[KV_CODEC_COUNT];         // by enum kv_codec_id
+    kv_encode_fn *kv_store[KV_CODEC_COUNT];
     // Codes and blocks; fastest with four rows or more.
     void (*quantise)(const struct quantise *a);
     float (*sum_sq)(const float *x, int64_t n);

@@ -132,7 +132,6 @@ void row_fill_scalar(struct row_kernels *r) {
         .load_f16 = quant_format(TYPE_F16)->dequantize,
         .load_bf16 = quant_format(TYPE_BF16)->dequantize,
         .load_q8_0 = quant_format(TYPE_Q8_0)->dequantize,
-        .store_f16 = quant_format(TYPE_F16)->quantize,
         .quantise = quantise,
         .sum_sq = sum_sq,
         .max = max_of,
@@ -150,6 +149,10 @@ void row_fill_scalar(struct row_kernels *r) {
         .conv4 = conv4,
         .gumbel = gumbel,
     };
+    for (int i = 0; i < KV_CODEC_COUNT; i++) {
+        r->kv_load[i] = kv_codec_of((enum kv_codec_id)i)->decode;
+        r->kv_store[i] = kv_codec_of((enum kv_codec_id)i)->encode;
+    }
     delta_fill_scalar(&r->delta);
     linear_fill_scalar(r);
 }

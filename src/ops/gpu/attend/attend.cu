@@ -153,12 +153,11 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.n_kv = a->n_kv;
     u.group = a->n_heads / a->n_kv;
     u.head_dim = a->head_dim;
-    u.type_k = l->type_k;
-    u.type_v = l->type_v;
+    u.codec_k = l->s.codec_k;
+    u.codec_v = l->s.codec_v;
+    u.k = l->k;
+    u.v = l->v;
     u.layer = a->layer * l->layer_bytes;
-    u.v_begin = (int64_t)l->n_heads * KV_PAGE * l->k_bytes;
-    u.k_bytes = l->k_bytes;
-    u.v_bytes = l->v_bytes;
     u.scale = a->scale;
     return u;
 }
@@ -171,8 +170,8 @@ enum { FEW = 3 };
 static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
     int d = a->head_dim;
     if ((d != 64 && d != 128 && d != 256) || g->sm < 80 || g->path == CUDA_PATH_SMALL ||
-        attend_matrix_bytes(d, 3, false) > g->shared || a->layout->type_k == TYPE_F32 ||
-        a->layout->type_v == TYPE_F32)
+        attend_matrix_bytes(d, 3, false) > g->shared || a->layout->s.codec_k == KV_F32 ||
+        a->layout->s.codec_v == KV_F32)
         return PLAIN;
     return g->path == CUDA_PATH_WGMMA && d >= 128 && attend_wide_bytes(d) <= g->shared ? WIDE
                                                                                        : MATRIX;

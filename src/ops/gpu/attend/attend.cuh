@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the attention kernels get, and device code that both use: where the keys of a chunk are,
-// 8 stored values as floats, and the fold of a part into what came before it. For .cu files only.
+// What the attention kernels get, and device code that all use: where the keys of a chunk are, and
+// the fold of a part into what came before it. For .cu files only.
 #ifndef COPPICE_OPS_GPU_ATTEND_ATTEND_CUH
 #define COPPICE_OPS_GPU_ATTEND_ATTEND_CUH
 
 #include <math.h>
 
-#include "formats/quant.h"
 #include "ops/attend_plan.h"
+#include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/runtime/cuda.h"
 
 // Arguments of the kernels. Pointers are device memory.
@@ -26,8 +26,9 @@ struct attend_run {
     int64_t begin, n_rows;
     int32_t slots, part0;
     int32_t n_heads, n_kv, group, head_dim;
-    uint32_t type_k, type_v;
-    int64_t layer, v_begin, k_bytes, v_bytes; // bytes from a page to the layer, from there to V
+    int32_t codec_k, codec_v; // enum kv_codec_id
+    struct kv_plane k, v;
+    int64_t layer; // bytes from a page to the layer
     float scale;
     bool ahead; // the launch in front writes no committed K and V
 };
@@ -91,41 +92,19 @@ static __device__ inline void attend_note(const struct attend_run *u, struct att
     keys->pos[i] = f.page ? f.pos : -1;
 }
 
-static __device__ inline const unsigned char *attend_key(const struct attend_run *u,
-                                                         const struct attend_keys *keys, int slot,
-                                                         bool value, int kv) {
-    const unsigned char *p = keys->page[slot];
+// Where a key or value is stored; codes is NULL where there is none.
+static __device__ inline struct kv_row attend_key(const struct attend_run *u,
+                                                  const struct attend_keys *keys, int slot,
+                                                  bool value, int kv) {
+    const struct kv_plane *p = value ? &u->v : &u->k;
+    const unsigned char *page = keys->page[slot];
     int64_t row = kv * ATTEND_CHUNK + keys->slot[slot];
-    if (!p)
-        return NULL;
-    return value ? p + u->v_begin + row * u->v_bytes : p + row * u->k_bytes;
-}
-
-// Values 8 at .. 8 at + 7 of a stored row.
-static __device__ inline void attend_load8(const unsigned char *row, uint32_t type, int at,
-                                           float *x) {
-    if (type == TYPE_F32) {
-        float4 a = ((const float4 *)row)[2 * at], b = ((const float4 *)row)[2 * at + 1];
-        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-    } else if (type == TYPE_Q8_0) {
-        const unsigned char *block = row + at / 4 * 34;
-        float d = __half2float(*(const __half *)block);
-        for (int i = 0; i < 4; i++) {
-            unsigned two = *(const unsigned short *)(block + 2 + at % 4 * 8 + 2 * i);
-            x[2 * i] = d * (float)(signed char)(two & 0xFF);
-            x[2 * i + 1] = d * (float)(signed char)(two >> 8);
-        }
-    } else {
-        uint4 v = ((const uint4 *)row)[at];
-        unsigned w[4] = {v.x, v.y, v.z, v.w};
-        for (int i = 0; i < 4; i++) {
-            __half2 h = *(const __half2 *)&w[i];
-            bool half = type == TYPE_F16;
-            x[2 * i] = half ? __low2float(h) : __uint_as_float(w[i] << 16);
-            x[2 * i + 1] = half ? __high2float(h) : __uint_as_float(w[i] & 0xFFFF0000u);
-        }
-    }
+    struct kv_row r = {NULL, NULL};
+    if (!page)
+        return r;
+    r.codes = (unsigned char *)page + p->codes + row * p->code_row;
+    r.scales = (unsigned char *)page + p->scales + row * p->scale_row;
+    return r;
 }
 
 // 2^x, two ulp; exactly 1 at 0 and 0 at -inf.

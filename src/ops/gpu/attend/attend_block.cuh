@@ -151,7 +151,7 @@ static __device__ inline struct work begin(const struct attend_run *u, struct st
     }
     __syncthreads();
     // A first chunk of committed positions only is there since before the launch in front.
-    if (!u->ahead || u->type_k != TYPE_F16 || u->type_v != TYPE_F16 ||
+    if (!u->ahead || u->codec_k != KV_F16 || u->codec_v != KV_F16 ||
         (b.t.chunk + 1) * ATTEND_CHUNK > b.t.len)
         gpu_await();
     load(&b);

@@ -29,10 +29,10 @@ static __device__ void load_slab(const struct attend_run *u, struct shared *m, b
     int pieces = width_of(u, slab) / 8;
     for (int i = threadIdx.x; i < ATTEND_CHUNK * pieces; i += WARPS * 32) {
         int slot = i / pieces, at = i % pieces;
-        const unsigned char *from = attend_key(u, &m->keys, slot, value, kv);
+        struct kv_row from = attend_key(u, &m->keys, slot, value, kv);
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (from)
-            attend_load8(from, value ? u->type_v : u->type_k, slab * SLAB / 8 + at, x);
+        if (from.codes)
+            kv_load8(value ? u->codec_v : u->codec_k, from, slab * SLAB / 8 + at, x);
         float4 *to = (float4 *)&m->slab[slot][at * 8];
         to[0] = make_float4(x[0], x[1], x[2], x[3]);
         to[1] = make_float4(x[4], x[5], x[6], x[7]);

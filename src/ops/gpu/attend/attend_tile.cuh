@@ -85,6 +85,36 @@ static __device__ inline float bounded(float x) {
     return fminf(fmaxf(x, -65504.0f), 65504.0f);
 }
 
+// Eight floats as a piece of halves, which end at 65504.
+static __device__ inline uint4 pack_eight(const float *x) {
+    return make_uint4(pack(bounded(x[0]), bounded(x[1])), pack(bounded(x[2]), bounded(x[3])),
+                      pack(bounded(x[4]), bounded(x[5])), pack(bounded(x[6]), bounded(x[7])));
+}
+
+// Q8_0 rows of a chunk: 16 codes and their scale are one thread's, and two pieces.
+template <class PLACES, int D, int THREADS>
+static __device__ inline void load_codes(const struct attend_run *u, const struct attend_keys *keys,
+                                         bool value, int kv, unsigned char *tile) {
+    constexpr int TWOS = D / 16, STEP = THREADS / TWOS;
+    int at = threadIdx.x % TWOS;
+#pragma unroll 2
+    for (int slot = threadIdx.x / TWOS; slot < ATTEND_CHUNK; slot += STEP) {
+        struct kv_row from = attend_key(u, keys, slot, value, kv);
+        uint4 codes = make_uint4(0, 0, 0, 0);
+        float d = 0, x[16];
+        if (from.codes) {
+            codes = ((const uint4 *)from.codes)[at];
+            d = kv_stored<KV_Q8_0>::scale(from, at / 2);
+        }
+        kv_stored<KV_Q8_0>::unpack(codes.x, d, x);
+        kv_stored<KV_Q8_0>::unpack(codes.y, d, x + 4);
+        kv_stored<KV_Q8_0>::unpack(codes.z, d, x + 8);
+        kv_stored<KV_Q8_0>::unpack(codes.w, d, x + 12);
+        *(uint4 *)(tile + PLACES::at(slot, 2 * at)) = pack_eight(x);
+        *(uint4 *)(tile + PLACES::at(slot, 2 * at + 1)) = pack_eight(x + 8);
+    }
+}
+
 // The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
 // copies, which the caller closes. Committed keys lie one behind the other.
 template <class PLACES, int D, int THREADS>
@@ -92,32 +122,34 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
                                          const struct attend_keys *keys, int chunk, bool value,
                                          int kv, unsigned char *tile) {
     constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
-    uint32_t type = value ? u->type_v : u->type_k;
+    int codec = value ? u->codec_v : u->codec_k;
     unsigned base = shared_address(tile);
     int slot = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
     static_assert(STEP % 8 == 0, "a thread's pieces all lie in the same column");
-    if (type == TYPE_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
-        const unsigned char *from =
-            keys->page[0] + (value ? u->v_begin : 0) + (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
+    if (codec == KV_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
+        const unsigned char *from = keys->page[0] + (value ? u->v.codes : u->k.codes) +
+                                    (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
         unsigned to = base + (unsigned)PLACES::at(slot, at);
 #pragma unroll
         for (int i = 0; i < ATTEND_CHUNK / STEP; i++)
             copy_whole_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
+    if (codec == KV_Q8_0) {
+        load_codes<PLACES, D, THREADS>(u, keys, value, kv, tile);
+        return;
+    }
     for (; slot < ATTEND_CHUNK; slot += STEP) {
-        const unsigned char *from = attend_key(u, keys, slot, value, kv);
-        if (type == TYPE_F16) {
-            copy_or_zero(base + (unsigned)PLACES::at(slot, at), from ? from + at * 16 : NULL);
+        struct kv_row from = attend_key(u, keys, slot, value, kv);
+        if (codec == KV_F16) {
+            copy_or_zero(base + (unsigned)PLACES::at(slot, at),
+                         from.codes ? from.codes + at * 16 : NULL);
             continue;
         }
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (from)
-            attend_load8(from, type, at, x);
-        for (int j = 0; j < 8; j++)
-            x[j] = bounded(x[j]);
-        *(uint4 *)(tile + PLACES::at(slot, at)) =
-            make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+        if (from.codes)
+            kv_load8(codec, from, at, x);
+        *(uint4 *)(tile + PLACES::at(slot, at)) = pack_eight(x);
     }
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that move rows of state: head norm, rotary embedding and the K/V store, row copies, and
 // copies of K/V positions. One warp makes one head of one row, in a fixed order, so a row's bits
-// depend on that row alone. Stored K and V are rounded exactly as the scalar codecs round them.
+// depend on that row alone.
 #include <math.h>
 
+#include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
-
-#include "formats/quant.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32, WARP_VALUES = OPS_HEAD_MAX / 32 };
 
@@ -19,38 +18,13 @@ struct qk_run {
     const double *freq; // [rope_dims / 2] radians a position
 };
 
-static __device__ unsigned short bf16_bits(float x) {
-    unsigned bits = __float_as_uint(x);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
-        return (unsigned short)(bits >> 16 | 0x40);
-    return (unsigned short)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-// 32 values, one a lane, as a block of an absolute maximum's scale and codes.
-static __device__ void store_q8_0(float x, unsigned char *block, int lane) {
-    float d = warp_max(fabsf(x)) / 127.0f;
-    float inv = d > 3e-39f ? 1.0f / d : 0.0f;
-    if (lane == 0)
-        *(__half *)block = __float2half_rn(d);
-    block[2 + lane] = (unsigned char)(signed char)roundf(x * inv);
-}
-
 // Element i * 32 + lane of a head is x[i].
-static __device__ void store_head(const float *x, int dim, uint32_t type, unsigned char *to,
-                                  int lane) {
+static __device__ void store_head(const float *x, int dim, int codec, struct kv_row to, int lane) {
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        int at = i * 32 + lane;
         if (i * 32 >= dim)
             break;
-        if (type == TYPE_F32)
-            ((float *)to)[at] = x[i];
-        else if (type == TYPE_F16)
-            ((__half *)to)[at] = __float2half_rn(x[i]);
-        else if (type == TYPE_BF16)
-            ((unsigned short *)to)[at] = bf16_bits(x[i]);
-        else
-            store_q8_0(x[i], to + i * 34, lane);
+        kv_store32(codec, to, i, lane, x[i]);
     }
 }
 
@@ -86,14 +60,10 @@ static __device__ void norm_rope(const struct qk_args *a, const float *w, const 
     }
 }
 
-static __device__ unsigned char *head_at(const struct qk_run *u, int64_t row, bool value,
-                                         int head) {
+static __device__ struct kv_row head_at(const struct qk_run *u, int64_t row, bool value, int head) {
     const struct kv_layout *l = &u->layout;
     const struct kv_slot *s = &u->store[row];
-    unsigned char *p = s->page + u->a.layer * l->layer_bytes;
-    int64_t at = (int64_t)head * KV_PAGE + s->slot;
-    return value ? p + (int64_t)l->n_heads * KV_PAGE * l->k_bytes + at * l->v_bytes
-                 : p + at * l->k_bytes;
+    return kv_row_at(l, value ? &l->v : &l->k, s->page, u->a.layer, head, s->slot);
 }
 
 // Where head number h of a row is read: query heads, then key heads, then value heads.
@@ -132,17 +102,18 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
         return;
     if (h < queries) {
         norm_rope(a, a->q_norm, cs, rows[warp], x, lane);
-        store_head(x, a->head_dim, TYPE_F32,
-                   (unsigned char *)(a->q_out + (i * a->n_heads + h) * a->head_dim), lane);
+        float *out = a->q_out + (i * a->n_heads + h) * a->head_dim;
+        struct kv_row to = {(unsigned char *)out, NULL};
+        store_head(x, a->head_dim, KV_F32, to, lane);
         return;
     }
     h -= queries;
     if (h < a->n_kv) {
         norm_rope(a, a->k_norm, cs, rows[warp], x, lane);
-        store_head(x, a->head_dim, u.layout.type_k, head_at(&u, i, false, h), lane);
+        store_head(x, a->head_dim, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
-    store_head(x, a->head_dim, u.layout.type_v, head_at(&u, i, true, h - a->n_kv), lane);
+    store_head(x, a->head_dim, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
 // Angles are products in double precision, as the scalar op takes them, so their sine and cosine
@@ -164,7 +135,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     u.freq = (const double *)gpu_stage(g, freq, (size_t)pairs * sizeof *freq);
     if (!u.pos || !u.store || !u.freq)
         return;
-    int heads = (a->q ? a->n_heads : 0) + 2 * a->n_kv;
+    int heads = (a->q ? a->n_heads : 0) + (a->layout->s.v_in_k ? 1 : 2) * a->n_kv;
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
     gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
     g->last = LAST_STORE;
@@ -212,23 +183,32 @@ extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, con
     gpu_check(g, gpu_last_error(), "copy_rows");
 }
 
-// Block (position, layer): the K and V rows of all heads, in units of 2 bytes.
+// Rows of all heads of a plane, `bytes` each, in units of T.
+template <typename T>
+static __device__ void copy_plane(unsigned char *to, int32_t to_slot, const unsigned char *from,
+                                  int32_t from_slot, int heads, int64_t bytes) {
+    int units = (int)(bytes / (int)sizeof(T));
+    for (int i = threadIdx.x; i < heads * units; i += THREADS) {
+        int64_t head = i / units * KV_PAGE, at = i % units;
+        ((T *)(to + (head + to_slot) * bytes))[at] =
+            ((const T *)(from + (head + from_slot) * bytes))[at];
+    }
+}
+
+// Block (position, layer): the rows of all heads.
 static __global__ void __launch_bounds__(THREADS)
-    copy_positions(struct kv_layout l, const struct kv_slot *dst, const struct kv_slot *src) {
+    copy_positions(const __grid_constant__ struct kv_layout l, const struct kv_slot *dst,
+                   const struct kv_slot *src) {
     gpu_await();
     gpu_let_next();
     struct kv_slot to = dst[blockIdx.x], from = src[blockIdx.x];
-    int64_t values = (int64_t)l.n_heads * KV_PAGE * l.k_bytes; // where V begins
-    int64_t k = l.k_bytes / 2, v = l.v_bytes / 2;
     unsigned char *t = to.page + blockIdx.y * l.layer_bytes;
     const unsigned char *f = from.page + blockIdx.y * l.layer_bytes;
-    for (int64_t i = threadIdx.x; i < l.n_heads * (k + v); i += THREADS) {
-        bool value = i >= l.n_heads * k;
-        int64_t j = value ? i - l.n_heads * k : i, units = value ? v : k;
-        int64_t row = j / units * KV_PAGE, bytes = 2 * units, at = value ? values : 0;
-        int64_t in = j % units * 2;
-        *(unsigned short *)(t + at + (row + to.slot) * bytes + in) =
-            *(const unsigned short *)(f + at + (row + from.slot) * bytes + in);
+    for (int i = 0; i < (l.s.v_in_k ? 1 : 2); i++) {
+        const struct kv_plane *p = i ? &l.v : &l.k;
+        copy_plane<uint4>(t + p->codes, to.slot, f + p->codes, from.slot, l.s.n_heads, p->code_row);
+        copy_plane<unsigned short>(t + p->scales, to.slot, f + p->scales, from.slot, l.s.n_heads,
+                                   p->scale_row);
     }
 }
 
@@ -241,6 +221,6 @@ extern "C" void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const st
     const struct kv_slot *from = (const struct kv_slot *)gpu_stage(g, src, (size_t)n * sizeof *src);
     if (!to || !from)
         return;
-    dim3 grid((unsigned)n, (unsigned)l->n_layers);
+    dim3 grid((unsigned)n, (unsigned)l->s.n_layers);
     gpu_launch_early(g, "kv_copy", copy_positions, grid, THREADS, 0, *l, to, from);
 }
