@@ -183,8 +183,9 @@ struct coppice_request {
     int64_t penalty_window; // tokens that penalties look back at; 0: 64
     uint64_t seed;
     int speculate;   // enum coppice_speculate
-    int budget;      // guesses verified per pass; 0: 22, or COPPICE_BUDGET_AUTO
-    double min_prob; // leave out guesses less likely than this; 0: 0.1, negative: none
+    int budget;      // guesses verified per pass; 0 or COPPICE_BUDGET_AUTO: as many as pay
+    double min_prob; // leave out guesses less likely than this; 0: 0.1 where budget is a number,
+                     // else none; negative: none
     int logit_hash;  // compute the result's logit_hash
     // Called from within coppice_generate; non-zero ends it. They must not touch this model.
     int (*tokens)(void *arg, const struct coppice_piece *piece); // NULL: none

@@ -79,13 +79,12 @@ static void fill_sampling(const struct coppice_request *r, struct sample_params 
 
 static void fill(struct request *q, const struct coppice_request *r,
                  const struct coppice_model *m) {
-    enum { BUDGET = 22 };
     request_init(q);
     q->max_tokens = r->max_tokens ? r->max_tokens : INT64_MAX;
     q->ignore_eos = r->ignore_end;
     q->how = how(r, session_draft(m->s) != NULL);
-    q->auto_budget = r->budget == COPPICE_BUDGET_AUTO;
-    q->tree.budget = q->auto_budget ? m->max_budget : r->budget ? r->budget : BUDGET;
+    q->auto_budget = r->budget == COPPICE_BUDGET_AUTO || r->budget == 0;
+    q->tree.budget = q->auto_budget ? m->max_budget : r->budget;
     if (q->tree.budget > m->max_budget)
         q->tree.budget = m->max_budget;
     if (r->min_prob != 0)

@@ -223,7 +223,7 @@ void bench_way_request(const struct bench_ways *b, int way, const struct cli_arg
         r->auto_budget = false;
     }
     if (w->choose) {
-        r->tree.budget = w->chain ? TREE_MAX_DEPTH : DECODE_AUTO_MOST;
+        r->tree.budget = w->chain ? TREE_MAX_DEPTH : REQUEST_AUTO_BUDGET;
         r->auto_budget = true;
         if (!options_given(&a->opt, OPT_MIN_PROB))
             r->tree.min_prob = 0;

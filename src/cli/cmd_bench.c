@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench_crowd.h"
+#include "base/clock.h"
+#include "cli/bench_batch.h"
 #include "cli/bench_report.h"
 
 static bool equal(const struct reply *a, const struct reply *b) {
@@ -46,11 +47,11 @@ static int prefill(struct bench *b, struct bench_prompt *p, const struct request
         b->prefix = NULL;
         held = 0;
     }
-    double start = step_clock();
+    double start = clock_ms();
     int rc = session_prefill(b->s, r->prompt, n, &b->prefix, e);
     if (!rc)
         rc = exec_status(model_exec(session_model(b->s)), e);
-    p->prefill_ms = step_clock() - start;
+    p->prefill_ms = clock_ms() - start;
     p->prefilled = n - held;
     return rc;
 }
@@ -176,7 +177,7 @@ static int bench(struct bench *b, struct err *e) {
     if (rc)
         return rc;
     cli_catch_interrupt();
-    rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_crowd(b, e) : run_one_by_one(b, e);
+    rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_batch(b, e) : run_one_by_one(b, e);
     if (!rc && b->different)
         rc = err_set(e, ERR_STATE, "%lld runs differ from plain decoding; please report this",
                      (long long)b->different);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/decode.h"
 #include "cli/edit.h"
 #include "cli/status.h"
@@ -63,7 +64,7 @@ static void put_text(struct answer *w) {
 static void show_progress(struct answer *w) {
     const struct chat *c = w->c;
     char text[160];
-    double ms = step_clock() - w->first;
+    double ms = clock_ms() - w->first;
     int64_t later = w->tokens - 1;
     if (w->passes > 0 && ms > 0)
         snprintf(text, sizeof text,
@@ -79,7 +80,7 @@ static void show_progress(struct answer *w) {
 static int on_tokens(void *arg, const int32_t *ids, int64_t n) {
     struct answer *w = arg;
     if (w->tokens == 0)
-        w->first = step_clock();
+        w->first = clock_ms();
     else
         w->passes++;
     w->tokens += n;

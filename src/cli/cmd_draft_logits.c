@@ -20,18 +20,19 @@ static void log_softmax(float *row, int64_t n) {
 }
 
 // Runs the ids through the target and chooses the anchor.
-static int run_target(struct model *m, struct sequence *seq, const struct token_list *ids,
+static int run_target(struct session *s, struct sequence *seq, const struct token_list *ids,
                       int32_t *anchor, struct err *e) {
-    struct step_config c = {.model = m};
-    sample_params_init(&c.sample);
-    struct step *step = NULL;
-    int rc = step_create(&step, &c, e);
-    int64_t n = (int64_t)ids->count, piece = model_max_rows(m);
-    for (int64_t done = 0; done < n && !rc; done += piece) {
-        int64_t now = n - done < piece ? n - done : piece;
-        rc = step_feed(step, seq, ids->ids + done, now, done + now == n ? anchor : NULL, e);
-    }
-    step_destroy(step);
+    struct request r;
+    struct reply y;
+    request_init(&r);
+    r.prompt = ids->ids;
+    r.n_prompt = (int64_t)ids->count;
+    r.max_tokens = 1;
+    r.in_place = seq;
+    int rc = session_generate(s, &r, &y, e);
+    if (!rc)
+        *anchor = y.ids[0];
+    reply_fini(&y);
     return rc;
 }
 
@@ -89,7 +90,7 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     if (!rc)
         rc = model_sequence(session_model(s), &seq, e);
     if (!rc)
-        rc = run_target(session_model(s), seq, &ids, &anchor, e);
+        rc = run_target(s, seq, &ids, &anchor, e);
     if (!rc)
         rc = dflash_draft(session_draft(s), &seq, &anchor, 1, e);
     if (!rc)

@@ -56,7 +56,7 @@ int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
     char *end;
     *choose = !strcmp(text, "auto");
     if (*choose)
-        return DECODE_AUTO_MOST;
+        return REQUEST_AUTO_BUDGET;
     errno = 0;
     long n = strtol(text, &end, 10);
     if (errno || end == text || *end || n < 0 || n > TREE_MAX_BUDGET)

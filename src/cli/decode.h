@@ -7,9 +7,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "engine/session.h"
-
-enum { DECODE_AUTO_MOST = 63 }; // nodes beside the root that --budget auto may use
+#include "engine/generate.h"
 
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);

@@ -64,15 +64,16 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .groups = GENERATE | CHAT,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
-    [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "22", .groups = DECODING | PROFILE,
+    [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "auto", .groups = DECODING | PROFILE,
                     .help =
-                        "nodes of the guessed tree beside its root, up to 127; auto measures what "
+                        "nodes of the guessed tree beside its root, up to 127; auto learns what "
                         "passes take and keeps as many as pay, down to plain decoding"},
     [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING | PROFILE,
                     .help = "candidates of each position that the tree may branch into"},
     [OPT_MIN_PROB] = {"min-prob", 0, OPTION_FLOAT, "P", "0.1", 0, 1, .groups = DECODING,
-                      .help = "leave guesses out whose whole path the draft thinks less likely "
-                              "than this; 0 keeps all"},
+                      .help =
+                          "leave guesses out whose whole path the draft thinks less likely "
+                          "than this; 0 keeps all; --budget auto keeps all unless this is given"},
     [OPT_CHAIN_SEED] = {"chain-seed", 0, OPTION_FLAG, .groups = DECODING,
                         .help = "start the tree from the draft's best chain"},
     [OPT_NO_LOOKUP] = {"no-lookup", 0, OPTION_FLAG, .groups = DECODING,

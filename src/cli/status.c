@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "spec/step.h"
+#include "base/clock.h"
 
 enum { FEWEST_ROWS = 4, EVERY_MS = 100 };
 
@@ -46,7 +46,7 @@ static void follow_size(struct status *s) {
 }
 
 void status_show(struct status *s, const char *text) {
-    double now = step_clock();
+    double now = clock_ms();
     if (!s->rows || now - s->shown < (double)EVERY_MS)
         return;
     follow_size(s);

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading a pair and running requests on it; see session.h. A request is a loop over step_run
-// between limits: the token limit, the context and the tokenizer's end tokens.
+// Opening a pair; see session.h. Sizes are known from dry loads before anything large is loaded.
 #include "engine/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "formats/quant.h"
 #include "ops/observe/importance.h"
 #include "ops/observe/timing.h"
+
+struct lent_budget {
+    struct budget *budget;
+    bool lent; // to a request
+};
 
 struct session {
     struct session_options o;
@@ -18,8 +23,10 @@ struct session {
     struct model *model;
     struct dflash *draft;
     struct tokenizer *tokenizer;
-    struct budget *budget; // NULL until a request wants its budgets chosen
-    struct price *price;   // likewise
+    struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
+    struct price *price;         // what passes and drafts take here
+    struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
+    int n_budgets;
     struct memory_plan plan;
     bool planned;
     bool rows_open; // the caller leaves the rows of a prompt's pass to the chunk
@@ -152,6 +159,14 @@ static int settle(struct session *s, struct err *e) {
     return 0;
 }
 
+static int make_drafter(struct session *s, struct err *e) {
+    struct draft_config c = {.model = s->model,
+                             .dflash = s->draft,
+                             .max_k = TREE_MAX_K,
+                             .max_members = model_max_seqs(s->model)};
+    return drafter_create(&s->drafter, DRAFT_DFLASH, &c, e);
+}
+
 static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
@@ -172,11 +187,13 @@ static int open_parts(struct session *s, struct err *e) {
         return err_prefix(e, "%s", s->o.model);
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
-    return rc;
+    if (!rc)
+        rc = price_create(&s->price, exec_is_device(s->x) ? PRICE_GPU : PRICE_CPU, e);
+    return rc || !s->draft ? rc : make_drafter(s, e);
 }
 
 int session_open(struct session **out, const struct session_options *o, struct err *e) {
-    double start = step_clock();
+    double start = clock_ms();
     struct session *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a session");
@@ -188,7 +205,7 @@ int session_open(struct session **out, const struct session_options *o, struct e
         session_close(s);
         return rc;
     }
-    s->load_ms = step_clock() - start;
+    s->load_ms = clock_ms() - start;
     *out = s;
     return 0;
 }
@@ -215,8 +232,11 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
 void session_close(struct session *s) {
     if (!s)
         return;
-    budget_destroy(s->budget);
+    for (int i = 0; i < s->n_budgets; i++)
+        budget_destroy(s->budgets[i].budget);
+    free(s->budgets);
     price_destroy(s->price);
+    drafter_destroy(s->drafter);
     dflash_destroy(s->draft);
     model_destroy(s->model);
     if (s->tokenizer)
@@ -259,278 +279,41 @@ int session_encode(const struct session *s, const char *text, size_t n, struct t
     return rc ? rc : tokenizer_encode(s->tokenizer, text, n, true, out, e);
 }
 
-const char *speculate_name(enum speculate how) {
-    static const char *const names[] = {"tree", "chain", "lookup", "off", "oracle"};
-    return names[how];
+struct drafter *session_drafter(const struct session *s) {
+    return s->drafter;
 }
 
-void request_init(struct request *r) {
-    *r = (struct request){.max_tokens = 256, .how = SPECULATE_OFF};
-    r->tree = (struct tree_options){.budget = 22, .k = 8, .max_depth = TREE_MAX_DEPTH};
-    sample_params_init(&r->sample);
+struct price *session_price(const struct session *s) {
+    return s->price;
 }
 
-void reply_fini(struct reply *r) {
-    free(r->ids);
-    free(r->accepted);
-    *r = (struct reply){0};
-}
-
-// One request in progress.
-struct run {
-    struct session *s;
-    const struct request *r;
-    struct reply *out;
-    struct sequence *seq;
-    struct step *step;
-    struct drafter *drafters[STEP_MAX_DRAFTERS];
-    int n_drafters;
-    struct budget *budget; // NULL: a fixed one
-    int64_t max_new;       // new tokens that limit and context allow
-};
-
-static bool is_stop(void *arg, int32_t id) {
-    const struct run *u = arg;
-    return !u->r->ignore_eos && u->s->tokenizer && tokenizer_is_eog(u->s->tokenizer, id);
-}
-
-static int check_request(const struct session *s, const struct request *r, struct err *e) {
-    int64_t vocab = model_params_of(s->model)->vocab, ctx = model_max_ctx(s->model);
-    if (r->n_prompt < 1)
-        return err_set(e, ERR_USAGE, "the prompt is empty; give at least one token");
-    for (int64_t i = 0; i < r->n_prompt; i++)
-        if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
-            return err_set(e, ERR_MISMATCH,
-                           "token id %d at place %lld of the prompt is not within 0 to %lld",
-                           r->prompt[i], (long long)i, (long long)vocab - 1);
-    if (r->n_prompt >= ctx)
-        return err_set(e, ERR_LIMIT,
-                       "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
-                       "or raise --max-ctx",
-                       (long long)r->n_prompt, (long long)ctx);
-    const struct sequence *p = r->in_place ? r->in_place : r->prefix;
-    if (p && (sequence_len(p) >= r->n_prompt ||
-              (sequence_len(p) && memcmp(sequence_tokens(p), r->prompt,
-                                         (size_t)sequence_len(p) * sizeof *r->prompt) != 0)))
-        return err_set(e, ERR_USAGE,
-                       "the %lld tokens run before are not the beginning of a prompt of %lld",
-                       (long long)sequence_len(p), (long long)r->n_prompt);
-    bool needs_draft = r->how == SPECULATE_TREE || r->how == SPECULATE_CHAIN;
-    if (needs_draft && !s->draft)
-        return err_set(e, ERR_USAGE,
-                       "--speculate %s needs a draft model; give one with -d or use lookup",
-                       speculate_name(r->how));
-    return 0;
-}
-
-static int add_drafter(struct run *u, enum draft_kind kind, struct err *e) {
-    struct draft_config c = u->r->oracle;
-    c.model = u->s->model;
-    c.dflash = u->s->draft;
-    c.max_k = u->r->tree.k;
-    int rc = drafter_create(&u->drafters[u->n_drafters], kind, &c, e);
-    if (!rc)
-        u->n_drafters++;
-    return rc;
-}
-
-static int make_drafters(struct run *u, struct tree_options *tree, struct err *e) {
-    int rc = 0;
-    switch (u->r->how) {
-    case SPECULATE_OFF:
-        tree->budget = 0;
-        break;
-    case SPECULATE_CHAIN:
-        tree->k = 1;
-        rc = add_drafter(u, DRAFT_DFLASH, e);
-        break;
-    case SPECULATE_TREE:
-        rc = add_drafter(u, DRAFT_DFLASH, e);
-        if (!rc && !u->r->no_lookup)
-            rc = add_drafter(u, DRAFT_LOOKUP, e);
-        break;
-    case SPECULATE_LOOKUP:
-        rc = add_drafter(u, DRAFT_LOOKUP, e);
-        break;
-    case SPECULATE_ORACLE: // its guesses take the place of the draft's
-        if (u->r->oracle.with_draft)
-            rc = add_drafter(u, DRAFT_DFLASH, e);
-        if (!rc)
-            rc = add_drafter(u, DRAFT_ORACLE, e);
-        break;
-    }
-    return rc;
-}
-
-// The session's chooser of budgets, if the request wants one and drafts at all.
-static int find_budget(struct run *u, struct err *e) {
-    if (!u->r->auto_budget || u->r->how == SPECULATE_OFF)
-        return 0;
-    struct session *s = u->s;
-    bool gpu = exec_ops(model_exec(s->model))->sample_together;
-    int rc = s->price ? 0 : price_create(&s->price, gpu ? PRICE_GPU : PRICE_CPU, e);
-    if (!rc && !s->budget)
-        rc = budget_create(&s->budget, e);
-    if (rc)
-        return rc;
-    u->budget = s->budget;
-    budget_begin(u->budget, NULL);
-    return 0;
-}
-
-static int run_init(struct run *u, struct err *e) {
-    int rc = find_budget(u, e);
-    if (rc)
-        return rc;
-    struct step_config c = {.model = u->s->model,
-                            .tree = u->r->tree,
-                            .budget = u->budget,
-                            .price = u->s->price,
-                            .share_noise = !u->r->no_draft_noise,
-                            .sample = u->r->sample,
-                            .hash = u->r->logit_hash};
-    rc = make_drafters(u, &c.tree, e);
-    if (rc)
-        return rc;
-    memcpy(c.drafters, u->drafters, sizeof c.drafters);
-    c.n_drafters = u->n_drafters;
-    rc = step_create(&u->step, &c, e);
-    u->seq = u->r->in_place;
-    if (!rc && !u->seq)
-        rc = u->r->prefix ? sequence_fork(u->r->prefix, &u->seq, e)
-                          : model_sequence(u->s->model, &u->seq, e);
-    if (rc)
-        return rc;
-    int64_t room = model_max_ctx(u->s->model) - u->r->n_prompt;
-    u->max_new = u->r->max_tokens < room ? u->r->max_tokens : room;
-    u->out->ids = calloc((size_t)u->max_new + 1, sizeof *u->out->ids);
-    u->out->accepted = calloc((size_t)u->max_new + 1, sizeof *u->out->accepted);
-    if (!u->out->ids || !u->out->accepted)
-        return err_set(e, ERR_MEMORY, "no memory for %lld new tokens", (long long)u->max_new);
-    return 0;
-}
-
-// What the request and the context still allow.
-static struct walk_limits limits_of(struct run *u) {
-    int64_t total = u->r->n_prompt + u->out->n;
-    return (struct walk_limits){.tokens_left = u->r->max_tokens - u->out->n,
-                                .context_left = model_max_ctx(u->s->model) - total,
-                                .stop = is_stop,
-                                .stop_arg = u};
-}
-
-// Takes over newly chosen tokens and shows them to the caller.
-static void emit(struct run *u, const int32_t *ids, int64_t n, enum end_reason end) {
-    memcpy(u->out->ids + u->out->n, ids, (size_t)n * sizeof *ids);
-    u->out->n += n;
-    u->out->end = end;
-    if (u->r->tokens && u->r->tokens(u->r->tokens_arg, ids, n) && end == END_NONE)
-        u->out->end = END_CALLER;
-}
-
-static int64_t chunk_of(const struct session *s) {
+int64_t session_chunk(const struct session *s) {
     return s->o.chunk < model_max_rows(s->model) ? s->o.chunk : model_max_rows(s->model);
 }
 
-// Runs the prompt in chunks; the last one chooses the first new token.
-static int run_prompt(struct run *u, struct err *e) {
-    int64_t n = u->r->n_prompt, done = sequence_len(u->seq), chunk = chunk_of(u->s);
-    struct ddtree only = {.n = 1, .parent = {-1}};
-    int32_t first = 0;
-    while (done < n) {
-        if (u->r->progress && u->r->progress(u->r->progress_arg, done, n)) {
-            u->out->end = END_CALLER;
-            return 0;
-        }
-        int64_t now = n - done < chunk ? n - done : chunk;
-        bool last = done + now == n;
-        int rc = step_feed(u->step, u->seq, u->r->prompt + done, now,
-                           last && u->max_new ? &first : NULL, e);
+int session_take_budget(struct session *s, struct budget **out, struct err *e) {
+    int i = 0;
+    while (i < s->n_budgets && s->budgets[i].lent)
+        i++;
+    if (i == s->n_budgets) {
+        struct lent_budget *more = realloc(s->budgets, (size_t)(i + 1) * sizeof *more);
+        if (!more)
+            return err_set(e, ERR_MEMORY, "no memory to choose budgets");
+        s->budgets = more;
+        more[i] = (struct lent_budget){0};
+        int rc = budget_create(&more[i].budget, e);
         if (rc)
             return rc;
-        done += now;
-        u->out->fed += now;
+        s->n_budgets++;
     }
-    if (u->max_new == 0) {
-        u->out->end = END_LENGTH;
-        return 0;
-    }
-    struct walk_limits l = limits_of(u);
-    struct walk w;
-    walk_tree(&only, &first, &l, &w);
-    emit(u, w.chosen, 1, w.end);
+    s->budgets[i].lent = true;
+    *out = s->budgets[i].budget;
+    budget_begin(*out, i > 0 ? s->budgets[0].budget : NULL);
     return 0;
 }
 
-static int run_steps(struct run *u, struct err *e) {
-    struct reply *out = u->out;
-    while (out->end == END_NONE) {
-        struct walk_limits l = limits_of(u);
-        struct walk w;
-        int rc = step_run(u->step, u->seq, out->ids[out->n - 1], &l, &w, e);
-        if (rc)
-            return rc;
-        out->accepted[out->steps++] = w.count;
-        out->drafted += step_tree(u->step)->n - 1;
-        emit(u, w.chosen, w.count, w.end);
-    }
-    return 0;
-}
-
-int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
-                    struct err *e) {
-    struct request r;
-    struct step_config c = {.model = s->model};
-    struct step *step = NULL;
-    struct sequence *seq = *out;
-    int64_t done = seq ? sequence_len(seq) : 0;
-    if (seq && done == n)
-        return 0;
-    request_init(&r);
-    r.prompt = prompt;
-    r.n_prompt = n;
-    r.prefix = seq;
-    c.sample = r.sample;
-    int rc = check_request(s, &r, e);
-    if (!rc)
-        rc = step_create(&step, &c, e);
-    if (!rc && !seq)
-        rc = model_sequence(s->model, &seq, e);
-    for (int64_t now; !rc && done < n; done += now) {
-        now = n - done < chunk_of(s) ? n - done : chunk_of(s);
-        rc = step_feed(step, seq, prompt + done, now, NULL, e);
-    }
-    step_destroy(step);
-    if (rc && !*out)
-        sequence_destroy(seq);
-    else
-        *out = seq;
-    return rc;
-}
-
-int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e) {
-    *out = (struct reply){0};
-    int rc = check_request(s, r, e);
-    if (rc)
-        return rc;
-    struct run u = {.s = s, .r = r, .out = out};
-    rc = run_init(&u, e);
-    double start = step_clock();
-    if (!rc)
-        rc = run_prompt(&u, e);
-    if (!rc)
-        rc = run_steps(&u, e);
-    if (!rc)
-        rc = exec_status(s->x, e);
-    if (!rc) {
-        out->total_ms = step_clock() - start;
-        out->ms = step_times_of(u.step);
-        out->hash = step_hash(u.step);
-    }
-    step_destroy(u.step);
-    if (u.seq != r->in_place)
-        sequence_destroy(u.seq);
-    for (int i = 0; i < u.n_drafters; i++)
-        drafter_destroy(u.drafters[i]);
-    return rc;
+void session_give_budget(struct session *s, struct budget *b) {
+    for (int i = 0; b && i < s->n_budgets; i++)
+        if (s->budgets[i].budget == b)
+            s->budgets[i].lent = false;
 }

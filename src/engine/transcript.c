@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/generate.h"
+
 struct transcript {
     struct session *s;
     struct sequence *seq; // NULL: nothing was run

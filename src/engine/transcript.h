@@ -6,7 +6,7 @@
 #ifndef COPPICE_ENGINE_TRANSCRIPT_H
 #define COPPICE_ENGINE_TRANSCRIPT_H
 
-#include "engine/session.h"
+#include "engine/request.h"
 
 struct transcript;
 

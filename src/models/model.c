@@ -275,6 +275,10 @@ int model_max_verify(const struct model *m) {
     return m->options.max_verify;
 }
 
+int model_max_seqs(const struct model *m) {
+    return m->options.max_seqs;
+}
+
 int model_sequence(const struct model *m, struct sequence **out, struct err *e) {
     struct sequence_spec s = {.x = m->x,
                               .target = m->pool,

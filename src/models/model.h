@@ -63,6 +63,7 @@ struct exec *model_exec(const struct model *m);
 int64_t model_max_ctx(const struct model *m);
 int model_max_rows(const struct model *m);
 int model_max_verify(const struct model *m);
+int model_max_seqs(const struct model *m);
 
 // A new empty sequence; with draft state if a draft is attached (dflash_load) at this moment.
 int model_sequence(const struct model *m, struct sequence **out, struct err *e);

@@ -121,22 +121,21 @@ static const struct sample_row *noise_of(struct draft_dflash *d, const struct dr
     return any ? d->noise : NULL;
 }
 
-// The k best candidates of all rows of a pass that are wanted or lie before such a row, from as
-// many rows of logits at a time as there is room for.
+// The k best candidates of all rows of a pass that are wanted or lie before such a row.
 static int best(struct draft_dflash *d, const struct draft_request *r, int count, int rows, int k,
                 struct err *e) {
     const struct sample_row *noise = noise_of(d, r, count, rows);
+    int64_t most = dflash_logits_rows(d->dflash);
     int64_t n = (int64_t)(count - 1) * rows + depth_of(d, &r[d->order[count - 1]], rows);
-    int64_t slice = dflash_logits_rows(d->dflash);
-    for (int64_t first = 0; first < n; first += slice) {
-        int64_t now = n - first < slice ? n - first : slice;
-        struct topk_args top = {.logits = dflash_logits(d->dflash, first, now),
-                                .n = now,
+    for (int64_t at = 0; at < n; at += most) {
+        int64_t slice = n - at < most ? n - at : most;
+        struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
+                                .n = slice,
                                 .vocab = d->vocab,
                                 .k = k,
-                                .noise = noise ? noise + first : NULL,
-                                .ids = d->ids + first * k,
-                                .logp = d->logp + first * k};
+                                .noise = noise ? noise + at : NULL,
+                                .ids = d->ids + at * k,
+                                .logp = d->logp + at * k};
         exec_ops(d->x)->head_topk(d->x, &top);
     }
     return exec_status(d->x, e); // ids that were never written must not become a tree

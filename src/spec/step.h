@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One decoding step of one sequence: drafters propose, the best tree is verified by the target in
-// one pass, the target's own choices are followed, and the path is committed. Without guesses it is
-// a plain decoding step. Also the prompt's passes, because the first token is chosen there.
+// One step of n >= 1 members in one pass of the target. A member is a text in progress: a piece of
+// its prompt is run, or its drafters propose, the best tree is verified, the target's own choices
+// are followed and the path is committed; without guesses that is a plain decoding step. Each
+// member has its own sampling parameters, limits, drafters, budget and logit hash, and gets what it
+// would get alone, to the bit (docs/exactness.md). Members may join, leave, be cut back, forked or
+// exchanged between any two steps. One text is n = 1: there is no second path.
 #ifndef COPPICE_SPEC_STEP_H
 #define COPPICE_SPEC_STEP_H
 
@@ -17,22 +20,65 @@
 
 enum { STEP_MAX_DRAFTERS = 4 };
 
-// Wall-clock milliseconds by phase, added up over passes. Where choices are made together (on a
-// device), one wait covers the pass and its choices, and both count as verify.
+// Wall-clock milliseconds by phase. Where choices are made together (on a device), one wait covers
+// the pass and its choices, and both count as verify.
 struct step_times {
     double prompt, draft, verify, sample, commit;
 };
+void step_times_add(struct step_times *sum, const struct step_times *more);
+
+struct member_config {
+    struct sample_params sample;
+    struct tree_options tree; // most of what is verified; max_depth is a further limit
+    struct drafter *drafters[STEP_MAX_DRAFTERS]; // of this member alone, borrowed; all add up
+    int n_drafters;
+    bool use_draft;        // the step's shared drafter proposes for it too
+    struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
+    bool share_noise;      // let drafters foresee the sampling noise
+    bool hash;             // keep a hash over the deciding logit rows
+};
+
+enum member_phase {
+    MEMBER_PROMPT, // a piece of its prompt is run
+    MEMBER_DECODE, // its newest token has been chosen and not been run
+};
+
+// Between member_init and member_fini the fields up to `limits` are the caller's to set before each
+// step, and those below the step's to fill.
+struct member {
+    struct member_config c;
+    struct sequence *seq; // borrowed; distinct within a step
+    enum member_phase phase;
+    const int32_t *piece; // MEMBER_PROMPT: [n_piece] the next tokens, 1 or more
+    int64_t n_piece;
+    bool choose;               // MEMBER_PROMPT: choose the token behind the piece, too
+    int32_t root;              // MEMBER_DECODE: the newest token
+    struct walk_limits limits; // where something is chosen
+
+    int rc;             // 0, or why this member took no part in the step: nothing of it has changed
+    struct err err;     // with its sentence
+    struct walk walk;   // what was chosen and committed; count is 0 where nothing was chosen
+    struct ddtree tree; // that was verified; of a piece, its last token
+    // XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded
+    // with the hash before; 0 before the first.
+    uint64_t hash;
+    bool drafted; // drafters were asked in the last step
+
+    struct sampler *sampler;
+    int32_t first, want; // its rows in the pass, its wanted rows among all of them
+};
+
+// Checks the configuration and makes what the member needs; seq and the rest are the caller's.
+// model: the target of the steps that it will take part in. Errors: ERR_USAGE, ERR_MEMORY.
+int member_init(struct member *m, const struct model *model, const struct member_config *c,
+                struct err *e);
+void member_fini(struct member *m); // zeroed is allowed
 
 struct step_config {
     struct model *model;
-    struct drafter *drafters[STEP_MAX_DRAFTERS]; // borrowed; all add to one proposal
-    int n_drafters;
-    struct tree_options tree; // max_depth is a further limit, usually TREE_MAX_DEPTH
-    struct budget *budget;    // NULL, or chooses how much of that tree is verified; borrowed
-    struct price *price;      // with a budget: what passes and drafts cost; borrowed
-    bool share_noise;         // let drafters foresee the sampling noise
-    struct sample_params sample;
-    bool hash; // keep a hash over the deciding logit rows
+    struct drafter *draft; // NULL, or a drafter of all members that want it; borrowed
+    struct price *price; // what passes and drafts take; NULL where no member has a budget; borrowed
+    int max_members;     // at most the model's max_seqs
 };
 
 struct step;
@@ -40,26 +86,19 @@ struct step;
 int step_create(struct step **out, const struct step_config *c, struct err *e);
 void step_destroy(struct step *s); // NULL is allowed
 
-// Runs n prompt tokens (1 <= n <= model_max_rows) behind the sequence and commits them. With
-// `chosen`, also chooses the token that follows the last of them.
-int step_feed(struct step *s, struct sequence *seq, const int32_t *tokens, int64_t n,
-              int32_t *chosen, struct err *e);
+// One step of members[n], 1 <= n <= max_members. Pieces and roots together must fit a pass
+// (step_max_rows); trees shrink so that all fit. A member that cannot have the memory it needs, or
+// whose sequence may not be used, is left out with its own rc; the others go on. An error of the
+// whole step: nothing was committed, or, after a fault of the device, sequences say themselves that
+// they may not be used any more.
+int step_run(struct step *s, struct member *const *members, int n, struct err *e);
 
-// One step: root is the newest token (chosen, not yet run). What was chosen, and how many rows were
-// committed, is in *out; its last chosen token is the next root. A failed step commits nothing,
-// save for ERR_DEVICE, after which the sequence may only be destroyed.
-int step_run(struct step *s, struct sequence *seq, int32_t root, const struct walk_limits *limits,
-             struct walk *out, struct err *e);
+// Most rows of a pass, pieces and trees together.
+int64_t step_max_rows(const struct step *s);
+// Most rows of trees and of chosen tokens among them.
+int64_t step_max_verify(const struct step *s);
 
-// Of the last step_run: the tree that was verified.
-const struct ddtree *step_tree(const struct step *s);
-
+// What the last step took, in milliseconds; a pass of nothing but pieces counts as prompt.
 struct step_times step_times_of(const struct step *s);
-// XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded with
-// the hash before; 0 before the first.
-uint64_t step_hash(const struct step *s);
-
-// Milliseconds of a monotonic clock.
-double step_clock(void);
 
 #endif

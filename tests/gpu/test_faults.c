@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/session.h"
+#include "engine/generate.h"
 
 enum { NEW = 400, TROUBLE = 40, PIECES = 4096, NOTHING_TO_RUN_ON = 77 };
 

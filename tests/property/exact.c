@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule E (docs/exactness.md) as a property: random tiny models, prompts, sampling parameters and
-// limits are decoded plainly and then in random other ways; tokens, the bits of every deciding
-// logits row, and the reason of the end must be the same. What happened is counted, and the test
-// fails when an accept length from 1 to 16, a crossing or an end inside a path was too rare for
-// its absence of failures to mean anything.
+// limits are decoded plainly and then in random other ways, alone and up to 16 in the same passes;
+// tokens, the bits of every deciding logits row, and the reason of the end must be the same. What
+// happened is counted, and the test fails when an accept length from 1 to 16, a crossing or an end
+// inside a path was too rare for its absence of failures to mean anything.
 #include "property/exact.h"
 
 #include <stdio.h>
@@ -14,10 +14,10 @@
 #include "property/gen.h"
 #include "property/pairs.h"
 
-enum { PAIRS = 40, WAYS = 3, PROMPT_MAX = 160 };
+enum { PAIRS = 40, WAYS = 3, GROUP_EVERY = 12 };
 
 struct scenario {
-    int32_t prompt[PROMPT_MAX];
+    int32_t prompt[GEN_PROMPT_MAX];
     struct gen_request r;
 };
 
@@ -185,7 +185,7 @@ static int run_case(const struct pair *p, int number, struct features *f, struct
     struct scenario s = {0};
     struct gen_result full, plain, other;
     struct features ignored = {0};
-    int32_t tokens[PROMPT_MAX + GEN_MAX];
+    int32_t tokens[GEN_PROMPT_MAX + GEN_MAX];
     pick_scenario(&s, p->vocab, &g);
     struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
     int rc = gen_run(&s.r, &off, &full, &ignored, e);
@@ -224,13 +224,93 @@ static int run_case(const struct pair *p, int number, struct features *f, struct
     return 0;
 }
 
+// One member of a group: what it should give, and how it is decoded beside the others.
+struct part {
+    struct scenario s;
+    struct gen_way w;
+    struct gen_result full, plain, got;
+    int32_t tokens[GEN_PROMPT_MAX + GEN_MAX];
+};
+
+static int pick_part(struct part *t, const struct pair *p, const struct pair_backend *b,
+                     struct rng *g, struct err *e) {
+    struct features ignored = {0};
+    struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
+    int kind = (int)rng_below(g, 7);
+    pick_scenario(&t->s, p->vocab, g);
+    t->s.r.prompt = t->s.prompt;
+    int rc = gen_run(&t->s.r, &off, &t->full, &ignored, e);
+    if (rc)
+        return rc;
+    pick_end(&t->s, &t->full, g);
+    rc = gen_run(&t->s.r, &off, &t->plain, &ignored, e);
+    pick_way(&t->w, p, kind < 6 ? kind : 0, g);
+    if (kind == 6) { // plainly
+        t->w.n_kinds = 0;
+        t->w.tree.budget = 0;
+        t->w.name = "plain";
+    }
+    t->w.model = b->model;
+    t->w.dflash = b->dflash;
+    record(&t->w, t->tokens, &t->s, &t->full);
+    return rc;
+}
+
+// Whether a member that was cancelled has got a beginning of what it should get.
+static bool begins(const struct gen_result *whole, const struct gen_result *cut) {
+    return cut->n <= whole->n &&
+           memcmp(whole->ids, cut->ids, (size_t)cut->n * sizeof *cut->ids) == 0;
+}
+
+static int compare_group(const struct pair *p, int number, const struct part *t,
+                         const struct gen_member *m, int n, struct features *f, struct err *e) {
+    for (int i = 0; i < n; i++) {
+        f->runs++;
+        f->tokens += t[i].got.n;
+        bool cancelled = m[i].leaves >= 0 && t[i].got.end == END_NONE;
+        if (cancelled ? begins(&t[i].plain, &t[i].got) : same(&t[i].plain, &t[i].got))
+            continue;
+        fprintf(stderr, "member %d of %d:\n", i, n);
+        explain(p, number, &t[i].s, &t[i].w, &t[i].plain, &t[i].got);
+        return err_set(e, ERR_STATE, "a member of a batch got other tokens than alone");
+    }
+    return 0;
+}
+
+// Up to 16 scenarios in the same passes, each with its own parameters, way, time of joining and
+// perhaps of leaving.
+static int run_group(const struct pair *p, int number, struct features *f, struct err *e) {
+    struct rng g = {rng_mix((uint64_t)number + 1000003)};
+    struct gen_member m[GEN_MEMBERS] = {0};
+    int n = rng_below(&g, 2) ? GEN_MEMBERS : 2 + (int)rng_below(&g, GEN_MEMBERS - 1), rc = 0;
+    const struct pair_backend *b = &p->b[1 + rng_below(&g, 2)];
+    struct part *t = calloc((size_t)n, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "no memory for a group of %d", n);
+    for (int i = 0; i < n && !rc; i++) {
+        rc = pick_part(&t[i], p, b, &g, e);
+        m[i] = (struct gen_member){.r = &t[i].s.r, .w = &t[i].w, .leaves = -1, .out = &t[i].got};
+        m[i].joins = rng_below(&g, 2) ? (int)rng_below(&g, 8) : 0;
+        m[i].parks = rng_below(&g, 2);
+        if (rng_below(&g, 5) == 0)
+            m[i].leaves = m[i].joins + 1 + (int)rng_below(&g, 15);
+    }
+    if (!rc)
+        rc = gen_run_many(m, n, rng_next(&g), f, e);
+    if (!rc)
+        rc = compare_group(p, number, t, m, n, f, e);
+    free(t);
+    return rc;
+}
+
 static int run_pair(const struct exact_options *o, int index, struct features *f, int *failed,
                     struct err *e) {
     struct pair p;
     int rc = pair_open(&p, index, o->level, e);
     for (int i = o->first; i < o->first + o->cases && !rc; i++)
         if (i % PAIRS == index && (o->only < 0 || i == o->only))
-            *failed += run_case(&p, i, f, e) != 0;
+            *failed += run_case(&p, i, f, e) ||
+                       (i % GROUP_EVERY == i / PAIRS % GROUP_EVERY && run_group(&p, i, f, e));
     pair_close(&p);
     return rc;
 }

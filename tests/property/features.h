@@ -26,6 +26,11 @@ enum feature {
     FEATURE_REDRAFTED, // drafts compared with those on an undisturbed sequence
     FEATURE_HOT,       // cases at a temperature above 0
     FEATURE_PENALISED,
+    FEATURE_MIXED,       // passes with pieces of prompts and trees
+    FEATURE_MIXED_PLAIN, // with members that decode plainly beside trees
+    FEATURE_CROWDED,     // of eight members or more
+    FEATURE_CANCELLED,
+    FEATURE_PARKED,
     FEATURES
 };
 

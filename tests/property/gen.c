@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoding loop of the exactness test; see gen.h.
+// The decoding loop of the exactness test; see gen.h. A member knows its tokens: prompt and what
+// was chosen. Whenever its sequence holds fewer than it should, because it has just begun or was
+// cut back, restored or exchanged, pieces of them are run in the passes in which others decode.
 #include "property/gen.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct gen {
-    const struct gen_request *r;
-    const struct gen_way *w;
-    struct gen_result *out;
-    struct features *f;
-    struct step *step;
+struct player {
+    struct gen_member g;
+    struct member m;
     struct sequence *seq;
-    struct drafter *drafters[STEP_MAX_DRAFTERS];
+    struct drafter *drafters[STEP_MAX_DRAFTERS]; // its own
+    int n_drafters;
     struct budget *budget; // NULL: a fixed one
-    struct price *price;   // with it
     struct checkpoint *saved;
+    struct rng rng;
+    int32_t known[GEN_PROMPT_MAX + GEN_MAX]; // prompt, then what was chosen
+    int64_t before;                          // committed tokens before the step
+    int rests;                               // steps to come without it
+    bool present;
+};
+
+struct group {
+    struct player *p; // [n]
+    int n;
+    struct step *step;
+    struct drafter *draft; // of all that want it, or NULL
+    struct price *price;
+    struct member feeder; // runs other tokens on a sequence that is to be thrown away
+    struct features *f;
     struct rng rng;
 };
 
@@ -23,99 +37,96 @@ static bool is_stop(void *arg, int32_t token) {
     return token == ((const struct gen_request *)arg)->stop;
 }
 
-static int feed(struct gen *g, const int32_t *tokens, int64_t n, int32_t *chosen, struct err *e) {
-    int rc = 0;
-    for (int64_t done = 0; done < n && !rc;) {
-        int64_t now = n - done < g->w->chunk ? n - done : g->w->chunk;
-        bool last = done + now == n;
-        rc = step_feed(g->step, g->seq, tokens + done, now, last ? chosen : NULL, e);
-        done += now;
-    }
+// Runs tokens on a sequence outside of all groups.
+static int feed(struct group *g, struct sequence *seq, const int32_t *tokens, int64_t n,
+                struct err *e) {
+    struct member *m = &g->feeder;
+    m->seq = seq;
+    m->phase = MEMBER_PROMPT;
+    m->piece = tokens;
+    m->n_piece = n;
+    m->choose = false;
+    int rc = step_run(g->step, &m, 1, e);
+    if (!rc && m->rc)
+        *e = m->err;
+    return rc ? rc : m->rc;
+}
+
+// How many tokens the sequence must hold before the next one can be chosen.
+static int64_t target_of(const struct player *p) {
+    const struct gen_result *out = p->g.out;
+    return p->g.r->n_prompt + (out->n ? out->n - 1 : 0);
+}
+
+static int cut_back(struct group *g, struct player *p, struct err *e) {
+    int64_t len = sequence_len(p->seq), back = rng_below(&p->rng, 40), kept;
+    int rc = sequence_truncate(p->seq, back < len ? len - back : 0, &kept, e);
+    if (!rc && kept != sequence_len(p->seq))
+        rc = err_set(e, ERR_STATE, "the kept length is not the sequence's length");
+    g->f->count[FEATURE_TRUNCATED]++;
     return rc;
 }
 
-// Feeds again what the sequence held beyond its present length.
-static int feed_rest(struct gen *g, const int32_t *tokens, int64_t len, struct err *e) {
-    int64_t from = sequence_len(g->seq);
-    if (from && memcmp(sequence_tokens(g->seq), tokens, (size_t)from * sizeof *tokens) != 0)
-        return err_set(e, ERR_STATE, "the kept tokens are not those that were there");
-    return feed(g, tokens + from, len - from, NULL, e);
-}
-
-static int cut_back(struct gen *g, const int32_t *tokens, int64_t len, struct err *e) {
-    int64_t back = rng_below(&g->rng, 40), kept;
-    int rc = sequence_truncate(g->seq, back < len ? len - back : 0, &kept, e);
-    if (!rc && kept != sequence_len(g->seq))
-        rc = err_set(e, ERR_STATE, "the kept length is not the sequence's length");
-    g->f->count[FEATURE_TRUNCATED]++;
-    return rc ? rc : feed_rest(g, tokens, len, e);
-}
-
-static int save(struct gen *g, struct err *e) {
-    checkpoint_destroy(g->saved);
-    g->saved = NULL;
-    return sequence_checkpoint(g->seq, &g->saved, e);
+static int save(struct player *p, struct err *e) {
+    checkpoint_destroy(p->saved);
+    p->saved = NULL;
+    return sequence_checkpoint(p->seq, &p->saved, e);
 }
 
 // Goes back to the checkpoint, sometimes in a sequence that is new.
-static int restore(struct gen *g, const int32_t *tokens, int64_t len, struct err *e) {
+static int restore(struct group *g, struct player *p, struct err *e) {
     int rc = 0;
-    if (rng_below(&g->rng, 2)) {
-        sequence_destroy(g->seq);
-        g->seq = NULL;
-        rc = model_sequence(g->w->model, &g->seq, e);
+    if (rng_below(&p->rng, 2)) {
+        sequence_destroy(p->seq);
+        p->seq = NULL;
+        rc = model_sequence(p->g.w->model, &p->seq, e);
     }
     if (!rc)
-        rc = sequence_restore(g->seq, g->saved, e);
-    if (!rc && sequence_len(g->seq) != checkpoint_len(g->saved))
+        rc = sequence_restore(p->seq, p->saved, e);
+    if (!rc && sequence_len(p->seq) != checkpoint_len(p->saved))
         rc = err_set(e, ERR_STATE, "the restored length is not the checkpoint's");
     g->f->count[FEATURE_RESTORED]++;
-    return rc ? rc : feed_rest(g, tokens, len, e);
+    return rc;
 }
 
-// Continues with a copy after the original went another way.
-static int fork_off(struct gen *g, const int32_t *tokens, int64_t len, struct err *e) {
+// Goes on with a copy after the original went another way.
+static int fork_off(struct group *g, struct player *p, struct err *e) {
     struct sequence *copy = NULL;
-    int rc = sequence_fork(g->seq, &copy, e);
+    int64_t len = sequence_len(p->seq), n = 1 + rng_below(&p->rng, 5), kept;
+    int rc = sequence_fork(p->seq, &copy, e);
     if (rc)
         return rc;
-    int64_t n = 1 + rng_below(&g->rng, 5), kept;
-    if (rng_below(&g->rng, 2))
-        rc = sequence_truncate(g->seq, len / 2, &kept, e);
-    if (!rc && len + n < model_max_ctx(g->w->model))
-        rc = feed(g, tokens, n < len ? n : len, NULL, e);
-    sequence_destroy(g->seq);
-    g->seq = copy;
+    if (rng_below(&p->rng, 2))
+        rc = sequence_truncate(p->seq, len / 2, &kept, e);
+    if (!rc && len + n < model_max_ctx(p->g.w->model))
+        rc = feed(g, p->seq, p->known, n < len ? n : len, e);
+    sequence_destroy(p->seq);
+    p->seq = copy;
     g->f->count[FEATURE_FORKED]++;
     return rc;
 }
 
-static int operate(struct gen *g, struct err *e) {
-    int64_t len = sequence_len(g->seq);
-    size_t bytes = (size_t)len * sizeof(int32_t);
-    int32_t *tokens = malloc(bytes);
-    if (!tokens)
-        return err_set(e, ERR_MEMORY, "no memory for %lld tokens", (long long)len);
-    memcpy(tokens, sequence_tokens(g->seq), bytes);
+static int operate(struct group *g, struct player *p, struct err *e) {
     int rc = 0;
-    switch (rng_below(&g->rng, 16)) {
+    switch (rng_below(&p->rng, 16)) {
     case 0:
-        rc = cut_back(g, tokens, len, e);
+        rc = cut_back(g, p, e);
         break;
     case 1:
-        rc = save(g, e);
+        rc = save(p, e);
         break;
     case 2:
-        if (g->saved)
-            rc = restore(g, tokens, len, e);
+        rc = p->saved ? restore(g, p, e) : 0;
         break;
     case 3:
-        rc = fork_off(g, tokens, len, e);
+        rc = fork_off(g, p, e);
         break;
     default:
         break;
     }
-    free(tokens);
+    size_t bytes = rc ? 0 : (size_t)sequence_len(p->seq) * sizeof *p->known;
+    if (bytes && memcmp(sequence_tokens(p->seq), p->known, bytes) != 0)
+        rc = err_set(e, ERR_STATE, "the kept tokens are not those that were there");
     return rc;
 }
 
@@ -125,120 +136,229 @@ static void hash_tree(uint64_t *hash, const struct ddtree *t) {
         *hash = rng_hash(*hash, (uint64_t)t->token[i], (uint64_t)t->parent[i], 0);
 }
 
-static void count_step(struct gen *g, int64_t before, const struct walk *w) {
-    int64_t *count = g->f->count;
-    const struct ddtree *t = step_tree(g->step);
+static void count_step(struct features *f, int64_t before, const struct ddtree *t,
+                       const struct walk *w) {
     int64_t after = before + w->count;
     int deepest = 0;
     for (int i = 0; i < t->n; i++)
         deepest = t->depth[i] > deepest ? t->depth[i] : deepest;
-    count[FEATURE_ACCEPT + w->count]++;
-    count[FEATURE_BASE_CROSSING] += w->count > 1 && before / 32 != after / 32;
-    count[FEATURE_PAGE_CROSSING] += w->count > 1 && before / 64 != after / 64;
-    count[FEATURE_SPLIT_TREE] += before / 32 != (before + deepest) / 32;
-    count[FEATURE_END + w->end] += w->count > 1;
+    f->count[FEATURE_ACCEPT + w->count]++;
+    f->count[FEATURE_BASE_CROSSING] += w->count > 1 && before / 32 != after / 32;
+    f->count[FEATURE_PAGE_CROSSING] += w->count > 1 && before / 64 != after / 64;
+    f->count[FEATURE_SPLIT_TREE] += before / 32 != (before + deepest) / 32;
+    f->count[FEATURE_END + w->end] += w->count > 1;
     if (w->end == END_STOP)
-        count[FEATURE_STOP_INSIDE] +=
+        f->count[FEATURE_STOP_INSIDE] +=
             ddtree_child(t, w->path[w->count - 1], w->chosen[w->count - 1]) >= 0;
     for (int i = 1; i < w->count; i++) {
         int first = w->path[i - 1] + 1; // the first child in index order
         while (t->parent[first] != w->path[i - 1])
             first++;
         if (w->path[i] != first) {
-            count[FEATURE_BRANCHED]++;
+            f->count[FEATURE_BRANCHED]++;
             break;
         }
     }
 }
 
-static struct walk_limits limits_of(const struct gen *g) {
-    return (struct walk_limits){.tokens_left = g->r->max_tokens - g->out->n,
-                                .context_left = g->r->max_ctx - g->r->n_prompt - g->out->n,
+static struct walk_limits limits_of(const struct player *p) {
+    const struct gen_request *r = p->g.r;
+    return (struct walk_limits){.tokens_left = r->max_tokens - p->g.out->n,
+                                .context_left = r->max_ctx - r->n_prompt - p->g.out->n,
                                 .stop = is_stop,
-                                .stop_arg = (void *)g->r};
+                                .stop_arg = (void *)r};
 }
 
-static void take(struct gen *g, const struct walk *w) {
-    memcpy(g->out->ids + g->out->n, w->chosen, (size_t)w->count * sizeof *w->chosen);
-    g->out->n += w->count;
-    g->out->end = w->end;
+// What the player does in the next step; rows: of the pass that are left for pieces.
+static void prepare(struct player *p, int64_t *rows) {
+    struct member *m = &p->m;
+    int64_t len = sequence_len(p->seq), left = target_of(p) - len;
+    m->seq = p->seq;
+    m->limits = limits_of(p);
+    p->before = len;
+    m->phase = left > 0 ? MEMBER_PROMPT : MEMBER_DECODE;
+    m->root = p->known[len];
+    m->piece = p->known + len;
+    m->n_piece = left < p->g.w->chunk ? left : p->g.w->chunk;
+    m->n_piece = m->n_piece < *rows ? m->n_piece : *rows;
+    m->choose = m->n_piece == left && p->g.out->n == 0;
+    *rows -= left > 0 ? m->n_piece : 0;
 }
 
-static int decode(struct gen *g, struct err *e) {
-    struct gen_result *out = g->out;
-    static const struct ddtree only = {.n = 1, .parent = {-1}};
-    struct walk w;
-    int32_t first = 0;
-    int rc = feed(g, g->r->prompt, g->r->n_prompt, &first, e);
-    if (rc)
-        return rc;
-    struct walk_limits l = limits_of(g);
-    walk_tree(&only, &first, &l, &w);
-    take(g, &w);
-    while (out->end == END_NONE) {
-        if (g->w->surgery && (rc = operate(g, e)))
-            return rc;
-        int64_t before = sequence_len(g->seq);
-        int32_t root = out->ids[out->n - 1];
-        l = limits_of(g);
-        rc = step_run(g->step, g->seq, root, &l, &w, e);
-        if (rc)
-            return rc;
-        if (sequence_len(g->seq) != before + w.count)
-            return err_set(e, ERR_STATE, "a step committed another number of rows than it says");
-        hash_tree(&out->trees, step_tree(g->step));
-        count_step(g, before, &w);
-        take(g, &w);
+// Takes over what the step did for the player.
+static int take(struct group *g, struct player *p, struct err *e) {
+    const struct walk *w = &p->m.walk;
+    struct gen_result *out = p->g.out;
+    bool piece = p->m.phase == MEMBER_PROMPT;
+    if (p->m.rc) {
+        *e = p->m.err;
+        return p->m.rc;
     }
+    if (sequence_len(p->seq) != p->before + (piece ? p->m.n_piece : w->count))
+        return err_set(e, ERR_STATE, "a step committed another number of rows than it says");
+    if (!piece) {
+        hash_tree(&out->trees, &p->m.tree);
+        count_step(g->f, p->before, &p->m.tree, w);
+    }
+    if (w->count == 0)
+        return 0;
+    memcpy(out->ids + out->n, w->chosen, (size_t)w->count * sizeof *w->chosen);
+    memcpy(p->known + p->g.r->n_prompt + out->n, w->chosen, (size_t)w->count * sizeof *w->chosen);
+    out->n += w->count;
+    out->end = w->end;
+    out->hash = p->m.hash;
     return 0;
 }
 
-static int prepare(struct gen *g, struct err *e) {
-    const struct gen_way *w = g->w;
-    struct step_config c = {.model = w->model,
-                            .n_drafters = w->n_kinds,
-                            .tree = w->tree,
-                            .share_noise = w->share_noise,
-                            .sample = g->r->sample,
-                            .hash = true};
+static int join(struct group *g, struct player *p, struct err *e) {
+    const struct gen_way *w = p->g.w;
+    struct member_config c = {
+        .sample = p->g.r->sample, .tree = w->tree, .share_noise = w->share_noise, .hash = true};
     struct draft_config d = w->oracle;
     d.model = w->model;
-    d.dflash = w->dflash;
     d.max_k = w->tree.k;
-    int rc = w->choose ? budget_create(&g->budget, e) : 0;
-    if (!rc && w->choose)
-        rc = price_create(&g->price, PRICE_CPU, e);
-    c.budget = g->budget;
-    c.price = g->price;
+    p->rng = (struct rng){w->seed};
+    p->present = true;
+    *p->g.out = (struct gen_result){.end = END_NONE};
+    memcpy(p->known, p->g.r->prompt, (size_t)p->g.r->n_prompt * sizeof *p->known);
+    int rc = w->choose ? budget_create(&p->budget, e) : 0;
+    if (!rc && p->budget)
+        budget_begin(p->budget, NULL);
+    c.budget = p->budget;
+    g->f->count[FEATURE_CHOSEN] += w->choose;
     for (int i = 0; i < w->n_kinds && !rc; i++) {
-        rc = drafter_create(&g->drafters[i], w->kinds[i], &d, e);
-        c.drafters[i] = g->drafters[i];
+        c.use_draft = c.use_draft || w->kinds[i] == DRAFT_DFLASH;
+        if (w->kinds[i] == DRAFT_DFLASH)
+            continue;
+        rc = drafter_create(&p->drafters[p->n_drafters], w->kinds[i], &d, e);
+        c.drafters[p->n_drafters] = p->drafters[p->n_drafters];
+        p->n_drafters += !rc;
     }
+    c.n_drafters = p->n_drafters;
     if (!rc)
-        rc = step_create(&g->step, &c, e);
+        rc = member_init(&p->m, w->model, &c, e);
+    return rc ? rc : model_sequence(w->model, &p->seq, e);
+}
+
+static void leave(struct player *p) {
+    p->present = false;
+    member_fini(&p->m);
+    sequence_destroy(p->seq);
+    checkpoint_destroy(p->saved);
+    budget_destroy(p->budget);
+    for (int i = 0; i < p->n_drafters; i++)
+        drafter_destroy(p->drafters[i]);
+    p->seq = NULL;
+    p->saved = NULL;
+    p->budget = NULL;
+    p->n_drafters = 0;
+}
+
+// Whether the player takes part in this step. It may join, leave, rest or be operated on first.
+static int plays(struct group *g, struct player *p, int step, bool *yes, struct err *e) {
+    int rc = 0;
+    *yes = false;
+    if (!p->present && p->g.joins == step)
+        rc = join(g, p, e);
+    if (rc || !p->present)
+        return rc;
+    if (p->g.leaves == step) {
+        g->f->count[FEATURE_CANCELLED]++;
+        leave(p);
+        return 0;
+    }
+    if (p->g.parks && p->rests == 0 && rng_below(&g->rng, 12) == 0) {
+        g->f->count[FEATURE_PARKED]++;
+        p->rests = 1 + (int)rng_below(&g->rng, 6);
+    }
+    if (p->rests > 0) {
+        p->rests--;
+        return 0;
+    }
+    *yes = true;
+    bool whole = sequence_len(p->seq) == target_of(p);
+    return p->g.w->surgery && whole && p->g.out->n > 0 ? operate(g, p, e) : 0;
+}
+
+static void count_pass(struct group *g, struct member *const *in, int n) {
+    int pieces = 0, trees = 0, roots = 0;
+    for (int i = 0; i < n; i++) {
+        pieces += in[i]->phase == MEMBER_PROMPT;
+        trees += in[i]->phase == MEMBER_DECODE && in[i]->tree.n > 1;
+        roots += in[i]->phase == MEMBER_DECODE && in[i]->tree.n == 1;
+    }
+    g->f->count[FEATURE_MIXED] += pieces > 0 && trees > 0;
+    g->f->count[FEATURE_MIXED_PLAIN] += roots > 0 && trees > 0;
+    g->f->count[FEATURE_CROWDED] += n >= 8;
+}
+
+static int run_step(struct group *g, int step, int *left, struct err *e) {
+    struct member *in[GEN_MEMBERS];
+    struct player *who[GEN_MEMBERS];
+    int64_t rows = step_max_rows(g->step);
+    int n = 0, rc = 0;
+    *left = 0;
+    for (int i = 0; i < g->n && !rc; i++) {
+        bool yes;
+        rc = plays(g, &g->p[i], step, &yes, e);
+        *left += g->p[i].present || g->p[i].g.joins > step;
+        if (!rc && yes && rows > GEN_MEMBERS) {
+            prepare(&g->p[i], &rows);
+            who[n] = &g->p[i];
+            in[n++] = &g->p[i].m;
+        }
+    }
+    if (!rc && n)
+        rc = step_run(g->step, in, n, e);
+    if (!rc && n)
+        count_pass(g, in, n);
+    for (int i = 0; i < n && !rc; i++) {
+        rc = take(g, who[i], e);
+        if (!rc && who[i]->g.out->end != END_NONE)
+            leave(who[i]);
+    }
+    return rc;
+}
+
+static int group_init(struct group *g, const struct gen_way *w, struct err *e) {
+    struct step_config c = {.model = w->model, .max_members = g->n};
+    struct member_config feeder = {.tree = {.k = 1}};
+    struct draft_config d = {
+        .model = w->model, .dflash = w->dflash, .max_k = TREE_MAX_K, .max_members = g->n};
+    sample_params_init(&feeder.sample);
+    int rc = w->dflash ? drafter_create(&g->draft, DRAFT_DFLASH, &d, e) : 0;
     if (!rc)
-        rc = model_sequence(w->model, &g->seq, e);
+        rc = price_create(&g->price, PRICE_CPU, e);
+    c.draft = g->draft;
+    c.price = g->price;
+    if (!rc)
+        rc = member_init(&g->feeder, w->model, &feeder, e);
+    return rc ? rc : step_create(&g->step, &c, e);
+}
+
+int gen_run_many(struct gen_member *members, int n, uint64_t seed, struct features *f,
+                 struct err *e) {
+    struct group g = {.n = n, .f = f, .rng = {seed}};
+    g.p = calloc((size_t)n, sizeof *g.p);
+    int rc = g.p ? 0 : err_set(e, ERR_MEMORY, "no memory for %d members", n);
+    for (int i = 0; i < n && !rc; i++)
+        g.p[i].g = members[i];
+    if (!rc)
+        rc = group_init(&g, members[0].w, e);
+    for (int step = 0, left = 1; left && !rc; step++)
+        rc = run_step(&g, step, &left, e);
+    for (int i = 0; i < n && g.p; i++)
+        leave(&g.p[i]);
+    step_destroy(g.step);
+    member_fini(&g.feeder);
+    price_destroy(g.price);
+    drafter_destroy(g.draft);
+    free(g.p);
     return rc;
 }
 
 int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_result *out,
             struct features *f, struct err *e) {
-    struct gen g = {.r = r, .w = w, .out = out, .f = f, .rng = {w->seed}};
-    out->n = 0;
-    out->trees = 0;
-    f->count[FEATURE_CHOSEN] += w->choose;
-    out->end = END_NONE;
-    int rc = prepare(&g, e);
-    if (!rc)
-        rc = decode(&g, e);
-    if (!rc)
-        out->hash = step_hash(g.step);
-    step_destroy(g.step);
-    price_destroy(g.price);
-    budget_destroy(g.budget);
-    checkpoint_destroy(g.saved);
-    sequence_destroy(g.seq);
-    for (int i = 0; i < w->n_kinds; i++)
-        drafter_destroy(g.drafters[i]);
-    return rc;
+    struct gen_member one = {.r = r, .w = w, .leaves = -1, .out = out};
+    return gen_run_many(&one, 1, w->seed, f, e);
 }

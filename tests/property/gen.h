@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generation for the exactness test: one request decoded in a given way, with the sequence cut
-// back, restored or forked on the way when asked to. Two ways are compared by tokens and logit
-// hash.
+// Generation for the exactness test: requests decoded in given ways, one alone or up to 16 in the
+// same passes, with sequences cut back, restored, forked and parked on the way when asked to. Two
+// ways are compared by tokens and logit hash.
 #ifndef COPPICE_TESTS_PROPERTY_GEN_H
 #define COPPICE_TESTS_PROPERTY_GEN_H
 
@@ -13,15 +13,17 @@
 #include "property/features.h"
 #include "spec/step.h"
 
+enum { GEN_MAX = 256, GEN_PROMPT_MAX = 160, GEN_MEMBERS = 16 };
+
 // What is to be decoded: the same for all ways.
 struct gen_request {
     const int32_t *prompt;
-    int64_t n_prompt, max_tokens, max_ctx;
-    int32_t stop; // -1: none
+    int64_t n_prompt, max_tokens, max_ctx; // n_prompt at most GEN_PROMPT_MAX
+    int32_t stop;                          // -1: none
     struct sample_params sample;
 };
 
-// How it is decoded.
+// How it is decoded. Ways that share passes have the same model and draft.
 struct gen_way {
     const char *name;
     struct model *model;
@@ -33,11 +35,9 @@ struct gen_way {
     int64_t chunk;
     struct draft_config oracle; // recording, error rate, seed
     bool surgery;               // cut, restore and fork between steps
-    bool choose;                // budgets are chosen (budget.h) from measured passes
+    bool choose;                // budgets are chosen (budget.h)
     uint64_t seed;              // of the surgery
 };
-
-enum { GEN_MAX = 256 };
 
 struct gen_result {
     int32_t ids[GEN_MAX];
@@ -47,7 +47,21 @@ struct gen_result {
     enum end_reason end;
 };
 
-// What happens is added to f.
+// One member of a group.
+struct gen_member {
+    const struct gen_request *r;
+    const struct gen_way *w;
+    int joins;  // step in which it takes part first
+    int leaves; // step in which it is cancelled, -1: never; its result is then a beginning
+    bool parks; // takes a rest now and then
+    struct gen_result *out;
+};
+
+// Decodes all to their ends. n: 1 to GEN_MEMBERS. seed: of who rests when.
+int gen_run_many(struct gen_member *members, int n, uint64_t seed, struct features *f,
+                 struct err *e);
+
+// One alone.
 int gen_run(const struct gen_request *r, const struct gen_way *w, struct gen_result *out,
             struct features *f, struct err *e);
 

@@ -57,7 +57,7 @@ static int open_backend(struct pair_backend *b, const struct pair *p, const enum
     struct model_options o = model_options_default();
     o.codec_k = kv[0];
     o.codec_v = kv[1];
-    o.max_seqs = 1;
+    o.max_seqs = 16;
     int rc = model_load(&b->model, b->x, p->file, &o, e);
     if (rc || !draft)
         return rc;

@@ -323,47 +323,6 @@ static void test_crowd(void **state) {
     tiny_rig_close(&r);
 }
 
-// Slices of the draft's logits: any width, across sequences, the same bits.
-static void test_slices(void **state) {
-    enum { SEQS = 3, ALL = SEQS * ROWS };
-    (void)state;
-    struct tiny_shape shape = tiny_shape_default();
-    struct tiny_draft_shape d = mixed_draft(&shape);
-    struct model_options o = model_options_default();
-    struct tiny_rig r;
-    struct sequence *s[SEQS];
-    struct block *all = calloc(SEQS, sizeof *all);
-    int32_t tokens[LONG], anchors[SEQS] = {1, 2, 3};
-    assert_non_null(all);
-    o.max_logits = 2; // less than the rows of one block: a slice holds these all the same
-    tiny_rig_open(&r, &shape, &d, &o, "auto", 1);
-    tiny_rig_tokens(&r, 8, tokens, LONG);
-    for (int i = 0; i < SEQS; i++) {
-        s[i] = tiny_rig_sequence(&r);
-        tiny_rig_prompt(&r, s[i], tokens, 20 + 60 * i, 64, NULL, NULL);
-    }
-    assert_int_equal(dflash_logits_rows(r.d), ROWS);
-    assert_null(dflash_logits(r.d, 0, 1)); // nothing has been drafted
-    assert_int_equal(dflash_draft(r.d, s, anchors, SEQS, &r.e), 0);
-    tiny_rig_draft_logits(&r, 0, ALL, all->row[0]);
-    for (int i = 0; i < SEQS; i++) // what happens to the sequences does not change a draft
-        tiny_rig_prompt(&r, s[i], tokens, 70, 64, NULL, NULL);
-    for (int width = 1; width <= ROWS; width++) {
-        for (int at = ALL - width; at >= 0; at -= 2) {
-            const float *logits = dflash_logits(r.d, at, width);
-            assert_non_null(logits);
-            assert_memory_equal(logits, all->row[0] + at * VOCAB,
-                                (size_t)width * VOCAB * sizeof *logits);
-        }
-    }
-    assert_null(dflash_logits(r.d, 0, ROWS + 1));
-    assert_null(dflash_logits(r.d, ALL - 1, 2));
-    for (int i = 0; i < SEQS; i++)
-        sequence_destroy(s[i]);
-    free(all);
-    tiny_rig_close(&r);
-}
-
 // Tries to load a draft of this shape for the rig's target.
 static int try_load(struct tiny_rig *r, const struct tiny_shape *t,
                     const struct tiny_draft_shape *shape, const struct dflash_options *o) {
@@ -450,8 +409,7 @@ int main(void) {
         cmocka_unit_test(test_dialects),      cmocka_unit_test(test_masks),
         cmocka_unit_test(test_shorter_block), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_slices),        cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_late_draft),
+        cmocka_unit_test(test_fit),           cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/session.h"
+#include "engine/generate.h"
 #include "spec/oracle.h"
 #include "support/tiny_gguf.h"
 
@@ -80,6 +80,8 @@ static struct request greedy(void) {
     r.max_tokens = 40;
     r.ignore_eos = true;
     r.logit_hash = true;
+    r.auto_budget = false;
+    r.tree.budget = 22;
     return r;
 }
 

@@ -44,9 +44,9 @@ static int spy_max_depth(const void *self) {
 }
 
 static int spy_propose(void *self, const struct draft_request *r, int n,
-                       struct proposal *const *proposals, struct err *e) {
+                       struct proposal *const *out, struct err *e) {
     struct spy *s = self;
-    struct proposal *p = proposals[0];
+    struct proposal *p = out[0];
     assert_int_equal(n, 1);
     s->calls++;
     s->seen = *r;
@@ -62,7 +62,7 @@ static int spy_propose(void *self, const struct draft_request *r, int n,
 }
 
 static const struct drafter_class spy_class = {"spy",         spy_create,  spy_destroy,
-                                               spy_max_depth, spy_propose, .shared = false};
+                                               spy_max_depth, spy_propose, false};
 
 static int setup(void **state) {
     static struct fixture f;
@@ -89,18 +89,47 @@ static int teardown(void **state) {
     return 0;
 }
 
-// One sequence with a prompt, and a step whose only drafter is the spy.
+// One sequence with a prompt, and a member whose only drafter is the spy.
 struct bench {
     struct spy spy;
     struct drafter *drafter;
     struct step *step;
+    struct member m;
     struct sequence *seq;
-    int32_t root;
 };
+
+static const struct walk_limits free_limits = {.tokens_left = 50, .context_left = 50};
+
+static int run(struct bench *b, struct err *e) {
+    struct member *m = &b->m;
+    int rc = step_run(b->step, &m, 1, e);
+    if (!rc && m->rc && e)
+        *e = m->err;
+    return rc ? rc : m->rc;
+}
+
+// Runs tokens and chooses the one behind them when asked to.
+static void feed(struct bench *b, const int32_t *tokens, int64_t n, bool choose) {
+    b->m.phase = MEMBER_PROMPT;
+    b->m.piece = tokens;
+    b->m.n_piece = n;
+    b->m.choose = choose;
+    assert_int_equal(run(b, NULL), 0);
+}
+
+// One decoding step behind the newest token.
+static int decode(struct bench *b, struct err *e) {
+    b->m.phase = MEMBER_DECODE;
+    int rc = run(b, e);
+    if (!rc)
+        b->m.root = b->m.walk.chosen[b->m.walk.count - 1];
+    return rc;
+}
 
 static void bench_open(struct bench *b, const struct fixture *f, double temperature, int budget) {
     struct draft_config d = {.recording = (const int32_t *)(const void *)&b->spy};
-    struct step_config c = {.model = f->model, .n_drafters = 1, .share_noise = true};
+    struct member_config c = {.n_drafters = 1, .share_noise = true, .hash = true};
+    struct step_config s = {.model = f->model, .max_members = 1};
     static const int32_t prompt[] = {5, 6, 7, 8, 9};
     *b = (struct bench){0};
     for (int i = 0; i < DEPTH; i++)
@@ -111,68 +140,74 @@ static void bench_open(struct bench *b, const struct fixture *f, double temperat
     sample_params_init(&c.sample);
     c.sample.temperature = temperature;
     c.sample.frequency = 0.5;
-    c.hash = true;
-    assert_int_equal(step_create(&b->step, &c, NULL), 0);
+    assert_int_equal(member_init(&b->m, f->model, &c, NULL), 0);
+    assert_int_equal(step_create(&b->step, &s, NULL), 0);
     assert_int_equal(model_sequence(f->model, &b->seq, NULL), 0);
-    assert_int_equal(step_feed(b->step, b->seq, prompt, 5, &b->root, NULL), 0);
+    b->m.seq = b->seq;
+    b->m.limits = free_limits;
+    feed(b, prompt, 5, true);
+    b->m.root = b->m.walk.chosen[0];
 }
 
 static void bench_close(struct bench *b) {
+    member_fini(&b->m);
     step_destroy(b->step);
     sequence_destroy(b->seq);
     drafter_destroy(b->drafter);
 }
 
-static const struct walk_limits free_limits = {.tokens_left = 50, .context_left = 50};
-
-// The budget's depth is what drafters are asked for, and without a budget nothing is; price and
-// budget learn from steps.
+// With a budget, drafters are asked for what it says that a draft is worth; without one, for all.
 static void test_worth(void **state) {
     const struct fixture *f = *state;
     struct bench b;
-    struct walk w;
-    struct budget *chooser;
+    struct budget *budget;
     struct price *price;
+    struct member_config c = {.n_drafters = 1};
+    struct step_config s = {.model = f->model, .max_members = 1};
     bench_open(&b, f, 0, 22);
-    assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
+    assert_int_equal(decode(&b, NULL), 0);
     assert_int_equal(b.spy.seen.worth, 0);
+    member_fini(&b.m);
     step_destroy(b.step);
-    struct step_config c = {.model = f->model, .n_drafters = 1, .drafters = {b.drafter}};
-    assert_int_equal(budget_create(&chooser, NULL), 0);
+    assert_int_equal(budget_create(&budget, NULL), 0);
     assert_int_equal(price_create(&price, PRICE_CPU, NULL), 0);
-    c.budget = chooser;
-    c.price = price;
+    budget_begin(budget, NULL);
+    s.price = price;
+    c.drafters[0] = b.drafter;
+    c.budget = budget;
     c.tree = (struct tree_options){.budget = 22, .k = 3, .max_depth = TREE_MAX_DEPTH};
     sample_params_init(&c.sample);
-    assert_int_equal(step_create(&b.step, &c, NULL), 0);
+    int32_t root = b.m.root;
+    assert_int_equal(member_init(&b.m, f->model, &c, NULL), 0);
+    assert_int_equal(step_create(&b.step, &s, NULL), 0);
+    b.m.seq = b.seq;
+    b.m.limits = free_limits;
+    b.m.root = root;
     b.spy.calls = 0;
-    assert_false(price_ready(price));
-    assert_int_equal(step_run(b.step, b.seq, w.chosen[w.count - 1], &free_limits, &w, NULL), 0);
-    assert_int_equal(b.spy.calls, 1);
-    assert_true(b.spy.seen.worth == DEPTH || b.spy.seen.worth == DEPTH / 2);
-    assert_true(step_tree(b.step)->n > 1);
-    assert_true(price_ready(price));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(decode(&b, NULL), 0);
+    assert_true(b.spy.calls > 0 && price_ready(price));
+    assert_in_range(b.spy.seen.worth, 1, TREE_MAX_DEPTH);
     bench_close(&b);
-    budget_destroy(chooser);
+    budget_destroy(budget);
     price_destroy(price);
 }
 
 static void test_request(void **state) {
     struct bench b;
-    struct walk w;
     bench_open(&b, *state, 0.8, 22);
     for (int64_t len = 5; len < 12;) {
         assert_int_equal(sequence_len(b.seq), len);
-        assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
+        int32_t root = b.m.root;
+        assert_int_equal(decode(&b, NULL), 0);
         assert_ptr_equal(b.spy.seen.seq, b.seq);
-        assert_int_equal(b.spy.seen.root, b.root);
+        assert_int_equal(b.spy.seen.root, root);
         assert_int_equal(b.spy.seen.k, 3);
         assert_int_equal(b.spy.seen.max_depth, DEPTH);
         for (int d = 0; d < DEPTH; d++) // the guess at depth d + 1 takes this position
             assert_int_equal(b.spy.noise[d].pos, len + 1 + d);
         assert_true(b.spy.noise[0].temperature == 0.8f);
-        len += w.count;
-        b.root = w.chosen[w.count - 1];
+        len += b.m.walk.count;
     }
     bench_close(&b);
 }
@@ -180,34 +215,31 @@ static void test_request(void **state) {
 // Guesses that could only be thrown away are not asked for.
 static void test_limits(void **state) {
     struct bench b;
-    struct walk w;
-    struct walk_limits l = free_limits;
     bench_open(&b, *state, 0, 22);
-    l.tokens_left = 4;
-    assert_int_equal(step_run(b.step, b.seq, b.root, &l, &w, NULL), 0);
+    b.m.limits.tokens_left = 4;
+    assert_int_equal(decode(&b, NULL), 0);
     assert_int_equal(b.spy.seen.max_depth, 3);
-    assert_int_equal(step_tree(b.step)->n, 4);
+    assert_int_equal(b.m.tree.n, 4);
     assert_null(b.spy.seen.noise); // greedy
-    l = free_limits;
-    l.context_left = 2;
-    assert_int_equal(step_run(b.step, b.seq, w.chosen[w.count - 1], &l, &w, NULL), 0);
+    b.m.limits = free_limits;
+    b.m.limits.context_left = 2;
+    assert_int_equal(decode(&b, NULL), 0);
     assert_int_equal(b.spy.seen.max_depth, 1);
     int calls = b.spy.calls;
-    l.context_left = 1;
-    assert_int_equal(step_run(b.step, b.seq, w.chosen[w.count - 1], &l, &w, NULL), 0);
+    b.m.limits.context_left = 1;
+    assert_int_equal(decode(&b, NULL), 0);
     assert_int_equal(b.spy.calls, calls);
-    assert_int_equal(w.end, END_CONTEXT);
-    assert_int_equal(w.count, 1);
+    assert_int_equal(b.m.walk.end, END_CONTEXT);
+    assert_int_equal(b.m.walk.count, 1);
     bench_close(&b);
 }
 
 static void test_budget_zero(void **state) {
     struct bench b;
-    struct walk w;
     bench_open(&b, *state, 0, 0);
-    assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
+    assert_int_equal(decode(&b, NULL), 0);
     assert_int_equal(b.spy.calls, 0);
-    assert_int_equal(step_tree(b.step)->n, 1);
+    assert_int_equal(b.m.tree.n, 1);
     assert_int_equal(sequence_len(b.seq), 6);
     assert_true(step_times_of(b.step).commit == 0);
     bench_close(&b);
@@ -215,43 +247,67 @@ static void test_budget_zero(void **state) {
 
 static void test_failure(void **state) {
     struct bench b;
-    struct walk w;
     struct err e = {0};
     bench_open(&b, *state, 0, 22);
-    uint64_t hash = step_hash(b.step);
+    uint64_t hash = b.m.hash;
     b.spy.fail = 1;
-    assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, &e), ERR_MEMORY);
+    assert_int_equal(decode(&b, &e), ERR_MEMORY);
     assert_string_equal(e.text, "the spy fails");
     assert_int_equal(sequence_len(b.seq), 5);
-    assert_int_equal(step_hash(b.step), hash);
+    assert_int_equal(b.m.hash, hash);
     b.spy.fail = 0;
     b.spy.ids[2] = 1 << 30; // no such token
-    assert_true(step_run(b.step, b.seq, b.root, &free_limits, &w, &e) < 0);
+    assert_true(decode(&b, &e) < 0);
     assert_int_equal(sequence_len(b.seq), 5);
     b.spy.ids[2] = 0;
-    assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, &e), 0);
+    assert_int_equal(decode(&b, &e), 0);
     bench_close(&b);
 }
 
 static void test_refused(void **state) {
     const struct fixture *f = *state;
-    struct step_config c = {.model = f->model, .tree = {.budget = 128}};
-    struct step *s = NULL;
+    struct member_config c = {.tree = {.budget = 128}};
+    struct step_config s = {.model = f->model, .max_members = 1000};
+    struct step *step = NULL;
+    struct bench b;
     struct err e = {0};
     sample_params_init(&c.sample);
-    assert_int_equal(step_create(&s, &c, &e), ERR_USAGE);
+    memset(&b, 0, sizeof b);
+    assert_int_equal(member_init(&b.m, f->model, &c, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "128"));
-    c.tree.budget = 0;
-    assert_int_equal(step_create(&s, &c, &e), 0);
-    struct sequence *seq;
+    assert_int_equal(step_create(&step, &s, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "1000"));
+    bench_open(&b, f, 0, 0);
     static const int32_t none[2] = {0};
-    assert_int_equal(model_sequence(f->model, &seq, NULL), 0);
-    assert_int_equal(step_feed(s, seq, none, 0, NULL, &e), ERR_USAGE);
-    assert_int_equal(step_hash(s), 0);
-    assert_int_equal(step_feed(s, seq, none, 2, NULL, &e), 0);
+    b.m.phase = MEMBER_PROMPT;
+    b.m.n_piece = 0;
+    assert_int_equal(run(&b, &e), ERR_USAGE);
+    uint64_t hash = b.m.hash;
+    feed(&b, none, 2, false);
+    assert_int_equal(b.m.hash, hash);
+    assert_int_equal(b.m.walk.count, 0);
     assert_int_equal(model_wanted(f->model), 0); // nobody asked for logits
-    sequence_destroy(seq);
-    step_destroy(s);
+    struct member *two[2] = {&b.m, &b.m};
+    assert_int_equal(step_run(b.step, two, 2, &e), ERR_USAGE); // more than it was made for
+    bench_close(&b);
+}
+
+// A member that cannot have the memory it needs is left out and unchanged.
+static void test_left_out(void **state) {
+    struct bench b;
+    struct err e = {0};
+    static const int32_t many[CONTEXT] = {0};
+    bench_open(&b, *state, 0, 22);
+    b.m.phase = MEMBER_PROMPT;
+    b.m.piece = many;
+    b.m.n_piece = CONTEXT;
+    b.m.choose = false;
+    assert_int_equal(run(&b, &e), ERR_LIMIT);
+    assert_int_equal(sequence_len(b.seq), 5);
+    b.m.n_piece = 3;
+    assert_int_equal(run(&b, &e), 0);
+    assert_int_equal(sequence_len(b.seq), 8);
+    bench_close(&b);
 }
 
 // A draft that predicts the target's very logits, and shares its noise, must guess its draws: the
@@ -299,19 +355,17 @@ static void test_shared_noise(void **state) {
 enum { COUNT = 30 };
 static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint64_t *hash) {
     struct bench b;
-    struct walk w;
     int most = 0;
     bench_open(&b, f, 0.8, guess ? 22 : 0);
-    out[0] = b.root;
+    out[0] = b.m.root;
     for (int n = 1; n < COUNT;) {
         for (int d = 0; guess && d < DEPTH; d++)
             b.spy.ids[d] = n + d < COUNT ? guess[n + d] ^ ((n + d) % 7 == 0) : 0;
-        assert_int_equal(step_run(b.step, b.seq, b.root, &free_limits, &w, NULL), 0);
-        for (int i = 0; i < w.count && n < COUNT; i++)
-            out[n++] = w.chosen[i];
-        most = w.count > most ? w.count : most;
-        b.root = w.chosen[w.count - 1];
-        *hash = n < COUNT ? step_hash(b.step) : *hash; // the last step may go past COUNT
+        assert_int_equal(decode(&b, NULL), 0);
+        for (int i = 0; i < b.m.walk.count && n < COUNT; i++)
+            out[n++] = b.m.walk.chosen[i];
+        most = b.m.walk.count > most ? b.m.walk.count : most;
+        *hash = n < COUNT ? b.m.hash : *hash; // the last step may go past COUNT
     }
     bench_close(&b);
     return most;
@@ -337,10 +391,11 @@ static void test_sample_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),      cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_worth),        cmocka_unit_test(test_budget_zero),
-        cmocka_unit_test(test_failure),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_shared_noise), cmocka_unit_test(test_sample_together),
+        cmocka_unit_test(test_request),         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_worth),           cmocka_unit_test(test_budget_zero),
+        cmocka_unit_test(test_failure),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_left_out),        cmocka_unit_test(test_shared_noise),
+        cmocka_unit_test(test_sample_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "convert/synth_impl.h"
-#include "engine/session.h"
+#include "engine/generate.h"
 #include "formats/quant.h"
 
 static char folder[] = "/tmp/coppice-synth-XXXXXX";

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "convert/synth.h"
-#include "engine/session.h"
+#include "engine/generate.h"
 #include "ops/observe/timing.h"
 
 static char target[64];

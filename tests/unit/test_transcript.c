@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "engine/generate.h"
 #include "engine/transcript.h"
 #include "ops/exec.h"
 #include "support/tiny_gguf.h"

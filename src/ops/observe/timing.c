@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "ops/exec.h"
 
 enum { MOST_OPEN = EXEC_MARKS / 2, NAME = 32 };
@@ -46,17 +46,11 @@ static struct timing *timing_of(const struct exec *x) {
     return (struct timing *)exec_attached(x, destroy);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static void mark(struct exec *x, int i) {
     if (x->mark)
         x->mark(x, i);
     else
-        timing_of(x)->clock[i] = now();
+        timing_of(x)->clock[i] = clock_ms();
 }
 
 static void collect(struct exec *x) {
@@ -496,16 +490,16 @@ double timing_copy_rate(struct exec *x) {
     void *a = ops->alloc(x, (size_t)bytes), *b = a ? ops->alloc(x, (size_t)bytes) : NULL;
     for (int i = 0; b && i < ROUNDS; i++) {
         // The other buffer each time, so that nothing is left in a cache. The first round warms up.
-        double start = now();
+        double start = clock_ms();
         exec_status(x, NULL);
         if (x->mark)
             x->mark(x, 0);
         else
-            start = now();
+            start = clock_ms();
         ops->copy(x, i % 2 ? a : b, i % 2 ? b : a, (size_t)bytes);
         if (x->mark)
             x->mark(x, 1);
-        double ms = x->between ? x->between(x, 0, 1) : now() - start;
+        double ms = x->between ? x->between(x, 0, 1) : clock_ms() - start;
         if (i > 0 && ms > 0 && 2 * (double)bytes / ms > best)
             best = 2 * (double)bytes / ms;
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests decoded side by side against the same requests alone: tokens, logits and ends are equal
-// however many there are, whatever guesses, and wherever their positions lie; budgets shrink so
-// that the forest fits a pass.
+// however many there are, whatever each one's parameters and way of guessing, and wherever their
+// positions lie; budgets shrink so that the forest fits a pass. They join, leave, rest and fail one
+// by one.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/together.h"
-#include "spec/crowd.h"
+#include "engine/batch.h"
+#include "engine/generate.h"
 #include "support/tiny_gguf.h"
 
 #define ARRAY(a) (sizeof(a) / sizeof *(a))
@@ -36,8 +37,8 @@ static int setup(void **state) {
     struct tiny_draft_shape d = tiny_draft_default(&t);
     struct session_options o = session_options_default();
     *state = &f;
-    snprintf(f.target, sizeof f.target, "/tmp/coppice-together-%d-t.gguf", (int)getpid());
-    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-together-%d-d.gguf", (int)getpid());
+    snprintf(f.target, sizeof f.target, "/tmp/coppice-batch-%d-t.gguf", (int)getpid());
+    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-batch-%d-d.gguf", (int)getpid());
     o.model = f.target;
     o.threads = 2;
     o.target.max_ctx = CONTEXT;
@@ -71,9 +72,11 @@ static void make_requests(struct fixture *f, double temperature) {
         f->r[i].ignore_eos = true;
         f->r[i].logit_hash = true;
         f->r[i].no_lookup = true;
-        f->r[i].sample.temperature = temperature;
-        f->r[i].sample.frequency = temperature / 4;
-        f->r[i].sample.seed = 5;
+        f->r[i].auto_budget = false;
+        f->r[i].tree.budget = 22;
+        f->r[i].sample.temperature = i % 4 == 3 ? 0 : temperature + 0.1 * i;
+        f->r[i].sample.frequency = i % 2 ? temperature / 4 : 0;
+        f->r[i].sample.seed = (uint64_t)i;
     }
 }
 
@@ -93,9 +96,9 @@ static void run_alone(struct fixture *f, struct reply *alone) {
 
 // First request `from`, n of them, against the same alone.
 static void check(struct fixture *f, struct session *s, const struct reply *alone, int from, int n,
-                  struct together_cost *cost) {
+                  struct generate_cost *cost) {
     struct reply y[MOST];
-    assert_int_equal(together_generate(s, f->r + from, n, y, cost, NULL), 0);
+    assert_int_equal(session_generate_many(s, f->r + from, n, y, cost, NULL), 0);
     for (int i = 0; i < n; i++) {
         const struct reply *a = &alone[from + i];
         int64_t committed = 0;
@@ -113,12 +116,15 @@ static void check(struct fixture *f, struct session *s, const struct reply *alon
 // One way with n requests, of which budgets leave 15 nodes to each of 8.
 static void check_way(struct fixture *f, const struct reply *alone, enum speculate how, int n,
                       int place) {
-    struct together_cost cost;
+    struct generate_cost cost;
     int from = place % (MOST - n + 1);
-    f->r[from].how = how;
-    f->r[from].tree.budget = 40;
+    for (int i = from; i < from + n; i++) {
+        f->r[i].how = how;
+        f->r[i].tree.budget = 40;
+    }
     check(f, f->session, alone, from, n, &cost);
-    f->r[from].how = SPECULATE_OFF;
+    for (int i = from; i < from + n; i++)
+        f->r[i].how = SPECULATE_OFF;
     assert_true(cost.steps > 0 && cost.tokens >= n * cost.steps);
     assert_true(cost.rows >= n * cost.steps && cost.rows <= 128 * cost.steps);
     if (how == SPECULATE_OFF)
@@ -147,15 +153,15 @@ static void test_same_as_alone(void **state) {
 static void test_no_draft(void **state) {
     struct fixture *f = *state;
     struct reply alone[MOST];
-    struct together_cost cost;
+    struct generate_cost cost;
     make_requests(f, 0);
     run_alone(f, alone);
     for (int i = 0; i < MOST; i++) {
         f->r[i].oracle.error_rate = 0;
         f->r[i].tree.k = 1;
         f->r[i].tree.budget = 31;
+        f->r[i].how = SPECULATE_ORACLE;
     }
-    f->r[0].how = SPECULATE_ORACLE;
     check(f, f->plain, alone, 0, 4, &cost);
     assert_int_equal(cost.steps, 2); // 49 tokens, of the last request 46: 32 and the rest
     assert_int_equal(cost.rows, 4 * 32 + (17 + 16 + 15 + 14));
@@ -163,38 +169,133 @@ static void test_no_draft(void **state) {
         reply_fini(&alone[i]);
 }
 
-static void test_budget(void **state) {
-    (void)state;
-    assert_int_equal(crowd_budget(22, 128, 1), 22);
-    assert_int_equal(crowd_budget(22, 128, 5), 22);
-    assert_int_equal(crowd_budget(22, 128, 6), 20);
-    assert_int_equal(crowd_budget(127, 128, 8), 15);
-    assert_int_equal(crowd_budget(127, 128, 128), 0);
-}
-
 static void test_misuse(void **state) {
     struct fixture *f = *state;
-    struct reply y[MOST];
-    struct together_cost cost;
+    struct reply y[MOST + 1];
+    struct generate_cost cost;
     struct err e = {0};
     make_requests(f, 0);
     f->r[0].how = SPECULATE_TREE;
-    assert_int_equal(together_generate(f->plain, f->r, 2, y, &cost, &e), ERR_USAGE);
+    assert_int_equal(session_generate_many(f->plain, f->r, 2, y, &cost, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "-d"));
     f->r[0].how = SPECULATE_OFF;
     f->r[1].n_prompt = 0;
-    assert_int_equal(together_generate(f->plain, f->r, 2, y, &cost, &e), ERR_LIMIT);
-    assert_non_null(strstr(e.text, "request 1"));
+    assert_int_equal(session_generate_many(f->plain, f->r, 2, y, &cost, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "empty"));
     for (int i = 0; i < 2; i++)
         reply_fini(&y[i]);
+    assert_int_equal(session_generate_many(f->plain, f->r, MOST + 1, y, &cost, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "at most 8 sequences"));
+}
+
+static void assert_same(const struct reply *a, const struct reply *b) {
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
+    assert_int_equal(a->hash, b->hash);
+    assert_int_equal(a->end, b->end);
+}
+
+// Every way of guessing in one batch, chosen budgets among them.
+static void test_mixed_ways(void **state) {
+    struct fixture *f = *state;
+    static const enum speculate ways[] = {SPECULATE_TREE,   SPECULATE_OFF,    SPECULATE_CHAIN,
+                                          SPECULATE_ORACLE, SPECULATE_LOOKUP, SPECULATE_TREE,
+                                          SPECULATE_ORACLE, SPECULATE_OFF};
+    struct reply alone[MOST], y[MOST];
+    make_requests(f, 0.8);
+    run_alone(f, alone);
+    for (int i = 0; i < MOST; i++) {
+        f->r[i].how = ways[i];
+        f->r[i].auto_budget = i % 2;
+        f->r[i].oracle.with_draft = i == 3;
+        f->r[i].no_lookup = i % 3 == 0;
+    }
+    assert_int_equal(session_generate_many(f->session, f->r, MOST, y, NULL, NULL), 0);
+    for (int i = 0; i < MOST; i++) {
+        assert_same(&y[i], &alone[i]);
+        reply_fini(&y[i]);
+        reply_fini(&alone[i]);
+    }
+}
+
+// Requests join while others run, rest, are exchanged for a fork, and leave before their end.
+static void test_join_and_leave(void **state) {
+    struct fixture *f = *state;
+    struct reply alone[MOST], y[MOST];
+    struct job *j[MOST] = {NULL};
+    struct batch *b;
+    int stepped = 1;
+    make_requests(f, 0.8);
+    run_alone(f, alone);
+    assert_int_equal(batch_create(&b, f->session, 4, NULL), 0);
+    for (int step = 0; stepped || step < 4 * MOST; step++) {
+        int i = step / 4;
+        if (step % 4 == 0 && i < MOST)
+            assert_int_equal(batch_join(b, &f->r[i], &y[i], &j[i], NULL), 0);
+        if (step == 9)
+            batch_leave(b, j[1]);
+        job_park(j[0], step >= 10 && step < 20);
+        if (step == 25) {
+            struct sequence *copy = NULL;
+            assert_true(job_decodes(j[3]) && !job_ended(j[3]));
+            assert_int_equal(sequence_fork(job_sequence(j[3]), &copy, NULL), 0);
+            job_exchange(j[3], copy);
+        }
+        assert_int_equal(batch_step(b, &stepped, NULL), 0);
+        assert_in_range(stepped, 0, 4);
+    }
+    for (int i = 0; i < MOST; i++) {
+        if (i != 1) {
+            assert_true(job_ended(j[i]));
+            assert_int_equal(job_failed(j[i], NULL), 0);
+            assert_same(&y[i], &alone[i]);
+        } else {
+            assert_true(y[i].n > 0 && y[i].n < alone[i].n);
+            assert_memory_equal(y[i].ids, alone[i].ids, (size_t)y[i].n * sizeof *y[i].ids);
+        }
+        reply_fini(&y[i]);
+        reply_fini(&alone[i]);
+    }
+    batch_destroy(b);
+}
+
+// A chain of tokens that are none: the member that a drafter of its own fails is left out with its
+// sentence, the others go on.
+static void test_one_fails(void **state) {
+    struct fixture *f = *state;
+    struct reply alone[MOST], y[MOST];
+    struct job *j[2];
+    struct batch *b;
+    struct err e = {0};
+    int stepped = 1;
+    int32_t bad[LONGEST + NEW];
+    make_requests(f, 0);
+    run_alone(f, alone);
+    for (size_t i = 0; i < ARRAY(bad); i++)
+        bad[i] = 1 << 20;
+    f->r[1].how = SPECULATE_ORACLE;
+    f->r[1].oracle = (struct draft_config){.recording = bad, .n_recording = ARRAY(bad)};
+    assert_int_equal(batch_create(&b, f->session, 2, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(batch_join(b, &f->r[i], &y[i], &j[i], NULL), 0);
+    while (stepped)
+        assert_int_equal(batch_step(b, &stepped, NULL), 0);
+    assert_int_equal(job_failed(j[0], NULL), 0);
+    assert_same(&y[0], &alone[0]);
+    assert_int_equal(job_failed(j[1], &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "vocabulary"));
+    batch_destroy(b);
+    for (int i = 0; i < 2; i++)
+        reply_fini(&y[i]);
+    for (int i = 0; i < MOST; i++)
+        reply_fini(&alone[i]);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_alone),
-        cmocka_unit_test(test_no_draft),
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_same_as_alone),  cmocka_unit_test(test_no_draft),
+        cmocka_unit_test(test_misuse),         cmocka_unit_test(test_mixed_ways),
+        cmocka_unit_test(test_join_and_leave), cmocka_unit_test(test_one_fails),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences side by side; see bench_crowd.h. Only passes in which all sequences still run count.
-#include "cli/bench_crowd.h"
+// Sequences side by side; see bench_batch.h. Only passes in which all sequences still run count.
+#include "cli/bench_batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/together.h"
-#include "spec/crowd.h"
-
-struct crowd_bench {
+struct batch_bench {
     struct bench *b;
     const int32_t *counts; // [n_counts] of --sequences
     size_t n_counts;
@@ -23,7 +20,7 @@ struct crowd_bench {
     struct json_writer json;
 };
 
-static int allocate(struct crowd_bench *c, struct err *e) {
+static int allocate(struct batch_bench *c, struct err *e) {
     size_t n = (size_t)c->most;
     c->ids = calloc(n, sizeof *c->ids);
     c->room = calloc(n, sizeof *c->room);
@@ -38,7 +35,7 @@ static int allocate(struct crowd_bench *c, struct err *e) {
     return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->most);
 }
 
-static void release(struct crowd_bench *c) {
+static void release(struct batch_bench *c) {
     for (int i = 0; i < c->most; i++) {
         if (c->ids)
             free(c->ids[i]);
@@ -57,7 +54,7 @@ static void release(struct crowd_bench *c) {
     str_fini(&c->json.out);
 }
 
-static int read_options(struct crowd_bench *c, struct err *e) {
+static int read_options(struct batch_bench *c, struct err *e) {
     const struct options *o = &c->b->a->opt;
     size_t n;
     const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
@@ -70,14 +67,10 @@ static int read_options(struct crowd_bench *c, struct err *e) {
     c->counts = options_list(o, OPT_SEQUENCES, &c->n_counts);
     for (size_t i = 0; i < c->n_counts; i++)
         c->most = c->counts[i] > c->most ? c->counts[i] : c->most;
-    for (int i = 0; i < c->b->ways.n; i++)
-        if (c->b->ways.way[i].choose)
-            return err_set(e, ERR_USAGE, "budgets of several sequences are fixed; give %s a number",
-                           c->b->ways.way[i].name);
     return 0;
 }
 
-static void base_request(const struct crowd_bench *c, int i, struct request *r) {
+static void base_request(const struct batch_bench *c, int i, struct request *r) {
     decode_request(c->b->a, c->b->s, r);
     r->prompt = c->ids[i];
     r->n_prompt = c->n_prompt;
@@ -87,7 +80,7 @@ static void base_request(const struct crowd_bench *c, int i, struct request *r) 
 }
 
 // Sequence i's prompt, and its reply when it has the device to itself.
-static int run_alone(struct crowd_bench *c, int i, struct err *e) {
+static int run_alone(struct batch_bench *c, int i, struct err *e) {
     struct bench *b = c->b;
     struct request r;
     uint64_t seed = (uint64_t)options_int(&b->a->opt, OPT_SEED) + (uint64_t)i;
@@ -105,7 +98,7 @@ static bool same(const struct reply *a, const struct reply *b) {
            memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
 }
 
-static void json_row(struct json_writer *w, const char *way, int n, const struct together_cost *k,
+static void json_row(struct json_writer *w, const char *way, int n, const struct generate_cost *k,
                      int different) {
     const struct {
         const char *name;
@@ -129,7 +122,7 @@ static void json_row(struct json_writer *w, const char *way, int n, const struct
     jw_end(w, '}');
 }
 
-static void add_row(struct crowd_bench *c, int way, int n, const struct together_cost *k,
+static void add_row(struct batch_bench *c, int way, int n, const struct generate_cost *k,
                     int different) {
     const struct step_times *m = &k->ms;
     double steps = k->steps ? (double)k->steps : 1, tokens = (double)k->tokens;
@@ -145,26 +138,34 @@ static void add_row(struct crowd_bench *c, int way, int n, const struct together
     json_row(&c->json, name, n, k, different);
 }
 
+// Nodes beside the root that each of n sequences may verify in one pass. A way that follows
+// --budget auto keeps choosing.
+static int fixed_budget(const struct bench *b, struct bench_way *w, int n) {
+    int budget = w->budget, room = model_max_verify(session_model(b->s)) / n - 1;
+    if (budget < 0)
+        budget = decode_budget(b->a, &w->choose, NULL);
+    return w->choose ? -1 : budget < room ? budget : room;
+}
+
 // One way with n sequences in each pass, compared with the same alone.
-static int run_way(struct crowd_bench *c, int way, int n, struct err *e) {
+static int run_way(struct batch_bench *c, int way, int n, struct err *e) {
     struct bench *b = c->b;
     struct bench_ways ways = b->ways;
-    struct together_cost cost;
+    struct generate_cost cost;
     struct request *r = calloc((size_t)n, sizeof *r);
     struct reply *y = calloc((size_t)n, sizeof *y);
     int rc = r && y ? 0 : err_set(e, ERR_MEMORY, "no memory for %d requests", n);
     int different = 0;
-    bool choose;
     struct bench_way *w = &ways.way[way];
-    int budget = w->budget >= 0 ? w->budget : decode_budget(b->a, &choose, NULL);
-    w->budget = crowd_budget(budget, model_max_verify(session_model(b->s)), n);
+    if (!w->choose)
+        w->budget = fixed_budget(b, w, n);
     for (int i = 0; !rc && i < n; i++) {
         ways.oracle.seed = b->ways.oracle.seed + (uint64_t)i;
         base_request(c, i, &r[i]);
         bench_way_request(&ways, way, b->a, b->s, &c->alone[i], c->room[i], &r[i]);
     }
     if (!rc)
-        rc = together_generate(b->s, r, n, y, &cost, e);
+        rc = session_generate_many(b->s, r, n, y, &cost, e);
     for (int i = 0; !rc && i < n; i++)
         different += !same(&y[i], &c->alone[i]);
     if (!rc)
@@ -177,7 +178,7 @@ static int run_way(struct crowd_bench *c, int way, int n, struct err *e) {
     return rc;
 }
 
-static int run_all(struct crowd_bench *c, struct err *e) {
+static int run_all(struct batch_bench *c, struct err *e) {
     int rc = 0;
     for (int i = 0; !rc && i < c->most && !cli_interrupted(); i++)
         rc = run_alone(c, i, e);
@@ -187,7 +188,7 @@ static int run_all(struct crowd_bench *c, struct err *e) {
     return rc;
 }
 
-static int print(struct crowd_bench *c, struct err *e) {
+static int print(struct batch_bench *c, struct err *e) {
     struct bench *b = c->b;
     if (options_flag(&b->a->opt, OPT_JSON))
         return cli_print_json(&c->json, e);
@@ -203,8 +204,8 @@ static int print(struct crowd_bench *c, struct err *e) {
     return cli_print(&c->text, e);
 }
 
-int bench_crowd(struct bench *b, struct err *e) {
-    struct crowd_bench c = {.b = b};
+int bench_batch(struct bench *b, struct err *e) {
+    struct batch_bench c = {.b = b};
     int rc = read_options(&c, e);
     if (!rc)
         rc = allocate(&c, e);

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs and the step over them; see batch.h. A job is a member of the step with a reply that grows:
+// pieces of its prompt until all of it is run, then decoding steps until a limit, an end token or
+// its caller ends it.
+#include "engine/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+struct job {
+    struct batch *b;
+    struct request r;
+    struct reply *out;
+    struct member m;
+    bool owned; // the sequence is the job's
+    bool parked;
+    struct drafter *drafters[STEP_MAX_DRAFTERS];
+    int n_drafters;
+    struct budget *budget; // of the session, lent; NULL: a fixed one
+    int64_t max_new;       // new tokens that limit and context allow
+    int rc;                // of a failure
+    struct err err;
+    double start;
+    struct job *next; // in the order of joining
+};
+
+struct batch {
+    struct session *s;
+    struct step *step;
+    int max_members;
+    struct job *jobs;
+    struct job **in;         // [max_members] those of this step
+    struct member **members; // [max_members] theirs
+};
+
+int batch_create(struct batch **out, struct session *s, int max_members, struct err *e) {
+    struct batch *b = calloc(1, sizeof *b);
+    if (!b)
+        return err_set(e, ERR_MEMORY, "no memory for a batch of requests");
+    b->s = s;
+    b->max_members = max_members;
+    struct step_config c = {.model = session_model(s),
+                            .draft = session_drafter(s),
+                            .price = session_price(s),
+                            .max_members = max_members};
+    int rc = step_create(&b->step, &c, e);
+    if (!rc) {
+        b->in = calloc((size_t)max_members, sizeof *b->in);
+        b->members = calloc((size_t)max_members, sizeof *b->members);
+        if (!b->in || !b->members)
+            rc = err_set(e, ERR_MEMORY, "no memory for a batch of %d requests", max_members);
+    }
+    if (rc) {
+        batch_destroy(b);
+        return rc;
+    }
+    *out = b;
+    return 0;
+}
+
+void batch_destroy(struct batch *b) {
+    if (!b)
+        return;
+    while (b->jobs)
+        batch_leave(b, b->jobs);
+    step_destroy(b->step);
+    free(b->in);
+    free(b->members);
+    free(b);
+}
+
+static bool is_stop(void *arg, int32_t id) {
+    const struct job *j = arg;
+    const struct tokenizer *t = session_tokenizer(j->b->s);
+    return !j->r.ignore_eos && t && tokenizer_is_eog(t, id);
+}
+
+static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
+    struct draft_config c = j->r.oracle;
+    c.model = session_model(j->b->s);
+    c.dflash = session_draft(j->b->s);
+    c.max_k = j->r.tree.k;
+    int rc = drafter_create(&j->drafters[j->n_drafters], kind, &c, e);
+    if (!rc)
+        j->n_drafters++;
+    return rc;
+}
+
+// The request's way of guessing, as the member wants it.
+static int make_drafters(struct job *j, struct member_config *c, struct err *e) {
+    int rc = 0;
+    switch (j->r.how) {
+    case SPECULATE_OFF:
+        c->tree.budget = 0;
+        break;
+    case SPECULATE_CHAIN:
+        c->tree.k = 1;
+        c->use_draft = true;
+        break;
+    case SPECULATE_TREE:
+        c->use_draft = true;
+        if (!j->r.no_lookup)
+            rc = add_drafter(j, DRAFT_LOOKUP, e);
+        break;
+    case SPECULATE_LOOKUP:
+        rc = add_drafter(j, DRAFT_LOOKUP, e);
+        break;
+    case SPECULATE_ORACLE:
+        c->use_draft = j->r.oracle.with_draft;
+        rc = add_drafter(j, DRAFT_ORACLE, e);
+        break;
+    }
+    memcpy(c->drafters, j->drafters, sizeof c->drafters);
+    c->n_drafters = j->n_drafters;
+    return rc;
+}
+
+static int make_member(struct job *j, struct err *e) {
+    struct member_config c = {.sample = j->r.sample,
+                              .tree = j->r.tree,
+                              .share_noise = !j->r.no_draft_noise,
+                              .hash = j->r.logit_hash};
+    int rc = make_drafters(j, &c, e);
+    if (!rc && j->r.auto_budget && j->r.how != SPECULATE_OFF)
+        rc = session_take_budget(j->b->s, &j->budget, e);
+    c.budget = j->budget;
+    return rc ? rc : member_init(&j->m, session_model(j->b->s), &c, e);
+}
+
+static int make_sequence(struct job *j, struct sequence **out, struct err *e) {
+    *out = j->r.in_place;
+    if (*out)
+        return 0;
+    j->owned = true;
+    return j->r.prefix ? sequence_fork(j->r.prefix, out, e)
+                       : model_sequence(session_model(j->b->s), out, e);
+}
+
+static int make_reply(struct job *j, struct err *e) {
+    int64_t room = model_max_ctx(session_model(j->b->s)) - j->r.n_prompt;
+    j->max_new = j->r.max_tokens < room ? j->r.max_tokens : room;
+    j->out->ids = calloc((size_t)j->max_new + 1, sizeof *j->out->ids);
+    j->out->accepted = calloc((size_t)j->max_new + 1, sizeof *j->out->accepted);
+    if (!j->out->ids || !j->out->accepted)
+        return err_set(e, ERR_MEMORY, "no memory for %lld new tokens", (long long)j->max_new);
+    return 0;
+}
+
+static void job_free(struct job *j) {
+    member_fini(&j->m);
+    if (j->owned)
+        sequence_destroy(j->m.seq);
+    for (int i = 0; i < j->n_drafters; i++)
+        drafter_destroy(j->drafters[i]);
+    session_give_budget(j->b->s, j->budget);
+    free(j);
+}
+
+int batch_join(struct batch *b, const struct request *r, struct reply *out, struct job **job,
+               struct err *e) {
+    *out = (struct reply){0};
+    int rc = request_check(r, b->s, e);
+    if (rc)
+        return rc;
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        return err_set(e, ERR_MEMORY, "no memory for a request");
+    struct sequence *seq = NULL;
+    j->b = b;
+    j->r = *r;
+    j->out = out;
+    j->start = clock_ms();
+    rc = make_member(j, e);
+    if (!rc)
+        rc = make_sequence(j, &seq, e);
+    if (!rc)
+        rc = make_reply(j, e);
+    j->m.seq = seq;
+    if (rc) {
+        job_free(j);
+        return rc;
+    }
+    struct job **last = &b->jobs;
+    while (*last)
+        last = &(*last)->next;
+    *last = *job = j;
+    return 0;
+}
+
+void batch_leave(struct batch *b, struct job *j) {
+    for (struct job **at = &b->jobs; *at; at = &(*at)->next) {
+        if (*at != j)
+            continue;
+        *at = j->next;
+        job_free(j);
+        return;
+    }
+}
+
+void job_park(struct job *j, bool parked) {
+    j->parked = parked;
+}
+
+int job_failed(const struct job *j, struct err *e) {
+    if (j->rc && e)
+        *e = j->err;
+    return j->rc;
+}
+
+bool job_ended(const struct job *j) {
+    return j->rc || j->out->end != END_NONE;
+}
+
+bool job_decodes(const struct job *j) {
+    return sequence_len(j->m.seq) >= j->r.n_prompt;
+}
+
+struct sequence *job_sequence(const struct job *j) {
+    return j->m.seq;
+}
+
+void job_exchange(struct job *j, struct sequence *seq) {
+    if (j->owned)
+        sequence_destroy(j->m.seq);
+    j->owned = true;
+    j->m.seq = seq;
+}
+
+struct step_times batch_times(const struct batch *b) {
+    return step_times_of(b->step);
+}
+
+// What the request and the context still allow.
+static struct walk_limits limits_of(struct job *j) {
+    int64_t total = j->r.n_prompt + j->out->n;
+    return (struct walk_limits){.tokens_left = j->r.max_tokens - j->out->n,
+                                .context_left = model_max_ctx(session_model(j->b->s)) - total,
+                                .stop = is_stop,
+                                .stop_arg = j};
+}
+
+static void fail(struct job *j, int rc, const struct err *e) {
+    j->rc = rc;
+    j->err = *e;
+}
+
+// Whether the job's caller lets the next piece of its prompt be run.
+static bool goes_on(struct job *j) {
+    if (!j->r.progress || !j->r.progress(j->r.progress_arg, sequence_len(j->m.seq), j->r.n_prompt))
+        return true;
+    j->out->end = END_CALLER;
+    return false;
+}
+
+static void set_root(struct job *j) {
+    j->m.phase = MEMBER_DECODE;
+    j->m.root = j->out->ids[j->out->n - 1];
+    j->m.limits = limits_of(j);
+}
+
+static void set_piece(struct job *j, int64_t most) {
+    int64_t done = sequence_len(j->m.seq), left = j->r.n_prompt - done;
+    j->m.phase = MEMBER_PROMPT;
+    j->m.piece = j->r.prompt + done;
+    j->m.n_piece = left < most ? left : most;
+    j->m.choose = j->m.n_piece == left && j->max_new > 0;
+    j->m.limits = limits_of(j);
+}
+
+// Fills b->in: first those that decode, then pieces of prompts. Returns how many there are.
+static int gather(struct batch *b) {
+    int64_t rows = step_max_rows(b->step), left = session_chunk(b->s);
+    int n = 0;
+    for (struct job *j = b->jobs; j && n < b->max_members; j = j->next) {
+        if (j->parked || job_ended(j) || !job_decodes(j))
+            continue;
+        set_root(j);
+        rows -= 1 + j->m.c.tree.budget;
+        b->in[n++] = j;
+    }
+    left = left < rows ? left : rows;
+    left = left < GDN_BLOCK ? GDN_BLOCK : left; // trees shrink rather than prompts starve
+    for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
+        if (j->parked || job_ended(j) || job_decodes(j) || !goes_on(j))
+            continue;
+        set_piece(j, left);
+        left -= j->m.n_piece;
+        b->in[n++] = j;
+    }
+    return n;
+}
+
+// Takes over newly chosen tokens and shows them to the caller.
+static void emit(struct job *j) {
+    const struct walk *w = &j->m.walk;
+    struct reply *out = j->out;
+    memcpy(out->ids + out->n, w->chosen, (size_t)w->count * sizeof *out->ids);
+    out->n += w->count;
+    out->end = w->end;
+    if (j->r.tokens && j->r.tokens(j->r.tokens_arg, w->chosen, w->count) && w->end == END_NONE)
+        out->end = END_CALLER;
+}
+
+static void take(struct job *j, const struct step_times *ms) {
+    struct reply *out = j->out;
+    if (j->m.rc) {
+        fail(j, j->m.rc, &j->m.err);
+        return;
+    }
+    step_times_add(&out->ms, ms);
+    if (j->m.phase == MEMBER_PROMPT) {
+        out->fed += j->m.n_piece;
+        if (!j->m.choose && job_decodes(j))
+            out->end = END_LENGTH; // nothing was to be chosen
+    } else {
+        out->accepted[out->steps++] = j->m.walk.count;
+        out->drafted += j->m.tree.n - 1;
+    }
+    if (j->m.walk.count)
+        emit(j);
+    out->hash = j->m.hash;
+    out->total_ms = clock_ms() - j->start;
+}
+
+int batch_step(struct batch *b, int *stepped, struct err *e) {
+    int n = gather(b);
+    *stepped = n;
+    if (n == 0)
+        return 0;
+    for (int i = 0; i < n; i++)
+        b->members[i] = &b->in[i]->m;
+    int rc = step_run(b->step, b->members, n, e);
+    struct step_times ms = step_times_of(b->step);
+    for (int i = 0; !rc && i < n; i++)
+        take(b->in[i], &ms);
+    return rc;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that step together: each call of batch_step is one pass of the target over all of them,
+// pieces of some prompts beside decoding steps of others. Requests join and leave between any two
+// steps, with their own sampling, limits and ways of guessing, and get the tokens that they would
+// get alone. One thread owns a batch and its session. Queues, time limits and what to do when
+// memory runs out are the caller's.
+#ifndef COPPICE_ENGINE_BATCH_H
+#define COPPICE_ENGINE_BATCH_H
+
+#include "engine/request.h"
+
+struct batch;
+
+// For at most max_members requests that take part in one step, 1 to the session's max_seqs. Any
+// number may have joined and be parked.
+int batch_create(struct batch **out, struct session *s, int max_members, struct err *e);
+void batch_destroy(struct batch *b); // its jobs leave; NULL is allowed
+
+// One request in progress.
+struct job;
+
+// Takes up a request. What r points at must live until the job leaves; *out is zeroed first and
+// filled as the job goes on: call reply_fini after batch_leave, in any case. After an error nothing
+// has joined.
+int batch_join(struct batch *b, const struct request *r, struct reply *out, struct job **job,
+               struct err *e);
+// Takes a job out, ended or not, and frees it; its reply stays.
+void batch_leave(struct batch *b, struct job *j);
+
+// A parked job takes no part in steps and keeps its state.
+void job_park(struct job *j, bool parked);
+
+// 0 while all is well, else why the job failed, with its sentence; it takes part in no more steps.
+int job_failed(const struct job *j, struct err *e);
+bool job_ended(const struct job *j);   // its reply is whole, or it has failed
+bool job_decodes(const struct job *j); // its prompt has been run
+// The job's sequence. Between steps a caller may exchange it for another one with the same tokens
+// (a fork, a restored checkpoint with the rest run again).
+struct sequence *job_sequence(const struct job *j);
+void job_exchange(struct job *j, struct sequence *seq); // destroys the former one unless in_place
+
+// One pass over all jobs that run and are not parked: every decoding one, and as many prompt tokens
+// of the others, in the order of joining, as fit the session's chunk. *stepped: the jobs that took
+// part; with 0 nothing was left to do. An error concerns all of them; one job's own failure does
+// not (job_failed).
+int batch_step(struct batch *b, int *stepped, struct err *e);
+
+// What the last step took.
+struct step_times batch_times(const struct batch *b);
+
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller asks for and what it gets: a prompt, how its continuation is sampled and guessed,
+// and the reply. It runs nothing (generate.h, batch.h).
+#ifndef COPPICE_ENGINE_REQUEST_H
+#define COPPICE_ENGINE_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/session.h"
+#include "spec/step.h"
+
+enum speculate {
+    SPECULATE_TREE,   // DFlash marginals and lookup chains in one tree
+    SPECULATE_CHAIN,  // the DFlash block's best token of each position
+    SPECULATE_LOOKUP, // lookup chains only
+    SPECULATE_OFF,
+    SPECULATE_ORACLE, // a recording with errors, as a tree; for tests
+};
+const char *speculate_name(enum speculate how);
+
+// New tokens of one pass, as soon as they are chosen. Non-zero ends the generation.
+typedef int request_tokens_fn(void *arg, const int32_t *ids, int64_t n);
+
+// Before each pass of a prompt: how many of its `total` tokens have been run. Non-zero ends.
+typedef int request_progress_fn(void *arg, int64_t done, int64_t total);
+
+enum { REQUEST_AUTO_BUDGET = 63 }; // most nodes beside the root where budgets are chosen
+
+struct request {
+    const int32_t *prompt; // [n_prompt] ids, n_prompt >= 1
+    int64_t n_prompt;
+    int64_t max_tokens; // new tokens at most, >= 0; 0 runs the prompt and chooses nothing
+    bool ignore_eos;    // end-of-generation tokens are tokens like others
+    struct sample_params sample;
+    enum speculate how;
+    struct tree_options tree; // budget, k, chain_seed, min_prob
+    bool auto_budget;         // tree.budget is the most; how much of it pays is learnt
+    bool no_draft_noise;
+    bool no_lookup; // keep lookup chains out of the DFlash tree
+    bool logit_hash;
+    struct draft_config oracle; // recording, error rate, seed, with_draft for SPECULATE_ORACLE
+    // NULL, or a sequence of session_prefill that holds the first tokens of this prompt (not all
+    // of them): the request goes on from there, on a copy.
+    const struct sequence *prefix;
+    // NULL, or such a sequence that the request itself runs on: it then holds the prompt and the
+    // new tokens but the last. Not beside `prefix`.
+    struct sequence *in_place;
+    request_tokens_fn *tokens; // NULL: none
+    void *tokens_arg;
+    request_progress_fn *progress; // NULL: none
+    void *progress_arg;
+};
+// Greedy, no guessing, chosen budgets, 8 candidates, 256 tokens.
+void request_init(struct request *r);
+
+// One sentence when the session cannot run it: ERR_USAGE, ERR_MISMATCH (a token id), ERR_LIMIT.
+int request_check(const struct request *r, const struct session *s, struct err *e);
+
+struct reply {
+    int32_t *ids; // [n] new tokens
+    int64_t n;
+    int32_t *accepted; // [steps] committed tokens of each pass behind the prompt
+    int64_t steps;
+    int64_t fed;     // prompt tokens that were run; the others had been before
+    int64_t drafted; // guesses verified
+    uint64_t hash;   // logit_hash
+    enum end_reason end;
+    struct step_times ms; // of the passes that it took part in
+    double total_ms;      // from joining to the last token
+};
+void reply_fini(struct reply *r);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a member of a step owns: its sampler. See step.h.
+#include "spec/step.h"
+
+#include <string.h>
+
+static int check_tree(const struct tree_options *t, struct err *e) {
+    if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
+        return err_set(e, ERR_USAGE, "a budget of %d nodes is not within 0 to %d", t->budget,
+                       TREE_MAX_BUDGET);
+    return 0;
+}
+
+int member_init(struct member *m, const struct model *model, const struct member_config *c,
+                struct err *e) {
+    memset(m, 0, sizeof *m);
+    m->c = *c;
+    int rc = check_tree(&c->tree, e);
+    // On a device choices are made behind every row at once, else one after the other.
+    bool together = exec_ops(model_exec(model))->sample_together;
+    if (!rc)
+        rc = sampler_create(&m->sampler, &c->sample, together ? 1 + c->tree.budget : 1,
+                            (int)model_params_of(model)->vocab, e);
+    return rc;
+}
+
+void member_fini(struct member *m) {
+    sampler_destroy(m->sampler);
+    m->sampler = NULL;
+}

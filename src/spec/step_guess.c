@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guessing part of a step: which members draft, one call of the shared drafter for all of them,
+// their own drafters, their trees, and how the rows of the pass are shared among the trees.
+#include "base/clock.h"
+#include "spec/step_impl.h"
+
+static int least(int a, int64_t b) {
+    return a < b ? a : (int)b;
+}
+
+// Deepest node that the member's limits and drafters could use.
+static int depth_of(const struct step *s, const struct member *m) {
+    const struct walk_limits *l = &m->limits;
+    int64_t room = l->tokens_left < l->context_left ? l->tokens_left : l->context_left;
+    int most = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
+    for (int i = 0; i < m->c.n_drafters; i++) {
+        int depth = drafter_max_depth(m->c.drafters[i]);
+        most = depth > most ? depth : most;
+    }
+    most = most < m->c.tree.max_depth ? most : m->c.tree.max_depth;
+    most = most < TREE_MAX_DEPTH ? most : TREE_MAX_DEPTH;
+    return room - 1 < most ? (int)(room - 1) : most;
+}
+
+// Rows of the pass that are not trees' with a budget of their own, and the members that have one.
+// most: nodes beside the root that a tree without one may have.
+static void begin_share(struct step *s, int n, int64_t rows, int64_t most) {
+    struct budget_step *b = &s->share;
+    *b = (struct budget_step){.price = s->c.price,
+                              .members = s->budgeted,
+                              .other_rows = s->max_rows - rows,
+                              .most = s->c.draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH};
+    for (int i = 0; i < n; i++) {
+        struct member *m = s->in[i];
+        int nodes = least(m->c.tree.budget, most);
+        s->request[i] = (struct draft_request){
+            .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
+        m->drafted = m->phase == MEMBER_DECODE && nodes > 0 && s->request[i].max_depth > 0 &&
+                     (m->c.use_draft || m->c.n_drafters);
+        if (m->phase == MEMBER_PROMPT || !m->c.budget) {
+            b->other_seqs++;
+            continue;
+        }
+        s->budgeted[b->n] =
+            (struct budget_member){.budget = m->c.budget, .drafts = m->drafted, .tree = &m->tree};
+        s->owner[b->n++] = m;
+    }
+    if (!b->n)
+        return;
+    budget_drafts(b);
+    for (int i = 0; i < b->n; i++)
+        s->owner[i]->drafted = s->budgeted[i].drafts;
+}
+
+// What the member's drafters are asked for, now that it is known who drafts.
+static void fill_request(struct step *s, int i) {
+    struct member *m = s->in[i];
+    struct draft_request *r = &s->request[i];
+    if (m->c.budget)
+        r->worth = s->share.depth;
+    if (m->drafted && m->c.share_noise)
+        r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
+}
+
+// One call of the shared drafter for all members that want it.
+static int draft_together(struct step *s, int n, struct err *e) {
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (!s->in[i]->drafted || !s->in[i]->c.use_draft)
+            continue;
+        s->together[count] = s->request[i];
+        s->asked[count++] = &s->proposals[i];
+    }
+    return count ? drafter_propose(s->c.draft, s->together, count, s->asked, e) : 0;
+}
+
+// The member's own drafters. One that fails is this member's failure.
+static void draft_alone(struct step *s, int i) {
+    struct member *m = s->in[i];
+    struct proposal *p = &s->proposals[i];
+    for (int d = 0; m->drafted && !m->rc && d < m->c.n_drafters; d++)
+        m->rc = drafter_propose(m->c.drafters[d], &s->request[i], 1, &p, &m->err);
+}
+
+// A drafter's mistake must not become everybody's: tokens outside the vocabulary would make the
+// whole pass impossible.
+static int check_tree(const struct step *s, struct member *m) {
+    for (int i = 1; i < m->tree.n; i++)
+        if (m->tree.token[i] < 0 || m->tree.token[i] >= s->vocab)
+            return err_set(&m->err, ERR_USAGE,
+                           "a drafter guessed token id %d, which is outside the vocabulary of %lld",
+                           m->tree.token[i], (long long)s->vocab);
+    return 0;
+}
+
+static int draft(struct step *s, int n, struct err *e) {
+    double start = clock_ms();
+    for (int i = 0; i < n; i++) {
+        s->proposals[i] = (struct proposal){0};
+        fill_request(s, i);
+    }
+    int rc = draft_together(s, n, e);
+    for (int i = 0; !rc && i < n; i++)
+        draft_alone(s, i);
+    s->share.draft_ms = clock_ms() - start;
+    return rc;
+}
+
+int step_guess(struct step *s, int n, int64_t rows, struct err *e) {
+    int64_t deciding = 0, decoding = 0, fixed = 0;
+    for (int i = 0; i < n; i++) {
+        decoding += s->in[i]->phase == MEMBER_DECODE;
+        deciding += s->in[i]->phase == MEMBER_PROMPT && s->in[i]->choose;
+    }
+    if (rows > s->max_verify - deciding)
+        rows = s->max_verify - deciding;
+    int64_t most = rows / decoding - 1;
+    begin_share(s, n, rows, most);
+    int rc = draft(s, n, e);
+    for (int i = 0; !rc && i < n; i++) {
+        struct member *m = s->in[i];
+        struct tree_options o = m->c.tree;
+        o.budget = m->c.budget ? least(o.budget, rows - decoding) : least(o.budget, most);
+        o.max_depth = s->request[i].max_depth;
+        if (m->drafted && !m->rc) {
+            m->rc = ddtree_build(&m->tree, m->root, &s->proposals[i], &o, &m->err);
+            m->rc = m->rc ? m->rc : check_tree(s, m);
+            m->tree.n = m->rc ? 1 : m->tree.n;
+        }
+        if (m->phase == MEMBER_DECODE && !m->c.budget)
+            fixed += m->tree.n;
+    }
+    if (rc || !s->share.n)
+        return rc;
+    s->share.other_rows += fixed;
+    s->share.max_rows = (int)(rows - fixed);
+    budget_share(&s->share);
+    for (int i = 0; i < s->share.n; i++)
+        s->owner[i]->tree.n = 1 + s->budgeted[i].nodes;
+    return 0;
+}
+
+void step_learn(struct step *s) {
+    struct budget_step *b = &s->share;
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        const struct member *m = s->owner[i];
+        if (m->rc)
+            continue;
+        s->budgeted[n] = s->budgeted[i];
+        s->budgeted[n++].walk = &m->walk;
+    }
+    b->n = n;
+    b->pass_ms = s->ms.verify + s->ms.sample + s->ms.commit;
+    if (n)
+        budget_note(b);
+}
