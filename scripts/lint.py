@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what the compiler and clang-format do not: licence lines, opening paragraphs, lengths,
-parameters, nesting, the layering of includes, one file per external library, words that must not
-stay, calls that a library must not make, options that nothing reads. Prints one line per finding.
+parameters, nesting, the layering of includes, circles between files, one file per external library,
+words that must not stay, calls that a library must not make, options that nothing reads. Prints one
+line per finding.
 """
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import circles
 
 ROOT = Path(__file__).resolve().parent.parent
 # A file may include from its own layer and from those with a lower number.
@@ -151,7 +154,18 @@ def check_options():
             finding(ROOT / "src/cli/options_table.c", 1, f"no subcommand reads {name}")
 
 
+def check_circles(texts):
+    """texts: {path: text} of the sources. Files of a circle are named with what ties them."""
+    code = {path: strip_code(text) for path, text in texts.items()}
+    for needs in (circles.needs_by_call(code), circles.needs_by_include(texts, ROOT / "src")):
+        for one in circles.circles(needs):
+            ties = [f"{path.relative_to(ROOT)} -> {other.relative_to(ROOT)} ({name})"
+                    for path in one for other, name in sorted(needs[path].items()) if other in one]
+            finding(one[0], 1, "a circle: " + ", ".join(ties))
+
+
 def main():
+    sources = {}
     for path in tracked():
         code = path.suffix in FILE_LINES
         if not (code or path.suffix in (".py", ".sh", ".cmake", ".md") or
@@ -167,6 +181,9 @@ def main():
                 finding(path, number, f"'{match.group()}' must not stay")
         if code:
             check_c(path, text, lines)
+        if code and ROOT / "src" in path.parents:
+            sources[path] = text
+    check_circles(sources)
     check_options()
     print("\n".join(findings) if findings else "lint: clean")
     return 1 if findings else 0

@@ -223,6 +223,11 @@ static int encode_long(const struct bpe *b, struct bpe_work *w, const char *piec
     return rc;
 }
 
+int32_t bpe_find(const struct bpe *b, const char *bytes, size_t n) {
+    uint32_t symbol;
+    return map_find(&b->symbols, bytes, n, &symbol) && symbol < b->n_tokens ? (int32_t)symbol : -1;
+}
+
 static int encode_any(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
                       struct token_list *out, struct err *e) {
     int32_t id = b->whole_pieces ? bpe_find(b, piece, n) : -1;

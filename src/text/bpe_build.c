@@ -110,11 +110,6 @@ int bpe_finish(struct bpe *b, struct err *e) {
     return 0;
 }
 
-int32_t bpe_find(const struct bpe *b, const char *bytes, size_t n) {
-    uint32_t symbol;
-    return map_find(&b->symbols, bytes, n, &symbol) && symbol < b->n_tokens ? (int32_t)symbol : -1;
-}
-
 void bpe_fini(struct bpe *b) {
     arena_fini(&b->arena);
     map_fini(&b->symbols);

@@ -206,7 +206,7 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
     }
     for (int i = 0; i < n; i++)
         for (int j = 0; j < calls[i].l.jobs; j++)
-            if (calls[i].l.job[j].parts > 1 && !linear_wait(g, &calls[i].l.job[j], &calls[i].l))
+            if (calls[i].l.job[j].parts > 1 && !linear_defer(g, &calls[i].l.job[j], &calls[i].l))
                 return;
 }
 
@@ -474,7 +474,7 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
         gate_up_rows(g, gate, up, &rows, n - at < slice ? n - at : slice, &part);
     }
     if (g->peaked && n <= PEAK_ROWS)
-        act_put_off(g, out, n);
+        act_defer(g, out, n);
     else if (n > 0)
         cuda_act_finish(x, out, n);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of few-row linear layers whose k was cut into parts (linear_stream.cuh). Their sums wait
-// until the next thing is queued: a norm of the very rows takes them up itself (act.cu), before
-// anything else this kernel adds them up, and stores, adds or joins. One thread four outputs.
+// The end of few-row linear layers whose k was cut into parts (linear_stream.cuh). Their sums are
+// deferred until the next thing is queued: a norm of the very rows takes them up itself (act.cu),
+// before anything else this kernel adds them up, and stores, adds or joins. One thread four
+// outputs.
 #include <stdlib.h>
 
 #include "ops/gpu/linear/linear_finish.cuh"
@@ -10,7 +11,7 @@
 
 enum { THREADS = 128 };
 
-struct linear_waiting {
+struct linear_deferred {
     struct linear_left job[LINEAR_JOBS];
     int64_t first[LINEAR_JOBS]; // of its fours among all of the launch
     int jobs;
@@ -22,7 +23,7 @@ static __device__ __forceinline__ float joined(float gate, float up) {
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    linear_finish(const __grid_constant__ struct linear_waiting a) {
+    linear_finish(const __grid_constant__ struct linear_deferred a) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
     int j = 0;
     gpu_await();
@@ -49,11 +50,12 @@ static __global__ void __launch_bounds__(THREADS)
         out[e] = o.add ? out[e] + each[e] : each[e];
 }
 
-bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
-    if (!g->waiting && !(g->waiting = (struct linear_waiting *)calloc(1, sizeof *g->waiting)))
+bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
+    if (!g->deferred_sums &&
+        !(g->deferred_sums = (struct linear_deferred *)calloc(1, sizeof *g->deferred_sums)))
         return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
-    struct linear_waiting *a = g->waiting;
-    if (!g->unfinished)
+    struct linear_deferred *a = g->deferred_sums;
+    if (!g->sums_deferred)
         a->jobs = 0;
     struct linear_left *o = &a->job[a->jobs++];
     *o = {};
@@ -69,16 +71,15 @@ bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linea
     o->unscale = l->unscale;
     for (int t = 0; t < 1 + job->pair; t++)
         o->exponent[t] = job->w[t].exponent;
-    g->unfinished = true;
+    g->sums_deferred = true;
     return true;
 }
 
-extern "C" void linear_settle(struct gpu *g) {
-    act_settle(g);
-    if (!g->unfinished)
+extern "C" void linear_flush(struct gpu *g) {
+    if (!g->sums_deferred)
         return;
-    g->unfinished = false;
-    struct linear_waiting *a = g->waiting;
+    g->sums_deferred = false;
+    struct linear_deferred *a = g->deferred_sums;
     a->fours = 0;
     for (int j = 0; j < a->jobs; j++) {
         a->first[j] = a->fours;
@@ -88,13 +89,14 @@ extern "C" void linear_settle(struct gpu *g) {
     gpu_launch_early(g, "linear", linear_finish, grid, THREADS, 0, *a);
 }
 
-bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left) {
-    if (!g->unfinished || g->waiting->jobs != 1)
+bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
+                      struct linear_left *left) {
+    if (!g->sums_deferred || g->deferred_sums->jobs != 1)
         return false;
-    const struct linear_left *o = &g->waiting->job[0];
+    const struct linear_left *o = &g->deferred_sums->job[0];
     if (o->pair || o->out != rows || o->n != n || o->m != k || o->out_stride != k)
         return false;
     *left = *o;
-    g->unfinished = false;
+    g->sums_deferred = false;
     return true;
 }

@@ -80,12 +80,13 @@ static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) 
     return job->parts < 2 ? 0 : sums * sizeof(float);
 }
 
-// Keeps the end of a job, all of whose parts are queued, for whatever is queued next (cuda.h,
-// linear_settle). False without memory; the fault is set.
-bool linear_wait(struct gpu *g, const struct linear_one *job, const struct linear_launch *l);
+// Defers the end of a job, all of whose parts are queued, until something else is queued (cuda.h,
+// gpu_flush). False without memory; the fault is set.
+bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l);
 
-// Whether what waits is one job whose outputs are exactly rows[n][k]: then it is the caller's to
-// finish by its next launch.
-bool linear_take(struct gpu *g, const float *rows, int64_t n, int64_t k, struct linear_left *left);
+// Whether what is deferred is one job whose outputs are exactly rows[n][k]: then it is the caller's
+// to finish by its next launch.
+bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
+                      struct linear_left *left);
 
 #endif

@@ -94,15 +94,16 @@ struct gpu {
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
     uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
-    uint32_t allowed_few;           // the same of linear_few.cuh
-    struct linear_waiting *waiting; // sums of parts that nobody has added up yet,
-    bool unfinished;                // if so
-    struct act *late;               // its rows are still f32 in `wide` (act_put_off),
-    int64_t n_late;                 // that many of them
-    unsigned long long *peaks;      // [PEAK_ROWS] largest magnitudes of such rows (act.cuh)
-    uint32_t epoch;                 // of the newest peaks
-    bool peaked;                    // a linear_few_start of this op has left peaks
-    void *scratch;                  // room for what lives within one op only
+    uint32_t allowed_few;                  // the same of linear_few.cuh
+    void (*flush)(struct gpu *g);          // see gpu_flush
+    struct linear_deferred *deferred_sums; // of parts that nobody has added up yet,
+    bool sums_deferred;                    // if so
+    struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
+    int64_t deferred_rows;                 // that many of them
+    unsigned long long *peaks;             // [PEAK_ROWS] largest magnitudes of such rows (act.cuh)
+    uint32_t epoch;                        // of the newest peaks
+    bool peaked;                           // a linear_few_start of this op has left peaks
+    void *scratch;                         // room for what lives within one op only
     size_t scratch_bytes;
     struct act *acts; // all of them; they share `wide`
     float *wide;
@@ -130,9 +131,10 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
 // call; NULL when there is no memory (the fault is set). It only ever grows.
 void *gpu_scratch(struct gpu *g, size_t bytes);
 
-// Queues the end of linear layers that was put off (linear_finish.cu), and of an act. Whatever
-// reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies, waits.
-void linear_settle(struct gpu *g);
+// Queues what ops have deferred: the end of linear layers (linear_finish.cu) and of an act.
+// Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
+// waits.
+void gpu_flush(struct gpu *g);
 
 // Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is
 // forgotten then, since only what was queued so far is spoilt; other faults stay.

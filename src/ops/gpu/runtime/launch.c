@@ -5,7 +5,7 @@
 #include "ops/gpu/runtime/cuda.h"
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
-    linear_settle(g);
+    gpu_flush(g);
     g->last = LAST_OTHER;
     gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
 }

@@ -8,16 +8,6 @@
 
 #include "ops/gpu/runtime/cuda.h"
 
-bool gpu_check(struct gpu *g, gpu_error code, const char *where) {
-    if (code == GPU_OK)
-        return true;
-    if (g->fault == GPU_OK) {
-        g->fault = code;
-        g->fault_where = where;
-    }
-    return false;
-}
-
 // Room for one more entry in a growing array.
 static bool room_for_one(void **array, int64_t n, int64_t *cap, size_t size) {
     if (n < *cap)
@@ -143,7 +133,7 @@ void gpu_memory_fini(struct gpu *g) {
 }
 
 void *gpu_scratch(struct gpu *g, size_t bytes) {
-    linear_settle(g);
+    gpu_flush(g);
     if (bytes <= g->scratch_bytes)
         return g->scratch;
     gpu_release(g, g->scratch);

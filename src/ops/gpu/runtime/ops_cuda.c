@@ -19,28 +19,28 @@ static void memory_free(struct exec *x, void *p) {
 // Blocks until src may be reused.
 static void memory_upload(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
-    linear_settle(g);
+    gpu_flush(g);
     if (bytes && gpu_check(g, gpu_to_device(dst, src, bytes, g->stream), "copying to the device"))
         gpu_check(g, gpu_stream_wait(g->stream), "copying to the device");
 }
 
 static void memory_download(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
-    linear_settle(g);
+    gpu_flush(g);
     if (bytes && gpu_check(g, gpu_to_host(dst, src, bytes, g->stream), "copying from the device"))
         gpu_check(g, gpu_stream_wait(g->stream), "copying from the device");
 }
 
 static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
     struct gpu *g = gpu_of(x);
-    linear_settle(g);
+    gpu_flush(g);
     if (bytes)
         gpu_check(g, gpu_on_device(dst, src, bytes, g->stream), "copying on the device");
 }
 
 static void memory_zero(struct exec *x, void *dst, size_t bytes) {
     struct gpu *g = gpu_of(x);
-    linear_settle(g);
+    gpu_flush(g);
     if (bytes)
         gpu_check(g, gpu_zero(dst, 0, bytes, g->stream), "clearing memory");
 }
@@ -53,23 +53,6 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
         .used = g->used, .peak = g->peak, .free = (int64_t)available, .total = (int64_t)total};
     if (g->limit > 0 && m->free > g->limit - g->used)
         m->free = g->limit - g->used;
-}
-
-int cuda_status(struct exec *x, struct err *e) {
-    struct gpu *g = gpu_of(x);
-    linear_settle(g);
-    gpu_check(g, gpu_stream_wait(g->stream), "waiting for the device");
-    gpu_check(g, gpu_last_error(), "a kernel");
-    gpu_error fault = g->fault;
-    if (fault == GPU_OK)
-        return 0;
-    if (fault != GPU_OUT_OF_MEMORY)
-        return err_set(e, ERR_DEVICE, "GPU %d failed (%s: %s); restart the program", g->device,
-                       g->fault_where, gpu_error_text(fault));
-    g->fault = GPU_OK;
-    return err_set(e, ERR_MEMORY,
-                   "GPU %d is out of memory (%s); use a shorter --max-ctx or a smaller --chunk",
-                   g->device, g->fault_where);
 }
 
 static int64_t stride_of(int64_t k) {
@@ -96,7 +79,7 @@ static int64_t own_bytes(const struct exec *x, int64_t most_values) {
 static bool share_wide(struct gpu *g, size_t bytes) {
     if (bytes <= g->wide_bytes)
         return true;
-    linear_settle(g);
+    gpu_flush(g);
     float *wide = gpu_alloc(g, bytes);
     if (!wide)
         return false;
@@ -144,8 +127,8 @@ void cuda_act_destroy(struct exec *x, struct act *a) {
             break;
         }
     }
-    if (g->late == a)
-        g->n_late = 0;
+    if (g->deferred_act == a)
+        g->deferred_rows = 0;
     gpu_release(g, a->x);
     gpu_release(g, a->unscale);
     free(a);
@@ -229,7 +212,7 @@ static void cuda_destroy(struct exec *x) {
     cuda_loader_close(g);
     vendor_close(g);
     gpu_memory_fini(g);
-    free(g->waiting);
+    free(g->deferred_sums);
     cuda_marks_fini(g);
     if (g->stream)
         gpu_stream_destroy(g->stream);
@@ -261,6 +244,12 @@ void exec_survey_cuda(struct device_survey *s) {
         snprintf(s->devices[i].name, sizeof s->devices[i].name, "%.63s", p.name);
         s->n = i + 1;
     }
+}
+
+// What ops have deferred, in the order in which later ones may take it up.
+static void flush(struct gpu *g) {
+    act_flush(g);
+    linear_flush(g);
 }
 
 static int open_device(struct gpu *g, struct err *e) {
@@ -323,6 +312,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .memory = memory_of,
                             .mark = cuda_mark,
                             .between = cuda_between};
+    g->flush = flush;
     g->device = o->device;
     g->limit = o->limit;
     g->separate = o->separate;

@@ -18,13 +18,13 @@ void cuda_act_destroy(struct exec *x, struct act *a);
 void cuda_act_shape(struct act *a, int64_t n, int64_t k);
 // Rows of a->wide (k values each) to fp16 with a power of two per row; writes the padding.
 void cuda_act_finish(struct exec *x, struct act *a, int64_t n);
-// The same at the next linear_settle, unless linear_few.cu comes first (act_take), whose kernel
+// The same at the next gpu_flush, unless linear_few.cu comes first (act_take), whose kernel
 // makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows.
 enum { PEAK_ROWS = 8 };
-void act_put_off(struct gpu *g, struct act *a, int64_t n);
-// Whether these n rows of fp16 are put off; then they are the caller's to make.
+void act_defer(struct gpu *g, struct act *a, int64_t n);
+// Whether these n rows of fp16 are deferred; then they are the caller's to make.
 bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a);
-void act_settle(struct gpu *g); // queues what is put off
+void act_flush(struct gpu *g); // queues what is deferred
 void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
 void cuda_norm(struct exec *x, const struct norm_args *a);
 void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
@@ -32,6 +32,7 @@ void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps
 void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 
 // Weights and linear layers (weight.c, repack.cu, linear*.cu).
+void linear_flush(struct gpu *g); // queues what is deferred (linear_finish.cu)
 enum {
     UNPACKED_BYTES = 384 << 20, // of weights that are unpacked at once, in scratch memory
     VENDOR_SUMS = 288 << 20,    // of sums that wait there in linear_vendor.cu

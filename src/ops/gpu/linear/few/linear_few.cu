@@ -240,6 +240,6 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
     gpu_launch_early(g, "linear", kernel, dim3((unsigned)blocks), dim3((unsigned)few_threads(rows)),
                      (size_t)shared, c);
     for (int j = 0; j < c.jobs; j++)
-        if (c.job[j].parts > 1 && !linear_wait(g, &c.job[j], l))
+        if (c.job[j].parts > 1 && !linear_defer(g, &c.job[j], l))
             return;
 }

@@ -163,7 +163,7 @@ template <int R>
 static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
                            const char *what) {
     rows_left left = {};
-    if (a->w && linear_take(g, a->in, blocks, a->k, &left.o))
+    if (a->w && linear_take_sums(g, a->in, blocks, a->k, &left.o))
         gpu_launch_early(g, what, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
     else
         gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
@@ -173,7 +173,7 @@ static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, c
     const int groups = (int)((a->stride + 127) / 128), warps = (groups + SHARERS - 1) / SHARERS;
     const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
     rows_left left = {};
-    if (linear_take(g, a->in, n, a->k, &left.o))
+    if (linear_take_sums(g, a->in, n, a->k, &left.o))
         gpu_launch_cluster(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
     else
         gpu_launch_cluster(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
@@ -302,24 +302,24 @@ extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
     launch_rows(gpu_of(x), &run, n, "act_finish");
 }
 
-extern "C" void act_put_off(struct gpu *g, struct act *a, int64_t n) {
-    g->late = a;
-    g->n_late = n;
+extern "C" void act_defer(struct gpu *g, struct act *a, int64_t n) {
+    g->deferred_act = a;
+    g->deferred_rows = n;
 }
 
 extern "C" bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a) {
-    if (g->n_late != n || g->late->x != x)
+    if (g->deferred_rows != n || g->deferred_act->x != x)
         return false;
-    *a = *g->late;
-    g->n_late = 0;
+    *a = *g->deferred_act;
+    g->deferred_rows = 0;
     return true;
 }
 
-extern "C" void act_settle(struct gpu *g) {
-    const int64_t n = g->n_late;
-    g->n_late = 0;
+extern "C" void act_flush(struct gpu *g) {
+    const int64_t n = g->deferred_rows;
+    g->deferred_rows = 0;
     if (n)
-        cuda_act_finish((struct exec *)g, g->late, n);
+        cuda_act_finish((struct exec *)g, g->deferred_act, n);
 }
 
 extern "C" void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k,
