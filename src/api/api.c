@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/num.h"
+
 _Static_assert((int)COPPICE_ERR_USAGE == (int)ERR_USAGE && (int)COPPICE_ERR_IO == (int)ERR_IO &&
                    (int)COPPICE_ERR_FORMAT == (int)ERR_FORMAT &&
                    (int)COPPICE_ERR_UNSUPPORTED == (int)ERR_UNSUPPORTED &&
@@ -49,7 +51,7 @@ int api_take(void *to, size_t bytes, const void *from, const char *name, struct 
                            " of the library does not know; install a newer one",
                            name);
     memset(to, 0, bytes);
-    memcpy(to, from, size < bytes ? size : bytes);
+    memcpy(to, from, min_size(size, bytes));
     return 0;
 }
 
@@ -62,5 +64,5 @@ void api_give(void *to, const void *from, size_t bytes) {
         return;
     memset((unsigned char *)to + sizeof size, 0, size - sizeof size);
     memcpy((unsigned char *)to + sizeof size, (const unsigned char *)from + sizeof size,
-           (size < bytes ? size : bytes) - sizeof size);
+           min_size(size, bytes) - sizeof size);
 }

@@ -4,10 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
+#include "base/num.h"
 
 static int find_tokenizer(const struct coppice_model *m, const struct tokenizer **t,
                           struct err *e) {
@@ -28,7 +25,7 @@ int64_t coppice_tokenize(const struct coppice_model *m, const char *text, size_t
         rc = token_list_push(&list, tokenizer_bos(t), &e);
     if (!rc)
         rc = tokenizer_encode(t, text, bytes, flags & COPPICE_SPECIAL, &list, &e);
-    int64_t n = (int64_t)list.count, fits = least(n, room);
+    int64_t n = (int64_t)list.count, fits = min_i64(n, room);
     if (!rc && fits > 0)
         memcpy(ids, list.ids, (size_t)fits * sizeof *ids);
     token_list_fini(&list);
@@ -49,7 +46,7 @@ int64_t coppice_detokenize(const struct coppice_model *m, const int32_t *ids, in
     utf8_stream_end(&stream, &whole);
     if (!rc && (raw.failed || whole.failed))
         rc = err_set(&e, ERR_MEMORY, "no memory for the text of %lld tokens", (long long)n);
-    int64_t bytes = (int64_t)whole.len, fits = least(bytes, room);
+    int64_t bytes = (int64_t)whole.len, fits = min_i64(bytes, room);
     if (!rc && fits > 0)
         memcpy(text, whole.data, (size_t)fits);
     if (!rc && bytes < room)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 enum { ALIGN = 64, CHUNK_MIN = 4096, CHUNK_MAX = 1 << 20 };
 
 struct arena_chunk {
@@ -37,8 +39,8 @@ static size_t room_left(const struct arena_chunk *c) {
 
 // Bytes for the next ordinary chunk.
 static size_t next_room(const struct arena *a) {
-    size_t room = a->total < CHUNK_MIN ? CHUNK_MIN : a->total;
-    return (room < CHUNK_MAX ? room : CHUNK_MAX) & ~(size_t)(ALIGN - 1);
+    size_t room = max_size(a->total, CHUNK_MIN);
+    return min_size(room, CHUNK_MAX) & ~(size_t)(ALIGN - 1);
 }
 
 void *arena_alloc(struct arena *a, size_t size) {
@@ -48,7 +50,7 @@ void *arena_alloc(struct arena *a, size_t size) {
     struct arena_chunk *c = a->head;
     if (!c || room_left(c) < want) {
         size_t room = next_room(a);
-        c = chunk_new(a, want > room ? want : room);
+        c = chunk_new(a, max_size(want, room));
         if (!c)
             return NULL;
         if (want > room && a->head) {

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/num.h"
+
 static int cannot(struct err *e, const char *what, const char *path) {
     int number = errno;
     const char *advice = number == ENOENT   ? "; check the path"
@@ -65,7 +67,7 @@ bool file_map_release(const struct file_map *m, const void *data, size_t bytes) 
         return false;
     // Only whole pages: a neighbour's bytes may be in use. Advice that is refused costs nothing.
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    begin = (begin + page - 1) / page * page;
+    begin = round_up_size(begin, page);
     end = end / page * page;
     if (begin < end)
         madvise((void *)begin, end - begin, MADV_DONTNEED);

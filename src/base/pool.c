@@ -25,6 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/num.h"
+
 enum { THREADS_MAX = 256, SPIN_NS = 40000, CLOCK_EVERY = 64, CACHE_LINE = 64 };
 static const int64_t PIECES_MAX = 1 << 20;
 
@@ -172,7 +174,7 @@ static void publish(struct pool *p, int64_t pieces) {
 void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg) {
     if (n <= 0)
         return;
-    grain = grain < 1 ? 1 : grain;
+    grain = max_i64(grain, 1);
     if (p->threads == 1 || n <= grain) {
         fn(arg, 0, n, 0);
         return;
@@ -200,7 +202,7 @@ static int quota_cpus(void) {
         fclose(f);
     if (got != 2 || quota <= 0 || period <= 0)
         return THREADS_MAX;
-    long cpus = (quota + period - 1) / period;
+    long cpus = ceil_div(quota, period);
     return cpus < THREADS_MAX ? (int)cpus : THREADS_MAX;
 }
 

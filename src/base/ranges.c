@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
+
 static int insert(struct ranges *r, size_t i, struct range v) {
-    if (r->n == r->cap) {
-        size_t cap = r->cap ? 2 * r->cap : 8;
-        struct range *p = realloc(r->free, cap * sizeof *p);
-        if (!p)
-            return -1;
-        r->free = p;
-        r->cap = cap;
-    }
+    if (vec_reserve(&r->free, &r->cap, (int64_t)r->n + 1, sizeof *r->free, NULL))
+        return -1;
     memmove(r->free + i + 1, r->free + i, (r->n - i) * sizeof *r->free);
     r->free[i] = v;
     r->n++;

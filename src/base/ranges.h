@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct range {
     size_t begin, end;
@@ -14,7 +15,8 @@ struct range {
 // Zeroed is valid: an interval of no bytes.
 struct ranges {
     struct range *free; // [n] ascending, never touching each other
-    size_t n, cap;
+    size_t n;
+    int64_t cap;
     size_t size; // of the interval
 };
 

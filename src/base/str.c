@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 // Makes room for n more bytes and the NUL.
 static bool reserve(struct str *s, size_t n) {
     if (s->failed)
@@ -20,8 +22,7 @@ static bool reserve(struct str *s, size_t n) {
         return false;
     }
     size_t need = s->len + n + 1, cap = s->cap + s->cap / 2;
-    cap = cap < 32 ? 32 : cap;
-    cap = cap < need ? need : cap;
+    cap = max_size(max_size(cap, 32), need);
     char *data = realloc(s->data, cap);
     if (!data) {
         s->failed = true;

@@ -3,6 +3,7 @@
 // of what its matrices are multiplied by was: the importance matrix of `quantize --imatrix`.
 #include <stdio.h>
 
+#include "base/num.h"
 #include "cli/convert.h"
 #include "cli/decode.h"
 #include "ops/observe/importance.h"
@@ -44,7 +45,7 @@ static int read_ids(struct run *r, const struct cli_args *a, struct err *e) {
         return rc;
     int64_t n = (int64_t)r->ids.count, most = options_int(&a->opt, OPT_PIECES);
     r->piece = options_int(&a->opt, OPT_PIECE);
-    r->pieces = (n + r->piece - 1) / r->piece;
+    r->pieces = ceil_div(n, r->piece);
     if (most && r->pieces > most)
         r->pieces = most;
     if (r->pieces == 0)
@@ -55,7 +56,7 @@ static int read_ids(struct run *r, const struct cli_args *a, struct err *e) {
 
 static int report(const struct run *r, const struct cli_args *a, size_t entries, struct err *e) {
     int64_t n = (int64_t)r->ids.count, all = r->pieces * r->piece;
-    n = n < all ? n : all;
+    n = min_i64(n, all);
     if (options_flag(&a->opt, OPT_JSON)) {
         struct json_writer w = {0};
         jw_begin(&w, '{');

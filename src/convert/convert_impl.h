@@ -50,7 +50,8 @@ struct convert_item {
 struct convert_plan {
     struct arena arena;
     struct convert_item *items;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
     const struct gguf *source; // whose pages may go when a tensor is done; NULL: keep them
 };
 

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/pool.h"
+#include "base/vec.h"
 #include "convert/convert_impl.h"
 #include "formats/quant.h"
 
@@ -29,14 +31,9 @@ struct stream {
 };
 
 int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e) {
-    if (p->count == p->cap) {
-        size_t cap = p->cap ? 2 * p->cap : 256;
-        struct convert_item *items = realloc(p->items, cap * sizeof *items);
-        if (!items)
-            return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
-        p->items = items;
-        p->cap = cap;
-    }
+    int rc = vec_reserve(&p->items, &p->cap, (int64_t)p->count + 1, sizeof *p->items, e);
+    if (rc)
+        return rc;
     p->items[p->count] = *item;
     const char *name = arena_strndup(&p->arena, item->name, strlen(item->name));
     if (!name)
@@ -101,7 +98,7 @@ static void decode_remapped(const struct convert_item *it, int64_t at, int64_t n
             from = m->skip + (period * heads + source) * m->unit + inside;
             run = m->unit - inside;
         }
-        run = run < n ? run : n;
+        run = min_i64(run, n);
         decode(it->src, from, run, dst);
         at += run;
         dst += run;
@@ -217,7 +214,7 @@ static int encode(const struct stream *s, const struct convert_item *it, int64_t
     if (is_weighted(it))
         pool_run(s->pool, n / row, row < SLICE ? SLICE / row : 1, encode_rows, &job);
     else
-        pool_run(s->pool, (n + SLICE - 1) / SLICE, 1, encode_slices, &job);
+        pool_run(s->pool, ceil_div(n, SLICE), 1, encode_slices, &job);
     if (!atomic_load_explicit(&job.wrong, memory_order_relaxed))
         return 0;
     int64_t i = first_wrong(it, s->values, n);
@@ -300,7 +297,7 @@ int convert_write(struct gguf_writer *w, const struct convert_plan *p,
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         gguf_add_tensor(w, it->name, it->type, it->n_dims, it->ne);
-        piece = piece_of(it) > piece ? piece_of(it) : piece;
+        piece = max_i64(piece_of(it), piece);
     }
     int rc = pool_create(&s.pool, o->threads, e);
     if (rc)

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "convert/synth_impl.h"
@@ -46,7 +47,7 @@ static int fill_tensor(struct job *j, int i, struct err *e) {
                        t->name, quant_format(t->type)->name);
     j->place = j->places[i];
     j->block_bytes = block_bytes_of(t->type);
-    int64_t blocks = (bytes_of(t) + j->block_bytes - 1) / j->block_bytes;
+    int64_t blocks = ceil_div(bytes_of(t), j->block_bytes);
     pool_run(j->pool, blocks, SHARE / j->block_bytes, fill, j);
     j->done += bytes_of(t);
     if (j->o->progress && j->o->progress(j->o->progress_arg, t->name, j->done, j->total))

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/rng.h"
 #include "convert/synth_impl.h"
 #include "formats/quant.h"
@@ -177,7 +178,7 @@ void synth_fill_blocks(const struct synth_fill *f, int64_t first, int64_t n, uns
     }
     int64_t total = f->t->ne[0] * f->t->ne[1];
     for (int64_t i = first; i < first + n; i++, out += PLAIN_BLOCK * q->bytes) {
-        int64_t left = total - i * PLAIN_BLOCK, now = left < PLAIN_BLOCK ? left : PLAIN_BLOCK;
+        int64_t left = total - i * PLAIN_BLOCK, now = min_i64(left, PLAIN_BLOCK);
         if (q->bytes == 4)
             fill_f32(f, i, now, out);
         else

@@ -16,7 +16,8 @@ struct synth_tensor {
 
 struct synth_list {
     struct synth_tensor *items;
-    int n, cap;
+    int n;
+    int64_t cap;
     bool failed; // out of memory
 };
 

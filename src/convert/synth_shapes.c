@@ -4,9 +4,9 @@
 // out is as large as what went in and the residual stream stays within 1 to 100.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
 #include "convert/convert_types.h"
 #include "convert/synth_impl.h"
 
@@ -59,15 +59,9 @@ struct builder {
 
 static struct synth_tensor *add(struct builder *b, int layer, const char *name) {
     struct synth_list *l = b->list;
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 256;
-        struct synth_tensor *items = realloc(l->items, (size_t)cap * sizeof *items);
-        if (!items) {
-            l->failed = true;
-            return NULL;
-        }
-        l->items = items;
-        l->cap = cap;
+    if (vec_reserve(&l->items, &l->cap, l->n + 1, sizeof *l->items, NULL)) {
+        l->failed = true;
+        return NULL;
     }
     struct synth_tensor *t = &l->items[l->n++];
     *t = (struct synth_tensor){.n_dims = 1, .ne = {1, 1}};

@@ -5,12 +5,13 @@
 
 #include <stdio.h>
 
+#include "base/num.h"
 #include "ops/args.h"
 
 enum { SMALLEST = 4 * KV_PAGE };
 
 static int64_t pages(int64_t tokens) {
-    return (tokens + KV_PAGE - 1) / KV_PAGE;
+    return ceil_div(tokens, KV_PAGE);
 }
 
 // Keys and values when 1,024 tokens without a window take per_1k.

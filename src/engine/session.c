@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "formats/quant.h"
 #include "ops/observe/importance.h"
 #include "ops/observe/timing.h"
@@ -81,10 +82,6 @@ static int open_device(struct session *s, struct err *e) {
     return rc || s->x ? rc : exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
 }
 
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 // Bytes of 32 keys or values of a type.
 static int fill_plan(struct session *s, struct err *e) {
     struct memory_plan *p = &s->plan;
@@ -108,8 +105,8 @@ static int fill_plan(struct session *s, struct err *e) {
     *p = (struct memory_plan){.weights = t.weights,
                               .draft = d.weights,
                               .scratch = t.scratch + d.scratch +
-                                         exec_own_bytes(s->x, most(t.most_act, d.most_act)),
-                              .state = (t.recurrent + d.pending) * most(o->max_seqs, 1),
+                                         exec_own_bytes(s->x, max_i64(t.most_act, d.most_act)),
+                              .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
                               .kv_per_1k = kv,
                               .window_per_1k = d.window_per_1k,
                               .window = d.window,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
 #include "engine/generate.h"
 
 struct transcript {
@@ -63,20 +64,6 @@ static void drop_spoilt(struct transcript *t) {
     t->seq = NULL;
 }
 
-static int reserve(struct transcript *t, int64_t n, struct err *e) {
-    if (t->n + n <= t->cap)
-        return 0;
-    int64_t cap = t->cap ? t->cap : 256;
-    while (cap < t->n + n)
-        cap *= 2;
-    int32_t *ids = realloc(t->ids, (size_t)cap * sizeof *ids);
-    if (!ids)
-        return err_set(e, ERR_MEMORY, "no memory for a text of %lld tokens", (long long)cap);
-    t->ids = ids;
-    t->cap = cap;
-    return 0;
-}
-
 static void take(struct transcript *t, const int32_t *ids, int64_t n) {
     if (n)
         memcpy(t->ids + t->n, ids, (size_t)n * sizeof *ids);
@@ -91,7 +78,7 @@ int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struc
         if (ids[i] < 0 || ids[i] >= vocab)
             return err_set(e, ERR_MISMATCH, "token id %d at place %lld is not within 0 to %lld",
                            ids[i], (long long)i, (long long)vocab - 1);
-    int rc = reserve(t, n, e);
+    int rc = vec_reserve(&t->ids, &t->cap, t->n + n, sizeof *t->ids, e);
     if (!rc)
         take(t, ids, n);
     return rc;
@@ -120,7 +107,7 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
 static int prepare(struct transcript *t, const struct request *r, int64_t n, struct err *e) {
     int64_t room = model_max_ctx(session_model(t->s)) - t->n;
     int64_t most = r->max_tokens < room ? r->max_tokens : room;
-    int rc = most > 0 ? reserve(t, most, e) : 0;
+    int rc = most > 0 ? vec_reserve(&t->ids, &t->cap, t->n + most, sizeof *t->ids, e) : 0;
     if (!rc)
         rc = cut_state(t, n - 1, e); // a request runs one token at least
     return rc || t->seq ? rc : model_sequence(session_model(t->s), &t->seq, e);
@@ -157,7 +144,7 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
     struct transcript *f = NULL;
     int rc = transcript_create(&f, t->s, e);
     if (!rc)
-        rc = reserve(f, t->n, e);
+        rc = vec_reserve(&f->ids, &f->cap, t->n, sizeof *f->ids, e);
     if (!rc && usable(t))
         rc = sequence_fork(t->seq, &f->seq, e);
     if (rc) {
@@ -196,7 +183,7 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
                        "it into a text of the model that made it");
     struct transcript fresh = {.s = t->s};
     bool point = b->point && checkpoint_usable(b->point);
-    int rc = reserve(&fresh, b->n, e);
+    int rc = vec_reserve(&fresh.ids, &fresh.cap, b->n, sizeof *fresh.ids, e);
     drop_spoilt(t);
     if (!rc && point && !t->seq)
         rc = model_sequence(session_model(t->s), &t->seq, e);

@@ -19,7 +19,8 @@
 // Metadata of one part, in file order. Keys live in the arena of the open file.
 struct gguf_meta {
     struct gguf_kv *kv;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
     struct map keys;
 };
 
@@ -32,7 +33,8 @@ struct gguf {
     int version;
     struct gguf_meta meta; // of the first part
     struct tensor *tensors;
-    size_t n_tensors, cap_tensors;
+    size_t n_tensors;
+    int64_t cap_tensors;
     struct map names; // tensor name -> index, over all parts
 };
 

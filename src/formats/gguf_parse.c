@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "base/vec.h"
 #include "formats/gguf_impl.h"
 #include "formats/quant.h"
 
@@ -31,7 +32,8 @@ struct part {
     uint64_t n_kv, n_tensors;
     uint64_t alignment;
     struct place *places;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
 };
 
 static int cut_off(const struct part *p, const char *what, struct err *e) {
@@ -49,21 +51,6 @@ static int take(struct part *p, size_t n, const unsigned char **out) {
         return 0;
     *out = p->at.data + p->at.pos;
     p->at.pos += n;
-    return 1;
-}
-
-// Makes room for one more element; false when memory is short.
-static int grow(void *array, size_t count, size_t *cap, size_t size) {
-    void *old, *grown;
-    if (count < *cap)
-        return 1;
-    size_t more = *cap ? *cap * 2 : 16;
-    memcpy(&old, array, sizeof old);
-    grown = realloc(old, more * size);
-    if (!grown)
-        return 0;
-    memcpy(array, &grown, sizeof grown);
-    *cap = more;
     return 1;
 }
 
@@ -207,7 +194,7 @@ static int parse_kv(struct part *p, struct err *e) {
     snprintf(what, sizeof what, "the value of key '%s'", label.text);
     int inserted =
         m->count < UINT32_MAX ? map_insert(&m->keys, kv.key, len, (uint32_t)m->count) : -1;
-    if (inserted < 0 || !grow(&m->kv, m->count, &m->cap, sizeof *m->kv))
+    if (inserted < 0 || vec_reserve(&m->kv, &m->cap, (int64_t)m->count + 1, sizeof *m->kv, NULL))
         return out_of_memory(e);
     if (!inserted)
         return err_set(e, ERR_FORMAT, "key '%s' occurs twice: " AGAIN, label.text);
@@ -301,8 +288,9 @@ static int parse_tensor(struct part *p, struct err *e) {
         return rc;
     int inserted =
         g->n_tensors < UINT32_MAX ? map_insert(&g->names, t.name, len, (uint32_t)g->n_tensors) : -1;
-    if (inserted < 0 || !grow(&g->tensors, g->n_tensors, &g->cap_tensors, sizeof t) ||
-        !grow(&p->places, p->count, &p->cap, sizeof *p->places))
+    if (inserted < 0 ||
+        vec_reserve(&g->tensors, &g->cap_tensors, (int64_t)g->n_tensors + 1, sizeof t, NULL) ||
+        vec_reserve(&p->places, &p->cap, (int64_t)p->count + 1, sizeof *p->places, NULL))
         return out_of_memory(e);
     if (!inserted)
         return err_set(e, ERR_FORMAT, "tensor '%s' occurs twice: " AGAIN, t.name);

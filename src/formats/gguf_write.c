@@ -13,8 +13,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/num.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "base/vec.h"
 #include "formats/gguf_impl.h"
 #include "formats/quant.h"
 
@@ -28,7 +30,7 @@ struct gguf_writer {
     uint64_t n_kv, n_tensors;
     uint64_t alignment, offset; // offset: of the next tensor described, in the data section
     int64_t *sizes;             // bytes of each tensor
-    size_t cap;
+    int64_t cap;
     uint64_t current; // tensor being written
     int64_t written;  // bytes of it so far
     bool begun;       // header and descriptions are in the file
@@ -241,17 +243,10 @@ static int64_t tensor_bytes(const struct quant_format *f, int n_dims, const int6
 }
 
 static bool reserve_size(struct gguf_writer *w) {
-    if (w->n_tensors < w->cap)
+    if (!vec_reserve(&w->sizes, &w->cap, (int64_t)w->n_tensors + 1, sizeof *w->sizes, NULL))
         return true;
-    size_t cap = w->cap ? 2 * w->cap : 256;
-    int64_t *sizes = realloc(w->sizes, cap * sizeof *sizes);
-    if (!sizes) {
-        err_set(&w->first, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
-        return false;
-    }
-    w->sizes = sizes;
-    w->cap = cap;
-    return true;
+    err_set(&w->first, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
+    return false;
 }
 
 void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims,
@@ -275,7 +270,7 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int
     append_u32(&w->infos, type);
     append_u64(&w->infos, w->offset);
     w->sizes[w->n_tensors++] = bytes;
-    w->offset += ((uint64_t)bytes + w->alignment - 1) / w->alignment * w->alignment;
+    w->offset += round_up_size((size_t)bytes, w->alignment);
 }
 
 static int put_bytes(struct gguf_writer *w, const void *data, size_t n) {
@@ -367,7 +362,7 @@ int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e
     unsigned char *place = (unsigned char *)map + head;
     for (uint64_t i = 0; i < w->n_tensors; i++) {
         places[i] = place;
-        place += ((uint64_t)w->sizes[i] + w->alignment - 1) / w->alignment * w->alignment;
+        place += round_up_size((size_t)w->sizes[i], w->alignment);
     }
     w->current = w->n_tensors;
     return 0;

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/vec.h"
 #include "formats/gguf_impl.h"
 #include "formats/quant.h"
 
@@ -22,7 +23,8 @@ struct imatrix {
     struct arena arena;
     struct map names; // to index
     struct imatrix_entry *entries;
-    size_t n, cap;
+    size_t n;
+    int64_t cap;
     int64_t chunks;
     const char *dataset, *path;
     bool memory; // there is no file of that path
@@ -34,15 +36,9 @@ static int no_memory(const struct imatrix *m, struct err *e) {
 
 // Adds an entry of n values to be filled in; NULL with e set when it is there already.
 static float *add_entry(struct imatrix *m, const char *name, size_t len, int64_t n, struct err *e) {
-    if (m->n == m->cap) {
-        size_t cap = m->cap ? 2 * m->cap : 256;
-        struct imatrix_entry *entries = realloc(m->entries, cap * sizeof *entries);
-        if (!entries) {
-            no_memory(m, e);
-            return NULL;
-        }
-        m->entries = entries;
-        m->cap = cap;
+    if (vec_reserve(&m->entries, &m->cap, (int64_t)m->n + 1, sizeof *m->entries, NULL)) {
+        no_memory(m, e);
+        return NULL;
     }
     char *copy = arena_strndup(&m->arena, name, len);
     float *v = arena_array(&m->arena, (size_t)n, sizeof *v);

@@ -127,7 +127,7 @@ static void mxfp4_encode(const float *x, unsigned char *b) {
     int exponent = 0;
     if (most > 0.0f) {
         frexpf(most, &exponent); // most = f * 2^exponent with f in [0.5, 1)
-        exponent = clamp_int(exponent - 1 - 2 + 127, 0, 254);
+        exponent = clamp_i32(exponent - 1 - 2 + 127, 0, 254);
     }
     b[0] = (unsigned char)exponent;
     put_e2m1(x, 32, ldexpf(1.0f, exponent - 128), b + 1);

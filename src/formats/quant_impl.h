@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 
 typedef void quant_decode_fn(const void *src, float *dst, int64_t n);
@@ -57,10 +58,6 @@ static inline float load_half(const unsigned char *p) {
 // Round half to even, the reference's "nearest int" (quants.md section 4).
 static inline int round_even(float x) {
     return (int)lrintf(x);
-}
-
-static inline int clamp_int(int v, int lo, int hi) {
-    return v < lo ? lo : v > hi ? hi : v;
 }
 
 // 1/d, or 0 where that would not be finite: such a scale is 0 as a half anyway.

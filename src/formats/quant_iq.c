@@ -153,7 +153,7 @@ static void iq4_xs_encode(const float *x, const float *importance, unsigned char
     store_u16(b, f32_to_f16(d));
     memset(b + 4, 0, 4);
     for (int k = 0; k < 8; k++) {
-        int s = clamp_int(round_even(inv * scale[k]), -32, 31);
+        int s = clamp_i32(round_even(inv * scale[k]), -32, 31);
         put_levels(x + 32 * k, inverse_scale(d * (float)s), b + 8 + 16 * k);
         b[4 + k / 2] = (unsigned char)(b[4 + k / 2] | ((s + 32) & 15) << 4 * (k % 2));
         high |= (unsigned)(s + 32) >> 4 << 2 * k;

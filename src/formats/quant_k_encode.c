@@ -34,7 +34,7 @@ static uint16_t round_group(const float *v, int n, int levels, int *rounded) {
     float inv = top > 0.0f ? (float)levels / top : 0.0f;
     inv = isfinite(inv) ? inv : 0.0f;
     for (int k = 0; k < n; k++)
-        rounded[k] = clamp_int(round_even(inv * v[k]), 0, levels);
+        rounded[k] = clamp_i32(round_even(inv * v[k]), 0, levels);
     return f32_to_f16(top / (float)levels);
 }
 
@@ -71,7 +71,7 @@ static void affine_superblock(const struct affine_type *t, const float *x, const
         float unit = f16_to_f32(b->d) * (float)b->scale[i / n];
         if (unit != 0.0f) {
             float shifted = x[i] + f16_to_f32(b->dm) * (float)b->minimum[i / n];
-            b->code[i] = clamp_int(round_even(shifted / unit), 0, t->plain.top);
+            b->code[i] = clamp_i32(round_even(shifted / unit), 0, t->plain.top);
         }
     }
 }

@@ -11,7 +11,7 @@ enum { SIZE = 16, GROUPS = 16 };
 // Codes 0 .. 2 half - 1 of x under the scale that a reader computes; those of a scale 0 stay.
 static void settle_codes(const float *x, float unit, int half, int *code) {
     for (int i = 0; i < SIZE && unit != 0.0f; i++)
-        code[i] = clamp_int(round_even(x[i] / unit), -half, half - 1) + half;
+        code[i] = clamp_i32(round_even(x[i] / unit), -half, half - 1) + half;
 }
 
 // Searches all groups by their weights [256], QUANT_LANES at a time.
@@ -55,7 +55,7 @@ static float refine_q3_k(const float *x, int *rounded, int *code) {
     float inv = -32.0f / top;
     inv = isfinite(inv) ? inv : 0.0f;
     for (int k = 0; k < GROUPS; k++)
-        rounded[k] = clamp_int(round_even(inv * scale[k]), -32, 31) + 32;
+        rounded[k] = clamp_i32(round_even(inv * scale[k]), -32, 31) + 32;
     return inverse_scale(inv);
 }
 
@@ -129,7 +129,7 @@ static void q6_k_encode(const float *x, const float *importance, unsigned char *
     uint16_t d = f32_to_f16(1.0f / inv);
     store_u16(b + 208, d);
     for (int k = 0; k < GROUPS; k++) {
-        int s = clamp_int(round_even(inv * scale[k]), -128, 127);
+        int s = clamp_i32(round_even(inv * scale[k]), -128, 127);
         b[192 + k] = (unsigned char)(int8_t)s;
         settle_codes(x + SIZE * k, f16_to_f32(d) * (float)s, 32, code + SIZE * k);
     }

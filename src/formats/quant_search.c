@@ -11,7 +11,7 @@ struct fit {
 };
 
 static int signed_code(float x, float inv, int half) {
-    return clamp_int(round_even(inv * x), -half, half - 1);
+    return clamp_i32(round_even(inv * x), -half, half - 1);
 }
 
 // Moves the code of value i to what the fit of all others asks for, where that fits all better.
@@ -20,7 +20,7 @@ static bool move_code(struct fit *s, float x, float w, int lo, int hi, int *code
     struct fit rest = {s->xl - w * x * l, s->ll - w * l * l};
     if (!(rest.xl > 0.0f) || !(rest.ll > 0.0f))
         return false;
-    int to = clamp_int(round_even(x * rest.ll / rest.xl), lo, hi);
+    int to = clamp_i32(round_even(x * rest.ll / rest.xl), lo, hi);
     if (to == *code)
         return false;
     l = (float)to;
@@ -288,7 +288,7 @@ static float positive_error(const float *x, const float *w, int n, const int *co
 
 static void positive_codes(const float *x, int n, float inv, int top, int *code) {
     for (int i = 0; i < n; i++)
-        code[i] = clamp_int(round_even(inv * x[i]), 0, top);
+        code[i] = clamp_i32(round_even(inv * x[i]), 0, top);
 }
 
 float quant_search_positive(const float *x, const float *w, int n, int top, int *code) {

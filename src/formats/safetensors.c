@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "base/vec.h"
 #include "formats/gguf_impl.h"
 #include "formats/quant.h"
 
@@ -44,7 +45,8 @@ struct safetensors {
     struct file_map *files;
     size_t n_files;
     struct entry *entries; // readable ones first after finish()
-    size_t count, cap, readable;
+    size_t count, readable;
+    int64_t cap;
     struct map names; // name -> entry
     struct map file_names;
 };
@@ -88,14 +90,8 @@ static int64_t shape_elements(const struct json *shape) {
 }
 
 static bool add_entry(struct safetensors *s, const struct entry *x) {
-    if (s->count == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 64;
-        struct entry *grown = realloc(s->entries, cap * sizeof *grown);
-        if (!grown)
-            return false;
-        s->entries = grown;
-        s->cap = cap;
-    }
+    if (vec_reserve(&s->entries, &s->cap, (int64_t)s->count + 1, sizeof *s->entries, NULL))
+        return false;
     s->entries[s->count++] = *x;
     return true;
 }

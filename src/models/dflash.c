@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 #include "models/dflash_impl.h"
 
@@ -107,10 +108,10 @@ static int make_workspace(struct dflash *d, struct err *e) {
     int64_t seqs = d->target->options.max_seqs, drafted = seqs * (p->block_size - 1);
     int64_t taps = p->n_taps * p->dim;
     int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 2;
-    taken = taken < DIRECT_ROWS ? taken : DIRECT_ROWS;
+    taken = min_i64(taken, DIRECT_ROWS);
     d->absorb_rows = taken > SEQ_PENDING ? taken : 0;
     taken = d->absorb_rows ? taken : SEQ_PENDING;
-    d->n_rows = blocks > taken ? blocks : taken;
+    d->n_rows = max_i64(blocks, taken);
     d->logits_rows = d->target->options.max_logits;
     if (d->logits_rows < p->block_size - 1)
         d->logits_rows = p->block_size - 1;
@@ -133,7 +134,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
         rc = load_buffer(l, d->target->options.max_rows * taps, &d->features, e);
     for (int g = 0; !rc && g < d->n_groups; g++) {
         void *pages = NULL;
-        int64_t n = (blocks + KV_PAGE - 1) / KV_PAGE;
+        int64_t n = ceil_div(blocks, KV_PAGE);
         rc = load_bytes(l, n * d->layout[g].page_bytes, &pages, e);
         d->scratch[g] = pages;
         if (!rc)

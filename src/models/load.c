@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
 #include "formats/quant.h"
 
 enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY };
@@ -16,16 +17,10 @@ struct load_item {
 };
 
 static int keep(struct load *l, enum item_kind kind, void *p, struct err *e) {
-    if (l->n == l->cap) {
-        int64_t cap = l->cap ? 2 * l->cap : 64;
-        struct load_item *items = realloc(l->items, (size_t)cap * sizeof *items);
-        if (!items)
-            return err_set(e, ERR_MEMORY, "no memory for a list of %lld tensors", (long long)cap);
-        l->items = items;
-        l->cap = cap;
-    }
-    l->items[l->n++] = (struct load_item){kind, p};
-    return 0;
+    int rc = vec_reserve(&l->items, &l->cap, l->n + 1, sizeof *l->items, e);
+    if (!rc)
+        l->items[l->n++] = (struct load_item){kind, p};
+    return rc;
 }
 
 static void drop(struct exec *x, const struct load_item *i) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 #include "models/model_impl.h"
 
@@ -126,7 +127,7 @@ static int workspace_init(struct model *m, struct err *e) {
     if (!rc)
         rc = load_buffer(l, logits * p->vocab, &w->logits, e);
     if (!rc && p->n_full)
-        rc = load_bytes(l, (verify + KV_PAGE - 1) / KV_PAGE * m->kv.page_bytes, &scratch, e);
+        rc = load_bytes(l, ceil_div(verify, KV_PAGE) * m->kv.page_bytes, &scratch, e);
     w->scratch = scratch;
     if (!rc && n_recurrent) {
         w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
@@ -215,7 +216,7 @@ static int check_limit(struct exec *x, const struct gguf *g, const struct model_
     if (rc)
         return rc;
     int64_t ctx = o->max_ctx ? o->max_ctx : q.context;
-    int64_t kv = (ctx + 1023) / 1024 * p.kv_per_1k;
+    int64_t kv = ceil_div(ctx, 1024) * p.kv_per_1k;
     int64_t need = p.weights + p.scratch + p.recurrent + kv;
     if (need <= o->memory_limit)
         return 0;

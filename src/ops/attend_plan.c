@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+#include "base/vec.h"
 #include "ops/attend_plan.h"
 
 enum { RUN = 8 }; // chunks of a run of short parts at most
@@ -27,23 +29,11 @@ struct build {
     bool failed; // no memory for an item
 };
 
-static int32_t min32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
-static int32_t max32(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
-
-static int32_t ceil_div(int32_t a, int32_t b) {
-    return (a + b - 1) / b;
-}
-
 static struct attend_row row_of(const struct attend_args *a, const struct rows *r, int64_t i) {
     int32_t pos = (int32_t)r->pos[i], window = a->window > INT32_MAX / 2 ? 0 : (int32_t)a->window;
     struct attend_row x = {.pos = pos, .last = pos};
-    x.first = window > 0 ? max32(0, pos - window + 1) : 0;
-    x.split = max32(0, pos / ATTEND_CHUNK - 1) * ATTEND_CHUNK;
+    x.first = window > 0 ? max_i32(0, pos - window + 1) : 0;
+    x.split = max_i32(0, pos / ATTEND_CHUNK - 1) * ATTEND_CHUNK;
     if (a->mask == ATTEND_BLOCK) {
         x.last = window > 0 ? pos + window - 1 : INT32_MAX;
         x.split = (int32_t)(a->seqs[r->seq[i]].len / ATTEND_CHUNK * ATTEND_CHUNK);
@@ -54,21 +44,14 @@ static struct attend_row row_of(const struct attend_args *a, const struct rows *
 // Tiles of pairs that an item of `rows` rows is cut into.
 static int32_t tiles_of(const struct build *b, int64_t rows) {
     int32_t group = b->a->n_heads / b->a->n_kv;
-    return (int32_t)((rows * group + ATTEND_TILE - 1) / ATTEND_TILE);
+    return (int32_t)ceil_div(rows * group, ATTEND_TILE);
 }
 
 static void push(struct build *b, struct attend_item t) {
-    if (b->n_items == b->cap_items) {
-        int64_t cap = b->cap_items ? 2 * b->cap_items : 64;
-        struct attend_item *more = realloc(b->items, (size_t)cap * sizeof *more);
-        if (!more) {
-            b->failed = true;
-            return;
-        }
-        b->items = more;
-        b->cap_items = cap;
-    }
-    b->items[b->n_items++] = t;
+    if (vec_reserve(&b->items, &b->cap_items, b->n_items + 1, sizeof *b->items, NULL))
+        b->failed = true;
+    else
+        b->items[b->n_items++] = t;
 }
 
 // The parts of a shared item as runs of about `most` chunks, or of one part; from the highest down,
@@ -76,9 +59,9 @@ static void push(struct build *b, struct attend_item t) {
 static void push_runs(struct build *b, struct attend_item t, int32_t most) {
     int32_t begin = t.chunk, end = t.end;
     while (begin < end) {
-        int32_t at = max32(begin, attend_part_begin(attend_part(end - 1)));
+        int32_t at = max_i32(begin, attend_part_begin(attend_part(end - 1)));
         while (at > begin) {
-            int32_t more = max32(begin, attend_part_begin(attend_part(at - 1)));
+            int32_t more = max_i32(begin, attend_part_begin(attend_part(at - 1)));
             if (end - more > most)
                 break;
             at = more;
@@ -95,34 +78,34 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
     int32_t group = b->a->n_heads / b->a->n_kv, most = b->m->tiles_split;
     if (base.kind == ATTEND_WHOLE)
         most = b->m->tiles_whole;
-    int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div(tiles, most);
-    int32_t pairs = (int32_t)(b->n_list - begin) * group, step = ceil_div(tiles, pieces);
+    int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div_i32(tiles, most);
+    int32_t pairs = (int32_t)(b->n_list - begin) * group, step = ceil_div_i32(tiles, pieces);
     base.list = (int32_t)begin;
     for (int32_t x = 0; x < pairs; x += step * ATTEND_TILE) {
         struct attend_item t = base;
         t.pair = x;
-        t.n_pairs = min32(pairs - x, step * ATTEND_TILE);
+        t.n_pairs = min_i32(pairs - x, step * ATTEND_TILE);
         int32_t first = INT32_MAX, split = INT32_MAX, top = 0, last = 0;
         for (int32_t i = x / group; i <= (x + t.n_pairs - 1) / group; i++) {
             const struct attend_row *row = &b->rows[b->list[begin + i]];
-            first = min32(first, row->first);
-            split = min32(split, row->split);
-            top = max32(top, row->split);
-            last = max32(last, row->pos);
+            first = min_i32(first, row->first);
+            split = min_i32(split, row->split);
+            top = max_i32(top, row->split);
+            last = max_i32(last, row->pos);
         }
         t.chunk = (t.kind == ATTEND_LAST ? split : first) / ATTEND_CHUNK;
         t.end = t.kind == ATTEND_SHARED ? top / ATTEND_CHUNK : last / ATTEND_CHUNK + 1;
         if (b->a->mask == ATTEND_BLOCK && t.kind != ATTEND_SHARED)
-            t.end = ceil_div(t.len + t.n_path, ATTEND_CHUNK);
+            t.end = ceil_div_i32(t.len + t.n_path, ATTEND_CHUNK);
         if (t.chunk >= t.end)
             continue;
-        b->p->tiles = max32(b->p->tiles, ceil_div(t.n_pairs, ATTEND_TILE));
+        b->p->tiles = max_i32(b->p->tiles, ceil_div_i32(t.n_pairs, ATTEND_TILE));
         if (t.kind != ATTEND_SHARED) {
             push(b, t);
             continue;
         }
         int64_t chunks = (int64_t)(t.end - t.chunk) * b->a->n_kv * pieces;
-        push_runs(b, t, max32(1, min32(RUN, (int32_t)(chunks / b->m->blocks))));
+        push_runs(b, t, max_i32(1, min_i32(RUN, (int32_t)(chunks / b->m->blocks))));
     }
 }
 
@@ -238,7 +221,7 @@ static size_t section(struct attend_plan *p, int64_t n, size_t size) {
 }
 
 static int64_t page_count(const struct build *b, int64_t seq) {
-    return (b->a->seqs[seq].len + KV_PAGE - 1) / KV_PAGE;
+    return ceil_div(b->a->seqs[seq].len, KV_PAGE);
 }
 
 // Room for everything but the items.
@@ -280,8 +263,8 @@ static void fill(struct build *b, int32_t *own) {
         b->rows[i] = row_of(b->a, b->r, i);
     for (int64_t i = p->begin; i < p->end; i++) {
         const struct attend_row *x = &b->rows[i];
-        part0 = min32(part0, attend_part(min32(x->first, x->split) / ATTEND_CHUNK));
-        top = max32(top, attend_parts(x->split));
+        part0 = min_i32(part0, attend_part(min_i32(x->first, x->split) / ATTEND_CHUNK));
+        top = max_i32(top, attend_parts(x->split));
     }
     p->part0 = part0;
     p->slots = top - part0 + 1;
@@ -342,6 +325,6 @@ bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
     int64_t group = a->n_heads / a->n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE, ends = 0;
     for (int64_t i = 0; i + 1 < r->n; i++)
         ends += r->parent[i + 1] != i || r->seq[i + 1] != r->seq[i];
-    int64_t blocks = (r->n * group + per - 1) / per * a->n_kv;
+    int64_t blocks = ceil_div(r->n * group, per) * a->n_kv;
     return r->n >= 16 * (ends + 1) && 2 * blocks >= processors;
 }

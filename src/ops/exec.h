@@ -4,6 +4,7 @@
 #ifndef COPPICE_OPS_EXEC_H
 #define COPPICE_OPS_EXEC_H
 
+#include "base/num.h"
 #include "ops/ops.h"
 
 // Something that lives as long as an exec, such as an observer of its ops (exec_attach). Embedded
@@ -50,7 +51,7 @@ struct exec_attachment *exec_attached(const struct exec *x,
 
 // k rounded up to what any backend pads a row of an activation to.
 static inline int64_t exec_act_stride(int64_t k) {
-    return (k + 63) / 64 * 64;
+    return round_up(k, 64);
 }
 
 #endif

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+#include "base/vec.h"
+
 struct page {
     unsigned char *data;
     int32_t refs, next_free; // next_free: -1 ends the list
@@ -58,15 +61,9 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
             e, ERR_LIMIT,
             "all %lld key/value pages are in use; shorten the context or raise the limit",
             (long long)p->limit);
-    if (p->n == p->cap) {
-        int64_t cap = p->cap ? 2 * p->cap : 16;
-        struct page *pages = realloc(p->pages, (size_t)cap * sizeof *pages);
-        if (!pages)
-            return err_set(e, ERR_MEMORY, "no memory for a table of %lld key/value pages",
-                           (long long)cap);
-        p->pages = pages;
-        p->cap = cap;
-    }
+    int rc = vec_reserve(&p->pages, &p->cap, p->n + 1, sizeof *p->pages, e);
+    if (rc)
+        return rc;
     unsigned char *data = exec_ops(p->x)->alloc(p->x, (size_t)p->layout.page_bytes);
     if (!data)
         return err_set(e, ERR_MEMORY,
@@ -126,21 +123,9 @@ void kv_fini(struct kv *k) {
 
 // Room for n page entries.
 static int grow_table(struct kv *k, int64_t n, struct err *e) {
-    if (n <= k->cap)
-        return 0;
-    int64_t cap = k->cap ? k->cap : 8;
-    while (cap < n)
-        cap *= 2;
-    unsigned char **pages = realloc(k->pages, (size_t)cap * sizeof *pages);
-    if (pages)
-        k->pages = pages;
-    int32_t *ids = realloc(k->ids, (size_t)cap * sizeof *ids);
-    if (ids)
-        k->ids = ids;
-    if (!pages || !ids)
-        return err_set(e, ERR_MEMORY, "no memory for a page table of %lld entries", (long long)cap);
-    k->cap = cap;
-    return 0;
+    int64_t cap = k->cap; // of the first array alone, until both have it
+    int rc = vec_reserve(&k->pages, &cap, n, sizeof *k->pages, e);
+    return rc ? rc : vec_reserve(&k->ids, &k->cap, n, sizeof *k->ids, e);
 }
 
 // Replaces entry i by an exclusive copy if someone else refers to its page.
@@ -164,7 +149,7 @@ static int own_page(struct kv *k, int64_t i, struct err *e) {
 int kv_reserve(struct kv *k, int64_t n, struct err *e) {
     if (n <= 0)
         return 0;
-    int64_t before = k->n_pages, need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
+    int64_t before = k->n_pages, need = ceil_div(k->len + n, KV_PAGE);
     int rc = grow_table(k, need, e);
     while (!rc && k->n_pages < need) {
         int32_t id;
@@ -202,12 +187,12 @@ void kv_advance(struct kv *k, int64_t n) {
 }
 
 void kv_truncate(struct kv *k, int64_t n) {
-    kv_release(k, (n + KV_PAGE - 1) / KV_PAGE);
+    kv_release(k, ceil_div(n, KV_PAGE));
     k->len = n;
 }
 
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
-    int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
+    int64_t keep = ceil_div(n, KV_PAGE);
     int rc = grow_table(dst, keep, e);
     if (rc)
         return rc;

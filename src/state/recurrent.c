@@ -6,27 +6,25 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
+
 // Floats of each part of one layer, rounded so that every part stays 64-byte aligned.
 struct sizes {
     int64_t s, k, d, g, conv; // one base; one log row; ...; the conv inputs
     int64_t layer, save;      // sums
 };
 
-static int64_t round16(int64_t n) {
-    return (n + 15) / 16 * 16;
-}
-
 static struct sizes sizes_of(const struct gdn_shape *h) {
     struct sizes z;
-    z.s = round16((int64_t)h->n_v * h->dk * h->dv);
+    z.s = round_up((int64_t)h->n_v * h->dk * h->dv, 16);
     z.k = (int64_t)h->n_k * h->dk;
     z.d = (int64_t)h->n_v * h->dv;
     z.g = h->n_v;
     z.conv = (int64_t)(GDN_CONV - 1) * h->channels;
-    z.layer = 2 * z.s + round16(GDN_RING * z.k) + round16(GDN_RING * z.d) +
-              round16(GDN_RING * z.g) + 2 * round16(z.conv);
-    z.save = z.s + round16(GDN_BLOCK * z.k) + round16(GDN_BLOCK * z.d) + round16(GDN_BLOCK * z.g) +
-             round16(z.conv);
+    z.layer = 2 * z.s + round_up(GDN_RING * z.k, 16) + round_up(GDN_RING * z.d, 16) +
+              round_up(GDN_RING * z.g, 16) + 2 * round_up(z.conv, 16);
+    z.save = z.s + round_up(GDN_BLOCK * z.k, 16) + round_up(GDN_BLOCK * z.d, 16) +
+             round_up(GDN_BLOCK * z.g, 16) + round_up(z.conv, 16);
     return z;
 }
 
@@ -43,10 +41,10 @@ static struct gdn_state state_at(float *p, const struct sizes *z) {
     s.s_lo = p;
     s.s_hi = s.s_lo + z->s;
     s.log_k = s.s_hi + z->s;
-    s.log_d = s.log_k + round16(GDN_RING * z->k);
-    s.log_g = s.log_d + round16(GDN_RING * z->d);
-    s.conv = s.log_g + round16(GDN_RING * z->g);
-    s.conv_hi = s.conv + round16(z->conv);
+    s.log_d = s.log_k + round_up(GDN_RING * z->k, 16);
+    s.log_g = s.log_d + round_up(GDN_RING * z->d, 16);
+    s.conv = s.log_g + round_up(GDN_RING * z->g, 16);
+    s.conv_hi = s.conv + round_up(z->conv, 16);
     return s;
 }
 
@@ -118,9 +116,9 @@ static struct save_parts parts_at(float *p, const struct sizes *z) {
     struct save_parts a;
     a.s = p;
     a.k = a.s + z->s;
-    a.d = a.k + round16(GDN_BLOCK * z->k);
-    a.g = a.d + round16(GDN_BLOCK * z->d);
-    a.conv = a.g + round16(GDN_BLOCK * z->g);
+    a.d = a.k + round_up(GDN_BLOCK * z->k, 16);
+    a.g = a.d + round_up(GDN_BLOCK * z->d, 16);
+    a.conv = a.g + round_up(GDN_BLOCK * z->g, 16);
     return a;
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
+
 struct checkpoint {
     struct sequence_spec spec;
     uint64_t written; // as of a sequence
@@ -88,20 +90,6 @@ int sequence_write(struct sequence *s, struct err *e) {
     return rc;
 }
 
-static int reserve_tokens(struct sequence *s, int64_t n, struct err *e) {
-    if (n <= s->cap)
-        return 0;
-    int64_t cap = s->cap ? s->cap : 256;
-    while (cap < n)
-        cap *= 2;
-    int32_t *tokens = realloc(s->tokens, (size_t)cap * sizeof *tokens);
-    if (!tokens)
-        return err_set(e, ERR_MEMORY, "no memory for a list of %lld tokens", (long long)cap);
-    s->tokens = tokens;
-    s->cap = cap;
-    return 0;
-}
-
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     if (n < 0 || s->len + n > s->spec.max_len)
         return err_set(e, ERR_LIMIT,
@@ -111,7 +99,7 @@ int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     int64_t before[1 + SEQ_DRAFT_GROUPS] = {s->target.n_pages};
     int rc = sequence_write(s, e), groups = 0;
     if (!rc)
-        rc = reserve_tokens(s, s->len + n, e);
+        rc = vec_reserve(&s->tokens, &s->cap, s->len + n, sizeof *s->tokens, e);
     if (!rc && s->spec.target)
         rc = kv_reserve(&s->target, n, e);
     for (; !rc && groups < s->spec.n_draft; groups++) {
@@ -297,7 +285,7 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
                                             "a checkpoint of %lld tokens does not fit a context of "
                                             "%lld",
                                             (long long)c->len, (long long)s->spec.max_len)
-                                  : reserve_tokens(s, c->len, e);
+                                  : vec_reserve(&s->tokens, &s->cap, c->len, sizeof *s->tokens, e);
     if (!rc)
         rc = share_groups(fresh, &s->spec, c, e);
     if (!rc && c->len > 0)
@@ -329,7 +317,7 @@ int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e
         rc = sequence_create(&f, &s->spec, e);
     if (rc)
         return rc;
-    rc = reserve_tokens(f, s->len, e);
+    rc = vec_reserve(&f->tokens, &f->cap, s->len, sizeof *f->tokens, e);
     if (!rc && s->spec.target)
         rc = kv_share(&f->target, &s->target, s->len, e);
     for (int i = 0; !rc && i < s->spec.n_draft; i++)

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
+
 struct special_node {
     uint32_t child, sibling; // 0: none
     uint32_t fail;           // longest proper suffix that is a node
@@ -22,25 +24,12 @@ static int no_memory(struct err *e) {
                    "free some memory");
 }
 
-// Makes room for one more element of `size` bytes and returns the array, or NULL.
-static void *grow(void *array, uint32_t count, uint32_t *cap, size_t size) {
-    if (count < *cap)
-        return array;
-    if (*cap > UINT32_MAX / 4)
-        return NULL;
-    uint32_t wider = *cap ? 2 * *cap : 64;
-    void *p = realloc(array, wider * size);
-    if (p)
-        *cap = wider;
-    return p;
-}
-
 static int add_node(struct special *s, uint32_t parent, unsigned char byte, uint32_t *out,
                     struct err *e) {
-    struct special_node *nodes = grow(s->nodes, s->n_nodes, &s->nodes_cap, sizeof *nodes);
-    if (!nodes)
+    if (s->n_nodes == UINT32_MAX ||
+        vec_reserve(&s->nodes, &s->nodes_cap, (int64_t)s->n_nodes + 1, sizeof *s->nodes, NULL))
         return no_memory(e);
-    s->nodes = nodes;
+    struct special_node *nodes = s->nodes;
     *out = s->n_nodes++;
     nodes[*out] = (struct special_node){.longest = {-1, -1}, .byte = byte};
     if (*out > 0) {
@@ -70,11 +59,10 @@ int special_add(struct special *s, const char *text, size_t n, int32_t id, bool 
     }
     if (rc)
         return rc;
-    struct special_token *tokens = grow(s->tokens, s->n_tokens, &s->tokens_cap, sizeof *tokens);
-    if (!tokens)
+    if (s->n_tokens == INT32_MAX ||
+        vec_reserve(&s->tokens, &s->tokens_cap, (int64_t)s->n_tokens + 1, sizeof *s->tokens, NULL))
         return no_memory(e);
-    s->tokens = tokens;
-    tokens[s->n_tokens] = (struct special_token){n, id, always};
+    s->tokens[s->n_tokens] = (struct special_token){n, id, always};
     s->nodes[at].longest[1] = (int32_t)s->n_tokens;
     if (always)
         s->nodes[at].longest[0] = (int32_t)s->n_tokens;
@@ -127,19 +115,10 @@ int special_finish(struct special *s, struct err *e) {
 }
 
 static int add_hit(struct special_hits *h, struct special_hit hit, struct err *e) {
-    if (h->count == h->cap) {
-        size_t cap = h->cap ? 2 * h->cap : 64;
-        struct special_hit *p = realloc(h->hit, cap * sizeof *p);
-        if (!p)
-            return err_set(e, ERR_MEMORY,
-                           "no memory for %zu special tokens of one text; "
-                           "shorten the text or free memory",
-                           cap);
-        h->hit = p;
-        h->cap = cap;
-    }
-    h->hit[h->count++] = hit;
-    return 0;
+    int rc = vec_reserve(&h->hit, &h->cap, (int64_t)h->count + 1, sizeof *h->hit, e);
+    if (!rc)
+        h->hit[h->count++] = hit;
+    return rc;
 }
 
 // Turns the candidates, which lie in falling order of begin, into the chosen ones in text order.

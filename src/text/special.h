@@ -23,7 +23,8 @@ struct special {
     struct special_node *nodes; // [n_nodes], 0 is the root
     uint32_t *root_next;        // [256], 0: none
     struct special_token *tokens;
-    uint32_t n_nodes, nodes_cap, n_tokens, tokens_cap;
+    uint32_t n_nodes, n_tokens;
+    int64_t nodes_cap, tokens_cap;
 };
 
 // Adds a token of n > 0 bytes; texts must differ.
@@ -40,7 +41,8 @@ struct special_hit {
 
 struct special_hits {
     struct special_hit *hit;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
 };
 
 // Fills hits, in text order and without overlaps: at the leftmost place where a token begins the

@@ -11,7 +11,8 @@
 // A zeroed list is valid and empty.
 struct token_list {
     int32_t *ids;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
 };
 
 // Appends one id. ERR_MEMORY leaves the list as it was.

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/vec.h"
 
 struct recipe {
     uint64_t hash; // of seed and name
@@ -70,15 +71,9 @@ float tiny_weight(const struct tiny_seed *from, const char *name, int64_t last, 
 
 struct tiny_tensor *tiny_store_add(struct tiny_store *s, const char *prefix, const char *suffix,
                                    const int64_t shape[TINY_MAX_DIMS]) {
-    if (s->count == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 64;
-        struct tiny_tensor *items = realloc(s->items, cap * sizeof *items);
-        if (!items) {
-            s->failed = true;
-            return NULL;
-        }
-        s->items = items;
-        s->cap = cap;
+    if (vec_reserve(&s->items, &s->cap, (int64_t)s->count + 1, sizeof *s->items, NULL)) {
+        s->failed = true;
+        return NULL;
     }
     struct tiny_tensor *t = &s->items[s->count++];
     memset(t, 0, sizeof *t);

@@ -22,7 +22,8 @@ struct tiny_tensor {
 // A zeroed store is valid and empty.
 struct tiny_store {
     struct tiny_tensor *items;
-    size_t count, cap;
+    size_t count;
+    int64_t cap;
     bool failed; // an allocation failed; reported by tiny_store_write
 };
 

@@ -5,10 +5,12 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
+
 void *cpu_alloc(size_t bytes) {
     if (bytes > SIZE_MAX - 64)
         return NULL;
-    size_t size = (bytes + 63) / 64 * 64;
+    size_t size = round_up_size(bytes, 64);
     void *p = aligned_alloc(64, size ? size : 64);
     if (p)
         memset(p, 0, size);
@@ -17,19 +19,19 @@ void *cpu_alloc(size_t bytes) {
 
 void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg) {
     enum { WORTH_SHARING = 3000, PIECE = 1000 }; // nanoseconds
-    cost = cost < 1 ? 1 : cost;
+    cost = max_i64(cost, 1);
     if (n > 0 && (c->base.threads == 1 || n == 1 || n * cost < WORTH_SHARING)) {
         fn(arg, 0, n, 0);
         return;
     }
     int64_t grain = n / (c->base.threads * 4), least = PIECE / cost;
-    pool_run(c->pool, n, grain > least ? grain : least, fn, arg);
+    pool_run(c->pool, n, max_i64(grain, least), fn, arg);
 }
 
 void act_shape(struct act *a, int64_t n, int64_t k) {
     (void)n;
     a->k = k;
-    a->stride = (k + GROUP - 1) / GROUP * GROUP;
+    a->stride = round_up(k, GROUP);
 }
 
 void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t end) {
@@ -38,7 +40,7 @@ void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t 
             a->x[i * a->stride + k] = 0;
     for (int64_t rows; begin < end; begin += rows) {
         int lane = (int)(begin % ROWS);
-        rows = end - begin < ROWS - lane ? end - begin : ROWS - lane;
+        rows = min_i64(end - begin, ROWS - lane);
         struct quantise job = {.x = a->x + begin * a->stride,
                                .q = a->q + begin * a->stride,
                                .b = act_blocks(a, begin),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 static void *memory_alloc(struct exec *x, size_t bytes) {
@@ -30,14 +31,14 @@ static void memory_zero(struct exec *x, void *dst, size_t bytes) {
 int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
     (void)x;
     *out = NULL;
-    int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
+    int64_t stride = round_up(k, GROUP);
     struct act *a = calloc(1, sizeof *a);
     if (a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n) {
         a->cap = n * stride;
         a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
         a->q = cpu_alloc((size_t)a->cap);
         a->h = cpu_alloc((size_t)a->cap * sizeof *a->h);
-        a->b = cpu_alloc((size_t)((n + ROWS - 1) / ROWS * (stride / GROUP)) * sizeof *a->b);
+        a->b = cpu_alloc((size_t)(ceil_div(n, ROWS) * (stride / GROUP)) * sizeof *a->b);
     }
     if (!a || !a->x || !a->q || !a->b || !a->h) {
         cpu_act_destroy(x, a);
@@ -52,9 +53,9 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
 
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
-    int64_t stride = (k + GROUP - 1) / GROUP * GROUP;
+    int64_t stride = round_up(k, GROUP);
     return n * stride * 7 +
-           (n + ROWS - 1) / ROWS * (stride / GROUP) * (int64_t)sizeof(struct act_block);
+           ceil_div(n, ROWS) * (stride / GROUP) * (int64_t)sizeof(struct act_block);
 }
 
 void cpu_act_destroy(struct exec *x, struct act *a) {

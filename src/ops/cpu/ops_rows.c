@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 #include "ops/cpu/cpu.h"
 
@@ -67,7 +68,7 @@ static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
 static void run_norm(struct exec *x, struct norm_run *a) {
     a->cpu = cpu_of(x);
     act_shape(a->out, a->n, a->k);
-    cpu_run(cpu_of(x), (a->n + 3) / 4, a->k * (a->z ? 10 : 3) / 3, norm_rows, a);
+    cpu_run(cpu_of(x), ceil_div(a->n, 4), a->k * (a->z ? 10 : 3) / 3, norm_rows, a);
 }
 
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {

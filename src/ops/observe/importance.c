@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vec.h"
 #include "ops/exec.h"
 
 struct summed {
@@ -18,7 +19,8 @@ struct importance {
     const struct ops *inner;
     struct ops table;
     struct summed *weights;
-    int n, cap, last;
+    int n, last;
+    int64_t cap;
     struct imatrix_sum *shown; // [cap]
     float *rows;               // room for the rows of any activation
     int64_t room;              // values
@@ -49,18 +51,9 @@ static struct importance *importance_of(const struct exec *x) {
 }
 
 static bool grow(struct importance *m) {
-    if (m->n < m->cap)
-        return true;
-    int cap = m->cap ? 2 * m->cap : 256;
-    struct summed *weights = realloc(m->weights, (size_t)cap * sizeof *weights);
-    if (weights)
-        m->weights = weights;
-    struct imatrix_sum *shown = realloc(m->shown, (size_t)cap * sizeof *shown);
-    if (shown)
-        m->shown = shown;
-    if (weights && shown)
-        m->cap = cap;
-    return weights && shown;
+    int64_t cap = m->cap; // of the first array alone, until both have it
+    return !vec_reserve(&m->weights, &cap, m->n + 1, sizeof *m->weights, NULL) &&
+           !vec_reserve(&m->shown, &m->cap, m->n + 1, sizeof *m->shown, NULL);
 }
 
 static int summed_weight_create(struct exec *x, const struct tensor *t, struct weight **out,

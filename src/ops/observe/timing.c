@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/vec.h"
 #include "ops/exec.h"
 
 enum { MOST_OPEN = EXEC_MARKS / 2, NAME = 32 };
@@ -26,9 +27,11 @@ struct timing {
     struct ops table;
     const char *section;
     struct known_weight *weights;
-    int n_weights, cap_weights, last;
+    int n_weights, last;
+    int64_t cap_weights;
     struct timing_row *rows;
-    int n_rows, cap_rows;
+    int n_rows;
+    int64_t cap_rows;
     int open[MOST_OPEN]; // row of each op whose marks have not been read; -1: lost
     int n_open;
     double clock[EXEC_MARKS]; // marks of a backend without its own
@@ -79,14 +82,8 @@ static int row_of(struct timing *t, const char *op, enum timing_kind kind) {
     for (int i = 0; i < t->n_rows; i++)
         if (!strcmp(t->rows[i].op, op) && !strcmp(t->rows[i].section, t->section))
             return i;
-    if (t->n_rows == t->cap_rows) {
-        int cap = t->cap_rows ? 2 * t->cap_rows : 64;
-        struct timing_row *rows = realloc(t->rows, (size_t)cap * sizeof *rows);
-        if (!rows)
-            return -1;
-        t->rows = rows;
-        t->cap_rows = cap;
-    }
+    if (vec_reserve(&t->rows, &t->cap_rows, t->n_rows + 1, sizeof *t->rows, NULL))
+        return -1;
     struct timing_row *r = &t->rows[t->n_rows];
     *r = (struct timing_row){.section = t->section, .kind = kind};
     snprintf(r->op, sizeof r->op, "%s", op);
@@ -124,15 +121,9 @@ static void keep_name(struct known_weight *k, const char *name) {
 static int timed_weight_create(struct exec *x, const struct tensor *tensor, struct weight **out,
                                struct err *e) {
     struct timing *t = timing_of(x);
-    if (t->n_weights == t->cap_weights) {
-        int cap = t->cap_weights ? 2 * t->cap_weights : 256;
-        struct known_weight *weights = realloc(t->weights, (size_t)cap * sizeof *weights);
-        if (!weights)
-            return err_set(e, ERR_MEMORY, "no memory for the names of %d tensors", cap);
-        t->weights = weights;
-        t->cap_weights = cap;
-    }
-    int rc = t->inner->weight_create(x, tensor, out, e);
+    int rc = vec_reserve(&t->weights, &t->cap_weights, t->n_weights + 1, sizeof *t->weights, e);
+    if (!rc)
+        rc = t->inner->weight_create(x, tensor, out, e);
     if (rc)
         return rc;
     struct known_weight *k = &t->weights[t->n_weights++];

@@ -7,6 +7,7 @@
 // position alone (rule E2).
 #include <math.h>
 
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 struct attend_run {
@@ -35,25 +36,9 @@ struct tile {
     int page_begin, page_end;
 };
 
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 // First position that row i may see.
 static int64_t first_visible(const struct attend_run *u, int64_t i) {
-    return u->a->window > 0 ? max64(0, u->r->pos[i] - u->a->window + 1) : 0;
-}
-
-static int max_int(int a, int b) {
-    return a > b ? a : b;
-}
-
-static int min_int(int a, int b) {
-    return a < b ? a : b;
+    return u->a->window > 0 ? max_i64(0, u->r->pos[i] - u->a->window + 1) : 0;
 }
 
 static const float *query(const struct tile *t, int at, int h) {
@@ -86,27 +71,27 @@ static void share(const struct tile *t, struct quad *q) {
         const struct keys *keys = &t->s->keys[q->row[i]];
         if (q->row[i] == q->row[i - 1])
             continue;
-        q->begin = max_int(q->begin, keys->begin);
-        int end = min_int(q->end, keys->end);
-        int slot = min_int(end, max_int(q->begin, t->page_end));
+        q->begin = max_i32(q->begin, keys->begin);
+        int end = min_i32(q->end, keys->end);
+        int slot = min_i32(end, max_i32(q->begin, t->page_end));
         while (slot < end && keys->k[slot] == first->k[slot])
             slot++;
-        q->end = max_int(slot, q->begin);
+        q->end = max_i32(slot, q->begin);
     }
 }
 
 // Scores of slots [from, to) of one pair.
 static void score_pair(const struct tile *t, int at, int h, int from, int to) {
     const struct keys *keys = &t->s->keys[at];
-    from = max_int(from, keys->begin);
-    to = min_int(to, keys->end);
+    from = max_i32(from, keys->begin);
+    to = min_i32(to, keys->end);
     if (from < to)
         t->run->cpu->row.dots(t->s->score[at][h] + from, query(t, at, h), keys->k + from, to - from,
                               t->run->a->head_dim);
 }
 
 static void score_quad(const struct tile *t, const struct quad *q, int from, int to) {
-    int begin = max_int(from, q->begin), end = min_int(to, q->end);
+    int begin = max_i32(from, q->begin), end = min_i32(to, q->end);
     struct delta_dots job = {.k = t->s->keys[q->row[0]].k + begin,
                              .n_x = 4,
                              .n = end - begin,
@@ -127,8 +112,8 @@ static void score_quad(const struct tile *t, const struct quad *q, int from, int
 // Values of slots [from, to) into the sums of one pair; the first of the chunk also fade.
 static void weigh_pair(const struct tile *t, int at, int h, int from, int to) {
     const struct keys *keys = &t->s->keys[at];
-    from = max_int(from, keys->begin);
-    to = min_int(to, keys->end);
+    from = max_i32(from, keys->begin);
+    to = min_i32(to, keys->end);
     if (from < to)
         t->run->cpu->row.weigh(sums(t, at, h), from > keys->begin ? 1.0f : t->s->fade[at][h],
                                t->s->score[at][h] + from, keys->v + from, to - from,
@@ -136,7 +121,7 @@ static void weigh_pair(const struct tile *t, int at, int h, int from, int to) {
 }
 
 static void weigh_quad(const struct tile *t, const struct quad *q, int from, int to) {
-    int begin = max_int(from, q->begin), end = min_int(to, q->end);
+    int begin = max_i32(from, q->begin), end = min_i32(to, q->end);
     struct weigh4 job = {
         .v = t->s->keys[q->row[0]].v + begin, .n = end - begin, .dim = t->run->a->head_dim};
     for (int i = 0; i < 4; i++) {
@@ -172,8 +157,8 @@ static void renew(const struct tile *t, int at, int h) {
 static void load_step(const struct tile *t, int from, bool values) {
     const struct attend_run *u = t->run;
     const struct kv_layout *l = u->a->layout;
-    int end = min_int(t->page_end, from + ATTEND_STEP);
-    for (int slot = max_int(t->page_begin, from); slot < end; slot++) {
+    int end = min_i32(t->page_end, from + ATTEND_STEP);
+    for (int slot = max_i32(t->page_begin, from); slot < end; slot++) {
         float *out = t->s->page + slot % ATTEND_STEP * u->a->head_dim;
         struct kv_row row = kv_row_at(l, values ? &l->v : &l->k, t->page, u->a->layer, t->kv, slot);
         (values ? u->load_v : u->load_k)(row.codes, row.scales, out, u->a->head_dim);
@@ -276,7 +261,7 @@ static int decoded_row(struct tile *t, int at, int slot, int64_t row) {
 static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
     int at = (int)(i - t->begin), dim = t->run->a->head_dim;
     struct keys *keys = &t->s->keys[at];
-    int64_t own = max64(lo, t->view->len); // those before are committed
+    int64_t own = max_i64(lo, t->view->len); // those before are committed
     int64_t row = hi > own ? ancestor(t, i, hi - 1) : -1;
     keys->begin = (int)(lo % KV_PAGE);
     keys->end = keys->begin + (int)(hi - lo);
@@ -296,19 +281,19 @@ static void take_chunks(struct tile *t) {
     bool path = u->a->mask == ATTEND_PATH;
     int64_t first = INT64_MAX, last = 0;
     for (int64_t i = t->begin; i < t->end; i++) {
-        first = min64(first, first_visible(u, i));
-        last = max64(last, path ? u->r->pos[i] + 1 : t->view->len);
+        first = min_i64(first, first_visible(u, i));
+        last = max_i64(last, path ? u->r->pos[i] + 1 : t->view->len);
     }
     for (int64_t c = first / KV_PAGE * KV_PAGE; c < last; c += KV_PAGE) {
-        int64_t stop = min64(c + KV_PAGE, t->view->len);
-        t->page_begin = (int)(max64(c, first) - c);
+        int64_t stop = min_i64(c + KV_PAGE, t->view->len);
+        t->page_begin = (int)(max_i64(c, first) - c);
         t->page_end = stop > c ? (int)(stop - c) : 0;
         t->page = stop > c ? t->view->pages[c / KV_PAGE] : NULL;
         memset(t->key, -1, sizeof t->key);
         t->decoded = 0;
         for (int64_t i = t->begin; i < t->end; i++) {
-            int64_t lo = max64(c, first_visible(u, i));
-            int64_t hi = min64(c + KV_PAGE, path ? u->r->pos[i] + 1 : t->view->len);
+            int64_t lo = max_i64(c, first_visible(u, i));
+            int64_t hi = min_i64(c + KV_PAGE, path ? u->r->pos[i] + 1 : t->view->len);
             t->s->keys[i - t->begin].begin = t->s->keys[i - t->begin].end = 0;
             if (lo < hi)
                 collect(t, i, lo, hi);
@@ -358,7 +343,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
     for (int64_t item = begin; item < end; item++) {
         int64_t per = (int64_t)u->a->n_kv * u->parts; // items of a tile
-        int64_t row = item / per * u->tile, stop = min64(row + u->tile, r->n);
+        int64_t row = item / per * u->tile, stop = min_i64(row + u->tile, r->n);
         int part = (int)(item % u->parts), group = u->a->n_heads / u->a->n_kv;
         t.kv = (int)(item % per / u->parts);
         t.head = t.kv * group + part * group / u->parts;
@@ -383,7 +368,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
 static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct attend_run *u = arg;
-    act_finish_rows(u->cpu, u->a->out, 4 * begin, min64(4 * end, u->r->n));
+    act_finish_rows(u->cpu, u->a->out, 4 * begin, min_i64(4 * end, u->r->n));
 }
 
 // A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
@@ -391,7 +376,7 @@ static int64_t item_cost(const struct attend_run *u) {
     const struct attend_args *a = u->a;
     int64_t keys = 0, group = a->n_heads / a->n_kv;
     for (int64_t i = 0; i < u->tile; i++)
-        keys += a->window > 0 ? min64(a->window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
+        keys += a->window > 0 ? min_i64(a->window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
     return keys * (group / u->parts) * a->head_dim / 16 + keys / u->tile * a->head_dim / 8;
 }
 
@@ -404,10 +389,10 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     u.load_v = c->row.kv_load[a->layout->s.codec_v];
     act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
     // Something for every thread: smaller tiles first, then fewer heads.
-    int64_t group = a->n_heads / a->n_kv, tiles = (c->base.threads + a->n_kv - 1) / a->n_kv;
-    u.tile = min64((r->n + tiles - 1) / tiles, ROWS);
-    tiles = (r->n + u.tile - 1) / u.tile;
-    u.parts = (int)min64(group, (c->base.threads + tiles * a->n_kv - 1) / (tiles * a->n_kv));
+    int64_t group = a->n_heads / a->n_kv, tiles = ceil_div(c->base.threads, a->n_kv);
+    u.tile = min_i64(ceil_div(r->n, tiles), ROWS);
+    tiles = ceil_div(r->n, u.tile);
+    u.parts = (int)min_i64(group, ceil_div(c->base.threads, tiles * a->n_kv));
     cpu_run(c, tiles * a->n_kv * u.parts, item_cost(&u), attend_items, &u);
-    cpu_run(c, (r->n + 3) / 4, a->out->stride, quantise_rows, &u);
+    cpu_run(c, ceil_div(r->n, 4), a->out->stride, quantise_rows, &u);
 }

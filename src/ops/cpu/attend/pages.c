@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/num.h"
+
 enum { LINE = 64, PAGE = 2 << 20, SLAB = 32 << 20 };
 
 struct slab {
@@ -17,13 +19,9 @@ struct slab {
     int64_t live; // pieces not yet freed
 };
 
-static size_t round_up(size_t n, size_t to) {
-    return (n + to - 1) / to * to;
-}
-
 static struct slab *add_slab(struct pages *p, size_t bytes) {
     struct slab *s = calloc(1, sizeof *s);
-    size_t size = round_up(bytes < SLAB ? SLAB : bytes, PAGE);
+    size_t size = round_up_size(max_size(bytes, SLAB), PAGE);
     unsigned char *data = s ? aligned_alloc(PAGE, size) : NULL;
     if (!data) {
         free(s);
@@ -40,7 +38,7 @@ static struct slab *add_slab(struct pages *p, size_t bytes) {
 void *pages_alloc(struct pages *p, size_t bytes) {
     if (bytes > SIZE_MAX / 2)
         return NULL;
-    bytes = round_up(bytes ? bytes : 1, LINE);
+    bytes = round_up_size(bytes ? bytes : 1, LINE);
     struct slab *s = p->first;
     if (!s || s->size - s->used < bytes)
         s = add_slab(p, bytes);

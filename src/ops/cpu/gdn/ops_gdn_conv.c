@@ -3,6 +3,7 @@
 // the norms of queries and keys (arXiv 2412.06464).
 #include <math.h>
 
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 struct conv_run {
@@ -82,7 +83,7 @@ static void conv_items(void *arg, int64_t begin, int64_t end, int worker) {
     int heads = 2 * u->a->shape.n_k + u->a->shape.n_v;
     if (end > heads)
         gates(u);
-    end = end < heads ? end : heads;
+    end = min_i64(end, heads);
     for (int64_t first = 0; begin < end && first < u->r->n; first += PIECE) {
         int64_t n = u->r->n - first < PIECE ? u->r->n - first : PIECE;
         for (int64_t i = 0; i < n; i++)

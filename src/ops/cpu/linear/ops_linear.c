@@ -3,6 +3,7 @@
 // once; tiles that fit into a near cache together take all activation rows before the next ones.
 // How the cut falls never changes a result, since a kernel treats each (output, row) pair on its
 // own.
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 enum { NEAR_BYTES = 128 * 1024 }; // weights that stay in a near cache while the rows change
@@ -164,7 +165,7 @@ static void gate_up_part(const struct gate_up_run *a, const struct weight *w, co
     int groups = at->groups, n = at->n;
     struct linear_part p = {.w = w,
                             .tile = tile,
-                            .tiles = left < 2 * groups ? left : 2 * groups,
+                            .tiles = min_i64(left, 2 * groups),
                             .in = a->in,
                             .row = at->row,
                             .n = n,

@@ -3,13 +3,10 @@
 // vector lane is an output row and no sum ever crosses lanes. Repacking runs once, at load.
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/linear/unpack.h"
-
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
 
 static int64_t number_bytes(enum linear_form f) {
     return f == FORM_F32 ? 4 : 2;
@@ -28,7 +25,7 @@ static bool layout(const struct tensor *t, struct weight *w) {
         .k = t->ne[0],
         .m = t->ne[1],
         .experts = t->ne[2],
-        .tiles = (t->ne[1] + TILE - 1) / TILE,
+        .tiles = ceil_div(t->ne[1], TILE),
         .source = t->data,
         .source_row = quant_row_bytes(q, t->ne[0]),
     };

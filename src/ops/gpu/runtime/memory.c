@@ -6,26 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+#include "base/vec.h"
 #include "ops/gpu/runtime/cuda.h"
 
-// Room for one more entry in a growing array.
-static bool room_for_one(void **array, int64_t n, int64_t *cap, size_t size) {
-    if (n < *cap)
-        return true;
-    int64_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*array, (size_t)more * size);
-    if (!p)
-        return false;
-    *array = p;
-    *cap = more;
-    return true;
-}
-
 static bool add_slab(struct gpu *g, size_t bytes) {
-    void *array = g->slabs, *p = NULL;
-    bool room = room_for_one(&array, g->n_slabs, &g->cap_slabs, sizeof *g->slabs);
-    g->slabs = array;
-    if (!room || (g->limit > 0 && (int64_t)bytes > g->limit - g->used))
+    void *p = NULL;
+    if (vec_reserve(&g->slabs, &g->cap_slabs, g->n_slabs + 1, sizeof *g->slabs, NULL) ||
+        (g->limit > 0 && (int64_t)bytes > g->limit - g->used))
         return false;
     if (gpu_malloc(&p, bytes) != GPU_OK) {
         gpu_last_error(); // an allocation that fails is an answer, not a fault
@@ -39,7 +27,7 @@ static bool add_slab(struct gpu *g, size_t bytes) {
     }
     g->n_slabs++;
     g->used += (int64_t)bytes;
-    g->peak = g->used > g->peak ? g->used : g->peak;
+    g->peak = max_i64(g->peak, g->used);
     return true;
 }
 
@@ -66,8 +54,8 @@ static void drop_slabs(struct gpu *g, bool all) {
 // needed where memory is short.
 static bool grow(struct gpu *g, size_t bytes) {
     enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
-    size_t need = (bytes + STEP - 1) / STEP * STEP, wish = (size_t)g->used / 8 / STEP * STEP;
-    wish = wish < LEAST ? LEAST : wish > MOST ? MOST : wish;
+    size_t need = round_up_size(bytes, STEP), wish = (size_t)g->used / 8 / STEP * STEP;
+    wish = clamp_size(wish, LEAST, MOST);
     if (g->separate)
         return add_slab(g, bytes);
     if (need < wish && add_slab(g, wish))
@@ -95,13 +83,11 @@ static bool take(struct gpu *g, size_t bytes, struct gpu_block *b) {
 
 void *gpu_alloc(struct gpu *g, size_t bytes) {
     enum { ALIGN = 512 };
-    void *array = g->blocks;
-    bool room = room_for_one(&array, g->n_blocks, &g->cap_blocks, sizeof *g->blocks);
-    g->blocks = array;
-    if (!room || bytes > INT64_MAX / 2)
+    if (vec_reserve(&g->blocks, &g->cap_blocks, g->n_blocks + 1, sizeof *g->blocks, NULL) ||
+        bytes > INT64_MAX / 2)
         return NULL;
     struct gpu_block *b = &g->blocks[g->n_blocks];
-    size_t whole = g->separate ? bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t whole = g->separate ? bytes : round_up_size(bytes, ALIGN);
     if (!take(g, whole ? whole : ALIGN, b))
         return NULL;
     g->n_blocks++;
@@ -166,7 +152,7 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
         if (t->hash == hash && t->bytes == bytes && !memcmp(s->host + t->offset, host, bytes))
             return s->device + t->offset;
     }
-    size_t room = (bytes + 15) / 16 * 16;
+    size_t room = round_up_size(bytes, 16);
     if (room > STAGE_BYTES / 4) {
         gpu_check(g, GPU_OUT_OF_MEMORY, "staging an array of more than 8 MiB");
         return NULL;

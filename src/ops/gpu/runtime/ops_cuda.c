@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "formats/quant.h"
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
@@ -55,13 +56,9 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
         m->free = g->limit - g->used;
 }
 
-static int64_t stride_of(int64_t k) {
-    return (k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN;
-}
-
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
-    return n * (stride_of(k) * 2 + (int64_t)sizeof(float));
+    return n * (round_up(k, ACT_ALIGN) * 2 + (int64_t)sizeof(float));
 }
 
 // What lies beside weights, rooms and callers' memory: the stage, the shared wide rows, and what
@@ -93,7 +90,7 @@ static bool share_wide(struct gpu *g, size_t bytes) {
 
 int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
     struct gpu *g = gpu_of(x);
-    int64_t stride = stride_of(k);
+    int64_t stride = round_up(k, ACT_ALIGN);
     struct act *a = calloc(1, sizeof *a);
     *out = NULL;
     bool ok = a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n;
@@ -143,7 +140,7 @@ static void act_read(struct exec *x, const struct act *a, int64_t n, float *out)
     const unsigned char *half = (const unsigned char *)out + 2 * values;
     memory_download(x, (unsigned char *)out + 2 * values, a->x, (size_t)values * 2);
     for (int64_t i = 0; i < n; i++) {
-        int64_t left = n - i < ROWS ? n - i : ROWS;
+        int64_t left = min_i64(n - i, ROWS);
         if (i % ROWS == 0)
             memory_download(x, unscale, a->unscale + i, (size_t)left * sizeof *unscale);
         for (int64_t k = 0; k < a->k; k++) {

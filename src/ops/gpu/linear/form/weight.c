@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -27,19 +28,15 @@ static bool readable(uint32_t type) {
     }
 }
 
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-
 // Shape and sizes of a tensor's device form; false when linear layers cannot read it.
 static bool layout(const struct tensor *t, struct weight *w) {
     const struct quant_format *q = quant_format(t->type);
     if (!q || !readable(t->type) || t->ne[2] != 1 || t->ne[3] != 1 || t->ne[0] < 1 ||
         t->ne[1] < 1 || quant_row_bytes(q, t->ne[0]) < 0)
         return false;
-    int64_t k = t->ne[0], m = t->ne[1], tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
+    int64_t k = t->ne[0], m = t->ne[1], tiles = ceil_div(m, TILE_ROWS);
     int form = weight_form_of(t->type), span = weight_span(form);
-    int64_t pitch = (k + span - 1) / span * weight_chunk(form), data = tiles * pitch;
+    int64_t pitch = ceil_div(k, span) * weight_chunk(form), data = tiles * pitch;
     if (form == WEIGHT_RAW) {
         pitch = quant_row_bytes(q, k);
         data = round_up(m * pitch, 16);
@@ -129,7 +126,7 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
     int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), shape.k);
     struct weight *w = malloc(sizeof *w);
     unsigned char *data = gpu_alloc(g, (size_t)shape.bytes);
-    if (!w || !data || !loader_open(g, (size_t)(rows > PIECE ? rows : PIECE))) {
+    if (!w || !data || !loader_open(g, (size_t)max_i64(rows, PIECE))) {
         free(w);
         gpu_release(g, data);
         return err_set(e, ERR_MEMORY,

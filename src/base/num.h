@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small arithmetic of integers: the lesser and the greater of two, a value kept between two bounds,
+// division and rounding upwards.
+#ifndef COPPICE_BASE_NUM_H
+#define COPPICE_BASE_NUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline int32_t min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static inline int32_t max_i32(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+static inline int64_t min_i64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static inline size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static inline size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+// v, or the bound that it lies beyond; low <= high.
+static inline int32_t clamp_i32(int32_t v, int32_t low, int32_t high) {
+    return v < low ? low : v > high ? high : v;
+}
+
+static inline size_t clamp_size(size_t v, size_t low, size_t high) {
+    return v < low ? low : v > high ? high : v;
+}
+
+// Blocks of `size` that n things need: n / size rounded up, for 0 <= n, 0 < size and n + size
+// within the type.
+static inline int64_t ceil_div(int64_t n, int64_t size) {
+    return (n + size - 1) / size;
+}
+
+static inline int32_t ceil_div_i32(int32_t n, int32_t size) {
+    return (n + size - 1) / size;
+}
+
+// n rounded up to a multiple of `to`, under the same conditions.
+static inline int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static inline size_t round_up_size(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+#endif
