@@ -73,14 +73,7 @@ part pair-i8mm pair $matrix i8mm
 for level in dotprod i8mm avx2; do part "refusal-$level" refusal $level; done
 wait
 
-passed=0
-failed=0
-# count GOOD BAD NAME LOG: adds to the sums; the log of what failed is shown.
-count() {
-    passed=$((passed + $1))
-    failed=$((failed + $2))
-    [ "$2" = 0 ] || { echo "FAILED $3"; tail -n 20 "$4"; }
-}
+. scripts/check.sh
 for status in "$logs"/*.status; do
     name=$(basename "$status" .status)
     log=$logs/$name.log
@@ -88,13 +81,14 @@ for status in "$logs"/*.status; do
         echo "skipped $name: $(grep '^skip ' "$log")"
     elif [ "$(cat "$status")" = 0 ]; then
         sums=$(sed -n 's/^\([0-9]*\) passed, .*/\1/p' "$log" | tail -n 1)
-        count "${sums:-1}" 0 "$name" "$log"
+        passed=$((passed + ${sums:-1}))
     else
-        count 0 1 "$name" "$log"
+        show=$log
+        verdict "$name" "status $(cat "$status")"
     fi
 done
 hashes=$(grep -ho '"logit_hash":"[^"]*"' "$logs"/pair-*.log | sort -u | wc -l)
 cat "$logs"/pair-*.log >"$logs/hashes.log"
-count $((hashes == 1)) $((hashes != 1)) "one logit hash of six" "$logs/hashes.log"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+show=$logs/hashes.log
+check "one logit hash of six" [ "$hashes" = 1 ]
+finish

@@ -10,8 +10,7 @@ root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-bad=0
-cases=0
+. "$root/scripts/check.sh"
 
 has() { "$program" help | grep -q "^  $1 "; }
 
@@ -19,30 +18,24 @@ has() { "$program" help | grep -q "^  $1 "; }
 refuse() {
     local status=$1 words=$2 got why=
     shift 2
-    cases=$((cases + 1))
     timeout 60 "$program" "$@" >out 2>err </dev/null
     got=$?
     [ "$got" = "$status" ] || why="exit status $got, not $status"
     [ ! -s out ] || why="$why; something on standard output"
     [ "$(wc -l <err)" = 1 ] || why="$why; $(wc -l <err) lines on standard error"
     grep -qF -e "$words" err || why="$why; the sentence lacks '$words'"
-    [ -z "$why" ] && return
-    bad=$((bad + 1))
-    echo "coppice $*: $why"
-    head -c 500 err
+    verdict "coppice $*" "$why"
 }
 
 # accept WORDS ARGUMENT...: the program succeeds and prints WORDS.
 accept() {
     local words=$1
     shift
-    cases=$((cases + 1))
     if timeout 60 "$program" "$@" >out 2>err </dev/null && grep -qF -e "$words" out; then
-        return
+        verdict "coppice $*"
+    else
+        verdict "coppice $*" "failed or did not print '$words'"
     fi
-    bad=$((bad + 1))
-    echo "coppice $*: failed or did not print '$words'"
-    head -c 500 err
 }
 
 printf 'this is a text, not a model\n' >text.gguf
@@ -114,7 +107,7 @@ if has convert; then
     refuse 1 "folder/config.json" convert folder out.gguf
     printf '{"model_type":"llama"}' >folder/config.json
     refuse 1 "folder" convert folder out.gguf
-    [ ! -e out.gguf ] || { bad=$((bad + 1)); echo "a refused conversion left a file"; }
+    check "a refused conversion leaves no file" [ ! -e out.gguf ]
 fi
 if has synth; then
     refuse 2 "--shape" synth out.gguf
@@ -227,45 +220,34 @@ if [ -n "$target" ] && has chat; then
     tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }
     one=$(ask $'a\n b')$'\n'
     two=$one$(tell "$one")$'<|im_end|>\n'$(ask 'And then?')$'\n'
-    cases=$((cases + 1))
     { tell "$one" && tell "$two"; } >want
+    why=
     if ! printf '"""a\n b"""\n/nonsense\n\nAnd then?' | "$program" chat -m "$target" -d "$draft" \
         -n 30 >out 2>err || ! cmp -s want out || [ "$(cat err)" != \
         "There is no command /nonsense; /help lists them." ]; then
-        bad=$((bad + 1))
-        echo "chat from a pipe gave: $(cat out err), not $(cat want)"
+        why="gave $(cat out), not $(cat want)"
     fi
+    verdict "chat from a pipe" "$why"
 fi
 
 # A reader that goes away ends the program without a word.
-cases=$((cases + 1))
 { "$program" help; "$program" help; } 2>err | true
-if [ -s err ]; then
-    bad=$((bad + 1))
-    echo "a closed pipe gave: $(cat err)"
-fi
+check "a closed pipe" [ ! -s err ]
 # So does an interrupt in the middle of a reply, with status 130.
 if [ -n "$target" ] && has generate; then
-    cases=$((cases + 2))
+    why=
     "$program" generate -m "$target" -p x -n 5000 --ignore-eos 2>err | head -c 4 >out
-    if [ "${PIPESTATUS[1]}" != 0 ] || grep -q '^coppice' err; then
-        bad=$((bad + 1))
-        echo "a reader that left gave: $(cat err)"
-    fi
+    if [ "${PIPESTATUS[1]}" != 0 ] || grep -q '^coppice' err; then why="said something"; fi
+    verdict "a reader that left" "$why"
     timeout --preserve-status -s INT 2 "$program" generate -m "$target" -p x -n 100000 \
         --ignore-eos >out 2>err
     got=$?
-    if [ "$got" != 130 ] || grep -q '^coppice' err || [ ! -s out ]; then
-        bad=$((bad + 1))
-        echo "an interrupt gave status $got and: $(cat err)"
-    fi
+    why=
+    if [ "$got" != 130 ] || grep -q '^coppice' err || [ ! -s out ]; then why="status $got"; fi
+    verdict "an interrupt" "$why"
 fi
 # A full disk is an error.
-cases=$((cases + 1))
-if "$program" help >/dev/full 2>err || ! grep -q "standard output" err; then
-    bad=$((bad + 1))
-    echo "a full disk went unnoticed"
-fi
+full() { ! "$program" help >/dev/full 2>err && grep -q "standard output" err; }
+check "a full disk" full
 
-echo "command line: $((cases - bad)) of $cases cases passed"
-[ "$bad" = 0 ]
+finish "command line"

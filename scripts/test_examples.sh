@@ -14,18 +14,8 @@ target=$root/models/coppice-tiny-q8_0.gguf
 draft=$root/models/coppice-tiny-dflash-q8_0.gguf
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cases=0
-bad=0
-
-# expect WHAT CONDITION...: counts one case.
-expect() {
-    local what=$1
-    shift
-    cases=$((cases + 1))
-    "$@" && return
-    bad=$((bad + 1))
-    echo "$what failed"
-}
+. scripts/check.sh
+show=$work/err
 
 # plain TOKENS PROMPT: what the program continues it with, without guessing.
 plain() { "$program" generate -m "$target" -p "$2" -n "$1" --speculate off 2>/dev/null; }
@@ -73,12 +63,12 @@ check_turns() {
         awk 'NR == 1 { ok = $1 == $2 } NR == 2 { ok = ok && $1 < 20 && $2 > 20 } END { exit !ok }'
 }
 
-# check NAME FOLDER PREFIX: all examples of a folder.
-check() {
-    expect "$1: generate" check_generate "$2/$3generate"
-    expect "$1: a missing file" check_missing "$2/$3generate"
-    expect "$1: checkpoint" check_checkpoint "$2/$3checkpoint"
-    expect "$1: turns" check_turns "$2/$3turns"
+# check_all NAME FOLDER PREFIX: all examples of a folder.
+check_all() {
+    check "$1: generate" check_generate "$2/$3generate"
+    check "$1: a missing file" check_missing "$2/$3generate"
+    check "$1: checkpoint" check_checkpoint "$2/$3checkpoint"
+    check "$1: turns" check_turns "$2/$3turns"
 }
 
 with_pkg_config() {
@@ -112,17 +102,16 @@ exports() {
 }
 
 if [ "$mode" != --install ]; then
-    check "built here" "$last" example-
+    check_all "built here" "$last" example-
 else
-    expect "installing" cmake --install "$last" --prefix "$work/prefix" >"$work/log"
+    check "installing" cmake --install "$last" --prefix "$work/prefix" >"$work/log"
     PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name coppice.pc)")
     export PKG_CONFIG_PATH
-    expect "pkg-config" with_pkg_config
-    expect "a CMake package" with_cmake
-    expect "the header in C++" as_cxx
-    expect "the library's symbols" exports
-    check "pkg-config" "$work/by-hand" ""
-    check "a CMake package" "$work/by-cmake" example-
+    check "pkg-config" with_pkg_config
+    check "a CMake package" with_cmake
+    check "the header in C++" as_cxx
+    check "the library's symbols" exports
+    check_all "pkg-config" "$work/by-hand" ""
+    check_all "a CMake package" "$work/by-cmake" example-
 fi
-echo "examples: $((cases - bad)) of $cases cases passed"
-[ "$bad" = 0 ]
+finish examples

@@ -15,19 +15,13 @@ trap 'rm -rf "$work"' EXIT
 model=$work/model.gguf # without a tokenizer, so that ids are printed
 "$program" synth --shape qwen35-tiny --quant q4_k_m "$model" 2>/dev/null || exit 2
 ask=(generate -m "$model" --ids 5,6,7 -n 3 --ignore-eos)
-passed=0
-failed=0
+. "$(dirname "$0")/check.sh"
+show=$work/err
 
-# check NAME WHY: counts a case, which is right when WHY is empty, and shows what was said.
-check() {
-    if [ -z "$2" ]; then
-        passed=$((passed + 1))
-        printf 'ok     %s: %s\n' "$1" "$(head -n 1 "$work/err" | cut -c 1-300)"
-    else
-        failed=$((failed + 1))
-        printf 'FAIL   %s:%s\n' "$1" "$2"
-        head -c 600 "$work/err"
-    fi
+# said NAME WHY: a verdict; of a case that is right, shows what was said.
+said() {
+    [ -n "$2" ] || printf 'ok     %s: %s\n' "$1" "$(head -n 1 "$work/err" | cut -c 1-300)"
+    verdict "$1" "$2"
 }
 
 run() { timeout 60 "$@" >"$work/out" 2>"$work/err" </dev/null; }
@@ -42,7 +36,7 @@ refuse() {
     [ ! -s "$work/out" ] || why="$why something on standard output;"
     [ "$(wc -l <"$work/err")" = 1 ] || why="$why $(wc -l <"$work/err") lines on standard error;"
     grep -qF -e "$words" "$work/err" || why="$why the sentence lacks '$words';"
-    check "$name" "$why"
+    said "$name" "$why"
 }
 
 # go_on NAME WORDS TIMES COMMAND...: succeeds with three ids, and says WORDS so many times.
@@ -54,13 +48,7 @@ go_on() {
     [ "$rc" = 0 ] || why="$why exit status $rc;"
     [ "$(tr -cd , <"$work/out" | wc -c)" = 2 ] || why="$why not three ids;"
     [ "$(grep -cF -e "$words" "$work/err")" = "$times" ] || why="$why not $times times '$words';"
-    check "$name" "$why"
-}
-
-finish() {
-    echo "$passed passed, $failed failed"
-    [ "$failed" = 0 ]
-    exit
+    said "$name" "$why"
 }
 
 go_on "the CPU when asked for" "cuda" 0 "$program" "${ask[@]}" --device cpu
@@ -75,6 +63,7 @@ if ! run "$program" "${ask[@]}" --device cuda; then
     refuse "no GPU" "${sentence:-no sentence}" "$program" "${ask[@]}" --device cuda
     go_on "no GPU, auto" "GPU" 0 "$program" "${ask[@]}"
     finish
+    exit
 fi
 go_on "auto takes the GPU" "memory on cuda:" 1 "$program" "${ask[@]}"
 refuse "a GPU that is not there" "there is no GPU 31" "$program" "${ask[@]}" --device cuda:31

@@ -14,19 +14,7 @@ draft=$root/models/coppice-tiny-dflash-q8_0.gguf
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-bad=0
-cases=0
-
-# check WHAT COMMAND...: counts one case.
-check() {
-    local what=$1
-    shift
-    cases=$((cases + 1))
-    "$@" && return
-    bad=$((bad + 1))
-    echo "$what: failed: $*"
-    head -c 1500 err
-}
+. "$root/scripts/check.sh"
 
 # reproduce ARGUMENT...: standard output in out, standard error in err, the exit status in got.
 reproduce() {
@@ -212,5 +200,4 @@ reproduce sets "${pair[@]}" "${small[@]}" --program broken
 check "bench fails: status" [ "$got" = 1 ]
 check "bench fails: a word" says "bench gave no result"
 
-echo "reproduce: $((cases - bad)) of $cases cases passed"
-[ "$bad" = 0 ]
+finish reproduce
