@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what the compiler and clang-format do not: licence lines, opening paragraphs, lengths,
-parameters, nesting, the layering of includes, circles between files, one file per external library,
-words that must not stay, calls that a library must not make, options that nothing reads. Prints one
-line per finding.
+parameters, nesting, the layering of includes, circles between files, documents that comments refer
+to, one file per external library, words that must not stay, calls that a library must not make,
+options that nothing reads. Prints one line per finding.
 """
 import re
 import subprocess
@@ -31,6 +31,7 @@ LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
 FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
                        r"|\b(stderr|stdout)\b")
 CONTROL = re.compile(r"^( +)(?:\} else )?(?:if|for|while|switch|do)\b")
+DOCUMENT = re.compile(r"(?<![\w/.-])[\w-][\w/-]*\.md\b|\bDES" r"IGN\b")
 findings = []
 
 
@@ -142,6 +143,14 @@ def check_c(path, text, lines):
             finding(path, number, f"a library must not use {match.group().rstrip('(')}")
 
 
+def check_documents(path, lines):
+    """What comments refer to is in the tree: a path from its root or from docs."""
+    for number, line in enumerate(lines, 1):
+        for name in DOCUMENT.findall(line):
+            if not any((folder / name).is_file() for folder in (ROOT, ROOT / "docs")):
+                finding(path, number, f"the document {name} is not in the tree")
+
+
 def check_options():
     header = (ROOT / "src/cli/cli.h").read_text()
     table = (ROOT / "src/cli/options_table.c").read_text()
@@ -181,6 +190,7 @@ def main():
                 finding(path, number, f"'{match.group()}' must not stay")
         if code:
             check_c(path, text, lines)
+            check_documents(path, lines)
         if code and ROOT / "src" in path.parents:
             sources[path] = text
     check_circles(sources)

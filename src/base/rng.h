@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a pure function of its arguments, so that any order of
-// evaluation gives the same draw (DESIGN rule E4). Not for cryptography.
+// evaluation gives the same draw (docs/exactness.md, E4). Not for cryptography.
 #ifndef COPPICE_BASE_RNG_H
 #define COPPICE_BASE_RNG_H
 

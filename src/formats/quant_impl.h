@@ -55,7 +55,7 @@ static inline float load_half(const unsigned char *p) {
     return f16_to_f32(load_u16(p));
 }
 
-// Round half to even, the reference's "nearest int" (quants.md section 4).
+// The nearest integer, halves to even.
 static inline int round_even(float x) {
     return (int)lrintf(x);
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-// Recurrent state of one sequence in one Gated DeltaNet layer (DESIGN: recurrent log). The log is
+// Recurrent state of one sequence in one Gated DeltaNet layer (docs/state.md). The log is
 // a ring: position p is in slot p mod GDN_RING.
 enum { GDN_BLOCK = 32, GDN_RING = 64, GDN_CONV = 4 };
 struct gdn_state {

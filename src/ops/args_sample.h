@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Sampling by Gumbel-max (DESIGN E4). All arrays are host memory, read during the call.
+// Sampling by Gumbel-max (docs/exactness.md, E4). All arrays are host memory, read during the call.
 struct sample_row {
     int64_t pos;                       // position that the chosen token will take
     uint64_t seed;                     // request seed mixed with the choice index

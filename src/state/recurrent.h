@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recurrent state of one sequence in all Gated DeltaNet layers: bases, log ring and conv inputs
-// (DESIGN, recurrent log). It can go back only to the last multiple of 32; a saved copy holds
+// (docs/state.md). It can go back only to the last multiple of 32; a saved copy holds
 // (S_lo, the log rows h-32 .. h-1, the conv inputs) and resumes at exactly h. It allocates and
 // copies; the arithmetic is in ops->gdn and ops->gdn_commit.
 #ifndef COPPICE_STATE_RECURRENT_H

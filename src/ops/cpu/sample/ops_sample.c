@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing tokens. A choice is argmax over the kept set of logit / T + Gumbel noise (DESIGN E4,
+// Choosing tokens. A choice is argmax over the kept set of logit / T + Gumbel noise (rule E4;
 // arXiv 1611.01144 section 2): the noise is a function of (seed, position, id), so no state and no
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
 // (score descending, id ascending): a short list where that holds it, and otherwise found by radix
