@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops of the CPU backend call: memory, rows shared out over threads, and the end of an
-// activation. See cpu.h.
+// What the ops of the CPU backend call: memory, rows shared out over threads, activations. See
+// cpu.h.
 #include "ops/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -26,6 +26,40 @@ void cpu_run(struct cpu *c, int64_t n, int64_t cost, pool_fn *fn, void *arg) {
     }
     int64_t grain = n / (c->base.threads * 4), least = PIECE / cost;
     pool_run(c->pool, n, max_i64(grain, least), fn, arg);
+}
+
+int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
+    (void)x;
+    *out = NULL;
+    int64_t stride = round_up(k, GROUP);
+    struct act *a = calloc(1, sizeof *a);
+    if (a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n) {
+        a->cap = n * stride;
+        a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
+        a->q = cpu_alloc((size_t)a->cap);
+        a->h = cpu_alloc((size_t)a->cap * sizeof *a->h);
+        a->b = cpu_alloc((size_t)(ceil_div(n, ROWS) * (stride / GROUP)) * sizeof *a->b);
+    }
+    if (!a || !a->x || !a->q || !a->b || !a->h) {
+        cpu_act_destroy(x, a);
+        return err_set(e, ERR_MEMORY,
+                       "out of memory for %lld rows of %lld activations; "
+                       "use a smaller batch",
+                       (long long)n, (long long)k);
+    }
+    *out = a;
+    return 0;
+}
+
+void cpu_act_destroy(struct exec *x, struct act *a) {
+    (void)x;
+    if (!a)
+        return;
+    free(a->x);
+    free(a->q);
+    free(a->h);
+    free(a->b);
+    free(a);
 }
 
 void act_shape(struct act *a, int64_t n, int64_t k) {

@@ -28,45 +28,11 @@ static void memory_zero(struct exec *x, void *dst, size_t bytes) {
     memset(dst, 0, bytes);
 }
 
-int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
-    (void)x;
-    *out = NULL;
-    int64_t stride = round_up(k, GROUP);
-    struct act *a = calloc(1, sizeof *a);
-    if (a && n > 0 && k > 0 && stride < INT64_MAX / 8 / n) {
-        a->cap = n * stride;
-        a->x = cpu_alloc((size_t)a->cap * sizeof *a->x);
-        a->q = cpu_alloc((size_t)a->cap);
-        a->h = cpu_alloc((size_t)a->cap * sizeof *a->h);
-        a->b = cpu_alloc((size_t)(ceil_div(n, ROWS) * (stride / GROUP)) * sizeof *a->b);
-    }
-    if (!a || !a->x || !a->q || !a->b || !a->h) {
-        cpu_act_destroy(x, a);
-        return err_set(e, ERR_MEMORY,
-                       "out of memory for %lld rows of %lld activations; "
-                       "use a smaller batch",
-                       (long long)n, (long long)k);
-    }
-    *out = a;
-    return 0;
-}
-
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
     int64_t stride = round_up(k, GROUP);
     return n * stride * 7 +
            ceil_div(n, ROWS) * (stride / GROUP) * (int64_t)sizeof(struct act_block);
-}
-
-void cpu_act_destroy(struct exec *x, struct act *a) {
-    (void)x;
-    if (!a)
-        return;
-    free(a->x);
-    free(a->q);
-    free(a->h);
-    free(a->b);
-    free(a);
 }
 
 static void act_read(struct exec *x, const struct act *a, int64_t n, float *out) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear and linear_gate_up: which kernel serves a call, and its launches. Jobs whose weights have
-// one form share a launch, and few rows of any forms do (linear_few.cu). What is chosen here
-// (tile of rows, split or loop) changes no bits.
+// linear and linear_gate_up: the launches of the family that serves a call (linear_choice.h). Jobs
+// whose weights have one form share a launch, and few rows of any forms do (linear_few.cu). What is
+// chosen here (tile of rows, split or loop) changes no bits.
 #include "ops/gpu/linear/few/linear_few.h"
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/linear/many/linear_gemm.h"
@@ -9,8 +9,9 @@
 #include "ops/gpu/linear/many/linear_vendor.h"
 #include "ops/gpu/linear/many/linear_wgmma.h"
 #include "ops/gpu/runtime/ops_cuda.h"
+#include "ops/linear_choice.h"
 
-enum { OUTPUTS = 128, STREAM_ROWS = 64, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
+enum { OUTPUTS = 128, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
 
 static struct linear_variant variant(int form, int n_tiles, bool loop, bool small) {
     return form <= WEIGHT_Q6_K ? linear_k_variant(form, n_tiles, loop, small)
@@ -96,17 +97,13 @@ struct stream_call {
     size_t partial;                   // bytes of sums between launches
 };
 
-static int between(int n, int least, int most) {
-    return n < least ? least : n > most ? most : n;
-}
-
 // Divides a block's shared memory among its rings; false if that many warps find no room.
 static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
     enum { ROWS = 64 << 10, WEIGHTS = 96 << 10, BARRIERS = 2048, MOST = 12 };
     struct linear_launch *l = &c->l;
     int slot = warps * c->v.slot;
-    l->stages = between(ROWS / c->v.stage, 2, MOST);
-    l->slots = between(WEIGHTS / slot, 2, MOST);
+    l->stages = clamp_i32(ROWS / c->v.stage, 2, MOST);
+    l->slots = clamp_i32(WEIGHTS / slot, 2, MOST);
     l->barriers = BARRIERS;
     c->warps = warps;
     c->threads = (warps + 1) * 32;
@@ -210,9 +207,19 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
                 return;
 }
 
-// Whether weights of this form are unpacked for that many rows.
-static bool takes_unpacked(const struct gpu *g, int form, int64_t n) {
-    return linear_vendor_takes(g, form, n) || linear_unpacked_takes(g, form, n);
+enum { // bits of families
+    NO_FEW = 1 << LINEAR_FEW,
+    NO_STREAM = NO_FEW | 1 << LINEAR_STREAM, // nor few, which comes first
+    NO_UNPACKED = NO_STREAM | 1 << LINEAR_VENDOR | 1 << LINEAR_UNPACKED,
+};
+
+static enum linear_family family_of(const struct gpu *g, int form, int64_t n, unsigned without) {
+    struct linear_call c = {g->path, g->vendor != NULL, g->clusters, form, n, without};
+    return linear_choose(&c);
+}
+
+static bool is_unpacked(enum linear_family f) {
+    return f == LINEAR_VENDOR || f == LINEAR_UNPACKED;
 }
 
 static void launch_unpacked(struct gpu *g, struct linear_launch *l) {
@@ -222,19 +229,9 @@ static void launch_unpacked(struct gpu *g, struct linear_launch *l) {
         linear_unpacked_launch(g, l);
 }
 
-static bool takes_wgmma(const struct gpu *g, int64_t n) {
-    return g->path == CUDA_PATH_WGMMA && n >= WGMMA_ROWS;
-}
-
-// Launches the jobs of l, all of one form. Of the scratch memory the first `kept` bytes are in use.
-static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
-    if (takes_wgmma(g, l->n)) {
-        if (linear_gemm_takes(g, form))
-            linear_gemm_launch(g, form, l);
-        else
-            linear_wgmma_launch(g, form, l);
-        return;
-    }
+// LINEAR_TILES: launches the jobs of l, all of one form. Of the scratch memory the first `kept`
+// bytes are in use.
+static void launch_tiles(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
     int64_t units = 0, whole = 0;
     bool cut = false;
     for (int j = 0; j < l->jobs; j++) {
@@ -269,6 +266,17 @@ static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept
     gpu_launch_early(g, "linear", v.kernel, (unsigned)blocks, (unsigned)v.threads, v.shared, *l);
 }
 
+// The same by the family for such rows that launches neither few rows nor unpacked weights.
+static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept) {
+    enum linear_family family = family_of(g, form, l->n, NO_UNPACKED);
+    if (family == LINEAR_GEMM)
+        linear_gemm_launch(g, form, l);
+    else if (family == LINEAR_WGMMA)
+        linear_wgmma_launch(g, form, l);
+    else
+        launch_tiles(g, form, l, kept);
+}
+
 static struct linear_launch launch_of(const struct act *in, int64_t n) {
     struct linear_launch l = {};
     l.n = n;
@@ -288,8 +296,15 @@ static void add_job(struct linear_launch *l, const struct linear_job *j) {
     o->parts = linear_parts(j->w->k, j->w->m);
 }
 
-static bool takes_stream(const struct gpu *g, int form, int64_t n) {
-    return n <= STREAM_ROWS && form != WEIGHT_RAW && g->path != CUDA_PATH_SMALL;
+// Queues the jobs of l as few rows of any forms where all of them can be; false: nothing is queued.
+static bool run_few(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept) {
+    for (int j = 0; j < l->jobs; j++)
+        if (family_of(g, forms[j], l->n, 0) != LINEAR_FEW)
+            return false;
+    if (!linear_few_fits(g, l, forms))
+        return false;
+    linear_few_start(g, l, forms, kept);
+    return true;
 }
 
 // At most LINEAR_JOBS jobs.
@@ -302,18 +317,16 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         forms[j] = jobs[j].w->form;
         add_job(&few, &jobs[j]);
     }
-    if (linear_few_takes(g, &few, forms)) {
-        linear_few_start(g, &few, forms, kept);
+    if (run_few(g, &few, forms, kept))
         return;
-    }
     for (int form = 0; form < WEIGHT_FORMS; form++) {
         struct stream_call *c = &calls[n_calls];
-        bool unpacked = takes_unpacked(g, form, n);
+        const enum linear_family family = family_of(g, form, n, NO_FEW);
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
-                add_job(unpacked ? &many : &c->l, &jobs[j]);
-        if (c->l.jobs && takes_stream(g, form, n) && stream_plan(g, form, c))
+                add_job(is_unpacked(family) ? &many : &c->l, &jobs[j]);
+        if (c->l.jobs && family == LINEAR_STREAM && stream_plan(g, form, c))
             n_calls++;
         else if (c->l.jobs)
             launch(g, form, &c->l, kept);
@@ -322,13 +335,6 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         stream_run(g, calls, n_calls, kept);
     if (many.jobs)
         launch_unpacked(g, &many);
-}
-
-// The kernels of few rows, one after the other, are faster than that of many up to twice their
-// rows (docs/notes/cuda-linear-few-rows.md).
-static int64_t slice_of(const struct gpu *g, int64_t n) {
-    bool twice = n > STREAM_ROWS && n <= 2 * STREAM_ROWS && g->path != CUDA_PATH_SMALL;
-    return twice ? (n + 15) / 16 * 8 : n;
 }
 
 static struct act rows_from(const struct act *in, int64_t at) {
@@ -342,7 +348,7 @@ static struct act rows_from(const struct act *in, int64_t at) {
 extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
                             const struct act *in, int64_t n) {
     struct gpu *g = gpu_of(x);
-    const int64_t slice = slice_of(g, n);
+    const int64_t slice = linear_slice(g->path, n);
     for (int j = 0; j < n_jobs; j++)
         if (jobs[j].bias)
             gpu_check(g, GPU_NOT_SUPPORTED, "linear with a bias");
@@ -438,19 +444,23 @@ static struct linear_launch pair_of(const struct weight *gate, const struct weig
 // Rows of linear_gate_up before they become fp16.
 static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct weight *up,
                          const struct act *in, int64_t n, struct act *out) {
-    if (takes_unpacked(g, gate->form, n) && takes_unpacked(g, up->form, n)) {
+    const bool same = gate->form == up->form;
+    const enum linear_family family = family_of(g, gate->form, n, NO_STREAM);
+    const enum linear_family other = family_of(g, up->form, n, NO_STREAM);
+    const enum linear_family wide = family_of(g, gate->form, n, NO_UNPACKED);
+    if (is_unpacked(family) && is_unpacked(other)) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
         if (g->vendor && linear_vendor_gate_up(g, &l, out))
             return;
         launch_unpacked(g, &l);
-    } else if (takes_wgmma(g, n) && (gate->form != up->form || !linear_gemm_takes(g, gate->form))) {
+    } else if (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same)) {
         gate_up_wgmma(g, gate, up, in, n, out);
-    } else if (gate->form == up->form) {
+    } else if (same) {
         struct stream_call c;
         c.l = pair_of(gate, up, in, n, out);
-        if (linear_few_takes(g, &c.l, &gate->form))
-            linear_few_start(g, &c.l, &gate->form, 0);
-        else if (takes_stream(g, gate->form, n) && stream_plan(g, gate->form, &c))
+        if (run_few(g, &c.l, &gate->form, 0))
+            return;
+        if (family_of(g, gate->form, n, NO_FEW) == LINEAR_STREAM && stream_plan(g, gate->form, &c))
             stream_run(g, &c, 1, 0);
         else
             launch(g, gate->form, &c.l, 0);
@@ -465,7 +475,7 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
     const struct weight *gate = w->gate, *up = w->up;
     if (w->activation != ACTIVATION_SILU || w->gate_bias || w->up_bias)
         gpu_check(g, GPU_NOT_SUPPORTED, "linear_gate_up with a bias or not by SiLU");
-    const int64_t slice = slice_of(g, n);
+    const int64_t slice = linear_slice(g->path, n);
     cuda_act_shape(out, n, gate->m);
     g->peaked = false;
     for (int64_t at = 0; at < n; at += slice) {

@@ -92,15 +92,9 @@ static int most_warps(const struct gpu *g, struct linear_few *c, int rows) {
     return 0;
 }
 
-bool linear_few_takes(const struct gpu *g, const struct linear_launch *l, const int *forms) {
-    const int rows = kernel_rows(l->n);
-    if (l->n > FEW_ROWS || (g->path != CUDA_PATH_WGMMA && (g->path != CUDA_PATH_MMA || rows > 8)))
-        return false;
-    for (int j = 0; j < l->jobs; j++)
-        if (forms[j] == WEIGHT_RAW)
-            return false;
+bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms) {
     struct linear_few c = few_of(l, forms);
-    return most_warps(g, &c, rows) > 0;
+    return most_warps(g, &c, kernel_rows(l->n)) > 0;
 }
 
 // Bytes that a warp reads of a tile of job j.

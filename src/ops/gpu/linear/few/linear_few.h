@@ -108,8 +108,9 @@ linear_few_fn *linear_few_32(void);
 linear_few_fn *linear_few_48(void);
 linear_few_fn *linear_few_64(void);
 
-// Whether the jobs of l, `forms` of which have their weights, go through linear_few_start.
-bool linear_few_takes(const struct gpu *g, const struct linear_launch *l, const int *forms);
+// Whether a block finds room for the jobs of l, `forms` of which have their weights, none of them
+// WEIGHT_RAW; l->n is at most FEW_ROWS.
+bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms);
 
 // Queues them; sums that are left to add up wait. Of the scratch memory the first `kept` bytes are
 // in use.

@@ -355,10 +355,6 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
                      THREADS, (size_t)bytes, *c);
 }
 
-bool linear_gemm_takes(const struct gpu *g, int form) {
-    return g->path == CUDA_PATH_WGMMA && form != WEIGHT_FLOAT && form != WEIGHT_RAW;
-}
-
 template <int FORM> static void launch_form(struct gpu *g, struct gemm_call *c, bool parts) {
     if (parts || c->l.n <= 128)
         launch<FORM, 128, true>(g, c);

@@ -6,11 +6,8 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Whether there is a kernel for weights of this form, and the device can run it.
-bool linear_gemm_takes(const struct gpu *g, int form);
-
-// Queues the jobs of l (all of one form, pairs or not) for l->n rows: the same bits as the kernels
-// of mma.sync make. Fills in `first` of each job.
+// Queues the jobs of l (all of one form, not WEIGHT_FLOAT or WEIGHT_RAW; pairs or not) for l->n
+// rows: the same bits as the kernels of mma.sync make. Fills in `first` of each job.
 void linear_gemm_launch(struct gpu *g, int form, struct linear_launch *l);
 
 #endif

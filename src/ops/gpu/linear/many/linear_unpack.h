@@ -7,16 +7,12 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Whether weights of this form can be unpacked.
-static inline bool linear_unpacks(int form) {
-    return form != WEIGHT_FLOAT;
-}
-
 // Rows that a job's weights have once they are unpacked: whole tiles, those of both of a pair.
 int64_t linear_unpacked_rows(const struct linear_one *o);
 
-// Queues the unpacking of a job's weights, times their rows' powers of two, to rows of `stride`
-// halves (the activations' stride) at `to`: in order; of a pair eights of both matrices in turn.
+// Queues the unpacking of a job's weights (not WEIGHT_FLOAT), times their rows' powers of two, to
+// rows of `stride` halves (the activations' stride) at `to`: in order; of a pair eights of both
+// matrices in turn.
 void linear_unpack(struct gpu *g, const struct linear_one *o, void *to, int64_t stride);
 
 // Moves as much of l's jobs as `room` halves hold, in order, to c, which has none: whole jobs, or

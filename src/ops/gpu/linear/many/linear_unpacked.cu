@@ -254,11 +254,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-bool linear_unpacked_takes(const struct gpu *g, int form, int64_t n) {
-    return !g->vendor && g->path == CUDA_PATH_WGMMA && g->clusters && n >= UNPACKED_ROWS &&
-           linear_unpacks(form);
-}
-
 static bool map(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stride, int64_t rows,
                 int rows_each) {
     if (!g->map_maker)

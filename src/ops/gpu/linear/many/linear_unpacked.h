@@ -7,11 +7,6 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { UNPACKED_ROWS = 768 }; // from which on unpacking pays
-
-// Whether n rows with weights of this form go this way.
-bool linear_unpacked_takes(const struct gpu *g, int form, int64_t n);
-
 // Queues the jobs of l, of any forms that it takes, pairs or not, for l->n rows: the same bits as
 // the kernels of mma.sync make. Uses scratch memory, and uses up l.
 void linear_unpacked_launch(struct gpu *g, struct linear_launch *l);

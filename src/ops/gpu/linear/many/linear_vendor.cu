@@ -10,7 +10,7 @@
 #include "ops/gpu/linear/many/vendor.h"
 
 enum { JOINERS = 512, FOURS = 9 /* a thread of theirs */ };
-enum { THREADS = 128, ROWS = 256 /* from which on unpacking pays */ };
+enum { THREADS = 128 };
 
 // Sums of a job's rows, as the library leaves them.
 struct vendor_sums {
@@ -126,10 +126,6 @@ static void finish(struct gpu *g, const vendor_sums &s, int64_t n) {
     dim3 grid((unsigned)((s.m + each - 1) / each), (unsigned)n);
     gpu_launch_early(g, "linear (vendor)", fours ? finish_sums<4> : finish_sums<1>, grid, THREADS,
                      0, s);
-}
-
-bool linear_vendor_takes(const struct gpu *g, int form, int64_t n) {
-    return g->vendor && n >= ROWS && linear_unpacks(form);
 }
 
 // A job whose weights are unpacked to `w`; sums that do not stay where the library leaves them have

@@ -8,10 +8,7 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Whether n rows with weights of this form go to the library.
-bool linear_vendor_takes(const struct gpu *g, int form, int64_t n);
-
-// The same for l's one job, a pair, whose outputs become rows of *out, its shape being set: true.
+// For l's one job, a pair, whose outputs become rows of *out, its shape being set: true.
 // False where that cannot be done at once, nothing queued, or without memory (the fault is set).
 bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct act *out);
 

@@ -6,9 +6,6 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Rows from which on it is faster than mma.sync.
-enum { WGMMA_ROWS = 96 };
-
 // Queues the jobs of l (no pairs; all of one form) for l->n rows: the same bits as the kernels of
 // mma.sync make. Fills in `first` of each job.
 void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l);

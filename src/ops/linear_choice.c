@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of linear families (docs/cuda.md has it too) and what reads it.
+#include "ops/linear_choice.h"
+
+#define FORM(name) (1u << WEIGHT_##name)
+#define PATH(name) (1u << CUDA_PATH_##name)
+
+enum {
+    STREAM_ROWS = 64,
+    ANY_FORM = (1 << WEIGHT_FORMS) - 1,
+    ANY_PATH = (1 << CUDA_PATHS) - 1,
+};
+
+enum need { NOTHING, THE_LIBRARY, CLUSTERS };
+
+static const struct row {
+    enum linear_family family;
+    int64_t least, most; // rows
+    unsigned forms, paths;
+    enum need need;
+} table[] = {
+    {LINEAR_VENDOR, 256, INT64_MAX, ANY_FORM & ~FORM(FLOAT), ANY_PATH, THE_LIBRARY},
+    {LINEAR_UNPACKED, 768, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), CLUSTERS},
+    {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT) & ~FORM(RAW), PATH(WGMMA), NOTHING},
+    {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT) | FORM(RAW), PATH(WGMMA), NOTHING},
+    {LINEAR_FEW, 1, STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(WGMMA), NOTHING},
+    {LINEAR_FEW, 1, 8, ANY_FORM & ~FORM(RAW), PATH(MMA), NOTHING},
+    {LINEAR_STREAM, 1, STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(MMA) | PATH(WGMMA), NOTHING},
+    {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, NOTHING},
+};
+
+static bool serves(const struct row *r, const struct linear_call *c) {
+    bool has = r->need == NOTHING || (r->need == THE_LIBRARY ? c->vendor : c->clusters);
+    return has && c->n >= r->least && c->n <= r->most && r->forms >> c->form & 1 &&
+           r->paths >> c->path & 1 && !(c->without >> r->family & 1);
+}
+
+enum linear_family linear_choose(const struct linear_call *c) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (serves(&table[i], c))
+            return table[i].family;
+    return LINEAR_TILES;
+}
+
+int64_t linear_slice(enum cuda_path path, int64_t n) {
+    bool twice = n > STREAM_ROWS && n <= 2 * STREAM_ROWS && path != CUDA_PATH_SMALL;
+    return twice ? (n + 15) / 16 * 8 : n;
+}

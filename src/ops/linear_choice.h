@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which family of CUDA kernels serves a linear layer: a pure function over one table of rows, forms
+// and paths, so that it is tested without a GPU. What it says changes speed and, but for the
+// vendor's library, no bits.
+#ifndef COPPICE_OPS_LINEAR_CHOICE_H
+#define COPPICE_OPS_LINEAR_CHOICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ops/device_choice.h"
+#include "ops/gpu/linear/linear.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// In the order of preference.
+enum linear_family {
+    LINEAR_VENDOR,   // weights unpacked, products by cuBLAS: linear_vendor.cu
+    LINEAR_UNPACKED, // weights unpacked, wgmma: linear_unpacked.cu
+    LINEAR_GEMM,     // weights decoded on the way into wgmma, pairs too: linear_gemm.cu
+    LINEAR_WGMMA,    // the same for the forms that linear_gemm.cu lacks, no pairs: linear_wgmma.cu
+    LINEAR_FEW,      // weights of any forms in one launch, mma.sync: linear_few.cu
+    LINEAR_STREAM,   // weights of one form, mma.sync: linear_stream.cuh
+    LINEAR_TILES,    // mma.sync with a tile of rows and outputs a block: linear_mma.cuh
+    LINEAR_FAMILIES
+};
+
+struct linear_call {
+    enum cuda_path path;
+    bool vendor;      // the vendor's library is in use
+    bool clusters;    // the device has clusters of blocks
+    int form;         // enum weight_form
+    int64_t n;        // rows, at least 1
+    unsigned without; // bit f: family f has no room for this call, or is not wanted
+};
+
+// The first family of the table that serves the call; LINEAR_TILES serves all.
+enum linear_family linear_choose(const struct linear_call *c);
+
+// Rows that a call is cut into: two slices of few rows are faster than many rows up to twice the
+// most that few are (docs/notes/cuda-linear-few-rows.md).
+int64_t linear_slice(enum cuda_path path, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

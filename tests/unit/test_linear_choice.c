@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice among the linear families, for every number of rows, form, path and device, against
+// conditions that are written out family by family.
+#include "test.h"
+
+#include "ops/linear_choice.h"
+
+enum { ROWS = 4096 };
+
+static bool unpacks(const struct linear_call *c) {
+    return c->form != WEIGHT_FLOAT;
+}
+
+static bool few(const struct linear_call *c) {
+    if (c->n > 64 || c->form == WEIGHT_RAW)
+        return false;
+    return c->path == CUDA_PATH_WGMMA || (c->path == CUDA_PATH_MMA && c->n <= 8);
+}
+
+static bool many(const struct linear_call *c) {
+    return c->path == CUDA_PATH_WGMMA && c->n >= 96;
+}
+
+static bool allowed(const struct linear_call *c, enum linear_family f) {
+    return !(c->without >> f & 1);
+}
+
+static enum linear_family expected(const struct linear_call *c) {
+    if (few(c) && allowed(c, LINEAR_FEW))
+        return LINEAR_FEW;
+    if (c->vendor && c->n >= 256 && unpacks(c) && allowed(c, LINEAR_VENDOR))
+        return LINEAR_VENDOR;
+    if (many(c) && c->clusters && c->n >= 768 && unpacks(c) && allowed(c, LINEAR_UNPACKED))
+        return LINEAR_UNPACKED;
+    if (c->n <= 64 && c->form != WEIGHT_RAW && c->path != CUDA_PATH_SMALL &&
+        allowed(c, LINEAR_STREAM))
+        return LINEAR_STREAM;
+    if (many(c))
+        return c->form == WEIGHT_FLOAT || c->form == WEIGHT_RAW ? LINEAR_WGMMA : LINEAR_GEMM;
+    return LINEAR_TILES;
+}
+
+// Every case of one path and device; which families served, as bits.
+static unsigned check_device(struct linear_call c) {
+    static const unsigned without[] = {0, 1u << LINEAR_FEW, 1u << LINEAR_FEW | 1u << LINEAR_STREAM,
+                                       1u << LINEAR_FEW | 1u << LINEAR_STREAM |
+                                           1u << LINEAR_VENDOR | 1u << LINEAR_UNPACKED};
+    unsigned seen = 0;
+    for (c.form = 0; c.form < WEIGHT_FORMS; c.form++)
+        for (int w = 0; w < 4; w++)
+            for (c.n = 1; c.n <= ROWS; c.n++) {
+                c.without = without[w];
+                enum linear_family f = linear_choose(&c);
+                assert_int_equal(f, expected(&c));
+                seen |= 1u << f;
+            }
+    return seen;
+}
+
+static void every_call_is_served_as_expected(void **state) {
+    (void)state;
+    unsigned seen = 0;
+    for (int i = 0; i < CUDA_PATHS * 4; i++) {
+        struct linear_call c = {
+            .path = (enum cuda_path)(i / 4), .vendor = i & 1, .clusters = i & 2};
+        seen |= check_device(c);
+    }
+    assert_int_equal(seen, (1 << LINEAR_FAMILIES) - 1);
+}
+
+static void slices_are_of_few_rows_and_of_eights(void **state) {
+    (void)state;
+    for (int64_t n = 1; n <= ROWS; n++) {
+        assert_int_equal(linear_slice(CUDA_PATH_SMALL, n), n);
+        int64_t slice = linear_slice(CUDA_PATH_WGMMA, n);
+        assert_int_equal(slice, linear_slice(CUDA_PATH_MMA, n));
+        if (n <= 64 || n > 128)
+            assert_int_equal(slice, n);
+        else
+            assert_true(slice <= 64 && slice % 8 == 0 && 2 * slice >= n && 2 * slice < n + 16);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_is_served_as_expected),
+        cmocka_unit_test(slices_are_of_few_rows_and_of_eights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
