@@ -23,27 +23,36 @@
 enum {
     BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
     LOOK_FIRST = 6,  // steps of a text that verify some nodes whatever is believed of them
-    REST_FIRST = 6,  // steps without drafting, doubled each time,
+    REST_FIRST = 10, // steps without drafting, doubled each time,
     REST_MOST = 512, // up to this
+    TRIALS = 3,      // steps of a text before its drafting is doubted
     ROWS = 8,        // of the pass that tells what a row costs
 };
 static const double BIN_WIDTH = 0.2;
-static const double BIN_MOST = 512;  // nodes that a bin remembers: older ones fade
-static const double PRIOR = 16;      // nodes' worth of belief in the draft's own probability
-static const double PLACE_PRIOR = 5; // the same where nodes are told by their place
-static const double LOOK_COST = 1.1; // over a plain pass, of those steps
-static const double KEPT = 8;        // nodes of a bin that count of those from other texts,
-static const double FIT_KEPT = 0.05; // and the part of what tells powers and ways apart
-static const double STEPS = 24;      // steps that the mean rate remembers
-static const double THIS = 1;        // steps that the present one counts for in it
-static const double WALKS = 8;       // whose lengths tell how deep a draft should be
-static const double WALKS_KEPT = 1;  // of earlier texts
-static const double SESSION = 64;    // drafted steps of all texts that a new one's hope comes from
-static const double HOPED = 6;       // steps' worth of belief in CREDIT before anything is known
+static const double BIN_MOST = 512;   // nodes that a bin remembers: older ones fade
+static const double PRIOR = 16;       // nodes' worth of belief in the draft's own probability
+static const double PLACE_PRIOR = 5;  // the same where nodes are told by their place
+static const double STEP_PRIOR = 3;   // steps' worth of it where they are told by rank,
+static const double LEVEL_PRIOR = 12; // and of belief in the rank at a level of depth
+static const double HONESTY = 3;      // how odd other powers than 1 are at first
+static const double TEMPER = 0.5;     // nodes of one tree do not come about independently
+static const double LOOK_COST = 1.05; // over a plain pass, of those steps
+static const double KEPT = 8;         // nodes of a bin that count of those from other texts,
+static const double TOLD_KEPT = 3;    // and of what tells powers and ways apart (log-likelihood)
+static const double STEPS = 24;       // steps that the mean rate remembers
+static const double THIS = 3;         // steps that the present one counts for in it
+static const double WALKS = 16;       // whose lengths tell how deep a draft should be
+static const double WALKS_KEPT = 1;   // of earlier texts
+static const double SESSION = 64;     // drafted steps of all texts that a new one's hope comes from
+static const double HOPED = 6;        // steps' worth of belief in CREDIT before anything is known
 // Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained of late,
 // within these bounds. Then the most there may be, besides a share of the text so far. After a rest
 // there is a share of that, and no less than CREDIT_AGAIN.
-static const double CREDIT = 2, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+static const double CREDIT = 1.8, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+// What must be left of it where a step like the last one is not expected to pay.
+static const double DOUBTED = 1.7;
+static const double STAKE = 0.3; // tokens that nodes may lose in one step while none has paid
+static const double TRIAL = 10;  // the least rest, in steps for each token that a trial costs
 static const double SHARE = 0.01, SHARE_AGAIN = 0.007, CREDIT_AGAIN = 0.1;
 
 struct bin {
@@ -55,9 +64,11 @@ struct bin {
 static const double POWER[] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
 enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 5 };
 
-// How likely a node is can be told by its score or by its place in the tree's order, whichever has
-// foretold the nodes so far better: scores that mean nothing make trees grow and shrink in vain.
-enum { PLACES = 24, BY_SCORE = 0, BY_PLACE, WAYS };
+// How likely a node is can be told by its score, by its place in the tree's order, or step by step:
+// by the rank of each step of its path among its siblings, and its depth. They are mixed by how
+// well each has foretold the nodes so far: scores that mean nothing make trees grow and shrink in
+// vain, and steps settle soonest, since each walk tells of many of them.
+enum { PLACES = 24, RANKS = 4, LEVELS = 4, BY_SCORE = 0, BY_PLACE, BY_STEP, WAYS };
 
 struct budget {
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
@@ -71,9 +82,12 @@ struct budget {
     double fit[POWERS];
     int power; // that fits best
     struct bin place[PLACES];
+    struct bin rank[RANKS], step[RANKS][LEVELS];
     double told[WAYS]; // log-likelihood of the nodes so far, as foretold, older ones faded
-    double chance[TREE_MAX_ROWS]; // of the nodes of the present step's tree, falling
-    int most;                     // of them that may be verified
+    // Of the nodes of the present step's tree, as each way foretells them, and all together.
+    double way[WAYS][TREE_MAX_ROWS];
+    double chance[TREE_MAX_ROWS];
+    int most; // of them that may be verified
 };
 
 int budget_create(struct budget **out, struct err *e) {
@@ -100,6 +114,18 @@ static void keep(struct bin *n, int count) {
     }
 }
 
+// Log-likelihoods as far behind the best as what is kept.
+static void keep_told(double *told, int count) {
+    double most = told[0], least = told[0];
+    for (int i = 1; i < count; i++) {
+        most = fmax(most, told[i]);
+        least = fmin(least, told[i]);
+    }
+    double part = most - least > TOLD_KEPT ? TOLD_KEPT / (most - least) : 1;
+    for (int i = 0; i < count; i++)
+        told[i] = part * (told[i] - most);
+}
+
 void budget_begin(struct budget *b, const struct budget *before) {
     if (before && before != b)
         *b = *before;
@@ -114,10 +140,10 @@ void budget_begin(struct budget *b, const struct budget *before) {
     b->tokens = b->nodes = b->steps = 0;
     keep(b->bin, BINS);
     keep(b->place, PLACES);
-    for (int i = 0; i < POWERS; i++)
-        b->fit[i] *= FIT_KEPT;
-    for (int i = 0; i < WAYS; i++)
-        b->told[i] *= FIT_KEPT;
+    keep(b->rank, RANKS);
+    keep(&b->step[0][0], RANKS * LEVELS);
+    keep_told(b->fit, POWERS);
+    keep_told(b->told, WAYS);
 }
 
 static int bin_of(double score) {
@@ -135,23 +161,50 @@ static double share(const struct bin *n, double prior, double weight) {
     return (n->hits + weight * prior) / (n->nodes + weight);
 }
 
-// The chance that a node is on the path, told one way.
-static double foretell(const struct budget *b, const struct ddtree *t, int node, int way) {
-    double stated = exp(POWER[b->power] * t->score[node]);
-    return way == BY_SCORE ? share(&b->bin[bin_of(t->score[node])], stated, PRIOR)
-                           : share(&b->place[place_of(node)], stated, PLACE_PRIOR);
+static int level_of(int depth) {
+    return depth < 2 ? 0 : depth < 4 ? 1 : depth < 8 ? 2 : 3;
 }
 
-static double chance(const struct budget *b, const struct ddtree *t, int node) {
-    return foretell(b, t, node, b->told[BY_PLACE] > b->told[BY_SCORE] ? BY_PLACE : BY_SCORE);
+// The chance that a step is taken from a node on the path.
+static double step_chance(const struct budget *b, double stated, int rank, int depth) {
+    double all = share(&b->rank[rank], stated, STEP_PRIOR);
+    return share(&b->step[rank][level_of(depth)], all, LEVEL_PRIOR);
 }
 
-// Of a verified tree. Means of these settle sooner than means of what came of it.
-static double expected_tokens(const struct budget *b, const struct ddtree *t) {
-    double sum = 1;
-    for (int i = 1; i < t->n; i++)
-        sum += chance(b, t, i);
-    return sum;
+// Ranks of nodes among their siblings: how many with the same parent came before.
+static void ranks_of(const struct ddtree *t, int rank[TREE_MAX_ROWS]) {
+    int children[TREE_MAX_ROWS] = {0};
+    for (int i = 1; i < t->n; i++) {
+        int n = children[t->parent[i]]++;
+        rank[i] = n < RANKS ? n : RANKS - 1;
+    }
+}
+
+// The chances that nodes are on the path. Only one node of a depth can be.
+static void foretell(struct budget *b, const struct ddtree *t) {
+    double left[TREE_MAX_DEPTH + 1], part[WAYS], sum = 0, best = b->told[0];
+    int rank[TREE_MAX_ROWS];
+    ranks_of(t, rank);
+    for (int w = 1; w < WAYS; w++)
+        best = fmax(best, b->told[w]);
+    for (int w = 0; w < WAYS; w++)
+        sum += part[w] = exp(b->told[w] - best);
+    for (int d = 0; d <= TREE_MAX_DEPTH; d++)
+        left[d] = 1;
+    b->way[BY_STEP][0] = 1;
+    for (int i = 1; i < t->n; i++) {
+        int up = t->parent[i];
+        double power = POWER[b->power], stated = exp(power * t->score[i]);
+        double step = exp(power * (t->score[i] - t->score[up]));
+        b->way[BY_SCORE][i] = share(&b->bin[bin_of(t->score[i])], stated, PRIOR);
+        b->way[BY_PLACE][i] = share(&b->place[place_of(i)], stated, PLACE_PRIOR);
+        b->way[BY_STEP][i] = b->way[BY_STEP][up] * step_chance(b, step, rank[i], t->depth[i]);
+        double mean = 0;
+        for (int w = 0; w < WAYS; w++)
+            mean += part[w] / sum * b->way[w][i];
+        b->chance[i] = fmin(mean, left[t->depth[i]]);
+        left[t->depth[i]] -= b->chance[i];
+    }
 }
 
 static int drafting(const struct budget_step *s) {
@@ -178,13 +231,13 @@ static double draft_ms(const struct budget_step *s) {
 // own, so that what time is worth is told by steps that they are not in.
 static double pass_ms(const struct budget_step *s, double nodes) {
     double below = floor(nodes), part = nodes - below;
-    double a = price_pass_ms(s->price, s->n + (int64_t)below, s->n);
-    return part > 0 ? a + part * (price_pass_ms(s->price, s->n + (int64_t)below + 1, s->n) - a) : a;
+    double a = price_hope_ms(s->price, s->n + (int64_t)below, s->n);
+    return part > 0 ? a + part * (price_hope_ms(s->price, s->n + (int64_t)below + 1, s->n) - a) : a;
 }
 
 // The same in the pass as it will be.
 static double full_ms(const struct budget_step *s, int64_t nodes) {
-    return price_pass_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
+    return price_hope_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
 }
 
 static double plain_rate(const struct budget_step *s) {
@@ -261,8 +314,9 @@ void budget_drafts(struct budget_step *s) {
 static void weigh_tree(struct budget *b, const struct ddtree *t) {
     int len[TREE_MAX_ROWS], runs = 0;
     double sum[TREE_MAX_ROWS];
+    foretell(b, t);
     for (int i = 1; i < t->n; i++) {
-        sum[runs] = chance(b, t, i);
+        sum[runs] = b->chance[i];
         len[runs++] = 1;
         while (runs > 1 && sum[runs - 1] * len[runs - 2] > sum[runs - 2] * len[runs - 1]) {
             sum[runs - 2] += sum[runs - 1];
@@ -280,6 +334,8 @@ static void weigh_tree(struct budget *b, const struct ddtree *t) {
 static int stake(const struct budget_step *s, const struct budget_member *m) {
     const struct budget *b = m->budget;
     double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->of : 0), plain = pass_ms(s, 0);
+    if (b->gained <= 0)
+        most = STAKE;
     int nodes = 0;
     while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes + 1) - plain) <= most)
         nodes++;
@@ -374,11 +430,22 @@ static double likelihood(double chance, bool on) {
 
 // Weighs the powers by one node, walked over or not.
 static void weigh(struct budget *b, double score, bool on) {
-    for (int i = 0; i < POWERS; i++) {
+    for (int i = 0; i < POWERS; i++)
         b->fit[i] += likelihood(exp(POWER[i] * score), on) - b->fit[i] / BIN_MOST;
-        if (b->fit[i] > b->fit[b->power])
-            b->power = i;
+}
+
+// The power that fits best, if the draft is believed to be honest at first.
+static int best_power(const struct budget *b) {
+    int best = 0;
+    double most = -INFINITY;
+    for (int i = 0; i < POWERS; i++) {
+        double odd = log(POWER[i]), fit = b->fit[i] - HONESTY * odd * odd;
+        if (fit > most) {
+            most = fit;
+            best = i;
+        }
     }
+    return best;
 }
 
 static void count(struct bin *n, bool on) {
@@ -390,19 +457,33 @@ static void count(struct bin *n, bool on) {
     }
 }
 
-// Counts every verified node as walked over or not.
-static void learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
+// Counts every verified node as walked over or not, and every step from a node of the path. What is
+// expected of the tree is returned: means of that settle sooner than means of what came of it.
+static double learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
+    int rank[TREE_MAX_ROWS];
+    double expected = 1;
     for (int i = 0; i < w->count; i++)
         on[w->path[i]] = true;
+    foretell(b, t);
+    ranks_of(t, rank);
     for (int i = 1; i < t->n; i++)
         for (int way = 0; way < WAYS; way++)
-            b->told[way] += likelihood(foretell(b, t, i, way), on[i]) - b->told[way] / BIN_MOST;
+            b->told[way] += TEMPER * likelihood(b->way[way][i], on[i]) - b->told[way] / BIN_MOST;
     for (int i = 1; i < t->n; i++) {
         weigh(b, t->score[i], on[i]);
         count(&b->bin[bin_of(t->score[i])], on[i]);
         count(&b->place[place_of(i)], on[i]);
+        if (!on[t->parent[i]])
+            continue;
+        count(&b->rank[rank[i]], on[i]);
+        count(&b->step[rank[i]][level_of(t->depth[i])], on[i]);
     }
+    b->power = best_power(b);
+    foretell(b, t);
+    for (int i = 1; i < t->n; i++)
+        expected += b->chance[i];
+    return expected;
 }
 
 // A walk to the end of what was drafted was ended by no wrong guess.
@@ -413,19 +494,27 @@ static void follow(struct budget *b, const struct walk *w, int depth) {
 }
 
 // Takes what a drafted step gained, and lets drafting rest when all is lost that may be.
-static void judge(struct budget *b, double gained) {
+static void judge(struct budget *b, int count, double expected, double cost) {
+    double gained = count - 1 - cost;
     double most = fmax(CREDIT_MOST + SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
     b->of += 1 - b->of / SESSION;
     b->credit = fmin(b->credit + gained, most);
     if (b->credit >= CREDIT)
         b->rests = REST_FIRST;
-    if (b->credit >= 0)
+    if (b->credit >= (expected - 1 < cost && b->looked >= TRIALS ? DOUBTED * cost : 0))
         return;
-    b->rest = b->rests;
+    b->rest = (int)fmax(b->rests, TRIAL * cost);
     b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
     b->tokens = b->nodes = b->steps = 0;
     b->credit = fmax(CREDIT_AGAIN, SHARE_AGAIN * b->rest);
+}
+
+// What so many nodes have added to the pass.
+static double more_ms(const struct budget_step *s, int nodes) {
+    int64_t rows = s->n + s->other_rows;
+    int seqs = s->n + s->other_seqs;
+    return price_pass_ms(s->price, rows + nodes, seqs) - price_pass_ms(s->price, rows, seqs);
 }
 
 void budget_note(const struct budget_step *s) {
@@ -435,8 +524,9 @@ void budget_note(const struct budget_step *s) {
     if (drafts)
         price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
     price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
-    double plain = plain_rate(s), draft = drafts ? plain * s->draft_ms / drafts : 0;
-    double node = nodes ? plain * (full_ms(s, nodes) - full_ms(s, 0)) / nodes : 0;
+    double plain = s->n / price_pass_ms(s->price, s->n, s->n);
+    double draft = drafts ? plain * fmin(s->draft_ms, draft_ms(s)) / drafts : 0;
+    double node = nodes ? plain * more_ms(s, nodes) / nodes : 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
         struct budget *b = m->budget;
@@ -445,12 +535,12 @@ void budget_note(const struct budget_step *s) {
         b->text += m->walk->count;
         if (!m->drafts)
             continue;
-        learn(b, m->tree, m->walk);
+        double expected = learn(b, m->tree, m->walk);
         follow(b, m->walk, s->depth);
         b->looked++;
-        b->tokens += expected_tokens(b, m->tree) - b->tokens / STEPS;
+        b->tokens += expected - b->tokens / STEPS;
         b->nodes += m->tree->n - 1 - b->nodes / STEPS;
         b->steps += 1 - b->steps / STEPS;
-        judge(b, m->walk->count - 1 - draft - node * (m->tree->n - 1));
+        judge(b, m->walk->count, expected, draft + node * (m->tree->n - 1));
     }
 }

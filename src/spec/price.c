@@ -47,12 +47,14 @@ static const struct shape {
 
 // Standard deviations before anything is known, of logarithms.
 static const double SPEED = 4;      // of the machine
-static const double STEEP = 0.35;   // of the slope, as a part of it
+static const double STEEP = 0.6;    // of the slope, as a part of it
 static const double NEAR = 0.05;    // of what near row counts share,
 static const double NEAR_REACH = 1; // which fades with the row counts' distance in octaves
 static const double ALONE = 0.015;  // of a row count alone
 static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
 static const double MORE = 0.7;                     // of what another sequence or member takes
+static const double FIRST = 0.1; // of the very first times, which may be slow for many reasons
+static const double HOPE = 0.5;
 // Doubt that returns with each time: of the speed, and of all else.
 static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
 // A time that is off by more than so many standard deviations is taken for a disturbance if it is
@@ -64,8 +66,10 @@ struct price {
     const struct shape *shape;
     double mean[DIMS];
     double cov[DIMS][DIMS];
-    double ms[KNOTS];  // exp of the mean
-    double seen[DIMS]; // times that told of it
+    double ms[KNOTS];   // exp of the mean
+    double hope[KNOTS]; // the same, less where little is known beside the newest pass
+    int newest;         // its knot
+    double seen[DIMS];  // times that told of it
     bool ready;
     int strange; // passes and drafts in a row that were late
 };
@@ -79,8 +83,14 @@ struct view {
 static void refresh(struct price *p) {
     for (int i = 0; i < KNOTS; i++)
         p->ms[i] = exp(p->mean[i]);
-    for (int i = 1; i < KNOTS; i++) // more rows never take less
+    for (int i = 0; i < KNOTS; i++) {
+        double far = p->cov[i][i] + p->cov[p->newest][p->newest] - 2 * p->cov[i][p->newest];
+        p->hope[i] = exp(p->mean[i] - HOPE * sqrt(fmax(far, 0)));
+    }
+    for (int i = 1; i < KNOTS; i++) { // more rows never take less
         p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
+        p->hope[i] = fmax(p->hope[i], p->hope[i - 1]);
+    }
 }
 
 static double near(int a, int b) {
@@ -142,14 +152,22 @@ static int between(int64_t rows, double *part) {
     return i;
 }
 
-static double rows_ms(const struct price *p, int64_t rows) {
+static double on_curve(const double ms[KNOTS], int64_t rows) {
     double part;
     int i = between(rows, &part);
-    return p->ms[i] + part * (p->ms[i + 1] - p->ms[i]);
+    return ms[i] + part * (ms[i + 1] - ms[i]);
+}
+
+static double rows_ms(const struct price *p, int64_t rows) {
+    return on_curve(p->ms, rows);
 }
 
 double price_pass_ms(const struct price *p, int64_t rows, int seqs) {
     return rows_ms(p, rows) + (seqs - 1) * p->ms[0] * exp(p->mean[SEQ]);
+}
+
+double price_hope_ms(const struct price *p, int64_t rows, int seqs) {
+    return on_curve(p->hope, rows) + (seqs - 1) * p->hope[0] * exp(p->mean[SEQ]);
 }
 
 double price_draft_ms(const struct price *p, int members, int reach) {
@@ -219,7 +237,7 @@ static void drift(struct price *p) {
 // that is far too short, or the third in a row that is too long, says that the machine is another
 // than it was believed to be.
 static void take(struct price *p, const struct view *v, double ms) {
-    double with[DIMS], off = log(ms) - v->value, noise = p->shape->noise;
+    double with[DIMS], off = log(ms) - v->value, noise = p->ready ? p->shape->noise : FIRST;
     double far = off / sqrt(spread(p, v, with) + noise * noise);
     p->strange = far > STRANGE ? p->strange + 1 : 0;
     if (far < -STRANGE || p->strange >= TIMES_STRANGE) {
@@ -237,7 +255,10 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     if (!(ms > 0))
         return;
     struct view v = view_pass(p, rows, seqs);
+    double part;
+    int i = between(rows, &part);
     drift(p);
+    p->newest = part > 0.5 ? i + 1 : i;
     take(p, &v, ms);
     p->ready = true;
 }

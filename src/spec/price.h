@@ -29,6 +29,9 @@ bool price_ready(const struct price *p);
 
 // A pass of `rows` >= 1 rows in all, of `seqs` >= 1 sequences. Rises with both.
 double price_pass_ms(const struct price *p, int64_t rows, int seqs);
+// The same for choosing rows: less where little is known beside the newest pass, so that what may
+// be cheaper is tried.
+double price_hope_ms(const struct price *p, int64_t rows, int seqs);
 // By what factor (1 or more) that may be wrong beside a pass of one row: one standard deviation.
 double price_doubt(const struct price *p, int64_t rows);
 // One draft for all of `members` >= 1 sequences.

@@ -19,6 +19,8 @@ struct sim_device {
     double noise;                // standard deviation of times, as a part of them
     double disturbed;            // chance that a pass takes up to three times as long
     double first;                // factor of the very first pass and draft
+    double
+        least[2]; // parts of the best fixed number of nodes that first and later replies must have
 };
 
 extern const struct sim_device sim_devices[];
