@@ -52,6 +52,8 @@ static const double CREDIT = 1.8, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_M
 // What must be left of it where a step like the last one is not expected to pay.
 static const double DOUBTED = 1.7;
 static const double STAKE = 0.3; // tokens that nodes may lose in one step while none has paid
+static const double COSTLY = 2;  // shares of the credit that one of its first TRIALS steps takes
+static const double LONGER = 2;  // than the least a rest may be for what a trial costs
 static const double TRIAL = 10;  // the least rest, in steps for each token that a trial costs
 static const double SHARE = 0.01, SHARE_AGAIN = 0.007, CREDIT_AGAIN = 0.1;
 
@@ -77,6 +79,7 @@ struct budget {
     double gained, of;           // tokens that drafted steps of all texts gained, and these; faded
     double text;                 // tokens of this text
     int looked;                  // drafted steps of this text
+    bool behind;                 // the draft has tokens to catch up with, which takes its time
     int rest, rests;             // steps without drafting to come; how many the next rest has
     struct bin bin[BINS];
     double fit[POWERS];
@@ -136,6 +139,7 @@ void budget_begin(struct budget *b, const struct budget *before) {
     b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
     b->text = 0;
     b->rest = b->looked = 0;
+    b->behind = true;
     b->rests = REST_FIRST;
     b->tokens = b->nodes = b->steps = 0;
     keep(b->bin, BINS);
@@ -495,6 +499,8 @@ static void follow(struct budget *b, const struct walk *w, int depth) {
 
 // Takes what a drafted step gained, and lets drafting rest when all is lost that may be.
 static void judge(struct budget *b, int count, double expected, double cost) {
+    if (b->looked <= TRIALS)
+        cost = fmin(cost, CREDIT / TRIALS * COSTLY);
     double gained = count - 1 - cost;
     double most = fmax(CREDIT_MOST + SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
@@ -504,7 +510,7 @@ static void judge(struct budget *b, int count, double expected, double cost) {
         b->rests = REST_FIRST;
     if (b->credit >= (expected - 1 < cost && b->looked >= TRIALS ? DOUBTED * cost : 0))
         return;
-    b->rest = (int)fmax(b->rests, TRIAL * cost);
+    b->rest = (int)fmin(fmax(b->rests, TRIAL * cost), LONGER * b->rests);
     b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
     b->tokens = b->nodes = b->steps = 0;
     b->credit = fmax(CREDIT_AGAIN, SHARE_AGAIN * b->rest);
@@ -517,11 +523,20 @@ static double more_ms(const struct budget_step *s, int nodes) {
     return price_pass_ms(s->price, rows + nodes, seqs) - price_pass_ms(s->price, rows, seqs);
 }
 
+// Whether the draft of this step had more to do than drafts have from step to step.
+static bool any_behind(const struct budget_step *s) {
+    for (int i = 0; i < s->n; i++)
+        if (s->members[i].drafts && s->members[i].budget->behind)
+            return true;
+    return false;
+}
+
 void budget_note(const struct budget_step *s) {
     int nodes = 0, drafts = drafting(s);
+    bool behind = price_draft_ready(s->price) && any_behind(s);
     for (int i = 0; i < s->n; i++)
         nodes += s->members[i].tree->n - 1;
-    if (drafts)
+    if (drafts && !behind)
         price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
     price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
     double plain = s->n / price_pass_ms(s->price, s->n, s->n);
@@ -530,6 +545,7 @@ void budget_note(const struct budget_step *s) {
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
         struct budget *b = m->budget;
+        b->behind = !m->drafts;
         if (m->walk->end != END_NONE)
             continue;
         b->text += m->walk->count;

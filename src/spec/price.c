@@ -29,7 +29,7 @@ static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40
 // What is usual, beside a pass of one row. Docs: notes/budget-auto.md.
 static const struct shape {
     double rows[KNOTS], seq, draft[PRICE_REACHES], member;
-    double noise; // of one time, as a part of it
+    double noise; // of one time, as a part of it, at least
 } SHAPES[] = {
     [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
                     4.85, 5.5,  6.2, 7.6, 9, 10.4, 11.8, 23,   45,   90,   360},
@@ -53,7 +53,12 @@ static const double NEAR_REACH = 1; // which fades with the row counts' distance
 static const double ALONE = 0.015;  // of a row count alone
 static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
 static const double MORE = 0.7;                     // of what another sequence or member takes
-static const double FIRST = 0.1; // of the very first times, which may be slow for many reasons
+// Of the very first times, which may be slow for many reasons, noise is at least so much. The first
+// draft reads the whole prompt as well.
+static const double FIRST = 0.25, FIRST_DRAFT = 0.5;
+// The noise of times is learnt as well: from so many of late, of which none says more than that it
+// is so many times as large.
+static const double NOISES = 12, NOISIER = 9;
 static const double HOPE = 0.5;
 // Doubt that returns with each time: of the speed, and of all else.
 static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
@@ -71,7 +76,8 @@ struct price {
     int newest;         // its knot
     double seen[DIMS];  // times that told of it
     bool ready;
-    int strange; // passes and drafts in a row that were late
+    int strange;  // passes and drafts in a row that were late
+    double noise; // variance of late times
 };
 
 // Of a logarithm around the present mean: its value, and what it changes with.
@@ -98,11 +104,16 @@ static double near(int a, int b) {
     return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
 }
 
-static void add_speed(struct price *p, double variance) {
-    for (int i = 0; i < DIMS; i++)
-        for (int j = 0; j < DIMS; j++)
-            if (i != SEQ && j != SEQ && i != MEMBER && j != MEMBER)
+// More doubt that unknowns first..last share, the growth with sequences and members aside.
+static void widen(struct price *p, int first, int last, double variance) {
+    for (int i = first; i <= last; i++)
+        for (int j = first; j <= last; j++)
+            if (i != SEQ && j != SEQ)
                 p->cov[i][j] += variance;
+}
+
+static void add_speed(struct price *p, double variance) {
+    widen(p, 0, MEMBER - 1, variance);
 }
 
 static void begin(struct price *p) {
@@ -121,6 +132,7 @@ static void begin(struct price *p) {
     p->mean[SEQ] = log(s->seq);
     p->mean[MEMBER] = log(s->member);
     p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = MORE * MORE;
+    p->noise = s->noise * s->noise;
     add_speed(p, SPEED * SPEED);
     refresh(p);
 }
@@ -236,12 +248,18 @@ static void drift(struct price *p) {
 // Takes a time in. One that is far too long is most likely a disturbance and counts for little; one
 // that is far too short, or the third in a row that is too long, says that the machine is another
 // than it was believed to be.
-static void take(struct price *p, const struct view *v, double ms) {
-    double with[DIMS], off = log(ms) - v->value, noise = p->ready ? p->shape->noise : FIRST;
-    double far = off / sqrt(spread(p, v, with) + noise * noise);
+static void take(struct price *p, const struct view *v, double ms, bool draft) {
+    double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
+    if (!p->ready)
+        noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
+    double known = spread(p, v, with), far = off / sqrt(known + noise * noise);
+    if (p->ready && known < p->noise) {
+        double seen = fmin(off * off, NOISIER * p->noise);
+        p->noise += (fmax(seen, p->shape->noise * p->shape->noise) - p->noise) / NOISES;
+    }
     p->strange = far > STRANGE ? p->strange + 1 : 0;
     if (far < -STRANGE || p->strange >= TIMES_STRANGE) {
-        add_speed(p, off * off);
+        widen(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
         p->strange = 0;
     } else if (far > STRANGE) {
         noise *= far / STRANGE * far / STRANGE;
@@ -259,7 +277,7 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     int i = between(rows, &part);
     drift(p);
     p->newest = part > 0.5 ? i + 1 : i;
-    take(p, &v, ms);
+    take(p, &v, ms, false);
     p->ready = true;
 }
 
@@ -267,15 +285,11 @@ void price_note_draft(struct price *p, int members, int reach, double ms) {
     if (!(ms > 0))
         return;
     struct view v = view_draft(p, members, reach);
-    take(p, &v, ms);
+    take(p, &v, ms, true);
 }
 
-double price_doubt(const struct price *p, int64_t rows) {
-    struct view v = {0};
-    double with[DIMS];
-    view_rows(p, rows, 1, &v);
-    v.slope[0] -= 1;
-    return exp(sqrt(fmax(spread(p, &v, with), 0)));
+bool price_draft_ready(const struct price *p) {
+    return p->seen[DRAFT] + p->seen[DRAFT + 1] + p->seen[DRAFT + 2] > 0;
 }
 
 // The file: {"version", "key", "passes": [[rows, sequences, ms, doubt]...], "drafts": [[members,

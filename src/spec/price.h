@@ -26,14 +26,13 @@ void price_destroy(struct price *p); // NULL is allowed
 
 // Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.
 bool price_ready(const struct price *p);
+bool price_draft_ready(const struct price *p); // the same of drafts
 
 // A pass of `rows` >= 1 rows in all, of `seqs` >= 1 sequences. Rises with both.
 double price_pass_ms(const struct price *p, int64_t rows, int seqs);
 // The same for choosing rows: less where little is known beside the newest pass, so that what may
 // be cheaper is tried.
 double price_hope_ms(const struct price *p, int64_t rows, int seqs);
-// By what factor (1 or more) that may be wrong beside a pass of one row: one standard deviation.
-double price_doubt(const struct price *p, int64_t rows);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
 

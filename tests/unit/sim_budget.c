@@ -212,6 +212,8 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
         if (r->budget) {
             bool first = !price_ready(r->price);
             step.draft_ms = draft > 0 ? noisy(r->device, draft, &r->noise, first) : 0;
+            if (s == 0) // it reads the prompt as well
+                step.draft_ms *= 3;
             step.pass_ms = noisy(r->device, pass, &r->noise, first);
             budget_note(&step);
         }
