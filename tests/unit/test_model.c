@@ -159,13 +159,13 @@ static void test_commit(void **state) {
 }
 
 // Three sequences of different lengths in one verification and one prompt pass.
-static void test_crowd(void **state) {
+static void test_many(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();
     struct tiny_rig r;
     struct sequence *s[3];
     int32_t tokens[LONG];
-    float *alone = rows_new(64), *crowd = rows_new(64);
+    float *alone = rows_new(64), *many = rows_new(64);
     tiny_rig_open(&r, &shape, NULL, NULL, "auto", 2);
     tiny_rig_tokens(&r, 9, tokens, LONG);
     for (int i = 0; i < 3; i++) {
@@ -179,19 +179,19 @@ static void test_crowd(void **state) {
         memset(r.f.want, 1, (size_t)r.f.n);
         memset(r.f.prompt, prompt, (size_t)r.f.n);
         assert_int_equal(model_forward(r.m, &r.f, s, 3, &r.e), 0);
-        tiny_rig_logits(&r, 0, r.f.n, prompt ? crowd : alone);
+        tiny_rig_logits(&r, 0, r.f.n, prompt ? many : alone);
     }
-    same_bits(alone, crowd, 33); // verification and prompt of the same rows
+    same_bits(alone, many, 33); // verification and prompt of the same rows
     for (int i = 0, at = 0; i < 3; at += 10 + i, i++) {
         int64_t kept;
         assert_int_equal(sequence_truncate(s[i], 0, &kept, &r.e), 0);
         tiny_rig_prompt(&r, s[i], tokens + i, 30 + 35 * i, 64, NULL, NULL);
         tiny_rig_prompt(&r, s[i], tokens + 7 * i, 10 + i, 3, alone, NULL);
-        same_bits(alone, crowd + at * VOCAB, 10 + i);
+        same_bits(alone, many + at * VOCAB, 10 + i);
         sequence_destroy(s[i]);
     }
     free(alone);
-    free(crowd);
+    free(many);
     tiny_rig_close(&r);
 }
 
@@ -330,7 +330,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks),   cmocka_unit_test(test_chunks_quantised),
         cmocka_unit_test(test_trees),    cmocka_unit_test(test_commit),
-        cmocka_unit_test(test_crowd),    cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_many),     cmocka_unit_test(test_variants),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

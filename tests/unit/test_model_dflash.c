@@ -297,7 +297,7 @@ static void test_pieces(void **state) {
     tiny_rig_close(&r);
 }
 
-static void test_crowd(void **state) {
+static void test_many(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();
     struct tiny_draft_shape d = mixed_draft(&shape);
@@ -408,7 +408,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dialects),      cmocka_unit_test(test_masks),
         cmocka_unit_test(test_shorter_block), cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_many),
         cmocka_unit_test(test_fit),           cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
