@@ -7,7 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// Log-probabilities of a row: under the softmax of the logits as they are, before masks, penalties,
+// temperature and filters, so that they say what the model thinks and not what was asked of it.
+enum { OPS_LOGPROBS_MAX = 32 };
+struct sample_logprobs {
+    int n;                         // of the best tokens, 0 .. OPS_LOGPROBS_MAX; set by the caller
+    float chosen;                  // of the choice; -INFINITY where there is none
+    int32_t ids[OPS_LOGPROBS_MAX]; // [n] best first, equal ones by id; -1 behind the vocabulary
+    float logp[OPS_LOGPROBS_MAX];  // [n], -INFINITY behind the vocabulary
+};
+
 // Sampling by Gumbel-max (docs/exactness.md, E4). All arrays are host memory, read during the call.
+// Order: mask and penalties, temperature, top-k, top-p, min-p; the filters see allowed tokens only.
 struct sample_row {
     int64_t pos;                       // position that the chosen token will take
     uint64_t seed;                     // request seed mixed with the choice index
@@ -18,12 +29,16 @@ struct sample_row {
     const int32_t *seen;               // [n_seen] distinct tokens that the penalties look at
     const int32_t *seen_count;
     int32_t n_seen;
+    // [(vocab + 31) / 32]: bit id % 32 of word id / 32 says that the token may be chosen. NULL: all
+    // may. One that allows nothing is the caller's mistake: the choice is then -1.
+    const uint32_t *allow;
+    struct sample_logprobs *logprobs; // filled by sample; NULL: not wanted
 };
 
 // The k best ids of each row of logits, score descending and lower id first, with their
 // log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
 // logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
-// own draws.
+// own draws. Masks and penalties are not looked at.
 enum { OPS_TOPK_MAX = 1024 };
 struct topk_args {
     const float *logits; // [n][vocab]

@@ -95,7 +95,8 @@ struct ops {
                     const struct kv_slot *src, int64_t n);
     // The best tokens of each row of logits, for drafts.
     void (*head_topk)(struct exec *x, const struct topk_args *a);
-    // choice[i] from logits row i (which stays unchanged). choice: host [n].
+    // choice[i] from logits row i (which stays unchanged), and its log-probabilities where wanted.
+    // choice: host [n].
     void (*sample)(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                    const struct sample_row *rows, int32_t *choice);
 };

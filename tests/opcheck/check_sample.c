@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sample and head_topk against a sort of the whole vocabulary, and the law of the draws.
+// sample and head_topk against a sort of the whole vocabulary, masks, log-probabilities, and the
+// law of the draws.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,17 +9,33 @@
 #include "opcheck/opcheck.h"
 #include "ops/rowmath.h"
 
-enum { SEEN = 40 };
+enum { SEEN = 40, MOST_VOCAB = 5000 };
 
 struct draw {
     int64_t vocab;
     float *logits;
     struct sample_row s;
     int32_t seen[SEEN], count[SEEN];
+    uint32_t allow[(MOST_VOCAB + 31) / 32];
 };
 
+// Masks of all kinds: everything, about half, a few, one token.
+static void mask_init(struct draw *d, struct rng *r) {
+    enum { WORDS = sizeof d->allow / sizeof d->allow[0] };
+    int kind = (int)rng_below(r, 4);
+    for (int i = 0; i < WORDS; i++) {
+        uint32_t word = (uint32_t)(rng_next(r) >> 32);
+        d->allow[i] = kind == 0 ? 0xFFFFFFFFu : kind == 1 ? word : 0;
+    }
+    for (int i = 0; i < (kind == 2 ? 20 : 1); i++) {
+        int64_t id = between(r, 0, d->vocab - 1);
+        d->allow[id / 32] |= 1u << (id % 32);
+    }
+    d->s.allow = d->allow;
+}
+
 static void draw_init(struct draw *d, struct rng *r) {
-    static const int sizes[] = {1, 2, 17, 300, 2048, 2049, 5000};
+    static const int sizes[] = {1, 2, 17, 300, 2048, 2049, MOST_VOCAB};
     static const float temperatures[] = {0, 0.3f, 0.8f, 1, 1.5f};
     d->vocab = sizes[rng_below(r, 7)];
     d->logits = malloc((size_t)d->vocab * 4);
@@ -46,6 +63,8 @@ static void draw_init(struct draw *d, struct rng *r) {
         d->seen[i] = (int32_t)(i * (d->vocab / d->s.n_seen));
         d->count[i] = (int32_t)between(r, 1, 5);
     }
+    if (rng_below(r, 3) == 0)
+        mask_init(d, r);
 }
 
 // Choices for n rows of host logits.
@@ -85,7 +104,8 @@ static int by_rank(const void *a, const void *b) {
     return x->id - y->id;
 }
 
-static struct ranked *ranked_scores(const struct draw *d) {
+// The tokens that are allowed; *n: how many.
+static struct ranked *ranked_scores(const struct draw *d, int64_t *n) {
     struct ranked *v = malloc((size_t)d->vocab * sizeof *v);
     float *z = malloc((size_t)d->vocab * 4);
     memcpy(z, d->logits, (size_t)d->vocab * 4);
@@ -94,16 +114,19 @@ static struct ranked *ranked_scores(const struct draw *d) {
         *x = *x > 0 ? *x / d->s.repeat : *x * d->s.repeat;
         *x -= d->s.frequency * (float)d->count[i] + d->s.presence;
     }
+    *n = 0;
     for (int64_t i = 0; i < d->vocab; i++)
-        v[i] = (struct ranked){d->s.temperature > 0 ? z[i] / d->s.temperature : z[i], (int32_t)i};
+        if (!d->s.allow || (d->s.allow[i / 32] >> (i % 32) & 1))
+            v[(*n)++] =
+                (struct ranked){d->s.temperature > 0 ? z[i] / d->s.temperature : z[i], (int32_t)i};
     free(z);
-    qsort(v, (size_t)d->vocab, sizeof *v, by_rank);
+    qsort(v, (size_t)*n, sizeof *v, by_rank);
     return v;
 }
 
 // How many of the ranked are kept, and whether the last decision was too close to call in floats.
-static int64_t kept(const struct draw *d, const struct ranked *v, bool *close) {
-    int64_t n = d->s.top_k > 0 && d->s.top_k < d->vocab ? d->s.top_k : d->vocab, keep = n;
+static int64_t kept(const struct draw *d, const struct ranked *v, int64_t all, bool *close) {
+    int64_t n = d->s.top_k > 0 && d->s.top_k < all ? d->s.top_k : all, keep = n;
     double total = 0, sum = 0, top = (double)v[0].score;
     for (int64_t i = 0; i < n; i++)
         total += exp((double)v[i].score - top);
@@ -124,9 +147,10 @@ static int64_t kept(const struct draw *d, const struct ranked *v, bool *close) {
 // The choice by the sorted scores; *close: another one is as good within rounding. Only scores
 // with noise round otherwise on a device.
 static int32_t sorted_choice(const struct draw *d, bool device, bool *close) {
-    struct ranked *v = ranked_scores(d);
+    int64_t all;
+    struct ranked *v = ranked_scores(d, &all);
     int32_t best = v[0].id;
-    int64_t n = d->s.temperature > 0 ? kept(d, v, close) : 0;
+    int64_t n = d->s.temperature > 0 ? kept(d, v, all, close) : 0;
     float top = -INFINITY, second = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
         uint64_t key = rng_mix(rng_mix(d->s.seed) ^ (uint64_t)d->s.pos);
@@ -178,8 +202,59 @@ static void check_law(struct check *c) {
            "chi square %.2f (max 18.5)", chi);
 }
 
+// Log-probabilities of a row in doubles: how many entries are wrong.
+static int logprobs_wrong(const struct draw *d, bool device, int32_t choice,
+                          const struct sample_logprobs *p) {
+    struct draw plain = *d;
+    double total = 0, allowed = device ? 3e-5 : 1e-5;
+    int64_t all;
+    plain.s = (struct sample_row){0};
+    struct ranked *v = ranked_scores(&plain, &all);
+    for (int64_t i = 0; i < all; i++)
+        total += exp((double)v[i].score - (double)v[0].score);
+    double lse = (double)v[0].score + log(total);
+    double want = (double)d->logits[choice] - lse;
+    int wrong = fabs((double)p->chosen - want) > allowed * (1 + fabs(want));
+    for (int i = 0; i < p->n && i < all; i++) {
+        want = (double)v[i].score - lse;
+        wrong +=
+            p->ids[i] != v[i].id || fabs((double)p->logp[i] - want) > allowed * (1 + fabs(want));
+    }
+    for (int64_t i = all; i < p->n; i++)
+        wrong += p->ids[i] != -1 || p->logp[i] != -INFINITY;
+    free(v);
+    return wrong;
+}
+
+// Masks that leave next to nothing, at both kinds of temperature and with every filter.
+static void check_masks(struct check *c) {
+    enum { VOCAB = 300, ROWS = 12 };
+    static float logits[ROWS * VOCAB];
+    static const uint32_t none[10], two[10] = {1u << 7, [7] = 1u << 26}; // 7 and 250
+    struct sample_logprobs p[ROWS];
+    struct sample_row s[ROWS];
+    int32_t choice[ROWS];
+    int wrong = 0;
+    for (int i = 0; i < ROWS; i++) {
+        s[i] = (struct sample_row){.pos = i,
+                                   .temperature = i % 2 ? 0.8f : 0,
+                                   .top_k = i % 3 == 1 ? 4 : 0,
+                                   .top_p = i % 3 == 2 ? 0.9f : 1,
+                                   .repeat = 1,
+                                   .allow = i < 6 ? none : two,
+                                   .logprobs = &p[i]};
+        p[i].n = 2;
+        fill_random(&c->rng, logits + i * VOCAB, VOCAB, 4);
+        logits[i * VOCAB + 7] = logits[i * VOCAB + 250] = -INFINITY;
+    }
+    run_sample(c, c->exec, logits, ROWS, VOCAB, s, choice);
+    for (int i = 0; i < ROWS; i++)
+        wrong += choice[i] != (i < 6 ? -1 : 7) || p[i].chosen != -INFINITY || p[i].ids[0] < 0;
+    report(c, wrong == 0, "sample: masks", "nothing, and nothing likely", "%d wrong", wrong);
+}
+
 void check_sample_double(struct check *c) {
-    int wrong = 0, skipped = 0, sampled = 0;
+    int wrong = 0, skipped = 0, sampled = 0, masked = 0, unlike = 0;
     enum { CASES = 1500 };
     if (!has_sample(c))
         return;
@@ -187,16 +262,22 @@ void check_sample_double(struct check *c) {
         struct draw d;
         int32_t got = -1, want;
         bool close = false;
+        struct sample_logprobs p = {.n = (int)between(&c->rng, 0, 20)};
         draw_init(&d, &c->rng);
         want = sorted_choice(&d, c->device, &close);
+        d.s.logprobs = i % 2 ? &p : NULL;
         run_sample(c, c->exec, d.logits, 1, d.vocab, &d.s, &got);
         wrong += got != want && !close;
+        masked += d.s.allow != NULL;
+        unlike += i % 2 ? logprobs_wrong(&d, c->device, got, &p) : 0;
         skipped += close;
         sampled += d.s.temperature > 0;
         free(d.logits);
     }
-    report(c, wrong == 0 && skipped < CASES / 4 && sampled > CASES / 2, "sample / sort",
-           "1500 rows", "%d wrong choices, %d too close to call", wrong, skipped);
+    report(c, wrong == 0 && skipped < CASES / 4 && sampled > CASES / 2 && masked > CASES / 5,
+           "sample / sort", "1500 rows", "%d wrong choices, %d too close to call", wrong, skipped);
+    report(c, unlike == 0, "sample / double", "log-probabilities of 750", "%d wrong", unlike);
+    check_masks(c);
     check_law(c);
 }
 
@@ -209,7 +290,9 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
     d.s.frequency = d.s.presence = 0;
     if (!noisy)
         d.s.temperature = 0;
-    struct ranked *v = ranked_scores(&d);
+    d.s.allow = NULL;
+    int64_t all;
+    struct ranked *v = ranked_scores(&d, &all);
     double total = 0;
     uint64_t key = rng_mix(rng_mix(d.s.seed) ^ (uint64_t)d.s.pos);
     for (int64_t i = 0; i < d.vocab && d.s.temperature > 0; i++)
@@ -275,12 +358,19 @@ static void batch_init(struct batch *b, struct rng *r) {
 struct picks {
     int32_t choice[ROWS], ids[ROWS * BEST];
     float logp[ROWS * BEST];
+    struct sample_logprobs logprobs[ROWS];
 };
 
 // All rows of a batch, `each` at a time.
 static void run_batch(struct check *c, struct exec *x, const struct batch *b, int each,
                       struct picks *p) {
+    struct sample_row rows[ROWS];
     memset(p, 0xFF, sizeof *p);
+    memcpy(rows, b->rows, sizeof rows);
+    for (int i = 0; i < ROWS; i++) {
+        p->logprobs[i].n = i * 3 % 11;
+        rows[i].logprobs = i % 4 ? &p->logprobs[i] : NULL;
+    }
     for (int at = 0; at < ROWS; at += each) {
         int n = each < ROWS - at ? each : ROWS - at;
         struct topk_args top = {.logits = b->logits + at * b->vocab,
@@ -290,7 +380,7 @@ static void run_batch(struct check *c, struct exec *x, const struct batch *b, in
                                 .noise = b->rows + at,
                                 .ids = p->ids + at * BEST,
                                 .logp = p->logp + at * BEST};
-        run_sample(c, x, top.logits, n, b->vocab, top.noise, p->choice + at);
+        run_sample(c, x, top.logits, n, b->vocab, rows + at, p->choice + at);
         run_topk(c, x, &top);
     }
 }
@@ -299,6 +389,7 @@ static int differing_rows(const struct picks *a, const struct picks *b) {
     int differ = 0;
     for (int i = 0; i < ROWS; i++)
         differ += a->choice[i] != b->choice[i] ||
+                  memcmp(&a->logprobs[i], &b->logprobs[i], sizeof a->logprobs[i]) ||
                   memcmp(a->ids + i * BEST, b->ids + i * BEST, BEST * sizeof *a->ids) ||
                   memcmp(a->logp + i * BEST, b->logp + i * BEST, BEST * sizeof *a->logp);
     return differ;

@@ -156,6 +156,9 @@ void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
 void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
 
 void cpu_head_topk(struct exec *x, const struct topk_args *a);
+// What head_topk does with one row without noise, k >= 0; returns the log of the sum of e^logit.
+float cpu_row_topk(const struct row_kernels *r, const float *logits, int64_t vocab, int k,
+                   int32_t *ids, float *logp);
 void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                 const struct sample_row *rows, int32_t *choice);
 

@@ -4,7 +4,8 @@
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
 // (score descending, id ascending): a short list where that holds it, and otherwise found by radix
 // selection over the bits of the scores. Rows are read in blocks, so that penalties need no copy
-// of the row.
+// of the row. What a mask does not allow scores minus infinity, and an allowed token that does so
+// comes before it.
 #include <math.h>
 
 #include "base/rng.h"
@@ -42,7 +43,21 @@ static float penalised(const struct sample_row *s, float x, int32_t count) {
     return x - (s->frequency * (float)count + s->presence);
 }
 
-// The scores of ids [at, at + n): penalties, then temperature. Returns n.
+static bool allowed(const struct sample_row *s, int64_t id) {
+    return !s->allow || (s->allow[id / 32] >> (id % 32) & 1);
+}
+
+// Minus infinity for the tokens of [at, at + n) that are not allowed; at is a multiple of 32.
+static void mask(const uint32_t *allow, int64_t at, float *z, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32) {
+        uint32_t word = allow[(at + i) / 32];
+        for (int64_t j = i; word != 0xFFFFFFFFu && j < i + 32 && j < n; j++)
+            if (!(word >> (j - i) & 1))
+                z[j] = -INFINITY;
+    }
+}
+
+// The scores of ids [at, at + n): penalties, temperature, mask. Returns n.
 static int64_t load(const struct source *r, int64_t at, float *z) {
     const struct sample_row *s = r->s;
     int64_t n = r->vocab - at < BLOCK ? r->vocab - at : BLOCK;
@@ -54,12 +69,22 @@ static int64_t load(const struct source *r, int64_t at, float *z) {
     if (s->temperature > 0 && s->temperature != 1)
         for (int64_t i = 0; i < n; i++)
             z[i] /= s->temperature;
+    if (s->allow)
+        mask(s->allow, at, z, n);
     return n;
+}
+
+// The first token that is allowed, or -1.
+static int64_t first_allowed(const struct source *r) {
+    for (int64_t id = 0; id < r->vocab; id++)
+        if (allowed(r->s, id))
+            return id;
+    return -1;
 }
 
 static int64_t best_of(const struct source *r, float *most) {
     float z[BLOCK];
-    int64_t best = 0;
+    int64_t best = first_allowed(r);
     *most = -INFINITY;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load(r, at, z);
@@ -307,7 +332,7 @@ static int32_t choose(const struct source *r) {
     const struct sample_row *s = r->s;
     float most;
     int64_t best = best_of(r, &most);
-    if (!(s->temperature > 0))
+    if (!(s->temperature > 0) || most == -INFINITY)
         return (int32_t)best;
     bool top_k = s->top_k > 0 && s->top_k < r->vocab, top_p = s->top_p < 1;
     double share = s->top_p > 0 ? (double)s->top_p : 0, sum = 0;
@@ -330,6 +355,11 @@ static int32_t choose(const struct source *r) {
     return draw(r, most, &cut);
 }
 
+static void log_probabilities(const struct source *r, int32_t choice, struct sample_logprobs *p) {
+    float lse = cpu_row_topk(r->row, r->logits, r->vocab, p->n, p->ids, p->logp);
+    p->chosen = choice < 0 ? -INFINITY : r->logits[choice] - lse;
+}
+
 struct sample_run {
     const struct cpu *cpu;
     const float *logits;
@@ -344,6 +374,8 @@ static void sample_rows(void *arg, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         struct source r = {&a->cpu->row, a->logits + i * a->vocab, a->vocab, &a->rows[i]};
         a->choice[i] = choose(&r);
+        if (r.s->logprobs)
+            log_probabilities(&r, a->choice[i], r.s->logprobs);
     }
 }
 

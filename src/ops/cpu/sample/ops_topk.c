@@ -20,7 +20,7 @@ struct best {
 };
 
 static bool enters(const struct best *b, float score) {
-    return b->n < b->k || score > b->score[b->n - 1];
+    return b->n < b->k || (b->k && score > b->score[b->n - 1]);
 }
 
 // Puts an element in its place; equal scores keep the order in which they came.
@@ -59,9 +59,10 @@ static void scan_block(const struct row_kernels *r, const float *score, int64_t 
     }
 }
 
-static void topk_row(const struct topk_run *u, int64_t i) {
+// Row i of a call: the best into b, then their log-probabilities. Returns the log of the sum of
+// e^score.
+static float topk_row(const struct topk_run *u, int64_t i, struct best b) {
     const struct topk_args *a = u->a;
-    struct best b = {a->ids + i * a->k, a->logp + i * a->k, 0, a->k};
     float z[BLOCK], most = -INFINITY, sum = 0;
     for (int64_t at = 0; at < a->vocab; at += BLOCK) {
         int64_t n = a->vocab - at < BLOCK ? a->vocab - at : BLOCK;
@@ -75,16 +76,26 @@ static void topk_row(const struct topk_run *u, int64_t i) {
         scan_block(u->row, score, n, at, &b);
     }
     float lse = most + row_log(sum);
-    for (int j = 0; j < a->k; j++) {
+    for (int j = 0; j < b.k; j++) {
         b.score[j] = j < b.n ? b.score[j] - lse : -INFINITY;
         b.ids[j] = j < b.n ? b.ids[j] : -1; // fewer tokens than k
     }
+    return lse;
+}
+
+float cpu_row_topk(const struct row_kernels *r, const float *logits, int64_t vocab, int k,
+                   int32_t *ids, float *logp) {
+    const struct topk_args a = {.logits = logits, .vocab = vocab};
+    const struct topk_run u = {r, &a};
+    return topk_row(&u, 0, (struct best){ids, logp, 0, k});
 }
 
 static void topk_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
+    const struct topk_run *u = arg;
+    const struct topk_args *a = u->a;
     for (int64_t i = begin; i < end; i++)
-        topk_row(arg, i);
+        topk_row(u, i, (struct best){a->ids + i * a->k, a->logp + i * a->k, 0, a->k});
 }
 
 void cpu_head_topk(struct exec *x, const struct topk_args *a) {
