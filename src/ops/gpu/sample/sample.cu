@@ -37,6 +37,7 @@ struct draw {
     bool top_p;
     int32_t n_seen;
     const int32_t *seen, *count;
+    const uint32_t *allow; // bits of the tokens that may be chosen; NULL: all
 };
 
 struct job {
@@ -44,11 +45,13 @@ struct job {
     int64_t vocab;
     const struct draw *draws; // [n]
     int groups;
-    uint64_t *best; // [n][groups] element() of each group
-    float *sum;     // [n][groups] sum of e^(score - best score), where asked for
-    int k;          // rank only
-    int32_t *ids;   // [n] choices, or [n][k]
-    float *logp;    // [n][k]
+    uint64_t *best;        // [n][groups] element() of each group
+    float *sum;            // [n][groups] sum of e^(score - best score), where asked for
+    int k;                 // rank only
+    int32_t *ids;          // [n] choices, or [n][k]
+    float *logp;           // [n][k]
+    const int32_t *chosen; // rank: [n] tokens, or NULL
+    float *chosen_logp;    // [n] their log-probabilities; -INFINITY of -1
 };
 
 // Unsigned integers in the order of the floats; NaN counts as the least.
@@ -89,6 +92,10 @@ struct row_view {
             return x - (d->frequency * (float)d->count[i] + d->presence);
         }
         return x;
+    }
+    // Whether there is such a token; the others are no elements at all.
+    __device__ bool has(int64_t id) const {
+        return id < vocab && (!d->allow || (d->allow[id / 32] >> (id % 32) & 1));
     }
     __device__ float score(int64_t id) const {
         return score_at(logits[id], id);
@@ -171,7 +178,7 @@ static __device__ uint64_t score_four(const struct row_view &v, int64_t id, floa
     uint64_t most = 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        bool in = id + e < v.vocab;
+        bool in = v.has(id + e);
         z[e] = in ? v.score_at(z[e], id + e) : -INFINITY;
         if (in && v.d->noise)
             z[e] += row_gumbel(v.d->key, id + e);
@@ -297,7 +304,7 @@ static __device__ void each_of(const struct job &j, const struct row_view &v, in
 #pragma unroll
     for (int e = 0; e < GROUP / 32; e++) {
         int64_t id = (int64_t)group * GROUP + e * 32 + (int)threadIdx.x % 32;
-        if (id >= v.vocab)
+        if (!v.has(id))
             continue;
         float z = v.score(id);
         if (v.d->noise)
@@ -475,8 +482,8 @@ static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
     const struct draw *d = &j.draws[row];
-    uint64_t top = row_best(m, best, j.groups);
-    if (d->cut) {
+    uint64_t top = row_best(m, best, j.groups); // 0, whose id is -1, where nothing is allowed
+    if (d->cut && top) {
         struct row_view v = view_of(j, row, m.filter);
         float most = score_of((uint32_t)(top >> 32)), least = d->least;
         struct selection s = {j, v, best, false, 0, 0};
@@ -531,6 +538,8 @@ static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
         narrow<false>(m, &s, most, (uint64_t)(j.k < j.vocab ? j.k : j.vocab));
         gather(m, &s);
     }
+    if (j.chosen && threadIdx.x == 0)
+        j.chosen_logp[row] = j.chosen[row] < 0 ? -INFINITY : v.logits[j.chosen[row]] - lse;
     int32_t *ids = j.ids + row * j.k;
     float *logp = j.logp + row * j.k;
     for (int i = m.n + (int)threadIdx.x; i < j.k; i += THREADS) {
@@ -565,6 +574,11 @@ static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, 
     d->repeat = s->repeat;
     d->frequency = s->frequency;
     d->presence = s->presence;
+    if (s->allow) {
+        d->allow = (const uint32_t *)gpu_stage(g, s->allow, (size_t)(vocab + 31) / 32 * 4);
+        if (!d->allow)
+            return false;
+    }
     if (s->n_seen == 0 || (s->repeat == 1 && s->frequency == 0 && s->presence == 0))
         return true;
     size_t bytes = (size_t)s->n_seen * sizeof(int32_t);
@@ -608,6 +622,84 @@ static void fetch(struct gpu *g, void *host, const void *device, size_t bytes, c
         gpu_check(g, gpu_stream_wait(g->stream), op);
 }
 
+// The best of rows [first, first + count), which fit into one copy; chosen and chosen_logp (host,
+// [count]): of those rows, or NULL.
+static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, int64_t count,
+                      const int32_t *chosen, float *chosen_logp) {
+    struct draw draws[BATCH];
+    int32_t answers[2 * ANSWERS + BATCH]; // ids, then the bits of logp and of those of the chosen
+    size_t cells = (size_t)(count * a->k), all = 2 * cells + (chosen ? (size_t)count : 0);
+    struct job j = {};
+    j.logits = a->logits + first * a->vocab;
+    j.vocab = a->vocab;
+    j.groups = (int)((a->vocab + GROUP - 1) / GROUP);
+    j.k = a->k;
+    if (!share_scratch(g, &j, count, (all + 1) / 2))
+        return false;
+    j.logp = (float *)(void *)(j.ids + cells);
+    if (chosen) {
+        j.chosen = (const int32_t *)gpu_stage(g, chosen, (size_t)count * sizeof *chosen);
+        j.chosen_logp = j.logp + cells;
+        if (!j.chosen)
+            return false;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const struct sample_row *s = a->noise ? &a->noise[first + i] : NULL;
+        draws[i] = (struct draw){};
+        draws[i].sum = true;
+        draws[i].noise = s && s->temperature > 0;
+        draws[i].temperature = draws[i].noise ? s->temperature : 0;
+        draws[i].key = s ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
+    }
+    if (!run_survey(g, &j, draws, count))
+        return false;
+    gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
+    for (size_t i = 0; i < all; i++)
+        answers[i] = 0;
+    fetch(g, answers, j.ids, all * sizeof *answers, "head_topk");
+    for (size_t i = 0; i < cells; i++) {
+        a->ids[first * a->k + (int64_t)i] = answers[i];
+        __builtin_memcpy(&a->logp[first * a->k + (int64_t)i], &answers[cells + i], sizeof(float));
+    }
+    if (chosen)
+        __builtin_memcpy(chosen_logp, &answers[2 * cells], (size_t)count * sizeof(float));
+    return g->fault == GPU_OK;
+}
+
+// Log-probabilities of rows that were chosen for: a rank of the plain logits. What one row wants
+// does not depend on what others want, since a longer list begins with the shorter one.
+static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
+                          const struct sample_row *rows, const int32_t *choice) {
+    enum { MOST = ANSWERS / OPS_LOGPROBS_MAX };
+    int32_t ids[ANSWERS];
+    float logp[ANSWERS], chosen[MOST];
+    for (int64_t first = 0, count; first < plain->n; first += count) {
+        struct topk_args a = *plain;
+        a.logits += first * a.vocab;
+        a.n = count = lesser(plain->n - first, MOST);
+        a.k = 0;
+        for (int64_t i = first; i < first + count; i++) {
+            struct sample_logprobs *p = rows[i].logprobs;
+            a.k = p && p->n > a.k ? p->n : p && a.k == 0 ? 1 : a.k;
+        }
+        if (a.k == 0)
+            continue;
+        a.ids = ids;
+        a.logp = logp;
+        bool done = rank_rows(g, &a, 0, count, choice + first, chosen);
+        for (int64_t i = 0; i < count; i++) {
+            struct sample_logprobs *p = rows[first + i].logprobs;
+            if (!p)
+                continue;
+            p->chosen = done ? chosen[i] : -INFINITY;
+            for (int e = 0; e < p->n; e++) {
+                p->ids[e] = done ? ids[i * a.k + e] : -1;
+                p->logp[e] = done ? logp[i * a.k + e] : -INFINITY;
+            }
+        }
+    }
+}
+
 extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                             const struct sample_row *rows, int32_t *choice) {
     struct gpu *g = gpu_of(x);
@@ -628,39 +720,11 @@ extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int6
         gpu_launch_early(g, "sample", choose, (unsigned)count, THREADS, 0, j);
         fetch(g, choice + first, j.ids, (size_t)count * sizeof *choice, "sample");
     }
-}
-
-// Rows [first, first + count) of a head_topk, whose candidates fit into one copy.
-static void rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, int64_t count) {
-    struct draw draws[BATCH];
-    int32_t answers[2 * ANSWERS]; // ids, then the bits of logp
-    size_t cells = (size_t)(count * a->k);
-    struct job j = {};
-    j.logits = a->logits + first * a->vocab;
-    j.vocab = a->vocab;
-    j.groups = (int)((a->vocab + GROUP - 1) / GROUP);
-    j.k = a->k;
-    if (!share_scratch(g, &j, count, cells))
-        return;
-    j.logp = (float *)(void *)(j.ids + cells);
-    for (int64_t i = 0; i < count; i++) {
-        const struct sample_row *s = a->noise ? &a->noise[first + i] : NULL;
-        draws[i] = (struct draw){};
-        draws[i].sum = true;
-        draws[i].noise = s && s->temperature > 0;
-        draws[i].temperature = draws[i].noise ? s->temperature : 0;
-        draws[i].key = s ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
-    }
-    if (!run_survey(g, &j, draws, count))
-        return;
-    gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
-    for (size_t i = 0; i < 2 * cells; i++)
-        answers[i] = 0;
-    fetch(g, answers, j.ids, 2 * cells * sizeof *answers, "head_topk");
-    for (size_t i = 0; i < cells; i++) {
-        a->ids[first * a->k + (int64_t)i] = answers[i];
-        __builtin_memcpy(&a->logp[first * a->k + (int64_t)i], &answers[cells + i], sizeof(float));
-    }
+    struct topk_args plain = {};
+    plain.logits = logits;
+    plain.n = n;
+    plain.vocab = vocab;
+    fill_logprobs(g, &plain, rows, choice);
 }
 
 extern "C" void cuda_head_topk(struct exec *x, const struct topk_args *a) {
@@ -670,5 +734,5 @@ extern "C" void cuda_head_topk(struct exec *x, const struct topk_args *a) {
         a->logp[i] = -INFINITY;
     }
     for (int64_t first = 0; first < a->n; first += most)
-        rank_rows(gpu_of(x), a, first, lesser(a->n - first, most));
+        rank_rows(gpu_of(x), a, first, lesser(a->n - first, most), NULL, NULL);
 }
