@@ -260,6 +260,22 @@ static void check_norm_forms(struct check *c) {
            (long long)differ);
 }
 
+// The two sides of an activation at single values: a wrong constant drowns in the norm of a layer.
+static void check_activations(struct check *c) {
+    double gelu = 0, clamped = 0;
+    for (int i = 0; i < 100000; i++) {
+        float g = unit_random(&c->rng) * 12, u = unit_random(&c->rng) * 12;
+        double x = (double)g, y = fmin(x, 7), v = fmax(-7, fmin((double)u, 7));
+        double want = 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+        gelu = fmax(gelu, fabs((double)row_gelu_tanh(g) - want) / (fabs(x) + 1e-30));
+        want = y / (1 + exp(-1.702 * y)) * (v + 1);
+        clamped = fmax(clamped, fabs((double)row_swiglu_clamped(g, u) - want) /
+                                    (fabs(y) * (fabs(v) + 1) + 1e-30));
+    }
+    report(c, gelu < 5e-7 && clamped < 5e-7, "GELU, clamped SwiGLU", "100000 arguments",
+           "relative %.1e %.1e (max 5e-7)", gelu, clamped);
+}
+
 static void check_functions(struct check *c) {
     double e = 0, l = 0, g = 0;
     for (int i = 0; i < 200000; i++) {
@@ -336,6 +352,8 @@ void check_rows_double(struct check *c) {
         check_norm_forms(c);
     if (!c->device)
         check_functions(c);
+    if (!c->device)
+        check_activations(c);
     check_copy_rows(c);
 }
 
