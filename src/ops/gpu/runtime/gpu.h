@@ -25,6 +25,7 @@ typedef cudaError_t gpu_error;
 #define GPU_OLD_DRIVER    cudaErrorInsufficientDriver
 #define GPU_NO_KERNEL     cudaErrorNoKernelImageForDevice
 #define GPU_NOT_SUPPORTED cudaErrorNotSupported
+#define GPU_NOT_READY     cudaErrorNotReady
 
 #define gpu_error_text cudaGetErrorString
 #define gpu_last_error cudaGetLastError
@@ -56,6 +57,11 @@ typedef cudaError_t gpu_error;
 #define gpu_event_record     cudaEventRecord
 #define gpu_event_wait       cudaEventSynchronize
 #define gpu_event_ms         cudaEventElapsedTime
+
+// Events that order streams and are not for times.
+#define gpu_order_event_create(p)       cudaEventCreateWithFlags((p), cudaEventDisableTiming)
+#define gpu_event_query                 cudaEventQuery
+#define gpu_stream_after(stream, event) cudaStreamWaitEvent((stream), (event), 0)
 
 // Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for).
 #define gpu_allow_shared(kernel, bytes)                                                            \

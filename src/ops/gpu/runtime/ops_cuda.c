@@ -299,6 +299,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
     g->base = (struct exec){.ops = &cuda_table,
                             .threads = 1,
                             .device = true,
+                            .copies = &cuda_copies,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
                             .takes = takes,

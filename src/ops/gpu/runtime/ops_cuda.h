@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+extern const struct copy_backend cuda_copies; // (copy.c)
+
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
 // Activations (ops_cuda.c, act.cu).

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a backend whose memory is not the host's has for copier.h. Internal to src/ops.
+#ifndef COPPICE_OPS_COPY_BACKEND_H
+#define COPPICE_OPS_COPY_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct exec;
+struct copy_queue; // the backend's own
+
+struct copy_backend {
+    void *(*host_alloc)(struct exec *x, size_t bytes);
+    void (*host_free)(struct exec *x, void *p);
+    int (*open)(struct copy_queue **out, struct exec *x, struct err *e);
+    void (*close)(struct copy_queue *q); // waits for its copies
+    void (*after_compute)(struct copy_queue *q);
+    // Tickets rise by one from copy to copy.
+    void (*copy)(struct copy_queue *q, void *dst, const void *src, size_t bytes, uint64_t ticket,
+                 bool to_host);
+    bool (*done)(struct copy_queue *q, uint64_t ticket);
+    int (*wait)(struct copy_queue *q, uint64_t ticket, struct err *e);
+    void (*before_compute)(struct copy_queue *q, uint64_t ticket);
+};
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pinned host memory, and copies on a stream of their own beside the ops (copier.h). Each copy is
+// followed by an event; events are a ring, so an old ticket is told by a younger copy's event,
+// which the stream's order makes right, only late.
+#include <stdlib.h>
+
+#include "ops/copy_backend.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+enum { EVENTS = 64 };
+
+struct copy_queue {
+    struct gpu *g;
+    gpu_stream stream;
+    gpu_event computed;           // what after_compute waits for
+    gpu_event copied[EVENTS];     // behind ticket t: [t % EVENTS]
+    uint64_t bad_first, bad_last; // tickets that failed lie between these; 0: none did
+    gpu_error why;                // of the newest of them
+};
+
+// The device of the calling thread, and everything that ops have put off queued.
+static void enter(struct gpu *g) {
+    gpu_check(g, gpu_use_device(g->device), "choosing the device");
+    linear_settle(g);
+}
+
+static void *host_alloc(struct exec *x, size_t bytes) {
+    void *p = NULL;
+    enter(gpu_of(x));
+    if (gpu_host_malloc(&p, bytes) == GPU_OK)
+        return p;
+    gpu_last_error(); // an allocation that fails is an answer, not a fault
+    return NULL;
+}
+
+static void host_free(struct exec *x, void *p) {
+    struct gpu *g = gpu_of(x);
+    enter(g);
+    gpu_check(g, gpu_host_free(p), "freeing host memory");
+}
+
+static void close_queue(struct copy_queue *q) {
+    enter(q->g);
+    if (q->stream)
+        gpu_check(q->g, gpu_stream_wait(q->stream), "waiting for copies");
+    for (int i = 0; i < EVENTS; i++)
+        if (q->copied[i])
+            gpu_event_destroy(q->copied[i]);
+    if (q->computed)
+        gpu_event_destroy(q->computed);
+    if (q->stream)
+        gpu_stream_destroy(q->stream);
+    free(q);
+}
+
+static int open_queue(struct copy_queue **out, struct exec *x, struct err *e) {
+    struct copy_queue *q = calloc(1, sizeof *q);
+    if (!q)
+        return err_set(e, ERR_MEMORY, "no memory for a queue of copies");
+    q->g = gpu_of(x);
+    enter(q->g);
+    gpu_error code = gpu_stream_create(&q->stream);
+    if (code == GPU_OK)
+        code = gpu_order_event_create(&q->computed);
+    for (int i = 0; i < EVENTS && code == GPU_OK; i++)
+        code = gpu_order_event_create(&q->copied[i]);
+    if (code != GPU_OK) {
+        gpu_last_error();
+        close_queue(q);
+        return err_set(e, ERR_DEVICE, "GPU %d gives no queue for copies (%s)", gpu_of(x)->device,
+                       gpu_error_text(code));
+    }
+    *out = q;
+    return 0;
+}
+
+static void after_compute(struct copy_queue *q) {
+    struct gpu *g = q->g;
+    enter(g);
+    if (gpu_check(g, gpu_event_record(q->computed, g->stream), "ordering copies"))
+        gpu_check(g, gpu_stream_after(q->stream, q->computed), "ordering copies");
+}
+
+static void copy(struct copy_queue *q, void *dst, const void *src, size_t bytes, uint64_t ticket,
+                 bool to_host) {
+    enter(q->g);
+    gpu_error code = GPU_OK;
+    if (bytes && to_host)
+        code = gpu_to_host(dst, src, bytes, q->stream);
+    else if (bytes)
+        code = gpu_to_device(dst, src, bytes, q->stream);
+    if (code == GPU_OK)
+        code = gpu_event_record(q->copied[ticket % EVENTS], q->stream);
+    if (gpu_check(q->g, code, to_host ? "copying to the host" : "copying from the host"))
+        return;
+    q->bad_first = q->bad_first ? q->bad_first : ticket;
+    q->bad_last = ticket;
+    q->why = code;
+}
+
+static bool is_bad(const struct copy_queue *q, uint64_t ticket) {
+    return q->bad_first && ticket >= q->bad_first && ticket <= q->bad_last;
+}
+
+static bool done(struct copy_queue *q, uint64_t ticket) {
+    enter(q->g);
+    gpu_error code = gpu_event_query(q->copied[ticket % EVENTS]);
+    if (code == GPU_NOT_READY)
+        gpu_last_error(); // not a fault
+    else
+        gpu_check(q->g, code, "copying beside the ops");
+    return code != GPU_NOT_READY;
+}
+
+static int wait(struct copy_queue *q, uint64_t ticket, struct err *e) {
+    enter(q->g);
+    gpu_error code = gpu_event_wait(q->copied[ticket % EVENTS]);
+    gpu_check(q->g, code, "copying beside the ops");
+    if (is_bad(q, ticket))
+        code = q->why;
+    if (code == GPU_OK)
+        return 0;
+    return err_set(e, ERR_DEVICE, "a copy between the host and GPU %d failed (%s)", q->g->device,
+                   gpu_error_text(code));
+}
+
+static void before_compute(struct copy_queue *q, uint64_t ticket) {
+    struct gpu *g = q->g;
+    enter(g);
+    if (is_bad(q, ticket))
+        gpu_check(g, q->why, "copying beside the ops");
+    g->last = LAST_AHEAD; // the next launch may read only weights before it waits
+    gpu_check(g, gpu_stream_after(g->stream, q->copied[ticket % EVENTS]), "waiting for a copy");
+}
+
+const struct copy_backend cuda_copies = {.host_alloc = host_alloc,
+                                         .host_free = host_free,
+                                         .open = open_queue,
+                                         .close = close_queue,
+                                         .after_compute = after_compute,
+                                         .copy = copy,
+                                         .done = done,
+                                         .wait = wait,
+                                         .before_compute = before_compute};
