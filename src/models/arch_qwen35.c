@@ -214,6 +214,9 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
     int rc = load_kinds(m, g, e);
+    struct attention_call call = {.shape = &shape, .layout = &m->kv, .mask = ATTEND_PATH};
+    if (!rc && p->n_full)
+        rc = attention_check(m->x, &call, e);
     if (!rc)
         rc = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
     m->head = m->embed;

@@ -60,9 +60,9 @@ static struct qk_args qk_args_of(const struct attention_call *c) {
     return (struct qk_args){
         .n_heads = s->n_heads,
         .n_kv = s->n_kv,
-        .head_dim = s->head_dim,
-        .rope_dims = s->rope_dims,
-        .rope_base = s->rope_base,
+        .dk = s->head_dim,
+        .dv = s->head_dim,
+        .rope = {.dims = s->rope_dims, .base = s->rope_base},
         .eps = s->eps,
         .q_norm = c->block->q_norm,
         .k_norm = c->block->k_norm,
@@ -73,6 +73,37 @@ static struct qk_args qk_args_of(const struct attention_call *c) {
         .layer = c->layer,
         .store = c->store,
     };
+}
+
+static struct attend_args attend_args_of(const struct attention_call *c) {
+    const struct attention_shape *s = c->shape;
+    return (struct attend_args){
+        .shape = {.n_heads = s->n_heads,
+                  .n_kv = s->n_kv,
+                  .dk = s->head_dim,
+                  .dv = s->head_dim,
+                  .scale = s->scale,
+                  .mask = c->mask,
+                  .window = c->window},
+        .gate_stride = 2 * s->head_dim,
+        .layout = c->layout,
+        .layer = c->layer,
+        .seqs = c->views,
+        .store = c->store,
+        .out = c->buf->out,
+    };
+}
+
+int attention_check(const struct exec *x, const struct attention_call *c, struct err *e) {
+    const struct attention_buffers none = {0};
+    const struct attention_block block = {.q_norm = (float *)&c->shape->eps,
+                                          .k_norm = (float *)&c->shape->eps}; // there will be some
+    struct attention_call call = *c;
+    call.buf = &none;
+    call.block = &block;
+    struct qk_args qk = qk_args_of(&call);
+    struct attend_args at = attend_args_of(&call);
+    return exec_takes(x, &(struct ops_needs){.qk = &qk, .attend = &at}, e);
 }
 
 void attention_run(struct exec *x, const struct attention_call *c) {
@@ -88,22 +119,9 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     qk.q = b->q;
     qk.q_out = b->q_rot;
     ops->qk_norm_rope_store(x, &qk, c->rows);
-    struct attend_args at = {
-        .n_heads = s->n_heads,
-        .n_kv = s->n_kv,
-        .head_dim = s->head_dim,
-        .scale = s->scale,
-        .mask = c->mask,
-        .window = c->window,
-        .q = b->q_rot,
-        .gate = s->gated ? b->q + s->head_dim : NULL,
-        .gate_stride = 2 * s->head_dim,
-        .layout = c->layout,
-        .layer = c->layer,
-        .seqs = c->views,
-        .store = c->store,
-        .out = b->out,
-    };
+    struct attend_args at = attend_args_of(c);
+    at.q = b->q_rot;
+    at.gate = s->gated ? b->q + s->head_dim : NULL;
     ops->attend(x, &at, c->rows);
     struct linear_job out = {.w = c->block->wo, .out = c->h, .add = true};
     ops->linear(x, &out, 1, b->out, n);

@@ -45,6 +45,9 @@ int attention_load(struct attention_block *b, const struct attention_shape *s, s
                    int i, struct err *e);
 int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
                            struct load *l, struct err *e);
+// Whether the backend takes such layers: of c only shape, layout, mask and window are looked at.
+// ERR_UNSUPPORTED with a sentence that names what is missing.
+int attention_check(const struct exec *x, const struct attention_call *c, struct err *e);
 void attention_run(struct exec *x, const struct attention_call *c);
 // Only K and V of the rows, computed from c->in and stored.
 void attention_store(struct exec *x, const struct attention_call *c);

@@ -217,6 +217,14 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     if (!d->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
     rc = make_groups(d, o, e);
+    for (int i = 0; !rc && i < p->n_layers; i++) {
+        const struct dflash_layer *y = &d->layers[i];
+        struct attention_call call = {.shape = &d->shape,
+                                      .layout = &d->layout[y->group],
+                                      .mask = y->mask,
+                                      .window = y->window};
+        rc = attention_check(d->x, &call, e);
+    }
     if (!rc)
         rc = load_weights(d, e);
     if (!rc)

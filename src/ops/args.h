@@ -13,6 +13,7 @@
 #include "ops/args_gdn.h"
 #include "ops/args_mlp.h"
 #include "ops/args_sample.h"
+#include "ops/attention.h"
 #include "ops/kv_layout.h"
 
 // The rows of a forward pass, topologically ordered (parent index < own index). Host arrays.
@@ -27,9 +28,6 @@ struct rows {
     uint64_t pass;
 };
 
-// Bounds that loaders check: head_dim, dk and dv; query heads of one kv head.
-enum { OPS_HEAD_MAX = 512, OPS_GROUP_MAX = 128 };
-
 // Where a row's K and V live.
 struct kv_slot {
     unsigned char *page;
@@ -43,38 +41,32 @@ struct kv_view {
     int64_t len;
 };
 
+// Per head: RMSNorm, rotary embedding of queries and keys, and the store.
 struct qk_args {
-    int n_heads, n_kv, head_dim;
-    int rope_dims; // NEOX pairs (i, i + rope_dims/2) of the first rope_dims
-    float rope_base, eps;
-    const float *q_norm, *k_norm; // [head_dim]
-    const float *q;     // [n][n_heads][q_stride]; the query is the first head_dim of a head
-    int q_stride;       // head_dim, or 2 * head_dim when a gate follows each query head
-    const float *k, *v; // [n][n_kv][head_dim]
+    int n_heads, n_kv, dk, dv;
+    struct rope rope;
+    float eps;
+    const float *q_norm, *k_norm; // [dk] weights; NULL: no norm
+    bool v_norm;                  // RMSNorm of V, without weights
+    const float *q;               // [n][n_heads][q_stride]; the query is the first dk of a head
+    int q_stride;                 // dk, or more when a gate follows each query head
+    const float *k, *v;           // [n][n_kv][dk], [n][n_kv][dv]; v NULL where V is a part of K
     const struct kv_layout *layout;
     int layer;                   // within the KV group
     const struct kv_slot *store; // [n] host: where K and V go
-    float *q_out;                // [n][n_heads][head_dim]; NULL with q: only K and V are wanted
-};
-
-enum attend_mask {
-    ATTEND_PATH,  // committed keys, own ancestors among these rows, itself
-    ATTEND_BLOCK, // committed keys and every row of the own sequence here (a bidirectional draft)
+    float *q_out;                // [n][n_heads][dk]; NULL with q: only K and V are wanted
 };
 
 struct attend_args {
-    int n_heads, n_kv, head_dim;
-    float scale;
-    int mask;          // enum attend_mask
-    int64_t window;    // keys with |q - k| >= window are hidden; 0: no window
-    const float *q;    // [n][n_heads][head_dim]
+    struct attend_shape shape;
+    const float *q;    // [n][n_heads][dk]
     const float *gate; // NULL, or head h of row i at gate + (i * n_heads + h) * gate_stride
-    int gate_stride;   // output is multiplied by sigmoid(gate[0..head_dim))
+    int gate_stride;   // output is multiplied by sigmoid(gate[0..dv))
     const struct kv_layout *layout;
     int layer;
     const struct kv_view *seqs;  // host [sequences]
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
-    struct act *out;             // [n][n_heads * head_dim]
+    struct act *out;             // [n][n_heads * dv]
 };
 
 #endif

@@ -30,11 +30,12 @@ struct build {
 };
 
 static struct attend_row row_of(const struct attend_args *a, const struct rows *r, int64_t i) {
-    int32_t pos = (int32_t)r->pos[i], window = a->window > INT32_MAX / 2 ? 0 : (int32_t)a->window;
+    int32_t pos = (int32_t)r->pos[i],
+            window = a->shape.window > INT32_MAX / 2 ? 0 : (int32_t)a->shape.window;
     struct attend_row x = {.pos = pos, .last = pos};
     x.first = window > 0 ? max_i32(0, pos - window + 1) : 0;
     x.split = max_i32(0, pos / ATTEND_CHUNK - 1) * ATTEND_CHUNK;
-    if (a->mask == ATTEND_BLOCK) {
+    if (a->shape.mask == ATTEND_BLOCK) {
         x.last = window > 0 ? pos + window - 1 : INT32_MAX;
         x.split = (int32_t)(a->seqs[r->seq[i]].len / ATTEND_CHUNK * ATTEND_CHUNK);
     }
@@ -43,7 +44,7 @@ static struct attend_row row_of(const struct attend_args *a, const struct rows *
 
 // Tiles of pairs that an item of `rows` rows is cut into.
 static int32_t tiles_of(const struct build *b, int64_t rows) {
-    int32_t group = b->a->n_heads / b->a->n_kv;
+    int32_t group = b->a->shape.n_heads / b->a->shape.n_kv;
     return (int32_t)ceil_div(rows * group, ATTEND_TILE);
 }
 
@@ -75,7 +76,7 @@ static void push_runs(struct build *b, struct attend_item t, int32_t most) {
 
 // Items over list[begin, n_list), in pieces of nearly the same size.
 static void add_items(struct build *b, struct attend_item base, int64_t begin) {
-    int32_t group = b->a->n_heads / b->a->n_kv, most = b->m->tiles_split;
+    int32_t group = b->a->shape.n_heads / b->a->shape.n_kv, most = b->m->tiles_split;
     if (base.kind == ATTEND_WHOLE)
         most = b->m->tiles_whole;
     int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div_i32(tiles, most);
@@ -95,7 +96,7 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
         }
         t.chunk = (t.kind == ATTEND_LAST ? split : first) / ATTEND_CHUNK;
         t.end = t.kind == ATTEND_SHARED ? top / ATTEND_CHUNK : last / ATTEND_CHUNK + 1;
-        if (b->a->mask == ATTEND_BLOCK && t.kind != ATTEND_SHARED)
+        if (b->a->shape.mask == ATTEND_BLOCK && t.kind != ATTEND_SHARED)
             t.end = ceil_div_i32(t.len + t.n_path, ATTEND_CHUNK);
         if (t.chunk >= t.end)
             continue;
@@ -104,7 +105,7 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
             push(b, t);
             continue;
         }
-        int64_t chunks = (int64_t)(t.end - t.chunk) * b->a->n_kv * pieces;
+        int64_t chunks = (int64_t)(t.end - t.chunk) * b->a->shape.n_kv * pieces;
         push_runs(b, t, max_i32(1, min_i32(RUN, (int32_t)(chunks / b->m->blocks))));
     }
 }
@@ -211,7 +212,7 @@ static int64_t measure(struct build *b) {
     for (int64_t i = b->p->begin; i < b->p->end; i++)
         if (b->child[i] < 0)
             length += b->depth[i] + 1;
-    return b->a->mask == ATTEND_BLOCK ? r->n : length;
+    return b->a->shape.mask == ATTEND_BLOCK ? r->n : length;
 }
 
 static size_t section(struct attend_plan *p, int64_t n, size_t size) {
@@ -270,7 +271,7 @@ static void fill(struct build *b, int32_t *own) {
     p->slots = top - part0 + 1;
     if (!p->whole)
         add_shared(b);
-    if (b->a->mask == ATTEND_BLOCK)
+    if (b->a->shape.mask == ATTEND_BLOCK)
         add_blocks(b, own);
     else
         add_tree(b, own);
@@ -322,9 +323,10 @@ bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const
 
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
                        const struct attend_limits *m, int processors) {
-    int64_t group = a->n_heads / a->n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE, ends = 0;
+    int64_t group = a->shape.n_heads / a->shape.n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE,
+            ends = 0;
     for (int64_t i = 0; i + 1 < r->n; i++)
         ends += r->parent[i + 1] != i || r->seq[i + 1] != r->seq[i];
-    int64_t blocks = ceil_div(r->n * group, per) * a->n_kv;
+    int64_t blocks = ceil_div(r->n * group, per) * a->shape.n_kv;
     return r->n >= 16 * (ends + 1) && 2 * blocks >= processors;
 }

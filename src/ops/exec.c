@@ -49,7 +49,10 @@ int64_t exec_own_bytes(const struct exec *x, int64_t most_values) {
 }
 
 int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
-    return x->takes ? x->takes(x, n, e) : 0;
+    int rc = n->attend ? attend_check(&n->attend->shape, e) : 0;
+    if (!rc && n->qk)
+        rc = rope_check(&n->qk->rope, n->qk->dk, e);
+    return !rc && x && x->takes ? x->takes(x, n, e) : rc;
 }
 
 const char *exec_label(const struct exec *x) {

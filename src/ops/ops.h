@@ -126,10 +126,14 @@ struct ops_needs {
     bool bias;    // of linear and linear_gate_up
     bool norm;    // the op of that name
     bool experts; // weights of three dimensions and the ops moe_*
+    // NULL, or calls of that form: looked at are shapes, codecs of the layout, and which optional
+    // arrays there are; no array is read.
+    const struct qk_args *qk;
+    const struct attend_args *attend;
 };
 // Whether the backend has them: 0, or ERR_UNSUPPORTED with a sentence that names the first it
 // lacks. A model asks when it is loaded; an op that is called with a form that its backend lacks
-// leaves a fault of the device (exec_status), never a wrong result.
+// leaves a fault of the device (exec_status), never a wrong result. x NULL: what no backend has.
 int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e);
 
 const struct ops *exec_ops(const struct exec *x);

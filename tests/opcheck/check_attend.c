@@ -172,9 +172,9 @@ static void call_store(struct stage *t) {
     const struct setting *s = &t->w->s;
     struct qk_args a = {.n_heads = s->n_heads,
                         .n_kv = s->n_kv,
-                        .head_dim = s->head_dim,
-                        .rope_dims = s->rope_dims,
-                        .rope_base = 1e6f,
+                        .dk = s->head_dim,
+                        .dv = s->head_dim,
+                        .rope = {.dims = s->rope_dims, .base = 1e6f},
                         .eps = 1e-6f,
                         .q_norm = t->q_norm,
                         .k_norm = t->k_norm,
@@ -215,12 +215,13 @@ static struct query stage_query(const struct stage *t) {
 
 static void call_attend(const struct stage *t, struct query in, struct act *act) {
     const struct setting *s = &t->w->s;
-    struct attend_args a = {.n_heads = s->n_heads,
-                            .n_kv = s->n_kv,
-                            .head_dim = s->head_dim,
-                            .scale = 1 / sqrtf((float)s->head_dim),
-                            .mask = s->mask,
-                            .window = s->window,
+    struct attend_args a = {.shape = {.n_heads = s->n_heads,
+                                      .n_kv = s->n_kv,
+                                      .dk = s->head_dim,
+                                      .dv = s->head_dim,
+                                      .scale = 1 / sqrtf((float)s->head_dim),
+                                      .mask = s->mask,
+                                      .window = s->window},
                             .q = in.q,
                             .gate = s->gated ? in.gate : NULL,
                             .gate_stride = 2 * s->head_dim,
@@ -533,6 +534,7 @@ void check_attend_double(struct check *c) {
         free(w);
     }
     check_attend_long_double(c);
+    check_attend_forms(c);
 }
 
 struct attend_call {

@@ -204,12 +204,13 @@ static void put_queries(struct world *w) {
 static void call_attend(struct world *w, int64_t len, int layer, struct act *act) {
     const struct shape *s = &w->s;
     struct kv_view view = {w->pages, len};
-    struct attend_args a = {.n_heads = s->n_heads,
-                            .n_kv = s->n_kv,
-                            .head_dim = s->head_dim,
-                            .scale = 1 / sqrtf((float)s->head_dim),
-                            .mask = s->mask,
-                            .window = s->window,
+    struct attend_args a = {.shape = {.n_heads = s->n_heads,
+                                      .n_kv = s->n_kv,
+                                      .dk = s->head_dim,
+                                      .dv = s->head_dim,
+                                      .scale = 1 / sqrtf((float)s->head_dim),
+                                      .mask = s->mask,
+                                      .window = s->window},
                             .q = w->q,
                             .gate = s->gated ? w->q + w->f.rows.n * s->n_heads * s->head_dim : NULL,
                             .gate_stride = s->head_dim,

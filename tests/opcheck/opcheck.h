@@ -168,6 +168,7 @@ void check_attend(struct check *c);
 void check_attend_rule(struct check *c);
 void check_attend_double(struct check *c);
 void check_attend_time(struct check *c);
+void check_attend_forms(struct check *c); // called by check_attend_double
 // Long contexts; called by the three above.
 void check_attend_long_rule(struct check *c);
 void check_attend_long_double(struct check *c);

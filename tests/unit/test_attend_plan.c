@@ -43,22 +43,22 @@ static void add_rows(struct scene *s, struct rng *r, int seq, int n, bool tree) 
 static void scene_init(struct scene *s, struct rng *r) {
     memset(s, 0, sizeof *s);
     s->r = (struct rows){.parent = s->parent, .seq = s->seq, .pos = s->pos};
-    s->a = (struct attend_args){.n_kv = (int)between(r, 1, 3),
+    s->a = (struct attend_args){.shape = {.n_kv = (int)between(r, 1, 3),
+                                          .mask = rng_below(r, 4) ? ATTEND_PATH : ATTEND_BLOCK,
+                                          .window = rng_below(r, 2) ? 0 : between(r, 1, 900)},
                                 .layout = &s->layout,
                                 .seqs = s->views,
-                                .store = s->store,
-                                .mask = rng_below(r, 4) ? ATTEND_PATH : ATTEND_BLOCK,
-                                .window = rng_below(r, 2) ? 0 : between(r, 1, 900)};
-    s->a.n_heads = s->a.n_kv * (int)between(r, 1, 20);
+                                .store = s->store};
+    s->a.shape.n_heads = s->a.shape.n_kv * (int)between(r, 1, 20);
     for (int q = 0; q < SEQS; q++)
         add_rows(s, r, q, (int)between(r, 1, rng_below(r, 3) ? 30 : 200), rng_below(r, 2));
 }
 
 static bool sees(const struct scene *s, int32_t row, int32_t key) {
-    int64_t away = s->pos[row] - s->pos[key], w = s->a.window;
+    int64_t away = s->pos[row] - s->pos[key], w = s->a.shape.window;
     if (w > 0 && (away >= w || -away >= w))
         return false;
-    if (s->a.mask == ATTEND_BLOCK)
+    if (s->a.shape.mask == ATTEND_BLOCK)
         return s->seq[row] == s->seq[key];
     while (row > key)
         row = s->parent[row];
@@ -105,11 +105,11 @@ static void expect_row(const struct scene *s, const struct attend_plan *p, int32
     int64_t len = s->views[s->seq[row]].len;
     int n = 0;
     for (int64_t at = 0; at < len; at++)
-        n += s->a.window == 0 || s->pos[row] - at < s->a.window;
+        n += s->a.shape.window == 0 || s->pos[row] - at < s->a.shape.window;
     for (int32_t key = 0; key < s->r.n; key++)
         n += s->seq[key] == s->seq[row] && sees(s, row, key);
     assert_int_equal(got->n, n);
-    if (s->a.mask == ATTEND_PATH) // the last part depends on the position alone
+    if (s->a.shape.mask == ATTEND_PATH) // the last part depends on the position alone
         assert_int_equal(x->split, s->pos[row] < 64 ? 0 : (s->pos[row] / 64 - 1) * 64);
     bool seen[MOST] = {0}, at[KEYS] = {0};
     for (int i = 0; i < n; i++) {
@@ -135,7 +135,7 @@ static bool holds(const struct attend_plan *p, const struct attend_item *t, int 
 // One pair: the items that hold it, shared parts first.
 static void walk_pair(const struct scene *s, const struct attend_plan *p, int64_t row, int head) {
     const struct attend_item *items = (const struct attend_item *)(void *)(p->blob + p->items);
-    int group = s->a.n_heads / s->a.n_kv;
+    int group = s->a.shape.n_heads / s->a.shape.n_kv;
     struct seen *got = malloc(sizeof *got);
     got->n = 0;
     for (int i = 0; i < 3 * p->n_items; i++) {
@@ -148,7 +148,7 @@ static void walk_pair(const struct scene *s, const struct attend_plan *p, int64_
 }
 
 static void walk_plan(const struct scene *s, const struct attend_plan *p) {
-    int group = s->a.n_heads / s->a.n_kv;
+    int group = s->a.shape.n_heads / s->a.shape.n_kv;
     assert_true(p->bytes >= p->items + (size_t)p->n_items * sizeof(struct attend_item));
     for (int64_t row = p->begin; row < p->end; row++)
         for (int head = 0; head < group; head += group > 1 ? group - 1 : 1)
@@ -206,8 +206,8 @@ static void whole_or_parts(void **state) {
     struct scene *s = malloc(sizeof *s);
     struct attend_limits m = {6, 4, 132};
     scene_init(s, &r);
-    s->a.n_heads = 24;
-    s->a.n_kv = 4;
+    s->a.shape.n_heads = 24;
+    s->a.shape.n_kv = 4;
     s->r.n = 0;
     add_rows(s, &r, 0, 512, false);
     assert_true(attend_plan_whole(&s->a, &s->r, &m, 132));

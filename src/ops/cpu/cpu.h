@@ -13,20 +13,21 @@
 enum {
     ROPE_ROWS = 64,    // rows whose angles are prepared at a time
     ROPE_SLOTS = 1024, // cached positions
+    ROPE_KINDS = 4,    // cached embeddings: several bases of a target, one of its draft
 };
 
 // Cosines and sines of one position: cs[i] = cos of pair i, cs[pairs + i] = sin.
 struct rope_slot {
     int64_t pos;
-    float base;
-    int dims; // 0: empty
+    uint64_t id; // of the embedding; 0: empty
     float cs[OPS_HEAD_MAX];
 };
 
 // Angles of position 1, which all positions are multiples of.
 struct rope_steps {
-    float base;
-    int dims; // 0: empty
+    uint64_t id; // never used twice; 0: empty
+    struct rope rope;
+    float factors[OPS_HEAD_MAX / 2]; // what rope.factors points to
     double angle[OPS_HEAD_MAX / 2];
 };
 
@@ -85,7 +86,8 @@ struct cpu {
     struct pages pages;            // of weights
     struct rope_slot *rope;        // [ROPE_SLOTS]
     float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
-    struct rope_steps steps[2];    // of the target and its draft
+    struct rope_steps steps[ROPE_KINDS];
+    uint64_t rope_ids;
     struct attend_scratch *attend; // [threads]
     struct gdn_scratch *gdn;       // [threads]
     struct moe_scratch *moe;       // NULL until a weight of experts is made

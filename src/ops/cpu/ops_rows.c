@@ -135,41 +135,46 @@ row_load_fn *cpu_loader(const struct cpu *c, uint32_t type) {
     }
 }
 
-// Angle of each pair at position 1.
-static const double *rope_steps(struct cpu *c, float base, int dims) {
-    struct rope_steps *s = &c->steps[0];
-    if (s->base != base || s->dims != dims) { // the other one, or in its place
-        struct rope_steps last = *s;
-        *s = c->steps[1];
-        c->steps[1] = last;
-    }
-    if (s->base == base && s->dims == dims)
-        return s->angle;
-    for (int i = 0; i < dims / 2; i++)
-        s->angle[i] = pow((double)base, -2.0 * i / dims);
-    s->base = base;
-    s->dims = dims;
-    return s->angle;
+static bool is_kind(const struct rope_steps *s, const struct rope *r) {
+    return s->id && rope_same(&s->rope, r);
 }
 
-// The angles of a position, computed in double precision and remembered.
-static const float *rope_angles(struct cpu *c, int64_t pos, float base, int dims) {
-    uint32_t bits; // a file may name a base beyond every integer
-    memcpy(&bits, &base, sizeof bits);
-    uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + (uint64_t)dims * 31 + bits;
+// The angles of a rotary embedding; those in use stay near the front.
+static const struct rope_steps *steps_of(struct cpu *c, const struct rope *r) {
+    int at = 0;
+    while (at < ROPE_KINDS - 1 && !is_kind(&c->steps[at], r))
+        at++;
+    struct rope_steps found = c->steps[at];
+    if (!is_kind(&c->steps[at], r)) {
+        found.rope = *r;
+        found.id = ++c->rope_ids;
+        rope_angles(r, found.angle);
+        if (r->factors) // the caller's need not live on
+            memcpy(found.factors, r->factors, (size_t)(r->dims / 2) * sizeof *r->factors);
+    }
+    memmove(c->steps + 1, c->steps, (size_t)at * sizeof *c->steps);
+    c->steps[0] = found;
+    for (int i = 0; i <= at; i++)
+        if (c->steps[i].rope.factors)
+            c->steps[i].rope.factors = c->steps[i].factors;
+    return &c->steps[0];
+}
+
+// Cosines and sines of a position, from double precision and remembered.
+static const float *position_angles(struct cpu *c, int64_t pos, const struct rope_steps *steps) {
+    uint64_t h = (uint64_t)pos * 0x9E3779B97F4A7C15u + steps->id * 31;
     struct rope_slot *s = &c->rope[(h ^ h >> 32) % ROPE_SLOTS];
-    if (s->dims == dims && s->pos == pos && s->base == base)
+    if (s->id == steps->id && s->pos == pos)
         return s->cs;
-    int pairs = dims / 2;
-    const double *steps = rope_steps(c, base, dims);
+    int pairs = steps->rope.dims / 2;
+    double magnitude = steps->rope.magnitude > 0 ? (double)steps->rope.magnitude : 1;
     for (int i = 0; i < pairs; i++) {
-        double angle = (double)pos * steps[i];
-        s->cs[i] = (float)cos(angle);
-        s->cs[pairs + i] = (float)sin(angle);
+        double angle = (double)pos * steps->angle[i];
+        s->cs[i] = (float)(cos(angle) * magnitude);
+        s->cs[pairs + i] = (float)(sin(angle) * magnitude);
     }
     s->pos = pos;
-    s->base = base;
-    s->dims = dims;
+    s->id = steps->id;
     return s->cs;
 }
 
@@ -180,55 +185,78 @@ struct qk_run {
     int64_t first; // row of angles[0]
 };
 
+// RMSNorm of one head with weights w, NULL: without.
+static void norm_head(const struct qk_run *u, const float *x, const float *w, int dim, float *out) {
+    const struct row_kernels *r = &u->cpu->row;
+    float s = 1.0f / sqrtf(r->sum_sq(x, dim) / (float)dim + u->a->eps);
+    r->scale_mul(out, x, w, s, dim);
+}
+
+static void rotate(const struct rope *r, const float *cs, float *x) {
+    int pairs = r->dims / 2;
+    bool near = r->pairs == ROPE_NEIGHBOURS;
+    x += r->first;
+    for (int i = 0; i < pairs; i++) {
+        float *a = near ? x + 2 * i : x + i, *b = near ? a + 1 : a + pairs;
+        float p = *a, q = *b;
+        *a = p * cs[i] - q * cs[pairs + i];
+        *b = q * cs[i] + p * cs[pairs + i];
+    }
+}
+
+// A head of q or k; w NULL: no norm.
 static void norm_rope(const struct qk_run *u, const float *x, const float *w, const float *cs,
                       float *out) {
+    if (w)
+        norm_head(u, x, w, u->a->dk, out);
+    else
+        memcpy(out, x, (size_t)u->a->dk * sizeof *out);
+    rotate(&u->a->rope, cs, out);
+}
+
+static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs) {
     const struct qk_args *a = u->a;
-    const struct row_kernels *r = &u->cpu->row;
-    float s = 1.0f / sqrtf(r->sum_sq(x, a->head_dim) / (float)a->head_dim + a->eps);
-    r->scale_mul(out, x, w, s, a->head_dim);
-    int pairs = a->rope_dims / 2;
-    for (int i = 0; i < pairs; i++) {
-        float p = out[i], q = out[i + pairs];
-        out[i] = p * cs[i] - q * cs[pairs + i];
-        out[i + pairs] = q * cs[i] + p * cs[pairs + i];
-    }
+    const struct kv_layout *l = a->layout;
+    const struct kv_slot *s = &a->store[i];
+    struct kv_row k = kv_row_at(l, &l->k, s->page, a->layer, h, s->slot);
+    struct kv_row v = kv_row_at(l, &l->v, s->page, a->layer, h, s->slot);
+    float tmp[OPS_HEAD_MAX];
+    norm_rope(u, a->k + (i * a->n_kv + h) * a->dk, a->k_norm, cs, tmp);
+    u->store_k(tmp, k.codes, k.scales, a->dk);
+    if (l->s.v_in_k)
+        return;
+    const float *from = a->v + (i * a->n_kv + h) * a->dv;
+    if (a->v_norm)
+        norm_head(u, from, NULL, a->dv, tmp);
+    u->store_v(a->v_norm ? tmp : from, v.codes, v.scales, a->dv);
 }
 
 static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct qk_run *u = arg;
     const struct qk_args *a = u->a;
-    const struct kv_layout *l = a->layout;
-    float tmp[OPS_HEAD_MAX];
     for (int64_t at = begin; at < end; at++) {
         int64_t i = u->first + at;
         const float *cs = u->cpu->angles[at];
         for (int h = 0; a->q && h < a->n_heads; h++)
             norm_rope(u, a->q + (i * a->n_heads + h) * a->q_stride, a->q_norm, cs,
-                      a->q_out + (i * a->n_heads + h) * a->head_dim);
-        for (int h = 0; h < a->n_kv; h++) {
-            const struct kv_slot *s = &a->store[i];
-            int64_t from = (i * a->n_kv + h) * a->head_dim;
-            norm_rope(u, a->k + from, a->k_norm, cs, tmp);
-            struct kv_row k = kv_row_at(l, &l->k, s->page, a->layer, h, s->slot);
-            struct kv_row v = kv_row_at(l, &l->v, s->page, a->layer, h, s->slot);
-            u->store_k(tmp, k.codes, k.scales, a->head_dim);
-            if (!l->s.v_in_k)
-                u->store_v(a->v + from, v.codes, v.scales, a->head_dim);
-        }
+                      a->q_out + (i * a->n_heads + h) * a->dk);
+        for (int h = 0; h < a->n_kv; h++)
+            store_head(u, i, h, cs);
     }
 }
 
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r) {
     struct cpu *c = cpu_of(x);
+    const struct rope_steps *steps = steps_of(c, &a->rope);
     for (int64_t first = 0; first < r->n; first += ROPE_ROWS) {
         int64_t n = r->n - first < ROPE_ROWS ? r->n - first : ROPE_ROWS;
         for (int64_t i = 0; i < n; i++)
-            memcpy(c->angles[i], rope_angles(c, r->pos[first + i], a->rope_base, a->rope_dims),
-                   (size_t)a->rope_dims * sizeof(float));
+            memcpy(c->angles[i], position_angles(c, r->pos[first + i], steps),
+                   (size_t)a->rope.dims * sizeof(float));
         struct qk_run u = {c, a, c->row.kv_store[a->layout->s.codec_k],
                            c->row.kv_store[a->layout->s.codec_v], first};
-        cpu_run(c, n, (a->n_heads + 4 * a->n_kv) * a->head_dim / 4, qk_rows, &u);
+        cpu_run(c, n, (a->n_heads + 4 * a->n_kv) * a->dk / 4, qk_rows, &u);
     }
 }
 

@@ -262,9 +262,9 @@ static void timed_moe_combine(struct exec *x, const struct moe_combine_args *a) 
 
 static void timed_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
-    int64_t q = a->q ? 2 * (int64_t)a->n_heads : 0, kv = 2 * (int64_t)a->n_kv;
+    int64_t q = a->q ? 2 * (int64_t)a->n_heads * a->dk : 0, kv = a->n_kv * (a->dk + a->dv);
     int64_t stored = a->n_kv * kv_layout_row(a->layout);
-    begin(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) * a->head_dim + stored));
+    begin(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) + stored));
     timing_of(x)->inner->qk_norm_rope_store(x, a, r);
     end(x);
 }
@@ -275,13 +275,13 @@ static bool first_of_sequence(const struct rows *r, int64_t i) {
 }
 
 static void timed_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
-    int64_t key = a->n_kv * kv_layout_row(a->layout), width = a->n_heads;
+    int64_t key = a->shape.n_kv * kv_layout_row(a->layout), width = a->shape.n_heads;
     int64_t keys = r->n;
     for (int64_t i = 0; i < r->n; i++) {
         int64_t len = first_of_sequence(r, i) ? a->seqs[r->seq[i]].len : 0;
-        keys += a->window && len > a->window ? a->window : len;
+        keys += a->shape.window && len > a->shape.window ? a->shape.window : len;
     }
-    width *= a->head_dim;
+    width *= a->shape.dv;
     begin(x, "attend", TIMING_ATTENTION,
           keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
     timing_of(x)->inner->attend(x, a, r);

@@ -38,17 +38,17 @@ struct tile {
 
 // First position that row i may see.
 static int64_t first_visible(const struct attend_run *u, int64_t i) {
-    return u->a->window > 0 ? max_i64(0, u->r->pos[i] - u->a->window + 1) : 0;
+    return u->a->shape.window > 0 ? max_i64(0, u->r->pos[i] - u->a->shape.window + 1) : 0;
 }
 
 static const float *query(const struct tile *t, int at, int h) {
     const struct attend_args *a = t->run->a;
-    return a->q + ((t->begin + at) * a->n_heads + t->head + h) * a->head_dim;
+    return a->q + ((t->begin + at) * a->shape.n_heads + t->head + h) * a->shape.dk;
 }
 
 static float *sums(const struct tile *t, int at, int h) {
     const struct attend_args *a = t->run->a;
-    return a->out->x + (t->begin + at) * a->out->stride + (int64_t)(t->head + h) * a->head_dim;
+    return a->out->x + (t->begin + at) * a->out->stride + (int64_t)(t->head + h) * a->shape.dv;
 }
 
 // Makes the pairs of the tile into quads; the last one to three stay single.
@@ -87,7 +87,7 @@ static void score_pair(const struct tile *t, int at, int h, int from, int to) {
     to = min_i32(to, keys->end);
     if (from < to)
         t->run->cpu->row.dots(t->s->score[at][h] + from, query(t, at, h), keys->k + from, to - from,
-                              t->run->a->head_dim);
+                              t->run->a->shape.dk);
 }
 
 static void score_quad(const struct tile *t, const struct quad *q, int from, int to) {
@@ -95,7 +95,7 @@ static void score_quad(const struct tile *t, const struct quad *q, int from, int
     struct delta_dots job = {.k = t->s->keys[q->row[0]].k + begin,
                              .n_x = 4,
                              .n = end - begin,
-                             .dim = t->run->a->head_dim};
+                             .dim = t->run->a->shape.dk};
     for (int i = 0; i < 4; i++) {
         job.out[i] = t->s->score[q->row[i]][q->head[i]] + begin;
         job.x[i] = query(t, q->row[i], q->head[i]);
@@ -117,13 +117,13 @@ static void weigh_pair(const struct tile *t, int at, int h, int from, int to) {
     if (from < to)
         t->run->cpu->row.weigh(sums(t, at, h), from > keys->begin ? 1.0f : t->s->fade[at][h],
                                t->s->score[at][h] + from, keys->v + from, to - from,
-                               t->run->a->head_dim);
+                               t->run->a->shape.dv);
 }
 
 static void weigh_quad(const struct tile *t, const struct quad *q, int from, int to) {
     int begin = max_i32(from, q->begin), end = min_i32(to, q->end);
     struct weigh4 job = {
-        .v = t->s->keys[q->row[0]].v + begin, .n = end - begin, .dim = t->run->a->head_dim};
+        .v = t->s->keys[q->row[0]].v + begin, .n = end - begin, .dim = t->run->a->shape.dv};
     for (int i = 0; i < 4; i++) {
         int at = q->row[i], h = q->head[i];
         weigh_pair(t, at, h, from, begin < end ? begin : to);
@@ -138,6 +138,12 @@ static void weigh_quad(const struct tile *t, const struct quad *q, int from, int
         weigh_pair(t, q->row[i], q->head[i], end, to);
 }
 
+// cap(x) = soft_cap tanh(x / soft_cap); all levels take this one.
+static void cap_scores(float *x, float soft_cap, int n) {
+    for (int i = 0; i < n; i++)
+        x[i] = soft_cap * row_tanh(x[i] / soft_cap);
+}
+
 // Scores to weights under the new maximum of one (row, head).
 static void renew(const struct tile *t, int at, int h) {
     const struct row_kernels *f = &t->run->cpu->row;
@@ -145,7 +151,9 @@ static void renew(const struct tile *t, int at, int h) {
     int n = keys->end - keys->begin;
     float *p = t->s->score[at][h] + keys->begin;
     float *most = &t->s->most[at][h], *sum = &t->s->sum[at][h];
-    f->scale_mul(p, p, NULL, t->run->a->scale, n);
+    f->scale_mul(p, p, NULL, t->run->a->shape.scale, n);
+    if (t->run->a->shape.soft_cap > 0)
+        cap_scores(p, t->run->a->shape.soft_cap, n);
     float m = f->max(p, n);
     m = m > *most ? m : *most;
     t->s->fade[at][h] = row_exp(*most - m);
@@ -159,9 +167,10 @@ static void load_step(const struct tile *t, int from, bool values) {
     const struct kv_layout *l = u->a->layout;
     int end = min_i32(t->page_end, from + ATTEND_STEP);
     for (int slot = max_i32(t->page_begin, from); slot < end; slot++) {
-        float *out = t->s->page + slot % ATTEND_STEP * u->a->head_dim;
+        int dim = values ? u->a->shape.dv : u->a->shape.dk;
+        float *out = t->s->page + slot % ATTEND_STEP * dim;
         struct kv_row row = kv_row_at(l, values ? &l->v : &l->k, t->page, u->a->layer, t->kv, slot);
-        (values ? u->load_v : u->load_k)(row.codes, row.scales, out, u->a->head_dim);
+        (values ? u->load_v : u->load_k)(row.codes, row.scales, out, dim);
     }
 }
 
@@ -193,10 +202,10 @@ static void take_keys(const struct tile *t) {
 static void start_rows(struct tile *t) {
     const struct attend_args *a = t->run->a;
     const struct rows *r = t->run->r;
-    size_t bytes = (size_t)t->heads * (size_t)a->head_dim * sizeof(float);
+    size_t bytes = (size_t)t->heads * (size_t)a->shape.dv * sizeof(float);
     for (int64_t i = t->begin; i < t->end; i++) {
         int64_t at = i - t->begin, s = i;
-        memset(a->out->x + i * a->out->stride + (int64_t)t->head * a->head_dim, 0, bytes);
+        memset(a->out->x + i * a->out->stride + (int64_t)t->head * a->shape.dv, 0, bytes);
         for (int h = 0; h < t->heads; h++) {
             t->s->most[at][h] = -INFINITY;
             t->s->sum[at][h] = 0;
@@ -207,22 +216,35 @@ static void start_rows(struct tile *t) {
             s--;
         t->run_start[at] = s;
         // Where load_step puts what is committed, keys and values one after the other.
-        for (int slot = 0; slot < KV_PAGE; slot++)
-            t->s->keys[at].k[slot] = t->s->keys[at].v[slot] =
-                t->s->page + slot % ATTEND_STEP * a->head_dim;
+        for (int slot = 0; slot < KV_PAGE; slot++) {
+            t->s->keys[at].k[slot] = t->s->page + slot % ATTEND_STEP * a->shape.dk;
+            t->s->keys[at].v[slot] = t->s->page + slot % ATTEND_STEP * a->shape.dv;
+        }
     }
+}
+
+// What the weighted values of a (row, head) are multiplied by: 1 / sum of the weights. A sink is a
+// last score without a value: it may raise the maximum, under which everything before fades.
+static float divisor(const struct tile *t, int at, int h) {
+    const float *sinks = t->run->a->shape.sinks;
+    float sum = t->s->sum[at][h], most = t->s->most[at][h];
+    if (!sinks)
+        return 1.0f / sum;
+    float sink = sinks[t->head + h], m = sink > most ? sink : most, fade = row_exp(most - m);
+    return fade / (sum * fade + row_exp(sink - m));
 }
 
 static void finish_rows(const struct tile *t) {
     const struct attend_args *a = t->run->a;
     const struct row_kernels *f = &t->run->cpu->row;
-    int dim = a->head_dim;
+    int dim = a->shape.dv;
     for (int64_t i = t->begin; i < t->end; i++)
         for (int h = 0; h < t->heads; h++) {
             int64_t head = (int64_t)t->head + h;
-            const float *g = a->gate ? a->gate + (i * a->n_heads + head) * a->gate_stride : NULL;
+            const float *g =
+                a->gate ? a->gate + (i * a->shape.n_heads + head) * a->gate_stride : NULL;
             float *x = a->out->x + i * a->out->stride + head * dim;
-            f->gate(x, 1.0f / t->s->sum[i - t->begin][h], g, dim);
+            f->gate(x, divisor(t, (int)(i - t->begin), h), g, dim);
         }
 }
 
@@ -232,8 +254,8 @@ static void load_row(const struct tile *t, int64_t row, int at) {
     const struct kv_slot *s = &u->a->store[row];
     struct kv_row k = kv_row_at(l, &l->k, s->page, u->a->layer, t->kv, s->slot);
     struct kv_row v = kv_row_at(l, &l->v, s->page, u->a->layer, t->kv, s->slot);
-    u->load_k(k.codes, k.scales, t->s->row_k + at * u->a->head_dim, u->a->head_dim);
-    u->load_v(v.codes, v.scales, t->s->row_v + at * u->a->head_dim, u->a->head_dim);
+    u->load_k(k.codes, k.scales, t->s->row_k + at * u->a->shape.dk, u->a->shape.dk);
+    u->load_v(v.codes, v.scales, t->s->row_v + at * u->a->shape.dv, u->a->shape.dv);
 }
 
 // The ancestor (or self) of row i at a position that is not committed.
@@ -259,7 +281,8 @@ static int decoded_row(struct tile *t, int at, int slot, int64_t row) {
 
 // The keys of row i within positions [lo, hi) of one page, in order.
 static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
-    int at = (int)(i - t->begin), dim = t->run->a->head_dim;
+    const struct attend_shape *shape = &t->run->a->shape;
+    int at = (int)(i - t->begin);
     struct keys *keys = &t->s->keys[at];
     int64_t own = max_i64(lo, t->view->len); // those before are committed
     int64_t row = hi > own ? ancestor(t, i, hi - 1) : -1;
@@ -269,8 +292,8 @@ static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
         int slot = (int)(p % KV_PAGE);
         t->key[at][slot] = (int32_t)row;
         t->used[at][slot] = decoded_row(t, at, slot, row);
-        keys->k[slot] = t->s->row_k + t->used[at][slot] * dim;
-        keys->v[slot] = t->s->row_v + t->used[at][slot] * dim;
+        keys->k[slot] = t->s->row_k + t->used[at][slot] * shape->dk;
+        keys->v[slot] = t->s->row_v + t->used[at][slot] * shape->dv;
         row = t->run->r->parent[row];
     }
 }
@@ -278,7 +301,7 @@ static void collect(struct tile *t, int64_t i, int64_t lo, int64_t hi) {
 // Committed keys, and along the ancestors with ATTEND_PATH.
 static void take_chunks(struct tile *t) {
     const struct attend_run *u = t->run;
-    bool path = u->a->mask == ATTEND_PATH;
+    bool path = u->a->shape.mask == ATTEND_PATH;
     int64_t first = INT64_MAX, last = 0;
     for (int64_t i = t->begin; i < t->end; i++) {
         first = min_i64(first, first_visible(u, i));
@@ -306,15 +329,15 @@ static void take_chunks(struct tile *t) {
 static void collect_block(const struct tile *t, int64_t i, const int64_t *list, int n) {
     const struct rows *r = t->run->r;
     struct keys *keys = &t->s->keys[i - t->begin];
-    int64_t window = t->run->a->window;
-    int dim = t->run->a->head_dim;
+    const struct attend_shape *shape = &t->run->a->shape;
+    int64_t window = shape->window;
     keys->begin = keys->end = 0;
     for (int j = 0; j < n; j++) {
         int64_t away = r->pos[i] - r->pos[list[j]];
         if (window > 0 && (away >= window || -away >= window))
             continue;
-        keys->k[keys->end] = t->s->row_k + j * dim;
-        keys->v[keys->end++] = t->s->row_v + j * dim;
+        keys->k[keys->end] = t->s->row_k + j * shape->dk;
+        keys->v[keys->end++] = t->s->row_v + j * shape->dv;
     }
 }
 
@@ -342,9 +365,9 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     const struct rows *r = u->r;
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
     for (int64_t item = begin; item < end; item++) {
-        int64_t per = (int64_t)u->a->n_kv * u->parts; // items of a tile
+        int64_t per = (int64_t)u->a->shape.n_kv * u->parts; // items of a tile
         int64_t row = item / per * u->tile, stop = min_i64(row + u->tile, r->n);
-        int part = (int)(item % u->parts), group = u->a->n_heads / u->a->n_kv;
+        int part = (int)(item % u->parts), group = u->a->shape.n_heads / u->a->shape.n_kv;
         t.kv = (int)(item % per / u->parts);
         t.head = t.kv * group + part * group / u->parts;
         t.heads = t.kv * group + (part + 1) * group / u->parts - t.head;
@@ -357,7 +380,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
             start_rows(&t);
             make_quads(&t);
             take_chunks(&t);
-            if (u->a->mask == ATTEND_BLOCK)
+            if (u->a->shape.mask == ATTEND_BLOCK)
                 take_block(&t);
             finish_rows(&t);
         }
@@ -374,10 +397,11 @@ static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
 // A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
 static int64_t item_cost(const struct attend_run *u) {
     const struct attend_args *a = u->a;
-    int64_t keys = 0, group = a->n_heads / a->n_kv;
+    int64_t keys = 0, group = a->shape.n_heads / a->shape.n_kv;
     for (int64_t i = 0; i < u->tile; i++)
-        keys += a->window > 0 ? min_i64(a->window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
-    return keys * (group / u->parts) * a->head_dim / 16 + keys / u->tile * a->head_dim / 8;
+        keys += a->shape.window > 0 ? min_i64(a->shape.window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
+    int64_t dim = (a->shape.dk + a->shape.dv) / 2;
+    return keys * (group / u->parts) * dim / 16 + keys / u->tile * dim / 8;
 }
 
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
@@ -387,12 +411,13 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
         return;
     u.load_k = c->row.kv_load[a->layout->s.codec_k];
     u.load_v = c->row.kv_load[a->layout->s.codec_v];
-    act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
+    act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
     // Something for every thread: smaller tiles first, then fewer heads.
-    int64_t group = a->n_heads / a->n_kv, tiles = ceil_div(c->base.threads, a->n_kv);
+    int64_t group = a->shape.n_heads / a->shape.n_kv,
+            tiles = ceil_div(c->base.threads, a->shape.n_kv);
     u.tile = min_i64(ceil_div(r->n, tiles), ROWS);
     tiles = ceil_div(r->n, u.tile);
-    u.parts = (int)min_i64(group, ceil_div(c->base.threads, tiles * a->n_kv));
-    cpu_run(c, tiles * a->n_kv * u.parts, item_cost(&u), attend_items, &u);
+    u.parts = (int)min_i64(group, ceil_div(c->base.threads, tiles * a->shape.n_kv));
+    cpu_run(c, tiles * a->shape.n_kv * u.parts, item_cost(&u), attend_items, &u);
     cpu_run(c, ceil_div(r->n, 4), a->out->stride, quantise_rows, &u);
 }

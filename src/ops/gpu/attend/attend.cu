@@ -149,16 +149,16 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.gate_stride = a->gate_stride;
     u.out = a->out->wide;
     u.out_stride = a->out->stride;
-    u.n_heads = a->n_heads;
-    u.n_kv = a->n_kv;
-    u.group = a->n_heads / a->n_kv;
-    u.head_dim = a->head_dim;
+    u.n_heads = a->shape.n_heads;
+    u.n_kv = a->shape.n_kv;
+    u.group = a->shape.n_heads / a->shape.n_kv;
+    u.head_dim = a->shape.dk;
     u.codec_k = l->s.codec_k;
     u.codec_v = l->s.codec_v;
     u.k = l->k;
     u.v = l->v;
     u.layer = a->layer * l->layer_bytes;
-    u.scale = a->scale;
+    u.scale = a->shape.scale;
     return u;
 }
 
@@ -168,7 +168,7 @@ enum kernel { PLAIN, MATRIX, WIDE };
 enum { FEW = 3 };
 
 static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
-    int d = a->head_dim;
+    int d = a->shape.dk;
     if ((d != 64 && d != 128 && d != 256) || g->sm < 80 || g->path == CUDA_PATH_SMALL ||
         attend_matrix_bytes(d, 3, false) > g->shared || a->layout->s.codec_k == KV_F32 ||
         a->layout->s.codec_v == KV_F32)
@@ -181,13 +181,14 @@ static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) 
 static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
     int64_t first = INT64_MAX, last = 0;
     for (int64_t i = 0; i < r->n; i++) {
-        int64_t from = a->window > 0 && r->pos[i] > a->window ? r->pos[i] - a->window : 0;
+        int64_t from =
+            a->shape.window > 0 && r->pos[i] > a->shape.window ? r->pos[i] - a->shape.window : 0;
         first = from < first ? from : first;
         last = r->pos[i] > last ? r->pos[i] : last;
     }
     int32_t parts = attend_parts((int32_t)last) - attend_part((int32_t)(first / ATTEND_CHUNK));
     size_t row =
-        (size_t)(parts + 2) * (size_t)a->n_heads * (size_t)(a->head_dim + 2) * sizeof(float);
+        (size_t)(parts + 2) * (size_t)a->shape.n_heads * (size_t)(a->shape.dk + 2) * sizeof(float);
     return row < ROOM ? (int64_t)(ROOM / row) : 1;
 }
 
@@ -260,19 +261,19 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
 static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
                                       const struct rows *r, enum kernel kernel) {
     struct attend_limits m = {1, 1, 4 * g->processors};
-    int64_t most = 0, group = a->n_heads / a->n_kv;
+    int64_t most = 0, group = a->shape.n_heads / a->shape.n_kv;
     if (kernel == PLAIN)
         return m;
     for (int64_t i = 0; i < r->n; i++)
         most = r->pos[i] > most ? r->pos[i] : most;
-    most = a->window > 0 && most > a->window ? a->window : most;
+    most = a->shape.window > 0 && most > a->shape.window ? a->shape.window : most;
     m.tiles_whole = 6;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
-    int many = kernel == WIDE || a->head_dim == 256 ? 9 : 6;
+    int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;
     if (r->n * group > 3 * ATTEND_TILE &&
-        attend_matrix_bytes(a->head_dim, many, false) <= g->shared &&
-        most / ATTEND_CHUNK * a->n_kv >= 12 * g->processors) {
+        attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
+        most / ATTEND_CHUNK * a->shape.n_kv >= 12 * g->processors) {
         m.tiles_split = many;
         m.blocks = g->processors;
     }
@@ -283,7 +284,11 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     struct gpu *g = gpu_of(x);
     if (r->n == 0)
         return;
-    cuda_act_shape(a->out, r->n, (int64_t)a->n_heads * a->head_dim);
+    if (cuda_attend_lacks(a)) {
+        gpu_check(g, GPU_NOT_SUPPORTED, "attend: a form without a kernel");
+        return;
+    }
+    cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dk);
     struct attend_run u = run_of(a);
     // The stage keeps one copy of the same bytes, so this tells whether just these rows were
     // stored.
@@ -293,7 +298,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     struct attend_limits m = limits_of(g, a, r, kernel);
     bool whole =
         attend_plan_whole(a, r, &m, g->processors) &&
-        (kernel == PLAIN || attend_matrix_bytes(a->head_dim, m.tiles_whole, true) <= g->shared);
+        (kernel == PLAIN || attend_matrix_bytes(a->shape.dk, m.tiles_whole, true) <= g->shared);
     int64_t step = whole ? r->n : batch_rows(a, r);
     for (int64_t begin = 0; begin < r->n; begin += step) {
         struct attend_plan p;

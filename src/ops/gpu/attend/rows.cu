@@ -34,24 +34,24 @@ static __device__ void norm_rope(const struct qk_args *a, const float *w, const 
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= a->head_dim)
+        if (i * 32 >= a->dk)
             break;
         sum = fmaf(x[i], x[i], sum);
     }
-    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->head_dim + a->eps);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->dk + a->eps);
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= a->head_dim)
+        if (i * 32 >= a->dk)
             break;
         x[i] = x[i] * factor * w[i * 32 + lane];
         row[i * 32 + lane] = x[i];
     }
     __syncwarp();
-    int pairs = a->rope_dims / 2;
+    int pairs = a->rope.dims / 2;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
         int at = i * 32 + lane;
-        if (i * 32 >= a->rope_dims)
+        if (i * 32 >= a->rope.dims)
             break;
         if (at < pairs)
             x[i] = x[i] * cs[at] - row[at + pairs] * cs[pairs + at];
@@ -72,8 +72,8 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
         return a->q + (row * a->n_heads + h) * a->q_stride;
     h -= queries;
     if (h < a->n_kv)
-        return a->k + (row * a->n_kv + h) * a->head_dim;
-    return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->head_dim : NULL;
+        return a->k + (row * a->n_kv + h) * a->dk;
+    return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dk : NULL;
 }
 
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope_dims / 2;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope.dims / 2;
     int queries = a->q ? a->n_heads : 0, h = blockIdx.y * WARPS + warp;
     const float *from = head_from(a, queries, i, h);
     double pos = (double)__ldcg((const long long *)&u.pos[i]);
@@ -96,24 +96,24 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     float x[WARP_VALUES];
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
-        x[j] = from && j * 32 < a->head_dim ? from[j * 32 + lane] : 0.0f;
+        x[j] = from && j * 32 < a->dk ? from[j * 32 + lane] : 0.0f;
     __syncthreads();
     if (!from)
         return;
     if (h < queries) {
         norm_rope(a, a->q_norm, cs, rows[warp], x, lane);
-        float *out = a->q_out + (i * a->n_heads + h) * a->head_dim;
+        float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
-        store_head(x, a->head_dim, KV_F32, to, lane);
+        store_head(x, a->dk, KV_F32, to, lane);
         return;
     }
     h -= queries;
     if (h < a->n_kv) {
         norm_rope(a, a->k_norm, cs, rows[warp], x, lane);
-        store_head(x, a->head_dim, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
+        store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
-    store_head(x, a->head_dim, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
+    store_head(x, a->dk, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
 // Angles are products in double precision, as the scalar op takes them, so their sine and cosine
@@ -123,10 +123,13 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     struct gpu *g = gpu_of(x);
     if (r->n == 0)
         return;
+    if (cuda_qk_lacks(a)) {
+        gpu_check(g, GPU_NOT_SUPPORTED, "qk_norm_rope_store: a form without a kernel");
+        return;
+    }
     double freq[OPS_HEAD_MAX / 2];
-    int pairs = a->rope_dims / 2;
-    for (int i = 0; i < pairs; i++)
-        freq[i] = pow((double)a->rope_base, -2.0 * i / a->rope_dims);
+    int pairs = a->rope.dims / 2;
+    rope_angles(&a->rope, freq);
     struct qk_run u;
     u.a = *a;
     u.layout = *a->layout;

@@ -160,6 +160,10 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
         what = "linear layers with a bias";
     if (n->experts)
         what = "experts";
+    if (!what && n->qk)
+        what = cuda_qk_lacks(n->qk);
+    if (!what && n->attend)
+        what = cuda_attend_lacks(n->attend);
     if (!what)
         return 0;
     return err_set(e, ERR_UNSUPPORTED,

@@ -55,7 +55,10 @@ void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, cons
 void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
                          struct act *out);
 
-// Attention (attend*.cu) and rows of state (rows.cu).
+// Attention (attend*.cu) and rows of state (rows.cu). What such calls ask for and there is no
+// kernel for (attend_forms.c), in words; NULL: nothing.
+const char *cuda_qk_lacks(const struct qk_args *a);
+const char *cuda_attend_lacks(const struct attend_args *a);
 void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
 void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
 void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
