@@ -22,13 +22,13 @@ static int depth_of(const struct step *s, const struct member *m) {
     return room - 1 < most ? (int)(room - 1) : most;
 }
 
-// Rows of the pass that are not trees' with a budget of their own, and the members that have one.
-// most: nodes beside the root that a tree without one may have.
-static void begin_share(struct step *s, int n, int64_t rows, int64_t most) {
+// Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
+// rows of prompts. most: nodes beside the root that a tree without a budget may have.
+static void begin_share(struct step *s, int n, int64_t pieces, int64_t most) {
     struct budget_step *b = &s->share;
     *b = (struct budget_step){.price = s->c.price,
                               .members = s->budgeted,
-                              .other_rows = s->max_rows - rows,
+                              .other_rows = pieces,
                               .most = s->c.draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
@@ -107,7 +107,7 @@ static int draft(struct step *s, int n, struct err *e) {
 }
 
 int step_guess(struct step *s, int n, int64_t rows, struct err *e) {
-    int64_t deciding = 0, decoding = 0, fixed = 0;
+    int64_t deciding = 0, decoding = 0, fixed = 0, pieces = s->max_rows - rows;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
         deciding += s->in[i]->phase == MEMBER_PROMPT && s->in[i]->choose;
@@ -115,7 +115,7 @@ int step_guess(struct step *s, int n, int64_t rows, struct err *e) {
     if (rows > s->max_verify - deciding)
         rows = s->max_verify - deciding;
     int64_t most = rows / decoding - 1;
-    begin_share(s, n, rows, most);
+    begin_share(s, n, pieces, most);
     int rc = draft(s, n, e);
     for (int i = 0; !rc && i < n; i++) {
         struct member *m = s->in[i];
