@@ -236,6 +236,7 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
 static void run_attention(struct model *m, const struct pass *p, const struct layer *y) {
     struct attention_shape shape = attention_shape_of(&m->params);
     struct attention_call c = {
+        .ranks = &m->ranks,
         .shape = &shape,
         .block = &y->attention,
         .buf = &m->ws.attention,
@@ -273,6 +274,7 @@ static void run_deltanet(struct model *m, const struct pass *p, const struct lay
         r->len_now[i] = p->len[i];
     }
     struct deltanet_call c = {
+        .ranks = &m->ranks,
         .shape = m->params.gdn,
         .eps = m->params.eps,
         .block = &y->deltanet,
@@ -302,7 +304,7 @@ static void forward(struct model *m, const struct pass *p) {
         else
             run_deltanet(m, p, y);
         ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        mlp_run(m->x, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
+        mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
         model_tap(m, i, n);
     }
 }

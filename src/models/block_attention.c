@@ -123,8 +123,7 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : NULL;
     ops->attend(x, &at, c->rows);
-    struct linear_job out = {.w = c->block->wo, .out = c->h, .add = true};
-    ops->linear(x, &out, 1, b->out, n);
+    linear_reduce(c->ranks, x, c->block->wo, NULL, b->out, n, c->h);
 }
 
 void attention_store(struct exec *x, const struct attention_call *c) {

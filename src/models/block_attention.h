@@ -5,6 +5,7 @@
 #define COPPICE_MODELS_BLOCK_ATTENTION_H
 
 #include "models/load.h"
+#include "models/ranks.h"
 
 struct attention_shape {
     int64_t dim; // residual width
@@ -26,6 +27,7 @@ struct attention_buffers {
 };
 
 struct attention_call {
+    const struct ranks *ranks;
     const struct attention_shape *shape;
     const struct attention_block *block;
     const struct attention_buffers *buf;

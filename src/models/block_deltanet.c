@@ -195,6 +195,5 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
                                    .dv = c->shape.dv,
                                    .out = b->out};
     ops->gated_norm_to_act(x, &norm);
-    struct linear_job out = {.w = c->block->out, .out = c->h, .add = true};
-    ops->linear(x, &out, 1, b->out, n);
+    linear_reduce(c->ranks, x, c->block->out, NULL, b->out, n, c->h);
 }

@@ -6,6 +6,7 @@
 #define COPPICE_MODELS_BLOCK_DELTANET_H
 
 #include "models/load.h"
+#include "models/ranks.h"
 
 struct deltanet_block {
     const struct weight *qkv, *gate, *alpha, *beta, *out;
@@ -37,6 +38,7 @@ struct deltanet_slices {
 };
 
 struct deltanet_call {
+    const struct ranks *ranks;
     struct gdn_shape shape;
     float eps;
     const struct deltanet_block *block;

@@ -12,11 +12,9 @@ int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int 
     return rc;
 }
 
-void mlp_run(struct exec *x, const struct mlp_block *b, const struct act *in, struct act *mid,
-             float *h, int64_t n) {
-    const struct ops *ops = exec_ops(x);
+void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+             const struct act *in, struct act *mid, float *h, int64_t n) {
     struct gate_up both = {.gate = b->gate, .up = b->up};
-    ops->linear_gate_up(x, &both, in, n, mid);
-    struct linear_job out = {.w = b->down, .out = h, .add = true};
-    ops->linear(x, &out, 1, mid, n);
+    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
+    linear_reduce(ranks, x, b->down, NULL, mid, n, h);
 }

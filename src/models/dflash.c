@@ -376,6 +376,7 @@ static void run_layers(struct dflash *d, const struct rows *rows) {
         struct attention_call c = {.shape = &d->shape,
                                    .block = &y->attention,
                                    .buf = &d->attention,
+                                   .ranks = &ranks_one,
                                    .rows = rows,
                                    .layout = &d->layout[y->group],
                                    .layer = y->index,
@@ -387,7 +388,7 @@ static void run_layers(struct dflash *d, const struct rows *rows) {
                                    .h = d->h};
         attention_run(d->x, &c);
         ops->norm_to_act(d->x, d->h, y->ffn_norm, p->eps, rows->n, p->dim, d->act_d);
-        mlp_run(d->x, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
+        mlp_run(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
     }
 }
 

@@ -196,6 +196,7 @@ static void compute_logits(struct model *m, int64_t first, int64_t n) {
     ops->norm_to_act(m->x, wanted, m->out_norm, p->eps, n, p->dim, m->ws.act_d);
     struct linear_job head = {.w = m->head, .out = m->ws.logits};
     ops->linear(m->x, &head, 1, m->ws.act_d, n);
+    ranks_gather(&m->ranks, m->x, m->ws.logits, n, p->vocab);
     m->pass.logits_stretch = exec_stretch(m->x);
     m->pass.logits_first = first;
     m->pass.logits_n = n;

@@ -69,7 +69,8 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
         m->options.max_logits = m->options.max_verify < 128 ? m->options.max_verify : 128;
     if (m->options.max_logits > m->options.max_rows)
         m->options.max_logits = m->options.max_rows;
-    return lay_out_pages(m, 1, e);
+    int rc = ranks_init(&m->ranks, o->ranks ? o->ranks : 1, 0, e);
+    return rc ? rc : lay_out_pages(m, 1, e);
 }
 
 static const struct tensor *find_gguf(const void *arg, const char *name) {

@@ -75,6 +75,7 @@ struct model {
     struct model_params params;
     struct model_options options; // with defaults filled in
     struct exec *x;
+    struct ranks ranks; // the devices that share it, this one among them
     struct load load;
     const struct weight *embed, *head;
     float *out_norm;
