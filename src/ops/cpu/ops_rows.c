@@ -139,25 +139,20 @@ static bool is_kind(const struct rope_steps *s, const struct rope *r) {
     return s->id && rope_same(&s->rope, r);
 }
 
-// The angles of a rotary embedding; those in use stay near the front.
+// The angles of a rotary embedding, which take the oldest ones' place when they are new.
 static const struct rope_steps *steps_of(struct cpu *c, const struct rope *r) {
-    int at = 0;
-    while (at < ROPE_KINDS - 1 && !is_kind(&c->steps[at], r))
-        at++;
-    struct rope_steps found = c->steps[at];
-    if (!is_kind(&c->steps[at], r)) {
-        found.rope = *r;
-        found.id = ++c->rope_ids;
-        rope_angles(r, found.angle);
-        if (r->factors) // the caller's need not live on
-            memcpy(found.factors, r->factors, (size_t)(r->dims / 2) * sizeof *r->factors);
+    for (int i = 0; i < ROPE_KINDS; i++)
+        if (is_kind(&c->steps[i], r))
+            return &c->steps[i];
+    struct rope_steps *s = &c->steps[c->rope_ids % ROPE_KINDS];
+    s->id = ++c->rope_ids;
+    s->rope = *r;
+    rope_angles(r, s->angle);
+    if (r->factors) { // the caller's need not live on
+        memcpy(s->factors, r->factors, (size_t)(r->dims / 2) * sizeof *r->factors);
+        s->rope.factors = s->factors;
     }
-    memmove(c->steps + 1, c->steps, (size_t)at * sizeof *c->steps);
-    c->steps[0] = found;
-    for (int i = 0; i <= at; i++)
-        if (c->steps[i].rope.factors)
-            c->steps[i].rope.factors = c->steps[i].factors;
-    return &c->steps[0];
+    return s;
 }
 
 // Cosines and sines of a position, from double precision and remembered.
