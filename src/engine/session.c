@@ -99,13 +99,13 @@ static int fill_plan(struct session *s, struct err *e) {
         return rc;
     const struct model_options *o = &s->o.target;
     struct exec_memory m;
+    exec_limits_join(&t.limits, &d.limits);
     exec_memory_of(s->x, &m);
     int64_t kv = t.kv_per_1k + d.kv_per_1k;
     int64_t own = kv_codec_bytes(o->codec_k, 32) + kv_codec_bytes(o->codec_v, 32);
     *p = (struct memory_plan){.weights = t.weights,
                               .draft = d.weights,
-                              .scratch = t.scratch + d.scratch +
-                                         exec_own_bytes(s->x, max_i64(t.most_act, d.most_act)),
+                              .scratch = t.scratch + d.scratch + exec_own_bytes(s->x, &t.limits),
                               .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
                               .kv_per_1k = kv,
                               .window_per_1k = d.window_per_1k,

@@ -143,6 +143,21 @@ static int make_workspace(struct dflash *d, struct err *e) {
     return rc ? rc : host_arrays(d, e);
 }
 
+// What drafting asks of ops, beside what the weights and activations have told.
+static void set_limits(struct dflash *d) {
+    const struct dflash_params *p = &d->params;
+    const struct model *t = d->target;
+    struct exec_limits l = {.rows = d->n_rows,
+                            .seqs = t->options.max_seqs,
+                            .context = t->options.max_ctx + p->block_size,
+                            .inputs = p->dim,
+                            .outputs = t->params.vocab, // of the target's head
+                            .vocab = t->params.vocab,
+                            .n_heads = p->n_heads,
+                            .head_dim = p->head_dim};
+    exec_limits_join(&d->load.limits, &l);
+}
+
 static struct rows rows_of(const struct dflash *d, int64_t n) {
     return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
 }
@@ -229,6 +244,9 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
         rc = load_weights(d, e);
     if (!rc)
         rc = make_workspace(d, e);
+    set_limits(d);
+    if (!rc && !dry)
+        rc = exec_reserve(d->x, &d->load.limits, e);
     return rc || dry ? rc : exec_status(d->x, e);
 }
 
@@ -267,7 +285,7 @@ static void plan_of(struct dflash_plan *out, const struct dflash *d) {
     *out =
         (struct dflash_plan){.weights = d->load.weight_bytes,
                              .scratch = d->load.buffer_bytes,
-                             .most_act = d->load.most_act,
+                             .limits = d->load.limits,
                              .pending = SEQ_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
     for (int g = 0; g < d->n_groups; g++) {
         if (d->window[g] <= 0) {

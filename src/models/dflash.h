@@ -48,7 +48,7 @@ struct dflash_plan {
     int64_t pending;   // features kept per sequence
     int64_t kv_per_1k; // keys and values of 1,024 tokens in layers without a window
     int64_t window_per_1k, window; // the same in layers with one, and the most tokens held there
-    int64_t most_act;              // values of the largest activation, for exec_own_bytes
+    struct exec_limits limits;     // for exec_own_bytes
 };
 struct dflash_plan_args {
     const struct exec *x;      // NULL: weights at their size in the file

@@ -107,6 +107,7 @@ static int find_shape(const struct load *l, const char *name, int64_t k, int64_t
 static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,
                        struct err *e) {
     l->weight_bytes += l->x ? exec_weight_bytes(l->x, t) : t->bytes;
+    exec_limits_join(&l->limits, &(struct exec_limits){.inputs = t->ne[0], .outputs = t->ne[1]});
     if (l->dry)
         return 0;
     struct weight *w = NULL;
@@ -163,7 +164,7 @@ int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
 
 int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e) {
     l->buffer_bytes += l->x ? exec_act_bytes(l->x, n, k) : n * k * 6;
-    l->most_act = n * k > l->most_act ? n * k : l->most_act;
+    exec_limits_join(&l->limits, &(struct exec_limits){.act = n * k});
     if (l->dry)
         return 0;
     int rc = exec_ops(l->x)->act_create(l->x, n, k, out, e);

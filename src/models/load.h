@@ -23,7 +23,7 @@ struct load {
     const void *arg;
     bool dry;
     int64_t weight_bytes, buffer_bytes; // made so far
-    int64_t most_act;                   // values of the largest activation
+    struct exec_limits limits;          // inputs, outputs and act of what was made
     struct load_item *items;
     int64_t n, cap;
 };

@@ -140,6 +140,25 @@ static int workspace_init(struct model *m, struct err *e) {
     return rc;
 }
 
+// What passes ask of ops, beside what the weights and activations have told.
+static void set_limits(struct model *m) {
+    const struct model_params *p = &m->params;
+    struct exec_limits l = {.rows = m->options.max_rows,
+                            .seqs = m->options.max_seqs,
+                            .context = m->options.max_ctx,
+                            .tree = m->options.max_verify,
+                            .vocab = p->vocab,
+                            .n_heads = p->n_full ? p->n_heads : 0,
+                            .head_dim = p->head_dim};
+    if (l.tree < GDN_BLOCK)
+        l.tree = GDN_BLOCK;
+    if (l.rows < l.tree)
+        l.rows = l.tree;
+    if (p->n_full < p->n_layers)
+        l.gdn = p->gdn;
+    exec_limits_join(&m->load.limits, &l);
+}
+
 // The whole recipe, dry or real.
 static int build(struct model *m, struct exec *x, const struct gguf *g,
                  const struct model_options *o, bool dry, struct err *e) {
@@ -161,6 +180,9 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = lay_out_pages(m, p->n_full, e);
     if (!rc)
         rc = workspace_init(m, e);
+    set_limits(m);
+    if (!rc && !dry)
+        rc = exec_reserve(x, &m->load.limits, e);
     if (!rc && !dry)
         rc = record_init(m, e);
     if (!rc && !dry && p->n_full)
@@ -173,7 +195,7 @@ static void plan_of(struct model_plan *out, const struct model *m) {
     int n_recurrent = p->n_layers - p->n_full;
     out->weights = m->load.weight_bytes;
     out->scratch = m->load.buffer_bytes;
-    out->most_act = m->load.most_act;
+    out->limits = m->load.limits;
     out->kv_per_1k = p->n_full ? 1024 / KV_PAGE * m->kv.page_bytes : 0;
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
     out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;

@@ -42,12 +42,12 @@ struct model_options model_options_default(void);
 
 // Bytes, without loading: what model_load and its sequences will take.
 struct model_plan {
-    int64_t weights;    // in the backend's layout
-    int64_t scratch;    // workspace of the model
-    int64_t kv_per_1k;  // target KV of 1,024 tokens
-    int64_t recurrent;  // per sequence
-    int64_t checkpoint; // per recurrent checkpoint
-    int64_t most_act;   // values of the largest activation, for exec_own_bytes
+    int64_t weights;           // in the backend's layout
+    int64_t scratch;           // workspace of the model
+    int64_t kv_per_1k;         // target KV of 1,024 tokens
+    int64_t recurrent;         // per sequence
+    int64_t checkpoint;        // per recurrent checkpoint
+    struct exec_limits limits; // for exec_own_bytes
 };
 // x may be NULL: weights are then counted at their size in the file.
 int model_plan(struct model_plan *p, struct model_params *params, const struct exec *x,

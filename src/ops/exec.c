@@ -44,8 +44,31 @@ int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k) {
     return x->act_bytes(x, n, k);
 }
 
-int64_t exec_own_bytes(const struct exec *x, int64_t most_values) {
-    return x->own_bytes ? x->own_bytes(x, most_values) : 0;
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+void exec_limits_join(struct exec_limits *a, const struct exec_limits *b) {
+    int64_t *const all[] = {&a->rows,   &a->seqs,    &a->context, &a->tree,
+                            &a->inputs, &a->outputs, &a->act,     &a->vocab};
+    const int64_t other[] = {b->rows,   b->seqs,    b->context, b->tree,
+                             b->inputs, b->outputs, b->act,     b->vocab};
+    int *const small[] = {&a->n_heads, &a->head_dim, &a->gdn.n_k,     &a->gdn.n_v,
+                          &a->gdn.dk,  &a->gdn.dv,   &a->gdn.channels};
+    const int more[] = {b->n_heads, b->head_dim, b->gdn.n_k,     b->gdn.n_v,
+                        b->gdn.dk,  b->gdn.dv,   b->gdn.channels};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *all[i] = larger(*all[i], other[i]);
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        *small[i] = (int)larger(*small[i], more[i]);
+}
+
+int64_t exec_own_bytes(const struct exec *x, const struct exec_limits *l) {
+    return x->own_bytes ? x->own_bytes(x, l) : 0;
+}
+
+int exec_reserve(struct exec *x, const struct exec_limits *l, struct err *e) {
+    return x->reserve ? x->reserve(x, l, e) : 0;
 }
 
 int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
@@ -93,6 +116,15 @@ bool exec_spoilt(const struct exec *x, uint64_t stretch) {
 
 bool exec_spoilt_since(const struct exec *x, uint64_t stretch) {
     return x->n_spoilt && x->spoilt[(x->n_spoilt - 1) % EXEC_SPOILT] >= stretch;
+}
+
+void *exec_alloc(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return x->alloc_in ? x->alloc_in(x, arena, bytes) : x->ops->alloc(x, bytes);
+}
+
+void exec_trim(struct exec *x) {
+    if (x->trim)
+        x->trim(x);
 }
 
 void exec_memory_of(struct exec *x, struct exec_memory *m) {

@@ -31,10 +31,14 @@ struct exec {
     int64_t host_bytes;                // see exec_host_bytes
     // Stretches (ops.h): the number of the present one, and the newest that were spoilt, a ring.
     uint64_t stretch, spoilt[EXEC_SPOILT], n_spoilt;
-    // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes.
+    // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes,
+    // exec_reserve, exec_alloc, exec_trim.
     int (*status)(struct exec *x, struct err *e);
     void (*memory)(struct exec *x, struct exec_memory *m);
-    int64_t (*own_bytes)(const struct exec *x, int64_t most_values);
+    void *(*alloc_in)(struct exec *x, enum exec_arena arena, size_t bytes);
+    void (*trim)(struct exec *x);
+    int64_t (*own_bytes)(const struct exec *x, const struct exec_limits *l);
+    int (*reserve)(struct exec *x, const struct exec_limits *l, struct err *e);
     // Time marks in the queue, 0 <= i < EXEC_MARKS, and the milliseconds from one to a later one
     // (this waits). NULL on the CPU, where a clock does.
     void (*mark)(struct exec *x, int i);

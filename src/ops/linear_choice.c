@@ -6,7 +6,6 @@
 #define PATH(name) (1u << CUDA_PATH_##name)
 
 enum {
-    STREAM_ROWS = 64,
     ANY_FORM = (1 << WEIGHT_FORMS) - 1,
     ANY_PATH = (1 << CUDA_PATHS) - 1,
 };
@@ -23,9 +22,9 @@ static const struct row {
     {LINEAR_UNPACKED, 768, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), CLUSTERS},
     {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT) & ~FORM(RAW), PATH(WGMMA), NOTHING},
     {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT) | FORM(RAW), PATH(WGMMA), NOTHING},
-    {LINEAR_FEW, 1, STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(WGMMA), NOTHING},
+    {LINEAR_FEW, 1, LINEAR_STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(WGMMA), NOTHING},
     {LINEAR_FEW, 1, 8, ANY_FORM & ~FORM(RAW), PATH(MMA), NOTHING},
-    {LINEAR_STREAM, 1, STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(MMA) | PATH(WGMMA), NOTHING},
+    {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, ANY_FORM & ~FORM(RAW), PATH(MMA) | PATH(WGMMA), NOTHING},
     {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, NOTHING},
 };
 
@@ -43,6 +42,8 @@ enum linear_family linear_choose(const struct linear_call *c) {
 }
 
 int64_t linear_slice(enum cuda_path path, int64_t n) {
-    bool twice = n > STREAM_ROWS && n <= 2 * STREAM_ROWS && path != CUDA_PATH_SMALL;
+    if (path == CUDA_PATH_SMALL)
+        return n < LINEAR_SMALL_ROWS ? n : LINEAR_SMALL_ROWS;
+    bool twice = n > LINEAR_STREAM_ROWS && n <= 2 * LINEAR_STREAM_ROWS;
     return twice ? (n + 15) / 16 * 8 : n;
 }

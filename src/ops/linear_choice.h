@@ -39,8 +39,12 @@ struct linear_call {
 // The first family of the table that serves the call; LINEAR_TILES serves all.
 enum linear_family linear_choose(const struct linear_call *c);
 
+// The most rows that are few, and the most of a slice on the small path.
+enum { LINEAR_STREAM_ROWS = 64, LINEAR_SMALL_ROWS = 128 };
+
 // Rows that a call is cut into: two slices of few rows are faster than many rows up to twice the
-// most that few are (docs/notes/cuda-linear-few-rows.md).
+// most that few are (docs/notes/cuda-linear-few-rows.md). On the small path the sums of all parts
+// of a slice lie in memory.
 int64_t linear_slice(enum cuda_path path, int64_t n);
 
 #ifdef __cplusplus

@@ -15,6 +15,7 @@
 #include "formats/gguf.h"
 #include "ops/args.h"
 #include "ops/device_choice.h"
+#include "ops/memory.h"
 
 struct exec; // one backend instance: threads or a device, scratch memory
 
@@ -158,19 +159,5 @@ int exec_status(struct exec *x, struct err *e);
 uint64_t exec_stretch(const struct exec *x);
 bool exec_spoilt(const struct exec *x, uint64_t stretch);
 bool exec_spoilt_since(const struct exec *x, uint64_t stretch); // whether it or a later one failed
-
-// Bytes of the device: held by this exec now and at most so far, free now and in all. The CPU
-// backend does not count: all are 0.
-struct exec_memory {
-    int64_t used, peak, free, total;
-};
-void exec_memory_of(struct exec *x, struct exec_memory *m);
-
-// Bytes that a weight of this tensor takes on the backend (for the memory plan).
-int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t);
-// Bytes that room for n rows of k values takes, and what the backend needs for itself beside
-// weights, rooms and what callers allocate, if the largest room is for most_values values.
-int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k);
-int64_t exec_own_bytes(const struct exec *x, int64_t most_values);
 
 #endif

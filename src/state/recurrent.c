@@ -55,7 +55,7 @@ int recurrent_init(struct recurrent *r, struct exec *x, const struct gdn_shape *
         return 0;
     size_t bytes = (size_t)recurrent_bytes(shape, n_layers);
     r->layers = calloc((size_t)n_layers, sizeof *r->layers);
-    r->block = exec_ops(x)->alloc(x, bytes);
+    r->block = exec_alloc(x, ARENA_STATES, bytes);
     if (!r->layers || !r->block) {
         recurrent_fini(r);
         return err_set(e, ERR_MEMORY,
@@ -128,7 +128,7 @@ int recurrent_save_init(struct recurrent_save *s, const struct recurrent *r, int
     if (r->n_layers == 0)
         return 0;
     size_t bytes = (size_t)recurrent_save_bytes(&r->shape, r->n_layers);
-    s->block = exec_ops(r->x)->alloc(r->x, bytes);
+    s->block = exec_alloc(r->x, ARENA_STATES, bytes);
     if (!s->block)
         return err_set(e, ERR_MEMORY, "no memory for a checkpoint of %zu bytes; keep fewer", bytes);
     struct sizes z = sizes_of(&r->shape);

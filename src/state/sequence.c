@@ -22,7 +22,7 @@ struct checkpoint {
 };
 
 static void *dev_alloc(struct exec *x, size_t bytes) {
-    return exec_ops(x)->alloc(x, bytes);
+    return exec_alloc(x, ARENA_STATES, bytes);
 }
 
 int sequence_create(struct sequence **out, const struct sequence_spec *spec, struct err *e) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that fails in the middle of a request: memory that runs out between two tokens, and a
-// kernel that reads where no memory is. The request must end with one sentence, the tokens shown
-// before must be those of a good run, and a lack of memory must be over once there is some again.
+// A GPU that fails in the middle of a request: memory that runs out between two tokens, each
+// allocation and each launch or copy of passes failing once, and a kernel that reads where no
+// memory is. The request must end with one sentence, the tokens shown before must be those of a
+// good run, a lack of memory must be over once there is some again, and whoever goes on with the
+// same text or the same sequence gets plain decoding's tokens or is refused.
 // Usage: test_faults [TARGET DRAFT], from the folder of the repository.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/generate.h"
+#include "engine/transcript.h"
+#include "ops/gpu/runtime/cuda.h"
 
 enum { NEW = 400, TROUBLE = 40, PIECES = 4096, NOTHING_TO_RUN_ON = 77 };
 
@@ -34,12 +38,14 @@ static bool is(bool ok, const char *what, const char *text) {
     return ok;
 }
 
-// Takes all the memory that the session may still have.
+// Takes all the memory that the session may still have, in its own slabs too.
 static void fill(struct show *w, struct exec *x) {
     for (size_t bytes = 64 << 20; bytes >= 512; bytes /= 2) {
-        void *p;
-        while (w->n_pieces < PIECES && (p = exec_ops(x)->alloc(x, bytes)))
-            w->pieces[w->n_pieces++] = p;
+        for (int arena = 0; arena < EXEC_ARENAS; arena++) {
+            void *p;
+            while (w->n_pieces < PIECES && (p = exec_alloc(x, (enum exec_arena)arena, bytes)))
+                w->pieces[w->n_pieces++] = p;
+        }
     }
 }
 
@@ -126,6 +132,165 @@ static void memory_runs_out(char **files, const struct show *good, enum speculat
     free(again);
 }
 
+// Texts over a part of the good run: fixed beginnings that fail, and go on.
+enum { HELD = 40, FIRST = 4, AFTER = 5 };
+
+struct text {
+    struct session *s;
+    int32_t ids[HELD + FIRST + AFTER + 1]; // of plain decoding
+};
+
+static int go_on(struct transcript *t, int64_t n, enum speculate how) {
+    struct request r;
+    struct reply y;
+    struct err e;
+    request_init(&r);
+    r.max_tokens = n;
+    r.ignore_eos = true;
+    r.how = how;
+    r.tree.budget = 8;
+    int rc = transcript_generate(t, &r, &y, &e);
+    reply_fini(&y);
+    return rc;
+}
+
+static bool as_plain(const struct text *w, const struct transcript *t) {
+    int64_t n = transcript_len(t);
+    return n <= HELD + FIRST + AFTER &&
+           !memcmp(transcript_tokens(t), w->ids, (size_t)n * sizeof *w->ids);
+}
+
+// The same sequence again, as a caller does who took no notice: all its tokens, then new ones.
+static bool sequence_goes_on(struct text *w, struct sequence *seq) {
+    struct request r;
+    struct reply y;
+    struct err e;
+    int64_t n = sequence_len(seq) + 1;
+    request_init(&r);
+    r.prompt = w->ids;
+    r.n_prompt = n < HELD ? HELD : n;
+    r.max_tokens = AFTER;
+    r.ignore_eos = true;
+    r.in_place = seq;
+    int rc = session_generate(w->s, &r, &y, &e);
+    int64_t known = HELD + FIRST + AFTER - r.n_prompt, most = y.n < known ? y.n : known;
+    bool same = !memcmp(y.ids, w->ids + r.n_prompt, (size_t)most * sizeof *y.ids);
+    bool good = rc ? rc == ERR_STATE : y.n == AFTER && same;
+    reply_fini(&y);
+    return good;
+}
+
+struct sum {
+    int hit, failed, wrong;
+};
+
+// Lets the n-th call of *left fail while a text of `begin` run tokens goes on. False: it did not
+// come to that.
+static bool one_fault(struct text *w, struct sum *sum, int64_t *left, int64_t n, int64_t begin,
+                      enum speculate how) {
+    struct transcript *t = NULL, *fork = NULL;
+    struct err e;
+    bool ok = !transcript_create(&t, w->s, &e) && !transcript_append(t, w->ids, HELD, &e);
+    if (begin)
+        ok = ok && !go_on(t, begin, SPECULATE_OFF) && !transcript_fork(t, &fork, &e);
+    *left = n;
+    int rc = go_on(t, FIRST - begin, how);
+    bool hit = *left == 0;
+    *left = 0;
+    ok = ok && as_plain(w, t) && (rc == 0 || rc == ERR_MEMORY);
+    int64_t more = HELD + FIRST + AFTER - transcript_len(t);
+    ok = ok && !go_on(t, more, SPECULATE_OFF) && as_plain(w, t);
+    if (fork)
+        ok = ok && !go_on(fork, 2, SPECULATE_OFF) && as_plain(w, fork);
+    sum->hit += hit;
+    sum->failed += rc != 0;
+    sum->wrong += !ok;
+    transcript_destroy(t);
+    transcript_destroy(fork);
+    return hit;
+}
+
+// The same with a sequence, which is used again whatever happened.
+static bool one_fault_in_place(struct text *w, struct sum *sum, int64_t *left, int64_t n) {
+    struct sequence *seq = NULL;
+    struct request r;
+    struct reply y;
+    struct err e;
+    bool ok = !session_prefill(w->s, w->ids, HELD - 8, &seq, &e);
+    request_init(&r);
+    r.prompt = w->ids;
+    r.n_prompt = HELD;
+    r.max_tokens = FIRST;
+    r.ignore_eos = true;
+    r.how = SPECULATE_TREE;
+    r.in_place = seq;
+    *left = n;
+    int rc = session_generate(w->s, &r, &y, &e);
+    bool hit = *left == 0;
+    *left = 0;
+    ok = ok && (!y.n || !memcmp(y.ids, w->ids + HELD, (size_t)y.n * sizeof *y.ids));
+    ok = ok && (rc == 0 || rc == ERR_MEMORY) && sequence_goes_on(w, seq);
+    sum->hit += hit;
+    sum->failed += rc != 0;
+    sum->wrong += !ok;
+    reply_fini(&y);
+    sequence_destroy(seq);
+    return hit;
+}
+
+static void each_fault(struct text *w, bool queue) {
+    static const struct {
+        const char *what;
+        int64_t begin; // tokens before; 0: the prompt fails
+        enum speculate how;
+    } cases[] = {{"a prompt and its steps", 0, SPECULATE_TREE},
+                 {"plain steps", 1, SPECULATE_OFF},
+                 {"tree steps", 1, SPECULATE_TREE}};
+    struct gpu *g = gpu_of(model_exec(session_model(w->s)));
+    int64_t *left = queue ? &g->fail_queue : &g->fail_alloc;
+    char text[96];
+    for (size_t i = 0; i <= sizeof cases / sizeof *cases; i++) {
+        bool in_place = i == sizeof cases / sizeof *cases;
+        struct sum sum = {0};
+        int64_t n = 1;
+        while (in_place ? one_fault_in_place(w, &sum, left, n)
+                        : one_fault(w, &sum, left, n, cases[i].begin, cases[i].how))
+            n += n < 400 ? 1 : 7;
+        snprintf(text, sizeof text, "%d faults, %d errors, %d wrong", sum.hit, sum.failed,
+                 sum.wrong);
+        printf("  each %s of %s: %s\n", queue ? "launch and copy" : "allocation",
+               in_place ? "a sequence" : cases[i].what, text);
+        is(sum.wrong == 0 && (!queue || sum.failed > 50), "each fault ends well", text);
+    }
+}
+
+// What is reserved when a session is opened is enough for whatever runs in it.
+static void faults_everywhere(char **files) {
+    struct session *s = opened(files);
+    struct text w = {.s = s};
+    struct err e = {0};
+    struct transcript *t = NULL;
+    if (!s)
+        return;
+    struct gpu *g = gpu_of(model_exec(session_model(s)));
+    size_t scratch = g->scratch_bytes;
+    int64_t tickets = g->n_tickets, rows = g->row_state_rows;
+    for (int i = 0; i < HELD; i++)
+        w.ids[i] = 11 + i * 37 % 700;
+    bool ok = !transcript_create(&t, s, &e) && !transcript_append(t, w.ids, HELD, &e) &&
+              !go_on(t, FIRST + AFTER, SPECULATE_OFF);
+    if (is(ok, "a good text", e.text)) {
+        memcpy(w.ids, transcript_tokens(t), (HELD + FIRST + AFTER) * sizeof *w.ids);
+        each_fault(&w, false);
+        each_fault(&w, true);
+    }
+    transcript_destroy(t);
+    is(scratch > 0 && g->scratch_bytes == scratch && g->n_tickets == tickets &&
+           g->row_state_rows == rows,
+       "no op has asked for more than was reserved", "");
+    session_close(s);
+}
+
 static void a_kernel_fails(char **files, const struct show *good) {
     struct session *s = opened(files);
     if (!s)
@@ -162,6 +327,7 @@ int main(int argc, char **argv) {
     if (s && is(!request(good, SPECULATE_TREE, &e) && good->n == NEW, "a good run", e.text)) {
         memory_runs_out(files, good, SPECULATE_OFF);
         memory_runs_out(files, good, SPECULATE_TREE);
+        faults_everywhere(files);
         a_kernel_fails(files, good); // ends CUDA for this process
     }
     session_close(s);

@@ -177,6 +177,15 @@ static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) 
                                                                                        : MATRIX;
 }
 
+// Bytes of the parts of a row that has so many beside the last two.
+static size_t row_bytes(int64_t parts, int n_heads, int head_dim) {
+    return (size_t)(parts + 2) * (size_t)n_heads * (size_t)(head_dim + 2) * sizeof(float);
+}
+
+static int64_t fitting(size_t row) {
+    return row < ROOM ? (int64_t)(ROOM / row) : 1;
+}
+
 // Rows whose parts fit into ROOM, at least one.
 static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
     int64_t first = INT64_MAX, last = 0;
@@ -187,9 +196,15 @@ static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
         last = r->pos[i] > last ? r->pos[i] : last;
     }
     int32_t parts = attend_parts((int32_t)last) - attend_part((int32_t)(first / ATTEND_CHUNK));
-    size_t row =
-        (size_t)(parts + 2) * (size_t)a->shape.n_heads * (size_t)(a->shape.dk + 2) * sizeof(float);
-    return row < ROOM ? (int64_t)(ROOM / row) : 1;
+    return fitting(row_bytes(parts, a->shape.n_heads, a->shape.dk));
+}
+
+extern "C" size_t attend_scratch(const struct exec_limits *l) {
+    if (!l->n_heads)
+        return 0;
+    size_t row = row_bytes(attend_parts((int32_t)l->context), l->n_heads, l->head_dim);
+    int64_t rows = fitting(row);
+    return row * (size_t)(l->rows < rows ? l->rows : rows);
 }
 
 static void set_tables(struct attend_run *u, const struct attend_plan *p, const void *device) {
@@ -218,6 +233,14 @@ static unsigned *row_state(struct gpu *g, int64_t rows) {
     return g->row_state;
 }
 
+extern "C" size_t attend_kept(const struct exec_limits *l) {
+    return (size_t)l->rows * 2 * sizeof(unsigned);
+}
+
+extern "C" bool attend_reserve(struct gpu *g, const struct exec_limits *l) {
+    return !l->n_heads || row_state(g, l->rows);
+}
+
 static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
                        enum kernel kernel) {
     if (kernel == WIDE && (p->whole || p->tiles > FEW))
@@ -230,6 +253,7 @@ static void run_kernel(struct gpu *g, const struct attend_run *u, const struct a
 
 static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
                       struct act *out, enum kernel kernel) {
+    gpu_stage_room(g, STAGE_OP); // of the batch before, all launches are queued
     const void *device = gpu_stage(g, p->blob, p->bytes);
     if (!device)
         return;
@@ -250,7 +274,7 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     run_kernel(g, u, p, kernel);
     if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
         grid.x = TOGETHER;
-        gpu_launch_cluster(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
+        gpu_launch_cluster_early(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
         return;
     }
     gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);

@@ -529,8 +529,9 @@ static __global__ void attend_wide_kernel(const __grid_constant__ struct attend_
 template <class F>
 static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (!(g->allowed_attend >> F::BIT & 1))
-        gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend");
+    if (!(g->allowed_attend >> F::BIT & 1) &&
+        !gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
+        return;
     g->allowed_attend |= 1u << F::BIT;
     gpu_launch_early(g, "attend", attend_wide_kernel<F>, grid, F::THREADS, F::BYTES, *u);
 }

@@ -69,7 +69,7 @@ static bool run_rows(struct gpu *g, struct gdn_job *j, const struct rows *r) {
     struct gdn_tables t = {};
     struct gdn_range range = gdn_sequences(r->seq + j->first, j->count);
     j->newer = reads_newer(j, r);
-    j->behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
+    j->behind = g->last != LAST_ROWS && g->last != LAST_GDN;
     bool matrix = gdn_takes_matrix(g, &j->a.shape);
     if (matrix && j->count <= GDN_FEW && range.stop - range.first == 1)
         fill_few(&t, j, r, range.first);
@@ -102,4 +102,20 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
         if (!run_rows(gpu_of(x), &j, r))
             return;
     }
+}
+
+extern "C" size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l) {
+    const struct gdn_shape *s = &l->gdn;
+    int sequences = l->seqs < GDN_STATES ? (int)l->seqs : GDN_STATES;
+    if (!s->n_k)
+        return 0;
+    struct gdn_job j = {};
+    j.a.shape = *s;
+    j.count = l->rows;
+    j.most = (int)(l->tree + 3 + 3) / 4 * 4;
+    j.newer = true;
+    size_t blocks = gdn_blocks_bytes(s, (l->rows + GDN_BLOCK - 1) / GDN_BLOCK);
+    size_t each = gdn_takes_matrix(g, s) ? gdn_matrix_bytes(g, j, sequences)
+                                         : gdn_plain_bytes(s, j.most, sequences);
+    return blocks > each ? blocks : each;
 }

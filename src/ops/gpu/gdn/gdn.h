@@ -54,6 +54,9 @@ gdn_stage_states(struct gpu *g, const struct gdn_state *const *seqs, int first, 
 // gdn_plain.cu give other bits.
 bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
 
+// Bytes of scratch that cuda_gdn_blocks takes for so many blocks of GDN_BLOCK rows.
+size_t gdn_blocks_bytes(const struct gdn_shape *s, int64_t blocks);
+
 #ifdef __CUDACC__
 // Inclusive sums over the lanes of a warp, in a fixed order.
 static __device__ inline float gdn_scan(float v, int lane) {

@@ -511,6 +511,12 @@ template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *
                      (size_t)bytes, *j);
 }
 
+size_t gdn_blocks_bytes(const struct gdn_shape *s, int64_t blocks) {
+    size_t products = (size_t)(s->n_k * blocks) * KEYS * B * sizeof(float2);
+    size_t rows = (size_t)(s->n_k * blocks) * 2 * B * PIECES * sizeof(uint4);
+    return products + rows + (size_t)(s->n_v * blocks) * META * sizeof(float);
+}
+
 extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
                                 const struct gdn_state *state, int64_t len) {
     struct gpu *g = gpu_of(x);
@@ -528,8 +534,7 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
                            NULL};
     size_t products = (size_t)s->n_k * (size_t)j.blocks * KEYS * B * sizeof(float2);
     size_t rows = (size_t)s->n_k * (size_t)j.blocks * 2 * B * PIECES * sizeof(uint4);
-    size_t meta = (size_t)s->n_v * (size_t)j.blocks * META * sizeof(float);
-    unsigned char *scratch = (unsigned char *)gpu_scratch(g, products + rows + meta);
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, gdn_blocks_bytes(s, j.blocks));
     if (!scratch)
         return true;
     j.products = (float2 *)scratch;
@@ -545,6 +550,5 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     else
         launch<1>(g, &j);
     gpu_launch_early(g, "gdn_blocks", keep_last, 64, 256, 0, j);
-    g->last = LAST_COMMIT;
     return true;
 }

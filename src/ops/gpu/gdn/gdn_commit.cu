@@ -204,7 +204,6 @@ static bool launch(struct gpu *g, struct commit_job *j, const struct gdn_commit_
         bool vec = s->dk % 4 == 0 && s->dv % 4 == 0;
         gpu_launch_early(g, "gdn_commit", vec ? commit_piece<true> : commit_piece<false>,
                          dim3((unsigned)blocks, (unsigned)count), THREADS, 0, *j);
-        g->last = LAST_COMMIT;
     }
     return g->fault == GPU_OK;
 }

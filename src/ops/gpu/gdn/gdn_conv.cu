@@ -312,7 +312,8 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
     }
     const struct gdn_shape *h = &a->shape;
-    j.behind = g->last == LAST_COMMIT || g->last == LAST_AHEAD;
+    gpu_flush(g); // so that `last` is the launch in front of this one
+    j.behind = g->last != LAST_ROWS;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     bool runs = j.four && r->n >= MANY;
@@ -327,5 +328,6 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
             return;
         gpu_launch_early(g, "gdn_gates_conv", runs ? conv_runs : conv_heads, grid, WARPS * 32, 0,
                          j);
+        g->last = LAST_ROWS;
     }
 }

@@ -10,4 +10,8 @@
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences);
 bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences);
 
+// Bytes of scratch of these. j: shape, count and most.
+size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int sequences);
+size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int sequences);
+
 #endif

@@ -725,20 +725,38 @@ bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s) {
            s->dk % 4 == 0 && s->dv % 4 == 0;
 }
 
-bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences) {
-    const struct gdn_shape *s = &j->a.shape;
-    int ratio = s->n_v / s->n_k;
+// Chooses the heads of a block; whether its products find no room in shared memory.
+static bool arrange(const struct gpu *g, struct gdn_job *j) {
+    int ratio = j->a.shape.n_v / j->a.shape.n_k;
     size_t most = (size_t)g->shared - 128; // a little is in use already
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
     while (j->heads > 1 && (ratio % j->heads || room_bytes(*j, true) > most))
         j->heads--;
-    bool far = room_bytes(*j, false) > most;
-    dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
-              (unsigned)sequences);
+    return room_bytes(*j, false) > most;
+}
+
+static dim3 grid_of(const struct gdn_job *j, int sequences) {
+    const struct gdn_shape *s = &j->a.shape;
+    return dim3((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
+                (unsigned)sequences);
+}
+
+static size_t far_bytes(const struct gdn_job *j, dim3 grid) {
+    size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    return blocks * (size_t)keys_of(*j) * P_STRIDE * sizeof(float2);
+}
+
+size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int sequences) {
+    return arrange(g, &j) ? far_bytes(&j, grid_of(&j, sequences)) : 0;
+}
+
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences) {
+    const struct gdn_shape *s = &j->a.shape;
+    bool far = arrange(g, j);
+    dim3 grid = grid_of(j, sequences);
     j->products = NULL;
     if (far) {
-        size_t blocks = (size_t)grid.x * grid.y * grid.z, each = (size_t)keys_of(*j);
-        j->products = (float2 *)gpu_scratch(g, blocks * each * P_STRIDE * sizeof(float2));
+        j->products = (float2 *)gpu_scratch(g, far_bytes(j, grid));
         if (!j->products)
             return false;
     }

@@ -529,6 +529,11 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
 
 // Launches
 
+size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int sequences) {
+    size_t tiles = (size_t)(most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + most);
+    return (size_t)(s->n_k * sequences) * tiles * keys * TILE * sizeof(float2);
+}
+
 // How the work is cut, and room for the products. False after a fault.
 static bool arrange(struct gpu *g, struct gdn_job *j, int sequences) {
     const struct gdn_shape *s = &j->a.shape;
@@ -538,9 +543,7 @@ static bool arrange(struct gpu *g, struct gdn_job *j, int sequences) {
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
     while (j->heads > 1 && (ratio % j->heads || gdn_room_bytes(*j) > (size_t)g->shared))
         j->heads--;
-    size_t groups = (size_t)s->n_k * (size_t)sequences;
-    size_t tiles = (size_t)(j->most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + j->most);
-    j->products = (float2 *)gpu_scratch(g, groups * tiles * keys * TILE * sizeof(float2));
+    j->products = (float2 *)gpu_scratch(g, gdn_plain_bytes(s, j->most, sequences));
     return j->products != NULL;
 }
 

@@ -2,6 +2,7 @@
 // linear and linear_gate_up: the launches of the family that serves a call (linear_choice.h). Jobs
 // whose weights have one form share a launch, and few rows of any forms do (linear_few.cu). What is
 // chosen here (tile of rows, split or loop) changes no bits.
+#include "base/num.h"
 #include "ops/gpu/linear/few/linear_few.h"
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/linear/many/linear_gemm.h"
@@ -43,11 +44,13 @@ static bool allow_shared(struct gpu *g, int form, const struct linear_variant *v
     return true;
 }
 
+enum { TICKETS = 8192, APART_ROWS = 64, WGMMA_SLICE = 512 };
+
 static bool need_tickets(struct gpu *g, int64_t n) {
     if (n <= g->n_tickets)
         return true;
     gpu_release(g, g->tickets);
-    g->n_tickets = n < 8192 ? 8192 : n;
+    g->n_tickets = (int64_t)max_size((size_t)n, TICKETS);
     g->tickets = (unsigned *)gpu_alloc(g, (size_t)g->n_tickets * sizeof *g->tickets);
     if (g->tickets)
         return true;
@@ -365,6 +368,8 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
             run_some(g, some, jobs_now, &part, count, 0);
         }
     }
+    if (n > 0)
+        g->last = LAST_ROWS;
 }
 
 // out[n][stride] = silu(g) * u of [n][m].
@@ -381,12 +386,10 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
 // Matrices of two forms: each on its own, then joined, a slice of rows at a time.
 static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct weight *up,
                           const struct act *in, int64_t n, struct act *out) {
-    const int64_t slice = 64;
+    const int64_t slice = APART_ROWS;
     int64_t m = gate->m;
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
-    // Parts of one tile of 64 rows take less than 32 MiB (linear_parts), so that nothing moves
-    // below.
-    if (!gpu_scratch(g, kept + ((size_t)32 << 20)))
+    if (!gpu_scratch(g, kept + 2 * slice * linear_sums_bytes(m))) // so that nothing moves below
         return;
     for (int64_t at = 0; at < n; at += slice) {
         struct act part = *in;
@@ -406,7 +409,7 @@ static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct
 // The same where many rows go through wgmma, but not as a pair.
 static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
                           const struct act *in, int64_t n, struct act *out) {
-    const int64_t slice = n < 512 ? n : 512, m = gate->m;
+    const int64_t slice = min_i64(n, WGMMA_SLICE), m = gate->m;
     float *wide = (float *)gpu_scratch(g, (size_t)(2 * slice * m) * sizeof(float));
     for (int64_t at = 0; wide && at < n; at += slice) {
         struct act part = *in;
@@ -487,4 +490,35 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
         act_defer(g, out, n);
     else if (n > 0)
         cuda_act_finish(x, out, n);
+}
+
+// Sums of parts: of a slice of few rows; of more rows, where the blocks are fewer than BUSY_BLOCKS
+// if each took all parts of its tile of at most 64 rows (launch).
+extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *l) {
+    enum { TILE = 64, BUSY = 2 * BUSY_BLOCKS * LINEAR_PARTS * OUTPUTS * TILE * (int)sizeof(float) };
+    const bool small = g->path == CUDA_PATH_SMALL;
+    const int64_t m = l->outputs, few = small ? LINEAR_SMALL_ROWS : LINEAR_STREAM_ROWS;
+    const size_t row = LINEAR_JOBS * linear_sums_bytes(2 * m);
+    size_t bytes = row * (size_t)few;
+    if (g->path == CUDA_PATH_MMA && l->rows > few)
+        bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
+    bytes =
+        max_size(bytes, APART_ROWS * ((size_t)(2 * m) * sizeof(float) + 2 * linear_sums_bytes(m)));
+    if (g->path == CUDA_PATH_WGMMA) // gate_up_wgmma
+        bytes = max_size(bytes, (size_t)(2 * min_i64(l->rows, WGMMA_SLICE) * m) * sizeof(float));
+    if (g->vendor)
+        return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
+    if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)
+        bytes = max_size(bytes, linear_unpacked_bytes(LINEAR_JOBS * 2 * (m + OUTPUTS), l->inputs));
+    return bytes;
+}
+
+extern "C" size_t linear_kept(void) {
+    return TICKETS * sizeof(unsigned) + PEAK_ROWS * sizeof(unsigned long long);
+}
+
+extern "C" bool linear_reserve(struct gpu *g) {
+    if (!g->peaks)
+        g->peaks = (unsigned long long *)gpu_alloc(g, PEAK_ROWS * sizeof *g->peaks);
+    return g->peaks && need_tickets(g, TICKETS) && linear_defer_room(g);
 }

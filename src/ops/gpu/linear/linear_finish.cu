@@ -50,9 +50,14 @@ static __global__ void __launch_bounds__(THREADS)
         out[e] = o.add ? out[e] + each[e] : each[e];
 }
 
+bool linear_defer_room(struct gpu *g) {
+    if (!g->deferred_sums)
+        g->deferred_sums = (struct linear_deferred *)calloc(1, sizeof *g->deferred_sums);
+    return g->deferred_sums != NULL;
+}
+
 bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
-    if (!g->deferred_sums &&
-        !(g->deferred_sums = (struct linear_deferred *)calloc(1, sizeof *g->deferred_sums)))
+    if (!linear_defer_room(g))
         return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
     struct linear_deferred *a = g->deferred_sums;
     if (!g->sums_deferred)
@@ -87,6 +92,7 @@ extern "C" void linear_flush(struct gpu *g) {
     }
     dim3 grid((unsigned)((a->fours + THREADS - 1) / THREADS), (unsigned)a->job[0].n);
     gpu_launch_early(g, "linear", linear_finish, grid, THREADS, 0, *a);
+    g->last = LAST_ROWS;
 }
 
 bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,

@@ -80,6 +80,16 @@ static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) 
     return job->parts < 2 ? 0 : sums * sizeof(float);
 }
 
+// At most so many bytes a row of the sums of one job, or pair, of up to m outputs, rounded to whole
+// blocks of outputs.
+static inline size_t linear_sums_bytes(int64_t m) {
+    return (size_t)((m <= 5120 ? LINEAR_PARTS * m : LINEAR_PARTS * 5120) + LINEAR_PARTS * 128) *
+           sizeof(float);
+}
+
+// Room for the ends of jobs (linear_defer). False: no memory.
+bool linear_defer_room(struct gpu *g);
+
 // Defers the end of a job, all of whose parts are queued, until something else is queued (cuda.h,
 // gpu_flush). False without memory; the fault is set.
 bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l);

@@ -18,10 +18,9 @@ struct copy_queue {
     gpu_error why;                // of the newest of them
 };
 
-// The device of the calling thread, and everything that ops have put off queued.
+// The device of the calling thread, and everything that ops have deferred queued.
 static void enter(struct gpu *g) {
-    gpu_check(g, gpu_use_device(g->device), "choosing the device");
-    linear_settle(g);
+    gpu_flush(gpu_enter(&g->base));
 }
 
 static void *host_alloc(struct exec *x, size_t bytes) {
@@ -129,7 +128,7 @@ static void before_compute(struct copy_queue *q, uint64_t ticket) {
     enter(g);
     if (is_bad(q, ticket))
         gpu_check(g, q->why, "copying beside the ops");
-    g->last = LAST_AHEAD; // the next launch may read only weights before it waits
+    g->last = LAST_UNKNOWN; // the next launch may read only weights before it waits
     gpu_check(g, gpu_stream_after(g->stream, q->copied[ticket % EVENTS]), "waiting for a copy");
 }
 

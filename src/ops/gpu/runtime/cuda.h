@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the CUDA backend share: the exec, weights and activations in device form, and
 // the ops that the table in ops_cuda.c lists. Every op only queues work on one stream; a failed
-// launch or copy is kept in `fault` and reported at the next point that waits (cuda_status).
+// launch or copy is kept in `fault` and reported at the next point that waits (exec_status).
 //
 // One numeric form for all linear layers (rule E1): weights become fp16 operands, times a power of
 // two per row that keeps them in range; activations are fp16, times a power of two per row; the
@@ -9,7 +9,7 @@
 #ifndef COPPICE_OPS_GPU_RUNTIME_CUDA_H
 #define COPPICE_OPS_GPU_RUNTIME_CUDA_H
 
-#include "base/ranges.h"
+#include "base/slabs.h"
 #include "ops/exec.h"
 #include "ops/gpu/linear/linear.h"
 #include "ops/gpu/runtime/gpu.h"
@@ -18,21 +18,9 @@
 extern "C" {
 #endif
 
-// Device memory is taken in slabs and handed out in blocks, since the driver rounds every
-// allocation of its own up to megabytes. Empty slabs are kept until memory is short.
-struct gpu_slab {
-    unsigned char *base;
-    struct ranges ranges;
-};
-
-struct gpu_block {
-    void *p;
-    size_t bytes;
-    int64_t slab; // index
-};
-
-// Small host arrays on their way to the device: a pinned ring and its mirror on the device. The
-// same bytes staged again soon, before the ring comes round, are found and not sent again.
+// Small host arrays on their way to the device: a pinned room and its mirror on the device. The
+// same bytes staged again in one turn are found and not sent again. A turn ends when a new op finds
+// less than STAGE_OP left: the room is then used from its begin again.
 struct gpu_stage {
     unsigned char *host, *device; // [STAGE_BYTES]
     size_t used;
@@ -40,9 +28,10 @@ struct gpu_stage {
         uint64_t hash;
         size_t offset, bytes;
     } entries[512]; // the newest
-    int n_entries;  // since the ring came round
+    int n_entries;  // of this turn
+    uint64_t turn;  // places are valid as long as it stays the same
 };
-enum { STAGE_BYTES = 32 << 20 };
+enum { STAGE_BYTES = 32 << 20, STAGE_OP = 16 << 20 };
 
 // Two pinned pieces, and their places on the device, that weights stream through while they load.
 struct gpu_loader {
@@ -51,14 +40,15 @@ struct gpu_loader {
     gpu_event sent[2]; // the piece may be filled again
 };
 
-// Launches that tell the next one what it may read before gpu_await (past the first-level cache):
-// all but what they write, since the ones in front of them have ended by then.
+// What the newest launch is known to write, and that it calls gpu_let_next behind gpu_await: then
+// the next one may read all else before it waits (past the first-level cache), since the launches
+// in front of both have ended by then. An op states it behind its launch; unless it does, nothing
+// but weights may be read.
 enum gpu_last {
-    LAST_OTHER,
-    LAST_COMMIT, // writes recurrent state
-    LAST_AHEAD,  // lets the next one begin before it waits itself: only weights may be read then
-    LAST_GDN,    // writes rows of deltas and outputs of the delta rule only
-    LAST_STORE,  // writes rotated queries, and K and V at last_store only
+    LAST_UNKNOWN,
+    LAST_ROWS,  // results of linear layers, or of the convolution: no state, no pages
+    LAST_GDN,   // rows of deltas and outputs of the delta rule only
+    LAST_STORE, // rotated queries, and K and V at last_store only
 };
 
 struct gpu {
@@ -74,13 +64,9 @@ struct gpu {
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
-    int64_t limit;           // bytes this exec may hold; 0: no limit of our own
-    int64_t used, peak;      // bytes of slabs held now, at most
-    bool separate;           // a slab of its own for every block
-    struct gpu_slab *slabs;
-    int64_t n_slabs, cap_slabs;
-    struct gpu_block *blocks;
-    int64_t n_blocks, cap_blocks;
+    // Device memory: the driver rounds every allocation of its own up to megabytes. Empty slabs are
+    // kept until memory is short or gpu_trim.
+    struct slabs memory;
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
     struct gpu_loader loader;
@@ -108,37 +94,58 @@ struct gpu {
     struct act *acts; // all of them; they share `wide`
     float *wide;
     size_t wide_bytes;
+    // Tests let the n-th allocation, or the n-th launch or copy, from now on fail; 0: none.
+    int64_t fail_alloc, fail_queue;
 };
 
 static inline struct gpu *gpu_of(struct exec *x) {
     return (struct gpu *)x;
 }
 
+// The exec's GPU part at the begin of an op, with its device made the calling thread's.
+// Whatever callers of the backend can reach begins with it.
+struct gpu *gpu_enter(struct exec *x);
+
+static inline bool gpu_falls(int64_t *left) {
+    return *left > 0 && --*left == 0;
+}
+
 // Keeps the first failure; where: a string that outlives the exec. Returns code == GPU_OK.
 bool gpu_check(struct gpu *g, gpu_error code, const char *where);
 
 // Device memory counted against the limit, zeroed by the stream and aligned to 512 bytes; NULL when
-// there is none. What is queued on the stream may still use memory that is released.
+// there is none. What is queued on the stream may still use memory that is released. gpu_alloc: of
+// the arena of what ops work with.
+void *gpu_alloc_in(struct gpu *g, enum exec_arena arena, size_t bytes);
 void *gpu_alloc(struct gpu *g, size_t bytes);
 void gpu_release(struct gpu *g, void *p);
+void gpu_memory_init(struct gpu *g); // g->memory, whose limit and separate are set
 void gpu_memory_fini(struct gpu *g); // gives everything back to the device
 
-// Device address of a copy of host bytes, 16-byte aligned, valid for ops queued before the stage
-// comes round again; NULL after a fault. At most STAGE_BYTES / 4 at once.
+// The plain memory ops (ops.h).
+void gpu_upload(struct gpu *g, void *dst, const void *src, size_t bytes);
+void gpu_download(struct gpu *g, void *dst, const void *src, size_t bytes);
+void gpu_copy(struct gpu *g, void *dst, const void *src, size_t bytes);
+void gpu_clear(struct gpu *g, void *dst, size_t bytes);
+
+// Device address of a copy of host bytes, 16-byte aligned, valid for launches queued in this turn
+// of the stage, that is at least until this op ends; NULL after a fault. An op may stage STAGE_OP
+// bytes.
 const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
+// Begins a new turn unless `bytes` are left. For points at which no staged place is needed any
+// more: the begin of an op (gpu_enter), or of a part of one that stages anew.
+void gpu_stage_room(struct gpu *g, size_t bytes);
 
 // At least `bytes` of scratch, contents undefined, for use by ops queued from now until the next
-// call; NULL when there is no memory (the fault is set). It only ever grows.
+// call; NULL when there is no memory (the fault is set). It only ever grows, and within the limits
+// of a model that is open it does not (reserve.c).
 void *gpu_scratch(struct gpu *g, size_t bytes);
+bool gpu_scratch_room(struct gpu *g, size_t bytes); // makes so much now; false: no memory, no fault
 
 // Queues what ops have deferred: the end of linear layers (linear_finish.cu) and of an act.
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
 // waits.
 void gpu_flush(struct gpu *g);
-
-// Waits for the stream and reports the fault, if any, as one sentence. A lack of scratch memory is
-// forgotten then, since only what was queued so far is spoilt; other faults stay.
-int cuda_status(struct exec *x, struct err *e);
 
 // Time marks (exec.h).
 void cuda_mark(struct exec *x, int i);

@@ -32,6 +32,7 @@ typedef cudaError_t gpu_error;
 
 #define gpu_device_count    cudaGetDeviceCount
 #define gpu_use_device      cudaSetDevice
+#define gpu_current_device  cudaGetDevice
 #define gpu_get_properties  cudaGetDeviceProperties
 #define gpu_memory_info     cudaMemGetInfo
 #define gpu_driver_version  cudaDriverGetVersion
@@ -73,7 +74,7 @@ struct gpu_call {
     const char *op; // for the sentence about a fault; outlives the exec
     dim3 grid, block;
     size_t shared; // bytes of dynamic shared memory
-    bool early;    // see gpu_launch_early
+    bool early;    // see gpu_launch_early; false unless the launch says so
     int cluster;   // neighbouring blocks that share memory; 0: no clusters
     int n_args;
     void *const *args;
@@ -155,9 +156,9 @@ static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel
 // The same, early, for clusters of `cluster` (at most 8) blocks that follow each other in x, which
 // gridDim.x is a multiple of. From compute capability 9.0 on.
 template <typename... P>
-static inline void gpu_launch_cluster(struct gpu *g, const char *op, void (*kernel)(P...),
-                                      int cluster, dim3 grid, dim3 block,
-                                      typename gpu_exact<P>::type... args) {
+static inline void gpu_launch_cluster_early(struct gpu *g, const char *op, void (*kernel)(P...),
+                                            int cluster, dim3 grid, dim3 block,
+                                            typename gpu_exact<P>::type... args) {
     struct gpu_call c = {(const void *)kernel, op, grid, block, 0, true, cluster, 0, NULL, NULL};
     gpu_launch_with<P...>(g, c, args...);
 }
@@ -172,7 +173,8 @@ static __device__ __forceinline__ void gpu_await(void) {
 // From here on blocks of the next launch may take what room this one leaves. Results written by
 // this launch, before or after, are still only seen behind the next one's gpu_await. Stands behind
 // gpu_await, never in front: so the next one begins when all launches but this one have ended, and
-// may read at once, past the first-level cache, what this one does not write (enum gpu_last).
+// may read at once, past the first-level cache, what this one is known not to write (enum
+// gpu_last, cuda.h).
 static __device__ __forceinline__ void gpu_let_next(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -180,8 +182,7 @@ static __device__ __forceinline__ void gpu_let_next(void) {
 }
 
 // The same in front of gpu_await: the next one begins while the launch before this one still runs,
-// so it may read nothing but weights before it waits. Its launch sets `last` to LAST_AHEAD
-// (cuda.h).
+// so it may read nothing but weights before it waits: its op may state no gpu_last.
 static __device__ __forceinline__ void gpu_let_ahead(void) {
     gpu_let_next();
 }

@@ -6,6 +6,9 @@
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     gpu_flush(g);
-    g->last = LAST_OTHER;
-    gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
+    g->last = LAST_UNKNOWN;
+    if (gpu_falls(&g->fail_queue))
+        gpu_check(g, GPU_OUT_OF_MEMORY, c->op);
+    else
+        gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time marks on the stream: one event for each number, made when it is first used.
+// Time marks on the stream: one event for each number, made when it is first used. One that cannot
+// be made is left out: that spoils a time, and no op's result.
 #include "ops/gpu/runtime/cuda.h"
 
 void cuda_mark(struct exec *x, int i) {
-    struct gpu *g = gpu_of(x);
-    if (!g->marks[i] && !gpu_check(g, gpu_event_create(&g->marks[i]), "making an event"))
+    struct gpu *g = gpu_enter(x);
+    if (!g->marks[i] && gpu_event_create(&g->marks[i]) != GPU_OK) {
+        gpu_last_error();
+        g->marks[i] = NULL;
         return;
+    }
     gpu_check(g, gpu_event_record(g->marks[i], g->stream), "marking the time");
 }
 
 double cuda_between(struct exec *x, int a, int b) {
-    struct gpu *g = gpu_of(x);
+    struct gpu *g = gpu_enter(x);
     float ms = 0;
     if (!g->marks[a] || !g->marks[b])
         return 0;

@@ -9,13 +9,16 @@
 extern "C" {
 #endif
 
+extern const struct ops cuda_table;           // (table.c)
 extern const struct copy_backend cuda_copies; // (copy.c)
 
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
-// Activations (ops_cuda.c, act.cu).
+// Activations (acts.c, act.cu).
 int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
 void cuda_act_destroy(struct exec *x, struct act *a);
+int64_t cuda_act_bytes(const struct exec *x, int64_t n, int64_t k);
+void cuda_act_read(struct exec *x, const struct act *a, int64_t n, float *out);
 // Sets the shape of a before its rows are written.
 void cuda_act_shape(struct act *a, int64_t n, int64_t k);
 // Rows of a->wide (k values each) to fp16 with a power of two per row; writes the padding.
@@ -32,6 +35,19 @@ void cuda_norm(struct exec *x, const struct norm_args *a);
 void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                       int64_t k, struct act *out);
 void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
+
+// What passes within limits ask for as scratch, by family, and what else each keeps (reserve.c):
+// its bytes, and taking them. False: no memory.
+size_t linear_scratch(const struct gpu *g, const struct exec_limits *l);
+size_t attend_scratch(const struct exec_limits *l);
+size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l);
+size_t sample_scratch(const struct exec_limits *l);
+size_t linear_kept(void);
+bool linear_reserve(struct gpu *g);
+size_t attend_kept(const struct exec_limits *l);
+bool attend_reserve(struct gpu *g, const struct exec_limits *l);
+int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l);
+int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e);
 
 // Weights and linear layers (weight.c, repack.cu, linear*.cu).
 void linear_flush(struct gpu *g); // queues what is deferred (linear_finish.cu)

@@ -600,6 +600,11 @@ static bool share_scratch(struct gpu *g, struct job *j, int64_t n, size_t answer
     return true;
 }
 
+extern "C" size_t sample_scratch(const struct exec_limits *l) {
+    size_t groups = (size_t)(l->vocab + GROUP - 1) / GROUP;
+    return BATCH * groups * 12 + (2 * ANSWERS + BATCH) * 8;
+}
+
 static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, int64_t n) {
     j->draws = (const struct draw *)gpu_stage(g, draws, (size_t)n * sizeof *draws);
     if (!j->draws)
@@ -700,13 +705,31 @@ static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
     }
 }
 
+// The rows of [first, n) that share a launch: what they have seen and may choose fits into the
+// stage, and the
+// launch in front has ended (fetch), so that the stage may begin anew.
+static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vocab, int64_t first,
+                        int64_t n) {
+    int64_t count = 0, most = lesser(n - first, BATCH);
+    size_t bytes = BATCH * sizeof(struct draw);
+    for (; count < most; count++) {
+        const struct sample_row *s = &rows[first + count];
+        bytes += (size_t)s->n_seen * 2 * sizeof(int32_t) + 48;
+        bytes += s->allow ? (size_t)(vocab + 31) / 32 * sizeof(uint32_t) : 0;
+        if (count && bytes > STAGE_OP)
+            break;
+    }
+    gpu_stage_room(g, STAGE_OP);
+    return count;
+}
+
 extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                             const struct sample_row *rows, int32_t *choice) {
     struct gpu *g = gpu_of(x);
     struct draw draws[BATCH];
     for (int64_t first = 0, count; first < n; first += count) {
         struct job j = {};
-        count = lesser(n - first, BATCH);
+        count = batch_of(g, rows, vocab, first, n);
         j.logits = logits + first * vocab;
         j.vocab = vocab;
         j.groups = (int)((vocab + GROUP - 1) / GROUP);

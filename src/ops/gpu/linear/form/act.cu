@@ -174,10 +174,10 @@ static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, c
     const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
     rows_left left = {};
     if (linear_take_sums(g, a->in, n, a->k, &left.o))
-        gpu_launch_cluster(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+        gpu_launch_cluster_early(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
     else
-        gpu_launch_cluster(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
-                           rows_stored());
+        gpu_launch_cluster_early(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
+                                 rows_stored());
 }
 
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
@@ -198,7 +198,6 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     else
         gpu_launch_early(g, what, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
                          rows_stored());
-    g->last = LAST_AHEAD;
 }
 
 // w silu(z) of four neighbouring values of a head.
@@ -357,7 +356,6 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
 template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
     gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
                      (__half *)a->out->x, a->out->unscale, a->out->stride, g->last == LAST_GDN);
-    g->last = LAST_AHEAD;
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {

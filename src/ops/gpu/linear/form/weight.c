@@ -125,7 +125,7 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
         return refuse_type(t, e);
     int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), shape.k);
     struct weight *w = malloc(sizeof *w);
-    unsigned char *data = gpu_alloc(g, (size_t)shape.bytes);
+    unsigned char *data = gpu_alloc_in(g, ARENA_WEIGHTS, (size_t)shape.bytes);
     if (!w || !data || !loader_open(g, (size_t)max_i64(rows, PIECE))) {
         free(w);
         gpu_release(g, data);
@@ -141,7 +141,7 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
     stream_rows(g, w, t->data);
     if (g->fault != GPU_OK) {
         cuda_weight_destroy(x, w);
-        return cuda_status(x, e);
+        return exec_status(x, e); // others may have work in this stretch too
     }
     *out = w;
     return 0;

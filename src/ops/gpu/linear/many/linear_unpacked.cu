@@ -315,7 +315,10 @@ static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
 
 void linear_unpacked_launch(struct gpu *g, struct linear_launch *l) {
     struct unpacked_call c;
-    __half *to = (__half *)gpu_scratch(g, UNPACKED_BYTES);
+    int64_t rows = 0;
+    for (int j = 0; j < l->jobs; j++)
+        rows += linear_unpacked_rows(&l->job[j]);
+    __half *to = (__half *)gpu_scratch(g, linear_unpacked_bytes(rows, l->stride));
     while (to && linear_take(g, l, UNPACKED_BYTES / 2, &c.l))
         run(g, &c, to);
 }
