@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages are single allocations, numbered, refcounted and kept on a free list for reuse; a page is
-// never returned to the system before the pool goes. Every page begins zeroed and only ever holds
-// finite values, so that unused slots can be read: one that was in use when ops failed is cleared
-// before it is used again. A page referenced twice is never written: kv_reserve copies it first.
+// Pages are single allocations, numbered, refcounted and kept on a free list for reuse until
+// kv_pool_trim gives their memory back; their numbers are then used again. Every page begins zeroed
+// and only ever holds finite values, so that unused slots can be read: one that was in use when ops
+// failed is cleared before it is used again. A page referenced twice is never written: kv_reserve
+// copies it first.
 #include "state/kv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-#include "base/vec.h"
-
 struct page {
-    unsigned char *data;
+    unsigned char *data;     // NULL: given back
     int32_t refs, next_free; // next_free: -1 ends the list
     uint64_t taken;          // exec_stretch when it was taken last
 };
@@ -21,8 +19,9 @@ struct kv_pool {
     struct exec *x;
     struct kv_layout layout;
     struct page *pages; // [n]
-    int64_t n, cap, limit, used;
-    int32_t free_head;
+    int64_t n, cap, limit;
+    int64_t used, held;            // pages with a user; pages that have memory
+    int32_t free_head, empty_head; // free pages; numbers without memory
 };
 
 int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
@@ -32,10 +31,14 @@ int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout 
         return err_set(e, ERR_MEMORY, "no memory for a pool of key/value pages");
     p->x = x;
     p->layout = *l;
-    p->limit = limit > 0 && limit < INT32_MAX ? limit : INT32_MAX;
-    p->free_head = -1;
+    p->free_head = p->empty_head = -1;
+    kv_pool_limit(p, limit);
     *out = p;
     return 0;
+}
+
+void kv_pool_limit(struct kv_pool *p, int64_t limit) {
+    p->limit = limit > 0 && limit < INT32_MAX ? limit : INT32_MAX;
 }
 
 void kv_pool_destroy(struct kv_pool *p) {
@@ -52,26 +55,66 @@ int64_t kv_pool_used(const struct kv_pool *p) {
 }
 
 int64_t kv_pool_allocated(const struct kv_pool *p) {
-    return p->n;
+    return p->held;
+}
+
+int64_t kv_pool_spare(const struct kv_pool *p) {
+    return (p->held - p->used) * p->layout.page_bytes;
+}
+
+int64_t kv_pool_trim(struct kv_pool *p, int64_t keep) {
+    int64_t before = p->held;
+    while (p->held - p->used > (keep > 0 ? keep : 0)) {
+        int32_t id = p->free_head;
+        struct page *page = &p->pages[id];
+        p->free_head = page->next_free;
+        exec_ops(p->x)->free(p->x, page->data);
+        page->data = NULL;
+        page->next_free = p->empty_head;
+        p->empty_head = id;
+        p->held--;
+    }
+    return (before - p->held) * p->layout.page_bytes;
+}
+
+// A number without memory at the head of its list.
+static int pool_number(struct kv_pool *p, struct err *e) {
+    if (p->empty_head >= 0)
+        return 0;
+    if (p->n == p->cap) {
+        int64_t cap = p->cap ? 2 * p->cap : 16;
+        struct page *pages = realloc(p->pages, (size_t)cap * sizeof *pages);
+        if (!pages)
+            return err_set(e, ERR_MEMORY, "no memory for a table of %lld key/value pages",
+                           (long long)cap);
+        p->pages = pages;
+        p->cap = cap;
+    }
+    p->pages[p->n] = (struct page){.next_free = -1};
+    p->empty_head = (int32_t)p->n++;
+    return 0;
 }
 
 static int pool_grow(struct kv_pool *p, struct err *e) {
-    if (p->n >= p->limit)
+    if (p->held >= p->limit)
         return err_set(
             e, ERR_LIMIT,
             "all %lld key/value pages are in use; shorten the context or raise the limit",
             (long long)p->limit);
-    int rc = vec_reserve(&p->pages, &p->cap, p->n + 1, sizeof *p->pages, e);
+    int rc = pool_number(p, e);
     if (rc)
         return rc;
-    unsigned char *data = exec_ops(p->x)->alloc(p->x, (size_t)p->layout.page_bytes);
+    unsigned char *data = exec_alloc(p->x, ARENA_PAGES, (size_t)p->layout.page_bytes);
     if (!data)
         return err_set(e, ERR_MEMORY,
                        "no memory for another %lld bytes of keys and values; use a shorter "
                        "--max-ctx or stop what else takes the memory",
                        (long long)p->layout.page_bytes);
-    p->pages[p->n] = (struct page){data, 0, p->free_head, exec_stretch(p->x)};
-    p->free_head = (int32_t)p->n++;
+    int32_t id = p->empty_head;
+    p->empty_head = p->pages[id].next_free;
+    p->pages[id] = (struct page){data, 0, p->free_head, exec_stretch(p->x)};
+    p->free_head = id;
+    p->held++;
     return 0;
 }
 
@@ -123,9 +166,21 @@ void kv_fini(struct kv *k) {
 
 // Room for n page entries.
 static int grow_table(struct kv *k, int64_t n, struct err *e) {
-    int64_t cap = k->cap; // of the first array alone, until both have it
-    int rc = vec_reserve(&k->pages, &cap, n, sizeof *k->pages, e);
-    return rc ? rc : vec_reserve(&k->ids, &k->cap, n, sizeof *k->ids, e);
+    if (n <= k->cap)
+        return 0;
+    int64_t cap = k->cap ? k->cap : 8;
+    while (cap < n)
+        cap *= 2;
+    unsigned char **pages = realloc(k->pages, (size_t)cap * sizeof *pages);
+    if (pages)
+        k->pages = pages;
+    int32_t *ids = realloc(k->ids, (size_t)cap * sizeof *ids);
+    if (ids)
+        k->ids = ids;
+    if (!pages || !ids)
+        return err_set(e, ERR_MEMORY, "no memory for a page table of %lld entries", (long long)cap);
+    k->cap = cap;
+    return 0;
 }
 
 // Replaces entry i by an exclusive copy if someone else refers to its page.
@@ -149,7 +204,7 @@ static int own_page(struct kv *k, int64_t i, struct err *e) {
 int kv_reserve(struct kv *k, int64_t n, struct err *e) {
     if (n <= 0)
         return 0;
-    int64_t before = k->n_pages, need = ceil_div(k->len + n, KV_PAGE);
+    int64_t before = k->n_pages, need = (k->len + n + KV_PAGE - 1) / KV_PAGE;
     int rc = grow_table(k, need, e);
     while (!rc && k->n_pages < need) {
         int32_t id;
@@ -187,12 +242,12 @@ void kv_advance(struct kv *k, int64_t n) {
 }
 
 void kv_truncate(struct kv *k, int64_t n) {
-    kv_release(k, ceil_div(n, KV_PAGE));
+    kv_release(k, (n + KV_PAGE - 1) / KV_PAGE);
     k->len = n;
 }
 
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
-    int64_t keep = ceil_div(n, KV_PAGE);
+    int64_t keep = (n + KV_PAGE - 1) / KV_PAGE;
     int rc = grow_table(dst, keep, e);
     if (rc)
         return rc;

@@ -15,9 +15,14 @@ struct kv_pool; // pages of one kv_layout on one backend
 // limit: most pages that may exist at once, 0 for no limit. x must outlive the pool.
 int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
                    struct err *e);
-void kv_pool_destroy(struct kv_pool *p);            // after every kv that uses it
-int64_t kv_pool_used(const struct kv_pool *p);      // pages referenced now
-int64_t kv_pool_allocated(const struct kv_pool *p); // pages that exist (used and free)
+void kv_pool_limit(struct kv_pool *p, int64_t limit); // from now on; pages that exist stay
+void kv_pool_destroy(struct kv_pool *p);              // after every kv that uses it
+int64_t kv_pool_used(const struct kv_pool *p);        // pages referenced now
+int64_t kv_pool_allocated(const struct kv_pool *p);   // pages that exist (used and free)
+int64_t kv_pool_spare(const struct kv_pool *p);       // bytes of free pages
+// Gives the memory of free pages but `keep` back to the backend (exec_trim brings it to the
+// device); the bytes of it.
+int64_t kv_pool_trim(struct kv_pool *p, int64_t keep);
 
 // The page table of one sequence. Zeroed is empty but needs kv_init before use.
 struct kv {

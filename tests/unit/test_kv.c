@@ -77,7 +77,7 @@ static void step(struct world *w, struct rng *g) {
     int i = (int)rng_below(g, OWNERS), j = (int)rng_below(g, OWNERS);
     struct kv *k = &w->kv[i];
     int64_t n = 1 + rng_below(g, 90);
-    switch (rng_below(g, 4)) {
+    switch (rng_below(g, 5)) {
     case 0:
     case 1:
         if (k->len + n <= MOST)
@@ -85,6 +85,9 @@ static void step(struct world *w, struct rng *g) {
         break;
     case 2: // as deep as a sequence may be cut: to the last multiple of 32
         kv_truncate(k, k->window ? k->len / 32 * 32 : k->len * 3 / 4);
+        break;
+    case 3:
+        kv_pool_trim(w->pool, rng_below(g, 3));
         break;
     default:
         if (i == j)
@@ -170,11 +173,47 @@ static void test_limit(void **state) {
     world_fini(&w);
 }
 
+// Free pages go back but for those that are kept, and numbers are used again.
+static void test_trim(void **state) {
+    (void)state;
+    static struct world w;
+    const int64_t page = 64 * 128 * 2;
+    world_init(&w, 0, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(extend(&w, i, 64 * (i + 1)), 0);
+    assert_int_equal(kv_pool_spare(w.pool), 0);
+    kv_truncate(&w.kv[0], 0);
+    kv_truncate(&w.kv[2], 60);
+    assert_int_equal(kv_pool_spare(w.pool), 3 * page);
+    assert_int_equal(kv_pool_trim(w.pool, 5), 0);
+    assert_int_equal(kv_pool_trim(w.pool, 1), 2 * page);
+    assert_int_equal(kv_pool_allocated(w.pool), 4);
+    assert_int_equal(kv_pool_spare(w.pool), page);
+    verify(&w);
+    kv_pool_limit(w.pool, 6);
+    assert_int_equal(extend(&w, 3, 64 * 3), 0); // the one that was kept, and two numbers again
+    assert_int_equal(kv_pool_allocated(w.pool), 6);
+    assert_int_equal(extend(&w, 0, 1), ERR_LIMIT);
+    verify(&w);
+    kv_truncate(&w.kv[3], 0);
+    assert_int_equal(kv_pool_trim(w.pool, 0), 3 * page);
+    kv_pool_limit(w.pool, 2); // below what is used: nothing new
+    assert_int_equal(extend(&w, 0, 1), ERR_LIMIT);
+    verify(&w);
+    kv_pool_limit(w.pool, 0);
+    assert_int_equal(extend(&w, 0, 400), 0);
+    for (int64_t p = 0; p < 400; p++) // pages begin zeroed, the bytes behind the mark too
+        assert_int_equal(cell(&w.kv[0], p)[100], 0);
+    verify(&w);
+    world_fini(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_pages),
         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_trim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
