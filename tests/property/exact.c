@@ -13,6 +13,7 @@
 #include "property/features.h"
 #include "property/gen.h"
 #include "property/pairs.h"
+#include "support/device.h"
 
 enum { PAIRS = 40, WAYS = 3, GROUP_EVERY = 12 };
 
@@ -306,11 +307,21 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
 static int run_pair(const struct exact_options *o, int index, struct features *f, int *failed,
                     struct err *e) {
     struct pair p;
+    int64_t kept[PAIR_BACKENDS] = {0};
     int rc = pair_open(&p, index, o->level, e);
+    for (int b = 0; b < PAIR_BACKENDS && !rc; b++)
+        kept[b] = device_kept(p.b[b].x);
     for (int i = o->first; i < o->first + o->cases && !rc; i++)
         if (i % PAIRS == index && (o->only < 0 || i == o->only))
             *failed += run_case(&p, i, f, e) ||
                        (i % GROUP_EVERY == i / PAIRS % GROUP_EVERY && run_group(&p, i, f, e));
+    for (int b = 0; b < PAIR_BACKENDS && !rc; b++) {
+        int64_t now = device_kept(p.b[b].x);
+        if (now != kept[b])
+            fprintf(stderr, "pair %d: ops hold %lld bytes where %lld were reserved\n", index,
+                    (long long)now, (long long)kept[b]);
+        *failed += now != kept[b];
+    }
     pair_close(&p);
     return rc;
 }

@@ -16,6 +16,10 @@ bool device_level(const char *level);
 // Opens a level. ERR_UNSUPPORTED: not in this build, or not on this machine's device.
 int device_open(struct exec **out, const char *level, int threads, struct err *e);
 
+// Bytes that ops of a device hold between calls: scratch, tickets, states of rows. They are
+// reserved when a model is opened and may not grow in a pass. 0 on the CPU.
+int64_t device_kept(const struct exec *x);
+
 // The values that an activation of a device holds, as f32: out [n][k].
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
 

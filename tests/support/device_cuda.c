@@ -28,6 +28,14 @@ int device_open(struct exec **out, const char *level, int threads, struct err *e
     return exec_create_cuda(out, &o, e);
 }
 
+int64_t device_kept(const struct exec *x) {
+    const struct gpu *g = (const struct gpu *)x;
+    if (!exec_is_device(x))
+        return 0;
+    return (int64_t)g->scratch_bytes + g->n_tickets * (int64_t)sizeof *g->tickets +
+           g->row_state_rows * 2 * (int64_t)sizeof *g->row_state;
+}
+
 void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out) {
     float *rows = malloc((size_t)(n * exec_act_stride(a->k)) * sizeof *rows);
     if (!rows)
