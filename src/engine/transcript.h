@@ -22,8 +22,9 @@ int64_t transcript_ready(const struct transcript *t);
 // ERR_MISMATCH for an id outside the vocabulary. After an error nothing has changed.
 int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struct err *e);
 
-// Keeps the first n tokens, 0 <= n <= len. The state goes back to the last multiple of 32 tokens if
-// that suffices, else to none: the next request then runs the text again.
+// Keeps the first n tokens, 0 <= n <= len. The state of a model with recurrent layers goes back to
+// the last multiple of 32 tokens if that suffices, else to none: the next request then runs the
+// text again.
 int transcript_cut(struct transcript *t, int64_t n, struct err *e);
 
 // Continues the text; prompt, prefix and in_place of r are not looked at. The new tokens, also

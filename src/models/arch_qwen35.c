@@ -186,7 +186,14 @@ static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {
     }
     if (!rc && n_recurrent)
         rc = read_recurrent(&p->gdn, g, e);
-    return rc;
+    struct kv_shape kv = {.n_layers = p->n_full,
+                          .n_heads = p->n_kv,
+                          .dk = p->head_dim,
+                          .dv = p->head_dim,
+                          .codec_k = m->options.codec_k,
+                          .codec_v = m->options.codec_v};
+    int group; // 0, which is in all layers
+    return rc || !p->n_full ? rc : model_add_group(m, &kv, 0, &group, e);
 }
 
 static int load_layer(struct model *m, int i, struct err *e) {
@@ -214,7 +221,8 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
     int rc = load_kinds(m, g, e);
-    struct attention_call call = {.shape = &shape, .layout = &m->kv, .mask = ATTEND_PATH};
+    struct attention_call call = {
+        .shape = &shape, .layout = &m->groups[0].layout, .mask = ATTEND_PATH};
     if (!rc && p->n_full)
         rc = attention_check(m->x, &call, e);
     if (!rc)
@@ -235,20 +243,8 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
 
 static void run_attention(struct model *m, const struct pass *p, const struct layer *y) {
     struct attention_shape shape = attention_shape_of(&m->params);
-    struct attention_call c = {
-        .ranks = &m->ranks,
-        .shape = &shape,
-        .block = &y->attention,
-        .buf = &m->ws.attention,
-        .rows = &p->rows,
-        .layout = &m->kv,
-        .layer = y->index,
-        .store = p->store,
-        .views = p->views,
-        .mask = ATTEND_PATH,
-        .in = m->ws.act_d,
-        .h = m->ws.h,
-    };
+    struct attention_call c = model_attention_call(m, p, y);
+    c.shape = &shape;
     attention_run(m->x, &c);
 }
 

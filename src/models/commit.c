@@ -4,57 +4,6 @@
 #include "models/model.h"
 #include "models/model_impl.h"
 
-// Whether the next rows are a piece that the draft takes where they are: far enough from the end
-// that what is pending stays what it is without this, so that cuts find it.
-static bool absorbs_directly(const struct model *m, const struct sequence *s, const int32_t *index,
-                             int64_t count) {
-    int64_t n = m->absorb_rows;
-    if (n == 0 || s->len != s->draft_len || count < n + SEQ_PENDING)
-        return false;
-    for (int64_t i = 1; i < n; i++)
-        if (index[i] != index[0] + i)
-            return false;
-    return true;
-}
-
-// Appends rows index[0..count) of the features to the pending ones, absorbing when they are full.
-static void keep_features(struct model *m, struct sequence *s, const int32_t *index,
-                          int64_t count) {
-    int64_t dim = s->spec.feature_dim;
-    size_t row = (size_t)dim * sizeof(float);
-    while (dim && count > 0) {
-        int64_t held = s->len - s->draft_len, room = SEQ_PENDING - held;
-        if (room == 0) {
-            m->absorb(m->draft, s, s->pending);
-            continue;
-        }
-        if (absorbs_directly(m, s, index, count)) {
-            s->len += m->absorb_rows;
-            m->absorb(m->draft, s, m->ws.features + index[0] * dim);
-            index += m->absorb_rows;
-            count -= m->absorb_rows;
-            continue;
-        }
-        int64_t n = count < room ? count : room;
-        exec_ops(m->x)->copy_rows(m->x, s->pending + held * dim, row, m->ws.features, index, n,
-                                  row);
-        s->len += n;
-        index += n;
-        count -= n;
-    }
-    s->len += count; // without a draft
-}
-
-void model_append(struct model *m, struct sequence *s, const int32_t *token, const int32_t *index,
-                  int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        s->tokens[s->len + i] = token[index[i]];
-    s->version++;
-    if (m->pool)
-        kv_advance(&s->target, count);
-    keep_features(m, s, index, count);
-}
-
 void model_commit_recurrent(struct model *m, int n) {
     struct gdn_commit_args c = {.shape = m->params.gdn,
                                 .n_layers = m->params.n_layers - m->params.n_full,
@@ -65,8 +14,8 @@ void model_commit_recurrent(struct model *m, int n) {
         exec_ops(m->x)->gdn_commit(m->x, &c);
 }
 
-struct kv_slot model_scratch_slot(const struct model *m, int64_t place) {
-    return (struct kv_slot){m->ws.scratch + place / KV_PAGE * m->kv.page_bytes,
+struct kv_slot model_scratch_slot(const struct model_group *g, int64_t place) {
+    return (struct kv_slot){g->scratch + place / KV_PAGE * g->layout.page_bytes,
                             (int32_t)(place % KV_PAGE)};
 }
 
@@ -138,16 +87,18 @@ int model_commit(struct model *m, struct sequence *const *seqs, const struct mod
         r->commits[i] = (struct gdn_commit_seq){s->recurrent.layers, s->len, r->path + n, p->count};
         for (int64_t j = 0; j < p->count; j++, n++) {
             r->path[n] = r->place[p->rows[j]];
-            if (!m->pool)
-                continue;
-            r->target[n] = kv_slot_at(&s->target, s->len + j);
-            r->source[n] = model_scratch_slot(m, r->path[n]);
+            for (int g = 0; g < m->n_groups; g++) {
+                m->groups[g].target[n] = kv_slot_at(&s->kv[g], s->len + j);
+                m->groups[g].source[n] = model_scratch_slot(&m->groups[g], r->path[n]);
+            }
         }
     }
     model_commit_recurrent(m, n_paths);
-    if (m->pool)
-        exec_ops(m->x)->kv_copy(m->x, &m->kv, r->target, r->source, n);
+    for (int g = 0; g < m->n_groups; g++) {
+        const struct model_group *y = &m->groups[g];
+        exec_ops(m->x)->kv_copy(m->x, &y->layout, y->target, y->source, n);
+    }
     for (int i = 0; i < n_paths; i++)
-        model_append(m, seqs[paths[i].seq], r->token, paths[i].rows, paths[i].count);
+        sequence_append(seqs[paths[i].seq], r->token, paths[i].rows, paths[i].count);
     return 0;
 }

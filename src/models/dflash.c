@@ -109,8 +109,8 @@ static int make_workspace(struct dflash *d, struct err *e) {
     int64_t taps = p->n_taps * p->dim;
     int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 2;
     taken = min_i64(taken, DIRECT_ROWS);
-    d->absorb_rows = taken > SEQ_PENDING ? taken : 0;
-    taken = d->absorb_rows ? taken : SEQ_PENDING;
+    d->absorb_rows = taken > DFLASH_PENDING ? taken : 0;
+    taken = d->absorb_rows ? taken : DFLASH_PENDING;
     d->n_rows = max_i64(blocks, taken);
     d->logits_rows = d->target->options.max_logits;
     if (d->logits_rows < p->block_size - 1)
@@ -158,58 +158,12 @@ static void set_limits(struct dflash *d) {
     exec_limits_join(&d->load.limits, &l);
 }
 
-static struct rows rows_of(const struct dflash *d, int64_t n) {
-    return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
-}
-
-// K and V of positions draft_len .. len-1 from their features, in all layers.
-static void absorb(void *draft, struct sequence *s, const float *features) {
-    struct dflash *d = draft;
-    const struct ops *ops = exec_ops(d->x);
-    const struct dflash_params *p = &d->params;
-    int64_t n = s->len - s->draft_len;
-    if (n <= 0)
-        return;
-    for (int64_t i = 0; i < n; i++) {
-        d->pos[i] = s->draft_len + i;
-        d->parent[i] = (int32_t)(i - 1);
-        d->seq[i] = d->token[i] = 0;
-        for (int g = 0; g < d->n_groups; g++)
-            d->store[g][i] = kv_slot_at(&s->draft[g], d->pos[i]);
-    }
-    struct rows rows = rows_of(d, n);
-    struct linear_job fc = {.w = d->fc, .out = d->h};
-    ops->to_act(d->x, features, n, p->n_taps * p->dim, d->act_taps);
-    ops->linear(d->x, &fc, 1, d->act_taps, n);
-    ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
-    for (int i = 0; i < p->n_layers; i++) {
-        const struct dflash_layer *y = &d->layers[i];
-        struct attention_call c = {.shape = &d->shape,
-                                   .block = &y->attention,
-                                   .buf = &d->attention,
-                                   .rows = &rows,
-                                   .layout = &d->layout[y->group],
-                                   .layer = y->index,
-                                   .store = d->store[y->group],
-                                   .in = d->act_d};
-        attention_store(d->x, &c);
-    }
-    for (int g = 0; g < d->n_groups; g++)
-        kv_advance(&s->draft[g], n);
-    s->draft_len += n;
-}
-
-static void attach(struct dflash *d) {
-    struct model *t = d->target;
-    t->draft = d;
-    t->absorb = absorb;
-    t->absorb_rows = d->absorb_rows;
-    t->n_draft = d->n_groups;
-    for (int g = 0; g < d->n_groups; g++) {
-        t->draft_pool[g] = d->pool[g];
-        t->draft_window[g] = d->window[g];
-    }
-    model_set_taps(t, d->params.taps, d->params.n_taps, d->features);
+static int attach(struct dflash *d, struct err *e) {
+    struct model_reader r = {.kind = &d->kind,
+                             .layers = d->params.taps,
+                             .n_layers = d->params.n_taps,
+                             .features = d->features};
+    return model_attach(d->target, &r, e);
 }
 
 static int build(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
@@ -250,17 +204,20 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     return rc || dry ? rc : exec_status(d->x, e);
 }
 
-// Makes a draft of the target, dry or real, without attaching it.
+// Makes a draft of the target; a dry one is not attached.
 static int create(struct dflash **out, struct model *target, const char *path,
                   const struct dflash_options *o, bool dry, struct err *e) {
-    if (target->draft)
-        return err_set(e, ERR_STATE, "the target has a draft already; a target takes one");
     struct dflash *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a draft");
     d->target = target;
     d->x = target->x;
-    int rc = build(d, path, o, dry, e);
+    dflash_state_kind(d);
+    int rc = model_check_reader(target, d->kind.name, e);
+    if (!rc)
+        rc = build(d, path, o, dry, e);
+    if (!rc && !dry)
+        rc = attach(d, e);
     if (rc) {
         dflash_destroy(d);
         return rc;
@@ -271,29 +228,23 @@ static int create(struct dflash **out, struct model *target, const char *path,
 
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e) {
-    struct dflash *d;
-    int rc = create(&d, target, path, o, false, e);
-    if (rc)
-        return rc;
-    attach(d);
-    *out = d;
-    return 0;
+    return create(out, target, path, o, false, e);
 }
 
 static void plan_of(struct dflash_plan *out, const struct dflash *d) {
     const struct dflash_params *p = &d->params;
-    *out =
-        (struct dflash_plan){.weights = d->load.weight_bytes,
-                             .scratch = d->load.buffer_bytes,
-                             .limits = d->load.limits,
-                             .pending = SEQ_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
+    *out = (struct dflash_plan){.weights = d->load.weight_bytes,
+                                .scratch = d->load.buffer_bytes,
+                                .limits = d->load.limits,
+                                .pending =
+                                    DFLASH_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
     for (int g = 0; g < d->n_groups; g++) {
         if (d->window[g] <= 0) {
             out->kv_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
             continue;
         }
         // Behind the window lies one page of slack (kv_advance), before it what is pending.
-        out->window = d->window[g] + 2 * KV_PAGE + SEQ_PENDING + d->absorb_rows;
+        out->window = d->window[g] + 2 * KV_PAGE + DFLASH_PENDING + d->absorb_rows;
         out->window_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
     }
 }
@@ -316,13 +267,9 @@ int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struc
 void dflash_destroy(struct dflash *d) {
     if (!d)
         return;
-    if (d->target->draft == d) {
-        d->target->draft = NULL;
-        d->target->n_draft = 0;
-        model_set_taps(d->target, NULL, 0, NULL);
-    }
+    model_detach(d->target, &d->kind);
     load_fini(&d->load);
-    for (int g = 0; g < SEQ_DRAFT_GROUPS; g++) {
+    for (int g = 0; g < DFLASH_GROUPS; g++) {
         kv_pool_destroy(d->pool[g]);
         free(d->store[g]);
         free(d->views[g]);
@@ -347,20 +294,17 @@ static int prepare(const struct dflash *d, struct sequence *const *seqs, const i
         if (anchors[i] < 0 || anchors[i] >= d->target->params.vocab)
             return err_set(e, ERR_USAGE, "token id %d is outside the vocabulary of %lld",
                            (int)anchors[i], (long long)d->target->params.vocab);
-        if (s->spec.n_draft != d->n_groups || s->spec.draft[0] != d->pool[0])
+        struct dflash_state *state = dflash_state_of(d, s);
+        if (!state)
             return err_set(e, ERR_MISMATCH,
                            "sequence %d has no state for this draft; create it "
                            "after loading the draft",
                            i);
         int rc = sequence_write(s, e);
+        if (!rc)
+            rc = dflash_state_reserve(state, e);
         if (rc)
             return rc;
-        // A checkpoint or fork may have come to share the page that pending tokens go to.
-        for (int g = 0; g < d->n_groups; g++) {
-            rc = kv_reserve(&s->draft[g], s->len - s->draft_len, e);
-            if (rc)
-                return rc;
-        }
     }
     return 0;
 }
@@ -379,7 +323,7 @@ static void fill_blocks(struct dflash *d, struct sequence *const *seqs, const in
     }
     for (int g = 0; g < d->n_groups; g++) {
         for (int s = 0; s < n; s++)
-            d->views[g][s] = kv_view_of(&seqs[s]->draft[g]);
+            d->views[g][s] = kv_view_of(&dflash_state_of(d, seqs[s])->kv[g]);
     }
     for (int i = 0; i < n * (b - 1); i++)
         d->index[i] = i / (b - 1) * b + i % (b - 1) + 1;
@@ -426,11 +370,13 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     int rc = prepare(d, seqs, anchors, n, e);
     if (rc)
         return rc;
-    for (int i = 0; i < n; i++)
-        absorb(d, seqs[i], seqs[i]->pending);
+    for (int i = 0; i < n; i++) {
+        struct dflash_state *s = dflash_state_of(d, seqs[i]);
+        dflash_absorb(d, s, s->pending);
+    }
     fill_blocks(d, seqs, anchors, n, block);
     int64_t drafted = (int64_t)n * (block - 1);
-    struct rows rows = rows_of(d, (int64_t)n * block);
+    struct rows rows = dflash_rows(d, (int64_t)n * block);
     size_t row = (size_t)p->dim * sizeof(float);
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
     run_layers(d, &rows);

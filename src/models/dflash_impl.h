@@ -8,6 +8,9 @@
 #include "models/dflash.h"
 #include "models/model_impl.h"
 
+// Features kept back before they must be absorbed; groups of layers (without and with a window).
+enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2 };
+
 enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
 
 // An open draft file. Tensors are asked for by their upstream GGUF names in every dialect.
@@ -33,31 +36,53 @@ struct dflash {
     struct dflash_file file;
     struct model *target;
     struct exec *x;
+    struct attachment_kind kind; // of the state beside sequences
     struct load load;
     struct attention_shape shape;
     const struct weight *fc, *embed, *head;
     float *hidden_norm, *out_norm; // [D]
     struct dflash_layer *layers;   // [n_layers]
     int n_groups;
-    struct kv_layout layout[SEQ_DRAFT_GROUPS];
-    struct kv_pool *pool[SEQ_DRAFT_GROUPS];
-    int64_t window[SEQ_DRAFT_GROUPS];
+    struct kv_layout layout[DFLASH_GROUPS];
+    struct kv_pool *pool[DFLASH_GROUPS];
+    int64_t window[DFLASH_GROUPS];
     // Workspace. R rows: the larger of what is absorbed at once, A, and one block for each of the S
-    // sequences, S B. A is absorb_rows or, where that is 0, SEQ_PENDING.
+    // sequences, S B. A is absorb_rows or, where that is 0, DFLASH_PENDING.
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
-    float *h, *wanted;                        // [R][D]; [S (B-1)][D] rows whose logits are wanted
-    float *logits, *features;                 // [logits_rows][vocab]; the target's [R][taps D]
-    int64_t logits_rows, drafted;             // rows of a slice at most; rows of the last draft
-    int64_t logits_first, logits_n;           // the slice in `logits`
-    uint64_t logits_stretch;                  // exec_stretch when it was computed
-    unsigned char *scratch[SEQ_DRAFT_GROUPS]; // pages for K and V of S B rows
-    int32_t *token, *parent, *seq, *index;    // host [R]
-    int64_t *pos;                             // host [R]
-    struct kv_slot *store[SEQ_DRAFT_GROUPS];  // host [R]
-    struct kv_view *views[SEQ_DRAFT_GROUPS];  // host [S]
+    float *h, *wanted;                     // [R][D]; [S (B-1)][D] rows whose logits are wanted
+    float *logits, *features;              // [logits_rows][vocab]; the target's [R][taps D]
+    int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
+    int64_t logits_first, logits_n;        // the slice in `logits`
+    uint64_t logits_stretch;               // exec_stretch when it was computed
+    unsigned char *scratch[DFLASH_GROUPS]; // pages for K and V of S B rows
+    int32_t *token, *parent, *seq, *index; // host [R]
+    int64_t *pos;                          // host [R]
+    struct kv_slot *store[DFLASH_GROUPS];  // host [R]
+    struct kv_view *views[DFLASH_GROUPS];  // host [S]
 };
+
+// What a sequence has of the draft. K and V of positions 0 .. absorbed-1 are in the groups,
+// features of absorbed .. len-1 wait, at most DFLASH_PENDING. So cutting back shortens the waiting
+// list first, and the groups only when it must.
+struct dflash_state {
+    struct attachment base; // len
+    struct kv kv[DFLASH_GROUPS];
+    int64_t absorbed;
+    float *pending; // device [DFLASH_PENDING][taps * D]; at rest only those that wait, or NULL
+};
+
+// Fills d->kind.
+void dflash_state_kind(struct dflash *d);
+// A sequence's state of this draft; NULL where it has none.
+struct dflash_state *dflash_state_of(const struct dflash *d, const struct sequence *s);
+// Room for what waits; absorbing cannot fail then.
+int dflash_state_reserve(struct dflash_state *s, struct err *e);
+// Projects all waiting features into the groups.
+void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features);
+// The rows of the workspace's arrays as a pass.
+struct rows dflash_rows(const struct dflash *d, int64_t n);
 
 // Opens path and finds out its dialect.
 int dflash_file_open(struct dflash_file *f, const char *path, struct err *e);

@@ -9,11 +9,27 @@
 
 void model_tap(struct model *m, int i, int64_t n) {
     size_t row = (size_t)m->params.dim * sizeof(float);
-    for (int t = 0; t < m->n_taps; t++) {
-        if (m->taps[t] == i)
-            exec_ops(m->x)->copy_rows(m->x, m->ws.features + t * m->params.dim,
-                                      (size_t)m->n_taps * row, m->ws.h, m->pass.identity, n, row);
+    for (int j = 0; j < m->n_readers; j++) {
+        const struct model_reader *r = &m->readers[j];
+        for (int t = 0; t < r->n_layers; t++)
+            if (r->layers[t] == i)
+                exec_ops(m->x)->copy_rows(m->x, r->features + t * m->params.dim,
+                                          (size_t)r->n_layers * row, m->ws.h, m->pass.identity, n,
+                                          row);
     }
+}
+
+// Whether a sequence is this model's, and what is attached to it is fed by the passes.
+static bool belongs(const struct model *m, const struct sequence_spec *s) {
+    bool own = s->x == m->x && s->n_groups == m->n_groups;
+    for (int i = 0; own && i < m->n_groups; i++)
+        own = s->groups[i].pool == m->groups[i].pool;
+    for (int i = 0; own && i < s->n_attached; i++) {
+        own = false;
+        for (int j = 0; j < m->n_readers; j++)
+            own = own || m->readers[j].kind == s->attached[i];
+    }
+    return own;
 }
 
 static int check_sequences(const struct model *m, struct sequence *const *seqs, int n,
@@ -21,13 +37,11 @@ static int check_sequences(const struct model *m, struct sequence *const *seqs, 
     if (n < 1 || n > m->options.max_seqs)
         return err_set(e, ERR_USAGE, "a pass over %d sequences is not possible; the limit is %d", n,
                        m->options.max_seqs);
-    int64_t width = m->n_taps * m->params.dim;
     for (int i = 0; i < n; i++) {
-        const struct sequence_spec *s = &seqs[i]->spec;
         int rc = sequence_check(seqs[i], e);
         if (rc)
             return rc;
-        if (s->x != m->x || s->target != m->pool || (s->feature_dim && s->feature_dim != width))
+        if (!belongs(m, &seqs[i]->spec))
             return err_set(e, ERR_MISMATCH,
                            "sequence %d was made for another model or draft; "
                            "create it after loading both",
@@ -111,12 +125,13 @@ static void record(struct model *m, const struct forest *f, struct sequence *con
             r->tree[r->n_tree++] = (int32_t)i;
         if (f->want[i])
             r->want_row[r->n_want++] = (int32_t)i;
-        if (m->pool)
-            r->store[i] = f->prompt[i] ? kv_slot_at(&seqs[f->seq[i]]->target, f->pos[i])
-                                       : model_scratch_slot(m, room);
+        for (int g = 0; g < m->n_groups; g++)
+            m->groups[g].store[i] = f->prompt[i] ? kv_slot_at(&seqs[f->seq[i]]->kv[g], f->pos[i])
+                                                 : model_scratch_slot(&m->groups[g], room);
     }
     for (int i = 0; i < r->n_seqs; i++) {
-        r->views[i] = kv_view_of(&seqs[i]->target);
+        for (int g = 0; g < m->n_groups; g++)
+            m->groups[g].views[i] = kv_view_of(&seqs[i]->kv[g]);
         r->version[i] = seqs[i]->version;
     }
 }
@@ -136,7 +151,7 @@ static void commit_chains(struct model *m, struct sequence *const *seqs) {
     for (int i = 0; i < r->n_runs; i++) {
         const struct gdn_run *run = &r->runs[i];
         if (r->chain[run->seq])
-            model_append(m, seqs[run->seq], r->token, r->identity + run->first, run->count);
+            sequence_append(seqs[run->seq], r->token, r->identity + run->first, run->count);
     }
 }
 
@@ -149,12 +164,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     if (rc)
         return rc;
     record(m, f, seqs);
-    struct pass p = {.rows = forest_rows(f),
-                     .store = r->store,
-                     .views = r->views,
-                     .seqs = seqs,
-                     .len = r->len,
-                     .n_seqs = n_seqs};
+    struct pass p = {.rows = forest_rows(f), .seqs = seqs, .len = r->len, .n_seqs = n_seqs};
     p.rows.pass = exec_pass(m->x);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);

@@ -35,20 +35,6 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
                    (int)(len < 64 ? len : 64), s);
 }
 
-// The pages of so many attention layers.
-static int lay_out_pages(struct model *m, int n_layers, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct kv_shape s = {.n_layers = n_layers,
-                         .n_heads = p->n_kv,
-                         .dk = p->head_dim,
-                         .dv = p->head_dim,
-                         .codec_k = m->options.codec_k,
-                         .codec_v = m->options.codec_v};
-    return kv_layout_init(&m->kv, &s, e);
-}
-
-// The number of attention layers is known later; whether their keys and values can be stored is
-// asked now, before weights are read.
 static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
     m->options = *o;
     if (o->max_ctx < 0 || o->max_rows < 0 || o->max_verify < 0 || o->max_seqs < 0 ||
@@ -69,8 +55,7 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
         m->options.max_logits = m->options.max_verify < 128 ? m->options.max_verify : 128;
     if (m->options.max_logits > m->options.max_rows)
         m->options.max_logits = m->options.max_rows;
-    int rc = ranks_init(&m->ranks, o->ranks ? o->ranks : 1, 0, e);
-    return rc ? rc : lay_out_pages(m, 1, e);
+    return ranks_init(&m->ranks, o->ranks ? o->ranks : 1, 0, e);
 }
 
 static const struct tensor *find_gguf(const void *arg, const char *name) {
@@ -87,13 +72,17 @@ static int record_init(struct model *m, struct err *e) {
     size_t rows = (size_t)m->options.max_rows, seqs = (size_t)m->options.max_seqs;
     int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->want_row,
                         &r->identity, &r->place,  &r->tree, &r->path};
-    struct kv_slot **slots[] = {&r->store, &r->target, &r->source};
     bool ok = true;
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
         ok = (*ints[i] = arena_array(&r->arena, rows, sizeof **ints[i])) && ok;
-    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
-        ok = (*slots[i] = arena_array(&r->arena, rows, sizeof **slots[i])) && ok;
-    r->views = arena_array(&r->arena, seqs, sizeof *r->views);
+    for (int i = 0; i < m->n_groups; i++) {
+        struct model_group *g = &m->groups[i];
+        g->store = arena_array(&r->arena, rows, sizeof *g->store);
+        g->target = arena_array(&r->arena, rows, sizeof *g->target);
+        g->source = arena_array(&r->arena, rows, sizeof *g->source);
+        g->views = arena_array(&r->arena, seqs, sizeof *g->views);
+        ok = ok && g->store && g->target && g->source && g->views;
+    }
     r->runs = arena_array(&r->arena, seqs, sizeof *r->runs);
     r->slices = arena_array(&r->arena, seqs, sizeof *r->slices);
     r->commits = arena_array(&r->arena, seqs, sizeof *r->commits);
@@ -102,8 +91,8 @@ static int record_init(struct model *m, struct err *e) {
     r->len_now = arena_array(&r->arena, seqs, sizeof *r->len_now);
     r->states = arena_array(&r->arena, seqs, sizeof *r->states);
     r->version = arena_array(&r->arena, seqs, sizeof *r->version);
-    if (!ok || !r->views || !r->runs || !r->slices || !r->commits || !r->chain || !r->len ||
-        !r->len_now || !r->states || !r->version)
+    if (!ok || !r->runs || !r->slices || !r->commits || !r->chain || !r->len || !r->len_now ||
+        !r->states || !r->version)
         return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     for (size_t i = 0; i < rows; i++)
         r->identity[i] = (int32_t)i;
@@ -117,7 +106,6 @@ static int workspace_init(struct model *m, struct err *e) {
     int64_t rows = m->options.max_rows, verify = m->options.max_verify;
     int64_t logits = m->options.max_logits;
     int n_recurrent = p->n_layers - p->n_full;
-    void *scratch = NULL;
     int rc = load_buffer(l, rows * p->dim, &w->h, e);
     if (!rc)
         rc = load_act(l, rows, p->dim, &w->act_d, e);
@@ -127,9 +115,12 @@ static int workspace_init(struct model *m, struct err *e) {
         rc = load_buffer(l, logits * p->dim, &w->wanted, e);
     if (!rc)
         rc = load_buffer(l, logits * p->vocab, &w->logits, e);
-    if (!rc && p->n_full)
-        rc = load_bytes(l, ceil_div(verify, KV_PAGE) * m->kv.page_bytes, &scratch, e);
-    w->scratch = scratch;
+    for (int i = 0; !rc && i < m->n_groups; i++) {
+        void *scratch = NULL;
+        int64_t pages = ceil_div(verify, KV_PAGE);
+        rc = load_bytes(l, pages * m->groups[i].layout.page_bytes, &scratch, e);
+        m->groups[i].scratch = scratch;
+    }
     if (!rc && n_recurrent) {
         w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
         if (!w->verify)
@@ -175,28 +166,24 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = m->desc->load(m, g, e);
     if (rc)
         return rc;
-    const struct model_params *p = &m->params;
-    if (p->n_full)
-        rc = lay_out_pages(m, p->n_full, e);
-    if (!rc)
-        rc = workspace_init(m, e);
+    rc = workspace_init(m, e);
     set_limits(m);
     if (!rc && !dry)
         rc = exec_reserve(x, &m->load.limits, e);
     if (!rc && !dry)
         rc = record_init(m, e);
-    if (!rc && !dry && p->n_full)
-        rc = kv_pool_create(&m->pool, x, &m->kv, 0, e);
+    for (int i = 0; !rc && !dry && i < m->n_groups; i++)
+        rc = kv_pool_create(&m->groups[i].pool, x, &m->groups[i].layout, 0, e);
     return rc || dry ? rc : exec_status(x, e);
 }
 
 static void plan_of(struct model_plan *out, const struct model *m) {
     const struct model_params *p = &m->params;
     int n_recurrent = p->n_layers - p->n_full;
-    out->weights = m->load.weight_bytes;
-    out->scratch = m->load.buffer_bytes;
-    out->limits = m->load.limits;
-    out->kv_per_1k = p->n_full ? 1024 / KV_PAGE * m->kv.page_bytes : 0;
+    *out = (struct model_plan){
+        .weights = m->load.weight_bytes, .scratch = m->load.buffer_bytes, .limits = m->load.limits};
+    for (int i = 0; i < m->n_groups; i++)
+        out->kv_per_1k += 1024 / KV_PAGE * m->groups[i].layout.page_bytes;
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
     out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;
 }
@@ -272,7 +259,8 @@ void model_destroy(struct model *m) {
     if (!m)
         return;
     load_fini(&m->load);
-    kv_pool_destroy(m->pool);
+    for (int i = 0; i < m->n_groups; i++)
+        kv_pool_destroy(m->groups[i].pool);
     arena_fini(&m->pass.arena);
     free(m->ws.verify);
     free(m->layers);
@@ -305,22 +293,71 @@ int model_max_seqs(const struct model *m) {
 
 int model_sequence(const struct model *m, struct sequence **out, struct err *e) {
     struct sequence_spec s = {.x = m->x,
-                              .target = m->pool,
+                              .n_groups = m->n_groups,
                               .shape = m->params.gdn,
                               .n_recurrent = m->params.n_layers - m->params.n_full,
-                              .feature_dim = m->n_taps * m->params.dim,
-                              .n_draft = m->n_draft,
+                              .n_attached = m->n_readers,
                               .max_len = m->options.max_ctx};
-    for (int i = 0; i < m->n_draft; i++) {
-        s.draft[i] = m->draft_pool[i];
-        s.draft_window[i] = m->draft_window[i];
-    }
+    for (int i = 0; i < m->n_groups; i++)
+        s.groups[i] = (struct seq_group){m->groups[i].pool, m->groups[i].window};
+    for (int i = 0; i < m->n_readers; i++)
+        s.attached[i] = m->readers[i].kind;
     return sequence_create(out, &s, e);
 }
 
-void model_set_taps(struct model *m, const int32_t *ids, int n, float *features) {
-    if (n)
-        memcpy(m->taps, ids, (size_t)n * sizeof *ids);
-    m->n_taps = n;
-    m->ws.features = features;
+int model_check_reader(const struct model *m, const char *name, struct err *e) {
+    for (int i = 0; i < m->n_readers; i++)
+        if (strcmp(m->readers[i].kind->name, name) == 0)
+            return err_set(e, ERR_STATE, "the target has a %s already; a target takes one", name);
+    if (m->n_readers == SEQ_ATTACHED)
+        return err_set(e, ERR_LIMIT, "a target takes at most %d that read along", SEQ_ATTACHED);
+    return 0;
+}
+
+int model_attach(struct model *m, const struct model_reader *r, struct err *e) {
+    int rc = model_check_reader(m, r->kind->name, e);
+    if (rc)
+        return rc;
+    m->readers[m->n_readers++] = *r;
+    return 0;
+}
+
+void model_detach(struct model *m, const struct attachment_kind *kind) {
+    int n = 0;
+    for (int i = 0; i < m->n_readers; i++)
+        if (m->readers[i].kind != kind)
+            m->readers[n++] = m->readers[i];
+    m->n_readers = n;
+}
+
+int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
+                    struct err *e) {
+    if (m->n_groups == SEQ_GROUPS)
+        return err_set(e, ERR_UNSUPPORTED, "more than %d groups of attention layers", SEQ_GROUPS);
+    struct model_group *g = &m->groups[m->n_groups];
+    int rc = kv_layout_init(&g->layout, s, e);
+    if (rc)
+        return rc;
+    g->window = window;
+    *group = m->n_groups++;
+    return 0;
+}
+
+struct attention_call model_attention_call(const struct model *m, const struct pass *p,
+                                           const struct layer *y) {
+    const struct model_group *g = &m->groups[y->group];
+    return (struct attention_call){
+        .ranks = &m->ranks,
+        .block = &y->attention,
+        .buf = &m->ws.attention,
+        .rows = &p->rows,
+        .layout = &g->layout,
+        .layer = y->index,
+        .store = g->store,
+        .views = g->views,
+        .mask = ATTEND_PATH,
+        .window = g->window,
+        .in = m->ws.act_d,
+        .h = m->ws.h,
+    };
 }

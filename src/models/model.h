@@ -57,7 +57,7 @@ int model_plan(struct model_plan *p, struct model_params *params, const struct e
 // are not implemented, and any tensor whose shape is not the one that the metadata implies.
 int model_load(struct model **out, struct exec *x, const struct gguf *g,
                const struct model_options *o, struct err *e);
-void model_destroy(struct model *m); // after its sequences and its draft; NULL is allowed
+void model_destroy(struct model *m); // after its sequences and readers; NULL is allowed
 
 const struct model_params *model_params_of(const struct model *m);
 struct exec *model_exec(const struct model *m);
@@ -66,8 +66,24 @@ int model_max_rows(const struct model *m);
 int model_max_verify(const struct model *m);
 int model_max_seqs(const struct model *m);
 
-// A new empty sequence; with draft state if a draft is attached (dflash_load) at this moment.
+// A new empty sequence, with an attachment for each reader of this moment.
 int model_sequence(const struct model *m, struct sequence **out, struct err *e);
+
+// Someone who reads along, such as a draft: the outputs of some layers for every row of a pass, and
+// an attachment beside every sequence that is made from now on. When rows become part of a
+// sequence, its attachment is told which rows of the pass they were (attachment_kind.append); their
+// features are in `features` until the next pass.
+struct model_reader {
+    const struct attachment_kind *kind;
+    const int32_t *layers; // [n_layers], counted from 0
+    int n_layers;
+    float *features; // [max_rows][n_layers][D], on the model's device
+};
+// Borrows what r points to until model_detach, which comes after the sequences. ERR_STATE: a reader
+// of that name is there; ERR_LIMIT: there are SEQ_ATTACHED.
+int model_check_reader(const struct model *m, const char *name, struct err *e);
+int model_attach(struct model *m, const struct model_reader *r, struct err *e);
+void model_detach(struct model *m, const struct attachment_kind *kind); // that it may not have
 
 // Runs the rows of f, whose seq fields index seqs[n_seqs] (distinct sequences of this model; one
 // may have no rows). Each sequence has a prompt chain or trees, as forest_check wants it:

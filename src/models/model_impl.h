@@ -12,7 +12,8 @@
 
 struct layer {
     bool full;                    // attention, else Gated DeltaNet
-    int index;                    // among the layers of its kind
+    int group;                    // of keys and values
+    int index;                    // among the layers of its kind (of its group)
     float *mixer_norm, *ffn_norm; // [D]
     struct attention_block attention;
     struct deltanet_block deltanet;
@@ -22,11 +23,19 @@ struct layer {
 // One forward pass as a layer recipe sees it.
 struct pass {
     struct rows rows;
-    const struct kv_slot *store; // [n]
-    const struct kv_view *views; // [n_seqs]
     struct sequence *const *seqs;
     const int64_t *len; // [n_seqs] committed before the pass
     int n_seqs;
+};
+
+// Layers that store keys and values alike, and where those of the present pass lie. Host arrays.
+struct model_group {
+    struct kv_layout layout;
+    int64_t window; // 0: full attention
+    struct kv_pool *pool;
+    unsigned char *scratch;                  // pages for K and V of V rows
+    struct kv_slot *store, *target, *source; // [R]; the last two: of a commit
+    struct kv_view *views;                   // [S]
 };
 
 // Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences.
@@ -36,10 +45,8 @@ struct workspace {
     struct attention_buffers attention;
     struct deltanet_buffers deltanet;
     struct gdn_rows *verify; // host [recurrent layers]: u, k, g, d of V rows each
-    unsigned char *scratch;  // pages for K and V of V rows
     float *wanted;           // [L][D] rows of a slice of logits
     float *logits;           // [L][vocab]
-    float *features;         // [R][n_taps][D]; NULL without a draft
 };
 
 // The last forest as model_commit and model_logits need it, and room for what a pass and a commit
@@ -52,17 +59,15 @@ struct pass_record {
     // Where a row's recurrent rows wait for a commit, and K and V of a tree's: [R] index in the
     // rooms of V rows; -1 of a chain whose layers commit as they go.
     int32_t *place;
-    int32_t *tree;                           // [V] rows of trees
-    int32_t *path;                           // [R] places of rows to be committed
-    struct kv_slot *store, *target, *source; // [R]
-    struct kv_view *views;                   // [S]
-    struct gdn_run *runs, *slices;           // [S] the rows of each sequence; for deltanet_run
-    struct gdn_commit_seq *commits;          // [S]
-    uint8_t *chain;                          // [S] the sequence has a prompt chain
-    int64_t *len, *len_now;                  // [S]
-    struct gdn_state **states;               // [S]
-    uint64_t *version;                       // [S] of the sequences when the pass ran
-    uint64_t stretch, logits_stretch;        // exec_stretch of the pass, of ws.logits
+    int32_t *tree;                    // [V] rows of trees
+    int32_t *path;                    // [R] places of rows to be committed
+    struct gdn_run *runs, *slices;    // [S] the rows of each sequence; for deltanet_run
+    struct gdn_commit_seq *commits;   // [S]
+    uint8_t *chain;                   // [S] the sequence has a prompt chain
+    int64_t *len, *len_now;           // [S]
+    struct gdn_state **states;        // [S]
+    uint64_t *version;                // [S] of the sequences when the pass ran
+    uint64_t stretch, logits_stretch; // exec_stretch of the pass, of ws.logits
     int64_t n, n_want, n_tree;
     int n_seqs, n_runs;
     bool layerwise; // some chain is long: chains are committed layer by layer, slice by slice
@@ -80,21 +85,12 @@ struct model {
     const struct weight *embed, *head;
     float *out_norm;
     struct layer *layers; // [n_layers]
-    struct kv_layout kv;
-    struct kv_pool *pool;
+    int n_groups;
+    struct model_group groups[SEQ_GROUPS];
     struct workspace ws;
     struct pass_record pass;
-    // The attached draft. absorb projects the features of positions draft_len .. len-1 of a
-    // sequence into the draft KV, those that are pending or, of a long prompt's pass, absorb_rows
-    // (0: none) at `features`; the room was reserved before, so it cannot fail.
-    void *draft;
-    void (*absorb)(void *draft, struct sequence *s, const float *features);
-    int64_t absorb_rows;
-    int n_taps;
-    int32_t taps[64];
-    int n_draft;
-    struct kv_pool *draft_pool[SEQ_DRAFT_GROUPS];
-    int64_t draft_window[SEQ_DRAFT_GROUPS];
+    int n_readers;
+    struct model_reader readers[SEQ_ATTACHED];
 };
 
 // One architecture.
@@ -117,18 +113,19 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
 // sequences' states in all layers.
 void model_commit_recurrent(struct model *m, int n);
 
-// The host side of a commit: tokens, lengths, features. K, V and recurrent rows are in place, and
-// room has been reserved. token: of the pass's rows; index: [count] rows.
-void model_append(struct model *m, struct sequence *s, const int32_t *token, const int32_t *index,
-                  int64_t count);
+// Another group of keys and values; its number in *group. Called by an architecture's load, which
+// numbers the layers of each group from 0. Checks whether they can be stored.
+int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
+                    struct err *e);
+
+// What an attention layer's call says about its group and this pass.
+struct attention_call model_attention_call(const struct model *m, const struct pass *p,
+                                           const struct layer *y);
 
 // Where K and V of the row in room `place` lie until they are committed.
-struct kv_slot model_scratch_slot(const struct model *m, int64_t place);
+struct kv_slot model_scratch_slot(const struct model_group *g, int64_t place);
 
-// Copies the residual stream of all rows after layer i into the features if the layer is tapped.
+// To be called behind layer i: copies the residual stream of all rows to those who read it.
 void model_tap(struct model *m, int i, int64_t n);
-
-// Sets the tapped layers (0-based, n <= 64) and where their outputs go: [max_rows][n][D].
-void model_set_taps(struct model *m, const int32_t *ids, int n, float *features);
 
 #endif

@@ -95,6 +95,10 @@ static int pool_number(struct kv_pool *p, struct err *e) {
     return 0;
 }
 
+const struct kv_layout *kv_pool_layout(const struct kv_pool *p) {
+    return &p->layout;
+}
+
 static int pool_grow(struct kv_pool *p, struct err *e) {
     if (p->held >= p->limit)
         return err_set(
@@ -239,6 +243,16 @@ void kv_advance(struct kv *k, int64_t n) {
     int64_t keep = k->len - k->window - KV_PAGE, from = before - k->window - KV_PAGE;
     for (int64_t i = from > 0 ? from / KV_PAGE : 0; (i + 1) * KV_PAGE <= keep; i++)
         drop_at(k, i);
+}
+
+bool kv_keeps(const struct kv *k, int64_t n) {
+    int64_t first = n - k->window + 1; // the oldest key that a row at n sees
+    if (k->window <= 0 || n == 0)
+        return true;
+    for (int64_t i = first > 0 ? first / KV_PAGE : 0; i * KV_PAGE < n; i++)
+        if (k->ids[i] < 0)
+            return false;
+    return true;
 }
 
 void kv_truncate(struct kv *k, int64_t n) {

@@ -5,6 +5,7 @@
 #ifndef COPPICE_STATE_KV_H
 #define COPPICE_STATE_KV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -23,6 +24,8 @@ int64_t kv_pool_spare(const struct kv_pool *p);       // bytes of free pages
 // Gives the memory of free pages but `keep` back to the backend (exec_trim brings it to the
 // device); the bytes of it.
 int64_t kv_pool_trim(struct kv_pool *p, int64_t keep);
+
+const struct kv_layout *kv_pool_layout(const struct kv_pool *p);
 
 // The page table of one sequence. Zeroed is empty but needs kv_init before use.
 struct kv {
@@ -51,11 +54,14 @@ struct kv_slot kv_slot_at(const struct kv *k, int64_t pos);
 // len - window - KV_PAGE.
 void kv_advance(struct kv *k, int64_t n);
 
+// Whether the window of a row at position n (n <= len) is still there.
+bool kv_keeps(const struct kv *k, int64_t n);
 // Forgets positions n and above (n <= len).
 void kv_truncate(struct kv *k, int64_t n);
 
 // Makes dst (initialised, same pool) hold the first n positions of src by reference. n <= src->len.
-// dst's former pages are given back. ERR_MEMORY leaves dst unchanged.
+// dst's former pages are given back. The page that n lies on is copied by whoever writes first.
+// ERR_MEMORY leaves dst unchanged.
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
 
 struct kv_view kv_view_of(const struct kv *k);

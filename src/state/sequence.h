@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One conversation's committed tokens and everything cached for them: target KV, recurrent state,
-// draft KV, and the features of tokens that the draft has not absorbed yet. A sequence can be cut
-// back, saved, restored and forked; a rejected guess never reaches it. Every resume point is a
-// multiple of 32 (or the present length). A failed call leaves the sequence as it was.
+// One conversation's committed tokens and everything cached for them: groups of keys and values, an
+// optional recurrent part, and attachments (attachment.h). A sequence can be cut back, saved,
+// restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
+// to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
 // written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
@@ -15,23 +15,29 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "state/attachment.h"
 #include "state/kv.h"
 #include "state/recurrent.h"
 
-// Features kept back before the draft must absorb them; draft groups (full and window).
-enum { SEQ_PENDING = 64, SEQ_DRAFT_GROUPS = 2 };
+enum { SEQ_GROUPS = 8, SEQ_ATTACHED = 4 }; // at most
 
-// What a sequence consists of; model_sequence() fills it from the model and its draft.
+// A group of layers that store keys and values alike: the pool has their layout (layers, heads of K
+// and of V, codecs), and what is outside the window is not kept.
+struct seq_group {
+    struct kv_pool *pool;
+    int64_t window; // 0: full attention
+};
+
+// What a sequence consists of; model_sequence() fills it from the model and what is attached to it.
 struct sequence_spec {
-    struct exec *x;
-    struct kv_pool *target; // NULL: no attention layers
+    struct exec *x; // of groups and recurrent part
+    int n_groups;
+    struct seq_group groups[SEQ_GROUPS];
     struct gdn_shape shape;
-    int n_recurrent;     // Gated DeltaNet layers
-    int64_t feature_dim; // floats per token of the draft's features; 0: no draft
-    int n_draft;         // draft KV groups in use
-    struct kv_pool *draft[SEQ_DRAFT_GROUPS];
-    int64_t draft_window[SEQ_DRAFT_GROUPS]; // 0: full attention
-    int64_t max_len;                        // context limit, tokens
+    int n_recurrent; // Gated DeltaNet layers; 0: no recurrent part
+    int n_attached;
+    const struct attachment_kind *attached[SEQ_ATTACHED];
+    int64_t max_len; // context limit, tokens
 };
 
 // Fields are for the layers above to read; only models and state write them.
@@ -41,11 +47,9 @@ struct sequence {
     int64_t len, cap;
     uint64_t version; // grows with every change of the committed tokens
     uint64_t written; // exec_stretch when its state was last written
-    struct kv target;
+    struct kv kv[SEQ_GROUPS];
     struct recurrent recurrent;
-    struct kv draft[SEQ_DRAFT_GROUPS];
-    int64_t draft_len; // positions whose K and V are in the draft groups
-    float *pending;    // device [SEQ_PENDING][feature_dim], features of draft_len .. len-1
+    struct attachment *attached[SEQ_ATTACHED];
 };
 
 int sequence_create(struct sequence **out, const struct sequence_spec *spec, struct err *e);
@@ -59,19 +63,30 @@ int sequence_check(const struct sequence *s, struct err *e); // the same as an e
 // Must precede whatever queues a change of its state; also checks. sequence_reserve includes it.
 int sequence_write(struct sequence *s, struct err *e);
 
-// Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: new pages are given back
-// then; a page that was shared and has been copied stays the sequence's own.
+// Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: reserved pages are given
+// back then; a page that was shared and has been copied stays the sequence's own.
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e);
 // Takes reservations back: gives all pages back that hold no committed token's place.
 void sequence_unreserve(struct sequence *s);
+// Rows index[0..count) of the model's last pass, with these tokens, become the next committed ones.
+// Their room has been reserved, their keys, values and recurrent rows are in place.
+void sequence_append(struct sequence *s, const int32_t *token, const int32_t *index, int64_t count);
+
+// Its attachment of that kind; NULL where it has none.
+struct attachment *sequence_attached(const struct sequence *s, const struct attachment_kind *k);
 
 // Cuts back to at most n tokens (0 <= n <= len). *kept <= n is what could be kept exactly: n itself
-// if it is the present length, else the last multiple of 32 if that is <= n, else 0. The caller
-// re-runs tokens *kept .. n-1 (copy them first: the list is cut to *kept).
+// if it is the present length or there is no recurrent part, else the last multiple of 32 if that
+// is <= n; 0 where that is not so, or some window does not reach back that far. The caller re-runs
+// tokens *kept .. n-1 (copy them first: the list is cut to *kept).
 int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *e);
 
-// A resume point at 32 * floor(len / 32). Holds KV pages by reference and outlives the sequence,
-// not the model.
+// The length that a checkpoint made now has: the present one, or with a recurrent part the last
+// multiple of 32.
+int64_t sequence_resume(const struct sequence *s);
+
+// A resume point at sequence_resume. Holds KV pages by reference and outlives the sequence, not the
+// model.
 struct checkpoint;
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e);
 int64_t checkpoint_len(const struct checkpoint *c);

@@ -310,13 +310,13 @@ static void test_slices(void **state) {
 static void refused(struct mix *m, const struct model_path *paths, int n, int code,
                     const char *words) {
     int64_t len[2] = {sequence_len(m->mixed[0]), sequence_len(m->mixed[1])};
-    int64_t used = kv_pool_used(m->mixed[0]->spec.target);
+    int64_t used = kv_pool_used(m->mixed[0]->spec.groups[0].pool);
     assert_int_equal(model_commit(m->r.m, m->mixed, paths, n, &m->r.e), code);
     if (!strstr(m->r.e.text, words))
         fail_msg("\"%s\" does not say: %s", m->r.e.text, words);
     for (int s = 0; s < 2; s++)
         assert_int_equal(sequence_len(m->mixed[s]), len[s]);
-    assert_int_equal(kv_pool_used(m->mixed[0]->spec.target), used);
+    assert_int_equal(kv_pool_used(m->mixed[0]->spec.groups[0].pool), used);
 }
 
 static void *(*real_alloc)(struct exec *x, size_t bytes);

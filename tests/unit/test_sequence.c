@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "formats/quant.h"
+#include "models/dflash_impl.h"
 #include "ops/exec.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
@@ -148,6 +149,86 @@ static void test_fork(void **state) {
     tiny_rig_close(&r);
 }
 
+// Without recurrent layers: cuts, checkpoints and forks at any length, and pages shared up to it.
+static void test_without_recurrent(void **state) {
+    (void)state;
+    static const int64_t cuts[][2] = {{150, 149}, {150, 129}, {150, 128}, {150, 127}, {150, 65},
+                                      {150, 64},  {150, 63},  {150, 1},   {150, 0},   {64, 63},
+                                      {65, 64},   {33, 32},   {31, 30},   {200, 130}};
+    struct tiny_rig r;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    int32_t tokens[LONG], anchor = 1;
+    shape.interval = 1;
+    tiny_rig_open(&r, &shape, &d, NULL, "auto", 1);
+    assert_int_equal(model_params_of(r.m)->n_full, shape.layers);
+    tiny_rig_tokens(&r, 7, tokens, LONG);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        int64_t len = cuts[i][0], to = cuts[i][1], kept = -1;
+        struct sequence *s = tiny_rig_sequence(&r), *whole, *f;
+        struct checkpoint *c;
+        tiny_rig_prompt(&r, s, tokens, len, 64, NULL, NULL);
+        if (i % 2)
+            assert_int_equal(dflash_draft(r.d, &s, &anchor, 1, &r.e), 0);
+        assert_int_equal(sequence_fork(s, &whole, &r.e), 0);
+        assert_int_equal(sequence_truncate(s, to, &kept, &r.e), 0);
+        assert_int_equal(kept, to);
+        int64_t pages = kv_pool_used(r.m->groups[0].pool);
+        assert_int_equal(pages, (len + KV_PAGE - 1) / KV_PAGE); // all shared
+        assert_int_equal(sequence_checkpoint(s, &c, &r.e), 0);
+        assert_int_equal(checkpoint_len(c), to);
+        struct answer want = fresh_answer(&r, tokens, to),
+                      long_want = fresh_answer(&r, tokens, len);
+        struct answer a = ask(&r, s); // writes where the others share
+        same_answer(&a, &want);
+        a = ask(&r, whole);
+        same_answer(&a, &long_want);
+        assert_int_equal(sequence_restore(whole, c, &r.e), 0);
+        assert_int_equal(sequence_fork(whole, &f, &r.e), 0);
+        a = ask(&r, whole);
+        same_answer(&a, &want);
+        a = ask(&r, f);
+        same_answer(&a, &want);
+        checkpoint_destroy(c);
+        sequence_destroy(f);
+        sequence_destroy(whole);
+        sequence_destroy(s);
+    }
+    tiny_rig_close(&r);
+}
+
+// What a windowed draft has dropped cannot be cut back to; then nothing is kept.
+static void test_cut_behind_window(void **state) {
+    (void)state;
+    struct tiny_rig r;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    int32_t tokens[LONG], anchor = 1;
+    int all = 0, none = 0;
+    shape.interval = 1;
+    d.layers = 3;
+    d.window = 20;
+    tiny_rig_open(&r, &shape, &d, NULL, "auto", 1);
+    tiny_rig_tokens(&r, 8, tokens, LONG);
+    for (int64_t to = 250; to > 0; to -= 9) {
+        struct sequence *s = tiny_rig_sequence(&r);
+        int64_t kept = -1;
+        tiny_rig_prompt(&r, s, tokens, 251, 64, NULL, NULL);
+        assert_int_equal(dflash_draft(r.d, &s, &anchor, 1, &r.e), 0);
+        assert_int_equal(sequence_truncate(s, to, &kept, &r.e), 0);
+        // Pages below 251 - 20 - 64 are gone: the first two.
+        assert_int_equal(kept, to - 20 + 1 >= 128 ? to : 0);
+        all += kept == to;
+        none += kept == 0;
+        tiny_rig_prompt(&r, s, tokens + kept, to - kept, 64, NULL, NULL);
+        struct answer a = ask(&r, s), want = fresh_answer(&r, tokens, to);
+        same_answer(&a, &want);
+        sequence_destroy(s);
+    }
+    assert_true(all > 5 && none > 5);
+    tiny_rig_close(&r);
+}
+
 // The n-th device allocation from now on fails.
 static void *(*real_alloc)(struct exec *x, size_t bytes);
 static int fail_at;
@@ -182,10 +263,14 @@ static int attempt(struct tiny_rig *r, struct sequence *s, const struct checkpoi
     }
 }
 
-static int64_t pages_used(const struct sequence *s) {
-    int64_t n = kv_pool_used(s->spec.target);
-    for (int i = 0; i < s->spec.n_draft; i++)
-        n += kv_pool_used(s->spec.draft[i]);
+// Of the target, and of the draft, which has two groups.
+enum { DRAFT_GROUPS = 2 };
+static int64_t pages_used(const struct tiny_rig *r) {
+    int64_t n = 0;
+    for (int i = 0; i < r->m->n_groups; i++)
+        n += kv_pool_used(r->m->groups[i].pool);
+    for (int i = 0; i < DRAFT_GROUPS; i++)
+        n += kv_pool_used(r->d->pool[i]);
     return n;
 }
 
@@ -208,7 +293,7 @@ static void test_failing_memory(void **state) {
             tiny_rig_prompt(&r, s, tokens, 100, 64, NULL, NULL);
             assert_int_equal(sequence_fork(s, &hold, &r.e), 0); // shared pages must be copied
             assert_int_equal(sequence_checkpoint(hold, &saved, &r.e), 0);
-            int64_t before = pages_used(s);
+            int64_t before = pages_used(&r);
             fail_at = at;
             r.x->ops = &broken;
             code = attempt(&r, s, saved, kind, tokens);
@@ -216,7 +301,7 @@ static void test_failing_memory(void **state) {
             if (code) {
                 failures++;
                 // No group keeps what another one lacks, but for copies of the page it ends in.
-                assert_in_range(pages_used(s), before, before + s->spec.n_draft);
+                assert_in_range(pages_used(&r), before, before + DRAFT_GROUPS);
                 assert_int_equal(code, ERR_MEMORY);
                 assert_int_equal(sequence_len(s), 100);
                 struct answer got = ask(&r, s);
@@ -237,6 +322,8 @@ int main(void) {
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_without_recurrent),
+        cmocka_unit_test(test_cut_behind_window),
         cmocka_unit_test(test_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

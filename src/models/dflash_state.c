@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft's state beside a sequence, an attachment: keys and values of the context in its own
+// groups, and features of the newest tokens, which become keys and values when the draft next runs
+// or when too many wait. Plain decoding beside a draft thus pays one projection per 64 tokens.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "models/dflash_impl.h"
+
+static struct dflash *draft_of(const struct attachment *a) {
+    return a->kind->owner;
+}
+
+static struct dflash_state *state_of(struct attachment *a) {
+    return (struct dflash_state *)a;
+}
+
+static int64_t feature_dim(const struct dflash *d) {
+    return d->params.n_taps * d->target->params.dim;
+}
+
+struct dflash_state *dflash_state_of(const struct dflash *d, const struct sequence *s) {
+    return (struct dflash_state *)sequence_attached(s, &d->kind);
+}
+
+struct rows dflash_rows(const struct dflash *d, int64_t n) {
+    return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
+}
+
+void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    int64_t n = s->base.len - s->absorbed;
+    if (n <= 0)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        d->pos[i] = s->absorbed + i;
+        d->parent[i] = (int32_t)(i - 1);
+        d->seq[i] = d->token[i] = 0;
+        for (int g = 0; g < d->n_groups; g++)
+            d->store[g][i] = kv_slot_at(&s->kv[g], d->pos[i]);
+    }
+    struct rows rows = dflash_rows(d, n);
+    struct linear_job fc = {.w = d->fc, .out = d->h};
+    ops->to_act(d->x, features, n, p->n_taps * p->dim, d->act_taps);
+    ops->linear(d->x, &fc, 1, d->act_taps, n);
+    ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
+    for (int i = 0; i < p->n_layers; i++) {
+        const struct dflash_layer *y = &d->layers[i];
+        struct attention_call c = {.shape = &d->shape,
+                                   .block = &y->attention,
+                                   .buf = &d->attention,
+                                   .rows = &rows,
+                                   .layout = &d->layout[y->group],
+                                   .layer = y->index,
+                                   .store = d->store[y->group],
+                                   .in = d->act_d};
+        attention_store(d->x, &c);
+    }
+    for (int g = 0; g < d->n_groups; g++)
+        kv_advance(&s->kv[g], n);
+    s->absorbed += n;
+}
+
+// Rows of features that a state at rest needs room for; a live one may need all.
+static int make_state(struct dflash *d, int64_t rows, struct dflash_state **out, struct err *e) {
+    struct dflash_state *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for the draft's state of a sequence");
+    s->base.kind = &d->kind;
+    attachment_write(&s->base);
+    for (int g = 0; g < d->n_groups; g++)
+        kv_init(&s->kv[g], d->pool[g], d->window[g]);
+    size_t bytes = (size_t)(rows * feature_dim(d)) * sizeof(float);
+    s->pending = bytes ? exec_alloc(d->x, ARENA_STATES, bytes) : NULL;
+    if (bytes && !s->pending) {
+        free(s);
+        return err_set(e, ERR_MEMORY, "no memory for %zu bytes of draft features", bytes);
+    }
+    *out = s;
+    return 0;
+}
+
+static int create(const struct attachment_kind *k, struct attachment **out, struct err *e) {
+    struct dflash_state *s = NULL;
+    int rc = make_state(k->owner, DFLASH_PENDING, &s, e);
+    if (!rc)
+        *out = &s->base;
+    return rc;
+}
+
+static void destroy(struct attachment *a) {
+    struct dflash *d = draft_of(a);
+    struct dflash_state *s = state_of(a);
+    for (int g = 0; g < d->n_groups; g++)
+        kv_fini(&s->kv[g]);
+    if (s->pending)
+        exec_ops(d->x)->free(d->x, s->pending);
+    free(s);
+}
+
+static void release(struct attachment *a) {
+    for (int g = 0; g < draft_of(a)->n_groups; g++)
+        kv_release(&state_of(a)->kv[g], ceil_div(a->len, KV_PAGE));
+}
+
+static int reserve(struct attachment *a, int64_t n, struct err *e) {
+    struct dflash_state *s = state_of(a);
+    int rc = 0;
+    for (int g = 0; !rc && g < draft_of(a)->n_groups; g++)
+        rc = kv_reserve(&s->kv[g], a->len + n - s->absorbed, e);
+    if (rc)
+        release(a);
+    return rc;
+}
+
+int dflash_state_reserve(struct dflash_state *s, struct err *e) {
+    // A checkpoint or fork may have come to share the page that pending tokens go to.
+    return reserve(&s->base, 0, e);
+}
+
+// Whether the next rows are a piece that is absorbed where it is: far enough from the end that what
+// is pending stays what it is without this, so that cuts find it.
+static bool absorbs_directly(const struct dflash *d, const struct dflash_state *s,
+                             const int32_t *index, int64_t count) {
+    int64_t n = d->absorb_rows;
+    if (n == 0 || s->base.len != s->absorbed || count < n + DFLASH_PENDING)
+        return false;
+    for (int64_t i = 1; i < n; i++)
+        if (index[i] != index[0] + i)
+            return false;
+    return true;
+}
+
+static void append(struct attachment *a, const int32_t *index, int64_t count) {
+    struct dflash *d = draft_of(a);
+    struct dflash_state *s = state_of(a);
+    int64_t dim = feature_dim(d);
+    size_t row = (size_t)dim * sizeof(float);
+    while (count > 0) {
+        int64_t held = a->len - s->absorbed, room = DFLASH_PENDING - held;
+        int64_t n = count < room ? count : room;
+        if (room == 0) {
+            dflash_absorb(d, s, s->pending);
+            continue;
+        }
+        if (absorbs_directly(d, s, index, count)) {
+            n = d->absorb_rows;
+            a->len += n;
+            dflash_absorb(d, s, d->features + index[0] * dim);
+        } else {
+            exec_ops(d->x)->copy_rows(d->x, s->pending + held * dim, row, d->features, index, n,
+                                      row);
+            a->len += n;
+        }
+        index += n;
+        count -= n;
+    }
+}
+
+static bool keeps(const struct attachment *a, int64_t n) {
+    const struct dflash_state *s = (const struct dflash_state *)a;
+    bool all = true;
+    for (int g = 0; n < s->absorbed && g < draft_of(a)->n_groups; g++)
+        all = all && kv_keeps(&s->kv[g], n);
+    return all;
+}
+
+static void cut(struct attachment *a, int64_t n) {
+    struct dflash_state *s = state_of(a);
+    s->absorbed = s->absorbed < n ? s->absorbed : n;
+    for (int g = 0; g < draft_of(a)->n_groups; g++)
+        kv_truncate(&s->kv[g], s->absorbed);
+    a->len = n;
+}
+
+static int copy(const struct attachment *a, int64_t n, bool at_rest, struct attachment **out,
+                struct err *e) {
+    const struct dflash_state *s = (const struct dflash_state *)a;
+    struct dflash *d = draft_of(a);
+    struct dflash_state *c = NULL;
+    int64_t absorbed = s->absorbed < n ? s->absorbed : n, held = n - absorbed;
+    int rc = make_state(d, at_rest ? held : DFLASH_PENDING, &c, e);
+    if (rc)
+        return rc;
+    for (int g = 0; !rc && g < d->n_groups; g++)
+        rc = kv_share(&c->kv[g], &s->kv[g], absorbed, e);
+    if (rc) {
+        destroy(&c->base);
+        return rc;
+    }
+    if (held)
+        exec_ops(d->x)->copy(d->x, c->pending, s->pending,
+                             (size_t)(held * feature_dim(d)) * sizeof(float));
+    c->absorbed = absorbed;
+    c->base.len = n;
+    *out = &c->base;
+    return 0;
+}
+
+// Of one at rest.
+static int64_t bytes(const struct attachment *a) {
+    const struct dflash_state *s = (const struct dflash_state *)a;
+    return (int64_t)sizeof *s +
+           (a->len - s->absorbed) * feature_dim(draft_of(a)) * (int64_t)sizeof(float);
+}
+
+void dflash_state_kind(struct dflash *d) {
+    d->kind = (struct attachment_kind){.name = "draft",
+                                       .owner = d,
+                                       .x = d->x,
+                                       .create = create,
+                                       .destroy = destroy,
+                                       .reserve = reserve,
+                                       .release = release,
+                                       .append = append,
+                                       .keeps = keeps,
+                                       .cut = cut,
+                                       .copy = copy,
+                                       .bytes = bytes};
+}
