@@ -22,7 +22,7 @@ struct exec; // one backend instance: threads or a device, scratch memory
 struct ops {
     const char *name; // "scalar", "avx2", ..., "neon", ..., "cuda"
     // One call of sample for many rows costs about as much as for one: it is a wait for a device.
-    bool sample_together;
+    bool sample_batched;
 
     // Memory. alloc returns zeroed memory (64-byte aligned) or NULL.
     void *(*alloc)(struct exec *x, size_t bytes);

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/num.h"
+
 struct candidate {
     int32_t token;
     uint32_t chains; // chains whose next token this is
@@ -43,10 +45,6 @@ struct builder {
     struct node nodes[TREE_MAX_ROWS]; // in no order
     uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
 };
-
-static int least(int a, int b) {
-    return a < b ? a : b;
-}
 
 // Of two nodes for which neither comes first, the one that was offered earlier does: parents are
 // expanded in this order, and siblings offered by rank.
@@ -123,7 +121,7 @@ static void candidate_add(struct candidates *list, struct candidate c, int most)
         list->c[at] = *prev;
     }
     list->c[at] = c;
-    list->n = least(list->n, most);
+    list->n = min_i32(list->n, most);
 }
 
 static void add_all(struct candidates *list, const int32_t *ids, const float *logp, int n,
@@ -155,7 +153,7 @@ static void candidates_below(const struct builder *b, const struct node *node,
         add_all(out, answer->ids, answer->logp, b->k, b->k);
     } else if (!p->expand && node->depth < p->depth) {
         const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
-        int n = p->pair ? p->k : least(p->k, b->k);
+        int n = p->pair ? p->k : min_i32(p->k, b->k);
         add_all(out, p->ids + at, pair ? pair : p->logp + at, n, b->k);
     }
     for (int c = 0; c < p->n_chains; c++) {
@@ -261,10 +259,10 @@ int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
     struct builder b;
     b.p = p;
     b.o = o;
-    b.k = least(o->k, TREE_MAX_K);
-    b.max_depth = least(o->max_depth, TREE_MAX_DEPTH);
+    b.k = min_i32(o->k, TREE_MAX_K);
+    b.max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
     b.min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
-    b.most = 1 + (o->budget > 0 ? least(o->budget, TREE_MAX_BUDGET) : 0);
+    b.most = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
     b.asked = 0;
     b.n = 1;
     b.order[0] = 0;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 struct draft_dflash {
     struct dflash *dflash;
     struct exec *x;
@@ -60,11 +62,10 @@ static int dflash_drafter_create(void **self, const struct draft_config *c, stru
     d->x = model_exec(c->model);
     d->vocab = model_params_of(c->model)->vocab;
     d->rows = dflash_params_of(c->dflash)->block_size - 1;
-    d->depth = d->rows < TREE_MAX_DEPTH ? d->rows : TREE_MAX_DEPTH;
-    d->max_k = c->max_k > 0 && c->max_k < TREE_MAX_K ? c->max_k : TREE_MAX_K;
-    if (d->max_k > d->vocab)
-        d->max_k = (int)d->vocab;
-    d->max_members = c->max_members > 1 ? c->max_members : 1;
+    d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
+    d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
+    d->max_k = (int)min_i64(d->max_k, d->vocab);
+    d->max_members = max_i32(c->max_members, 1);
     int rc = allocate(d, e);
     if (rc) {
         dflash_drafter_destroy(d);
@@ -82,7 +83,7 @@ static int dflash_drafter_max_depth(const void *self) {
 static int reach(const struct draft_dflash *d, const struct draft_request *r) {
     if (r->max_depth < 1)
         return 0;
-    return r->worth > 0 && r->worth < d->depth ? r->worth : d->depth;
+    return r->worth > 0 ? min_i32(r->worth, d->depth) : d->depth;
 }
 
 // Fills order, seqs and roots; returns how many take part.
@@ -99,12 +100,11 @@ static int gather(struct draft_dflash *d, const struct draft_request *r, int n) 
 }
 
 static int candidates_of(const struct draft_dflash *d, const struct draft_request *r) {
-    return r->k < d->max_k ? r->k : d->max_k;
+    return min_i32(r->k, d->max_k);
 }
 
 static int depth_of(const struct draft_dflash *d, const struct draft_request *r, int rows) {
-    int most = rows < d->depth ? rows : d->depth;
-    return r->max_depth < most ? r->max_depth : most;
+    return min_i32(r->max_depth, min_i32(rows, d->depth));
 }
 
 // The noise of all rows of a pass; NULL where no request has any.
@@ -128,7 +128,7 @@ static int best(struct draft_dflash *d, const struct draft_request *r, int count
     int64_t most = dflash_logits_rows(d->dflash);
     int64_t n = (int64_t)(count - 1) * rows + depth_of(d, &r[d->order[count - 1]], rows);
     for (int64_t at = 0; at < n; at += most) {
-        int64_t slice = n - at < most ? n - at : most;
+        int64_t slice = min_i64(n - at, most);
         struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
                                 .n = slice,
                                 .vocab = d->vocab,
@@ -166,8 +166,8 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, int
         return 0;
     for (int m = 0; m < count; m++) {
         const struct draft_request *q = &r[d->order[m]];
-        most = reach(d, q) > most ? reach(d, q) : most;
-        k = candidates_of(d, q) > k ? candidates_of(d, q) : k;
+        most = max_i32(most, reach(d, q));
+        k = max_i32(k, candidates_of(d, q));
     }
     int rows = most < d->depth ? most : d->rows;
     int rc = dflash_draft_block(d->dflash, d->seqs, d->roots, count, 1 + rows, e);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "spec/lookup.h"
 
 struct draft_lookup {
@@ -44,7 +45,7 @@ static int lookup_drafter_propose(void *self, const struct draft_request *r, int
     struct draft_lookup *d = self;
     struct proposal *p = proposals[0];
     lookup_update(d->index, sequence_tokens(r->seq), sequence_len(r->seq), r->root);
-    int max = r->max_depth < TREE_MAX_DEPTH ? r->max_depth : TREE_MAX_DEPTH;
+    int max = min_i32(r->max_depth, TREE_MAX_DEPTH);
     int match;
     int n = lookup_find(d->index, max, d->ids, &match);
     if (n < 1 || p->n_chains >= TREE_MAX_CHAINS)

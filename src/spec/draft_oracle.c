@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "base/rng.h"
 
 struct draft_oracle {
@@ -83,9 +84,8 @@ static int oracle_propose(void *self, const struct draft_request *r, int n,
     (void)n, (void)e;
     struct draft_oracle *d = self;
     bool shorter = d->c.with_draft && r->worth > 0 && r->worth < r->max_depth;
-    int depth = shorter ? r->worth : r->max_depth;
-    depth = depth < d->depth ? depth : d->depth;
-    fill(d, sequence_len(r->seq), depth, r->k < TREE_MAX_K ? r->k : TREE_MAX_K, p[0]);
+    int depth = min_i32(shorter ? r->worth : r->max_depth, d->depth);
+    fill(d, sequence_len(r->seq), depth, min_i32(r->k, TREE_MAX_K), p[0]);
     return 0;
 }
 
@@ -94,10 +94,9 @@ static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, 
     struct ddtree t;
     struct tree_options o = goal->tree;
     struct proposal p = {0};
-    int64_t room = d->c.n_recording - pos - 1;
-    o.max_depth = o.max_depth < room - 1 ? o.max_depth : (int)(room - 1);
+    o.max_depth = (int)min_i64(o.max_depth, d->c.n_recording - pos - 2);
     if (o.budget > 0 && o.max_depth > 0)
-        fill(d, pos, o.max_depth, o.k < TREE_MAX_K ? o.k : TREE_MAX_K, &p);
+        fill(d, pos, o.max_depth, min_i32(o.k, TREE_MAX_K), &p);
     ddtree_build(&t, d->c.recording[pos], &p, &o, NULL);
     int count = 1;
     for (int node = 0; pos + count < d->c.n_recording - 1; count++) {

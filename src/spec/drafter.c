@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
+
 struct drafter {
     const struct drafter_class *class;
     void *self;
@@ -47,7 +49,7 @@ int drafter_create_class(struct drafter **out, const struct drafter_class *class
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for the %s drafter", class->name);
     d->class = class;
-    d->max_members = class->shared && c->max_members > 1 ? c->max_members : 1;
+    d->max_members = class->shared ? max_i32(c->max_members, 1) : 1;
     int rc = class->create(&d->self, c, e);
     if (rc) {
         free(d);

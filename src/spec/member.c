@@ -16,10 +16,10 @@ int member_init(struct member *m, const struct model *model, const struct member
     memset(m, 0, sizeof *m);
     m->c = *c;
     int rc = check_tree(&c->tree, e);
-    // On a device choices are made behind every row at once, else one after the other.
-    bool together = exec_ops(model_exec(model))->sample_together;
+    // A device chooses behind every row in one batch, a CPU behind one row after the other.
+    bool batched = exec_ops(model_exec(model))->sample_batched;
     if (!rc)
-        rc = sampler_create(&m->sampler, &c->sample, together ? 1 + c->tree.budget : 1,
+        rc = sampler_create(&m->sampler, &c->sample, batched ? 1 + c->tree.budget : 1,
                             (int)model_params_of(model)->vocab, e);
     return rc;
 }

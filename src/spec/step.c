@@ -9,10 +9,11 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/num.h"
 #include "ops/observe/timing.h"
 #include "spec/step_impl.h"
 
-void step_lap(double *phase, double *from) {
+void step_add_time(double *phase, double *from) {
     double now = clock_ms();
     *phase += now - *from;
     *from = now;
@@ -36,13 +37,14 @@ static int step_init(struct step *s, struct err *e) {
     s->choice = calloc(rows, sizeof *s->choice);
     s->request = calloc(n, sizeof *s->request);
     s->proposals = calloc(n, sizeof *s->proposals);
-    s->asked = calloc(n, sizeof *s->asked);
-    s->together = calloc(n, sizeof *s->together);
+    s->shared_proposals = calloc(n, sizeof *s->shared_proposals);
+    s->shared_requests = calloc(n, sizeof *s->shared_requests);
     s->budgeted = calloc(n, sizeof *s->budgeted);
     s->owner = calloc(n, sizeof *s->owner);
     s->row = calloc((size_t)s->vocab, sizeof *s->row);
     if (!s->in || !s->seqs || !s->paths || !s->path_rows || !s->rows || !s->choice || !s->request ||
-        !s->proposals || !s->asked || !s->together || !s->budgeted || !s->owner || !s->row)
+        !s->proposals || !s->shared_proposals || !s->shared_requests || !s->budgeted || !s->owner ||
+        !s->row)
         return err_set(e, ERR_MEMORY, "no memory for steps of %d members", s->c.max_members);
     return forest_init(&s->forest, s->max_rows, e);
 }
@@ -83,8 +85,8 @@ void step_destroy(struct step *s) {
     free(s->choice);
     free(s->request);
     free(s->proposals);
-    free(s->asked);
-    free(s->together);
+    free(s->shared_proposals);
+    free(s->shared_requests);
     free(s->budgeted);
     free(s->owner);
     free(s->row);
@@ -123,7 +125,7 @@ static int64_t grows_by(const struct member *m) {
     if (is_chain(m))
         return rows_of(m);
     for (int i = 1; i < m->tree.n; i++)
-        deepest = m->tree.depth[i] > deepest ? m->tree.depth[i] : deepest;
+        deepest = max_i32(deepest, m->tree.depth[i]);
     return 1 + deepest;
 }
 
@@ -148,8 +150,8 @@ static int check(const struct step *s, struct member *const *members, int n, str
     return 0;
 }
 
-// Makes the room that each member needs; those that cannot have it are left out. Returns how many
-// are left, packed to the front of s->in.
+// Reserves the memory that each member needs; those that cannot have it are left out. Returns how
+// many are left, packed to the front of s->in.
 static int reserve(struct step *s, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
@@ -162,14 +164,14 @@ static int reserve(struct step *s, int n) {
     return kept;
 }
 
-static void plant_tree(struct step *s, struct member *m, int seq) {
+static void add_tree(struct step *s, struct member *m, int seq) {
     const struct ddtree *t = &m->tree;
     m->first = forest_root(&s->forest, seq, sequence_len(m->seq), t->token[0], true);
     for (int i = 1; i < t->n; i++)
         forest_add(&s->forest, m->first + t->parent[i], t->token[i], true);
 }
 
-static void plant(struct step *s, int n) {
+static void build_forest(struct step *s, int n) {
     int64_t want = 0;
     forest_reset(&s->forest);
     for (int i = 0; i < n; i++) {
@@ -183,7 +185,7 @@ static void plant(struct step *s, int n) {
             forest_chain(&s->forest, i, sequence_len(m->seq), piece ? m->piece : m->tree.token,
                          rows_of(m), piece ? m->choose : true);
         else
-            plant_tree(s, m, i);
+            add_tree(s, m, i);
     }
 }
 
@@ -207,7 +209,7 @@ static void choose_all(struct step *s, int n) {
             s->rows[m->want + row] = *sampler_row(m->sampler, &b, row, row);
     }
     for (int64_t at = 0; at < wanted; at += most) {
-        int64_t slice = wanted - at < most ? wanted - at : most;
+        int64_t slice = min_i64(wanted - at, most);
         s->ops->sample(s->x, model_logits(s->c.model, at, slice), slice, s->vocab, s->rows + at,
                        s->choice + at);
     }
@@ -228,27 +230,26 @@ static void choose_path(struct step *s, struct member *m) {
 }
 
 // The pass and the choices that are needed of it.
-static int pass(struct step *s, int n, bool pieces_only, struct err *e) {
+static int run_pass(struct step *s, int n, bool pieces_only, struct err *e) {
     double t = clock_ms(), *phase = pieces_only ? &s->ms.prompt : &s->ms.verify;
-    bool together = s->ops->sample_together;
+    bool batched = s->ops->sample_batched;
     int rc = model_forward(s->c.model, &s->forest, s->seqs, n, e);
-    if (!rc && !together)
+    if (!rc && !batched)
         rc = exec_status(s->x, e);
     if (rc)
         return rc;
-    if (together)
+    if (batched)
         choose_all(s, n);
     else
-        step_lap(phase, &t);
-    for (int i = 0; !together && i < n; i++)
+        step_add_time(phase, &t);
+    for (int i = 0; !batched && i < n; i++)
         choose_path(s, s->in[i]);
     rc = exec_status(s->x, e); // a walk may only follow choices that were made
-    step_lap(together ? phase : &s->ms.sample, &t);
+    step_add_time(batched ? phase : &s->ms.sample, &t);
     return rc;
 }
 
-// Adds the rows that decided to the members' hashes; *before keeps nothing, since a failure here is
-// one of the device.
+// Adds the rows that decided to the members' hashes. It fails only where the device does.
 static int hash_paths(struct step *s, int n, struct err *e) {
     size_t bytes = (size_t)s->vocab * sizeof *s->row;
     bool any = false;
@@ -273,7 +274,7 @@ static int walk_all(struct step *s, int n, struct err *e) {
         if (wanted_of(m))
             walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
     }
-    step_lap(&s->ms.sample, &t);
+    step_add_time(&s->ms.sample, &t);
     return hash_paths(s, n, e);
 }
 
@@ -294,7 +295,7 @@ static int commit_all(struct step *s, int n, struct err *e) {
         return 0;
     timing_section(s->x, "commit");
     int rc = model_commit(s->c.model, s->seqs, s->paths, paths, e);
-    step_lap(&s->ms.commit, &t);
+    step_add_time(&s->ms.commit, &t);
     return rc;
 }
 
@@ -328,16 +329,16 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     }
     double t = clock_ms();
     timing_section(s->x, "draft");
-    rc = pieces_only ? 0 : step_guess(s, n, rows, e);
-    step_lap(&s->ms.draft, &t);
+    rc = pieces_only ? 0 : step_draft(s, n, rows, e);
+    step_add_time(&s->ms.draft, &t);
     n = rc ? n : reserve(s, n);
     if (rc || n == 0)
         return rc;
     for (int i = 0; i < n; i++)
         trees = trees || !is_chain(s->in[i]);
-    plant(s, n);
+    build_forest(s, n);
     timing_section(s->x, pieces_only ? "prompt" : trees ? "verify" : "plain");
-    rc = pass(s, n, pieces_only, e);
+    rc = run_pass(s, n, pieces_only, e);
     if (!rc)
         rc = walk_all(s, n, e);
     if (!rc)

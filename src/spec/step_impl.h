@@ -12,30 +12,30 @@ struct step {
     int64_t vocab;
     int64_t max_rows, max_verify; // of a pass, of trees and chosen tokens
     struct forest forest;
-    struct member **in;             // [max_members] those that take part
-    struct sequence **seqs;         // [max_members] theirs
-    struct model_path *paths;       // [max_members]
-    int32_t *path_rows;             // [max_verify] rows of the paths
-    struct sample_row *rows;        // [max_verify] of the wanted rows
-    int32_t *choice;                // [max_verify] what was chosen behind them
-    struct draft_request *request;  // [max_members]
-    struct draft_request *together; // [max_members] those of the shared drafter, packed
-    struct proposal *proposals;     // [max_members]
-    struct proposal **asked;        // [max_members] those of a request each
-    struct budget_step share;       // of the newest step,
-    struct budget_member *budgeted; // [max_members] its members,
-    struct member **owner;          // [max_members] and whose they are
-    float *row;                     // [vocab] host copy of one logits row, for hashes
-    struct step_times ms;           // of the newest step
+    struct member **in;                    // [max_members] those that take part
+    struct sequence **seqs;                // [max_members] theirs
+    struct model_path *paths;              // [max_members]
+    int32_t *path_rows;                    // [max_verify] rows of the paths
+    struct sample_row *rows;               // [max_verify] of the wanted rows
+    int32_t *choice;                       // [max_verify] what was chosen behind them
+    struct draft_request *request;         // [max_members]
+    struct draft_request *shared_requests; // [max_members] those of the shared drafter, packed,
+    struct proposal *proposals;            // [max_members]
+    struct proposal **shared_proposals;    // [max_members] and where their answers go
+    struct budget_step share;              // of the newest step,
+    struct budget_member *budgeted;        // [max_members] its members,
+    struct member **owner;                 // [max_members] and whose they are
+    float *row;                            // [vocab] host copy of one logits row, for hashes
+    struct step_times ms;                  // of the newest step
 };
 
 // Adds the milliseconds since *from to *phase and moves *from on.
-void step_lap(double *phase, double *from);
+void step_add_time(double *phase, double *from);
 
 // Asks the drafters of all members in s->in[n] that decode (one at least), and builds each one's
 // tree, so that all fit `rows` rows: only the root where nothing may or can be proposed. A member
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
-int step_guess(struct step *s, int n, int64_t rows, struct err *e);
+int step_draft(struct step *s, int n, int64_t rows, struct err *e);
 
 // Price and budgets learn from the step that has just been walked and committed.
 void step_learn(struct step *s);

@@ -379,16 +379,16 @@ static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint6
 }
 
 // A backend that chooses for all rows of a tree at once gives what one that follows the path gives.
-static void test_sample_together(void **state) {
+static void test_sample_batched(void **state) {
     struct fixture *f = *state;
     const struct ops *own = exec_ops(f->x);
-    struct ops together = *own;
+    struct ops batched = *own;
     int32_t plain[COUNT], path[COUNT], all[COUNT];
     uint64_t hash_plain = 0, hash_path = 0, hash_all = 0;
-    together.sample_together = true;
+    batched.sample_batched = true;
     assert_int_equal(generate(f, NULL, plain, &hash_plain), 1);
     assert_true(generate(f, plain, path, &hash_path) > 3);
-    f->x->ops = &together;
+    f->x->ops = &batched;
     assert_true(generate(f, plain, all, &hash_all) > 3);
     f->x->ops = own;
     assert_memory_equal(path, plain, sizeof plain);
@@ -398,11 +398,11 @@ static void test_sample_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),         cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_worth),           cmocka_unit_test(test_budget_zero),
-        cmocka_unit_test(test_failure),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_left_out),        cmocka_unit_test(test_shared_noise),
-        cmocka_unit_test(test_sample_together),
+        cmocka_unit_test(test_request),        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_worth),          cmocka_unit_test(test_budget_zero),
+        cmocka_unit_test(test_failure),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_left_out),       cmocka_unit_test(test_shared_noise),
+        cmocka_unit_test(test_sample_batched),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

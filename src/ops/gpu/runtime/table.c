@@ -148,7 +148,7 @@ static void enter_sample(struct exec *x, const float *logits, int64_t n, int64_t
 
 const struct ops cuda_table = {
     .name = "cuda",
-    .sample_together = true,
+    .sample_batched = true,
     .alloc = enter_alloc,
     .free = enter_free,
     .upload = enter_upload,

@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guessing part of a step: which members draft, one call of the shared drafter for all of them,
+// The drafting part of a step: which members draft, one call of the shared drafter for all of them,
 // their own drafters, their trees, and how the rows of the pass are shared among the trees.
 #include "base/clock.h"
+#include "base/num.h"
 #include "spec/step_impl.h"
-
-static int least(int a, int64_t b) {
-    return a < b ? a : (int)b;
-}
 
 // Deepest node that the member's limits and drafters could use.
 static int depth_of(const struct step *s, const struct member *m) {
     const struct walk_limits *l = &m->limits;
-    int64_t room = l->tokens_left < l->context_left ? l->tokens_left : l->context_left;
+    int64_t left = min_i64(l->tokens_left, l->context_left) - 1;
     int most = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
-    for (int i = 0; i < m->c.n_drafters; i++) {
-        int depth = drafter_max_depth(m->c.drafters[i]);
-        most = depth > most ? depth : most;
-    }
-    most = most < m->c.tree.max_depth ? most : m->c.tree.max_depth;
-    most = most < TREE_MAX_DEPTH ? most : TREE_MAX_DEPTH;
-    return room - 1 < most ? (int)(room - 1) : most;
+    for (int i = 0; i < m->c.n_drafters; i++)
+        most = max_i32(most, drafter_max_depth(m->c.drafters[i]));
+    most = min_i32(most, min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH));
+    return (int)min_i64(most, left);
 }
 
 // Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
 // rows of prompts. most: nodes beside the root that a tree without a budget may have.
-static void begin_share(struct step *s, int n, int64_t pieces, int64_t most) {
+static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
     struct budget_step *b = &s->share;
     *b = (struct budget_step){.price = s->c.price,
                               .members = s->budgeted,
@@ -32,7 +26,7 @@ static void begin_share(struct step *s, int n, int64_t pieces, int64_t most) {
                               .most = s->c.draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
-        int nodes = least(m->c.tree.budget, most);
+        int nodes = (int)min_i64(m->c.tree.budget, most);
         s->request[i] = (struct draft_request){
             .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
         m->drafted = m->phase == MEMBER_DECODE && nodes > 0 && s->request[i].max_depth > 0 &&
@@ -63,19 +57,20 @@ static void fill_request(struct step *s, int i) {
 }
 
 // One call of the shared drafter for all members that want it.
-static int draft_together(struct step *s, int n, struct err *e) {
+static int propose_shared(struct step *s, int n, struct err *e) {
     int count = 0;
     for (int i = 0; i < n; i++) {
         if (!s->in[i]->drafted || !s->in[i]->c.use_draft)
             continue;
-        s->together[count] = s->request[i];
-        s->asked[count++] = &s->proposals[i];
+        s->shared_requests[count] = s->request[i];
+        s->shared_proposals[count++] = &s->proposals[i];
     }
-    return count ? drafter_propose(s->c.draft, s->together, count, s->asked, e) : 0;
+    return count ? drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e)
+                 : 0;
 }
 
 // The member's own drafters. One that fails is this member's failure.
-static void draft_alone(struct step *s, int i) {
+static void propose_own(struct step *s, int i) {
     struct member *m = s->in[i];
     struct proposal *p = &s->proposals[i];
     for (int d = 0; m->drafted && !m->rc && d < m->c.n_drafters; d++)
@@ -93,34 +88,33 @@ static int check_tree(const struct step *s, struct member *m) {
     return 0;
 }
 
-static int draft(struct step *s, int n, struct err *e) {
+static int propose_all(struct step *s, int n, struct err *e) {
     double start = clock_ms();
     for (int i = 0; i < n; i++) {
         s->proposals[i] = (struct proposal){0};
         fill_request(s, i);
     }
-    int rc = draft_together(s, n, e);
+    int rc = propose_shared(s, n, e);
     for (int i = 0; !rc && i < n; i++)
-        draft_alone(s, i);
+        propose_own(s, i);
     s->share.draft_ms = clock_ms() - start;
     return rc;
 }
 
-int step_guess(struct step *s, int n, int64_t rows, struct err *e) {
+int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
     int64_t deciding = 0, decoding = 0, fixed = 0, pieces = s->max_rows - rows;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
         deciding += s->in[i]->phase == MEMBER_PROMPT && s->in[i]->choose;
     }
-    if (rows > s->max_verify - deciding)
-        rows = s->max_verify - deciding;
+    rows = min_i64(rows, s->max_verify - deciding);
     int64_t most = rows / decoding - 1;
-    begin_share(s, n, pieces, most);
-    int rc = draft(s, n, e);
+    begin_budgets(s, n, pieces, most);
+    int rc = propose_all(s, n, e);
     for (int i = 0; !rc && i < n; i++) {
         struct member *m = s->in[i];
         struct tree_options o = m->c.tree;
-        o.budget = m->c.budget ? least(o.budget, rows - decoding) : least(o.budget, most);
+        o.budget = (int)min_i64(o.budget, m->c.budget ? rows - decoding : most);
         o.max_depth = s->request[i].max_depth;
         if (m->drafted && !m->rc) {
             m->rc = ddtree_build(&m->tree, m->root, &s->proposals[i], &o, &m->err);
