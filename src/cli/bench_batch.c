@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 struct batch_bench {
     struct bench *b;
     const int32_t *counts; // [n_counts] of --sequences
@@ -12,7 +14,7 @@ struct batch_bench {
     int most; // the largest of them
     int64_t n_prompt, n_new;
     int32_t **ids;            // [most][n_prompt]
-    int32_t **room;           // [most][n_prompt + n_new + 1], of bench_way_request
+    int32_t **recording;      // [most][n_prompt + n_new + 1], of bench_way_request
     struct sequence **prefix; // [most] the prompts but for their last token
     struct reply *alone;      // [most]
     double first_ms[BENCH_WAYS];
@@ -23,14 +25,14 @@ struct batch_bench {
 static int allocate(struct batch_bench *c, struct err *e) {
     size_t n = (size_t)c->most;
     c->ids = calloc(n, sizeof *c->ids);
-    c->room = calloc(n, sizeof *c->room);
+    c->recording = calloc(n, sizeof *c->recording);
     c->prefix = calloc(n, sizeof *c->prefix);
     c->alone = calloc(n, sizeof *c->alone);
-    bool ok = c->ids && c->room && c->prefix && c->alone;
+    bool ok = c->ids && c->recording && c->prefix && c->alone;
     for (size_t i = 0; ok && i < n; i++) {
         c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
-        c->room[i] = calloc((size_t)(c->n_prompt + c->n_new) + 1, sizeof **c->room);
-        ok = c->ids[i] && c->room[i];
+        c->recording[i] = calloc((size_t)(c->n_prompt + c->n_new) + 1, sizeof **c->recording);
+        ok = c->ids[i] && c->recording[i];
     }
     return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->most);
 }
@@ -39,15 +41,15 @@ static void release(struct batch_bench *c) {
     for (int i = 0; i < c->most; i++) {
         if (c->ids)
             free(c->ids[i]);
-        if (c->room)
-            free(c->room[i]);
+        if (c->recording)
+            free(c->recording[i]);
         if (c->prefix)
             sequence_destroy(c->prefix[i]);
         if (c->alone)
             reply_fini(&c->alone[i]);
     }
     free(c->ids);
-    free(c->room);
+    free(c->recording);
     free(c->prefix);
     free(c->alone);
     str_fini(&c->text);
@@ -66,7 +68,7 @@ static int read_options(struct batch_bench *c, struct err *e) {
         return err_set(e, ERR_USAGE, "--sequences needs at least two new tokens; use -n 128");
     c->counts = options_list(o, OPT_SEQUENCES, &c->n_counts);
     for (size_t i = 0; i < c->n_counts; i++)
-        c->most = c->counts[i] > c->most ? c->counts[i] : c->most;
+        c->most = max_i32(c->most, c->counts[i]);
     return 0;
 }
 
@@ -89,7 +91,7 @@ static int run_alone(struct batch_bench *c, int i, struct err *e) {
     if (c->n_prompt > 1)
         rc = session_prefill(b->s, c->ids[i], c->n_prompt - 1, &c->prefix[i], e);
     base_request(c, i, &r);
-    bench_way_request(&b->ways, 0, b->a, b->s, &c->alone[i], c->room[i], &r);
+    bench_way_request(&b->ways, 0, b->a, b->s, &c->alone[i], c->recording[i], &r);
     return rc ? rc : session_generate(b->s, &r, &c->alone[i], e);
 }
 
@@ -141,10 +143,10 @@ static void add_row(struct batch_bench *c, int way, int n, const struct generate
 // Nodes beside the root that each of n sequences may verify in one pass. A way that follows
 // --budget auto keeps choosing.
 static int fixed_budget(const struct bench *b, struct bench_way *w, int n) {
-    int budget = w->budget, room = model_max_verify(session_model(b->s)) / n - 1;
+    int budget = w->budget;
     if (budget < 0)
         budget = decode_budget(b->a, &w->choose, NULL);
-    return w->choose ? -1 : budget < room ? budget : room;
+    return w->choose ? -1 : min_i32(budget, model_max_verify(session_model(b->s)) / n - 1);
 }
 
 // One way with n sequences in each pass, compared with the same alone.
@@ -162,7 +164,7 @@ static int run_way(struct batch_bench *c, int way, int n, struct err *e) {
     for (int i = 0; !rc && i < n; i++) {
         ways.oracle.seed = b->ways.oracle.seed + (uint64_t)i;
         base_request(c, i, &r[i]);
-        bench_way_request(&ways, way, b->a, b->s, &c->alone[i], c->room[i], &r[i]);
+        bench_way_request(&ways, way, b->a, b->s, &c->alone[i], c->recording[i], &r[i]);
     }
     if (!rc)
         rc = session_generate_many(b->s, r, n, y, &cost, e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "spec/oracle.h"
 
 // "name" or "name:number" of n bytes. A chain's number is the draft's block: the root and number-1
@@ -186,12 +187,12 @@ int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct er
 
 // Sets the rate at which this very run is accepted as asked.
 static void calibrate(const struct bench_ways *b, int way, const struct session *s,
-                      struct request *r, const struct reply *plain, int32_t *room) {
+                      struct request *r, const struct reply *plain, int32_t *recording) {
     const struct dflash *draft = session_draft(s);
     int depth = draft ? dflash_params_of(draft)->block_size - 1 : TREE_MAX_DEPTH;
-    memcpy(room, r->prompt, (size_t)r->n_prompt * sizeof *room);
-    memcpy(room + r->n_prompt, plain->ids, (size_t)plain->n * sizeof *room);
-    r->oracle = (struct draft_config){.recording = room,
+    memcpy(recording, r->prompt, (size_t)r->n_prompt * sizeof *recording);
+    memcpy(recording + r->n_prompt, plain->ids, (size_t)plain->n * sizeof *recording);
+    r->oracle = (struct draft_config){.recording = recording,
                                       .n_recording = r->n_prompt + plain->n,
                                       .seed = b->oracle.seed,
                                       .error_rate = b->way[way].error_rate,
@@ -202,12 +203,12 @@ static void calibrate(const struct bench_ways *b, int way, const struct session 
                                .vocab = model_params_of(session_model(s))->vocab,
                                .first = r->n_prompt,
                                .accept_length = b->oracle.accept_length};
-    goal.tree.max_depth = depth < TREE_MAX_DEPTH ? depth : TREE_MAX_DEPTH;
+    goal.tree.max_depth = min_i32(depth, TREE_MAX_DEPTH);
     oracle_calibrate(&r->oracle, &goal);
 }
 
 void bench_way_request(const struct bench_ways *b, int way, const struct cli_args *a,
-                       const struct session *s, const struct reply *plain, int32_t *room,
+                       const struct session *s, const struct reply *plain, int32_t *recording,
                        struct request *r) {
     const struct bench_way *w = &b->way[way];
     struct request base = *r;
@@ -237,5 +238,5 @@ void bench_way_request(const struct bench_ways *b, int way, const struct cli_arg
     }
     if (!options_given(&a->opt, OPT_MIN_PROB)) // its likelihoods mean nothing: whole budgets
         r->tree.min_prob = 0;
-    calibrate(b, way, s, r, plain, room);
+    calibrate(b, way, s, r, plain, recording);
 }

@@ -45,10 +45,10 @@ int bench_ways_best(const struct bench_ways *b, int way, const double *per_secon
 int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct err *e);
 
 // The request of one way. r: as decode_request made it. plain: the reply of plain decoding, from
-// which the oracle takes its recording; room: caller's array of r->n_prompt + plain->n ids that
-// must live as long as the request.
+// which the oracle takes its recording; recording: caller's array of r->n_prompt + plain->n ids
+// that must live as long as the request.
 void bench_way_request(const struct bench_ways *b, int way, const struct cli_args *a,
-                       const struct session *s, const struct reply *plain, int32_t *room,
+                       const struct session *s, const struct reply *plain, int32_t *recording,
                        struct request *r);
 
 #endif

@@ -19,15 +19,15 @@ static int run_way(struct bench *b, size_t i, int way, struct request *r, struct
                    struct err *e) {
     const struct bench_prompt *p = &b->prompts.prompts[i];
     struct reply y = {0};
-    int32_t *room = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *room);
-    int rc = room ? 0 : err_set(e, ERR_MEMORY, "no memory for a recording of the prompt");
+    int32_t *recording = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *recording);
+    int rc = recording ? 0 : err_set(e, ERR_MEMORY, "no memory for a recording of the prompt");
     if (!rc) {
-        bench_way_request(&b->ways, way, b->a, b->s, plain, room, r);
+        bench_way_request(&b->ways, way, b->a, b->s, plain, recording, r);
         rc = session_generate(b->s, r, &y, e);
     }
     if (!rc)
         rc = bench_add(b, p, way, r, &y, way == 0 || equal(plain, &y), e);
-    free(room);
+    free(recording);
     if (rc || way > 0)
         reply_fini(&y);
     else

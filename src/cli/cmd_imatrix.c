@@ -21,7 +21,7 @@ static int run_pieces(struct run *r, struct err *e) {
     for (int64_t i = 0; i < r->pieces; i++) {
         struct sequence *seq = NULL;
         char name[32];
-        int64_t at = i * r->piece, left = n - at < r->piece ? n - at : r->piece;
+        int64_t at = i * r->piece, left = min_i64(n - at, r->piece);
         int rc = session_prefill(r->s, r->ids.ids + at, left, &seq, e);
         sequence_destroy(seq);
         if (rc)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/num.h"
 #include "cli/inspect.h"
 
 enum { SHOWN_ITEMS = 6, SHOWN_BYTES = 60 };
@@ -32,7 +33,7 @@ static const struct tensor *tensor_at(const struct inspected *f, size_t i) {
 
 // One string in quotes for the text form: shortened, with control characters and breaks as dots.
 static void put_text(struct str *out, const char *s, size_t n) {
-    size_t shown = n > SHOWN_BYTES ? SHOWN_BYTES : n;
+    size_t shown = min_size(n, SHOWN_BYTES);
     while (shown < n && shown > 0 && ((unsigned char)s[shown] & 0xC0) == 0x80)
         shown--; // not inside a character
     struct str clean = {0};

@@ -13,7 +13,7 @@ struct profile {
     const struct cli_args *a;
     struct session *s;
     struct bench_ways ways; // off and one tree
-    int32_t *prompt, *room;
+    int32_t *prompt, *recording;
     int64_t n_prompt, n_new;
     struct sequence *prefix;
     double copy_rate; // bytes per millisecond
@@ -43,8 +43,8 @@ static int make_prompt(struct profile *p, struct err *e) {
     p->n_prompt = n ? lengths[0] : 512;
     p->n_new = options_given(o, OPT_MAX_TOKENS) ? options_int(o, OPT_MAX_TOKENS) : 128;
     p->prompt = calloc((size_t)p->n_prompt, sizeof *p->prompt);
-    p->room = calloc((size_t)(p->n_prompt + p->n_new) + 1, sizeof *p->room);
-    if (!p->prompt || !p->room)
+    p->recording = calloc((size_t)(p->n_prompt + p->n_new) + 1, sizeof *p->recording);
+    if (!p->prompt || !p->recording)
         return err_set(e, ERR_MEMORY, "no memory for a prompt of %lld tokens",
                        (long long)p->n_prompt);
     bench_random_ids(p->prompt, p->n_prompt, (uint64_t)options_int(o, OPT_SEED), vocab);
@@ -156,7 +156,7 @@ static int profile_way(struct profile *p, int way, struct reply *plain, struct e
         .prompt = p->prompt, .n_prompt = p->n_prompt, .max_tokens = p->n_new, .prefix = p->prefix};
     struct reply once = {0}, timed = {0};
     struct step_cost c = {.name = p->ways.way[way].name};
-    bench_way_request(&p->ways, way, p->a, p->s, plain, p->room, &r);
+    bench_way_request(&p->ways, way, p->a, p->s, plain, p->recording, &r);
     r.ignore_eos = true;
     int rc = session_generate(p->s, &r, &once, e);
     timing_clear(x);
@@ -234,7 +234,7 @@ int cmd_profile(const struct cli_args *a, struct err *e) {
     sequence_destroy(p.prefix);
     session_close(p.s);
     free(p.prompt);
-    free(p.room);
+    free(p.recording);
     str_fini(&p.text);
     str_fini(&p.json.out);
     return rc;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 enum { MAX_CONTEXT = 1 << 24 };
 
 // `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
@@ -91,7 +93,7 @@ static int most_sequences(const struct cli_args *a) {
     const int32_t *counts = many ? options_list(&a->opt, OPT_SEQUENCES, &n) : NULL;
     int most = 1;
     for (size_t i = 0; i < n; i++)
-        most = counts[i] > most ? counts[i] : most;
+        most = max_i32(most, counts[i]);
     return most;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 
 struct job {
     struct batch *b;
@@ -139,8 +140,7 @@ static int make_sequence(struct job *j, struct sequence **out, struct err *e) {
 }
 
 static int make_reply(struct job *j, struct err *e) {
-    int64_t room = model_max_ctx(session_model(j->b->s)) - j->r.n_prompt;
-    j->max_new = j->r.max_tokens < room ? j->r.max_tokens : room;
+    j->max_new = min_i64(j->r.max_tokens, model_max_ctx(session_model(j->b->s)) - j->r.n_prompt);
     j->out->ids = calloc((size_t)j->max_new + 1, sizeof *j->out->ids);
     j->out->accepted = calloc((size_t)j->max_new + 1, sizeof *j->out->accepted);
     if (!j->out->ids || !j->out->accepted)
@@ -247,7 +247,7 @@ static void fail(struct job *j, int rc, const struct err *e) {
 }
 
 // Whether the job's caller lets the next piece of its prompt be run.
-static bool goes_on(struct job *j) {
+static bool may_continue(struct job *j) {
     if (!j->r.progress || !j->r.progress(j->r.progress_arg, sequence_len(j->m.seq), j->r.n_prompt))
         return true;
     j->out->end = END_CALLER;
@@ -264,7 +264,7 @@ static void set_piece(struct job *j, int64_t most) {
     int64_t done = sequence_len(j->m.seq), left = j->r.n_prompt - done;
     j->m.phase = MEMBER_PROMPT;
     j->m.piece = j->r.prompt + done;
-    j->m.n_piece = left < most ? left : most;
+    j->m.n_piece = min_i64(left, most);
     j->m.choose = j->m.n_piece == left && j->max_new > 0;
     j->m.limits = limits_of(j);
 }
@@ -280,10 +280,9 @@ static int gather(struct batch *b) {
         rows -= 1 + j->m.c.tree.budget;
         b->in[n++] = j;
     }
-    left = left < rows ? left : rows;
-    left = left < GDN_BLOCK ? GDN_BLOCK : left; // trees shrink rather than prompts starve
+    left = max_i64(min_i64(left, rows), GDN_BLOCK); // trees shrink rather than prompts starve
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
-        if (j->parked || job_ended(j) || job_decodes(j) || !goes_on(j))
+        if (j->parked || job_ended(j) || job_decodes(j) || !may_continue(j))
             continue;
         set_piece(j, left);
         left -= j->m.n_piece;
@@ -292,7 +291,7 @@ static int gather(struct batch *b) {
     return n;
 }
 
-// Takes over newly chosen tokens and shows them to the caller.
+// Appends newly chosen tokens to the reply and hands them to the caller.
 static void emit(struct job *j) {
     const struct walk *w = &j->m.walk;
     struct reply *out = j->out;
@@ -303,7 +302,8 @@ static void emit(struct job *j) {
         out->end = END_CALLER;
 }
 
-static void take(struct job *j, const struct step_times *ms) {
+// What the step did to the job: its reply, its phase, its times.
+static void record_step(struct job *j, const struct step_times *ms) {
     struct reply *out = j->out;
     if (j->m.rc) {
         fail(j, j->m.rc, &j->m.err);
@@ -334,6 +334,6 @@ int batch_step(struct batch *b, int *stepped, struct err *e) {
     int rc = step_run(b->step, b->members, n, e);
     struct step_times ms = step_times_of(b->step);
     for (int i = 0; !rc && i < n; i++)
-        take(b->in[i], &ms);
+        record_step(b->in[i], &ms);
     return rc;
 }

@@ -16,7 +16,7 @@ static int64_t pages(int64_t tokens) {
 
 // Keys and values when 1,024 tokens without a window take per_1k.
 static int64_t kv_of(const struct memory_plan *p, int64_t per_1k, int64_t n) {
-    int64_t held = p->window > 0 && n > p->window ? p->window : n;
+    int64_t held = p->window > 0 ? min_i64(n, p->window) : n;
     return pages(n) * (per_1k / (1024 / KV_PAGE)) +
            pages(held) * (p->window_per_1k / (1024 / KV_PAGE));
 }
@@ -35,12 +35,12 @@ int64_t plan_total(const struct memory_plan *p) {
 
 // The longest context of whole pages that fits with keys and values of this size.
 static int64_t longest(const struct memory_plan *p, int64_t per_1k) {
-    int64_t room = p->available - fixed(p), lo = 0, hi = pages(p->trained);
-    if (p->available <= 0 || room >= kv_of(p, per_1k, p->trained))
+    int64_t left = p->available - fixed(p), lo = 0, hi = pages(p->trained);
+    if (p->available <= 0 || left >= kv_of(p, per_1k, p->trained))
         return p->trained;
     while (lo < hi) { // the most pages that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (kv_of(p, per_1k, mid * KV_PAGE) <= room)
+        if (kv_of(p, per_1k, mid * KV_PAGE) <= left)
             lo = mid;
         else
             hi = mid - 1;
@@ -77,7 +77,7 @@ static void advise(const struct memory_plan *p, int64_t wanted, char *text, size
 
 int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e) {
     int64_t fits = plan_longest(p);
-    p->context = wanted ? wanted : fits ? fits : SMALLEST < p->trained ? SMALLEST : p->trained;
+    p->context = wanted ? wanted : fits ? fits : min_i64(SMALLEST, p->trained);
     if (p->available <= 0 || plan_total(p) <= p->available)
         return 0;
     char need[32], have[32], missing[32], advice[96];
