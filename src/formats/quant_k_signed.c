@@ -9,7 +9,7 @@
 enum { SIZE = 16, GROUPS = 16 };
 
 // Codes 0 .. 2 half - 1 of x under the scale that a reader computes; those of a scale 0 stay.
-static void settle_codes(const float *x, float unit, int half, int *code) {
+static void round_codes(const float *x, float unit, int half, int *code) {
     for (int i = 0; i < SIZE && unit != 0.0f; i++)
         code[i] = clamp_i32(round_even(x[i] / unit), -half, half - 1) + half;
 }
@@ -88,7 +88,7 @@ static void q3_k_encode(const float *x, const float *importance, unsigned char *
         importance ? search_q3_k(x, importance, rounded, code) : refine_q3_k(x, rounded, code);
     uint16_t half = f32_to_f16(d);
     for (int k = 0; k < GROUPS; k++)
-        settle_codes(x + SIZE * k, f16_to_f32(half) * (float)(rounded[k] - 32), 4, code + SIZE * k);
+        round_codes(x + SIZE * k, f16_to_f32(half) * (float)(rounded[k] - 32), 4, code + SIZE * k);
     pack_q3_k(code, b);
     pack_q3_k_scales(rounded, b + 96);
     store_u16(b + 108, half);
@@ -131,7 +131,7 @@ static void q6_k_encode(const float *x, const float *importance, unsigned char *
     for (int k = 0; k < GROUPS; k++) {
         int s = clamp_i32(round_even(inv * scale[k]), -128, 127);
         b[192 + k] = (unsigned char)(int8_t)s;
-        settle_codes(x + SIZE * k, f16_to_f32(d) * (float)s, 32, code + SIZE * k);
+        round_codes(x + SIZE * k, f16_to_f32(d) * (float)s, 32, code + SIZE * k);
     }
     pack_q6_k(code, b);
 }

@@ -61,7 +61,7 @@ static size_t run(const struct view *v, size_t i, unsigned mask) {
 // their kind, and UNDECIDED.
 #define UNDECIDED ((size_t)-1)
 
-static size_t settled(const struct view *v, size_t end) {
+static size_t decided(const struct view *v, size_t end) {
     return kind_at(v, end) & WIDE ? UNDECIDED : end;
 }
 
@@ -84,7 +84,7 @@ static size_t word(const struct split_ascii *a, const struct view *v, size_t at)
     size_t end = run(v, at, a->camel ? SPLIT_UPPER : LETTER);
     if (a->camel)
         end = run(v, end, SPLIT_LOWER);
-    end = settled(v, end);
+    end = decided(v, end);
     if (end == UNDECIDED || a->contraction != SPLIT_BEHIND_WORD)
         return end;
     size_t longer = contraction(v, end, true);
@@ -108,13 +108,13 @@ static size_t prefixed_word(const struct split_ascii *a, const struct view *v, s
 static size_t number(const struct split_ascii *a, const struct view *v, size_t at) {
     if (a->digits == SPLIT_MANY_DIGITS) {
         size_t first = at + (v->s[at] == ' ');
-        return kind_at(v, first) & DIGIT ? settled(v, run(v, first, DIGIT)) : 0;
+        return kind_at(v, first) & DIGIT ? decided(v, run(v, first, DIGIT)) : 0;
     }
     size_t end = at;
     while (end - at < (size_t)a->digits && (kind_at(v, end) & DIGIT))
         end++;
     if (end > at && end - at < (size_t)a->digits)
-        return settled(v, end);
+        return decided(v, end);
     return end > at ? end : 0;
 }
 
@@ -125,7 +125,7 @@ static size_t symbols(const struct split_ascii *a, const struct view *v, size_t 
         return UNDECIDED;
     if (!(kind_at(v, first) & mask))
         return 0;
-    size_t end = settled(v, run(v, first, mask));
+    size_t end = decided(v, run(v, first, mask));
     while (end < v->n && a->trail && v->s[end] && strchr(a->trail, v->s[end]))
         end++;
     return end;
@@ -135,7 +135,7 @@ static size_t symbols(const struct split_ascii *a, const struct view *v, size_t 
 // match may take along, unless that would leave nothing or the text ends.
 static size_t spaces(const struct split_ascii *a, const struct view *v, size_t at) {
     size_t end = run(v, at, SPACE), last = end;
-    if (settled(v, end) == UNDECIDED)
+    if (decided(v, end) == UNDECIDED)
         return UNDECIDED;
     while (a->newlines && last > at && !(kinds[v->s[last - 1]] & NEWLINE))
         last--;

@@ -32,7 +32,7 @@ static const struct row {
     {FEATURE_PENALISED, 0, "cases with penalties", 10, 0},
     {FEATURE_MIXED, 0, "passes with pieces of prompts and trees", 8, 0},
     {FEATURE_MIXED_PLAIN, 0, "passes with plain decoding and trees", 8, 0},
-    {FEATURE_CROWDED, 0, "passes of 8 members or more", 4, 0},
+    {FEATURE_WIDE, 0, "passes of 8 members or more", 4, 0},
     {FEATURE_CANCELLED, 0, "members cancelled", 40, 0},
     {FEATURE_PARKED, 0, "members parked", 8, 0},
 };

@@ -28,7 +28,7 @@ enum feature {
     FEATURE_PENALISED,
     FEATURE_MIXED,       // passes with pieces of prompts and trees
     FEATURE_MIXED_PLAIN, // with members that decode plainly beside trees
-    FEATURE_CROWDED,     // of eight members or more
+    FEATURE_WIDE,        // of eight members or more
     FEATURE_CANCELLED,
     FEATURE_PARKED,
     FEATURES

@@ -289,7 +289,7 @@ static void count_pass(struct group *g, struct member *const *in, int n) {
     }
     g->f->count[FEATURE_MIXED] += pieces > 0 && trees > 0;
     g->f->count[FEATURE_MIXED_PLAIN] += roots > 0 && trees > 0;
-    g->f->count[FEATURE_CROWDED] += n >= 8;
+    g->f->count[FEATURE_WIDE] += n >= 8;
 }
 
 static int run_step(struct group *g, int step, int *left, struct err *e) {
