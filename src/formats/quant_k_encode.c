@@ -92,6 +92,16 @@ static void pack_low_nibbles(const int *code, unsigned char *q) {
     }
 }
 
+// Searches a block of Q4_K or Q5_K and writes its first 16 bytes: the two factors and the scales.
+static void search_with_6_bit_scales(const struct affine_type *t, const float *x,
+                                     const float *importance, struct affine_block *a,
+                                     unsigned char *b) {
+    affine_superblock(t, x, importance, a);
+    store_u16(b, a->d);
+    store_u16(b + 2, a->dm);
+    pack_scales(a->scale, a->minimum, b + 4);
+}
+
 static void q4_k_encode(const float *x, const float *importance, unsigned char *b) {
     static const struct affine_type type = {
         .plain = {.top = 15, .count = 20, .start = -1.0f, .step = 0.1f},
@@ -101,10 +111,7 @@ static void q4_k_encode(const float *x, const float *importance, unsigned char *
         .spread = 2.0f,
         .root = true};
     struct affine_block a;
-    affine_superblock(&type, x, importance, &a);
-    store_u16(b, a.d);
-    store_u16(b + 2, a.dm);
-    pack_scales(a.scale, a.minimum, b + 4);
+    search_with_6_bit_scales(&type, x, importance, &a, b);
     pack_low_nibbles(a.code, b + 16);
 }
 
@@ -117,10 +124,7 @@ static void q5_k_encode(const float *x, const float *importance, unsigned char *
         .spread = 2.0f,
         .root = true};
     struct affine_block a;
-    affine_superblock(&type, x, importance, &a);
-    store_u16(b, a.d);
-    store_u16(b + 2, a.dm);
-    pack_scales(a.scale, a.minimum, b + 4);
+    search_with_6_bit_scales(&type, x, importance, &a, b);
     for (int l = 0; l < 32; l++) {
         unsigned byte = 0;
         for (int k = 0; k < 8; k++)

@@ -396,11 +396,8 @@ static int open_any(struct safetensors *s, const char *path, struct err *e) {
     return n > 5 && !strcmp(path + n - 5, ".json") ? open_index(s, path, e) : open_file(s, path, e);
 }
 
-int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
-    struct safetensors *s = calloc(1, sizeof *s);
-    if (!s)
-        return no_memory(e);
-    int rc = open_any(s, path, e);
+// Hands s over once its files were read with rc; closes it after a failure.
+static int opened(struct safetensors *s, int rc, struct safetensors **out, struct err *e) {
     if (!rc)
         rc = finish(s, e);
     if (rc)
@@ -410,19 +407,19 @@ int safetensors_open(struct safetensors **out, const char *path, struct err *e) 
     return rc;
 }
 
+int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
+    struct safetensors *s = calloc(1, sizeof *s);
+    if (!s)
+        return no_memory(e);
+    return opened(s, open_any(s, path, e), out, e);
+}
+
 int safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
                             struct err *e) {
     struct safetensors *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory(e);
-    int rc = parse_file(s, data, size, e);
-    if (!rc)
-        rc = finish(s, e);
-    if (rc)
-        safetensors_close(s);
-    else
-        *out = s;
-    return rc;
+    return opened(s, parse_file(s, data, size, e), out, e);
 }
 
 void safetensors_close(struct safetensors *s) {
