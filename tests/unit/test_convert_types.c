@@ -204,49 +204,51 @@ static void picks_the_established_types(void **state) {
     assert_int_equal(checked, 8 * 18); // models, mixtures
 }
 
+// Converts m by o: its output, attn_v and ffn_down tensors must get these types.
+static void check_types(struct wanted *m, const char *const *types,
+                        const struct convert_options *o) {
+    static const char *const stems[] = {"output", "attn_v", "ffn_down"};
+    struct err e = {0};
+    struct gguf *g = NULL;
+    for (int i = 0; i < 3; i++) {
+        snprintf(m->stems[i].name, sizeof m->stems[i].name, "%s", stems[i]);
+        m->stems[i].n = i ? 9 : 1;
+        for (int l = 0; l < m->stems[i].n; l++)
+            snprintf(m->stems[i].type[l], sizeof m->stems[i].type[l], "%s", types[i]);
+    }
+    write_model(m);
+    assert_int_equal(convert_quantize(in_path, out_path, o, &e), 0);
+    assert_int_equal(gguf_open(&g, out_path, &e), 0);
+    check_tensors(m, g);
+    gguf_close(g);
+}
+
 // --pure and the names that stand for a mixture.
 static void knows_aliases_and_pure(void **state) {
     (void)state;
     static const char *const alias[][2] = {
         {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"q5_k", "Q5_K_M"}};
     static struct wanted m = {.shape = {"pure", "llama", 9, 8, 2, 0, 256, 0}, .n = 3};
-    static const char *const stems[] = {"output", "attn_v", "ffn_down"};
-    struct err e = {0};
+    static const char *const types[] = {"Q4_K", "Q4_K", "Q4_K"};
     for (int i = 0; i < 3; i++) {
         const struct convert_recipe *a = convert_recipe(alias[i][0]),
                                     *b = convert_recipe(alias[i][1]);
         assert_true(a && b && a != b && a->type == b->type && a->file_type == b->file_type);
-        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", stems[i]);
-        m.stems[i].n = i ? 9 : 1;
-        for (int l = 0; l < m.stems[i].n; l++)
-            snprintf(m.stems[i].type[l], sizeof m.stems[i].type[l], "Q4_K");
     }
     struct convert_options o = {.recipe = convert_recipe("Q4_K_M"), .threads = 1, .pure = true};
-    struct gguf *g = NULL;
-    write_model(&m);
-    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
-    assert_int_equal(gguf_open(&g, out_path, &e), 0);
-    check_tensors(&m, g);
-    gguf_close(g);
+    check_types(&m, types, &o);
 }
 
 // Types for names go before the mixture's, and rows that do not fit fall back.
 static void takes_types_for_names(void **state) {
     (void)state;
     static struct wanted m = {.shape = {"named", "llama", 9, 8, 8, 0, 96, 0}, .n = 3};
-    static const char *const stems[] = {"output", "attn_v", "ffn_down"};
     static const char *const types[] = {"F16", "IQ4_NL", "Q5_0"}; // the last falls back from Q4_K
     static const char *const wrong[] = {"attn_v",      "=Q8_0",   "attn_v=Q9_9",
                                         "attn_v=Q8_1", "a=Q8_0,", "a=F16,b=F16,c=F16,d=F16"};
     struct convert_override overrides[3];
     struct err e = {0};
     int n;
-    for (int i = 0; i < 3; i++) {
-        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", stems[i]);
-        m.stems[i].n = i ? 9 : 1;
-        for (int l = 0; l < m.stems[i].n; l++)
-            snprintf(m.stems[i].type[l], sizeof m.stems[i].type[l], "%s", types[i]);
-    }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(convert_overrides(wrong[i], overrides, 3, &n, &e), ERR_USAGE);
     assert_int_equal(convert_overrides("output=f16,attn_v=IQ4_XS,blk=Q4_K", overrides, 3, &n, &e),
@@ -254,12 +256,7 @@ static void takes_types_for_names(void **state) {
     assert_int_equal(n, 3);
     struct convert_options o = {
         .recipe = convert_recipe("Q2_K"), .threads = 1, .overrides = overrides, .n_overrides = n};
-    struct gguf *g = NULL;
-    write_model(&m);
-    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
-    assert_int_equal(gguf_open(&g, out_path, &e), 0);
-    check_tensors(&m, g);
-    gguf_close(g);
+    check_types(&m, types, &o);
 }
 
 static int set_up(void **state) {
