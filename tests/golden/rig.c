@@ -2,15 +2,8 @@
 // Set-up and tear-down shared by the golden tests, and a prompt pass. Errors fail the test at once.
 #include "golden/rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
 #include "formats/quant.h"
+#include "unit/test.h"
 
 static void check(int rc, const char *what, const struct err *e) {
     if (rc != 0)

@@ -3,21 +3,15 @@
 // contexts below and above the window, for full, sliding and mixed layers, from the authors'
 // safetensors and from three GGUF dialects, which must agree to the bit; and the same marginals
 // when the draft's context grew by steps of many sizes, by a commit, or went back and on.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/quant.h"
 #include "golden/dialects.h"
 #include "golden/rig.h"
 #include "models/dflash.h"
+#include "unit/test.h"
 
 static const double TOLERANCE = 1e-4;
 

@@ -2,19 +2,13 @@
 // The qwen35 target against HuggingFace transformers: one prompt of 200 tokens as one pass, token
 // by token, in ragged pieces, after truncate, checkpoint, restore and fork, and by verified trees.
 // Logits agree with the stored ones to 1e-4, and every way gives the same bits (rule E).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "golden/rig.h"
 #include "golden/variants.h"
+#include "unit/test.h"
 
 static const double TOLERANCE = 1e-4;
 

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formula weights of the golden models are the same bits in C as in Python, and every fixture
 // is well formed. Without this a wrong weight would look like a wrong model.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
-#include <string.h>
 
 #include "golden/golden.h"
 #include "golden/tiny_store.h"
+#include "unit/test.h"
 
 static void test_probes(void **state) {
     struct golden g;

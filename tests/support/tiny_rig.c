@@ -2,19 +2,13 @@
 // Plain glue; the folder goes away with the rig.
 #include "support/tiny_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
 #include "formats/quant.h"
+#include "unit/test.h"
 
 static void must(const struct tiny_rig *r, int code) {
     if (code)

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the folders that the converter's tests read; see hf_folder.h.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
+#include "unit/hf_folder.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "unit/hf_folder.h"
+#include "unit/test.h"
 
 const struct source hf_target_tensors[] = {
     {"embed_tokens.weight", {V, D}},

@@ -3,21 +3,14 @@
 // however many there are, whatever each one's parameters and way of guessing, and wherever their
 // positions lie; budgets shrink so that the forest fits a pass. They join, leave, rest and fail one
 // by one.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/rng.h"
 #include "engine/batch.h"
 #include "engine/generate.h"
 #include "support/tiny_gguf.h"
+#include "unit/test.h"
 
 #define ARRAY(a) (sizeof(a) / sizeof *(a))
 

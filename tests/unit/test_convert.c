@@ -2,22 +2,15 @@
 // HuggingFace folder to GGUF on a tiny invented qwen3_5 model with 3 value heads per key head and a
 // draft for it. Expected values are computed from the source's own indices by loops that share
 // nothing with the converter, so a wrong head order, a missing +1 or a lost tensor shows.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/str.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
 #include "unit/hf_folder.h"
+#include "unit/test.h"
 
 static struct gguf *converted(const char *dir, const char *recipe, const char *target) {
     struct convert_options o = hf_options(recipe, target);

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The converter on checkpoints with one thing wrong: each gets a sentence that names it, and no
 // output file appears.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "unit/hf_folder.h"
+#include "unit/test.h"
 
 static void refused(const char *dir, const char *recipe, const char *target, const char *part) {
     struct convert_options o = hf_options(recipe, target);

@@ -2,19 +2,12 @@
 // The tree builder against brute force: for drafters of each kind every prefix that ddtree.h says
 // is offered is enumerated and sorted by the order that it states, and the first b of them must be
 // the tree, in every field.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "spec/ddtree.h"
+#include "unit/test.h"
 
 enum { MAX_REFS = 60000, SMALL_DEPTH = 5, SMALL_K = 4 };
 

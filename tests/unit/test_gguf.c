@@ -2,22 +2,15 @@
 // The GGUF reader on a worked example, on every mutation of it, and on files built to break one
 // check each. A number in a comment (#n) is the check's number in docs/formats.md. Checks 20 to 23
 // (what keys and shapes mean) belong to model loading. The writer's tests are in test_gguf_write.c.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/str.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
+#include "unit/test.h"
 
 static const char example_hex[] =
     "4747554603000000010000000000000003000000000000001400000000000000"

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GGUF writer: what it writes is read back equal, is packed and padded, appears under its name
 // only when complete, and misuse is reported and leaves nothing behind.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/gguf.h"
 #include "formats/quant.h"
+#include "unit/test.h"
 
 static char folder[] = "/tmp/coppice-write-XXXXXX";
 static char path[64], copy_path[64];

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lookup index against a search of the whole list, over lists that grow, are cut back and take
 // other turns.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/rng.h"
 #include "spec/lookup.h"
+#include "unit/test.h"
 
 enum { CAP = 200 };
 

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prices learnt from times: scale, slope and stairs, disturbances, sequences and members, and the
 // file that keeps them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "spec/price.h"
+#include "unit/test.h"
 
 static struct price *fresh(enum price_kind kind) {
     struct price *p;

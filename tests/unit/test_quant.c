@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks the scalar codecs against exact vectors: a fixed byte stream decoded by every type, and
 // fixed inputs encoded to bytes whose hash is known from the reference quantisers.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/quant.h"
+#include "unit/test.h"
 
 static uint64_t fnv(const void *data, size_t n) {
     const unsigned char *b = data;

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safetensors reader on sound and hostile headers, and on sharded folders. A number in a
 // comment (#n) is the check's number in docs/formats.md.
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/str.h"
 #include "formats/quant.h"
 #include "formats/safetensors.h"
+#include "unit/test.h"
 
 // Builds a file of a header text and n data bytes 0, 1, 2, ...
 static void build(struct str *s, const char *header, size_t n) {

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sample rows: positions, seeds, and the penalty window of every tree row against a plain count
 // over the written-out token list; refused parameters.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "spec/sampler.h"
+#include "unit/test.h"
 
 enum { VOCAB = 12, ROWS = 24 };
 

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions on a random tiny pair: every way of guessing gives the same reply, ends come where they
 // should, what the caller sees in pieces is the whole, and misuse gets its sentence.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "engine/generate.h"
 #include "spec/oracle.h"
 #include "support/tiny_gguf.h"
+#include "unit/test.h"
 
 enum { CONTEXT = 200 };
 

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks through random trees against a direct simulation of plain decoding: the target's choices
 // are a function of the path alone, so plain decoding can be replayed token by token.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/rng.h"
 #include "spec/walk.h"
+#include "unit/test.h"
 
 enum { VOCAB = 3, STOP = 2 };
 
