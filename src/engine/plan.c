@@ -29,6 +29,11 @@ static int64_t fixed(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
 
+int64_t plan_pages(const struct memory_plan *p) {
+    int64_t left = p->available - fixed(p);
+    return p->available <= 0 ? 0 : left > 0 ? left : 1;
+}
+
 int64_t plan_total(const struct memory_plan *p) {
     return fixed(p) + plan_kv(p, p->context);
 }
@@ -52,11 +57,11 @@ int64_t plan_longest(const struct memory_plan *p) {
     return longest(p, p->kv_per_1k);
 }
 
-static void put_size(char *text, size_t size, int64_t bytes) {
+void plan_size(char text[PLAN_SIZE], int64_t bytes) {
     if (bytes >= (int64_t)1 << 30)
-        snprintf(text, size, "%.2f GiB", (double)bytes / (double)(1 << 30));
+        snprintf(text, PLAN_SIZE, "%.2f GiB", (double)bytes / (double)(1 << 30));
     else
-        snprintf(text, size, "%.2f MiB", (double)bytes / (double)(1 << 20));
+        snprintf(text, PLAN_SIZE, "%.2f MiB", (double)bytes / (double)(1 << 20));
 }
 
 // What would fit, for the end of a sentence.
@@ -80,10 +85,10 @@ int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e) {
     p->context = wanted ? wanted : fits ? fits : min_i64(SMALLEST, p->trained);
     if (p->available <= 0 || plan_total(p) <= p->available)
         return 0;
-    char need[32], have[32], missing[32], advice[96];
-    put_size(need, sizeof need, plan_total(p));
-    put_size(have, sizeof have, p->available);
-    put_size(missing, sizeof missing, plan_total(p) - p->available);
+    char need[PLAN_SIZE], have[PLAN_SIZE], missing[PLAN_SIZE], advice[96];
+    plan_size(need, plan_total(p));
+    plan_size(have, p->available);
+    plan_size(missing, plan_total(p) - p->available);
     advise(p, p->context, advice, sizeof advice);
     return err_set(e, ERR_MEMORY,
                    "with a context of %lld tokens %s of memory are needed and %s may be taken, %s "
@@ -101,16 +106,16 @@ void plan_print(const struct memory_plan *p, struct str *out) {
                  {", KV per 1K tokens ", p->kv_per_1k + p->window_per_1k, true},
                  {", state ", p->state, true},
                  {", workspace ", p->scratch, true}};
-    char size[32];
+    char size[PLAN_SIZE];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        put_size(size, sizeof size, parts[i].bytes);
+        plan_size(size, parts[i].bytes);
         if (parts[i].always || parts[i].bytes)
             str_printf(out, "%s%s", parts[i].before, size);
     }
-    put_size(size, sizeof size, plan_total(p));
+    plan_size(size, plan_total(p));
     str_printf(out, "; %s with a context of %lld tokens", size, (long long)p->context);
     if (p->available > 0) {
-        put_size(size, sizeof size, p->available - plan_total(p));
+        plan_size(size, p->available - plan_total(p));
         str_printf(out, ", which leaves %s free", size);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory plan of a session: what a pair of models and one full sequence will take, how long a
 // context fits, and what to change when it does not. Arithmetic only: the numbers come from dry
-// loads, and whoever loads asks first.
+// loads (plan_pair.h), and whoever loads asks first.
 #ifndef COPPICE_ENGINE_PLAN_H
 #define COPPICE_ENGINE_PLAN_H
 
@@ -14,7 +14,8 @@
 // Bytes, unless said otherwise.
 struct memory_plan {
     int64_t weights, draft;        // of the target, of the draft
-    int64_t scratch;               // workspace of both and of the backend
+    int64_t scratch;               // workspace of both and of the backend, own_more included
+    int64_t own, own_more;         // what the backend needs for itself; of that it has not yet
     int64_t state;                 // recurrent state and pending features of a sequence
     int64_t kv_per_1k;             // keys and values of 1,024 tokens in layers without a window
     int64_t window_per_1k, window; // the same in layers with one; tokens held there at most
@@ -26,6 +27,8 @@ struct memory_plan {
 
 // Keys and values of n tokens, in whole pages.
 int64_t plan_kv(const struct memory_plan *p, int64_t n);
+// What is left for keys and values of all sequences together; 0: no limit is known.
+int64_t plan_pages(const struct memory_plan *p);
 // Everything, with the plan's context.
 int64_t plan_total(const struct memory_plan *p);
 // The longest context that fits, at most the trained one; 0: not even the smallest does.
@@ -34,6 +37,10 @@ int64_t plan_longest(const struct memory_plan *p);
 // Sets the context: the one that is wanted, or with 0 the longest that fits. ERR_MEMORY with the
 // amount that is missing and what would fit.
 int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e);
+
+// "1.25 GiB", "3.00 MiB" of bytes.
+enum { PLAN_SIZE = 32 };
+void plan_size(char text[PLAN_SIZE], int64_t bytes);
 
 // "weights 15.9 GiB, draft ...": the plan in one line without a newline.
 void plan_print(const struct memory_plan *p, struct str *out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a pair; see session.h. Sizes are known from dry loads before anything large is loaded.
+// Opening a pair on a device of a runtime; see session.h.
 #include "engine/session.h"
 
 #include <stdio.h>
@@ -7,10 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/num.h"
-#include "formats/quant.h"
-#include "ops/observe/importance.h"
-#include "ops/observe/timing.h"
+#include "engine/plan_pair.h"
 
 struct lent_budget {
     struct budget *budget;
@@ -19,7 +16,10 @@ struct lent_budget {
 
 struct session {
     struct session_options o;
-    struct exec *x;
+    struct runtime *runtime, *own_runtime; // NULL: it is the caller's
+    struct runtime_device *device;
+    struct claim *claim;    // NULL where nothing was planned
+    struct kv_budget pages; // of all sequences
     struct gguf *file;
     struct model *model;
     struct dflash *draft;
@@ -30,7 +30,6 @@ struct session {
     int n_budgets;
     struct memory_plan plan;
     bool planned;
-    bool rows_open; // the caller leaves the rows of a prompt's pass to the chunk
     double load_ms;
 };
 
@@ -43,117 +42,53 @@ struct session_options session_options_default(void) {
                                     .chunk = 0};
 }
 
-static void note(const struct session *s, const char *sentence) {
-    if (sentence[0] && s->o.note)
-        s->o.note(s->o.note_arg, sentence);
-}
-
-// The GPU of `choice`. With "auto" a GPU that fails to open is passed over: s->x stays NULL.
-static int open_gpu(struct session *s, int device, bool may_pass, struct err *e) {
-    struct cuda_options o = {.device = device,
-                             .limit = s->o.vram_limit,
-                             .path = s->o.cuda_path,
-                             .vendor_gemm = s->o.vendor_gemm};
-    int rc = exec_create_cuda(&s->x, &o, e);
-    if (!may_pass || (rc != ERR_DEVICE && rc != ERR_MEMORY))
-        return rc;
-    char sentence[sizeof e->text];
-    snprintf(sentence, sizeof sentence, "%.400s (the CPU is used)", e->text);
-    note(s, sentence);
-    return 0;
-}
-
 static int open_device(struct session *s, struct err *e) {
-    struct device_request want;
-    struct device_choice choice = {.device = DEVICE_CPU_NUMBER};
-    int rc = device_request_parse(&want, s->o.device, e);
-    if (!rc && want.want != DEVICE_CPU) {
-        struct device_survey found;
-        exec_survey_cuda(&found);
-        rc = device_choose(&choice, &want, &found, e);
-    }
-    if (!rc)
-        note(s, choice.note);
-    if (!rc && choice.device >= 0)
-        rc = open_gpu(s, choice.device, want.want == DEVICE_AUTO, e);
-    if (!rc && !s->x && s->o.vendor_gemm)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--prompt-gemm vendor needs a GPU and the CPU is used; leave it out");
-    return rc || s->x ? rc : exec_create_cpu(&s->x, s->o.cpu_level, s->o.threads, e);
+    const struct session_options *o = &s->o;
+    struct device_options d = {.name = o->device,
+                               .cpu_level = o->cpu_level,
+                               .threads = o->threads,
+                               .cuda_path = o->cuda_path,
+                               .vendor_gemm = o->vendor_gemm,
+                               .vram_limit = o->vram_limit,
+                               .timing = o->timing,
+                               .importance = o->importance,
+                               .note = o->note,
+                               .note_arg = o->note_arg};
+    s->runtime = o->runtime;
+    int rc = s->runtime ? 0 : runtime_create(&s->own_runtime, 0, e);
+    if (!s->runtime)
+        s->runtime = s->own_runtime;
+    return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
 }
 
-// Bytes of 32 keys or values of a type.
-static int fill_plan(struct session *s, struct err *e) {
-    struct memory_plan *p = &s->plan;
-    struct model_params params;
-    struct model_plan t;
-    struct dflash_plan d = {0};
-    int rc = model_plan(&t, &params, s->x, s->file, &s->o.target, e);
-    if (rc)
-        return err_prefix(e, "%s", s->o.model);
-    if (s->o.draft) {
-        struct dflash_plan_args args = {s->x, s->file, &s->o.target, s->o.draft, &s->o.dflash};
-        rc = dflash_plan(&d, &args, e);
-    }
-    if (rc)
-        return rc;
-    const struct model_options *o = &s->o.target;
-    struct exec_memory m;
-    exec_limits_join(&t.limits, &d.limits);
-    exec_memory_of(s->x, &m);
-    int64_t kv = t.kv_per_1k + d.kv_per_1k;
-    int64_t own = kv_codec_bytes(o->codec_k, 32) + kv_codec_bytes(o->codec_v, 32);
-    *p = (struct memory_plan){.weights = t.weights,
-                              .draft = d.weights,
-                              .scratch = t.scratch + d.scratch + exec_own_bytes(s->x, &t.limits),
-                              .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
-                              .kv_per_1k = kv,
-                              .window_per_1k = d.window_per_1k,
-                              .window = d.window,
-                              .kv_per_1k_q8 = kv / own * 2 * kv_codec_bytes(KV_Q8_0, 32),
-                              .available = exec_is_device(s->x) ? m.free + m.used : o->memory_limit,
-                              .trained = params.context};
-    return 0;
+// Plans, and settles what was left open, before anything large is loaded.
+static int make_plan(struct session *s, struct err *e) {
+    struct pair_request r = {.device = s->device,
+                             .file = s->file,
+                             .model = s->o.model,
+                             .draft = s->o.draft,
+                             .target = s->o.target,
+                             .dflash = s->o.dflash,
+                             .chunk = s->o.chunk,
+                             .vendor_gemm = s->o.vendor_gemm,
+                             .always = s->o.make_plan};
+    int rc = plan_pair(&s->plan, &s->planned, &r, e);
+    s->o.target = r.target;
+    s->o.chunk = r.chunk;
+    return rc;
 }
 
-static void set_chunk(struct session *s, int rows) {
-    s->o.chunk = rows;
-    if (s->rows_open)
-        s->o.target.max_rows = rows;
-}
-
-enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
-
-// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole
-// tiles of 192 and of 256 rows, and the vendor's library gains by more.
-static int rows_for(const struct session *s) {
-    if (!exec_is_device(s->x))
-        return ROWS;
-    return s->o.vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
-}
-
-// Decides the context, and the rows of a prompt's pass where that is left open, before anything
-// large is loaded. Fewer rows are taken where the context would not fit beside them.
-static int settle(struct session *s, struct err *e) {
-    bool open = s->o.chunk == 0, device = exec_is_device(s->x);
-    s->rows_open = s->o.target.max_rows == 0;
-    set_chunk(s, open ? rows_for(s) : s->o.chunk);
-    if (!device && s->o.target.memory_limit <= 0 && !s->o.make_plan)
+// Claims what was planned. Keys and values of all sequences together keep to their part of it.
+static int claim_memory(struct session *s, struct err *e) {
+    if (!s->planned)
         return 0;
-    int rc = fill_plan(s, e);
-    if (!rc)
-        rc = plan_settle(&s->plan, s->o.target.max_ctx, e);
-    while (rc == ERR_MEMORY && open && s->o.chunk > ROWS) {
-        set_chunk(s, s->o.chunk / 2);
-        rc = fill_plan(s, e);
-        if (!rc)
-            rc = plan_settle(&s->plan, s->o.target.max_ctx, e);
-    }
-    if (rc)
-        return rc;
-    s->o.target.max_ctx = s->plan.context;
-    s->planned = true;
-    return 0;
+    struct claim c = plan_claim(&s->plan, s->o.model, s->own_runtime == NULL);
+    int rc = runtime_claim(s->device, &c, s->plan.own, &s->claim, e);
+    if (s->plan.available > 0)
+        s->pages.limit = c.bytes[ARENA_PAGES];
+    s->o.target.pages = &s->pages;
+    s->o.target.memory_limit = 0; // the plan has seen to it
+    return rc;
 }
 
 static int make_drafter(struct session *s, struct err *e) {
@@ -168,24 +103,23 @@ static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);
-    if (!rc && s->o.timing)
-        rc = timing_prepare(s->x, e);
-    if (!rc && s->o.importance)
-        rc = importance_prepare(s->x, e);
     if (!rc)
-        rc = settle(s, e);
+        rc = make_plan(s, e);
+    if (!rc)
+        rc = claim_memory(s, e);
     if (rc)
         return rc;
+    struct exec *x = runtime_exec(s->device);
     if (gguf_find(s->file, "tokenizer.ggml.model"))
         rc = tokenizer_create(&s->tokenizer, s->file, e);
     if (!rc)
-        rc = model_load(&s->model, s->x, s->file, &s->o.target, e);
+        rc = model_load(&s->model, x, s->file, &s->o.target, e);
     if (rc)
         return err_prefix(e, "%s", s->o.model);
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
     if (!rc)
-        rc = price_create(&s->price, exec_is_device(s->x) ? PRICE_GPU : PRICE_CPU, e);
+        rc = price_create(&s->price, exec_is_device(x) ? PRICE_GPU : PRICE_CPU, e);
     return rc || !s->draft ? rc : make_drafter(s, e);
 }
 
@@ -220,7 +154,7 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
     if (!rc)
         rc = open_device(s, e);
     if (!rc)
-        rc = settle(s, e);
+        rc = make_plan(s, e);
     *out = s->plan;
     session_close(s);
     return rc;
@@ -238,8 +172,9 @@ void session_close(struct session *s) {
     model_destroy(s->model);
     if (s->tokenizer)
         tokenizer_destroy(s->tokenizer);
-    if (s->x)
-        exec_destroy(s->x);
+    if (s->device)
+        runtime_release(s->device, s->claim);
+    runtime_destroy(s->own_runtime);
     if (s->file)
         gguf_close(s->file);
     free(s);
@@ -259,6 +194,20 @@ const struct tokenizer *session_tokenizer(const struct session *s) {
 
 const struct memory_plan *session_plan(const struct session *s) {
     return s->planned ? &s->plan : NULL;
+}
+
+struct runtime_device *session_device(const struct session *s) {
+    return s->device;
+}
+
+int64_t session_spare(const struct session *s) {
+    return kv_budget_spare(&s->pages);
+}
+
+int64_t session_trim(struct session *s) {
+    int64_t bytes = kv_budget_trim(&s->pages);
+    exec_trim(runtime_exec(s->device));
+    return bytes;
 }
 
 double session_load_ms(const struct session *s) {

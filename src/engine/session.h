@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loaded model pair: it chooses the device, asks the memory plan before it loads, and owns the
-// backend, the target, the draft with the drafter that all requests share, the tokenizer, and what
-// was measured of the device. Requests on it are in request.h, batch.h and generate.h.
+// A loaded model pair on a device of a runtime: the target, the draft with the drafter that all
+// requests share, the tokenizer, and what was measured of the device. The memory is planned and
+// claimed before it loads. Requests on it are in request.h, batch.h and generate.h.
 #ifndef COPPICE_ENGINE_SESSION_H
 #define COPPICE_ENGINE_SESSION_H
 
@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "engine/plan.h"
+#include "engine/runtime.h"
 #include "models/dflash.h"
 #include "models/model.h"
 #include "spec/budget.h"
@@ -17,6 +18,10 @@
 #include "text/tokenizer.h"
 
 struct session_options {
+    // NULL: a private one. In one that is shared, the device is found again where it is open, the
+    // plan is for what others leave, and keys and values of all sequences together keep to what one
+    // of max_ctx tokens takes. It must outlive the session.
+    struct runtime *runtime;
     const char *model;     // target GGUF
     const char *draft;     // NULL: none
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
@@ -62,6 +67,10 @@ int session_take_budget(struct session *s, struct budget **out, struct err *e);
 void session_give_budget(struct session *s, struct budget *b); // NULL is allowed
 double session_load_ms(const struct session *s);
 const struct memory_plan *session_plan(const struct session *s); // NULL: none was made
+struct runtime_device *session_device(const struct session *s);
+// Bytes that its free pages of keys and values hold, and giving them back to the device.
+int64_t session_spare(const struct session *s);
+int64_t session_trim(struct session *s);
 
 // The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.
 int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,

@@ -139,6 +139,8 @@ static int make_workspace(struct dflash *d, struct err *e) {
         d->scratch[g] = pages;
         if (!rc)
             rc = kv_pool_create(&d->pool[g], d->x, &d->layout[g], 0, e);
+        if (!rc)
+            kv_pool_join(d->pool[g], d->target->options.pages);
     }
     return rc ? rc : host_arrays(d, e);
 }

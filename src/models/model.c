@@ -172,8 +172,12 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = exec_reserve(x, &m->load.limits, e);
     if (!rc && !dry)
         rc = record_init(m, e);
-    for (int i = 0; !rc && !dry && i < m->n_groups; i++)
-        rc = kv_pool_create(&m->groups[i].pool, x, &m->groups[i].layout, 0, e);
+    for (int i = 0; !rc && !dry && i < m->n_groups; i++) {
+        struct model_group *at = &m->groups[i];
+        rc = kv_pool_create(&at->pool, x, &at->layout, 0, e);
+        if (!rc)
+            kv_pool_join(at->pool, o->pages);
+    }
     return rc || dry ? rc : exec_status(x, e);
 }
 

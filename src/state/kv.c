@@ -22,6 +22,8 @@ struct kv_pool {
     int64_t n, cap, limit;
     int64_t used, held;            // pages with a user; pages that have memory
     int32_t free_head, empty_head; // free pages; numbers without memory
+    struct kv_budget *budget;      // NULL: none
+    struct kv_pool *next;          // of the budget's
 };
 
 int kv_pool_create(struct kv_pool **out, struct exec *x, const struct kv_layout *l, int64_t limit,
@@ -41,11 +43,61 @@ void kv_pool_limit(struct kv_pool *p, int64_t limit) {
     p->limit = limit > 0 && limit < INT32_MAX ? limit : INT32_MAX;
 }
 
+void kv_pool_join(struct kv_pool *p, struct kv_budget *b) {
+    if (!b)
+        return;
+    p->budget = b;
+    p->next = b->pools;
+    b->pools = p;
+}
+
+static void leave(struct kv_pool *p) {
+    if (!p->budget)
+        return;
+    p->budget->held -= p->held * p->layout.page_bytes;
+    for (struct kv_pool **at = &p->budget->pools; *at; at = &(*at)->next) {
+        if (*at != p)
+            continue;
+        *at = p->next;
+        return;
+    }
+}
+
+int64_t kv_budget_spare(const struct kv_budget *b) {
+    int64_t sum = 0;
+    for (const struct kv_pool *p = b->pools; p; p = p->next)
+        sum += kv_pool_spare(p);
+    return sum;
+}
+
+int64_t kv_budget_trim(struct kv_budget *b) {
+    int64_t sum = 0;
+    for (struct kv_pool *p = b->pools; p; p = p->next)
+        sum += kv_pool_trim(p, 0);
+    return sum;
+}
+
+// Room in the budget for another page, made by giving back free ones of the other pools.
+static int budget_room(const struct kv_pool *p, struct err *e) {
+    struct kv_budget *b = p->budget;
+    int64_t bytes = p->layout.page_bytes;
+    if (!b || b->limit <= 0 || b->held <= b->limit - bytes)
+        return 0;
+    kv_budget_trim(b);
+    if (b->held <= b->limit - bytes)
+        return 0;
+    return err_set(e, ERR_LIMIT,
+                   "keys and values of all sequences take %lld of the %lld KiB planned for them; "
+                   "end some, or use a shorter --max-ctx",
+                   (long long)(b->held >> 10), (long long)(b->limit >> 10));
+}
+
 void kv_pool_destroy(struct kv_pool *p) {
     if (!p)
         return;
     for (int64_t i = 0; i < p->n; i++)
         exec_ops(p->x)->free(p->x, p->pages[i].data);
+    leave(p);
     free(p->pages);
     free(p);
 }
@@ -74,7 +126,10 @@ int64_t kv_pool_trim(struct kv_pool *p, int64_t keep) {
         p->empty_head = id;
         p->held--;
     }
-    return (before - p->held) * p->layout.page_bytes;
+    int64_t bytes = (before - p->held) * p->layout.page_bytes;
+    if (p->budget)
+        p->budget->held -= bytes;
+    return bytes;
 }
 
 // A number without memory at the head of its list.
@@ -105,7 +160,9 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
             e, ERR_LIMIT,
             "all %lld key/value pages are in use; shorten the context or raise the limit",
             (long long)p->limit);
-    int rc = pool_number(p, e);
+    int rc = budget_room(p, e);
+    if (!rc)
+        rc = pool_number(p, e);
     if (rc)
         return rc;
     unsigned char *data = exec_alloc(p->x, ARENA_PAGES, (size_t)p->layout.page_bytes);
@@ -119,6 +176,8 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
     p->pages[id] = (struct page){data, 0, p->free_head, exec_stretch(p->x)};
     p->free_head = id;
     p->held++;
+    if (p->budget)
+        p->budget->held += p->layout.page_bytes;
     return 0;
 }
 

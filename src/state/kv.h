@@ -27,6 +27,18 @@ int64_t kv_pool_trim(struct kv_pool *p, int64_t keep);
 
 const struct kv_layout *kv_pool_layout(const struct kv_pool *p);
 
+// What several pools may take together. Zeroed: no limit, no pools.
+struct kv_budget {
+    int64_t limit; // bytes of pages that exist at most; 0: none
+    int64_t held;  // bytes of pages that exist
+    struct kv_pool *pools;
+};
+// An empty pool joins, until it is destroyed; b must outlive it. NULL: nothing happens. When the
+// budget is spent, free pages of the others are given back first; then ERR_LIMIT.
+void kv_pool_join(struct kv_pool *p, struct kv_budget *b);
+int64_t kv_budget_spare(const struct kv_budget *b); // bytes of free pages
+int64_t kv_budget_trim(struct kv_budget *b);        // gives them back; bytes
+
 // The page table of one sequence. Zeroed is empty but needs kv_init before use.
 struct kv {
     struct kv_pool *pool;

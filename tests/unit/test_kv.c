@@ -208,12 +208,57 @@ static void test_trim(void **state) {
     world_fini(&w);
 }
 
+// Two pools of different pages share a budget; what one does not use is given to the other.
+static void test_budget(void **state) {
+    (void)state;
+    struct kv_budget b = {0};
+    struct exec *x = NULL;
+    struct kv_pool *pool[2] = {NULL, NULL};
+    struct kv kv[2];
+    struct err e = {0};
+    int64_t page[2];
+    assert_int_equal(exec_create_cpu(&x, "scalar", 1, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct kv_shape s = {.n_layers = 1 + i, .n_heads = 1, .dk = 64, .dv = 64};
+        struct kv_layout l;
+        s.codec_k = s.codec_v = KV_F16;
+        assert_int_equal(kv_layout_init(&l, &s, NULL), 0);
+        page[i] = l.page_bytes;
+        assert_int_equal(kv_pool_create(&pool[i], x, &l, 0, NULL), 0);
+        kv_pool_join(pool[i], i ? &b : NULL);
+        kv_pool_join(pool[i], i ? NULL : &b);
+        kv_init(&kv[i], pool[i], 0);
+    }
+    b.limit = 2 * page[0] + page[1];
+    assert_int_equal(kv_reserve(&kv[0], 128, &e), 0);
+    assert_int_equal(kv_reserve(&kv[1], 64, &e), 0);
+    assert_int_equal(b.held, b.limit);
+    kv_advance(&kv[0], 128);
+    kv_advance(&kv[1], 64);
+    assert_int_equal(kv_reserve(&kv[0], 1, &e), ERR_LIMIT);
+    assert_int_equal(kv_reserve(&kv[1], 1, &e), ERR_LIMIT);
+    assert_int_equal(b.held, b.limit);
+    kv_truncate(&kv[0], 0); // two small free pages make room for a large one
+    assert_int_equal(kv_budget_spare(&b), 2 * page[0]);
+    assert_int_equal(kv_reserve(&kv[1], 1, &e), 0);
+    assert_int_equal(b.held, 2 * page[1]);
+    kv_truncate(&kv[1], 0);
+    assert_int_equal(kv_budget_trim(&b), 2 * page[1]);
+    assert_int_equal(b.held, 0);
+    assert_int_equal(kv_reserve(&kv[0], 64, &e), 0);
+    for (int i = 0; i < 2; i++) {
+        kv_fini(&kv[i]);
+        kv_pool_destroy(pool[i]);
+    }
+    assert_int_equal(b.held, 0);
+    assert_null(b.pools);
+    exec_destroy(x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_budget), cmocka_unit_test(test_random), cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_limit),  cmocka_unit_test(test_trim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

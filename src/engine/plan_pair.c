@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// See plan_pair.h.
+#include "engine/plan_pair.h"
+
+#include <stdio.h>
+
+#include "base/num.h"
+
+// What may be taken: what others leave of the device, and no more than the caller allows itself.
+static int64_t available_to(const struct pair_request *r) {
+    int64_t left = runtime_available(r->device), own = r->target.memory_limit;
+    if (exec_is_device(runtime_exec(r->device)) || own <= 0)
+        return left;
+    return left > 0 ? min_i64(left, own) : own;
+}
+
+static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    const struct model_options *o = &r->target;
+    struct model_params params;
+    struct model_plan t;
+    struct dflash_plan d = {0};
+    int rc = model_plan(&t, &params, x, r->file, o, e);
+    if (rc)
+        return err_prefix(e, "%s", r->model);
+    if (r->draft) {
+        struct dflash_plan_args args = {x, r->file, o, r->draft, &r->dflash};
+        rc = dflash_plan(&d, &args, e);
+    }
+    if (rc)
+        return rc;
+    exec_limits_join(&t.limits, &d.limits);
+    int64_t own = exec_own_bytes(x, &t.limits), kv = t.kv_per_1k + d.kv_per_1k;
+    int64_t more = max_i64(own - runtime_claims(r->device)->own, 0);
+    int64_t stored = kv_codec_bytes(o->codec_k, 32) + kv_codec_bytes(o->codec_v, 32);
+    *p = (struct memory_plan){.weights = t.weights,
+                              .draft = d.weights,
+                              .scratch = t.scratch + d.scratch + more,
+                              .own = own,
+                              .own_more = more,
+                              .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
+                              .kv_per_1k = kv,
+                              .window_per_1k = d.window_per_1k,
+                              .window = d.window,
+                              .kv_per_1k_q8 = kv / stored * 2 * kv_codec_bytes(KV_Q8_0, 32),
+                              .available = available_to(r),
+                              .trained = params.context};
+    return 0;
+}
+
+enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
+
+// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole
+// tiles of 192 and of 256 rows, and the vendor's library gains by more.
+static int rows_for(const struct pair_request *r) {
+    if (!exec_is_device(runtime_exec(r->device)))
+        return ROWS;
+    return r->vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
+}
+
+static int settle(struct memory_plan *p, struct pair_request *r, int chunk, bool rows_open,
+                  struct err *e) {
+    r->chunk = chunk;
+    if (rows_open)
+        r->target.max_rows = chunk;
+    int rc = fill_plan(p, r, e);
+    return rc ? rc : plan_settle(p, r->target.max_ctx, e);
+}
+
+int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e) {
+    bool open = r->chunk == 0, rows_open = r->target.max_rows == 0;
+    int chunk = open ? rows_for(r) : r->chunk;
+    *p = (struct memory_plan){0};
+    *planned = r->always || runtime_limited(r->device) || r->target.memory_limit > 0;
+    if (!*planned) {
+        r->chunk = chunk;
+        if (rows_open)
+            r->target.max_rows = chunk;
+        return 0;
+    }
+    int rc = settle(p, r, chunk, rows_open, e);
+    while (rc == ERR_MEMORY && open && r->chunk > ROWS)
+        rc = settle(p, r, r->chunk / 2, rows_open, e);
+    if (rc == ERR_MEMORY)
+        claims_blame(runtime_claims(r->device), e);
+    if (!rc)
+        r->target.max_ctx = p->context;
+    return rc;
+}
+
+struct claim plan_claim(const struct memory_plan *p, const char *who, bool share) {
+    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more,
+                                [ARENA_WEIGHTS] = p->weights + p->draft,
+                                [ARENA_STATES] = p->state}};
+    bool all = !share && p->available > 0;
+    c.bytes[ARENA_PAGES] = all ? plan_pages(p) : plan_kv(p, p->context);
+    snprintf(c.who, sizeof c.who, "%s", who);
+    return c;
+}
