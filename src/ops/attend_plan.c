@@ -24,10 +24,14 @@ struct build {
     struct attend_row *rows;
     int32_t *list, *path;
     int64_t n_list, n_path;
-    struct attend_item *items;
-    int64_t n_items, cap_items;
-    bool failed; // no memory for an item
+    int64_t n_items, shared; // chunks of all shared items, times blocks that share them
+    bool failed;             // no memory for an item
 };
+
+// At least `bytes` of a room, whose contents stay; NULL: no memory.
+static void *room_for(struct attend_room *r, size_t bytes) {
+    return vec_reserve(&r->p, &r->bytes, (int64_t)bytes, 1, NULL) ? NULL : r->p;
+}
 
 static struct attend_row row_of(const struct attend_args *a, const struct rows *r, int64_t i) {
     int32_t pos = (int32_t)r->pos[i],
@@ -49,10 +53,11 @@ static int32_t tiles_of(const struct build *b, int64_t rows) {
 }
 
 static void push(struct build *b, struct attend_item t) {
-    if (vec_reserve(&b->items, &b->cap_items, b->n_items + 1, sizeof *b->items, NULL))
-        b->failed = true;
+    struct attend_item *items = room_for(&b->p->found, (size_t)(b->n_items + 1) * sizeof *items);
+    if (items)
+        items[b->n_items++] = t;
     else
-        b->items[b->n_items++] = t;
+        b->failed = true;
 }
 
 // The parts of a shared item as runs of about `most` chunks, or of one part; from the highest down,
@@ -105,8 +110,7 @@ static void add_items(struct build *b, struct attend_item base, int64_t begin) {
             push(b, t);
             continue;
         }
-        int64_t chunks = (int64_t)(t.end - t.chunk) * b->a->shape.n_kv * pieces;
-        push_runs(b, t, max_i32(1, min_i32(RUN, (int32_t)(chunks / b->m->blocks))));
+        push_runs(b, t, max_i32(1, (int32_t)min_i64(RUN, b->shared / b->m->blocks)));
     }
 }
 
@@ -184,13 +188,47 @@ static void add_blocks(struct build *b, int32_t *own) {
     }
 }
 
+// Whether row i takes part in its sequence's shared items.
+static bool shares(const struct build *b, int64_t i) {
+    return split_committed(b, i) && b->rows[i].first < b->rows[i].split;
+}
+
+// The rows of a sequence from row i of the batch on that lie together: [i, end).
+static int64_t sequence_end(const struct build *b, int64_t i) {
+    int64_t end = i + 1;
+    while (end < b->p->end && b->r->seq[end] == b->r->seq[i])
+        end++;
+    return end;
+}
+
+// How much work there is below the splits, in all sequences: their runs of chunks are to be of
+// one size, whatever their lengths.
+static void measure_shared(struct build *b) {
+    for (int64_t i = b->p->begin, end; i < b->p->end; i = end) {
+        int32_t first = INT32_MAX, top = 0;
+        int64_t rows = 0;
+        end = sequence_end(b, i);
+        for (int64_t r = i; r < end; r++) {
+            if (!shares(b, r))
+                continue;
+            first = min_i32(first, b->rows[r].first / ATTEND_CHUNK);
+            top = max_i32(top, b->rows[r].split / ATTEND_CHUNK);
+            rows++;
+        }
+        if (rows)
+            b->shared += (int64_t)(top - first) * b->a->shape.n_kv *
+                         ceil_div(tiles_of(b, rows), b->m->tiles_split);
+    }
+}
+
 // Parts below the splits, for all rows of a sequence whose splits are committed.
 static void add_shared(struct build *b) {
-    for (int64_t s = 0; s < b->n_seqs; s++) {
+    for (int64_t i = b->p->begin, end; i < b->p->end; i = end) {
         int64_t begin = b->n_list;
-        for (int64_t i = b->p->begin; i < b->p->end; i++)
-            if (b->r->seq[i] == s && split_committed(b, i) && b->rows[i].first < b->rows[i].split)
-                b->list[b->n_list++] = (int32_t)i;
+        end = sequence_end(b, i);
+        for (int64_t r = i; r < end; r++)
+            if (shares(b, r))
+                b->list[b->n_list++] = (int32_t)r;
         if (b->n_list == begin)
             continue;
         struct attend_item base = item_of(b, b->list[begin]);
@@ -243,9 +281,10 @@ static bool lay_out(struct build *b, int64_t path_length) {
     p->path = section(p, path_length, sizeof *b->path);
     p->pages = section(p, n_pages, sizeof(unsigned char *));
     p->store = section(p, n, sizeof(struct kv_slot));
-    p->blob = calloc(1, p->bytes);
+    p->blob = room_for(&p->tables, p->bytes);
     if (!p->blob)
         return false;
+    memset(p->blob, 0, p->bytes);
     b->rows = (struct attend_row *)(void *)(p->blob + p->rows);
     b->list = (int32_t *)(void *)(p->blob + p->list);
     b->path = (int32_t *)(void *)(p->blob + p->path);
@@ -269,8 +308,10 @@ static void fill(struct build *b, int32_t *own) {
     }
     p->part0 = part0;
     p->slots = top - part0 + 1;
-    if (!p->whole)
+    if (!p->whole) {
+        measure_shared(b);
         add_shared(b);
+    }
     if (b->a->shape.mask == ATTEND_BLOCK)
         add_blocks(b, own);
     else
@@ -280,8 +321,8 @@ static void fill(struct build *b, int32_t *own) {
 // Puts the items behind the rest of the tables.
 static bool close_plan(struct build *b) {
     struct attend_plan *p = b->p;
-    size_t bytes = (size_t)b->n_items * sizeof *b->items;
-    unsigned char *blob = b->failed ? NULL : realloc(p->blob, p->bytes + bytes);
+    size_t bytes = (size_t)b->n_items * sizeof(struct attend_item);
+    unsigned char *blob = b->failed ? NULL : room_for(&p->tables, p->bytes + bytes);
     if (!blob)
         return false;
     p->blob = blob;
@@ -289,7 +330,7 @@ static bool close_plan(struct build *b) {
     p->bytes += bytes;
     p->n_items = (int32_t)b->n_items;
     if (bytes)
-        memcpy(blob + p->items, b->items, bytes);
+        memcpy(blob + p->items, p->found.p, bytes);
     return true;
 }
 
@@ -302,23 +343,32 @@ static int64_t count_sequences(const struct rows *r) {
 
 bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
                        int64_t begin, int64_t end, bool whole, const struct attend_limits *m) {
-    *p = (struct attend_plan){.begin = begin, .end = end, .whole = whole, .tiles = 1};
+    *p = (struct attend_plan){.tables = p->tables,
+                              .work = p->work,
+                              .found = p->found,
+                              .begin = begin,
+                              .end = end,
+                              .whole = whole,
+                              .tiles = 1};
     struct build b = {.a = a, .r = r, .m = m, .p = p, .n_seqs = count_sequences(r)};
     size_t n = (size_t)r->n;
-    int32_t *work = malloc((3 * n + (size_t)b.n_seqs) * sizeof *work);
+    int32_t *work = room_for(&p->work, (3 * n + (size_t)b.n_seqs) * sizeof *work);
     if (!work)
         return false;
     b.depth = work;
     b.child = work + n;
     b.pages_at = work + 3 * n;
-    bool ok = lay_out(&b, measure(&b));
-    if (ok) {
-        fill(&b, work + 2 * n);
-        ok = close_plan(&b);
-    }
-    free(b.items);
-    free(work);
-    return ok;
+    if (!lay_out(&b, measure(&b)))
+        return false;
+    fill(&b, work + 2 * n);
+    return close_plan(&b);
+}
+
+void attend_plan_fini(struct attend_plan *p) {
+    free(p->tables.p);
+    free(p->work.p);
+    free(p->found.p);
+    *p = (struct attend_plan){.blob = NULL};
 }
 
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,

@@ -84,9 +84,17 @@ struct attend_item {
     int32_t chunk, end;          // chunks, absolute
 };
 
-// The tables of one launch: built on the host, sent as one piece.
+// Memory that grows and is used again.
+struct attend_room {
+    void *p;
+    int64_t bytes;
+};
+
+// The tables of one launch: built on the host, sent as one piece. Zeroed before the first build,
+// and freed by attend_plan_fini; in between, builds use its memory again.
 struct attend_plan {
-    unsigned char *blob;
+    struct attend_room tables, work, found; // all tables; what building needs; items on their way
+    unsigned char *blob;                    // in `tables`
     size_t bytes;
     size_t rows, list, path, items, pages, store; // offsets into the blob
     int64_t begin, end;                           // rows
@@ -102,9 +110,10 @@ struct attend_limits {
     int tiles_whole, tiles_split, blocks;
 };
 
-// Cuts up rows [begin, end). False: no memory. The caller frees p->blob in any case.
+// Cuts up rows [begin, end). False: no memory.
 bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const struct rows *r,
                        int64_t begin, int64_t end, bool whole, const struct attend_limits *m);
+void attend_plan_fini(struct attend_plan *p);
 // Whether there are enough long paths to fill half the device's processors with ATTEND_WHOLE items.
 bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
                        const struct attend_limits *m, int processors);

@@ -59,7 +59,7 @@ struct room {
         size_t bytes;
         void *back;       // host memory that room_close copies the bytes to, or NULL
         const void *kept; // host memory that must still be the same at room_close, or NULL
-    } items[96];
+    } items[512];
     int n;
 };
 void room_open(struct room *r, struct check *c, struct exec *x);

@@ -159,10 +159,10 @@ static void random_forests(void **state) {
     (void)state;
     struct rng r = {7};
     struct scene *s = malloc(sizeof *s);
+    struct attend_plan p = {0}; // its memory is used again
     for (int i = 0; i < 120; i++) {
         struct attend_limits m = {(int)between(&r, 1, 8), (int)between(&r, 1, 8),
                                   (int)between(&r, 1, 300)};
-        struct attend_plan p;
         scene_init(s, &r);
         int64_t step = rng_below(&r, 2) ? s->r.n : between(&r, 1, s->r.n);
         bool whole = rng_below(&r, 2);
@@ -170,9 +170,9 @@ static void random_forests(void **state) {
             int64_t end = begin + step < s->r.n ? begin + step : s->r.n;
             assert_true(attend_plan_build(&p, &s->a, &s->r, begin, end, whole, &m));
             walk_plan(s, &p);
-            free(p.blob);
         }
     }
+    attend_plan_fini(&p);
     free(s);
 }
 

@@ -2,9 +2,8 @@
 // The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
 // batches that keep the parts' room small; a row's bits do not depend on it.
-#include <stdlib.h>
-
 #include "ops/gpu/attend/attend.cuh"
+#include "ops/gpu/attend/attend_kept.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -251,12 +250,9 @@ static void run_kernel(struct gpu *g, const struct attend_run *u, const struct a
         attend_plain(g, u, p);
 }
 
+// One batch of rows, whose tables are at `device`.
 static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
-                      struct act *out, enum kernel kernel) {
-    gpu_stage_room(g, STAGE_OP); // of the batch before, all launches are queued
-    const void *device = gpu_stage(g, p->blob, p->bytes);
-    if (!device)
-        return;
+                      const void *device, struct act *out, enum kernel kernel) {
     set_tables(u, p, device);
     if (p->whole) {
         run_kernel(g, u, p, kernel);
@@ -304,6 +300,21 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     return m;
 }
 
+// Plans the call unless an earlier layer has done so; NULL: no memory.
+static const struct attend_plans *plans_of(struct gpu *g, const struct attend_args *a,
+                                           const struct rows *r, enum kernel kernel) {
+    const struct attend_plans *kept = attend_find(g, a, r);
+    if (kept)
+        return kept;
+    struct attend_cut cut = {false, r->n, limits_of(g, a, r, kernel)};
+    cut.whole = attend_plan_whole(a, r, &cut.limits, g->processors) &&
+                (kernel == PLAIN ||
+                 attend_matrix_bytes(a->shape.dk, cut.limits.tiles_whole, true) <= g->shared);
+    if (!cut.whole)
+        cut.step = batch_rows(a, r);
+    return attend_make(g, a, r, &cut);
+}
+
 extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
     struct gpu *g = gpu_of(x);
     if (r->n == 0)
@@ -319,20 +330,16 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     u.ahead = g->last == LAST_STORE &&
               gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
     enum kernel kernel = kernel_for(g, a);
-    struct attend_limits m = limits_of(g, a, r, kernel);
-    bool whole =
-        attend_plan_whole(a, r, &m, g->processors) &&
-        (kernel == PLAIN || attend_matrix_bytes(a->shape.dk, m.tiles_whole, true) <= g->shared);
-    int64_t step = whole ? r->n : batch_rows(a, r);
-    for (int64_t begin = 0; begin < r->n; begin += step) {
-        struct attend_plan p;
-        int64_t end = begin + step < r->n ? begin + step : r->n;
-        if (attend_plan_build(&p, a, r, begin, end, whole, &m))
-            run_batch(g, &u, &p, a->out, kernel);
-        else
-            gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
-        free(p.blob);
+    const struct attend_plans *p = plans_of(g, a, r, kernel);
+    if (!p)
+        gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
+    for (int64_t i = 0; p && i < p->n; i++) {
+        gpu_stage_room(g, STAGE_OP); // of the batch before, all launches are queued
+        const void *device = attend_tables(g, p, i);
+        if (!device)
+            return;
+        run_batch(g, &u, &p->plan[i], device, a->out, kernel);
     }
-    if (whole)
+    if (p && p->plan[0].whole)
         cuda_act_finish(x, a->out, r->n);
 }

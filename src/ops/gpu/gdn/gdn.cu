@@ -4,33 +4,20 @@
 // chooses one of two kernels by device and shape. No state is written; gdn_commit.cu does that.
 #include "ops/gpu/gdn/gdn_launch.h"
 
-// The largest number of rows of one sequence among sequences first .. first + n - 1.
-static int most_rows(const int32_t *seq, int64_t rows, int first, int n) {
-    int count[GDN_STATES] = {0}, most = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        if (seq[i] < first || seq[i] >= first + n)
-            continue;
-        int c = ++count[seq[i] - first];
-        most = c > most ? c : most;
-    }
-    return most;
-}
-
-// Whether some row's position lies in a later block than its sequence's end, so that it reads the
-// newer base.
-static bool reads_newer(const struct gdn_job *j, const struct rows *r) {
-    for (int64_t i = j->first; i < j->first + j->count; i++) {
-        if (r->pos[i] / GDN_BLOCK > j->a.len[r->seq[i]] / GDN_BLOCK)
+// Whether a run has a row whose position lies in a later block than its sequence's end, so that it
+// reads the newer base.
+static bool reads_newer(const struct gdn_args *a, const struct gdn_run *run, const struct rows *r) {
+    for (int64_t i = run->first; i < run->first + run->count; i++) {
+        if (r->pos[i] / GDN_BLOCK > a->len[run->seq] / GDN_BLOCK)
             return true;
     }
     return false;
 }
 
 // Appends the rows that read base lo (hi: base hi) to the places; where: those of rows.
-static void place_rows(struct gdn_tables *t, const struct gdn_job *j, const struct rows *r, bool hi,
-                       int8_t *where) {
-    for (int8_t i = 0; i < (int8_t)j->count; i++) {
-        int64_t pos = r->pos[j->first + i];
+static void place_rows(struct gdn_tables *t, const struct rows *r, bool hi, int8_t *where) {
+    for (int8_t i = 0; i < (int8_t)t->few.n; i++) {
+        int64_t pos = r->pos[t->first + i];
         if ((pos / GDN_BLOCK > t->len / GDN_BLOCK) != hi)
             continue;
         t->list[t->n] = i;
@@ -41,66 +28,80 @@ static void place_rows(struct gdn_tables *t, const struct gdn_job *j, const stru
 }
 
 // Few rows of one sequence: their tables go with the launch.
-static void fill_few(struct gdn_tables *t, const struct gdn_job *j, const struct rows *r, int seq) {
+static void fill_few(struct gdn_tables *t, const struct gdn_args *a, const struct gdn_run *run,
+                     const struct rows *r, bool newer) {
     int8_t where[GDN_FEW];
-    t->few = gdn_few_of(j->a.seqs, seq, r->parent + j->first, j->first, j->count);
-    t->len = j->a.len[seq];
-    place_rows(t, j, r, false, where);
-    while (j->newer && t->n % 4) {
+    t->few = gdn_few_of(a->seqs, run->seq, r->parent + run->first, run->first, run->count);
+    t->first = run->first;
+    t->len = a->len[run->seq];
+    place_rows(t, r, false, where);
+    while (newer && t->n % 4) {
         t->list[t->n] = t->depth[t->n] = t->up[t->n] = -1;
         t->n++;
     }
     t->hi = t->n;
-    place_rows(t, j, r, true, where);
+    place_rows(t, r, true, where);
 }
 
-// The tables in device memory; false after a fault.
-static bool stage_tables(struct gpu *g, struct gdn_job *j, const struct rows *r, int stop) {
-    size_t n = (size_t)j->count, ids = n * sizeof(int32_t);
-    j->parent = (const int32_t *)gpu_stage(g, r->parent + j->first, ids);
-    j->seq = (const int32_t *)gpu_stage(g, r->seq + j->first, ids);
-    j->pos = (const int64_t *)gpu_stage(g, r->pos + j->first, n * sizeof *r->pos);
-    j->len = (const int64_t *)gpu_stage(g, j->a.len, (size_t)stop * sizeof *j->a.len);
-    return j->parent && j->seq && j->pos && j->len;
-}
-
-// Rows j->first .. j->first + j->count - 1; false after a fault.
-static bool run_rows(struct gpu *g, struct gdn_job *j, const struct rows *r) {
-    struct gdn_tables t = {};
-    struct gdn_range range = gdn_sequences(r->seq + j->first, j->count);
-    j->newer = reads_newer(j, r);
-    j->behind = g->last != LAST_ROWS && g->last != LAST_GDN;
-    bool matrix = gdn_takes_matrix(g, &j->a.shape);
-    if (matrix && j->count <= GDN_FEW && range.stop - range.first == 1)
-        fill_few(&t, j, r, range.first);
-    else if (!stage_tables(g, j, r, range.stop))
-        return false;
-    for (j->first_seq = range.first; j->first_seq < range.stop; j->first_seq += GDN_STATES) {
-        int left = range.stop - j->first_seq, sequences = left < GDN_STATES ? left : GDN_STATES;
-        if (!t.few.n)
-            j->states = gdn_stage_states(g, j->a.seqs, j->first_seq, range.stop);
-        if (!t.few.n && !j->states)
-            return false;
-        // Places: those of both bases begin at multiples of four.
-        j->most = (most_rows(r->seq + j->first, j->count, j->first_seq, sequences) + 3 + 3) / 4 * 4;
-        if (!(matrix ? gdn_matrix(g, j, &t, sequences) : gdn_plain(g, j, sequences)))
-            return false;
+// The tables of n runs in device memory; false after a fault.
+static bool stage_tables(struct gpu *g, struct gdn_job *j, const struct gdn_run *runs, int n,
+                         const struct rows *r) {
+    struct gdn_place places[GDN_STATES];
+    for (int i = 0; i < n; i++) {
+        const struct gdn_state *state = j->a.seqs[runs[i].seq];
+        places[i] = {runs[i].first, runs[i].count, j->a.len[runs[i].seq], gdn_exchanged(state)};
     }
-    g->last = LAST_GDN;
-    return true;
+    j->runs = (const struct gdn_place *)gpu_stage(g, places, (size_t)n * sizeof *places);
+    j->states = gdn_stage_states(g, &j->a, runs, n);
+    j->parent = (const int32_t *)gpu_stage(g, r->parent, (size_t)r->n * sizeof *r->parent);
+    j->pos = (const int64_t *)gpu_stage(g, r->pos, (size_t)r->n * sizeof *r->pos);
+    return j->runs && j->states && j->parent && j->pos;
 }
 
-// Runs that lie side by side are one launch.
+// At most GDN_STATES runs in one launch; false after a fault.
+static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
+                        const struct rows *r) {
+    struct gdn_job j = {};
+    struct gdn_tables t = {};
+    bool matrix = gdn_takes_matrix(g, &a->shape);
+    j.a = *a;
+    for (int i = 0; i < n; i++) {
+        j.count = runs[i].count > j.count ? runs[i].count : j.count;
+        j.newer = j.newer || reads_newer(a, &runs[i], r);
+    }
+    j.most = ((int)j.count + 3 + 3) / 4 * 4; // places of both bases begin at multiples of four
+    j.behind = g->last != LAST_ROWS && g->last != LAST_GDN;
+    if (matrix && n == 1 && j.count <= GDN_FEW)
+        fill_few(&t, a, runs, r, j.newer);
+    else if (!stage_tables(g, &j, runs, n, r))
+        return false;
+    return matrix ? gdn_matrix(g, &j, &t, n) : gdn_plain(g, &j, n);
+}
+
+// Runs of one row each from many sequences go one way, all others another; how they are shared out
+// changes no bit.
 extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
-    for (int i = 0, n; i < a->n_runs; i += n) {
+    enum { SINGLE_LEAST = 2 };
+    struct gpu *g = gpu_of(x);
+    struct gdn_run runs[2][GDN_STATES]; // [others, single rows]
+    int n[2] = {0, 0}, singles = 0;
+    gpu_flush(g); // so that `last` is the launch in front
+    for (int i = 0; i < a->n_runs; i++)
+        singles += a->runs[i].count == 1 && !reads_newer(a, &a->runs[i], r);
+    bool apart = singles >= SINGLE_LEAST && gdn_takes_single(g, &a->shape);
+    for (int i = 0; i < a->n_runs; i++) {
+        bool last = i + 1 == a->n_runs;
         const struct gdn_run *run = &a->runs[i];
-        struct gdn_job j = {};
-        j.a = *a;
-        j.first = run->first;
-        for (n = 0; i + n < a->n_runs && run[n].first == j.first + j.count; n++)
-            j.count += run[n].count;
-        if (!run_rows(gpu_of(x), &j, r))
-            return;
+        int kind = apart && run->count == 1 && !reads_newer(a, run, r);
+        runs[kind][n[kind]++] = *run;
+        for (int k = 0; k < 2; k++) {
+            if (n[k] == 0 || (n[k] < GDN_STATES && !last))
+                continue;
+            if (!(k ? gdn_single(g, a, runs[k], n[k]) : launch_runs(g, a, runs[k], n[k], r)))
+                return;
+            g->last = LAST_GDN;
+            n[k] = 0;
+        }
     }
 }
 
@@ -117,5 +118,7 @@ extern "C" size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l) 
     size_t blocks = gdn_blocks_bytes(s, (l->rows + GDN_BLOCK - 1) / GDN_BLOCK);
     size_t each = gdn_takes_matrix(g, s) ? gdn_matrix_bytes(g, j, sequences)
                                          : gdn_plain_bytes(s, j.most, sequences);
+    size_t single = gdn_takes_single(g, s) ? gdn_single_bytes(s, sequences) : 0;
+    each = each > single ? each : single;
     return blocks > each ? blocks : each;
 }

@@ -18,14 +18,20 @@ enum {
     HEADS_MOST = 3,     // value heads of a block
 };
 
-// Rows are local: 0 .. count - 1, row i being first + i of the forest.
+// A run, for a block of its own sequence.
+struct gdn_place {
+    int64_t first, count, len; // rows; committed positions of the sequence
+    int64_t exchanged;         // of its state (gdn_exchanged)
+};
+
+// Rows are local: 0 .. count - 1 of a run, row i being first + i of the pass.
 struct gdn_job {
     struct gdn_args a;
-    int64_t first, count;
-    const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
-    const int32_t *parent, *seq;    // [count] parents are indices into the forest
-    const int64_t *pos, *len;       // [count], [sequences]
-    int first_seq;
+    const struct gdn_place *runs;   // [runs of this launch]
+    const struct gdn_state *states; // [runs of this launch] bases by address
+    const int32_t *parent;          // [rows of the pass]
+    const int64_t *pos;             // [rows of the pass]
+    int64_t count;                  // rows of the longest run
     int heads;        // value heads of a block; they share a key head. 0: products only
     int most;         // places that the largest sequence can need
     int keys;         // keys in shared memory at once
@@ -35,10 +41,10 @@ struct gdn_job {
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
 };
 
-// Instead of states, parent, seq, pos and len, if few.n; places as in gdn_room.
+// Instead of runs, states, parent and pos, if few.n; places as in gdn_room.
 struct gdn_tables {
     struct gdn_few few;
-    int64_t len;
+    int64_t first, len;
     int8_t n, hi; // as in gdn_sequence
     int8_t list[GDN_FEW + 4], up[GDN_FEW + 4], depth[GDN_FEW + 4];
 };
@@ -57,8 +63,7 @@ struct gdn_room {
     int32_t *list;  // [most] row of a place, or -1
     int32_t *up;    // [most] place of the parent, or -1
     int32_t *depth; // [most] positions that a place is behind len; -1: no row
-    int32_t *where; // [count] place of a row; before that its kind: 0 no row of the sequence, 1 it
-                    // reads base lo, 2 it reads base hi
+    int32_t *where; // [count] place of a row; before that its kind: 1 it reads base lo, 2 base hi
     int32_t *over;  // [count] local row of the parent, < 0: none
     int32_t *late;  // [count] positions that a row is behind len
     int32_t *above; // [GDN_BLOCK][TILE] places of the tile's ancestors in flight, highest first
@@ -66,7 +71,8 @@ struct gdn_room {
 
 // What all threads of a block know about their sequence.
 struct gdn_sequence {
-    int64_t len;
+    int64_t row0, len; // first row; committed positions
+    int rows;
     int base[2];   // positions from base lo, hi to len
     int n;         // places
     int hi;        // first place that reads base hi
@@ -111,9 +117,11 @@ static __device__ inline int64_t gdn_base_of(int64_t pos) {
 }
 
 // What is known before the rows are listed.
-static __device__ inline struct gdn_sequence gdn_sequence_of(int64_t len) {
+static __device__ inline struct gdn_sequence gdn_sequence_of(struct gdn_place run) {
     struct gdn_sequence q;
-    int64_t lo = gdn_base_of(len);
+    int64_t len = run.len, lo = gdn_base_of(len);
+    q.row0 = run.first;
+    q.rows = (int)run.count;
     q.len = len;
     q.base[0] = (int)(len - lo);
     q.base[1] = len < GDN_BLOCK ? q.base[0] : q.base[0] - GDN_BLOCK;
@@ -122,27 +130,50 @@ static __device__ inline struct gdn_sequence gdn_sequence_of(int64_t len) {
     return q;
 }
 
+// Past the first-level cache: it may stand in front of gpu_await.
+static __device__ inline struct gdn_place gdn_place_of(const struct gdn_job &j, int run) {
+    const long long *p = (const long long *)&j.runs[run];
+    return {__ldcg(p), __ldcg(p + 1), __ldcg(p + 2), __ldcg(p + 3)};
+}
+
+static __device__ inline float *gdn_pointer(float *const *p) {
+    return (float *)__ldcg((const unsigned long long *)p);
+}
+
+// The state of a run's sequence as far as the rule reads it; past the first-level cache.
+static __device__ inline struct gdn_state gdn_state_at(const struct gdn_job &j, int run,
+                                                       bool exchanged) {
+    const struct gdn_state *s = &j.states[run];
+    float *low = gdn_pointer(&s->s_lo), *high = gdn_pointer(&s->s_hi);
+    struct gdn_state state = {};
+    state.s_lo = exchanged ? high : low;
+    state.s_hi = exchanged ? low : high;
+    state.log_k = gdn_pointer(&s->log_k);
+    state.log_d = gdn_pointer(&s->log_d);
+    state.log_g = gdn_pointer(&s->log_g);
+    return state;
+}
+
 // Committed positions from base lo or hi on.
 static __device__ inline int gdn_known(const struct gdn_sequence &q, bool hi) {
     return hi ? q.base[1] : q.base[0];
 }
 
-// All threads: what the rows are to sequence seq. May stand in front of gpu_await.
-static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m, int seq) {
+// All threads: what the rows are. May stand in front of gpu_await.
+static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m,
+                                       const struct gdn_sequence &q) {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < j.count; i += (int)blockDim.x) {
-        int64_t pos = __ldcg((const long long *)&j.pos[i]);
-        int64_t len = __ldcg((const long long *)&j.len[seq]);
-        m.over[i] = (int32_t)(__ldcg(&j.parent[i]) - j.first);
-        m.late[i] = (int32_t)(pos - len);
-        m.where[i] = __ldcg(&j.seq[i]) != seq ? 0 : pos / GDN_BLOCK > len / GDN_BLOCK ? 2 : 1;
+    for (int i = (int)threadIdx.x; i < q.rows; i += (int)blockDim.x) {
+        int64_t pos = __ldcg((const long long *)&j.pos[q.row0 + i]);
+        m.over[i] = (int32_t)(__ldcg(&j.parent[q.row0 + i]) - q.row0);
+        m.late[i] = (int32_t)(pos - q.len);
+        m.where[i] = pos / GDN_BLOCK > q.len / GDN_BLOCK ? 2 : 1;
     }
 }
 
 // One warp: appends the rows of a kind to the list, whose next place is n. Returns the new n.
-static __device__ inline int gdn_append(const struct gdn_job &j, struct gdn_room &m, int kind,
-                                        int n) {
-    int lane = (int)threadIdx.x % 32, count = (int)j.count;
+static __device__ inline int gdn_append(struct gdn_room &m, int count, int kind, int n) {
+    int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int i = lane; i - lane < count; i += 32) {
         bool mine = i < count && m.where[i] == kind;
@@ -155,9 +186,10 @@ static __device__ inline int gdn_append(const struct gdn_job &j, struct gdn_room
 }
 
 // One warp: places of the rows. found: [2], n and hi.
-static __device__ inline void gdn_list(const struct gdn_job &j, struct gdn_room &m, int *found) {
+static __device__ inline void gdn_list(struct gdn_room &m, int rows, int *found) {
     int lane = (int)threadIdx.x % 32;
-    int lo = gdn_append(j, m, 1, 0), first = (lo + 3) / 4 * 4, n = gdn_append(j, m, 2, first);
+    int lo = gdn_append(m, rows, 1, 0), first = (lo + 3) / 4 * 4;
+    int n = gdn_append(m, rows, 2, first);
     if (lane < first - lo && n > first)
         m.list[lo + lane] = -1;
     n = n > first ? n : lo;

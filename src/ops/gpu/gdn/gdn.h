@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of Gated DeltaNet share. The states of a pass's sequences go to the device as an
-// array of structs of pointers; it changes every 32 positions only, so the stage mostly finds it.
+// What the kernels of Gated DeltaNet share. Where the states of a pass's sequences are goes to the
+// device as an array of structs of pointers, one for each layer. Each commit of a 32nd position
+// exchanges the pointers of the two bases, and among many sequences some commit is always one; so
+// the arrays name bases by address, and which is which is said once for all layers of a pass. Then
+// arrays change only with the sequences, and the stage finds them.
 #ifndef COPPICE_OPS_GPU_GDN_GDN_H
 #define COPPICE_OPS_GPU_GDN_GDN_H
 
@@ -40,13 +43,24 @@ static inline struct gdn_few gdn_few_of(const struct gdn_state *const *seqs, int
     return f;
 }
 
-// Device array of the states of at most GDN_STATES sequences from `first` on; NULL after a fault.
-static inline const struct gdn_state *
-gdn_stage_states(struct gpu *g, const struct gdn_state *const *seqs, int first, int stop) {
+// Whether s_lo is the base at the higher address.
+static inline bool gdn_exchanged(const struct gdn_state *s) {
+    return s->s_lo > s->s_hi;
+}
+
+// Device array of the states of the sequences of n <= GDN_STATES runs, s_lo being the base at the
+// lower address; NULL after a fault.
+static inline const struct gdn_state *gdn_stage_states(struct gpu *g, const struct gdn_args *a,
+                                                       const struct gdn_run *runs, int n) {
     struct gdn_state s[GDN_STATES];
-    int n = stop - first < GDN_STATES ? stop - first : GDN_STATES;
-    for (int i = 0; i < n; i++)
-        s[i] = *seqs[first + i];
+    for (int i = 0; i < n; i++) {
+        s[i] = *a->seqs[runs[i].seq];
+        float *lo = s[i].s_lo;
+        if (gdn_exchanged(&s[i])) {
+            s[i].s_lo = s[i].s_hi;
+            s[i].s_hi = lo;
+        }
+    }
     return (const struct gdn_state *)gpu_stage(g, s, (size_t)n * sizeof *s);
 }
 

@@ -16,11 +16,11 @@ enum {
 struct conv_job {
     struct gdn_shape shape;
     struct gdn_conv_args a;
-    const struct gdn_state *states; // [GDN_STATES] of sequences first_seq, ...
-    const int32_t *parent, *seq;    // [n]
+    float *const *kept;          // [GDN_STATES] last inputs of sequences first_seq, ...
+    const int32_t *parent, *seq; // [n]
     int64_t n;
     int first_seq;
-    struct gdn_few few; // instead of states, parent and seq, if few.n
+    struct gdn_few few; // instead of kept, parent and seq, if few.n
     bool behind;        // the launch in front writes the states
     bool four;          // heads of at most 128 values, in fours
     // With few.n, what the delta rule will read: slots of the log from `slot` on, and the newer
@@ -47,9 +47,8 @@ struct taps {
 };
 
 static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, int seq) {
-    const float *old = j.few.n
-                           ? j.few.state.conv
-                           : (const float *)__ldcg((const unsigned long long *)&j.states[seq].conv);
+    const float *old = j.few.n ? j.few.state.conv
+                               : (const float *)__ldcg((const unsigned long long *)&j.kept[seq]);
     int64_t channels = j.shape.channels;
     int state = GDN_CONV - 2; // newest committed input
     struct taps in;
@@ -280,6 +279,17 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
+// Device array of where the last inputs of sequences first .. stop - 1 are, at most GDN_STATES.
+// That changes with the sequences only, so the stage mostly finds it. NULL after a fault.
+static float *const *stage_kept(struct gpu *g, const struct gdn_state *const *seqs, int first,
+                                int stop) {
+    float *kept[GDN_STATES];
+    int n = stop - first < GDN_STATES ? stop - first : GDN_STATES;
+    for (int i = 0; i < n; i++)
+        kept[i] = seqs[first + i]->conv;
+    return (float *const *)gpu_stage(g, kept, (size_t)n * sizeof *kept);
+}
+
 // Few rows of one sequence: their tables, and what the delta rule will read.
 static void fill_few(struct conv_job *j, const struct rows *r) {
     int32_t seq = r->seq[0];
@@ -323,8 +333,8 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
         if (!j.few.n)
-            j.states = gdn_stage_states(g, a->seqs, j.first_seq, range.stop);
-        if (!j.few.n && (!j.parent || !j.seq || !j.states))
+            j.kept = stage_kept(g, a->seqs, j.first_seq, range.stop);
+        if (!j.few.n && (!j.parent || !j.seq || !j.kept))
             return;
         gpu_launch_early(g, "gdn_gates_conv", runs ? conv_runs : conv_heads, grid, WARPS * 32, 0,
                          j);

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two kernels of the delta rule, between gdn.cu that chooses and the files that have them.
+// The kernels of the delta rule, between gdn.cu that chooses and the files that have them.
 #ifndef COPPICE_OPS_GPU_GDN_GDN_LAUNCH_H
 #define COPPICE_OPS_GPU_GDN_GDN_LAUNCH_H
 
 #include "ops/gpu/gdn/gdn.cuh"
 
-// Queue the rule for `sequences` sequences from j->first_seq on; j->most is set. t: the tables, if
-// t->few.n (gdn_matrix only). False after a fault.
-bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences);
-bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences);
+// Queue the rule for so many runs; j->count and j->most are set. t: the tables, if t->few.n
+// (gdn_matrix only). False after a fault.
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs);
+bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs);
+
+// The same bits as gdn_matrix for n <= GDN_STATES runs of one row each, which read base lo: states
+// go through the device at the rate of its memory. Whether it serves the shape, and the launch.
+bool gdn_takes_single(const struct gpu *g, const struct gdn_shape *s);
+bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n);
 
 // Bytes of scratch of these. j: shape, count and most.
-size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int sequences);
-size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int sequences);
+size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int runs);
+size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs);
+size_t gdn_single_bytes(const struct gdn_shape *s, int n);
 
 #endif

@@ -206,7 +206,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
     bool decays = (int)threadIdx.x / TILE < j.heads && gdn_depth(r.m, q, first + lane) >= 0;
     float g = 0;
     if (decays)
-        g = __ldcg(&j.a.rows.g[(j.first + r.m.list[first + lane]) * s.n_v + p.head +
+        g = __ldcg(&j.a.rows.g[(q.row0 + r.m.list[first + lane]) * s.n_v + p.head +
                                (int)threadIdx.x / TILE * s.n_k]);
 #pragma unroll 1
     for (int t = (int)threadIdx.x / 32; t < rows; t += BATCH * step) {
@@ -214,7 +214,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             int64_t row = t + i * step < rows ? r.m.list[first + t + i * step] : -1;
-            int64_t from = ((j.first + row) * s.n_k + p.k_head) * s.dk + lane * 4;
+            int64_t from = ((q.row0 + row) * s.n_k + p.k_head) * s.dk + lane * 4;
             k[i] = far4(j.a.rows.k + from, row >= 0 && lane * 4 < s.dk);
             y[i] = far4(j.a.rows.q + from, row >= 0 && lane * 4 < s.dk);
         }
@@ -302,13 +302,14 @@ static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j, st
 
 // Keys of earlier tiles, places [from, from + n), to where the sums will be.
 static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, struct split_room &r,
-                                                    const struct place &p, int from, int n) {
+                                                    const struct place &p,
+                                                    const struct gdn_sequence &q, int from, int n) {
     const struct gdn_shape &s = j.a.shape;
     int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int t = (int)threadIdx.x / 32; t < n; t += threads_of(j) / 32) {
         int64_t row = r.m.list[from + t];
-        float4 v = far4(j.a.rows.k + ((j.first + row) * s.n_k + p.k_head) * s.dk + lane * 4,
+        float4 v = far4(j.a.rows.k + ((q.row0 + row) * s.n_k + p.k_head) * s.dk + lane * 4,
                         row >= 0 && lane * 4 < s.dk);
         *piece((uint4 *)r.sums, t, lane) = split(v, power_of_two(UP));
     }
@@ -323,7 +324,7 @@ static __device__ __forceinline__ void multiply_all(const struct gdn_job &j, str
         struct factors f = {r.keys, (q.base[0] + 15) / 16, 0, true};
         if (from < first) {
             __syncthreads();
-            load_earlier(j, r, p, from, ROOM);
+            load_earlier(j, r, p, q, from, ROOM);
             __syncthreads();
             f = {(uint4 *)r.sums, 1, GDN_RING + from, false};
         } else if (from > 0) {
@@ -408,7 +409,7 @@ line_of(const struct gdn_job &j, const struct split_room &r, const struct place 
     l.depth = gdn_depth(r.m, q, first + l.at);
     l.known = gdn_known(q, first + l.at >= q.hi);
     int column = p.column + 4 * l.c;
-    int64_t row = j.first + (l.depth < 0 ? 0 : r.m.list[first + l.at]);
+    int64_t row = q.row0 + (l.depth < 0 ? 0 : r.m.list[first + l.at]);
     l.head = row * s.n_v + p.head + l.v * s.n_k;
     l.cell = l.head * s.dv + column;
     l.there = l.depth >= 0 && column < s.dv;
@@ -613,28 +614,9 @@ static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct 
     __syncthreads();
 }
 
-static __device__ __forceinline__ float *pointer(float *const *p) {
-    return (float *)__ldcg((const unsigned long long *)p);
-}
-
-// Where the sequence's state is, as far as it is read here.
-static __device__ __forceinline__ struct gdn_state
-state_of(const struct gdn_job &j, const struct gdn_tables &t, const struct place &p) {
-    if (t.few.n)
-        return t.few.state;
-    const struct gdn_state *s = &j.states[p.seq];
-    struct gdn_state state = {};
-    state.s_lo = pointer(&s->s_lo);
-    state.s_hi = pointer(&s->s_hi);
-    state.log_k = pointer(&s->log_k);
-    state.log_d = pointer(&s->log_d);
-    state.log_g = pointer(&s->log_g);
-    return state;
-}
-
 // Lists the rows of the block's sequence, where the tables have not done that; all threads.
-static __device__ __forceinline__ void
-list_rows(const struct gdn_job &j, const struct gdn_tables &t, struct gdn_room &m, int *found) {
+static __device__ __forceinline__ void list_rows(const struct gdn_tables &t, struct gdn_room &m,
+                                                 int rows, int *found) {
     if (t.few.n) {
         int i = (int)threadIdx.x;
         if (i < t.n) {
@@ -646,7 +628,7 @@ list_rows(const struct gdn_job &j, const struct gdn_tables &t, struct gdn_room &
     }
     __syncthreads();
     if (threadIdx.x < 32)
-        gdn_list(j, m, found);
+        gdn_list(m, rows, found);
 }
 
 // All that does not depend on the rows' values; leaves the first tile's ancestors in place. Loads
@@ -655,24 +637,25 @@ static __device__ __forceinline__ void open_tiles(const struct gdn_job &j,
                                                   const struct gdn_tables &t, struct split_room &r,
                                                   const struct place &p, struct gdn_sequence *q,
                                                   int *found) {
-    const struct gdn_state state = state_of(j, t, p);
-    int seq = j.first_seq + p.seq;
+    const struct gdn_place run =
+        t.few.n ? gdn_place{t.first, t.few.n, t.len, 0} : gdn_place_of(j, p.seq);
+    const struct gdn_state state = t.few.n ? t.few.state : gdn_state_at(j, p.seq, run.exchanged);
     struct corner c, d;
     ask_state(j, p, state.s_lo, &c);
     if (j.newer)
         ask_state(j, p, state.s_hi, &d);
-    *q = gdn_sequence_of(t.few.n ? t.len : __ldcg((const long long *)&j.len[seq]));
+    *q = gdn_sequence_of(run);
     float decay = ask_decay(j, p, *q, state.log_g);
     load_log(j, r, p, *q, state.log_d);
     if (!t.few.n)
-        gdn_look(j, r.m, seq);
+        gdn_look(j, r.m, *q);
     load_keys(j, r, p, *q, state.log_k);
     put_state(j, r, 0, c);
     if (j.newer)
         put_state(j, r, 1, d);
     if ((int)threadIdx.x < j.heads * GDN_RING)
         r.log_g[threadIdx.x] = decay;
-    list_rows(j, t, r.m, found);
+    list_rows(t, r.m, q->rows, found);
     __syncthreads();
     q->n = t.few.n ? t.n : found[0];
     q->hi = t.few.n ? t.hi : found[1];
@@ -735,10 +718,10 @@ static bool arrange(const struct gpu *g, struct gdn_job *j) {
     return room_bytes(*j, false) > most;
 }
 
-static dim3 grid_of(const struct gdn_job *j, int sequences) {
+static dim3 grid_of(const struct gdn_job *j, int runs) {
     const struct gdn_shape *s = &j->a.shape;
     return dim3((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
-                (unsigned)sequences);
+                (unsigned)runs);
 }
 
 static size_t far_bytes(const struct gdn_job *j, dim3 grid) {
@@ -746,14 +729,14 @@ static size_t far_bytes(const struct gdn_job *j, dim3 grid) {
     return blocks * (size_t)keys_of(*j) * P_STRIDE * sizeof(float2);
 }
 
-size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int sequences) {
-    return arrange(g, &j) ? far_bytes(&j, grid_of(&j, sequences)) : 0;
+size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int runs) {
+    return arrange(g, &j) ? far_bytes(&j, grid_of(&j, runs)) : 0;
 }
 
-bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int sequences) {
+bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs) {
     const struct gdn_shape *s = &j->a.shape;
     bool far = arrange(g, j);
-    dim3 grid = grid_of(j, sequences);
+    dim3 grid = grid_of(j, runs);
     j->products = NULL;
     if (far) {
         j->products = (float2 *)gpu_scratch(g, far_bytes(j, grid));

@@ -68,7 +68,7 @@ static __device__ void load_rows(const struct gdn_job &j, struct gdn_room &m, co
     for (int i = (int)threadIdx.x; i < 2 * rows * 32; i += (int)blockDim.x) {
         int c = i % 32 * 4, r = i / 64, which = i / 32 % 2;
         int64_t row = m.list[first + r];
-        int64_t from = ((j.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk + at + c;
+        int64_t from = ((q.row0 + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk + at + c;
         gdn_load4<VEC>((float4 *)&m.kq[(which * TILE + r) * STRIDE + c],
                        (which ? j.a.rows.q : j.a.rows.k) + from, row < 0 ? 0 : s.dk - at - c);
     }
@@ -82,7 +82,7 @@ static __device__ const float *key_of(const struct gdn_job &j, const struct gdn_
     if (key < q.base[0])
         return log_k + ((q.slot0 + key) % GDN_RING * s.n_k + p.k_head) * s.dk;
     int64_t row = m.list[key - q.base[0]];
-    return j.a.rows.k + ((j.first + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk;
+    return j.a.rows.k + ((q.row0 + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk;
 }
 
 // A tile, and a part of the key dimension.
@@ -310,7 +310,7 @@ static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_
     l.known = gdn_known(q, l.place >= q.hi);
     l.slot = (int)q.slot0 + q.base[0] - l.known;
     l.left = l.depth < 0 ? 0 : s.dv - column;
-    int64_t row = j.first + (l.depth < 0 ? 0 : m.list[l.place]);
+    int64_t row = q.row0 + (l.depth < 0 ? 0 : m.list[l.place]);
     int64_t cell = row * s.n_v + p.head + w / WARPS * s.n_k;
     l.cell = cell * s.dv + column;
     l.v = gdn_get4<VEC>(j.a.rows.v + l.cell, l.left);
@@ -406,7 +406,7 @@ static __device__ void prepare(const struct gdn_job &j, struct gdn_room &m, cons
     for (int i = (int)threadIdx.x; i < TILE * j.heads; i += (int)blockDim.x) {
         int at = first + i % TILE, v = i / TILE;
         if (gdn_depth(m, q, at) >= 0) {
-            int64_t row = j.first + m.list[at];
+            int64_t row = q.row0 + m.list[at];
             m.g[v * j.most + at] = j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k];
         }
     }
@@ -471,11 +471,10 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_room &m, con
 }
 
 // Lists the rows of the block's sequence; all threads.
-static __device__ void find_rows(const struct gdn_job &j, struct gdn_room &m, int *found,
-                                 struct gdn_sequence *q) {
+static __device__ void find_rows(struct gdn_room &m, int *found, struct gdn_sequence *q) {
     __syncthreads();
     if (threadIdx.x < 32)
-        gdn_list(j, m, found);
+        gdn_list(m, q->rows, found);
     __syncthreads();
     q->n = found[0];
     q->hi = found[1];
@@ -489,13 +488,13 @@ static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j)
     struct place p = place_of(j);
     struct gdn_room m = gdn_room_at(j, memory);
     gpu_await();
-    struct gdn_state state = j.states[p.seq];
-    int seq = j.first_seq + p.seq;
-    struct gdn_sequence q = gdn_sequence_of(j.len[seq]);
-    gdn_look(j, m, seq);
+    struct gdn_place run = gdn_place_of(j, p.seq);
+    struct gdn_state state = gdn_state_at(j, p.seq, run.exchanged);
+    struct gdn_sequence q = gdn_sequence_of(run);
+    gdn_look(j, m, q);
     load_state<VEC>(j, m, p, state.s_lo, 0, 0);
     load_log<VEC>(j, m, p, state);
-    find_rows(j, m, found, &q);
+    find_rows(m, found, &q);
     for (int first = 0; first < q.n; first += TILE)
         run_tile<VEC>(j, m, p, q, state, first);
     gdn_loaded();
@@ -507,13 +506,12 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
     __shared__ int found[2];
     struct place p = place_of(j);
     struct gdn_room m = gdn_room_at(j, memory);
-    int seq = j.first_seq + p.seq;
     gpu_await();
     gpu_let_next();
     const float *log_k = j.states[p.seq].log_k;
-    struct gdn_sequence q = gdn_sequence_of(j.len[seq]);
-    gdn_look(j, m, seq);
-    find_rows(j, m, found, &q);
+    struct gdn_sequence q = gdn_sequence_of(gdn_place_of(j, p.seq));
+    gdn_look(j, m, q);
+    find_rows(m, found, &q);
     for (int first = 0; first < q.n; first += TILE) {
         struct cut u = {first, q.base[0] + (q.n - first < TILE ? q.n : first + TILE), 0};
         for (; u.at < j.a.shape.dk; u.at += CHUNK) {
@@ -529,13 +527,13 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
 
 // Launches
 
-size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int sequences) {
+size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs) {
     size_t tiles = (size_t)(most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + most);
-    return (size_t)(s->n_k * sequences) * tiles * keys * TILE * sizeof(float2);
+    return (size_t)(s->n_k * runs) * tiles * keys * TILE * sizeof(float2);
 }
 
 // How the work is cut, and room for the products. False after a fault.
-static bool arrange(struct gpu *g, struct gdn_job *j, int sequences) {
+static bool arrange(struct gpu *g, struct gdn_job *j, int runs) {
     const struct gdn_shape *s = &j->a.shape;
     int ratio = s->n_v / s->n_k;
     j->keys = g->shared < (80 << 10) ? 4 : 16;
@@ -543,13 +541,13 @@ static bool arrange(struct gpu *g, struct gdn_job *j, int sequences) {
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
     while (j->heads > 1 && (ratio % j->heads || gdn_room_bytes(*j) > (size_t)g->shared))
         j->heads--;
-    j->products = (float2 *)gpu_scratch(g, gdn_plain_bytes(s, j->most, sequences));
+    j->products = (float2 *)gpu_scratch(g, gdn_plain_bytes(s, j->most, runs));
     return j->products != NULL;
 }
 
-bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences) {
+bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     const struct gdn_shape *s = &j->a.shape;
-    if (!arrange(g, j, sequences))
+    if (!arrange(g, j, runs))
         return false;
     bool vec = s->dk % 4 == 0 && s->dv % 4 == 0;
     struct gdn_job first = *j, second = *j;
@@ -559,12 +557,12 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int sequences) {
     void (*kernel)(struct gdn_job) = vec ? deltas<true> : deltas<false>;
     void (*before)(struct gdn_job) = vec ? products<true> : products<false>;
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
-              (unsigned)sequences);
+              (unsigned)runs);
     gpu_check(g, gpu_allow_shared(before, (int)small), "gdn");
     gpu_check(g, gpu_allow_shared(kernel, (int)large), "gdn");
     gpu_launch_early(g, "gdn products", before,
-                     dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)sequences),
-                     PRODUCT_THREADS, small, first);
+                     dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,
+                     small, first);
     gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), large,
                      second);
     return g->fault == GPU_OK;

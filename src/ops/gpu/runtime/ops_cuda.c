@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ops/gpu/attend/attend_kept.h"
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -90,6 +91,7 @@ static void cuda_destroy(struct exec *x) {
     vendor_close(g);
     gpu_memory_fini(g);
     free(g->deferred_sums);
+    attend_forget(g);
     cuda_marks_fini(g);
     if (g->stream)
         gpu_stream_destroy(g->stream);

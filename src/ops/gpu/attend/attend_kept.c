@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handful of calls are kept, the oldest gives way: a target has one group of layers, a draft two.
+#include "ops/gpu/attend/attend_kept.h"
+
+#include <stdlib.h>
+
+enum { KEPT = 4 };
+
+// What tells the calls of a pass apart, but for the layer.
+struct call_key {
+    uint64_t pass; // 0: of no call
+    int n_heads, n_kv, dk, dv, mask;
+    int64_t window;
+    const struct kv_layout *layout;
+    const struct kv_view *seqs;
+    const struct kv_slot *store;
+};
+
+struct kept_call {
+    struct attend_plans plans; // first
+    struct call_key key;
+    struct sent {
+        const void *device;
+        uint64_t turn; // of the stage
+    } *sent;           // [cap] of each plan
+    int64_t cap;
+};
+
+struct attend_kept {
+    struct kept_call call[KEPT];
+    int next;
+};
+
+static struct call_key key_of(const struct attend_args *a, const struct rows *r) {
+    return (struct call_key){.pass = r->pass,
+                             .n_heads = a->shape.n_heads,
+                             .n_kv = a->shape.n_kv,
+                             .dk = a->shape.dk,
+                             .dv = a->shape.dv,
+                             .mask = a->shape.mask,
+                             .window = a->shape.window,
+                             .layout = a->layout,
+                             .seqs = a->seqs,
+                             .store = a->store};
+}
+
+static bool same_call(const struct call_key *a, const struct call_key *b) {
+    return a->pass == b->pass && a->n_heads == b->n_heads && a->n_kv == b->n_kv && a->dk == b->dk &&
+           a->dv == b->dv && a->mask == b->mask && a->window == b->window &&
+           a->layout == b->layout && a->seqs == b->seqs && a->store == b->store;
+}
+
+const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *a,
+                                       const struct rows *r) {
+    struct call_key key = key_of(a, r);
+    for (int i = 0; g->kept && key.pass && i < KEPT; i++)
+        if (same_call(&g->kept->call[i].key, &key))
+            return &g->kept->call[i].plans;
+    return NULL;
+}
+
+// Room for n plans, new ones zeroed.
+static bool grow(struct kept_call *c, int64_t n) {
+    if (n <= c->cap)
+        return true;
+    struct attend_plan *plan = realloc(c->plans.plan, (size_t)n * sizeof *plan);
+    if (plan)
+        c->plans.plan = plan;
+    struct sent *sent = plan ? realloc(c->sent, (size_t)n * sizeof *sent) : NULL;
+    if (!sent)
+        return false;
+    c->sent = sent;
+    for (int64_t i = c->cap; i < n; i++)
+        plan[i] = (struct attend_plan){.blob = NULL};
+    c->cap = n;
+    return true;
+}
+
+const struct attend_plans *attend_make(struct gpu *g, const struct attend_args *a,
+                                       const struct rows *r, const struct attend_cut *cut) {
+    if (!g->kept)
+        g->kept = calloc(1, sizeof *g->kept);
+    if (!g->kept)
+        return NULL;
+    struct kept_call *c = &g->kept->call[g->kept->next];
+    int64_t n = (r->n + cut->step - 1) / cut->step;
+    g->kept->next = (g->kept->next + 1) % KEPT;
+    c->key.pass = 0;
+    if (!grow(c, n))
+        return NULL;
+    c->plans.n = n;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t begin = i * cut->step, end = begin + cut->step < r->n ? begin + cut->step : r->n;
+        if (!attend_plan_build(&c->plans.plan[i], a, r, begin, end, cut->whole, &cut->limits))
+            return NULL;
+        c->sent[i] = (struct sent){NULL, 0};
+    }
+    c->key = key_of(a, r);
+    return &c->plans;
+}
+
+const void *attend_tables(struct gpu *g, const struct attend_plans *p, int64_t i) {
+    const struct kept_call *c = (const struct kept_call *)p;
+    struct sent *s = &c->sent[i];
+    if (!s->device || s->turn != g->stage.turn) {
+        s->device = gpu_stage(g, p->plan[i].blob, p->plan[i].bytes);
+        s->turn = g->stage.turn;
+    }
+    return s->device;
+}
+
+void attend_forget(struct gpu *g) {
+    for (int i = 0; g->kept && i < KEPT; i++) {
+        struct kept_call *c = &g->kept->call[i];
+        for (int64_t p = 0; p < c->cap; p++)
+            attend_plan_fini(&c->plans.plan[p]);
+        free(c->plans.plan);
+        free(c->sent);
+    }
+    free(g->kept);
+    g->kept = NULL;
+}
