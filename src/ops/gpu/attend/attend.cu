@@ -3,7 +3,7 @@
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
 // batches that keep the parts' room small; a row's bits do not depend on it.
 #include "ops/gpu/attend/attend.cuh"
-#include "ops/gpu/attend/attend_kept.h"
+#include "ops/gpu/attend/attend_cache.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -91,8 +91,8 @@ struct gpu {
     bool peaked;                           // a linear_few_start of this op has left peaks
     void *scratch;                         // room for what lives within one op only
     size_t scratch_bytes;
-    struct attend_kept *kept; // plans of attention (attend_kept.c)
-    struct act *acts;         // all of them; they share `wide`
+    struct attend_cache *plans; // plans of attention (attend_cache.c)
+    struct act *acts;           // all of them; they share `wide`
     float *wide;
     size_t wide_bytes;
     // Tests let the n-th allocation, or the n-th launch or copy, from now on fail; 0: none.

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ops/gpu/attend/attend_kept.h"
+#include "ops/gpu/attend/attend_cache.h"
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -2,8 +2,8 @@
 // The plans of attention calls, kept while a pass lasts: all layers of a group (same rows, views,
 // places and shape) use one, which is built and sent once. Host memory is used again from pass to
 // pass.
-#ifndef COPPICE_OPS_GPU_ATTEND_ATTEND_KEPT_H
-#define COPPICE_OPS_GPU_ATTEND_ATTEND_KEPT_H
+#ifndef COPPICE_OPS_GPU_ATTEND_ATTEND_CACHE_H
+#define COPPICE_OPS_GPU_ATTEND_ATTEND_CACHE_H
 
 #include "ops/attend_plan.h"
 #include "ops/gpu/runtime/cuda.h"

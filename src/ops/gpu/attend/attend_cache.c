@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handful of calls are kept, the oldest gives way: a target has one group of layers, a draft two.
-#include "ops/gpu/attend/attend_kept.h"
+#include "ops/gpu/attend/attend_cache.h"
 
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ struct kept_call {
     int64_t cap;
 };
 
-struct attend_kept {
+struct attend_cache {
     struct kept_call call[KEPT];
     int next;
 };
@@ -53,9 +53,9 @@ static bool same_call(const struct call_key *a, const struct call_key *b) {
 const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *a,
                                        const struct rows *r) {
     struct call_key key = key_of(a, r);
-    for (int i = 0; g->kept && key.pass && i < KEPT; i++)
-        if (same_call(&g->kept->call[i].key, &key))
-            return &g->kept->call[i].plans;
+    for (int i = 0; g->plans && key.pass && i < KEPT; i++)
+        if (same_call(&g->plans->call[i].key, &key))
+            return &g->plans->call[i].plans;
     return NULL;
 }
 
@@ -78,13 +78,13 @@ static bool grow(struct kept_call *c, int64_t n) {
 
 const struct attend_plans *attend_make(struct gpu *g, const struct attend_args *a,
                                        const struct rows *r, const struct attend_cut *cut) {
-    if (!g->kept)
-        g->kept = calloc(1, sizeof *g->kept);
-    if (!g->kept)
+    if (!g->plans)
+        g->plans = calloc(1, sizeof *g->plans);
+    if (!g->plans)
         return NULL;
-    struct kept_call *c = &g->kept->call[g->kept->next];
+    struct kept_call *c = &g->plans->call[g->plans->next];
     int64_t n = (r->n + cut->step - 1) / cut->step;
-    g->kept->next = (g->kept->next + 1) % KEPT;
+    g->plans->next = (g->plans->next + 1) % KEPT;
     c->key.pass = 0;
     if (!grow(c, n))
         return NULL;
@@ -110,13 +110,13 @@ const void *attend_tables(struct gpu *g, const struct attend_plans *p, int64_t i
 }
 
 void attend_forget(struct gpu *g) {
-    for (int i = 0; g->kept && i < KEPT; i++) {
-        struct kept_call *c = &g->kept->call[i];
+    for (int i = 0; g->plans && i < KEPT; i++) {
+        struct kept_call *c = &g->plans->call[i];
         for (int64_t p = 0; p < c->cap; p++)
             attend_plan_fini(&c->plans.plan[p]);
         free(c->plans.plan);
         free(c->sent);
     }
-    free(g->kept);
-    g->kept = NULL;
+    free(g->plans);
+    g->plans = NULL;
 }
