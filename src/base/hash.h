@@ -11,4 +11,13 @@
 // XXH64 of data[0..len) under a seed (xxHash fast digest algorithm, version 0.1.1).
 uint64_t hash_bytes(const void *data, size_t len, uint64_t seed);
 
+// The same over bytes that come in pieces.
+struct hash {
+    uint64_t lanes[4], seed, len;
+    unsigned char rest[32]; // the last len % 32 bytes
+};
+void hash_begin(struct hash *h, uint64_t seed);
+void hash_add(struct hash *h, const void *data, size_t len);
+uint64_t hash_end(const struct hash *h); // of all so far
+
 #endif

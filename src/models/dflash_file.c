@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "formats/content.h"
 #include "models/dflash_impl.h"
 
 enum { CONFIG_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
@@ -201,4 +202,20 @@ void dflash_file_close(struct dflash_file *f) {
         json_free(f->config);
     free(f->used);
     *f = (struct dflash_file){0};
+}
+
+uint64_t dflash_content(struct dflash *d) {
+    const struct dflash_file *f = &d->file;
+    const struct dflash_params *p = &d->params;
+    struct hash h;
+    if (d->content)
+        return d->content;
+    hash_begin(&h, 0);
+    for (size_t i = 0; i < tensor_count(f); i++)
+        content_add_tensor(&h, f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i));
+    hash_add(&h, p->taps, (size_t)p->n_taps * sizeof *p->taps);
+    hash_add(&h, &p->rope_base, sizeof p->rope_base);
+    hash_add(&h, &p->eps, sizeof p->eps);
+    d->content = hash_end(&h) | 1; // never 0
+    return d->content;
 }

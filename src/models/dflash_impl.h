@@ -37,6 +37,7 @@ struct dflash {
     struct model *target;
     struct exec *x;
     struct attachment_kind kind; // of the state beside sequences
+    uint64_t content;            // dflash_content, 0: not asked for yet
     struct load load;
     struct attention_shape shape;
     const struct weight *fc, *embed, *head;
@@ -77,6 +78,8 @@ struct dflash_state {
 void dflash_state_kind(struct dflash *d);
 // A sequence's state of this draft; NULL where it has none.
 struct dflash_state *dflash_state_of(const struct dflash *d, const struct sequence *s);
+// A hash of the draft's tensors and of what else its keys and values depend on.
+uint64_t dflash_content(struct dflash *d);
 // Room for what waits; absorbing cannot fail then.
 int dflash_state_reserve(struct dflash_state *s, struct err *e);
 // Projects all waiting features into the groups.

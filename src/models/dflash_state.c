@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "models/dflash_impl.h"
+#include "state/stored.h"
 
 static struct dflash *draft_of(const struct attachment *a) {
     return a->kind->owner;
@@ -206,6 +207,42 @@ static int64_t bytes(const struct attachment *a) {
            (a->len - s->absorbed) * feature_dim(draft_of(a)) * (int64_t)sizeof(float);
 }
 
+static void write_state(const struct attachment *a, struct stored_out *o) {
+    const struct dflash_state *s = (const struct dflash_state *)a;
+    struct dflash *d = draft_of(a);
+    stored_put_u64(o, dflash_content(d));
+    stored_put_u64(o, (uint64_t)s->absorbed);
+    for (int g = 0; g < d->n_groups; g++)
+        stored_put_kv(o, d->x, &s->kv[g]);
+    stored_put_device(o, d->x, s->pending,
+                      (size_t)((a->len - s->absorbed) * feature_dim(d)) * sizeof(float));
+}
+
+static void read_state(const struct attachment_kind *k, struct stored_in *in, int64_t len,
+                       struct attachment **out) {
+    struct dflash *d = k->owner;
+    struct dflash_state *s = NULL;
+    if (stored_get_u64(in) != dflash_content(d))
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint was made with another draft; load that one, or none");
+    uint64_t absorbed = stored_get_u64(in);
+    if (absorbed > (uint64_t)len || (uint64_t)len - absorbed > DFLASH_PENDING)
+        stored_damaged(in);
+    if (!in->rc)
+        in->rc = make_state(d, len - (int64_t)absorbed, &s, &in->err);
+    if (in->rc)
+        return;
+    s->absorbed = (int64_t)absorbed;
+    s->base.len = len;
+    for (int g = 0; g < d->n_groups; g++)
+        stored_get_kv(in, d->x, &s->kv[g], s->absorbed);
+    stored_get_floats(in, d->x, s->pending, (len - s->absorbed) * feature_dim(d));
+    if (in->rc)
+        destroy(&s->base);
+    else
+        *out = &s->base;
+}
+
 void dflash_state_kind(struct dflash *d) {
     d->kind = (struct attachment_kind){.name = "draft",
                                        .owner = d,
@@ -218,5 +255,7 @@ void dflash_state_kind(struct dflash *d) {
                                        .keeps = keeps,
                                        .cut = cut,
                                        .copy = copy,
-                                       .bytes = bytes};
+                                       .bytes = bytes,
+                                       .write = write_state,
+                                       .read = read_state};
 }

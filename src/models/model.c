@@ -295,7 +295,7 @@ int model_max_seqs(const struct model *m) {
     return m->options.max_seqs;
 }
 
-int model_sequence(const struct model *m, struct sequence **out, struct err *e) {
+struct sequence_spec model_spec(const struct model *m) {
     struct sequence_spec s = {.x = m->x,
                               .n_groups = m->n_groups,
                               .shape = m->params.gdn,
@@ -306,6 +306,11 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e) 
         s.groups[i] = (struct seq_group){m->groups[i].pool, m->groups[i].window};
     for (int i = 0; i < m->n_readers; i++)
         s.attached[i] = m->readers[i].kind;
+    return s;
+}
+
+int model_sequence(const struct model *m, struct sequence **out, struct err *e) {
+    struct sequence_spec s = model_spec(m);
     return sequence_create(out, &s, e);
 }
 

@@ -69,6 +69,7 @@ int model_max_seqs(const struct model *m);
 
 // A new empty sequence, with an attachment for each reader of this moment.
 int model_sequence(const struct model *m, struct sequence **out, struct err *e);
+struct sequence_spec model_spec(const struct model *m); // of such a sequence
 
 // Someone who reads along, such as a draft: the outputs of some layers for every row of a pass, and
 // an attachment beside every sequence that is made from now on. When rows become part of a

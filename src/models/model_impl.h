@@ -89,6 +89,7 @@ struct model {
     struct model_group groups[SEQ_GROUPS];
     struct workspace ws;
     struct pass_record pass;
+    uint64_t content; // model_content, 0: not asked for yet
     int n_readers;
     struct model_reader readers[SEQ_ATTACHED];
 };

@@ -82,6 +82,17 @@ const char *exec_label(const struct exec *x) {
     return x->label;
 }
 
+const char *exec_kind(const struct exec *x) {
+#if defined(__x86_64__)
+    const char *cpu = "cpu x86_64";
+#elif defined(__aarch64__)
+    const char *cpu = "cpu aarch64";
+#else
+    const char *cpu = "cpu";
+#endif
+    return x->kind[0] ? x->kind : cpu;
+}
+
 uint64_t exec_pass(struct exec *x) {
     return ++x->passes;
 }

@@ -21,6 +21,7 @@ struct exec {
     int threads;
     uint64_t passes; // numbers given out by exec_pass
     char label[128]; // see exec_label
+    char kind[128];  // see exec_kind; empty on a CPU
     void (*destroy)(struct exec *x);
     // See exec_takes. NULL: the backend has all forms.
     int (*takes)(const struct exec *x, const struct ops_needs *n, struct err *e);

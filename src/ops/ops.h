@@ -17,6 +17,9 @@
 #include "ops/device_choice.h"
 #include "ops/memory.h"
 
+// Grows with every change of the bits that ops give, so that stored state is not used after it.
+enum { OPS_ORDER = 1 };
+
 struct exec; // one backend instance: threads or a device, scratch memory
 
 struct ops {
@@ -140,7 +143,10 @@ int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e);
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);
 const char *exec_label(const struct exec *x); // for people: "avx512", "cuda:0 (NVIDIA H200, wgmma)"
-bool exec_is_device(const struct exec *x);    // its memory is not the host's
+// What bits depend on beside model and options, as far as backends differ: "cpu x86_64" for all
+// levels, "cuda NVIDIA H200, wgmma". Kept until the exec goes.
+const char *exec_kind(const struct exec *x);
+bool exec_is_device(const struct exec *x); // its memory is not the host's
 void exec_destroy(struct exec *x);
 
 // A number for rows.pass that no pass of this exec has had.

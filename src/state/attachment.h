@@ -13,6 +13,8 @@
 #include "ops/ops.h"
 
 struct attachment;
+struct stored_in;
+struct stored_out;
 
 // One kind of attachment; it outlives all attachments of its kind. Errors leave everything as it
 // was. None of the functions is NULL.
@@ -35,6 +37,11 @@ struct attachment_kind {
     int (*copy)(const struct attachment *a, int64_t n, bool at_rest, struct attachment **out,
                 struct err *e);
     int64_t (*bytes)(const struct attachment *a); // that it holds alone, without shared pages
+    // Its serial form, of one at rest, and one at rest with len positions from that: *out stays
+    // NULL after an error, which is in in->rc. Says itself what its state is of (a draft's file).
+    void (*write)(const struct attachment *a, struct stored_out *o);
+    void (*read)(const struct attachment_kind *k, struct stored_in *in, int64_t len,
+                 struct attachment **out);
 };
 
 // Embedded as the first member of what a kind makes. The kind's functions keep len.

@@ -338,6 +338,19 @@ int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e) {
     return 0;
 }
 
+int kv_skip(struct kv *k, int64_t n_pages, struct err *e) {
+    int rc = grow_table(k, n_pages, e);
+    if (rc)
+        return rc;
+    for (int64_t i = 0; i < n_pages; i++) {
+        k->ids[i] = -1;
+        k->pages[i] = NULL;
+    }
+    k->n_pages = n_pages;
+    k->len = n_pages * KV_PAGE;
+    return 0;
+}
+
 struct kv_view kv_view_of(const struct kv *k) {
     return (struct kv_view){k->pages, k->len};
 }

@@ -76,6 +76,9 @@ void kv_truncate(struct kv *k, int64_t n);
 // ERR_MEMORY leaves dst unchanged.
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
 
+// Makes an empty kv one whose first n pages were dropped. ERR_MEMORY leaves it as it was.
+int kv_skip(struct kv *k, int64_t n_pages, struct err *e);
+
 struct kv_view kv_view_of(const struct kv *k);
 
 #endif

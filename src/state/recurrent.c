@@ -122,15 +122,23 @@ static struct save_parts parts_at(float *p, const struct sizes *z) {
     return a;
 }
 
-int recurrent_save_init(struct recurrent_save *s, const struct recurrent *r, int64_t len,
-                        struct err *e) {
-    *s = (struct recurrent_save){.x = r->x};
-    if (r->n_layers == 0)
+int recurrent_save_make(struct recurrent_save *s, struct exec *x, const struct gdn_shape *shape,
+                        int n_layers, struct err *e) {
+    *s = (struct recurrent_save){.x = x};
+    if (n_layers == 0)
         return 0;
-    size_t bytes = (size_t)recurrent_save_bytes(&r->shape, r->n_layers);
-    s->block = exec_alloc(r->x, ARENA_STATES, bytes);
+    size_t bytes = (size_t)recurrent_save_bytes(shape, n_layers);
+    s->block = exec_alloc(x, ARENA_STATES, bytes);
     if (!s->block)
         return err_set(e, ERR_MEMORY, "no memory for a checkpoint of %zu bytes; keep fewer", bytes);
+    return 0;
+}
+
+int recurrent_save_init(struct recurrent_save *s, const struct recurrent *r, int64_t len,
+                        struct err *e) {
+    int rc = recurrent_save_make(s, r->x, &r->shape, r->n_layers, e);
+    if (rc || r->n_layers == 0)
+        return rc;
     struct sizes z = sizes_of(&r->shape);
     int64_t slot = (len / GDN_BLOCK - 1) * GDN_BLOCK % GDN_RING; // of row h - 32
     for (int i = 0; i < r->n_layers; i++) {

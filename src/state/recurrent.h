@@ -36,6 +36,9 @@ struct recurrent_save {
     struct exec *x;
     float *block; // per layer: S_lo, 32 log rows (k, d, g), conv inputs
 };
+// Room for one, zeroed. ERR_MEMORY.
+int recurrent_save_make(struct recurrent_save *s, struct exec *x, const struct gdn_shape *shape,
+                        int n_layers, struct err *e);
 int recurrent_save_init(struct recurrent_save *s, const struct recurrent *r, int64_t len,
                         struct err *e);
 void recurrent_save_fini(struct recurrent_save *s);

@@ -31,6 +31,10 @@ int main(int argc, char **argv) {
         return 2;
     snprintf(path, sizeof path, "%s/target.gguf", argv[1]);
     rc |= tiny_target_write(&t, path, &e);
+    t.interval = 1; // no recurrent layers
+    snprintf(path, sizeof path, "%s/attention.gguf", argv[1]);
+    rc |= tiny_target_write(&t, path, &e);
+    t.interval = 2;
     t.tied = t.fused = true;
     snprintf(path, sizeof path, "%s/tied.gguf", argv[1]);
     rc |= tiny_target_write(&t, path, &e);

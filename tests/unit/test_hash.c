@@ -27,6 +27,13 @@ static void takes_every_length_from_any_address(void **state) {
     uint64_t seen[sizeof buffer + 1];
     for (size_t n = 0; n <= sizeof buffer; n++) {
         seen[n] = hash_bytes(buffer, n, 7);
+        for (size_t piece = 1; piece < 70; piece += 3) {
+            struct hash h;
+            hash_begin(&h, 7);
+            for (size_t i = 0; i < n; i += piece)
+                hash_add(&h, buffer + i, n - i < piece ? n - i : piece);
+            assert_true(hash_end(&h) == seen[n]);
+        }
         for (size_t shift = 1; shift < 8; shift += 3) {
             memcpy(moved + shift, buffer, n);
             assert_true(hash_bytes(moved + shift, n, 7) == seen[n]);

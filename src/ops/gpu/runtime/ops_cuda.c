@@ -213,6 +213,8 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
     }
     snprintf(g->base.label, sizeof g->base.label, "cuda:%d (%s, %s)", g->device, g->name,
              device_path_name(g->path));
+    snprintf(g->base.kind, sizeof g->base.kind, "cuda %s, %s%s", g->name, device_path_name(g->path),
+             o->vendor_gemm ? ", vendor" : "");
     *out = &g->base;
     return 0;
 }
