@@ -185,7 +185,16 @@ int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct er
     return 0;
 }
 
-// Sets the rate at which this very run is accepted as asked.
+static bool any_chosen(const struct bench_ways *b) {
+    for (int i = 0; i < b->n; i++)
+        if (b->way[i].choose)
+            return true;
+    return false;
+}
+
+// Sets the rate at which this very run is accepted as asked. Beside a chosen budget all trees get
+// one rate, at which 22 nodes are accepted so: each at a rate of its own, the smallest tree would
+// always be the best.
 static void calibrate(const struct bench_ways *b, int way, const struct session *s,
                       struct request *r, const struct reply *plain, int32_t *recording) {
     const struct dflash *draft = session_draft(s);
@@ -203,7 +212,10 @@ static void calibrate(const struct bench_ways *b, int way, const struct session 
                                .vocab = model_params_of(session_model(s))->vocab,
                                .first = r->n_prompt,
                                .accept_length = b->oracle.accept_length};
+    enum { COMPARED = 22 };
     goal.tree.max_depth = min_i32(depth, TREE_MAX_DEPTH);
+    if (any_chosen(b) && !b->way[way].chain)
+        goal.tree.budget = COMPARED;
     oracle_calibrate(&r->oracle, &goal);
 }
 

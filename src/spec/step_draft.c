@@ -16,14 +16,21 @@ static int depth_of(const struct step *s, const struct member *m) {
     return (int)min_i64(most, left);
 }
 
+// Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
+// is what reaching less deep may save.
+static int reach_of(const struct step *s, const struct member *m) {
+    int least = m->c.use_draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH;
+    for (int i = 0; i < m->c.n_drafters; i++)
+        least = min_i32(least, drafter_max_depth(m->c.drafters[i]));
+    return least;
+}
+
 // Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
 // rows of prompts. most: nodes beside the root that a tree without a budget may have.
 static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
     struct budget_step *b = &s->share;
-    *b = (struct budget_step){.price = s->c.price,
-                              .members = s->budgeted,
-                              .other_rows = pieces,
-                              .most = s->c.draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH};
+    *b = (struct budget_step){
+        .price = s->c.price, .members = s->budgeted, .other_rows = pieces, .most = TREE_MAX_DEPTH};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         int nodes = (int)min_i64(m->c.tree.budget, most);
@@ -38,6 +45,8 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
         s->budgeted[b->n] =
             (struct budget_member){.budget = m->c.budget, .drafts = m->drafted, .tree = &m->tree};
         s->owner[b->n++] = m;
+        if (m->drafted)
+            b->most = min_i32(b->most, reach_of(s, m));
     }
     if (!b->n)
         return;

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 
 // Measured: docs/performance.md (H200: budget.csv without the draft; CPU table) and
-// docs/notes/budget-auto.md; between the points, and on the H100, after their shape.
+// docs/notes/budget-auto.md (H100, bundled pair); between and beyond the points, after their shape.
 const struct sim_device sim_devices[] = {
     {"H200, 27B",
      PRICE_GPU,
@@ -35,20 +35,22 @@ const struct sim_device sim_devices[] = {
      {0.96, 0.99}},
     {"H100, 27B",
      PRICE_GPU,
-     {{1, 8.4},
+     {{1, 8.33},
       {2, 8.5},
       {4, 8.7},
-      {8, 9.2},
-      {12, 10.0},
-      {16, 10.2},
-      {24, 11.0},
-      {32, 12.3},
-      {48, 15.2},
-      {64, 19.5},
-      {96, 29},
-      {128, 38}},
+      {8, 9.05},
+      {12, 9.65},
+      {16, 9.75},
+      {20, 10.2},
+      {24, 10.25},
+      {28, 10.95},
+      {32, 11.2},
+      {48, 13.0},
+      {64, 16.5},
+      {96, 25},
+      {128, 33}},
      0.57,
-     {1.5, 1.48, 1.47},
+     {1.53, 1.51, 1.5},
      0.2,
      0.01,
      0.002,
