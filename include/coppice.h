@@ -58,6 +58,9 @@ struct coppice_load_options {
     void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
     void *note_arg;
     const char *kv_type_k, *kv_type_v; // NULL: as kv_type; of keys and of values alone
+    // NULL: none. Where what passes cost here is kept from one program to the next, so that
+    // requests without a budget of their own begin with a good one. Read at load, written at free.
+    const char *price_folder;
 };
 
 struct coppice_plan {

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 # Counting of cases, sourced by the test scripts. Cases that failed are shown, with the beginning of
 # the file that `show` names.
+[ -z "${work:-}" ] || export XDG_CACHE_HOME=$work/cache # nothing stays in the user's folders
 passed=0
 failed=0
 show=err # what the program under test wrote on standard error

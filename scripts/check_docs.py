@@ -141,7 +141,8 @@ class Checker:
         try:
             done = subprocess.run([self.program, *words[1:]], cwd=folder, text=True, timeout=SECONDS,
                                   capture_output=True, input="Hello.\n",
-                                  env={**os.environ, "HOME": folder, "XDG_STATE_HOME": folder})
+                                  env={**os.environ, "HOME": folder, "XDG_STATE_HOME": folder,
+                                       "XDG_CACHE_HOME": folder})
             if done.returncode:
                 self.problem(where, f"'{code}' ended with status {done.returncode}: "
                                     f"{done.stderr.strip()[-300:]}")

@@ -20,6 +20,7 @@ fi
 folder=build/cuda-engine
 tests=$folder/tests/gpu
 table=$(printf '%-16s %-8s %5d s' build passed $((SECONDS - start)))$'\n'
+work=$PWD/build
 . scripts/check.sh
 
 # row NAME STATUS SECONDS: adds a part to the table and its counts to the sums. The part's last line

@@ -51,6 +51,7 @@ static int translate(const struct coppice_load_options *from, struct session_opt
     o->vram_limit = in.memory_limit;
     o->note = in.note;
     o->note_arg = in.note_arg;
+    o->price_folder = in.price_folder;
     o->target.max_ctx = in.max_ctx;
     o->target.memory_limit = in.memory_limit;
     o->target.max_seqs = 1;

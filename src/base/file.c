@@ -105,3 +105,20 @@ int file_read(struct str *out, const char *path, size_t limit, struct err *e) {
     close(fd);
     return rc;
 }
+
+int file_make_folder(const char *path, struct err *e) {
+    struct str part = {0};
+    int rc = 0;
+    for (const char *end = path; !rc && *end;) {
+        end += strspn(end, "/");
+        end += strcspn(end, "/");
+        str_clear(&part);
+        str_append(&part, path, (size_t)(end - path));
+        if (part.failed)
+            rc = err_set(e, ERR_MEMORY, "no memory for the name of folder '%s'", path);
+        else if (mkdir(part.data, 0700) != 0 && errno != EEXIST)
+            rc = cannot(e, "make the folder", part.data);
+    }
+    str_fini(&part);
+    return rc;
+}

@@ -27,4 +27,7 @@ bool file_map_release(const struct file_map *m, const void *data, size_t bytes);
 // Reads a whole file of at most `limit` bytes (also pipes; "-" is standard input).
 int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 
+// Makes a folder and those above it that are missing, for their owner only. ERR_IO.
+int file_make_folder(const char *path, struct err *e);
+
 #endif

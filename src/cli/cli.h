@@ -85,6 +85,7 @@ enum cli_option {
     OPT_CUDA_PATH,
     OPT_PROMPT_GEMM,
     OPT_VRAM_LIMIT,
+    OPT_PRICE_CACHE,
     OPT_LOGIT_HASH,
     OPT_NO_SPECIAL,
     OPT_ALL,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "cli/folders.h"
 
 enum { MAX_CONTEXT = 1 << 24 };
 
@@ -97,6 +98,18 @@ static int most_sequences(const struct cli_args *a) {
     return most;
 }
 
+// Where --price-cache keeps its files; nothing: nowhere.
+static void price_folder(const struct cli_args *a, struct str *out) {
+    const char *where = (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
+                         a->command->id == CLI_BENCH)
+                            ? options_str(&a->opt, OPT_PRICE_CACHE)
+                            : "off";
+    if (!strcmp(where, "auto"))
+        folders_cache(out);
+    else if (strcmp(where, "off") != 0)
+        str_puts(out, where);
+}
+
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
     struct session_options o = session_options_default();
     int rc = cli_need(a, OPT_MODEL, e);
@@ -131,7 +144,11 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     if (a->command->id == CLI_GENERATE ||
         a->command->id == CLI_CHAT) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;
+    struct str prices = {0};
+    price_folder(a, &prices);
+    o.price_folder = prices.len && !prices.failed ? prices.data : NULL;
     rc = session_open(out, &o, e);
+    str_fini(&prices);
     if (!rc)
         show_plan(a, *out);
     return rc;

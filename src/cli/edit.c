@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/folders.h"
 
 static const char block[] = "\"\"\"";
 enum { BLOCK = sizeof block - 1 };
@@ -135,26 +136,11 @@ int edit_read(struct edit *ed, struct str *out, struct err *e) {
     return rc;
 }
 
-// Makes a folder and those above it, for its owner only.
-static bool make_folders(char *path) {
-    for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
-        *s = '\0';
-        bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
-        *s = '/';
-        if (!made)
-            return false;
-    }
-    return true;
-}
-
 void edit_history_file(struct str *out) {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    struct str path = {0};
-    if (state && state[0] == '/')
-        str_printf(&path, "%s/coppice/chat-history", state);
-    else if (home && home[0] == '/')
-        str_printf(&path, "%s/.local/state/coppice/chat-history", home);
-    if (path.len && !path.failed && make_folders(path.data))
-        str_puts(out, path.data);
-    str_fini(&path);
+    struct str folder = {0};
+    struct err unseen;
+    folders_state(&folder);
+    if (folder.len && !folder.failed && !file_make_folder(folder.data, &unseen))
+        str_printf(out, "%s/chat-history", folder.data);
+    str_fini(&folder);
 }

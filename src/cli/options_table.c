@@ -155,6 +155,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                  "however much of a prompt was read before"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = RUNNING,
                         .help = "most GPU memory to take, for example 24G; 0 for all that is free"},
+    [OPT_PRICE_CACHE] = {"price-cache", 0, OPTION_STRING, "WHERE", "auto", .groups = DECODING,
+                         .help = "folder in which --budget auto keeps what passes cost on this "
+                                 "device; off keeps nothing, auto is coppice in the user's "
+                                 "cache; the output does not depend on it"},
     [OPT_LOGIT_HASH] = {"logit-hash", 0, OPTION_FLAG, .groups = GENERATE,
                         .help = "print a 64-bit hash over the logits that decided each token"},
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/plan_pair.h"
+#include "engine/price_file.h"
 
 struct lent_budget {
     struct budget *budget;
@@ -26,6 +27,7 @@ struct session {
     struct tokenizer *tokenizer;
     struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
     struct price *price;         // what passes and drafts take here
+    struct price_file prices;    // where it is kept
     struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
     int n_budgets;
     struct memory_plan plan;
@@ -99,6 +101,27 @@ static int make_drafter(struct session *s, struct err *e) {
     return drafter_create(&s->drafter, DRAFT_DFLASH, &c, e);
 }
 
+static struct price_note note_of(const struct session *s) {
+    return (struct price_note){s->o.note, s->o.note_arg};
+}
+
+// Timed passes take longer than others, so what they cost is not for other sessions.
+static int make_price(struct session *s, struct err *e) {
+    struct exec *x = runtime_exec(s->device);
+    struct price_subject subject = {.x = x,
+                                    .model = s->file,
+                                    .draft = s->o.draft,
+                                    .draft_model = s->draft,
+                                    .codec_k = s->o.target.codec_k,
+                                    .codec_v = s->o.target.codec_v,
+                                    .vendor_gemm = s->o.vendor_gemm};
+    struct price_note note = note_of(s);
+    int rc = price_create(&s->price, exec_is_device(x) ? PRICE_GPU : PRICE_CPU, e);
+    if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
+        price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
+    return rc;
+}
+
 static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
@@ -119,7 +142,7 @@ static int open_parts(struct session *s, struct err *e) {
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
     if (!rc)
-        rc = price_create(&s->price, exec_is_device(x) ? PRICE_GPU : PRICE_CPU, e);
+        rc = make_price(s, e);
     return rc || !s->draft ? rc : make_drafter(s, e);
 }
 
@@ -166,6 +189,8 @@ void session_close(struct session *s) {
     for (int i = 0; i < s->n_budgets; i++)
         budget_destroy(s->budgets[i].budget);
     free(s->budgets);
+    struct price_note note = note_of(s);
+    price_file_close(&s->prices, s->price, &note);
     price_destroy(s->price);
     drafter_destroy(s->drafter);
     dflash_destroy(s->draft);

@@ -30,8 +30,12 @@ struct session_options {
     enum cuda_path cuda_path;
     bool vendor_gemm;   // prompts through the vendor's library on a GPU (cuda_options)
     int64_t vram_limit; // bytes that may be taken on a GPU; 0: all that are free
-    bool make_plan;     // also where no limit is known, that is on a CPU without memory_limit
-    void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
+    // Where files of what passes cost are kept: read when the session opens, written when it closes
+    // if anything was learnt. The folder is made. NULL: nothing is kept.
+    const char *price_folder;
+    bool make_plan; // also where no limit is known, that is on a CPU without memory_limit
+    // NULL, or shown what the user should know, until the session is closed.
+    void (*note)(void *arg, const char *sentence);
     void *note_arg;
     // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;

@@ -78,6 +78,7 @@ struct price {
     bool ready;
     int strange;  // passes and drafts in a row that were late
     double noise; // variance of late times
+    bool learnt;  // something was noted since it began or was loaded
 };
 
 // Of a logarithm around the present mean: its value, and what it changes with.
@@ -267,6 +268,7 @@ static void take(struct price *p, const struct view *v, double ms, bool draft) {
     correct(p, v, off, noise);
     for (int i = 0; i < DIMS; i++)
         p->seen[i] += v->slope[i];
+    p->learnt = true;
 }
 
 void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
@@ -286,6 +288,10 @@ void price_note_draft(struct price *p, int members, int reach, double ms) {
         return;
     struct view v = view_draft(p, members, reach);
     take(p, &v, ms, true);
+}
+
+bool price_learnt(const struct price *p) {
+    return p->learnt;
 }
 
 bool price_draft_ready(const struct price *p) {

@@ -26,6 +26,7 @@ void price_destroy(struct price *p); // NULL is allowed
 
 // Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.
 bool price_ready(const struct price *p);
+bool price_learnt(const struct price *p); // whether anything was noted since it began or was loaded
 bool price_draft_ready(const struct price *p); // the same of drafts
 
 // A pass of `rows` >= 1 rows in all, of `seqs` >= 1 sequences. Rises with both.

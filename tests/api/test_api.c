@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/rng.h"
@@ -498,6 +499,28 @@ static void test_models_in_threads(void **state) {
     coppice_sequence_free(s);
 }
 
+// What passes cost is kept in the folder that is named, and nowhere without one.
+static void test_price_folder(void **state) {
+    struct fixture *f = *state, own = *f;
+    char folder[] = "/tmp/coppice-api-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    for (int kept = 0; kept < 2; kept++) {
+        struct coppice_load_options o = options_of(f);
+        struct coppice_request r = request_of(TOKENS);
+        o.price_folder = kept ? folder : NULL;
+        assert_int_equal(coppice_load(&own.m, &o, &own.e), 0);
+        struct coppice_sequence *s = sequence_of(&own, f->prompt, N_PROMPT);
+        generate(s, &r);
+        coppice_sequence_free(s);
+        coppice_free(own.m);
+        assert_int_equal(rmdir(folder), kept ? -1 : 0); // it holds a file
+        if (!kept)
+            assert_int_equal(mkdir(folder, 0700), 0);
+    }
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version),
@@ -513,6 +536,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_fields),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_refused_requests),
+        cmocka_unit_test(test_price_folder),
         cmocka_unit_test(test_models_in_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

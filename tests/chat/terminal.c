@@ -26,6 +26,7 @@ void terminal_start(struct terminal *t, const char *home, const char *term, char
         unsetenv("LC_ALL");
         unsetenv("LC_CTYPE");
         unsetenv("XDG_STATE_HOME");
+        unsetenv("XDG_CACHE_HOME");
         unsetenv("NO_COLOR");
         execv(argv[0], argv);
         _exit(127);

@@ -93,7 +93,8 @@ static void generate(const struct fixture *f, const char *prompt, struct str *ou
     char path[96], command[512], bytes[256];
     snprintf(path, sizeof path, "%s/prompt", f->home);
     snprintf(command, sizeof command,
-             "'%s' generate -m '%s' --device cpu -f '%s' -n 40 --speculate off 2>/dev/null",
+             "'%s' generate -m '%s' --device cpu -f '%s' -n 40 --speculate off "
+             "--price-cache off 2>/dev/null",
              PROGRAM, TARGET, path);
     FILE *file = fopen(path, "w");
     assert_non_null(file);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies where memory is the host's: done at once, counted memory; and where a backend has a queue
 // of its own: what is asked of it, in which order, and its failures. The queue of a GPU is tested
-// in tests/gpu/test_copier.c.
+// in tests/gpu/test_copies.c.
 #include "test.h"
 
 #include <stdlib.h>
