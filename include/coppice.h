@@ -152,6 +152,15 @@ int coppice_checkpoint_restore(const struct coppice_checkpoint *c, struct coppic
 int64_t coppice_checkpoint_bytes(const struct coppice_checkpoint *c); // without shared pages
 void coppice_checkpoint_free(struct coppice_checkpoint *c);           // NULL is allowed
 
+// The same as a file, from which another process that has the same model, draft and settings goes
+// on with the same bits. Saving replaces the file as a whole or not at all. Loading refuses what is
+// damaged (COPPICE_ERR_FORMAT) or was made with another model, draft, KV type, kind of device or
+// version of coppice (COPPICE_ERR_MISMATCH, COPPICE_ERR_UNSUPPORTED).
+int coppice_checkpoint_save(const struct coppice_checkpoint *c, const char *path,
+                            struct coppice_error *e);
+int coppice_checkpoint_load(struct coppice_checkpoint **out, struct coppice_model *m,
+                            const char *path, struct coppice_error *e);
+
 // ---- Generating ----
 
 // How to guess ahead. It changes the speed, never the tokens.

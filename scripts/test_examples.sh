@@ -33,11 +33,18 @@ check_missing() {
 }
 
 # The beginning is read once: an ending needs what lies behind the last multiple of 32, and its own.
+# A second run goes on from the file of the first, a damaged file is refused.
 check_checkpoint() {
-    local begin end read total
+    local begin end read total file=$work/point.$RANDOM
     begin=$(head -c 600 "$root/scripts/demo-prompt.txt")
     begin="$begin"$'\n\n'"$begin"$'\n\ndef '
-    "$1" "$target" "$begin" "load(path):" "save(path, data):" >"$work/out" || return 1
+    "$1" "$target" "$file" "$begin" "load(path):" "save(path, data):" >"$work/out" 2>"$work/err" &&
+        grep -q "reading the beginning" "$work/err" || return 1
+    "$1" "$target" "$file" "$begin" "load(path):" "save(path, data):" >"$work/again" 2>"$work/err" &&
+        ! grep -q "reading the beginning" "$work/err" && cmp "$work/out" "$work/again" || return 1
+    printf x | dd of="$file" bs=1 seek=5000 conv=notrunc 2>/dev/null
+    ! "$1" "$target" "$file" "$begin" "x" >"$work/again" 2>"$work/err" &&
+        grep -q "is damaged" "$work/err" || return 1
     {
         for end in "load(path):" "save(path, data):"; do
             printf '%s' "$end"

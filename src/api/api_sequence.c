@@ -87,6 +87,25 @@ int coppice_checkpoint_restore(const struct coppice_checkpoint *c, struct coppic
     return api_result(transcript_restore(s->t, c->b, &e), &e, error);
 }
 
+int coppice_checkpoint_save(const struct coppice_checkpoint *c, const char *path,
+                            struct coppice_error *error) {
+    struct err e = {0};
+    return api_result(bookmark_write(c->b, path, &e), &e, error);
+}
+
+int coppice_checkpoint_load(struct coppice_checkpoint **out, struct coppice_model *m,
+                            const char *path, struct coppice_error *error) {
+    struct err e = {0};
+    struct coppice_checkpoint *c = calloc(1, sizeof *c);
+    int rc = c ? bookmark_read(&c->b, m->s, path, &e)
+               : err_set(&e, ERR_MEMORY, "no memory for a checkpoint");
+    if (rc)
+        coppice_checkpoint_free(c);
+    else
+        *out = c;
+    return api_result(rc, &e, error);
+}
+
 int64_t coppice_checkpoint_bytes(const struct coppice_checkpoint *c) {
     return bookmark_bytes(c->b);
 }

@@ -21,6 +21,7 @@ struct job {
     int n_drafters;
     struct budget *budget; // of the session, lent; NULL: a fixed one
     int64_t max_new;       // new tokens that limit and context allow
+    int next_point;        // of the request's checkpoints
     int rc;                // of a failure
     struct err err;
     double start;
@@ -260,8 +261,39 @@ static void set_root(struct job *j) {
     j->m.limits = limits_of(j);
 }
 
+// Tokens at which the next checkpoint is made; beyond all of them where none is left.
+static int64_t next_point(const struct job *j) {
+    if (j->next_point == j->r.n_checkpoints)
+        return INT64_MAX;
+    int64_t at = j->r.checkpoint_at[j->next_point];
+    return j->m.seq->spec.n_recurrent ? at / GDN_BLOCK * GDN_BLOCK : at;
+}
+
+// Passes over those that lie within the first `done` tokens; whether there were any.
+static bool pass_points(struct job *j, int64_t done) {
+    int before = j->next_point;
+    while (next_point(j) <= done)
+        j->next_point++;
+    return j->next_point > before;
+}
+
+// Makes the checkpoints that the last step has made possible.
+static void make_checkpoint(struct job *j) {
+    bool ended = j->r.checkpoint_at_end && j->out->end != END_NONE;
+    struct checkpoint *c = NULL;
+    struct err e = {0};
+    if (!pass_points(j, sequence_len(j->m.seq)) && !ended)
+        return;
+    if (sequence_resume(j->m.seq) == 0)
+        return;
+    (void)sequence_checkpoint(j->m.seq, &c, &e);
+    j->r.checkpoint(j->r.checkpoint_arg, c, &e);
+}
+
 static void set_piece(struct job *j, int64_t most) {
     int64_t done = sequence_len(j->m.seq), left = j->r.n_prompt - done;
+    (void)pass_points(j, done);
+    most = min_i64(most, next_point(j) - done);
     j->m.phase = MEMBER_PROMPT;
     j->m.piece = j->r.prompt + done;
     j->m.n_piece = min_i64(left, most);
@@ -320,6 +352,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
     }
     if (j->m.walk.count)
         emit(j);
+    make_checkpoint(j);
     out->hash = j->m.hash;
     out->total_ms = clock_ms() - j->start;
 }

@@ -37,6 +37,16 @@ static int check_prefix(const struct request *r, struct err *e) {
     return 0;
 }
 
+static int check_checkpoints(const struct request *r, struct err *e) {
+    bool good = r->n_checkpoints >= 0;
+    for (int i = 0; good && i < r->n_checkpoints; i++)
+        good = r->checkpoint_at[i] > (i ? r->checkpoint_at[i - 1] : 0);
+    if (good && ((r->n_checkpoints == 0 && !r->checkpoint_at_end) || r->checkpoint))
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "checkpoints need ascending places above 0 and a function that takes them");
+}
+
 int request_check(const struct request *r, const struct session *s, struct err *e) {
     const struct model *m = session_model(s);
     int64_t vocab = model_params_of(m)->vocab, ctx = model_max_ctx(m);
@@ -57,5 +67,6 @@ int request_check(const struct request *r, const struct session *s, struct err *
         return err_set(e, ERR_USAGE,
                        "--speculate %s needs a draft model; give one with -d or use lookup",
                        speculate_name(r->how));
-    return check_prefix(r, e);
+    int rc = check_checkpoints(r, e);
+    return rc ? rc : check_prefix(r, e);
 }

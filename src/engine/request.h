@@ -26,6 +26,10 @@ typedef int request_tokens_fn(void *arg, const int32_t *ids, int64_t n);
 // Before each pass of a prompt: how many of its `total` tokens have been run. Non-zero ends.
 typedef int request_progress_fn(void *arg, int64_t done, int64_t total);
 
+// A checkpoint that was asked for, which is the callee's from now on; or NULL where it could not be
+// made, and e says why: the request goes on. It must not touch the request's sequence.
+typedef void request_checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e);
+
 enum { REQUEST_AUTO_BUDGET = 63 }; // most nodes beside the root where budgets are chosen
 
 struct request {
@@ -51,6 +55,16 @@ struct request {
     void *tokens_arg;
     request_progress_fn *progress; // NULL: none
     void *progress_arg;
+    // Checkpoints ahead of time: when so many tokens of prompt and reply have been run, ascending,
+    // and when the reply has ended. Pieces of the prompt end at these places, so that checkpoints
+    // are exactly there; with recurrent layers they are at the last multiple of 32 up to there, and
+    // at 0 there is none. In the reply each is made behind the step that reaches its place, with
+    // what sequence_checkpoint keeps then. Places that have been run before are left out.
+    const int64_t *checkpoint_at; // [n_checkpoints]
+    int n_checkpoints;
+    bool checkpoint_at_end;
+    request_checkpoint_fn *checkpoint; // NULL: none
+    void *checkpoint_arg;
 };
 // Greedy, no guessing, chosen budgets, 8 candidates, 256 tokens.
 void request_init(struct request *r);

@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "engine/generate.h"
+#include "models/model_checkpoint.h"
 
 struct transcript {
     struct session *s;
@@ -17,7 +18,7 @@ struct transcript {
 };
 
 struct bookmark {
-    const struct session *s;
+    struct session *s;
     struct checkpoint *point; // NULL: nothing was run
     int32_t *ids;             // [n]
     int64_t n;
@@ -201,6 +202,62 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
     free(t->ids);
     fresh.seq = t->seq;
     *t = fresh;
+    return 0;
+}
+
+// A checkpoint of no tokens, for a text of which nothing was run.
+static int empty_point(struct model *m, struct checkpoint **out, struct err *e) {
+    struct sequence *seq = NULL;
+    int rc = model_sequence(m, &seq, e);
+    if (!rc)
+        rc = sequence_checkpoint(seq, out, e);
+    sequence_destroy(seq);
+    return rc;
+}
+
+int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
+    struct model *m = session_model(b->s);
+    struct checkpoint *empty = NULL;
+    struct checkpoint_place to = {path, NULL};
+    const struct checkpoint *point = b->point;
+    int rc = 0;
+    if (!point || !checkpoint_usable(point)) {
+        rc = empty_point(m, &empty, e);
+        point = empty;
+    }
+    if (!rc) {
+        int64_t run = checkpoint_len(point);
+        struct token_tail tail = {b->ids + run, b->n - run};
+        rc = model_checkpoint_save(m, point, &tail, &to, e);
+    }
+    checkpoint_destroy(empty);
+    return rc;
+}
+
+int bookmark_read(struct bookmark **out, struct session *s, const char *path, struct err *e) {
+    struct bookmark *b = calloc(1, sizeof *b);
+    struct token_tail tail = {0};
+    if (!b)
+        return err_set(e, ERR_MEMORY, "no memory for a saved text");
+    int rc = model_checkpoint_load(session_model(s), path, &b->point, &tail, e);
+    if (rc) {
+        bookmark_destroy(b);
+        return rc;
+    }
+    int64_t run = checkpoint_len(b->point);
+    b->s = s;
+    b->n = run + tail.n;
+    b->ids = malloc((size_t)(b->n ? b->n : 1) * sizeof *b->ids);
+    if (b->ids && run)
+        memcpy(b->ids, checkpoint_tokens(b->point), (size_t)run * sizeof *b->ids);
+    if (b->ids && tail.n)
+        memcpy(b->ids + run, tail.ids, (size_t)tail.n * sizeof *b->ids);
+    free(tail.ids);
+    if (!b->ids) {
+        bookmark_destroy(b);
+        return err_set(e, ERR_MEMORY, "no memory for a saved text of its length");
+    }
+    *out = b;
     return 0;
 }
 

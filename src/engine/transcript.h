@@ -47,4 +47,9 @@ int64_t bookmark_len(const struct bookmark *b);
 int64_t bookmark_bytes(const struct bookmark *b); // without shared pages
 void bookmark_destroy(struct bookmark *b);        // NULL is allowed
 
+// The same as a file, which another process with the same model can go on from
+// (models/model_checkpoint.h). After an error of the first, what was at `path` is there as before.
+int bookmark_write(const struct bookmark *b, const char *path, struct err *e);
+int bookmark_read(struct bookmark **out, struct session *s, const char *path, struct err *e);
+
 #endif

@@ -240,6 +240,24 @@ static void test_checkpoints(void **state) {
     assert_int_equal(coppice_sequence_ready(s), 0);
     assert_as_fresh(f, s);
     coppice_sequence_free(s);
+    char path[64];
+    struct coppice_checkpoint *saved[] = {empty, c}, *loaded = NULL;
+    snprintf(path, sizeof path, "/tmp/coppice-api-%d-point", (int)getpid());
+    for (int i = 0; i < 2; i++) { // the second replaces the first
+        assert_int_equal(coppice_checkpoint_save(saved[i], path, NULL), 0);
+        assert_int_equal(coppice_checkpoint_load(&loaded, f->m, path, NULL), 0);
+        assert_int_equal(coppice_checkpoint_restore(loaded, other, NULL), 0);
+        assert_int_equal(coppice_sequence_length(other), N_PROMPT + (i ? TOKENS : 0));
+        assert_int_equal(coppice_sequence_ready(other), i ? (N_PROMPT + TOKENS - 1) / 32 * 32 : 0);
+        assert_as_fresh(f, other);
+        coppice_checkpoint_free(loaded);
+    }
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(coppice_checkpoint_load(&loaded, f->m, path, &f->e), COPPICE_ERR_FORMAT);
+    assert_non_null(strstr(f->e.text, path));
+    unlink(path);
+    assert_int_equal(coppice_checkpoint_load(&loaded, f->m, path, &f->e), COPPICE_ERR_IO);
+    assert_int_equal(coppice_checkpoint_save(c, "/no/such/folder/point", &f->e), COPPICE_ERR_IO);
     assert_int_equal(coppice_checkpoint_restore(c, other, NULL), 0); // outlives its sequence
     assert_as_fresh(f, other);
     coppice_sequence_free(other);

@@ -284,11 +284,130 @@ static void test_one_fails(void **state) {
         reply_fini(&alone[i]);
 }
 
+enum { POINTS = 16 };
+
+struct points {
+    struct checkpoint *c[POINTS];
+    int n, failed;
+};
+
+static void keep_point(void *arg, struct checkpoint *c, const struct err *e) {
+    struct points *p = arg;
+    assert_true(!c == (e->code != 0));
+    assert_true(p->n < POINTS);
+    p->c[p->n++] = c;
+}
+
+// Goes on from a checkpoint to the end of the request that it is from.
+static void finish_from(struct session *s, const struct checkpoint *c, const struct request *r,
+                        const struct reply *want) {
+    struct sequence *seq = NULL;
+    struct request q = *r;
+    struct reply y;
+    assert_int_equal(model_sequence(session_model(s), &seq, NULL), 0);
+    assert_int_equal(sequence_restore(seq, c, NULL), 0);
+    q.in_place = seq;
+    q.n_checkpoints = 0;
+    q.checkpoint_at_end = false;
+    assert_int_equal(session_generate(s, &q, &y, NULL), 0);
+    assert_int_equal(y.n, want->n);
+    assert_memory_equal(y.ids, want->ids, (size_t)y.n * sizeof *y.ids);
+    assert_int_equal(y.hash, want->hash);
+    assert_int_equal(y.fed, r->n_prompt - checkpoint_len(c));
+    reply_fini(&y);
+    sequence_destroy(seq);
+}
+
+// Checkpoints that were asked for ahead of time, of requests side by side: where they are, and that
+// a request that goes on from one gives the same reply.
+static void checkpoints_at_places(struct session *s, struct fixture *f, bool recurrent) {
+    static const int64_t at[] = {5, 32, 33, 70, 100, 130, 160, 205, 240};
+    struct points points[2] = {0};
+    struct request r[2] = {f->r[7], f->r[6]}; // prompts of 199 and 130 tokens
+    struct reply y[2], plain[2];
+    for (int i = 0; i < 2; i++)
+        r[i].logit_hash = true;
+    assert_int_equal(session_generate_many(s, r, 2, plain, NULL, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        r[i].checkpoint_at = at;
+        r[i].n_checkpoints = ARRAY(at);
+        r[i].checkpoint_at_end = true;
+        r[i].checkpoint = keep_point;
+        r[i].checkpoint_arg = &points[i];
+    }
+    assert_int_equal(session_generate_many(s, r, 2, y, NULL, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        int64_t end = r[i].n_prompt + y[i].n - 1;
+        int n = 0;
+        assert_int_equal(y[i].n, plain[i].n);
+        assert_int_equal(y[i].hash, plain[i].hash);
+        for (size_t j = 0; j < ARRAY(at) && at[j] <= r[i].n_prompt; j++) {
+            int64_t want = recurrent ? at[j] / 32 * 32 : at[j];
+            if (want == 0 || (n && checkpoint_len(points[i].c[n - 1]) == want))
+                continue; // 32 and 33 are one place then
+            assert_int_equal(checkpoint_len(points[i].c[n]), want);
+            if (want < r[i].n_prompt)
+                finish_from(s, points[i].c[n], &r[i], &y[i]);
+            n++;
+        }
+        assert_true(points[i].n > n); // the last is of the end
+        assert_int_equal(checkpoint_len(points[i].c[points[i].n - 1]),
+                         recurrent ? end / 32 * 32 : end);
+        for (int j = 0; j < points[i].n; j++) {
+            const int32_t *ids = checkpoint_tokens(points[i].c[j]);
+            int64_t len = checkpoint_len(points[i].c[j]), both = len < r[i].n_prompt ? len : 0;
+            assert_memory_equal(ids, r[i].prompt, (size_t)both * sizeof *ids);
+            if (len > r[i].n_prompt)
+                assert_memory_equal(ids + r[i].n_prompt, y[i].ids,
+                                    (size_t)(len - r[i].n_prompt) * sizeof *ids);
+        }
+        for (int j = 0; j < points[i].n; j++)
+            checkpoint_destroy(points[i].c[j]);
+        reply_fini(&y[i]);
+        reply_fini(&plain[i]);
+    }
+}
+
+static void checkpoints_come_when_asked_for(void **state) {
+    struct fixture *f = *state;
+    struct tiny_shape t = tiny_shape_default();
+    struct session_options o = session_options_default();
+    struct session *full = NULL;
+    char path[64];
+    make_requests(f, 0.7);
+    checkpoints_at_places(f->plain, f, true);
+    t.interval = 1; // no recurrent layers
+    snprintf(path, sizeof path, "/tmp/coppice-batch-%d-f.gguf", (int)getpid());
+    o.model = path;
+    o.target.max_ctx = CONTEXT;
+    assert_int_equal(tiny_target_write(&t, path, NULL), 0);
+    assert_int_equal(session_open(&full, &o, NULL), 0);
+    checkpoints_at_places(full, f, false);
+    session_close(full);
+    unlink(path);
+    static const int64_t wrong[] = {5, 5};
+    struct request r = f->r[0];
+    struct reply y;
+    struct err e;
+    r.checkpoint_at = wrong;
+    r.checkpoint = keep_point;
+    r.n_checkpoints = 2;
+    assert_int_equal(session_generate(f->plain, &r, &y, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "ascending"));
+    r.n_checkpoints = 1;
+    r.checkpoint = NULL;
+    assert_int_equal(session_generate(f->plain, &r, &y, &e), ERR_USAGE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_alone),  cmocka_unit_test(test_no_draft),
-        cmocka_unit_test(test_misuse),         cmocka_unit_test(test_mixed_ways),
-        cmocka_unit_test(test_join_and_leave), cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(test_same_as_alone),
+        cmocka_unit_test(test_no_draft),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_mixed_ways),
+        cmocka_unit_test(test_join_and_leave),
+        cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(checkpoints_come_when_asked_for),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
