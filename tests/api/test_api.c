@@ -18,7 +18,7 @@
 enum { CONTEXT = 300, N_PROMPT = 45, TOKENS = 30 };
 
 struct fixture {
-    char target[64], draft[64];
+    struct tiny_pair files;
     struct coppice_model *m;
     struct coppice_error e;
     int32_t prompt[N_PROMPT];
@@ -26,8 +26,8 @@ struct fixture {
 
 static struct coppice_load_options options_of(const struct fixture *f) {
     return (struct coppice_load_options){.size = sizeof(struct coppice_load_options),
-                                         .model = f->target,
-                                         .draft = f->draft,
+                                         .model = f->files.target,
+                                         .draft = f->files.draft,
                                          .device = "cpu",
                                          .threads = 1,
                                          .max_ctx = CONTEXT};
@@ -35,17 +35,13 @@ static struct coppice_load_options options_of(const struct fixture *f) {
 
 static int setup(void **state) {
     static struct fixture f;
-    struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
-    snprintf(f.target, sizeof f.target, "/tmp/coppice-api-%d-t.gguf", (int)getpid());
-    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-api-%d-d.gguf", (int)getpid());
-    if (tiny_target_write(&t, f.target, NULL) || tiny_draft_write(&t, &d, f.draft, NULL))
+    if (tiny_pair_write(&f.files, "api"))
         return -1;
     for (int i = 0; i < N_PROMPT; i++)
         f.prompt[i] = 32 + (i * 37 + i / 5) % 90;
     char path[64];
     struct coppice_load_options o = options_of(&f);
-    o.model = strcpy(path, f.target); // only borrowed while loading
+    o.model = strcpy(path, f.files.target); // only borrowed while loading
     *state = &f;
     int rc = coppice_load(&f.m, &o, &f.e);
     memset(path, 'x', sizeof path - 1);
@@ -55,8 +51,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *f = *state;
     coppice_free(f->m);
-    unlink(f->target);
-    unlink(f->draft);
+    tiny_pair_remove(&f->files);
     return 0;
 }
 
@@ -123,7 +118,7 @@ static void test_as_engine(void **state) {
     struct fixture *f = *state;
     struct session *plain = NULL;
     struct session_options o = session_options_default();
-    o.model = f->target;
+    o.model = f->files.target;
     o.device = "cpu";
     o.threads = 1;
     o.target.max_ctx = CONTEXT;
@@ -384,7 +379,7 @@ static void test_refused_loads(void **state) {
     o.max_budget = 128;
     refuse_load(o, COPPICE_ERR_USAGE, "128");
     o = options_of(f);
-    o.draft = f->target;
+    o.draft = f->files.target;
     refuse_load(o, COPPICE_ERR_MISMATCH, "qwen35 is not a DFlash draft");
     o = options_of(f);
     o.memory_limit = 1000;
@@ -421,7 +416,7 @@ static void test_plan(void **state) {
     assert_int_equal(less.available, plan.total - 1);
     o.memory_limit = plan.total;
     assert_int_equal(coppice_plan(&o, &less, &f->e), 0);
-    o.model = f->draft;
+    o.model = f->files.draft;
     assert_true(coppice_plan(&o, &less, &f->e) < 0);
 }
 

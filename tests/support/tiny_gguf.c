@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/rng.h"
@@ -426,4 +427,18 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
     }
     free(l);
     return rc;
+}
+
+int tiny_pair_write(struct tiny_pair *p, const char *test) {
+    struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    snprintf(p->target, sizeof p->target, "/tmp/coppice-%s-%d-t.gguf", test, (int)getpid());
+    snprintf(p->draft, sizeof p->draft, "/tmp/coppice-%s-%d-d.gguf", test, (int)getpid());
+    int rc = tiny_target_write(&t, p->target, NULL);
+    return rc ? rc : tiny_draft_write(&t, &d, p->draft, NULL);
+}
+
+void tiny_pair_remove(const struct tiny_pair *p) {
+    unlink(p->target);
+    unlink(p->draft);
 }

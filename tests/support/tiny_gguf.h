@@ -10,6 +10,8 @@
 
 #include "base/err.h"
 
+enum { TINY_VOCAB = 300 }; // of the default shape
+
 struct tiny_shape {
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
@@ -49,5 +51,12 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t);
 int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e);
 int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
                      struct err *e);
+
+// The default target and draft, in files named after the test and the process.
+struct tiny_pair {
+    char target[64], draft[64];
+};
+int tiny_pair_write(struct tiny_pair *p, const char *test);
+void tiny_pair_remove(const struct tiny_pair *p);
 
 #endif

@@ -92,6 +92,16 @@ void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *toke
     }
 }
 
+struct tiny_answer tiny_rig_ask(struct tiny_rig *r, struct sequence *s) {
+    struct tiny_answer a;
+    int32_t next = 5;
+    must(r, dflash_draft(r->d, &s, &next, 1, &r->e));
+    tiny_rig_draft_logits(r, 0, 1, a.draft);
+    tiny_rig_prompt(r, s, &next, 1, 1, NULL, a.target);
+    must(r, exec_status(r->x, &r->e));
+    return a;
+}
+
 void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, int64_t n) {
     struct rng g = {rng_mix(seed)};
     for (int64_t i = 0; i < n; i++)

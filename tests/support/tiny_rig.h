@@ -38,6 +38,12 @@ void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *toke
 void tiny_rig_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
 void tiny_rig_draft_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
 
+// What the target and the draft say behind token 5. Leaves the sequence one token longer.
+struct tiny_answer {
+    float target[TINY_VOCAB], draft[TINY_VOCAB]; // logits
+};
+struct tiny_answer tiny_rig_ask(struct tiny_rig *r, struct sequence *s);
+
 // n random token ids below the vocabulary.
 void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, int64_t n);
 

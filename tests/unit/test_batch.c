@@ -3,9 +3,6 @@
 // however many there are, whatever each one's parameters and way of guessing, and wherever their
 // positions lie; budgets shrink so that the forest fits a pass. They join, leave, rest and fail one
 // by one.
-#include <stdio.h>
-#include <unistd.h>
-
 #include "base/rng.h"
 #include "engine/batch.h"
 #include "engine/generate.h"
@@ -17,7 +14,7 @@
 enum { CONTEXT = 400, MOST = 8, NEW = 50, LONGEST = 200 };
 
 struct fixture {
-    char target[64], draft[64];
+    struct tiny_pair files;
     struct session *session, *plain; // with and without the draft
     int32_t prompt[MOST][LONGEST];
     struct request r[MOST];
@@ -26,19 +23,14 @@ struct fixture {
 
 static int setup(void **state) {
     static struct fixture f;
-    struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
     struct session_options o = session_options_default();
     *state = &f;
-    snprintf(f.target, sizeof f.target, "/tmp/coppice-batch-%d-t.gguf", (int)getpid());
-    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-batch-%d-d.gguf", (int)getpid());
-    o.model = f.target;
+    o.model = f.files.target;
     o.threads = 2;
     o.target.max_ctx = CONTEXT;
-    if (tiny_target_write(&t, f.target, NULL) || tiny_draft_write(&t, &d, f.draft, NULL) ||
-        session_open(&f.plain, &o, NULL))
+    if (tiny_pair_write(&f.files, "batch") || session_open(&f.plain, &o, NULL))
         return -1;
-    o.draft = f.draft;
+    o.draft = f.files.draft;
     return session_open(&f.session, &o, NULL);
 }
 
@@ -46,8 +38,7 @@ static int teardown(void **state) {
     struct fixture *f = *state;
     session_close(f->session);
     session_close(f->plain);
-    unlink(f->target);
-    unlink(f->draft);
+    tiny_pair_remove(&f->files);
     return 0;
 }
 

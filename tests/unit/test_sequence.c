@@ -10,7 +10,7 @@
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 
-enum { VOCAB = 300, LONG = 300 };
+enum { LONG = 300 };
 
 static void open_rig(struct tiny_rig *r) {
     struct tiny_shape shape = tiny_shape_default();
@@ -20,29 +20,15 @@ static void open_rig(struct tiny_rig *r) {
     tiny_rig_open(r, &shape, &d, NULL, "auto", 1);
 }
 
-struct answer {
-    float target[VOCAB], draft[VOCAB];
-};
-
-// What the sequence says next. Leaves it one token longer.
-static struct answer ask(struct tiny_rig *r, struct sequence *s) {
-    struct answer a;
-    int32_t next = 5;
-    assert_int_equal(dflash_draft(r->d, &s, &next, 1, &r->e), 0);
-    tiny_rig_draft_logits(r, 0, 1, a.draft);
-    tiny_rig_prompt(r, s, &next, 1, 1, NULL, a.target);
-    return a;
-}
-
-static void same_answer(const struct answer *a, const struct answer *b) {
+static void same_answer(const struct tiny_answer *a, const struct tiny_answer *b) {
     assert_memory_equal(a, b, sizeof *a);
 }
 
 // The answer of a fresh sequence over these tokens.
-static struct answer fresh_answer(struct tiny_rig *r, const int32_t *tokens, int64_t n) {
+static struct tiny_answer fresh_answer(struct tiny_rig *r, const int32_t *tokens, int64_t n) {
     struct sequence *s = tiny_rig_sequence(r);
     tiny_rig_prompt(r, s, tokens, n, 64, NULL, NULL);
-    struct answer a = ask(r, s);
+    struct tiny_answer a = tiny_rig_ask(r, s);
     sequence_destroy(s);
     return a;
 }
@@ -72,7 +58,7 @@ static void test_truncate(void **state) {
             assert_memory_equal(sequence_tokens(s) ? sequence_tokens(s) : tokens, tokens,
                                 (size_t)kept * sizeof *tokens);
             tiny_rig_prompt(&r, s, tokens + kept, to - kept, 64, NULL, NULL);
-            struct answer a = ask(&r, s), b = fresh_answer(&r, tokens, to);
+            struct tiny_answer a = tiny_rig_ask(&r, s), b = fresh_answer(&r, tokens, to);
             same_answer(&a, &b);
             assert_int_equal(sequence_truncate(s, to + 2, &kept, &r.e), ERR_USAGE);
             assert_int_equal(sequence_truncate(s, -1, &kept, &r.e), ERR_USAGE);
@@ -109,12 +95,13 @@ static void test_checkpoints(void **state) {
         int64_t len = sequence_len(to);
         assert_int_equal(len, checkpoint_len(c[at]));
         tiny_rig_prompt(&r, to, tokens + len, 20, 64, NULL, NULL);
-        struct answer a = ask(&r, to), b = fresh_answer(&r, tokens, len + 20);
+        struct tiny_answer a = tiny_rig_ask(&r, to), b = fresh_answer(&r, tokens, len + 20);
         same_answer(&a, &b);
     }
     sequence_destroy(s); // checkpoints outlive the sequence
     assert_int_equal(sequence_restore(other, c[9], &r.e), 0);
-    struct answer a = ask(&r, other), b = fresh_answer(&r, tokens, checkpoint_len(c[9]));
+    struct tiny_answer a = tiny_rig_ask(&r, other),
+                       b = fresh_answer(&r, tokens, checkpoint_len(c[9]));
     same_answer(&a, &b);
     sequence_destroy(other);
     for (int i = 0; i < 10; i++)
@@ -137,9 +124,9 @@ static void test_fork(void **state) {
         tiny_rig_prompt(&r, s, ours + i, 5, 64, NULL, NULL);
         tiny_rig_prompt(&r, f, theirs + i, 5, 64, NULL, NULL);
     }
-    struct answer a = ask(&r, s), b = ask(&r, f);
+    struct tiny_answer a = tiny_rig_ask(&r, s), b = tiny_rig_ask(&r, f);
     memcpy(tokens + 77, ours, sizeof ours);
-    struct answer want = fresh_answer(&r, tokens, 117);
+    struct tiny_answer want = fresh_answer(&r, tokens, 117);
     same_answer(&want, &a);
     memcpy(tokens + 77, theirs, sizeof theirs);
     want = fresh_answer(&r, tokens, 117);
@@ -177,17 +164,17 @@ static void test_without_recurrent(void **state) {
         assert_int_equal(pages, (len + KV_PAGE - 1) / KV_PAGE); // all shared
         assert_int_equal(sequence_checkpoint(s, &c, &r.e), 0);
         assert_int_equal(checkpoint_len(c), to);
-        struct answer want = fresh_answer(&r, tokens, to),
-                      long_want = fresh_answer(&r, tokens, len);
-        struct answer a = ask(&r, s); // writes where the others share
+        struct tiny_answer want = fresh_answer(&r, tokens, to),
+                           long_want = fresh_answer(&r, tokens, len);
+        struct tiny_answer a = tiny_rig_ask(&r, s); // writes where the others share
         same_answer(&a, &want);
-        a = ask(&r, whole);
+        a = tiny_rig_ask(&r, whole);
         same_answer(&a, &long_want);
         assert_int_equal(sequence_restore(whole, c, &r.e), 0);
         assert_int_equal(sequence_fork(whole, &f, &r.e), 0);
-        a = ask(&r, whole);
+        a = tiny_rig_ask(&r, whole);
         same_answer(&a, &want);
-        a = ask(&r, f);
+        a = tiny_rig_ask(&r, f);
         same_answer(&a, &want);
         checkpoint_destroy(c);
         sequence_destroy(f);
@@ -221,7 +208,7 @@ static void test_cut_behind_window(void **state) {
         all += kept == to;
         none += kept == 0;
         tiny_rig_prompt(&r, s, tokens + kept, to - kept, 64, NULL, NULL);
-        struct answer a = ask(&r, s), want = fresh_answer(&r, tokens, to);
+        struct tiny_answer a = tiny_rig_ask(&r, s), want = fresh_answer(&r, tokens, to);
         same_answer(&a, &want);
         sequence_destroy(s);
     }
@@ -280,7 +267,7 @@ static void test_failing_memory(void **state) {
     int32_t tokens[LONG];
     open_rig(&r);
     tiny_rig_tokens(&r, 6, tokens, LONG);
-    struct answer want = fresh_answer(&r, tokens, 100);
+    struct tiny_answer want = fresh_answer(&r, tokens, 100);
     struct ops broken = *exec_ops(r.x);
     const struct ops *good = exec_ops(r.x);
     int failures = 0;
@@ -304,7 +291,7 @@ static void test_failing_memory(void **state) {
                 assert_in_range(pages_used(&r), before, before + DRAFT_GROUPS);
                 assert_int_equal(code, ERR_MEMORY);
                 assert_int_equal(sequence_len(s), 100);
-                struct answer got = ask(&r, s);
+                struct tiny_answer got = tiny_rig_ask(&r, s);
                 same_answer(&want, &got);
             }
             checkpoint_destroy(saved);

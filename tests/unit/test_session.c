@@ -13,26 +13,23 @@
 enum { CONTEXT = 200 };
 
 struct fixture {
-    char target[64], draft[64], misfit[64];
+    struct tiny_pair files;
+    char misfit[64];
     struct session *plain, *pair; // without and with the draft
 };
 
 static int write_files(struct fixture *f) {
     struct tiny_shape t = tiny_shape_default();
     struct tiny_draft_shape d = tiny_draft_default(&t);
-    snprintf(f->target, sizeof f->target, "/tmp/coppice-session-%d-t.gguf", (int)getpid());
-    snprintf(f->draft, sizeof f->draft, "/tmp/coppice-session-%d-d.gguf", (int)getpid());
     snprintf(f->misfit, sizeof f->misfit, "/tmp/coppice-session-%d-m.gguf", (int)getpid());
-    int rc = tiny_target_write(&t, f->target, NULL);
-    if (!rc)
-        rc = tiny_draft_write(&t, &d, f->draft, NULL);
+    int rc = tiny_pair_write(&f->files, "session");
     t.dim = 128;
     return rc ? rc : tiny_draft_write(&t, &d, f->misfit, NULL);
 }
 
 static struct session_options options_of(const struct fixture *f) {
     struct session_options o = session_options_default();
-    o.model = f->target;
+    o.model = f->files.target;
     o.threads = 1;
     o.target.max_ctx = CONTEXT;
     return o;
@@ -46,7 +43,7 @@ static int setup(void **state) {
     struct session_options o = options_of(&f);
     if (session_open(&f.plain, &o, NULL))
         return -1;
-    o.draft = f.draft;
+    o.draft = f.files.draft;
     o.chunk = 7;
     o.threads = 2;
     return session_open(&f.pair, &o, NULL);
@@ -56,8 +53,7 @@ static int teardown(void **state) {
     struct fixture *f = *state;
     session_close(f->plain);
     session_close(f->pair);
-    unlink(f->target);
-    unlink(f->draft);
+    tiny_pair_remove(&f->files);
     unlink(f->misfit);
     return 0;
 }
@@ -362,8 +358,8 @@ static void test_refused_files(void **state) {
     o = options_of(f);
     o.model = "/nonexistent/model.gguf";
     refuse_open(&o, "/nonexistent/model.gguf");
-    o.model = f->draft;
-    refuse_open(&o, f->draft);
+    o.model = f->files.draft;
+    refuse_open(&o, f->files.draft);
     o = options_of(f);
     o.cpu_level = "fastest";
     refuse_open(&o, "fastest");

@@ -2,9 +2,7 @@
 // Each op of a pass fails once. What was being written is refused from then on, what was there
 // before and what only took part goes on as if nothing had been asked, and a text whose state is
 // lost is run again: its tokens are those of a run without failures.
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "engine/transcript.h"
 #include "ops/exec.h"
@@ -12,7 +10,7 @@
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 
-enum { VOCAB = 300, LONG = 300, HELD = 100, MORE = 40 };
+enum { LONG = 300, HELD = 100, MORE = 40 };
 
 static void open_rig(struct tiny_rig *r) {
     struct tiny_shape shape = tiny_shape_default();
@@ -20,23 +18,8 @@ static void open_rig(struct tiny_rig *r) {
     tiny_rig_open(r, &shape, &d, NULL, "auto", 1);
 }
 
-struct answer {
-    float target[VOCAB], draft[VOCAB];
-};
-
-// What the sequence says next. Leaves it one token longer.
-static struct answer ask(struct tiny_rig *r, struct sequence *s) {
-    struct answer a;
-    int32_t next = 5;
-    assert_int_equal(dflash_draft(r->d, &s, &next, 1, &r->e), 0);
-    tiny_rig_draft_logits(r, 0, 1, a.draft);
-    tiny_rig_prompt(r, s, &next, 1, 1, NULL, a.target);
-    assert_int_equal(exec_status(r->x, &r->e), 0);
-    return a;
-}
-
-static void answers(struct tiny_rig *r, struct sequence *s, const struct answer *want) {
-    struct answer got = ask(r, s);
+static void answers(struct tiny_rig *r, struct sequence *s, const struct tiny_answer *want) {
+    struct tiny_answer got = tiny_rig_ask(r, s);
     assert_memory_equal(&got, want, sizeof got);
 }
 
@@ -120,7 +103,7 @@ static bool writes(enum action what) {
 
 // One scene whose n-th op of an action fails; false when the action has no so many ops.
 static bool scene(struct tiny_rig *r, enum action what, int n, const int32_t *tokens,
-                  const struct answer *want) {
+                  const struct tiny_answer *want) {
     struct scene c = {.s = tiny_rig_sequence(r)};
     tiny_rig_prompt(r, c.s, tokens, HELD, 64, NULL, NULL);
     assert_int_equal(sequence_fork(c.s, &c.other, &r->e), 0);
@@ -171,7 +154,7 @@ static void test_each_op(void **state) {
     tiny_rig_tokens(&r, 6, tokens, LONG);
     struct sequence *s = tiny_rig_sequence(&r);
     tiny_rig_prompt(&r, s, tokens, HELD, 64, NULL, NULL);
-    struct answer want = ask(&r, s);
+    struct tiny_answer want = tiny_rig_ask(&r, s);
     sequence_destroy(s);
     faulty_open(r.x, -1);
     for (int what = 0; what < ACTIONS; what++) {
@@ -278,17 +261,12 @@ static bool two_texts(struct good *g, int n) {
 
 static void test_transcripts(void **state) {
     (void)state;
-    struct tiny_shape shape = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&shape);
     struct session_options o = session_options_default();
     static struct good g;
-    char target[64], draft[64];
-    snprintf(target, sizeof target, "/tmp/coppice-spoilt-%d-t.gguf", (int)getpid());
-    snprintf(draft, sizeof draft, "/tmp/coppice-spoilt-%d-d.gguf", (int)getpid());
-    assert_int_equal(tiny_target_write(&shape, target, NULL), 0);
-    assert_int_equal(tiny_draft_write(&shape, &d, draft, NULL), 0);
-    o.model = target;
-    o.draft = draft;
+    struct tiny_pair files;
+    assert_int_equal(tiny_pair_write(&files, "spoilt"), 0);
+    o.model = files.target;
+    o.draft = files.draft;
     o.device = "cpu";
     o.threads = 1;
     o.target.max_ctx = 200;
@@ -306,8 +284,7 @@ static void test_transcripts(void **state) {
     assert_true(n > 200);
     faulty_close();
     session_close(g.s);
-    unlink(target);
-    unlink(draft);
+    tiny_pair_remove(&files);
 }
 
 int main(void) {

@@ -4,9 +4,6 @@
 // run than the rules of cutting back ask for. Then allocations that fail.
 #include "test.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 #include "base/rng.h"
 #include "engine/generate.h"
 #include "engine/transcript.h"
@@ -16,21 +13,17 @@
 enum { CONTEXT = 400, TEXTS = 3, MARKS = 2, ROUNDS = 250 };
 
 struct fixture {
-    char target[64], draft[64];
+    struct tiny_pair files;
     struct session *s;
 };
 
 static int setup(void **state) {
     static struct fixture f;
-    struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
     struct session_options o = session_options_default();
-    snprintf(f.target, sizeof f.target, "/tmp/coppice-transcript-%d-t.gguf", (int)getpid());
-    snprintf(f.draft, sizeof f.draft, "/tmp/coppice-transcript-%d-d.gguf", (int)getpid());
-    if (tiny_target_write(&t, f.target, NULL) || tiny_draft_write(&t, &d, f.draft, NULL))
+    if (tiny_pair_write(&f.files, "transcript"))
         return -1;
-    o.model = f.target;
-    o.draft = f.draft;
+    o.model = f.files.target;
+    o.draft = f.files.draft;
     o.device = "cpu";
     o.threads = 1;
     o.chunk = 50;
@@ -42,8 +35,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *f = *state;
     session_close(f->s);
-    unlink(f->target);
-    unlink(f->draft);
+    tiny_pair_remove(&f->files);
     return 0;
 }
 
