@@ -33,14 +33,6 @@ struct scene {
     float *q, *k, *v, *q_norm, *k_norm;
 };
 
-static float *random_floats(struct rng *r, int64_t n, float scale) {
-    float *p = malloc((size_t)n * sizeof *p);
-    if (!p)
-        abort();
-    fill_random(r, p, n, scale);
-    return p;
-}
-
 static struct kv_row head_row(const struct kv_layout *l, unsigned char *page, bool value, int head,
                               int slot) {
     return kv_row_at(l, value ? &l->v : &l->k, page, LAYER, head, slot);
@@ -130,7 +122,7 @@ static void scene_fini(struct scene *c) {
 struct stage {
     struct scene *w;
     struct exec *x;
-    struct room room;
+    struct buffers buffers;
     unsigned char *pages[SEQS][PAGES], *stores[STORE_PAGES];
     struct kv_view views[SEQS];
     struct kv_slot slot[1024];
@@ -143,29 +135,29 @@ static void stage_init(struct stage *t, struct check *c, struct scene *w, struct
     memset(t, 0, sizeof *t);
     t->w = w;
     t->x = x;
-    room_open(&t->room, c, x);
+    buffers_open(&t->buffers, c, x);
     for (int q = 0; q < s->seqs; q++) {
         for (int p = 0; p < PAGES; p++)
             if (w->pages[q][p])
-                t->pages[q][p] = room_in(&t->room, w->pages[q][p], page);
+                t->pages[q][p] = buffers_in(&t->buffers, w->pages[q][p], page);
         t->views[q] = (struct kv_view){t->pages[q], w->views[q].len};
     }
     for (int p = 0; p < STORE_PAGES; p++)
-        t->stores[p] = room_own(&t->room, w->stores[p], page);
+        t->stores[p] = buffers_own(&t->buffers, w->stores[p], page);
     for (int64_t i = 0; i < w->f.rows.n; i++)
         for (int p = 0; p < STORE_PAGES; p++)
             if (w->slot[i].page == w->stores[p])
                 t->slot[i] = (struct kv_slot){t->stores[p], w->slot[i].slot};
-    t->q = room_in(&t->room, w->q, n * (size_t)(s->n_heads * 2 * s->head_dim));
-    t->k = room_in(&t->room, w->k, n * (size_t)(s->n_kv * s->head_dim));
-    t->v = room_in(&t->room, w->v, n * (size_t)(s->n_kv * s->head_dim));
-    t->q_norm = room_in(&t->room, w->q_norm, (size_t)s->head_dim * sizeof(float));
-    t->k_norm = room_in(&t->room, w->k_norm, (size_t)s->head_dim * sizeof(float));
-    t->q_out = room_own(&t->room, NULL, n * (size_t)(s->n_heads * s->head_dim));
+    t->q = buffers_in(&t->buffers, w->q, n * (size_t)(s->n_heads * 2 * s->head_dim));
+    t->k = buffers_in(&t->buffers, w->k, n * (size_t)(s->n_kv * s->head_dim));
+    t->v = buffers_in(&t->buffers, w->v, n * (size_t)(s->n_kv * s->head_dim));
+    t->q_norm = buffers_in(&t->buffers, w->q_norm, (size_t)s->head_dim * sizeof(float));
+    t->k_norm = buffers_in(&t->buffers, w->k_norm, (size_t)s->head_dim * sizeof(float));
+    t->q_out = buffers_own(&t->buffers, NULL, n * (size_t)(s->n_heads * s->head_dim));
 }
 
 static void stage_fini(struct stage *t) {
-    room_close(&t->room);
+    buffers_close(&t->buffers);
 }
 
 static void call_store(struct stage *t) {
@@ -194,10 +186,10 @@ static void stage_store(struct stage *t, float *q_out) {
     const struct setting *s = &t->w->s;
     call_store(t);
     for (int p = 0; p < STORE_PAGES; p++)
-        room_get(&t->room, t->w->stores[p], t->stores[p], (size_t)t->w->layout.page_bytes);
+        buffers_get(&t->buffers, t->w->stores[p], t->stores[p], (size_t)t->w->layout.page_bytes);
     if (q_out)
-        room_get(&t->room, q_out, t->q_out,
-                 (size_t)(t->w->f.rows.n * s->n_heads * s->head_dim) * sizeof *q_out);
+        buffers_get(&t->buffers, q_out, t->q_out,
+                    (size_t)(t->w->f.rows.n * s->n_heads * s->head_dim) * sizeof *q_out);
 }
 
 // The rows to attend for, and where their inputs are in the exec's memory.
@@ -353,11 +345,11 @@ static int64_t alone_differences(struct stage *t, int32_t i, const float *all) {
     int n = forest_path(&w->f, i, path);
     int64_t k = (int64_t)s->n_heads * s->head_dim, len = w->views[seq].len;
     unsigned char *pages[PAGES] = {0};
-    struct room r;
-    room_open(&r, t->room.c, t->x);
+    struct buffers r;
+    buffers_open(&r, t->buffers.c, t->x);
     for (int p = 0; p < PAGES; p++)
         if (w->pages[seq][p])
-            pages[p] = room_own(&r, w->pages[seq][p], (size_t)w->layout.page_bytes);
+            pages[p] = buffers_own(&r, w->pages[seq][p], (size_t)w->layout.page_bytes);
     for (int a = 0; a + 1 < n; a++) {
         int64_t pos = len + a;
         struct kv_slot to = {pages[pos / KV_PAGE], (int32_t)(pos % KV_PAGE)};
@@ -371,7 +363,7 @@ static int64_t alone_differences(struct stage *t, int32_t i, const float *all) {
     const float *gate = t->q + (int64_t)i * s->n_heads * 2 * s->head_dim + s->head_dim;
     stage_attend(t, (struct query){&one, &view, &t->slot[i], t->q_out + i * k, gate}, out.p);
     int64_t diff = bit_differences(out.p, all + i * k, k) + !guarded_free(&out);
-    room_close(&r);
+    buffers_close(&r);
     return diff;
 }
 

@@ -67,14 +67,6 @@ struct scene {
     float factors[OPS_HEAD_MAX / 2];
 };
 
-static float *floats(struct rng *r, int64_t n, float scale) {
-    float *p = malloc((size_t)n * sizeof *p);
-    if (!p)
-        abort();
-    fill_random(r, p, n, scale);
-    return p;
-}
-
 static void scene_init(struct scene *w, struct rng *r, const struct form *f) {
     memset(w, 0, sizeof *w);
     w->f = f;
@@ -89,12 +81,12 @@ static void scene_init(struct scene *w, struct rng *r, const struct form *f) {
         w->parent[i] = i - 1;
         w->pos[i] = i;
     }
-    w->q = floats(r, MOST * f->n_heads * (f->dk + f->dv), 2);
-    w->k = floats(r, MOST * f->n_kv * f->dk, 2);
-    w->v = floats(r, MOST * f->n_kv * f->dv, 1);
-    w->q_norm = floats(r, f->dk, 2);
-    w->k_norm = floats(r, f->dk, 2);
-    w->sinks = floats(r, f->n_heads, 3);
+    w->q = random_floats(r, MOST * f->n_heads * (f->dk + f->dv), 2);
+    w->k = random_floats(r, MOST * f->n_kv * f->dk, 2);
+    w->v = random_floats(r, MOST * f->n_kv * f->dv, 1);
+    w->q_norm = random_floats(r, f->dk, 2);
+    w->k_norm = random_floats(r, f->dk, 2);
+    w->sinks = random_floats(r, f->n_heads, 3);
 }
 
 static void scene_fini(struct scene *w) {
@@ -110,7 +102,7 @@ static void scene_fini(struct scene *w) {
 struct stage {
     const struct scene *w;
     struct exec *x;
-    struct room room;
+    struct buffers buffers;
     unsigned char *pages[PAGES];
     struct kv_slot slot[MOST];
     float *q, *k, *v, *q_norm, *k_norm, *sinks, *q_out;
@@ -165,18 +157,18 @@ static void stage_init(struct stage *t, struct check *c, const struct scene *w, 
     memset(t, 0, sizeof *t);
     t->w = w;
     t->x = x;
-    room_open(&t->room, c, x);
+    buffers_open(&t->buffers, c, x);
     for (int p = 0; p < PAGES; p++)
-        t->pages[p] = room_own(&t->room, NULL, (size_t)w->layout.page_bytes);
+        t->pages[p] = buffers_own(&t->buffers, NULL, (size_t)w->layout.page_bytes);
     for (int i = 0; i < MOST; i++)
         t->slot[i] = (struct kv_slot){t->pages[i / KV_PAGE], i % KV_PAGE};
-    t->q = room_in(&t->room, w->q, n * (size_t)(f->n_heads * (f->dk + f->dv)));
-    t->k = room_in(&t->room, w->k, n * (size_t)(f->n_kv * f->dk));
-    t->v = room_in(&t->room, w->v, n * (size_t)(f->n_kv * f->dv));
-    t->q_norm = room_in(&t->room, w->q_norm, (size_t)f->dk * sizeof(float));
-    t->k_norm = room_in(&t->room, w->k_norm, (size_t)f->dk * sizeof(float));
-    t->sinks = room_in(&t->room, w->sinks, (size_t)f->n_heads * sizeof(float));
-    t->q_out = room_own(&t->room, NULL, n * (size_t)(f->n_heads * f->dk));
+    t->q = buffers_in(&t->buffers, w->q, n * (size_t)(f->n_heads * (f->dk + f->dv)));
+    t->k = buffers_in(&t->buffers, w->k, n * (size_t)(f->n_kv * f->dk));
+    t->v = buffers_in(&t->buffers, w->v, n * (size_t)(f->n_kv * f->dv));
+    t->q_norm = buffers_in(&t->buffers, w->q_norm, (size_t)f->dk * sizeof(float));
+    t->k_norm = buffers_in(&t->buffers, w->k_norm, (size_t)f->dk * sizeof(float));
+    t->sinks = buffers_in(&t->buffers, w->sinks, (size_t)f->n_heads * sizeof(float));
+    t->q_out = buffers_own(&t->buffers, NULL, n * (size_t)(f->n_heads * f->dk));
 }
 
 // Stores positions [first, first + n).
@@ -221,9 +213,9 @@ static struct result run(struct stage *t) {
     store(t, 0, w->len);
     store(t, w->len, ROWS_HERE);
     attend(t, w->len, ROWS_HERE, r.out);
-    room_get(&t->room, r.q, t->q_out, q * sizeof(float));
+    buffers_get(&t->buffers, r.q, t->q_out, q * sizeof(float));
     for (int p = 0; p < PAGES; p++)
-        room_get(&t->room, r.pages + (size_t)p * page, t->pages[p], page);
+        buffers_get(&t->buffers, r.pages + (size_t)p * page, t->pages[p], page);
     return r;
 }
 
@@ -385,7 +377,7 @@ static int64_t exec_differences(struct check *c, const struct scene *w, struct e
         differ += bit_differences(x1, x2, value ? f->dv : f->dk);
     }
     result_fini(&other);
-    room_close(&t.room);
+    buffers_close(&t.buffers);
     return differ;
 }
 
@@ -417,7 +409,7 @@ void check_attend_forms(struct check *c) {
         struct attend_args at = attend_of(t, 0);
         if (check_takes(c, &(struct ops_needs){.qk = &qk, .attend = &at}, forms[i].name))
             check_form(c, t);
-        room_close(&t->room);
+        buffers_close(&t->buffers);
         scene_fini(w);
         free(w);
         free(t);

@@ -37,7 +37,7 @@ struct world {
     unsigned char *image;   // host [n_pages][page_bytes]
     unsigned char **pages;  // device
     float *query;           // host [total][n_heads][2 head_dim]: query, gate
-    struct room room;
+    struct buffers buffers;
     float *q; // device [ROWS_MOST][n_heads][2 head_dim]
     // The present forest.
     struct forest f;
@@ -120,15 +120,15 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
         abort();
     fill_image(w, &c->rng);
     fill_random(&c->rng, w->query, queries * per, 2 * s.sharp);
-    room_open(&w->room, c, c->exec);
-    unsigned char *device = room_own(&w->room, w->image, bytes);
+    buffers_open(&w->buffers, c, c->exec);
+    unsigned char *device = buffers_own(&w->buffers, w->image, bytes);
     for (int64_t p = 0; p < w->n_pages; p++)
         w->pages[p] = device + p * w->layout.page_bytes;
-    w->q = room_own(&w->room, NULL, (size_t)(ROWS_MOST * per) * sizeof(float));
+    w->q = buffers_own(&w->buffers, NULL, (size_t)(ROWS_MOST * per) * sizeof(float));
 }
 
 static void world_fini(struct world *w) {
-    room_close(&w->room);
+    buffers_close(&w->buffers);
     free(w->image);
     free(w->pages);
     free(w->query);
@@ -197,7 +197,7 @@ static void put_queries(struct world *w) {
             memcpy(q + (i * heads + h) * dim, from, (size_t)dim * sizeof *q);
             memcpy(q + ((n + i) * heads + h) * dim, from + dim, (size_t)dim * sizeof *q);
         }
-    room_put(&w->room, w->q, q, (size_t)(n * per) * sizeof *q);
+    buffers_put(&w->buffers, w->q, q, (size_t)(n * per) * sizeof *q);
     free(q);
 }
 

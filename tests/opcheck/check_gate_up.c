@@ -30,21 +30,21 @@ static void run_gate_up(struct check *c, struct exec *x, const struct gated *l, 
     int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1], n = l->n;
     struct weight *wg = matrix_pack(x, &l->gate), *wu = matrix_pack(x, &l->up);
     struct act *a = act_new(x, n, k), *b = act_new(x, n, m);
-    struct room r;
-    room_open(&r, c, x);
-    o->to_act(x, room_in(&r, l->in, (size_t)(n * k) * sizeof *l->in), n, k, a);
+    struct buffers r;
+    buffers_open(&r, c, x);
+    o->to_act(x, buffers_in(&r, l->in, (size_t)(n * k) * sizeof *l->in), n, k, a);
     struct gate_up w = {.gate = wg, .up = wu, .activation = l->activation};
-    w.gate_bias = l->bias[0] ? room_in(&r, l->bias[0], (size_t)m * sizeof(float)) : NULL;
-    w.up_bias = l->bias[1] ? room_in(&r, l->bias[1], (size_t)m * sizeof(float)) : NULL;
+    w.gate_bias = l->bias[0] ? buffers_in(&r, l->bias[0], (size_t)m * sizeof(float)) : NULL;
+    w.up_bias = l->bias[1] ? buffers_in(&r, l->bias[1], (size_t)m * sizeof(float)) : NULL;
     o->linear_gate_up(x, &w, a, n, b);
     read_act(x, b, n, m, act);
     if (l->both) {
         struct weight *wq = matrix_pack(x, &l->q);
-        float *to = room_io(&r, q_out, (size_t)(n * l->q.t.ne[1]) * sizeof *q_out);
+        float *to = buffers_io(&r, q_out, (size_t)(n * l->q.t.ne[1]) * sizeof *q_out);
         o->linear(x, &(struct linear_job){.w = wq, .out = to}, 1, b, n);
         o->weight_destroy(x, wq);
     }
-    room_close(&r);
+    buffers_close(&r);
     o->act_destroy(x, a);
     o->act_destroy(x, b);
     o->weight_destroy(x, wg);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "opcheck/gdn_state.h"
 #include "opcheck/opcheck.h"
 
 enum { TOKENS = 230, PIECE = 70, NODES = 90, ROWS = 7 * GDN_BLOCK };
@@ -28,7 +29,7 @@ struct stream {
 struct world {
     const struct stream *s;
     struct exec *x;
-    struct room room;
+    struct buffers buffers;
     struct gdn_state st;
     struct gdn_rows rows;
     float *a, *b, *out; // [ROWS][..]
@@ -76,36 +77,20 @@ static void stream_fini(struct stream *s) {
     free(s->out);
 }
 
-static int64_t state_floats(const struct gdn_shape *s) {
-    return 2ll * s->n_v * s->dk * s->dv + (int64_t)GDN_RING * (s->n_k * s->dk + s->n_v * s->dv) +
-           GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
-}
-
-static struct gdn_state state_at(const struct gdn_shape *h, float *p) {
-    struct gdn_state st = {.s_lo = p};
-    st.s_hi = p += h->n_v * h->dk * h->dv;
-    st.log_k = p += h->n_v * h->dk * h->dv;
-    st.log_d = p += GDN_RING * h->n_k * h->dk;
-    st.log_g = p += GDN_RING * h->n_v * h->dv;
-    st.conv = p += GDN_RING * h->n_v;
-    st.conv_hi = p += (GDN_CONV - 1) * h->channels;
-    return st;
-}
-
 static float *own(struct world *w, const float *host, int64_t n) {
-    return room_own(&w->room, host, (size_t)n * sizeof *host);
+    return buffers_own(&w->buffers, host, (size_t)n * sizeof *host);
 }
 
 static void world_init(struct world *w, struct check *c, const struct stream *s, struct exec *x) {
     const struct gdn_shape *h = &s->shape;
     int64_t n = ROWS, k = h->n_k * h->dk, v = h->n_v * h->dv;
-    float *zeros = floats(state_floats(h));
+    float *zeros = floats(gdn_state_floats(h));
     memset(w, 0, sizeof *w);
     w->s = s;
     w->x = x;
-    room_open(&w->room, c, x);
-    w->memory = own(w, zeros, state_floats(h));
-    w->st = state_at(h, w->memory);
+    buffers_open(&w->buffers, c, x);
+    w->memory = own(w, zeros, gdn_state_floats(h));
+    w->st = gdn_state_in(h, w->memory);
     w->rows = (struct gdn_rows){own(w, NULL, n * h->channels),
                                 own(w, NULL, n * k),
                                 own(w, NULL, n * k),
@@ -127,7 +112,7 @@ static void world_init(struct world *w, struct check *c, const struct stream *s,
 }
 
 static void world_fini(struct world *w) {
-    room_close(&w->room);
+    buffers_close(&w->buffers);
     free(w->host_u);
     free(w->host_a);
     free(w->host_b);
@@ -150,9 +135,9 @@ static void set_row(struct world *w, struct rng *r, int64_t i, int64_t t) {
 
 static void send_rows(struct world *w) {
     size_t n = (size_t)w->f.rows.n * sizeof(float);
-    room_put(&w->room, w->rows.u, w->host_u, n * (size_t)w->s->shape.channels);
-    room_put(&w->room, w->a, w->host_a, n * (size_t)w->s->shape.n_v);
-    room_put(&w->room, w->b, w->host_b, n * (size_t)w->s->shape.n_v);
+    buffers_put(&w->buffers, w->rows.u, w->host_u, n * (size_t)w->s->shape.channels);
+    buffers_put(&w->buffers, w->a, w->host_a, n * (size_t)w->s->shape.n_v);
+    buffers_put(&w->buffers, w->b, w->host_b, n * (size_t)w->s->shape.n_v);
 }
 
 static void conv_rows(struct world *w) {
@@ -172,8 +157,8 @@ static void delta_rows(struct world *w, int64_t len, int64_t first, int64_t coun
 // Brings outputs of rows [first, first + count) to the host.
 static void fetch_out(struct world *w, int64_t first, int64_t count) {
     int64_t v = w->s->shape.n_v * w->s->shape.dv;
-    room_get(&w->room, w->host_out + first * v, w->out + first * v,
-             (size_t)(count * v) * sizeof(float));
+    buffers_get(&w->buffers, w->host_out + first * v, w->out + first * v,
+                (size_t)(count * v) * sizeof(float));
 }
 
 // Commits the path and keeps its outputs, which are on the host.
@@ -370,7 +355,7 @@ static void shape_text(const struct gdn_shape *h, char *text, size_t size) {
 // The final state on the host, s_lo and s_hi in their places.
 static float *fetch_state(const struct world *w) {
     const struct gdn_shape *h = &w->s->shape;
-    int64_t all = state_floats(h), size = (int64_t)h->n_v * h->dk * h->dv;
+    int64_t all = gdn_state_floats(h), size = (int64_t)h->n_v * h->dk * h->dv;
     float *raw = floats(all), *p = floats(all);
     exec_ops(w->x)->download(w->x, raw, w->memory, (size_t)all * sizeof *raw);
     memcpy(p, raw, (size_t)all * sizeof *p);
@@ -519,12 +504,12 @@ static void commit_turn(void *arg, int turn) {
 }
 
 static void call_init(struct gdn_call *t, struct check *c, struct world *w) {
-    int64_t n = state_floats(&w->s->shape);
+    int64_t n = gdn_state_floats(&w->s->shape);
     float *host = floats(n);
-    room_get(&w->room, host, w->memory, (size_t)n * sizeof *host);
+    buffers_get(&w->buffers, host, w->memory, (size_t)n * sizeof *host);
     *t = (struct gdn_call){.w = w, .states = {w->st}, .n_states = c->device ? LAYERS : 1};
     for (int i = 1; i < t->n_states; i++)
-        t->states[i] = state_at(&w->s->shape, own(w, host, n));
+        t->states[i] = gdn_state_in(&w->s->shape, own(w, host, n));
     free(host);
 }
 

@@ -15,7 +15,7 @@ enum { MATRICES = 4, ARRAYS = 8, MOST_ROWS = 40 };
 struct layer {
     struct gdn_shape shape;
     int64_t k, len;
-    struct tensor w[MATRICES]; // of u, z, a and b
+    struct matrix w[MATRICES]; // of u, z, a and b
     float *in;                 // [rows][k]
     float *conv_w, *ssm_a, *dt_bias, *norm;
     struct gdn_state state; // host
@@ -28,29 +28,6 @@ struct outcome {
     int64_t n[ARRAYS];
 };
 
-static float *noise(struct rng *r, int64_t n, float scale) {
-    float *p = malloc((size_t)n * sizeof *p);
-    if (!p)
-        abort();
-    fill_random(r, p, n, scale);
-    return p;
-}
-
-static struct tensor matrix_of(struct rng *r, uint32_t type, int64_t k, int64_t m) {
-    const struct quant_format *f = quant_format(type);
-    int64_t bytes = quant_row_bytes(f, k) * m;
-    void *data = malloc((size_t)bytes);
-    if (!data)
-        abort();
-    fill_quant(r, f, data, k * m);
-    return (struct tensor){.name = "test",
-                           .type = type,
-                           .n_dims = 2,
-                           .ne = {k, m, 1, 1},
-                           .bytes = bytes,
-                           .data = data};
-}
-
 static void layer_init(struct layer *l, struct rng *r) {
     static const uint32_t types[] = {TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0};
     int nk = 2, nv = 2 * (int)between(r, 1, 4), d = rng_below(r, 3) ? 128 : 64;
@@ -60,18 +37,18 @@ static void layer_init(struct layer *l, struct rng *r) {
     l->k = 256 * between(r, 1, 11); // several parts from four units of 256 on
     l->len = between(r, 0, 200);
     for (int i = 0; i < MATRICES; i++)
-        l->w[i] = matrix_of(r, types[rng_below(r, 3)], l->k, m[i]);
-    l->in = noise(r, MOST_ROWS * l->k, 1);
-    l->conv_w = noise(r, s.channels * GDN_CONV, 1);
-    l->dt_bias = noise(r, nv, 1);
-    l->norm = noise(r, d, 1);
-    l->ssm_a = noise(r, nv, 0.1f);
-    l->state = (struct gdn_state){.s_lo = noise(r, nv * d * d, 0.3f),
-                                  .s_hi = noise(r, nv * d * d, 0.3f),
-                                  .log_k = noise(r, GDN_RING * nk * d, 0.1f),
-                                  .log_d = noise(r, GDN_RING * nv * d, 0.3f),
-                                  .log_g = noise(r, GDN_RING * nv, 0.05f),
-                                  .conv = noise(r, (GDN_CONV - 1) * s.channels, 1)};
+        l->w[i] = matrix_new(r, types[rng_below(r, 3)], l->k, m[i]);
+    l->in = random_floats(r, MOST_ROWS * l->k, 1);
+    l->conv_w = random_floats(r, s.channels * GDN_CONV, 1);
+    l->dt_bias = random_floats(r, nv, 1);
+    l->norm = random_floats(r, d, 1);
+    l->ssm_a = random_floats(r, nv, 0.1f);
+    l->state = (struct gdn_state){.s_lo = random_floats(r, nv * d * d, 0.3f),
+                                  .s_hi = random_floats(r, nv * d * d, 0.3f),
+                                  .log_k = random_floats(r, GDN_RING * nk * d, 0.1f),
+                                  .log_d = random_floats(r, GDN_RING * nv * d, 0.3f),
+                                  .log_g = random_floats(r, GDN_RING * nv, 0.05f),
+                                  .conv = random_floats(r, (GDN_CONV - 1) * s.channels, 1)};
     for (int i = 0; i < nv; i++)
         l->ssm_a[i] = -fabsf(l->ssm_a[i]);
     for (int i = 0; i < GDN_RING * nv; i++)
@@ -90,14 +67,14 @@ static void layer_fini(struct layer *l) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     for (int i = 0; i < MATRICES; i++)
-        free((void *)l->w[i].data);
+        matrix_free(&l->w[i]);
 }
 
-static float *give(struct room *r, const float *host, int64_t n) {
-    return room_in(r, host, (size_t)n * sizeof *host);
+static float *give(struct buffers *r, const float *host, int64_t n) {
+    return buffers_in(r, host, (size_t)n * sizeof *host);
 }
 
-static struct gdn_state give_state(struct room *r, const struct layer *l) {
+static struct gdn_state give_state(struct buffers *r, const struct layer *l) {
     const struct gdn_shape *h = &l->shape;
     int64_t base = (int64_t)h->n_v * h->dk * h->dv;
     return (struct gdn_state){.s_lo = give(r, l->state.s_lo, base),
@@ -114,7 +91,7 @@ struct written {
     float *z, *a, *b, *out;
 };
 
-static struct written written_new(struct room *r, const struct layer *l, struct outcome *o) {
+static struct written written_new(struct buffers *r, const struct layer *l, struct outcome *o) {
     const struct gdn_shape *h = &l->shape;
     int64_t n = l->f.rows.n, k = n * h->n_k * h->dk, v = n * h->n_v * h->dv, g = n * h->n_v;
     const int64_t sizes[ARRAYS] = {n * h->channels, k, g, v, v, g, g, v};
@@ -124,17 +101,17 @@ static struct written written_new(struct room *r, const struct layer *l, struct 
         o->p[i] = malloc((size_t)sizes[i] * sizeof(float));
         if (!o->p[i])
             abort();
-        at[i] = i + 1 < ARRAYS ? room_io(r, o->p[i], (size_t)sizes[i] * sizeof(float)) : NULL;
+        at[i] = i + 1 < ARRAYS ? buffers_io(r, o->p[i], (size_t)sizes[i] * sizeof(float)) : NULL;
     }
     struct gdn_rows rows = {at[0],
-                            room_own(r, NULL, (size_t)k * sizeof(float)),
+                            buffers_own(r, NULL, (size_t)k * sizeof(float)),
                             at[1],
-                            room_own(r, NULL, (size_t)v * sizeof(float)),
-                            room_own(r, NULL, (size_t)g * sizeof(float)),
+                            buffers_own(r, NULL, (size_t)v * sizeof(float)),
+                            buffers_own(r, NULL, (size_t)g * sizeof(float)),
                             at[2],
                             at[3]};
     return (struct written){rows, at[4], at[5], at[6],
-                            room_own(r, NULL, (size_t)v * sizeof(float))};
+                            buffers_own(r, NULL, (size_t)v * sizeof(float))};
 }
 
 struct device_layer {
@@ -151,7 +128,7 @@ static struct device_layer device_layer_new(struct exec *x, const struct layer *
     if (!rc)
         rc = o->act_create(x, n, (int64_t)l->shape.n_v * l->shape.dv, &d.out, &e);
     for (int i = 0; !rc && i < MATRICES; i++)
-        rc = o->weight_create(x, &l->w[i], &d.w[i], &e);
+        rc = o->weight_create(x, &l->w[i].t, &d.w[i], &e);
     if (rc) {
         fprintf(stderr, "%s\n", e.text);
         abort();
@@ -178,8 +155,8 @@ static void run_layer(struct check *c, const struct layer *l, bool waits, struct
     const struct ops *o = exec_ops(x);
     const struct gdn_shape *h = &l->shape;
     int64_t n = l->f.rows.n;
-    struct room r;
-    room_open(&r, c, x);
+    struct buffers r;
+    buffers_open(&r, c, x);
     struct device_layer d = device_layer_new(x, l);
     struct written w = written_new(&r, l, out);
     struct gdn_state state = give_state(&r, l);
@@ -210,7 +187,7 @@ static void run_layer(struct check *c, const struct layer *l, bool waits, struct
     pause_if(x, waits);
     o->gated_norm_to_act(x, &norm);
     read_act(x, d.out, n, (int64_t)h->n_v * h->dv, out->p[ARRAYS - 1]);
-    room_close(&r);
+    buffers_close(&r);
     device_layer_fini(x, &d);
 }
 

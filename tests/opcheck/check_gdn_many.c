@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "opcheck/gdn_state.h"
 #include "opcheck/opcheck.h"
 
 enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
@@ -29,25 +30,6 @@ struct many {
 struct result {
     float *rows, *states;
 };
-
-static float *noise(struct rng *r, int64_t n, float scale) {
-    float *p = malloc((size_t)n * sizeof *p);
-    if (!p)
-        abort();
-    fill_random(r, p, n, scale);
-    return p;
-}
-
-static struct gdn_state state_at(const struct gdn_shape *h, float *p) {
-    struct gdn_state st = {.s_lo = p};
-    st.s_hi = p += h->n_v * h->dk * h->dv;
-    st.log_k = p += h->n_v * h->dk * h->dv;
-    st.log_d = p += GDN_RING * h->n_k * h->dk;
-    st.log_g = p += GDN_RING * h->n_v * h->dv;
-    st.conv = p += GDN_RING * h->n_v;
-    st.conv_hi = p + (GDN_CONV - 1) * h->channels;
-    return st;
-}
 
 static void grow_run(struct many *m, struct rng *r, int i, bool single) {
     struct gdn_run *run = &m->runs[i];
@@ -73,20 +55,19 @@ static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, 
     forest_clear(&m->f);
     for (int i = 0; i < n; i++)
         grow_run(m, r, i, single);
-    int64_t base = 2ll * s->n_v * s->dk * s->dv, rows = m->f.rows.n;
-    int64_t log = (int64_t)GDN_RING * (s->n_k * s->dk + s->n_v * s->dv);
-    m->state = base + log + GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
-    m->u = noise(r, rows * s->channels, 2);
-    m->a = noise(r, rows * s->n_v, 3);
-    m->b = noise(r, rows * s->n_v, 3);
-    m->conv_w = noise(r, s->channels * GDN_CONV, 1);
-    m->dt_bias = noise(r, s->n_v, 1);
-    m->ssm_a = noise(r, s->n_v, 0.1f);
-    m->states = noise(r, n * LAYERS * m->state, 0.3f);
+    int64_t rows = m->f.rows.n;
+    m->state = gdn_state_floats(s);
+    m->u = random_floats(r, rows * s->channels, 2);
+    m->a = random_floats(r, rows * s->n_v, 3);
+    m->b = random_floats(r, rows * s->n_v, 3);
+    m->conv_w = random_floats(r, s->channels * GDN_CONV, 1);
+    m->dt_bias = random_floats(r, s->n_v, 1);
+    m->ssm_a = random_floats(r, s->n_v, 0.1f);
+    m->states = random_floats(r, n * LAYERS * m->state, 0.3f);
     for (int h = 0; h < s->n_v; h++)
         m->ssm_a[h] = -fabsf(m->ssm_a[h]);
     for (int i = 0; i < n * LAYERS; i++) {
-        float *g = m->states + i * m->state + base + log;
+        float *g = gdn_state_in(s, m->states + i * m->state).log_g;
         for (int j = 0; j < GDN_RING * s->n_v; j++)
             g[j] = -fabsf(g[j]) / 4;
     }
@@ -141,13 +122,13 @@ static void part_init(struct part *p, const struct many *m, int from, int n) {
     }
 }
 
-static float *give(struct room *r, const float *host, int64_t n) {
-    return room_in(r, host, (size_t)n * sizeof *host);
+static float *give(struct buffers *r, const float *host, int64_t n) {
+    return buffers_in(r, host, (size_t)n * sizeof *host);
 }
 
 // The memory of one pass on the device: arrays of a result, and states.
 struct memory {
-    struct room room;
+    struct buffers buffers;
     float *rows[ROW_ARRAYS + LAYERS], *d[LAYERS], *u, *states;
     struct gdn_state st[MOST][LAYERS];
 };
@@ -156,18 +137,20 @@ static void memory_init(struct memory *y, struct check *c, const struct many *m,
                         const struct part *p) {
     const struct gdn_shape *s = &m->shape;
     int64_t sizes[ROW_ARRAYS + LAYERS], all = n * LAYERS * m->state;
-    room_open(&y->room, c, c->exec);
+    buffers_open(&y->buffers, c, c->exec);
     row_sizes(s, sizes);
     for (int i = 0; i < ROW_ARRAYS + LAYERS; i++)
-        y->rows[i] = room_own(&y->room, NULL, (size_t)(p->f.rows.n * sizes[i]) * sizeof(float));
+        y->rows[i] =
+            buffers_own(&y->buffers, NULL, (size_t)(p->f.rows.n * sizes[i]) * sizeof(float));
     for (int i = 0; i < LAYERS; i++)
-        y->d[i] = i ? room_own(&y->room, NULL, (size_t)(p->f.rows.n * sizes[5]) * sizeof(float))
-                    : y->rows[5];
-    y->u = give(&y->room, m->u + p->first * s->channels, p->f.rows.n * s->channels);
+        y->d[i] =
+            i ? buffers_own(&y->buffers, NULL, (size_t)(p->f.rows.n * sizes[5]) * sizeof(float))
+              : y->rows[5];
+    y->u = give(&y->buffers, m->u + p->first * s->channels, p->f.rows.n * s->channels);
     y->states =
-        room_own(&y->room, m->states + from * LAYERS * m->state, (size_t)all * sizeof(float));
+        buffers_own(&y->buffers, m->states + from * LAYERS * m->state, (size_t)all * sizeof(float));
     for (int i = 0; i < n * LAYERS; i++)
-        y->st[i / LAYERS][i % LAYERS] = state_at(s, y->states + i * m->state);
+        y->st[i / LAYERS][i % LAYERS] = gdn_state_in(s, y->states + i * m->state);
 }
 
 static struct gdn_rows rows_at(const struct memory *y, int layer) {
@@ -183,11 +166,11 @@ static void call_ops(struct check *c, const struct many *m, int from, int n, con
     struct gdn_commit_seq commits[MOST];
     struct gdn_rows rows[LAYERS];
     struct gdn_conv_args conv = {*s,
-                                 give(&y->room, m->a + p->first * s->n_v, p->f.rows.n * s->n_v),
-                                 give(&y->room, m->b + p->first * s->n_v, p->f.rows.n * s->n_v),
-                                 give(&y->room, m->conv_w, s->channels * GDN_CONV),
-                                 give(&y->room, m->ssm_a, s->n_v),
-                                 give(&y->room, m->dt_bias, s->n_v),
+                                 give(&y->buffers, m->a + p->first * s->n_v, p->f.rows.n * s->n_v),
+                                 give(&y->buffers, m->b + p->first * s->n_v, p->f.rows.n * s->n_v),
+                                 give(&y->buffers, m->conv_w, s->channels * GDN_CONV),
+                                 give(&y->buffers, m->ssm_a, s->n_v),
+                                 give(&y->buffers, m->dt_bias, s->n_v),
                                  seqs,
                                  rows_at(y, 0)};
     struct rows r = p->f.rows;
@@ -218,16 +201,16 @@ static void fetch(const struct many *m, int from, int n, const struct part *p, s
     row_sizes(s, sizes);
     for (int i = 0; i < ROW_ARRAYS + LAYERS; i++) {
         for (int64_t r = 0; r < p->f.rows.n; r++)
-            room_get(&y->room, out->rows + (p->first + r) * each + at, y->rows[i] + r * sizes[i],
-                     (size_t)sizes[i] * sizeof(float));
+            buffers_get(&y->buffers, out->rows + (p->first + r) * each + at,
+                        y->rows[i] + r * sizes[i], (size_t)sizes[i] * sizeof(float));
         at += sizes[i];
     }
     for (int i = 0; i < n * LAYERS; i++) {
         struct gdn_state *st = &y->st[i / LAYERS][i % LAYERS];
         float *to = out->states + (from * LAYERS + i) * m->state;
-        room_get(&y->room, to, y->states + i * m->state, (size_t)m->state * sizeof *to);
-        room_get(&y->room, to, st->s_lo, (size_t)base * sizeof *to);
-        room_get(&y->room, to + base, st->s_hi, (size_t)base * sizeof *to);
+        buffers_get(&y->buffers, to, y->states + i * m->state, (size_t)m->state * sizeof *to);
+        buffers_get(&y->buffers, to, st->s_lo, (size_t)base * sizeof *to);
+        buffers_get(&y->buffers, to + base, st->s_hi, (size_t)base * sizeof *to);
     }
 }
 
@@ -241,7 +224,7 @@ static void run_part(struct check *c, const struct many *m, int from, int n, str
     memory_init(y, c, m, from, n, p);
     call_ops(c, m, from, n, p, y);
     fetch(m, from, n, p, y, out);
-    room_close(&y->room);
+    buffers_close(&y->buffers);
     free(p);
     free(y);
 }

@@ -20,16 +20,16 @@ static void run_biased(struct check *c, struct exec *x, const struct matrix *m, 
     const struct ops *o = exec_ops(x);
     struct weight *w = matrix_pack(x, m);
     struct act *a = act_new(x, n, m->t.ne[0]);
-    struct room r;
-    room_open(&r, c, x);
-    o->to_act(x, room_in(&r, in, (size_t)(n * m->t.ne[0]) * sizeof *in), n, m->t.ne[0], a);
-    float *to = room_io(&r, out, (size_t)(n * m->t.ne[1]) * sizeof *out);
+    struct buffers r;
+    buffers_open(&r, c, x);
+    o->to_act(x, buffers_in(&r, in, (size_t)(n * m->t.ne[0]) * sizeof *in), n, m->t.ne[0], a);
+    float *to = buffers_io(&r, out, (size_t)(n * m->t.ne[1]) * sizeof *out);
     const float *bias = form->bias;
     if (bias)
-        bias = room_in(&r, bias, (size_t)m->t.ne[1] * sizeof *bias);
+        bias = buffers_in(&r, bias, (size_t)m->t.ne[1] * sizeof *bias);
     struct linear_job job = {.w = w, .out = to, .add = form->add, .bias = bias};
     o->linear(x, &job, 1, a, n);
-    room_close(&r);
+    buffers_close(&r);
     o->act_destroy(x, a);
     o->weight_destroy(x, w);
 }
@@ -90,13 +90,13 @@ static void check_gather(struct check *c) {
         int32_t ids[7];
         float *row = malloc((size_t)k * sizeof *row);
         struct guarded out = guarded_new(7 * k);
-        struct room r;
+        struct buffers r;
         for (int i = 0; i < 7; i++)
             ids[i] = (int32_t)rng_below(&c->rng, (uint32_t)m);
-        room_open(&r, c, c->exec);
+        buffers_open(&r, c, c->exec);
         exec_ops(c->exec)->gather_rows(c->exec, p, ids, 7,
-                                       room_io(&r, out.p, (size_t)(7 * k) * sizeof(float)));
-        room_close(&r);
+                                       buffers_io(&r, out.p, (size_t)(7 * k) * sizeof(float)));
+        buffers_close(&r);
         for (int i = 0; i < 7; i++) {
             f->dequantize((const char *)w.t.data + ids[i] * quant_row_bytes(f, k), row, k);
             tally_add(&d, row, out.p + i * k, k);
@@ -118,16 +118,16 @@ static void run_together(struct check *c, const struct matrix *m, int count, con
     struct linear_job jobs[8];
     struct weight *w[8];
     struct act *a = act_new(c->exec, n, k);
-    struct room r;
-    room_open(&r, c, c->exec);
-    o->to_act(c->exec, room_in(&r, in, (size_t)(n * k) * sizeof *in), n, k, a);
+    struct buffers r;
+    buffers_open(&r, c, c->exec);
+    o->to_act(c->exec, buffers_in(&r, in, (size_t)(n * k) * sizeof *in), n, k, a);
     for (int i = 0; i < count; i++) {
         w[i] = matrix_pack(c->exec, &m[i]);
-        float *to = room_io(&r, out[i], (size_t)(n * m[i].t.ne[1]) * sizeof *out[i]);
+        float *to = buffers_io(&r, out[i], (size_t)(n * m[i].t.ne[1]) * sizeof *out[i]);
         jobs[i] = (struct linear_job){.w = w[i], .out = to, .add = i % 2 == 1};
     }
     o->linear(c->exec, jobs, count, a, n);
-    room_close(&r);
+    buffers_close(&r);
     o->act_destroy(c->exec, a);
     for (int i = 0; i < count; i++)
         o->weight_destroy(c->exec, w[i]);
@@ -384,17 +384,17 @@ static void time_type(struct check *c, const struct quant_format *f, int64_t k, 
     static const int counts[] = {1, 2, 4, 8, 16, 24, 64, MOST};
     struct linear_call call = {.x = c->exec};
     struct matrix w = matrix_new(&c->rng, (uint32_t)f->type, k, m);
-    struct room r;
+    struct buffers r;
     float *in = malloc((size_t)(MOST * k) * sizeof *in);
     while (call.n_weights == 0 ||
            (c->device && call.n_weights < 16 && call.n_weights * w.t.bytes < (int64_t)256 << 20))
         call.w[call.n_weights++] = matrix_pack(c->exec, &w);
     call.a = act_new(c->exec, MOST, k);
     fill_random(&c->rng, in, MOST * k, 1);
-    room_open(&r, c, c->exec);
-    call.out = room_own(&r, NULL, (size_t)(MOST * m) * sizeof *call.out);
-    exec_ops(c->exec)->to_act(c->exec, room_own(&r, in, (size_t)(MOST * k) * sizeof *in), MOST, k,
-                              call.a);
+    buffers_open(&r, c, c->exec);
+    call.out = buffers_own(&r, NULL, (size_t)(MOST * m) * sizeof *call.out);
+    exec_ops(c->exec)->to_act(c->exec, buffers_own(&r, in, (size_t)(MOST * k) * sizeof *in), MOST,
+                              k, call.a);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         char shape[64];
         call.n = counts[i];
@@ -405,7 +405,7 @@ static void time_type(struct check *c, const struct quant_format *f, int64_t k, 
                  counts[i]);
         report_time(c, "linear", shape, us, (double)(w.t.bytes + call.n * (2 * k + 4 * m)));
     }
-    room_close(&r);
+    buffers_close(&r);
     exec_ops(c->exec)->act_destroy(c->exec, call.a);
     for (int i = 0; i < call.n_weights; i++)
         exec_ops(c->exec)->weight_destroy(c->exec, call.w[i]);

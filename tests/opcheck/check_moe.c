@@ -64,16 +64,16 @@ static void run_route(struct check *c, struct exec *x, const struct route *t, in
                       int64_t n, int32_t *ids, float *weights) {
     struct moe_route_args a = t->a;
     size_t row = (size_t)a.used * sizeof(float), each = (size_t)a.experts * sizeof(float);
-    struct room r;
-    room_open(&r, c, x);
+    struct buffers r;
+    buffers_open(&r, c, x);
     a.n = n;
-    a.logits = room_in(&r, t->logits + first * a.experts, (size_t)n * each);
-    a.bias = a.bias ? room_in(&r, a.bias, each) : NULL;
-    a.expert_scale = a.expert_scale ? room_in(&r, a.expert_scale, each) : NULL;
-    a.ids = room_io(&r, ids + first * a.used, (size_t)n * row);
-    a.weights = room_io(&r, weights + first * a.used, (size_t)n * row);
+    a.logits = buffers_in(&r, t->logits + first * a.experts, (size_t)n * each);
+    a.bias = a.bias ? buffers_in(&r, a.bias, each) : NULL;
+    a.expert_scale = a.expert_scale ? buffers_in(&r, a.expert_scale, each) : NULL;
+    a.ids = buffers_io(&r, ids + first * a.used, (size_t)n * row);
+    a.weights = buffers_io(&r, weights + first * a.used, (size_t)n * row);
     exec_ops(x)->moe_route(x, &a);
-    room_close(&r);
+    buffers_close(&r);
 }
 
 struct ranked {
@@ -311,30 +311,31 @@ static void run_experts(struct check *c, struct exec *x, const struct experts *l
     struct act *in = act_new(x, n, k), *mid = act_new(x, entries, f);
     struct weight *w[3] = {matrix_pack(x, &l->gate), matrix_pack(x, &l->up),
                            matrix_pack(x, &l->down)};
-    struct room r;
-    room_open(&r, c, x);
+    struct buffers r;
+    buffers_open(&r, c, x);
     const float *bias = NULL;
     if (l->bias)
-        bias = room_in(&r, l->bias, (size_t)(l->experts * (2 * f + m)) * sizeof *bias);
-    struct moe_list list = {n, l->used, room_in(&r, l->ids + first * l->used, (size_t)entries * 4)};
+        bias = buffers_in(&r, l->bias, (size_t)(l->experts * (2 * f + m)) * sizeof *bias);
+    struct moe_list list = {n, l->used,
+                            buffers_in(&r, l->ids + first * l->used, (size_t)entries * 4)};
     struct gate_up both = {.gate = w[0], .up = w[1], .activation = l->activation};
     both.gate_bias = bias;
     both.up_bias = bias ? bias + l->experts * f : NULL;
     const float *host = l->in + first * k;
-    ops->to_act(x, room_in(&r, host, (size_t)(n * k) * sizeof *host), n, k, in);
+    ops->to_act(x, buffers_in(&r, host, (size_t)(n * k) * sizeof *host), n, k, in);
     struct moe_linear_args one = {.w = w[0], .list = list, .in = in};
-    one.out = room_io(&r, o->wide, (size_t)(entries * f) * sizeof(float));
+    one.out = buffers_io(&r, o->wide, (size_t)(entries * f) * sizeof(float));
     ops->moe_linear(x, &one);
     ops->moe_gate_up(x, &both, &list, in, mid);
     struct moe_linear_args down = {.w = w[2], .list = list, .in = mid, .entries = true};
     down.bias = bias ? bias + 2 * l->experts * f : NULL;
-    down.out = room_io(&r, o->deep, (size_t)(entries * m) * sizeof(float));
+    down.out = buffers_io(&r, o->deep, (size_t)(entries * m) * sizeof(float));
     ops->moe_linear(x, &down);
     struct moe_combine_args sum = {.in = down.out, .n = n, .m = m, .used = l->used, .add = true};
-    sum.weights = room_in(&r, l->weights + first * l->used, (size_t)entries * sizeof(float));
-    sum.out = room_io(&r, o->out, (size_t)(n * m) * sizeof(float));
+    sum.weights = buffers_in(&r, l->weights + first * l->used, (size_t)entries * sizeof(float));
+    sum.out = buffers_io(&r, o->out, (size_t)(n * m) * sizeof(float));
     ops->moe_combine(x, &sum);
-    room_close(&r);
+    buffers_close(&r);
     ops->act_destroy(x, in);
     ops->act_destroy(x, mid);
     for (int i = 0; i < 3; i++)
@@ -350,8 +351,8 @@ static void run_plain(struct check *c, const struct experts *l, int64_t entry, f
     const struct matrix *all[3] = {&l->gate, &l->up, &l->down};
     struct act *in = act_new(x, 1, k), *mid = act_new(x, 1, f);
     struct weight *w[3];
-    struct room r;
-    room_open(&r, c, x);
+    struct buffers r;
+    buffers_open(&r, c, x);
     for (int i = 0; i < 3; i++) {
         struct matrix one = one_expert(all[i], e);
         w[i] = matrix_pack(x, &one);
@@ -359,18 +360,18 @@ static void run_plain(struct check *c, const struct experts *l, int64_t entry, f
     const float *bias[3] = {NULL, NULL, NULL}, *from = l->bias, *row = l->in + entry / l->used * k;
     for (int i = 0; i < 3 && from; i++) {
         int64_t width = i < 2 ? f : m;
-        bias[i] = room_in(&r, from + e * width, (size_t)width * sizeof *from);
+        bias[i] = buffers_in(&r, from + e * width, (size_t)width * sizeof *from);
         from += l->experts * width;
     }
-    ops->to_act(x, room_in(&r, row, (size_t)k * sizeof *row), 1, k, in);
-    struct linear_job one = {.w = w[0], .out = room_io(&r, wide, (size_t)f * sizeof *wide)};
+    ops->to_act(x, buffers_in(&r, row, (size_t)k * sizeof *row), 1, k, in);
+    struct linear_job one = {.w = w[0], .out = buffers_io(&r, wide, (size_t)f * sizeof *wide)};
     ops->linear(x, &one, 1, in, 1);
     ops->linear_gate_up(x, &(struct gate_up){w[0], w[1], bias[0], bias[1], l->activation}, in, 1,
                         mid);
     struct linear_job down = {.w = w[2], .bias = bias[2]};
-    down.out = room_io(&r, deep, (size_t)m * sizeof *deep);
+    down.out = buffers_io(&r, deep, (size_t)m * sizeof *deep);
     ops->linear(x, &down, 1, mid, 1);
-    room_close(&r);
+    buffers_close(&r);
     ops->act_destroy(x, in);
     ops->act_destroy(x, mid);
     for (int i = 0; i < 3; i++)
@@ -535,7 +536,7 @@ void check_moe_time(struct check *c) {
     struct moe_call t = {.x = c->exec};
     static float in[MOST * K];
     int32_t ids[MOST * USED];
-    struct room r;
+    struct buffers r;
     if (!has_experts(c))
         return;
     struct matrix m = experts_matrix(&c->rng, TYPE_Q4_K, K, F, EXPERTS);
@@ -546,9 +547,9 @@ void check_moe_time(struct check *c) {
     fill_random(&c->rng, in, MOST * K, 1);
     for (int i = 0; i < MOST * USED; i++)
         ids[i] = i % USED * (EXPERTS / USED) + (int)rng_below(&c->rng, EXPERTS / USED);
-    room_open(&r, c, c->exec);
-    t.list = (struct moe_list){.used = USED, .ids = room_in(&r, ids, sizeof ids)};
-    exec_ops(c->exec)->to_act(c->exec, room_in(&r, in, sizeof in), MOST, K, t.in);
+    buffers_open(&r, c, c->exec);
+    t.list = (struct moe_list){.used = USED, .ids = buffers_in(&r, ids, sizeof ids)};
+    exec_ops(c->exec)->to_act(c->exec, buffers_in(&r, in, sizeof in), MOST, K, t.in);
     for (int i = 0; i < 3; i++) {
         char shape[64];
         t.list.n = counts[i];
@@ -557,7 +558,7 @@ void check_moe_time(struct check *c) {
         int64_t read = counts[i] * USED < EXPERTS ? counts[i] * USED : EXPERTS;
         report_time(c, "moe_gate_up", shape, us, (double)(2 * m.t.bytes / EXPERTS * read));
     }
-    room_close(&r);
+    buffers_close(&r);
     exec_ops(c->exec)->act_destroy(c->exec, t.in);
     exec_ops(c->exec)->act_destroy(c->exec, t.out);
     exec_ops(c->exec)->weight_destroy(c->exec, gate);

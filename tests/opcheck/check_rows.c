@@ -101,22 +101,22 @@ static void run_norm(struct check *c, const struct norm_case *w, struct exec *x,
                      float *q) {
     int64_t k = (int64_t)w->heads * w->dim;
     size_t bytes = (size_t)(w->n * k) * sizeof *w->in;
-    struct room r;
-    room_open(&r, c, x);
+    struct buffers r;
+    buffers_open(&r, c, x);
     if (w->kind == WIDE) {
         struct norm_args wide = {.eps = 1e-6f, .n = w->n, .k = k};
-        wide.in = room_in(&r, w->in, bytes);
-        wide.w = room_in(&r, w->w, (size_t)w->dim * sizeof *w->w);
-        wide.out = room_io(&r, f, bytes);
+        wide.in = buffers_in(&r, w->in, bytes);
+        wide.w = buffers_in(&r, w->w, (size_t)w->dim * sizeof *w->w);
+        wide.out = buffers_io(&r, f, bytes);
         exec_ops(x)->norm(x, &wide);
-        room_close(&r);
+        buffers_close(&r);
         return;
     }
     struct act *a = new_act(x, w->n, k);
-    call_norm(w, x, room_in(&r, w->in, bytes), room_in(&r, w->z, bytes),
-              room_in(&r, w->w, (size_t)w->dim * sizeof *w->w), a);
+    call_norm(w, x, buffers_in(&r, w->in, bytes), buffers_in(&r, w->z, bytes),
+              buffers_in(&r, w->w, (size_t)w->dim * sizeof *w->w), a);
     read_forms(c, x, a, w->n, k, f, q);
-    room_close(&r);
+    buffers_close(&r);
     exec_ops(x)->act_destroy(x, a);
 }
 
@@ -232,7 +232,7 @@ static void check_norm_forms(struct check *c) {
     int64_t differ = 0;
     for (int form = 1; form < 8; form++) { // bits: no w, add, in place
         bool add = form & 2, place = form & 4;
-        struct room r;
+        struct buffers r;
         fill_random(&c->rng, in, N * K, 3);
         fill_random(&c->rng, w, K, 2);
         for (int i = 0; i < K; i++)
@@ -240,18 +240,18 @@ static void check_norm_forms(struct check *c) {
         for (int i = 0; i < N * K; i++)
             got[i] = place ? in[i] : unit_random(&c->rng);
         memcpy(want, got, sizeof want);
-        room_open(&r, c, c->exec);
+        buffers_open(&r, c, c->exec);
         struct norm_args a = {.eps = 1e-5f, .n = N, .k = K};
-        a.in = room_in(&r, in, sizeof in);
-        a.w = room_in(&r, ones, sizeof ones);
-        a.out = room_io(&r, plain, sizeof plain);
+        a.in = buffers_in(&r, in, sizeof in);
+        a.w = buffers_in(&r, ones, sizeof ones);
+        a.out = buffers_io(&r, plain, sizeof plain);
         exec_ops(c->exec)->norm(c->exec, &a);
-        a.out = room_io(&r, got, sizeof got);
+        a.out = buffers_io(&r, got, sizeof got);
         a.in = place ? a.out : a.in;
         a.w = form & 1 ? NULL : a.w;
         a.add = add;
         exec_ops(c->exec)->norm(c->exec, &a);
-        room_close(&r);
+        buffers_close(&r);
         for (int i = 0; i < N * K; i++)
             want[i] = add ? want[i] + plain[i] : plain[i];
         differ += bit_differences(want, got, N * K);
@@ -312,12 +312,12 @@ static void check_copy_rows(struct check *c) {
         memset(dst, 0x5A, COPIES * stride);
         for (int i = 0; i < COPIES; i++)
             index[i] = (int32_t)rng_below(&c->rng, ROWS);
-        struct room r;
-        room_open(&r, c, c->exec);
-        void *to = room_io(&r, dst, COPIES * stride);
-        const void *from = room_in(&r, src, ROWS * row);
+        struct buffers r;
+        buffers_open(&r, c, c->exec);
+        void *to = buffers_io(&r, dst, COPIES * stride);
+        const void *from = buffers_in(&r, src, ROWS * row);
         exec_ops(c->exec)->copy_rows(c->exec, to, stride, from, index, COPIES, row);
-        room_close(&r);
+        buffers_close(&r);
         for (size_t i = 0; i < COPIES; i++)
             for (size_t j = 0; j < stride; j++)
                 ok =
@@ -383,20 +383,20 @@ void check_rows_time(struct check *c) {
             t.w.dim = kind == GATED ? 128 : 5120;
             int64_t k = (int64_t)t.w.heads * t.w.dim, n = t.sets * t.w.n * k;
             float *host = malloc((size_t)n * sizeof *host);
-            struct room r;
+            struct buffers r;
             char shape[64];
             fill_random(&c->rng, host, n, 2);
-            room_open(&r, c, c->exec);
-            t.in = room_own(&r, host, (size_t)n * sizeof *host);
-            t.z = room_own(&r, host, (size_t)n * sizeof *host);
-            t.weight = room_own(&r, host, (size_t)t.w.dim * sizeof *host);
+            buffers_open(&r, c, c->exec);
+            t.in = buffers_own(&r, host, (size_t)n * sizeof *host);
+            t.z = buffers_own(&r, host, (size_t)n * sizeof *host);
+            t.weight = buffers_own(&r, host, (size_t)t.w.dim * sizeof *host);
             t.a = new_act(c->exec, t.w.n, k);
             double us = time_call(c, norm_turn, &t);
             snprintf(shape, sizeof shape, "%lld rows of %lld", (long long)t.w.n, (long long)k);
             report_time(c, norm_names[kind], shape, us,
                         (double)(t.w.n * k) * (kind == GATED ? 10 : 6));
             exec_ops(c->exec)->act_destroy(c->exec, t.a);
-            room_close(&r);
+            buffers_close(&r);
             free(host);
         }
 }

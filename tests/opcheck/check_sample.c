@@ -70,21 +70,21 @@ static void draw_init(struct draw *d, struct rng *r) {
 // Choices for n rows of host logits.
 static void run_sample(struct check *c, struct exec *x, const float *logits, int64_t n,
                        int64_t vocab, const struct sample_row *rows, int32_t *choice) {
-    struct room r;
-    room_open(&r, c, x);
-    const float *in = room_in(&r, logits, (size_t)(n * vocab) * sizeof *logits);
+    struct buffers r;
+    buffers_open(&r, c, x);
+    const float *in = buffers_in(&r, logits, (size_t)(n * vocab) * sizeof *logits);
     exec_ops(x)->sample(x, in, n, vocab, rows, choice);
-    room_close(&r);
+    buffers_close(&r);
 }
 
 // a->logits: host.
 static void run_topk(struct check *c, struct exec *x, const struct topk_args *a) {
     struct topk_args on = *a;
-    struct room r;
-    room_open(&r, c, x);
-    on.logits = room_in(&r, a->logits, (size_t)(a->n * a->vocab) * sizeof *a->logits);
+    struct buffers r;
+    buffers_open(&r, c, x);
+    on.logits = buffers_in(&r, a->logits, (size_t)(a->n * a->vocab) * sizeof *a->logits);
     exec_ops(x)->head_topk(x, &on);
-    room_close(&r);
+    buffers_close(&r);
 }
 
 static bool has_sample(struct check *c) {
@@ -467,13 +467,13 @@ static void topk_turn(void *arg, int turn) {
 void check_sample_time(struct check *c) {
     static const char *const names[] = {"greedy", "T 0.8", "T 0.8 top-k 40 top-p 0.95"};
     struct sample_call t = {.x = c->exec, .vocab = c->device ? 248320 : 8192};
-    struct room r;
+    struct buffers r;
     if (!has_sample(c))
         return;
     float *logits = malloc((size_t)(16 * t.vocab) * sizeof *logits);
     fill_random(&c->rng, logits, 16 * t.vocab, 8);
-    room_open(&r, c, c->exec);
-    t.logits = room_in(&r, logits, (size_t)(16 * t.vocab) * sizeof *logits);
+    buffers_open(&r, c, c->exec);
+    t.logits = buffers_in(&r, logits, (size_t)(16 * t.vocab) * sizeof *logits);
     for (int kind = 0; kind < 3; kind++) {
         char shape[64];
         t.noisy = kind > 0;
@@ -487,6 +487,6 @@ void check_sample_time(struct check *c) {
         report_time(c, "sample", shape, time_call(c, sample_turn, &t), 64.0 * (double)t.vocab);
         report_time(c, "head_topk", shape, time_call(c, topk_turn, &t), 64.0 * (double)t.vocab);
     }
-    room_close(&r);
+    buffers_close(&r);
     free(logits);
 }

@@ -83,11 +83,11 @@ bool check_takes(struct check *c, const struct ops_needs *needs, const char *op)
     return rc == 0;
 }
 
-void room_open(struct room *r, struct check *c, struct exec *x) {
-    *r = (struct room){.c = c, .x = x};
+void buffers_open(struct buffers *r, struct check *c, struct exec *x) {
+    *r = (struct buffers){.c = c, .x = x};
 }
 
-static struct room_item *add_item(struct room *r, const void *host, size_t bytes) {
+static struct buffer *add_item(struct buffers *r, const void *host, size_t bytes) {
     const struct ops *o = exec_ops(r->x);
     size_t all = bytes + 2 * GUARD;
     unsigned char *image = malloc(all), *base = o->alloc(r->x, all);
@@ -102,35 +102,35 @@ static struct room_item *add_item(struct room *r, const void *host, size_t bytes
         memset(image + GUARD, POISON_BYTE, bytes);
     o->upload(r->x, base, image, all);
     free(image);
-    r->items[r->n] = (struct room_item){.base = base, .bytes = bytes};
+    r->items[r->n] = (struct buffer){.base = base, .bytes = bytes};
     return &r->items[r->n++];
 }
 
-void *room_in(struct room *r, const void *host, size_t bytes) {
-    struct room_item *t = add_item(r, host, bytes);
+void *buffers_in(struct buffers *r, const void *host, size_t bytes) {
+    struct buffer *t = add_item(r, host, bytes);
     t->kept = host;
     return t->base + GUARD;
 }
 
-void *room_io(struct room *r, void *host, size_t bytes) {
-    struct room_item *t = add_item(r, host, bytes);
+void *buffers_io(struct buffers *r, void *host, size_t bytes) {
+    struct buffer *t = add_item(r, host, bytes);
     t->back = host;
     return t->base + GUARD;
 }
 
-void *room_own(struct room *r, const void *host, size_t bytes) {
+void *buffers_own(struct buffers *r, const void *host, size_t bytes) {
     return add_item(r, host, bytes)->base + GUARD;
 }
 
-void room_get(struct room *r, void *host, const void *device, size_t bytes) {
+void buffers_get(struct buffers *r, void *host, const void *device, size_t bytes) {
     exec_ops(r->x)->download(r->x, host, device, bytes);
 }
 
-void room_put(struct room *r, void *device, const void *host, size_t bytes) {
+void buffers_put(struct buffers *r, void *device, const void *host, size_t bytes) {
     exec_ops(r->x)->upload(r->x, device, host, bytes);
 }
 
-static bool item_whole(const struct room_item *t, const unsigned char *image) {
+static bool item_whole(const struct buffer *t, const unsigned char *image) {
     const unsigned char *end = image + GUARD + t->bytes;
     bool whole = !t->kept || t->bytes == 0 || !memcmp(image + GUARD, t->kept, t->bytes);
     for (int i = 0; i < GUARD; i++)
@@ -138,10 +138,10 @@ static bool item_whole(const struct room_item *t, const unsigned char *image) {
     return whole;
 }
 
-void room_close(struct room *r) {
+void buffers_close(struct buffers *r) {
     const struct ops *o = exec_ops(r->x);
     for (int i = 0; i < r->n; i++) {
-        struct room_item *t = &r->items[i];
+        struct buffer *t = &r->items[i];
         unsigned char *image = malloc(t->bytes + 2 * GUARD);
         if (!image)
             abort();

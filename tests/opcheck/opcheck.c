@@ -49,6 +49,14 @@ void fill_random(struct rng *r, float *x, int64_t n, float scale) {
         x[i] = unit_random(r) * scale;
 }
 
+float *random_floats(struct rng *r, int64_t n, float scale) {
+    float *x = malloc((size_t)n * sizeof *x);
+    if (!x)
+        abort();
+    fill_random(r, x, n, scale);
+    return x;
+}
+
 int64_t between(struct rng *r, int64_t lo, int64_t hi) {
     return lo + (int64_t)rng_below(r, (uint32_t)(hi - lo + 1));
 }

@@ -51,28 +51,28 @@ bool check_has(struct check *c, const char *op, bool there);
 bool check_takes(struct check *c, const struct ops_needs *needs, const char *op);
 
 // Memory of one exec for the time of a check, each piece between guards.
-struct room {
+struct buffers {
     struct check *c;
     struct exec *x;
-    struct room_item {
+    struct buffer {
         unsigned char *base; // device; guard, bytes, guard
         size_t bytes;
-        void *back;       // host memory that room_close copies the bytes to, or NULL
-        const void *kept; // host memory that must still be the same at room_close, or NULL
+        void *back;       // host memory that buffers_close copies the bytes to, or NULL
+        const void *kept; // host memory that must still be the same at buffers_close, or NULL
     } items[512];
     int n;
 };
-void room_open(struct room *r, struct check *c, struct exec *x);
-// Device copy of host bytes that ops only read; host must live until room_close.
-void *room_in(struct room *r, const void *host, size_t bytes);
-// Device copy of host bytes, brought back by room_close.
-void *room_io(struct room *r, void *host, size_t bytes);
-// Device memory that starts as host's bytes (NULL: poison) and is read by room_get or not at all.
-void *room_own(struct room *r, const void *host, size_t bytes);
-void room_get(struct room *r, void *host, const void *device, size_t bytes);
-void room_put(struct room *r, void *device, const void *host, size_t bytes);
+void buffers_open(struct buffers *r, struct check *c, struct exec *x);
+// Device copy of host bytes that ops only read; host must live until buffers_close.
+void *buffers_in(struct buffers *r, const void *host, size_t bytes);
+// Device copy of host bytes, brought back by buffers_close.
+void *buffers_io(struct buffers *r, void *host, size_t bytes);
+// Device memory that starts as host's bytes (NULL: poison); only buffers_get reads it.
+void *buffers_own(struct buffers *r, const void *host, size_t bytes);
+void buffers_get(struct buffers *r, void *host, const void *device, size_t bytes);
+void buffers_put(struct buffers *r, void *device, const void *host, size_t bytes);
 // Brings outputs back, looks at the guards, frees all.
-void room_close(struct room *r);
+void buffers_close(struct buffers *r);
 
 // The k values of n rows of an activation, as f32 and in the exec's own rounding.
 void read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
@@ -89,7 +89,8 @@ bool guarded_free(struct guarded *g);
 
 float unit_random(struct rng *r); // in [-1, 1)
 void fill_random(struct rng *r, float *x, int64_t n, float scale);
-int64_t between(struct rng *r, int64_t lo, int64_t hi); // inclusive
+float *random_floats(struct rng *r, int64_t n, float scale); // [n], to be freed
+int64_t between(struct rng *r, int64_t lo, int64_t hi);      // inclusive
 // Bytes of n values of a type with sane scales.
 void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t n);
 
