@@ -3,6 +3,9 @@
 // however many there are, whatever each one's parameters and way of guessing, and wherever their
 // positions lie; budgets shrink so that the forest fits a pass. They join, leave, rest and fail one
 // by one.
+#include <stdio.h>
+#include <unistd.h>
+
 #include "base/rng.h"
 #include "engine/batch.h"
 #include "engine/generate.h"
