@@ -7,55 +7,59 @@
 // whosever it is, so the nodes of all trees compete by their chances.
 //
 // The draft's own time is chosen before its guesses are known. If each guess comes true with the
-// chance p of late, a guess at depth i is worth p^i less r times a row of a pass, and a draft that
-// ends at depth d misses what deeper ones are worth: the depth that loses least by that and by
-// r D(d) is drafted.
+// chance p of recent ones, a guess at depth i is worth p^i less r times a row of a pass, and a
+// draft that ends at depth d misses what deeper ones are worth: the depth that loses least by that
+// and by r D(d) is drafted.
 //
 // Whether to draft at all is a matter of credit, in tokens. A drafted step adds what it gained over
 // plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
-// rests. How much it can be, and what there is of it after a rest, is a share of the text decoded:
-// so little can be lost, and a text that pays late is still found to pay.
+// pauses, each time for twice as long (exponential backoff). How much it can be, and what there is
+// of it after a pause, is a share of the text decoded: so little can be lost, and a text on which
+// drafting begins to pay late is still found out.
 #include "spec/budget.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    BINS = 32,       // of -score, BIN_WIDTH each; the last one holds all that is less likely
-    LOOK_FIRST = 6,  // steps of a text that verify some nodes whatever is believed of them
-    REST_FIRST = 10, // steps without drafting, doubled each time,
-    REST_MOST = 512, // up to this
-    TRIALS = 3,      // steps of a text before its drafting is doubted
-    ROWS = 8,        // of the pass that tells what a row costs
+    BINS = 32,         // of -score, BIN_WIDTH each; the last one holds all that is less likely
+    EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
+    PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
+    PAUSE_MOST = 512,  // up to this
+    TRIALS = 3,        // steps of a text before RESERVE is asked for
+    ROWS = 8,          // of the pass that tells what a row costs
 };
 static const double BIN_WIDTH = 0.2;
-static const double BIN_MOST = 512;   // nodes that a bin remembers: older ones fade
-static const double PRIOR = 16;       // nodes' worth of belief in the draft's own probability
-static const double PLACE_PRIOR = 5;  // the same where nodes are told by their place
-static const double STEP_PRIOR = 3;   // steps' worth of it where they are told by rank,
-static const double LEVEL_PRIOR = 12; // and of belief in the rank at a level of depth
-static const double HONESTY = 3;      // how odd other powers than 1 are at first
-static const double TEMPER = 0.5;     // nodes of one tree do not come about independently
-static const double LOOK_COST = 1.05; // over a plain pass, of those steps
-static const double KEPT = 8;         // nodes of a bin that count of those from other texts,
-static const double TOLD_KEPT = 3;    // and of what tells powers and ways apart (log-likelihood)
-static const double STEPS = 24;       // steps that the mean rate remembers
-static const double THIS = 3;         // steps that the present one counts for in it
-static const double WALKS = 16;       // whose lengths tell how deep a draft should be
-static const double WALKS_KEPT = 1;   // of earlier texts
-static const double SESSION = 64;     // drafted steps of all texts that a new one's hope comes from
-static const double HOPED = 6;        // steps' worth of belief in CREDIT before anything is known
-// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained of late,
-// within these bounds. Then the most there may be, besides a share of the text so far. After a rest
-// there is a share of that, and no less than CREDIT_AGAIN.
+static const double BIN_MOST = 512;      // nodes that a bin remembers: older ones fade
+static const double PRIOR = 16;          // prior weight of the draft's own probability, in nodes
+static const double PLACE_PRIOR = 5;     // the same where nodes are predicted by their place
+static const double STEP_PRIOR = 3;      // steps' worth of it where they are predicted by rank,
+static const double LEVEL_PRIOR = 12;    // and of the rank's own rate at a level of depth
+static const double HONESTY = 3;         // prior weight against other powers than 1
+static const double TEMPER = 0.5;        // nodes of one tree are not independent
+static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
+static const double KEPT = 8;            // nodes of a bin that count of those from other texts,
+static const double FIT_KEPT = 3;        // and of what tells powers and ways apart (log-likelihood)
+static const double STEPS = 24;          // steps that the mean rate remembers
+static const double THIS_STEP = 3;       // steps that the present one counts for in it
+static const double WALKS = 16;          // whose lengths tell how deep a draft should be
+static const double WALKS_KEPT = 1;      // of earlier texts
+static const double SESSION = 64; // drafted steps of all texts that a new one's credit comes from
+static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
+// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately,
+// within these bounds. Then the most there may be, besides a share of the text so far. After a
+// pause there is a share of that, and no less than RESUME_CREDIT.
 static const double CREDIT = 1.8, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
 // What must be left of it where a step like the last one is not expected to pay.
-static const double DOUBTED = 1.7;
-static const double STAKE = 0.3; // tokens that nodes may lose in one step while none has paid
-static const double COSTLY = 2;  // shares of the credit that one of its first TRIALS steps takes
-static const double LONGER = 2;  // than the least a rest may be for what a trial costs
-static const double TRIAL = 10;  // the least rest, in steps for each token that a trial costs
-static const double SHARE = 0.01, SHARE_AGAIN = 0.007, CREDIT_AGAIN = 0.1;
+static const double RESERVE = 1.7;
+static const double RISK = 0.3; // tokens that nodes may lose in one step while none has paid
+static const double TRIAL_SHARES =
+    2; // shares of the credit that one of its first TRIALS steps takes
+static const double PAUSE_STRETCH =
+    2; // times the pause that is due, at most, for what a trial cost
+static const double PAUSE_A_TOKEN =
+    10; // the least pause, in steps for each token that a trial cost
+static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007, RESUME_CREDIT = 0.1;
 
 struct bin {
     double hits, nodes;
@@ -66,28 +70,28 @@ struct bin {
 static const double POWER[] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
 enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 5 };
 
-// How likely a node is can be told by its score, by its place in the tree's order, or step by step:
-// by the rank of each step of its path among its siblings, and its depth. They are mixed by how
-// well each has foretold the nodes so far: scores that mean nothing make trees grow and shrink in
-// vain, and steps settle soonest, since each walk tells of many of them.
+// How likely a node is can be predicted by its score, by its place in the tree's order, or step by
+// step: by the rank of each step of its path among its siblings, and its depth. They are mixed by
+// how well each has predicted the nodes so far: scores that mean nothing make trees grow and shrink
+// for nothing, and steps converge first, since each walk has many of them.
 enum { PLACES = 24, RANKS = 4, LEVELS = 4, BY_SCORE = 0, BY_PLACE, BY_STEP, WAYS };
 
 struct budget {
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
     double tokens, nodes, steps; // of drafted steps of this text, older ones faded
-    double credit;               // tokens that may be lost until drafting rests
-    double gained, of;           // tokens that drafted steps of all texts gained, and these; faded
+    double credit;               // tokens that may be lost until drafting pauses
+    double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
     double text;                 // tokens of this text
-    int looked;                  // drafted steps of this text
+    int drafted_steps;           // drafted steps of this text
     bool behind;                 // the draft has tokens to catch up with, which takes its time
-    int rest, rests;             // steps without drafting to come; how many the next rest has
+    int pause, next_pause;       // steps without drafting to come; how many the next pause has
     struct bin bin[BINS];
-    double fit[POWERS];
+    double power_fit[POWERS];
     int power; // that fits best
     struct bin place[PLACES];
     struct bin rank[RANKS], step[RANKS][LEVELS];
-    double told[WAYS]; // log-likelihood of the nodes so far, as foretold, older ones faded
-    // Of the nodes of the present step's tree, as each way foretells them, and all together.
+    double way_fit[WAYS]; // log-likelihood of the nodes so far, older ones faded
+    // Of the nodes of the present step's tree, as each way predicts them, and mixed.
     double way[WAYS][TREE_MAX_ROWS];
     double chance[TREE_MAX_ROWS];
     int most; // of them that may be verified
@@ -109,7 +113,7 @@ void budget_destroy(struct budget *b) {
     free(b);
 }
 
-static void keep(struct bin *n, int count) {
+static void fade(struct bin *n, int count) {
     for (int i = 0; i < count; i++) {
         double part = n[i].nodes > KEPT ? KEPT / n[i].nodes : 1;
         n[i].hits *= part;
@@ -118,15 +122,15 @@ static void keep(struct bin *n, int count) {
 }
 
 // Log-likelihoods as far behind the best as what is kept.
-static void keep_told(double *told, int count) {
-    double most = told[0], least = told[0];
+static void fade_fit(double *fit, int count) {
+    double most = fit[0], least = fit[0];
     for (int i = 1; i < count; i++) {
-        most = fmax(most, told[i]);
-        least = fmin(least, told[i]);
+        most = fmax(most, fit[i]);
+        least = fmin(least, fit[i]);
     }
-    double part = most - least > TOLD_KEPT ? TOLD_KEPT / (most - least) : 1;
+    double part = most - least > FIT_KEPT ? FIT_KEPT / (most - least) : 1;
     for (int i = 0; i < count; i++)
-        told[i] = part * (told[i] - most);
+        fit[i] = part * (fit[i] - most);
 }
 
 void budget_begin(struct budget *b, const struct budget *before) {
@@ -135,19 +139,20 @@ void budget_begin(struct budget *b, const struct budget *before) {
     double part = fmin(1, WALKS_KEPT / b->wrong);
     b->right *= part;
     b->wrong *= part;
-    b->credit = (HOPED * CREDIT + CREDIT_STEPS * b->gained) / (HOPED + b->of);
+    b->credit =
+        (CREDIT_PRIOR * CREDIT + CREDIT_STEPS * b->gained) / (CREDIT_PRIOR + b->gained_steps);
     b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
     b->text = 0;
-    b->rest = b->looked = 0;
+    b->pause = b->drafted_steps = 0;
     b->behind = true;
-    b->rests = REST_FIRST;
+    b->next_pause = PAUSE_FIRST;
     b->tokens = b->nodes = b->steps = 0;
-    keep(b->bin, BINS);
-    keep(b->place, PLACES);
-    keep(b->rank, RANKS);
-    keep(&b->step[0][0], RANKS * LEVELS);
-    keep_told(b->fit, POWERS);
-    keep_told(b->told, WAYS);
+    fade(b->bin, BINS);
+    fade(b->place, PLACES);
+    fade(b->rank, RANKS);
+    fade(&b->step[0][0], RANKS * LEVELS);
+    fade_fit(b->power_fit, POWERS);
+    fade_fit(b->way_fit, WAYS);
 }
 
 static int bin_of(double score) {
@@ -155,13 +160,13 @@ static int bin_of(double score) {
     return at < BINS - 1 ? (int)at : BINS - 1;
 }
 
-// Places are told apart singly at first, then in groups that grow.
+// The first places have a bin each, later ones share bins that grow.
 static int place_of(int node) {
     int at = node < 12 ? node - 1 : 11 + (int)(4 * log2(node / 12.0));
     return at < PLACES ? at : PLACES - 1;
 }
 
-static double share(const struct bin *n, double prior, double weight) {
+static double hit_rate(const struct bin *n, double prior, double weight) {
     return (n->hits + weight * prior) / (n->nodes + weight);
 }
 
@@ -171,8 +176,8 @@ static int level_of(int depth) {
 
 // The chance that a step is taken from a node on the path.
 static double step_chance(const struct budget *b, double stated, int rank, int depth) {
-    double all = share(&b->rank[rank], stated, STEP_PRIOR);
-    return share(&b->step[rank][level_of(depth)], all, LEVEL_PRIOR);
+    double all = hit_rate(&b->rank[rank], stated, STEP_PRIOR);
+    return hit_rate(&b->step[rank][level_of(depth)], all, LEVEL_PRIOR);
 }
 
 // Ranks of nodes among their siblings: how many with the same parent came before.
@@ -185,14 +190,14 @@ static void ranks_of(const struct ddtree *t, int rank[TREE_MAX_ROWS]) {
 }
 
 // The chances that nodes are on the path. Only one node of a depth can be.
-static void foretell(struct budget *b, const struct ddtree *t) {
-    double left[TREE_MAX_DEPTH + 1], part[WAYS], sum = 0, best = b->told[0];
+static void predict(struct budget *b, const struct ddtree *t) {
+    double left[TREE_MAX_DEPTH + 1], part[WAYS], sum = 0, best = b->way_fit[0];
     int rank[TREE_MAX_ROWS];
     ranks_of(t, rank);
     for (int w = 1; w < WAYS; w++)
-        best = fmax(best, b->told[w]);
+        best = fmax(best, b->way_fit[w]);
     for (int w = 0; w < WAYS; w++)
-        sum += part[w] = exp(b->told[w] - best);
+        sum += part[w] = exp(b->way_fit[w] - best);
     for (int d = 0; d <= TREE_MAX_DEPTH; d++)
         left[d] = 1;
     b->way[BY_STEP][0] = 1;
@@ -200,8 +205,8 @@ static void foretell(struct budget *b, const struct ddtree *t) {
         int up = t->parent[i];
         double power = POWER[b->power], stated = exp(power * t->score[i]);
         double step = exp(power * (t->score[i] - t->score[up]));
-        b->way[BY_SCORE][i] = share(&b->bin[bin_of(t->score[i])], stated, PRIOR);
-        b->way[BY_PLACE][i] = share(&b->place[place_of(i)], stated, PLACE_PRIOR);
+        b->way[BY_SCORE][i] = hit_rate(&b->bin[bin_of(t->score[i])], stated, PRIOR);
+        b->way[BY_PLACE][i] = hit_rate(&b->place[place_of(i)], stated, PLACE_PRIOR);
         b->way[BY_STEP][i] = b->way[BY_STEP][up] * step_chance(b, step, rank[i], t->depth[i]);
         double mean = 0;
         for (int w = 0; w < WAYS; w++)
@@ -232,16 +237,18 @@ static double draft_ms(const struct budget_step *s) {
 }
 
 // A pass with so many nodes of all members, without the rows of others: these have a worth of their
-// own, so that what time is worth is told by steps that they are not in.
+// own, so that what time is worth follows from steps that they are not in.
 static double pass_ms(const struct budget_step *s, double nodes) {
     double below = floor(nodes), part = nodes - below;
-    double a = price_hope_ms(s->price, s->n + (int64_t)below, s->n);
-    return part > 0 ? a + part * (price_hope_ms(s->price, s->n + (int64_t)below + 1, s->n) - a) : a;
+    double a = price_optimistic_ms(s->price, s->n + (int64_t)below, s->n);
+    return part > 0
+               ? a + part * (price_optimistic_ms(s->price, s->n + (int64_t)below + 1, s->n) - a)
+               : a;
 }
 
 // The same in the pass as it will be.
 static double full_ms(const struct budget_step *s, int64_t nodes) {
-    return price_hope_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
+    return price_optimistic_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
 }
 
 static double plain_rate(const struct budget_step *s) {
@@ -303,8 +310,8 @@ static int choose_depth(const struct budget_step *s, int members) {
 void budget_drafts(struct budget_step *s) {
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
-        if (m->drafts && m->budget->rest > 0) {
-            m->budget->rest--;
+        if (m->drafts && m->budget->pause > 0) {
+            m->budget->pause--;
             m->drafts = false;
         }
     }
@@ -314,11 +321,11 @@ void budget_drafts(struct budget_step *s) {
 }
 
 // Chances of a tree's nodes such that they fall: where a node is likelier than those before it,
-// they can only be had together, at their mean (pool adjacent violators).
-static void weigh_tree(struct budget *b, const struct ddtree *t) {
+// they get their mean (pool adjacent violators).
+static void falling_chances(struct budget *b, const struct ddtree *t) {
     int len[TREE_MAX_ROWS], runs = 0;
     double sum[TREE_MAX_ROWS];
-    foretell(b, t);
+    predict(b, t);
     for (int i = 1; i < t->n; i++) {
         sum[runs] = b->chance[i];
         len[runs++] = 1;
@@ -333,13 +340,14 @@ static void weigh_tree(struct budget *b, const struct ddtree *t) {
             b->chance[i++] = sum[r] / len[r];
 }
 
-// Nodes of one member that may be verified: if all are wrong, no more is lost than all credit there
-// may be and what a step has gained of late.
-static int stake(const struct budget_step *s, const struct budget_member *m) {
+// Nodes of one member that may be verified: if all are wrong, no more is lost than the most credit
+// there may be and what recent steps have gained.
+static int risk_limit(const struct budget_step *s, const struct budget_member *m) {
     const struct budget *b = m->budget;
-    double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->of : 0), plain = pass_ms(s, 0);
+    double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->gained_steps : 0),
+           plain = pass_ms(s, 0);
     if (b->gained <= 0)
-        most = STAKE;
+        most = RISK;
     int nodes = 0;
     while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes + 1) - plain) <= most)
         nodes++;
@@ -347,11 +355,11 @@ static int stake(const struct budget_step *s, const struct budget_member *m) {
 }
 
 // Nodes of each member that are verified at the beginning of a text although they may not be worth
-// it: beliefs from other texts must not keep it from being looked at. A pass takes little longer.
-static int look(const struct budget_step *s, const struct budget_member *m) {
-    double most = LOOK_COST * pass_ms(s, 0);
+// it: what other texts taught must not keep it from being explored. The pass takes little longer.
+static int explore(const struct budget_step *s, const struct budget_member *m) {
+    double most = EXPLORE_COST * pass_ms(s, 0);
     int nodes = 1;
-    if (m->budget->looked >= LOOK_FIRST || !m->drafts)
+    if (m->budget->drafted_steps >= EXPLORE_FIRST || !m->drafts)
         return 0;
     while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < most)
         nodes++;
@@ -373,12 +381,12 @@ static int next_node(const struct budget_step *s) {
 }
 
 // Tokens per millisecond of this step alone at the number of nodes that makes most of it; their
-// tokens and number are told.
-static void best_alone(const struct budget_step *s, int room, double *tokens, double *nodes) {
+// tokens and number go to *tokens and *nodes.
+static void best_alone(const struct budget_step *s, int most, double *tokens, double *nodes) {
     double draft = draft_ms(s), sum = s->n, best = 0;
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
-    for (int n = 0, m = 0; n <= room && m >= 0; n++) {
+    for (int n = 0, m = 0; n <= most && m >= 0; n++) {
         double r = sum / (draft + pass_ms(s, n));
         if (r > best) {
             best = r;
@@ -392,12 +400,12 @@ static void best_alone(const struct budget_step *s, int room, double *tokens, do
 }
 
 // How many of the likeliest nodes make most of tokens less r times milliseconds.
-static int best_count(const struct budget_step *s, int room, double r) {
+static int best_count(const struct budget_step *s, int most, double r) {
     double sum = 0, best = -r * full_ms(s, 0);
     int count = 0;
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
-    for (int n = 1, m; n <= room && (m = next_node(s)) >= 0; n++) {
+    for (int n = 1, m; n <= most && (m = next_node(s)) >= 0; n++) {
         sum += s->members[m].budget->chance[++s->members[m].nodes];
         if (sum - r * full_ms(s, n) > best) {
             best = sum - r * full_ms(s, n);
@@ -408,42 +416,42 @@ static int best_count(const struct budget_step *s, int room, double r) {
 }
 
 void budget_share(struct budget_step *s) {
-    int room = s->max_rows - s->n;
+    int most = s->max_rows - s->n;
     double tokens = 0, nodes = 0;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
-        weigh_tree(m->budget, m->tree);
-        m->budget->most = stake(s, m);
+        falling_chances(m->budget, m->tree);
+        m->budget->most = risk_limit(s, m);
     }
-    best_alone(s, room, &tokens, &nodes);
-    int count = best_count(s, room, rate(s, tokens, nodes, THIS));
+    best_alone(s, most, &tokens, &nodes);
+    int count = best_count(s, most, rate(s, tokens, nodes, THIS_STEP));
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
     for (int i = 0; i < count; i++)
         s->members[next_node(s)].nodes++;
     for (int i = 0; i < s->n; i++)
-        for (int least = look(s, &s->members[i]); s->members[i].nodes < least && count < room;
+        for (int least = explore(s, &s->members[i]); s->members[i].nodes < least && count < most;
              count++)
             s->members[i].nodes++;
 }
 
-static double likelihood(double chance, bool on) {
+static double log_likelihood(double chance, bool on) {
     double p = fmin(fmax(chance, 1e-4), 1 - 1e-4);
     return log(on ? p : 1 - p);
 }
 
 // Weighs the powers by one node, walked over or not.
-static void weigh(struct budget *b, double score, bool on) {
+static void learn_powers(struct budget *b, double score, bool on) {
     for (int i = 0; i < POWERS; i++)
-        b->fit[i] += likelihood(exp(POWER[i] * score), on) - b->fit[i] / BIN_MOST;
+        b->power_fit[i] += log_likelihood(exp(POWER[i] * score), on) - b->power_fit[i] / BIN_MOST;
 }
 
-// The power that fits best, if the draft is believed to be honest at first.
+// The power that fits best, beside a prior for 1.
 static int best_power(const struct budget *b) {
     int best = 0;
     double most = -INFINITY;
     for (int i = 0; i < POWERS; i++) {
-        double odd = log(POWER[i]), fit = b->fit[i] - HONESTY * odd * odd;
+        double odd = log(POWER[i]), fit = b->power_fit[i] - HONESTY * odd * odd;
         if (fit > most) {
             most = fit;
             best = i;
@@ -462,20 +470,21 @@ static void count(struct bin *n, bool on) {
 }
 
 // Counts every verified node as walked over or not, and every step from a node of the path. What is
-// expected of the tree is returned: means of that settle sooner than means of what came of it.
+// expected of the tree is returned: its mean converges sooner than that of what came of it.
 static double learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
     int rank[TREE_MAX_ROWS];
     double expected = 1;
     for (int i = 0; i < w->count; i++)
         on[w->path[i]] = true;
-    foretell(b, t);
+    predict(b, t);
     ranks_of(t, rank);
     for (int i = 1; i < t->n; i++)
         for (int way = 0; way < WAYS; way++)
-            b->told[way] += TEMPER * likelihood(b->way[way][i], on[i]) - b->told[way] / BIN_MOST;
+            b->way_fit[way] +=
+                TEMPER * log_likelihood(b->way[way][i], on[i]) - b->way_fit[way] / BIN_MOST;
     for (int i = 1; i < t->n; i++) {
-        weigh(b, t->score[i], on[i]);
+        learn_powers(b, t->score[i], on[i]);
         count(&b->bin[bin_of(t->score[i])], on[i]);
         count(&b->place[place_of(i)], on[i]);
         if (!on[t->parent[i]])
@@ -484,36 +493,36 @@ static double learn(struct budget *b, const struct ddtree *t, const struct walk 
         count(&b->step[rank[i]][level_of(t->depth[i])], on[i]);
     }
     b->power = best_power(b);
-    foretell(b, t);
+    predict(b, t);
     for (int i = 1; i < t->n; i++)
         expected += b->chance[i];
     return expected;
 }
 
 // A walk to the end of what was drafted was ended by no wrong guess.
-static void follow(struct budget *b, const struct walk *w, int depth) {
+static void learn_depth(struct budget *b, const struct walk *w, int depth) {
     int came = w->count - 1;
     b->right += (came < depth ? came : depth) - b->right / WALKS;
     b->wrong += (came < depth) - b->wrong / WALKS;
 }
 
-// Takes what a drafted step gained, and lets drafting rest when all is lost that may be.
-static void judge(struct budget *b, int count, double expected, double cost) {
-    if (b->looked <= TRIALS)
-        cost = fmin(cost, CREDIT / TRIALS * COSTLY);
+// Adds what a drafted step gained, and pauses drafting when the credit is used up.
+static void update_credit(struct budget *b, int count, double expected, double cost) {
+    if (b->drafted_steps <= TRIALS)
+        cost = fmin(cost, CREDIT / TRIALS * TRIAL_SHARES);
     double gained = count - 1 - cost;
-    double most = fmax(CREDIT_MOST + SHARE * b->text, b->credit);
+    double most = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
-    b->of += 1 - b->of / SESSION;
+    b->gained_steps += 1 - b->gained_steps / SESSION;
     b->credit = fmin(b->credit + gained, most);
     if (b->credit >= CREDIT)
-        b->rests = REST_FIRST;
-    if (b->credit >= (expected - 1 < cost && b->looked >= TRIALS ? DOUBTED * cost : 0))
+        b->next_pause = PAUSE_FIRST;
+    if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
         return;
-    b->rest = (int)fmin(fmax(b->rests, TRIAL * cost), LONGER * b->rests);
-    b->rests = b->rests < REST_MOST ? b->rests * 2 : REST_MOST;
+    b->pause = (int)fmin(fmax(b->next_pause, PAUSE_A_TOKEN * cost), PAUSE_STRETCH * b->next_pause);
+    b->next_pause = b->next_pause < PAUSE_MOST ? b->next_pause * 2 : PAUSE_MOST;
     b->tokens = b->nodes = b->steps = 0;
-    b->credit = fmax(CREDIT_AGAIN, SHARE_AGAIN * b->rest);
+    b->credit = fmax(RESUME_CREDIT, RESUME_SHARE * b->pause);
 }
 
 // What so many nodes have added to the pass.
@@ -552,11 +561,11 @@ void budget_note(const struct budget_step *s) {
         if (!m->drafts)
             continue;
         double expected = learn(b, m->tree, m->walk);
-        follow(b, m->walk, s->depth);
-        b->looked++;
+        learn_depth(b, m->walk, s->depth);
+        b->drafted_steps++;
         b->tokens += expected - b->tokens / STEPS;
         b->nodes += m->tree->n - 1 - b->nodes / STEPS;
         b->steps += 1 - b->steps / STEPS;
-        judge(b, m->walk->count, expected, draft + node * (m->tree->n - 1));
+        update_credit(b, m->walk->count, expected, draft + node * (m->tree->n - 1));
     }
 }

@@ -3,7 +3,7 @@
 // node of a tree pays only as often as the target walks over it. A budget has learnt that for one
 // member of a batch: what the guesses of its text have been worth. From price and budgets come the
 // trees with the most tokens per second for the pass as a whole, down to none: then a member's
-// drafting rests, and is tried again now and then. Only speed depends on all this, never the
+// drafting pauses, and is tried again now and then. Only speed depends on all this, never the
 // output.
 //
 // A step of n >= 1 members, each with a budget, on a device with a price:

@@ -6,7 +6,8 @@
 // the kind of device; and near row counts share most of what remains. Each time that is noted
 // corrects all of them by an extended Kalman filter (R. E. Kalman, Journal of Basic Engineering 82,
 // 1960; linear in the logarithm near the present mean), so one pass sets the scale and a few set
-// the slope. Contexts grow and machines have other work: with every time noted some doubt returns.
+// the slope. Contexts grow and machines have other work: every time noted adds some variance again
+// (process noise).
 #include "spec/price.h"
 
 #include <errno.h>
@@ -56,33 +57,33 @@ static const double MORE = 0.7;                     // of what another sequence 
 // Of the very first times, which may be slow for many reasons, noise is at least so much. The first
 // draft reads the whole prompt as well.
 static const double FIRST = 0.25, FIRST_DRAFT = 0.5;
-// The noise of times is learnt as well: from so many of late, of which none says more than that it
-// is so many times as large.
+// The noise of times is learnt as well: a mean over so many, of which none counts as more than so
+// many times the mean.
 static const double NOISES = 12, NOISIER = 9;
-static const double HOPE = 0.5;
-// Doubt that returns with each time: of the speed, and of all else.
+static const double OPTIMISM = 0.5;
+// Process noise, a standard deviation: what each time adds to the speed's, and to all others'.
 static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
-// A time that is off by more than so many standard deviations is taken for a disturbance if it is
-// late, and for half a truth; unless the next ones are as well.
-static const double STRANGE = 2.5;
-enum { TIMES_STRANGE = 3 };
+// A time that is off by more than so many standard deviations is an outlier: if it is slow it
+// counts for little, unless the next ones are slow as well.
+static const double OUTLIER = 2.5;
+enum { MAX_OUTLIERS = 3 };
 
 struct price {
     const struct shape *shape;
     double mean[DIMS];
     double cov[DIMS][DIMS];
-    double ms[KNOTS];   // exp of the mean
-    double hope[KNOTS]; // the same, less where little is known beside the newest pass
-    int newest;         // its knot
-    double seen[DIMS];  // times that told of it
+    double ms[KNOTS];         // exp of the mean
+    double optimistic[KNOTS]; // the same, less where little is known beside the newest pass
+    int newest;               // its knot
+    double seen[DIMS];        // times that it was seen in
     bool ready;
-    int strange;  // passes and drafts in a row that were late
-    double noise; // variance of late times
+    int outliers; // slow passes and drafts in a row
+    double noise; // variance of recent times
     bool learnt;  // something was noted since it began or was loaded
 };
 
 // Of a logarithm around the present mean: its value, and what it changes with.
-struct view {
+struct observation {
     double value;
     double slope[DIMS];
 };
@@ -92,11 +93,11 @@ static void refresh(struct price *p) {
         p->ms[i] = exp(p->mean[i]);
     for (int i = 0; i < KNOTS; i++) {
         double far = p->cov[i][i] + p->cov[p->newest][p->newest] - 2 * p->cov[i][p->newest];
-        p->hope[i] = exp(p->mean[i] - HOPE * sqrt(fmax(far, 0)));
+        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * sqrt(fmax(far, 0)));
     }
     for (int i = 1; i < KNOTS; i++) { // more rows never take less
         p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
-        p->hope[i] = fmax(p->hope[i], p->hope[i - 1]);
+        p->optimistic[i] = fmax(p->optimistic[i], p->optimistic[i - 1]);
     }
 }
 
@@ -105,7 +106,7 @@ static double near(int a, int b) {
     return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
 }
 
-// More doubt that unknowns first..last share, the growth with sequences and members aside.
+// Adds variance that unknowns first..last share, but for the growth with sequences and members.
 static void widen(struct price *p, int first, int last, double variance) {
     for (int i = first; i <= last; i++)
         for (int j = first; j <= last; j++)
@@ -179,8 +180,8 @@ double price_pass_ms(const struct price *p, int64_t rows, int seqs) {
     return rows_ms(p, rows) + (seqs - 1) * p->ms[0] * exp(p->mean[SEQ]);
 }
 
-double price_hope_ms(const struct price *p, int64_t rows, int seqs) {
-    return on_curve(p->hope, rows) + (seqs - 1) * p->hope[0] * exp(p->mean[SEQ]);
+double price_optimistic_ms(const struct price *p, int64_t rows, int seqs) {
+    return on_curve(p->optimistic, rows) + (seqs - 1) * p->optimistic[0] * exp(p->mean[SEQ]);
 }
 
 double price_draft_ms(const struct price *p, int members, int reach) {
@@ -193,7 +194,8 @@ int price_depth(int most, int reach) {
     return reach == 0 || depth >= SHALLOW ? depth : 0;
 }
 
-static void view_rows(const struct price *p, int64_t rows, double weight, struct view *v) {
+static void observe_rows(const struct price *p, int64_t rows, double weight,
+                         struct observation *v) {
     double part;
     int i = between(rows, &part);
     double above = part * p->ms[i + 1], ms = p->ms[i] - part * p->ms[i] + above;
@@ -201,24 +203,24 @@ static void view_rows(const struct price *p, int64_t rows, double weight, struct
     v->slope[i + 1] += weight * above / ms;
 }
 
-static struct view view_pass(const struct price *p, int64_t rows, int seqs) {
-    struct view v = {.value = log(price_pass_ms(p, rows, seqs))};
+static struct observation observe_pass(const struct price *p, int64_t rows, int seqs) {
+    struct observation v = {.value = log(price_pass_ms(p, rows, seqs))};
     double more = 1 - rows_ms(p, rows) / exp(v.value); // the part that the sequences take
-    view_rows(p, rows, 1 - more, &v);
+    observe_rows(p, rows, 1 - more, &v);
     v.slope[0] += more;
     v.slope[SEQ] = more;
     return v;
 }
 
-static struct view view_draft(const struct price *p, int members, int reach) {
-    struct view v = {.value = log(price_draft_ms(p, members, reach))};
+static struct observation observe_draft(const struct price *p, int members, int reach) {
+    struct observation v = {.value = log(price_draft_ms(p, members, reach))};
     v.slope[DRAFT + reach] = 1;
     v.slope[MEMBER] = 1 - exp(p->mean[DRAFT + reach] - v.value);
     return v;
 }
 
 // The covariance of what is seen with each unknown; its own variance is returned.
-static double spread(const struct price *p, const struct view *v, double with[DIMS]) {
+static double spread(const struct price *p, const struct observation *v, double with[DIMS]) {
     double own = 0;
     for (int i = 0; i < DIMS; i++) {
         with[i] = 0;
@@ -230,7 +232,7 @@ static double spread(const struct price *p, const struct view *v, double with[DI
 }
 
 // Believes that what is seen is off by `off`, as far as a standard deviation `noise` allows.
-static void correct(struct price *p, const struct view *v, double off, double noise) {
+static void correct(struct price *p, const struct observation *v, double off, double noise) {
     double with[DIMS], all = spread(p, v, with) + noise * noise;
     for (int i = 0; i < DIMS; i++)
         p->mean[i] += with[i] / all * off;
@@ -249,7 +251,7 @@ static void drift(struct price *p) {
 // Takes a time in. One that is far too long is most likely a disturbance and counts for little; one
 // that is far too short, or the third in a row that is too long, says that the machine is another
 // than it was believed to be.
-static void take(struct price *p, const struct view *v, double ms, bool draft) {
+static void take(struct price *p, const struct observation *v, double ms, bool draft) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
     if (!p->ready)
         noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
@@ -258,12 +260,12 @@ static void take(struct price *p, const struct view *v, double ms, bool draft) {
         double seen = fmin(off * off, NOISIER * p->noise);
         p->noise += (fmax(seen, p->shape->noise * p->shape->noise) - p->noise) / NOISES;
     }
-    p->strange = far > STRANGE ? p->strange + 1 : 0;
-    if (far < -STRANGE || p->strange >= TIMES_STRANGE) {
+    p->outliers = far > OUTLIER ? p->outliers + 1 : 0;
+    if (far < -OUTLIER || p->outliers >= MAX_OUTLIERS) {
         widen(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
-        p->strange = 0;
-    } else if (far > STRANGE) {
-        noise *= far / STRANGE * far / STRANGE;
+        p->outliers = 0;
+    } else if (far > OUTLIER) {
+        noise *= far / OUTLIER * far / OUTLIER;
     }
     correct(p, v, off, noise);
     for (int i = 0; i < DIMS; i++)
@@ -274,7 +276,7 @@ static void take(struct price *p, const struct view *v, double ms, bool draft) {
 void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     if (!(ms > 0))
         return;
-    struct view v = view_pass(p, rows, seqs);
+    struct observation v = observe_pass(p, rows, seqs);
     double part;
     int i = between(rows, &part);
     drift(p);
@@ -286,7 +288,7 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
 void price_note_draft(struct price *p, int members, int reach, double ms) {
     if (!(ms > 0))
         return;
-    struct view v = view_draft(p, members, reach);
+    struct observation v = observe_draft(p, members, reach);
     take(p, &v, ms, true);
 }
 
@@ -298,11 +300,11 @@ bool price_draft_ready(const struct price *p) {
     return p->seen[DRAFT] + p->seen[DRAFT + 1] + p->seen[DRAFT + 2] > 0;
 }
 
-// The file: {"version", "key", "passes": [[rows, sequences, ms, doubt]...], "drafts": [[members,
-// reach, ms, doubt]...]}: of those prices that have been seen, times that make a price know as much
-// that knows nothing. Doubt is a standard deviation as a part of the time.
+// The file: {"version", "key", "passes": [[rows, sequences, ms, deviation]...], "drafts":
+// [[members, reach, ms, deviation]...]}: of those prices that have been seen, times that make a
+// price know as much that knows nothing. The deviation is a standard one, as a part of the time.
 static const double SEEN = 0.5;   // times at least
-static const double ASIDE = 0.02; // doubt at least: it is another day
+static const double ASIDE = 0.02; // at least: it is another day
 enum { VERSION = 1, FILE_MOST = 1 << 16 };
 
 void price_path(struct str *out, const char *folder, const char *key) {
@@ -370,13 +372,13 @@ out:
 // One time of a file, into *p; false where it makes no sense.
 static bool read_time(struct price *p, const struct json *t, bool draft) {
     int64_t a = json_int(json_at(t, 0), 0), b = json_int(json_at(t, 1), -1);
-    double ms = json_num(json_at(t, 2), 0), doubt = json_num(json_at(t, 3), -1);
+    double ms = json_num(json_at(t, 2), 0), deviation = json_num(json_at(t, 3), -1);
     bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < PRICE_REACHES
                         : a <= ROWS[KNOTS - 1] && b >= 1 && b <= a;
-    if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(doubt >= 0))
+    if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
         return false;
-    struct view v = draft ? view_draft(p, (int)a, (int)b) : view_pass(p, a, (int)b);
-    correct(p, &v, log(ms) - v.value, fmax(doubt, ASIDE));
+    struct observation v = draft ? observe_draft(p, (int)a, (int)b) : observe_pass(p, a, (int)b);
+    correct(p, &v, log(ms) - v.value, fmax(deviation, ASIDE));
     for (int i = 0; i < DIMS; i++)
         p->seen[i] += v.slope[i];
     p->ready = p->ready || !draft;

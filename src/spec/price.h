@@ -33,7 +33,7 @@ bool price_draft_ready(const struct price *p); // the same of drafts
 double price_pass_ms(const struct price *p, int64_t rows, int seqs);
 // The same for choosing rows: less where little is known beside the newest pass, so that what may
 // be cheaper is tried.
-double price_hope_ms(const struct price *p, int64_t rows, int seqs);
+double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
 

@@ -39,8 +39,8 @@ static void learns_scale_and_slope(void **state) {
     assert_true(price_pass_ms(p, 32, 1) < 0.9 * before);
     assert_true(price_pass_ms(p, 16, 1) < 42);
     // what is little known beside the newest pass is hoped to cost less
-    assert_true(price_hope_ms(p, 64, 1) < 0.98 * price_pass_ms(p, 64, 1));
-    near(price_hope_ms(p, 24, 1), price_pass_ms(p, 24, 1), 0.02);
+    assert_true(price_optimistic_ms(p, 64, 1) < 0.98 * price_pass_ms(p, 64, 1));
+    near(price_optimistic_ms(p, 24, 1), price_pass_ms(p, 24, 1), 0.02);
     for (int rows = 2; rows < 5000; rows++)
         assert_true(price_pass_ms(p, rows, 1) >= price_pass_ms(p, rows - 1, 1));
     price_destroy(p);
