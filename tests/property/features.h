@@ -21,6 +21,7 @@ enum feature {
     FEATURE_END,
     FEATURE_TRUNCATED = FEATURE_END + END_CALLER + 1,
     FEATURE_RESTORED,
+    FEATURE_CARRIED, // from a checkpoint that was written and read
     FEATURE_FORKED,
     FEATURE_CHOSEN,    // runs whose budgets were chosen
     FEATURE_REDRAFTED, // drafts compared with those on an undisturbed sequence

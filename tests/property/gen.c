@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/model_checkpoint.h"
+#include "support/bytes.h"
+
 struct player {
     struct gen_member g;
     struct member m;
@@ -73,10 +76,29 @@ static int save(struct player *p, struct err *e) {
     return sequence_checkpoint(p->seq, &p->saved, e);
 }
 
+// Puts a checkpoint that was written and read in place of the one that is there.
+static int carry(struct group *g, struct player *p, struct err *e) {
+    struct model *m = p->g.w->model;
+    struct bytes b = {0};
+    struct checkpoint *other = NULL;
+    struct checkpoint_sink to = {bytes_sink, &b, NULL};
+    struct checkpoint_source from = {bytes_source, &b};
+    int rc = model_checkpoint_write(m, p->saved, NULL, &to, e);
+    if (!rc)
+        rc = model_checkpoint_read(m, &other, NULL, &from, e);
+    free(b.data);
+    if (rc)
+        return rc;
+    checkpoint_destroy(p->saved);
+    p->saved = other;
+    g->f->count[FEATURE_CARRIED]++;
+    return 0;
+}
+
 // Goes back to the checkpoint, sometimes in a sequence that is new.
 static int restore(struct group *g, struct player *p, struct err *e) {
-    int rc = 0;
-    if (rng_below(&p->rng, 2)) {
+    int rc = checkpoint_len(p->saved) / 32 % 2 ? carry(g, p, e) : 0;
+    if (!rc && rng_below(&p->rng, 2)) {
         sequence_destroy(p->seq);
         p->seq = NULL;
         rc = model_sequence(p->g.w->model, &p->seq, e);

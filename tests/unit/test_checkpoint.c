@@ -10,50 +10,21 @@
 #include "models/dflash_impl.h"
 #include "models/model_checkpoint.h"
 #include "ops/exec.h"
+#include "support/bytes.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 
 enum { VOCAB = 300, LONG = 300 };
 
-// Bytes in memory as sink and source.
-struct bytes {
-    unsigned char *data;
-    size_t n, at, cap;
-    size_t fail_at; // a sink that fails then; 0: never
-};
-
-static int sink(void *arg, const void *data, size_t n, struct err *e) {
-    struct bytes *b = arg;
-    if (b->fail_at && b->n + n >= b->fail_at)
-        return err_set(e, ERR_IO, "the disk is full");
-    if (b->n + n > b->cap) {
-        b->cap = 2 * (b->n + n);
-        b->data = realloc(b->data, b->cap);
-        assert_non_null(b->data);
-    }
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-    return 0;
-}
-
-static int source(void *arg, void *data, size_t n, struct err *e) {
-    struct bytes *b = arg;
-    if (n > b->n - b->at)
-        return stored_ends_early(e);
-    memcpy(data, b->data + b->at, n);
-    b->at += n;
-    return 0;
-}
-
 static struct bytes write_point(struct tiny_rig *r, const struct checkpoint *c) {
     struct bytes b = {0};
-    struct checkpoint_sink to = {sink, &b, NULL};
+    struct checkpoint_sink to = {bytes_sink, &b, NULL};
     assert_int_equal(model_checkpoint_write(r->m, c, NULL, &to, &r->e), 0);
     return b;
 }
 
 static int read_point(struct tiny_rig *r, struct bytes *b, struct checkpoint **c) {
-    struct checkpoint_source from = {source, b};
+    struct checkpoint_source from = {bytes_source, b};
     *c = NULL;
     b->at = 0;
     r->e = (struct err){0};
@@ -332,7 +303,7 @@ static void staged_bytes_are_the_same(void **state) {
     assert_int_equal(checkpoint_stage(c, copier, &stage, &ticket, &r.e), 0);
     tiny_rig_prompt(&r, s, tokens + 130, 100, 64, NULL, NULL);
     assert_int_equal(copier_wait(copier, ticket, &r.e), 0);
-    struct checkpoint_sink to = {sink, &got, &stage};
+    struct checkpoint_sink to = {bytes_sink, &got, &stage};
     assert_int_equal(model_checkpoint_write(r.m, c, NULL, &to, &r.e), 0);
     assert_int_equal(got.n, want.n);
     assert_memory_equal(got.data, want.data, want.n);
@@ -379,12 +350,80 @@ static void failures_leave_nothing(void **state) {
     }
     assert_true(failures >= 5); // pages of three groups, the recurrent save, features
     assert_int_equal(read_point(&r, &b, &c), 0);
-    struct bytes full = {.fail_at = b.n / 2};
-    struct checkpoint_sink to = {sink, &full, NULL};
+    struct bytes full = {.full = b.n / 2};
+    struct checkpoint_sink to = {bytes_sink, &full, NULL};
     assert_int_equal(model_checkpoint_write(r.m, c, NULL, &to, &r.e), ERR_IO);
     assert_non_null(strstr(r.e.text, "disk is full"));
     checkpoint_destroy(c);
     free(full.data);
+    free(b.data);
+    tiny_rig_close(&r);
+}
+
+// Copies between host and device of which one is left out, as a device that fails does.
+static struct {
+    const struct ops *inner;
+    int left;
+    bool pending;
+} device;
+
+static void failing_download(struct exec *x, void *dst, const void *src, size_t bytes) {
+    if (device.left-- == 0)
+        device.pending = true;
+    else
+        device.inner->download(x, dst, src, bytes);
+}
+
+static void failing_upload(struct exec *x, void *dst, const void *src, size_t bytes) {
+    if (device.left-- == 0)
+        device.pending = true;
+    else
+        device.inner->upload(x, dst, src, bytes);
+}
+
+static int failing_status(struct exec *x, struct err *e) {
+    (void)x;
+    if (!device.pending)
+        return 0;
+    device.pending = false;
+    return err_set(e, ERR_MEMORY, "a device that is made up is out of memory");
+}
+
+// What a device has not done is known before a checkpoint is said to be written or read.
+static void failed_copies_are_told(void **state) {
+    (void)state;
+    const struct scene scene = {"f16", "f16", 2, 3, 20, true};
+    struct tiny_rig r;
+    struct checkpoint *c, *other;
+    struct bytes b = bytes_of(&r, &scene, 100);
+    assert_int_equal(read_point(&r, &b, &c), 0);
+    struct ops broken = *exec_ops(r.x);
+    device.inner = exec_ops(r.x);
+    broken.download = failing_download;
+    broken.upload = failing_upload;
+    r.x->ops = &broken;
+    r.x->status = failing_status;
+    for (int reading = 0; reading < 2; reading++) {
+        int failures = 0;
+        for (int rc = -1; rc; failures += rc != 0) {
+            struct bytes out = {0};
+            struct checkpoint_sink to = {bytes_sink, &out, NULL};
+            device.left = failures;
+            rc = reading ? read_point(&r, &b, &other)
+                         : model_checkpoint_write(r.m, c, NULL, &to, &r.e);
+            assert_true(rc == 0 || rc == ERR_MEMORY);
+            assert_int_equal(rc == 0, device.left >= 0);
+            if (reading)
+                checkpoint_destroy(other);
+            else if (rc == 0)
+                assert_memory_equal(out.data, b.data, b.n);
+            free(out.data);
+        }
+        assert_true(failures >= 5);
+    }
+    r.x->ops = device.inner;
+    r.x->status = NULL;
+    checkpoint_destroy(c);
     free(b.data);
     tiny_rig_close(&r);
 }
@@ -434,6 +473,7 @@ int main(void) {
         cmocka_unit_test(staged_bytes_are_the_same),
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(a_file_is_whole_or_old),
+        cmocka_unit_test(failed_copies_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

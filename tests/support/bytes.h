@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stored checkpoints in memory: bytes that are a sink and a source (state/stored.h).
+#ifndef COPPICE_TESTS_SUPPORT_BYTES_H
+#define COPPICE_TESTS_SUPPORT_BYTES_H
+
+#include "state/stored.h"
+
+// Zeroed is empty; free data.
+struct bytes {
+    unsigned char *data;
+    size_t n, at, cap; // at: read so far
+    size_t full;       // ERR_IO when it would come to hold so many; 0: never
+};
+
+stored_sink bytes_sink;
+stored_source bytes_source;
+
+#endif
