@@ -55,7 +55,8 @@ struct coppice_load_options {
     int max_budget;        // most guesses verified at once that a request may ask for; 0: 63
     int64_t max_ctx;       // tokens of a sequence; 0: what fits, up to the trained context
     int64_t memory_limit;  // bytes to take at most; 0: what is free on a GPU, no limit on a CPU
-    void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
+    // NULL, or shown what the user should know, until the model is freed.
+    void (*note)(void *arg, const char *sentence);
     void *note_arg;
     const char *kv_type_k, *kv_type_v; // NULL: as kv_type; of keys and of values alone
     // NULL: none. Where what passes cost here is kept from one program to the next, so that

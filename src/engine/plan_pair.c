@@ -88,12 +88,15 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     return rc;
 }
 
-struct claim plan_claim(const struct memory_plan *p, const char *who, bool share) {
+struct claim plan_claim(const struct memory_plan *p, const struct runtime_device *d,
+                        const char *who, bool share) {
     struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more,
                                 [ARENA_WEIGHTS] = p->weights + p->draft,
                                 [ARENA_STATES] = p->state}};
+    int64_t one = plan_kv(p, p->context), left = runtime_available(d);
+    int64_t most = left > 0 ? left - p->own_more - claim_bytes(&c) : INT64_MAX;
     bool all = !share && p->available > 0;
-    c.bytes[ARENA_PAGES] = all ? plan_pages(p) : plan_kv(p, p->context);
+    c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), most), one) : one;
     snprintf(c.who, sizeof c.who, "%s", who);
     return c;
 }

@@ -84,7 +84,7 @@ static int make_plan(struct session *s, struct err *e) {
 static int claim_memory(struct session *s, struct err *e) {
     if (!s->planned)
         return 0;
-    struct claim c = plan_claim(&s->plan, s->o.model, s->own_runtime == NULL);
+    struct claim c = plan_claim(&s->plan, s->device, s->o.model, s->own_runtime == NULL);
     int rc = runtime_claim(s->device, &c, s->plan.own, &s->claim, e);
     if (s->plan.available > 0)
         s->pages.limit = c.bytes[ARENA_PAGES];
