@@ -14,10 +14,10 @@ struct batch_bench {
     int most; // the largest of them
     int64_t n_prompt, n_new;
     int32_t **ids;            // [most][n_prompt]
-    int32_t **recording;      // [most][n_prompt + n_new + 1], of bench_way_request
+    int32_t **recording;      // [most][n_prompt + n_new + 1], of bench_mode_request
     struct sequence **prefix; // [most] the prompts but for their last token
     struct reply *alone;      // [most]
-    double first_ms[BENCH_WAYS];
+    double first_ms[BENCH_MODES];
     struct str text;
     struct json_writer json;
 };
@@ -91,7 +91,7 @@ static int run_alone(struct batch_bench *c, int i, struct err *e) {
     if (c->n_prompt > 1)
         rc = session_prefill(b->s, c->ids[i], c->n_prompt - 1, &c->prefix[i], e);
     base_request(c, i, &r);
-    bench_way_request(&b->ways, 0, b->a, b->s, &c->alone[i], c->recording[i], &r);
+    bench_mode_request(&b->modes, 0, b->a, b->s, &c->alone[i], c->recording[i], &r);
     return rc ? rc : session_generate(b->s, &r, &c->alone[i], e);
 }
 
@@ -100,7 +100,7 @@ static bool same(const struct reply *a, const struct reply *b) {
            memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
 }
 
-static void json_row(struct json_writer *w, const char *way, int n, const struct generate_cost *k,
+static void json_row(struct json_writer *w, const char *mode, int n, const struct generate_cost *k,
                      int different) {
     const struct {
         const char *name;
@@ -116,7 +116,7 @@ static void json_row(struct json_writer *w, const char *way, int n, const struct
                    {"different", different}};
     jw_begin(w, '{');
     jw_key(w, "speculate");
-    jw_cstr(w, way);
+    jw_cstr(w, mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         jw_key(w, numbers[i].name);
         jw_num(w, numbers[i].value);
@@ -124,54 +124,54 @@ static void json_row(struct json_writer *w, const char *way, int n, const struct
     jw_end(w, '}');
 }
 
-static void add_row(struct batch_bench *c, int way, int n, const struct generate_cost *k,
+static void add_row(struct batch_bench *c, int mode, int n, const struct generate_cost *k,
                     int different) {
     const struct step_times *m = &k->ms;
     double steps = k->steps ? (double)k->steps : 1, tokens = (double)k->tokens;
     double ms = m->draft + m->verify + m->sample + m->commit, pass = ms / steps;
-    const char *name = c->b->ways.way[way].name;
-    if (!(c->first_ms[way] > 0))
-        c->first_ms[way] = pass;
+    const char *name = c->b->modes.mode[mode].name;
+    if (!(c->first_ms[mode] > 0))
+        c->first_ms[mode] = pass;
     str_printf(&c->text, "%9d %-15s %7.1f %8.3f %6.2fx %8.3f %8.3f %7.3f %7.3f %6.2f %9.1f  %s\n",
                n, name, (double)k->rows / steps, pass,
-               c->first_ms[way] > 0 ? pass / c->first_ms[way] : 0, m->draft / steps,
+               c->first_ms[mode] > 0 ? pass / c->first_ms[mode] : 0, m->draft / steps,
                m->verify / steps, m->sample / steps, m->commit / steps, tokens / steps / n,
                ms > 0 ? tokens * 1000 / ms : 0, different ? "NO" : "yes");
     json_row(&c->json, name, n, k, different);
 }
 
-// Nodes beside the root that each of n sequences may verify in one pass. A way that follows
+// Nodes beside the root that each of n sequences may verify in one pass. A mode that follows
 // --budget auto keeps choosing.
-static int fixed_budget(const struct bench *b, struct bench_way *w, int n) {
+static int fixed_budget(const struct bench *b, struct bench_mode *w, int n) {
     int budget = w->budget;
     if (budget < 0)
         budget = decode_budget(b->a, &w->choose, NULL);
     return w->choose ? -1 : min_i32(budget, model_max_verify(session_model(b->s)) / n - 1);
 }
 
-// One way with n sequences in each pass, compared with the same alone.
-static int run_way(struct batch_bench *c, int way, int n, struct err *e) {
+// One mode with n sequences in each pass, compared with the same alone.
+static int run_mode(struct batch_bench *c, int mode, int n, struct err *e) {
     struct bench *b = c->b;
-    struct bench_ways ways = b->ways;
+    struct bench_modes modes = b->modes;
     struct generate_cost cost;
     struct request *r = calloc((size_t)n, sizeof *r);
     struct reply *y = calloc((size_t)n, sizeof *y);
     int rc = r && y ? 0 : err_set(e, ERR_MEMORY, "no memory for %d requests", n);
     int different = 0;
-    struct bench_way *w = &ways.way[way];
+    struct bench_mode *w = &modes.mode[mode];
     if (!w->choose)
         w->budget = fixed_budget(b, w, n);
     for (int i = 0; !rc && i < n; i++) {
-        ways.oracle.seed = b->ways.oracle.seed + (uint64_t)i;
+        modes.oracle.seed = b->modes.oracle.seed + (uint64_t)i;
         base_request(c, i, &r[i]);
-        bench_way_request(&ways, way, b->a, b->s, &c->alone[i], c->recording[i], &r[i]);
+        bench_mode_request(&modes, mode, b->a, b->s, &c->alone[i], c->recording[i], &r[i]);
     }
     if (!rc)
         rc = session_generate_many(b->s, r, n, y, &cost, e);
     for (int i = 0; !rc && i < n; i++)
         different += !same(&y[i], &c->alone[i]);
     if (!rc)
-        add_row(c, way, n, &cost, different);
+        add_row(c, mode, n, &cost, different);
     b->different += different;
     for (int i = 0; y && i < n; i++)
         reply_fini(&y[i]);
@@ -184,9 +184,9 @@ static int run_all(struct batch_bench *c, struct err *e) {
     int rc = 0;
     for (int i = 0; !rc && i < c->most && !cli_interrupted(); i++)
         rc = run_alone(c, i, e);
-    for (int w = 0; w < c->b->ways.n; w++)
+    for (int w = 0; w < c->b->modes.n; w++)
         for (size_t i = 0; !rc && i < c->n_counts && !cli_interrupted(); i++)
-            rc = run_way(c, w, c->counts[i], e);
+            rc = run_mode(c, w, c->counts[i], e);
     return rc;
 }
 
@@ -194,7 +194,7 @@ static int print(struct batch_bench *c, struct err *e) {
     struct bench *b = c->b;
     if (options_flag(&b->a->opt, OPT_JSON))
         return cli_print_json(&c->json, e);
-    if (b->ways.oracle.on)
+    if (b->modes.oracle.on)
         str_printf(&c->text,
                    "oracle: guesses are not the draft's but recordings of plain decoding "
                    "with errors; the draft ran at full cost: %s\n",

@@ -71,7 +71,7 @@ static void add_run(struct tally *t, const struct request *r, const struct reply
     t->hash = t->prompts == 1 ? y->hash : rng_mix(t->hash ^ y->hash);
 }
 
-static void json_run(struct bench *b, const struct bench_prompt *p, int way,
+static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
                      const struct request *r, const struct reply *y, bool same) {
     struct json_writer *w = &b->rows;
     char hash[17];
@@ -82,7 +82,7 @@ static void json_run(struct bench *b, const struct bench_prompt *p, int way,
     jw_key(w, "group");
     jw_cstr(w, b->prompts.groups[p->group]);
     jw_key(w, "speculate");
-    jw_cstr(w, b->ways.way[way].name);
+    jw_cstr(w, b->modes.mode[mode].name);
     jw_key(w, "prompt_tokens");
     jw_int(w, r->n_prompt);
     decode_json_ids(w, "ids", y->ids, y->n);
@@ -102,16 +102,16 @@ static void json_run(struct bench *b, const struct bench_prompt *p, int way,
     jw_end(w, '}');
 }
 
-int bench_add(struct bench *b, const struct bench_prompt *p, int way, const struct request *r,
+int bench_add(struct bench *b, const struct bench_prompt *p, int mode, const struct request *r,
               const struct reply *y, bool same, struct err *e) {
     int64_t grams[2];
     int rc = count_grams(y, &grams[0], &grams[1], e);
     if (rc)
         return rc;
     b->different += !same;
-    add_run(&b->tallies[p->group * BENCH_WAYS + way], r, y, same, grams);
-    add_run(&b->tallies[b->prompts.n_groups * BENCH_WAYS + way], r, y, same, grams);
-    json_run(b, p, way, r, y, same);
+    add_run(&b->tallies[p->group * BENCH_MODES + mode], r, y, same, grams);
+    add_run(&b->tallies[b->prompts.n_groups * BENCH_MODES + mode], r, y, same, grams);
+    json_run(b, p, mode, r, y, same);
     return 0;
 }
 
@@ -121,23 +121,23 @@ double bench_ms_per_step(const struct tally *t) {
 
 static int width_of_names(const struct bench *b) {
     size_t width = 15;
-    for (int i = 0; i < b->ways.n; i++)
-        if (strlen(b->ways.way[i].name) > width)
-            width = strlen(b->ways.way[i].name);
+    for (int i = 0; i < b->modes.n; i++)
+        if (strlen(b->modes.mode[i].name) > width)
+            width = strlen(b->modes.mode[i].name);
     return (int)width;
 }
 
 static void table_rows(const struct bench *b, int group, struct str *out) {
-    const struct tally *plain = &b->tallies[group * BENCH_WAYS];
+    const struct tally *plain = &b->tallies[group * BENCH_MODES];
     const char *name = group < b->prompts.n_groups ? b->prompts.groups[group] : "all";
-    for (int w = 0; w < b->ways.n; w++) {
-        const struct tally *t = &b->tallies[group * BENCH_WAYS + w];
+    for (int w = 0; w < b->modes.n; w++) {
+        const struct tally *t = &b->tallies[group * BENCH_MODES + w];
         double accepted = ratio((double)(t->committed - t->steps), (double)t->drafted);
         double steps = t->steps ? (double)t->steps : 1;
         str_printf(out,
                    "%-12.12s %-*s %7lld %8.1f %6.2f %6.1f%% %7.2fx %7.3f %7.3f %7.3f %7.3f %7.3f "
                    "%6.2f  %-5s  %016llx\n",
-                   name, width_of_names(b), b->ways.way[w].name, (long long)t->tokens, rate(t),
+                   name, width_of_names(b), b->modes.mode[w].name, (long long)t->tokens, rate(t),
                    ratio((double)t->committed, (double)t->steps), 100 * accepted,
                    ratio(rate(t), rate(plain)), bench_ms_per_step(t), t->ms.draft / steps,
                    t->ms.verify / steps, t->ms.sample / steps, t->ms.commit / steps,
@@ -146,42 +146,42 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
     }
 }
 
-// Of each way that guessed, over all prompts.
+// Of each mode that guessed, over all prompts.
 static void acceptance(const struct bench *b, struct str *out) {
-    const struct tally *t = &b->tallies[b->prompts.n_groups * BENCH_WAYS];
+    const struct tally *t = &b->tallies[b->prompts.n_groups * BENCH_MODES];
     bool any = false;
-    for (int w = 0; w < b->ways.n; w++)
+    for (int w = 0; w < b->modes.n; w++)
         any |= bench_accept_any(&t[w].accept);
     if (any)
         str_puts(out,
                  "share of passes whose guess at depth 1, 2, ... was accepted; accept length by "
                  "tokens of context\n");
-    for (int w = 0; w < b->ways.n; w++) {
+    for (int w = 0; w < b->modes.n; w++) {
         if (!bench_accept_any(&t[w].accept))
             continue;
-        str_printf(out, "%-*s ", width_of_names(b), b->ways.way[w].name);
+        str_printf(out, "%-*s ", width_of_names(b), b->modes.mode[w].name);
         bench_accept_text(&t[w].accept, out);
         str_putc(out, '\n');
     }
 }
 
-// Rate of a way with a chosen budget over that of the best fixed one; its index in *best.
-static double of_best(const struct bench *b, int group, int way, int *best) {
-    const struct tally *t = &b->tallies[group * BENCH_WAYS];
-    double rates[BENCH_WAYS];
-    for (int i = 0; i < b->ways.n; i++)
+// Rate of a mode with a chosen budget over that of the best fixed one; its index in *best.
+static double of_best(const struct bench *b, int group, int mode, int *best) {
+    const struct tally *t = &b->tallies[group * BENCH_MODES];
+    double rates[BENCH_MODES];
+    for (int i = 0; i < b->modes.n; i++)
         rates[i] = rate(&t[i]);
-    *best = bench_ways_best(&b->ways, way, rates);
-    return ratio(rates[way], rates[*best]);
+    *best = bench_modes_best(&b->modes, mode, rates);
+    return ratio(rates[mode], rates[*best]);
 }
 
 static void chosen_budgets(const struct bench *b, struct str *out) {
-    for (int i = 0, best; i < b->ways.n; i++) {
-        if (!b->ways.way[i].choose)
+    for (int i = 0, best; i < b->modes.n; i++) {
+        if (!b->modes.mode[i].choose)
             continue;
         double share = of_best(b, b->prompts.n_groups, i, &best);
-        str_printf(out, "%s: %.1f %% of the best fixed way, %s\n", b->ways.way[i].name, 100 * share,
-                   b->ways.way[best].name);
+        str_printf(out, "%s: %.1f %% of the best fixed mode, %s\n", b->modes.mode[i].name,
+                   100 * share, b->modes.mode[best].name);
     }
 }
 
@@ -194,7 +194,7 @@ static void notes(const struct bench *b, struct str *out) {
         "pass and phases are milliseconds per pass; %d threads, %s; %zu prompts; equal: same "
         "tokens, same logit hash as plain decoding\n",
         exec_threads(x), exec_ops(x)->name, b->prompts.n);
-    const struct bench_oracle *o = &b->ways.oracle;
+    const struct bench_oracle *o = &b->modes.oracle;
     if (o->on) {
         str_printf(out, "oracle: guesses are not the draft's but a recording of plain decoding "
                         "with errors, set to ");
@@ -265,10 +265,10 @@ static void json_tally(struct json_writer *w, const struct tally *t, const struc
 }
 
 static void json_group(struct json_writer *w, const struct bench *b, int group) {
-    const struct tally *t = &b->tallies[group * BENCH_WAYS];
+    const struct tally *t = &b->tallies[group * BENCH_MODES];
     jw_begin(w, '{');
-    for (int i = 0; i < b->ways.n; i++) {
-        jw_key(w, b->ways.way[i].name);
+    for (int i = 0; i < b->modes.n; i++) {
+        jw_key(w, b->modes.mode[i].name);
         json_tally(w, &t[i], t);
     }
     jw_end(w, '}');
@@ -276,14 +276,14 @@ static void json_group(struct json_writer *w, const struct bench *b, int group) 
 
 static void json_chosen(struct json_writer *w, const struct bench *b) {
     jw_begin(w, '{');
-    for (int i = 0, best; i < b->ways.n; i++) {
-        if (!b->ways.way[i].choose)
+    for (int i = 0, best; i < b->modes.n; i++) {
+        if (!b->modes.mode[i].choose)
             continue;
         double share = of_best(b, b->prompts.n_groups, i, &best);
-        jw_key(w, b->ways.way[i].name);
+        jw_key(w, b->modes.mode[i].name);
         jw_begin(w, '{');
         jw_key(w, "best_fixed");
-        jw_cstr(w, b->ways.way[best].name);
+        jw_cstr(w, b->modes.mode[best].name);
         jw_key(w, "share");
         jw_num(w, share);
         jw_end(w, '}');
@@ -308,14 +308,14 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key(&w, "temperature");
     jw_num(&w, options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");
-    if (b->ways.oracle.on && b->ways.oracle.n_rates == 0)
-        jw_num(&w, b->ways.oracle.accept_length);
+    if (b->modes.oracle.on && b->modes.oracle.n_rates == 0)
+        jw_num(&w, b->modes.oracle.accept_length);
     else
         jw_null(&w);
     jw_key(&w, "oracle_errors");
     jw_begin(&w, '[');
-    for (int i = 0; i < b->ways.oracle.n_rates; i++)
-        jw_num(&w, b->ways.oracle.rate[i]);
+    for (int i = 0; i < b->modes.oracle.n_rates; i++)
+        jw_num(&w, b->modes.oracle.rate[i]);
     jw_end(&w, ']');
     jw_key(&w, "chosen");
     json_chosen(&w, b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice bench`: the ways of decoding side by side on a file of prompts, or on random ids. Each
-// prompt runs plainly first; every other way must then give the same tokens from the same logits.
-// Sums are kept per group and way, so that means weigh tokens and passes, not prompts.
+// `coppice bench`: the modes of decoding side by side on a file of prompts, or on random ids. Each
+// prompt runs plainly first; every other mode must then give the same tokens from the same logits.
+// Sums are kept per group and mode, so that means weigh tokens and passes, not prompts.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,29 +14,29 @@ static bool equal(const struct reply *a, const struct reply *b) {
            memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
 }
 
-// Runs one prompt one way; the reply of plain decoding stays in *plain.
-static int run_way(struct bench *b, size_t i, int way, struct request *r, struct reply *plain,
-                   struct err *e) {
+// Runs one prompt in one mode; the reply of plain decoding stays in *plain.
+static int run_mode(struct bench *b, size_t i, int mode, struct request *r, struct reply *plain,
+                    struct err *e) {
     const struct bench_prompt *p = &b->prompts.prompts[i];
     struct reply y = {0};
     int32_t *recording = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *recording);
     int rc = recording ? 0 : err_set(e, ERR_MEMORY, "no memory for a recording of the prompt");
     if (!rc) {
-        bench_way_request(&b->ways, way, b->a, b->s, plain, recording, r);
+        bench_mode_request(&b->modes, mode, b->a, b->s, plain, recording, r);
         rc = session_generate(b->s, r, &y, e);
     }
     if (!rc)
-        rc = bench_add(b, p, way, r, &y, way == 0 || equal(plain, &y), e);
+        rc = bench_add(b, p, mode, r, &y, mode == 0 || equal(plain, &y), e);
     free(recording);
-    if (rc || way > 0)
+    if (rc || mode > 0)
         reply_fini(&y);
     else
         *plain = y;
     return rc;
 }
 
-// A random prompt is run once, all but its last token, and every way goes on from there. It goes on
-// itself where the one before ended, if that is how it begins.
+// A random prompt is run once, all but its last token, and every mode goes on from there. It goes
+// on itself where the one before ended, if that is how it begins.
 static int prefill(struct bench *b, struct bench_prompt *p, const struct request *r,
                    struct err *e) {
     const struct sequence *last = b->prefix;
@@ -65,8 +65,8 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
         rc = prefill(b, p, r, e);
     if (p->ids && p->n_ids > 1)
         r->prefix = b->prefix;
-    for (int w = 0; w < b->ways.n && !rc && !cli_interrupted(); w++)
-        rc = run_way(b, i, w, r, &plain, e);
+    for (int w = 0; w < b->modes.n && !rc && !cli_interrupted(); w++)
+        rc = run_mode(b, i, w, r, &plain, e);
     if (rc)
         err_prefix(e, "prompt %s", p->id);
     r->prefix = NULL;
@@ -78,7 +78,7 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
 static int warm_up(struct bench *b, struct request *r, struct err *e) {
     struct reply y = {0};
     static const int32_t zero = 0;
-    enum speculate last = b->ways.way[b->ways.n - 1].how;
+    enum speculate last = b->modes.mode[b->modes.n - 1].how;
     r->prompt = &zero;
     r->n_prompt = 1;
     r->max_tokens = 16;
@@ -152,10 +152,10 @@ static int open_all(struct bench *b, struct err *e) {
         rc = bench_prompts_random(&b->prompts, lengths, n, (uint64_t)options_int(o, OPT_SEED),
                                   model_params_of(session_model(b->s))->vocab, e);
     if (!rc)
-        rc = bench_ways_read(&b->ways, b->a, session_draft(b->s) != NULL, e);
+        rc = bench_modes_read(&b->modes, b->a, session_draft(b->s) != NULL, e);
     if (rc)
         return rc;
-    b->tallies = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_WAYS, sizeof *b->tallies);
+    b->tallies = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_MODES, sizeof *b->tallies);
     return b->tallies
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for the sums of %d groups", b->prompts.n_groups);

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bench_modes.h"
 #include "cli/bench_prompts.h"
-#include "cli/bench_ways.h"
 #include "ops/observe/timing.h"
 
 struct profile {
     const struct cli_args *a;
     struct session *s;
-    struct bench_ways ways; // off and one tree
+    struct bench_modes modes; // off and one tree
     int32_t *prompt, *recording;
     int64_t n_prompt, n_new;
     struct sequence *prefix;
@@ -149,14 +149,14 @@ static void json_cost(struct json_writer *w, const struct step_cost *c) {
     jw_num(w, c->floor_ms);
 }
 
-// Decodes one way without and with timing and reports.
-static int profile_way(struct profile *p, int way, struct reply *plain, struct err *e) {
+// Decodes in one mode without and with timing and reports.
+static int profile_mode(struct profile *p, int mode, struct reply *plain, struct err *e) {
     struct exec *x = model_exec(session_model(p->s));
     struct request r = {
         .prompt = p->prompt, .n_prompt = p->n_prompt, .max_tokens = p->n_new, .prefix = p->prefix};
     struct reply once = {0}, timed = {0};
-    struct step_cost c = {.name = p->ways.way[way].name};
-    bench_way_request(&p->ways, way, p->a, p->s, plain, p->recording, &r);
+    struct step_cost c = {.name = p->modes.mode[mode].name};
+    bench_mode_request(&p->modes, mode, p->a, p->s, plain, p->recording, &r);
     r.ignore_eos = true;
     int rc = session_generate(p->s, &r, &once, e);
     timing_clear(x);
@@ -188,7 +188,7 @@ static int profile_way(struct profile *p, int way, struct reply *plain, struct e
         jw_end(&p->json, '}');
         print_line(p, "all", "a step without timing", 1, c.wall_ms, c.floor_ms * p->copy_rate);
     }
-    if (way == 0)
+    if (mode == 0)
         *plain = once;
     else
         reply_fini(&once);
@@ -202,7 +202,7 @@ static int profile(struct profile *p, struct err *e) {
     if (!rc)
         rc = make_prompt(p, e);
     if (!rc)
-        rc = bench_ways_profile(&p->ways, p->a, e);
+        rc = bench_modes_profile(&p->modes, p->a, e);
     if (rc)
         return rc;
     struct exec *x = model_exec(session_model(p->s));
@@ -216,8 +216,8 @@ static int profile(struct profile *p, struct err *e) {
     jw_num(&p->json, p->copy_rate * 1000);
     jw_key(&p->json, "profiles");
     jw_begin(&p->json, '[');
-    for (int w = 0; w < p->ways.n && !rc && !cli_interrupted(); w++)
-        rc = profile_way(p, w, &plain, e);
+    for (int w = 0; w < p->modes.n && !rc && !cli_interrupted(); w++)
+        rc = profile_mode(p, w, &plain, e);
     jw_end(&p->json, ']');
     jw_end(&p->json, '}');
     reply_fini(&plain);

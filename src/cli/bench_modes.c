@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing of --modes and --drafter, and the request that a mode stands for.
-#include "cli/bench_ways.h"
+#include "cli/bench_modes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 // "name" or "name:number" of n bytes. A chain's number is the draft's block: the root and number-1
 // guesses; a tree's is its budget.
-static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e) {
+static int parse_mode(struct bench_mode *w, const char *s, size_t n, struct err *e) {
     static const struct {
         const char *name;
         enum speculate how;
@@ -21,7 +21,7 @@ static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e
                  {"tree", SPECULATE_TREE, true, false}};
     const char *colon = memchr(s, ':', n);
     size_t stem = colon ? (size_t)(colon - s) : n;
-    *w = (struct bench_way){.budget = -1, .error_rate = -1};
+    *w = (struct bench_mode){.budget = -1, .error_rate = -1};
     for (size_t i = 0; n < sizeof w->name && i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].name) != stem || memcmp(known[i].name, s, stem) != 0)
             continue;
@@ -45,17 +45,17 @@ static int parse_way(struct bench_way *w, const char *s, size_t n, struct err *e
                    (int)(n < 40 ? n : 40), s, TREE_MAX_BUDGET);
 }
 
-static int parse_list(struct bench_ways *b, const char *s, struct err *e) {
+static int parse_list(struct bench_modes *b, const char *s, struct err *e) {
     for (size_t n; *s; s += n + (s[n] == ',')) {
         n = strcspn(s, ",");
-        if (b->n == BENCH_WAYS)
-            return err_set(e, ERR_USAGE, "--modes names more than %d modes", BENCH_WAYS);
-        int rc = parse_way(&b->way[b->n], s, n, e);
+        if (b->n == BENCH_MODES)
+            return err_set(e, ERR_USAGE, "--modes names more than %d modes", BENCH_MODES);
+        int rc = parse_mode(&b->mode[b->n], s, n, e);
         if (rc)
             return rc;
         b->n++;
     }
-    if (b->n == 0 || b->way[0].how != SPECULATE_OFF)
+    if (b->n == 0 || b->mode[0].how != SPECULATE_OFF)
         return err_set(e, ERR_USAGE,
                        "--modes must begin with off, which the others are compared with");
     return 0;
@@ -102,28 +102,28 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
         text, TREE_MAX_DEPTH + 1);
 }
 
-// The label of invented guesses; the way is renamed so that no table shows it otherwise.
-static void call_oracle(struct bench_way *w) {
+// The label of invented guesses; the mode is renamed so that no table shows it otherwise.
+static void call_oracle(struct bench_mode *w) {
     char name[sizeof w->name];
     memcpy(name, w->name, sizeof name);
     snprintf(w->name, sizeof w->name, "oracle %.20s", name);
     w->how = SPECULATE_ORACLE;
 }
 
-// Each way of the oracle once for each of its rates; with several rates the names say which.
-static int repeat_for_rates(struct bench_ways *b, struct err *e) {
-    struct bench_way given[BENCH_WAYS];
+// Each mode of the oracle once for each of its rates; with several rates the names say which.
+static int repeat_for_rates(struct bench_modes *b, struct err *e) {
+    struct bench_mode given[BENCH_MODES];
     int n = b->n;
-    memcpy(given, b->way, sizeof given);
+    memcpy(given, b->mode, sizeof given);
     b->n = 0;
     for (int r = 0; r < b->oracle.n_rates || r == 0; r++) {
         for (int i = 0; i < n; i++) {
-            struct bench_way *w = &b->way[b->n];
+            struct bench_mode *w = &b->mode[b->n];
             if (r > 0 && given[i].how != SPECULATE_ORACLE)
                 continue;
-            if (b->n == BENCH_WAYS)
+            if (b->n == BENCH_MODES)
                 return err_set(e, ERR_USAGE, "%d modes at %d rates are more than %d runs", n,
-                               b->oracle.n_rates, BENCH_WAYS);
+                               b->oracle.n_rates, BENCH_MODES);
             *w = given[i];
             if (w->how == SPECULATE_ORACLE && b->oracle.n_rates > 0)
                 w->error_rate = b->oracle.rate[r];
@@ -135,11 +135,11 @@ static int repeat_for_rates(struct bench_ways *b, struct err *e) {
     return 0;
 }
 
-int bench_ways_best(const struct bench_ways *b, int way, const double *per_second) {
-    const struct bench_way *chosen = &b->way[way];
+int bench_modes_best(const struct bench_modes *b, int mode, const double *per_second) {
+    const struct bench_mode *chosen = &b->mode[mode];
     int best = 0;
     for (int i = 1; i < b->n; i++) {
-        const struct bench_way *w = &b->way[i];
+        const struct bench_mode *w = &b->mode[i];
         bool rival = w->how == chosen->how && w->chain == chosen->chain && !w->choose &&
                      !(w->error_rate < chosen->error_rate) && !(w->error_rate > chosen->error_rate);
         if (rival && per_second[i] > per_second[best])
@@ -148,28 +148,30 @@ int bench_ways_best(const struct bench_ways *b, int way, const double *per_secon
     return best;
 }
 
-int bench_ways_read(struct bench_ways *b, const struct cli_args *a, bool has_draft, struct err *e) {
+int bench_modes_read(struct bench_modes *b, const struct cli_args *a, bool has_draft,
+                     struct err *e) {
     const char *list = options_str(&a->opt, OPT_MODES);
-    *b = (struct bench_ways){0};
+    *b = (struct bench_modes){0};
     int rc = parse_oracle(&b->oracle, options_str(&a->opt, OPT_DRAFTER), e);
     if (!rc && !list)
         list = has_draft || b->oracle.on ? "off,lookup,chain,tree" : "off,lookup";
     if (!rc)
         rc = parse_list(b, list, e);
     for (int i = 0; !rc && i < b->n; i++) {
-        bool drafted = b->way[i].how == SPECULATE_CHAIN || b->way[i].how == SPECULATE_TREE;
+        bool drafted = b->mode[i].how == SPECULATE_CHAIN || b->mode[i].how == SPECULATE_TREE;
         if (drafted && !has_draft && !b->oracle.on)
             return err_set(e, ERR_USAGE,
                            "mode %s needs a draft; give one with -d, or --drafter oracle:al=A",
-                           b->way[i].name);
+                           b->mode[i].name);
         if (drafted && b->oracle.on)
-            call_oracle(&b->way[i]);
+            call_oracle(&b->mode[i]);
     }
     return rc ? rc : repeat_for_rates(b, e);
 }
 
-int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct err *e) {
-    *b = (struct bench_ways){.n = 2, .way = {{.name = "off", .how = SPECULATE_OFF, .budget = -1}}};
+int bench_modes_profile(struct bench_modes *b, const struct cli_args *a, struct err *e) {
+    *b =
+        (struct bench_modes){.n = 2, .mode = {{.name = "off", .how = SPECULATE_OFF, .budget = -1}}};
     int rc = parse_oracle(&b->oracle, options_str(&a->opt, OPT_DRAFTER), e);
     if (rc)
         return rc;
@@ -177,17 +179,18 @@ int bench_ways_profile(struct bench_ways *b, const struct cli_args *a, struct er
         b->oracle = (struct bench_oracle){.on = true, .accept_length = 8, .seed = 1};
     if (b->oracle.n_rates > 1)
         return err_set(e, ERR_USAGE, "a profile is of one tree; give the oracle one rate");
-    b->way[1] = (struct bench_way){.how = SPECULATE_TREE,
-                                   .budget = -1,
-                                   .error_rate = b->oracle.n_rates ? b->oracle.rate[0] : -1};
-    snprintf(b->way[1].name, sizeof b->way[1].name, "tree:%.20s", options_str(&a->opt, OPT_BUDGET));
-    call_oracle(&b->way[1]);
+    b->mode[1] = (struct bench_mode){.how = SPECULATE_TREE,
+                                     .budget = -1,
+                                     .error_rate = b->oracle.n_rates ? b->oracle.rate[0] : -1};
+    snprintf(b->mode[1].name, sizeof b->mode[1].name, "tree:%.20s",
+             options_str(&a->opt, OPT_BUDGET));
+    call_oracle(&b->mode[1]);
     return 0;
 }
 
-static bool any_chosen(const struct bench_ways *b) {
+static bool any_chosen(const struct bench_modes *b) {
     for (int i = 0; i < b->n; i++)
-        if (b->way[i].choose)
+        if (b->mode[i].choose)
             return true;
     return false;
 }
@@ -195,7 +198,7 @@ static bool any_chosen(const struct bench_ways *b) {
 // Sets the rate at which this very run is accepted as asked. Beside a chosen budget all trees get
 // one rate, at which 22 nodes are accepted so: each at a rate of its own, the smallest tree would
 // always be the best.
-static void calibrate(const struct bench_ways *b, int way, const struct session *s,
+static void calibrate(const struct bench_modes *b, int mode, const struct session *s,
                       struct request *r, const struct reply *plain, int32_t *recording) {
     const struct dflash *draft = session_draft(s);
     int depth = draft ? dflash_params_of(draft)->block_size - 1 : TREE_MAX_DEPTH;
@@ -204,7 +207,7 @@ static void calibrate(const struct bench_ways *b, int way, const struct session 
     r->oracle = (struct draft_config){.recording = recording,
                                       .n_recording = r->n_prompt + plain->n,
                                       .seed = b->oracle.seed,
-                                      .error_rate = b->way[way].error_rate,
+                                      .error_rate = b->mode[mode].error_rate,
                                       .with_draft = draft != NULL};
     if (r->oracle.error_rate >= 0)
         return;
@@ -214,15 +217,15 @@ static void calibrate(const struct bench_ways *b, int way, const struct session 
                                .accept_length = b->oracle.accept_length};
     enum { COMPARED = 22 };
     goal.tree.max_depth = min_i32(depth, TREE_MAX_DEPTH);
-    if (any_chosen(b) && !b->way[way].chain)
+    if (any_chosen(b) && !b->mode[mode].chain)
         goal.tree.budget = COMPARED;
     oracle_calibrate(&r->oracle, &goal);
 }
 
-void bench_way_request(const struct bench_ways *b, int way, const struct cli_args *a,
-                       const struct session *s, const struct reply *plain, int32_t *recording,
-                       struct request *r) {
-    const struct bench_way *w = &b->way[way];
+void bench_mode_request(const struct bench_modes *b, int mode, const struct cli_args *a,
+                        const struct session *s, const struct reply *plain, int32_t *recording,
+                        struct request *r) {
+    const struct bench_mode *w = &b->mode[mode];
     struct request base = *r;
     decode_request(a, s, r);
     r->prompt = base.prompt;
@@ -250,5 +253,5 @@ void bench_way_request(const struct bench_ways *b, int way, const struct cli_arg
     }
     if (!options_given(&a->opt, OPT_MIN_PROB)) // its likelihoods mean nothing: whole budgets
         r->tree.min_prob = 0;
-    calibrate(b, way, s, r, plain, recording);
+    calibrate(b, mode, s, r, plain, recording);
 }
