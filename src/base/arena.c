@@ -21,9 +21,9 @@ static char *align_up(char *p) {
     return p + (-(uintptr_t)p & (ALIGN - 1));
 }
 
-// A zeroed chunk with room for `room` bytes (a multiple of ALIGN).
-static struct arena_chunk *chunk_new(struct arena *a, size_t room) {
-    size_t bytes = sizeof(struct arena_chunk) + ALIGN + room;
+// A zeroed chunk of `capacity` bytes (a multiple of ALIGN).
+static struct arena_chunk *chunk_new(struct arena *a, size_t capacity) {
+    size_t bytes = sizeof(struct arena_chunk) + ALIGN + capacity;
     struct arena_chunk *c = calloc(1, bytes);
     if (!c)
         return NULL;
@@ -33,14 +33,14 @@ static struct arena_chunk *chunk_new(struct arena *a, size_t room) {
     return c;
 }
 
-static size_t room_left(const struct arena_chunk *c) {
+static size_t bytes_left(const struct arena_chunk *c) {
     return c->end > c->at ? (size_t)(c->end - c->at) : 0;
 }
 
 // Bytes for the next ordinary chunk.
-static size_t next_room(const struct arena *a) {
-    size_t room = max_size(a->total, CHUNK_MIN);
-    return min_size(room, CHUNK_MAX) & ~(size_t)(ALIGN - 1);
+static size_t next_capacity(const struct arena *a) {
+    size_t capacity = max_size(a->total, CHUNK_MIN);
+    return min_size(capacity, CHUNK_MAX) & ~(size_t)(ALIGN - 1);
 }
 
 void *arena_alloc(struct arena *a, size_t size) {
@@ -48,12 +48,12 @@ void *arena_alloc(struct arena *a, size_t size) {
         return NULL;
     size_t want = (size ? size + ALIGN - 1 : ALIGN) & ~(size_t)(ALIGN - 1);
     struct arena_chunk *c = a->head;
-    if (!c || room_left(c) < want) {
-        size_t room = next_room(a);
-        c = chunk_new(a, max_size(want, room));
+    if (!c || bytes_left(c) < want) {
+        size_t capacity = next_capacity(a);
+        c = chunk_new(a, max_size(want, capacity));
         if (!c)
             return NULL;
-        if (want > room && a->head) {
+        if (want > capacity && a->head) {
             c->next = a->head->next;
             a->head->next = c;
         } else {

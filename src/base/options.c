@@ -72,10 +72,10 @@ static int64_t find_choice(const char *choices, const char *text) {
 
 static int parse_list(struct options *o, const struct option *opt, const char *text,
                       struct option_value *v, struct err *e) {
-    size_t room = 1;
+    size_t capacity = 1;
     for (const char *s = text; *s; s++)
-        room += *s == ',';
-    int32_t *list = arena_array(&o->arena, room, sizeof *list);
+        capacity += *s == ',';
+    int32_t *list = arena_array(&o->arena, capacity, sizeof *list);
     if (!list)
         return err_set(e, ERR_MEMORY, "out of memory for the list of '--%s'", opt->name);
     size_t n = 0;

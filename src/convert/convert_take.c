@@ -13,8 +13,8 @@ static const char *const prefixes[] = {"model.language_model.", "language_model.
                                        "language_model.", "model.", ""};
 static const int prefix_count = (int)(sizeof prefixes / sizeof *prefixes);
 
-static const char *full_key(const struct convert_job *j, const char *key, char *full, size_t room) {
-    snprintf(full, room, "%s.%s", j->arch, key);
+static const char *full_key(const struct convert_job *j, const char *key, char *full, size_t size) {
+    snprintf(full, size, "%s.%s", j->arch, key);
     return full;
 }
 
@@ -73,13 +73,13 @@ int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) 
 
 // Finds a tensor under any prefix; `name` gets the full name of the one found.
 static const struct tensor *find_source(const struct convert_job *j, const char *hf, int layer,
-                                        char *name, size_t room, const char **unreadable) {
+                                        char *name, size_t size, const char **unreadable) {
     *unreadable = NULL;
     for (int i = 0; i < prefix_count; i++) {
         if (layer < 0)
-            snprintf(name, room, "%s%s", prefixes[i], hf);
+            snprintf(name, size, "%s%s", prefixes[i], hf);
         else
-            snprintf(name, room, "%slayers.%d.%s", prefixes[i], layer, hf);
+            snprintf(name, size, "%slayers.%d.%s", prefixes[i], layer, hf);
         const struct tensor *t = safetensors_tensor(j->weights, name);
         *unreadable = safetensors_unreadable(j->weights, name);
         if (t || *unreadable)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/vec.h"
 #include "engine/generate.h"
 #include "models/model_checkpoint.h"
@@ -106,8 +107,7 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
 
 // Room for what a request may choose is made before it runs, so that none of it can be lost.
 static int prepare(struct transcript *t, const struct request *r, int64_t n, struct err *e) {
-    int64_t room = model_max_ctx(session_model(t->s)) - t->n;
-    int64_t most = r->max_tokens < room ? r->max_tokens : room;
+    int64_t most = min_i64(r->max_tokens, model_max_ctx(session_model(t->s)) - t->n);
     int rc = most > 0 ? vec_reserve(&t->ids, &t->cap, t->n + most, sizeof *t->ids, e) : 0;
     if (!rc)
         rc = cut_state(t, n - 1, e); // a request runs one token at least

@@ -45,11 +45,11 @@ static size_t split_stem(const char *path, int no, int count) {
 
 static int open_sibling(struct gguf *g, size_t stem, int no, int count, struct err *e) {
     struct gguf_meta meta = {0};
-    size_t room = stem + 48;
-    char *path = arena_alloc(&g->arena, room);
+    size_t size = stem + 48;
+    char *path = arena_alloc(&g->arena, size);
     if (!path)
         return err_set(e, ERR_MEMORY, "%s: not enough memory to open its parts", g->path);
-    snprintf(path, room, "%.*s-%05d-of-%05d.gguf", (int)stem, g->path, no + 1, count);
+    snprintf(path, size, "%.*s-%05d-of-%05d.gguf", (int)stem, g->path, no + 1, count);
     int rc = open_part(g, path, &meta, e);
     if (!rc &&
         (split_int(&meta, "split.no", -1) != no || split_int(&meta, "split.count", -1) != count))

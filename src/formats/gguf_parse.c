@@ -312,7 +312,7 @@ static int place_tensors(struct part *p, struct err *e) {
         return 0;
     if (pad > p->at.size - p->at.pos)
         return cut_off(p, "the padding before the tensor data", e);
-    uint64_t start = p->at.pos + pad, room = p->at.size - start;
+    uint64_t start = p->at.pos + pad, bytes = p->at.size - start;
     qsort(p->places, p->count, sizeof *p->places, by_offset);
     for (size_t i = 0; i < p->count; i++) {
         const struct place *at = &p->places[i];
@@ -322,7 +322,7 @@ static int place_tensors(struct part *p, struct err *e) {
                            "tensor '%s' is at offset %" PRIu64 ", not a multiple of "
                            "the alignment %" PRIu64 ": " AGAIN,
                            t->name, at->offset, p->alignment);
-        if (at->offset > room || at->bytes > room - at->offset)
+        if (at->offset > bytes || at->bytes > bytes - at->offset)
             return err_set(e, ERR_FORMAT,
                            "tensor '%s' (%" PRIu64 " bytes at offset %" PRIu64
                            ") lies beyond the file's end: it is cut off, get it again",

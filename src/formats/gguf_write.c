@@ -58,13 +58,13 @@ static void free_writer(struct gguf_writer *w) {
 
 // Creates PATH.tmp.PID.N; the name is unique and the mode follows the umask.
 static int create_temporary(struct gguf_writer *w, struct err *e) {
-    size_t room = strlen(w->path) + 48;
+    size_t size = strlen(w->path) + 48;
     int fd = -1;
-    w->temporary = malloc(room);
+    w->temporary = malloc(size);
     if (!w->temporary)
         return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
     for (int i = 0; i < 1000 && fd < 0; i++) {
-        snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), i);
+        snprintf(w->temporary, size, "%s.tmp.%ld.%d", w->path, (long)getpid(), i);
         fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -331,8 +331,8 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struc
     return w->first.code ? writer_failed(w, e) : 0;
 }
 
-// A page that the disk has no room for would end the program when it is first written.
-static int check_room(struct gguf_writer *w, uint64_t bytes) {
+// A page that the disk cannot hold would end the program when it is first written.
+static int check_disk(struct gguf_writer *w, uint64_t bytes) {
     struct statvfs fs;
     if (!fstatvfs(fileno(w->file), &fs) && (uint64_t)fs.f_bavail * fs.f_frsize < bytes)
         err_set(&w->first, ERR_IO,
@@ -347,7 +347,7 @@ int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e
         return writer_failed(w, e);
     int64_t head = fflush(w->file) ? -1 : (int64_t)ftello(w->file);
     w->map_bytes = (size_t)head + w->offset;
-    if (check_room(w, w->offset))
+    if (check_disk(w, w->offset))
         return writer_failed(w, e);
     void *map = MAP_FAILED;
     if (head >= 0 && !ftruncate(fileno(w->file), (off_t)w->map_bytes))

@@ -55,7 +55,7 @@ struct safetensors {
 struct header {
     struct safetensors *s;
     const unsigned char *buffer; // the byte buffer behind the header
-    uint64_t room;
+    uint64_t data_bytes;
     size_t first; // index of the file's first entry
     size_t inner; // members of all tensor objects
     struct err *e;
@@ -132,11 +132,11 @@ static int add_tensor(struct header *h, const char *key, size_t key_len, const s
     if (n < 0 || n * d->bits % 8)
         return err_set(h->e, ERR_FORMAT, "tensor '%s' has no valid shape: " AGAIN, name.text);
     int64_t begin = json_int(json_at(offsets, 0), -1), end = json_int(json_at(offsets, 1), -1);
-    if (json_len(offsets) != 2 || begin < 0 || end < begin || (uint64_t)end > h->room)
+    if (json_len(offsets) != 2 || begin < 0 || end < begin || (uint64_t)end > h->data_bytes)
         return err_set(h->e, ERR_FORMAT,
                        "data_offsets [%" PRId64 ", %" PRId64 "] of tensor '%s' do "
                        "not lie in the %" PRIu64 " data bytes: " AGAIN,
-                       begin, end, name.text, h->room);
+                       begin, end, name.text, h->data_bytes);
     if (end - begin != n * d->bits / 8)
         return err_set(h->e, ERR_FORMAT,
                        "tensor '%s' has %" PRId64 " bytes, but its shape and dtype "
@@ -224,10 +224,10 @@ static int check_tiling(struct header *h, struct err *e) {
         at = sorted[i].end;
     }
     free(sorted);
-    if (!rc && at != h->room)
-        rc =
-            err_set(e, ERR_FORMAT,
-                    "the tensors cover %" PRIu64 " of %" PRIu64 " data bytes: " AGAIN, at, h->room);
+    if (!rc && at != h->data_bytes)
+        rc = err_set(e, ERR_FORMAT,
+                     "the tensors cover %" PRIu64 " of %" PRIu64 " data bytes: " AGAIN, at,
+                     h->data_bytes);
     return rc;
 }
 
@@ -262,7 +262,7 @@ static int parse_file(struct safetensors *s, const unsigned char *data, size_t s
     if (rc)
         return err_prefix(e, "the header is not valid");
     struct header h = {
-        .s = s, .buffer = data + 8 + n, .room = size - 8 - n, .first = s->count, .e = e};
+        .s = s, .buffer = data + 8 + n, .data_bytes = size - 8 - n, .first = s->count, .e = e};
     rc = parse_root(&h, root, text, (size_t)n, e);
     json_free(root);
     return rc;

@@ -5,6 +5,8 @@
 // the backend at once where it has an op for that.
 #include "models/block_deltanet.h"
 
+#include "base/num.h"
+
 int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t dim, struct load *l,
                   int i, struct err *e) {
     char name[LOAD_NAME];
@@ -89,12 +91,11 @@ static bool next_slice(struct exec *x, const struct deltanet_call *c, const stru
                        const struct gdn_run *run, struct gdn_run *slice) {
     int64_t len = c->len[run->seq], done = len - c->in_rows->pos[run->first];
     struct gdn_run rest = {run->first + done, run->count - done, run->seq};
-    int64_t taken = run_blocks(x, c, a, &rest), room;
+    int64_t taken = run_blocks(x, c, a, &rest);
     rest.first += taken;
     rest.count -= taken;
     len += taken;
-    room = GDN_BLOCK - len % GDN_BLOCK;
-    rest.count = rest.count < room ? rest.count : room;
+    rest.count = min_i64(rest.count, GDN_BLOCK - len % GDN_BLOCK);
     *slice = rest;
     return rest.count > 0;
 }

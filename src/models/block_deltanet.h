@@ -27,8 +27,8 @@ struct deltanet_buffers {
 // How rows are committed within the layer, where some chain is long. Host arrays.
 struct deltanet_slices {
     const uint8_t *chain;          // [sequences] 1: its run becomes part of its state
-    struct gdn_run *run;           // [n_runs] room
-    struct gdn_commit_seq *commit; // [n_runs] room
+    struct gdn_run *run;           // [n_runs] scratch
+    struct gdn_commit_seq *commit; // [n_runs] scratch
     const int32_t *identity;       // [rows] 0, 1, 2, ...
     // The rows of the other runs, whose u, k, g and d are kept for a later commit: row tree[i] as
     // row i of `keep`.

@@ -12,7 +12,7 @@ struct mlp_block {
 
 // Tensors blk.i.ffn_{gate,up,down}.weight for widths dim (D) and ffn (F).
 int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e);
-// h += down(silu(gate in) * up in). in: [n][D] normed; mid: room for [n][F]; h: [n][D].
+// h += down(silu(gate in) * up in). in: [n][D] normed; mid: scratch for [n][F]; h: [n][D].
 void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
              const struct act *in, struct act *mid, float *h, int64_t n);
 

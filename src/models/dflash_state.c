@@ -64,7 +64,7 @@ void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *featur
     s->absorbed += n;
 }
 
-// Rows of features that a state at rest needs room for; a live one may need all.
+// Rows of features that a state at rest keeps; a live one may need all.
 static int make_state(struct dflash *d, int64_t rows, struct dflash_state **out, struct err *e) {
     struct dflash_state *s = calloc(1, sizeof *s);
     if (!s)
@@ -140,9 +140,9 @@ static void append(struct attachment *a, const int32_t *index, int64_t count) {
     int64_t dim = feature_dim(d);
     size_t row = (size_t)dim * sizeof(float);
     while (count > 0) {
-        int64_t held = a->len - s->absorbed, room = DFLASH_PENDING - held;
-        int64_t n = count < room ? count : room;
-        if (room == 0) {
+        int64_t held = a->len - s->absorbed, free_rows = DFLASH_PENDING - held;
+        int64_t n = min_i64(count, free_rows);
+        if (free_rows == 0) {
             dflash_absorb(d, s, s->pending);
             continue;
         }

@@ -69,8 +69,8 @@ static int check_forest(const struct model *m, const struct forest *f, struct er
 }
 
 // Finds the rows of each sequence and how their recurrent rows will be committed: those of short
-// chains can wait in the rooms of a verification until all layers are through, which is one commit
-// instead of one a layer.
+// chains can wait in the scratch of a verification until all layers are through, which is one
+// commit instead of one a layer.
 static void find_runs(struct model *m, const struct forest *f) {
     struct pass_record *r = &m->pass;
     r->n_runs = 0;
@@ -119,15 +119,15 @@ static void record(struct model *m, const struct forest *f, struct sequence *con
     r->n = f->n;
     r->n_want = r->n_tree = 0;
     for (int64_t i = 0; i < f->n; i++) {
-        int64_t room = r->layerwise ? r->n_tree : i;
-        r->place[i] = r->layerwise && f->prompt[i] ? -1 : (int32_t)room;
+        int64_t place = r->layerwise ? r->n_tree : i;
+        r->place[i] = r->layerwise && f->prompt[i] ? -1 : (int32_t)place;
         if (!f->prompt[i])
             r->tree[r->n_tree++] = (int32_t)i;
         if (f->want[i])
             r->want_row[r->n_want++] = (int32_t)i;
         for (int g = 0; g < m->n_groups; g++)
             m->groups[g].store[i] = f->prompt[i] ? kv_slot_at(&seqs[f->seq[i]]->kv[g], f->pos[i])
-                                                 : model_scratch_slot(&m->groups[g], room);
+                                                 : model_scratch_slot(&m->groups[g], place);
     }
     for (int i = 0; i < r->n_seqs; i++) {
         for (int g = 0; g < m->n_groups; g++)

@@ -49,7 +49,7 @@ struct workspace {
     float *logits;           // [L][vocab]
 };
 
-// The last forest as model_commit and model_logits need it, and room for what a pass and a commit
+// The last forest as model_commit and model_logits need it, and memory for what a pass and a commit
 // tell the ops. Host arrays.
 struct pass_record {
     struct arena arena;
@@ -57,7 +57,7 @@ struct pass_record {
     int32_t *want_row;             // [R] rows whose logits are wanted
     int32_t *identity;             // [R] 0, 1, 2, ...
     // Where a row's recurrent rows wait for a commit, and K and V of a tree's: [R] index in the
-    // rooms of V rows; -1 of a chain whose layers commit as they go.
+    // scratch of V rows; -1 of a chain whose layers commit as they go.
     int32_t *place;
     int32_t *tree;                    // [V] rows of trees
     int32_t *path;                    // [R] places of rows to be committed
@@ -110,7 +110,7 @@ extern const struct model_desc arch_qwen35;
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
               const struct model_options *o, struct err *e);
 
-// Makes the recurrent rows named by m->pass.commits[0..n), places in the rooms, part of their
+// Makes the recurrent rows named by m->pass.commits[0..n), places in the scratch, part of their
 // sequences' states in all layers.
 void model_commit_recurrent(struct model *m, int n);
 
@@ -123,7 +123,7 @@ int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, i
 struct attention_call model_attention_call(const struct model *m, const struct pass *p,
                                            const struct layer *y);
 
-// Where K and V of the row in room `place` lie until they are committed.
+// Where K and V of the row at scratch place `place` lie until they are committed.
 struct kv_slot model_scratch_slot(const struct model_group *g, int64_t place);
 
 // To be called behind layer i: copies the residual stream of all rows to those who read it.

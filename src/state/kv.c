@@ -77,8 +77,8 @@ int64_t kv_budget_trim(struct kv_budget *b) {
     return sum;
 }
 
-// Room in the budget for another page, made by giving back free ones of the other pools.
-static int budget_room(const struct kv_pool *p, struct err *e) {
+// Makes sure that the budget allows another page, by giving back free ones of the other pools.
+static int budget_allow(const struct kv_pool *p, struct err *e) {
     struct kv_budget *b = p->budget;
     int64_t bytes = p->layout.page_bytes;
     if (!b || b->limit <= 0 || b->held <= b->limit - bytes)
@@ -160,7 +160,7 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
             e, ERR_LIMIT,
             "all %lld key/value pages are in use; shorten the context or raise the limit",
             (long long)p->limit);
-    int rc = budget_room(p, e);
+    int rc = budget_allow(p, e);
     if (!rc)
         rc = pool_number(p, e);
     if (rc)

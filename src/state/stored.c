@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sections, numbers and device memory of the serial form; see stored.h. Groups of keys and values
 // are in stored_kv.c.
+#include "base/num.h"
 #include "state/stored_impl.h"
 
 #include <math.h>
@@ -16,9 +17,9 @@ int stored_ends_early(struct err *e) {
 }
 
 void stored_out_fini(struct stored_out *o) {
-    free(o->room);
-    o->room = NULL;
-    o->room_bytes = 0;
+    free(o->buffer);
+    o->buffer = NULL;
+    o->buffer_bytes = 0;
 }
 
 void stored_put(struct stored_out *o, const void *data, size_t n) {
@@ -77,14 +78,14 @@ void stored_section(struct stored_out *o, const char *tag, stored_write_fn *writ
     stored_put(o, end, sizeof end);
 }
 
-// Room on the host for n bytes.
-static bool make_room(unsigned char **room, size_t *have, size_t n) {
+// Host memory for n bytes.
+static bool grow_buffer(unsigned char **buffer, size_t *have, size_t n) {
     if (n <= *have)
         return true;
-    unsigned char *more = realloc(*room, n);
+    unsigned char *more = realloc(*buffer, n);
     if (!more)
         return false;
-    *room = more;
+    *buffer = more;
     *have = n;
     return true;
 }
@@ -101,18 +102,18 @@ const unsigned char *stored_fetch(struct stored_out *o, struct exec *x, const vo
         o->stage->at += n;
         return at;
     }
-    if (!make_room(&o->room, &o->room_bytes, n)) {
+    if (!grow_buffer(&o->buffer, &o->buffer_bytes, n)) {
         o->rc = err_set(&o->err, ERR_MEMORY, "no memory to write a checkpoint");
         return NULL;
     }
-    exec_ops(x)->download(x, o->room, p, n);
-    return o->room;
+    exec_ops(x)->download(x, o->buffer, p, n);
+    return o->buffer;
 }
 
 void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n) {
     const unsigned char *from = p;
     for (size_t i = 0; i < n; i += PIECE) {
-        size_t some = n - i < PIECE ? n - i : PIECE;
+        size_t some = min_size(n - i, PIECE);
         const unsigned char *host = stored_fetch(o, x, from + i, some);
         if (host || o->measure)
             stored_put(o, host, some);
@@ -120,9 +121,9 @@ void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size
 }
 
 void stored_in_fini(struct stored_in *in) {
-    free(in->room);
-    in->room = NULL;
-    in->room_bytes = 0;
+    free(in->buffer);
+    in->buffer = NULL;
+    in->buffer_bytes = 0;
 }
 
 void stored_fail(struct stored_in *in, int code, const char *fmt, ...) {
@@ -206,18 +207,18 @@ void stored_skip(struct stored_in *in) {
         stored_get(in, some, in->left < sizeof some ? (size_t)in->left : sizeof some);
 }
 
-unsigned char *stored_room(struct stored_in *in, size_t n) {
-    if (make_room(&in->room, &in->room_bytes, n))
-        return in->room;
+unsigned char *stored_buffer(struct stored_in *in, size_t n) {
+    if (grow_buffer(&in->buffer, &in->buffer_bytes, n))
+        return in->buffer;
     stored_fail(in, ERR_MEMORY, "no memory to read a checkpoint");
     return NULL;
 }
 
 void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     int64_t most = PIECE / (int64_t)sizeof *p;
-    float *host = (float *)stored_room(in, PIECE);
+    float *host = (float *)stored_buffer(in, PIECE);
     for (int64_t i = 0; !in->rc && i < n; i += most) {
-        int64_t some = n - i < most ? n - i : most;
+        int64_t some = min_i64(n - i, most);
         stored_get(in, host, (size_t)some * sizeof *p);
         for (int64_t j = 0; j < some; j++)
             if (!isfinite(host[j]))

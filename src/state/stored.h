@@ -34,8 +34,8 @@ struct stored_out {
     struct stored_stage *stage; // NULL: device memory is read when it is needed
     uint64_t n;                 // bytes of this section so far
     struct hash hash;           // of this section
-    unsigned char *room;        // host memory for a piece of the device's
-    size_t room_bytes;
+    unsigned char *buffer;      // host memory for a piece of the device's
+    size_t buffer_bytes;
     uint64_t device_bytes; // asked of devices so far
     // NULL, or called with every piece of device memory in place of reading it
     void (*fetch)(void *arg, struct exec *x, const void *p, size_t n);
@@ -67,8 +67,8 @@ struct stored_in {
     void *arg;
     uint64_t left; // bytes of this section
     struct hash hash;
-    unsigned char *room; // host memory for a page
-    size_t room_bytes;
+    unsigned char *buffer; // host memory for a page
+    size_t buffer_bytes;
     int rc;
     struct err err;
 };

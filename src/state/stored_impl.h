@@ -9,6 +9,6 @@
 // fetched, or after an error.
 const unsigned char *stored_fetch(struct stored_out *o, struct exec *x, const void *p, size_t n);
 // n bytes of host memory, until the next call; NULL after an error.
-unsigned char *stored_room(struct stored_in *in, size_t n);
+unsigned char *stored_buffer(struct stored_in *in, size_t n);
 
 #endif

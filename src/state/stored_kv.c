@@ -141,7 +141,7 @@ static bool finite_rows(const struct kv_layout *l, const struct kv_plane *p, int
 
 static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
                      unsigned char *page, int64_t n) {
-    struct in_page r = {in, stored_room(in, (size_t)l->page_bytes)};
+    struct in_page r = {in, stored_buffer(in, (size_t)l->page_bytes)};
     if (!r.page)
         return;
     memset(r.page, 0, (size_t)l->page_bytes);

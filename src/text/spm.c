@@ -116,7 +116,7 @@ void spm_set_bytes(struct bpe *b, const struct vocab *v) {
     b->unknown = v->unknown;
 }
 
-// Makes room for n more bytes behind the text; false when memory is short.
+// Appends n bytes that the caller overwrites; false when memory is short.
 static bool extend(struct str *s, size_t n) {
     static const char filler[256];
     for (size_t step; n > 0 && !s->failed; n -= step) {
@@ -134,8 +134,8 @@ void spm_escape(struct str *out, const char *text, size_t n, bool blank_first) {
         blanks += text[i] == ' ';
     if (n > 0 && blank_first)
         str_puts(out, BPE_BLANK);
-    size_t before = out->len, room = n + 2 * blanks;
-    if (n == 0 || !extend(out, room + sizeof BPE_BLANK))
+    size_t before = out->len, bytes = n + 2 * blanks;
+    if (n == 0 || !extend(out, bytes + sizeof BPE_BLANK))
         return;
     char *to = out->data + before;
     for (size_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ void spm_escape(struct str *out, const char *text, size_t n, bool blank_first) {
         to[0] = blank ? to[0] : text[i];
         to += blank ? 3 : 1;
     }
-    out->len = before + room;
+    out->len = before + bytes;
     out->data[out->len] = '\0';
 }
 

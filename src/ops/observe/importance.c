@@ -22,9 +22,9 @@ struct importance {
     int n, last;
     int64_t cap;
     struct imatrix_sum *shown; // [cap]
-    float *rows;               // room for the rows of any activation
-    int64_t room;              // values
-    double *squares;           // [room of a row]
+    float *rows;               // [capacity] values of the rows of any activation
+    int64_t capacity;
+    double *squares; // [widest]
     int64_t widest;
 };
 
@@ -91,16 +91,16 @@ static void summed_weight_destroy(struct exec *x, struct weight *w) {
 static int summed_act_create(struct exec *x, int64_t n, int64_t k, struct act **out,
                              struct err *e) {
     struct importance *m = importance_of(x);
-    int64_t room = n * exec_act_stride(k);
-    if (room > m->room) {
-        float *rows = realloc(m->rows, (size_t)room * sizeof *rows);
+    int64_t capacity = n * exec_act_stride(k);
+    if (capacity > m->capacity) {
+        float *rows = realloc(m->rows, (size_t)capacity * sizeof *rows);
         if (!rows)
             return err_set(e, ERR_MEMORY,
                            "no memory to sum %lld rows of %lld values; use a "
                            "smaller --chunk",
                            (long long)n, (long long)k);
         m->rows = rows;
-        m->room = room;
+        m->capacity = capacity;
     }
     if (k > m->widest) {
         double *squares = realloc(m->squares, (size_t)k * sizeof *squares);
