@@ -275,7 +275,7 @@ static double rate(const struct budget_step *s, double tokens, double nodes, dou
 
 static double row_ms(const struct budget_step *s) {
     double a = price_pass_ms(s->price, s->n, s->n);
-    return (price_pass_ms(s->price, s->n + ROWS, s->n) - a) / ROWS;
+    return (price_pass_ms(s->price, s->n + ROWS, s->n) - a) / (double)ROWS;
 }
 
 // What all who draft miss of guesses at depth d, if a step must bring r for each millisecond.
@@ -509,7 +509,7 @@ static void learn_depth(struct budget *b, const struct walk *w, int depth) {
 // Adds what a drafted step gained, and pauses drafting when the credit is used up.
 static void update_credit(struct budget *b, int count, double expected, double cost) {
     if (b->drafted_steps <= TRIALS)
-        cost = fmin(cost, CREDIT / TRIALS * TRIAL_SHARES);
+        cost = fmin(cost, CREDIT / (double)TRIALS * (double)TRIAL_SHARES);
     double gained = count - 1 - cost;
     double most = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
