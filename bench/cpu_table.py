@@ -23,9 +23,15 @@ def run_json(words):
     return json.loads(done.stdout)
 
 
+def bench_of(o):
+    """bench, beginning cold; programs before that option keep nothing."""
+    known = subprocess.run([o.program, "bench", "--help"], capture_output=True, text=True).stdout
+    return [o.program, "bench", *(["--price-cache", "off"] if "--price-cache" in known else [])]
+
+
 def ours(o, model, threads):
     """Tokens per second of decoding and of the prompt, milliseconds of a pass of 23 rows."""
-    r = run_json([o.program, "bench", "-m", model, "--prompt-tokens", str(PROMPT), "--modes",
+    r = run_json([*bench_of(o), "-m", model, "--prompt-tokens", str(PROMPT), "--modes",
                   f"off,tree:{TREE}", "--drafter", "oracle:al=8", "-n", str(o.tokens), "--threads",
                   str(threads), "--device", "cpu", "--json"])
     plain, tree = r["overall"]["off"], r["overall"][f"oracle tree:{TREE}"]
@@ -92,7 +98,7 @@ def prompt_files():
 
 
 def pair_bench(o, prompts, modes):
-    return run_json([o.program, "bench", *PAIR, "--prompts", prompts, "--modes", modes, "-n",
+    return run_json([*bench_of(o), *PAIR, "--prompts", prompts, "--modes", modes, "-n",
                      str(o.tokens), "--threads", o.threads.split(",")[0], "--device", "cpu",
                      "--budget", "auto" if o.part == "budget" else str(TREE), "--json"])
 

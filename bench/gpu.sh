@@ -41,10 +41,14 @@ step() {
     echo "== $name: $((SECONDS - start)) s"
 }
 
+# Every run begins cold; programs before that option keep nothing.
+cold=()
+! "$program" bench --help | grep -e --price-cache >/dev/null || cold=(--price-cache off)
+
 # pair ARGUMENT...: bench on both files.
 pair() {
-    echo "coppice bench -m $target -d $draft --device cuda $*" >&2
-    "$program" bench -m "$target" -d "$draft" --device cuda "$@"
+    echo "coppice bench -m $target -d $draft --device cuda ${cold[*]} $*" >&2
+    "$program" bench -m "$target" -d "$draft" --device cuda "${cold[@]}" "$@"
 }
 
 # table NAME ARGUMENT...: a result of bench as NAME.json.

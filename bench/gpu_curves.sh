@@ -10,12 +10,16 @@ shift 4
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || set -- budget context sequences
 
+# Every run begins cold; programs before that option keep nothing.
+cold=()
+! "$program" bench --help | grep -e --price-cache >/dev/null || cold=(--price-cache off)
+
 # curve NAME ARGUMENT...: bench with these arguments, NAME.json and NAME.csv.
 curve() {
     local name=$1
     shift
-    "$program" bench -m "$target" -d "$draft" --device "${DEVICE:-cuda}" --ignore-eos --json "$@" \
-        >"$folder/$name.json"
+    "$program" bench -m "$target" -d "$draft" --device "${DEVICE:-cuda}" --ignore-eos --json \
+        "${cold[@]}" "$@" >"$folder/$name.json"
     python3 "$here/gpu_curves.py" csv "$name" "$folder/$name.json" >"$folder/$name.csv"
     echo "$folder/$name.csv"
 }

@@ -169,7 +169,8 @@ fi
 
 python3 "$root/scripts/reproduce.py" prompts "$program" "$target" "$folder" "$prompts" \
     "${form[@]}" >"$out/prompts.jsonl"
-run=("$program" bench -m "$target" -d "$draft" --device "$device" --prompts "$out/prompts.jsonl"
+run=("$program" bench --price-cache off -m "$target" -d "$draft" --device "$device"
+    --prompts "$out/prompts.jsonl"
     -n "$tokens" --modes "off,chain,tree:$budget,tree:auto" --json "$@")
 printf -v line '%q ' "${run[@]}"
 echo "+ $line" >&2
