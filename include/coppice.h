@@ -134,8 +134,9 @@ int64_t coppice_sequence_ready(const struct coppice_sequence *s); // tokens whos
 int coppice_sequence_append(struct coppice_sequence *s, const int32_t *ids, int64_t n,
                             struct coppice_error *e);
 
-// Keeps the first n tokens. The state goes back to the last multiple of 32 tokens if that is not
-// above n, else it is computed again when it is needed: keep a checkpoint to avoid that.
+// Keeps the first n tokens. The state goes back to n where the model has no recurrent layers, else
+// to the last multiple of 32 tokens if that is not above n; where that is not possible it is
+// computed again when it is needed: keep a checkpoint to avoid that.
 int coppice_sequence_cut(struct coppice_sequence *s, int64_t n, struct coppice_error *e);
 
 // An independent copy that shares cached keys and values.
@@ -143,7 +144,7 @@ int coppice_sequence_fork(const struct coppice_sequence *s, struct coppice_seque
                           struct coppice_error *e);
 
 // A place to come back to, in any sequence of the same model: the whole list of tokens, and the
-// state at the last multiple of 32 that was ready.
+// state of those that were ready; with recurrent layers at the last multiple of 32 of them.
 struct coppice_checkpoint;
 
 int coppice_checkpoint_create(struct coppice_checkpoint **out, const struct coppice_sequence *s,

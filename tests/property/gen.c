@@ -67,6 +67,7 @@ static int cut_back(struct group *g, struct player *p, struct err *e) {
     if (!rc && kept != sequence_len(p->seq))
         rc = err_set(e, ERR_STATE, "the kept length is not the sequence's length");
     g->f->count[FEATURE_TRUNCATED]++;
+    g->f->count[FEATURE_CUT_INSIDE] += !rc && kept < len && kept % 32;
     return rc;
 }
 

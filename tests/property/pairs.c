@@ -18,6 +18,7 @@ static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
     *t = tiny_shape_default();
     t->type = types[index % 8];
     t->vocab = 64 + (int)rng_below(g, 237);
+    t->interval = index % 7 == 5 ? 1 : t->interval; // one in seven has no recurrent layers
     t->layers = 3 + (int)rng_below(g, 2);
     t->key_heads = heads[index / 2 % 4][0];
     t->value_heads = heads[index / 2 % 4][1];
