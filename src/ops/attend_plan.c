@@ -28,8 +28,8 @@ struct build {
     bool failed;             // no memory for an item
 };
 
-// At least `bytes` of a room, whose contents stay; NULL: no memory.
-static void *room_for(struct attend_room *r, size_t bytes) {
+// At least `bytes` of a buffer, whose contents stay; NULL: no memory.
+static void *buffer_for(struct attend_buffer *r, size_t bytes) {
     return vec_reserve(&r->p, &r->bytes, (int64_t)bytes, 1, NULL) ? NULL : r->p;
 }
 
@@ -53,7 +53,7 @@ static int32_t tiles_of(const struct build *b, int64_t rows) {
 }
 
 static void push(struct build *b, struct attend_item t) {
-    struct attend_item *items = room_for(&b->p->found, (size_t)(b->n_items + 1) * sizeof *items);
+    struct attend_item *items = buffer_for(&b->p->found, (size_t)(b->n_items + 1) * sizeof *items);
     if (items)
         items[b->n_items++] = t;
     else
@@ -263,7 +263,7 @@ static int64_t page_count(const struct build *b, int64_t seq) {
     return ceil_div(b->a->seqs[seq].len, KV_PAGE);
 }
 
-// Room for everything but the items.
+// Memory for everything but the items.
 static bool lay_out(struct build *b, int64_t path_length) {
     struct attend_plan *p = b->p;
     int64_t n = b->r->n, batch = p->end - p->begin, n_pages = 0;
@@ -281,7 +281,7 @@ static bool lay_out(struct build *b, int64_t path_length) {
     p->path = section(p, path_length, sizeof *b->path);
     p->pages = section(p, n_pages, sizeof(unsigned char *));
     p->store = section(p, n, sizeof(struct kv_slot));
-    p->blob = room_for(&p->tables, p->bytes);
+    p->blob = buffer_for(&p->tables, p->bytes);
     if (!p->blob)
         return false;
     memset(p->blob, 0, p->bytes);
@@ -322,7 +322,7 @@ static void fill(struct build *b, int32_t *own) {
 static bool close_plan(struct build *b) {
     struct attend_plan *p = b->p;
     size_t bytes = (size_t)b->n_items * sizeof(struct attend_item);
-    unsigned char *blob = b->failed ? NULL : room_for(&p->tables, p->bytes + bytes);
+    unsigned char *blob = b->failed ? NULL : buffer_for(&p->tables, p->bytes + bytes);
     if (!blob)
         return false;
     p->blob = blob;
@@ -352,7 +352,7 @@ bool attend_plan_build(struct attend_plan *p, const struct attend_args *a, const
                               .tiles = 1};
     struct build b = {.a = a, .r = r, .m = m, .p = p, .n_seqs = count_sequences(r)};
     size_t n = (size_t)r->n;
-    int32_t *work = room_for(&p->work, (3 * n + (size_t)b.n_seqs) * sizeof *work);
+    int32_t *work = buffer_for(&p->work, (3 * n + (size_t)b.n_seqs) * sizeof *work);
     if (!work)
         return false;
     b.depth = work;

@@ -85,7 +85,7 @@ struct attend_item {
 };
 
 // Memory that grows and is used again.
-struct attend_room {
+struct attend_buffer {
     void *p;
     int64_t bytes;
 };
@@ -93,8 +93,8 @@ struct attend_room {
 // The tables of one launch: built on the host, sent as one piece. Zeroed before the first build,
 // and freed by attend_plan_fini; in between, builds use its memory again.
 struct attend_plan {
-    struct attend_room tables, work, found; // all tables; what building needs; items on their way
-    unsigned char *blob;                    // in `tables`
+    struct attend_buffer tables, work, found; // all tables; what building needs; items on their way
+    unsigned char *blob;                      // in `tables`
     size_t bytes;
     size_t rows, list, path, items, pages, store; // offsets into the blob
     int64_t begin, end;                           // rows

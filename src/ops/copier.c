@@ -11,7 +11,7 @@
 // Stands in front of memory of exec_host_alloc; as long as its alignment.
 union host_head {
     size_t bytes; // behind it
-    unsigned char room[64];
+    unsigned char storage[64];
 };
 
 void *exec_host_alloc(struct exec *x, size_t bytes) {

@@ -33,7 +33,7 @@ struct linear_call {
     bool clusters;    // the device has clusters of blocks
     int form;         // enum weight_form
     int64_t n;        // rows, at least 1
-    unsigned without; // bit f: family f has no room for this call, or is not wanted
+    unsigned without; // bit f: family f does not fit this call, or is not wanted
 };
 
 // The first family of the table that serves the call; LINEAR_TILES serves all.

@@ -13,7 +13,7 @@
 struct exec;
 struct tensor;
 
-// What memory is for. What one of them gives back is never room for another, except whole: so pages
+// What memory is for. What one of them gives back is never used for another, except whole: so pages
 // do not settle between states, and what goes together leaves large pieces.
 enum exec_arena {
     ARENA_WORK, // what ops work with: activations, workspaces, scratch
@@ -39,7 +39,7 @@ void exec_memory_of(struct exec *x, struct exec_memory *m);
 
 // Bytes that a weight of this tensor takes on the backend (for the memory plan).
 int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t);
-// Bytes that room for n rows of k values takes.
+// Bytes that an act of n rows of k values takes.
 int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k);
 
 // The largest that a model asks of ops. Zeros: it has none of that.
@@ -53,7 +53,7 @@ struct exec_limits {
 };
 // Makes a the limits of two models together.
 void exec_limits_join(struct exec_limits *a, const struct exec_limits *b);
-// Bytes that the backend needs for itself within these limits, beside weights, rooms and what
+// Bytes that the backend needs for itself within these limits, beside weights, acts and what
 // callers allocate (for the memory plan).
 int64_t exec_own_bytes(const struct exec *x, const struct exec_limits *l);
 // Takes them, so that no op within the limits can run out of memory; what was reserved for other

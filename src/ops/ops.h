@@ -40,7 +40,7 @@ struct ops {
     int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out,
                          struct err *e);
     void (*weight_destroy)(struct exec *x, struct weight *w);
-    // Room for n rows of k values.
+    // Memory for n rows of k values.
     int (*act_create)(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
     void (*act_destroy)(struct exec *x, struct act *a);
 

@@ -45,7 +45,7 @@ struct quad {
 
 enum { ATTEND_STEP = 16 }; // keys that stay in the nearest cache while all rows and heads use them
 
-// One worker's room for attention: ATTEND_STEP committed keys or values, and those of rows in
+// One worker's scratch for attention: ATTEND_STEP committed keys or values, and those of rows in
 // flight, as rows of head_dim floats.
 struct attend_scratch {
     float page[ATTEND_STEP * OPS_HEAD_MAX];
@@ -70,8 +70,8 @@ struct gdn_decays {
     float own[GDN_BATCH][GDN_OWN]; // of each row: its ancestors in flight, last itself
 };
 
-// One worker's room for Gated DeltaNet: products of keys by position since the oldest base; keys,
-// queries and coefficients of the ring as delta_read wants them, and of ancestors in flight.
+// One worker's scratch for Gated DeltaNet: products of keys by position since the oldest base;
+// keys, queries and coefficients of the ring as delta_read wants them, and of ancestors in flight.
 struct gdn_scratch {
     float kk[GDN_BATCH][GDN_LOG], kq[GDN_BATCH][GDN_LOG];
     float x[GDN_BATCH][2][DELTA_X], panel[DELTA_X * 32];
@@ -129,7 +129,7 @@ void cpu_activate(const struct row_kernels *k, enum activation a, float *out, co
 // One part of a matrix product, by the kernel that suits its number of rows.
 void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p);
 
-// Room for the ops of experts with rows of up to k values.
+// Scratch for the ops of experts with rows of up to k values.
 int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e);
 void cpu_moe_release(struct exec *x);
 void cpu_moe_route(struct exec *x, const struct moe_route_args *a);

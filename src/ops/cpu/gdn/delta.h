@@ -51,7 +51,7 @@ struct delta_read {
         float scale;
         float *a, *b; // [dv]
     } row[DELTA_ROWS];
-    float *panel; // room for [DELTA_X][32]
+    float *panel; // scratch, [DELTA_X][32]
 };
 
 // Completes a row: a and b gain pa[j] d[j] and pb[j] d[j] in order; then a = beta (v - a), which is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commit of rows to recurrent states: appends them to the ring and folds a new base
 // every 32 positions. The only writer of a state (the delta rule itself, ops_gdn.c, reads).
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 // Puts one row into the ring of a layer.
@@ -72,13 +73,13 @@ static void commit_layer(struct cpu *c, const struct gdn_commit_args *a,
     const struct gdn_shape *s = &a->shape;
     const struct gdn_rows *r = &a->rows[layer];
     for (int64_t done = 0; done < q->count;) {
-        int64_t pos = q->len + done, room = GDN_BLOCK - pos % GDN_BLOCK;
-        int64_t n = q->count - done < room ? q->count - done : room;
+        int64_t pos = q->len + done, to_base = GDN_BLOCK - pos % GDN_BLOCK;
+        int64_t n = min_i64(q->count - done, to_base);
         for (int64_t i = 0; i < n; i++)
             append(s, state, r, pos + i, q->path[done + i]);
         advance_conv(s->channels, state->conv, r, q->path + done, n);
         done += n;
-        if (n < room)
+        if (n < to_base)
             break;
         struct fold_run u = {c, s, state, pos + n - GDN_BLOCK};
         cpu_run(c, s->n_v, (int64_t)s->dk * s->dv * 3, fold_heads, &u);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
-// batches that keep the parts' room small; a row's bits do not depend on it.
+// batches that keep the parts' memory small; a row's bits do not depend on it.
 #include "ops/gpu/attend/attend.cuh"
 #include "ops/gpu/attend/attend_cache.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 256, AT_ONCE = 14, TOGETHER = 8 };
-static const size_t ROOM = (size_t)128 << 20; // bytes of parts at once
+static const size_t PARTS_BYTES = (size_t)128 << 20; // bytes of parts at once
 
 // Where fold_parts puts a finished row, and what its blocks know of each other.
 struct finish {
@@ -182,10 +182,10 @@ static size_t row_bytes(int64_t parts, int n_heads, int head_dim) {
 }
 
 static int64_t fitting(size_t row) {
-    return row < ROOM ? (int64_t)(ROOM / row) : 1;
+    return row < PARTS_BYTES ? (int64_t)(PARTS_BYTES / row) : 1;
 }
 
-// Rows whose parts fit into ROOM, at least one.
+// Rows whose parts fit into PARTS_BYTES, at least one.
 static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
     int64_t first = INT64_MAX, last = 0;
     for (int64_t i = 0; i < r->n; i++) {
@@ -334,7 +334,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const s
     if (!p)
         gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");
     for (int64_t i = 0; p && i < p->n; i++) {
-        gpu_stage_room(g, STAGE_OP); // of the batch before, all launches are queued
+        gpu_stage_reserve(g, STAGE_OP); // of the batch before, all launches are queued
         const void *device = attend_tables(g, p, i);
         if (!device)
             return;

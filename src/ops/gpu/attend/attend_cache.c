@@ -59,7 +59,7 @@ const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *
     return NULL;
 }
 
-// Room for n plans, new ones zeroed.
+// Memory for n plans, new ones zeroed.
 static bool grow(struct kept_call *c, int64_t n) {
     if (n <= c->cap)
         return true;

@@ -41,7 +41,7 @@ struct gdn_job {
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
 };
 
-// Instead of runs, states, parent and pos, if few.n; places as in gdn_room.
+// Instead of runs, states, parent and pos, if few.n; places as in gdn_shared.
 struct gdn_tables {
     struct gdn_few few;
     int64_t first, len;
@@ -50,7 +50,7 @@ struct gdn_tables {
 };
 
 // A block's shared memory. Value head v of the block, warp w = v * WARPS + ...
-struct gdn_room {
+struct gdn_shared {
     float *kq;      // [2][TILE][STRIDE] keys and queries of the tile
     float2 *coef;   // [v][GDN_RING][TILE], in the same place, later
     float4 *s;      // [w][CHUNK / 4][lo, hi][4]: element i of the key dimension is in place
@@ -89,8 +89,8 @@ static __host__ __device__ inline size_t gdn_room_bytes(const struct gdn_job &j)
 }
 
 #ifdef __CUDACC__
-static __device__ inline struct gdn_room gdn_room_at(const struct gdn_job &j, float4 *p) {
-    struct gdn_room m;
+static __device__ inline struct gdn_shared gdn_shared_at(const struct gdn_job &j, float4 *p) {
+    struct gdn_shared m;
     int v = j.heads, kq = 2 * TILE * STRIDE / 4, coef = v * GDN_RING * TILE / 2;
     m.kq = (float *)p;
     m.coef = (float2 *)p;
@@ -160,7 +160,7 @@ static __device__ inline int gdn_known(const struct gdn_sequence &q, bool hi) {
 }
 
 // All threads: what the rows are. May stand in front of gpu_await.
-static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room &m,
+static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_shared &m,
                                        const struct gdn_sequence &q) {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < q.rows; i += (int)blockDim.x) {
@@ -172,7 +172,7 @@ static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_room 
 }
 
 // One warp: appends the rows of a kind to the list, whose next place is n. Returns the new n.
-static __device__ inline int gdn_append(struct gdn_room &m, int count, int kind, int n) {
+static __device__ inline int gdn_append(struct gdn_shared &m, int count, int kind, int n) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int i = lane; i - lane < count; i += 32) {
@@ -186,7 +186,7 @@ static __device__ inline int gdn_append(struct gdn_room &m, int count, int kind,
 }
 
 // One warp: places of the rows. found: [2], n and hi.
-static __device__ inline void gdn_list(struct gdn_room &m, int rows, int *found) {
+static __device__ inline void gdn_list(struct gdn_shared &m, int rows, int *found) {
     int lane = (int)threadIdx.x % 32;
     int lo = gdn_append(m, rows, 1, 0), first = (lo + 3) / 4 * 4;
     int n = gdn_append(m, rows, 2, first);
@@ -211,13 +211,13 @@ static __device__ inline void gdn_list(struct gdn_room &m, int rows, int *found)
     }
 }
 
-static __device__ inline int gdn_depth(const struct gdn_room &m, const struct gdn_sequence &q,
+static __device__ inline int gdn_depth(const struct gdn_shared &m, const struct gdn_sequence &q,
                                        int place) {
     return place < q.n ? m.depth[place] : -1;
 }
 
 // One warp: ancestors of the tile at `first`.
-static __device__ inline void gdn_climb(struct gdn_room &m, int first, int depth) {
+static __device__ inline void gdn_climb(struct gdn_shared &m, int first, int depth) {
     int lane = (int)threadIdx.x % 32, at = first + lane;
     for (int d = depth - 1; d >= 0; d--) {
         at = m.up[at];
@@ -226,7 +226,7 @@ static __device__ inline void gdn_climb(struct gdn_room &m, int first, int depth
 }
 
 // One warp: running sums of the committed log decays of a value head, from one base.
-static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_room &m,
+static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_shared &m,
                                           const struct gdn_sequence &q, const float *log_g, int v,
                                           int hi) {
     int lane = (int)threadIdx.x % 32, known = gdn_known(q, hi);
@@ -247,7 +247,7 @@ static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_ro
 
 // One warp: sums of the places of the tile from one base, for one value head. They go on from the
 // committed sums in position order, so a position's sum does not tell what has been committed.
-static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_room &m,
+static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_shared &m,
                                            const struct gdn_sequence &q, int first, int v, int hi) {
     int lane = (int)threadIdx.x % 32, n = gdn_known(q, hi), depth = gdn_depth(m, q, first + lane);
     if (depth < 0)

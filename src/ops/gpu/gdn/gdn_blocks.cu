@@ -37,12 +37,12 @@ struct blocks_job {
     float *meta;      // [n_v][blocks][META]
 };
 
-struct product_room {
+struct product_shared {
     uint4 key[KEYS][PIECES], high[B][PIECES], low[B][PIECES];
 };
 
 // What the warps of a block of threads share. Turns: of blocks of positions, modulo two or four.
-template <int HEADS> struct blocks_room {
+template <int HEADS> struct blocks_shared {
     uint4 rows[2][B][PIECES]; // [high, low] of a block
     float key[B][D];
     float2 products[KEYS][B];
@@ -97,7 +97,7 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
 
 // Block: (block of positions, key head). Its keys and those before, and its queries, split.
 static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
-                                                  struct product_room &m) {
+                                                  struct product_shared &m) {
     enum { WARPS_HERE = PRODUCT_THREADS / 32, EACH = B / WARPS_HERE };
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
@@ -126,7 +126,7 @@ static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
 static __global__ void __launch_bounds__(PRODUCT_THREADS)
     block_products(const __grid_constant__ struct blocks_job j) {
     extern __shared__ __align__(16) unsigned char memory[];
-    struct product_room &m = *(struct product_room *)memory;
+    struct product_shared &m = *(struct product_shared *)memory;
     const float down = 1.0f / (1 << 2 * UP);
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, at = w % 4 * 8 + lane / 4;
@@ -178,7 +178,7 @@ template <int HEADS> static __device__ __forceinline__ void await_workers(void) 
 // Workers: asks for all that a block of positions needs before its end.
 template <int HEADS>
 static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
-                                                   struct blocks_room<HEADS> &m,
+                                                   struct blocks_shared<HEADS> &m,
                                                    const struct blocks_place &p, int block) {
     enum { STEP = HEADS * WARPS * 32 };
     const int n_k = j.a.shape.n_k, n_v = j.a.shape.n_v, t = (int)threadIdx.x;
@@ -207,7 +207,7 @@ static __device__ __forceinline__ void fetch_block(const struct blocks_job &j,
 // Workers: the keys that a block's deltas are folded with.
 template <int HEADS>
 static __device__ __forceinline__ void fetch_keys(const struct blocks_job &j,
-                                                  struct blocks_room<HEADS> &m,
+                                                  struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block) {
     for (int i = (int)threadIdx.x; i < B * (D / 4); i += HEADS * WARPS * 32) {
         int c = i % (D / 4) * 4, r = i / (D / 4);
@@ -217,7 +217,7 @@ static __device__ __forceinline__ void fetch_keys(const struct blocks_job &j,
 
 // Workers: coefficients of all sums of a block; warps take positions, a lane is a row.
 template <int HEADS>
-static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m, int block) {
+static __device__ __forceinline__ void weigh_block(struct blocks_shared<HEADS> &m, int block) {
     int lane = (int)threadIdx.x % 32;
     float at[HEADS];
 #pragma unroll
@@ -241,7 +241,7 @@ static __device__ __forceinline__ void weigh_block(struct blocks_room<HEADS> &m,
 
 // Worker: the warp's columns of the newest base, split.
 template <int HEADS>
-static __device__ __forceinline__ void keep_base(struct blocks_room<HEADS> &m,
+static __device__ __forceinline__ void keep_base(struct blocks_shared<HEADS> &m,
                                                  const struct blocks_place &p, const float4 *x) {
     float down = split_columns(m.base[p.v][0], p.w * 4, x);
     if (threadIdx.x % 32 == 0)
@@ -251,7 +251,7 @@ static __device__ __forceinline__ void keep_base(struct blocks_room<HEADS> &m,
 // Worker: what the kept base gives to a block's rows, with its decay; eight rows and the columns of
 // a value head.
 template <int HEADS>
-static __device__ __forceinline__ void read_base(struct blocks_room<HEADS> &m,
+static __device__ __forceinline__ void read_base(struct blocks_shared<HEADS> &m,
                                                  const struct blocks_place &p, int block) {
     int lane = (int)threadIdx.x % 32, at = p.w * 8 + lane / 4, c = lane % 4 * 2;
     struct left a;
@@ -271,7 +271,7 @@ static __device__ __forceinline__ void read_base(struct blocks_room<HEADS> &m,
 
 // Worker: eight rows and all columns take the positions of the block before.
 template <int HEADS>
-static __device__ __forceinline__ void add_before(struct blocks_room<HEADS> &m,
+static __device__ __forceinline__ void add_before(struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block) {
     int lane = (int)threadIdx.x % 32, row = p.w * 8 + lane / 4, c = lane % 4 * 4;
     float4 *sums[2] = {(float4 *)&m.sums[block % 2][p.v][0][row][c],
@@ -293,7 +293,7 @@ static __device__ __forceinline__ void add_before(struct blocks_room<HEADS> &m,
 // Worker: the next base: the newest one decayed, and a block's deltas. Thread: rows 4 lane .. + 3
 // of it.
 template <int HEADS>
-static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS> &m,
+static __device__ __forceinline__ void fold_block(const struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block,
                                                   float4 *newest) {
     int lane = (int)threadIdx.x % 32;
@@ -318,7 +318,7 @@ static __device__ __forceinline__ void fold_block(const struct blocks_room<HEADS
 // column of the sums for keys, and another, 16 further on, the same one for queries.
 template <int HEADS>
 static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
-                                                   struct blocks_room<HEADS> &m,
+                                                   struct blocks_shared<HEADS> &m,
                                                    const struct blocks_place &p, int block) {
     int lane = (int)threadIdx.x % 32, query = lane / COLUMNS, c = lane % COLUMNS;
     const int turn = block % 2, n_v = j.a.shape.n_v;
@@ -384,7 +384,7 @@ static __device__ __forceinline__ void put_base(const struct blocks_place &p, fl
 // Workers, before the first block is solved: its sums, and the newest base.
 template <int HEADS>
 static __device__ __forceinline__ void begin_blocks(const struct blocks_job &j,
-                                                    struct blocks_room<HEADS> &m,
+                                                    struct blocks_shared<HEADS> &m,
                                                     const struct blocks_place &p, float4 *newest) {
     bool any = j.len > 0;
     fetch_block<HEADS>(j, m, p, 0);
@@ -413,7 +413,7 @@ static __device__ __forceinline__ void begin_blocks(const struct blocks_job &j,
 // Workers, while block `block` is solved: its base, and what that gives to the next block.
 template <int HEADS>
 static __device__ __forceinline__ void
-prepare_block(const struct blocks_job &j, struct blocks_room<HEADS> &m,
+prepare_block(const struct blocks_job &j, struct blocks_shared<HEADS> &m,
               const struct blocks_place &p, int block, float4 *newest) {
     wait_async();
     await_workers<HEADS>();
@@ -433,7 +433,7 @@ template <int HEADS>
 static __global__ void __launch_bounds__(HEADS *(WARPS + 1) * 32, 1)
     run_blocks(const __grid_constant__ struct blocks_job j) {
     extern __shared__ __align__(16) unsigned char memory[];
-    struct blocks_room<HEADS> &m = *(struct blocks_room<HEADS> *)memory;
+    struct blocks_shared<HEADS> &m = *(struct blocks_shared<HEADS> *)memory;
     const struct blocks_place p = place_of<HEADS>(j);
     bool worker = (int)threadIdx.x < HEADS * WARPS * 32;
     float4 newest[4];
@@ -504,7 +504,7 @@ static __global__ void __launch_bounds__(256)
 }
 
 template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *j) {
-    const int bytes = (int)sizeof(struct blocks_room<HEADS>);
+    const int bytes = (int)sizeof(struct blocks_shared<HEADS>);
     dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
     gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
     gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, HEADS * (WARPS + 1) * 32,
@@ -522,11 +522,11 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     struct gpu *g = gpu_of(x);
     const struct gdn_shape *s = &a->shape;
     int ratio = s->n_v / s->n_k, heads = ratio % 3 == 0 ? 3 : ratio % 2 == 0 ? 2 : 1;
-    const size_t room = sizeof(struct product_room);
+    const size_t shared = sizeof(struct product_shared);
     // Where gdn_plain.cu makes single rows these sums would not have their bits.
     int64_t count = a->runs[0].count;
     if (s->dk != D || s->dv != D || count % B || len % B || !gdn_takes_matrix(g, s) ||
-        (size_t)g->shared < sizeof(struct blocks_room<3>))
+        (size_t)g->shared < sizeof(struct blocks_shared<3>))
         return false;
     if (!count)
         return true;
@@ -540,9 +540,9 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
     j.products = (float2 *)scratch;
     j.rows = (uint4 *)(scratch + products);
     j.meta = (float *)(scratch + products + rows);
-    gpu_check(g, gpu_allow_shared(block_products, (int)room), "gdn_blocks");
+    gpu_check(g, gpu_allow_shared(block_products, (int)shared), "gdn_blocks");
     gpu_launch_early(g, "gdn_blocks products", block_products,
-                     dim3((unsigned)j.blocks, (unsigned)s->n_k), PRODUCT_THREADS, room, j);
+                     dim3((unsigned)j.blocks, (unsigned)s->n_k), PRODUCT_THREADS, shared, j);
     if (heads == 3)
         launch<3>(g, &j);
     else if (heads == 2)

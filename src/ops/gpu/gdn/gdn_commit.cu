@@ -40,7 +40,7 @@ struct commit_job {
 };
 
 // What folding shares in a block. Position j of the block of positions adds factor[j] x d[j].
-struct fold_room {
+struct fold_shared {
     float c[GDN_BLOCK], decay;
     const float *k[GDN_BLOCK], *d[GDN_BLOCK];
     float factor[GDN_BLOCK][FOLD_ROWS];
@@ -49,7 +49,7 @@ struct fold_room {
 
 // One warp: where each position's row is, and how far it has decayed at the end of the block.
 static __device__ void weigh_block(const struct commit_job &j, const struct commit_piece &q,
-                                   const struct commit_layer &l, struct fold_room &m, int head) {
+                                   const struct commit_layer &l, struct fold_shared &m, int head) {
     const struct gdn_shape &s = j.shape;
     int lane = (int)threadIdx.x, k_head = head % s.n_k;
     int64_t pos = q.pos + q.n - GDN_BLOCK + lane, slot = pos % GDN_RING;
@@ -73,7 +73,7 @@ static __device__ void weigh_block(const struct commit_job &j, const struct comm
 // 8 rows and 4 columns of the base a thread.
 template <bool VEC>
 static __device__ void fold(const struct commit_job &j, const struct commit_piece &q,
-                            const struct commit_layer &l, struct fold_room &m, int block) {
+                            const struct commit_layer &l, struct fold_shared &m, int block) {
     const struct gdn_shape &s = j.shape;
     enum { OWN = FOLD_ROWS / (THREADS / 32) };
     int t = (int)threadIdx.x, lane = t % 32, group = t / 32;
@@ -181,7 +181,7 @@ static __device__ int piece_of(const struct commit_job &j, int block) {
 template <bool VEC>
 static __global__ void __launch_bounds__(THREADS)
     commit_pieces(const __grid_constant__ struct commit_job j) {
-    __shared__ struct fold_room m;
+    __shared__ struct fold_shared m;
     const struct commit_piece &q = j.pieces[piece_of(j, (int)blockIdx.x)];
     int block = (int)blockIdx.x - q.first, folds = q.fold ? j.fold_blocks : 0;
     gpu_await();
@@ -216,9 +216,9 @@ static bool add_piece(struct gpu *g, struct commit_job *j, int n_layers,
     struct commit_piece *q = &j->pieces[j->n_pieces++];
     int64_t left = s->count - done;
     q->pos = s->len + done;
-    int room = (int)(GDN_BLOCK - q->pos % GDN_BLOCK);
-    q->n = left < room ? (int)left : room;
-    q->fold = q->n == room;
+    int to_base = (int)(GDN_BLOCK - q->pos % GDN_BLOCK);
+    q->n = left < to_base ? (int)left : to_base;
+    q->fold = q->n == to_base;
     q->path = (int32_t)(path + done);
     q->first = j->blocks;
     j->blocks +=

@@ -19,16 +19,16 @@ enum {
 };
 
 // A block's shared memory; rows of split values are PIECES long.
-struct split_room {
-    struct gdn_room m; // kq, s, delta and keys are not used; ring: [v][position from base lo][c]
-    uint4 *rows;       // [high, low, keys][TILE]: left operands, and keys as right ones;
-                       // coefficients come to the same place
-    uint4 *keys;       // [GDN_RING] committed, from base lo on
-    uint4 *state;      // [lo, hi][value head][COLUMNS]
-    float4 *sums;      // [k, q][w][TILE] what the base gives, then with committed positions
-    float2 *products;  // [keys_of()][P_STRIDE], unless they are far
-    float *unscale;    // [lo, hi][w] powers of two of four columns
-    float *log_g;      // [value head][GDN_RING] committed, from base lo on
+struct split_shared {
+    struct gdn_shared m; // kq, s, delta and keys are not used; ring: [v][position from base lo][c]
+    uint4 *rows;         // [high, low, keys][TILE]: left operands, and keys as right ones;
+                         // coefficients come to the same place
+    uint4 *keys;         // [GDN_RING] committed, from base lo on
+    uint4 *state;        // [lo, hi][value head][COLUMNS]
+    float4 *sums;        // [k, q][w][TILE] what the base gives, then with committed positions
+    float2 *products;    // [keys_of()][P_STRIDE], unless they are far
+    float *unscale;      // [lo, hi][w] powers of two of four columns
+    float *log_g;        // [value head][GDN_RING] committed, from base lo on
 };
 
 // Products that a row can have: with committed positions, and with places in sixteens.
@@ -59,12 +59,12 @@ static __device__ __forceinline__ int threads_of(const struct gdn_job &j) {
     return j.heads * WARPS * 32;
 }
 
-static __device__ __forceinline__ struct split_room room_at(const struct gdn_job &j, uint4 *p) {
-    struct split_room r;
-    struct gdn_room *m = &r.m;
+static __device__ __forceinline__ struct split_shared shared_at(const struct gdn_job &j, uint4 *p) {
+    struct split_shared r;
+    struct gdn_shared *m = &r.m;
     int v = j.heads, rows = 3 * TILE * PIECES, coef = v * GDN_RING * TILE / 2;
     bool far = j.products != NULL;
-    *m = (struct gdn_room){};
+    *m = (struct gdn_shared){};
     r.rows = p;
     m->coef = (float2 *)p;
     r.keys = p + (rows > coef ? rows : coef);
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void ask_state(const struct gdn_job &j, const 
         c->row[i] = far4(from + i * s.dv, k < s.dk && column < s.dv);
 }
 
-static __device__ __forceinline__ void put_state(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void put_state(const struct gdn_job &j, struct split_shared &r,
                                                  int hi, const struct corner &c) {
     int w = (int)threadIdx.x / 32, row = (hi * j.heads + w / WARPS) * COLUMNS + w % WARPS * 4;
     float down = split_columns(r.state, row, c.row);
@@ -120,7 +120,7 @@ static __device__ __forceinline__ void put_state(const struct gdn_job &j, struct
 }
 
 // Committed keys, split.
-static __device__ __forceinline__ void load_keys(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void load_keys(const struct gdn_job &j, struct split_shared &r,
                                                  const struct place &p,
                                                  const struct gdn_sequence &q, const float *log_k) {
     enum { BATCH = 6 };
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void load_keys(const struct gdn_job &j, struct
 }
 
 // Deltas of committed positions.
-static __device__ __forceinline__ void load_log(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void load_log(const struct gdn_job &j, struct split_shared &r,
                                                 const struct place &p, const struct gdn_sequence &q,
                                                 const float *log_d) {
     const struct gdn_shape &s = j.a.shape;
@@ -174,7 +174,7 @@ static __device__ __forceinline__ float ask_decay(const struct gdn_job &j, const
 
 // Running sums of the committed log decays from the bases that are read, in position order; a lane
 // is a position. Warps from the second on.
-static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct split_shared &r,
                                                const struct gdn_sequence &q) {
     int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32 - 1;
 #pragma unroll 1
@@ -196,7 +196,7 @@ static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct s
 }
 
 // Keys and queries of the tile, split; log decays of its rows.
-static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct split_shared &r,
                                                  const struct place &p,
                                                  const struct gdn_sequence &q, int first) {
     enum { BATCH = 3 };
@@ -244,7 +244,7 @@ static __device__ __forceinline__ int quotient(int n, int by) {
 }
 
 // Products with sixteen keys from the number `key` on to their places.
-static __device__ __forceinline__ void put_products(struct split_room &r, int key, int at,
+static __device__ __forceinline__ void put_products(struct split_shared &r, int key, int at,
                                                     const float c[2][4]) {
     const float down = 1.0f / (1 << 2 * UP);
     float2 *to = r.products + (key + (int)threadIdx.x % 4 * 2) * P_STRIDE + at;
@@ -256,7 +256,7 @@ static __device__ __forceinline__ void put_products(struct split_room &r, int ke
 }
 
 // What the columns of value head v of a base give to the place `at` of the tile.
-static __device__ __forceinline__ void put_sums(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void put_sums(const struct gdn_job &j, struct split_shared &r,
                                                 int hi, int v, int at, const float c[2][4]) {
 #pragma unroll
     for (int n = 0; n < 2; n++) {
@@ -269,7 +269,8 @@ static __device__ __forceinline__ void put_sums(const struct gdn_job &j, struct 
 }
 
 // Multiplies the tile; a warp has eight of its places and takes every so many of the factors.
-static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j,
+                                                     struct split_shared &r,
                                                      const struct gdn_sequence &q, int first,
                                                      struct factors f) {
     int rows = q.n - first < TILE ? q.n - first : TILE, eights = (rows + 7) / 8;
@@ -301,7 +302,7 @@ static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j, st
 }
 
 // Keys of earlier tiles, places [from, from + n), to where the sums will be.
-static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, struct split_shared &r,
                                                     const struct place &p,
                                                     const struct gdn_sequence &q, int from, int n) {
     const struct gdn_shape &s = j.a.shape;
@@ -316,15 +317,15 @@ static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, str
 }
 
 // All products of the tile: with the keys of earlier tiles, sixteen at a time, then the rest.
-static __device__ __forceinline__ void multiply_all(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void multiply_all(const struct gdn_job &j, struct split_shared &r,
                                                     const struct place &p,
                                                     const struct gdn_sequence &q, int first) {
-    enum { ROOM = 16 };
-    for (int from = 0; from <= first; from += ROOM) {
+    enum { KEYS = 16 };
+    for (int from = 0; from <= first; from += KEYS) {
         struct factors f = {r.keys, (q.base[0] + 15) / 16, 0, true};
         if (from < first) {
             __syncthreads();
-            load_earlier(j, r, p, q, from, ROOM);
+            load_earlier(j, r, p, q, from, KEYS);
             __syncthreads();
             f = {(uint4 *)r.sums, 1, GDN_RING + from, false};
         } else if (from > 0) {
@@ -354,7 +355,7 @@ static __device__ __forceinline__ void put_coefficients(const struct gdn_job &j,
 // Coefficients of the tile's sums, by position from the row's base; threads take (position, row),
 // in tiles of at most eight rows four positions a warp. First committed positions, then ancestors
 // in flight and the row itself.
-static __device__ __forceinline__ void weigh(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void weigh(const struct gdn_job &j, struct split_shared &r,
                                              const struct gdn_sequence &q, int first, bool few) {
     int width = few ? 8 : TILE, row = (int)threadIdx.x % width, at = first + row;
     int turn = (int)threadIdx.x / width, step = threads_of(j) / width;
@@ -398,7 +399,7 @@ struct line {
 };
 
 static __device__ __forceinline__ struct line
-line_of(const struct gdn_job &j, const struct split_room &r, const struct place &p,
+line_of(const struct gdn_job &j, const struct split_shared &r, const struct place &p,
         const struct gdn_sequence &q, int first, bool eight) {
     const struct gdn_shape &s = j.a.shape;
     int w = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -423,7 +424,7 @@ static __device__ __forceinline__ void load_line(const struct gdn_job &j, struct
 
 // What the base gives, with its decay.
 static __device__ __forceinline__ void begin_line(const struct gdn_job &j,
-                                                  const struct split_room &r,
+                                                  const struct split_shared &r,
                                                   const struct gdn_sequence &q, int first,
                                                   const struct line &l, float4 *a, float4 *b) {
     int w = l.v * WARPS + l.c, hi = first + l.at >= q.hi;
@@ -434,7 +435,7 @@ static __device__ __forceinline__ void begin_line(const struct gdn_job &j,
 
 // Committed positions, then ancestors in earlier tiles, whose deltas this block has written.
 static __device__ __forceinline__ void add_known(const struct gdn_job &j,
-                                                 const struct split_room &r,
+                                                 const struct split_shared &r,
                                                  const struct gdn_sequence &q, int first,
                                                  const struct line &l, float4 *a, float4 *b) {
     enum { BATCH = 8 };
@@ -483,8 +484,9 @@ static __device__ __forceinline__ float4 shuffle4(float4 v, int lane) {
 // Rows depth by depth: those at a depth are finished, and all deeper ones take what their ancestor
 // there adds. All rows of the tile that there are lie in the warp; neighbours are `apart` lanes
 // from each other.
-static __device__ __forceinline__ void descend(const struct gdn_job &j, const struct split_room &r,
-                                               int first, const struct line &l, int apart, float4 a,
+static __device__ __forceinline__ void descend(const struct gdn_job &j,
+                                               const struct split_shared &r, int first,
+                                               const struct line &l, int apart, float4 a,
                                                float4 b) {
     enum { BATCH = 4 };
     int deepest = __reduce_max_sync(0xFFFFFFFFu, l.depth), lane = (int)threadIdx.x % 32;
@@ -520,7 +522,7 @@ static __device__ __forceinline__ void descend(const struct gdn_job &j, const st
 // At most eight rows: the committed positions for one row and one column a thread, from the base's
 // sums on; what comes of it takes their place.
 static __device__ __forceinline__ void add_known_few(const struct gdn_job &j,
-                                                     const struct split_room &r,
+                                                     const struct split_shared &r,
                                                      const struct gdn_sequence &q, int first) {
     enum { BATCH = 8 };
     int thread = (int)threadIdx.x % 128, v = (int)threadIdx.x / 128;
@@ -564,7 +566,7 @@ static __device__ __forceinline__ void await_head(int v) {
 }
 
 // The second half of a tile: from the base's sums and the coefficients on.
-static __device__ __forceinline__ void finish(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void finish(const struct gdn_job &j, struct split_shared &r,
                                               const struct place &p, const struct gdn_sequence &q,
                                               int first, bool few, struct line l) {
     int w = l.v * WARPS + l.c, all = j.heads * WARPS;
@@ -592,7 +594,7 @@ static __device__ __forceinline__ void finish(const struct gdn_job &j, struct sp
     descend(j, r, first, l, 1, r.sums[w * TILE + l.at], r.sums[(all + w) * TILE + l.at]);
 }
 
-static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct split_room &r,
+static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct split_shared &r,
                                                 const struct place &p, const struct gdn_sequence &q,
                                                 int first) {
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
@@ -615,7 +617,7 @@ static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct 
 }
 
 // Lists the rows of the block's sequence, where the tables have not done that; all threads.
-static __device__ __forceinline__ void list_rows(const struct gdn_tables &t, struct gdn_room &m,
+static __device__ __forceinline__ void list_rows(const struct gdn_tables &t, struct gdn_shared &m,
                                                  int rows, int *found) {
     if (t.few.n) {
         int i = (int)threadIdx.x;
@@ -634,9 +636,9 @@ static __device__ __forceinline__ void list_rows(const struct gdn_tables &t, str
 // All that does not depend on the rows' values; leaves the first tile's ancestors in place. Loads
 // that do not need each other are under way at once.
 static __device__ __forceinline__ void open_tiles(const struct gdn_job &j,
-                                                  const struct gdn_tables &t, struct split_room &r,
-                                                  const struct place &p, struct gdn_sequence *q,
-                                                  int *found) {
+                                                  const struct gdn_tables &t,
+                                                  struct split_shared &r, const struct place &p,
+                                                  struct gdn_sequence *q, int *found) {
     const struct gdn_place run =
         t.few.n ? gdn_place{t.first, t.few.n, t.len, 0} : gdn_place_of(j, p.seq);
     const struct gdn_state state = t.few.n ? t.few.state : gdn_state_at(j, p.seq, run.exchanged);
@@ -678,7 +680,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         j.heads = HEADS_MOST;
     }
     struct place p = place_of(j);
-    struct split_room r = room_at(j, memory);
+    struct split_shared r = shared_at(j, memory);
     struct gdn_sequence q;
     if (j.behind)
         gpu_await();

@@ -30,7 +30,7 @@ static __device__ float2 *products_of(const struct gdn_job &j, const struct plac
 
 // Rows [at, at + CHUNK) of base lo or hi.
 template <bool VEC>
-static __device__ void load_state(const struct gdn_job &j, struct gdn_room &m,
+static __device__ void load_state(const struct gdn_job &j, struct gdn_shared &m,
                                   const struct place &p, const float *from, int hi, int at) {
     const struct gdn_shape &s = j.a.shape;
 #pragma unroll 1
@@ -46,8 +46,8 @@ static __device__ void load_state(const struct gdn_job &j, struct gdn_room &m,
 
 // Deltas of committed positions.
 template <bool VEC>
-static __device__ void load_log(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
-                                const struct gdn_state &state) {
+static __device__ void load_log(const struct gdn_job &j, struct gdn_shared &m,
+                                const struct place &p, const struct gdn_state &state) {
     const struct gdn_shape &s = j.a.shape;
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < j.heads * GDN_RING * WARPS; i += (int)blockDim.x) {
@@ -60,8 +60,9 @@ static __device__ void load_log(const struct gdn_job &j, struct gdn_room &m, con
 
 // Part [at, at + CHUNK) of the tile's keys and queries.
 template <bool VEC>
-static __device__ void load_rows(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
-                                 const struct gdn_sequence &q, int first, int at) {
+static __device__ void load_rows(const struct gdn_job &j, struct gdn_shared &m,
+                                 const struct place &p, const struct gdn_sequence &q, int first,
+                                 int at) {
     const struct gdn_shape &s = j.a.shape;
     int rows = q.n - first < TILE ? q.n - first : TILE;
 #pragma unroll 1
@@ -75,7 +76,7 @@ static __device__ void load_rows(const struct gdn_job &j, struct gdn_room &m, co
 }
 
 // Key number `key` of those that the tile can need: committed positions from base lo, then places.
-static __device__ const float *key_of(const struct gdn_job &j, const struct gdn_room &m,
+static __device__ const float *key_of(const struct gdn_job &j, const struct gdn_shared &m,
                                       const struct place &p, const struct gdn_sequence &q,
                                       const float *log_k, int key) {
     const struct gdn_shape &s = j.a.shape;
@@ -94,9 +95,9 @@ struct cut {
 
 // This block's keys from its number `from` on.
 template <bool VEC>
-static __device__ void load_keys(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
-                                 const struct gdn_sequence &q, const float *log_k,
-                                 const struct cut &u, int from) {
+static __device__ void load_keys(const struct gdn_job &j, struct gdn_shared &m,
+                                 const struct place &p, const struct gdn_sequence &q,
+                                 const float *log_k, const struct cut &u, int from) {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < j.keys * 32; i += (int)blockDim.x) {
         int c = u.at + i % 32 * 4, key = p.rank + (from + i / 32) * j.parts;
@@ -112,7 +113,7 @@ static __device__ float swap_half(float keep, float give, int d) {
 
 // Eight lanes: products of four rows with two keys, to to0 and to1 (NULL: not kept). A product sums
 // a lane's elements, then lanes.
-static __device__ void dots(const struct gdn_room &m, int pair, int row, bool add, float2 *to0,
+static __device__ void dots(const struct gdn_shared &m, int pair, int row, bool add, float2 *to0,
                             float2 *to1, int rows) {
     int l = (int)threadIdx.x % 8, bit4 = l & 4, bit2 = l & 2;
     const float *k0 = m.keys + 2 * pair * STRIDE + l * 4, *k1 = k0 + STRIDE;
@@ -157,9 +158,9 @@ static __device__ void dots(const struct gdn_room &m, int pair, int row, bool ad
 
 // This block's share of the products of the tile; its first keys are loaded already.
 template <bool VEC>
-static __device__ void multiply(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
-                                const struct gdn_sequence &q, const float *log_k,
-                                const struct cut &u, float2 *out) {
+static __device__ void multiply(const struct gdn_job &j, struct gdn_shared &m,
+                                const struct place &p, const struct gdn_sequence &q,
+                                const float *log_k, const struct cut &u, float2 *out) {
     int rows = u.n - q.base[0] - u.first, blocks = (rows + 3) / 4;
     int mine = (u.n - p.rank + j.parts - 1) / j.parts;
     for (int from = 0; from < mine; from += j.keys) {
@@ -188,7 +189,7 @@ struct sums {
 };
 
 template <int R>
-static __device__ void read_state(const struct gdn_job &j, const struct gdn_room &m,
+static __device__ void read_state(const struct gdn_job &j, const struct gdn_shared &m,
                                   const struct gdn_sequence &q, int first, int at,
                                   struct sums *acc) {
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, row = lane / 4 * R;
@@ -249,8 +250,8 @@ static __device__ float fade(float x) {
 
 // Coefficients of one position, t from the row's base, for the row at place `at`; other: its place,
 // -1: it is committed. x: products of its key.
-static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct gdn_room &m, int t,
-                                                 int at, int other, int hi, float2 x) {
+static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct gdn_shared &m,
+                                                 int t, int at, int other, int hi, float2 x) {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int v = 0; v < HEADS_MOST; v++) {
@@ -264,7 +265,7 @@ static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct
 }
 
 // Coefficients of the tile's sums: a lane is a row, warps take positions from the row's base on.
-static __device__ void weigh(const struct gdn_job &j, struct gdn_room &m,
+static __device__ void weigh(const struct gdn_job &j, struct gdn_shared &m,
                              const struct gdn_sequence &q, int first, int depth,
                              const float2 *products) {
     int lane = (int)threadIdx.x % 32, at = first + lane;
@@ -298,7 +299,7 @@ struct line {
 };
 
 template <bool VEC>
-static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_room &m,
+static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_shared &m,
                                       const struct place &p, const struct gdn_sequence &q,
                                       int first, int at) {
     const struct gdn_shape &s = j.a.shape;
@@ -320,7 +321,7 @@ static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_
 
 // Committed positions, then ancestors in earlier tiles, whose deltas this warp has written.
 template <bool VEC>
-static __device__ void add_known(const struct gdn_job &j, const struct gdn_room &m,
+static __device__ void add_known(const struct gdn_job &j, const struct gdn_shared &m,
                                  const struct line &l, const float2 *coef, int first, float4 *a,
                                  float4 *b) {
     enum { BATCH = 8 };
@@ -358,7 +359,7 @@ static __device__ void add_known(const struct gdn_job &j, const struct gdn_room 
 // Rows depth by depth: those at a depth are finished, and all deeper ones take what their ancestor
 // there adds.
 template <bool VEC>
-static __device__ void descend(const struct gdn_job &j, const struct gdn_room &m,
+static __device__ void descend(const struct gdn_job &j, const struct gdn_shared &m,
                                const struct line &l, const float2 *coef, int first, float4 a,
                                float4 b) {
     float4 *delta = m.delta + (int)threadIdx.x / 32 * TILE, mine = a;
@@ -400,7 +401,7 @@ static __device__ int sums_of(const struct gdn_job &j, const struct gdn_sequence
 }
 
 // Who is above whom in the tile at `first`, and how committed positions decay; different warps.
-static __device__ void prepare(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
+static __device__ void prepare(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
                                const struct gdn_sequence &q, const float *log_g, int first) {
     int w = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
     for (int i = (int)threadIdx.x; i < TILE * j.heads; i += (int)blockDim.x) {
@@ -419,7 +420,7 @@ static __device__ void prepare(const struct gdn_job &j, struct gdn_room &m, cons
 
 // The second half of a tile, from the base's sums on.
 template <bool VEC>
-static __device__ void finish(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
+static __device__ void finish(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
                               const struct gdn_sequence &q, int first, bool few,
                               const struct sums &acc) {
     int lane = (int)threadIdx.x % 32, v = (int)threadIdx.x / 32 / WARPS;
@@ -443,9 +444,9 @@ static __device__ void finish(const struct gdn_job &j, struct gdn_room &m, const
 }
 
 template <bool VEC>
-static __device__ void run_tile(const struct gdn_job &j, struct gdn_room &m, const struct place &p,
-                                const struct gdn_sequence &q, const struct gdn_state &state,
-                                int first) {
+static __device__ void run_tile(const struct gdn_job &j, struct gdn_shared &m,
+                                const struct place &p, const struct gdn_sequence &q,
+                                const struct gdn_state &state, int first) {
     const struct gdn_shape &s = j.a.shape;
     bool few = q.n - first <= TILE / 4, again = s.dk > CHUNK; // bases do not fit as a whole
     struct sums acc = {};
@@ -471,7 +472,7 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_room &m, con
 }
 
 // Lists the rows of the block's sequence; all threads.
-static __device__ void find_rows(struct gdn_room &m, int *found, struct gdn_sequence *q) {
+static __device__ void find_rows(struct gdn_shared &m, int *found, struct gdn_sequence *q) {
     __syncthreads();
     if (threadIdx.x < 32)
         gdn_list(m, q->rows, found);
@@ -486,7 +487,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j)
     extern __shared__ float4 memory[];
     __shared__ int found[2];
     struct place p = place_of(j);
-    struct gdn_room m = gdn_room_at(j, memory);
+    struct gdn_shared m = gdn_shared_at(j, memory);
     gpu_await();
     struct gdn_place run = gdn_place_of(j, p.seq);
     struct gdn_state state = gdn_state_at(j, p.seq, run.exchanged);
@@ -505,7 +506,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
     extern __shared__ float4 memory[];
     __shared__ int found[2];
     struct place p = place_of(j);
-    struct gdn_room m = gdn_room_at(j, memory);
+    struct gdn_shared m = gdn_shared_at(j, memory);
     gpu_await();
     gpu_let_next();
     const float *log_k = j.states[p.seq].log_k;

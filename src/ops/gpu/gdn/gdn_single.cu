@@ -124,7 +124,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
 }
 
 // What the threads of a block share.
-struct single_room {
+struct single_shared {
     float ring[GDN_RING][OWN]; // deltas of committed positions
     uint4 left[2][PIECES];     // [high, low]
     float2 coef[GDN_RING];
@@ -175,7 +175,7 @@ static __device__ __forceinline__ float split_four(const struct columns &c, stru
 }
 
 // Deltas and decays of committed positions on their way to shared memory.
-static __device__ __forceinline__ void ask_log(const struct single_job &j, struct single_room *m,
+static __device__ __forceinline__ void ask_log(const struct single_job &j, struct single_shared *m,
                                                const struct single_run &r,
                                                const struct gdn_state *st, int head, int first) {
     const float *log_d = gdn_pointer(&st->log_d), *log_g = gdn_pointer(&st->log_g);
@@ -193,7 +193,7 @@ static __device__ __forceinline__ void ask_log(const struct single_job &j, struc
 }
 
 // Running sums of the decays, in position order; a thread is a position.
-static __device__ __forceinline__ void sum_log(struct single_room *m, int known) {
+static __device__ __forceinline__ void sum_log(struct single_shared *m, int known) {
     int t = (int)threadIdx.x;
     float sum = 0;
 #pragma unroll 8
@@ -208,7 +208,7 @@ static __device__ __forceinline__ void sum_log(struct single_room *m, int known)
 }
 
 // What the warp's columns give the row, to its 16 places of m->sum.
-static __device__ __forceinline__ void multiply_columns(struct single_room *m,
+static __device__ __forceinline__ void multiply_columns(struct single_shared *m,
                                                         const struct right &r, float down, int at) {
     int lane = (int)threadIdx.x % 32;
     struct chains y[2] = {};
@@ -232,7 +232,7 @@ static __device__ __forceinline__ void multiply_columns(struct single_room *m,
 }
 
 // One column, from the base's sums on.
-static __device__ __forceinline__ void finish_column(const struct single_room *m, int known,
+static __device__ __forceinline__ void finish_column(const struct single_shared *m, int known,
                                                      float gain, float value, float beta, float *d,
                                                      float *out) {
     enum { BATCH = 8 };
@@ -266,7 +266,7 @@ static __device__ __forceinline__ void finish_column(const struct single_room *m
 // Block (half of a value head, run).
 static __global__ void __launch_bounds__(OWN_THREADS, 4)
     single_deltas(const __grid_constant__ struct single_job j) {
-    __shared__ __align__(16) struct single_room m;
+    __shared__ __align__(16) struct single_shared m;
     int t = (int)threadIdx.x, w = t / 32, n_v = j.shape.n_v;
     int head = (int)blockIdx.x / 2, first = (int)blockIdx.x % 2 * OWN;
     if (j.behind)
@@ -355,11 +355,11 @@ bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *r
     j.rows = a->rows;
     j.out = a->out;
     j.behind = g->last != LAST_ROWS && g->last != LAST_GDN;
-    unsigned char *room = (unsigned char *)gpu_scratch(g, gdn_single_bytes(s, n));
-    if (!room || !stage_tables(g, &j, a, runs, n))
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, gdn_single_bytes(s, n));
+    if (!scratch || !stage_tables(g, &j, a, runs, n))
         return false;
-    j.left = (uint4 *)room;
-    j.products = (float2 *)(room + left_bytes(s, n));
+    j.left = (uint4 *)scratch;
+    j.products = (float2 *)(scratch + left_bytes(s, n));
     gpu_launch_early(g, "gdn products", single_products, dim3((unsigned)s->n_k, (unsigned)n),
                      PRODUCT_THREADS, 0, j);
     j.behind = false; // the first launch has waited

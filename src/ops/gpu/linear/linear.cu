@@ -100,8 +100,8 @@ struct stream_call {
     size_t partial;                   // bytes of sums between launches
 };
 
-// Divides a block's shared memory among its rings; false if that many warps find no room.
-static bool stream_room(const struct gpu *g, struct stream_call *c, int warps) {
+// Divides a block's shared memory among its rings; false if that many warps do not fit.
+static bool fit_rings(const struct gpu *g, struct stream_call *c, int warps) {
     enum { ROWS = 64 << 10, WEIGHTS = 96 << 10, BARRIERS = 2048, MOST = 12 };
     struct linear_launch *l = &c->l;
     int slot = warps * c->v.slot;
@@ -125,12 +125,12 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
         int64_t units = stream_units(&c->l, w) * c->l.row_tiles;
         int64_t each = step[(w - 1) / 4] > BYTES * w ? step[(w - 1) / 4] : BYTES * w;
         int64_t cost = (units + g->processors - 1) / g->processors * each * part;
-        if ((warps && cost > best) || !stream_room(g, c, w))
+        if ((warps && cost > best) || !fit_rings(g, c, w))
             continue;
         best = cost;
         warps = w;
     }
-    return warps && stream_room(g, c, warps);
+    return warps && fit_rings(g, c, warps);
 }
 
 // Bytes of what a launch's jobs leave for linear_finish.cu.
@@ -147,7 +147,7 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     struct linear_stream_variant best = {};
     for (int i = 0; i < 5 && best.n_tiles * 8 < c->l.n; i++) {
         c->v = stream_variant(form, sizes[i]);
-        if (c->v.kernel && stream_room(g, c, 4))
+        if (c->v.kernel && fit_rings(g, c, 4))
             best = c->v;
     }
     c->v = best;
@@ -520,5 +520,5 @@ extern "C" size_t linear_kept(void) {
 extern "C" bool linear_reserve(struct gpu *g) {
     if (!g->peaks)
         g->peaks = (unsigned long long *)gpu_alloc(g, PEAK_ROWS * sizeof *g->peaks);
-    return g->peaks && need_tickets(g, TICKETS) && linear_defer_room(g);
+    return g->peaks && need_tickets(g, TICKETS) && linear_defer_reserve(g);
 }

@@ -50,14 +50,14 @@ static __global__ void __launch_bounds__(THREADS)
         out[e] = o.add ? out[e] + each[e] : each[e];
 }
 
-bool linear_defer_room(struct gpu *g) {
+bool linear_defer_reserve(struct gpu *g) {
     if (!g->deferred_sums)
         g->deferred_sums = (struct linear_deferred *)calloc(1, sizeof *g->deferred_sums);
     return g->deferred_sums != NULL;
 }
 
 bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
-    if (!linear_defer_room(g))
+    if (!linear_defer_reserve(g))
         return gpu_check(g, GPU_OUT_OF_MEMORY, "sums of linear layers");
     struct linear_deferred *a = g->deferred_sums;
     if (!g->sums_deferred)

@@ -87,8 +87,8 @@ static inline size_t linear_sums_bytes(int64_t m) {
            sizeof(float);
 }
 
-// Room for the ends of jobs (linear_defer). False: no memory.
-bool linear_defer_room(struct gpu *g);
+// Memory for the ends of jobs (linear_defer). False: no memory.
+bool linear_defer_reserve(struct gpu *g);
 
 // Defers the end of a job, all of whose parts are queued, until something else is queued (cuda.h,
 // gpu_flush). False without memory; the fault is set.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room for activations: rows of fp16 and their powers of two, one room of f32 rows that all of them
-// share, and reading them back.
+// Memory of activations: rows of fp16 and their powers of two, one buffer of f32 rows that all of
+// them share, and reading them back.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ int64_t cuda_act_bytes(const struct exec *x, int64_t n, int64_t k) {
     return n * (round_up(k, ACT_ALIGN) * 2 + (int64_t)sizeof(float));
 }
 
-// Room for f32 rows that all acts share.
+// The buffer of f32 rows that all acts share.
 static bool share_wide(struct gpu *g, size_t bytes) {
     if (bytes <= g->wide_bytes)
         return true;

@@ -18,9 +18,9 @@
 extern "C" {
 #endif
 
-// Small host arrays on their way to the device: a pinned room and its mirror on the device. The
+// Small host arrays on their way to the device: a pinned buffer and its mirror on the device. The
 // same bytes staged again in one turn are found and not sent again. A turn ends when a new op finds
-// less than STAGE_OP left: the room is then used from its begin again.
+// less than STAGE_OP left: the buffer is then used from its beginning again.
 struct gpu_stage {
     unsigned char *host, *device; // [STAGE_BYTES]
     size_t used;
@@ -89,7 +89,7 @@ struct gpu {
     unsigned long long *peaks;             // [PEAK_ROWS] largest magnitudes of such rows (act.cuh)
     uint32_t epoch;                        // of the newest peaks
     bool peaked;                           // a linear_few_start of this op has left peaks
-    void *scratch;                         // room for what lives within one op only
+    void *scratch;                         // what lives within one op only
     size_t scratch_bytes;
     struct attend_cache *plans; // plans of attention (attend_cache.c)
     struct act *acts;           // all of them; they share `wide`
@@ -135,13 +135,14 @@ void gpu_clear(struct gpu *g, void *dst, size_t bytes);
 const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
 // Begins a new turn unless `bytes` are left. For points at which no staged place is needed any
 // more: the begin of an op (gpu_enter), or of a part of one that stages anew.
-void gpu_stage_room(struct gpu *g, size_t bytes);
+void gpu_stage_reserve(struct gpu *g, size_t bytes);
 
 // At least `bytes` of scratch, contents undefined, for use by ops queued from now until the next
 // call; NULL when there is no memory (the fault is set). It only ever grows, and within the limits
 // of a model that is open it does not (reserve.c).
 void *gpu_scratch(struct gpu *g, size_t bytes);
-bool gpu_scratch_room(struct gpu *g, size_t bytes); // makes so much now; false: no memory, no fault
+bool gpu_scratch_reserve(struct gpu *g,
+                         size_t bytes); // makes so much now; false: no memory, no fault
 
 // Queues what ops have deferred: the end of linear layers (linear_finish.cu) and of an act.
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
@@ -167,11 +168,11 @@ struct weight {
 };
 
 // Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an
-// act out of independent pieces write `wide` first and finish rows by cuda_act_finish; that room is
-// one for all acts of an exec, so nothing may be left in it for a later op.
+// act out of independent pieces write `wide` first and finish rows by cuda_act_finish; that buffer
+// is one for all acts of an exec, so nothing may be left in it for a later op.
 struct act {
     struct act *next;
-    int64_t rows, cap_k; // room
+    int64_t rows, cap_k; // capacity
     int64_t k, stride;   // shape of the present contents; stride is k rounded up to 64
     void *x;             // __half [rows][stride]
     float *unscale;      // [rows] 2^-exponent

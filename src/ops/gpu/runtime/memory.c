@@ -51,7 +51,7 @@ void gpu_release(struct gpu *g, void *p) {
     slabs_give(&g->memory, p);
 }
 
-bool gpu_scratch_room(struct gpu *g, size_t bytes) {
+bool gpu_scratch_reserve(struct gpu *g, size_t bytes) {
     gpu_flush(g);
     if (bytes <= g->scratch_bytes)
         return true;
@@ -62,7 +62,7 @@ bool gpu_scratch_room(struct gpu *g, size_t bytes) {
 }
 
 void *gpu_scratch(struct gpu *g, size_t bytes) {
-    if (gpu_scratch_room(g, bytes))
+    if (gpu_scratch_reserve(g, bytes))
         return g->scratch;
     gpu_check(g, GPU_OUT_OF_MEMORY, "scratch memory of an op");
     return NULL;
@@ -112,7 +112,7 @@ static uint64_t hash_of(const unsigned char *p, size_t bytes) {
     return h ^ h >> 29;
 }
 
-void gpu_stage_room(struct gpu *g, size_t bytes) {
+void gpu_stage_reserve(struct gpu *g, size_t bytes) {
     struct gpu_stage *s = &g->stage;
     if (s->used + bytes <= STAGE_BYTES)
         return;
@@ -132,8 +132,8 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
         if (t->hash == hash && t->bytes == bytes && !memcmp(s->host + t->offset, host, bytes))
             return s->device + t->offset;
     }
-    size_t room = round_up_size(bytes, 16);
-    if (room > STAGE_BYTES - s->used) {
+    size_t padded = round_up_size(bytes, 16);
+    if (padded > STAGE_BYTES - s->used) {
         gpu_check(g, GPU_OUT_OF_MEMORY, "staging the arrays of an op");
         return NULL;
     }
@@ -144,7 +144,7 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
         !gpu_check(g, gpu_to_device(to, s->host + s->used, bytes, g->stream), where))
         return NULL;
     s->entries[s->n_entries++ % ENTRIES] = (struct stage_entry){hash, s->used, bytes};
-    s->used += room;
+    s->used += padded;
     return to;
 }
 
@@ -153,6 +153,6 @@ struct gpu *gpu_enter(struct exec *x) {
     int current = -1;
     if (gpu_current_device(&current) != GPU_OK || current != g->device) // asking costs less
         gpu_check(g, gpu_use_device(g->device), "choosing the device");
-    gpu_stage_room(g, STAGE_OP);
+    gpu_stage_reserve(g, STAGE_OP);
     return g;
 }

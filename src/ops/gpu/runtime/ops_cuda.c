@@ -26,7 +26,7 @@ static void begin_anew(struct gpu *g) {
     g->last = LAST_UNKNOWN;
     g->sums_deferred = false;
     g->deferred_rows = 0;
-    gpu_stage_room(g, STAGE_BYTES);
+    gpu_stage_reserve(g, STAGE_BYTES);
     if (g->tickets)
         gpu_clear(g, g->tickets, (size_t)g->n_tickets * sizeof *g->tickets);
     if (g->row_state)

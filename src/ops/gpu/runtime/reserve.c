@@ -3,16 +3,13 @@
 // of them, and the small arrays that they keep between launches. Each family says what passes
 // within the limits may ask for (ops_cuda.h), so that a pass cannot run out of memory. An op
 // outside of the limits still gets what it asks for if there is memory.
+#include "base/num.h"
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-static size_t most(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 static size_t scratch_of(const struct gpu *g, const struct exec_limits *l) {
-    size_t state = most(attend_scratch(l), gdn_scratch(g, l));
-    return most(state, most(linear_scratch(g, l), sample_scratch(l)));
+    size_t state = max_size(attend_scratch(l), gdn_scratch(g, l));
+    return max_size(state, max_size(linear_scratch(g, l), sample_scratch(l)));
 }
 
 int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
@@ -23,7 +20,7 @@ int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
 
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e) {
     struct gpu *g = gpu_enter(x);
-    bool ok = gpu_scratch_room(g, scratch_of(g, l)) && linear_reserve(g) && attend_reserve(g, l);
+    bool ok = gpu_scratch_reserve(g, scratch_of(g, l)) && linear_reserve(g) && attend_reserve(g, l);
     if (ok)
         return 0;
     return err_set(e, ERR_MEMORY,

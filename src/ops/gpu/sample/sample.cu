@@ -10,6 +10,7 @@
 // Sets are cut by radix selection in the order (score descending, id ascending). Probabilities are
 // summed as integers, multiples of 2^-40, so that no sum depends on the order in which threads
 // come.
+#include "base/num.h"
 #include "ops/gpu/runtime/gpu.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/rowmath.h"
@@ -216,7 +217,7 @@ template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(stru
 }
 
 // What the threads of choose and rank share.
-struct room {
+struct sample_shared {
     uint64_t bins[BINS], part[THREADS / 32];
     uint64_t found; // bin and what comes before it, of the last histogram
     uint64_t before, inside;
@@ -226,7 +227,7 @@ struct room {
 };
 
 // Largest value, or sum, over the block; every thread gets it.
-template <bool SUM> static __device__ uint64_t block_all(struct room &m, uint64_t v) {
+template <bool SUM> static __device__ uint64_t block_all(struct sample_shared &m, uint64_t v) {
     for (int d = 16; d; d /= 2) {
         uint64_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
         v = SUM ? v + o : larger(v, o);
@@ -243,7 +244,7 @@ template <bool SUM> static __device__ uint64_t block_all(struct room &m, uint64_
 
 // Finds the bin, from the highest down, in which the running sum reaches target (1 .. sum of all):
 // m.found; m.before: the sum above it; m.inside: its own.
-static __device__ void find_bin(struct room &m, uint64_t target) {
+static __device__ void find_bin(struct sample_shared &m, uint64_t target) {
     int t = (int)threadIdx.x, lane = t % 32;
     int hi = BINS - 1 - 2 * t, lo = hi - 1; // two bins a thread, in descending order
     uint64_t own = m.bins[hi] + m.bins[lo], sum = own;
@@ -271,7 +272,7 @@ static __device__ void find_bin(struct room &m, uint64_t target) {
 // target. visit(f) calls f(value, weight) for each element. *missing: what the elements with that
 // value must still contribute; *there: their weight.
 template <typename V>
-static __device__ uint32_t select(struct room &m, uint64_t target, uint64_t *missing,
+static __device__ uint32_t select(struct sample_shared &m, uint64_t target, uint64_t *missing,
                                   uint64_t *there, V visit) {
     uint32_t prefix = 0, mask = 0;
     const int shifts[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
@@ -315,8 +316,9 @@ static __device__ void each_of(const struct job &j, const struct row_view &v, in
 
 // Calls f(element) for elements of groups whose best is at least `least`, or for those of the list.
 template <typename F>
-static __device__ void each(const struct room &m, const struct job &j, const struct row_view &v,
-                            const uint64_t *best, bool listed, uint32_t least, F f) {
+static __device__ void each(const struct sample_shared &m, const struct job &j,
+                            const struct row_view &v, const uint64_t *best, bool listed,
+                            uint32_t least, F f) {
     if (listed) {
         for (int i = (int)threadIdx.x; i < m.n; i += THREADS)
             f(m.list[i]);
@@ -342,7 +344,7 @@ struct selection {
 };
 
 template <typename F>
-static __device__ void each_in(const struct room &m, const struct selection &s, F f) {
+static __device__ void each_in(const struct sample_shared &m, const struct selection &s, F f) {
     each(m, s.j, s.v, s.best, s.listed, s.least, [&](uint64_t e) {
         if (e >= s.last)
             f(e);
@@ -357,7 +359,8 @@ static __device__ uint64_t mass_of(uint32_t key, float most) {
 // Narrows the selection to the shortest prefix of its order whose weight reaches target (at least 1
 // and at most the weight of all). MASS: weights are probabilities, otherwise ones.
 template <bool MASS>
-static __device__ void narrow(struct room &m, struct selection *s, float most, uint64_t target) {
+static __device__ void narrow(struct sample_shared &m, struct selection *s, float most,
+                              uint64_t target) {
     uint64_t missing, there;
     uint32_t key = select(m, target, &missing, &there, [&](auto add) {
         each_in(m, *s,
@@ -375,7 +378,8 @@ static __device__ void narrow(struct room &m, struct selection *s, float most, u
 }
 
 // The key that at least k elements reach: that of the k-th best group; 0 with fewer groups.
-static __device__ uint32_t bound_of(struct room &m, const uint64_t *best, int groups, int k) {
+static __device__ uint32_t bound_of(struct sample_shared &m, const uint64_t *best, int groups,
+                                    int k) {
     uint64_t missing, there;
     if (k > groups)
         return 0;
@@ -387,7 +391,8 @@ static __device__ uint32_t bound_of(struct room &m, const uint64_t *best, int gr
 
 // The same for k <= 32, mostly a little lower and much sooner: that of the k-th best warp, each
 // warp having the best of its share of the groups.
-static __device__ uint32_t quick_bound(struct room &m, const uint64_t *best, int groups, int k) {
+static __device__ uint32_t quick_bound(struct sample_shared &m, const uint64_t *best, int groups,
+                                       int k) {
     int lane = (int)threadIdx.x % 32, before = 0;
     uint32_t own = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS) {
@@ -409,7 +414,7 @@ static __device__ uint32_t quick_bound(struct room &m, const uint64_t *best, int
 }
 
 // Lists the elements whose key is at least s->least and that are not after s->last.
-static __device__ void gather(struct room &m, struct selection *s) {
+static __device__ void gather(struct sample_shared &m, struct selection *s) {
     if (threadIdx.x == 0)
         m.n = 0;
     __syncthreads();
@@ -425,7 +430,7 @@ static __device__ void gather(struct room &m, struct selection *s) {
     s->listed = m.n <= LIST;
 }
 
-static __device__ uint64_t row_best(struct room &m, const uint64_t *best, int groups) {
+static __device__ uint64_t row_best(struct sample_shared &m, const uint64_t *best, int groups) {
     uint64_t v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
         v = larger(v, best[g]);
@@ -433,7 +438,7 @@ static __device__ uint64_t row_best(struct room &m, const uint64_t *best, int gr
 }
 
 // The mass of the whole row, from the sums of its groups.
-static __device__ uint64_t row_mass(struct room &m, const uint64_t *best, const float *sum,
+static __device__ uint64_t row_mass(struct sample_shared &m, const uint64_t *best, const float *sum,
                                     int groups, float most) {
     uint64_t v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
@@ -443,20 +448,22 @@ static __device__ uint64_t row_mass(struct room &m, const uint64_t *best, const 
 
 // Mass or number of the elements in the selection.
 template <bool MASS>
-static __device__ uint64_t weight_of(struct room &m, const struct selection &s, float most) {
+static __device__ uint64_t weight_of(struct sample_shared &m, const struct selection &s,
+                                     float most) {
     uint64_t v = 0;
     each_in(m, s, [&](uint64_t e) { v += MASS ? mass_of((uint32_t)(e >> 32), most) : 1; });
     return block_all<true>(m, v);
 }
 
 // Leaves what top-k and top-p keep.
-static __device__ void cut_row(struct room &m, struct selection *s, const float *sum, float most) {
+static __device__ void cut_row(struct sample_shared &m, struct selection *s, const float *sum,
+                               float most) {
     const struct draw *d = s->v.d;
     if (d->top_k)
         s->least = bound_of(m, s->best, s->j.groups, d->top_k);
     else if (d->top_p)
         s->least = key_of(most - d->depth);
-    else if (d->least > 1e-30f) // with room for rounding; each element is looked at anyway
+    else if (d->least > 1e-30f) // with a margin for rounding; each element is looked at anyway
         s->least = key_of(most + row_log(d->least) - 0.01f - 1e-6f * fabsf(most));
     if (d->top_k || d->top_p)
         gather(m, s);
@@ -477,7 +484,7 @@ static __device__ void cut_row(struct room &m, struct selection *s, const float 
 }
 
 static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
-    __shared__ struct room m;
+    __shared__ struct sample_shared m;
     gpu_await();
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
@@ -503,8 +510,8 @@ static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
 }
 
 // log of the sum of e^score over the row.
-static __device__ float log_sum(struct room &m, const uint64_t *best, const float *sum, int groups,
-                                float most) {
+static __device__ float log_sum(struct sample_shared &m, const uint64_t *best, const float *sum,
+                                int groups, float most) {
     float v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
         v += sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most);
@@ -522,7 +529,7 @@ static __device__ float log_sum(struct room &m, const uint64_t *best, const floa
 }
 
 static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
-    __shared__ struct room m;
+    __shared__ struct sample_shared m;
     gpu_await();
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
@@ -588,7 +595,7 @@ static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, 
     return d->seen && d->count;
 }
 
-// Scratch for n rows and, behind it, room for `answers` results of 8 bytes: j->ids.
+// Scratch for n rows and, behind it, memory for `answers` results of 8 bytes: j->ids.
 static bool share_scratch(struct gpu *g, struct job *j, int64_t n, size_t answers) {
     size_t cells = (size_t)n * (size_t)j->groups;
     unsigned char *p = (unsigned char *)gpu_scratch(g, cells * 12 + answers * 8);
@@ -615,10 +622,6 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
     gpu_launch_early(g, "survey of the logits", vec ? survey<true> : survey<false>, grid, SURVEY, 0,
                      *j);
     return g->fault == GPU_OK;
-}
-
-static int64_t lesser(int64_t a, int64_t b) {
-    return a < b ? a : b;
 }
 
 // Waits for the stream.
@@ -681,7 +684,7 @@ static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
     for (int64_t first = 0, count; first < plain->n; first += count) {
         struct topk_args a = *plain;
         a.logits += first * a.vocab;
-        a.n = count = lesser(plain->n - first, MOST);
+        a.n = count = min_i64(plain->n - first, MOST);
         a.k = 0;
         for (int64_t i = first; i < first + count; i++) {
             struct sample_logprobs *p = rows[i].logprobs;
@@ -710,7 +713,7 @@ static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
 // launch in front has ended (fetch), so that the stage may begin anew.
 static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vocab, int64_t first,
                         int64_t n) {
-    int64_t count = 0, most = lesser(n - first, BATCH);
+    int64_t count = 0, most = min_i64(n - first, BATCH);
     size_t bytes = BATCH * sizeof(struct draw);
     for (; count < most; count++) {
         const struct sample_row *s = &rows[first + count];
@@ -719,7 +722,7 @@ static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vo
         if (count && bytes > STAGE_OP)
             break;
     }
-    gpu_stage_room(g, STAGE_OP);
+    gpu_stage_reserve(g, STAGE_OP);
     return count;
 }
 
@@ -751,11 +754,11 @@ extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int6
 }
 
 extern "C" void cuda_head_topk(struct exec *x, const struct topk_args *a) {
-    int64_t most = lesser(ANSWERS / a->k, BATCH);
+    int64_t most = min_i64(ANSWERS / a->k, BATCH);
     for (int64_t i = 0; i < a->n * a->k; i++) { // what a fault leaves
         a->ids[i] = -1;
         a->logp[i] = -INFINITY;
     }
     for (int64_t first = 0; first < a->n; first += most)
-        rank_rows(gpu_of(x), a, first, lesser(a->n - first, most), NULL, NULL);
+        rank_rows(gpu_of(x), a, first, min_i64(a->n - first, most), NULL, NULL);
 }

@@ -39,24 +39,24 @@ static int longest_part(const struct linear_few *c) {
     return (int)most * PART_UNIT;
 }
 
-// Bytes for rows out of `room`; more if they find none.
-static int rows_room(struct linear_few *c, int rows, int room) {
+// Bytes for rows out of `most`; more if they do not fit.
+static int row_bytes_of(struct linear_few *c, int rows, int most) {
     if (rows > 8) {
         const int stage = rows * few_k(rows) * 2;
-        c->stages = room / stage;
+        c->stages = most / stage;
         c->stages = c->stages > MOST_STAGES ? MOST_STAGES : c->stages;
         c->stages = c->stages < LEAST_STAGES ? LEAST_STAGES : c->stages;
         return c->stages * stage;
     }
     const int part = longest_part(c);
     c->columns = c->n > 4 ? 8 : c->n > 2 ? 4 : c->n;
-    c->span = (room / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
+    c->span = (most / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
     c->span = c->span > part ? part : c->span < PART_UNIT ? PART_UNIT : c->span;
     return (c->columns * few_pitch(c->span) + 127) / 128 * 128;
 }
 
 // Divides a block's shared memory, `warps` of which have weights; its size, more than there is if
-// rows find no room.
+// rows do not fit.
 static int share_memory(const struct gpu *g, struct linear_few *c, int rows, int warps) {
     c->slot = 0;
     for (int j = 0; j < c->jobs; j++) {
@@ -65,8 +65,8 @@ static int share_memory(const struct gpu *g, struct linear_few *c, int rows, int
         c->slot = bytes > c->slot ? bytes : c->slot;
     }
     const int weights = warps * FEW_SLOTS * c->slot;
-    c->room = rows_room(c, rows, g->shared - KEPT - few_front(rows) - weights);
-    return few_front(rows) + c->room + weights;
+    c->row_bytes = row_bytes_of(c, rows, g->shared - KEPT - few_front(rows) - weights);
+    return few_front(rows) + c->row_bytes + weights;
 }
 
 static struct linear_few few_of(const struct linear_launch *l, const int *forms) {
@@ -82,7 +82,7 @@ static struct linear_few few_of(const struct linear_launch *l, const int *forms)
     return c;
 }
 
-// Warps of a block that may have weights at once; 0 if a block finds no room.
+// Warps of a block that may have weights at once; 0 if they do not fit.
 static int most_warps(const struct gpu *g, struct linear_few *c, int rows) {
     enum { LEAST = 8 };
     const int all = few_warps(rows), least = rows == 8 ? LEAST : all;
@@ -164,9 +164,9 @@ static int cut(const struct gpu *g, struct linear_few *c, int warps) {
     return most;
 }
 
-// Room for the parts of all jobs behind the first `kept` bytes; false without memory, the fault is
-// set.
-static bool parts_room(struct gpu *g, struct linear_few *c, size_t kept) {
+// Memory for the parts of all jobs behind the first `kept` bytes; false without memory, the fault
+// is set.
+static bool reserve_parts(struct gpu *g, struct linear_few *c, size_t kept) {
     size_t bytes = 0;
     for (int j = 0; j < c->jobs; j++)
         bytes += linear_left_bytes(&c->job[j], c->n);
@@ -227,7 +227,7 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
     linear_few_fn *kernel = kernel_of(rows);
     struct linear_few c = few_of(l, forms);
     take_wide(g, &c);
-    if (!parts_room(g, &c, kept) || !allow_shared(g, kernel, rows) || !map_rows(g, &c, l, rows))
+    if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, rows) || !map_rows(g, &c, l, rows))
         return;
     int shared = share_memory(g, &c, rows, cut(g, &c, most_warps(g, &c, rows)));
     int blocks = c.units < g->processors ? c.units : g->processors;

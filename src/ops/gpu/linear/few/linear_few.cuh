@@ -318,7 +318,7 @@ static __device__ __forceinline__ void few_finish(const struct linear_few &c, co
         if (o->pair && c.peaks && few_has(warp, 0))
             few_raise(c, d);
     float *out = o->out + n0 * o->out_stride + u.tile * TILE_ROWS + lane / 4;
-    const int room = (int)(u.w->m - (u.tile * TILE_ROWS + lane / 4));
+    const int below = (int)(u.w->m - (u.tile * TILE_ROWS + lane / 4));
 #pragma unroll
     for (int j = 0; j < N / 8; j++, out += 8 * o->out_stride) {
         float old[4];
@@ -326,12 +326,12 @@ static __device__ __forceinline__ void few_finish(const struct linear_few &c, co
             continue;
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            old[e] = o->add && j * 8 + e % 2 < left && e / 2 * 8 < room
+            old[e] = o->add && j * 8 + e % 2 < left && e / 2 * 8 < below
                          ? __ldcg(out + e % 2 * o->out_stride + e / 2 * 8)
                          : 0.0f;
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (j * 8 + e % 2 < left && e / 2 * 8 < room)
+            if (j * 8 + e % 2 < left && e / 2 * 8 < below)
                 out[e % 2 * o->out_stride + e / 2 * 8] =
                     o->add ? old[e] + d[4 * j + e] : d[4 * j + e];
     }
@@ -385,7 +385,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     struct few_place at = {(uint32_t)__cvta_generic_to_shared(shared), 0, 0, 0, 0, false, {}};
-    at.own = few_front(N) + c.room + warp * FEW_SLOTS * c.slot;
+    at.own = few_front(N) + c.row_bytes + warp * FEW_SLOTS * c.slot;
     at.both = 2 * at.own + c.slot;
     const bool multiplies = warp < few_warps(N);
     if (multiplies && lane == 0)

@@ -81,7 +81,7 @@ struct linear_few {
     signed char form[LINEAR_JOBS];
     int jobs, units, n;   // n: rows
     const float *unscale; // [n]
-    int room, slot;       // bytes of what is kept of the rows, of a stage of weights
+    int row_bytes, slot;  // bytes of what is kept of the rows, of a stage of weights
     // Of kernels of more than 8 rows: stages of the ring of rows; how they come.
     int stages;
     gpu_tile_map rows; // a stage at a time, panel by panel
@@ -108,7 +108,7 @@ linear_few_fn *linear_few_32(void);
 linear_few_fn *linear_few_48(void);
 linear_few_fn *linear_few_64(void);
 
-// Whether a block finds room for the jobs of l, `forms` of which have their weights, none of them
+// Whether a block can hold the jobs of l, `forms` of which have their weights, none of them
 // WEIGHT_RAW; l->n is at most FEW_ROWS.
 bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms);
 

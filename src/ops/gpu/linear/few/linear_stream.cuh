@@ -179,11 +179,11 @@ static __device__ __forceinline__ void finish_sums(const struct linear_launch &l
     const int64_t stride = o->out_stride;
     if (o->pair) {
         float *out = o->out + n0 * stride + u.tile[0] * TILE_ROWS + lane / 4;
-        int64_t room = o->w[0].m - (u.tile[0] * TILE_ROWS + lane / 4);
+        int64_t below = o->w[0].m - (u.tile[0] * TILE_ROWS + lane / 4);
 #pragma unroll
         for (int i = 0; i < NT * 4; i++) {
             float g = c.v[0][i / 4][i % 4];
-            if (i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < room)
+            if (i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < below)
                 out[(i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8] =
                     g / (1.0f + expf(-g)) * c.v[1][i / 4][i % 4];
         }
@@ -192,14 +192,14 @@ static __device__ __forceinline__ void finish_sums(const struct linear_launch &l
 #pragma unroll
     for (int t = 0; t < WARP_TILES; t++) {
         float *out = o->out + n0 * stride + u.tile[t] * TILE_ROWS + lane / 4, old[NT * 4];
-        int64_t room = o->w[0].m - (u.tile[t] * TILE_ROWS + lane / 4);
+        int64_t below = o->w[0].m - (u.tile[t] * TILE_ROWS + lane / 4);
 #pragma unroll
         for (int i = 0; i < NT * 4; i++)
-            if (o->add && i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < room)
+            if (o->add && i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < below)
                 old[i] = out[(i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8];
 #pragma unroll
         for (int i = 0; i < NT * 4; i++)
-            if (i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < room)
+            if (i / 4 * 8 + i % 2 < left && i % 4 / 2 * 8 < below)
                 out[(i / 4 * 8 + i % 2) * stride + i % 4 / 2 * 8] =
                     o->add ? old[i] + c.v[t][i / 4][i % 4] : c.v[t][i / 4][i % 4];
     }

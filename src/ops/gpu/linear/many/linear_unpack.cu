@@ -117,8 +117,8 @@ static void take_tiles(matrix_view *from, int64_t fit, matrix_view *taken) {
     from->tiles -= fit;
 }
 
-bool linear_take(struct gpu *g, struct linear_launch *l, int64_t room, struct linear_launch *c) {
-    int64_t left = room / l->stride;
+bool linear_take(struct gpu *g, struct linear_launch *l, int64_t halves, struct linear_launch *c) {
+    int64_t left = halves / l->stride;
     *c = *l;
     c->jobs = 0;
     for (int j = 0; j < l->jobs; j++) {

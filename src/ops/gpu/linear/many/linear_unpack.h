@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights as plain rows of fp16 in memory, for products of very many rows (linear_unpack.cu), and
-// how the jobs of a call are cut to the room there is for them. Internal to this folder.
+// how the jobs of a call are cut to what fits. Internal to this folder.
 #ifndef COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_UNPACK_H
 #define COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_UNPACK_H
 
@@ -15,9 +15,9 @@ int64_t linear_unpacked_rows(const struct linear_one *o);
 // matrices in turn.
 void linear_unpack(struct gpu *g, const struct linear_one *o, void *to, int64_t stride);
 
-// Moves as much of l's jobs as `room` halves hold, in order, to c, which has none: whole jobs, or
-// the first outputs of one, in tiles of 128. False: nothing is left, or not even 128 outputs fit
+// Moves as much of l's jobs as `halves` of memory hold, in order, to c, which has none: whole jobs,
+// or the first outputs of one, in tiles of 128. False: nothing is left, or not even 128 outputs fit
 // (the fault is set).
-bool linear_take(struct gpu *g, struct linear_launch *l, int64_t room, struct linear_launch *c);
+bool linear_take(struct gpu *g, struct linear_launch *l, int64_t halves, struct linear_launch *c);
 
 #endif

@@ -19,14 +19,14 @@ enum {
     // asks for more waits for ever.
     ASK_REGISTERS = 40,
     MULTIPLY_REGISTERS = 232,
-    ROOM = 225 << 10, // bytes of a block
+    BLOCK_BYTES = 225 << 10, // bytes of a block
 };
 
 template <int N> struct unpacked_shape {
     enum {
         A = OUTPUTS * STEP * 2,
         STAGE = A + N * STEP * 2,
-        STAGES = (ROOM - 1024) / STAGE,
+        STAGES = (BLOCK_BYTES - 1024) / STAGE,
         BARS = STAGES * STAGE, // where they lie
         BYTES = BARS + 1024,
     };
@@ -290,7 +290,7 @@ static int64_t rounds(const struct gpu *g, const struct unpacked_call *c, int ro
     return (tiles + most - 1) / most * rows * each;
 }
 
-// Unpacks the jobs of c->l, for which there is room at `to`, and queues their products.
+// Unpacks the jobs of c->l, which fit at `to`, and queues their products.
 static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
     bool parts = false;
     c->tiles = 0;

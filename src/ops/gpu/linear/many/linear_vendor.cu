@@ -129,11 +129,11 @@ static void finish(struct gpu *g, const vendor_sums &s, int64_t n) {
 }
 
 // A job whose weights are unpacked to `w`; sums that do not stay where the library leaves them have
-// VENDOR_SUMS bytes at `room`. act: NULL, or what a pair becomes at once.
+// VENDOR_SUMS bytes at `sums`. act: NULL, or what a pair becomes at once.
 struct vendor_job {
     const linear_one *o;
     __half *w;
-    float *room;
+    float *sums;
     const struct act *act;
 };
 
@@ -147,7 +147,7 @@ static void run_rows(struct gpu *g, const struct linear_launch *l, const vendor_
     s.out_stride = o->out_stride;
     s.m = o->w[0].m;
     s.pitch = apart ? linear_unpacked_rows(o) : o->out_stride;
-    s.at = apart ? j.room : s.out;
+    s.at = apart ? j.sums : s.out;
     s.unscale = l->unscale + first;
     s.exponent[0] = o->w[0].exponent;
     s.exponent[1] = o->w[1].exponent;
@@ -174,21 +174,21 @@ static void run_job(struct gpu *g, const struct linear_launch *l, const vendor_j
 
 bool linear_vendor_gate_up(struct gpu *g, struct linear_launch *l, const struct act *out) {
     const struct linear_one *o = &l->job[0];
-    unsigned char *room = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
     bool whole = linear_unpacked_rows(o) * l->stride <= UNPACKED_BYTES / 2 && o->w[0].m % 4 == 0 &&
                  out->stride <= FOURS * JOINERS * 4;
-    if (room && whole)
-        run_job(g, l, {o, (__half *)room, (float *)(room + UNPACKED_BYTES), out});
-    return room && whole;
+    if (scratch && whole)
+        run_job(g, l, {o, (__half *)scratch, (float *)(scratch + UNPACKED_BYTES), out});
+    return scratch && whole;
 }
 
 void linear_vendor_launch(struct gpu *g, struct linear_launch *l) {
     struct linear_launch c;
-    unsigned char *room = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
-    while (room && linear_take(g, l, UNPACKED_BYTES / 2, &c)) {
-        __half *w = (__half *)room;
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, UNPACKED_BYTES + VENDOR_SUMS);
+    while (scratch && linear_take(g, l, UNPACKED_BYTES / 2, &c)) {
+        __half *w = (__half *)scratch;
         for (int j = 0; j < c.jobs; j++) {
-            run_job(g, &c, {&c.job[j], w, (float *)(room + UNPACKED_BYTES), NULL});
+            run_job(g, &c, {&c.job[j], w, (float *)(scratch + UNPACKED_BYTES), NULL});
             w += linear_unpacked_rows(&c.job[j]) * c.stride;
         }
     }

@@ -22,7 +22,7 @@ enum {
 typedef int create_fn(void **handle);
 typedef int destroy_fn(void *handle);
 typedef int set_stream_fn(void *handle, gpu_stream stream);
-typedef int set_workspace_fn(void *handle, void *room, size_t bytes);
+typedef int set_workspace_fn(void *handle, void *workspace, size_t bytes);
 typedef int multiply_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha,
                         const void *a, int type_a, int lda, const void *b, int type_b, int ldb,
                         const void *beta, void *c, int type_c, int ldc, int sums, int algorithm);
@@ -48,7 +48,7 @@ static void *load(void) {
     return library;
 }
 
-static bool start(struct gpu *g, struct vendor *v, void *room) {
+static bool start(struct gpu *g, struct vendor *v, void *workspace) {
     create_fn *create;
     set_stream_fn *set_stream;
     set_workspace_fn *set_workspace;
@@ -58,14 +58,14 @@ static bool start(struct gpu *g, struct vendor *v, void *room) {
            find(v->library, "cublasSetWorkspace_v2", &set_workspace) &&
            find(v->library, "cublasGemmEx", &v->multiply) && create(&v->handle) == SUCCESS &&
            set_stream(v->handle, g->stream) == SUCCESS &&
-           set_workspace(v->handle, room, VENDOR_WORKSPACE) == SUCCESS;
+           set_workspace(v->handle, workspace, VENDOR_WORKSPACE) == SUCCESS;
 }
 
 int vendor_open(struct gpu *g, struct err *e) {
     struct vendor *v = calloc(1, sizeof *v);
-    void *room = gpu_alloc(g, VENDOR_WORKSPACE);
+    void *workspace = gpu_alloc(g, VENDOR_WORKSPACE);
     g->vendor = v;
-    if (!v || !room)
+    if (!v || !workspace)
         return err_set(e, ERR_MEMORY, "GPU %d has no %d MiB for cuBLAS; leave --prompt-gemm out",
                        g->device, VENDOR_WORKSPACE >> 20);
     v->library = load();
@@ -73,7 +73,7 @@ int vendor_open(struct gpu *g, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED,
                        "--prompt-gemm vendor needs cuBLAS and libcublas.so.13, .12 or .11 is not "
                        "found; put its folder into LD_LIBRARY_PATH or leave the option out");
-    if (!start(g, v, room))
+    if (!start(g, v, workspace))
         return err_set(e, ERR_UNSUPPORTED,
                        "cuBLAS does not start on GPU %d; use the one of this driver's CUDA or "
                        "leave --prompt-gemm out",
