@@ -74,7 +74,8 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
     return rc;
 }
 
-// A short run that is not counted, so that the first prompt does not pay for cold memory.
+// A short run that is not counted, so that the first prompt does not pay for cold memory. Its
+// budget is fixed: what a draft of random weights is worth must not be learnt from it.
 static int warm_up(struct bench *b, struct request *r, struct err *e) {
     struct reply y = {0};
     static const int32_t zero = 0;
@@ -82,6 +83,7 @@ static int warm_up(struct bench *b, struct request *r, struct err *e) {
     r->prompt = &zero;
     r->n_prompt = 1;
     r->max_tokens = 16;
+    r->auto_budget = false;
     r->how = last != SPECULATE_ORACLE ? last : session_draft(b->s) ? SPECULATE_TREE : SPECULATE_OFF;
     int rc = session_generate(b->s, r, &y, e);
     reply_fini(&y);

@@ -749,7 +749,8 @@ bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, in
     bool usual = s->dk == CHUNK && s->dv == CHUNK && j->heads == HEADS_MOST;
     void (*kernel)(struct gdn_job, const struct gdn_tables) =
         usual ? matrix_deltas<true> : matrix_deltas<false>;
-    gpu_check(g, gpu_allow_shared(kernel, (int)bytes), "gdn");
+    if (!gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
+        return false;
     gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j,
                      *t);
     return g->fault == GPU_OK;

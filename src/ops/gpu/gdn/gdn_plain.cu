@@ -559,8 +559,9 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     void (*before)(struct gdn_job) = vec ? products<true> : products<false>;
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
               (unsigned)runs);
-    gpu_check(g, gpu_allow_shared(before, (int)small), "gdn");
-    gpu_check(g, gpu_allow_shared(kernel, (int)large), "gdn");
+    if (!gpu_allow_most_shared(g, (const void *)before, "gdn") ||
+        !gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
+        return false;
     gpu_launch_early(g, "gdn products", before,
                      dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,
                      small, first);

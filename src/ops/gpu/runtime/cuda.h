@@ -80,6 +80,8 @@ struct gpu {
     uint32_t allowed_attend; // attention kernels that may use all their shared memory already
     // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
     uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
+    const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
+    int n_allowed_most;
     uint32_t allowed_few;                  // the same of linear_few.cuh
     void (*flush)(struct gpu *g);          // see gpu_flush
     struct linear_deferred *deferred_sums; // of parts that nobody has added up yet,

@@ -64,7 +64,12 @@ typedef cudaError_t gpu_error;
 #define gpu_event_query                 cudaEventQuery
 #define gpu_stream_after(stream, event) cudaStreamWaitEvent((stream), (event), 0)
 
-// Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for).
+#define gpu_kernel_properties     struct cudaFuncAttributes
+#define gpu_get_kernel_properties cudaFuncGetAttributes
+
+// Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for). That
+// holds for all execs of the device, so it must be the same for every launch of a kernel: another
+// thread may ask between this and the launch. Where sizes differ, see gpu_allow_most_shared.
 #define gpu_allow_shared(kernel, bytes)                                                            \
     cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (bytes))
 
@@ -111,6 +116,9 @@ extern "C" {
 struct gpu;
 // Queues a launch on the exec's stream and keeps a failure as its fault (launch.c).
 void gpu_queue(struct gpu *g, const struct gpu_call *c);
+// Lets a kernel whose launches differ in their dynamic shared memory use all that the device has
+// beside what the kernel holds itself. False: a fault.
+bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op);
 #ifdef __cplusplus
 }
 #endif

@@ -12,3 +12,17 @@ void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     else
         gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
 }
+
+bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {
+    enum { KERNELS = sizeof g->allowed_most / sizeof *g->allowed_most };
+    gpu_kernel_properties p;
+    for (int i = 0; i < g->n_allowed_most; i++)
+        if (g->allowed_most[i] == kernel)
+            return true;
+    if (!gpu_check(g, gpu_get_kernel_properties(&p, kernel), op) ||
+        !gpu_check(g, gpu_allow_shared(kernel, g->shared - (int)p.sharedSizeBytes), op))
+        return false;
+    if (g->n_allowed_most < KERNELS)
+        g->allowed_most[g->n_allowed_most++] = kernel;
+    return true;
+}
