@@ -105,15 +105,15 @@ enum {
     COPPICE_ADD_BOS = 2, // begin with the BOS token where the model wants one
 };
 
-// Token ids of bytes of UTF-8. Returns how many they are and stores the first `room` of them.
+// Token ids of bytes of UTF-8. Returns how many they are and stores the first `capacity` of them.
 // COPPICE_ERR_FORMAT with the byte offset of ill-formed UTF-8.
 int64_t coppice_tokenize(const struct coppice_model *m, const char *text, size_t bytes, int flags,
-                         int32_t *ids, int64_t room, struct coppice_error *e);
+                         int32_t *ids, int64_t capacity, struct coppice_error *e);
 
 // The text of ids as well-formed UTF-8 (U+FFFD stands for what is none). Returns its bytes, stores
-// the first `room` and a NUL if there is room for it.
+// the first `capacity` and a NUL if that fits, too.
 int64_t coppice_detokenize(const struct coppice_model *m, const int32_t *ids, int64_t n, int flags,
-                           char *text, int64_t room, struct coppice_error *e);
+                           char *text, int64_t capacity, struct coppice_error *e);
 
 int coppice_is_end(const struct coppice_model *m, int32_t id); // whether this token ends a reply
 

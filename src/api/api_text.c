@@ -16,7 +16,7 @@ static int find_tokenizer(const struct coppice_model *m, const struct tokenizer 
 }
 
 int64_t coppice_tokenize(const struct coppice_model *m, const char *text, size_t bytes, int flags,
-                         int32_t *ids, int64_t room, struct coppice_error *error) {
+                         int32_t *ids, int64_t capacity, struct coppice_error *error) {
     struct err e = {0};
     const struct tokenizer *t;
     struct token_list list = {0};
@@ -25,7 +25,7 @@ int64_t coppice_tokenize(const struct coppice_model *m, const char *text, size_t
         rc = token_list_push(&list, tokenizer_bos(t), &e);
     if (!rc)
         rc = tokenizer_encode(t, text, bytes, flags & COPPICE_SPECIAL, &list, &e);
-    int64_t n = (int64_t)list.count, fits = min_i64(n, room);
+    int64_t n = (int64_t)list.count, fits = min_i64(n, capacity);
     if (!rc && fits > 0)
         memcpy(ids, list.ids, (size_t)fits * sizeof *ids);
     token_list_fini(&list);
@@ -33,7 +33,7 @@ int64_t coppice_tokenize(const struct coppice_model *m, const char *text, size_t
 }
 
 int64_t coppice_detokenize(const struct coppice_model *m, const int32_t *ids, int64_t n, int flags,
-                           char *text, int64_t room, struct coppice_error *error) {
+                           char *text, int64_t capacity, struct coppice_error *error) {
     struct err e = {0};
     const struct tokenizer *t;
     struct str raw = {0}, whole = {0};
@@ -46,10 +46,10 @@ int64_t coppice_detokenize(const struct coppice_model *m, const int32_t *ids, in
     utf8_stream_end(&stream, &whole);
     if (!rc && (raw.failed || whole.failed))
         rc = err_set(&e, ERR_MEMORY, "no memory for the text of %lld tokens", (long long)n);
-    int64_t bytes = (int64_t)whole.len, fits = min_i64(bytes, room);
+    int64_t bytes = (int64_t)whole.len, fits = min_i64(bytes, capacity);
     if (!rc && fits > 0)
         memcpy(text, whole.data, (size_t)fits);
-    if (!rc && bytes < room)
+    if (!rc && bytes < capacity)
         text[bytes] = '\0';
     str_fini(&raw);
     str_fini(&whole);

@@ -203,7 +203,7 @@ static int quota_cpus(void) {
     if (got != 2 || quota <= 0 || period <= 0)
         return THREADS_MAX;
     long cpus = ceil_div(quota, period);
-    return cpus < THREADS_MAX ? (int)cpus : THREADS_MAX;
+    return (int)min_i64(cpus, THREADS_MAX);
 }
 
 static int usable_cpus(void) {
@@ -211,8 +211,8 @@ static int usable_cpus(void) {
     int cpus = THREADS_MAX, quota = quota_cpus();
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cpus = CPU_COUNT(&set);
-    cpus = cpus < quota ? cpus : quota;
-    return cpus < 1 ? 1 : cpus;
+    cpus = min_i32(cpus, quota);
+    return max_i32(cpus, 1);
 }
 
 // A worker takes no signals but those of its own faults: the others belong to the thread that waits

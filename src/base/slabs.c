@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "base/num.h"
+
 // Room for one more entry in a growing array.
 static bool room_for_one(void **array, int64_t n, int64_t *cap, size_t size) {
     if (n < *cap)
@@ -46,7 +48,7 @@ static int64_t add_slab(struct slabs *s, int arena, size_t bytes) {
     }
     s->slabs[at] = (struct slab){p, ranges, arena};
     s->held += (int64_t)bytes;
-    s->peak = s->held > s->peak ? s->held : s->peak;
+    s->peak = max_i64(s->peak, s->held);
     return at;
 }
 
@@ -70,7 +72,7 @@ static int64_t grow(struct slabs *s, int arena, size_t bytes) {
     enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
     size_t need = (bytes + STEP - 1) / STEP * STEP;
     size_t wish = (size_t)s->used[arena] / 8 / STEP * STEP;
-    wish = wish < LEAST ? LEAST : wish > MOST ? MOST : wish;
+    wish = clamp_size(wish, LEAST, MOST);
     if (s->separate)
         return add_slab(s, arena, bytes);
     int64_t at = need < wish ? add_slab(s, arena, wish) : -1;

@@ -80,7 +80,7 @@ static void advise(const struct memory_plan *p, int64_t wanted, char *text, size
         snprintf(text, size, "use a smaller file%s", p->draft ? ", or none for the draft" : "");
 }
 
-int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e) {
+int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
     int64_t fits = plan_longest(p);
     p->context = wanted ? wanted : fits ? fits : min_i64(SMALLEST, p->trained);
     if (p->available <= 0 || plan_total(p) <= p->available)

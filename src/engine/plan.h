@@ -36,7 +36,7 @@ int64_t plan_longest(const struct memory_plan *p);
 
 // Sets the context: the one that is wanted, or with 0 the longest that fits. ERR_MEMORY with the
 // amount that is missing and what would fit.
-int plan_settle(struct memory_plan *p, int64_t wanted, struct err *e);
+int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e);
 
 // "1.25 GiB", "3.00 MiB" of bytes.
 enum { PLAN_SIZE = 32 };

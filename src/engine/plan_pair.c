@@ -58,13 +58,13 @@ static int rows_for(const struct pair_request *r) {
     return r->vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
 }
 
-static int settle(struct memory_plan *p, struct pair_request *r, int chunk, bool rows_open,
-                  struct err *e) {
+static int plan_with_chunk(struct memory_plan *p, struct pair_request *r, int chunk, bool rows_open,
+                           struct err *e) {
     r->chunk = chunk;
     if (rows_open)
         r->target.max_rows = chunk;
     int rc = fill_plan(p, r, e);
-    return rc ? rc : plan_settle(p, r->target.max_ctx, e);
+    return rc ? rc : plan_fit_context(p, r->target.max_ctx, e);
 }
 
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e) {
@@ -78,9 +78,9 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
             r->target.max_rows = chunk;
         return 0;
     }
-    int rc = settle(p, r, chunk, rows_open, e);
+    int rc = plan_with_chunk(p, r, chunk, rows_open, e);
     while (rc == ERR_MEMORY && open && r->chunk > ROWS)
-        rc = settle(p, r, r->chunk / 2, rows_open, e);
+        rc = plan_with_chunk(p, r, r->chunk / 2, rows_open, e);
     if (rc == ERR_MEMORY)
         claims_blame(runtime_claims(r->device), e);
     if (!rc)

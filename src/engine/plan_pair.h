@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planning a pair for a device: dry loads give the numbers of a plan (plan.h), which settles the
+// Planning a pair for a device: dry loads give the numbers of a plan (plan.h), which fixes the
 // context and the rows of a prompt's pass before anything large is loaded.
 #ifndef COPPICE_ENGINE_PLAN_PAIR_H
 #define COPPICE_ENGINE_PLAN_PAIR_H

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "engine/plan_pair.h"
 #include "engine/price_file.h"
 
@@ -63,7 +64,7 @@ static int open_device(struct session *s, struct err *e) {
     return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
 }
 
-// Plans, and settles what was left open, before anything large is loaded.
+// Plans, and fixes what was left open, before anything large is loaded.
 static int make_plan(struct session *s, struct err *e) {
     struct pair_request r = {.device = s->device,
                              .file = s->file,
@@ -259,7 +260,7 @@ struct price *session_price(const struct session *s) {
 }
 
 int64_t session_chunk(const struct session *s) {
-    return s->o.chunk < model_max_rows(s->model) ? s->o.chunk : model_max_rows(s->model);
+    return min_i64(s->o.chunk, model_max_rows(s->model));
 }
 
 int session_take_budget(struct session *s, struct budget **out, struct err *e) {

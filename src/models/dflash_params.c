@@ -269,9 +269,9 @@ static void default_taps(struct dflash_params *p, int n, int depth) {
         p->taps[i] = n == 1 ? depth / 2 : (int32_t)lrint(1 + (double)i * (depth - 4) / (n - 1));
 }
 
-static int settle_taps(struct dflash_params *p, const struct dflash_file *f,
-                       const struct model_params *t, const struct dflash_options *o,
-                       struct err *e) {
+static int resolve_taps(struct dflash_params *p, const struct dflash_file *f,
+                        const struct model_params *t, const struct dflash_options *o,
+                        struct err *e) {
     const struct tensor *fc = dflash_file_find(f, "fc.weight");
     if (!fc)
         return err_set(e, ERR_MISMATCH,
@@ -356,5 +356,5 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
         return rc;
     override(p, o, causal);
     rc = check_fit(p, target, e);
-    return rc ? rc : settle_taps(p, f, target, o, e);
+    return rc ? rc : resolve_taps(p, f, target, o, e);
 }

@@ -170,7 +170,7 @@ static bool keeps(const struct attachment *a, int64_t n) {
 
 static void cut(struct attachment *a, int64_t n) {
     struct dflash_state *s = state_of(a);
-    s->absorbed = s->absorbed < n ? s->absorbed : n;
+    s->absorbed = min_i64(s->absorbed, n);
     for (int g = 0; g < draft_of(a)->n_groups; g++)
         kv_truncate(&s->kv[g], s->absorbed);
     a->len = n;
@@ -181,7 +181,7 @@ static int copy(const struct attachment *a, int64_t n, bool at_rest, struct atta
     const struct dflash_state *s = (const struct dflash_state *)a;
     struct dflash *d = draft_of(a);
     struct dflash_state *c = NULL;
-    int64_t absorbed = s->absorbed < n ? s->absorbed : n, held = n - absorbed;
+    int64_t absorbed = min_i64(s->absorbed, n), held = n - absorbed;
     int rc = make_state(d, at_rest ? held : DFLASH_PENDING, &c, e);
     if (rc)
         return rc;

@@ -4,6 +4,7 @@
 // values, in the same calls; they differ only in where K, V and the recurrent rows are put.
 #include <string.h>
 
+#include "base/num.h"
 #include "models/model.h"
 #include "models/model_impl.h"
 
@@ -231,6 +232,6 @@ const float *model_logits(struct model *m, int64_t first, int64_t n) {
 const float *model_logits_at(struct model *m, int64_t i) {
     int64_t most = m->options.max_logits, first = i / most * most, left = m->pass.n_want - first;
     if (i >= 0 && i < m->pass.n_want && !have_logits(m, i, 1))
-        compute_logits(m, first, left < most ? left : most);
+        compute_logits(m, first, min_i64(left, most));
     return model_logits(m, i, 1);
 }

@@ -80,7 +80,7 @@ static void put_all(struct stored_out *o, struct writing *w) {
 }
 
 // What was queued on any device of the checkpoint has been done, and done well.
-static int settle(const struct checkpoint *c, struct err *e) {
+static int wait_for_devices(const struct checkpoint *c, struct err *e) {
     int rc = exec_status(c->spec.x, e);
     for (int i = 0; !rc && i < c->spec.n_attached; i++)
         if (c->spec.attached[i]->x != c->spec.x)
@@ -101,14 +101,14 @@ int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f
                      const struct checkpoint_sink *to, struct err *e) {
     struct writing w = {c, f, 0};
     struct stored_out o = {.sink = to->sink, .arg = to->arg, .stage = to->stage};
-    int rc = to->stage ? 0 : settle(c, e);
+    int rc = to->stage ? 0 : wait_for_devices(c, e);
     if (!rc)
         rc = check_usable(c, e);
     if (rc)
         return rc;
     put_all(&o, &w);
     if (!o.rc && !to->stage)
-        o.rc = settle(c, &o.err);
+        o.rc = wait_for_devices(c, &o.err);
     stored_section(&o, "DONE", put_nothing, NULL);
     stored_out_fini(&o);
     return o.rc ? err_set(e, o.rc, "%s", o.err.text) : 0;
@@ -320,7 +320,7 @@ int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
     if (!in.rc)
         get_parts(&in, c, &h);
     if (!in.rc)
-        in.rc = settle(c, &in.err);
+        in.rc = wait_for_devices(c, &in.err);
     stored_in_fini(&in);
     if (in.rc) {
         checkpoint_destroy(c);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "state/stored_impl.h"
 
 // The planes of a layer: bytes from its begin, bytes of a row.
@@ -75,7 +76,7 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
         int64_t left = k->len - i * KV_PAGE;
         struct out_page w = {o, stored_fetch(o, x, k->pages[i], (size_t)l->page_bytes)};
         if (w.page || o->measure)
-            each_run(l, left < KV_PAGE ? left : KV_PAGE, put_run, &w);
+            each_run(l, min_i64(left, KV_PAGE), put_run, &w);
     }
 }
 

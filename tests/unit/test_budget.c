@@ -172,7 +172,7 @@ static void pays_late(void **state) {
     }
 }
 
-// Long texts settle at the best fixed number of nodes or above.
+// Long texts converge to the best fixed number of nodes or above.
 static void long_texts(void **state) {
     (void)state;
     for (int d = 0; d < sim_n_devices; d++)

@@ -39,9 +39,9 @@ static void unknown_memory_takes_the_trained_context(void **state) {
     (void)state;
     struct memory_plan p = pair();
     struct err e = {0};
-    assert_int_equal(plan_settle(&p, 0, &e), 0);
+    assert_int_equal(plan_fit_context(&p, 0, &e), 0);
     assert_int_equal(p.context, p.trained);
-    assert_int_equal(plan_settle(&p, 100, &e), 0);
+    assert_int_equal(plan_fit_context(&p, 100, &e), 0);
     assert_int_equal(p.context, 100);
 }
 
@@ -58,7 +58,7 @@ static void finds_the_longest_context(void **state) {
         assert_true(n == p.trained || n == 0 || plan_total(&p) > p.available);
         p.context = n;
         assert_true(n == 0 || plan_total(&p) <= p.available);
-        int rc = plan_settle(&p, 0, &e);
+        int rc = plan_fit_context(&p, 0, &e);
         assert_int_equal(rc, n ? 0 : ERR_MEMORY);
         assert_true(!n || p.context == n);
     }
@@ -79,7 +79,7 @@ static void advice_would_have_worked(void **state) {
         struct err e = {0};
         int64_t wanted = 1 + rng_below(&r, 100000);
         p.available = (18000 + (int64_t)rng_below(&r, 6000)) * MIB;
-        if (plan_settle(&p, wanted, &e) == 0)
+        if (plan_fit_context(&p, wanted, &e) == 0)
             continue;
         assert_int_equal(e.code, ERR_MEMORY);
         long ctx = number_behind(e.text, "--max-ctx ");
