@@ -69,7 +69,7 @@ const struct dflash_params *dflash_params_of(const struct dflash *d);
 int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
                  struct err *e);
 // The same with blocks of `block` tokens, 2 to the draft's own size: less is computed, and each
-// token is foretold without those that would follow.
+// token is predicted without those that would follow.
 int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
                        int n, int block, struct err *e);
 // Logits of the last draft: its rows are [n][B-1], B being its block's size; row i-1 of a sequence

@@ -2,7 +2,7 @@
 // The DFlash draft model as a drafter: one block pass over all sequences, then the best candidates
 // of each position from the target's head. The block always has its trained size; positions beyond
 // the wanted depth are dropped. Only where deeper guesses are not worth their time to any of the
-// sequences it is shorter: what is foretold then differs a little, and costs less.
+// sequences it is shorter: what is predicted then differs a little, and costs less.
 #include "spec/drafter.h"
 
 #include <stdlib.h>

@@ -248,10 +248,10 @@ static void drift(struct price *p) {
         p->cov[i][i] += DRIFT_ALONE * DRIFT_ALONE;
 }
 
-// Takes a time in. One that is far too long is most likely a disturbance and counts for little; one
-// that is far too short, or the third in a row that is too long, says that the machine is another
-// than it was believed to be.
-static void take(struct price *p, const struct observation *v, double ms, bool draft) {
+// Learns from a time. One that is far too long is most likely a disturbance and counts for little;
+// one that is far too short, or the third in a row that is too long, says that the machine is
+// another than it was believed to be.
+static void learn(struct price *p, const struct observation *v, double ms, bool draft) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
     if (!p->ready)
         noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
@@ -281,7 +281,7 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     int i = between(rows, &part);
     drift(p);
     p->newest = part > 0.5 ? i + 1 : i;
-    take(p, &v, ms, false);
+    learn(p, &v, ms, false);
     p->ready = true;
 }
 
@@ -289,7 +289,7 @@ void price_note_draft(struct price *p, int members, int reach, double ms) {
     if (!(ms > 0))
         return;
     struct observation v = observe_draft(p, members, reach);
-    take(p, &v, ms, true);
+    learn(p, &v, ms, true);
 }
 
 bool price_learnt(const struct price *p) {

@@ -145,7 +145,7 @@ static void texts_in_turn(void **state) {
 
 // A draft that is useless for 64 tokens, then good: it is found again.
 static void pays_late(void **state) {
-    enum { SESSIONS = 20, VAIN = 64, TOKENS = 192 };
+    enum { SESSIONS = 20, USELESS = 64, TOKENS = 192 };
     (void)state;
     for (int d = 0; d < sim_n_devices; d++) {
         struct sim_run r = {.device = &sim_devices[d], .guess = &oracles[2], .tokens = 128};
@@ -156,17 +156,17 @@ static void pays_late(void **state) {
             fresh(&r);
             r.noise = (uint64_t)i;
             r.guess = &useless;
-            r.tokens = VAIN;
+            r.tokens = USELESS;
             r.from = 1000 * i;
             sim_time(&r, NULL);
             r.guess = &oracles[2];
             r.tokens = TOKENS;
-            r.from += VAIN;
+            r.from += USELESS;
             ms += sim_time(&r, NULL);
             forget(&r);
         }
         double part = SESSIONS * TOKENS / ms / best;
-        print_message("%-18s behind 64 vain tokens: %.1f %% of the best\n", r.device->name,
+        print_message("%-18s behind 64 useless tokens: %.1f %% of the best\n", r.device->name,
                       100 * part);
         assert_true(part > 0.6);
     }
@@ -235,7 +235,7 @@ static void shares_rows(void **state) {
     for (int i = 0; i < N; i++) {
         r[i] = (struct sim_run){.device = &sim_devices[0]};
         fresh(&r[i]);
-        if (i < N / 2) // the others verify some nodes whatever is believed of them
+        if (i < N / 2) // the others verify some nodes whatever is predicted of them
             teach(r[0].price, r[i].budget, i < 2 ? 10 : i < 4 ? 2 : 1);
         tree_of(&t[i], 15, -0.2);
         m[i] = (struct budget_member){.budget = r[i].budget, .drafts = true, .tree = &t[i]};

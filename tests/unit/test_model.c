@@ -301,7 +301,7 @@ static void test_refusals(void **state) {
     tiny_rig_close(&r);
 }
 
-// The plan foretells what a load counts, and the limit is kept.
+// The plan predicts what a load counts, and the limit is kept.
 static void test_plan(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();

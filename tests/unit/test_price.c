@@ -38,7 +38,7 @@ static void learns_scale_and_slope(void **state) {
     near(price_pass_ms(p, 24, 1), 41, 0.03);
     assert_true(price_pass_ms(p, 32, 1) < 0.9 * before);
     assert_true(price_pass_ms(p, 16, 1) < 42);
-    // what is little known beside the newest pass is hoped to cost less
+    // what is little known beside the newest pass is priced lower
     assert_true(price_optimistic_ms(p, 64, 1) < 0.98 * price_pass_ms(p, 64, 1));
     near(price_optimistic_ms(p, 24, 1), price_pass_ms(p, 24, 1), 0.02);
     for (int rows = 2; rows < 5000; rows++)
@@ -105,7 +105,7 @@ static void replace(const char *path, const char *text) {
     fclose(f);
 }
 
-// What a file of prices says, or why it is not taken; a price that loads one in vain stays as it
+// What a file of prices says, or why it is not taken; a price that fails to load one stays as it
 // was.
 static void kept_in_a_file(void **state) {
     static const struct {
