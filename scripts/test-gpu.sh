@@ -3,9 +3,9 @@
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
 # machine code, memory, faults, random tiles, ops, golden models, rule E over random models on each
 # path, logits against the CPU's, the bundled pair with and without speculation, what is said when
-# something is wrong, and, where compute-sanitizer is installed, memory checks of all ops. Prints
+# something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops. Prints
 # the failures of each part and one table; its last line is "N passed, N failed". CASES: random
-# cases of rule E on each path (300). LIMIT: seconds for the memory checks (60).
+# cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
 cd "$(dirname "$0")/.." || exit 2
 PATH=$PATH:/usr/local/cuda/bin # where the toolkit puts compute-sanitizer
@@ -65,6 +65,21 @@ property() {
     done
 }
 
+# sanitize TOOL LEVEL: a tool of compute-sanitizer over the ops, family by family, all at once.
+sanitize() {
+    local from=$SECONDS family families=(rows attend linear gdn sample) jobs=() i
+    for family in "${families[@]}"; do
+        timeout "${LIMIT:-400}" compute-sanitizer --tool "$1" --error-exitcode 1 \
+            "$tests/gpu_tests" --levels "$2" --brief --only "$family" opcheck \
+            >"$logs/gpu-$1-$family.log" 2>&1 &
+        jobs+=($!)
+    done
+    for i in "${!families[@]}"; do
+        wait "${jobs[i]}"
+        row "$1-${families[i]}" $? $((SECONDS - from))
+    done
+}
+
 part wgmma-code python3 tests/gpu/check_wgmma.py "$folder/coppice"
 for program in "$tests"/test_*; do
     [ ! -f "$program" ] || part "$(basename "$program")" "$program"
@@ -82,8 +97,8 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     --ignore-eos --sequences 1,3,8 --modes off,chain:16,tree:40 --drafter oracle:errors=0.15
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
-    part sanitizer timeout "${LIMIT:-60}" compute-sanitizer --error-exitcode 1 \
-        "$tests/gpu_tests" --levels cuda:auto:separate --brief opcheck
+    sanitize memcheck cuda:auto:separate
+    sanitize racecheck cuda:auto
 else
     table+="sanitizer        skipped  compute-sanitizer is not installed"$'\n'
 fi

@@ -162,7 +162,7 @@ static void members_close(struct members *m) {
 // What one call says of r[n], and what a drafter says of each alone, must be the same to the bit.
 static void check_members(struct drafter *many, struct drafter *one, const struct draft_request *r,
                           int n, int worth) {
-    struct proposal p[MEMBERS] = {0}, *all[MEMBERS];
+    struct proposal p[MEMBERS] = {0}, *all[MEMBERS] = {0};
     for (int i = 0; i < n; i++)
         all[i] = &p[i];
     assert_int_equal(drafter_propose(many, r, n, all, NULL), 0);

@@ -397,6 +397,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
         at.copies.to = at.base + at.own + i * c.slot + lane * 16;
         at.copies.start_odd<N>(c);
         copies_end<false>();
+        __syncwarp(); // all lanes have read what the next turn may write (few_find)
     }
     at.copies.to = 0;
     __syncthreads();
