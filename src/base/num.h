@@ -40,17 +40,16 @@ static inline size_t clamp_size(size_t v, size_t low, size_t high) {
     return v < low ? low : v > high ? high : v;
 }
 
-// Blocks of `size` that n things need: n / size rounded up, for 0 <= n, 0 < size and n + size
-// within the type.
+// Blocks of `size` that n things need: n / size rounded up, for 0 <= n and 0 < size.
 static inline int64_t ceil_div(int64_t n, int64_t size) {
-    return (n + size - 1) / size;
+    return n > 0 ? (n - 1) / size + 1 : 0;
 }
 
 static inline int32_t ceil_div_i32(int32_t n, int32_t size) {
-    return (n + size - 1) / size;
+    return n > 0 ? (n - 1) / size + 1 : 0;
 }
 
-// n rounded up to a multiple of `to`, under the same conditions.
+// n rounded up to a multiple of `to`, for 0 <= n, 0 < to and n + to within the type.
 static inline int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }

@@ -35,6 +35,7 @@ struct single_job {
     bool behind;                    // the launch in front writes the states
 };
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ struct single_run run_at(const struct single_job &j, int i) {
     int4 v = __ldcg((const int4 *)&j.runs[i]);
     return {v.x, v.y, v.z, v.w};
@@ -43,8 +44,6 @@ static __device__ __forceinline__ struct single_run run_at(const struct single_j
 static __device__ __forceinline__ float4 far4(const float *p, bool there) {
     return there ? __ldcg((const float4 *)p) : make_float4(0, 0, 0, 0);
 }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Sums of eight right-hand rows with one chain over k each: high parts, then both mixed ones.
 struct chains {
