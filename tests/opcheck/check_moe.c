@@ -161,7 +161,7 @@ static bool route_double(const struct moe_route_args *a, const float *logits, in
 }
 
 static void check_route_double(struct check *c) {
-    enum { CASES = 300 };
+    enum { CASES = 150 };
     int wrong = 0, skipped = 0;
     double worst = 0;
     for (int i = 0; i < CASES; i++) {
@@ -179,7 +179,7 @@ static void check_route_double(struct check *c) {
         }
         route_fini(&t);
     }
-    report(c, wrong == 0 && skipped < CASES / 8 && worst < 3e-6, "moe_route / sort", "300 rows",
+    report(c, wrong == 0 && skipped < CASES / 8 && worst < 3e-6, "moe_route / sort", "150 rows",
            "%d wrong, %d too close to call, weights off by %.1e (max 3e-6)", wrong, skipped, worst);
 }
 
@@ -197,6 +197,8 @@ static void check_route_nan(struct check *c) {
     report(c, !memcmp(ids, want, sizeof want), "moe_route", "no numbers", "experts %d %d %d, %d",
            ids[0], ids[1], ids[2], ids[3]);
 }
+
+enum { BATCHES = 8 }; // of random routers, at every level
 
 // Rows together on one exec and in pieces on another: the bits of what differs.
 static int64_t route_differences(struct check *c, struct exec *x, struct exec *y, int64_t most) {
@@ -434,7 +436,7 @@ void check_moe(struct check *c) {
     int64_t routes = 0, layers = 0;
     if (c->device || !has_experts(c))
         return;
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->spec, c->exec, 37);
     for (int t = 0; t < TYPES; t++) {
         struct experts l;
@@ -442,7 +444,7 @@ void check_moe(struct check *c) {
         layers += layer_differences(c, &l, c->spec, c->exec, l.n);
         experts_fini(&l);
     }
-    report(c, routes == 0, "moe_route", "30 batches", "%lld differ (exact)", (long long)routes);
+    report(c, routes == 0, "moe_route", "batches", "%lld differ (exact)", (long long)routes);
     report(c, layers == 0, "moe_gate_up, linear, combine", "all types", "%lld differ (exact)",
            (long long)layers);
 }
@@ -451,7 +453,7 @@ void check_moe_rule(struct check *c) {
     int64_t routes = 0, layers = 0, plain = 0;
     if (!has_experts(c))
         return;
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->exec, c->other, 1 + i % 9);
     for (int t = 0; t < TYPES; t++) {
         struct experts l;
@@ -473,7 +475,7 @@ void check_moe_rule(struct check *c) {
     experts_sized(&l, &c->rng, TYPE_Q8_0, (struct sizes){32, 32, 20}, 2600, 4);
     layers += layer_differences(c, &l, c->exec, c->other, 900);
     experts_fini(&l);
-    report(c, routes == 0, "moe_route: rule E1", "30 batches", "%lld differ", (long long)routes);
+    report(c, routes == 0, "moe_route: rule E1", "batches", "%lld differ", (long long)routes);
     report(c, layers == 0, "moe layers: rule E1", "all types; other exec", "%lld differ",
            (long long)layers);
     report(c, plain == 0, "moe layers / linear", "all types", "%lld differ", (long long)plain);
