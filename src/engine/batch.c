@@ -312,7 +312,9 @@ static int gather(struct batch *b) {
         rows -= 1 + j->m.c.tree.budget;
         b->in[n++] = j;
     }
-    left = max_i64(min_i64(left, rows), GDN_BLOCK); // trees shrink rather than prompts starve
+    // Trees shrink rather than prompts starve, but every decoding job keeps its row.
+    left = max_i64(min_i64(left, rows), GDN_BLOCK);
+    left = min_i64(left, step_max_rows(b->step) - n);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j) || !may_continue(j))
             continue;

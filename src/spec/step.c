@@ -50,11 +50,13 @@ static int step_init(struct step *s, struct err *e) {
 }
 
 int step_create(struct step **out, const struct step_config *c, struct err *e) {
-    if (c->max_members < 1 || c->max_members > model_max_seqs(c->model))
+    int most =
+        min_i32(model_max_seqs(c->model), model_max_verify(c->model)); // one row each at least
+    if (c->max_members < 1 || c->max_members > most)
         return err_set(e, ERR_USAGE,
                        "steps of %d members are not possible; the model was loaded "
                        "for passes of at most %d sequences",
-                       c->max_members, model_max_seqs(c->model));
+                       c->max_members, most);
     struct step *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a step");
@@ -130,7 +132,7 @@ static int64_t grows_by(const struct member *m) {
 }
 
 static int check(const struct step *s, struct member *const *members, int n, struct err *e) {
-    int64_t pieces = 0, roots = 0;
+    int64_t rows = 0, choices = 0; // without guesses
     if (n < 1 || n > s->c.max_members)
         return err_set(e, ERR_USAGE, "a step of %d members is not within 1 to %d", n,
                        s->c.max_members);
@@ -138,14 +140,14 @@ static int check(const struct step *s, struct member *const *members, int n, str
         const struct member *m = members[i];
         if (m->phase == MEMBER_PROMPT && m->n_piece < 1)
             return err_set(e, ERR_USAGE, "member %d has no prompt tokens to run", i);
-        pieces += m->phase == MEMBER_PROMPT ? m->n_piece : 0;
-        roots += m->phase == MEMBER_DECODE || m->choose;
+        rows += m->phase == MEMBER_PROMPT ? m->n_piece : 1;
+        choices += m->phase == MEMBER_DECODE || m->choose;
     }
-    if (pieces + roots > s->max_rows + n || pieces > s->max_rows || roots > s->max_verify)
+    if (rows > s->max_rows || choices > s->max_verify)
         return err_set(e, ERR_USAGE,
-                       "a pass of %lld prompt tokens and %lld choices is not within %lld rows and "
-                       "%lld choices; run it in pieces",
-                       (long long)pieces, (long long)roots, (long long)s->max_rows,
+                       "a pass of %lld rows and %lld choices is not within %lld rows and %lld "
+                       "choices; run it in pieces",
+                       (long long)rows, (long long)choices, (long long)s->max_rows,
                        (long long)s->max_verify);
     return 0;
 }

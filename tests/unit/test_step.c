@@ -299,6 +299,34 @@ static void test_refused(void **state) {
     bench_close(&b);
 }
 
+// Prompt rows and roots of all members count together against the rows of a pass.
+static void test_too_many_rows(void **state) {
+    const struct fixture *f = *state;
+    static const int32_t many[1 << 12] = {0};
+    struct step_config c = {.model = f->model, .max_members = 2};
+    struct bench a, b;
+    struct step *step;
+    struct err e = {0};
+    bench_open(&a, f, 0, 22);
+    bench_open(&b, f, 0, 22);
+    assert_int_equal(step_create(&step, &c, NULL), 0);
+    a.m.phase = MEMBER_PROMPT;
+    a.m.piece = many;
+    a.m.n_piece = step_max_rows(step);
+    a.m.choose = false;
+    b.m.phase = MEMBER_DECODE;
+    struct member *both[2] = {&a.m, &b.m};
+    assert_int_equal(step_run(step, both, 2, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "513 rows"));
+    assert_int_equal(sequence_len(b.seq), 5);
+    a.m.n_piece = 100;
+    assert_int_equal(step_run(step, both, 2, &e), 0);
+    assert_int_equal(sequence_len(a.seq), 105);
+    step_destroy(step);
+    bench_close(&a);
+    bench_close(&b);
+}
+
 // A member that cannot have the memory it needs is left out and unchanged.
 static void test_left_out(void **state) {
     struct bench b;
@@ -398,11 +426,11 @@ static void test_sample_batched(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_worth),          cmocka_unit_test(test_budget_zero),
-        cmocka_unit_test(test_failure),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_left_out),       cmocka_unit_test(test_shared_noise),
-        cmocka_unit_test(test_sample_batched),
+        cmocka_unit_test(test_request),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_worth),         cmocka_unit_test(test_budget_zero),
+        cmocka_unit_test(test_failure),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_many_rows), cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_shared_noise),  cmocka_unit_test(test_sample_batched),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
