@@ -10,15 +10,13 @@
 // (process noise).
 #include "spec/price.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_new.h"
 #include "base/hash.h"
 #include "base/json.h"
 
@@ -347,25 +345,18 @@ static void write_times(struct json_writer *w, const struct price *p, const char
 
 int price_save(const struct price *p, const char *path, const char *key, struct err *e) {
     struct json_writer w = {0};
-    struct str temporary = {0};
-    int rc = 0;
+    struct file_new f;
     write_times(&w, p, key);
-    str_printf(&temporary, "%s.%ld", path, (long)getpid());
-    if (w.out.failed || temporary.failed) {
-        rc = err_set(e, ERR_MEMORY, "no memory to keep what passes cost");
-        goto out;
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory to keep what passes cost")
+                          : file_new_open(&f, path, e);
+    if (!rc) {
+        rc = file_new_write(&f, w.out.data, w.out.len, e);
+        if (rc)
+            file_new_abort(&f);
+        else
+            rc = file_new_close(&f, e);
     }
-    FILE *f = fopen(temporary.data, "wb");
-    bool ok = f && fwrite(w.out.data, 1, w.out.len, f) == w.out.len;
-    if (f)
-        ok = fclose(f) == 0 && ok;
-    if (!ok || rename(temporary.data, path)) {
-        rc = err_set(e, ERR_IO, "%s cannot be written: %s", path, strerror(errno));
-        unlink(temporary.data);
-    }
-out:
     str_fini(&w.out);
-    str_fini(&temporary);
     return rc;
 }
 
