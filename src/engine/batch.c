@@ -76,7 +76,8 @@ void batch_destroy(struct batch *b) {
 static bool is_stop(void *arg, int32_t id) {
     const struct job *j = arg;
     const struct tokenizer *t = session_tokenizer(j->b->s);
-    return !j->r.ignore_eos && t && tokenizer_is_eog(t, id);
+    bool asked = j->r.stop && j->r.stop(j->r.stop_arg, id);
+    return asked || (!j->r.ignore_eos && t && tokenizer_is_eog(t, id));
 }
 
 static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {

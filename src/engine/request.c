@@ -67,6 +67,8 @@ int request_check(const struct request *r, const struct session *s, struct err *
         return err_set(e, ERR_USAGE,
                        "--speculate %s needs a draft model; give one with -d or use lookup",
                        speculate_name(r->how));
-    int rc = check_checkpoints(r, e);
+    int rc = sample_params_check(&r->sample, vocab, e);
+    if (!rc)
+        rc = check_checkpoints(r, e);
     return rc ? rc : check_prefix(r, e);
 }

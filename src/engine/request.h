@@ -53,6 +53,11 @@ struct request {
     struct sequence *in_place;
     request_tokens_fn *tokens; // NULL: none
     void *tokens_arg;
+    // Asked once for every chosen token, in their order, end tokens too; true: it is the last one
+    // (END_STOP). The step's tokens become part of the reply behind that, so after a step that has
+    // failed there may be some that were asked for only. NULL: none.
+    walk_stop_fn *stop;
+    void *stop_arg;
     request_progress_fn *progress; // NULL: none
     void *progress_arg;
     // Checkpoints ahead of time: when so many tokens of prompt and reply have been run, ascending,

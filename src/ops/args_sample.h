@@ -17,8 +17,16 @@ struct sample_logprobs {
     float logp[OPS_LOGPROBS_MAX];  // [n], -INFINITY behind the vocabulary
 };
 
+// What is added to a token's logit. -INFINITY forbids the token: it is chosen only where all that
+// the mask allows are forbidden.
+struct logit_bias {
+    int32_t id;
+    float bias; // finite or -INFINITY
+};
+
 // Sampling by Gumbel-max (docs/exactness.md, E4). All arrays are host memory, read during the call.
-// Order: mask and penalties, temperature, top-k, top-p, min-p; the filters see allowed tokens only.
+// Order: mask, biases, penalties, temperature, top-k, top-p, min-p; the filters see allowed tokens
+// only.
 struct sample_row {
     int64_t pos;                       // position that the chosen token will take
     uint64_t seed;                     // request seed mixed with the choice index
@@ -32,13 +40,19 @@ struct sample_row {
     // [(vocab + 31) / 32]: bit id % 32 of word id / 32 says that the token may be chosen. NULL: all
     // may. One that allows nothing is the caller's mistake: the choice is then -1.
     const uint32_t *allow;
+    const struct logit_bias *bias; // [n_bias] distinct tokens of the vocabulary, ascending
+    int32_t n_bias;
+    // The token behind the row is known already: `token` is taken as the choice, and of all other
+    // fields only logprobs counts.
+    bool given;
+    int32_t token;
     struct sample_logprobs *logprobs; // filled by sample; NULL: not wanted
 };
 
 // The k best ids of each row of logits, score descending and lower id first, with their
 // log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
 // logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
-// own draws. Masks and penalties are not looked at.
+// own draws. Masks, biases and penalties are not looked at.
 enum { OPS_TOPK_MAX = 1024 };
 struct topk_args {
     const float *logits; // [n][vocab]

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "spec/ddtree.h"
@@ -17,17 +18,37 @@ struct sampler {
     int64_t window; // 0: no penalties
     struct sample_row *rows;
     struct sample_row noise[TREE_MAX_DEPTH];
-    int32_t *count;      // [vocab] occurrences in the window at hand
-    int32_t *seen;       // [max_rows][window]
-    int32_t *seen_count; // [max_rows][window]
-    int32_t *order;      // [window] the window's tokens, newest first
+    int32_t *count;          // [vocab] occurrences in the window at hand
+    int32_t *seen;           // [max_rows][window]
+    int32_t *seen_count;     // [max_rows][window]
+    int32_t *order;          // [window] the window's tokens, newest first
+    struct logit_bias *bias; // [n_bias] by token id
 };
 
 void sample_params_init(struct sample_params *p) {
     *p = (struct sample_params){.top_p = 1, .repeat = 1, .window = 64};
 }
 
-int sample_params_check(const struct sample_params *p, struct err *e) {
+static int check_bias(const struct sample_params *p, int64_t vocab, struct err *e) {
+    if (p->n_bias < 0 || p->n_bias > SAMPLER_MAX_BIAS)
+        return err_set(e, ERR_USAGE, "%lld tokens with a logit bias; at most %d are possible",
+                       (long long)p->n_bias, SAMPLER_MAX_BIAS);
+    for (int64_t i = 0; i < p->n_bias; i++) {
+        const struct logit_bias *b = &p->bias[i];
+        if (b->id < 0 || b->id >= vocab)
+            return err_set(e, ERR_MISMATCH,
+                           "token id %d, which has a logit bias, is not within 0 to %lld", b->id,
+                           (long long)vocab - 1);
+        if (!(fabsf(b->bias) <= 10000) && b->bias != -INFINITY)
+            return err_set(e, ERR_USAGE,
+                           "the logit bias %g of token %d is neither within -10000 to 10000 nor "
+                           "minus infinity, which forbids it",
+                           (double)b->bias, b->id);
+    }
+    return 0;
+}
+
+int sample_params_check(const struct sample_params *p, int64_t vocab, struct err *e) {
     if (!(p->temperature >= 0 && p->temperature <= 100))
         return err_set(e, ERR_USAGE, "temperature %g is not within 0 to 100", p->temperature);
     if (p->top_k < 0 || p->top_k > INT32_MAX)
@@ -46,12 +67,35 @@ int sample_params_check(const struct sample_params *p, struct err *e) {
     if (p->window < 0 || p->window > SAMPLER_MAX_WINDOW)
         return err_set(e, ERR_USAGE, "penalty window %lld is not within 0 to %d tokens",
                        (long long)p->window, SAMPLER_MAX_WINDOW);
+    return check_bias(p, vocab, e);
+}
+
+static int by_id(const void *a, const void *b) {
+    const struct logit_bias *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+// Gives the rows the biases in the order of their tokens.
+static int take_bias(struct sampler *s, const struct sample_params *p, struct err *e) {
+    size_t bytes = (size_t)p->n_bias * sizeof *s->bias;
+    if (!bytes)
+        return 0;
+    s->bias = malloc(bytes);
+    if (!s->bias)
+        return err_set(e, ERR_MEMORY, "no memory for %lld logit biases", (long long)p->n_bias);
+    memcpy(s->bias, p->bias, bytes);
+    qsort(s->bias, (size_t)p->n_bias, sizeof *s->bias, by_id);
+    for (int64_t i = 1; i < p->n_bias; i++)
+        if (s->bias[i].id == s->bias[i - 1].id)
+            return err_set(e, ERR_USAGE, "token %d has more than one logit bias", s->bias[i].id);
+    s->model.bias = s->bias;
+    s->model.n_bias = (int32_t)p->n_bias;
     return 0;
 }
 
 int sampler_create(struct sampler **out, const struct sample_params *p, int max_rows, int vocab,
                    struct err *e) {
-    int rc = sample_params_check(p, e);
+    int rc = sample_params_check(p, vocab, e);
     if (rc)
         return rc;
     struct sampler *s = calloc(1, sizeof *s);
@@ -66,6 +110,9 @@ int sampler_create(struct sampler **out, const struct sample_params *p, int max_
                                    .repeat = (float)p->repeat,
                                    .frequency = (float)p->frequency,
                                    .presence = (float)p->presence};
+    rc = take_bias(s, p, e);
+    if (rc)
+        goto out;
     bool penalties = p->repeat != 1 || p->frequency != 0 || p->presence != 0;
     s->window = penalties ? p->window : 0;
     s->rows = calloc((size_t)max_rows, sizeof *s->rows);
@@ -83,8 +130,10 @@ int sampler_create(struct sampler **out, const struct sample_params *p, int max_
     *out = s;
     return 0;
 memory:
+    rc = err_set(e, ERR_MEMORY, "no memory for sampling %d rows; use a smaller budget", max_rows);
+out:
     sampler_destroy(s);
-    return err_set(e, ERR_MEMORY, "no memory for sampling %d rows; use a smaller budget", max_rows);
+    return rc;
 }
 
 void sampler_destroy(struct sampler *s) {
@@ -95,6 +144,7 @@ void sampler_destroy(struct sampler *s) {
     free(s->seen);
     free(s->seen_count);
     free(s->order);
+    free(s->bias);
     free(s);
 }
 
@@ -145,6 +195,7 @@ const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int
         s->noise[d].pos = first_pos + d;
         s->noise[d].repeat = 1;
         s->noise[d].frequency = s->noise[d].presence = 0;
+        s->noise[d].n_bias = 0;
     }
     return s->noise;
 }

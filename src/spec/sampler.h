@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "ops/ops.h"
 
-enum { SAMPLER_MAX_WINDOW = 4096 };
+enum { SAMPLER_MAX_WINDOW = 4096, SAMPLER_MAX_BIAS = 4096 };
 
 // A zeroed struct is greedy decoding without penalties except that top_p and repeat want 1: use
 // sample_params_init.
@@ -23,16 +23,21 @@ struct sample_params {
     int64_t window;                     // tokens the penalties look back at, 0..SAMPLER_MAX_WINDOW
     uint64_t seed;
     uint64_t choice; // index among several answers to one request
+    // [n_bias] in any order, at most one a token; read while a sampler is made.
+    const struct logit_bias *bias;
+    int64_t n_bias;
 };
 
 void sample_params_init(struct sample_params *p); // greedy; window 64
 
-// One sentence when a value is out of range.
-int sample_params_check(const struct sample_params *p, struct err *e);
+// One sentence when a value is out of range. ERR_USAGE; ERR_MISMATCH: a bias of a token id that is
+// not within 0 .. vocab - 1. That there is one bias a token is seen by sampler_create.
+int sample_params_check(const struct sample_params *p, int64_t vocab, struct err *e);
 
 struct sampler;
 
-// max_rows: rows kept at once. vocab: ids are 0..vocab-1.
+// max_rows: rows kept at once. vocab: ids are 0..vocab-1. Errors: as of sample_params_check, and
+// ERR_MEMORY.
 int sampler_create(struct sampler **out, const struct sample_params *p, int max_rows, int vocab,
                    struct err *e);
 void sampler_destroy(struct sampler *s);
@@ -51,7 +56,7 @@ const struct sample_row *sampler_row(struct sampler *s, const struct sampler_bat
                                      int slot);
 
 // Rows for a draft that shares the target's noise: row d (0..depth-1) is the choice of the token at
-// position first_pos + d, without penalties. NULL when the temperature is 0.
+// position first_pos + d, without penalties and biases. NULL when the temperature is 0.
 const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int depth);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sample and head_topk against a sort of the whole vocabulary, masks, log-probabilities, and the
-// law of the draws.
+// sample and head_topk against a sort of the whole vocabulary, masks, biases, log-probabilities of
+// chosen and of given tokens, and the law of the draws.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +9,14 @@
 #include "opcheck/opcheck.h"
 #include "ops/rowmath.h"
 
-enum { SEEN = 40, MOST_VOCAB = 5000 };
+enum { SEEN = 40, BIASED = 60, MOST_VOCAB = 5000 };
 
 struct draw {
     int64_t vocab;
     float *logits;
     struct sample_row s;
     int32_t seen[SEEN], count[SEEN];
+    struct logit_bias bias[BIASED];
     uint32_t allow[(MOST_VOCAB + 31) / 32];
 };
 
@@ -32,6 +33,18 @@ static void mask_init(struct draw *d, struct rng *r) {
         d->allow[id / 32] |= 1u << (id % 32);
     }
     d->s.allow = d->allow;
+}
+
+// Biases of some tokens, those with penalties among them; one in four forbids its token.
+static void bias_init(struct draw *d, struct rng *r) {
+    int64_t most = d->vocab < BIASED ? d->vocab : BIASED, step = d->vocab / most;
+    d->s.n_bias = (int32_t)between(r, 1, most);
+    d->s.bias = d->bias;
+    for (int32_t i = 0; i < d->s.n_bias; i++) {
+        int64_t id = rng_below(r, 2) ? i * step : i * step + between(r, 0, step - 1);
+        float bias = (float)between(r, -20, 20) / 2;
+        d->bias[i] = (struct logit_bias){(int32_t)id, rng_below(r, 4) ? bias : -INFINITY};
+    }
 }
 
 static void draw_init(struct draw *d, struct rng *r) {
@@ -65,6 +78,8 @@ static void draw_init(struct draw *d, struct rng *r) {
     }
     if (rng_below(r, 3) == 0)
         mask_init(d, r);
+    if (rng_below(r, 3) == 0)
+        bias_init(d, r);
 }
 
 // Choices for n rows of host logits.
@@ -109,6 +124,8 @@ static struct ranked *ranked_scores(const struct draw *d, int64_t *n) {
     struct ranked *v = malloc((size_t)d->vocab * sizeof *v);
     float *z = malloc((size_t)d->vocab * 4);
     memcpy(z, d->logits, (size_t)d->vocab * 4);
+    for (int32_t i = 0; i < d->s.n_bias; i++)
+        z[d->bias[i].id] += d->bias[i].bias;
     for (int32_t i = 0; i < d->s.n_seen; i++) {
         float *x = &z[d->seen[i]];
         *x = *x > 0 ? *x / d->s.repeat : *x * d->s.repeat;
@@ -253,8 +270,88 @@ static void check_masks(struct check *c) {
     report(c, wrong == 0, "sample: masks", "nothing, and nothing likely", "%d wrong", wrong);
 }
 
+// What a bias forbids is not chosen, however likely and with whatever filter, as long as something
+// else may be; penalties come behind biases.
+static void check_forbidden(struct check *c) {
+    enum { VOCAB = 3000, ROWS = 24 };
+    static float logits[ROWS * VOCAB];
+    static struct logit_bias best[2] = {{700, -INFINITY}, {2900, -INFINITY}}, all[VOCAB], pushed[1];
+    static const int32_t seen[1] = {1234}, count[1] = {1};
+    struct sample_row s[ROWS];
+    int32_t choice[ROWS];
+    int wrong = 0;
+    for (int i = 0; i < VOCAB; i++)
+        all[i] = (struct logit_bias){i, i == 77 ? 0.0f : -INFINITY};
+    pushed[0] = (struct logit_bias){1234, 30};
+    for (int i = 0; i < ROWS; i++) {
+        s[i] = (struct sample_row){.pos = i,
+                                   .temperature = i % 2 ? 0.8f : 0,
+                                   .top_k = i % 4 == 1 ? 4 : 0,
+                                   .top_p = i % 4 == 3 ? 0.9f : 1,
+                                   .min_p = i % 8 == 5 ? 0.1f : 0,
+                                   .repeat = i % 3 == 2 ? 2.0f : 1,
+                                   .seen = seen,
+                                   .seen_count = count,
+                                   .n_seen = 1,
+                                   .bias = i % 3 == 0   ? best
+                                           : i % 3 == 1 ? all
+                                                        : pushed,
+                                   .n_bias = i % 3 == 0   ? 2
+                                             : i % 3 == 1 ? VOCAB
+                                                          : 1};
+        fill_random(&c->rng, logits + i * VOCAB, VOCAB, 1);
+        logits[i * VOCAB + 700] = logits[i * VOCAB + 2900] = 40;
+        logits[i * VOCAB + 1234] = -2; // 28 with its bias, and half of that with its penalty
+        logits[i * VOCAB + 5] = i % 3 == 2 ? 14.5f : 0;
+        if (i % 3 == 2)
+            logits[i * VOCAB + 700] = logits[i * VOCAB + 2900] = 0;
+    }
+    run_sample(c, c->exec, logits, ROWS, VOCAB, s, choice);
+    for (int i = 0; i < ROWS; i++)
+        wrong += i % 3 == 0   ? choice[i] == 700 || choice[i] == 2900
+                 : i % 3 == 1 ? choice[i] != 77
+                              : choice[i] != 5 && s[i].temperature <= 0;
+    report(c, wrong == 0, "sample: biases", "24 rows", "%d wrong", wrong);
+}
+
+// Rows whose token is known among others: it is what they give, with its log-probability.
+static void check_given(struct check *c) {
+    enum { VOCAB = 4099, ROWS = 150 }; // more than a launch of a device holds
+    float *logits = malloc(sizeof *logits * ROWS * VOCAB);
+    struct sample_logprobs p[ROWS], alone;
+    struct sample_row s[ROWS];
+    int32_t choice[ROWS], one;
+    int wrong = 0;
+    fill_random(&c->rng, logits, (int64_t)ROWS * VOCAB, 6);
+    for (int i = 0; i < ROWS; i++) {
+        p[i].n = alone.n = i % 7;
+        s[i] = (struct sample_row){.pos = i,
+                                   .temperature = 0.7f,
+                                   .top_p = 1,
+                                   .repeat = 1,
+                                   .given = i < 3 || i % 4 > 0,
+                                   .token = (int32_t)between(&c->rng, 0, VOCAB - 1),
+                                   .logprobs = i % 3 ? &p[i] : NULL};
+    }
+    run_sample(c, c->exec, logits, ROWS, VOCAB, s, choice);
+    for (int i = 0; i < ROWS; i++) {
+        struct sample_row greedy = {.top_p = 1, .repeat = 1, .logprobs = &alone};
+        struct draw d = {.vocab = VOCAB, .logits = logits + i * VOCAB};
+        alone.n = p[i].n;
+        wrong += s[i].given && choice[i] != s[i].token;
+        if (!s[i].logprobs)
+            continue;
+        run_sample(c, c->exec, d.logits, 1, VOCAB, &greedy, &one);
+        wrong += logprobs_wrong(&d, c->device, choice[i], &p[i]) ||
+                 memcmp(alone.ids, p[i].ids, (size_t)alone.n * sizeof *alone.ids) != 0 ||
+                 memcmp(alone.logp, p[i].logp, (size_t)alone.n * sizeof *alone.logp) != 0;
+    }
+    free(logits);
+    report(c, wrong == 0, "sample: given tokens", "150 rows", "%d wrong", wrong);
+}
+
 void check_sample_double(struct check *c) {
-    int wrong = 0, skipped = 0, sampled = 0, masked = 0, unlike = 0;
+    int wrong = 0, skipped = 0, sampled = 0, masked = 0, biased = 0, unlike = 0;
     enum { CASES = 1500 };
     if (!has_sample(c))
         return;
@@ -269,15 +366,20 @@ void check_sample_double(struct check *c) {
         run_sample(c, c->exec, d.logits, 1, d.vocab, &d.s, &got);
         wrong += got != want && !close;
         masked += d.s.allow != NULL;
+        biased += d.s.n_bias > 0;
         unlike += i % 2 ? logprobs_wrong(&d, c->device, got, &p) : 0;
         skipped += close;
         sampled += d.s.temperature > 0;
         free(d.logits);
     }
-    report(c, wrong == 0 && skipped < CASES / 4 && sampled > CASES / 2 && masked > CASES / 5,
+    report(c,
+           wrong == 0 && skipped < CASES / 4 && sampled > CASES / 2 && masked > CASES / 5 &&
+               biased > CASES / 5,
            "sample / sort", "1500 rows", "%d wrong choices, %d too close to call", wrong, skipped);
     report(c, unlike == 0, "sample / double", "log-probabilities of 750", "%d wrong", unlike);
     check_masks(c);
+    check_forbidden(c);
+    check_given(c);
     check_law(c);
 }
 
@@ -285,7 +387,7 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
     struct draw d;
     draw_init(&d, r);
     int k = (int)between(r, 1, d.vocab < 20 ? d.vocab : 20);
-    d.s.n_seen = 0;
+    d.s.n_seen = d.s.n_bias = 0;
     d.s.repeat = 1;
     d.s.frequency = d.s.presence = 0;
     if (!noisy)
@@ -350,8 +452,10 @@ static void batch_init(struct batch *b, struct rng *r) {
         draw_init(&b->draws[i], r);
         free(b->draws[i].logits);
         b->rows[i] = b->draws[i].s;
-        if (b->draws[i].vocab > b->vocab) // its list may name tokens that are not there
-            b->rows[i].n_seen = 0;
+        b->rows[i].given = i % 5 == 4;
+        b->rows[i].token = (int32_t)between(r, 0, b->vocab - 1);
+        if (b->draws[i].vocab > b->vocab) // its lists may name tokens that are not there
+            b->rows[i].n_seen = b->rows[i].n_bias = 0;
     }
 }
 

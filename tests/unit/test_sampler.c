@@ -133,6 +133,60 @@ static void test_noise(void **state) {
     sampler_destroy(other);
 }
 
+// Biases reach every row, in the order of their tokens whatever order they came in, and no noise.
+static void test_biases(void **state) {
+    (void)state;
+    struct logit_bias given[3] = {{7, -INFINITY}, {2, 1.5f}, {11, -100}};
+    struct sample_params p;
+    struct sampler *s;
+    struct tree t = {.n = 1, .parent = {-1}};
+    const struct sampler_batch b = {.token = t.token, .parent = t.parent, .n = 1};
+    sample_params_init(&p);
+    p.temperature = 1;
+    p.bias = given;
+    p.n_bias = 3;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+    memset(given, 0, sizeof given); // they need not stay
+    const struct sample_row *row = sampler_row(s, &b, 0, 3);
+    assert_int_equal(row->n_bias, 3);
+    assert_int_equal(row->bias[0].id, 2);
+    assert_true(row->bias[0].bias == 1.5f);
+    assert_int_equal(row->bias[1].id, 7);
+    assert_true(row->bias[1].bias == -INFINITY);
+    assert_int_equal(row->bias[2].id, 11);
+    assert_false(row->given);
+    assert_int_equal(sampler_noise(s, 0, 1)->n_bias, 0);
+    sampler_destroy(s);
+}
+
+static void refuse_bias(struct logit_bias a, struct logit_bias b, int rc, const char *part) {
+    const struct logit_bias both[2] = {a, b};
+    struct sample_params p;
+    struct sampler *s = NULL;
+    struct err e = {0};
+    sample_params_init(&p);
+    p.bias = both;
+    p.n_bias = 2;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, &e), rc);
+    assert_null(s);
+    assert_non_null(strstr(e.text, part));
+}
+
+static void test_refused_biases(void **state) {
+    (void)state;
+    const struct logit_bias fine = {3, 1};
+    refuse_bias(fine, (struct logit_bias){VOCAB, 1}, ERR_MISMATCH, "token id 12");
+    refuse_bias((struct logit_bias){-1, 1}, fine, ERR_MISMATCH, "token id -1");
+    refuse_bias(fine, (struct logit_bias){4, NAN}, ERR_USAGE, "token 4");
+    refuse_bias(fine, (struct logit_bias){4, INFINITY}, ERR_USAGE, "logit bias inf");
+    refuse_bias(fine, (struct logit_bias){4, -10001}, ERR_USAGE, "-10001");
+    refuse_bias(fine, (struct logit_bias){3, 2}, ERR_USAGE, "token 3 has more than one");
+    struct sample_params p;
+    sample_params_init(&p);
+    p.n_bias = SAMPLER_MAX_BIAS + 1;
+    assert_int_equal(sample_params_check(&p, VOCAB, NULL), ERR_USAGE);
+}
+
 static void refuse(struct sample_params p, const char *part) {
     struct err e = {0};
     struct sampler *s = NULL;
@@ -145,7 +199,7 @@ static void test_refused(void **state) {
     (void)state;
     struct sample_params p;
     sample_params_init(&p);
-    assert_int_equal(sample_params_check(&p, NULL), 0);
+    assert_int_equal(sample_params_check(&p, VOCAB, NULL), 0);
     struct sample_params bad = p;
     bad.temperature = -1;
     refuse(bad, "temperature -1");
@@ -169,10 +223,9 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_no_penalties),
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_windows), cmocka_unit_test(test_no_penalties),
+        cmocka_unit_test(test_noise),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_biases),  cmocka_unit_test(test_refused_biases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

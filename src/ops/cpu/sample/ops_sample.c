@@ -3,9 +3,9 @@
 // arXiv 1611.01144 section 2): the noise is a function of (seed, position, id), so no state and no
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
 // (score descending, id ascending): a short list where that holds it, and otherwise found by radix
-// selection over the bits of the scores. Rows are read in blocks, so that penalties need no copy
-// of the row. What a mask does not allow scores minus infinity, and an allowed token that does so
-// comes before it.
+// selection over the bits of the scores. Rows are read in blocks, so that biases and penalties need
+// no copy of the row. What a mask does not allow scores minus infinity, and an allowed token that
+// does so comes before it.
 #include <math.h>
 
 #include "base/rng.h"
@@ -57,11 +57,26 @@ static void mask(const uint32_t *allow, int64_t at, float *z, int64_t n) {
     }
 }
 
-// The scores of ids [at, at + n): penalties, temperature, mask. Returns n.
+// The first bias of a token from id `at` on.
+static int32_t first_bias(const struct sample_row *s, int64_t at) {
+    int32_t lo = 0, hi = s->n_bias;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (s->bias[mid].id < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+// The scores of ids [at, at + n): biases, penalties, temperature, mask. Returns n.
 static int64_t load(const struct source *r, int64_t at, float *z) {
     const struct sample_row *s = r->s;
     int64_t n = r->vocab - at < BLOCK ? r->vocab - at : BLOCK;
     memcpy(z, r->logits + at, (size_t)n * sizeof *z);
+    for (int32_t i = first_bias(s, at); i < s->n_bias && s->bias[i].id < at + n; i++)
+        z[s->bias[i].id - at] += s->bias[i].bias;
     if (s->repeat != 1 || s->frequency != 0 || s->presence != 0)
         for (int32_t i = 0; i < s->n_seen; i++)
             if (s->seen[i] >= at && s->seen[i] < at + n)
@@ -373,7 +388,7 @@ static void sample_rows(void *arg, int64_t begin, int64_t end, int worker) {
     const struct sample_run *a = arg;
     for (int64_t i = begin; i < end; i++) {
         struct source r = {&a->cpu->row, a->logits + i * a->vocab, a->vocab, &a->rows[i]};
-        a->choice[i] = choose(&r);
+        a->choice[i] = r.s->given ? r.s->token : choose(&r);
         if (r.s->logprobs)
             log_probabilities(&r, a->choice[i], r.s->logprobs);
     }

@@ -22,7 +22,7 @@ enum {
     THREADS = 1024, // of choose and rank
     LIST = 2048,    // elements of the short list
     BINS = 2048,    // of a histogram: two 11-bit digits and a 10-bit one
-    FILTER = 8192,  // bits that tell most ids without a penalty
+    FILTER = 8192,  // bits that tell most ids without a penalty or bias
     BATCH = 128,    // rows of one launch
     ANSWERS = 2048, // candidates that come down in one copy
 };
@@ -36,9 +36,10 @@ struct draw {
     bool noise, sum;           // survey: score with noise; sum the exponentials
     bool cut;                  // top-k, top-p or min-p is on
     bool top_p;
-    int32_t n_seen;
+    int32_t n_seen, n_bias, n_changed; // the last: of both together
     const int32_t *seen, *count;
-    const uint32_t *allow; // bits of the tokens that may be chosen; NULL: all
+    const struct logit_bias *bias; // by id
+    const uint32_t *allow;         // bits of the tokens that may be chosen; NULL: all
 };
 
 struct job {
@@ -78,13 +79,24 @@ static __device__ uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-// One row as its scores: logits, penalties, temperature.
+// One row as its scores: logits, biases, penalties, temperature.
 struct row_view {
     const float *logits;
     int64_t vocab;
     const struct draw *d;
     const uint32_t *filter; // shared, [FILTER / 32]
 
+    __device__ float biased(float x, int64_t id) const {
+        int lo = 0, hi = d->n_bias;
+        while (lo < hi) {
+            int mid = (lo + hi) / 2;
+            if (d->bias[mid].id < id)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        return lo < d->n_bias && d->bias[lo].id == id ? x + d->bias[lo].bias : x;
+    }
     __device__ float penalised(float x, int64_t id) const {
         for (int i = 0; i < d->n_seen; i++) {
             if (d->seen[i] != id)
@@ -102,21 +114,23 @@ struct row_view {
         return score_at(logits[id], id);
     }
     __device__ float score_at(float x, int64_t id) const {
-        if (d->n_seen && filter[id % FILTER / 32] >> (id % 32) & 1)
-            x = penalised(x, id);
+        if (d->n_changed && filter[id % FILTER / 32] >> (id % 32) & 1)
+            x = penalised(biased(x, id), id);
         return d->temperature > 0 && d->temperature != 1 ? x / d->temperature : x;
     }
 };
 
 static __device__ struct row_view view_of(const struct job &j, int64_t row, uint32_t *filter) {
     struct row_view v = {j.logits + row * j.vocab, j.vocab, &j.draws[row], filter};
-    if (v.d->n_seen == 0)
+    if (v.d->n_changed == 0)
         return v;
     for (int i = (int)threadIdx.x; i < FILTER / 32; i += (int)blockDim.x)
         filter[i] = 0;
     __syncthreads();
     for (int i = (int)threadIdx.x; i < v.d->n_seen; i += (int)blockDim.x)
         atomicOr(&filter[v.d->seen[i] % FILTER / 32], 1u << (v.d->seen[i] % 32));
+    for (int i = (int)threadIdx.x; i < v.d->n_bias; i += (int)blockDim.x)
+        atomicOr(&filter[v.d->bias[i].id % FILTER / 32], 1u << (v.d->bias[i].id % 32));
     __syncthreads();
     return v;
 }
@@ -568,6 +582,8 @@ static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
 static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, struct draw *d) {
     bool warm = s->temperature > 0;
     *d = (struct draw){};
+    if (s->given)
+        return true;
     d->temperature = s->temperature;
     d->key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
     d->top_k = warm && s->top_k > 0 && s->top_k < vocab ? s->top_k : 0;
@@ -581,18 +597,20 @@ static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, 
     d->repeat = s->repeat;
     d->frequency = s->frequency;
     d->presence = s->presence;
-    if (s->allow) {
+    bool penalties = s->repeat != 1 || s->frequency != 0 || s->presence != 0;
+    d->n_seen = penalties ? s->n_seen : 0;
+    d->n_bias = s->n_bias;
+    d->n_changed = d->n_seen + d->n_bias;
+    size_t seen = (size_t)d->n_seen * sizeof *d->seen, bias = (size_t)d->n_bias * sizeof *d->bias;
+    if (s->allow)
         d->allow = (const uint32_t *)gpu_stage(g, s->allow, (size_t)(vocab + 31) / 32 * 4);
-        if (!d->allow)
-            return false;
+    if (seen) {
+        d->seen = (const int32_t *)gpu_stage(g, s->seen, seen);
+        d->count = (const int32_t *)gpu_stage(g, s->seen_count, seen);
     }
-    if (s->n_seen == 0 || (s->repeat == 1 && s->frequency == 0 && s->presence == 0))
-        return true;
-    size_t bytes = (size_t)s->n_seen * sizeof(int32_t);
-    d->n_seen = s->n_seen;
-    d->seen = (const int32_t *)gpu_stage(g, s->seen, bytes);
-    d->count = (const int32_t *)gpu_stage(g, s->seen_count, bytes);
-    return d->seen && d->count;
+    if (bias)
+        d->bias = (const struct logit_bias *)gpu_stage(g, s->bias, bias);
+    return (!s->allow || d->allow) && (!seen || (d->seen && d->count)) && (!bias || d->bias);
 }
 
 // Scratch for n rows and, behind it, memory for `answers` results of 8 bytes: j->ids.
@@ -708,16 +726,16 @@ static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
     }
 }
 
-// The rows of [first, n) that share a launch: what they have seen and may choose fits into the
-// stage, and the
-// launch in front has ended (fetch), so that the stage may begin anew.
+// The rows of [first, n) that share a launch: what they have seen and may choose, and their biases,
+// fit into the stage, and the launch in front has ended (fetch), so that the stage may begin anew.
 static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vocab, int64_t first,
                         int64_t n) {
     int64_t count = 0, most = min_i64(n - first, BATCH);
     size_t bytes = BATCH * sizeof(struct draw);
     for (; count < most; count++) {
         const struct sample_row *s = &rows[first + count];
-        bytes += (size_t)s->n_seen * 2 * sizeof(int32_t) + 48;
+        bytes += (size_t)s->n_seen * 2 * sizeof(int32_t) + 64;
+        bytes += (size_t)s->n_bias * sizeof(struct logit_bias);
         bytes += s->allow ? (size_t)(vocab + 31) / 32 * sizeof(uint32_t) : 0;
         if (count && bytes > STAGE_OP)
             break;
@@ -726,25 +744,37 @@ static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vo
     return count;
 }
 
+// Chooses after rows [0, n), which share a launch.
+static void choose_rows(struct gpu *g, struct job *j, const struct sample_row *rows, int64_t n,
+                        int32_t *choice) {
+    struct draw draws[BATCH];
+    bool ready = share_scratch(g, j, n, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        ready = ready && fill_draw(g, &rows[i], j->vocab, &draws[i]);
+    if (!ready || !run_survey(g, j, draws, n))
+        return;
+    gpu_launch_early(g, "sample", choose, (unsigned)n, THREADS, 0, *j);
+    fetch(g, choice, j->ids, (size_t)n * sizeof *choice, "sample");
+}
+
 extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                             const struct sample_row *rows, int32_t *choice) {
     struct gpu *g = gpu_of(x);
-    struct draw draws[BATCH];
     for (int64_t first = 0, count; first < n; first += count) {
         struct job j = {};
+        bool all_given = true;
         count = batch_of(g, rows, vocab, first, n);
         j.logits = logits + first * vocab;
         j.vocab = vocab;
         j.groups = (int)((vocab + GROUP - 1) / GROUP);
-        bool ready = share_scratch(g, &j, count, (size_t)count);
-        for (int64_t i = 0; i < count; i++) {
-            choice[first + i] = 0; // what a fault leaves
-            ready = ready && fill_draw(g, &rows[first + i], vocab, &draws[i]);
+        for (int64_t i = first; i < first + count; i++) {
+            choice[i] = 0; // what a fault leaves
+            all_given = all_given && rows[i].given;
         }
-        if (!ready || !run_survey(g, &j, draws, count))
-            continue;
-        gpu_launch_early(g, "sample", choose, (unsigned)count, THREADS, 0, j);
-        fetch(g, choice + first, j.ids, (size_t)count * sizeof *choice, "sample");
+        if (!all_given)
+            choose_rows(g, &j, rows + first, count, choice + first);
+        for (int64_t i = first; i < first + count; i++)
+            choice[i] = rows[i].given ? rows[i].token : choice[i];
     }
     struct topk_args plain = {};
     plain.logits = logits;
