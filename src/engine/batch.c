@@ -124,7 +124,9 @@ static int make_member(struct job *j, struct err *e) {
     struct member_config c = {.sample = j->r.sample,
                               .tree = j->r.tree,
                               .share_noise = !j->r.no_draft_noise,
-                              .hash = j->r.logit_hash};
+                              .hash = j->r.logit_hash,
+                              .logprobs = j->r.logprobs >= 0 || j->r.prompt_logprobs,
+                              .n_best = max_i32(j->r.logprobs, 0)};
     int rc = make_drafters(j, &c, e);
     if (!rc && j->r.auto_budget && j->r.how != SPECULATE_OFF)
         rc = session_take_budget(j->b->s, &j->budget, e);
@@ -147,7 +149,12 @@ static int make_reply(struct job *j, struct err *e) {
     j->out->accepted = calloc((size_t)j->max_new + 1, sizeof *j->out->accepted);
     if (!j->out->ids || !j->out->accepted)
         return err_set(e, ERR_MEMORY, "no memory for %lld new tokens", (long long)j->max_new);
-    return 0;
+    int rc = 0, best = max_i32(j->r.logprobs, 0);
+    if (j->r.logprobs >= 0)
+        rc = logprobs_init(&j->out->logprobs, best, j->max_new, e);
+    if (!rc && j->r.prompt_logprobs)
+        rc = logprobs_init(&j->out->prompt_logprobs, best, j->r.n_prompt - 1, e);
+    return rc;
 }
 
 static void job_free(struct job *j) {
@@ -291,14 +298,18 @@ static void make_checkpoint(struct job *j) {
     j->r.checkpoint(j->r.checkpoint_arg, c, &e);
 }
 
-static void set_piece(struct job *j, int64_t most) {
+// most: rows; deciding: most of them, where log-probabilities of the prompt are wanted.
+static void set_piece(struct job *j, int64_t most, int64_t deciding) {
     int64_t done = sequence_len(j->m.seq), left = j->r.n_prompt - done;
     (void)pass_points(j, done);
     most = min_i64(most, next_point(j) - done);
+    if (j->r.prompt_logprobs)
+        most = min_i64(most, deciding);
     j->m.phase = MEMBER_PROMPT;
     j->m.piece = j->r.prompt + done;
     j->m.n_piece = min_i64(left, most);
     j->m.choose = j->m.n_piece == left && j->max_new > 0;
+    j->m.n_known = j->r.prompt_logprobs ? min_i64(j->m.n_piece, left - 1) : 0;
     j->m.limits = limits_of(j);
 }
 
@@ -316,14 +327,32 @@ static int gather(struct batch *b) {
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
     left = min_i64(left, step_max_rows(b->step) - n);
+    // Rows with log-probabilities count as rows of trees do, and leave them half of what there is.
+    int64_t more = (step_max_verify(b->step) - b->max_members) / (n ? 2 : 1);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j) || !may_continue(j))
             continue;
-        set_piece(j, left);
+        set_piece(j, left, 1 + more);
         left -= j->m.n_piece;
+        more -= j->r.prompt_logprobs ? j->m.n_piece - 1 : 0;
         b->in[n++] = j;
     }
     return n;
+}
+
+// Adds the log-probabilities of the last piece and of what was chosen to the reply. Pieces that
+// are run once more bring nothing new.
+static int add_logprobs(struct job *j, struct err *e) {
+    struct reply *out = j->out;
+    int64_t known = j->m.phase == MEMBER_PROMPT ? j->m.n_known : 0;
+    int64_t first = sequence_len(j->m.seq) - j->m.n_piece;
+    int rc = 0;
+    for (int64_t i = 0; !rc && i < known; i++)
+        if (first + i == out->prompt_logprobs.n)
+            rc = logprobs_add(&out->prompt_logprobs, &j->m.known[i], e);
+    for (int i = 0; !rc && j->r.logprobs >= 0 && i < j->m.walk.count; i++)
+        rc = logprobs_add(&out->logprobs, &j->m.logprobs[i], e);
+    return rc;
 }
 
 // Appends newly chosen tokens to the reply and hands them to the caller.
@@ -340,6 +369,8 @@ static void emit(struct job *j) {
 // What the step did to the job: its reply, its phase, its times.
 static void record_step(struct job *j, const struct step_times *ms) {
     struct reply *out = j->out;
+    if (!j->m.rc)
+        j->m.rc = add_logprobs(j, &j->m.err);
     if (j->m.rc) {
         fail(j, j->m.rc, &j->m.err);
         return;

@@ -11,7 +11,8 @@ const char *speculate_name(enum speculate how) {
 }
 
 void request_init(struct request *r) {
-    *r = (struct request){.max_tokens = 256, .how = SPECULATE_OFF, .auto_budget = true};
+    *r = (struct request){
+        .max_tokens = 256, .how = SPECULATE_OFF, .auto_budget = true, .logprobs = -1};
     r->tree =
         (struct tree_options){.budget = REQUEST_AUTO_BUDGET, .k = 8, .max_depth = TREE_MAX_DEPTH};
     sample_params_init(&r->sample);
@@ -20,6 +21,8 @@ void request_init(struct request *r) {
 void reply_fini(struct reply *r) {
     free(r->ids);
     free(r->accepted);
+    logprobs_fini(&r->logprobs);
+    logprobs_fini(&r->prompt_logprobs);
     *r = (struct reply){0};
 }
 
@@ -34,6 +37,20 @@ static int check_prefix(const struct request *r, struct err *e) {
         return err_set(e, ERR_USAGE,
                        "the %lld tokens run before are not the beginning of a prompt of %lld",
                        (long long)sequence_len(p), (long long)r->n_prompt);
+    return 0;
+}
+
+static int check_logprobs(const struct request *r, struct err *e) {
+    const struct sequence *p = r->in_place ? r->in_place : r->prefix;
+    if (r->logprobs < -1 || r->logprobs > OPS_LOGPROBS_MAX)
+        return err_set(e, ERR_USAGE,
+                       "log-probabilities of %d best tokens are not within 0 to %d; -1 is none",
+                       r->logprobs, OPS_LOGPROBS_MAX);
+    if (r->prompt_logprobs && p && sequence_len(p))
+        return err_set(e, ERR_USAGE,
+                       "log-probabilities of a prompt need all of it to be run, and %lld of its "
+                       "tokens have been run before",
+                       (long long)sequence_len(p));
     return 0;
 }
 
@@ -68,6 +85,8 @@ int request_check(const struct request *r, const struct session *s, struct err *
                        "--speculate %s needs a draft model; give one with -d or use lookup",
                        speculate_name(r->how));
     int rc = sample_params_check(&r->sample, vocab, e);
+    if (!rc)
+        rc = check_logprobs(r, e);
     if (!rc)
         rc = check_checkpoints(r, e);
     return rc ? rc : check_prefix(r, e);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/logprobs.h"
 #include "engine/session.h"
 #include "spec/step.h"
 
@@ -44,6 +45,12 @@ struct request {
     bool no_draft_noise;
     bool no_lookup; // keep lookup chains out of the DFlash tree
     bool logit_hash;
+    // -1, or log-probabilities of each new token, with those of so many best ones: 0 to
+    // OPS_LOGPROBS_MAX. From the very rows that decided.
+    int logprobs;
+    // The same of the prompt's own tokens, behind the first. All of the prompt must then be run:
+    // the request goes on from no tokens run before.
+    bool prompt_logprobs;
     struct draft_config oracle; // recording, error rate, seed, with_draft for SPECULATE_ORACLE
     // NULL, or a sequence of session_prefill that holds the first tokens of this prompt (not all
     // of them): the request goes on from there, on a copy.
@@ -71,7 +78,7 @@ struct request {
     request_checkpoint_fn *checkpoint; // NULL: none
     void *checkpoint_arg;
 };
-// Greedy, no guessing, chosen budgets, 8 candidates, 256 tokens.
+// Greedy, no guessing, chosen budgets, 8 candidates, 256 tokens, no log-probabilities.
 void request_init(struct request *r);
 
 // One sentence when the session cannot run it: ERR_USAGE, ERR_MISMATCH (a token id), ERR_LIMIT.
@@ -82,9 +89,11 @@ struct reply {
     int64_t n;
     int32_t *accepted; // [steps] committed tokens of each pass behind the prompt
     int64_t steps;
-    int64_t fed;     // prompt tokens that were run; the others had been before
-    int64_t drafted; // guesses verified
-    uint64_t hash;   // logit_hash
+    int64_t fed;                     // prompt tokens that were run; the others had been before
+    int64_t drafted;                 // guesses verified
+    uint64_t hash;                   // logit_hash
+    struct logprobs logprobs;        // [n], where asked for
+    struct logprobs prompt_logprobs; // [prompt - 1]: i is of prompt token i + 1, with none chosen
     enum end_reason end;
     struct step_times ms; // of the passes that it took part in
     double total_ms;      // from joining to the last token

@@ -116,11 +116,6 @@ static int64_t rows_of(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->n_piece : m->tree.n;
 }
 
-// Rows of the member whose logits decide something.
-static int64_t wanted_of(const struct member *m) {
-    return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
-}
-
 // Most tokens that the step may make part of the member's sequence.
 static int64_t grows_by(const struct member *m) {
     int deepest = 0;
@@ -138,10 +133,15 @@ static int check(const struct step *s, struct member *const *members, int n, str
                        s->c.max_members);
     for (int i = 0; i < n; i++) {
         const struct member *m = members[i];
+        int64_t known = step_known(m);
         if (m->phase == MEMBER_PROMPT && m->n_piece < 1)
             return err_set(e, ERR_USAGE, "member %d has no prompt tokens to run", i);
+        if (known && (known < 0 || !m->c.logprobs || known > m->n_piece - m->choose))
+            return err_set(e, ERR_USAGE,
+                           "member %d cannot give %lld log-probabilities of its piece", i,
+                           (long long)known);
         rows += m->phase == MEMBER_PROMPT ? m->n_piece : 1;
-        choices += m->phase == MEMBER_DECODE || m->choose;
+        choices += known + (m->phase == MEMBER_DECODE || m->choose);
     }
     if (rows > s->max_rows || choices > s->max_verify)
         return err_set(e, ERR_USAGE,
@@ -181,13 +181,14 @@ static void build_forest(struct step *s, int n) {
         const bool piece = m->phase == MEMBER_PROMPT;
         s->seqs[i] = m->seq;
         m->first = (int32_t)s->forest.n;
-        m->want = (int32_t)want;
-        want += wanted_of(m);
+        m->want = (int32_t)(want + step_known(m));
+        want = m->want + step_deciding(m);
         if (is_chain(m))
             forest_chain(&s->forest, i, sequence_len(m->seq), piece ? m->piece : m->tree.token,
                          rows_of(m), piece ? m->choose : true);
         else
             add_tree(s, m, i);
+        forest_want(&s->forest, m->first, step_known(m));
     }
 }
 
@@ -207,7 +208,9 @@ static void choose_all(struct step *s, int n) {
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         struct sampler_batch b = batch_of(m);
-        for (int row = 0; row < wanted_of(m); row++)
+        for (int64_t row = m->want - step_known(m); row < m->want; row++)
+            s->rows[row] = (struct sample_row){.given = true};
+        for (int row = 0; row < step_deciding(m); row++)
             s->rows[m->want + row] = *sampler_row(m->sampler, &b, row, row);
     }
     for (int64_t at = 0; at < wanted; at += most) {
@@ -221,7 +224,7 @@ static void choose_all(struct step *s, int n) {
 static void choose_path(struct step *s, struct member *m) {
     struct sampler_batch b = batch_of(m);
     int row = 0;
-    if (!wanted_of(m))
+    if (!step_deciding(m))
         return;
     do {
         int32_t *choice = &s->choice[m->want + row];
@@ -267,17 +270,19 @@ static int hash_paths(struct step *s, int n, struct err *e) {
     return any ? exec_status(s->x, e) : 0;
 }
 
-// Each member's walk; rows are hashed before trees are committed, outside of all phases: reading
-// them waits for the device, and behind the commit that would hide what a commit takes.
+// Each member's walk; rows are hashed, and give log-probabilities, before trees are committed and
+// outside of all phases: reading them waits for the device, and behind the commit that would hide
+// what a commit takes.
 static int walk_all(struct step *s, int n, struct err *e) {
     double t = clock_ms();
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
-        if (wanted_of(m))
+        if (step_deciding(m))
             walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
     }
     step_add_time(&s->ms.sample, &t);
-    return hash_paths(s, n, e);
+    int rc = step_logprobs(s, n, e);
+    return rc ? rc : hash_paths(s, n, e);
 }
 
 // The walked paths of all trees become part of their sequences.

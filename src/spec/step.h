@@ -36,6 +36,8 @@ struct member_config {
     struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
     bool share_noise;      // let drafters foresee the sampling noise
     bool hash;             // keep a hash over the deciding logit rows
+    bool logprobs;         // log-probabilities of what is chosen, and of known tokens
+    int n_best;            // with those of so many best tokens, 0 .. OPS_LOGPROBS_MAX
 };
 
 enum member_phase {
@@ -51,7 +53,10 @@ struct member {
     enum member_phase phase;
     const int32_t *piece; // MEMBER_PROMPT: [n_piece] the next tokens, 1 or more
     int64_t n_piece;
-    bool choose;               // MEMBER_PROMPT: choose the token behind the piece, too
+    bool choose; // MEMBER_PROMPT: choose the token behind the piece, too
+    // MEMBER_PROMPT: log-probabilities of piece[1 .. n_known], which must be readable, are wanted;
+    // at most n_piece, one less where a token is chosen. 0 without c.logprobs.
+    int64_t n_known;
     int32_t root;              // MEMBER_DECODE: the newest token
     struct walk_limits limits; // where something is chosen
 
@@ -63,9 +68,13 @@ struct member {
     // with the hash before; 0 before the first.
     uint64_t hash;
     bool drafted; // drafters were asked in the last step
+    // From the very rows behind which they stand; NULL without c.logprobs.
+    struct sample_logprobs *logprobs; // of walk.chosen
+    struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
 
     struct sampler *sampler;
-    int32_t first, want; // its rows in the pass, its wanted rows among all of them
+    int32_t first; // its rows in the pass
+    int32_t want;  // the first row of its tree among all wanted ones; behind those of known tokens
 };
 
 // Checks the configuration and makes what the member needs; seq and the rest are the caller's.
@@ -87,15 +96,16 @@ int step_create(struct step **out, const struct step_config *c, struct err *e);
 void step_destroy(struct step *s); // NULL is allowed
 
 // One step of members[n], 1 <= n <= max_members. Pieces and roots together must fit a pass
-// (step_max_rows); trees shrink so that all fit. A member that cannot have the memory it needs, or
-// whose sequence may not be used, is left out with its own rc; the others go on. An error of the
-// whole step: nothing was committed, or, after a fault of the device, sequences say themselves that
-// they may not be used any more.
+// (step_max_rows), choices and known tokens step_max_verify; trees shrink so that all fit. A member
+// that cannot have the memory it needs, or whose sequence may not be used, is left out with its own
+// rc; the others go on. An error of the whole step: nothing was committed, or, after a fault of the
+// device, sequences say themselves that they may not be used any more.
 int step_run(struct step *s, struct member *const *members, int n, struct err *e);
 
 // Most rows of a pass, pieces and trees together.
 int64_t step_max_rows(const struct step *s);
-// Most rows of trees and of chosen tokens among them.
+// Most rows among them behind which a token is chosen or known: trees, ends of prompts, and what
+// log-probabilities are wanted of.
 int64_t step_max_verify(const struct step *s);
 
 // What the last step took, in milliseconds; a pass of nothing but pieces counts as prompt.

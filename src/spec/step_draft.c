@@ -114,7 +114,8 @@ int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
     int64_t deciding = 0, decoding = 0, fixed = 0, pieces = s->max_rows - rows;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
-        deciding += s->in[i]->phase == MEMBER_PROMPT && s->in[i]->choose;
+        if (s->in[i]->phase == MEMBER_PROMPT)
+            deciding += step_known(s->in[i]) + step_deciding(s->in[i]);
     }
     rows = min_i64(rows, s->max_verify - deciding);
     int64_t most = rows / decoding - 1;

@@ -37,6 +37,19 @@ void step_add_time(double *phase, double *from);
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 int step_draft(struct step *s, int n, int64_t rows, struct err *e);
 
+// The member's rows behind which a token is known, of which log-probabilities are wanted.
+static inline int64_t step_known(const struct member *m) {
+    return m->phase == MEMBER_PROMPT ? m->n_known : 0;
+}
+// And those behind which one may be chosen.
+static inline int64_t step_deciding(const struct member *m) {
+    return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
+}
+
+// Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
+// It fails only where the device does.
+int step_logprobs(struct step *s, int n, struct err *e);
+
 // Price and budgets learn from the step that has just been walked and committed.
 void step_learn(struct step *s);
 

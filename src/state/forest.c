@@ -67,6 +67,11 @@ int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *
     return row;
 }
 
+void forest_want(struct forest *f, int64_t first, int64_t n) {
+    for (int64_t i = first; i < first + n; i++)
+        f->want[i] = true;
+}
+
 struct rows forest_rows(const struct forest *f) {
     return (struct rows){
         .n = f->n, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};

@@ -48,6 +48,9 @@ int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool want);
 int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *tokens, int64_t n,
                      bool want_last);
 
+// The logits of rows [first, first + n) can be asked for, too.
+void forest_want(struct forest *f, int64_t first, int64_t n);
+
 // The same rows as the op table wants them. Valid until the forest changes.
 struct rows forest_rows(const struct forest *f);
 

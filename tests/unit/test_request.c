@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request asks of its choices beside sampling: where they stop, and biases. With drafting or
-// without, alone or side by side, the replies are the same.
+// What a request asks of its choices beside sampling: where they stop, biases, log-probabilities.
+// With drafting or without, alone or side by side, the replies are the same.
 #include <math.h>
 #include <stdio.h>
 
@@ -67,11 +67,24 @@ static void foresee(struct fixture *f, struct request *r, const struct reply *y)
         .recording = f->recording, .n_recording = r->n_prompt + y->n, .error_rate = 0.1};
 }
 
+static void same_logprobs(const struct logprobs *a, const struct logprobs *b) {
+    assert_int_equal(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++) {
+        struct token_logprobs p = logprobs_at(a, i), q = logprobs_at(b, i);
+        assert_int_equal(p.n, q.n);
+        assert_memory_equal(&p.chosen, &q.chosen, sizeof p.chosen);
+        assert_memory_equal(p.ids, q.ids, (size_t)p.n * sizeof *p.ids);
+        assert_memory_equal(p.logp, q.logp, (size_t)p.n * sizeof *p.logp);
+    }
+}
+
 static void same(const struct reply *a, const struct reply *b) {
     assert_int_equal(a->n, b->n);
     assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
     assert_int_equal(a->hash, b->hash);
     assert_int_equal(a->end, b->end);
+    same_logprobs(&a->logprobs, &b->logprobs);
+    same_logprobs(&a->prompt_logprobs, &b->prompt_logprobs);
 }
 
 // A caller's stop: what it was asked, and after how many tokens it says yes.
@@ -156,6 +169,160 @@ static void biases_hold(void **state) {
     }
 }
 
+// Log-probabilities of each token from a forward pass over the text token by token.
+static void by_forward(const struct fixture *f, const int32_t *ids, int64_t n,
+                       struct sample_logprobs *out) {
+    struct model *m = session_model(f->session);
+    struct exec *x = model_exec(m);
+    struct sequence *seq = NULL;
+    struct forest forest;
+    int64_t vocab = model_params_of(m)->vocab;
+    assert_int_equal(model_sequence(m, &seq, NULL), 0);
+    assert_int_equal(forest_init(&forest, 1, NULL), 0);
+    for (int64_t i = 0; i < n - 1; i++) {
+        struct sample_row row = {.given = true, .token = ids[i + 1], .logprobs = &out[i]};
+        int32_t choice;
+        forest_reset(&forest);
+        forest_chain(&forest, 0, i, &ids[i], 1, true);
+        assert_int_equal(model_forward(m, &forest, &seq, 1, NULL), 0);
+        out[i].n = OPS_LOGPROBS_MAX;
+        exec_ops(x)->sample(x, model_logits(m, 0, 1), 1, vocab, &row, &choice);
+        assert_int_equal(choice, ids[i + 1]);
+    }
+    forest_fini(&forest);
+    sequence_destroy(seq);
+}
+
+static void like_forward(const struct logprobs *l, int64_t n, const struct sample_logprobs *want) {
+    assert_int_equal(l->n, n);
+    for (int64_t i = 0; i < n; i++) {
+        struct token_logprobs p = logprobs_at(l, i);
+        assert_int_equal(p.n, l->n_best);
+        assert_memory_equal(&p.chosen, &want[i].chosen, sizeof p.chosen);
+        assert_memory_equal(p.ids, want[i].ids, (size_t)p.n * sizeof *p.ids);
+        assert_memory_equal(p.logp, want[i].logp, (size_t)p.n * sizeof *p.logp);
+    }
+}
+
+// Those of prompt and reply are what a forward pass gives, whatever is biased, drafted, or cut.
+static void logprobs_are_the_models(void **state) {
+    struct fixture *f = *state;
+    static const int best[] = {0, 1, 5, 32, 20};
+    const struct logit_bias bias[2] = {{3, -INFINITY}, {9, 4}};
+    struct sample_logprobs want[PROMPT + NEW];
+    for (int i = 0; i < 5; i++) {
+        struct request r;
+        struct reply plain, y;
+        make(f, &r, i % 2 ? 0.9 : 0);
+        r.sample.bias = bias;
+        r.sample.n_bias = 2;
+        generate(f, &r, &plain);
+        assert_int_equal(plain.logprobs.n, 0);
+        r.logprobs = best[i];
+        r.prompt_logprobs = i > 0;
+        foresee(f, &r, &plain);
+        by_forward(f, f->recording, PROMPT + NEW, want);
+        generate(f, &r, &y);
+        assert_int_equal(y.hash, plain.hash);
+        assert_memory_equal(y.ids, plain.ids, NEW * sizeof *y.ids);
+        assert_true(y.steps < NEW);
+        like_forward(&y.logprobs, NEW, want + PROMPT - 1);
+        like_forward(&y.prompt_logprobs, i > 0 ? PROMPT - 1 : 0, want);
+        reply_fini(&plain);
+        reply_fini(&y);
+    }
+}
+
+// Side by side, in pieces that share passes with trees, with all kinds of limits on rows.
+static void logprobs_side_by_side(void **state) {
+    struct fixture *f = *state;
+    static const int verify[] = {4, 5, 16, 128}, chunk[] = {1, 7, 512, 33};
+    struct request r[MANY];
+    struct reply alone[MANY], y[MANY];
+    for (int i = 0; i < MANY; i++) {
+        make(f, &r[i], i % 2 ? 0.9 : 0);
+        r[i].n_prompt = PROMPT - 30 * i; // the shorter ones decode beside pieces of the others
+        r[i].logprobs = i - 1;
+        r[i].prompt_logprobs = i != 2;
+        r[i].max_tokens = NEW - i;
+        generate(f, &r[i], &alone[i]);
+        assert_int_equal(alone[i].logprobs.n, i ? NEW - i : 0);
+        r[i].how = i == 1 ? SPECULATE_OFF : SPECULATE_TREE;
+    }
+    for (size_t i = 0; i < sizeof verify / sizeof *verify; i++) {
+        struct session_options o = session_options_default();
+        struct session *s = NULL;
+        o.model = f->files.target;
+        o.draft = f->files.draft;
+        o.target.max_ctx = CONTEXT;
+        o.target.max_verify = verify[i];
+        o.chunk = chunk[i];
+        assert_int_equal(session_open(&s, &o, NULL), 0);
+        assert_int_equal(session_generate_many(s, r, MANY, y, NULL, NULL), 0);
+        for (int j = 0; j < MANY; j++) {
+            same(&alone[j], &y[j]);
+            reply_fini(&y[j]);
+        }
+        session_close(s);
+    }
+    for (int i = 0; i < MANY; i++)
+        reply_fini(&alone[i]);
+}
+
+// A prompt alone, without new tokens; a prompt of one token.
+static void logprobs_of_prompts(void **state) {
+    struct fixture *f = *state;
+    struct sample_logprobs want[PROMPT];
+    struct request r;
+    struct reply y;
+    make(f, &r, 0);
+    by_forward(f, f->prompt, PROMPT, want);
+    r.max_tokens = 0;
+    r.logprobs = 3;
+    r.prompt_logprobs = true;
+    generate(f, &r, &y);
+    assert_int_equal(y.n, 0);
+    assert_int_equal(y.logprobs.n, 0);
+    like_forward(&y.prompt_logprobs, PROMPT - 1, want);
+    reply_fini(&y);
+    r.n_prompt = 1;
+    r.max_tokens = 2;
+    generate(f, &r, &y);
+    assert_int_equal(y.prompt_logprobs.n, 0);
+    assert_int_equal(y.logprobs.n, 2);
+    reply_fini(&y);
+}
+
+// Memory comes in blocks as tokens do, and stays where it is.
+static void logprobs_grow(void **state) {
+    (void)state;
+    enum { MANY_TOKENS = 1000 };
+    struct logprobs l;
+    struct sample_logprobs p = {.n = 3};
+    struct token_logprobs first;
+    assert_int_equal(logprobs_init(&l, 3, MANY_TOKENS, NULL), 0);
+    for (int i = 0; i < MANY_TOKENS; i++) {
+        p.chosen = (float)-i;
+        for (int j = 0; j < 3; j++) {
+            p.ids[j] = i * 3 + j;
+            p.logp[j] = (float)(-i - j);
+        }
+        assert_int_equal(logprobs_add(&l, &p, NULL), 0);
+        if (i == 0)
+            first = logprobs_at(&l, 0);
+    }
+    assert_int_equal(logprobs_add(&l, &p, NULL), ERR_STATE);
+    assert_ptr_equal(logprobs_at(&l, 0).ids, first.ids);
+    for (int i = 0; i < MANY_TOKENS; i++) {
+        struct token_logprobs t = logprobs_at(&l, i);
+        assert_true(t.chosen == (float)-i && t.n == 3);
+        for (int j = 0; j < 3; j++)
+            assert_true(t.ids[j] == i * 3 + j && t.logp[j] == (float)(-i - j));
+    }
+    logprobs_fini(&l);
+    logprobs_fini(&l);
+}
+
 static void bad_requests_are_refused(void **state) {
     struct fixture *f = *state;
     const struct logit_bias beyond = {1 << 20, 1};
@@ -167,12 +334,25 @@ static void bad_requests_are_refused(void **state) {
     r.sample.n_bias = 1;
     assert_int_equal(session_generate(f->session, &r, &y, &e), ERR_MISMATCH);
     assert_non_null(strstr(e.text, "1048576"));
+    make(f, &r, 0);
+    r.logprobs = 33;
+    assert_int_equal(session_generate(f->session, &r, &y, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "33 best tokens"));
+    struct sequence *seq = NULL;
+    assert_int_equal(session_prefill(f->session, f->prompt, 5, &seq, NULL), 0);
+    make(f, &r, 0);
+    r.prefix = seq;
+    r.prompt_logprobs = true;
+    assert_int_equal(session_generate(f->session, &r, &y, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "5 of its tokens"));
+    sequence_destroy(seq);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops_at_the_token),
-        cmocka_unit_test(biases_hold),
+        cmocka_unit_test(stops_at_the_token),       cmocka_unit_test(biases_hold),
+        cmocka_unit_test(logprobs_are_the_models),  cmocka_unit_test(logprobs_side_by_side),
+        cmocka_unit_test(logprobs_of_prompts),      cmocka_unit_test(logprobs_grow),
         cmocka_unit_test(bad_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
