@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/bench_batch.h"
 #include "cli/bench_report.h"
+#include "cli/bench_url.h"
 
 static bool equal(const struct reply *a, const struct reply *b) {
     return a->n == b->n && a->hash == b->hash && a->end == b->end &&
@@ -188,7 +189,11 @@ static int bench(struct bench *b, struct err *e) {
 
 int cmd_bench(const struct cli_args *a, struct err *e) {
     struct bench b = {.a = a};
-    int rc = bench(&b, e);
+    int rc;
+    bool server = bench_url_wanted(a, &rc, e);
+    if (rc || server)
+        return rc ? rc : bench_url(a, e);
+    rc = bench(&b, e);
     str_fini(&b.rows.out);
     free(b.tallies);
     sequence_destroy(b.prefix);

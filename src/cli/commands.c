@@ -21,7 +21,10 @@ static const struct cli_command commands[] = {
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "
                     "chain and tree, or in the given modes. Prints "
                     "speed, accept length, accept rate, speed-up and phases per group, and checks "
-                    "that all ways gave the same tokens from the same logits; it fails if not.",
+                    "that all ways gave the same tokens from the same logits; it fails if not. "
+                    "With --url it loads a server instead, and prints percentiles of the times "
+                    "until the first token, between tokens and of whole requests, tokens a second "
+                    "and what failed.",
      .run = cmd_bench},
     {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",
      .description = "Decodes behind one prompt of random ids, plainly and by a tree of the given "

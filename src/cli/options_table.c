@@ -50,6 +50,42 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                              "for a recording of plain decoding with errors that give an accept "
                              "length of A, or oracle:errors=R[/R]... for errors at these rates"},
 
+    // bench: load on a server.
+    [OPT_URL] = {"url", 0, OPTION_STRING, "URL", .groups = BENCH,
+                 .help = "measure the OpenAI server at this address instead, as in "
+                         "http://127.0.0.1:8080; options of the model and of guessing are then "
+                         "its own"},
+    [OPT_ENDPOINT] = {"endpoint", 0, OPTION_CHOICE, "WHICH", "chat", .choices = "chat|completions",
+                      .groups = BENCH, .help = "what to ask the server for"},
+    [OPT_CLIENTS] = {"clients", 0, OPTION_INT, "N", .lo = 1, .hi = 65536, .groups = BENCH,
+                     .help = "requests in progress: the next one begins when one ends; without it "
+                             "1, or with --rate no bound"},
+    [OPT_RATE] = {"rate", 0, OPTION_FLOAT, "R", .lo = 0.001, .hi = 1e6, .groups = BENCH,
+                  .help = "begin R requests a second at random times (a Poisson process)"},
+    [OPT_REQUESTS] = {"requests", 0, OPTION_INT, "N", "0", 0, 1e8, .groups = BENCH,
+                      .help = "how many requests; 0: each line of the file once, or 64"},
+    [OPT_WARMUP] = {"warmup", 0, OPTION_INT, "N", "1", 0, 1e6, .groups = BENCH,
+                    .help = "requests before those that count"},
+    [OPT_LENGTHS] = {"lengths", 0, OPTION_STRING, "FILE", .groups = BENCH,
+                     .help = "tokens in and out of each request, two numbers a line; the prompts "
+                             "are random words"},
+    [OPT_INPUT_TOKENS] = {"input-tokens", 0, OPTION_STRING, "N", "128", .groups = BENCH,
+                          .help = "tokens of each prompt of random words, or a range A-B"},
+    [OPT_OUTPUT_TOKENS] = {"output-tokens", 0, OPTION_STRING, "N", "128", .groups = BENCH,
+                           .help = "most tokens of each answer, or a range A-B; --ignore-eos asks "
+                                   "the server for exactly as many"},
+    [OPT_API_KEY] = {"api-key", 0, OPTION_STRING, "KEY", .groups = BENCH,
+                     .help = "key to send to the server"},
+    [OPT_API_MODEL] = {"api-model", 0, OPTION_STRING, "NAME", .groups = BENCH,
+                       .help = "model to ask for; without it the first one in the server's list"},
+    [OPT_GOODPUT] = {"goodput", 0, OPTION_STRING, "LIMITS", .groups = BENCH,
+                     .help = "count requests within these milliseconds, as in "
+                             "ttft=200,tpot=50,gap=500,latency=10000"},
+    [OPT_EXTRA] = {"extra", 0, OPTION_STRING, "JSON", .groups = BENCH,
+                   .help = "object whose members every request gets"},
+    [OPT_TIMEOUT] = {"timeout", 0, OPTION_FLOAT, "S", "600", 0.001, 1e6, .groups = BENCH,
+                     .help = "seconds that an answer may take"},
+
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
                         .groups = MEASURED | PROFILE, .help = "most tokens to make"},

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the server suite share: checks that count, programs that listen on a free port
+and end with the part, requests as bytes over a socket. Standard library only. The program under test is the first
+argument of each part, or that of the release build.
+"""
+import atexit
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build/release/coppice")
+TARGET = os.path.join(ROOT, "models/coppice-tiny-q8_0.gguf")
+DRAFT = os.path.join(ROOT, "models/coppice-tiny-dflash-q8_0.gguf")
+counts = {"passed": 0, "failed": 0}
+running = []
+
+
+def check(name, ok, why=""):
+    """One check; why: what was seen, printed when it failed."""
+    counts["passed" if ok else "failed"] += 1
+    print(f"{'ok' if ok else 'FAILED':8} {name}{'' if ok or why == '' else ': ' + str(why)}", flush=True)
+    return ok
+
+
+def equal(name, seen, wanted):
+    return check(name, seen == wanted, f"{seen!r}, not {wanted!r}")
+
+
+def part(function):
+    """Runs one part; an exception is one failed check."""
+    try:
+        function()
+    except Exception:
+        check(function.__name__, False, traceback.format_exc())
+
+
+def finish():
+    """Prints the sum and ends with the status."""
+    print(f"{counts['passed']} passed, {counts['failed']} failed")
+    sys.exit(1 if counts["failed"] else 0)
+
+
+class Process:
+    """A program that prints the port it listens on."""
+
+    def __init__(self, command, pattern, stream="stdout", timeout=60):
+        self.log = open(os.path.join(ROOT, "build", f"server-{len(running)}-{os.getpid()}.log"), "w+b")
+        self.child = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
+                                      stdin=subprocess.DEVNULL)
+        running.append(self)
+        end = time.monotonic() + timeout
+        while True:
+            found = re.search(pattern, self.output())
+            if found:
+                self.port = int(found[1])
+                return
+            if self.child.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{command[0]} did not start: {self.output()}")
+            time.sleep(0.02)
+
+    def output(self):
+        with open(self.log.name, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def end(self, number=signal.SIGTERM, timeout=30):
+        """Sends a signal, waits and gives the exit status."""
+        if self.child.poll() is None:
+            self.child.send_signal(number)
+        try:
+            return self.child.wait(timeout)
+        finally:
+            if self.child.poll() is None:
+                self.child.kill()
+                self.child.wait()
+
+    def memory(self):
+        """Resident bytes."""
+        with open(f"/proc/{self.child.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@atexit.register
+def end_all():
+    for process in running:
+        if process.child.poll() is None:
+            process.child.kill()
+            process.child.wait()
+        process.log.close()
+        os.unlink(process.log.name)
+
+
+def mock(*options):
+    return Process([sys.executable, os.path.join(ROOT, "tests/server/mock.py"), *options],
+                   r"listening on (\d+)")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def request(port, method, path, body=None, headers=None, timeout=60):
+    """One request; (status, headers, body as bytes)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        if isinstance(body, str):
+            body = body.encode("utf-8", "surrogatepass")
+        connection.request(method, path, body,
+                           {"Content-Type": "application/json", **(headers or {})})
+        answer = connection.getresponse()
+        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
