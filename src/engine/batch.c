@@ -17,6 +17,9 @@ struct job {
     struct member m;
     bool owned; // the sequence is the job's
     bool parked;
+    int32_t *again;   // [n_again] prompt and tokens that are run again, of a job that was dropped
+    int64_t n_again;  // 0: none
+    int64_t furthest; // tokens that have been run at most
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
     struct budget *budget; // of the session, lent; NULL: a fixed one
@@ -35,6 +38,7 @@ struct batch {
     struct job *jobs;
     struct job **in;         // [max_members] those of this step
     struct member **members; // [max_members] theirs
+    struct turn *turns;      // [max_members] those of batch_step
 };
 
 int batch_create(struct batch **out, struct session *s, int max_members, struct err *e) {
@@ -46,12 +50,14 @@ int batch_create(struct batch **out, struct session *s, int max_members, struct 
     struct step_config c = {.model = session_model(s),
                             .draft = session_drafter(s),
                             .price = session_price(s),
+                            .prompts = session_prompt_price(s),
                             .max_members = max_members};
     int rc = step_create(&b->step, &c, e);
     if (!rc) {
         b->in = calloc((size_t)max_members, sizeof *b->in);
         b->members = calloc((size_t)max_members, sizeof *b->members);
-        if (!b->in || !b->members)
+        b->turns = calloc((size_t)max_members, sizeof *b->turns);
+        if (!b->in || !b->members || !b->turns)
             rc = err_set(e, ERR_MEMORY, "no memory for a batch of %d requests", max_members);
     }
     if (rc) {
@@ -70,6 +76,7 @@ void batch_destroy(struct batch *b) {
     step_destroy(b->step);
     free(b->in);
     free(b->members);
+    free(b->turns);
     free(b);
 }
 
@@ -164,6 +171,7 @@ static void job_free(struct job *j) {
     for (int i = 0; i < j->n_drafters; i++)
         drafter_destroy(j->drafters[i]);
     session_give_budget(j->b->s, j->budget);
+    free(j->again);
     free(j);
 }
 
@@ -191,6 +199,7 @@ int batch_join(struct batch *b, const struct request *r, struct reply *out, stru
         job_free(j);
         return rc;
     }
+    j->furthest = sequence_len(seq);
     struct job **last = &b->jobs;
     while (*last)
         last = &(*last)->next;
@@ -222,8 +231,44 @@ bool job_ended(const struct job *j) {
     return j->rc || j->out->end != END_NONE;
 }
 
+int64_t job_left(const struct job *j) {
+    int64_t all = j->n_again ? j->n_again : j->r.n_prompt;
+    return max_i64(all - sequence_len(j->m.seq), 0);
+}
+
 bool job_decodes(const struct job *j) {
-    return sequence_len(j->m.seq) >= j->r.n_prompt;
+    return job_left(j) == 0;
+}
+
+int64_t job_growth(const struct job *j) {
+    int64_t left = j->max_new - j->out->n;
+    int deepest = min_i32(j->m.c.tree.max_depth, TREE_MAX_DEPTH);
+    bool guesses = j->m.c.tree.budget > 0 && (j->m.c.use_draft || j->n_drafters);
+    return min_i64(1 + (guesses ? deepest : 0), max_i64(left, 1));
+}
+
+const struct member *job_member(const struct job *j) {
+    return &j->m;
+}
+
+int job_drop(struct job *j, struct err *e) {
+    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0);
+    int32_t *again = malloc((size_t)(prompt + more) * sizeof *again);
+    struct sequence *seq = NULL;
+    int rc = again ? 0 : err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
+    if (!rc)
+        rc = model_sequence(session_model(j->b->s), &seq, e);
+    if (rc) {
+        free(again);
+        return rc;
+    }
+    memcpy(again, j->r.prompt, (size_t)prompt * sizeof *again);
+    memcpy(again + prompt, j->out->ids, (size_t)more * sizeof *again);
+    free(j->again);
+    j->again = again;
+    j->n_again = prompt + more;
+    job_exchange(j, seq);
+    return 0;
 }
 
 struct sequence *job_sequence(const struct job *j) {
@@ -298,44 +343,54 @@ static void make_checkpoint(struct job *j) {
     j->r.checkpoint(j->r.checkpoint_arg, c, &e);
 }
 
-// most: rows; deciding: most of them, where log-probabilities of the prompt are wanted.
-static void set_piece(struct job *j, int64_t most, int64_t deciding) {
-    int64_t done = sequence_len(j->m.seq), left = j->r.n_prompt - done;
+// most: rows; *deciding: most of them beside one, where log-probabilities of the prompt are wanted;
+// it becomes less.
+static void set_piece(struct job *j, int64_t most, int64_t *deciding) {
+    int64_t done = sequence_len(j->m.seq), left = job_left(j);
     (void)pass_points(j, done);
     most = min_i64(most, next_point(j) - done);
     if (j->r.prompt_logprobs)
-        most = min_i64(most, deciding);
+        most = min_i64(most, 1 + *deciding);
     j->m.phase = MEMBER_PROMPT;
-    j->m.piece = j->r.prompt + done;
+    j->m.piece = (j->again ? j->again : j->r.prompt) + done;
     j->m.n_piece = min_i64(left, most);
-    j->m.choose = j->m.n_piece == left && j->max_new > 0;
-    j->m.n_known = j->r.prompt_logprobs ? min_i64(j->m.n_piece, left - 1) : 0;
+    j->m.choose = j->m.n_piece == left && j->max_new > 0 && j->out->n == 0;
+    j->m.n_known = min_i64(j->m.n_piece, max_i64(j->r.n_prompt - 1 - done, 0));
+    j->m.n_known = j->r.prompt_logprobs ? j->m.n_known : 0;
+    *deciding -= j->r.prompt_logprobs ? j->m.n_piece - 1 : 0;
     j->m.limits = limits_of(j);
 }
 
-// Fills b->in: first those that decode, then pieces of prompts. Returns how many there are.
+int64_t batch_piece_rows(const struct batch *b, int decoding) {
+    return min_i64(session_chunk(b->s), step_max_rows(b->step) - decoding);
+}
+
+// Rows of a pass beside one of each member that may give log-probabilities of prompts. They count
+// as rows of trees do, and leave them half of what there is.
+static int64_t deciding_rows(const struct batch *b, int decoding) {
+    return (step_max_verify(b->step) - b->max_members) / (decoding ? 2 : 1);
+}
+
+// Fills b->turns: first those that decode, then pieces of prompts. Returns how many there are.
 static int gather(struct batch *b) {
     int64_t rows = step_max_rows(b->step), left = session_chunk(b->s);
     int n = 0;
     for (struct job *j = b->jobs; j && n < b->max_members; j = j->next) {
         if (j->parked || job_ended(j) || !job_decodes(j))
             continue;
-        set_root(j);
         rows -= 1 + j->m.c.tree.budget;
-        b->in[n++] = j;
+        b->turns[n++] = (struct turn){.job = j};
     }
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
     left = min_i64(left, step_max_rows(b->step) - n);
-    // Rows with log-probabilities count as rows of trees do, and leave them half of what there is.
-    int64_t more = (step_max_verify(b->step) - b->max_members) / (n ? 2 : 1);
+    int64_t deciding = deciding_rows(b, n);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
-        if (j->parked || job_ended(j) || job_decodes(j) || !may_continue(j))
+        if (j->parked || job_ended(j) || job_decodes(j))
             continue;
-        set_piece(j, left, 1 + more);
+        b->turns[n++] = (struct turn){j, left};
+        set_piece(j, left, &deciding);
         left -= j->m.n_piece;
-        more -= j->r.prompt_logprobs ? j->m.n_piece - 1 : 0;
-        b->in[n++] = j;
     }
     return n;
 }
@@ -377,8 +432,10 @@ static void record_step(struct job *j, const struct step_times *ms) {
     }
     step_times_add(&out->ms, ms);
     if (j->m.phase == MEMBER_PROMPT) {
-        out->fed += j->m.n_piece;
-        if (!j->m.choose && job_decodes(j))
+        int64_t done = sequence_len(j->m.seq), fed = max_i64(done - j->furthest, 0);
+        out->fed += fed;
+        out->again += j->m.n_piece - fed;
+        if (!j->m.choose && job_decodes(j) && out->n == 0)
             out->end = END_LENGTH; // nothing was to be chosen
     } else {
         out->accepted[out->steps++] = j->m.walk.count;
@@ -387,20 +444,40 @@ static void record_step(struct job *j, const struct step_times *ms) {
     if (j->m.walk.count)
         emit(j);
     make_checkpoint(j);
+    j->furthest = max_i64(j->furthest, sequence_len(j->m.seq));
     out->hash = j->m.hash;
     out->total_ms = clock_ms() - j->start;
 }
 
-int batch_step(struct batch *b, int *stepped, struct err *e) {
-    int n = gather(b);
-    *stepped = n;
-    if (n == 0)
-        return 0;
+// Takes part in the pass as its turn says; whether it does at all.
+static bool take_turn(struct job *j, int64_t rows, int64_t *deciding) {
+    if (job_decodes(j))
+        set_root(j);
+    else if (may_continue(j))
+        set_piece(j, rows, deciding);
+    else
+        return false;
+    return true;
+}
+
+int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e) {
+    int in = 0;
+    int64_t deciding = deciding_rows(b, n && job_decodes(turns[0].job));
     for (int i = 0; i < n; i++)
+        if (take_turn(turns[i].job, turns[i].rows, &deciding))
+            b->in[in++] = turns[i].job;
+    *stepped = in;
+    if (in == 0)
+        return 0;
+    for (int i = 0; i < in; i++)
         b->members[i] = &b->in[i]->m;
-    int rc = step_run(b->step, b->members, n, e);
+    int rc = step_run(b->step, b->members, in, e);
     struct step_times ms = step_times_of(b->step);
-    for (int i = 0; !rc && i < n; i++)
+    for (int i = 0; !rc && i < in; i++)
         record_step(b->in[i], &ms);
     return rc;
+}
+
+int batch_step(struct batch *b, int *stepped, struct err *e) {
+    return batch_pass(b, b->turns, gather(b), stepped, e);
 }

@@ -34,6 +34,17 @@ void job_park(struct job *j, bool parked);
 int job_failed(const struct job *j, struct err *e);
 bool job_ended(const struct job *j);   // its reply is whole, or it has failed
 bool job_decodes(const struct job *j); // its prompt has been run
+int64_t job_left(const struct job *j); // tokens to be run before it decodes
+// Most tokens that the next step may make part of its sequence when it decodes.
+int64_t job_growth(const struct job *j);
+// What its last step did: the tree that was verified and the walk through it; read only.
+const struct member *job_member(const struct job *j);
+
+// Gives back what is known of the text so far: an empty sequence takes its place, and prompt and
+// reply so far are run again in pieces before the job goes on, which changes nothing in its reply.
+// ERR_MEMORY leaves it as it was. Not for a job with `in_place`.
+int job_drop(struct job *j, struct err *e);
+
 // The job's sequence. Between steps a caller may exchange it for another one with the same tokens
 // (a fork, a restored checkpoint with the rest run again).
 struct sequence *job_sequence(const struct job *j);
@@ -44,6 +55,18 @@ void job_exchange(struct job *j, struct sequence *seq); // destroys the former o
 // part; with 0 nothing was left to do. An error concerns all of them; one job's own failure does
 // not (job_failed).
 int batch_step(struct batch *b, int *stepped, struct err *e);
+
+// One job's part in a pass that its caller puts together.
+struct turn {
+    struct job *job;
+    int64_t rows; // most tokens of its prompt, >= 1; of a decoding job not looked at
+};
+
+// The same for turns[n], n <= max_members, of distinct jobs that are neither parked nor ended:
+// decoding ones first, then pieces, which together fit batch_piece_rows.
+int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e);
+// Most rows of pieces in a pass beside so many decoding jobs.
+int64_t batch_piece_rows(const struct batch *b, int decoding);
 
 // What the last step took.
 struct step_times batch_times(const struct batch *b);

@@ -27,7 +27,8 @@ struct session {
     struct dflash *draft;
     struct tokenizer *tokenizer;
     struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
-    struct price *price;         // what passes and drafts take here
+    struct price *price;         // what passes and drafts take here,
+    struct price *prompts;       // and passes with pieces of prompts
     struct price_file prices;    // where it is kept
     struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
     int n_budgets;
@@ -83,13 +84,15 @@ static int make_plan(struct session *s, struct err *e) {
 
 // Claims what was planned. Keys and values of all sequences together keep to their part of it.
 static int claim_memory(struct session *s, struct err *e) {
+    s->pages.limit = s->o.kv_limit;
+    s->o.target.pages = &s->pages;
     if (!s->planned)
         return 0;
     struct claim c = plan_claim(&s->plan, s->device, s->o.model, s->own_runtime == NULL);
     int rc = runtime_claim(s->device, &c, s->plan.own, &s->claim, e);
-    if (s->plan.available > 0)
-        s->pages.limit = c.bytes[ARENA_PAGES];
-    s->o.target.pages = &s->pages;
+    int64_t left = s->plan.available > 0 ? c.bytes[ARENA_PAGES] : 0;
+    if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
+        s->pages.limit = left;
     s->o.target.memory_limit = 0; // the plan has seen to it
     return rc;
 }
@@ -117,7 +120,10 @@ static int make_price(struct session *s, struct err *e) {
                                     .codec_v = s->o.target.codec_v,
                                     .vendor_gemm = s->o.vendor_gemm};
     struct price_note note = note_of(s);
-    int rc = price_create(&s->price, exec_is_device(x) ? PRICE_GPU : PRICE_CPU, e);
+    enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
+    int rc = price_create(&s->price, kind, e);
+    if (!rc)
+        rc = price_create(&s->prompts, kind, e);
     if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
         price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
     return rc;
@@ -193,6 +199,7 @@ void session_close(struct session *s) {
     struct price_note note = note_of(s);
     price_file_close(&s->prices, s->price, &note);
     price_destroy(s->price);
+    price_destroy(s->prompts);
     drafter_destroy(s->drafter);
     dflash_destroy(s->draft);
     model_destroy(s->model);
@@ -226,6 +233,14 @@ struct runtime_device *session_device(const struct session *s) {
     return s->device;
 }
 
+int64_t session_kv_used(const struct session *s) {
+    return s->pages.held - kv_budget_spare(&s->pages);
+}
+
+int64_t session_kv_limit(const struct session *s) {
+    return s->pages.limit;
+}
+
 int64_t session_spare(const struct session *s) {
     return kv_budget_spare(&s->pages);
 }
@@ -257,6 +272,10 @@ struct drafter *session_drafter(const struct session *s) {
 
 struct price *session_price(const struct session *s) {
     return s->price;
+}
+
+struct price *session_prompt_price(const struct session *s) {
+    return s->prompts;
 }
 
 int64_t session_chunk(const struct session *s) {

@@ -33,7 +33,8 @@ struct session_options {
     // Where files of what passes cost are kept: read when the session opens, written when it closes
     // if anything was learnt. The folder is made. NULL: nothing is kept.
     const char *price_folder;
-    bool make_plan; // also where no limit is known, that is on a CPU without memory_limit
+    bool make_plan;   // also where no limit is known, that is on a CPU without memory_limit
+    int64_t kv_limit; // bytes of keys and values of all sequences at most; 0: what the plan leaves
     // NULL, or shown what the user should know, until the session is closed.
     void (*note)(void *arg, const char *sentence);
     void *note_arg;
@@ -63,8 +64,9 @@ struct dflash *session_draft(const struct session *s);              // NULL: non
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
 // The draft model as the members of a step share it; NULL without a draft.
 struct drafter *session_drafter(const struct session *s);
-struct price *session_price(const struct session *s); // what passes and drafts take here
-int64_t session_chunk(const struct session *s);       // most prompt tokens of a pass
+struct price *session_price(const struct session *s);        // what passes and drafts take here,
+struct price *session_prompt_price(const struct session *s); // and passes with pieces of prompts
+int64_t session_chunk(const struct session *s);              // most prompt tokens of a pass
 // What guesses were worth, for one text at a time: the budget that has seen most of those that are
 // not lent, told that a text begins. ERR_MEMORY.
 int session_take_budget(struct session *s, struct budget **out, struct err *e);
@@ -72,6 +74,9 @@ void session_give_budget(struct session *s, struct budget *b); // NULL is allowe
 double session_load_ms(const struct session *s);
 const struct memory_plan *session_plan(const struct session *s); // NULL: none was made
 struct runtime_device *session_device(const struct session *s);
+// Bytes of keys and values that sequences hold, and may hold at most; 0: no limit is known.
+int64_t session_kv_used(const struct session *s);
+int64_t session_kv_limit(const struct session *s);
 // Bytes that its free pages of keys and values hold, and giving them back to the device.
 int64_t session_spare(const struct session *s);
 int64_t session_trim(struct session *s);

@@ -351,6 +351,6 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     if (!rc)
         rc = commit_all(s, n, e);
     if (!rc)
-        step_learn(s);
+        step_learn(s, n);
     return rc;
 }

@@ -87,7 +87,8 @@ struct step_config {
     struct model *model;
     struct drafter *draft; // NULL, or a drafter of all members that want it; borrowed
     struct price *price; // what passes and drafts take; NULL where no member has a budget; borrowed
-    int max_members;     // at most the model's max_seqs and max_verify
+    struct price *prompts; // NULL, or learns what passes with pieces of prompts take; borrowed
+    int max_members;       // at most the model's max_seqs and max_verify
 };
 
 struct step;

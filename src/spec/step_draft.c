@@ -144,9 +144,21 @@ int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
     return 0;
 }
 
-void step_learn(struct step *s) {
+// What a pass with pieces of prompts took.
+static void learn_prompts(struct step *s, int n) {
+    const struct step_times *t = &s->ms;
+    bool pieces = false;
+    for (int i = 0; i < n; i++)
+        pieces = pieces || s->in[i]->phase == MEMBER_PROMPT;
+    if (pieces && s->c.prompts)
+        price_note_pass(s->c.prompts, s->forest.n, n,
+                        t->prompt + t->verify + t->sample + t->commit);
+}
+
+void step_learn(struct step *s, int members) {
     struct budget_step *b = &s->share;
     int n = 0;
+    learn_prompts(s, members);
     for (int i = 0; i < b->n; i++) {
         const struct member *m = s->owner[i];
         if (m->rc)

@@ -50,7 +50,7 @@ static inline int64_t step_deciding(const struct member *m) {
 // It fails only where the device does.
 int step_logprobs(struct step *s, int n, struct err *e);
 
-// Price and budgets learn from the step that has just been walked and committed.
-void step_learn(struct step *s);
+// Prices and budgets learn from the step of s->in[n] that has just been walked and committed.
+void step_learn(struct step *s, int n);
 
 #endif

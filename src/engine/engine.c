@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread and what others call; see engine.h. The lock guards what is published, the queue has
+// its own, and nothing else is shared but streams.
+#include "engine/engine_impl.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+struct engine_options engine_options_default(void) {
+    return (struct engine_options){.session = session_options_default()};
+}
+
+static const char LOADING[] = "the model is still being loaded; try again in a moment";
+static const char STOPPED[] = "the engine is being stopped and takes no requests any more";
+
+static void set_state(struct engine *g, enum engine_state state, const struct err *why) {
+    pthread_mutex_lock(&g->lock);
+    g->state = state;
+    if (why)
+        g->failure = *why;
+    pthread_mutex_unlock(&g->lock);
+    if (g->o.changed)
+        g->o.changed(g->o.changed_arg);
+}
+
+static int load(struct engine *g, struct err *e) {
+    struct session *s = NULL;
+    int rc = session_open(&s, &g->o.session, e);
+    if (!rc)
+        rc = batch_create(&g->batch, s, g->o.slots, e);
+    pthread_mutex_lock(&g->lock);
+    g->session = s;
+    if (s)
+        g->stats.page_bytes_limit = session_kv_limit(s);
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+static void append(struct stream_list *l, struct stream *s) {
+    *(l->last ? &l->last->next : &l->first) = s;
+    while (s->next)
+        s = s->next;
+    l->last = s;
+}
+
+// Takes new streams over; false when the thread is to end.
+static bool take(struct engine *g) {
+    bool idle = !g->n_members && !g->waiting.first, end;
+    struct stream *more = queue_take(g->queue, idle, &end);
+    if (more)
+        append(&g->waiting, more);
+    return !end;
+}
+
+static void publish_stats(struct engine *g) {
+    struct engine_stats *y = &g->now;
+    y->slots = g->o.slots;
+    y->waiting = queue_waiting(g->queue);
+    y->running = y->parked = y->reading = 0;
+    for (int i = 0; i < g->n_members; i++) {
+        const struct stream *s = g->members[i];
+        y->parked += s->parked;
+        y->running += !s->parked;
+        y->reading += !s->parked && !job_decodes(s->job);
+    }
+    y->page_bytes_used = session_kv_used(g->session);
+    y->page_bytes_limit = session_kv_limit(g->session);
+    pthread_mutex_lock(&g->lock);
+    g->stats = *y;
+    pthread_mutex_unlock(&g->lock);
+}
+
+// Refuses what is new, ends what is there, and says why.
+static void wind_up(struct engine *g, enum engine_state state, const struct err *why) {
+    bool end;
+    struct err e = *why;
+    queue_refuse(g->queue, ERR_STATE, e.text);
+    struct stream *more = queue_take(g->queue, false, &end);
+    if (more)
+        append(&g->waiting, more);
+    engine_end_all(g, &e);
+    batch_destroy(g->batch);
+    g->batch = NULL;
+    if (g->session)
+        publish_stats(g);
+    set_state(g, state, &e);
+}
+
+static void *engine_main(void *arg) {
+    struct engine *g = arg;
+    struct err e = {0};
+    int rc = load(g, &e);
+    if (!rc) {
+        set_state(g, ENGINE_READY, NULL);
+        queue_refuse(g->queue, 0, "");
+    }
+    while (!rc && take(g)) {
+        rc = engine_round(g, &e);
+        publish_stats(g);
+    }
+    if (!rc)
+        err_set(&e, ERR_STATE, "%s", STOPPED);
+    wind_up(g, rc ? ENGINE_FAILED : ENGINE_STOPPED, &e);
+    return NULL;
+}
+
+// Signals are for the threads that know what to do with them.
+static int start(struct engine *g, struct err *e) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&g->thread, NULL, engine_main, g);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? err_set(e, ERR_MEMORY, "the system gives no thread to the engine") : 0;
+}
+
+static int make_lists(struct engine *g, struct err *e) {
+    size_t n = (size_t)g->o.slots;
+    g->members = calloc(n, sizeof *g->members);
+    g->turns = calloc(n, sizeof *g->turns);
+    g->turn_of = calloc(n, sizeof *g->turn_of);
+    g->prompts = calloc(n, sizeof *g->prompts);
+    return g->members && g->turns && g->turn_of && g->prompts
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for an engine of %d slots", g->o.slots);
+}
+
+static void engine_free(struct engine *g) {
+    session_close(g->session);
+    queue_drop(g->queue);
+    pthread_mutex_destroy(&g->lock);
+    free(g->members);
+    free(g->turns);
+    free(g->turn_of);
+    free(g->prompts);
+    free(g);
+}
+
+int engine_create(struct engine **out, const struct engine_options *o, struct err *e) {
+    if (o->slots < 0 || o->queue < 0)
+        return err_set(e, ERR_USAGE, "%d slots and a queue of %d are not possible; use 1 or more",
+                       o->slots, o->queue);
+    struct engine *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(e, ERR_MEMORY, "no memory for an engine");
+    g->o = *o;
+    g->o.slots = o->slots ? o->slots : ENGINE_SLOTS;
+    g->o.queue = o->queue ? o->queue : ENGINE_QUEUE;
+    g->o.session.target.max_seqs = g->o.slots;
+    g->o.session.kv_limit = o->kv_limit;
+    g->o.session.make_plan = true; // it tells how much a text takes
+    pthread_mutex_init(&g->lock, NULL);
+    int rc = make_lists(g, e);
+    if (!rc)
+        rc = queue_create(&g->queue, g->o.queue, e);
+    if (!rc)
+        queue_refuse(g->queue, ERR_STATE, LOADING);
+    if (!rc)
+        rc = start(g, e);
+    if (rc) {
+        engine_free(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+void engine_destroy(struct engine *g) {
+    if (!g)
+        return;
+    queue_end(g->queue);
+    pthread_join(g->thread, NULL);
+    engine_free(g);
+}
+
+enum engine_state engine_state(struct engine *g, struct err *why) {
+    pthread_mutex_lock(&g->lock);
+    enum engine_state state = g->state;
+    if (why)
+        *why = g->failure;
+    pthread_mutex_unlock(&g->lock);
+    return state;
+}
+
+const struct session *engine_session(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    const struct session *s = g->state == ENGINE_LOADING ? NULL : g->session;
+    pthread_mutex_unlock(&g->lock);
+    return s;
+}
+
+struct engine_stats engine_stats(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    struct engine_stats stats = g->stats;
+    pthread_mutex_unlock(&g->lock);
+    stats.waiting = queue_waiting(g->queue);
+    return stats;
+}
+
+static int64_t context_of(const struct session *s) {
+    const struct memory_plan *p = session_plan(s);
+    int64_t lo = 0, hi = model_max_ctx(session_model(s)), limit = session_kv_limit(s);
+    while (limit > 0 && lo < hi) { // the most that fit lie in lo .. hi
+        int64_t mid = (lo + hi + 1) / 2;
+        if (plan_kv(p, mid) <= limit)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return hi;
+}
+
+int64_t engine_context(struct engine *g) {
+    const struct session *s = engine_session(g);
+    return s ? context_of(s) : 0;
+}
+
+void engine_drain(struct engine *g) {
+    queue_refuse(g->queue, ERR_STATE, STOPPED);
+}
+
+// What can never fit is told now, not when its turn has come.
+static int check(struct engine *g, const struct request *r, struct err *e) {
+    const struct session *s = engine_session(g);
+    if (!s)
+        return err_set(e, ERR_STATE, "%s", LOADING);
+    int rc = request_check(r, s, e);
+    if (rc)
+        return rc;
+    int64_t most = context_of(s);
+    int64_t most_new = min_i64(r->max_tokens, model_max_ctx(session_model(s)) - r->n_prompt);
+    if (r->n_prompt + most_new <= most)
+        return 0;
+    return err_set(e, ERR_LIMIT,
+                   "%lld tokens of prompt and %lld new ones are more than the %lld that the memory "
+                   "for keys and values can hold; shorten the prompt or ask for fewer tokens",
+                   (long long)r->n_prompt, (long long)most_new, (long long)most);
+}
+
+static int make_streams(struct engine *g, const struct stream_options *o, int n,
+                        struct stream **out, struct err *e) {
+    int made = 0, rc = 0;
+    struct group *group = n > 1 && o->r.n_prompt > 1 ? calloc(1, sizeof *group) : NULL;
+    if (n > 1 && o->r.n_prompt > 1 && !group)
+        return err_set(e, ERR_MEMORY, "no memory for %d choices", n);
+    while (!rc && made < n) {
+        rc = stream_create(&out[made], &o[made], g->queue, e);
+        made += !rc;
+    }
+    for (int i = 0; !rc && i < n; i++) {
+        out[i]->group = group;
+        out[i]->next = i + 1 < n ? out[i + 1] : NULL;
+    }
+    if (group && !rc)
+        group->refs = group->waiting = n;
+    if (!rc)
+        rc = queue_push(g->queue, out[0], out[n - 1], n, e);
+    if (!rc)
+        return 0;
+    free(group);
+    for (int i = 0; i < made; i++) {
+        stream_drop(out[i]);
+        stream_drop(out[i]);
+    }
+    return rc;
+}
+
+int engine_submit_choices(struct engine *g, const struct stream_options *o, int n,
+                          struct stream **out, struct err *e) {
+    if (n < 1 || n > ENGINE_CHOICES)
+        return err_set(e, ERR_USAGE, "%d choices are not within 1 to %d", n, ENGINE_CHOICES);
+    int rc = 0;
+    for (int i = 0; !rc && i < n; i++)
+        rc = check(g, &o[i].r, e);
+    return rc ? rc : make_streams(g, o, n, out, e);
+}
+
+int engine_submit(struct engine *g, const struct stream_options *o, struct stream **out,
+                  struct err *e) {
+    return engine_submit_choices(g, o, 1, out, e);
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of the engine, for its own files: engine.c (the thread and what other threads call),
+// round.c (one round), room.c (who may hold memory).
+#ifndef COPPICE_ENGINE_ENGINE_IMPL_H
+#define COPPICE_ENGINE_ENGINE_IMPL_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+#include "engine/stream_impl.h"
+
+// A list of streams in the order of coming, linked by `next`.
+struct stream_list {
+    struct stream *first, *last;
+};
+
+struct engine {
+    struct engine_options o;
+    struct queue *queue;
+    pthread_t thread;
+    pthread_mutex_t lock; // guards the four below
+    enum engine_state state;
+    struct err failure;
+    struct session *session; // set once; afterwards the engine thread's, but for what never changes
+    struct engine_stats stats; // as of the last round
+
+    // Of the engine thread:
+    struct batch *batch;
+    struct stream_list waiting;
+    struct stream **members; // [n_members] in the order of joining: the last one is the youngest
+    int n_members;
+    struct turn *turns;          // [slots] of the next pass,
+    struct stream **turn_of;     // [slots] whose they are
+    struct prompt_turn *prompts; // [slots]
+    int n_turns;
+    struct engine_stats now;
+    double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
+    double guesses;           // mean rows of guesses of a decoding member
+};
+
+// Takes up what there is room for, runs one pass and publishes what came of it. An error concerns
+// everybody. Nothing is left to do when there are neither members nor waiting streams.
+int engine_round(struct engine *g, struct err *e);
+// Ends all members and waiting streams with an error.
+void engine_end_all(struct engine *g, const struct err *e);
+
+// Whether there is room for a stream that waits: for its text beside what the members still need.
+bool room_to_join(const struct engine *g, const struct stream *s);
+// Lets parked members go on, the oldest first, as far as there is room.
+void room_resume(struct engine *g);
+// Reserves what the turns of the next pass need, the oldest first; where memory does not suffice,
+// the youngest members are parked and their turns taken out of g->turns. NULL: all is reserved;
+// else a member that cannot go on, e says why: it must leave, and the rest be reserved again.
+struct stream *room_reserve(struct engine *g, struct err *e);
+// Keeps the prompt of a group for those of it that have not joined.
+void room_keep_prefix(struct engine *g);
+void room_drop_prefix(struct group *p);
+void group_drop(struct group *p); // one reference; NULL is allowed
+
+#endif

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may hold memory for keys and values. It is looked at in tokens before requests are taken up,
+// and reserved before each pass; where that fails, the youngest members give way, one step at a
+// time: kept prompts of groups go first, then a member rests with its state, then the state of one
+// that rests is dropped, to be run again when there is room. The oldest member can have everything,
+// so that something always goes on.
+#include "engine/engine_impl.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+// Tokens that every member should be able to add before somebody has to give way again.
+enum { AHEAD = 128 };
+
+static int64_t bytes_of(const struct engine *g, int64_t tokens) {
+    return plan_kv(session_plan(g->session), tokens);
+}
+
+// Bytes that a member will take beside what it holds now, for a while.
+static int64_t needs(const struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    int64_t held = sequence_len(job_sequence(s->job)), soon = held + job_left(s->job) + AHEAD;
+    soon = min_i64(soon, r->n_prompt + r->max_tokens);
+    return bytes_of(g, min_i64(soon, model_max_ctx(session_model(g->session)))) - bytes_of(g, held);
+}
+
+// Bytes that nobody will need soon; INT64_MAX without a limit.
+static int64_t left_over(const struct engine *g) {
+    int64_t limit = session_kv_limit(g->session);
+    if (limit <= 0)
+        return INT64_MAX;
+    int64_t left = limit - session_kv_used(g->session);
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked)
+            left -= needs(g, g->members[i]);
+    return left;
+}
+
+bool room_to_join(const struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    int64_t text = min_i64(r->n_prompt + r->max_tokens, r->n_prompt + AHEAD);
+    for (int i = 0; i < g->n_members; i++)
+        if (g->members[i]->parked)
+            return false; // they come first
+    return g->n_members == 0 ||
+           bytes_of(g, min_i64(text, model_max_ctx(session_model(g->session)))) <= left_over(g);
+}
+
+static void park(struct engine *g, struct stream *s) {
+    s->parked = true;
+    s->stepped = 0;
+    sequence_unreserve(job_sequence(s->job));
+    job_park(s->job, true);
+    g->now.parkings++;
+    stream_publish(s, STREAM_PARKED);
+}
+
+static void resume(struct stream *s) {
+    s->parked = false;
+    job_park(s->job, false);
+}
+
+void room_resume(struct engine *g) {
+    int running = 0;
+    for (int i = 0; i < g->n_members; i++)
+        running += !g->members[i]->parked;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (!s->parked)
+            continue;
+        if (running && needs(g, s) > left_over(g))
+            return; // the younger ones wait as well
+        resume(s);
+        running++;
+    }
+}
+
+void room_drop_prefix(struct group *p) {
+    sequence_destroy(p->prefix);
+    p->prefix = NULL;
+}
+
+void group_drop(struct group *p) {
+    if (!p || --p->refs > 0)
+        return;
+    room_drop_prefix(p);
+    free(p);
+}
+
+void room_keep_prefix(struct engine *g) {
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        struct group *p = s->group;
+        if (!p || p->leader != s || sequence_len(job_sequence(s->job)) < s->o.r.n_prompt - 1)
+            continue;
+        // Where that fails, another one of them reads the prompt again.
+        if (p->waiting)
+            (void)sequence_fork(job_sequence(s->job), &p->prefix, NULL);
+        p->leader = NULL;
+    }
+}
+
+static void forget_turn(struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_turns; i++) {
+        if (g->turn_of[i] != s)
+            continue;
+        g->n_turns--;
+        for (int j = i; j < g->n_turns; j++) {
+            g->turns[j] = g->turns[j + 1];
+            g->turn_of[j] = g->turn_of[j + 1];
+        }
+        return;
+    }
+}
+
+// The prompt that is kept for a group, of those that wait or of a member; false: there is none.
+static bool give_prefix(struct engine *g) {
+    for (struct stream *s = g->waiting.first; s; s = s->next) {
+        if (!s->group || !s->group->prefix)
+            continue;
+        room_drop_prefix(s->group);
+        return true;
+    }
+    return false;
+}
+
+// Somebody younger than members[at] gives way, one step; false: nobody is left who could.
+static bool give_way(struct engine *g, int at) {
+    if (give_prefix(g))
+        return true;
+    for (int i = g->n_members - 1; i > at; i--) {
+        struct stream *s = g->members[i];
+        if (!s->parked) {
+            forget_turn(g, s);
+            park(g, s);
+            return true;
+        }
+        if (sequence_len(job_sequence(s->job)) == 0 || job_drop(s->job, NULL) != 0)
+            continue;
+        g->now.dropped++;
+        return true;
+    }
+    return false;
+}
+
+static const struct turn *turn_of(const struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_turns; i++)
+        if (g->turn_of[i] == s)
+            return &g->turns[i];
+    return NULL;
+}
+
+static int reserve(struct engine *g, int at, struct err *e) {
+    struct stream *s = g->members[at];
+    const struct turn *t = turn_of(g, s);
+    if (!t)
+        return 0;
+    int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
+    int rc = sequence_reserve(job_sequence(s->job), more, e);
+    while ((rc == ERR_LIMIT || rc == ERR_MEMORY) && give_way(g, at))
+        rc = sequence_reserve(job_sequence(s->job), more, e);
+    return rc;
+}
+
+struct stream *room_reserve(struct engine *g, struct err *e) {
+    for (int at = 0; at < g->n_members; at++) {
+        struct stream *s = g->members[at];
+        int rc = reserve(g, at, e);
+        if (!rc)
+            continue;
+        forget_turn(g, s);
+        if (at == 0 || (rc != ERR_LIMIT && rc != ERR_MEMORY))
+            return s;
+        park(g, s);
+    }
+    return NULL;
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// One round of the engine: who ends, who joins, who takes part in the pass with how much, and what
+// is published of it.
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "engine/engine_impl.h"
+
+static const double RECENT = 0.2; // weight of the newest step in means
+
+static void mean_to(double *mean, double value) {
+    *mean += (*mean > 0 ? RECENT : 1) * (value - *mean);
+}
+
+static void count_end(struct engine *g, enum end_reason reason, const struct err *e) {
+    g->now.ended++;
+    g->now.failed += e != NULL;
+    g->now.cancelled += !e && reason == END_CALLER;
+}
+
+// Ends a stream that is in no list any more.
+static void end_stream(struct engine *g, struct stream *s, enum end_reason reason,
+                       const struct err *e) {
+    struct group *p = s->group;
+    if (p && s->joined == 0)
+        p->waiting--;
+    if (p && p->leader == s)
+        p->leader = NULL;
+    if (p && p->waiting == 0)
+        room_drop_prefix(p);
+    group_drop(p);
+    count_end(g, reason, e);
+    if (s->joined > 0) {
+        g->now.cached_tokens += atomic_load(&s->done) - s->reply.fed;
+        g->now.again += s->reply.again;
+    }
+    stream_finish(s, reason, e);
+    stream_drop(s);
+}
+
+// Ends a member, whose reply stays.
+static void leave(struct engine *g, struct stream *s, enum end_reason reason, const struct err *e) {
+    int i = 0;
+    while (g->members[i] != s)
+        i++;
+    g->n_members--;
+    memmove(g->members + i, g->members + i + 1,
+            (size_t)(g->n_members - i) * sizeof(struct stream *));
+    batch_leave(g->batch, s->job);
+    s->job = NULL;
+    end_stream(g, s, reason, e);
+}
+
+// Takes the stream at *at out of the waiting ones, of which `before` is the one before it.
+static struct stream *unlink_waiting(struct engine *g, struct stream **at, struct stream *before) {
+    struct stream *s = *at;
+    *at = s->next;
+    if (!s->next)
+        g->waiting.last = before;
+    s->next = NULL;
+    queue_begun(g->queue, 1);
+    return s;
+}
+
+void engine_end_all(struct engine *g, const struct err *e) {
+    while (g->n_members)
+        leave(g, g->members[g->n_members - 1], END_NONE, e);
+    while (g->waiting.first)
+        end_stream(g, unlink_waiting(g, &g->waiting.first, NULL), END_NONE, e);
+}
+
+static void end_cancelled(struct engine *g) {
+    struct stream *before = NULL;
+    for (int i = g->n_members - 1; i >= 0; i--)
+        if (atomic_load(&g->members[i]->cancelled))
+            leave(g, g->members[i], END_CALLER, NULL);
+    for (struct stream **at = &g->waiting.first; *at;) {
+        if (atomic_load(&(*at)->cancelled)) {
+            end_stream(g, unlink_waiting(g, at, before), END_CALLER, NULL);
+            continue;
+        }
+        before = *at;
+        at = &(*at)->next;
+    }
+}
+
+// Whether it should wait for another one of its group that reads their prompt.
+static bool waits_for_leader(const struct stream *s) {
+    return s->group && s->group->leader && !s->group->prefix;
+}
+
+static int join(struct engine *g, struct stream *s, struct err *e) {
+    struct group *p = s->group;
+    struct request r = s->o.r;
+    r.prefix = p ? p->prefix : NULL;
+    int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
+    if (rc) {
+        reply_fini(&s->reply);
+        return rc;
+    }
+    s->joined = clock_ms();
+    atomic_store(&s->done, sequence_len(job_sequence(s->job)));
+    if (p) {
+        p->waiting--;
+        if (!p->prefix)
+            p->leader = s;
+        if (p->waiting == 0)
+            room_drop_prefix(p);
+    }
+    g->members[g->n_members++] = s;
+    g->now.taken++;
+    stream_publish(s, STREAM_READING);
+    return 0;
+}
+
+// Takes up waiting streams in their order while there are slots and memory.
+static void admit(struct engine *g) {
+    struct stream *before = NULL;
+    for (struct stream **at = &g->waiting.first; *at && g->n_members < g->o.slots;) {
+        struct err e = {0};
+        struct stream *s = *at;
+        if (waits_for_leader(s)) {
+            before = s;
+            at = &s->next;
+            continue;
+        }
+        if (!room_to_join(g, s))
+            return;
+        int rc = join(g, s, &e);
+        if (rc == ERR_MEMORY && g->n_members)
+            return; // when somebody has left
+        (void)unlink_waiting(g, at, before);
+        if (rc)
+            end_stream(g, s, END_NONE, &e);
+    }
+}
+
+static double token_ms(const struct engine *g) {
+    return schedule_token_ms(session_prompt_price(g->session), session_chunk(g->session));
+}
+
+// Tokens of a prompt that may be run before something else has to happen: the leader of a group
+// stops before the last one, for the others to go on from there.
+static int64_t readable(const struct stream *s) {
+    const struct group *p = s->group;
+    int64_t left = job_left(s->job);
+    return left - (p && p->leader == s && p->waiting > 0);
+}
+
+static void add_turn(struct engine *g, struct stream *s, int64_t rows) {
+    g->turn_of[g->n_turns] = s;
+    g->turns[g->n_turns++] = (struct turn){s->job, rows};
+}
+
+// Puts the next pass together.
+static void plan_pass(struct engine *g) {
+    double now = clock_ms();
+    int prompts = 0, decoding;
+    g->n_turns = 0;
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked && job_decodes(g->members[i]->job))
+            add_turn(g, g->members[i], 1);
+    decoding = g->n_turns;
+    for (int i = 0; i < g->n_members; i++) {
+        const struct stream *s = g->members[i];
+        bool reads = !s->parked && !job_decodes(s->job);
+        g->prompts[i] =
+            (struct prompt_turn){.left = reads ? readable(s) : 0, .waited_ms = now - s->submitted};
+        prompts += reads;
+    }
+    if (!prompts)
+        return;
+    struct pass_frame f = {.price = session_prompt_price(g->session),
+                           .decoding = decoding,
+                           .guesses = g->guesses * decoding,
+                           .other_ms = g->draft_ms,
+                           .prompts = prompts,
+                           .most = batch_piece_rows(g->batch, decoding),
+                           .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
+    int taken = schedule_prompts(g->prompts, g->n_members, schedule_rows(&f), token_ms(g));
+    for (int order = 0; order < taken; order++)
+        for (int i = 0; i < g->n_members; i++)
+            if (g->prompts[i].rows && g->prompts[i].order == order)
+                add_turn(g, g->members[i], g->prompts[i].rows);
+}
+
+static int bin_of(int64_t rows) {
+    int i = 0;
+    while (i < ENGINE_ROW_BINS - 1 && ((int64_t)1 << i) < rows)
+        i++;
+    return i;
+}
+
+// What a member's step was, for the counts.
+static void count_step(struct engine *g, struct stream *s, double now) {
+    const struct member *m = job_member(s->job);
+    if (m->phase == MEMBER_PROMPT) {
+        g->now.prompt_tokens += m->n_piece;
+        return;
+    }
+    g->now.drafted += m->tree.n - 1;
+    g->now.accepted += m->walk.count - 1;
+    g->now.accept[min_i32(m->walk.count, ENGINE_ACCEPT_BINS - 1)]++;
+    stream_keep_tree(s, m);
+    if (s->stepped > 0 && now - s->stepped > g->now.gap_ms)
+        g->now.gap_ms = now - s->stepped;
+    s->stepped = now;
+}
+
+static void publish(struct engine *g, struct stream *s, double now) {
+    struct err e = {0};
+    int64_t before = atomic_load(&s->published), fed = sequence_len(job_sequence(s->job));
+    int rc = job_failed(s->job, &e);
+    if (!rc)
+        count_step(g, s, now);
+    g->now.tokens += s->reply.n - before;
+    if (s->reply.n && !(s->chosen > 0))
+        s->chosen = s->stepped = now;
+    atomic_store(&s->done, max_i64(atomic_load(&s->done), min_i64(fed, s->o.r.n_prompt)));
+    if (job_ended(s->job))
+        leave(g, s, s->reply.end, rc ? &e : NULL);
+    else
+        stream_publish(s, job_decodes(s->job) ? STREAM_DECODING : STREAM_READING);
+}
+
+// Counts the pass, and what steps without pieces take.
+static void count_pass(struct engine *g, double ms) {
+    int64_t rows = 0, guesses = 0;
+    int decoding = 0;
+    for (int i = 0; i < g->n_turns; i++) {
+        const struct member *m = job_member(g->turns[i].job);
+        bool piece = m->phase == MEMBER_PROMPT;
+        rows += piece ? m->n_piece : m->tree.n;
+        guesses += piece ? 0 : m->tree.n - 1;
+        decoding += !piece;
+    }
+    g->now.passes++;
+    g->now.pass_rows += rows;
+    g->now.rows[bin_of(rows)]++;
+    g->now.pass_ms += ms;
+    if (!decoding)
+        return;
+    mean_to(&g->guesses, (double)guesses / decoding);
+    mean_to(&g->draft_ms, batch_times(g->batch).draft);
+    if (decoding == g->n_turns)
+        mean_to(&g->step_ms, ms);
+}
+
+int engine_round(struct engine *g, struct err *e) {
+    int stepped;
+    struct stream *failed;
+    end_cancelled(g);
+    room_keep_prefix(g);
+    room_resume(g);
+    admit(g);
+    plan_pass(g);
+    while ((failed = room_reserve(g, e)))
+        leave(g, failed, END_NONE, e);
+    if (!g->n_turns)
+        return 0;
+    double start = clock_ms();
+    int rc = batch_pass(g->batch, g->turns, g->n_turns, &stepped, e);
+    if (rc)
+        return rc;
+    double now = clock_ms();
+    count_pass(g, now - start);
+    for (int i = 0; i < g->n_turns; i++)
+        publish(g, g->turn_of[i], now);
+    return 0;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// See scheduler.h.
+#include "engine/scheduler.h"
+
+#include <math.h>
+
+#include "base/num.h"
+
+// Of the time to the next step a part is left for what prices do not foresee.
+static const double MARGIN = 0.85;
+// A prompt that has waited counts as shorter by this part of the wait.
+static const double AGEING = 0.5;
+
+double schedule_gap(double wanted, double step_ms) {
+    return wanted > 0 ? wanted : fmax(SCHEDULE_GAP, SCHEDULE_STEPS * step_ms);
+}
+
+int64_t schedule_rows(const struct pass_frame *f) {
+    if (f->decoding == 0)
+        return f->most;
+    int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
+    if (!price_ready(f->price))
+        return min_i64(SCHEDULE_FIRST, f->most);
+    int64_t others = f->decoding + (int64_t)f->guesses;
+    double left = MARGIN * f->gap_ms - f->other_ms;
+    while (lo < hi) { // the most that fit lie in lo .. hi
+        int64_t mid = (lo + hi + 1) / 2;
+        if (price_pass_ms(f->price, others + mid, f->decoding + f->prompts) <= left)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+double schedule_token_ms(const struct price *price, int64_t rows) {
+    rows = max_i64(rows, 2);
+    return price_ready(price) ? price_pass_ms(price, rows, 1) / (double)rows : 0;
+}
+
+// What orders prompts: the time that is left of it, less a part of the time that it has waited.
+static double urgency(const struct prompt_turn *t, double token_ms) {
+    return (double)t->left * token_ms - AGEING * t->waited_ms;
+}
+
+int schedule_prompts(struct prompt_turn *turns, int n, int64_t rows, double token_ms) {
+    int taken = 0;
+    if (!(token_ms > 0))
+        token_ms = 1;
+    for (int i = 0; i < n; i++)
+        turns[i].rows = 0;
+    while (rows > 0) {
+        struct prompt_turn *best = NULL;
+        for (int i = 0; i < n; i++) {
+            struct prompt_turn *t = &turns[i];
+            if (t->rows == 0 && t->left > 0 &&
+                (!best || urgency(t, token_ms) < urgency(best, token_ms)))
+                best = t;
+        }
+        if (!best)
+            break;
+        best->rows = min_i64(best->left, rows);
+        best->order = taken++;
+        rows -= best->rows;
+    }
+    return taken;
+}

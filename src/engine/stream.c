@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// See stream.h. What the engine thread has written becomes visible by release stores of counts that
+// readers load with acquire. `told` is cleared before a reader loads and set after the engine has
+// stored, both sequentially consistent, so that either the reader sees what is new or is told
+// again.
+#include "engine/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/stream_impl.h"
+
+const char *stream_phase_name(enum stream_phase p) {
+    static const char *const names[] = {"queued", "reading", "decoding", "parked", "ended"};
+    return names[p];
+}
+
+int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
+                  struct err *e) {
+    struct stream *s = calloc(1, sizeof *s);
+    int32_t *prompt = malloc((size_t)o->r.n_prompt * sizeof *prompt);
+    struct tree_event *ring = o->trees ? calloc(STREAM_TREES, sizeof *ring) : NULL;
+    if (!s || !prompt || (o->trees && !ring)) {
+        free(s);
+        free(prompt);
+        free(ring);
+        return err_set(e, ERR_MEMORY, "no memory for a request of %lld tokens",
+                       (long long)o->r.n_prompt);
+    }
+    memcpy(prompt, o->r.prompt, (size_t)o->r.n_prompt * sizeof *prompt);
+    s->o = *o;
+    s->o.r.prompt = prompt;
+    s->ring = ring;
+    s->queue = queue_keep(q);
+    s->submitted = clock_ms();
+    atomic_init(&s->refs, 2);
+    pthread_mutex_init(&s->calls, NULL);
+    pthread_mutex_init(&s->views, NULL);
+    *out = s;
+    return 0;
+}
+
+void stream_drop(struct stream *s) {
+    if (atomic_fetch_sub(&s->refs, 1) > 1)
+        return;
+    reply_fini(&s->reply);
+    queue_drop(s->queue);
+    pthread_mutex_destroy(&s->calls);
+    pthread_mutex_destroy(&s->views);
+    free(s->ring);
+    free((int32_t *)s->o.r.prompt);
+    free(s);
+}
+
+static void tell(struct stream *s) {
+    if (!s->o.notify || atomic_exchange(&s->told, true))
+        return;
+    pthread_mutex_lock(&s->calls);
+    if (!s->released)
+        s->o.notify(s->o.notify_arg);
+    pthread_mutex_unlock(&s->calls);
+}
+
+void stream_publish(struct stream *s, enum stream_phase phase) {
+    bool news = s->reply.n != atomic_load(&s->published) || (int)phase != atomic_load(&s->phase);
+    atomic_store(&s->published, s->reply.n);
+    atomic_store(&s->phase, (int)phase);
+    if (news)
+        tell(s);
+}
+
+void stream_finish(struct stream *s, enum end_reason reason, const struct err *e) {
+    const struct reply *y = &s->reply;
+    struct stream_end *end = &s->end;
+    double now = clock_ms();
+    *end = (struct stream_end){.reason = e ? END_NONE : reason,
+                               .rc = e ? e->code : 0,
+                               .prompt = s->o.r.n_prompt,
+                               .tokens = y->n,
+                               .steps = y->steps,
+                               .drafted = y->drafted,
+                               .again = y->again,
+                               .hash = y->hash};
+    if (e)
+        end->err = *e;
+    for (int64_t i = 0; i < y->steps; i++)
+        end->accepted += y->accepted[i] - 1;
+    double joined = s->joined > 0 ? s->joined : now, chosen = s->chosen > 0 ? s->chosen : now;
+    if (s->joined > 0)
+        end->cached = atomic_load(&s->done) - y->fed;
+    end->queue_ms = joined - s->submitted;
+    end->prompt_ms = chosen - joined;
+    end->decode_ms = now - chosen;
+    stream_publish(s, STREAM_ENDED);
+}
+
+void stream_keep_tree(struct stream *s, const struct member *m) {
+    if (!s->ring)
+        return;
+    const struct ddtree *t = &m->tree;
+    pthread_mutex_lock(&s->views);
+    if (s->ring_n == STREAM_TREES) {
+        s->ring_first = (s->ring_first + 1) % STREAM_TREES;
+        s->ring_n--;
+        s->lost++;
+    }
+    struct tree_event *v = &s->ring[(s->ring_first + s->ring_n++) % STREAM_TREES];
+    *v = (struct tree_event){.step = s->reply.steps - 1,
+                             .token = s->reply.n - m->walk.count,
+                             .n = t->n,
+                             .path = m->walk.count};
+    for (int i = 0; i < t->n; i++) {
+        v->id[i] = t->token[i];
+        v->parent[i] = (int16_t)t->parent[i];
+    }
+    for (int i = 0; i < m->walk.count; i++)
+        v->on[i] = (int16_t)m->walk.path[i];
+    pthread_mutex_unlock(&s->views);
+}
+
+bool stream_tree(struct stream *s, struct tree_event *out, int64_t *lost) {
+    pthread_mutex_lock(&s->views);
+    bool any = s->ring_n > 0;
+    if (any) {
+        *out = s->ring[s->ring_first];
+        s->ring_first = (s->ring_first + 1) % STREAM_TREES;
+        s->ring_n--;
+    }
+    *lost = s->lost;
+    pthread_mutex_unlock(&s->views);
+    return any;
+}
+
+struct stream_progress stream_progress(const struct stream *s) {
+    return (struct stream_progress){.phase = (enum stream_phase)atomic_load(&s->phase),
+                                    .prompt = s->o.r.n_prompt,
+                                    .done = atomic_load(&s->done),
+                                    .tokens = atomic_load(&s->published)};
+}
+
+int64_t stream_tokens(struct stream *s, const int32_t **ids) {
+    atomic_store(&s->told, false);
+    int64_t n = atomic_load(&s->published);
+    *ids = n ? s->reply.ids : NULL;
+    return n;
+}
+
+bool stream_ended(struct stream *s, struct stream_end *end) {
+    atomic_store(&s->told, false);
+    if (atomic_load(&s->phase) != STREAM_ENDED)
+        return false;
+    if (end)
+        *end = s->end;
+    return true;
+}
+
+const struct reply *stream_reply(const struct stream *s) {
+    return &s->reply;
+}
+
+void stream_cancel(struct stream *s) {
+    if (atomic_load(&s->phase) == STREAM_ENDED || atomic_exchange(&s->cancelled, true))
+        return;
+    queue_wake(s->queue);
+}
+
+void stream_release(struct stream *s) {
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->calls);
+    s->released = true;
+    pthread_mutex_unlock(&s->calls);
+    stream_cancel(s);
+    stream_drop(s);
+}
