@@ -94,6 +94,8 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
     r.prefix = p ? p->prefix : NULL;
+    r.stop = r.stop ? stream_stops : NULL;
+    r.stop_arg = s;
     int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
     if (rc) {
         reply_fini(&s->reply);

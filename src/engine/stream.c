@@ -16,41 +16,65 @@ const char *stream_phase_name(enum stream_phase p) {
     return names[p];
 }
 
-int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
-                  struct err *e) {
-    struct stream *s = calloc(1, sizeof *s);
-    int32_t *prompt = malloc((size_t)o->r.n_prompt * sizeof *prompt);
-    struct tree_event *ring = o->trees ? calloc(STREAM_TREES, sizeof *ring) : NULL;
-    if (!s || !prompt || (o->trees && !ring)) {
-        free(s);
-        free(prompt);
-        free(ring);
-        return err_set(e, ERR_MEMORY, "no memory for a request of %lld tokens",
-                       (long long)o->r.n_prompt);
-    }
-    memcpy(prompt, o->r.prompt, (size_t)o->r.n_prompt * sizeof *prompt);
-    s->o = *o;
-    s->o.r.prompt = prompt;
-    s->ring = ring;
-    s->queue = queue_keep(q);
-    s->submitted = clock_ms();
-    atomic_init(&s->refs, 2);
-    pthread_mutex_init(&s->calls, NULL);
-    pthread_mutex_init(&s->views, NULL);
-    *out = s;
-    return 0;
-}
-
-void stream_drop(struct stream *s) {
-    if (atomic_fetch_sub(&s->refs, 1) > 1)
-        return;
+static void stream_free(struct stream *s) {
     reply_fini(&s->reply);
     queue_drop(s->queue);
     pthread_mutex_destroy(&s->calls);
     pthread_mutex_destroy(&s->views);
     free(s->ring);
-    free((int32_t *)s->o.r.prompt);
+    free(s->prompt);
+    free(s->bias);
     free(s);
+}
+
+// A copy of n > 0 bytes.
+static void *copy_of(const void *from, size_t n) {
+    void *to = malloc(n);
+    return to ? memcpy(to, from, n) : NULL;
+}
+
+static bool stream_copy(struct stream *s) {
+    struct request *r = &s->o.r;
+    size_t n_bias = (size_t)r->sample.n_bias * sizeof *r->sample.bias;
+    s->prompt = copy_of(r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
+    s->bias = n_bias ? copy_of(r->sample.bias, n_bias) : NULL;
+    s->ring = s->o.trees ? calloc(STREAM_TREES, sizeof *s->ring) : NULL;
+    r->prompt = s->prompt;
+    r->sample.bias = s->bias;
+    return s->prompt && (s->bias || !n_bias) && (s->ring || !s->o.trees);
+}
+
+int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
+                  struct err *e) {
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a request");
+    s->o = *o;
+    s->queue = queue_keep(q);
+    s->submitted = clock_ms();
+    atomic_init(&s->refs, 2);
+    pthread_mutex_init(&s->calls, NULL);
+    pthread_mutex_init(&s->views, NULL);
+    if (!stream_copy(s)) {
+        stream_free(s);
+        return err_set(e, ERR_MEMORY, "no memory for a request of %lld tokens",
+                       (long long)o->r.n_prompt);
+    }
+    *out = s;
+    return 0;
+}
+
+bool stream_stops(void *arg, int32_t id) {
+    struct stream *s = arg;
+    pthread_mutex_lock(&s->calls);
+    bool stops = s->released || s->o.r.stop(s->o.r.stop_arg, id);
+    pthread_mutex_unlock(&s->calls);
+    return stops;
+}
+
+void stream_drop(struct stream *s) {
+    if (atomic_fetch_sub(&s->refs, 1) == 1)
+        stream_free(s);
 }
 
 static void tell(struct stream *s) {

@@ -16,9 +16,9 @@ struct stream;
 typedef void stream_notify_fn(void *arg);
 
 struct stream_options {
-    // The prompt is copied; prefix, in_place, tokens, progress and checkpoints are the engine's and
-    // must not be set. What callbacks are given must live until the stream has ended or has been
-    // released: after that none is called.
+    // Prompt and biases are copied; prefix, in_place, tokens, progress and checkpoints must not be
+    // set. `stop` is called in the engine thread and must not block. After the stream has ended or
+    // been released neither it nor `notify` is called.
     struct request r;
     stream_notify_fn *notify; // NULL: nobody is told
     void *notify_arg;

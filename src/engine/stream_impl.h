@@ -21,12 +21,14 @@ struct group {
 struct stream {
     atomic_int refs; // the submitter's and the engine's
     struct queue *queue;
-    struct stream_options o; // prompt: the stream's own copy
-    struct reply reply;      // the engine thread writes, and publishes:
-    atomic_llong published;  // tokens of it that are whole,
-    atomic_llong done;       // tokens of the prompt that have been run,
-    atomic_int phase;        // enum stream_phase,
-    struct stream_end end;   // written before the phase becomes STREAM_ENDED
+    struct stream_options o; // of the stream's own:
+    int32_t *prompt;
+    struct logit_bias *bias;
+    struct reply reply;     // the engine thread writes, and publishes:
+    atomic_llong published; // tokens of it that are whole,
+    atomic_llong done;      // tokens of the prompt that have been run,
+    atomic_int phase;       // enum stream_phase,
+    struct stream_end end;  // written before the phase becomes STREAM_ENDED
     atomic_bool cancelled;
     atomic_bool told;        // the reader has been notified and has not looked since
     pthread_mutex_t calls;   // held while one of the submitter's functions runs
@@ -49,6 +51,8 @@ enum { STREAM_TREES = 64 }; // events kept for a slow reader
 int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
                   struct err *e);
 void stream_drop(struct stream *s); // one reference
+// The submitter's `stop`, unless it has gone; arg: the stream. A walk_stop_fn.
+bool stream_stops(void *arg, int32_t id);
 
 // Publishes the reply as it is now, and tells the reader.
 void stream_publish(struct stream *s, enum stream_phase phase);
