@@ -243,8 +243,10 @@ static int check(struct engine *g, const struct request *r, struct err *e) {
 static int make_streams(struct engine *g, const struct stream_options *o, int n,
                         struct stream **out, struct err *e) {
     int made = 0, rc = 0;
-    struct group *group = n > 1 && o->r.n_prompt > 1 ? calloc(1, sizeof *group) : NULL;
-    if (n > 1 && o->r.n_prompt > 1 && !group)
+    // Log-probabilities of a prompt need all of it to be run.
+    bool shared = n > 1 && o->r.n_prompt > 1 && !o->r.prompt_logprobs;
+    struct group *group = shared ? calloc(1, sizeof *group) : NULL;
+    if (shared && !group)
         return err_set(e, ERR_MEMORY, "no memory for %d choices", n);
     while (!rc && made < n) {
         rc = stream_create(&out[made], &o[made], g->queue, e);
