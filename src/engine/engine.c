@@ -39,6 +39,14 @@ static int load(struct engine *g, struct err *e) {
     return rc;
 }
 
+// Requests are taken from now on, unless engine_drain has been called already.
+static void open_queue(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    if (!g->draining)
+        queue_refuse(g->queue, 0, "");
+    pthread_mutex_unlock(&g->lock);
+}
+
 static void append(struct stream_list *l, struct stream *s) {
     *(l->last ? &l->last->next : &l->first) = s;
     while (s->next)
@@ -94,8 +102,8 @@ static void *engine_main(void *arg) {
     struct err e = {0};
     int rc = load(g, &e);
     if (!rc) {
+        open_queue(g);
         set_state(g, ENGINE_READY, NULL);
-        queue_refuse(g->queue, 0, "");
     }
     while (!rc && take(g)) {
         rc = engine_round(g, &e);
@@ -219,7 +227,10 @@ int64_t engine_context(struct engine *g) {
 }
 
 void engine_drain(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    g->draining = true;
     queue_refuse(g->queue, ERR_STATE, STOPPED);
+    pthread_mutex_unlock(&g->lock);
 }
 
 // What can never fit is told now, not when its turn has come.

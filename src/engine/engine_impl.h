@@ -19,8 +19,9 @@ struct engine {
     struct engine_options o;
     struct queue *queue;
     pthread_t thread;
-    pthread_mutex_t lock; // guards the four below
+    pthread_mutex_t lock; // guards the five below
     enum engine_state state;
+    bool draining;
     struct err failure;
     struct session *session; // set once; afterwards the engine thread's, but for what never changes
     struct engine_stats stats; // as of the last round
