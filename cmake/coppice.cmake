@@ -49,6 +49,7 @@ if(NOT COPPICE_ENGINE_ONLY)
     pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc)
     set(CMAKE_FIND_LIBRARY_SUFFIXES ${suffixes}) # json-c 0.16 does not survive that
     pkg_check_modules(JSON REQUIRED IMPORTED_TARGET json-c)
+    pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET libevent_core)
     pkg_check_modules(EDIT IMPORTED_TARGET libedit)
     if(NOT EDIT_FOUND)
         message(STATUS "libedit is missing: chat will read plain lines")

@@ -26,7 +26,9 @@ NESTING = 3
 COLUMNS = 100
 LIBRARIES = {"json-c/": "base/json.c", "pcre2.h": "text/split.c",
              "utf8proc.h": "text/norm.c", "histedit.h": "cli/line_editor.c",
-             "curl/": "cli/pull.c", "event2/": "serve/http.c"}
+             "curl/": "cli/pull.c"}
+# A library that a family of files shares: they begin with this.
+FAMILIES = {"event2/": "serve/http"}
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
 FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
                        r"|\b(stderr|stdout)\b")
@@ -75,6 +77,9 @@ def check_includes(path, lines):
         owner = next((f for p, f in LIBRARIES.items() if name.startswith(p)), None)
         if owner and match.group(1) == "<" and str(relative) != "src/" + owner:
             finding(path, number, f"only src/{owner} may include <{name}>")
+        family = next((f for p, f in FAMILIES.items() if name.startswith(p)), None)
+        if family and not str(relative).startswith("src/" + family):
+            finding(path, number, f"only src/{family}*.c may include <{name}>")
         other = name.split("/")[0]
         if layer is None or match.group(1) == "<" or other not in LAYERS:
             continue

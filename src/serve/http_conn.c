@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection: bytes in, bytes out, and how it ends. It knows phases and no HTTP. Nothing is
+// written while a caller is inside: writes gather in a buffer and leave in one system call before
+// the loop waits again, so a step's chunks make one packet. A connection without a request holds no
+// buffer.
+#include "serve/http_impl.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+
+enum {
+    AHEAD = 64 << 10, // bytes of further requests that are read while one runs
+    PROBE_MS = 2,
+    PROBE_MAX_MS = 1000,
+    VECTORS = 16
+};
+
+static void name_peer(char *out, size_t size, const struct sockaddr *a) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (a->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)a;
+        inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        snprintf(out, size, "%s:%d", text, ntohs(in->sin_port));
+    } else if (a->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)a;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        snprintf(out, size, "[%s]:%d", text, ntohs(in->sin6_port));
+    } else {
+        snprintf(out, size, "unix");
+    }
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg);
+static void on_writable(evutil_socket_t fd, short what, void *arg);
+
+struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, socklen_t len) {
+    struct conn *c = calloc(1, sizeof *c);
+    struct evbuffer *out = c ? evbuffer_new() : NULL;
+    if (!out) {
+        free(c);
+        close(fd);
+        return NULL;
+    }
+    *c = (struct conn){.h = h, .fd = fd, .out = out, .next = h->conns};
+    if (c->next)
+        c->next->prev = c;
+    h->conns = c;
+    h->counts.connections++;
+    c->local = len < sizeof(struct sockaddr_in) || peer->sa_family == AF_UNIX;
+    if (c->local)
+        snprintf(c->peer, sizeof c->peer, "unix");
+    else
+        name_peer(c->peer, sizeof c->peer, peer);
+    int one = 1;
+    if (!c->local)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    event_assign(&c->read, h->base, fd, EV_READ | EV_PERSIST, on_readable, c);
+    event_assign(&c->write, h->base, fd, EV_WRITE, on_writable, c);
+    conn_enter(c, CONN_HEAD);
+    if (event_add(&c->read, NULL))
+        conn_close(c);
+    return c;
+}
+
+size_t conn_pending(const struct conn *c) {
+    return c->in.len - c->in_at;
+}
+
+void conn_used(struct conn *c, size_t n) {
+    c->in_at += n;
+    c->in_seen = 0;
+    if (c->in_at == c->in.len) {
+        str_fini(&c->in);
+        c->in_at = 0;
+    }
+}
+
+size_t conn_backlog(const struct conn *c) {
+    return evbuffer_get_length(c->out);
+}
+
+void conn_enter(struct conn *c, enum conn_phase phase) {
+    c->phase = phase;
+    c->since = clock_ms();
+}
+
+// What is marked while marks are being serviced waits until the loop has looked at the others.
+static void wake_flush(struct http *h) {
+    static const struct timeval now = {0, 0};
+    if (h->flushing)
+        event_add(h->flush, &now);
+    else
+        event_active(h->flush, EV_TIMEOUT, 0);
+}
+
+void conn_mark(struct conn *c) {
+    if (c->dirty || c->dead)
+        return;
+    c->dirty = true;
+    c->next_dirty = c->h->dirty;
+    c->h->dirty = c;
+    wake_flush(c->h);
+}
+
+void conn_break(struct conn *c) {
+    c->broken = true;
+    conn_mark(c);
+}
+
+void conn_write(struct conn *c, const void *bytes, size_t n) {
+    if (c->dead || c->broken || n == 0)
+        return;
+    if (conn_backlog(c) == 0)
+        c->progress = clock_ms();
+    if (evbuffer_add(c->out, bytes, n)) { // half an answer is worse than none
+        conn_break(c);
+        return;
+    }
+    c->full |= conn_backlog(c) > EXCHANGE_FULL;
+    conn_mark(c);
+}
+
+// While a client waits for its answer, what it sends beyond some room stays in the kernel; that it
+// closes is then told by EV_CLOSED.
+static void pause_reads(struct conn *c) {
+    c->paused = true;
+    event_del(&c->read);
+    event_assign(&c->read, c->h->base, c->fd, EV_CLOSED, on_readable, c);
+    event_add(&c->read, NULL);
+}
+
+void conn_watch_reads(struct conn *c) {
+    if (!c->paused || c->dead || c->eof || conn_pending(c) >= AHEAD)
+        return;
+    c->paused = false;
+    event_del(&c->read);
+    event_assign(&c->read, c->h->base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    event_add(&c->read, NULL);
+}
+
+static void see_end(struct conn *c) {
+    c->eof = true;
+    event_del(&c->read);
+    if (c->phase == CONN_LINGER)
+        conn_close(c);
+    else
+        c->h->events->finish(c);
+}
+
+static void take_bytes(struct conn *c, const char *bytes, size_t n) {
+    if (c->phase == CONN_LINGER || (c->phase == CONN_HEAD && c->last))
+        return;
+    if (c->in_at) { // what is left of the last one moves to the front
+        memmove(c->in.data, c->in.data + c->in_at, conn_pending(c));
+        c->in.len = conn_pending(c);
+        c->in_at = 0;
+    }
+    str_append(&c->in, bytes, n);
+    if (c->in.failed) {
+        c->h->events->lost(c);
+        return;
+    }
+    c->h->events->input(c);
+    bool later = c->phase == CONN_RUN || c->full;
+    if (!c->dead && !c->eof && later && conn_pending(c) >= AHEAD)
+        pause_reads(c);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg) {
+    struct conn *c = arg;
+    if (c->dead)
+        return;
+    if (what & EV_CLOSED) {
+        see_end(c);
+        return;
+    }
+    ssize_t n = recv(fd, c->h->scratch, HTTP_SCRATCH, 0);
+    if (n > 0)
+        take_bytes(c, c->h->scratch, (size_t)n);
+    else if (n == 0)
+        see_end(c);
+    else if (errno != EAGAIN && errno != EINTR)
+        c->h->events->lost(c);
+}
+
+// Hands to the kernel what it takes; false when the connection is broken.
+static bool push(struct conn *c) {
+    struct evbuffer_iovec v[VECTORS];
+    while (conn_backlog(c)) {
+        int n = evbuffer_peek(c->out, -1, NULL, v, VECTORS);
+        struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = (size_t)min_i32(n, VECTORS)};
+        ssize_t sent = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno == EAGAIN && event_add(&c->write, NULL) == 0;
+        evbuffer_drain(c->out, (size_t)sent);
+        c->progress = clock_ms();
+    }
+    return true;
+}
+
+// After the last answer: the client gets time to read it before the connection is closed for good.
+static void say_goodbye(struct conn *c) {
+    if (c->eof || shutdown(c->fd, SHUT_WR)) {
+        conn_close(c);
+        return;
+    }
+    conn_used(c, conn_pending(c));
+    conn_enter(c, CONN_LINGER);
+    conn_watch_reads(c);
+}
+
+static void send_out(struct conn *c) {
+    if (c->broken || !push(c)) {
+        c->h->events->lost(c);
+        return;
+    }
+    if (c->full && conn_backlog(c) <= EXCHANGE_FULL / 4) {
+        c->full = false;
+        c->h->events->space(c);
+    }
+    if (!c->dead && c->last && conn_backlog(c) == 0 && c->phase != CONN_LINGER)
+        say_goodbye(c);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg) {
+    struct conn *c = arg;
+    (void)fd;
+    (void)what;
+    if (!c->dead)
+        send_out(c);
+}
+
+// A closed client and one that has finished sending look the same (FIN). What tells them apart is
+// the answer to a write: the caller has just made one that means nothing, and if the client has
+// gone, its system resets the connection.
+static void on_probe(evutil_socket_t fd, short what, void *arg) {
+    struct conn *c = arg;
+    (void)fd;
+    (void)what;
+    struct pollfd p = {.fd = c->fd};
+    if (c->dead || c->phase != CONN_RUN)
+        return;
+    if (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP)) {
+        c->h->events->lost(c);
+        return;
+    }
+    c->probe_ms = min_i32(2 * c->probe_ms, PROBE_MAX_MS);
+    struct timeval wait = {c->probe_ms / 1000, c->probe_ms % 1000 * 1000};
+    event_add(c->probe, &wait);
+}
+
+void conn_probe(struct conn *c) {
+    if (!c->probe)
+        c->probe = evtimer_new(c->h->base, on_probe, c);
+    c->probe_ms = PROBE_MS;
+    struct timeval wait = {0, PROBE_MS * 1000};
+    if (c->probe)
+        event_add(c->probe, &wait);
+}
+
+void conn_close(struct conn *c) {
+    if (c->dead)
+        return;
+    c->dead = true;
+    event_del(&c->read);
+    event_del(&c->write);
+    if (c->probe)
+        event_free(c->probe);
+    c->probe = NULL;
+    close(c->fd);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->h->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->h->counts.connections--;
+    // prev and next stay for who walks the list.
+    c->next_dead = c->h->dead;
+    c->h->dead = c;
+    wake_flush(c->h);
+}
+
+static void service(struct conn *c) {
+    c->dirty = false;
+    if (!c->dead && c->phase == CONN_HEAD)
+        c->h->events->input(c);
+    if (!c->dead)
+        send_out(c);
+    if (!c->dead)
+        conn_watch_reads(c);
+}
+
+static void free_dead(struct http *h) {
+    struct conn **at = &h->dead;
+    while (*at) {
+        struct conn *c = *at;
+        if (c->dirty) { // still in that list, for the next time
+            at = &c->next_dead;
+            continue;
+        }
+        *at = c->next_dead;
+        evbuffer_free(c->out);
+        str_fini(&c->in);
+        free(c);
+    }
+}
+
+void conn_flush(struct http *h) {
+    struct conn *list = h->dirty;
+    h->dirty = NULL;
+    h->flushing = true;
+    while (list) {
+        struct conn *c = list;
+        list = c->next_dirty;
+        service(c);
+    }
+    h->flushing = false;
+    free_dead(h);
+}

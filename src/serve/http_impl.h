@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the HTTP server share; nobody else includes it.
+//
+// libevent gives the loop, timers, signals, listeners and output buffers. Its evhttp is not used:
+// 2.1 answers what it refuses with a page of its own and no callback (an API's error body cannot be
+// had), gives 400 for large headers, calls back only when a whole body has come (so a body would be
+// taken before the key is looked at), renews its timeouts with every byte (so a byte a second holds
+// a connection for ever), and cannot tell a client that has closed from one that has only finished
+// sending.
+//
+// From below: http_conn.c moves bytes; http_exchange.c makes answers; http_request.c makes requests
+// of bytes; http.c owns the loop. A lower file reaches a higher one through `events` only.
+#ifndef COPPICE_SERVE_HTTP_IMPL_H
+#define COPPICE_SERVE_HTTP_IMPL_H
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <event2/listener.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "serve/http.h"
+#include "serve/http_chunked.h"
+#include "serve/http_head.h"
+
+enum { HTTP_SCRATCH = 64 << 10 };
+
+enum conn_phase {
+    CONN_HEAD,   // between requests (idle when nothing has come), or inside a head
+    CONN_BODY,   // inside a body
+    CONN_RUN,    // an exchange is with the handler
+    CONN_LINGER, // all is said; what still comes is thrown away, so that the client can read
+};
+
+struct conn {
+    struct http *h;
+    struct conn *prev, *next; // of all
+    struct conn *next_dirty, *next_dead;
+    int fd;
+    enum conn_phase phase;
+    struct event read, write;
+    struct event *probe; // while the client's side is closed and an exchange runs
+    int probe_ms;
+    struct str in; // received, not yet used from in_at on
+    size_t in_at, in_seen;
+    struct evbuffer *out;
+    struct exchange *x;                    // from CONN_BODY to the end of the answer
+    struct http_chunked chunked;           // of the body being received
+    double since, progress;                // ms: of the phase; the last byte that the client took
+    bool dirty, dead, broken, eof, paused; // eof: the client will send no more
+    bool last, used, full; // close after what is written; had a request; backlog was high
+    bool local;            // a Unix socket
+    char peer[64];
+};
+
+struct exchange {
+    struct http *h;
+    struct conn *c; // NULL: the client has gone
+    struct exchange *prev, *next;
+    struct http_head head;
+    struct str body;
+    size_t counted;    // bytes of the body in h->counts.body_bytes
+    struct str fields; // further headers of the answer
+    struct exchange_hooks hooks;
+    void *arg;
+    char peer[64];
+    bool handed;               // belongs to the handler
+    bool begun, chunked, keep; // answer: head written, in chunks, connection stays
+};
+
+struct http_events {
+    void (*input)(struct conn *c);  // bytes have come, or there is room for another request
+    void (*finish)(struct conn *c); // the client has closed its side
+    void (*lost)(struct conn *c);   // the connection is broken
+    void (*space)(struct conn *c);  // a high backlog has fallen
+    void (*late)(struct conn *c);   // a time limit has passed
+};
+
+struct http_task {
+    void (*fn)(void *);
+    void *arg;
+};
+
+struct http_timer {
+    struct http_timer *next;
+    struct event *event;
+    struct http_task task;
+};
+
+enum { HTTP_LISTENERS = 16 };
+
+struct http {
+    struct http_options o;
+    const struct http_events *events;
+    struct event_base *base;
+    struct evconnlistener *listeners[HTTP_LISTENERS];
+    char address[HTTP_LISTENERS][160];
+    int n_listeners;
+    bool paused; // no descriptors were left
+    uint64_t unix_device, unix_inode;
+    struct event *wake, *flush, *sweep, *deadline, *on_term, *on_int;
+    int wake_fd;
+    struct conn *conns, *dirty, *dead;
+    struct exchange *exchanges;
+    struct http_counts counts;
+    struct http_timer *timers;
+    char *scratch; // HTTP_SCRATCH bytes
+    time_t date_at;
+    char date[40];
+    atomic_int stops; // calls of http_stop
+    int stops_seen;
+    bool cut, ran, flushing;
+    pthread_mutex_t lock; // of the three below
+    struct http_task *tasks;
+    int64_t n_tasks, cap_tasks;
+    bool closed; // http_run has returned
+};
+
+// http_conn.c
+// Takes over fd. NULL when out of memory (fd is closed then).
+struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, socklen_t len);
+size_t conn_pending(const struct conn *c); // received and not yet used
+void conn_used(struct conn *c, size_t n);  // takes n bytes off what was received
+void conn_write(struct conn *c, const void *bytes, size_t n);
+void conn_break(struct conn *c); // tells that it is lost, but not before the caller has returned
+size_t conn_backlog(const struct conn *c);
+void conn_mark(struct conn *c);  // has it serviced before the loop waits again
+void conn_flush(struct http *h); // services what is marked, frees what is closed
+void conn_enter(struct conn *c, enum conn_phase phase);
+void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
+void conn_probe(struct conn *c);       // begins to look whether a half-closed client still listens
+void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
+
+// http_exchange.c
+struct exchange *exchange_create(struct conn *c); // NULL: out of memory
+void exchange_lose(struct exchange *x); // the connection is gone: tells the handler, or frees
+void exchange_free(struct exchange *x);
+
+// http_request.c
+extern const struct http_events http_request_events;
+
+// http_guard.c
+struct guard_refusal {
+    int status; // 0: may pass
+    const char *reason;
+};
+struct guard_refusal guard_check(const struct http *h, const struct http_head *head, bool local);
+// Headers of CORS that an answer to this request gets.
+void guard_answer(const struct http *h, const struct http_head *head, struct str *fields);
+// The same for an OPTIONS request.
+void guard_preflight(const struct http *h, const struct http_head *head, struct str *fields);
+
+// http_listen.c
+int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,
+               struct err *e);
+void listen_pause(struct http *h, bool pause);
+void listen_end(struct http *h);
+
+#endif

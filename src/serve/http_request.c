@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// From bytes to exchanges: where a head ends, what its limits are, whether it may pass, its body,
+// and then the handler; and what becomes of the exchange when the client goes. A request is refused
+// as early as possible: before its body when the head says enough.
+#include "serve/http_impl.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+static void refuse(struct conn *c, int status, const char *reason) {
+    struct http *h = c->h;
+    struct exchange *x = c->x ? c->x : exchange_create(c);
+    if (!x) {
+        conn_close(c);
+        return;
+    }
+    struct http_refusal r = {status, reason, x->head.method, x->head.path, c->peer};
+    struct str body = {0};
+    const char *type = "text/plain; charset=utf-8";
+    if (h->o.refuse)
+        type = h->o.refuse(h->o.arg, &r, &body);
+    else
+        str_printf(&body, "%s\n", reason);
+    if (status == 401)
+        exchange_header(x, "WWW-Authenticate", "Bearer");
+    h->counts.refused++;
+    // What follows a request that was not read to its end is no request.
+    c->last |= c->phase == CONN_BODY || status == 400 || status == 408 || status == 431 ||
+               status >= 500 || x->head.length > 0 || x->head.chunked;
+    exchange_reply(x, status, type, body.data, body.failed ? 0 : body.len);
+    str_fini(&body);
+}
+
+static void run(struct conn *c) {
+    struct exchange *x = c->x;
+    struct http *h = c->h;
+    conn_enter(c, CONN_RUN);
+    h->counts.requests++;
+    if (strcmp(x->head.method, "OPTIONS") == 0) {
+        guard_preflight(h, &x->head, &x->fields);
+        exchange_reply(x, 204, NULL, NULL, 0);
+        return;
+    }
+    x->handed = true;
+    h->o.handler(h->o.arg, x);
+}
+
+// Room for n more bytes of bodies?
+static bool count_body(struct exchange *x, size_t n) {
+    struct http *h = x->h;
+    if ((uint64_t)h->counts.body_bytes + n > h->o.bodies_bytes)
+        return false;
+    h->counts.body_bytes += (int64_t)n;
+    x->counted += n;
+    return true;
+}
+
+static void take_body(struct conn *c) {
+    struct exchange *x = c->x;
+    size_t n = conn_pending(c), before = x->body.len, used = n;
+    const char *bytes = c->in.data + c->in_at;
+    int status = 0, rc = 0;
+    struct err e = {0};
+    if (!x->head.chunked) {
+        used = n < (size_t)x->head.length - before ? n : (size_t)x->head.length - before;
+        str_append(&x->body, bytes, used);
+        if (x->body.failed) {
+            status = 500;
+            rc = err_set(&e, ERR_MEMORY, "out of memory for the body of a request");
+        }
+    } else {
+        rc = http_chunked_take(&c->chunked, bytes, n, &used, &status, &e);
+    }
+    conn_used(c, used);
+    if (rc)
+        refuse(c, status, e.text);
+    else if (!count_body(x, x->body.len - before))
+        refuse(c, 503, "the bodies of all requests together take too much memory; try again later");
+    else if (x->head.chunked ? c->chunked.done : x->body.len == (size_t)x->head.length)
+        run(c);
+}
+
+// The head has been read: what it alone can be refused for, then the body.
+static void begin(struct conn *c) {
+    struct exchange *x = c->x;
+    const struct http *h = c->h;
+    struct guard_refusal g = guard_check(h, &x->head, c->local);
+    if (g.status) {
+        refuse(c, g.status, g.reason);
+        return;
+    }
+    if (x->head.length > 0 && (uint64_t)x->head.length > h->o.body_bytes) {
+        struct err e = {0};
+        err_set(&e, ERR_LIMIT, "the request's body is larger than %zu bytes", h->o.body_bytes);
+        refuse(c, 413, e.text);
+        return;
+    }
+    // A body that nothing announces would be read as the next request.
+    c->last |= strcmp(x->head.method, "POST") == 0 && x->head.length < 0 && !x->head.chunked;
+    if (x->head.length <= 0 && !x->head.chunked) {
+        run(c);
+        return;
+    }
+    conn_enter(c, CONN_BODY);
+    c->chunked = (struct http_chunked){.body = &x->body, .limit = h->o.body_bytes};
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (x->head.expects_continue && conn_pending(c) == 0)
+        conn_write(c, go_on, sizeof go_on - 1);
+}
+
+static void take_head(struct conn *c) {
+    // Empty lines before a request are passed over, as RFC 9112 asks.
+    while (conn_pending(c) >= 2 && memcmp(c->in.data + c->in_at, "\r\n", 2) == 0)
+        conn_used(c, 2);
+    size_t n = conn_pending(c);
+    const char *bytes = n ? c->in.data + c->in_at : "";
+    if (n && c->in_seen == 0)
+        c->since = clock_ms();
+    size_t end = http_head_end(bytes, n, c->in_seen);
+    c->in_seen = n;
+    if (end ? end > c->h->o.head_bytes : n > c->h->o.head_bytes) {
+        struct err e = {0};
+        err_set(&e, ERR_LIMIT, "the request's headers are larger than %zu bytes",
+                c->h->o.head_bytes);
+        refuse(c, 431, e.text);
+        return;
+    }
+    if (!end)
+        return;
+    struct exchange *x = exchange_create(c);
+    struct err e = {0};
+    int status = 500;
+    int rc = x ? http_head_parse(&x->head, bytes, end, &status, &e) : ERR_MEMORY;
+    conn_used(c, end);
+    if (rc)
+        refuse(c, status, x ? e.text : "out of memory for a request");
+    else
+        begin(c);
+}
+
+// Goes on as long as a request begins, ends or is answered; a client that does not take its answers
+// gets no further ones.
+static void on_input(struct conn *c) {
+    for (;;) {
+        size_t before = conn_pending(c);
+        enum conn_phase phase = c->phase;
+        if (c->dead || c->last || before == 0 || c->full)
+            break;
+        if (phase == CONN_HEAD)
+            take_head(c);
+        else if (phase == CONN_BODY)
+            take_body(c);
+        if (!c->dead && conn_pending(c) == before && c->phase == phase)
+            break;
+    }
+    if (!c->dead && c->eof && c->phase == CONN_HEAD && !c->last && !c->full) {
+        c->last = true; // nothing complete is left, and nothing will come
+        conn_mark(c);
+    }
+}
+
+static void on_lost(struct conn *c) {
+    struct exchange *x = c->x;
+    conn_close(c);
+    if (x)
+        exchange_lose(x);
+}
+
+static void on_finish(struct conn *c) {
+    struct exchange *x = c->x;
+    if (c->phase != CONN_RUN || !x) {
+        if (c->phase == CONN_BODY)
+            on_lost(c);
+        else
+            on_input(c);
+        return;
+    }
+    // The write that shows whether somebody is there, see http_conn.c. An answer in chunks gets a
+    // leading zero of its next chunk's size, one that has not begun an interim answer. HTTP/1.0 has
+    // neither: there the next real write tells.
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!x->begun && x->head.minor > 0 && !c->local)
+        conn_write(c, interim, sizeof interim - 1);
+    else if (x->chunked && !x->head.bodiless && !c->local)
+        conn_write(c, "0", 1);
+    conn_probe(c);
+}
+
+static void on_space(struct conn *c) {
+    struct exchange *x = c->x;
+    if (x && x->handed && x->hooks.writable)
+        x->hooks.writable(x->arg);
+    else if (!x)
+        conn_mark(c);
+}
+
+// A request that comes too slowly gets an answer; all else that is late is just closed.
+static void on_late(struct conn *c) {
+    if (conn_backlog(c) > 0)
+        on_lost(c);
+    else if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && conn_pending(c) > 0))
+        refuse(c, 408, "the request came too slowly");
+    else
+        conn_close(c);
+}
+
+const struct http_events http_request_events = {on_input, on_finish, on_lost, on_space, on_late};

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP server over real sockets: requests and answers, what is refused and with which status,
+// limits, keys, names, CORS.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http_peer.h"
+
+static struct peer_server server;
+
+static int start(void **state) {
+    (void)state;
+    peer_start(&server, (struct http_options){.head_bytes = 8192, .body_bytes = 100000});
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    peer_stop(&server);
+    return 0;
+}
+
+#define HOST "Host: localhost\r\n"
+
+static void a_request_is_answered(void **state) {
+    (void)state;
+    struct str out = {0};
+    assert_int_equal(peer_ask(&server, "GET /hello HTTP/1.1\r\n" HOST "\r\n", &out), 200);
+    assert_non_null(strstr(out.data, "HTTP/1.1 200 OK\r\nDate: "));
+    assert_non_null(strstr(out.data, "\r\nContent-Length: 5\r\n"));
+    assert_string_equal(out.data + out.len - 9, "\r\n\r\nhello");
+    assert_int_equal(peer_ask(&server,
+                              "POST /a%20b%C3%A9?x=%20 HTTP/1.1\r\n" HOST
+                              "x-TEST:  some thing \r\nContent-Length: 3\r\n\r\nabc",
+                              &out),
+                     200);
+    assert_non_null(strstr(out.data, "\r\n\r\nPOST /a b\xC3\xA9?x=%20 some thing: abc"));
+    assert_non_null(strstr(out.data, "X-Answer: one  two: three\r\n"));
+    assert_int_equal(peer_ask(&server, "GET http://localhost:1/q?r HTTP/1.1\r\n" HOST "\r\n", &out),
+                     200);
+    assert_non_null(strstr(out.data, "GET /q?r -: "));
+    str_fini(&out);
+}
+
+static void one_connection_serves_many(void **state) {
+    (void)state;
+    struct str head = {0}, body = {0};
+    int fd = peer_connect(&server);
+    for (int i = 0; i < 20; i++) {
+        peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "\r\n");
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_string_equal(body.data, "hello");
+        peer_send(fd, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\n12");
+        usleep(1000);
+        peer_send(fd, "345");
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_string_equal(body.data, "POST /x? -: 12345");
+        peer_send(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_string_equal(body.data, "data: x\n\ndata: x\n\ndata: x\n\n");
+    }
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+// Far more than the answers' room, sent without reading anything.
+static void pipelined_requests_are_answered_in_order(void **state) {
+    (void)state;
+    enum { N = 20000 };
+    struct str all = {0}, head = {0}, body = {0};
+    for (int i = 0; i < N; i++)
+        str_printf(&all, "POST /%d HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\n%04d", i,
+                   i % 10000);
+    int fd = peer_connect(&server);
+    pid_t child = fork();
+    if (child == 0) {
+        peer_send_bytes(fd, all.data, all.len);
+        _exit(0);
+    }
+    for (int i = 0; i < N; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "POST /%d? -: %04d", i, i % 10000);
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_string_equal(body.data, want);
+    }
+    close(fd);
+    str_fini(&all);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+static void a_request_may_come_byte_by_byte(void **state) {
+    (void)state;
+    static const char text[] =
+        "\r\nPOST /x HTTP/1.1\r\n" HOST
+        "Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n01\r\nd\r\n0\r\nT: "
+        "u\r\n\r\nGET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n";
+    struct str head = {0}, body = {0};
+    int fd = peer_connect(&server);
+    for (const char *p = text; *p; p++) {
+        peer_send_bytes(fd, p, 1);
+        usleep(200);
+    }
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    assert_string_equal(body.data, "POST /x? -: abcd");
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    assert_string_equal(body.data, "hello");
+    assert_non_null(strstr(head.data, "Connection: close"));
+    assert_int_equal(peer_read_all(fd, NULL, 3000), 0);
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+static void head_is_get_without_its_body(void **state) {
+    (void)state;
+    struct str out = {0};
+    assert_int_equal(peer_ask(&server, "HEAD /hello HTTP/1.1\r\n" HOST "\r\n", &out), 200);
+    assert_non_null(strstr(out.data, "Content-Length: 5\r\n"));
+    assert_string_equal(out.data + out.len - 4, "\r\n\r\n");
+    assert_int_equal(peer_ask(&server, "HEAD /stream HTTP/1.1\r\n" HOST "\r\n", &out), 200);
+    assert_string_equal(out.data + out.len - 4, "\r\n\r\n");
+    str_fini(&out);
+}
+
+static void old_clients_get_what_they_know(void **state) {
+    (void)state;
+    struct str out = {0}, body = {0};
+    assert_int_equal(peer_ask(&server, "GET /stream HTTP/1.0\r\n\r\n", &out), 200);
+    assert_null(strstr(out.data, "chunked"));
+    assert_string_equal(out.data + out.len - 31, "\r\n\r\ndata: x\n\ndata: x\n\ndata: x\n\n");
+    int fd = peer_connect(&server);
+    for (int i = 0; i < 2; i++) {
+        peer_send(fd, "GET /hello HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
+        assert_int_equal(peer_answer(fd, &out, &body), 200);
+        assert_non_null(strstr(out.data, "Connection: keep-alive"));
+    }
+    close(fd);
+    str_fini(&out);
+    str_fini(&body);
+}
+
+static void a_body_is_asked_for_when_it_waits(void **state) {
+    (void)state;
+    struct str head = {0}, body = {0};
+    int fd = peer_connect(&server);
+    peer_send(fd, "POST /x HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    assert_int_equal(peer_answer(fd, &head, &body), 100);
+    peer_send(fd, "ok");
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    assert_string_equal(body.data, "POST /x? -: ok");
+    // One that is too large is refused before it is sent.
+    peer_send(fd,
+              "POST /x HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 200000\r\n\r\n");
+    assert_int_equal(peer_answer(fd, &head, &body), 413);
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+static void what_is_wrong_gets_its_status(void **state) {
+    (void)state;
+    static const struct {
+        int status;
+        const char *text;
+    } cases[] = {
+        {400, "GET /hello HTTP/1.1\r\n\r\n"},
+        {400, "GET /hello HTTP/1.1\r\n" HOST HOST "\r\n"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: 2, 2\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: -2\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: +2\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: 0x2\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length:\r\n\r\nab"},
+        {400, "POST / HTTP/1.1\r\n" HOST
+              "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+        {501, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"},
+        {400, "POST / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n"},
+        {400,
+         "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\na\r\n"},
+        {413, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\na"},
+        {413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999999\r\n\r\n"},
+        {413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 100001\r\n\r\n"},
+        {417, "POST / HTTP/1.1\r\n" HOST "Expect: miracles\r\nContent-Length: 1\r\n\r\na"},
+        {501, "BREW / HTTP/1.1\r\n" HOST "\r\n"},
+        {501, "CONNECT a:1 HTTP/1.1\r\n" HOST "\r\n"},
+        {501, "get / HTTP/1.1\r\n" HOST "\r\n"},
+        {505, "GET / HTTP/2.0\r\n" HOST "\r\n"},
+        {505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+        {400, "GET / HTTP/1\r\n" HOST "\r\n"},
+        {400, "GET / http/1.1\r\n" HOST "\r\n"},
+        {400, "GET /\r\n" HOST "\r\n"},
+        {400, "GET  / HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET hello HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET /%zz HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET /%00 HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET /%ff HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET /\x80 HTTP/1.1\r\n" HOST "\r\n"},
+        {400, "GET / HTTP/1.1\r\nHost : a\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST "nonsense\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST "A: b\r\n c\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST "A: b\nC: d\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST "A: \x01\r\n\r\n"},
+        {400, "GET / HTTP/1.1\r\n" HOST ": b\r\n\r\n"},
+        {403, "GET /hello HTTP/1.1\r\nHost: evil.example\r\n\r\n"},
+        {403, "GET /hello HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n"},
+        {403, "GET /hello HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"},
+        {403, "GET /hello HTTP/1.1\r\nHost:\r\n\r\n"},
+        {403, "GET http://evil.example/hello HTTP/1.1\r\n" HOST "\r\n"},
+        {403, "POST /hello HTTP/1.1\r\n" HOST
+              "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\nContent-Length: "
+              "2\r\n\r\n{}"},
+        {200, "GET /hello HTTP/1.1\r\nHost: LocalHost:81\r\n\r\n"},
+        {200, "GET /hello HTTP/1.1\r\nHost: a.localhost.:81\r\n\r\n"},
+        {200, "GET /hello HTTP/1.1\r\nHost: 127.9.9.9\r\n\r\n"},
+        {200, "GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n"},
+        {200, "GET /hello HTTP/1.7\r\n" HOST "\r\n"},
+        {200, "POST /hello HTTP/1.1\r\n" HOST "\r\n"},
+        {204, "OPTIONS * HTTP/1.1\r\n" HOST "\r\n"},
+    };
+    struct str out = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = peer_ask(&server, cases[i].text, &out);
+        if (status != cases[i].status)
+            fail_msg("%d, not %d: %s", status, cases[i].status, cases[i].text);
+        if (status >= 400 && !strstr(out.data, "\r\nContent-Type: text/plain"))
+            fail_msg("no body: %s", out.data);
+    }
+    str_fini(&out);
+}
+
+static void what_follows_a_broken_request_is_not_read(void **state) {
+    (void)state;
+    struct str out = {0};
+    static const char *const cases[] = {
+        "POST /hello HTTP/1.1\r\n" HOST "\r\nGET /smuggled HTTP/1.1\r\n" HOST "\r\n",
+        "POST /x HTTP/1.1\r\n" HOST "Content-Length: 200000\r\n\r\nGET /smuggled HTTP/1.1\r\n" HOST
+        "\r\n",
+        "POST /x HTTP/1.1\r\n" HOST
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        "GET /smuggled HTTP/1.1\r\n" HOST "\r\n",
+        "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /smuggled HTTP/1.1\r\n" HOST
+        "\r\n",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        peer_ask(&server, cases[i], &out);
+        assert_null(strstr(out.data, "smuggled"));
+        assert_non_null(strstr(out.data, "Connection: close"));
+    }
+    // Garbage behind a good request breaks nothing but itself.
+    peer_ask(&server, "GET /hello HTTP/1.1\r\n" HOST "\r\n\x16\x03\x01 garbage\r\n\r\n", &out);
+    assert_non_null(strstr(out.data, "hello"));
+    assert_non_null(strstr(out.data, "HTTP/1.1 400 "));
+    str_fini(&out);
+}
+
+static void large_heads_and_bodies_are_refused(void **state) {
+    (void)state;
+    struct str text = {0}, out = {0};
+    str_puts(&text, "GET /hello HTTP/1.1\r\n" HOST "A: ");
+    for (int i = 0; i < 8192; i++)
+        str_putc(&text, 'a');
+    assert_int_equal(peer_ask(&server, text.data, &out), 431); // without its end
+    str_puts(&text, "\r\n\r\n");
+    assert_int_equal(peer_ask(&server, text.data, &out), 431);
+    str_clear(&text);
+    str_puts(&text, "GET /hello HTTP/1.1\r\n" HOST);
+    for (int i = 0; i < 128; i++)
+        str_puts(&text, "A: b\r\n");
+    str_puts(&text, "\r\n");
+    assert_int_equal(peer_ask(&server, text.data, &out), 431);
+    // The whole body is sent although it is refused; the answer arrives all the same.
+    for (int chunked = 0; chunked < 2; chunked++) {
+        str_clear(&text);
+        str_printf(&text, "POST /x HTTP/1.1\r\n" HOST "%s\r\n\r\n",
+                   chunked ? "Transfer-Encoding: chunked" : "Content-Length: 3000000");
+        for (int i = 0; i < 3000; i++)
+            str_printf(&text, "%s%01000d%s", chunked ? "3e8\r\n" : "", i, chunked ? "\r\n" : "");
+        str_puts(&text, chunked ? "0\r\n\r\n" : "");
+        assert_int_equal(peer_ask(&server, text.data, &out), 413);
+    }
+    str_fini(&text);
+    str_fini(&out);
+}
+
+static void keys_open(void **state) {
+    (void)state;
+    static const char *const keys[] = {"first", "second-key"}, *const open[] = {"/health"};
+    struct peer_server s;
+    peer_start(&s, (struct http_options){
+                       .keys = keys, .n_keys = 2, .open_paths = open, .n_open_paths = 1});
+    static const struct {
+        int status;
+        const char *text;
+    } cases[] = {
+        {401, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n"},
+        {200, "GET /health HTTP/1.1\r\nHost: any.example\r\n\r\n"},
+        {200, "GET / HTTP/1.1\r\nHost: any.example\r\nAuthorization: Bearer first\r\n\r\n"},
+        {200, "GET / HTTP/1.1\r\n" HOST "Authorization: bearer  second-key\r\n\r\n"},
+        {200, "GET / HTTP/1.1\r\n" HOST "X-API-Key: second-key\r\n\r\n"},
+        {200,
+         "GET / HTTP/1.1\r\n" HOST "X-API-Key: second-key\r\nAuthorization: Bearer other\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "X-API-Key: second-kez\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "X-API-Key: second-ke\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "X-API-Key: second-key2\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "X-API-Key: f\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "X-API-Key:\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "Authorization: Basic first\r\n\r\n"},
+        {401, "GET / HTTP/1.1\r\n" HOST "Authorization: first\r\n\r\n"},
+        {401, "POST / HTTP/1.1\r\n" HOST "Content-Length: 50000000\r\n\r\n"}, // before its body
+        {204, "OPTIONS / HTTP/1.1\r\n" HOST "\r\n"},
+    };
+    struct str out = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = peer_ask(&s, cases[i].text, &out);
+        if (status != cases[i].status)
+            fail_msg("%d, not %d: %s", status, cases[i].status, cases[i].text);
+        assert_true(status != 401 || strstr(out.data, "WWW-Authenticate: Bearer"));
+    }
+    str_fini(&out);
+    peer_stop(&s);
+}
+
+static void other_origins_read_only_when_allowed(void **state) {
+    (void)state;
+    static const char *const origins[] = {"https://a.example", "loopback"};
+    static const char preflight[] =
+        "OPTIONS /v1/x HTTP/1.1\r\n" HOST "Origin: https://a.example\r\n"
+        "Access-Control-Request-Method: POST\r\n"
+        "Access-Control-Request-Headers: x-stainless-os\r\n\r\n";
+    struct str out = {0};
+    struct peer_server s;
+    assert_int_equal(peer_ask(&server, preflight, &out), 204);
+    assert_null(strstr(out.data, "Access-Control"));
+    peer_start(&s, (struct http_options){.origins = origins, .n_origins = 2});
+    assert_int_equal(peer_ask(&s, preflight, &out), 204);
+    assert_non_null(strstr(out.data, "Access-Control-Allow-Origin: https://a.example\r\n"));
+    assert_non_null(strstr(out.data, "Access-Control-Allow-Headers: Authorization, Content-Type"));
+    assert_non_null(strstr(out.data, ", x-stainless-os\r\n"));
+    assert_null(strstr(out.data, "Content-Length"));
+    peer_ask(&s, "GET /hello HTTP/1.1\r\n" HOST "Origin: http://localhost:5173\r\n\r\n", &out);
+    assert_non_null(strstr(out.data, "Access-Control-Allow-Origin: http://localhost:5173\r\n"));
+    peer_ask(&s, "GET /hello HTTP/1.1\r\n" HOST "Origin: https://b.example\r\n\r\n", &out);
+    assert_null(strstr(out.data, "Access-Control-Allow-Origin"));
+    assert_non_null(strstr(out.data, "Vary: Origin"));
+    peer_ask(&s, "GET /hello HTTP/1.1\r\n" HOST "Origin: http://localhost.b.example\r\n\r\n", &out);
+    assert_null(strstr(out.data, "Access-Control-Allow-Origin"));
+    str_fini(&out);
+    peer_stop(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_is_answered),
+        cmocka_unit_test(one_connection_serves_many),
+        cmocka_unit_test(pipelined_requests_are_answered_in_order),
+        cmocka_unit_test(a_request_may_come_byte_by_byte),
+        cmocka_unit_test(head_is_get_without_its_body),
+        cmocka_unit_test(old_clients_get_what_they_know),
+        cmocka_unit_test(a_body_is_asked_for_when_it_waits),
+        cmocka_unit_test(what_is_wrong_gets_its_status),
+        cmocka_unit_test(what_follows_a_broken_request_is_not_read),
+        cmocka_unit_test(large_heads_and_bodies_are_refused),
+        cmocka_unit_test(keys_open),
+        cmocka_unit_test(other_origins_read_only_when_allowed),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

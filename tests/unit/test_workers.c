@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers: order, the bound of the queue, and that all that waits is run before the end.
+#include "test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serve/workers.h"
+
+struct gate {
+    pthread_mutex_t lock;
+    atomic_int ran, wrong;
+};
+
+struct numbered {
+    struct gate *gate;
+    int number;
+};
+
+static void in_order(void *arg) {
+    struct numbered *n = arg;
+    pthread_mutex_lock(&n->gate->lock);
+    if (atomic_fetch_add(&n->gate->ran, 1) != n->number)
+        n->gate->wrong++;
+    pthread_mutex_unlock(&n->gate->lock);
+}
+
+static void one_worker_keeps_the_order(void **state) {
+    (void)state;
+    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct numbered jobs[64];
+    struct workers *w;
+    struct err e = {0};
+    assert_int_equal(workers_create(&w, 1, 64, &e), 0);
+    for (int i = 0; i < 64; i++) {
+        jobs[i] = (struct numbered){&gate, i};
+        assert_int_equal(workers_run(w, in_order, &jobs[i], &e), 0);
+    }
+    workers_destroy(w); // runs what waits
+    assert_int_equal(gate.ran, 64);
+    assert_int_equal(gate.wrong, 0);
+}
+
+static void a_full_queue_refuses(void **state) {
+    (void)state;
+    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct numbered jobs[8];
+    struct workers *w;
+    struct err e = {0};
+    int taken = 0;
+    pthread_mutex_lock(&gate.lock); // nobody gets on
+    assert_int_equal(workers_create(&w, 2, 3, &e), 0);
+    for (int i = 0; i < 8; i++) {
+        jobs[i] = (struct numbered){&gate, i};
+        taken += workers_run(w, in_order, &jobs[i], &e) == 0;
+    }
+    assert_in_range(taken, 3, 5); // three wait, and each worker may have one
+    assert_in_range(workers_waiting(w), 1, 3);
+    assert_int_equal(e.code, ERR_LIMIT);
+    pthread_mutex_unlock(&gate.lock);
+    workers_destroy(w);
+    assert_int_equal(gate.ran, taken);
+}
+
+static void nonsense_is_refused(void **state) {
+    (void)state;
+    struct workers *w;
+    struct err e = {0};
+    assert_int_equal(workers_create(&w, 0, 1, &e), ERR_USAGE);
+    assert_int_equal(workers_create(&w, 1, 0, &e), ERR_USAGE);
+    assert_null(w);
+    workers_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_keeps_the_order),
+        cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(nonsense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
