@@ -6,6 +6,7 @@
 // inside a path was too rare for its absence of failures to mean anything.
 #include "property/exact.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,11 @@
 #include "property/pairs.h"
 #include "support/device.h"
 
-enum { PAIRS = 40, WAYS = 3, GROUP_EVERY = 12 };
+enum { PAIRS = 40, WAYS = 3, GROUP_EVERY = 12, BIASES = 24 };
 
 struct scenario {
     int32_t prompt[GEN_PROMPT_MAX];
+    struct logit_bias bias[BIASES];
     struct gen_request r;
 };
 
@@ -67,9 +69,25 @@ static void pick_sampling(struct sample_params *p, struct rng *g) {
     }
 }
 
+static void pick_bias(struct scenario *s, int vocab, struct rng *g) {
+    static const float biases[] = {-INFINITY, -100, -3, 2, 5, 8};
+    int n = 1 + (int)rng_below(g, BIASES), step = vocab / n;
+    for (int i = 0; i < n; i++)
+        s->bias[i] = (struct logit_bias){.id = i * step + (int32_t)rng_below(g, (uint32_t)step),
+                                         .bias = biases[rng_below(g, 6)]};
+    s->r.sample.bias = s->bias;
+    s->r.sample.n_bias = n;
+}
+
 static void pick_scenario(struct scenario *s, int vocab, struct rng *g) {
+    static const int best[] = {0, 1, 5, 20};
     pick_prompt(s, vocab, g);
     pick_sampling(&s->r.sample, g);
+    if (rng_below(g, 3) == 0)
+        pick_bias(s, vocab, g);
+    s->r.n_best = rng_below(g, 3) ? -1 : best[rng_below(g, 4)];
+    s->r.prompt_logprobs = rng_below(g, 4) == 0;
+    s->r.stop_behind = -1;
     s->r.max_tokens = 20 + rng_below(g, 60);
     s->r.max_ctx = PAIR_CONTEXT;
     s->r.stop = -1;
@@ -81,6 +99,8 @@ static void pick_end(struct scenario *s, const struct gen_result *plain, struct 
     switch (rng_below(g, 5)) {
     case 0:
         s->r.stop = plain->ids[at];
+        if (at && rng_below(g, 2))
+            s->r.stop_behind = plain->ids[at - 1];
         break;
     case 1:
         s->r.max_tokens = at + 1;
@@ -134,7 +154,8 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
 }
 
 static bool same(const struct gen_result *a, const struct gen_result *b) {
-    return a->n == b->n && a->end == b->end && a->hash == b->hash &&
+    return a->n == b->n && a->end == b->end && a->hash == b->hash && a->logprobs == b->logprobs &&
+           memcmp(a->prompt, b->prompt, sizeof a->prompt) == 0 &&
            memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
 }
 
@@ -147,11 +168,13 @@ static void explain(const struct pair *p, int number, const struct scenario *s,
     fprintf(stderr,
             "case %d (%s): %s differs from plain decoding: prompt %lld, chunk %lld, budget %d, "
             "k %d, T %g, surgery %d\n  tokens %lld and %lld, equal up to %lld; ends %s and %s; "
-            "hashes %016llx and %016llx\n",
+            "hashes %016llx and %016llx; log-probabilities %016llx and %016llx, of the prompt %s\n",
             number, p->name, w->name, (long long)s->r.n_prompt, (long long)w->chunk, w->tree.budget,
             w->tree.k, s->r.sample.temperature, w->surgery, (long long)a->n, (long long)b->n,
             (long long)at, end_reason_name(a->end), end_reason_name(b->end),
-            (unsigned long long)a->hash, (unsigned long long)b->hash);
+            (unsigned long long)a->hash, (unsigned long long)b->hash,
+            (unsigned long long)a->logprobs, (unsigned long long)b->logprobs,
+            memcmp(a->prompt, b->prompt, sizeof a->prompt) ? "not equal" : "equal");
 }
 
 // The recording for oracles: prompt and continuation by position.
@@ -204,6 +227,7 @@ static int run_case(const struct pair *p, int number, struct features *f, struct
     }
     f->cases++;
     f->count[FEATURE_HOT] += s.r.sample.temperature > 0;
+    f->count[FEATURE_BIASED] += s.r.sample.n_bias > 0;
     f->count[FEATURE_PENALISED] += s.r.sample.repeat != 1 || s.r.sample.frequency != 0;
     for (int i = 0; i < WAYS; i++) {
         struct gen_way w;

@@ -28,6 +28,11 @@ enum feature {
     FEATURE_REDRAFTED, // drafts compared with those on an undisturbed sequence
     FEATURE_HOT,       // cases at a temperature above 0
     FEATURE_PENALISED,
+    FEATURE_BIASED,
+    FEATURE_STOP_BEHIND, // stops of two tokens on a path of guesses
+    FEATURE_LOGPROBS,    // log-probabilities of tokens that were chosen from a tree
+    FEATURE_KNOWN,       // of tokens of prompts in passes with trees
+    FEATURE_KNOWN_AGAIN, // of such that were run once more
     FEATURE_MIXED,       // passes with pieces of prompts and trees
     FEATURE_MIXED_PLAIN, // with members that decode plainly beside trees
     FEATURE_WIDE,        // of eight members or more

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "models/model_checkpoint.h"
 #include "support/bytes.h"
 
@@ -21,7 +22,9 @@ struct player {
     struct rng rng;
     int32_t known[GEN_PROMPT_MAX + GEN_MAX]; // prompt, then what was chosen
     int64_t before;                          // committed tokens before the step
-    int rests;                               // steps to come without it
+    int32_t asked[GEN_MAX + 1];              // tokens that the stop was asked for
+    int64_t n_asked;
+    int rests; // steps to come without it
     bool present;
 };
 
@@ -36,8 +39,14 @@ struct group {
     struct rng rng;
 };
 
+// A stop that remembers what it was asked, as one of strings does.
 static bool is_stop(void *arg, int32_t token) {
-    return token == ((const struct gen_request *)arg)->stop;
+    struct player *p = arg;
+    const struct gen_request *r = p->g.r;
+    int32_t before = p->n_asked ? p->asked[p->n_asked - 1] : -1;
+    if (p->n_asked <= GEN_MAX)
+        p->asked[p->n_asked++] = token;
+    return token == r->stop && (r->stop_behind < 0 || before == r->stop_behind);
 }
 
 // Runs tokens on a sequence outside of all groups.
@@ -184,16 +193,22 @@ static void count_step(struct features *f, int64_t before, const struct ddtree *
     }
 }
 
-static struct walk_limits limits_of(const struct player *p) {
+static struct walk_limits limits_of(struct player *p) {
     const struct gen_request *r = p->g.r;
     return (struct walk_limits){.tokens_left = r->max_tokens - p->g.out->n,
                                 .context_left = r->max_ctx - r->n_prompt - p->g.out->n,
                                 .stop = is_stop,
-                                .stop_arg = (void *)r};
+                                .stop_arg = p};
 }
 
-// What the player does in the next step; rows: of the pass that are left for pieces.
-static void prepare(struct player *p, int64_t *rows) {
+// What of a pass is left for pieces: rows, and beyond each member's own, rows that decide.
+struct left {
+    int64_t rows, deciding;
+};
+
+// What the player does in the next step.
+static void prepare(struct player *p, struct left *free) {
+    const struct gen_request *r = p->g.r;
     struct member *m = &p->m;
     int64_t len = sequence_len(p->seq), left = target_of(p) - len;
     m->seq = p->seq;
@@ -203,13 +218,38 @@ static void prepare(struct player *p, int64_t *rows) {
     m->root = p->known[len];
     m->piece = p->known + len;
     m->n_piece = left < p->g.w->chunk ? left : p->g.w->chunk;
-    m->n_piece = m->n_piece < *rows ? m->n_piece : *rows;
+    m->n_piece = m->n_piece < free->rows ? m->n_piece : free->rows;
+    m->n_known = 0;
+    if (left > 0 && r->prompt_logprobs && len < r->n_prompt - 1) {
+        m->n_piece = m->n_piece < free->deciding + 1 ? m->n_piece : free->deciding + 1;
+        m->n_known = r->n_prompt - 1 - len < m->n_piece ? r->n_prompt - 1 - len : m->n_piece;
+        free->deciding -= m->n_piece - 1;
+    }
     m->choose = m->n_piece == left && p->g.out->n == 0;
-    *rows -= left > 0 ? m->n_piece : 0;
+    free->rows -= left > 0 ? m->n_piece : 0;
+}
+
+static uint64_t hash_logprobs(uint64_t hash, const struct sample_logprobs *p) {
+    hash = hash_bytes(&p->chosen, sizeof p->chosen, hash);
+    hash = hash_bytes(p->ids, (size_t)p->n * sizeof *p->ids, hash);
+    return hash_bytes(p->logp, (size_t)p->n * sizeof *p->logp, hash);
+}
+
+// Log-probabilities of the prompt must be the same again when its tokens are run again.
+static int take_known(struct group *g, const struct player *p, bool trees, struct err *e) {
+    for (int64_t i = 0; i < p->m.n_known; i++) {
+        uint64_t *at = &p->g.out->prompt[p->before + 1 + i], now = hash_logprobs(1, &p->m.known[i]);
+        if (*at && *at != now)
+            return err_set(e, ERR_STATE, "a token of a prompt has got another log-probability");
+        g->f->count[FEATURE_KNOWN_AGAIN] += *at != 0;
+        g->f->count[FEATURE_KNOWN] += trees;
+        *at = now;
+    }
+    return 0;
 }
 
 // Takes over what the step did for the player.
-static int take(struct group *g, struct player *p, struct err *e) {
+static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     const struct walk *w = &p->m.walk;
     struct gen_result *out = p->g.out;
     bool piece = p->m.phase == MEMBER_PROMPT;
@@ -223,25 +263,40 @@ static int take(struct group *g, struct player *p, struct err *e) {
         hash_tree(&out->trees, &p->m.tree);
         count_step(g->f, p->before, &p->m.tree, w);
     }
+    if (piece && take_known(g, p, trees, e))
+        return ERR_STATE;
     if (w->count == 0)
         return 0;
+    for (int i = 0; p->g.r->n_best >= 0 && i < w->count; i++) {
+        out->logprobs = hash_logprobs(out->logprobs, &p->m.logprobs[i]);
+        g->f->count[FEATURE_LOGPROBS] += p->m.tree.n > 1;
+    }
     memcpy(out->ids + out->n, w->chosen, (size_t)w->count * sizeof *w->chosen);
     memcpy(p->known + p->g.r->n_prompt + out->n, w->chosen, (size_t)w->count * sizeof *w->chosen);
     out->n += w->count;
     out->end = w->end;
     out->hash = p->m.hash;
+    if (p->n_asked != out->n || memcmp(p->asked, out->ids, (size_t)out->n * sizeof *out->ids))
+        return err_set(e, ERR_STATE, "the stop was asked for other tokens than were chosen");
+    g->f->count[FEATURE_STOP_BEHIND] +=
+        w->end == END_STOP && p->g.r->stop_behind >= 0 && w->count > 1;
     return 0;
 }
 
 static int join(struct group *g, struct player *p, struct err *e) {
     const struct gen_way *w = p->g.w;
-    struct member_config c = {
-        .sample = p->g.r->sample, .tree = w->tree, .share_noise = w->share_noise, .hash = true};
+    struct member_config c = {.sample = p->g.r->sample,
+                              .tree = w->tree,
+                              .share_noise = w->share_noise,
+                              .hash = true,
+                              .logprobs = p->g.r->n_best >= 0 || p->g.r->prompt_logprobs,
+                              .n_best = p->g.r->n_best < 0 ? 0 : p->g.r->n_best};
     struct draft_config d = w->oracle;
     d.model = w->model;
     d.max_k = w->tree.k;
     p->rng = (struct rng){w->seed};
     p->present = true;
+    p->n_asked = 0;
     *p->g.out = (struct gen_result){.end = END_NONE};
     memcpy(p->known, p->g.r->prompt, (size_t)p->g.r->n_prompt * sizeof *p->known);
     int rc = w->choose ? budget_create(&p->budget, e) : 0;
@@ -303,7 +358,8 @@ static int plays(struct group *g, struct player *p, int step, bool *yes, struct 
     return p->g.w->surgery && whole && p->g.out->n > 0 ? operate(g, p, e) : 0;
 }
 
-static void count_pass(struct group *g, struct member *const *in, int n) {
+// Whether there were trees in the pass.
+static bool count_pass(struct group *g, struct member *const *in, int n) {
     int pieces = 0, trees = 0, roots = 0;
     for (int i = 0; i < n; i++) {
         pieces += in[i]->phase == MEMBER_PROMPT;
@@ -313,20 +369,22 @@ static void count_pass(struct group *g, struct member *const *in, int n) {
     g->f->count[FEATURE_MIXED] += pieces > 0 && trees > 0;
     g->f->count[FEATURE_MIXED_PLAIN] += roots > 0 && trees > 0;
     g->f->count[FEATURE_WIDE] += n >= 8;
+    return trees > 0;
 }
 
 static int run_step(struct group *g, int step, int *left, struct err *e) {
     struct member *in[GEN_MEMBERS];
     struct player *who[GEN_MEMBERS];
-    int64_t rows = step_max_rows(g->step);
+    struct left free = {step_max_rows(g->step), step_max_verify(g->step) - GEN_MEMBERS};
     int n = 0, rc = 0;
+    bool trees = false;
     *left = 0;
     for (int i = 0; i < g->n && !rc; i++) {
         bool yes;
         rc = plays(g, &g->p[i], step, &yes, e);
         *left += g->p[i].present || g->p[i].g.joins > step;
-        if (!rc && yes && rows > GEN_MEMBERS) {
-            prepare(&g->p[i], &rows);
+        if (!rc && yes && free.rows > GEN_MEMBERS) {
+            prepare(&g->p[i], &free);
             who[n] = &g->p[i];
             in[n++] = &g->p[i].m;
         }
@@ -334,9 +392,9 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
     if (!rc && n)
         rc = step_run(g->step, in, n, e);
     if (!rc && n)
-        count_pass(g, in, n);
+        trees = count_pass(g, in, n);
     for (int i = 0; i < n && !rc; i++) {
-        rc = take(g, who[i], e);
+        rc = take(g, who[i], trees, e);
         if (!rc && who[i]->g.out->end != END_NONE)
             leave(who[i]);
     }

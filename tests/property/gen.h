@@ -20,7 +20,10 @@ struct gen_request {
     const int32_t *prompt;
     int64_t n_prompt, max_tokens, max_ctx; // n_prompt at most GEN_PROMPT_MAX
     int32_t stop;                          // -1: none
+    int32_t stop_behind;                   // `stop` counts behind this token only; -1: always
     struct sample_params sample;
+    int n_best;           // log-probabilities of what is chosen, with so many best; -1: none
+    bool prompt_logprobs; // and of the prompt
 };
 
 // How it is decoded. Ways that share passes have the same model and draft.
@@ -43,7 +46,9 @@ struct gen_result {
     int32_t ids[GEN_MAX];
     int64_t n;
     uint64_t hash;
-    uint64_t trees; // hash over the trees that were verified
+    uint64_t trees;                  // hash over the trees that were verified
+    uint64_t logprobs;               // hash over those of the chosen tokens
+    uint64_t prompt[GEN_PROMPT_MAX]; // and of each token of the prompt; 0: none
     enum end_reason end;
 };
 
