@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice generate`: continues a prompt. Text streams to standard output as it is chosen; with
 // --json one object comes at the end instead. What it cost goes to standard error.
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/decode.h"
@@ -72,6 +73,77 @@ static void report_cost(const struct request *r, const struct reply *y, double l
         fprintf(stderr, "logit hash %016llx\n", (unsigned long long)y->hash);
 }
 
+// The biases of --logit-bias; the caller frees them.
+static int parse_bias(const char *text, struct sample_params *p, struct err *e) {
+    int most = 1;
+    for (const char *c = text; *c; c++)
+        most += *c == ',';
+    struct logit_bias *bias = calloc((size_t)most, sizeof *bias);
+    if (!bias)
+        return err_set(e, ERR_MEMORY, "no memory for %d biases", most);
+    p->bias = bias;
+    while (p->n_bias < most) {
+        char *end, *rest;
+        long long id = strtoll(text, &end, 10);
+        float value = *end == ':' ? strtof(end + 1, &rest) : 0;
+        if (end == text || *end != ':' || rest == end + 1 || (*rest && *rest != ',') ||
+            id != (int32_t)id)
+            return err_set(
+                e, ERR_USAGE,
+                "--logit-bias is a list of ID:BIAS, as in 42:-1.5,1000:-inf, not '%.40s'", text);
+        bias[p->n_bias++] = (struct logit_bias){(int32_t)id, value};
+        text = rest + 1;
+    }
+    return 0;
+}
+
+// What the options want beside what all decoding commands have.
+static int fill_request(const struct cli_args *a, struct request *r, struct err *e) {
+    const struct options *o = &a->opt;
+    bool json = options_flag(o, OPT_JSON);
+    bool logprobs = options_given(o, OPT_LOGPROBS) || options_flag(o, OPT_PROMPT_LOGPROBS);
+    r->logit_hash = json || options_flag(o, OPT_LOGIT_HASH);
+    if (logprobs && !json)
+        return err_set(e, ERR_USAGE, "log-probabilities are printed with --json only");
+    if (options_given(o, OPT_LOGPROBS))
+        r->logprobs = (int)options_int(o, OPT_LOGPROBS);
+    r->prompt_logprobs = options_flag(o, OPT_PROMPT_LOGPROBS);
+    const char *bias = options_str(o, OPT_LOGIT_BIAS);
+    return bias ? parse_bias(bias, &r->sample, e) : 0;
+}
+
+static void write_logprob(struct json_writer *w, int32_t id, float logp) {
+    jw_begin(w, '{');
+    jw_key(w, "id");
+    jw_int(w, id);
+    jw_key(w, "logprob");
+    jw_num(w, (double)logp);
+}
+
+// Those of tokens ids[n], the first of which are `none` without any.
+static void write_logprobs(struct json_writer *w, const char *key, const struct logprobs *l,
+                           const int32_t *ids, int64_t n, int none) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    for (int64_t i = 0; i < n; i++) {
+        if (i < none) {
+            jw_null(w);
+            continue;
+        }
+        struct token_logprobs p = logprobs_at(l, i - none);
+        write_logprob(w, ids[i], p.chosen);
+        jw_key(w, "top");
+        jw_begin(w, '[');
+        for (int j = 0; j < p.n && p.ids[j] >= 0; j++) {
+            write_logprob(w, p.ids[j], p.logp[j]);
+            jw_end(w, '}');
+        }
+        jw_end(w, ']');
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+}
+
 static int print_json(const struct session *s, const struct request *r, const struct reply *y,
                       struct err *e) {
     struct json_writer w = {0};
@@ -97,6 +169,10 @@ static int print_json(const struct session *s, const struct request *r, const st
     jw_int(&w, y->drafted);
     jw_key(&w, "logit_hash");
     jw_cstr(&w, hash);
+    if (r->logprobs >= 0)
+        write_logprobs(&w, "logprobs", &y->logprobs, y->ids, y->n, 0);
+    if (r->prompt_logprobs)
+        write_logprobs(&w, "prompt_logprobs", &y->prompt_logprobs, r->prompt, r->n_prompt, 1);
     jw_key(&w, "end_reason");
     jw_cstr(&w, end_reason_name(y->end));
     jw_end(&w, '}');
@@ -111,12 +187,13 @@ static int generate(const struct cli_args *a, struct session *s, struct err *e) 
     bool json = options_flag(&a->opt, OPT_JSON);
     struct stream out = {.t = session_tokenizer(s), .quiet = json, .e = e};
     decode_request(a, s, &r);
-    int rc = decode_prompt(a, s, &prompt, e);
+    int rc = fill_request(a, &r, e);
+    if (!rc)
+        rc = decode_prompt(a, s, &prompt, e);
     if (rc)
         goto out;
     r.prompt = prompt.ids;
     r.n_prompt = (int64_t)prompt.count;
-    r.logit_hash = json || options_flag(&a->opt, OPT_LOGIT_HASH);
     r.tokens = stream_tokens;
     r.tokens_arg = &out;
     rc = session_generate(s, &r, &y, e);
@@ -132,6 +209,7 @@ out:
     str_fini(&out.text);
     reply_fini(&y);
     token_list_fini(&prompt);
+    free((void *)r.sample.bias);
     return rc;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All options of all subcommands: parser, --help and the manual page come from these rows.
 #include "cli/cli.h"
+#include "ops/args_sample.h"
 #include "ops/kv_codec.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
@@ -197,6 +198,15 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                  "cache; the output does not depend on it"},
     [OPT_LOGIT_HASH] = {"logit-hash", 0, OPTION_FLAG, .groups = GENERATE,
                         .help = "print a 64-bit hash over the logits that decided each token"},
+    [OPT_LOGIT_BIAS] = {"logit-bias", 0, OPTION_STRING, "LIST", .groups = GENERATE,
+                        .help = "add to the logits of single tokens, as in 42:-1.5,1000:8; -inf "
+                                "forbids a token"},
+    [OPT_LOGPROBS] = {"logprobs", 0, OPTION_INT, "N", .lo = 0, .hi = OPS_LOGPROBS_MAX,
+                      .groups = GENERATE,
+                      .help = "with --json: the log-probability of each new token and those of "
+                              "the N likeliest ones in its place"},
+    [OPT_PROMPT_LOGPROBS] = {"prompt-logprobs", 0, OPTION_FLAG, .groups = GENERATE,
+                             .help = "with --json: the same of the prompt's tokens"},
 
     // What to show.
     [OPT_NO_SPECIAL] =
