@@ -13,8 +13,8 @@ static const struct row {
 } rows[] = {
     {FEATURE_ACCEPT + 1, FEATURE_ACCEPT + 16, "accept length", 40, 0},
     {FEATURE_ACCEPT + 17, FEATURE_ACCEPT + TREE_MAX_DEPTH, "accept length", 0, 0},
-    {FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, "accept length", 0,
-     1},
+    {FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, FEATURE_ACCEPT + TREE_MAX_DEPTH + 1, "accept length", 200,
+     0},
     {FEATURE_BASE_CROSSING, 0, "commits across a multiple of 32", 4, 0},
     {FEATURE_PAGE_CROSSING, 0, "commits across a page end", 8, 0},
     {FEATURE_SPLIT_TREE, 0, "trees with two recurrent bases", 4, 0},
