@@ -63,24 +63,6 @@ static bool take(struct engine *g) {
     return !end;
 }
 
-static void publish_stats(struct engine *g) {
-    struct engine_stats *y = &g->now;
-    y->slots = g->o.slots;
-    y->waiting = queue_waiting(g->queue);
-    y->running = y->parked = y->reading = 0;
-    for (int i = 0; i < g->n_members; i++) {
-        const struct stream *s = g->members[i];
-        y->parked += s->parked;
-        y->running += !s->parked;
-        y->reading += !s->parked && !job_decodes(s->job);
-    }
-    y->page_bytes_used = session_kv_used(g->session);
-    y->page_bytes_limit = session_kv_limit(g->session);
-    pthread_mutex_lock(&g->lock);
-    g->stats = *y;
-    pthread_mutex_unlock(&g->lock);
-}
-
 // Refuses what is new, ends what is there, and says why.
 static void wind_up(struct engine *g, enum engine_state state, const struct err *why) {
     bool end;
@@ -92,8 +74,6 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     engine_end_all(g, &e);
     batch_destroy(g->batch);
     g->batch = NULL;
-    if (g->session)
-        publish_stats(g);
     set_state(g, state, &e);
 }
 
@@ -105,10 +85,8 @@ static void *engine_main(void *arg) {
         open_queue(g);
         set_state(g, ENGINE_READY, NULL);
     }
-    while (!rc && take(g)) {
+    while (!rc && take(g))
         rc = engine_round(g, &e);
-        publish_stats(g);
-    }
     if (!rc)
         err_set(&e, ERR_STATE, "%s", STOPPED);
     wind_up(g, rc ? ENGINE_FAILED : ENGINE_STOPPED, &e);

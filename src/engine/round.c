@@ -13,6 +13,23 @@ static void mean_to(double *mean, double value) {
     *mean += (*mean > 0 ? RECENT : 1) * (value - *mean);
 }
 
+// Makes the counts visible; before streams are told of what is counted.
+static void publish_stats(struct engine *g) {
+    g->now.slots = g->o.slots;
+    g->now.running = g->now.parked = g->now.reading = 0;
+    for (int i = 0; i < g->n_members; i++) {
+        const struct stream *s = g->members[i];
+        g->now.parked += s->parked;
+        g->now.running += !s->parked;
+        g->now.reading += !s->parked && !job_decodes(s->job);
+    }
+    g->now.page_bytes_used = session_kv_used(g->session);
+    g->now.page_bytes_limit = session_kv_limit(g->session);
+    pthread_mutex_lock(&g->lock);
+    g->stats = g->now;
+    pthread_mutex_unlock(&g->lock);
+}
+
 static void count_end(struct engine *g, enum end_reason reason, const struct err *e) {
     g->now.ended++;
     g->now.failed += e != NULL;
@@ -35,6 +52,7 @@ static void end_stream(struct engine *g, struct stream *s, enum end_reason reaso
         g->now.cached_tokens += atomic_load(&s->done) - s->reply.fed;
         g->now.again += s->reply.again;
     }
+    publish_stats(g);
     stream_finish(s, reason, e);
     stream_drop(s);
 }
@@ -197,6 +215,9 @@ static int bin_of(int64_t rows) {
 // What a member's step was, for the counts.
 static void count_step(struct engine *g, struct stream *s, double now) {
     const struct member *m = job_member(s->job);
+    if (m->rc)
+        return;
+    g->now.tokens += s->reply.n - atomic_load(&s->published);
     if (m->phase == MEMBER_PROMPT) {
         g->now.prompt_tokens += m->n_piece;
         return;
@@ -212,11 +233,8 @@ static void count_step(struct engine *g, struct stream *s, double now) {
 
 static void publish(struct engine *g, struct stream *s, double now) {
     struct err e = {0};
-    int64_t before = atomic_load(&s->published), fed = sequence_len(job_sequence(s->job));
+    int64_t fed = sequence_len(job_sequence(s->job));
     int rc = job_failed(s->job, &e);
-    if (!rc)
-        count_step(g, s, now);
-    g->now.tokens += s->reply.n - before;
     if (s->reply.n && !(s->chosen > 0))
         s->chosen = s->stepped = now;
     atomic_store(&s->done, max_i64(atomic_load(&s->done), min_i64(fed, s->o.r.n_prompt)));
@@ -267,6 +285,9 @@ int engine_round(struct engine *g, struct err *e) {
         return rc;
     double now = clock_ms();
     count_pass(g, now - start);
+    for (int i = 0; i < g->n_turns; i++)
+        count_step(g, g->turn_of[i], now);
+    publish_stats(g);
     for (int i = 0; i < g->n_turns; i++)
         publish(g, g->turn_of[i], now);
     return 0;

@@ -1,233 +1,285 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine thread against requests run alone: whatever joins, is cancelled, is parked for want of
-// memory or shares its prompt, tokens and logits are those of session_generate. Faults, full queues
-// and requests that can never fit end with their sentence and never hang.
-#include <pthread.h>
-#include <stdio.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-#include "base/num.h"
-#include "base/rng.h"
-#include "engine/engine.h"
+// The engine thread against requests run alone: whatever joins, is cancelled or shares its prompt,
+// tokens and logits are those of session_generate. Faults, full queues, requests that can never fit
+// and an engine that is stopped end with their sentence and never hang.
 #include "engine/generate.h"
 #include "support/faulty.h"
-#include "support/tiny_gguf.h"
+#include "unit/engine_rig.h"
 #include "unit/test.h"
 
-#define ARRAY(a) (sizeof(a) / sizeof *(a))
-
-enum { CONTEXT = 400, MOST = 12, NEW = 60, LONGEST = 240 };
-
-struct fixture {
-    struct tiny_pair files;
-    struct session *session;
-    int32_t prompt[MOST][LONGEST];
-    struct request r[MOST];
-    struct reply alone[MOST];
-};
-
-// Requests of all ways of guessing whose prompts end around borders of bases and pages.
-static void make_requests(struct fixture *f) {
-    static const int lengths[] = {1, 31, 33, 64, 95, 130, 199, 240, 65, 2, 128, 70};
-    static const enum speculate ways[] = {SPECULATE_OFF, SPECULATE_TREE, SPECULATE_CHAIN,
-                                          SPECULATE_LOOKUP};
-    struct rng g = {7};
-    for (int i = 0; i < MOST; i++) {
-        struct request *r = &f->r[i];
-        for (int j = 0; j < lengths[i]; j++)
-            f->prompt[i][j] = (int32_t)rng_below(&g, 250);
-        request_init(r);
-        r->prompt = f->prompt[i];
-        r->n_prompt = lengths[i];
-        r->max_tokens = NEW - 3 * i;
-        r->ignore_eos = true;
-        r->logit_hash = true;
-        r->how = ways[i % 4];
-        r->sample.temperature = i % 3 ? 0.3 * (i % 5) : 0;
-        r->sample.frequency = i % 5 ? 0 : 0.2;
-        r->sample.seed = (uint64_t)i;
-    }
-}
-
 static int setup(void **state) {
-    static struct fixture f;
-    struct session_options o = session_options_default();
+    static const int lengths[] = {1, 31, 33, 64, 95, 130, 199, 240, 65, 2, 128, 70};
+    static struct engine_rig f;
     *state = &f;
-    o.threads = 2;
-    o.target.max_ctx = CONTEXT;
-    if (tiny_pair_write(&f.files, "engine"))
-        return -1;
-    o.model = f.files.target;
-    o.draft = f.files.draft;
-    if (session_open(&f.session, &o, NULL))
-        return -1;
-    make_requests(&f);
-    for (int i = 0; i < MOST; i++)
-        if (session_generate(f.session, &f.r[i], &f.alone[i], NULL))
-            return -1;
-    return 0;
+    return rig_open(&f, "engine", lengths, RIG_MOST, 60);
 }
 
 static int teardown(void **state) {
-    struct fixture *f = *state;
-    for (int i = 0; i < MOST; i++)
-        reply_fini(&f->alone[i]);
-    session_close(f->session);
-    tiny_pair_remove(&f->files);
+    rig_close(*state);
     return 0;
-}
-
-// The test's thread waits for notices of streams and of the engine.
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int64_t notices;
-};
-
-static void waiter_init(struct waiter *w) {
-    *w = (struct waiter){0};
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
-}
-
-static void waiter_tell(void *arg) {
-    struct waiter *w = arg;
-    pthread_mutex_lock(&w->lock);
-    w->notices++;
-    pthread_cond_signal(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-}
-
-// Waits until there have been more than `seen` notices; how many there have been.
-static int64_t waiter_wait(struct waiter *w, int64_t seen) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 60;
-    pthread_mutex_lock(&w->lock);
-    while (w->notices <= seen)
-        if (pthread_cond_timedwait(&w->changed, &w->lock, &until))
-            fail_msg("nothing has happened for a minute");
-    seen = w->notices;
-    pthread_mutex_unlock(&w->lock);
-    return seen;
-}
-
-static struct engine *open_engine(struct fixture *f, struct engine_options *o, struct waiter *w) {
-    struct engine *g;
-    struct err e = {0};
-    int64_t seen = 0;
-    o->session.model = f->files.target;
-    o->session.draft = f->files.draft;
-    o->session.threads = 2;
-    o->session.target.max_ctx = CONTEXT;
-    o->changed = waiter_tell;
-    o->changed_arg = w;
-    assert_int_equal(engine_create(&g, o, &e), 0);
-    while (engine_state(g, &e) == ENGINE_LOADING)
-        seen = waiter_wait(w, seen);
-    if (engine_state(g, &e) != ENGINE_READY)
-        fail_msg("%s", e.text);
-    return g;
-}
-
-static struct stream *submit(struct engine *g, const struct request *r, struct waiter *w) {
-    struct stream_options o = {.r = *r, .notify = waiter_tell, .notify_arg = w};
-    struct stream *s = NULL;
-    struct err e = {0};
-    if (engine_submit(g, &o, &s, &e))
-        fail_msg("%s", e.text);
-    return s;
-}
-
-static struct stream_end wait_end(struct stream *s, struct waiter *w) {
-    struct stream_end end;
-    int64_t seen = 0;
-    while (!stream_ended(s, &end))
-        seen = waiter_wait(w, seen);
-    return end;
-}
-
-static void check_same(struct stream *s, const struct stream_end *end, const struct reply *want) {
-    const int32_t *ids;
-    if (end->rc)
-        fail_msg("%s", end->err.text);
-    assert_int_equal(stream_tokens(s, &ids), want->n);
-    assert_memory_equal(ids, want->ids, (size_t)want->n * sizeof *ids);
-    assert_int_equal(end->hash, want->hash);
-    assert_int_equal(end->reason, want->end);
 }
 
 // All at once, with fewer slots than requests.
 static void same_as_alone(void **state) {
-    struct fixture *f = *state;
+    struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
-    struct waiter w;
-    struct stream *s[MOST];
-    waiter_init(&w);
+    struct stream *s[RIG_MOST];
+    int64_t tokens = 0, prompt = 0;
     o.slots = 5;
-    struct engine *g = open_engine(f, &o, &w);
+    struct engine *g = rig_engine(f, &o);
     for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < MOST; i++)
-            s[i] = submit(g, &f->r[i], &w);
-        for (int i = 0; i < MOST; i++) {
-            struct stream_end end = wait_end(s[i], &w);
-            check_same(s[i], &end, &f->alone[i]);
+        for (int i = 0; i < f->n; i++)
+            s[i] = rig_submit(f, g, &f->r[i]);
+        for (int i = 0; i < f->n; i++) {
+            struct stream_end end = rig_end(f, s[i]);
+            rig_same(s[i], &end, &f->alone[i]);
             assert_int_equal(end.prompt, f->r[i].n_prompt);
             assert_int_equal(end.cached, 0);
+            assert_int_equal(end.steps + end.accepted + 1, end.tokens);
             assert_true(end.queue_ms >= 0 && end.prompt_ms > 0 && end.decode_ms >= 0);
+            assert_int_equal(stream_progress(s[i]).phase, STREAM_ENDED);
+            assert_int_equal(stream_progress(s[i]).done, f->r[i].n_prompt);
+            tokens += end.tokens;
+            prompt += end.prompt;
             stream_release(s[i]);
         }
     }
+    engine_drain(g);
+    engine_destroy(g);
+    g = rig_engine(f, &o);
+    for (int i = 0; i < f->n; i++)
+        s[i] = rig_submit(f, g, &f->r[i]);
+    for (int i = 0; i < f->n; i++) {
+        (void)rig_end(f, s[i]);
+        stream_release(s[i]);
+    }
     struct engine_stats y = engine_stats(g);
-    assert_int_equal(y.taken, 2 * MOST);
+    int64_t passes = 0;
+    for (int i = 0; i < ENGINE_ROW_BINS; i++)
+        passes += y.rows[i];
+    assert_int_equal(y.slots, 5);
     assert_int_equal(y.waiting, 0);
     assert_int_equal(y.failed + y.cancelled, 0);
     engine_destroy(g);
+    assert_int_equal(passes, y.passes);
+    assert_int_equal(2 * y.tokens, tokens);
+    assert_int_equal(2 * y.prompt_tokens, prompt);
 }
 
-// Cancels and releases at any moment, under so little memory that requests give way to each other.
-static void parked_and_cancelled(void **state) {
-    struct fixture *f = *state;
+// One request while another one's prompt is read, its drafts on and off; a cancel in the middle
+// ends with what was published by then, and one in the queue with nothing.
+static void cancels(void **state) {
+    struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
-    struct waiter w;
-    struct stream *s[MOST];
-    struct rng r = {3};
-    waiter_init(&w);
-    o.slots = 6;
-    struct memory_plan plan;
-    struct session_options so = session_options_default();
-    so.model = f->files.target;
-    so.draft = f->files.draft;
-    so.target.max_ctx = CONTEXT;
-    assert_int_equal(session_measure(&so, &plan, NULL), 0);
-    o.kv_limit = plan_kv(&plan, 320);
-    struct engine *g = open_engine(f, &o, &w);
-    assert_int_equal(engine_context(g), 320);
-    for (int round = 0; round < 20; round++) {
+    const int32_t *ids;
+    o.slots = 1;
+    struct engine *g = rig_engine(f, &o);
+    struct request r = f->r[7];
+    r.max_tokens = 700;
+    struct stream *s = rig_submit(f, g, &r), *queued = rig_submit(f, g, &f->r[1]);
+    rig_tokens(f, s, 5);
+    assert_int_equal(stream_progress(queued).phase, STREAM_QUEUED);
+    assert_int_equal(engine_stats(g).waiting, 1);
+    stream_cancel(queued);
+    struct stream_end end = rig_end(f, queued);
+    assert_int_equal(end.reason, END_CALLER);
+    assert_int_equal(end.rc, 0);
+    assert_int_equal(stream_tokens(queued, &ids), 0);
+    assert_false(stream_ended(s, NULL));
+    stream_cancel(s);
+    stream_cancel(s);
+    end = rig_end(f, s);
+    assert_int_equal(end.reason, END_CALLER);
+    assert_in_range(stream_tokens(s, &ids), 5, 699);
+    assert_memory_equal(ids, f->alone[7].ids, 5 * sizeof *ids);
+    stream_release(s);
+    stream_release(queued);
+    engine_destroy(g);
+}
+
+enum { CHOICES = 5 };
+
+static void run_choices(struct engine_rig *f, struct engine *g, bool cancel_first) {
+    struct stream_options so[CHOICES];
+    struct stream *s[CHOICES];
+    int64_t cached = 0;
+    for (int i = 0; i < CHOICES; i++) {
+        so[i] = (struct stream_options){.r = f->r[7], .notify = rig_notice, .notify_arg = f};
+        so[i].r.how = i % 2 ? SPECULATE_TREE : SPECULATE_OFF;
+        so[i].r.sample.temperature = 0.9;
+        so[i].r.sample.choice = (uint64_t)i;
+    }
+    assert_int_equal(engine_submit_choices(g, so, CHOICES, s, NULL), 0);
+    if (cancel_first)
+        stream_cancel(s[0]);
+    for (int i = 0; i < CHOICES; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        struct reply want;
+        cached += end.cached;
+        assert_int_equal(session_generate(f->session, &so[i].r, &want, NULL), 0);
+        if (i || !cancel_first)
+            rig_same(s[i], &end, &want);
+        assert_true(end.cached == 0 || end.cached == f->r[7].n_prompt - 1);
+        reply_fini(&want);
+        stream_release(s[i]);
+    }
+    if (cancel_first)
+        return;
+    assert_int_equal(engine_stats(g).prompt_tokens, f->r[7].n_prompt + CHOICES - 1);
+    assert_int_equal(cached, (CHOICES - 1) * (f->r[7].n_prompt - 1));
+}
+
+// Choices of one prompt: it is run once but for its last token, also when they do not all have a
+// slot at once or the first one is cancelled, and each is what it would be alone.
+static void choices(void **state) {
+    struct engine_rig *f = *state;
+    for (int i = 0; i < 4; i++) {
+        struct engine_options o = engine_options_default();
+        o.slots = i % 2 ? 6 : 1;
+        struct engine *g = rig_engine(f, &o);
+        run_choices(f, g, i / 2);
+        engine_destroy(g);
+    }
+}
+
+static void refusals(void **state) {
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct stream_options so = {.r = f->r[0]};
+    struct stream *s[4] = {NULL}, *none = NULL;
+    struct err e = {0};
+    o.slots = 1;
+    o.queue = 2;
+    o.kv_limit = plan_kv(&f->plan, 512);
+    struct engine *g = rig_engine(f, &o);
+    assert_int_equal(engine_context(g), 512);
+    so.r.n_prompt = 0;
+    assert_int_equal(engine_submit(g, &so, &none, &e), ERR_USAGE);
+    so.r = f->r[7];
+    so.r.max_tokens = 512 - so.r.n_prompt + 1;
+    assert_int_equal(engine_submit(g, &so, &none, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more than the 512"));
+    so.r.max_tokens--;
+    assert_int_equal(engine_submit(g, &so, &s[0], &e), 0);
+    while (stream_progress(s[0]).phase == STREAM_QUEUED)
+        ; // a moment: nobody is told, as no function was given
+    assert_int_equal(engine_submit(g, &so, &s[1], &e), 0);
+    struct stream_options two[2] = {so, so};
+    assert_int_equal(engine_submit_choices(g, two, 2, s + 2, &e), ERR_LIMIT);
+    assert_int_equal(engine_submit(g, &so, &s[2], &e), 0);
+    assert_int_equal(engine_submit(g, &so, &s[3], &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "2 requests are waiting"));
+    engine_drain(g);
+    assert_int_equal(engine_submit(g, &so, &none, &e), ERR_STATE);
+    assert_false(stream_ended(s[2], NULL));
+    engine_destroy(g); // streams end, and outlive it
+    for (int i = 0; i < 3; i++) {
+        struct stream_end end;
+        assert_true(stream_ended(s[i], &end));
+        if (i || end.rc)
+            assert_int_equal(end.rc, ERR_STATE);
+        stream_cancel(s[i]);
+        stream_release(s[i]);
+    }
+    o.session.model = "/nowhere/at-all.gguf";
+    assert_int_equal(engine_create(&g, &o, &e), 0);
+    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_LOADING;)
+        seen = rig_wait(f, seen);
+    assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
+    assert_non_null(strstr(e.text, "/nowhere/at-all.gguf"));
+    assert_int_equal(engine_submit(g, &so, &none, &e), ERR_STATE);
+    assert_null(engine_session(g));
+    engine_destroy(g);
+}
+
+// A device that fails at any of its ops: every request ends with a sentence, whatever it was doing,
+// and the engine says that it has failed.
+static void faults(void **state) {
+    struct engine_rig *f = *state;
+    int hits = 0;
+    for (int n = 3; n < 4000; n = n * 3 / 2 + 7) {
+        struct engine_options o = engine_options_default();
+        struct stream_options so = {.notify = rig_notice, .notify_arg = f};
+        struct stream *s[4];
+        struct err e = {0};
         int64_t seen = 0;
-        for (int i = 0; i < MOST; i++) {
-            s[i] = submit(g, &f->r[i], &w);
-            if (rng_below(&r, 4) == 0)
-                seen = waiter_wait(&w, seen);
+        o.slots = 2;
+        struct engine *g = rig_engine(f, &o);
+        struct exec *x = model_exec(session_model(engine_session(g)));
+        faulty_open(x, n);
+        int failed = 0, taken = 0;
+        for (; taken < 4 && !failed; taken++) {
+            so.r = f->r[taken + 4];
+            failed = engine_submit(g, &so, &s[taken], &e);
         }
-        for (int i = 0; i < MOST; i++) {
-            if (rng_below(&r, 3) == 0) {
-                stream_release(s[i]);
-                continue;
-            }
-            struct stream_end end = wait_end(s[i], &w);
-            check_same(s[i], &end, &f->alone[i]);
+        taken -= failed != 0; // it may have failed already
+        if (failed)
+            assert_non_null(strstr(e.text, "a device that is made up"));
+        for (int i = 0; i < taken; i++) {
+            struct stream_end end = rig_end(f, s[i]);
+            failed += end.rc != 0;
+            if (end.rc)
+                assert_non_null(strstr(end.err.text, "a device that is made up"));
+            else
+                rig_same(s[i], &end, &f->alone[i + 4]);
             stream_release(s[i]);
         }
+        if (failed) {
+            hits++;
+            while (engine_state(g, &e) == ENGINE_READY)
+                seen = rig_wait(f, seen);
+            assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
+            assert_non_null(strstr(e.text, "a device that is made up"));
+        }
+        faulty_close();
+        engine_destroy(g);
     }
+    assert_true(hits >= 5);
+}
+
+// The trees of all steps, in their order, or counted as lost; their paths spell the reply.
+static void trees(void **state) {
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct stream_options so = {.r = f->r[1], .notify = rig_notice, .notify_arg = f, .trees = true};
+    struct stream *s;
+    const int32_t *ids;
+    struct tree_event v;
+    int64_t steps = 0, lost = 0, nodes = 0;
+    so.r.auto_budget = false;
+    so.r.tree.budget = 15;
+    struct engine *g = rig_engine(f, &o);
+    assert_int_equal(engine_submit(g, &so, &s, NULL), 0);
+    struct stream_end end = rig_end(f, s);
+    int64_t n = stream_tokens(s, &ids);
+    while (stream_tree(s, &v, &lost)) {
+        assert_int_equal(v.step, steps + lost);
+        assert_int_equal(v.id[0], ids[v.token - 1]);
+        assert_int_equal(v.parent[0], -1);
+        for (int i = 1; i < v.path; i++) {
+            assert_int_equal(v.id[v.on[i]], ids[v.token + i - 1]);
+            assert_int_equal(v.parent[v.on[i]], v.on[i - 1]);
+        }
+        assert_true(v.token + v.path <= n);
+        nodes += v.n - 1;
+        steps++;
+    }
+    assert_int_equal(steps + lost, end.steps);
+    assert_int_equal(lost, 0);
+    assert_int_equal(nodes, end.drafted);
+    assert_true(nodes > 100);
+    stream_release(s);
+    s = rig_submit(f, g, &f->r[1]);
+    (void)rig_end(f, s);
+    assert_false(stream_tree(s, &v, &lost));
+    stream_release(s);
     engine_destroy(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_alone),
-        cmocka_unit_test(parked_and_cancelled),
+        cmocka_unit_test(same_as_alone), cmocka_unit_test(cancels), cmocka_unit_test(choices),
+        cmocka_unit_test(refusals),      cmocka_unit_test(faults),  cmocka_unit_test(trees),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

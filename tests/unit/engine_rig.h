@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on a random tiny pair beside a session of the same pair, which says what each request
+// gives alone, for tests of the engine thread. Whatever should not happen fails the running test.
+#ifndef COPPICE_TESTS_UNIT_ENGINE_RIG_H
+#define COPPICE_TESTS_UNIT_ENGINE_RIG_H
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "support/tiny_gguf.h"
+
+enum { RIG_CONTEXT = 1024, RIG_MOST = 12, RIG_LONGEST = 512 };
+
+struct engine_rig {
+    struct tiny_pair files;
+    struct session *session;
+    struct memory_plan plan; // of one sequence
+    int32_t prompt[RIG_MOST][RIG_LONGEST];
+    struct request r[RIG_MOST];
+    struct reply alone[RIG_MOST];
+    int n;
+    // Notices of streams and of the engine, for the test's thread to wait for.
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t notices;
+};
+
+// n requests of all ways of guessing, with random prompts of these lengths, and their replies of
+// at most max_tokens. 0, or -1 for a setup function.
+int rig_open(struct engine_rig *f, const char *name, const int *lengths, int n, int64_t max_tokens);
+void rig_close(struct engine_rig *f);
+
+// Paths and sizes of the pair are set in *o. Waits until the engine is ready.
+struct engine *rig_engine(struct engine_rig *f, struct engine_options *o);
+void rig_notice(void *arg); // the rig: a stream_notify_fn
+// Waits until there have been more than `seen` notices; how many there have been by then.
+int64_t rig_wait(struct engine_rig *f, int64_t seen);
+
+struct stream *rig_submit(struct engine_rig *f, struct engine *g, const struct request *r);
+struct stream_end rig_end(struct engine_rig *f, struct stream *s); // waits for it
+// Waits until so many tokens are published, or it has ended.
+void rig_tokens(struct engine_rig *f, struct stream *s, int64_t n);
+void rig_same(struct stream *s, const struct stream_end *end, const struct reply *want);
+
+#endif

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that give way to each other for want of memory, beside random joins and cancels: each
+// one's tokens and logits are those that it has alone, with drafting and without; and all of it
+// happens often enough to mean something.
+#include "unit/engine_rig.h"
+#include "unit/test.h"
+
+static int setup(void **state) {
+    static const int lengths[] = {300, 31, 64, 200, 95, 130, 250, 40, 1, 128};
+    static struct engine_rig f;
+    *state = &f;
+    return rig_open(&f, "room", lengths, 10, 320);
+}
+
+static int teardown(void **state) {
+    rig_close(*state);
+    return 0;
+}
+
+static struct engine *open_small(struct engine_rig *f, int slots, int64_t tokens) {
+    struct engine_options o = engine_options_default();
+    o.slots = slots;
+    o.kv_limit = plan_kv(&f->plan, tokens);
+    return rig_engine(f, &o);
+}
+
+// One round: all requests in a random order and at random moments, a third of them cancelled or
+// left alone at some moment.
+static void run_round(struct engine_rig *f, struct engine *g, struct rng *r) {
+    struct stream *s[RIG_MOST];
+    int from = (int)rng_below(r, (uint32_t)f->n);
+    for (int k = 0; k < f->n; k++) {
+        int i = (from + k) % f->n;
+        s[i] = rig_submit(f, g, &f->r[i]);
+        if (rng_below(r, 3) == 0)
+            rig_tokens(f, s[(from + (int)rng_below(r, (uint32_t)k + 1)) % f->n],
+                       (int64_t)rng_below(r, 100));
+    }
+    for (int k = 0; k < f->n; k++) {
+        int i = (from + k) % f->n;
+        const int32_t *ids;
+        if (rng_below(r, 3) == 0) {
+            rig_tokens(f, s[i], (int64_t)rng_below(r, 300));
+            stream_cancel(s[i]);
+        }
+        struct stream_end end = rig_end(f, s[i]);
+        int64_t n = stream_tokens(s[i], &ids);
+        if (end.reason == END_CALLER)
+            assert_memory_equal(ids, f->alone[i].ids, (size_t)n * sizeof *ids);
+        else
+            rig_same(s[i], &end, &f->alone[i]);
+        stream_release(s[i]);
+    }
+}
+
+static void parked_is_as_alone(void **state) {
+    struct engine_rig *f = *state;
+    struct rng r = {11};
+    struct engine_stats sum = {0};
+    for (int i = 0; i < 6; i++) {
+        struct engine *g = open_small(f, 3 + i, 640 + 64 * (i % 3));
+        for (int round = 0; round < 2; round++)
+            run_round(f, g, &r);
+        struct engine_stats y = engine_stats(g);
+        assert_int_equal(y.failed, 0);
+        assert_int_equal(y.page_bytes_limit, plan_kv(&f->plan, 640 + 64 * (i % 3)));
+        assert_true(y.page_bytes_used <= y.page_bytes_limit);
+        sum.parkings += y.parkings;
+        sum.dropped += y.dropped;
+        sum.again += y.again;
+        sum.cancelled += y.cancelled;
+        engine_destroy(g);
+    }
+    print_message("parked %lld, without state %lld, tokens run again %lld, cancelled %lld\n",
+                  (long long)sum.parkings, (long long)sum.dropped, (long long)sum.again,
+                  (long long)sum.cancelled);
+    assert_true(sum.parkings >= 20);
+    assert_true(sum.dropped >= 5);
+    assert_true(sum.again >= 500);
+    assert_true(sum.cancelled >= 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parked_is_as_alone),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
