@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request fields that need more than a check of kind and range; see field_readers.h. Each reads one
+// value into the parameters, or refuses it with its field's name.
+#include "serve/field_readers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "serve/random_id.h"
+
+static bool no_memory(struct api_error *x) {
+    api_fail(x, 503, NULL, "no memory to read the request");
+    return false;
+}
+
+bool field_read_model(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (n > PARAMS_MAX_MODEL)
+        return api_refuse(x, f->name, "model has %zu bytes and may have %d at most", n,
+                          PARAMS_MAX_MODEL);
+    if (memchr(s, 0, n))
+        return api_refuse(x, f->name, "model holds a NUL character");
+    free(p->model);
+    p->model = strdup(s);
+    return p->model || no_memory(x);
+}
+
+bool field_read_prompt(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    enum json_kind k = json_kind_of(v);
+    if (k != JSON_STRING && k != JSON_ARRAY)
+        return api_refuse(x, f->name,
+                          "prompt is %s and must be a string, an array of strings, or token ids",
+                          fields_kind_name(v));
+    p->prompt = v;
+    return true;
+}
+
+bool field_read_text(struct params *p, const struct field *f, const struct json *v,
+                     const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    if (json_kind_of(v) != JSON_STRING)
+        return api_refuse(x, f->name, "%s is %s and must be a string", f->name,
+                          fields_kind_name(v));
+    p->text = v;
+    return true;
+}
+
+bool field_read_stream_options(struct params *p, const struct field *f, const struct json *v,
+                               const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    const struct json *usage = json_get(v, "include_usage");
+    if (json_kind_of(usage) != JSON_NULL && json_kind_of(usage) != JSON_BOOL)
+        return api_refuse(x, "stream_options.include_usage",
+                          "%s.include_usage is %s and must be true or false", f->name,
+                          fields_kind_name(usage));
+    p->include_usage = json_bool(usage, false);
+    return true;
+}
+
+// 0, which some clients send for "the likeliest", is the smallest set there is.
+bool field_read_top_p(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    double d = json_num(v, 1);
+    p->sample.top_p = d > 1e-9 ? d : 1e-9;
+    return true;
+}
+
+bool field_read_top_k(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    p->sample.top_k = max_i64((int64_t)json_num(v, 0), 0);
+    return true;
+}
+
+bool field_read_seed(struct params *p, const struct field *f, const struct json *v,
+                     const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    double d = json_num(v, 0);
+    if (json_kind_of(v) != JSON_INT && (json_kind_of(v) != JSON_DOUBLE || d != (double)(int64_t)d))
+        return api_refuse(x, f->name, "seed is %s and must be an integer",
+                          json_kind_of(v) == JSON_DOUBLE ? "a fraction" : fields_kind_name(v));
+    int64_t seed = json_kind_of(v) == JSON_INT ? json_int(v, 0) : (int64_t)d;
+    p->seeded = seed != -1;
+    p->sample.seed = p->seeded ? (uint64_t)seed : random_seed();
+    return true;
+}
+
+static bool add_stop(struct params *p, const struct field *f, const struct json *v,
+                     struct api_error *x) {
+    struct err e = {0};
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (!s)
+        return api_refuse(x, f->name, "%s holds %s and must hold strings", f->name,
+                          fields_kind_name(v));
+    if (n == 0) // stops nothing
+        return true;
+    int rc = stop_set_add(&p->stops, s, n, &e);
+    if (rc == ERR_LIMIT)
+        return api_refuse(x, f->name, "%s: %s", f->name, e.text);
+    return rc == 0 || no_memory(x);
+}
+
+bool field_read_stop(struct params *p, const struct field *f, const struct json *v,
+                     const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    if (json_kind_of(v) == JSON_STRING)
+        return add_stop(p, f, v, x);
+    if (json_kind_of(v) != JSON_ARRAY)
+        return api_refuse(x, f->name, "%s is %s and must be a string or an array of strings",
+                          f->name, fields_kind_name(v));
+    for (size_t i = 0; i < json_len(v); i++)
+        if (!add_stop(p, f, json_at(v, i), x))
+            return false;
+    return true;
+}
+
+struct bias_reading {
+    struct params *p;
+    const struct params_limits *l;
+    struct api_error *x;
+};
+
+// A decimal id below the vocabulary's size, or -1.
+static int32_t read_id(const char *s, size_t n, int vocab) {
+    int64_t id = 0;
+    if (n == 0 || n > 9)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return -1;
+        id = id * 10 + (s[i] - '0');
+    }
+    return id < vocab ? (int32_t)id : -1;
+}
+
+static int read_bias(void *arg, const char *key, size_t n, const struct json *v) {
+    struct bias_reading *r = arg;
+    int32_t id = read_id(key, n, r->l->vocab);
+    double b = json_num(v, 0);
+    if (id < 0)
+        return !api_refuse(r->x, "logit_bias", "logit_bias names '%.*s', which is no token id",
+                           (int)min_size(n, 40), key);
+    if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
+        return !api_refuse(r->x, "logit_bias", "logit_bias of token %d is %s and must be a number",
+                           id, fields_kind_name(v));
+    if (!(b >= -100 && b <= 100))
+        return !api_refuse(r->x, "logit_bias",
+                           "logit_bias of token %d is %.17g and must be within -100 to 100", id, b);
+    r->p->bias_id[r->p->n_bias] = id;
+    r->p->bias[r->p->n_bias++] = (float)b;
+    return 0;
+}
+
+bool field_read_logit_bias(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    struct bias_reading r = {p, l, x};
+    size_t n = json_len(v);
+    if (n > PARAMS_MAX_BIAS)
+        return api_refuse(x, f->name, "logit_bias has %zu entries and may have %d at most", n,
+                          PARAMS_MAX_BIAS);
+    if (n == 0)
+        return true;
+    p->bias_id = calloc(n, sizeof *p->bias_id);
+    p->bias = calloc(n, sizeof *p->bias);
+    if (!p->bias_id || !p->bias)
+        return no_memory(x);
+    return json_each(v, read_bias, &r) == 0;
+}
+
+bool field_read_n(struct params *p, const struct field *f, const struct json *v,
+                  const struct params_limits *l, struct api_error *x) {
+    p->n = (int64_t)json_num(v, 1);
+    if (p->n > l->slots)
+        return api_refuse(x, f->name, "n is %lld and the server has %d slots: ask for fewer",
+                          (long long)p->n, l->slots);
+    return true;
+}
+
+bool field_read_best_of(struct params *p, const struct field *f, const struct json *v,
+                        const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    int64_t best = (int64_t)json_num(v, 1);
+    return best == p->n || api_refuse(x, f->name,
+                                      "best_of is %lld and n is %lld: choosing among more answers "
+                                      "than are sent is not supported",
+                                      (long long)best, (long long)p->n);
+}
+
+bool field_read_suffix(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    size_t n;
+    json_str(v, &n);
+    return n == 0 || api_refuse(x, f->name, "suffix is not supported: leave it out");
+}
+
+bool field_read_response_format(struct params *p, const struct field *f, const struct json *v,
+                                const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    const struct json *type = json_get(v, "type");
+    const char *s = json_str(type, NULL);
+    if (!s)
+        return api_refuse(x, "response_format.type",
+                          "response_format.type is %s and must be "
+                          "\"text\"",
+                          type ? fields_kind_name(type) : "missing");
+    if (!strcmp(s, "text"))
+        return true;
+    api_refuse(x, f->name,
+               "response_format %.40s is not supported yet: leave it out, or ask for "
+               "{\"type\":\"text\"} and describe the form in words",
+               s);
+    x->code = "unsupported_response_format";
+    return false;
+}
+
+bool field_read_tool_choice(struct params *p, const struct field *f, const struct json *v,
+                            const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    const char *s = json_str(v, NULL);
+    if (!s && json_kind_of(v) != JSON_OBJECT)
+        return api_refuse(x, f->name, "tool_choice is %s and must be a string or an object",
+                          fields_kind_name(v));
+    if (s && !strcmp(s, "none"))
+        p->tools = NULL;
+    return true;
+}
+
+bool field_read_functions(struct params *p, const struct field *f, const struct json *v,
+                          const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    if (json_len(v) == 0)
+        return true;
+    api_refuse(x, f->name, "functions are not supported: tool calls come later, and as tools");
+    x->code = "unsupported_tools";
+    return false;
+}
+
+bool field_read_constraint(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "%s is not supported yet: output cannot be constrained; leave "
+                      "it out",
+                      f->name);
+}
+
+bool field_read_generation_prompt(struct params *p, const struct field *f, const struct json *v,
+                                  const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    p->no_generation_prompt = !json_bool(v, true);
+    return true;
+}
+
+// Words that this server has never heard of are the template's affair.
+bool field_read_effort(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (n == 0)
+        return true;
+    if (n >= sizeof p->effort || memchr(s, 0, n))
+        return api_refuse(x, f->name,
+                          "reasoning_effort must be one word such as none, low, medium "
+                          "or high");
+    memcpy(p->effort, s, n + 1);
+    p->thinking = strcmp(s, "none") != 0;
+    return true;
+}
+
+bool field_read_thinking(struct params *p, const struct field *f, const struct json *v,
+                         const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    const struct json *type = json_get(v, "type");
+    const char *s = json_str(type, NULL);
+    if (json_kind_of(type) != JSON_NULL && !s)
+        return api_refuse(x, "thinking.type", "%s.type is %s and must be a string", f->name,
+                          fields_kind_name(type));
+    if (s && (!strcmp(s, "enabled") || !strcmp(s, "disabled")))
+        p->thinking = s[0] == 'e'; // others, such as adaptive, leave it to the model
+    return true;
+}
+
+bool field_read_enable_thinking(struct params *p, const struct field *f, const struct json *v,
+                                const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    p->thinking = json_bool(v, true);
+    return true;
+}
+
+bool field_read_parse_special(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    p->no_special = !json_bool(v, true);
+    return true;
+}
+
+bool field_read_speculate(struct params *p, const struct field *f, const struct json *v,
+                          const struct params_limits *l, struct api_error *x) {
+    static const enum speculate ways[] = {SPECULATE_TREE, SPECULATE_CHAIN, SPECULATE_LOOKUP,
+                                          SPECULATE_OFF};
+    const char *s = json_str(v, NULL);
+    size_t i = 0;
+    while (i < sizeof ways / sizeof ways[0] && strcmp(s, speculate_name(ways[i])) != 0)
+        i++;
+    if (i == sizeof ways / sizeof ways[0])
+        return api_refuse(x, f->name, "speculate is '%.40s' and must be tree, chain, lookup or off",
+                          s);
+    p->how = ways[i];
+    if ((p->how == SPECULATE_TREE || p->how == SPECULATE_CHAIN) && !l->has_draft)
+        return api_refuse(x, f->name,
+                          "speculate is %s and no draft model is loaded: use lookup or "
+                          "off",
+                          s);
+    return true;
+}
+
+bool field_read_extra(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    if (fields_read(p, fields_extra, fields_extra_count, v, ENDPOINT_TEXT, l, x))
+        return true;
+    char param[sizeof x->param];
+    snprintf(param, sizeof param, "%s.%.60s", f->name, x->param);
+    memcpy(x->param, param, sizeof param);
+    return false;
+}

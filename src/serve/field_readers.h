@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of rows of the field table that need more than a check of kind and range.
+#ifndef COPPICE_SERVE_FIELD_READERS_H
+#define COPPICE_SERVE_FIELD_READERS_H
+
+#include "serve/fields.h"
+
+field_read_fn field_read_model, field_read_prompt, field_read_text, field_read_stream_options,
+    field_read_top_p, field_read_top_k;
+field_read_fn field_read_seed, field_read_stop, field_read_logit_bias, field_read_n,
+    field_read_best_of, field_read_suffix;
+field_read_fn field_read_response_format, field_read_tool_choice, field_read_functions,
+    field_read_constraint;
+field_read_fn field_read_generation_prompt, field_read_effort, field_read_thinking,
+    field_read_enable_thinking;
+field_read_fn field_read_parse_special, field_read_extra, field_read_speculate;
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of a request out of its body; see params.h.
+#include "serve/params.h"
+
+#include <stdlib.h>
+
+#include "serve/fields.h"
+#include "serve/random_id.h"
+
+// What no single field can tell.
+static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
+                           struct api_error *x) {
+    if (endpoint == ENDPOINT_CHAT && json_len(p->tools) > 0) {
+        api_refuse(x, "tools",
+                   "tool calls are not supported yet: leave tools out, or set tool_choice to none");
+        x->code = "unsupported_tools";
+        return false;
+    }
+    if ((endpoint & ENDPOINT_MESSAGES) && json_len(p->messages) == 0)
+        return api_refuse(x, "messages", "messages is %s: at least one message is needed",
+                          p->messages ? "empty" : "missing");
+    if (endpoint == ENDPOINT_COMPLETIONS && !p->prompt)
+        return api_refuse(x, "prompt", "prompt is missing");
+    if (endpoint == ENDPOINT_TOKENIZE && !p->text)
+        return api_refuse(x, "content", "content is missing");
+    if (endpoint == ENDPOINT_DETOKENIZE && !p->tokens)
+        return api_refuse(x, "tokens", "tokens is missing");
+    if (endpoint == ENDPOINT_CHAT && p->top_logprobs > 0 && !p->logprobs)
+        return api_refuse(x, "top_logprobs", "top_logprobs needs logprobs to be true");
+    if (!p->stream && json_kind_of(json_get(body, "stream_options")) != JSON_NULL)
+        p->include_usage = false; // without a stream the counts are there in any case
+    return true;
+}
+
+bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,
+                 const struct params_limits *l, struct api_error *x) {
+    *p = (struct params){
+        .sample = l->sample, .max_tokens = -1, .n = 1, .thinking = -1, .how = l->how};
+    p->top_logprobs = endpoint == ENDPOINT_COMPLETIONS ? -1 : 0;
+    p->sample.seed = random_seed();
+    if (endpoint == ENDPOINT_COMPLETIONS)
+        p->max_tokens = 16; // as the interface defines it
+    if (json_kind_of(body) != JSON_OBJECT)
+        return api_refuse(x, NULL, "the body is %s and must be a JSON object",
+                          fields_kind_name(body));
+    if (!fields_read(p, fields, fields_count, body, endpoint, l, x) ||
+        !check_together(p, body, endpoint, x))
+        return false;
+    if (endpoint == ENDPOINT_COMPLETIONS)
+        p->logprobs = p->top_logprobs >= 0;
+    else if (!p->logprobs)
+        p->top_logprobs = -1;
+    return true;
+}
+
+void params_fini(struct params *p) {
+    stop_set_fini(&p->stops);
+    free(p->bias_id);
+    free(p->bias);
+    free(p->model);
+    *p = (struct params){0};
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request for generated text asks for, out of its JSON body by the table of fields.h: all
+// sampling fields of the OpenAI interface and the spellings of other servers. null counts as
+// absent, fields that the table does not know are passed over, and what cannot be honoured is
+// refused with the field's name, never dropped. Messages and prompts stay in the body
+// (messages.h, api_completions.c).
+#ifndef COPPICE_SERVE_PARAMS_H
+#define COPPICE_SERVE_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/str.h"
+#include "engine/request.h"
+#include "serve/api_error.h"
+#include "serve/stop_match.h"
+
+enum endpoint { // bits
+    ENDPOINT_CHAT = 1,
+    ENDPOINT_COMPLETIONS = 2,
+    ENDPOINT_TEMPLATE = 4, // POST /apply-template
+    ENDPOINT_TOKENIZE = 8,
+    ENDPOINT_DETOKENIZE = 16,
+    ENDPOINT_TEXT = ENDPOINT_CHAT | ENDPOINT_COMPLETIONS, // those that generate
+    ENDPOINT_MESSAGES = ENDPOINT_CHAT | ENDPOINT_TEMPLATE,
+};
+
+enum {
+    PARAMS_MAX_MODEL = 1024,  // bytes of `model`, which is echoed
+    PARAMS_MAX_CHOICES = 256, // prompts times n
+    PARAMS_MAX_BIAS = 1024,
+    PARAMS_MAX_LOGPROBS = 20,
+};
+
+// What the server has, and what a request gets that does not say.
+struct params_limits {
+    int vocab;                   // token ids are below
+    int slots;                   // most choices of one prompt
+    bool has_draft;              // a draft model is loaded
+    struct sample_params sample; // defaults
+    enum speculate how;          // default
+};
+
+struct params {
+    struct sample_params sample;
+    bool seeded;        // the request names a seed
+    int64_t max_tokens; // -1: as many as the context has room for
+    int64_t n;          // choices of a prompt
+    bool stream, include_usage;
+    bool ignore_eos, echo;
+    bool logprobs;        // of each token
+    int64_t top_logprobs; // most likely ones beside the chosen one; -1: no log-probabilities
+    struct stop_set stops;
+    int32_t *bias_id; // [n_bias]
+    float *bias;      // [n_bias]
+    int n_bias;
+    char *model;     // NULL where the request names none
+    int thinking;    // 1 on, 0 off, -1 not said: for the template
+    char effort[32]; // "": not said
+    bool no_generation_prompt;
+    bool add_special, no_special, with_pieces; // of /v1/tokenize
+    // In the body, or NULL; prompt is a string or an array, text a string, the others arrays,
+    // kwargs an object.
+    const struct json *messages, *tools, *documents, *kwargs, *prompt, *text, *tokens;
+    enum speculate how;
+    bool logit_hash, token_ids, trees;
+};
+
+// Fills p from the object `body`, which must outlive p's borrowed values. False with x filled where
+// the request is refused. params_fini in any case.
+bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,
+                 const struct params_limits *l, struct api_error *x);
+void params_fini(struct params *p);
+
+#endif

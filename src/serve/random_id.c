@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random names and seeds; see random_id.h.
+#include "serve/random_id.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+
+uint64_t random_seed(void) {
+    uint64_t v = 0;
+    while (getrandom(&v, sizeof v, 0) != (ssize_t)sizeof v) // interrupted before it was seeded
+        continue;
+    return v;
+}
+
+void random_id(char out[RANDOM_ID], const char *prefix) {
+    snprintf(out, RANDOM_ID, "%.12s%016llx%08x", prefix, (unsigned long long)random_seed(),
+             (unsigned)random_seed());
+}
