@@ -100,3 +100,48 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     put_ms(w, "accept_length", answer_accept_length(t));
     jw_end(w, '}');
 }
+
+static void choice_head(struct json_writer *w, const struct answer_choice *c, const char *body) {
+    jw_begin(w, '{');
+    put_int(w, "index", c->index);
+    if (body) {
+        jw_key(w, body);
+        jw_begin(w, '{');
+        put_message(w, c, body[0] == 'm');
+        jw_end(w, '}');
+    } else {
+        put_text(w, "text", c->content);
+    }
+}
+
+void answer_delta(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, "delta");
+    if (c->logprobs) {
+        jw_key(w, "logprobs");
+        answer_logprobs_chat(w, c->logprobs);
+    }
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}
+
+void answer_message(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, "message");
+    jw_key(w, "logprobs");
+    if (c->logprobs)
+        answer_logprobs_chat(w, c->logprobs);
+    else
+        jw_null(w);
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}
+
+void answer_completion(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, NULL);
+    jw_key(w, "logprobs");
+    if (c->logprobs)
+        answer_logprobs_text(w, c->logprobs, c->n_logprobs);
+    else
+        jw_null(w);
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}

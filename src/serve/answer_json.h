@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "engine/request.h"
-#include "text/tokenizer.h"
+#include "serve/answer_logprobs.h"
 
 struct answer_head {
     const char *id, *object, *model;
@@ -18,17 +18,6 @@ struct answer_head {
 };
 // Opens the answer's object and writes what all answers begin with; jw_end(w, '}') closes it.
 void answer_open(struct json_writer *w, const struct answer_head *h);
-
-// Log-probabilities of tokens, of a reply or of a prompt.
-struct answer_logprobs {
-    const struct tokenizer *t;
-    const int32_t *ids;              // [n]
-    const struct token_logprobs *at; // [n]
-    int64_t n;
-    int top;        // how many of the likeliest ones are shown
-    int64_t offset; // bytes of text before the first token (completions)
-    bool no_first;  // the first one has none, as nothing came before it (completions)
-};
 
 // A text with its length; NULL: none.
 struct answer_text {
@@ -38,11 +27,12 @@ struct answer_text {
 
 struct answer_choice {
     int64_t index;
-    bool role;                                 // chat: says that the assistant speaks
-    struct answer_text reasoning;              // chat
-    struct answer_text content;                // chat: content, completions: text
-    const char *finish;                        // NULL: goes on
-    const struct answer_logprobs *logprobs[2]; // NULL: none; one behind the other
+    bool role;                              // chat: says that the assistant speaks
+    struct answer_text reasoning;           // chat
+    struct answer_text content;             // chat: content, completions: text
+    const char *finish;                     // NULL: goes on
+    const struct answer_logprobs *logprobs; // [n_logprobs] NULL: none
+    int n_logprobs;
 };
 // Elements of `choices`: of a chunk (delta) and of a whole answer (message) of a chat, and of a
 // completion, where both have the same shape.

@@ -132,7 +132,7 @@ struct bias_reading {
 // A decimal id below the vocabulary's size, or -1.
 static int32_t read_id(const char *s, size_t n, int vocab) {
     int64_t id = 0;
-    if (n == 0 || n > 9)
+    if (n == 0 || n > 9 || (s[0] == '0' && n > 1)) // one spelling a token
         return -1;
     for (size_t i = 0; i < n; i++) {
         if (s[i] < '0' || s[i] > '9')
@@ -155,8 +155,7 @@ static int read_bias(void *arg, const char *key, size_t n, const struct json *v)
     if (!(b >= -100 && b <= 100))
         return !api_refuse(r->x, "logit_bias",
                            "logit_bias of token %d is %.17g and must be within -100 to 100", id, b);
-    r->p->bias_id[r->p->n_bias] = id;
-    r->p->bias[r->p->n_bias++] = (float)b;
+    r->p->bias[r->p->n_bias++] = (struct logit_bias){.id = id, .bias = (float)b};
     return 0;
 }
 
@@ -169,9 +168,9 @@ bool field_read_logit_bias(struct params *p, const struct field *f, const struct
                           PARAMS_MAX_BIAS);
     if (n == 0)
         return true;
-    p->bias_id = calloc(n, sizeof *p->bias_id);
+    free(p->bias);
     p->bias = calloc(n, sizeof *p->bias);
-    if (!p->bias_id || !p->bias)
+    if (!p->bias)
         return no_memory(x);
     return json_each(v, read_bias, &r) == 0;
 }

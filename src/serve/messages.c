@@ -2,6 +2,7 @@
 // Checks the conversation of a request; see messages.h.
 #include "serve/messages.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "serve/fields.h"

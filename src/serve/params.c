@@ -55,7 +55,6 @@ bool params_read(struct params *p, const struct json *body, enum endpoint endpoi
 
 void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
-    free(p->bias_id);
     free(p->bias);
     free(p->model);
     *p = (struct params){0};

@@ -52,8 +52,7 @@ struct params {
     bool logprobs;        // of each token
     int64_t top_logprobs; // most likely ones beside the chosen one; -1: no log-probabilities
     struct stop_set stops;
-    int32_t *bias_id; // [n_bias]
-    float *bias;      // [n_bias]
+    struct logit_bias *bias; // [n_bias] distinct tokens
     int n_bias;
     char *model;     // NULL where the request names none
     int thinking;    // 1 on, 0 off, -1 not said: for the template

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-probabilities as JSON; see answer_logprobs.h.
+#include "serve/answer_logprobs.h"
+
+#include "base/utf8.h"
+
+// JSON has no infinity; this is what clients know for "never".
+static double bounded(float logp) {
+    return logp > -9999 ? (double)logp : -9999;
+}
+
+// The token as it is written: control tokens by name; of bytes that are no text, the bytes.
+static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
+    struct str raw = {0};
+    tokenizer_decode(t, id, true, &raw);
+    str_clear(out);
+    if (raw.data && utf8_valid(raw.data, raw.len)) {
+        str_append(out, raw.data, raw.len);
+    } else {
+        str_puts(out, "bytes:");
+        for (size_t i = 0; i < raw.len; i++)
+            str_printf(out, "\\x%02x", (unsigned char)raw.data[i]);
+    }
+    out->failed |= raw.failed;
+    str_fini(&raw);
+}
+
+static void put_text(struct json_writer *w, const struct str *s) {
+    jw_str(w, s->data ? s->data : "", s->len);
+}
+
+static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t id, float logp) {
+    struct str s = {0};
+    tokenizer_decode(t, id, true, &s);
+    jw_key(w, "token");
+    put_text(w, &s);
+    jw_key(w, "logprob");
+    jw_num(w, bounded(logp));
+    jw_key(w, "bytes");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < s.len; i++)
+        jw_int(w, (unsigned char)s.data[i]);
+    jw_end(w, ']');
+    w->out.failed |= s.failed;
+    str_fini(&s);
+}
+
+void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l) {
+    jw_begin(w, '{');
+    jw_key(w, "content");
+    jw_begin(w, '[');
+    for (int64_t i = 0; i < l->n; i++) {
+        struct token_logprobs p = logprobs_at(l->at, l->from + i);
+        jw_begin(w, '{');
+        chat_token(w, l->t, l->ids[i], p.chosen);
+        jw_key(w, "top_logprobs");
+        jw_begin(w, '[');
+        for (int k = 0; k < p.n && k < l->top && p.ids[k] >= 0; k++) {
+            jw_begin(w, '{');
+            chat_token(w, l->t, p.ids[k], p.logp[k]);
+            jw_end(w, '}');
+        }
+        jw_end(w, ']');
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+    jw_key(w, "refusal");
+    jw_null(w);
+    jw_end(w, '}');
+}
+
+int64_t answer_logprobs_bytes(const struct answer_logprobs *l) {
+    struct str s = {0};
+    int64_t n = 0;
+    for (int64_t i = 0; i < l->n; i++, str_clear(&s)) {
+        tokenizer_decode(l->t, l->ids[i], false, &s);
+        n += (int64_t)s.len;
+    }
+    str_fini(&s);
+    return n;
+}
+
+enum column { TOKENS, LOGPROBS, TOP, OFFSETS };
+
+static void top_of(struct json_writer *w, const struct answer_logprobs *l,
+                   const struct token_logprobs *p, struct str *s) {
+    jw_begin(w, '{');
+    for (int k = 0; k < p->n && k < l->top && p->ids[k] >= 0; k++) {
+        token_text(l->t, p->ids[k], s);
+        jw_key(w, s->data ? s->data : "");
+        jw_num(w, bounded(p->logp[k]));
+    }
+    jw_end(w, '}');
+}
+
+static void put_column(struct json_writer *w, const struct answer_logprobs *l, enum column what) {
+    struct str s = {0};
+    int64_t offset = l->offset;
+    for (int64_t i = 0; i < l->n; i++) {
+        struct token_logprobs p = {0};
+        bool known = l->from + i >= 0;
+        if (known && (what == LOGPROBS || what == TOP))
+            p = logprobs_at(l->at, l->from + i);
+        if (what == TOKENS) {
+            token_text(l->t, l->ids[i], &s);
+            put_text(w, &s);
+        } else if (what == OFFSETS) {
+            jw_int(w, offset);
+            str_clear(&s);
+            tokenizer_decode(l->t, l->ids[i], false, &s);
+            offset += (int64_t)s.len;
+        } else if (!known) {
+            jw_null(w);
+        } else if (what == LOGPROBS) {
+            jw_num(w, bounded(p.chosen));
+        } else {
+            top_of(w, l, &p, &s);
+        }
+    }
+    w->out.failed |= s.failed;
+    str_fini(&s);
+}
+
+void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l, int n) {
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    jw_begin(w, '{');
+    for (int c = TOKENS; c <= OFFSETS; c++) {
+        jw_key(w, names[c]);
+        jw_begin(w, '[');
+        for (int i = 0; i < n; i++)
+            put_column(w, &l[i], (enum column)c);
+        jw_end(w, ']');
+    }
+    jw_end(w, '}');
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a request for text; see completion.h. All of it is in the loop thread but `prepare`
+// (a text worker) and the two callbacks of streams (the engine thread).
+#include "serve/completion.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "serve/completion_write.h"
+
+enum {
+    TOKENS_AT_ONCE = 256, // of one chunk
+    ALIVE_MS = 5000,      // without a chunk, until one without words is sent
+};
+
+static void unlink_completion(struct completion *c) {
+    if (c->prev)
+        c->prev->next = c->next;
+    else if (c->s->completions == c)
+        c->s->completions = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+}
+
+static void free_completion(struct completion *c) {
+    unlink_completion(c);
+    for (int i = 0; i < c->n_choices; i++) {
+        stream_release(c->choices[i].stream);
+        reply_text_fini(&c->choices[i].text);
+        reply_text_fini(&c->choices[i].asked);
+    }
+    for (int i = 0; i < c->n_prompts; i++)
+        token_list_fini(&c->prompts[i].tokens);
+    free(c->choices);
+    free(c->prompts);
+    params_fini(&c->p);
+    json_free(c->body);
+    str_fini(&c->text);
+    str_fini(&c->rendered);
+    free(c);
+}
+
+// Frees it now, or when news that are on their way have come.
+static void give_up(struct completion *c) {
+    for (int i = 0; i < c->n_choices; i++) {
+        stream_release(c->choices[i].stream); // no callback from here on
+        c->choices[i].stream = NULL;
+    }
+    c->dead = true;
+    if (!atomic_load(&c->posted))
+        free_completion(c);
+}
+
+void completion_free_all(struct service *s) {
+    while (s->completions)
+        free_completion(s->completions);
+}
+
+static enum metrics_end end_of(const struct completion *c, const struct api_error *why) {
+    if (why && why->status)
+        return c->choices && c->choices[0].stream ? METRICS_FAILED : METRICS_REFUSED;
+    if (c->gone)
+        return METRICS_CANCELLED;
+    return answer_finish(c->choices[0].end.reason)[0] == 'l' ? METRICS_LENGTH : METRICS_STOP;
+}
+
+static void count_end(struct completion *c, const struct api_error *why) {
+    static const char *const names[] = {"stop", "length", "cancelled", "error", "refused"};
+    struct metrics *m = &c->s->metrics;
+    enum metrics_end end = end_of(c, why);
+    struct request_record r = {.id = c->id,
+                               .path = c->d->path,
+                               .peer = c->peer,
+                               .status = why && why->status ? why->status : 200,
+                               .end = end == METRICS_REFUSED ? NULL : names[end],
+                               .error = why && why->status ? why->text : NULL,
+                               .totals = completion_totals(c),
+                               .total_ms = clock_ms() - c->arrived,
+                               .prompt = c->rendered.data,
+                               .prompt_len = c->rendered.len};
+    m->ends[end]++;
+    if (end != METRICS_REFUSED) {
+        histogram_add(&m->queue, r.totals.queue_ms / 1e3, 1);
+        histogram_add(&m->whole, r.total_ms / 1e3, 1);
+    }
+    service_log(c->s, &r);
+}
+
+// The end of everything: why is NULL or zeroed where all went well.
+static void finish(struct completion *c, const struct api_error *why) {
+    count_end(c, why);
+    if (c->x && why && why->status)
+        completion_write_error(c, why);
+    else if (c->x)
+        completion_write_end(c);
+    give_up(c);
+}
+
+static void cancel_all(struct completion *c) {
+    for (int i = 0; i < c->n_choices; i++)
+        if (c->choices[i].stream)
+            stream_cancel(c->choices[i].stream);
+}
+
+static void note_tokens(struct completion *c, int64_t n) {
+    struct metrics *m = &c->s->metrics;
+    double now = clock_ms();
+    if (c->spoke == 0)
+        histogram_add(&m->first, (now - c->arrived) / 1e3, 1);
+    else
+        histogram_add(&m->between, (now - c->spoke) / 1e3 / (double)n, (uint64_t)n);
+    c->spoke = now;
+}
+
+// Takes tokens of a choice into its text. True when something came or it ended.
+static bool take_in(struct completion *c, struct choice *k) {
+    const int32_t *ids = NULL;
+    if (k->ended)
+        return false;
+    bool ended = stream_ended(k->stream, &k->end);
+    int64_t n = stream_tokens(k->stream, &ids), from = k->seen;
+    int64_t to = n - from > TOKENS_AT_ONCE ? from + TOKENS_AT_ONCE : n;
+    for (; k->seen < to; k->seen++)
+        reply_text_push(&k->text, ids[k->seen]);
+    if (to > from)
+        note_tokens(c, to - from);
+    if (ended && to == n) {
+        reply_text_end(&k->text);
+        k->ended = true;
+        c->open--;
+    }
+    return to > from || k->ended;
+}
+
+// Moves what the engine has published towards the client, as far as the client takes it.
+static void advance_choice(struct completion *c, struct choice *k) {
+    while (!(c->streaming && c->x && exchange_backlog(c->x) > EXCHANGE_FULL) && take_in(c, k)) {
+        if (k->ended && k->end.rc)
+            return;
+        if (c->streaming && c->x)
+            completion_write_chunk(c, k);
+    }
+}
+
+static void advance(struct completion *c) {
+    if (!c->prepared || c->dead)
+        return;
+    for (int i = 0; i < c->n_choices; i++) {
+        struct choice *k = &c->choices[i];
+        advance_choice(c, k);
+        if (k->ended && k->end.rc && !c->gone) {
+            api_error_of(&c->error, &k->end.err);
+            cancel_all(c);
+            finish(c, &c->error);
+            return;
+        }
+    }
+    if (c->open == 0)
+        finish(c, NULL);
+}
+
+static void on_news(void *arg) {
+    struct completion *c = arg;
+    atomic_store(&c->posted, false);
+    if (c->dead)
+        free_completion(c);
+    else
+        advance(c);
+}
+
+// Engine thread.
+static void notify(void *arg) {
+    struct completion *c = arg;
+    if (!atomic_exchange(&c->posted, true) && http_post(c->s->http, on_news, c))
+        atomic_store(&c->posted, false); // the tick will look
+}
+
+// Engine thread: asked for each token in order, so that the reply ends at the very one that
+// completes a stop string.
+static bool is_last(void *arg, int32_t id) {
+    struct choice *k = arg;
+    bool last = reply_text_push(&k->asked, id);
+    for (int i = 0; i < REPLY_PARTS; i++)
+        str_clear(&k->asked.out[i]);
+    return last;
+}
+
+static void fill_request(struct completion *c, struct choice *k, struct stream_options *o) {
+    const struct completion_prompt *prompt = &c->prompts[k->index / (int)c->p.n];
+    const struct service *s = c->s;
+    struct request *r = &o->r;
+    int64_t room = s->n_ctx - (int64_t)prompt->tokens.count;
+    *o = (struct stream_options){.notify = notify, .notify_arg = c, .trees = c->p.trees};
+    request_init(r);
+    r->prompt = prompt->tokens.ids;
+    r->n_prompt = (int64_t)prompt->tokens.count;
+    r->max_tokens = c->p.max_tokens < 0 || c->p.max_tokens > room ? room : c->p.max_tokens;
+    r->ignore_eos = c->p.ignore_eos;
+    r->sample = c->p.sample;
+    r->sample.choice = (uint64_t)(k->index % (int)c->p.n);
+    r->sample.bias = c->p.bias;
+    r->sample.n_bias = c->p.n_bias;
+    r->how = c->p.how;
+    r->logit_hash = c->p.logit_hash;
+    if (c->p.logprobs)
+        r->logprobs = (int)c->p.top_logprobs;
+    r->prompt_logprobs = c->p.logprobs && c->p.echo;
+    if (c->p.stops.n > 0) {
+        r->stop = is_last;
+        r->stop_arg = k;
+    }
+}
+
+// Hands the choices of one prompt to the engine.
+static int submit_prompt(struct completion *c, int first, struct err *e) {
+    int n = (int)c->p.n;
+    struct stream_options *o = calloc((size_t)n, sizeof *o);
+    struct stream **out = calloc((size_t)n, sizeof *out);
+    int rc = o && out ? 0 : err_set(e, ERR_MEMORY, "no memory for %d answers", n);
+    for (int i = 0; i < n && !rc; i++)
+        fill_request(c, &c->choices[first + i], &o[i]);
+    if (!rc)
+        rc = engine_submit_choices(c->s->engine, o, n, out, e);
+    for (int i = 0; i < n && !rc; i++)
+        c->choices[first + i].stream = out[i];
+    free(o);
+    free(out);
+    return rc;
+}
+
+static bool submit(struct completion *c) {
+    struct err e = {0};
+    int rc = 0;
+    for (int i = 0; i < c->n_choices && !rc; i += (int)c->p.n)
+        rc = submit_prompt(c, i, &e);
+    c->open = c->n_choices;
+    if (!rc)
+        return true;
+    api_error_of(&c->error, &e);
+    if (rc == ERR_LIMIT) {
+        api_fail(&c->error, 429, "queue_full", "%s", e.text);
+        c->error.retry_after = 1;
+    }
+    return false;
+}
+
+static int make_choice(struct completion *c, int i, struct err *e) {
+    struct choice *k = &c->choices[i];
+    bool inside = c->prompts[i / (int)c->p.n].in_reasoning;
+    k->c = c;
+    k->index = i;
+    int rc = reply_text_init(&k->text, c->s->tokenizer, c->family, inside, &c->p.stops, e);
+    return rc ? rc : reply_text_init(&k->asked, c->s->tokenizer, c->family, inside, &c->p.stops, e);
+}
+
+static bool make_choices(struct completion *c) {
+    struct err e = {0};
+    int n = c->n_prompts * (int)c->p.n, rc = 0;
+    if (n > PARAMS_MAX_CHOICES)
+        return api_refuse(&c->error, "n", "%d prompts with n %lld are %d answers; %d are the most",
+                          c->n_prompts, (long long)c->p.n, n, PARAMS_MAX_CHOICES);
+    c->choices = calloc((size_t)n, sizeof *c->choices);
+    if (!c->choices)
+        rc = err_set(&e, ERR_MEMORY, "no memory for %d answers", n);
+    else
+        c->n_choices = n;
+    for (int i = 0; i < n && !rc; i++)
+        rc = make_choice(c, i, &e);
+    if (rc)
+        api_error_of(&c->error, &e);
+    return rc == 0;
+}
+
+static bool check_room(struct completion *c) {
+    for (int i = 0; i < c->n_prompts; i++) {
+        int64_t n = (int64_t)c->prompts[i].tokens.count, most = c->s->n_ctx;
+        if (n + (c->p.max_tokens != 0) <= most)
+            continue;
+        api_refuse(&c->error, c->d->endpoint == ENDPOINT_CHAT ? "messages" : "prompt",
+                   "the prompt is too long: it has %lld tokens, and the context has room for %lld "
+                   "with the answer",
+                   (long long)n, (long long)most);
+        c->error.code = "context_length_exceeded";
+        c->error.n_prompt = n;
+        c->error.n_ctx = most;
+        return false;
+    }
+    return true;
+}
+
+static void on_prepared(void *arg) {
+    struct completion *c = arg;
+    bool refused = c->error.status != 0;
+    json_free(c->body);
+    c->body = NULL;
+    c->prepared = true;
+    if (c->gone) {
+        finish(c, NULL);
+    } else if (refused || !service_ready(c->s, &c->error) || !submit(c)) {
+        finish(c, &c->error);
+    } else {
+        if (c->p.stream)
+            completion_write_begin(c);
+        advance(c);
+    }
+}
+
+// Text worker.
+static void prepare(void *arg) {
+    struct completion *c = arg;
+    struct err e = {0};
+    if (!atomic_load(&c->gone)) {
+        if (json_parse(&c->body, c->text.data ? c->text.data : "", c->text.len, &e))
+            api_fail(&c->error, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
+        else if (params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) &&
+                 c->d->prepare(c, c->body) && check_room(c))
+            make_choices(c);
+    }
+    str_fini(&c->text);
+    http_post(c->s->http, on_prepared, c);
+}
+
+static void on_gone(void *arg) {
+    struct completion *c = arg;
+    atomic_store(&c->gone, true);
+    exchange_abort(c->x);
+    c->x = NULL;
+    cancel_all(c);
+    advance(c); // nothing before on_prepared
+}
+
+static void on_writable(void *arg) {
+    advance(arg);
+}
+
+static void on_cut(void *arg) {
+    struct completion *c = arg;
+    struct api_error why;
+    api_fail(&why, 503, "shutting_down", "the server is shutting down");
+    atomic_store(&c->gone, true);
+    if (c->prepared)
+        finish(c, &why);
+    else // on_prepared ends it
+        completion_write_error(c, &why);
+}
+
+static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d) {
+    size_t n;
+    const char *text = exchange_body(x, &n);
+    struct completion *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    str_append(&c->text, text, n);
+    exchange_drop_body(x);
+    c->s = s;
+    c->d = d;
+    c->x = x;
+    c->arrived = clock_ms();
+    c->created = (int64_t)time(NULL);
+    snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
+    random_id(c->id, d->id_prefix);
+    c->next = s->completions;
+    if (c->next)
+        c->next->prev = c;
+    s->completions = c;
+    return c;
+}
+
+void completion_start(struct service *s, struct exchange *x, const struct dialect *d) {
+    static const struct exchange_hooks hooks = {
+        .gone = on_gone, .writable = on_writable, .cut = on_cut};
+    struct api_error why = {0};
+    struct err e = {0};
+    if (!service_ready(s, &why)) {
+        service_refuse(x, &why);
+        return;
+    }
+    struct completion *c = create(s, x, d);
+    if (!c || c->text.failed) {
+        api_fail(&why, 503, NULL, "no memory for the request");
+        service_refuse(x, &why);
+        if (c)
+            free_completion(c);
+        return;
+    }
+    exchange_watch(x, &hooks, c);
+    if (workers_run(s->workers, prepare, c, &e)) {
+        api_fail(&why, 429, "queue_full", "%s", e.text);
+        why.retry_after = 1;
+        finish(c, &why);
+    }
+}
+
+void completion_tick(struct service *s) {
+    double now = clock_ms();
+    for (struct completion *c = s->completions, *next; c; c = next) {
+        next = c->next;
+        if (c->streaming && c->x && now - c->written >= ALIVE_MS && exchange_backlog(c->x) == 0)
+            completion_write_alive(c);
+        advance(c);
+    }
+}

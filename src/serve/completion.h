@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request for generated text, from its body to the last byte of its answer. A text worker reads
+// the body and makes the prompts; the loop thread hands them to the engine, turns what the engine
+// publishes into chunks or keeps it for one answer, and ends the engine's work when the client has
+// gone. A slow client costs the text that lies in its connection's bounded buffer; the rest stays
+// with the engine as token ids.
+#ifndef COPPICE_SERVE_COMPLETION_H
+#define COPPICE_SERVE_COMPLETION_H
+
+#include <stdatomic.h>
+
+#include "serve/answer_json.h"
+#include "serve/random_id.h"
+#include "serve/reply_text.h"
+#include "serve/service.h"
+
+struct completion_prompt {
+    struct token_list tokens;
+    bool in_reasoning; // it ends in an open block of reasoning
+};
+
+// What the two interfaces differ in.
+struct dialect {
+    enum endpoint endpoint;
+    const char *path, *id_prefix, *object, *chunk_object;
+    // Makes the prompts, in a text worker; false with c->error filled.
+    bool (*prepare)(struct completion *c, const struct json *body);
+    void (*chunk)(struct json_writer *w, const struct answer_choice *c); // an element of choices
+    void (*whole)(struct json_writer *w, const struct answer_choice *c);
+    bool roles; // the first chunk of a choice says that the assistant speaks
+};
+
+struct choice {
+    struct completion *c;
+    int index;
+    struct stream *stream;
+    struct reply_text text;  // of the loop thread
+    struct reply_text asked; // of the stop hook, in the engine thread
+    int64_t seen;            // tokens taken into the text
+    int64_t shown;           // tokens whose log-probabilities have been written
+    int64_t offset;          // bytes of text before them
+    bool echoed;             // the prompt has been written
+    bool ended;              // all of it has been taken in
+    struct stream_end end;
+};
+
+struct completion {
+    struct service *s;
+    const struct dialect *d;
+    struct completion *prev, *next;
+    struct exchange *x; // NULL: given back
+    char id[RANDOM_ID];
+    int64_t created; // seconds since 1970
+    double arrived;  // ms
+    double written;  // ms, of the newest chunk
+    double spoke;    // ms, of the newest token; 0: none yet
+
+    char peer[64];
+
+    struct str text;   // the body as it came, until it has been read
+    struct json *body; // the same, while p borrows from it
+    struct params p;
+    struct completion_prompt *prompts;
+    int n_prompts;
+    enum reasoning_family family;
+    struct str rendered; // --log-prompts
+    struct api_error error;
+
+    struct choice *choices; // [n_choices], those of a prompt beside each other
+    int n_choices, open;    // open: not ended
+    bool streaming;         // the head of the answer has been sent
+    atomic_bool gone;       // the client has gone, or the answer has been cut off
+    atomic_bool posted;     // the engine has told of news that are on their way
+    bool prepared, dead;
+};
+
+// Takes a request over; answers at once where it cannot be begun.
+void completion_start(struct service *s, struct exchange *x, const struct dialect *d);
+// Every second: what is waited for shows that it lives.
+void completion_tick(struct service *s);
+// Frees all, after the workers, the engine and the loop have ended.
+void completion_free_all(struct service *s);
+
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What handlers share; see service.h.
+#include "serve/service.h"
+
+#include <stdio.h>
+
+static const char json_type[] = "application/json; charset=utf-8";
+
+void service_json(struct exchange *x, int status, struct json_writer *w) {
+    static const char no_memory[] =
+        "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\","
+        "\"param\":null,\"code\":null}}";
+    if (w->out.failed || !w->out.data)
+        exchange_reply(x, 500, json_type, no_memory, sizeof no_memory - 1);
+    else
+        exchange_reply(x, status, json_type, w->out.data, w->out.len);
+    str_fini(&w->out);
+    *w = (struct json_writer){0};
+}
+
+void service_refuse(struct exchange *x, const struct api_error *why) {
+    struct json_writer w = {0};
+    char seconds[16];
+    api_error_write(&w, why);
+    if (why->repeats)
+        exchange_header(x, "x-should-retry", "false");
+    if (why->retry_after > 0) {
+        snprintf(seconds, sizeof seconds, "%d", why->retry_after);
+        exchange_header(x, "Retry-After", seconds);
+    }
+    service_json(x, why->status, &w);
+}
+
+bool service_ready(struct service *s, struct api_error *why) {
+    struct err e = {0};
+    enum engine_state state = engine_state(s->engine, &e);
+    if (state == ENGINE_FAILED) {
+        api_fail(why, 500, "engine_failed", "the engine has failed: %.400s", e.text);
+        why->repeats = true;
+    } else if (http_draining(s->http) || state == ENGINE_STOPPED) {
+        api_fail(why, 503, "shutting_down", "the server is shutting down");
+    } else if (!s->ready) {
+        api_fail(why, 503, "loading", "the model is still being loaded: ask again in a moment");
+        why->retry_after = 1;
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void service_log(struct service *s, const struct request_record *r) {
+    if (!s->o->log)
+        return;
+    str_clear(&s->out);
+    request_log_line(&s->out, r, s->o->log_json);
+    if (!s->out.failed)
+        s->o->log(s->o->log_arg, s->out.data, s->out.len);
+    str_clear(&s->out);
+}

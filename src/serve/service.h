@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the handlers of all paths share: the engine, the connections, the model's words and limits,
+// counts, the requests in progress. It belongs to the loop thread; text workers read what never
+// changes once the model is there.
+#ifndef COPPICE_SERVE_SERVICE_H
+#define COPPICE_SERVE_SERVICE_H
+
+#include "engine/engine.h"
+#include "serve/api_error.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/params.h"
+#include "serve/request_log.h"
+#include "serve/server.h"
+#include "serve/workers.h"
+#include "text/chat.h"
+
+struct completion;
+
+struct service {
+    const struct server_options *o;
+    struct http *http;
+    struct engine *engine;
+    struct workers *workers;
+    char *model;     // its name for clients
+    int64_t started; // seconds since 1970
+
+    // Of the model: set once, in the loop thread, when it has been loaded, and then never changed.
+    bool ready;
+    const struct tokenizer *tokenizer; // NULL: the file has none
+    struct chat_template *chat;        // NULL: chat_error says why
+    struct err chat_error;
+    struct params_limits limits;
+    int64_t n_ctx; // tokens of a request, prompt and reply together
+
+    struct metrics metrics;
+    struct completion *completions; // in progress
+    struct str out;                 // scratch of the loop thread
+    struct json_writer json;        // likewise
+};
+
+// Answers an exchange with a JSON body, and empties the writer.
+void service_json(struct exchange *x, int status, struct json_writer *w);
+// Answers with an error in the form of api_error.h and the headers that tell clients of retries.
+void service_refuse(struct exchange *x, const struct api_error *why);
+// False with `why` filled while requests cannot be taken: loading, failed, ending.
+bool service_ready(struct service *s, struct api_error *why);
+void service_log(struct service *s, const struct request_record *r);
+
+#endif
