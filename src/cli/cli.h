@@ -20,6 +20,7 @@
 enum cli_command_id {
     CLI_GENERATE,
     CLI_CHAT,
+    CLI_SERVE,
     CLI_BENCH,
     CLI_PROFILE,
     CLI_INSPECT,
@@ -117,6 +118,8 @@ enum cli_option {
     OPT_TENSOR_TYPES,
     OPT_SHAPE,
     OPT_QUANT,
+    OPT_HOST,
+    OPT_PORT,
     OPT_VERBOSE,
     OPT_JSON,
     OPT_HELP,
@@ -151,7 +154,7 @@ extern const struct cli_command_list cli_commands;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name);
 
-cli_run_fn cmd_generate, cmd_chat, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
+cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
 cli_run_fn cmd_synth, cmd_help, cmd_manual;
 

@@ -16,6 +16,11 @@ static const struct cli_command commands[] = {
                     "answer, /quit or ctrl-D ends. Without a terminal every line of standard input "
                     "is a message.",
      .run = cmd_chat},
+    {"serve", CLI_SERVE, .operands = "", .summary = "serve the OpenAI interface over HTTP",
+     .description = "Loads a model and answers OpenAI clients until ctrl-C or SIGTERM. Many "
+                    "requests run together, each with the tokens that it would get alone. The "
+                    "address is printed when the model is loaded, a line for each request after.",
+     .run = cmd_serve},
     {"bench", CLI_BENCH, .operands = "", .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "

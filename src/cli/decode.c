@@ -110,19 +110,16 @@ static void price_folder(const struct cli_args *a, struct str *out) {
         str_puts(out, where);
 }
 
-int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+int decode_session(const struct cli_args *a, struct session_options *out, struct str *prices,
+                   struct err *e) {
     struct session_options o = session_options_default();
     int rc = cli_need(a, OPT_MODEL, e);
-    if (!rc && needs_draft)
-        rc = cli_need(a, OPT_DRAFT, e);
     if (!rc)
         rc = dflash_overrides(a, &o.dflash, e);
     if (!rc)
         rc = max_ctx(a, &o.target.max_ctx, e);
-    bool choose;
-    int budget = rc ? rc : decode_budget(a, &choose, e);
-    if (budget < 0)
-        return budget;
+    if (rc)
+        return rc;
     o.model = options_str(&a->opt, OPT_MODEL);
     o.draft = options_str(&a->opt, OPT_DRAFT);
     o.device = options_str(&a->opt, OPT_DEVICE);
@@ -136,6 +133,23 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
     o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
+    price_folder(a, prices);
+    o.price_folder = prices->len && !prices->failed ? prices->data : NULL;
+    *out = o;
+    return 0;
+}
+
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+    struct session_options o;
+    struct str prices = {0};
+    bool choose;
+    int budget = 0, rc = decode_session(a, &o, &prices, e);
+    if (!rc && needs_draft)
+        rc = cli_need(a, OPT_DRAFT, e);
+    if (!rc)
+        rc = budget = decode_budget(a, &choose, e);
+    if (rc < 0)
+        goto out;
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
     o.importance = a->command->id == CLI_IMATRIX;
@@ -144,13 +158,11 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     if (a->command->id == CLI_GENERATE ||
         a->command->id == CLI_CHAT) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;
-    struct str prices = {0};
-    price_folder(a, &prices);
-    o.price_folder = prices.len && !prices.failed ? prices.data : NULL;
     rc = session_open(out, &o, e);
-    str_fini(&prices);
     if (!rc)
         show_plan(a, *out);
+out:
+    str_fini(&prices);
     return rc;
 }
 

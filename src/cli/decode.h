@@ -9,6 +9,10 @@
 #include "cli/cli.h"
 #include "engine/generate.h"
 
+// The options of -m, -d and of the device. prices: holds what *out points at; the caller frees it.
+int decode_session(const struct cli_args *a, struct session_options *out, struct str *prices,
+                   struct err *e);
+
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
 

@@ -6,6 +6,7 @@
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
 #define CHAT     CLI_BIT(CLI_CHAT)
+#define SERVE    CLI_BIT(CLI_SERVE)
 #define BENCH    CLI_BIT(CLI_BENCH)
 #define PROFILE  CLI_BIT(CLI_PROFILE)
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
@@ -14,7 +15,7 @@
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define MEASURED (GENERATE | BENCH)
 #define DECODING (MEASURED | CHAT)
-#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
+#define RUNNING  (DECODING | SERVE | LOGITS | DRAFT | PROFILE | IMATRIX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -23,7 +24,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     // What to run.
     [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS,
                    .help = "target model (GGUF)"},
-    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
+    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE",
+                   .groups = DECODING | SERVE | DRAFT | PROFILE,
                    .help = "draft model: a GGUF file, or a model.safetensors with its config.json"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
                     .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
@@ -245,6 +247,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
                    .help = "type of the matrices, for example F16, Q8_0 or Q4_K_M"},
 
+    [OPT_HOST] = {"host", 0, OPTION_STRING, "NAME", "127.0.0.1", .groups = SERVE,
+                  .help = "name or address to listen on"},
+    [OPT_PORT] = {"port", 0, OPTION_INT, "N", "8080", 0, 65535, .groups = SERVE,
+                  .help = "port to listen on; 0 for a free one"},
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,

@@ -7,9 +7,8 @@
 
 extern const struct dialect api_chat_dialect;
 
-// Checks and renders the messages of p. False with x filled. Any thread; out needs chat_text_fini
-// in any case.
-bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
+// Checks the messages of p and appends their tokens. False with x filled. Any thread.
+bool api_chat_prompt(const struct service *s, const struct params *p, struct token_list *out,
                      struct api_error *x);
 
 #endif

@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "serve/http.h"
 
+struct server;
+
 // What is pointed at must live as long as the server.
 struct server_options {
     struct engine_options engine; // `changed` is the server's
@@ -30,8 +32,6 @@ struct server_options {
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;
 };
-
-struct server;
 
 struct server_options server_options_default(void);
 

@@ -13,7 +13,8 @@
 #include "serve/request_log.h"
 #include "serve/server.h"
 #include "serve/workers.h"
-#include "text/chat.h"
+#include "text/chatml.h"
+#include "text/reasoning.h"
 
 struct completion;
 
@@ -22,22 +23,29 @@ struct service {
     struct http *http;
     struct engine *engine;
     struct workers *workers;
-    char *model;     // its name for clients
+    char *model; // its name for clients
+    char arch[64], quantization[16];
     int64_t started; // seconds since 1970
 
     // Of the model: set once, in the loop thread, when it has been loaded, and then never changed.
     bool ready;
     const struct tokenizer *tokenizer; // NULL: the file has none
-    struct chat_template *chat;        // NULL: chat_error says why
+    const struct chatml *chat;         // NULL: chat_error says why
+    struct chatml form;
+    enum reasoning_family family;
     struct err chat_error;
     struct params_limits limits;
-    int64_t n_ctx; // tokens of a request, prompt and reply together
+    int64_t n_ctx;       // tokens of a request, prompt and reply together
+    int64_t n_ctx_train; // that the model was trained for
 
     struct metrics metrics;
     struct completion *completions; // in progress
     struct str out;                 // scratch of the loop thread
     struct json_writer json;        // likewise
 };
+
+// Answers a request, now or later. rest: what follows a path that ends in a slash.
+typedef void service_handler(struct service *s, struct exchange *x, const char *rest);
 
 // Answers an exchange with a JSON body, and empties the writer.
 void service_json(struct exchange *x, int status, struct json_writer *w);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths to handlers; see api.h.
+#include "serve/api.h"
+
+#include <string.h>
+
+#include "serve/api_chat.h"
+#include "serve/api_completions.h"
+#include "serve/api_models.h"
+#include "serve/api_state.h"
+#include "serve/api_text.h"
+#include "serve/page.h"
+
+static void chat(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    completion_start(s, x, &api_chat_dialect);
+}
+
+static void completions(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    completion_start(s, x, &api_completions_dialect);
+}
+
+static void page(struct service *s, struct exchange *x, const char *rest) {
+    struct page p = page_get();
+    const char *had = exchange_request_header(x, "if-none-match");
+    (void)s, (void)rest;
+    exchange_header(x, "Content-Security-Policy", p.policy);
+    exchange_header(x, "X-Content-Type-Options", "nosniff");
+    exchange_header(x, "Referrer-Policy", "no-referrer");
+    exchange_header(x, "Cache-Control", "no-cache");
+    exchange_header(x, "ETag", p.etag);
+    if (had && !strcmp(had, p.etag))
+        exchange_reply(x, 304, NULL, NULL, 0);
+    else
+        exchange_reply(x, 200, "text/html; charset=utf-8", p.html, p.size);
+}
+
+static const struct route {
+    const char *method, *path; // a path that ends in "/" takes what follows as its `rest`
+    service_handler *handle;
+} routes[] = {
+    {"POST", "/v1/chat/completions", chat},
+    {"POST", "/chat/completions", chat},
+    {"POST", "/v1/completions", completions},
+    {"GET", "/v1/models", api_models},
+    {"GET", "/models", api_models},
+    {"GET", "/v1/models/", api_model},
+    {"POST", "/v1/tokenize", api_tokenize},
+    {"POST", "/tokenize", api_tokenize},
+    {"POST", "/v1/detokenize", api_detokenize},
+    {"POST", "/detokenize", api_detokenize},
+    {"POST", "/apply-template", api_apply_template},
+    {"GET", "/health", api_health},
+    {"GET", "/v1/health", api_health},
+    {"GET", "/props", api_props},
+    {"GET", "/slots", api_slots},
+    {"GET", "/metrics", api_metrics},
+    {"GET", "/api/v0/models", api_lmstudio_models},
+    {"GET", "/api/v0/models/", api_lmstudio_model},
+    {"GET", "/", page},
+};
+
+// What follows the route's path, "" when that is all; NULL: another path.
+static const char *match(const struct route *r, const char *path) {
+    size_t n = strlen(r->path);
+    if (strncmp(path, r->path, n) != 0)
+        return NULL;
+    bool open = n > 1 && r->path[n - 1] == '/';
+    return (open ? path[n] != 0 : path[n] == 0) ? path + n : NULL;
+}
+
+void api_handle(struct service *s, struct exchange *x) {
+    const char *path = exchange_path(x), *method = exchange_method(x);
+    const char *allowed = NULL;
+    struct api_error why = {0};
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        const char *rest = match(&routes[i], path);
+        if (rest && !strcmp(method, routes[i].method)) {
+            routes[i].handle(s, x, rest);
+            return;
+        }
+        if (rest)
+            allowed = routes[i].method;
+    }
+    if (allowed) {
+        exchange_header(x, "Allow", allowed[0] == 'G' ? "GET, HEAD" : allowed);
+        api_fail(&why, 405, NULL, "%.20s is not allowed for %.200s: use %s", method, path, allowed);
+    } else {
+        api_fail(&why, 404, NULL, "there is nothing at %.300s; docs/server-api.md lists the paths",
+                 path);
+    }
+    service_refuse(x, &why);
+}
+
+const char *api_refusal(const struct http_refusal *r, struct str *body) {
+    struct json_writer w = {0};
+    struct api_error why;
+    api_fail(&why, r->status, r->status == 401 ? "invalid_api_key" : NULL, "%s", r->reason);
+    api_error_write(&w, &why);
+    if (w.out.data)
+        str_append(body, w.out.data, w.out.len);
+    body->failed |= w.out.failed;
+    str_fini(&w.out);
+    return "application/json; charset=utf-8";
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the server for people, load balancers and Prometheus; see api_state.h.
+#include "serve/api_state.h"
+
+#include "serve/completion.h"
+
+static void put_int(struct json_writer *w, const char *key, int64_t v) {
+    jw_key(w, key);
+    jw_int(w, v);
+}
+
+static void put_num(struct json_writer *w, const char *key, double v) {
+    jw_key(w, key);
+    jw_num(w, v);
+}
+
+static void put_str(struct json_writer *w, const char *key, const char *s) {
+    jw_key(w, key);
+    jw_cstr(w, s);
+}
+
+static void put_bool(struct json_writer *w, const char *key, bool v) {
+    jw_key(w, key);
+    jw_bool(w, v);
+}
+
+void api_health(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    struct api_error why = {0};
+    if (!service_ready(s, &why)) {
+        if (why.status == 500) // for a load balancer it is away, whatever the reason
+            why.status = 503;
+        service_refuse(x, &why);
+        return;
+    }
+    jw_begin(&w, '{');
+    put_str(&w, "status", "ok");
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}
+
+static void put_defaults(const struct service *s, struct json_writer *w) {
+    const struct sample_params *p = &s->limits.sample;
+    jw_key(w, "default_generation_settings");
+    jw_begin(w, '{');
+    put_int(w, "n_ctx", s->n_ctx);
+    jw_key(w, "params");
+    jw_begin(w, '{');
+    put_num(w, "temperature", p->temperature);
+    put_int(w, "top_k", p->top_k);
+    put_num(w, "top_p", p->top_p);
+    put_num(w, "min_p", p->min_p);
+    put_num(w, "repeat_penalty", p->repeat);
+    put_num(w, "presence_penalty", p->presence);
+    put_num(w, "frequency_penalty", p->frequency);
+    put_int(w, "repeat_last_n", p->window);
+    put_str(w, "speculate", speculate_name(s->limits.how));
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+static void put_token(const struct service *s, struct json_writer *w, const char *key, int32_t id) {
+    struct str text = {0};
+    tokenizer_decode(s->tokenizer, id, true, &text);
+    jw_key(w, key);
+    jw_str(w, text.data ? text.data : "", text.len);
+    str_fini(&text);
+}
+
+void api_props(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    struct api_error why = {0};
+    if (!service_ready(s, &why)) {
+        service_refuse(x, &why);
+        return;
+    }
+    jw_begin(&w, '{');
+    put_defaults(s, &w);
+    put_int(&w, "total_slots", s->limits.slots);
+    put_str(&w, "model_alias", s->model);
+    put_str(&w, "model_path", s->model); // where it lies is nobody's business
+    put_str(&w, "arch", s->arch);
+    put_str(&w, "quantization", s->quantization);
+    put_int(&w, "n_ctx_train", s->n_ctx_train);
+    put_int(&w, "n_vocab", s->limits.vocab);
+    put_bool(&w, "draft", s->limits.has_draft);
+    if (s->tokenizer) {
+        put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
+        put_token(s, &w, "eos_token", tokenizer_eos(s->tokenizer));
+    }
+    jw_key(&w, "modalities");
+    jw_begin(&w, '{');
+    put_bool(&w, "vision", false);
+    put_bool(&w, "audio", false);
+    jw_end(&w, '}');
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}
+
+static void put_slot(const struct service *s, struct json_writer *w, int id,
+                     const struct choice *k) {
+    jw_begin(w, '{');
+    put_int(w, "id", id);
+    put_int(w, "n_ctx", s->n_ctx);
+    put_bool(w, "is_processing", k != NULL);
+    if (k) {
+        struct stream_progress p = stream_progress(k->stream);
+        put_str(w, "state", stream_phase_name(p.phase));
+        put_str(w, "request", k->c->id);
+        put_int(w, "choice", k->index);
+        put_int(w, "n_prompt", p.prompt);
+        put_int(w, "n_prompt_done", p.done);
+        put_int(w, "n_tokens", p.tokens);
+        put_str(w, "speculate", speculate_name(k->c->p.how));
+    } else {
+        put_str(w, "state", "idle");
+    }
+    jw_end(w, '}');
+}
+
+// Requests in progress first, those that wait among them, then the slots that are left.
+void api_slots(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    int id = 0;
+    jw_begin(&w, '[');
+    for (const struct completion *c = s->completions; c; c = c->next)
+        for (int i = 0; i < c->n_choices && c->prepared; i++)
+            if (c->choices[i].stream && !c->choices[i].ended)
+                put_slot(s, &w, id++, &c->choices[i]);
+    while (s->ready && id < s->limits.slots)
+        put_slot(s, &w, id++, NULL);
+    jw_end(&w, ']');
+    service_json(x, 200, &w);
+}
+
+struct count {
+    const char *name, *type, *help;
+    double value;
+};
+
+static void write_counts(struct str *out, const struct count *c, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        metrics_head(out, c[i].name, c[i].type, c[i].help);
+        metrics_value(out, c[i].name, "", c[i].value);
+    }
+}
+
+// A histogram whose bins end at 2^i, or at i.
+static void write_bins(struct str *out, const char *name, const char *help, const int64_t *count,
+                       int n, bool powers, double sum) {
+    int64_t all = 0;
+    metrics_head(out, name, "histogram", help);
+    for (int i = 0; i < n; i++) {
+        all += count[i];
+        str_printf(out, "%s_bucket{le=\"%lld\"} %lld\n", name, powers ? 1LL << i : (long long)i,
+                   (long long)all);
+    }
+    str_printf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %.0f\n%s_count %lld\n", name,
+               (long long)all, name, sum, name, (long long)all);
+}
+
+static void write_engine(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
+        {"coppice_requests_running", "gauge", "Requests that the engine works on.", g->running},
+        {"coppice_requests_waiting", "gauge", "Requests that wait for a slot.", g->waiting},
+        {"coppice_requests_parked", "gauge", "Requests that rest until there is memory.",
+         g->parked},
+        {"coppice_slots", "gauge", "Requests that can run together.", g->slots},
+        {"coppice_kv_bytes_used", "gauge", "Bytes of pages of keys and values in use.",
+         (double)g->page_bytes_used},
+        {"coppice_kv_bytes_limit", "gauge", "Bytes that these may take; 0: no limit.",
+         (double)g->page_bytes_limit},
+        {"coppice_prompt_tokens_total", "counter", "Tokens of prompts that were run.",
+         (double)g->prompt_tokens},
+        {"coppice_cached_tokens_total", "counter", "Tokens of prompts that had been run before.",
+         (double)g->cached_tokens},
+        {"coppice_tokens_total", "counter", "New tokens.", (double)g->tokens},
+        {"coppice_drafted_tokens_total", "counter", "Guesses that were verified.",
+         (double)g->drafted},
+        {"coppice_accepted_tokens_total", "counter", "Guesses that became tokens.",
+         (double)g->accepted},
+        {"coppice_passes_total", "counter", "Passes of the model.", (double)g->passes},
+        {"coppice_pass_seconds_total", "counter", "Time that passes took.", g->pass_ms / 1e3},
+        {"coppice_parkings_total", "counter", "Requests that had to rest for want of memory.",
+         (double)g->parkings},
+        {"coppice_rerun_tokens_total", "counter", "Tokens run again after such a rest.",
+         (double)g->again},
+        {"coppice_longest_gap_seconds", "gauge",
+         "The longest time between two steps of one running request.", g->gap_ms / 1e3},
+        // What dashboards for llama-server read.
+        {"llamacpp:prompt_tokens_total", "counter", "As coppice_prompt_tokens_total.",
+         (double)g->prompt_tokens},
+        {"llamacpp:tokens_predicted_total", "counter", "As coppice_tokens_total.",
+         (double)g->tokens},
+        {"llamacpp:requests_processing", "gauge", "As coppice_requests_running.", g->running},
+        {"llamacpp:requests_deferred", "gauge", "As coppice_requests_waiting.", g->waiting},
+    };
+    double accepted = 0;
+    for (int i = 0; i < ENGINE_ACCEPT_BINS; i++)
+        accepted += (double)i * (double)g->accept[i];
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+    write_bins(out, "coppice_pass_rows", "Rows of a pass.", g->rows, ENGINE_ROW_BINS, true,
+               (double)g->pass_rows);
+    write_bins(out, "coppice_accept_length", "Tokens that a request got out of one pass.",
+               g->accept, ENGINE_ACCEPT_BINS, false, accepted);
+}
+
+void api_metrics(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct str out = {0};
+    struct engine_stats g = engine_stats(s->engine);
+    struct http_counts h = http_counts(s->http);
+    const struct count counts[] = {
+        {"coppice_http_connections", "gauge", "Open connections.", (double)h.connections},
+        {"coppice_http_requests_total", "counter", "HTTP requests.", (double)h.requests},
+        {"coppice_http_refused_total", "counter", "HTTP requests that were refused unread.",
+         (double)h.refused},
+    };
+    write_engine(&out, &g);
+    write_counts(&out, counts, sizeof counts / sizeof counts[0]);
+    metrics_write(&s->metrics, &out);
+    if (out.failed)
+        exchange_reply(x, 500, NULL, NULL, 0);
+    else
+        exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+    str_fini(&out);
+}

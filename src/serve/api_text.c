@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text, tokens and templates over HTTP; see api_text.h.
+#include "serve/api_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/api_chat.h"
+#include "serve/api_completions.h"
+
+struct task;
+// Fills t->out from t->p, or t->error.
+typedef void task_fn(struct task *t);
+
+// One request on its way through a worker.
+struct task {
+    struct service *s;
+    struct exchange *x; // NULL: given back; loop thread
+    enum endpoint endpoint;
+    task_fn *work;
+    struct str text; // the body
+    struct params p;
+    struct json_writer out;
+    struct api_error error;
+};
+
+static void free_task(struct task *t) {
+    str_fini(&t->text);
+    str_fini(&t->out.out);
+    free(t);
+}
+
+static void on_done(void *arg) {
+    struct task *t = arg;
+    if (t->x && t->error.status)
+        service_refuse(t->x, &t->error);
+    else if (t->x)
+        service_json(t->x, 200, &t->out);
+    free_task(t);
+}
+
+// Text worker.
+static void run(void *arg) {
+    struct task *t = arg;
+    struct json *body = NULL;
+    struct err e = {0};
+    if (json_parse(&body, t->text.data ? t->text.data : "", t->text.len, &e))
+        api_fail(&t->error, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
+    else if (params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error))
+        t->work(t);
+    params_fini(&t->p);
+    json_free(body);
+    if (http_post(t->s->http, on_done, t)) // the loop has ended, and the exchange with it
+        free_task(t);
+}
+
+static void on_gone(void *arg) {
+    struct task *t = arg;
+    exchange_abort(t->x);
+    t->x = NULL;
+}
+
+static void on_cut(void *arg) {
+    struct task *t = arg;
+    struct api_error why;
+    api_fail(&why, 503, "shutting_down", "the server is shutting down");
+    service_refuse(t->x, &why);
+    t->x = NULL;
+}
+
+static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
+    static const struct exchange_hooks hooks = {.gone = on_gone, .cut = on_cut};
+    struct api_error why = {0};
+    struct err e = {0};
+    struct task *t = NULL;
+    size_t n;
+    const char *text = exchange_body(x, &n);
+    if (!service_ready(s, &why)) {
+        service_refuse(x, &why);
+        return;
+    }
+    t = calloc(1, sizeof *t);
+    if (t) {
+        *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
+        str_append(&t->text, text, n);
+        exchange_drop_body(x);
+        exchange_watch(x, &hooks, t);
+    }
+    if (!t || t->text.failed) {
+        api_fail(&why, 503, NULL, "no memory for the request");
+    } else if (workers_run(s->workers, run, t, &e)) {
+        api_fail(&why, 429, "queue_full", "%s", e.text);
+        why.retry_after = 1;
+    } else {
+        return;
+    }
+    service_refuse(x, &why);
+    if (t)
+        free_task(t);
+}
+
+static bool has_tokenizer(struct task *t) {
+    if (!t->s->tokenizer)
+        api_fail(&t->error, 400, NULL, "the model's file has no tokenizer");
+    return t->s->tokenizer != NULL;
+}
+
+static void put_pieces(struct task *t, const struct token_list *l) {
+    struct str s = {0};
+    for (size_t i = 0; i < l->count; i++) {
+        str_clear(&s);
+        tokenizer_decode(t->s->tokenizer, l->ids[i], true, &s);
+        jw_begin(&t->out, '{');
+        jw_key(&t->out, "id");
+        jw_int(&t->out, l->ids[i]);
+        jw_key(&t->out, "piece");
+        jw_str(&t->out, s.data ? s.data : "", s.len);
+        jw_end(&t->out, '}');
+    }
+    t->out.out.failed |= s.failed;
+    str_fini(&s);
+}
+
+static void put_tokens(struct task *t, const struct token_list *l) {
+    struct json_writer *w = &t->out;
+    jw_begin(w, '{');
+    jw_key(w, "tokens");
+    jw_begin(w, '[');
+    if (t->p.with_pieces)
+        put_pieces(t, l);
+    for (size_t i = 0; i < l->count && !t->p.with_pieces; i++)
+        jw_int(w, l->ids[i]);
+    jw_end(w, ']');
+    jw_key(w, "count");
+    jw_int(w, (int64_t)l->count);
+    jw_key(w, "max_model_len");
+    jw_int(w, t->s->n_ctx);
+    jw_end(w, '}');
+}
+
+static void tokenize(struct task *t) {
+    struct token_list l = {0};
+    struct err e = {0};
+    size_t n;
+    const char *s = json_str(t->p.text, &n);
+    int rc = 0;
+    if (!has_tokenizer(t))
+        return;
+    if (t->p.add_special && tokenizer_add_bos(t->s->tokenizer))
+        rc = token_list_push(&l, tokenizer_bos(t->s->tokenizer), &e);
+    if (!rc)
+        rc = tokenizer_encode(t->s->tokenizer, s, n, !t->p.no_special, &l, &e);
+    if (rc)
+        api_error_of(&t->error, &e);
+    else
+        put_tokens(t, &l);
+    token_list_fini(&l);
+}
+
+static void put_text(struct json_writer *w, const char *key, const struct str *s) {
+    jw_key(w, key);
+    jw_str(w, s->data ? s->data : "", s->len);
+}
+
+static void detokenize(struct task *t) {
+    struct token_list l = {0};
+    struct str s = {0};
+    if (has_tokenizer(t) &&
+        api_token_ids(t->p.tokens, t->s->limits.vocab, "tokens", &l, &t->error)) {
+        for (size_t i = 0; i < l.count; i++)
+            tokenizer_decode(t->s->tokenizer, l.ids[i], true, &s);
+        if (tokenizer_blank_first(t->s->tokenizer) && s.len && s.data[0] == ' ')
+            memmove(s.data, s.data + 1, s.len--);
+        jw_begin(&t->out, '{');
+        put_text(&t->out, "content", &s);
+        put_text(&t->out, "prompt", &s); // vLLM's name for it
+        jw_end(&t->out, '}');
+        t->out.out.failed |= s.failed;
+    }
+    str_fini(&s);
+    token_list_fini(&l);
+}
+
+static void apply_template(struct task *t) {
+    struct token_list l = {0};
+    struct str s = {0};
+    if (api_chat_prompt(t->s, &t->p, &l, &t->error)) {
+        for (size_t i = 0; i < l.count; i++)
+            tokenizer_decode(t->s->tokenizer, l.ids[i], true, &s);
+        jw_begin(&t->out, '{');
+        put_text(&t->out, "prompt", &s);
+        jw_end(&t->out, '}');
+    }
+    str_fini(&s);
+    token_list_fini(&l);
+}
+
+void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_TOKENIZE, tokenize);
+}
+
+void api_detokenize(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_DETOKENIZE, detokenize);
+}
+
+void api_apply_template(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_TEMPLATE, apply_template);
+}

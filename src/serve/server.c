@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ties engine, connections, workers and interface together; see server.h. What of the model clients
+// are told is read from its file before it is loaded, so that a wrong file is an error at once.
+#include "serve/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "formats/gguf.h"
+#include "formats/quant.h"
+#include "serve/api.h"
+#include "serve/completion.h"
+
+enum { WORKER_QUEUE = 4096, TICK_MS = 1000 };
+
+struct server {
+    struct server_options o;
+    struct service s;
+    struct gguf *file; // until the model is loaded
+    struct sample_params sample;
+    struct err failure; // of the engine
+};
+
+struct server_options server_options_default(void) {
+    return (struct server_options){.engine = engine_options_default(),
+                                   .http = {.host = "127.0.0.1", .port = 8080}};
+}
+
+static void handle(void *arg, struct exchange *x) {
+    struct server *v = arg;
+    api_handle(&v->s, x);
+}
+
+static const char *refuse(void *arg, const struct http_refusal *r, struct str *body) {
+    (void)arg;
+    return api_refusal(r, body);
+}
+
+static void tick(void *arg) {
+    struct server *v = arg;
+    completion_tick(&v->s);
+}
+
+// "qwen-27b-q4_k_m" of "/models/qwen-27b-q4_k_m-00001-of-00003.gguf".
+static char *name_of_file(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *name = strdup(slash ? slash + 1 : path);
+    size_t n = name ? strlen(name) : 0;
+    if (n > 5 && !strcmp(name + n - 5, ".gguf"))
+        name[n -= 5] = 0;
+    unsigned part, parts;
+    if (n > 15 && sscanf(name + n - 15, "-%5u-of-%5u", &part, &parts) == 2)
+        name[n - 15] = 0;
+    return name;
+}
+
+// The type that most bytes of the model are of.
+static void find_quantization(struct service *s, const struct gguf *g) {
+    enum { TYPES = 64 };
+    int64_t bytes[TYPES] = {0};
+    uint32_t most = 0;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        if (t->type < TYPES)
+            bytes[t->type] += t->bytes;
+    }
+    for (uint32_t t = 1; t < TYPES; t++)
+        if (bytes[t] > bytes[most])
+            most = t;
+    const struct quant_format *f = quant_format(most);
+    snprintf(s->quantization, sizeof s->quantization, "%s", f ? f->name : "");
+}
+
+static double number_of(const struct gguf *g, const char *key, double otherwise) {
+    double v = otherwise;
+    int64_t i = 0;
+    if (!gguf_find(g, key))
+        return otherwise;
+    if (gguf_get_float(g, key, otherwise, &v, NULL) &&
+        !gguf_get_int(g, key, INT32_MIN, INT32_MAX, 0, &i, NULL))
+        v = (double)i;
+    return v;
+}
+
+// What the makers of the model advise, else the interface's own defaults.
+static void read_sampling(struct sample_params *p, const struct gguf *g) {
+    struct sample_params wanted;
+    sample_params_init(p);
+    p->temperature = 1;
+    p->window = 256;
+    wanted = *p;
+    wanted.temperature = number_of(g, "general.sampling.temp", p->temperature);
+    wanted.top_k = (int64_t)number_of(g, "general.sampling.top_k", 0);
+    wanted.top_p = number_of(g, "general.sampling.top_p", p->top_p);
+    wanted.min_p = number_of(g, "general.sampling.min_p", p->min_p);
+    wanted.repeat = number_of(g, "general.sampling.penalty_repeat", p->repeat);
+    wanted.window = (int64_t)number_of(g, "general.sampling.penalty_last_n", (double)p->window);
+    if (!sample_params_check(&wanted, 1, NULL)) // nonsense in a file is passed over
+        *p = wanted;
+}
+
+static int read_file(struct server *v, struct err *e) {
+    struct service *s = &v->s;
+    const char *path = v->o.engine.session.model, *arch = NULL;
+    size_t n = 0;
+    int rc = gguf_open(&v->file, path, e);
+    if (rc)
+        return rc;
+    s->model = v->o.name ? strdup(v->o.name) : name_of_file(path);
+    if (!s->model)
+        return err_set(e, ERR_MEMORY, "no memory for the name of the model");
+    if (!gguf_get_str(v->file, "general.architecture", &arch, &n, NULL) && arch)
+        snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
+    find_quantization(s, v->file);
+    if (v->o.sample)
+        v->sample = *v->o.sample;
+    else
+        read_sampling(&v->sample, v->file);
+    return 0;
+}
+
+static int make_template(struct server *v, struct err *e) {
+    struct service *s = &v->s;
+    const char *text = NULL;
+    size_t n = 0;
+    gguf_get_str(v->file, "tokenizer.chat_template", &text, &n, NULL);
+    if (text)
+        s->family = reasoning_of_template(text, n);
+    int rc = chatml_init(&s->form, s->tokenizer, e);
+    s->chat = rc ? NULL : &s->form;
+    return rc;
+}
+
+static void on_loaded(struct server *v) {
+    struct service *s = &v->s;
+    const struct session *session = engine_session(s->engine);
+    const struct model_params *m = model_params_of(session_model(session));
+    bool has_draft = session_draft(session) != NULL;
+    s->tokenizer = session_tokenizer(session);
+    if (!s->tokenizer)
+        err_set(&s->chat_error, ERR_UNSUPPORTED, "the model's file has no tokenizer");
+    else
+        make_template(v, &s->chat_error);
+    gguf_close(v->file);
+    v->file = NULL;
+    s->n_ctx = engine_context(s->engine);
+    s->n_ctx_train = m->context;
+    s->limits = (struct params_limits){.vocab = (int)m->vocab,
+                                       .slots = v->o.engine.slots,
+                                       .has_draft = has_draft,
+                                       .sample = v->sample,
+                                       .how = has_draft ? SPECULATE_TREE : SPECULATE_OFF};
+    if (v->o.guessing_given)
+        s->limits.how = v->o.guessing;
+    s->ready = true;
+}
+
+static void on_engine(void *arg) {
+    struct server *v = arg;
+    enum engine_state state = engine_state(v->s.engine, &v->failure);
+    bool first = !v->s.ready;
+    if (state == ENGINE_READY && first)
+        on_loaded(v);
+    else if (state == ENGINE_FAILED)
+        http_stop(v->s.http);
+    else
+        return;
+    if (first && v->o.loaded)
+        v->o.loaded(v->o.loaded_arg, v, state == ENGINE_FAILED ? &v->failure : NULL);
+}
+
+// Engine thread.
+static void engine_changed(void *arg) {
+    struct server *v = arg;
+    http_post(v->s.http, on_engine, v);
+}
+
+static int start(struct server *v, struct err *e) {
+    static const char *const open_paths[] = {"/", "/health", "/v1/health"};
+    struct service *s = &v->s;
+    struct http_options *h = &v->o.http;
+    h->handler = handle;
+    h->refuse = refuse;
+    h->arg = v;
+    h->open_paths = open_paths;
+    h->n_open_paths = sizeof open_paths / sizeof open_paths[0];
+    v->o.engine.changed = engine_changed;
+    v->o.engine.changed_arg = v;
+    int rc = read_file(v, e);
+    if (!rc)
+        rc = http_create(&s->http, h, e);
+    if (!rc)
+        rc = http_listen(s->http, e);
+    if (!rc)
+        rc = http_every(s->http, TICK_MS, tick, v, e);
+    if (!rc)
+        rc = workers_create(&s->workers, v->o.text_threads > 0 ? v->o.text_threads : 2,
+                            WORKER_QUEUE, e);
+    return rc ? rc : engine_create(&s->engine, &v->o.engine, e);
+}
+
+int server_create(struct server **out, const struct server_options *o, struct err *e) {
+    struct server *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_set(e, ERR_MEMORY, "no memory for a server");
+    v->o = *o;
+    if (v->o.engine.slots <= 0)
+        v->o.engine.slots = ENGINE_SLOTS;
+    v->s.o = &v->o;
+    v->s.started = (int64_t)time(NULL);
+    metrics_init(&v->s.metrics);
+    int rc = start(v, e);
+    if (rc)
+        server_destroy(v);
+    else
+        *out = v;
+    return rc;
+}
+
+int server_run(struct server *v, struct err *e) {
+    int rc = http_run(v->s.http, e);
+    if (!rc && v->failure.code)
+        rc = err_set(e, v->failure.code, "%s", v->failure.text);
+    return rc;
+}
+
+void server_stop(struct server *v) {
+    http_stop(v->s.http);
+}
+
+void server_destroy(struct server *v) {
+    if (!v)
+        return;
+    workers_destroy(v->s.workers);
+    engine_destroy(v->s.engine);
+    completion_free_all(&v->s);
+    if (v->s.http)
+        http_destroy(v->s.http);
+    gguf_close(v->file);
+    str_fini(&v->s.out);
+    str_fini(&v->s.json.out);
+    free(v->s.model);
+    free(v);
+}
+
+struct engine *server_engine(struct server *v) {
+    return v->s.engine;
+}
+
+const char *server_address(const struct server *v, size_t i) {
+    return http_address(v->s.http, i);
+}
+
+const char *server_model(const struct server *v) {
+    return v->s.model;
+}
