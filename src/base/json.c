@@ -1,241 +1,429 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON; see json.h. Reading is json-c in strict mode, with the gaps closed here by a scan of the
-// text: foreign characters and words, raw control characters in strings, NUL in a key, numbers like
-// 01 or 1. and those that are not finite or integers beyond 64 bits, and text after the value.
-// The writer is in json_writer.c. No other file includes json-c.
+// The reader of json.h: one pass without recursion. Members that are complete lie on a stack until
+// their array or object closes, then move into the document's memory side by side, so an element is
+// found by its number at once. Behind an object's members lies their order by key, by which
+// they are found and doubles seen. Numbers stay text: whoever asks converts.
 #include "base/json.h"
 
-#define json_bool jsonc_bool // json-c's type of that name would hide our function
-#include <json-c/json.h>
-#undef json_bool
-#include <limits.h>
+#include <locale.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/arena.h"
+#include "base/json_scan.h"
+#include "base/num.h"
+#include "base/vec.h"
 
-enum { DEPTH_MAX = 128 };
+enum { DEPTH_MAX = 128, BLOCK = 4000, QUOTED = 80 };
 
-// struct json is never defined: a value is json-c's own object under our name.
-static struct json_object *raw(const struct json *v) {
-    return (struct json_object *)(uintptr_t)v;
+struct json {
+    enum json_kind kind;
+    bool truth;
+    size_t n; // bytes of a string or number, elements, members
+    union {
+        const char *text; // a number's spelling, a string's bytes; a NUL follows
+        const struct json *items;
+        const struct member *members;
+    };
+};
+
+// An element, too, while it lies on the stack; then without a key. Behind the members of an object
+// lie their numbers as uint32_t in the order of before().
+struct member {
+    const char *key;
+    size_t key_len;
+    struct json value;
+};
+
+struct document {
+    struct json root; // first, so that its address is the document's
+    struct arena arena;
+    char *block; // what the arena gave last, and how much of it is left
+    size_t left;
+};
+
+struct frame {
+    int64_t first; // of its members on the stack
+    char close;    // ']' or '}'
+};
+
+struct reader {
+    const char *s;
+    size_t n, i;
+    struct json_rules rules;
+    struct document *doc;
+    struct member *stack;
+    int64_t n_stack, cap_stack;
+    struct frame *frames;
+    int64_t depth, cap_frames;
+    int64_t values;
+    struct err *e;
+};
+
+// size bytes of the document's memory, aligned to 8. The arena aligns to more than small strings
+// need.
+static void *take(struct reader *r, size_t size) {
+    struct document *d = r->doc;
+    size = round_up_size(max_size(size, 1), 8);
+    if (size > BLOCK / 4)
+        return arena_alloc(&d->arena, size);
+    if (size > d->left) {
+        d->block = arena_alloc(&d->arena, BLOCK);
+        d->left = d->block ? BLOCK : 0;
+    }
+    if (!d->block)
+        return NULL;
+    d->left -= size;
+    d->block += size;
+    return d->block - size;
 }
 
-static const struct json *ours(struct json_object *o) {
-    return (const struct json *)o;
+static int out_of_memory(struct reader *r) {
+    return err_set(r->e, ERR_MEMORY, "out of memory for JSON text of %zu bytes", r->n);
 }
 
-static bool all_finite(struct json_object *o) {
-    if (json_object_is_type(o, json_type_double))
-        return isfinite(json_object_get_double(o));
-    if (json_object_is_type(o, json_type_array)) {
-        for (size_t i = 0; i < json_object_array_length(o); i++)
-            if (!all_finite(json_object_array_get_idx(o, i)))
-                return false;
-    } else if (json_object_is_type(o, json_type_object)) {
-        json_object_object_foreach(o, key, member) {
-            (void)key;
-            if (!all_finite(member))
-                return false;
+static size_t line_of(const struct reader *r, size_t at) {
+    size_t line = 1;
+    for (size_t i = 0; i < at && i < r->n; i++)
+        line += r->s[i] == '\n';
+    return line;
+}
+
+static int wrong_at(struct reader *r, size_t at, const char *what) {
+    if (at >= r->n)
+        return err_set(r->e, ERR_FORMAT, "JSON text ends after %zu bytes in the middle of a value",
+                       r->n);
+    return err_set(r->e, ERR_FORMAT, "JSON text is wrong at byte %zu (line %zu): %s", at,
+                   line_of(r, at), what);
+}
+
+// The program's locale, which may want a decimal comma, has no say. (glibc keeps this one ready.)
+static double to_double(const char *text) {
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    double v = c ? strtod_l(text, NULL, c) : NAN;
+    if (c)
+        freelocale(c);
+    return v;
+}
+
+static int read_number(struct reader *r, struct json *v) {
+    size_t at = r->i, whole = 0, n = json_scan_number(r->s + at, r->n - at, &whole);
+    if (n == 0)
+        return wrong_at(r, at, "this is no number");
+    char *text = take(r, n + 1);
+    if (!text)
+        return out_of_memory(r);
+    memcpy(text, r->s + at, n);
+    text[n] = '\0';
+    *v = (struct json){.kind = whole ? JSON_INT : JSON_DOUBLE, .n = n, .text = text};
+    bool negative = *text == '-';
+    if (whole && !r->rules.big_integers && !json_fits_64_bits(text + negative, whole, negative))
+        return wrong_at(r, at, "the integer needs more than 64 bits");
+    enum { SURELY_FINITE = 300 }; // characters of an integer
+    if ((!whole || n > SURELY_FINITE) && !isfinite(to_double(text)))
+        return wrong_at(r, at, "the number is too large");
+    r->i += n;
+    return 0;
+}
+
+static int read_string(struct reader *r, const char **text, size_t *n) {
+    size_t at = r->i, len = json_scan_string(r->s + at, r->n - at), bad = 0;
+    if (len == 0)
+        return wrong_at(r, r->n, "");
+    // Nothing grows by decoding, but a lone surrogate's six bytes become three.
+    char *out = take(r, len - 1);
+    if (!out)
+        return out_of_memory(r);
+    *text = out;
+    *n = json_decode_string(r->s + at + 1, len - 2, out, &bad);
+    if (*n == SIZE_MAX)
+        return wrong_at(r, at + 1 + bad,
+                        r->s[at + 1 + bad] == '\\'
+                            ? "a string holds an unknown escape"
+                            : "a string holds a control character or is not UTF-8");
+    r->i += len;
+    return 0;
+}
+
+static int read_word(struct reader *r, struct json *v) {
+    static const struct {
+        const char *word;
+        struct json value;
+    } words[] = {{"true", {.kind = JSON_BOOL, .truth = true}},
+                 {"false", {.kind = JSON_BOOL}},
+                 {"null", {.kind = JSON_NULL}}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i].word);
+        if (r->n - r->i >= len && memcmp(r->s + r->i, words[i].word, len) == 0) {
+            *v = words[i].value;
+            r->i += len;
+            return 0;
         }
     }
-    return true;
+    return wrong_at(r, r->i, "here should be a value");
 }
 
-static size_t digits(const char *s, size_t n) {
-    size_t i = 0;
-    while (i < n && s[i] >= '0' && s[i] <= '9')
-        i++;
-    return i;
+static void skip_space(struct reader *r) {
+    while (r->i < r->n && memchr(" \t\r\n", r->s[r->i], 4))
+        r->i++;
 }
 
-// Whether the n digits fit 64 bits: unsigned for positive numbers, signed for negative ones.
-static bool fits(const char *s, size_t n, bool negative) {
-    uint64_t v = 0;
+static char peek(const struct reader *r) {
+    return r->i < r->n ? r->s[r->i] : '\0';
+}
+
+static int before(const struct member *a, const struct member *b) {
+    if (a->key_len != b->key_len)
+        return a->key_len < b->key_len ? -1 : 1;
+    return memcmp(a->key, b->key, a->key_len);
+}
+
+// By key, of equal ones the earlier first: their addresses tell.
+static int by_key(const void *a, const void *b, void *members) {
+    const struct member *m = members, *x = m + *(const uint32_t *)a, *y = m + *(const uint32_t *)b;
+    int order = before(x, y);
+    return order ? order : (x > y) - (x < y);
+}
+
+// Of members with equal keys, puts the last value in the first one's place and the others away.
+// Returns how many stay. *twice: the first member whose key has been seen before, or NULL.
+static size_t merge_doubles(struct member *m, size_t n, const uint32_t *order, const char **twice) {
+    size_t kept = 0;
+    *twice = NULL;
+    for (size_t i = 0, k; i < n; i = k) {
+        struct member *first = &m[order[i]];
+        for (k = i + 1; k < n && before(first, &m[order[k]]) == 0; k++) {
+            *twice = *twice ? *twice : first->key;
+            first->value = m[order[k]].value;
+            m[order[k]].key = NULL;
+        }
+    }
     for (size_t i = 0; i < n; i++)
-        if (__builtin_mul_overflow(v, 10, &v) ||
-            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
-            return false;
-    return !negative || v <= (uint64_t)INT64_MAX + 1;
+        if (m[i].key)
+            m[kept++] = m[i];
+    return kept;
 }
 
-// Length of the number at s by RFC 8259's grammar; 0 when it breaks it, or is an integer beyond 64
-// bits, which json-c would clamp.
-static size_t scan_number(const char *s, size_t n) {
-    size_t i = s[0] == '-', whole = digits(s + i, n - i);
-    if (whole == 0 || (whole > 1 && s[i] == '0'))
-        return 0;
-    i += whole;
-    if ((i == n || !memchr(".eE", s[i], 3)) && !fits(s + i - whole, whole, s[0] == '-'))
-        return 0;
-    if (i < n && s[i] == '.') {
-        size_t part = digits(s + i + 1, n - i - 1);
-        if (part == 0)
-            return 0;
-        i += 1 + part;
-    }
-    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
-        i++;
-        i += i < n && (s[i] == '+' || s[i] == '-');
-        size_t part = digits(s + i, n - i);
-        if (part == 0)
-            return 0;
-        i += part;
-    }
-    return i;
+static void number_up(uint32_t *order, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        order[i] = (uint32_t)i;
 }
 
-// Length of the string at s with its quotes (all of n when it does not end), 0 when it holds a
-// raw control character or is a key with a NUL, which json-c would cut.
-static size_t scan_string(const char *s, size_t n) {
-    bool nul = false;
-    size_t i = 1;
-    for (; i < n && s[i] != '"'; i++) {
-        if ((unsigned char)s[i] < 32)
-            return 0;
-        if (s[i] != '\\')
-            continue;
-        i++;
-        nul |= n - i >= 5 && memcmp(s + i, "u0000", 5) == 0;
+// Makes an object of n members on the stack. A double is an error or is merged, by the rules.
+static int close_object(struct reader *r, struct member *from, size_t n, struct json *v) {
+    struct member *m = take(r, n * sizeof *m + n * sizeof(uint32_t));
+    uint32_t *order = (void *)(m + n);
+    const char *twice = NULL;
+    if (!m)
+        return out_of_memory(r);
+    if (n)
+        memcpy(m, from, n * sizeof *m);
+    number_up(order, n);
+    qsort_r(order, n, sizeof *order, by_key, m);
+    size_t kept = merge_doubles(m, n, order, &twice);
+    if (twice && r->rules.unique_keys)
+        return err_set(r->e, ERR_FORMAT,
+                       "the key '%.*s' comes twice in the JSON object that ends at byte %zu (line "
+                       "%zu)",
+                       QUOTED, twice, r->i, line_of(r, r->i));
+    if (kept < n) {
+        order = (void *)(m + kept);
+        number_up(order, kept);
+        qsort_r(order, kept, sizeof *order, by_key, m);
     }
-    if (i >= n)
-        return n;
-    size_t after = ++i;
-    while (nul && after < n && memchr(" \t\r\n", s[after], 4))
-        after++;
-    return nul && after < n && s[after] == ':' ? 0 : i;
-}
-
-// Length of true, false or null at s, 0 when it is none of them.
-static size_t scan_word(const char *s, size_t n) {
-    static const char *const words[] = {"true", "false", "null"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t len = strlen(words[i]);
-        if (n >= len && memcmp(s, words[i], len) == 0)
-            return len;
-    }
+    *v = (struct json){.kind = JSON_OBJECT, .n = kept, .members = m};
     return 0;
 }
 
-// Finds what some version of json-c lets pass although the grammar forbids it. json-c checks the
-// rest.
-static int scan(const char *text, size_t n, struct err *e) {
-    size_t step;
-    for (size_t i = 0; i < n; i += step) {
-        step = 1;
-        if (text[i] == '"')
-            step = scan_string(text + i, n - i);
-        else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9'))
-            step = scan_number(text + i, n - i);
-        else if (!memchr("{}[]:, \t\r\n", text[i], 10))
-            step = scan_word(text + i, n - i);
-        if (step == 0)
-            return err_set(e, ERR_FORMAT, "JSON text is wrong in what begins at byte %zu", i);
-    }
+static int close_array(struct reader *r, const struct member *from, size_t n, struct json *v) {
+    struct json *items = take(r, n * sizeof *items);
+    if (!items)
+        return out_of_memory(r);
+    for (size_t i = 0; i < n; i++)
+        items[i] = from[i].value;
+    *v = (struct json){.kind = JSON_ARRAY, .n = n, .items = items};
     return 0;
 }
 
-static bool only_space(const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!memchr(" \t\r\n", text[i], 4))
-            return false;
-    return true;
-}
-
-// Feeds the text; json-c wants a NUL behind a bare number to see that it has ended.
-static struct json_object *feed(struct json_tokener *t, const char *text, size_t len,
-                                size_t *used) {
-    struct json_object *o = json_tokener_parse_ex(t, text, (int)len);
-    *used = json_tokener_get_parse_end(t);
-    if (!o && json_tokener_get_error(t) == json_tokener_continue) {
-        o = json_tokener_parse_ex(t, "", 1);
-        *used = len;
-    }
-    return o;
-}
-
-int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
-    *out = NULL;
-    if (len > INT_MAX - 1)
-        return err_set(e, ERR_LIMIT, "JSON text of %zu bytes is too long; the limit is 2 GiB", len);
-    int rc = scan(text, len, e);
-    if (rc)
-        return rc;
-    struct json_tokener *t = json_tokener_new_ex(DEPTH_MAX);
-    if (!t)
-        return err_set(e, ERR_MEMORY, "out of memory for the JSON reader");
-    json_tokener_set_flags(t, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    size_t used = 0;
-    struct json_object *o = feed(t, text, len, &used);
-    enum json_tokener_error code = json_tokener_get_error(t);
-    json_tokener_free(t);
-    if (code == json_tokener_continue)
-        rc = err_set(e, ERR_FORMAT, "JSON text ends in the middle of a value after %zu bytes", len);
-    else if (code != json_tokener_success)
-        rc = err_set(e, ERR_FORMAT, "JSON text is wrong near byte %zu: %s", used,
-                     json_tokener_error_desc(code));
-    else if (!only_space(text + used, len - used))
-        rc = err_set(e, ERR_FORMAT, "JSON text has more after its value at byte %zu", used);
-    else if (!all_finite(o))
-        rc = err_set(e, ERR_FORMAT, "JSON text holds a number that is not finite");
-    if (rc)
-        json_object_put(o);
-    else
-        *out = (struct json *)o;
+static int close_frame(struct reader *r, struct json *v) {
+    struct frame f = r->frames[--r->depth];
+    struct member *from = r->stack + f.first;
+    size_t n = (size_t)(r->n_stack - f.first);
+    int rc = f.close == ']' ? close_array(r, from, n, v) : close_object(r, from, n, v);
+    r->n_stack = f.first;
+    r->i++;
     return rc;
 }
 
+// The place on the stack of what opens stays empty until it closes.
+static int open_frame(struct reader *r) {
+    if (r->depth == r->rules.depth)
+        return err_set(r->e, ERR_FORMAT,
+                       "JSON text is nested more than %d deep at byte %zu (line %zu)",
+                       r->rules.depth, r->i, line_of(r, r->i));
+    if (vec_reserve(&r->frames, &r->cap_frames, r->depth + 1, sizeof *r->frames, NULL))
+        return out_of_memory(r);
+    r->n_stack += r->depth > 0;
+    char close = r->s[r->i++] == '[' ? ']' : '}';
+    r->frames[r->depth++] = (struct frame){r->n_stack, close};
+    return 0;
+}
+
+// A key and its colon, on the stack as a member without a value.
+static int read_key(struct reader *r) {
+    size_t at = r->i;
+    struct member *m = &r->stack[r->n_stack];
+    if (peek(r) != '"')
+        return wrong_at(r, at, "here should be a key in double quotes");
+    int rc = read_string(r, &m->key, &m->key_len);
+    if (rc)
+        return rc;
+    if (memchr(m->key, '\0', m->key_len))
+        return wrong_at(r, at, "a key holds the character U+0000");
+    skip_space(r);
+    if (peek(r) != ':')
+        return wrong_at(r, r->i, "behind a key should be a colon");
+    r->i++;
+    skip_space(r);
+    return 0;
+}
+
+// Reads a scalar whole into *v; of an array or object only the bracket (*opened).
+static int begin_value(struct reader *r, struct json *v, bool *opened) {
+    char c = peek(r);
+    *opened = c == '[' || c == '{';
+    if (r->rules.values > 0 && r->values++ == r->rules.values)
+        return err_set(r->e, ERR_LIMIT, "JSON text holds more than %lld values",
+                       (long long)r->rules.values);
+    if (*opened)
+        return open_frame(r);
+    if (c == '-' || (c >= '0' && c <= '9'))
+        return read_number(r, v);
+    if (c != '"')
+        return read_word(r, v);
+    *v = (struct json){.kind = JSON_STRING};
+    return read_string(r, &v->text, &v->n);
+}
+
+// What stands before the next value of the innermost array or object: its end (*closed), or for a
+// further element a comma, and a key.
+static int next_in_frame(struct reader *r, bool fresh, bool *closed) {
+    const struct frame *f = &r->frames[r->depth - 1];
+    skip_space(r);
+    *closed = peek(r) == f->close;
+    if (*closed)
+        return 0;
+    if (!fresh) {
+        if (peek(r) != ',')
+            return wrong_at(r, r->i,
+                            f->close == ']' ? "here should be ',' or ']'"
+                                            : "here should be ',' or '}'");
+        r->i++;
+        skip_space(r);
+    }
+    if (vec_reserve(&r->stack, &r->cap_stack, r->n_stack + 1, sizeof *r->stack, NULL))
+        return out_of_memory(r);
+    r->stack[r->n_stack] = (struct member){0};
+    return f->close == '}' ? read_key(r) : 0;
+}
+
+static int read_document(struct reader *r) {
+    struct json v = {0};
+    bool opened, closed;
+    skip_space(r);
+    int rc = begin_value(r, &v, &opened);
+    while (!rc && r->depth > 0) {
+        rc = next_in_frame(r, opened, &closed);
+        opened = false;
+        if (!rc)
+            rc = closed ? close_frame(r, &v) : begin_value(r, &v, &opened);
+        if (rc || opened || r->depth == 0)
+            continue;
+        r->n_stack += !closed;
+        r->stack[r->n_stack - 1].value = v;
+    }
+    skip_space(r);
+    if (!rc && r->i < r->n)
+        rc = wrong_at(r, r->i, "something follows the value");
+    r->doc->root = v;
+    return rc;
+}
+
+int json_parse_with(struct json **out, const char *text, size_t len, const struct json_rules *rules,
+                    struct err *e) {
+    *out = NULL;
+    if (len >= UINT32_MAX)
+        return err_set(e, ERR_LIMIT, "JSON text of %zu bytes is too long; the limit is 4 GiB", len);
+    struct reader r = {.s = text, .n = len, .rules = *rules, .e = e};
+    r.rules.depth = rules->depth > 0 ? rules->depth : DEPTH_MAX;
+    r.doc = calloc(1, sizeof *r.doc);
+    int rc = r.doc ? read_document(&r) : out_of_memory(&r);
+    free(r.stack);
+    free(r.frames);
+    if (rc && r.doc)
+        json_free(&r.doc->root);
+    else if (!rc)
+        *out = &r.doc->root;
+    return rc;
+}
+
+int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
+    return json_parse_with(out, text, len, &(struct json_rules){0}, e);
+}
+
 void json_free(struct json *root) {
-    json_object_put(raw(root));
+    if (!root)
+        return;
+    struct document *d = (void *)root;
+    arena_fini(&d->arena);
+    free(d);
 }
 
 enum json_kind json_kind_of(const struct json *v) {
-    switch (json_object_get_type(raw(v))) {
-    case json_type_boolean:
-        return JSON_BOOL;
-    case json_type_int:
-        return JSON_INT;
-    case json_type_double:
-        return JSON_DOUBLE;
-    case json_type_string:
-        return JSON_STRING;
-    case json_type_array:
-        return JSON_ARRAY;
-    case json_type_object:
-        return JSON_OBJECT;
-    case json_type_null:
-        break;
+    return v ? v->kind : JSON_NULL;
+}
+
+// A null is told as no value.
+static const struct json *told(const struct json *v) {
+    return v->kind == JSON_NULL ? NULL : v;
+}
+
+static const struct member *find(const struct json *object, const char *key) {
+    const struct member wanted = {.key = key, .key_len = strlen(key)}, *m = object->members;
+    const uint32_t *order = (const void *)(m + object->n);
+    size_t low = 0, high = object->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int side = before(&wanted, &m[order[mid]]);
+        if (side == 0)
+            return &m[order[mid]];
+        if (side < 0)
+            high = mid;
+        else
+            low = mid + 1;
     }
-    return JSON_NULL;
+    return NULL;
 }
 
 const struct json *json_get(const struct json *object, const char *key) {
-    struct json_object *v = NULL;
-    if (json_kind_of(object) == JSON_OBJECT)
-        json_object_object_get_ex(raw(object), key, &v);
-    return ours(v);
+    const struct member *m = json_kind_of(object) == JSON_OBJECT ? find(object, key) : NULL;
+    return m ? told(&m->value) : NULL;
 }
 
 size_t json_len(const struct json *v) {
     enum json_kind kind = json_kind_of(v);
-    if (kind == JSON_ARRAY)
-        return json_object_array_length(raw(v));
-    return kind == JSON_OBJECT ? (size_t)json_object_object_length(raw(v)) : 0;
+    return kind == JSON_ARRAY || kind == JSON_OBJECT ? v->n : 0;
 }
 
 const struct json *json_at(const struct json *array, size_t i) {
-    return i < json_len(array) && json_kind_of(array) == JSON_ARRAY
-               ? ours(json_object_array_get_idx(raw(array), i))
-               : NULL;
+    return json_kind_of(array) == JSON_ARRAY && i < array->n ? told(&array->items[i]) : NULL;
 }
 
 int json_each(const struct json *object, json_member_fn *fn, void *arg) {
-    if (json_kind_of(object) != JSON_OBJECT)
-        return 0;
-    json_object_object_foreach(raw(object), key, member) {
-        int rc = fn(arg, key, strlen(key), ours(member));
+    for (size_t i = 0; json_kind_of(object) == JSON_OBJECT && i < object->n; i++) {
+        const struct member *m = &object->members[i];
+        int rc = fn(arg, m->key, m->key_len, told(&m->value));
         if (rc)
             return rc;
     }
@@ -246,24 +434,34 @@ const char *json_str(const struct json *v, size_t *len) {
     if (json_kind_of(v) != JSON_STRING)
         return NULL;
     if (len)
-        *len = (size_t)json_object_get_string_len(raw(v));
-    return json_object_get_string(raw(v));
+        *len = v->n;
+    return v->text;
+}
+
+const char *json_number_text(const struct json *v) {
+    enum json_kind kind = json_kind_of(v);
+    return kind == JSON_INT || kind == JSON_DOUBLE ? v->text : NULL;
 }
 
 int64_t json_int(const struct json *v, int64_t otherwise) {
     if (json_kind_of(v) != JSON_INT)
         return otherwise;
-    // json-c clamps what does not fit; the unsigned reading tells a clamp from a true maximum.
-    if (json_object_get_int64(raw(v)) == INT64_MAX && json_object_get_uint64(raw(v)) > INT64_MAX)
+    bool negative = *v->text == '-';
+    uint64_t n = 0;
+    for (const char *p = v->text + negative; *p; p++)
+        if (__builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
+            return otherwise;
+    if (n > (uint64_t)INT64_MAX + negative)
         return otherwise;
-    return json_object_get_int64(raw(v));
+    return negative ? (int64_t)(0 - n) : (int64_t)n;
 }
 
 double json_num(const struct json *v, double otherwise) {
-    enum json_kind kind = json_kind_of(v);
-    return kind == JSON_INT || kind == JSON_DOUBLE ? json_object_get_double(raw(v)) : otherwise;
+    const char *text = json_number_text(v);
+    return text ? to_double(text) : otherwise;
 }
 
 bool json_bool(const struct json *v, bool otherwise) {
-    return json_kind_of(v) == JSON_BOOL ? json_object_get_boolean(raw(v)) != 0 : otherwise;
+    return json_kind_of(v) == JSON_BOOL ? v->truth : otherwise;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON: a reader over json-c (the only file that includes it is json.c) and an own writer.
-// Values are borrowed from the document; numbers keep full 64-bit integer precision. A build of the
-// engine alone can write JSON but not read it (json_absent.c).
+// JSON: a strict reader (RFC 8259) that says where a text is wrong, and a writer. Values are
+// borrowed from the document, whose memory they share; numbers keep their spelling. An allocation
+// that fails is an error like others, since texts come from strangers.
 #ifndef COPPICE_BASE_JSON_H
 #define COPPICE_BASE_JSON_H
 
@@ -24,17 +24,29 @@ enum json_kind {
     JSON_OBJECT
 };
 
-// Parses exactly one value of strict UTF-8 JSON (depth <= 128; refused are NaN, Infinity,
-// integers beyond 64 bits and NULs in keys; of equal keys the last counts). ERR_UNSUPPORTED in a
-// build without json-c.
+// Zeroed: what json_parse does.
+struct json_rules {
+    int depth;         // of arrays and objects in each other; 0: 128
+    int64_t values;    // in all, which bounds the memory (some 70 bytes each); 0: any number
+    bool unique_keys;  // a key that comes twice in an object is refused by its name
+    bool big_integers; // integers beyond 64 bits are taken: JSON_INT that json_int cannot tell
+};
+
+// Parses exactly one value of UTF-8 JSON. Refused are NaN, Infinity, numbers that no double can
+// hold, integers beyond 64 bits and NULs in keys; of equal keys the last one counts, in the first
+// one's place. Half a surrogate pair becomes U+FFFD. ERR_FORMAT with byte and line, ERR_LIMIT,
+// ERR_MEMORY.
+int json_parse_with(struct json **out, const char *text, size_t len, const struct json_rules *rules,
+                    struct err *e);
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
 void json_free(struct json *root);
 
 enum json_kind json_kind_of(const struct json *v); // NULL pointer counts as JSON_NULL
-const struct json *json_get(const struct json *object, const char *key); // NULL when absent
+const struct json *json_get(const struct json *object, const char *key); // NULL: absent or null
 size_t json_len(const struct json *v);                                   // array or object members
 const struct json *json_at(const struct json *array, size_t i);
-// Calls fn for each member in file order until it returns non-zero; returns that value.
+// Calls fn for each member in file order until it returns non-zero; returns that value. v is NULL
+// for null.
 typedef int json_member_fn(void *arg, const char *key, size_t key_len, const struct json *v);
 int json_each(const struct json *object, json_member_fn *fn, void *arg);
 
@@ -43,6 +55,8 @@ const char *json_str(const struct json *v, size_t *len); // NULL unless a string
 int64_t json_int(const struct json *v, int64_t otherwise);
 double json_num(const struct json *v, double otherwise);
 bool json_bool(const struct json *v, bool otherwise);
+// A number as it was spelt ("1.0", "1e-7", "-0"), NUL-terminated; NULL unless a number.
+const char *json_number_text(const struct json *v);
 
 // Writer: comma state is kept, so calls read like the output. Zeroed is valid.
 struct json_writer {
@@ -58,5 +72,8 @@ void jw_int(struct json_writer *w, int64_t v);
 void jw_num(struct json_writer *w, double v); // shortest that round-trips; non-finite becomes null
 void jw_bool(struct json_writer *w, bool v);
 void jw_null(struct json_writer *w);
+// A value that was read: members in their order, numbers as they were spelt, strings with the
+// escapes of this writer.
+void jw_value(struct json_writer *w, const struct json *v);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of json.h: every call appends to a string. It needs no library, so that builds without
-// the reader have it too.
+// The writer of json.h: every call appends to a string. Values that were read are written
+// by walking them, as deep as the reader has let them be.
 #include "base/json.h"
 
 #include <math.h>
@@ -103,4 +103,47 @@ void jw_bool(struct json_writer *w, bool v) {
 void jw_null(struct json_writer *w) {
     separate(w);
     str_puts(&w->out, "null");
+}
+
+static int put_member(void *arg, const char *key, size_t len, const struct json *v) {
+    (void)len;
+    jw_key(arg, key);
+    jw_value(arg, v);
+    return 0;
+}
+
+static void put_items(struct json_writer *w, const struct json *v) {
+    jw_begin(w, '[');
+    for (size_t i = 0; i < json_len(v); i++)
+        jw_value(w, json_at(v, i));
+    jw_end(w, ']');
+}
+
+void jw_value(struct json_writer *w, const struct json *v) {
+    size_t len = 0;
+    const char *s = json_str(v, &len);
+    switch (json_kind_of(v)) {
+    case JSON_NULL:
+        jw_null(w);
+        break;
+    case JSON_BOOL:
+        jw_bool(w, json_bool(v, false));
+        break;
+    case JSON_INT:
+    case JSON_DOUBLE:
+        separate(w);
+        str_puts(&w->out, json_number_text(v));
+        break;
+    case JSON_STRING:
+        jw_str(w, s, len);
+        break;
+    case JSON_ARRAY:
+        put_items(w, v);
+        break;
+    case JSON_OBJECT:
+        jw_begin(w, '{');
+        json_each(v, put_member, w);
+        jw_end(w, '}');
+        break;
+    }
 }

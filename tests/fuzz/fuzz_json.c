@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON text: what the reader accepts, the writer can write, and the reader takes that again. The
-// same bytes are read as a file of prompts, one JSON value a line.
+// JSON text: what the reader accepts, the writer can write, and the reader takes that again, by the
+// rules of files and of requests. The same bytes are read as a file of prompts, one JSON value a
+// line.
 #include "fuzz.h"
 
 #include <string.h>
@@ -9,55 +10,6 @@
 #include "cli/bench_prompts.h"
 
 void fuzz_setup(void) {
-}
-
-static void write_value(struct json_writer *w, const struct json *v);
-
-static int write_member(void *arg, const char *key, size_t len, const struct json *v) {
-    (void)len;
-    jw_key(arg, key);
-    write_value(arg, v);
-    return 0;
-}
-
-static void write_array(struct json_writer *w, const struct json *v) {
-    jw_begin(w, '[');
-    for (size_t i = 0; i < json_len(v); i++)
-        write_value(w, json_at(v, i));
-    jw_end(w, ']');
-}
-
-static void write_value(struct json_writer *w, const struct json *v) {
-    size_t len;
-    const char *s = json_str(v, &len);
-    switch (json_kind_of(v)) {
-    case JSON_NULL:
-        jw_null(w);
-        break;
-    case JSON_BOOL:
-        jw_bool(w, json_bool(v, false));
-        break;
-    case JSON_INT:
-        if (json_int(v, -1) == json_int(v, -2))
-            jw_int(w, json_int(v, -1));
-        else // beyond int64_t
-            jw_num(w, json_num(v, 0));
-        break;
-    case JSON_DOUBLE:
-        jw_num(w, json_num(v, 0));
-        break;
-    case JSON_STRING:
-        jw_str(w, s, len);
-        break;
-    case JSON_ARRAY:
-        write_array(w, v);
-        break;
-    case JSON_OBJECT:
-        jw_begin(w, '{');
-        json_each(v, write_member, w);
-        jw_end(w, '}');
-        break;
-    }
 }
 
 static void read_prompts(const uint8_t *data, size_t size, bool fragile) {
@@ -76,29 +28,50 @@ static void read_prompts(const uint8_t *data, size_t size, bool fragile) {
     fuzz_file_close(&f);
 }
 
-void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
-    struct json *v = NULL, *again = NULL;
+// What is read can be written and read again, and then it is written with the same bytes.
+static void write_twice(const struct json *v, const struct json_rules *rules, bool fragile) {
+    struct json_writer first = {0}, second = {0};
+    struct json *again = NULL;
     struct err e = {0};
-    read_prompts(data, size, fragile);
-    int rc = json_parse(&v, (const char *)data, size, &e);
-    fuzz_result(rc, &e, fragile);
-    FUZZ_CHECK(rc == 0 || !v); // the value null is NULL too
-    if (rc)
-        return;
-    struct json_writer w = {0};
-    write_value(&w, v);
-    FUZZ_CHECK(fragile || !w.out.failed);
-    if (!w.out.failed) {
-        rc = json_parse(&again, w.out.data, w.out.len, &e);
+    jw_value(&first, v);
+    FUZZ_CHECK(fragile || !first.out.failed);
+    if (!first.out.failed) {
+        int rc = json_parse_with(&again, first.out.data, first.out.len, rules, &e);
         FUZZ_CHECK(rc == 0 || (fragile && rc == ERR_MEMORY));
     }
     if (again) {
-        // A double may be written without a point and come back as an integer.
-        bool numbers = json_kind_of(v) == JSON_DOUBLE || json_kind_of(v) == JSON_INT;
-        FUZZ_CHECK(numbers || json_kind_of(again) == json_kind_of(v));
-        FUZZ_CHECK(json_len(again) == json_len(v) && json_num(again, 0) == json_num(v, 0));
+        FUZZ_CHECK(json_kind_of(again) == json_kind_of(v) && json_len(again) == json_len(v));
+        jw_value(&second, again);
     }
+    if (again && !second.out.failed)
+        FUZZ_CHECK(first.out.len == second.out.len &&
+                   memcmp(first.out.data, second.out.data, first.out.len) == 0);
     json_free(again);
-    json_free(v);
-    str_fini(&w.out);
+    str_fini(&first.out);
+    str_fini(&second.out);
+}
+
+// The rules of files and those of requests: what the stricter ones take, the others take too.
+void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
+    static const struct json_rules files = {0},
+                                   requests = {.depth = 16, .values = 1000, .unique_keys = true},
+                                   big = {.big_integers = true};
+    const struct json_rules *const all[] = {&files, &requests, &big};
+    int rc[3];
+    read_prompts(data, size, fragile);
+    for (int i = 0; i < 3; i++) {
+        struct json *v = NULL;
+        struct err e = {0};
+        rc[i] = json_parse_with(&v, (const char *)data, size, all[i], &e);
+        if (i == 0)
+            fuzz_result(rc[i], &e, fragile);
+        else
+            fuzz_sentence(rc[i], &e);
+        FUZZ_CHECK((rc[i] == 0) == (v != NULL));
+        if (v)
+            write_twice(v, all[i], fragile);
+        json_free(v);
+    }
+    FUZZ_CHECK(fragile || rc[1] || rc[0] == 0);
+    FUZZ_CHECK(fragile || rc[0] || rc[2] == 0);
 }

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/json.h"
@@ -184,6 +185,141 @@ static void doubles_round_trip(void **state) {
     }
 }
 
+static int parse_by(struct json **v, const char *text, struct json_rules rules, struct err *e) {
+    *e = (struct err){0};
+    return json_parse_with(v, text, strlen(text), &rules, e);
+}
+
+static void errors_say_where(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } cases[] = {
+        {"{\n \"a\": nope}", "wrong at byte 8 (line 2): here should be a value"},
+        {"[1,\n2\n3]", "wrong at byte 6 (line 3): here should be ',' or ']'"},
+        {"{\"a\":1 \"b\"", "wrong at byte 7 (line 1): here should be ',' or '}'"},
+        {"{\"a\" 1}", "wrong at byte 5 (line 1): behind a key should be a colon"},
+        {"{a:1}", "wrong at byte 1 (line 1): here should be a key in double quotes"},
+        {"[1] x", "wrong at byte 4 (line 1): something follows the value"},
+        {"[\"ab\xFF\"]", "wrong at byte 4 (line 1): a string holds a control character or is not"},
+        {"[\"ab\\q\"]", "wrong at byte 4 (line 1): a string holds an unknown escape"},
+        {"[NaN]", "wrong at byte 1 (line 1): here should be a value"},
+        {"[-Infinity]", "wrong at byte 1 (line 1): this is no number"},
+        {"[1e999]", "wrong at byte 1 (line 1): the number is too large"},
+        {"[18446744073709551616]", "wrong at byte 1 (line 1): the integer needs more than 64 bits"},
+        {"[1, {\"a\":", "ends after 9 bytes in the middle of a value"},
+        {"[\"abc", "ends after 5 bytes"},
+        {"", "ends after 0 bytes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct json *v;
+        struct err e;
+        assert_int_equal(parse_by(&v, cases[i].text, (struct json_rules){0}, &e), ERR_FORMAT);
+        assert_null(v);
+        if (!strstr(e.text, cases[i].said))
+            fail_msg("%s\n%s", cases[i].text, e.text);
+    }
+}
+
+static void keys_that_come_twice(void **state) {
+    (void)state;
+    static const char text[] = "{\"a\": 1, \"b\": 2, \"c\": {}, \"\\u0062\": {\"b\": 3}, \"a\": 4}";
+    struct json_writer w = {0};
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, text, (struct json_rules){.unique_keys = true}, &e), ERR_FORMAT);
+    assert_non_null(
+        strstr(e.text, "the key 'a' comes twice in the JSON object that ends at byte 5"));
+    // Without the rule the last one counts, in the first one's place.
+    assert_int_equal(parse_by(&v, text, (struct json_rules){0}, &e), 0);
+    jw_value(&w, v);
+    assert_string_equal(w.out.data, "{\"a\":4,\"b\":{\"b\":3},\"c\":{}}");
+    assert_int_equal(json_len(v), 3);
+    assert_int_equal(json_int(json_get(v, "a"), 0), 4);
+    str_fini(&w.out);
+    json_free(v);
+}
+
+static void values_are_written_as_they_were(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"z\":[1.0,1e-7,-0,0.10,1E+2,18446744073709551615,-9223372036854775808],\"a\":[[],{},"
+        "\"\"],"
+        "\"q\":\"\\\"\\\\/\\u0001\\n\xC3\xA9\xF0\x9F\x98\x80\",\"t\":[true,false,null]}";
+    struct json_writer w = {0};
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, text, (struct json_rules){.unique_keys = true}, &e), 0);
+    jw_value(&w, v);
+    assert_string_equal(w.out.data, text);
+    assert_string_equal(json_number_text(json_at(json_get(v, "z"), 0)), "1.0");
+    assert_null(json_number_text(json_get(v, "q")));
+    assert_null(json_number_text(NULL));
+    str_fini(&w.out);
+    json_free(v);
+}
+
+static void escapes_become_characters(void **state) {
+    (void)state;
+    struct json *v =
+        parse("[\"\\uD83D\\uDE00\\u00e9\\u20AC\\/\\b\", \"\\uD83Dx\\uDE00\", \"\\u0000\"]");
+    size_t len;
+    assert_string_equal(json_str(json_at(v, 0), &len), "\xF0\x9F\x98\x80\xC3\xA9\xE2\x82\xAC/\b");
+    assert_string_equal(json_str(json_at(v, 1), &len), "\xEF\xBF\xBDx\xEF\xBF\xBD");
+    assert_memory_equal(json_str(json_at(v, 2), &len), "\0", 2);
+    assert_int_equal(len, 1);
+    json_free(v);
+}
+
+static void large_integers_by_rule(void **state) {
+    (void)state;
+    static const char text[] = "[123456789012345678901234567890]";
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, text, (struct json_rules){0}, &e), ERR_FORMAT);
+    assert_int_equal(parse_by(&v, text, (struct json_rules){.big_integers = true}, &e), 0);
+    assert_int_equal(json_kind_of(json_at(v, 0)), JSON_INT);
+    assert_int_equal(json_int(json_at(v, 0), -7), -7);
+    assert_true(json_num(json_at(v, 0), 0) > 1.2e29);
+    assert_string_equal(json_number_text(json_at(v, 0)), "123456789012345678901234567890");
+    json_free(v);
+}
+
+static void numbers_of_values_are_bounded(void **state) {
+    (void)state;
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, "[1, {\"a\": 2}, 3]", (struct json_rules){.values = 5}, &e), 0);
+    json_free(v);
+    assert_int_equal(parse_by(&v, "[1, {\"a\": 2}, 3]", (struct json_rules){.values = 4}, &e),
+                     ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more than 4 values"));
+}
+
+static void members_of_large_objects_are_found(void **state) {
+    (void)state;
+    enum { N = 5000 };
+    struct json_writer w = {0};
+    char key[32];
+    jw_begin(&w, '{');
+    for (int i = 0; i < N; i++) {
+        snprintf(key, sizeof key, "k%d", i * 7919 % N);
+        jw_key(&w, key);
+        jw_int(&w, i);
+    }
+    jw_end(&w, '}');
+    struct json *v = parse(w.out.data);
+    assert_int_equal(json_len(v), N);
+    for (int i = 0; i < N; i++) {
+        snprintf(key, sizeof key, "k%d", i * 7919 % N);
+        assert_int_equal(json_int(json_get(v, key), -1), i);
+    }
+    assert_null(json_get(v, "k"));
+    assert_null(json_get(v, "k5000"));
+    str_fini(&w.out);
+    json_free(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_come_back),
@@ -193,6 +329,13 @@ int main(void) {
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(the_writer_places_commas_and_escapes),
         cmocka_unit_test(doubles_round_trip),
+        cmocka_unit_test(errors_say_where),
+        cmocka_unit_test(keys_that_come_twice),
+        cmocka_unit_test(values_are_written_as_they_were),
+        cmocka_unit_test(escapes_become_characters),
+        cmocka_unit_test(large_integers_by_rule),
+        cmocka_unit_test(numbers_of_values_are_bounded),
+        cmocka_unit_test(members_of_large_objects_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
