@@ -63,6 +63,13 @@ static bool take(struct engine *g) {
     return !end;
 }
 
+// A trace that cannot be written ends, and nothing else does.
+static void tell_trace(struct engine *g) {
+    struct err e;
+    if (trace_failed(g->trace, &e) && g->o.session.note)
+        g->o.session.note(g->o.session.note_arg, e.text);
+}
+
 // Refuses what is new, ends what is there, and says why.
 static void wind_up(struct engine *g, enum engine_state state, const struct err *why) {
     bool end;
@@ -85,8 +92,10 @@ static void *engine_main(void *arg) {
         open_queue(g);
         set_state(g, ENGINE_READY, NULL);
     }
-    while (!rc && take(g))
+    while (!rc && take(g)) {
         rc = engine_round(g, &e);
+        tell_trace(g);
+    }
     if (!rc)
         err_set(&e, ERR_STATE, "%s", STOPPED);
     wind_up(g, rc ? ENGINE_FAILED : ENGINE_STOPPED, &e);
@@ -116,6 +125,7 @@ static int make_lists(struct engine *g, struct err *e) {
 
 static void engine_free(struct engine *g) {
     session_close(g->session);
+    trace_close(g->trace);
     queue_drop(g->queue);
     pthread_mutex_destroy(&g->lock);
     free(g->members);
@@ -144,6 +154,8 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
         rc = queue_create(&g->queue, g->o.queue, e);
     if (!rc)
         queue_refuse(g->queue, ERR_STATE, LOADING);
+    if (!rc && o->trace)
+        rc = trace_open(&g->trace, o->trace, e);
     if (!rc)
         rc = start(g, e);
     if (rc) {

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "engine/stream_impl.h"
+#include "engine/trace.h"
 
 // A list of streams in the order of coming, linked by `next`.
 struct stream_list {
@@ -38,6 +39,7 @@ struct engine {
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
     double guesses;           // mean rows of guesses of a decoding member
+    struct trace *trace;      // NULL: none
 };
 
 // Takes up what there is room for, runs one pass and publishes what came of it. An error concerns
@@ -45,6 +47,12 @@ struct engine {
 int engine_round(struct engine *g, struct err *e);
 // Ends all members and waiting streams with an error.
 void engine_end_all(struct engine *g, const struct err *e);
+
+// Counts the pass of g->turns between two times of clock_ms, and a stream's end. What is counted is
+// visible before its streams are told.
+void tally_pass(struct engine *g, double start, double now);
+void tally_end(struct engine *g, const struct stream *s, enum end_reason reason,
+               const struct err *e);
 
 // Whether there is room for a stream that waits: for its text beside what the members still need.
 bool room_to_join(const struct engine *g, const struct stream *s);

@@ -7,35 +7,6 @@
 #include "base/num.h"
 #include "engine/engine_impl.h"
 
-static const double RECENT = 0.2; // weight of the newest step in means
-
-static void mean_to(double *mean, double value) {
-    *mean += (*mean > 0 ? RECENT : 1) * (value - *mean);
-}
-
-// Makes the counts visible; before streams are told of what is counted.
-static void publish_stats(struct engine *g) {
-    g->now.slots = g->o.slots;
-    g->now.running = g->now.parked = g->now.reading = 0;
-    for (int i = 0; i < g->n_members; i++) {
-        const struct stream *s = g->members[i];
-        g->now.parked += s->parked;
-        g->now.running += !s->parked;
-        g->now.reading += !s->parked && !job_decodes(s->job);
-    }
-    g->now.page_bytes_used = session_kv_used(g->session);
-    g->now.page_bytes_limit = session_kv_limit(g->session);
-    pthread_mutex_lock(&g->lock);
-    g->stats = g->now;
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void count_end(struct engine *g, enum end_reason reason, const struct err *e) {
-    g->now.ended++;
-    g->now.failed += e != NULL;
-    g->now.cancelled += !e && reason == END_CALLER;
-}
-
 // Ends a stream that is in no list any more.
 static void end_stream(struct engine *g, struct stream *s, enum end_reason reason,
                        const struct err *e) {
@@ -47,12 +18,7 @@ static void end_stream(struct engine *g, struct stream *s, enum end_reason reaso
     if (p && p->waiting == 0)
         room_drop_prefix(p);
     group_drop(p);
-    count_end(g, reason, e);
-    if (s->joined > 0) {
-        g->now.cached_tokens += atomic_load(&s->done) - s->reply.fed;
-        g->now.again += s->reply.again;
-    }
-    publish_stats(g);
+    tally_end(g, s, reason, e);
     stream_finish(s, reason, e);
     stream_drop(s);
 }
@@ -205,32 +171,6 @@ static void plan_pass(struct engine *g) {
                 add_turn(g, g->members[i], g->prompts[i].rows);
 }
 
-static int bin_of(int64_t rows) {
-    int i = 0;
-    while (i < ENGINE_ROW_BINS - 1 && ((int64_t)1 << i) < rows)
-        i++;
-    return i;
-}
-
-// What a member's step was, for the counts.
-static void count_step(struct engine *g, struct stream *s, double now) {
-    const struct member *m = job_member(s->job);
-    if (m->rc)
-        return;
-    g->now.tokens += s->reply.n - atomic_load(&s->published);
-    if (m->phase == MEMBER_PROMPT) {
-        g->now.prompt_tokens += m->n_piece;
-        return;
-    }
-    g->now.drafted += m->tree.n - 1;
-    g->now.accepted += m->walk.count - 1;
-    g->now.accept[min_i32(m->walk.count, ENGINE_ACCEPT_BINS - 1)]++;
-    stream_keep_tree(s, m);
-    if (s->stepped > 0 && now - s->stepped > g->now.gap_ms)
-        g->now.gap_ms = now - s->stepped;
-    s->stepped = now;
-}
-
 static void publish(struct engine *g, struct stream *s, double now) {
     struct err e = {0};
     int64_t fed = sequence_len(job_sequence(s->job));
@@ -242,29 +182,6 @@ static void publish(struct engine *g, struct stream *s, double now) {
         leave(g, s, s->reply.end, rc ? &e : NULL);
     else
         stream_publish(s, job_decodes(s->job) ? STREAM_DECODING : STREAM_READING);
-}
-
-// Counts the pass, and what steps without pieces take.
-static void count_pass(struct engine *g, double ms) {
-    int64_t rows = 0, guesses = 0;
-    int decoding = 0;
-    for (int i = 0; i < g->n_turns; i++) {
-        const struct member *m = job_member(g->turns[i].job);
-        bool piece = m->phase == MEMBER_PROMPT;
-        rows += piece ? m->n_piece : m->tree.n;
-        guesses += piece ? 0 : m->tree.n - 1;
-        decoding += !piece;
-    }
-    g->now.passes++;
-    g->now.pass_rows += rows;
-    g->now.rows[bin_of(rows)]++;
-    g->now.pass_ms += ms;
-    if (!decoding)
-        return;
-    mean_to(&g->guesses, (double)guesses / decoding);
-    mean_to(&g->draft_ms, batch_times(g->batch).draft);
-    if (decoding == g->n_turns)
-        mean_to(&g->step_ms, ms);
 }
 
 int engine_round(struct engine *g, struct err *e) {
@@ -284,10 +201,7 @@ int engine_round(struct engine *g, struct err *e) {
     if (rc)
         return rc;
     double now = clock_ms();
-    count_pass(g, now - start);
-    for (int i = 0; i < g->n_turns; i++)
-        count_step(g, g->turn_of[i], now);
-    publish_stats(g);
+    tally_pass(g, start, now);
     for (int i = 0; i < g->n_turns; i++)
         publish(g, g->turn_of[i], now);
     return 0;

@@ -3,6 +3,7 @@
 // tokens and logits are those of session_generate. Faults, full queues, requests that can never fit
 // and an engine that is stopped end with their sentence and never hang.
 #include "engine/generate.h"
+#include "engine/scheduler.h"
 #include "support/faulty.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -142,6 +143,35 @@ static void choices(void **state) {
     }
 }
 
+// Beside a running request, a short prompt is read before a long one that came earlier, and the
+// long one takes many passes.
+static void short_overtakes(void **state) {
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct request r = f->r[0], l = f->r[0], q = f->r[3];
+    int32_t prompt[900];
+    for (int i = 0; i < 900; i++)
+        prompt[i] = i * 7 % 250;
+    o.max_gap_ms = 0.001; // as little as may be
+    struct engine *g = rig_engine(f, &o);
+    r.max_tokens = 900;
+    struct stream *runner = rig_submit(f, g, &r);
+    rig_tokens(f, runner, 3);
+    int64_t before = engine_stats(g).passes;
+    l.prompt = prompt;
+    l.n_prompt = 900;
+    l.max_tokens = q.max_tokens = 1;
+    struct stream *long_one = rig_submit(f, g, &l), *quick = rig_submit(f, g, &q);
+    struct stream_end a = rig_end(f, long_one), b = rig_end(f, quick);
+    int64_t passes = engine_stats(g).passes - before;
+    assert_true(passes >= 900 / SCHEDULE_LEAST);
+    assert_true(a.queue_ms + a.prompt_ms > 2 * (b.queue_ms + b.prompt_ms));
+    stream_release(runner);
+    stream_release(long_one);
+    stream_release(quick);
+    engine_destroy(g);
+}
+
 static void refusals(void **state) {
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
@@ -278,8 +308,9 @@ static void trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_alone), cmocka_unit_test(cancels), cmocka_unit_test(choices),
-        cmocka_unit_test(refusals),      cmocka_unit_test(faults),  cmocka_unit_test(trees),
+        cmocka_unit_test(same_as_alone),   cmocka_unit_test(cancels),  cmocka_unit_test(choices),
+        cmocka_unit_test(short_overtakes), cmocka_unit_test(refusals), cmocka_unit_test(faults),
+        cmocka_unit_test(trees),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scheduling by a simulated clock: a device of known prices, which the scheduler has to learn, runs
+// what it decides. A running request's steps stay within the gap while a long prompt is read, short
+// prompts overtake long ones, and long ones are read all the same when short ones keep coming.
+#include <math.h>
+
+#include "base/num.h"
+#include "base/rng.h"
+#include "engine/scheduler.h"
+#include "unit/test.h"
+
+// A simulated machine: what a pass of so many rows takes, with noise.
+struct machine {
+    double first, row; // milliseconds of one row, and of each further one
+    double noise;
+    struct rng g;
+};
+
+static double pass_ms(struct machine *m, int64_t rows) {
+    double off = 2 * (double)rng_below(&m->g, 1001) / 1000 - 1;
+    return (m->first + m->row * (double)(rows - 1)) * (1 + m->noise * off);
+}
+
+static struct price *new_price(enum price_kind kind) {
+    struct price *p = NULL;
+    assert_int_equal(price_create(&p, kind, NULL), 0);
+    return p;
+}
+
+// Reads a prompt of n tokens beside `decoding` members; the longest pass behind the first ones, by
+// which the price is learnt. *passes: how many it took.
+static double read_beside(struct machine *m, enum price_kind kind, int64_t n, int decoding,
+                          double gap, int *passes) {
+    struct price *p = new_price(kind);
+    double worst = 0;
+    for (*passes = 0; n > 0; ++*passes) {
+        struct pass_frame f = {
+            .price = p, .decoding = decoding, .prompts = 1, .most = 3072, .gap_ms = gap};
+        int64_t rows = min_i64(schedule_rows(&f), n);
+        double ms = pass_ms(m, decoding + rows);
+        price_note_pass(p, decoding + rows, decoding + 1, ms);
+        assert_in_range(rows, 1, 3072);
+        if (*passes >= 3)
+            worst = fmax(worst, ms);
+        n -= rows;
+    }
+    price_destroy(p);
+    return worst;
+}
+
+static void gaps_are_bounded(void **state) {
+    (void)state;
+    static const struct {
+        struct machine m;
+        enum price_kind kind;
+        int decoding;
+        double gap;
+    } cases[] = {
+        {{20, 0.05, 0.03, {1}}, PRICE_GPU, 1, 100}, {{20, 0.05, 0.03, {2}}, PRICE_GPU, 64, 100},
+        {{30, 0.2, 0.05, {3}}, PRICE_GPU, 8, 100},  {{5, 0.02, 0.02, {4}}, PRICE_GPU, 1, 50},
+        {{2, 1.5, 0.05, {5}}, PRICE_CPU, 1, 100},   {{1, 0.4, 0.1, {6}}, PRICE_CPU, 8, 100},
+        {{0.5, 0.3, 0.05, {7}}, PRICE_CPU, 4, 40},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct machine m = cases[i].m;
+        int passes;
+        double worst =
+            read_beside(&m, cases[i].kind, 16384, cases[i].decoding, cases[i].gap, &passes);
+        assert_true(worst <= 1.2 * cases[i].gap);
+        // And most of the time is used.
+        double most = 16384 * m.row / (0.85 * cases[i].gap - m.first);
+        assert_true(passes <= 1.35 * most + 6);
+    }
+}
+
+// Where a step alone takes longer than the gap, prompts are read in small pieces all the same;
+// where nobody decodes, in large ones.
+static void something_is_always_read(void **state) {
+    (void)state;
+    struct price *p = new_price(PRICE_CPU);
+    struct pass_frame f = {.price = p, .decoding = 4, .prompts = 1, .most = 512, .gap_ms = 100};
+    assert_int_equal(schedule_rows(&f), SCHEDULE_FIRST);
+    price_note_pass(p, 4, 4, 500);
+    assert_int_equal(schedule_rows(&f), SCHEDULE_LEAST);
+    f.decoding = 0;
+    assert_int_equal(schedule_rows(&f), 512);
+    f.most = 5;
+    assert_int_equal(schedule_rows(&f), 5);
+    f.decoding = 4;
+    assert_int_equal(schedule_rows(&f), 5);
+    price_destroy(p);
+    assert_true(schedule_gap(0, 10) == 100);
+    assert_true(schedule_gap(0, 50) == 200);
+    assert_true(schedule_gap(70, 50) == 70);
+}
+
+static void short_ones_first(void **state) {
+    (void)state;
+    struct prompt_turn t[4] = {{.left = 10000}, {.left = 40}, {.left = 0}, {.left = 300}};
+    assert_int_equal(schedule_prompts(t, 4, 256, 1), 2);
+    assert_int_equal(t[1].rows, 40);
+    assert_int_equal(t[1].order, 0);
+    assert_int_equal(t[3].rows, 216);
+    assert_int_equal(t[3].order, 1);
+    assert_int_equal(t[0].rows + t[2].rows, 0);
+    t[0].waited_ms = 25000; // it counts as shorter than either by now
+    assert_int_equal(schedule_prompts(t, 4, 256, 1), 1);
+    assert_int_equal(t[0].rows, 256);
+    assert_int_equal(schedule_prompts(t, 4, 0, 1), 0);
+    assert_int_equal(schedule_prompts(t, 4, 100000, 0), 3);
+    assert_int_equal(t[0].rows + t[1].rows + t[3].rows, 10340);
+}
+
+// Short prompts that come as fast as the machine can read: a long one is overtaken by some, and
+// read in a bounded time.
+static void long_ones_do_not_starve(void **state) {
+    (void)state;
+    enum { SHORT = 200, ROWS = 256 };
+    struct prompt_turn t[64] = {{.left = 8192}};
+    double came[64] = {0}, now = 0;
+    int n = 1, passed = 0;
+    while (t[0].left > 0 && now < 1e6) {
+        while (n < 64 && n < now / SHORT + 1) { // one each time that it takes to read one
+            came[n] = now;
+            t[n++] = (struct prompt_turn){.left = SHORT};
+        }
+        for (int i = 0; i < n; i++)
+            t[i].waited_ms = now - came[i];
+        (void)schedule_prompts(t, n, ROWS, 1);
+        for (int i = 0; i < n; i++)
+            t[i].left -= t[i].rows;
+        for (int i = n - 1; i > 0; i--) {
+            if (t[i].left > 0)
+                continue;
+            passed++;
+            n--;
+            t[i] = t[n];
+            came[i] = came[n];
+        }
+        now += ROWS;
+    }
+    assert_true(passed >= 20);
+    assert_true(now < 8 * 8192);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gaps_are_bounded),
+        cmocka_unit_test(something_is_always_read),
+        cmocka_unit_test(short_ones_first),
+        cmocka_unit_test(long_ones_do_not_starve),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
