@@ -65,18 +65,21 @@ property() {
     done
 }
 
-# sanitize TOOL LEVEL: a tool of compute-sanitizer over the ops, family by family, all at once.
+# sanitize TOOL LEVEL [OPTION]...: a tool of compute-sanitizer over the ops, family by family, all
+# at once.
 sanitize() {
-    local from=$SECONDS family families=(rows attend linear gdn sample) jobs=() i
+    local from=$SECONDS tool=$1 level=$2 family jobs=() i
+    local families=(rows attend linear gdn gdn_many gdn_layer moe sample)
+    shift 2
     for family in "${families[@]}"; do
-        timeout "${LIMIT:-400}" compute-sanitizer --tool "$1" --error-exitcode 1 \
-            "$tests/gpu_tests" --levels "$2" --brief --only "$family" opcheck \
-            >"$logs/gpu-$1-$family.log" 2>&1 &
+        timeout "${LIMIT:-400}" compute-sanitizer --tool "$tool" --error-exitcode 1 "$@" \
+            "$tests/gpu_tests" --levels "$level" --brief --only "$family" opcheck \
+            >"$logs/gpu-$tool-$family.log" 2>&1 &
         jobs+=($!)
     done
     for i in "${!families[@]}"; do
         wait "${jobs[i]}"
-        row "$1-${families[i]}" $? $((SECONDS - from))
+        row "$tool-${families[i]}" $? $((SECONDS - from))
     done
 }
 
@@ -98,7 +101,7 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
     sanitize memcheck cuda:auto:separate
-    sanitize racecheck cuda:auto
+    sanitize racecheck cuda:auto --racecheck-indirect-barrier-dependency yes
 else
     table+="sanitizer        skipped  compute-sanitizer is not installed"$'\n'
 fi

@@ -60,7 +60,7 @@ refusal() {
     [[ $said == *"lacks the instructions of level $1"* ]]
 }
 
-for family in gdn attend linear sample rows; do
+for family in gdn gdn_many gdn_layer attend linear sample rows; do
     part "neon-$family" tests $plain neon --brief --only $family opcheck
 done
 part dotprod-linear tests $dot dotprod --brief --only linear opcheck

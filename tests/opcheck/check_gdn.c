@@ -399,13 +399,13 @@ static int64_t compare_feeds(struct check *c, const struct stream *s, struct exe
     return wa.at_once + wb.at_once;
 }
 
-static bool has_gdn(struct check *c) {
+bool check_has_gdn(struct check *c) {
     bool conv = CHECK_HAS(c, gdn_gates_conv), gdn = CHECK_HAS(c, gdn);
     return CHECK_HAS(c, gdn_commit) && conv && gdn; // each absence is told
 }
 
 void check_gdn(struct check *c) {
-    if (!has_gdn(c))
+    if (!check_has_gdn(c))
         return;
     for (int i = 0; i < 4; i++) {
         struct stream s;
@@ -420,7 +420,7 @@ void check_gdn(struct check *c) {
 }
 
 void check_gdn_rule(struct check *c) {
-    if (!has_gdn(c))
+    if (!check_has_gdn(c))
         return;
     bool blocks = exec_ops(c->exec)->gdn_blocks != NULL;
     for (int i = 0; i < (blocks ? 5 : 3); i++) {
@@ -440,12 +440,10 @@ void check_gdn_rule(struct check *c) {
                (long long)at_once);
         stream_fini(&s);
     }
-    check_gdn_many_rule(c);
-    check_gdn_layer_rule(c);
 }
 
 void check_gdn_double(struct check *c) {
-    if (!has_gdn(c))
+    if (!check_has_gdn(c))
         return;
     for (int i = 0; i < (c->brief ? 2 : 3); i++) {
         struct stream s;
@@ -539,7 +537,7 @@ static void time_rows(struct check *c, struct gdn_call *t, enum forest_kind kind
 void check_gdn_time(struct check *c) {
     static const int chains[] = {1, 4, 16, GDN_BLOCK}, trees[] = {24, 61, 128};
     static const int shapes[][4] = {{4, 8, 64, 64}, {2, 4, 128, 128}, {16, 48, 128, 128}};
-    for (int k = 0; k < 2 && has_gdn(c); k++) {
+    for (int k = 0; k < 2 && check_has_gdn(c); k++) {
         const int *h = shapes[c->device ? 2 * k : k];
         struct stream s;
         struct world w;

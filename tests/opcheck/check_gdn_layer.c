@@ -205,7 +205,7 @@ static int64_t compare(struct outcome *a, struct outcome *b) {
 }
 
 void check_gdn_layer_rule(struct check *c) {
-    for (int i = 0; c->device && i < 12; i++) {
+    for (int i = 0; c->device && check_has_gdn(c) && i < 12; i++) {
         struct layer l;
         struct outcome at_once, apart;
         char text[64];

@@ -265,7 +265,7 @@ static void check_once(struct check *c, const struct gdn_shape *s, int n, bool s
 void check_gdn_many_rule(struct check *c) {
     static const int shapes[][4] = {
         {2, 6, 128, 128}, {1, 2, 32, 32}, {2, 4, 64, 64}, {3, 3, 24, 40}};
-    for (int i = 0; i < (c->brief ? 2 : 7); i++) {
+    for (int i = 0; check_has_gdn(c) && i < (c->brief ? 2 : 7); i++) {
         const int *h = shapes[i < 4 ? 0 : i - 3];
         struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
         static const int most[] = {12, MOST, 8, 3};

@@ -352,10 +352,10 @@ static void check_given(struct check *c) {
 
 void check_sample_double(struct check *c) {
     int wrong = 0, skipped = 0, sampled = 0, masked = 0, biased = 0, unlike = 0;
-    enum { CASES = 1500 };
+    const int cases = c->brief ? 100 : 1500;
     if (!has_sample(c))
         return;
-    for (int i = 0; i < CASES; i++) {
+    for (int i = 0; i < cases; i++) {
         struct draw d;
         int32_t got = -1, want;
         bool close = false;
@@ -373,10 +373,11 @@ void check_sample_double(struct check *c) {
         free(d.logits);
     }
     report(c,
-           wrong == 0 && skipped < CASES / 4 && sampled > CASES / 2 && masked > CASES / 5 &&
-               biased > CASES / 5,
-           "sample / sort", "1500 rows", "%d wrong choices, %d too close to call", wrong, skipped);
-    report(c, unlike == 0, "sample / double", "log-probabilities of 750", "%d wrong", unlike);
+           wrong == 0 && skipped < cases / 4 && sampled > cases / 2 && masked > cases / 5 &&
+               biased > cases / 5,
+           "sample / sort", c->brief ? "100 rows" : "1500 rows",
+           "%d wrong choices, %d too close to call", wrong, skipped);
+    report(c, unlike == 0, "sample / double", "log-probabilities of half", "%d wrong", unlike);
     check_masks(c);
     check_forbidden(c);
     check_given(c);
@@ -504,10 +505,12 @@ void check_sample_rule(struct check *c) {
     int64_t wrong = 0, differ = 0;
     if (!has_sample(c))
         return;
-    for (int i = 0; i < 400; i++)
+    const int batches = c->brief ? 4 : 40;
+    for (int i = 0; i < 10 * batches; i++)
         wrong += topk_wrong(c, &c->rng, i % 2);
-    report(c, wrong == 0, "head_topk / sort", "400 rows", "%lld wrong entries", (long long)wrong);
-    for (int i = 0; i < 40; i++) {
+    report(c, wrong == 0, "head_topk / sort", c->brief ? "40 rows" : "400 rows",
+           "%lld wrong entries", (long long)wrong);
+    for (int i = 0; i < batches; i++) {
         struct batch b;
         struct picks all, some;
         batch_init(&b, &c->rng);
@@ -516,8 +519,8 @@ void check_sample_rule(struct check *c) {
         differ += differing_rows(&all, &some);
         free(b.logits);
     }
-    report(c, differ == 0, "sample: rule E1", "40 batches", "%lld of %d rows differ",
-           (long long)differ, 40 * ROWS);
+    report(c, differ == 0, "sample: rule E1", c->brief ? "4 batches" : "40 batches",
+           "%lld of %d rows differ", (long long)differ, batches * ROWS);
 }
 
 // Choices of two levels, many rows at a time. A device's noise rounds otherwise: there, sorted

@@ -32,8 +32,8 @@ struct check {
 };
 
 // One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma",
-// "cuda:auto:vendor"): all families, or those whose name contains `only`. Prints a table. Returns
-// 0, or ERR_UNSUPPORTED and ERR_DEVICE when this machine has no such level; counts are added to
+// "cuda:auto:vendor"): all families, or the one called `only`. Prints a table. Returns 0,
+// or ERR_UNSUPPORTED and ERR_DEVICE when this machine has no such level; counts are added to
 // passed and failed.
 struct opcheck_options {
     bool timing; // microseconds instead of checks
@@ -178,8 +178,9 @@ void check_gdn(struct check *c);
 void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);
 void check_gdn_time(struct check *c);
-void check_gdn_many_rule(struct check *c);  // called by check_gdn_rule
-void check_gdn_layer_rule(struct check *c); // likewise
+bool check_has_gdn(struct check *c); // whether the level has its ops; absences are told
+void check_gdn_many_rule(struct check *c);
+void check_gdn_layer_rule(struct check *c);
 void check_moe(struct check *c);
 void check_moe_rule(struct check *c);
 void check_moe_double(struct check *c);

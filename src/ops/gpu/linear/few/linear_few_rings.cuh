@@ -193,11 +193,12 @@ struct few_rows_stand {
 template <int N>
 static __device__ __forceinline__ void few_rows_open(const struct linear_few &c, uint32_t base) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    if (threadIdx.x < c.stages) {
-        barrier_init(base + 8 * threadIdx.x, 1);
-        barrier_init(base + 8 * (c.stages + threadIdx.x), few_warps(N));
-    }
     if (threadIdx.x == 0) {
+#pragma unroll 1 // in a branch of its own: racecheck does not see predicates of these
+        for (int i = 0; i < c.stages; i++) {
+            barrier_init(base + 8 * i, 1);
+            barrier_init(base + 8 * (c.stages + i), few_warps(N));
+        }
         asm volatile("prefetch.tensormap [%0];" ::"l"(&c.rows) : "memory");
         *(few_rows_stand *)(shared + FEW_ROWS_STAND) = {(int)blockIdx.x, 0, 0, 0, 0};
     }
