@@ -3,12 +3,12 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"e681af921ae2b032c31961f3f3c1530c\""
+#define PAGE_ETAG "\"bbdf4e5c8ca68393301e521650b5e013\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-HnF6g9B66s1IGNA2vNgvsia3GWNZJDDcAhUuueMPbcg='; " \
-    "style-src 'sha256-VFzePaZze0kqjUuB3uv4UqG/IEDGJD+/RX3nbVc3o8E='; " \
+    "script-src 'sha256-UJZ18GqNGxKEqrc/jbCSKCUT7wOW2EMkbOlVFZaGooM='; " \
+    "style-src 'sha256-0QouUyUeHWajiwAC5UCTIQcqMoAXV+OfP2/E8Uu1TMw='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
     "base-uri 'none'; " \

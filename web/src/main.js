@@ -1,1 +1,381 @@
-document.title = "coppice";
+// SPDX-License-Identifier: Apache-2.0
+// The page: which conversation is open, what is running, and what keys and buttons do. The parts
+// draw themselves; this file tells them when.
+import * as api from "./api.js";
+import * as talk from "./conversation.js";
+import { aboutDialog, helpDialog, KeyDialog, Settings } from "./dialogs.js";
+import { h, icon, signButton } from "./dom.js";
+import { MessageView } from "./messages.js";
+import { Run } from "./run.js";
+import { Sidebar } from "./sidebar.js";
+import * as store from "./store.js";
+import { TreeView } from "./treeview.js";
+
+const NEAR_END = 90; // pixels: closer than this to the end, the page follows the answer
+const settings = store.loadSettings();
+const runs = new Map(); // conversation id -> the Run that writes its answer
+const logs = new Map(); // conversation id -> the trees of its newest answer
+const narrow = matchMedia("(max-width: 860px)");
+const touch = matchMedia("(pointer: coarse)");
+let current = null; // the conversation on the page
+let views = [];     // its messages
+let painting = false;
+let following = true;
+
+const $ = {};
+
+// ---- the frame of the page -------------------------------------------------------------------------
+
+function build() {
+    $.sidebar = new Sidebar({ open, create, remove, hide: () => showSidebar(false), about: () =>
+        show($.about), renamed: (conversation) => {
+        refresh();
+        if (conversation === current) $.title.textContent = current.title;
+    } });
+    $.tree = new TreeView(() => showTree(false));
+    $.settings = new Settings(settings, changed);
+    $.key = new KeyDialog(() => connect());
+    $.help = helpDialog();
+    $.about = aboutDialog();
+    $.title = h("h1", {});
+    $.model = h("p", { className: "model" });
+    $.menu = signButton("menu", "Conversations (Alt+S)", () => showSidebar(), { id: "menu",
+        "aria-controls": "sidebar" });
+    $.treeButton = signButton("tree", "The tree (Alt+T)", () => showTree(), { "aria-controls": "tree" });
+    $.scroll = h("main", { id: "talk", tabIndex: -1, onscroll: () => scrolled() });
+    $.log = h("div", { className: "log", role: "log", "aria-live": "off", "aria-label": "Messages" });
+    $.scroll.append($.log);
+    $.end = signButton("down", "To the end", () => follow(true), { className: "sign to-end", hidden: true });
+    $.status = h("p", { className: "offscreen", role: "status" });
+    $.banner = h("p", { className: "banner", role: "alert", hidden: true });
+    $.scrim = h("div", { className: "scrim", onclick: () => showSidebar(false) });
+    $.toast = h("div", { className: "toast", role: "status", hidden: true });
+    document.getElementById("page").replaceChildren($.sidebar.element, $.scrim,
+        h("div", { className: "stage" },
+            h("header", { className: "top" }, $.menu, h("div", { className: "heading" }, $.title, $.model),
+                signButton("plus", "New conversation (Alt+N)", create, { className: "sign only-narrow" }),
+                $.treeButton,
+                signButton("theme", "Light or dark (Alt+L)", nextTheme, { id: "theme" }),
+                signButton("settings", "Settings (Alt+,)", () => show($.settings.element), { id: "settings" }),
+                signButton("help", "Shortcuts (Alt+H)", () => show($.help), { className: "sign only-wide" })),
+            $.banner, h("div", { className: "middle" }, $.scroll, $.end), $.tree.element, composer()),
+        $.status, $.toast, $.settings.element, $.key.element, $.help, $.about);
+}
+
+function composer() {
+    $.box = h("textarea", { id: "box", rows: 1, placeholder: "Say something", "aria-label": "Your message",
+        enterKeyHint: touch.matches ? "enter" : "send", oninput: () => grow(), onkeydown: (event) => {
+            if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch.matches) return;
+            event.preventDefault();
+            submit();
+        } });
+    $.send = h("button", { type: "submit", className: "send", id: "send" });
+    return h("form", { className: "composer", onsubmit: (event) => {
+        event.preventDefault();
+        if (runs.has(current.id)) stop();
+        else submit();
+    } }, h("div", { className: "compose" }, $.box, $.send));
+}
+
+function grow() {
+    $.box.style.height = "auto";
+    $.box.style.height = `${Math.min($.box.scrollHeight, innerHeight * 0.4)}px`;
+}
+
+const show = (dialog) => !dialog.open && dialog.showModal();
+
+function setTheme(theme) {
+    settings.theme = theme;
+    document.documentElement.dataset.theme = theme;
+    $.tree?.recolour();
+}
+
+function nextTheme() {
+    const order = ["auto", "light", "dark"];
+    setTheme(order[(order.indexOf(settings.theme) + 1) % 3]);
+    store.saveSettings(settings);
+    $.settings.fill();
+    announce({ auto: "Colours as the system has them", light: "Light", dark: "Dark" }[settings.theme]);
+    toast($.status.textContent);
+}
+
+function showSidebar(wanted) {
+    const open = wanted ?? !document.body.classList.contains("with-sidebar");
+    document.body.classList.toggle("with-sidebar", open);
+    $.menu.setAttribute("aria-expanded", String(open));
+    $.sidebar.element.inert = !open;
+    if (!narrow.matches) {
+        settings.sidebar = open;
+        store.saveSettings(settings);
+    } else if (open) {
+        $.sidebar.element.querySelector(".new").focus();
+    }
+}
+
+function showTree(wanted) {
+    settings.tree = wanted ?? !settings.tree;
+    store.saveSettings(settings);
+    placeTree();
+}
+
+function placeTree() {
+    $.tree.element.hidden = !settings.tree;
+    $.treeButton.setAttribute("aria-pressed", String(settings.tree));
+    $.tree.show(logs.get(current.id) ?? null);
+    $.tree.update();
+    if (following) follow();
+}
+
+function announce(text) {
+    $.status.textContent = text;
+}
+
+let toastTimer = 0;
+
+function toast(text, label, action) {
+    clearTimeout(toastTimer);
+    $.toast.replaceChildren(text);
+    if (label)
+        $.toast.append(h("button", { type: "button", className: "chip", onclick: () => {
+            $.toast.hidden = true;
+            action();
+        } }, label));
+    $.toast.hidden = false;
+    toastTimer = setTimeout(() => { $.toast.hidden = true; }, label ? 8000 : 2000);
+}
+
+function changed(name) {
+    if (name === "key") connect();
+    if (name === "theme" || name === "reset") setTheme(settings.theme);
+}
+
+// ---- conversations ---------------------------------------------------------------------------------
+
+function refresh() {
+    $.sidebar.update(current.id, runs);
+}
+
+function open(id, focus = true) {
+    current = store.get(id) ?? talk.create();
+    sessionStorage.setItem("coppice.open", current.id);
+    if (narrow.matches) showSidebar(false);
+    redraw();
+    follow(true);
+    if (focus && !touch.matches) $.box.focus();
+}
+
+const create = () => open(null);
+
+function remove(conversation) {
+    runs.get(conversation.id)?.stop();
+    store.remove(conversation.id);
+    if (conversation === current) create();
+    else refresh();
+    toast(`Deleted: ${conversation.title}`, "Undo", () => {
+        store.save(conversation);
+        open(conversation.id);
+    });
+}
+
+// Draws the whole conversation anew.
+function redraw() {
+    const actions = { retry, edit, show: (node) => {
+        talk.show(current, node);
+        store.save(current);
+        redraw();
+    } };
+    views = talk.path(current).map((node) => new MessageView(current, node, actions));
+    const run = runs.get(current.id);
+    for (const view of views) view.update(run?.node === view.node);
+    $.log.replaceChildren(...views.map((view) => view.element));
+    document.body.classList.toggle("fresh", views.length === 0);
+    if (views.length === 0) $.log.append(welcome());
+    $.title.textContent = current.title || "New conversation";
+    document.title = current.title ? `${current.title} · coppice` : "coppice";
+    placeTree();
+    refresh();
+    paintSend();
+}
+
+function welcome() {
+    const ask = (text) => h("button", { type: "button", className: "idea", onclick: () => {
+        $.box.value = text;
+        submit();
+    } }, text);
+    return h("div", { className: "welcome" }, h("h2", {}, "Cut back to the stump, and grown again at every word."),
+        h("p", {}, "A small model guesses a tree of words, the large one says which of them it would have said. " +
+            "The answer is the large one's, to the bit; you can watch how it gets there."),
+        h("div", { className: "ideas" }, ask("What is a coppice?"),
+            ask("Write a C function that reverses a string in place."),
+            ask("Explain speculative decoding in three sentences.")));
+}
+
+function paintSend() {
+    const running = runs.has(current.id);
+    $.send.title = running ? "Stop (Esc)" : "Send (Enter)";
+    $.send.setAttribute("aria-label", running ? "Stop" : "Send");
+    $.send.classList.toggle("running", running);
+    $.send.replaceChildren(icon(running ? "stop" : "send"));
+}
+
+// ---- saying something ------------------------------------------------------------------------------
+
+function submit() {
+    const text = $.box.value.trim();
+    if (!text || runs.has(current.id)) return;
+    $.box.value = "";
+    grow();
+    answer(talk.add(current, current.leaf, { role: "user", text }));
+}
+
+function edit(node, text) {
+    stop();
+    answer(talk.add(current, node.parent, { role: "user", text }));
+}
+
+function retry(node) {
+    stop();
+    if (node.role === "assistant") answer(current.nodes[node.parent]);
+}
+
+// Has the message `asked` answered, in a branch of its own.
+function answer(asked) {
+    const conversation = current;
+    const node = talk.add(conversation, asked.id, { role: "assistant" });
+    const run = new Run(conversation, node, settings, grown);
+    runs.set(conversation.id, run);
+    if (run.log) logs.set(conversation.id, run.log);
+    else logs.delete(conversation.id);
+    store.save(conversation);
+    redraw();
+    follow(true);
+    $.box.focus({ preventScroll: true });
+    run.go();
+}
+
+function stop() {
+    runs.get(current.id)?.stop();
+    runs.delete(current.id);
+}
+
+// A run has something new, or is over.
+function grown(run) {
+    store.save(run.conversation, run.active);
+    if (!run.active) {
+        if (runs.get(run.conversation.id) === run) runs.delete(run.conversation.id);
+        if (run.node.status === 401) $.key.open();
+        announce(run.node.error ?? (run.node.finish === "stopped" ? "Stopped." : "The answer is complete."));
+        paintRun(run);
+        if (run.conversation === current) paintSend();
+        refresh();
+    } else if (!painting) {
+        painting = true;
+        requestAnimationFrame(() => {
+            painting = false;
+            for (const one of runs.values()) paintRun(one);
+        });
+    }
+}
+
+function paintRun(run) {
+    if (run.conversation !== current) return;
+    views.find((view) => view.node === run.node)?.update(run.active);
+    $.tree.update();
+    if (following) follow();
+}
+
+function scrolled() {
+    following = $.scroll.scrollHeight - $.scroll.scrollTop - $.scroll.clientHeight < NEAR_END;
+    $.end.hidden = following;
+}
+
+function follow(now) {
+    if (now) following = true;
+    $.scroll.scrollTop = $.scroll.scrollHeight;
+    $.end.hidden = true;
+}
+
+// ---- keys ------------------------------------------------------------------------------------------
+
+function neighbour(by) {
+    const all = store.all();
+    const at = all.indexOf(current);
+    const next = all[at === -1 ? 0 : at + by];
+    if (next) open(next.id);
+}
+
+const KEYS = {
+    KeyN: create,
+    KeyT: () => showTree(),
+    KeyG: () => {
+        if (!settings.tree) showTree(true);
+        $.tree.strip.focus();
+    },
+    KeyS: () => showSidebar(),
+    KeyI: () => $.box.focus(),
+    KeyL: nextTheme,
+    KeyH: () => show($.help),
+    KeyE: () => views.findLast((view) => view.node.role === "user")?.edit(),
+    KeyR: () => {
+        const last = views.at(-1);
+        if (last?.node.role === "assistant") retry(last.node);
+    },
+    Comma: () => show($.settings.element),
+    ArrowUp: () => neighbour(-1),
+    ArrowDown: () => neighbour(1),
+};
+
+function keys(event) {
+    if (document.querySelector("dialog[open]")) return;
+    if (event.key === "Escape") {
+        if (narrow.matches && document.body.classList.contains("with-sidebar")) showSidebar(false);
+        else if (runs.has(current.id)) stop();
+    } else if (event.altKey && !event.ctrlKey && !event.metaKey && KEYS[event.code]) {
+        event.preventDefault();
+        KEYS[event.code]();
+    }
+}
+
+// ---- the server ------------------------------------------------------------------------------------
+
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Waits until the server has its model, then asks for the model's name.
+async function connect() {
+    for (let wait = 300; ; wait = Math.min(wait * 1.5, 3000)) {
+        try {
+            await api.health();
+            break;
+        } catch (error) {
+            $.banner.textContent = error.status === 503 ? "The model is being loaded." : error.message;
+            $.banner.hidden = false;
+            await sleep(wait);
+        }
+    }
+    $.banner.hidden = true;
+    try {
+        const names = (await api.models()).map((model) => model.id);
+        $.model.textContent = names[0] ?? "";
+        $.settings.offer(names);
+    } catch (error) {
+        if (error.status === 401) $.key.open();
+        else toast(error.message);
+    }
+}
+
+async function start() {
+    setTheme(settings.theme);
+    const kept = await store.open();
+    build();
+    document.addEventListener("keydown", keys);
+    narrow.addEventListener("change", () => showSidebar(narrow.matches ? false : settings.sidebar));
+    document.body.classList.add("still");
+    showSidebar(narrow.matches ? false : settings.sidebar);
+    open(sessionStorage.getItem("coppice.open"));
+    requestAnimationFrame(() => document.body.classList.remove("still"));
+    if (!kept)
+        toast("This browser keeps no data for this page: conversations last as long as it is open.");
+    connect();
+}
+
+start();

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A conversation is a tree of messages and the leaf that is shown: an edited message or another try
+// at an answer is a sibling, so nothing that was said is lost. Plain data, as the browser keeps it.
+
+export function newId() {
+    const bytes = crypto.getRandomValues(new Uint8Array(9));
+    return Array.from(bytes, (byte) => byte.toString(36).padStart(2, "0")).join("");
+}
+
+export function create() {
+    const now = Date.now();
+    return { id: newId(), title: "", created: now, updated: now, leaf: null, nodes: {} };
+}
+
+// Messages from the first to the leaf.
+export function path(conversation, leaf = conversation.leaf) {
+    const messages = [];
+    for (let id = leaf; id !== null; id = conversation.nodes[id].parent)
+        messages.unshift(conversation.nodes[id]);
+    return messages;
+}
+
+export function siblings(conversation, node) {
+    return Object.values(conversation.nodes).filter((other) => other.parent === node.parent)
+        .sort((a, b) => a.at - b.at);
+}
+
+// Adds a message below `parent` (null: the first) and shows it.
+export function add(conversation, parent, fields) {
+    const last = Object.values(conversation.nodes).reduce((at, node) => Math.max(at, node.at), 0);
+    const node = { id: newId(), parent, at: Math.max(Date.now(), last + 1), text: "", ...fields };
+    conversation.nodes[node.id] = node;
+    conversation.leaf = node.id;
+    conversation.updated = Date.now();
+    if (!conversation.title && node.role === "user") conversation.title = titleOf(node.text);
+    return node;
+}
+
+// Shows the branch of `node`, down to what was said last in it.
+export function show(conversation, node) {
+    for (let at = node; at;) {
+        conversation.leaf = at.id;
+        at = Object.values(conversation.nodes).filter((other) => other.parent === at.id)
+            .sort((a, b) => b.at - a.at)[0];
+    }
+}
+
+function titleOf(text) {
+    const line = text.trim().split("\n")[0].replace(/\s+/g, " ");
+    if (line.length <= 48) return line;
+    return line.slice(0, 48).replace(/\s+\S*$/, "") + "…";
+}
+
+// What the server is sent: without reasoning, which templates want back only within a turn.
+export function messagesFor(conversation, leaf, system) {
+    const messages = path(conversation, leaf).filter((node) => node.text !== "" || node.role === "user")
+        .map((node) => ({ role: node.role, content: node.text }));
+    return system ? [{ role: "system", content: system }, ...messages] : messages;
+}
+
+export function toMarkdown(conversation) {
+    const names = { user: "You", assistant: "Answer" };
+    return `# ${conversation.title || "Conversation"}\n\n` + path(conversation)
+        .map((node) => `## ${names[node.role]}\n\n${node.text.trim()}\n`).join("\n");
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// One answer while it is being written: asks the server, fills the message, reads the feed of its
+// trees beside it. Tells `onchange` and nobody else; draws nothing.
+import * as api from "./api.js";
+import { messagesFor } from "./conversation.js";
+import { TreeLog } from "./treelog.js";
+
+const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
+
+// Fields that were not set are left out, so that the server's own defaults count.
+export function bodyFor(settings, messages) {
+    const body = { model: settings.model || "coppice", messages, stream: true,
+        stream_options: { include_usage: true } };
+    for (const name of NUMBERS)
+        if (settings[name] !== null) body[name] = settings[name];
+    if (settings.thinking !== "default")
+        body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+    if (!settings.speculation) body.speculate = "off";
+    if (settings.tree) body.trees = true;
+    return body;
+}
+
+export class Run {
+    constructor(conversation, node, settings, onchange) {
+        this.conversation = conversation;
+        this.node = node;
+        this.onchange = onchange;
+        this.body = bodyFor(settings, messagesFor(conversation, node.parent, settings.system));
+        this.log = settings.tree ? new TreeLog() : null;
+        this.abort = new AbortController();
+        this.began = performance.now();
+        this.active = true;
+    }
+
+    stop() {
+        this.abort.abort();
+    }
+
+    async go() {
+        const { node } = this;
+        try {
+            for await (const chunk of api.chat(this.body, this.abort.signal)) this.take(chunk);
+            if (!node.finish) throw new api.ApiError(0, "The connection to the server broke off.");
+            await this.feed;
+        } catch (error) {
+            if (error.name === "AbortError") {
+                node.finish = "stopped";
+            } else {
+                node.error = error.message;
+                node.status = error.status ?? null;
+                if (!(error instanceof api.ApiError)) console.error(error);
+            }
+        }
+        this.active = false;
+        this.sum();
+        this.onchange(this);
+    }
+
+    take(chunk) {
+        const { node } = this;
+        node.model ??= chunk.model;
+        if (this.log && !this.feed && chunk.id) this.feed = this.readTrees(chunk.id);
+        const choice = chunk.choices?.[0];
+        const delta = choice?.delta ?? {};
+        const thought = delta.reasoning_content ?? delta.reasoning ?? "";
+        if (thought) {
+            node.reasoning = (node.reasoning ?? "") + thought;
+            this.thinking ??= performance.now();
+            node.reasonedMs = performance.now() - this.thinking;
+        }
+        if (delta.content) node.text += delta.content;
+        if (thought || delta.content) this.firstMs ??= performance.now() - this.began;
+        if (choice?.finish_reason) node.finish = choice.finish_reason;
+        if (chunk.usage) this.usage = chunk.usage;
+        if (chunk.timings) this.timings = chunk.timings;
+        this.onchange(this);
+    }
+
+    async readTrees(id) {
+        try {
+            for await (const step of api.trees(id, this.abort.signal)) {
+                this.log.add(step);
+                this.onchange(this);
+            }
+        } catch (error) {
+            if (error.name !== "AbortError")
+                this.log.refused = `This server did not tell its trees: ${error.message}`;
+        }
+        this.log.ended = true;
+    }
+
+    // What is kept of the numbers. The server's count; without it (stopped) the feed's.
+    sum() {
+        const { node, usage, timings, log } = this;
+        const tokens = timings?.predicted_n ?? usage?.completion_tokens ?? log?.tokens ?? null;
+        if (!tokens) return;
+        const drafted = timings?.draft_n ?? log?.drafted ?? 0;
+        const accepted = timings?.draft_n_accepted ?? log?.accepted ?? 0;
+        const seconds = (performance.now() - this.began - (this.firstMs ?? 0)) / 1000;
+        node.stats = { tokens, drafted, accepted, firstMs: this.firstMs ?? null,
+            perSecond: timings?.predicted_per_second ?? tokens / seconds,
+            // Every pass gives one token of its own beside the guesses that it accepts.
+            perPass: timings?.accept_length ?? log?.perPass ?? tokens / Math.max(1, tokens - accepted),
+            prompt: usage?.prompt_tokens ?? null,
+            cached: usage?.prompt_tokens_details?.cached_tokens ?? 0 };
+        if (log) log.speed = node.stats.perSecond;
+    }
+}
