@@ -4,7 +4,7 @@
 # Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
 # all: also AFL++)
 # Clang is wanted for fuzzing, clang-tidy and the format check, a cross compiler and an emulator for
-# the kernels of ARM, but the tests do without them.
+# the kernels of ARM, Chromium for the page, but the tests do without them.
 set -eu
 what=${1:-build}
 cd "$(dirname "$0")/.."
@@ -83,6 +83,17 @@ install_arm() {
         qemu-user >/dev/null || true
 }
 
+# For the tests of the page, which need Node as well. Failure is no error.
+have_browser() {
+    ! command -v npm >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 ||
+        command -v google-chrome >/dev/null 2>&1
+}
+
+install_browser() {
+    [ -z "$(apt-cache madison chromium)" ] ||
+        apt_get install -y --no-install-recommends chromium fonts-dejavu-core >/dev/null || true
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
     if ! can_install; then
         echo "setup: install these packages, then try again: ${missing[*]}" >&2
@@ -104,6 +115,7 @@ extra=()
 if [ "$what" != build ] && can_install; then
     have_clang || extra+=(clang)
     have_arm || extra+=(arm)
+    have_browser || extra+=(browser)
     [ "$what" != all ] || command -v afl-clang-fast >/dev/null 2>&1 || extra+=(afl)
 fi
 if [ ${#extra[@]} -gt 0 ]; then

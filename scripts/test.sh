@@ -3,11 +3,11 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the reproduce script on made-up prompts, the demo, a build of the engine alone, the same
-# for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of fuzzing for
-# each target. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes each
-# target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40 minutes
-# on one. Logs are in build/logs. The last line of output
+# documents, the reproduce script on made-up prompts, the demo, the page in Chromium where npm is
+# there, a build of the engine alone, the same for 64-bit ARM in an emulator, the CUDA kernels where
+# nvcc is there, and 3 seconds of fuzzing for each target. --all adds ThreadSanitizer, a clang build,
+# clang-tidy on the sources, and fuzzes each target for 2 minutes with libFuzzer and 2 with AFL++, as
+# many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
 # is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -110,6 +110,25 @@ arm() {
     [ "$bad" = 0 ] || tail -n 60 "$log"
 }
 
+# The page in Chromium; every test counts.
+browser() {
+    local start=$SECONDS log=$logs/browser.log rc good bad
+    scripts/test_browser.sh build/release/coppice >"$log" 2>&1
+    rc=$?
+    if [ "$rc" = 77 ]; then
+        grep '^skipped' "$log"
+        return
+    fi
+    good=$(sed -n 's/^. pass \([0-9]*\)$/\1/p' "$log")
+    bad=$(sed -n 's/^. fail \([0-9]*\)$/\1/p' "$log")
+    [ "$rc" = 0 ] || [ "${bad:-0}" != 0 ] || bad=1
+    passed=$((passed + ${good:-0}))
+    failed=$((failed + ${bad:-0}))
+    note "$([ "$rc" = 0 ] && echo ok || echo FAILED)" "browser: $((${good:-0} + ${bad:-0})) tests" \
+        $((SECONDS - start))
+    [ "$rc" = 0 ] || tail -n 80 "$log"
+}
+
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
 }
@@ -161,6 +180,7 @@ step command-line scripts/test_cli.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
+browser
 suite asan
 step build-engine build engine
 arm

@@ -65,27 +65,25 @@ const DECOYS = (" the a of and to in is it on for as by with that old new wood t
 const tokens = (text) => text.match(/ ?[A-Za-z]{1,5}|\s?[0-9]+|\n+|[^\sA-Za-z0-9]{1,2}| +/g) ?? [];
 
 // One step as the feed tells it: a tree that holds `right` tokens of what comes next and others.
-function step(number, root, next, right, rows, draw) {
-    const parent = [-1], text = [root], score = [0], path = [0];
+function step(number, tokens, root, next, right, rows, draw) {
+    const parent = [-1], token = [root], path = [0];
     for (let i = 0; i < right; i++) {
         parent.push(path[i]);
-        text.push(next[i]);
-        score.push(score[path[i]] - 0.1 - 0.8 * draw());
+        token.push(next[i]);
         path.push(parent.length - 1);
     }
     while (parent.length < rows) {
         const at = draw() < 0.6 ? path[Math.floor(draw() * path.length)] :
             Math.floor(draw() * parent.length);
         const word = DECOYS[Math.floor(draw() * DECOYS.length)];
-        const taken = parent.some((p, i) => p === at && text[i] === word) ||
+        const taken = parent.some((p, i) => p === at && token[i] === word) ||
             (path.includes(at) && next[path.indexOf(at)] === word);
         if (taken) continue;
         parent.push(at);
-        text.push(word);
-        score.push(score[at] - 0.7 - 2.5 * draw());
+        token.push(word);
     }
-    return { step: number, n: rows, parent, text, score, path, bonus: next[right] ?? null,
-        drafted: rows - 1, accepted: right, ms: 8 + Math.round(40 * draw()) / 10 };
+    return { type: "tree", choice: 0, step: number, tokens, id: token.map((text) => text.length), token,
+        parent, path, bonus: next[right] ?? "", lost: 0 };
 }
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -121,9 +119,9 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         streams.set(id, stream);
         let gone = false;
         response.on("close", () => { gone = true; });
-        const say = (delta, more = {}) => response.write(`data: ${JSON.stringify({ id,
+        const say = (delta, more = {}, beside = {}) => response.write(`data: ${JSON.stringify({ id,
             object: "chat.completion.chunk", created: 1795000000, model: "coppice-mock",
-            choices: [{ index: 0, delta, finish_reason: null, ...more }] })}\n\n`);
+            choices: [{ index: 0, delta, finish_reason: null, ...more }], ...beside })}\n\n`);
         response.writeHead(200, { "Content-Type": "text/event-stream" });
         say({ role: "assistant", content: "" });
         const began = Date.now();
@@ -144,15 +142,15 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
                 stream.wake.splice(0).forEach((wake) => wake());
                 return response.end("data: [DONE]\n\n");
             }
-            const plain = body.speculate === "off";
+            const plain = body.coppice?.speculate === "off";
             const most = all.length - done - 1;
             const right = plain ? 0 : Math.min(most, Math.floor(draw() * draw() * 9));
             const rows = plain ? 1 : right + 4 + Math.floor(draw() * 20);
-            const one = step(number, root, all.slice(done), right, rows, draw);
+            const one = step(number - 1, done, root, all.slice(done), right, rows, draw);
             steps++;
-            drafted += one.drafted;
-            accepted += one.accepted;
-            if (body.trees) stream.trees.push(one);
+            drafted += rows - 1;
+            accepted += right;
+            if (body.coppice?.trees) stream.trees.push(one);
             stream.wake.splice(0).forEach((wake) => wake());
             root = all[done + right];
             say({ content: all.slice(done, done + right + 1).join("") });
@@ -160,18 +158,19 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
             await sleep(last.includes("slowly") ? 6 * pause : pause);
         }
         if (gone) left.push(id);
+        const ms = Date.now() - began;
+        const timings = { queue_ms: 0.1, prompt_n: 31, prompt_ms: pause, predicted_n: done,
+            predicted_ms: ms, predicted_per_second: 1000 * done / Math.max(1, ms),
+            draft_n: drafted, draft_n_accepted: accepted, steps, accept_length: done / steps };
+        const usage = { prompt_tokens: 31, completion_tokens: done, total_tokens: 31 + done,
+            completion_tokens_details: { accepted_prediction_tokens: accepted,
+                rejected_prediction_tokens: drafted - accepted } };
+        stream.trees.push({ type: "end", usage, timings });
         stream.ended = true;
         stream.wake.splice(0).forEach((wake) => wake());
-        const ms = Date.now() - began;
-        say({}, { finish_reason: done < tokens(text).length ? "length" : "stop" });
+        say({}, { finish_reason: done < tokens(text).length ? "length" : "stop" }, { timings });
         response.write(`data: ${JSON.stringify({ id, object: "chat.completion.chunk",
-            created: 1795000000, model: "coppice-mock", choices: [],
-            usage: { prompt_tokens: 31, completion_tokens: done, total_tokens: 31 + done,
-                completion_tokens_details: { accepted_prediction_tokens: accepted,
-                    rejected_prediction_tokens: drafted - accepted } },
-            timings: { queue_ms: 0.1, prompt_n: 31, prompt_ms: pause, predicted_n: done,
-                predicted_ms: ms, predicted_per_second: 1000 * done / Math.max(1, ms),
-                draft_n: drafted, draft_n_accepted: accepted, steps } })}\n\n`);
+            created: 1795000000, model: "coppice-mock", choices: [], usage })}\n\n`);
         response.end("data: [DONE]\n\n");
     }
 
@@ -182,10 +181,10 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         for (let at = 0; ;) {
             while (at < stream.trees.length)
                 response.write(`data: ${JSON.stringify(stream.trees[at++])}\n\n`);
-            if (stream.ended) break;
-            await new Promise((wake) => stream.wake.push(wake));
+            if (stream.ended && at === stream.trees.length) break;
+            if (!stream.ended) await new Promise((wake) => stream.wake.push(wake));
         }
-        response.end("data: [DONE]\n\n");
+        response.end();
     }
 
     async function answer(request, response) {

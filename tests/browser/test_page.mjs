@@ -115,11 +115,16 @@ test("another try and an edit are branches, and nothing is lost", async () => {
 test("the tree counts what the server counts, and can be scrubbed", async () => {
     const page = await open(browser, server.url);
     await ask(page, "What is a coppice?");
-    const { timings, usage } = (await told(page, /completions/)).at(-1);
-    const steps = await told(page, /streams/);
-    const sum = (name) => steps.reduce((all, step) => all + step[name], 0);
-    assert.equal(sum("drafted"), timings.draft_n);
-    assert.equal(sum("accepted"), timings.draft_n_accepted);
+    const chunks = await told(page, /completions/);
+    const { timings } = chunks.find((chunk) => chunk.timings);
+    const { usage } = chunks.at(-1);
+    const feed = await told(page, /streams/);
+    const steps = feed.slice(0, -1);
+    assert.deepEqual(feed.at(-1), { type: "end", usage, timings });
+    const sum = (count) => steps.reduce((all, step) => all + count(step), 0);
+    assert.equal(sum((step) => step.token.length - 1), timings.draft_n);
+    assert.equal(sum((step) => step.path.length - 1), timings.draft_n_accepted);
+    assert.equal(sum((step) => step.path.length), usage.completion_tokens);
     await page.waitForFunction((count) => document.querySelector(".tree-caption").textContent
         .startsWith(`Step ${count} of ${count}`), steps.length);
     const figure = (name) => page.locator(`[data-figure=${name}]`).innerText();
@@ -130,8 +135,8 @@ test("the tree counts what the server counts, and can be scrubbed", async () => 
     for (let i = 1; i < 5; i++) await page.keyboard.press("ArrowRight");
     const shown = await page.locator(".tree-strip").getAttribute("aria-valuetext");
     assert.equal(shown, await page.locator(".tree-caption").innerText());
-    assert.match(shown, new RegExp(`^Step 5 of ${steps.length}: ${steps[4].drafted} guess(es)?, ` +
-        `${steps[4].accepted} kept$`));
+    assert.match(shown, new RegExp(`^Step 5 of ${steps.length}: ${steps[4].token.length - 1} guess(es)?, ` +
+        `${steps[4].path.length - 1} kept$`));
     await page.getByText("Newest step").click();
     await page.waitForFunction((count) => document.querySelector(".tree-strip").ariaValueNow === String(count),
         steps.length);
@@ -141,7 +146,7 @@ test("the tree counts what the server counts, and can be scrubbed", async () => 
     await page.keyboard.press("Alt+KeyT");
     assert.equal(await page.locator(".tree").isVisible(), false);
     await ask(page, "hello");
-    assert.equal("trees" in server.seen.at(-1), false, "nobody looks, nothing is asked for");
+    assert.equal("coppice" in server.seen.at(-1), false, "nobody looks, nothing is asked for");
     await page.done();
 });
 
@@ -219,7 +224,8 @@ test("settings are sent when they are set, and only then", async () => {
     const page = await open(browser, server.url);
     await ask(page, "hello");
     assert.deepEqual(Object.keys(server.seen.at(-1)).sort(),
-        ["messages", "model", "stream", "stream_options", "trees"]);
+        ["coppice", "messages", "model", "stream", "stream_options"]);
+    assert.deepEqual(server.seen.at(-1).coppice, { trees: true });
     await page.locator("#settings").click();
     const values = { temperature: "0.7", top_p: "0.9", top_k: "40", min_p: "0.05", max_tokens: "5", seed: "7" };
     for (const [name, value] of Object.entries(values)) await page.locator(`#set-${name}`).fill(value);
@@ -233,7 +239,7 @@ test("settings are sent when they are set, and only then", async () => {
     const { messages, ...body } = server.seen.at(-1);
     assert.deepEqual(messages[0], { role: "system", content: "Be brief." });
     for (const [name, value] of Object.entries(values)) assert.equal(body[name], Number(value));
-    assert.equal(body.speculate, "off");
+    assert.deepEqual(body.coppice, { speculate: "off", trees: true });
     assert.deepEqual(body.chat_template_kwargs, { enable_thinking: false });
     assert.match(await lastAnswer(page).locator(".note").innerText(), /limit of tokens/);
     assert.match(await page.locator(".tree-caption").innerText(), /nothing was guessed$/);

@@ -25,10 +25,9 @@ after(async () => { await browser.close(); });
 // A random tree whose path is one of its chains.
 function randomStep(draw) {
     const n = 1 + Math.floor(128 * draw() ** 2);
-    const parent = [-1], score = [0];
+    const parent = [-1];
     for (let row = 1; row < n; row++) {
         parent.push(Math.floor(draw() * row));
-        score.push(score[parent[row]] - 3 * draw());
     }
     const path = [0];
     while (draw() < 0.8) {
@@ -36,7 +35,7 @@ function randomStep(draw) {
         if (next === -1) break;
         path.push(next);
     }
-    return { n, parent, score, path, bonus: draw() < 0.1 ? null : "x", text: parent.map(String) };
+    return { n, parent, path, bonus: draw() < 0.1 ? null : "x", text: parent.map(String) };
 }
 
 test("words of a tree never share a place, and branches never cross", async () => {

@@ -15,9 +15,10 @@ export function bodyFor(settings, messages) {
         if (settings[name] !== null) body[name] = settings[name];
     if (settings.thinking !== "default")
         body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
-    if (!settings.speculation) body.speculate = "off";
-    if (settings.tree) body.trees = true;
-    return body;
+    const own = {};
+    if (!settings.speculation) own.speculate = "off";
+    if (settings.tree) own.trees = true;
+    return Object.keys(own).length > 0 ? { ...body, coppice: own } : body;
 }
 
 export class Run {
@@ -78,8 +79,8 @@ export class Run {
 
     async readTrees(id) {
         try {
-            for await (const step of api.trees(id, this.abort.signal)) {
-                this.log.add(step);
+            for await (const event of api.trees(id, this.abort.signal)) {
+                if (event.type === "tree") this.log.add(event);
                 this.onchange(this);
             }
         } catch (error) {

@@ -12,7 +12,7 @@ export function layout(step) {
     const children = Array.from({ length: step.n }, () => []);
     for (let row = 1; row < step.n; row++) children[step.parent[row]].push(row);
     const kept = new Set(step.path);
-    const score = (row) => step.score?.[row] ?? -row;
+    const score = (row) => -row; // rows come in the order of their scores, the best first
     const tree = hierarchy(0, (row) => children[row]);
     const nodes = new Map();
     // Used lines of each column, on either side of the path.

@@ -7,7 +7,7 @@ const WINDOW_MS = 1000; // speed is that of the last second
 
 export class TreeLog {
     constructor() {
-        this.steps = [];   // the newest trees, as the feed gave them
+        this.steps = [];   // the newest trees
         this.forgotten = 0; // how many came before steps[0]
         this.tokens = 0;
         this.drafted = 0;
@@ -18,9 +18,11 @@ export class TreeLog {
         this.ended = false;
     }
 
-    add(step, now = performance.now()) {
-        const before = this.steps.at(-1)?.step ?? 0;
-        this.missed += Math.max(0, step.step - before - 1);
+    // An event of the feed: text and parent of the rows, the path, the choice behind its end.
+    add({ token: text, parent, path, bonus, lost }, now = performance.now()) {
+        const step = { n: text.length, text, parent, path, bonus, drafted: text.length - 1,
+            accepted: path.length - 1 };
+        this.missed = lost ?? 0;
         this.steps.push(step);
         if (this.steps.length > KEEP) this.forgotten += this.steps.splice(0, KEEP / 10).length;
         this.bars.push(step.path.length);

@@ -19,8 +19,7 @@ const LEAST_LINE = 11; // below this, words that were cut are shown as dots
 const SAMPLE = { n: 15, drafted: 14, accepted: 4, bonus: " and", path: [0, 1, 3, 5, 7],
     text: ["A", " coppice", " wood", " is", " grows", " cut", " a", " back", " down", " wood", " that",
         " again", " to", " stump", " is"],
-    parent: [-1, 0, 0, 1, 1, 3, 3, 5, 5, 6, 2, 4, 8, 6, 10],
-    score: [0, -0.2, -1.6, -0.5, -1.4, -0.9, -1.3, -1.2, -2.1, -1.8, -2.2, -2, -2.6, -2.7, -2.8] };
+    parent: [-1, 0, 0, 1, 1, 3, 3, 5, 5, 6, 2, 4, 8, 6, 10] };
 
 const SIGNS = { "\n": "↵", "\t": "⇥", " ": "␣" };
 
@@ -164,9 +163,7 @@ export class TreeView {
         const text = JSON.stringify(step.text[node.row]);
         if (node.row === 0) return `${text}: the root, chosen in the step before`;
         const fate = node.kept ? "kept" : "cut";
-        if (!step.score) return `${text}: ${fate}`;
-        const chance = Math.exp(step.score[node.row] - step.score[step.parent[node.row]]);
-        return `${text}: ${fate}; the draft gave it ${percent(chance)}`;
+        return `${text}: guess ${node.row}, ${fate}`;
     }
 
     ask() {
