@@ -183,6 +183,7 @@ struct coppice_piece {
     int64_t n;
     const char *text; // without control tokens, ends in a NUL; empty without a tokenizer
     size_t bytes;
+    const float *logprobs; // [n] natural logarithms by the model alone; NULL unless asked for
 };
 
 struct coppice_request {
@@ -205,6 +206,10 @@ struct coppice_request {
     int (*tokens)(void *arg, const struct coppice_piece *piece); // NULL: none
     int (*progress)(void *arg, int64_t done, int64_t total);     // NULL, or before each prompt pass
     void *arg;
+    const int32_t *bias_ids; // [n_bias] distinct tokens, and
+    const float *bias;       // [n_bias] what is added to their logits; -INFINITY forbids one
+    int64_t n_bias;
+    int logprobs; // `tokens` gets log-probabilities
 };
 
 enum coppice_end {

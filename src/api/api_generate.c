@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of the public interface: defaults filled in, tokens handed on as whole characters, the
 // reply reduced to what stays valid without an owner.
+#include <stdlib.h>
+
 #include "api/api.h"
 
 // What a request's callbacks need.
 struct call {
     const struct coppice_request *r;
     const struct tokenizer *t; // NULL: none
+    const struct reply *y;
+    float logprobs[TREE_MAX_DEPTH + 1]; // of the tokens at hand
     struct utf8_stream utf8;
     struct str raw, text;
     bool no_memory;
@@ -17,6 +21,9 @@ static int hand_on(struct call *c, const int32_t *ids, int64_t n) {
     c->no_memory = c->raw.failed || c->text.failed;
     if (c->text.len)
         piece.text = c->text.data;
+    for (int64_t i = 0; c->r->logprobs && i < n; i++)
+        c->logprobs[i] = logprobs_at(&c->y->logprobs, c->y->n - n + i).chosen;
+    piece.logprobs = c->r->logprobs && n ? c->logprobs : NULL;
     return c->no_memory || c->r->tokens(c->r->arg, &piece);
 }
 
@@ -77,6 +84,26 @@ static void fill_sampling(const struct coppice_request *r, struct sample_params 
     p->seed = r->seed;
 }
 
+// The biases as a sampler takes them; the caller frees them.
+static int fill_bias(const struct coppice_request *r, struct sample_params *p, struct err *e) {
+    if (r->n_bias < 0 || r->n_bias > SAMPLER_MAX_BIAS)
+        return err_set(e, ERR_USAGE, "n_bias is %lld; it must be within 0 to %d",
+                       (long long)r->n_bias, SAMPLER_MAX_BIAS);
+    if (!r->n_bias)
+        return 0;
+    if (!r->bias_ids || !r->bias)
+        return err_set(e, ERR_USAGE, "n_bias is %lld, and bias_ids or bias is missing",
+                       (long long)r->n_bias);
+    struct logit_bias *bias = malloc((size_t)r->n_bias * sizeof *bias);
+    if (!bias)
+        return err_set(e, ERR_MEMORY, "no memory for %lld biases", (long long)r->n_bias);
+    for (int64_t i = 0; i < r->n_bias; i++)
+        bias[i] = (struct logit_bias){r->bias_ids[i], r->bias[i]};
+    p->bias = bias;
+    p->n_bias = r->n_bias;
+    return 0;
+}
+
 static void fill(struct request *q, const struct coppice_request *r,
                  const struct coppice_model *m) {
     request_init(q);
@@ -92,6 +119,7 @@ static void fill(struct request *q, const struct coppice_request *r,
     else
         q->tree.min_prob = q->auto_budget ? 0 : 0.1;
     q->logit_hash = r->logit_hash;
+    q->logprobs = r->logprobs && r->tokens ? 0 : -1;
     fill_sampling(r, &q->sample);
 }
 
@@ -114,17 +142,21 @@ int coppice_generate(struct coppice_sequence *s, const struct coppice_request *r
     struct coppice_request r;
     struct request q;
     struct reply y = {0};
-    struct call c = {.r = &r, .t = session_tokenizer(s->m->s)};
+    struct call c = {.r = &r, .t = session_tokenizer(s->m->s), .y = &y};
     int rc = api_take(&r, sizeof r, request, "coppice_request", &e);
     if (!rc)
         rc = check(&r, s->m, &e);
     if (rc)
         return api_result(rc, &e, error);
     fill(&q, &r, s->m);
+    rc = fill_bias(&r, &q.sample, &e);
+    if (rc)
+        return api_result(rc, &e, error);
     q.tokens = r.tokens ? on_tokens : NULL;
     q.progress = r.progress ? on_progress : NULL;
     q.tokens_arg = q.progress_arg = &c;
     rc = transcript_generate(s->t, &q, &y, &e);
+    free((void *)q.sample.bias);
     str_clear(&c.text);
     utf8_stream_end(&c.utf8, &c.text);
     if (c.text.len && !c.no_memory)

@@ -5,6 +5,7 @@
 #include "unit/test.h"
 
 #include <coppice.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +266,7 @@ struct heard {
     char text[16 * TOKENS];
     int64_t n, bytes, stop_at, total;
     int calls;
+    double logprob; // sum
 };
 
 static int hear(void *arg, const struct coppice_piece *p) {
@@ -273,6 +275,10 @@ static int hear(void *arg, const struct coppice_piece *p) {
         memcpy(h->ids + h->n, p->ids, (size_t)p->n * sizeof *p->ids);
     memcpy(h->text + h->bytes, p->text, p->bytes);
     assert_int_equal(p->text[p->bytes], '\0');
+    for (int64_t i = 0; p->logprobs && i < p->n; i++) {
+        assert_true(p->logprobs[i] <= 0 && p->logprobs[i] > -100);
+        h->logprob += (double)p->logprobs[i];
+    }
     h->n += p->n;
     h->bytes += (int64_t)p->bytes;
     return h->stop_at && h->n >= h->stop_at;
@@ -323,6 +329,39 @@ static void test_callbacks(void **state) {
     assert_int_equal(coppice_sequence_length(s), N_PROMPT);
     assert_as_fresh(f, s);
     coppice_sequence_free(s);
+}
+
+static struct heard hear_all(struct fixture *f, struct coppice_request r) {
+    struct coppice_sequence *s = sequence_of(f, f->prompt, N_PROMPT);
+    struct heard h = {0};
+    r.tokens = hear;
+    r.arg = &h;
+    generate(s, &r);
+    coppice_sequence_free(s);
+    return h;
+}
+
+// A forbidden token never comes, a favoured one always does, and the log-probabilities are the
+// model's own, with guesses or without.
+static void test_bias_and_logprobs(void **state) {
+    struct fixture *f = *state;
+    struct coppice_request r = request_of(TOKENS);
+    float bias[2] = {-INFINITY, 0};
+    r.logprobs = 1;
+    struct heard h = hear_all(f, r);
+    const int32_t ids[2] = {h.ids[0], 77};
+    r.speculate = COPPICE_SPECULATE_OFF;
+    assert_true(h.logprob < 0 && h.logprob == hear_all(f, r).logprob);
+    r = request_of(TOKENS);
+    r.bias_ids = ids;
+    r.bias = bias;
+    r.n_bias = 2;
+    for (int favoured = 0; favoured < 2; favoured++) {
+        bias[1] = favoured ? 1000 : 0;
+        h = hear_all(f, r);
+        for (int i = 0; i < TOKENS; i++)
+            assert_true(favoured ? h.ids[i] == 77 : h.ids[i] != ids[0]);
+    }
 }
 
 static void test_text(void **state) {
@@ -450,6 +489,9 @@ static void test_refused_requests(void **state) {
     r = request_of(5);
     r.top_p = 1.5;
     refuse(s, r, COPPICE_ERR_USAGE, "top-p");
+    r = request_of(5);
+    r.n_bias = 1;
+    refuse(s, r, COPPICE_ERR_USAGE, "bias_ids");
     assert_int_equal(coppice_sequence_append(s, (int32_t[]){5, 300}, 2, &f->e),
                      COPPICE_ERR_MISMATCH);
     assert_int_equal(coppice_sequence_length(s), N_PROMPT);
@@ -544,6 +586,7 @@ int main(void) {
         cmocka_unit_test(test_cut_and_fork),
         cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_bias_and_logprobs),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_refused_loads),
         cmocka_unit_test(test_unknown_fields),
