@@ -21,6 +21,21 @@ static void completions(struct service *s, struct exchange *x, const char *rest)
     completion_start(s, x, &api_completions_dialect);
 }
 
+static void trees(struct service *s, struct exchange *x, const char *rest) {
+    static const char end[] = "/trees";
+    struct api_error why = {0};
+    char id[RANDOM_ID] = "";
+    size_t n = strlen(rest), tail = sizeof end - 1;
+    if (n > tail && n - tail < sizeof id && !strcmp(rest + n - tail, end))
+        memcpy(id, rest, n - tail);
+    if (id[0] && completion_watch(s, x, id))
+        return;
+    api_fail(&why, 404, NULL,
+             "no request of that id keeps trees: it must have asked for coppice.trees, not be "
+             "watched already, and not have ended long ago");
+    service_refuse(x, &why);
+}
+
 static void page(struct service *s, struct exchange *x, const char *rest) {
     struct page p = page_get();
     const char *had = exchange_request_header(x, "if-none-match");
@@ -58,6 +73,7 @@ static const struct route {
     {"GET", "/metrics", api_metrics},
     {"GET", "/api/v0/models", api_lmstudio_models},
     {"GET", "/api/v0/models/", api_lmstudio_model},
+    {"GET", "/v1/streams/", trees},
     {"GET", "/", page},
 };
 

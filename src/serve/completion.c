@@ -5,14 +5,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "serve/completion_trees.h"
 #include "serve/completion_write.h"
+#include "serve/sse.h"
 
 enum {
     TOKENS_AT_ONCE = 256, // of one chunk
     ALIVE_MS = 5000,      // without a chunk, until one without words is sent
+    LINGER_MS = 10000,    // that trees wait for somebody who looks at them
 };
 
 static void unlink_completion(struct completion *c) {
@@ -26,6 +30,7 @@ static void unlink_completion(struct completion *c) {
 
 static void free_completion(struct completion *c) {
     unlink_completion(c);
+    completion_trees_drop(c);
     for (int i = 0; i < c->n_choices; i++) {
         stream_release(c->choices[i].stream);
         reply_text_fini(&c->choices[i].text);
@@ -88,14 +93,27 @@ static void count_end(struct completion *c, const struct api_error *why) {
     service_log(c->s, &r);
 }
 
+// An ended request whose trees nobody has seen to their end waits a little for somebody.
+static void linger(struct completion *c) {
+    completion_trees_advance(c, true);
+    bool seen = c->watched && !c->watcher;
+    if (seen || c->gone || !c->p.trees || clock_ms() - c->ended > LINGER_MS)
+        give_up(c);
+}
+
 // The end of everything: why is NULL or zeroed where all went well.
 static void finish(struct completion *c, const struct api_error *why) {
+    bool failed = why && why->status;
+    c->ended = clock_ms();
     count_end(c, why);
-    if (c->x && why && why->status)
+    if (c->x && failed)
         completion_write_error(c, why);
     else if (c->x)
         completion_write_end(c);
-    give_up(c);
+    if (failed)
+        give_up(c);
+    else
+        linger(c);
 }
 
 static void cancel_all(struct completion *c) {
@@ -104,18 +122,18 @@ static void cancel_all(struct completion *c) {
             stream_cancel(c->choices[i].stream);
 }
 
-static void note_tokens(struct completion *c, int64_t n) {
-    struct metrics *m = &c->s->metrics;
+static void note_tokens(struct choice *k, int64_t n) {
+    struct metrics *m = &k->c->s->metrics;
     double now = clock_ms();
-    if (c->spoke == 0)
-        histogram_add(&m->first, (now - c->arrived) / 1e3, 1);
+    if (k->spoke == 0)
+        histogram_add(&m->first, (now - k->c->arrived) / 1e3, 1);
     else
-        histogram_add(&m->between, (now - c->spoke) / 1e3 / (double)n, (uint64_t)n);
-    c->spoke = now;
+        histogram_add(&m->between, (now - k->spoke) / 1e3 / (double)n, (uint64_t)n);
+    k->spoke = now;
 }
 
 // Takes tokens of a choice into its text. True when something came or it ended.
-static bool take_in(struct completion *c, struct choice *k) {
+static bool take_in(struct choice *k) {
     const int32_t *ids = NULL;
     if (k->ended)
         return false;
@@ -125,18 +143,18 @@ static bool take_in(struct completion *c, struct choice *k) {
     for (; k->seen < to; k->seen++)
         reply_text_push(&k->text, ids[k->seen]);
     if (to > from)
-        note_tokens(c, to - from);
+        note_tokens(k, to - from);
     if (ended && to == n) {
         reply_text_end(&k->text);
         k->ended = true;
-        c->open--;
+        k->c->open--;
     }
     return to > from || k->ended;
 }
 
 // Moves what the engine has published towards the client, as far as the client takes it.
 static void advance_choice(struct completion *c, struct choice *k) {
-    while (!(c->streaming && c->x && exchange_backlog(c->x) > EXCHANGE_FULL) && take_in(c, k)) {
+    while (!(c->streaming && c->x && exchange_backlog(c->x) > EXCHANGE_FULL) && take_in(k)) {
         if (k->ended && k->end.rc)
             return;
         if (c->streaming && c->x)
@@ -147,6 +165,11 @@ static void advance_choice(struct completion *c, struct choice *k) {
 static void advance(struct completion *c) {
     if (!c->prepared || c->dead)
         return;
+    if (c->ended) {
+        linger(c);
+        return;
+    }
+    completion_trees_advance(c, false);
     for (int i = 0; i < c->n_choices; i++) {
         struct choice *k = &c->choices[i];
         advance_choice(c, k);
@@ -391,6 +414,29 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
         why.retry_after = 1;
         finish(c, &why);
     }
+}
+
+static void on_watcher_gone(void *arg) {
+    struct completion *c = arg;
+    completion_trees_drop(c);
+    advance(c);
+}
+
+bool completion_watch(struct service *s, struct exchange *x, const char *id) {
+    static const struct exchange_hooks hooks = {
+        .gone = on_watcher_gone, .writable = on_writable, .cut = on_watcher_gone};
+    struct completion *c = s->completions;
+    while (c && (c->dead || !c->p.trees || !c->prepared || strcmp(c->id, id) != 0))
+        c = c->next;
+    if (!c || c->watcher)
+        return false;
+    c->watcher = x;
+    c->watched = true;
+    exchange_watch(x, &hooks, c);
+    exchange_header(x, "Cache-Control", "no-cache");
+    exchange_begin(x, 200, SSE_TYPE);
+    advance(c);
+    return true;
 }
 
 void completion_tick(struct service *s) {

@@ -37,6 +37,7 @@ struct choice {
     struct reply_text text;  // of the loop thread
     struct reply_text asked; // of the stop hook, in the engine thread
     int64_t seen;            // tokens taken into the text
+    double spoke;            // ms, when the newest one was; 0: none yet
     int64_t shown;           // tokens whose log-probabilities have been written
     int64_t offset;          // bytes of text before them
     bool echoed;             // the prompt has been written
@@ -53,7 +54,7 @@ struct completion {
     int64_t created; // seconds since 1970
     double arrived;  // ms
     double written;  // ms, of the newest chunk
-    double spoke;    // ms, of the newest token; 0: none yet
+    double ended;    // ms; 0: not yet
 
     char peer[64];
 
@@ -72,10 +73,16 @@ struct completion {
     atomic_bool gone;       // the client has gone, or the answer has been cut off
     atomic_bool posted;     // the engine has told of news that are on their way
     bool prepared, dead;
+
+    struct exchange *watcher; // of its trees; NULL: nobody
+    bool watched;             // there has been one
 };
 
 // Takes a request over; answers at once where it cannot be begun.
 void completion_start(struct service *s, struct exchange *x, const struct dialect *d);
+// Sends the trees of a request in progress, or of one that has just ended, to x. False where there
+// is no such request, or somebody watches it already: x is then as it was.
+bool completion_watch(struct service *s, struct exchange *x, const char *id);
 // Every second: what is waited for shows that it lives.
 void completion_tick(struct service *s);
 // Frees all, after the workers, the engine and the loop have ended.

@@ -141,6 +141,8 @@ const struct field fields_extra[] = {
     {"logit_hash", TEXT, FIELD_BOOL, AT(logit_hash),
      .help = "Send a hash over the logits that decided, one for each choice."},
     {"token_ids", TEXT, FIELD_BOOL, AT(token_ids), .help = "Send the ids of the new tokens."},
+    {"trees", TEXT, FIELD_BOOL, AT(trees),
+     .help = "Keep the tree of guesses of each step for GET /v1/streams/{id}/trees."},
     {"speculate", TEXT, FIELD_STRING, .read = field_read_speculate,
      .help = "tree, chain, lookup or off: how tokens are guessed. It changes no token."},
 };
