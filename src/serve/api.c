@@ -9,6 +9,7 @@
 #include "serve/api_models.h"
 #include "serve/api_state.h"
 #include "serve/api_text.h"
+#include "serve/openapi.h"
 #include "serve/page.h"
 
 static void chat(struct service *s, struct exchange *x, const char *rest) {
@@ -51,31 +52,42 @@ static void page(struct service *s, struct exchange *x, const char *rest) {
         exchange_reply(x, 200, "text/html; charset=utf-8", p.html, p.size);
 }
 
-static const struct route {
-    const char *method, *path; // a path that ends in "/" takes what follows as its `rest`
-    service_handler *handle;
-} routes[] = {
-    {"POST", "/v1/chat/completions", chat},
-    {"POST", "/chat/completions", chat},
-    {"POST", "/v1/completions", completions},
-    {"GET", "/v1/models", api_models},
-    {"GET", "/models", api_models},
-    {"GET", "/v1/models/", api_model},
-    {"POST", "/v1/tokenize", api_tokenize},
-    {"POST", "/tokenize", api_tokenize},
-    {"POST", "/v1/detokenize", api_detokenize},
-    {"POST", "/detokenize", api_detokenize},
-    {"POST", "/apply-template", api_apply_template},
-    {"GET", "/health", api_health},
-    {"GET", "/v1/health", api_health},
-    {"GET", "/props", api_props},
-    {"GET", "/slots", api_slots},
-    {"GET", "/metrics", api_metrics},
-    {"GET", "/api/v0/models", api_lmstudio_models},
-    {"GET", "/api/v0/models/", api_lmstudio_model},
-    {"GET", "/v1/streams/", trees},
-    {"GET", "/", page},
+static service_handler openapi;
+
+const struct route api_routes[] = {
+    {"POST", "/v1/chat/completions", chat, "The answer to a conversation.", .body = ENDPOINT_CHAT, .answer = "ChatCompletion"},
+    {"POST", "/chat/completions", .handle = chat},
+    {"POST", "/v1/completions", completions, "The continuation of a text.", .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
+    {"GET", "/v1/models", api_models, "The models that are served.", .answer = "Models"},
+    {"GET", "/models", .handle = api_models},
+    {"GET", "/v1/models/", api_model, "One of them.", .answer = "Model", .rest = "{model}"},
+    {"POST", "/v1/tokenize", api_tokenize, "Text to token ids.", .body = ENDPOINT_TOKENIZE, .answer = "Tokens"},
+    {"POST", "/tokenize", .handle = api_tokenize},
+    {"POST", "/v1/detokenize", api_detokenize, "Token ids to text.", .body = ENDPOINT_DETOKENIZE, .answer = "Text"},
+    {"POST", "/detokenize", .handle = api_detokenize},
+    {"POST", "/apply-template", api_apply_template, "The prompt that a conversation becomes.", .body = ENDPOINT_TEMPLATE, .answer = "Prompt"},
+    {"GET", "/health", api_health, "Whether requests are answered.", .answer = "Health"},
+    {"GET", "/v1/health", .handle = api_health},
+    {"GET", "/props", api_props, "Defaults and limits.", .answer = "Object"},
+    {"GET", "/slots", api_slots, "What each request in progress is at.", .answer = "Slots"},
+    {"GET", "/metrics", api_metrics, "Counts and histograms for Prometheus.", .type = "text/plain"},
+    {"GET", "/api/v0/models", api_lmstudio_models, "The models, as LM Studio's clients ask.",
+     .answer = "LoadedModels"},
+    {"GET", "/api/v0/models/", api_lmstudio_model, "One of them.", .answer = "LoadedModel",
+     .rest = "{model}"},
+    {"GET", "/v1/streams/", trees, "Trees of guesses of a request with coppice.trees.",
+     .type = "text/event-stream", .rest = "{id}/trees"},
+    {"GET", "/openapi.json", openapi, "This document.", .answer = "Object"},
+    {"GET", "/", page, "The page.", .type = "text/html"},
 };
+const size_t api_routes_count = sizeof api_routes / sizeof api_routes[0];
+
+static void openapi(struct service *s, struct exchange *x, const char *rest) {
+    struct json_writer w = {0};
+    (void)s, (void)rest;
+    openapi_write(&w.out, api_routes, api_routes_count);
+    service_json(x, 200, &w);
+}
 
 // What follows the route's path, "" when that is all; NULL: another path.
 static const char *match(const struct route *r, const char *path) {
@@ -90,14 +102,14 @@ void api_handle(struct service *s, struct exchange *x) {
     const char *path = exchange_path(x), *method = exchange_method(x);
     const char *allowed = NULL;
     struct api_error why = {0};
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        const char *rest = match(&routes[i], path);
-        if (rest && !strcmp(method, routes[i].method)) {
-            routes[i].handle(s, x, rest);
+    for (size_t i = 0; i < api_routes_count; i++) {
+        const char *rest = match(&api_routes[i], path);
+        if (rest && !strcmp(method, api_routes[i].method)) {
+            api_routes[i].handle(s, x, rest);
             return;
         }
         if (rest)
-            allowed = routes[i].method;
+            allowed = api_routes[i].method;
     }
     if (allowed) {
         exchange_header(x, "Allow", allowed[0] == 'G' ? "GET, HEAD" : allowed);

@@ -3,7 +3,10 @@
 #ifndef COPPICE_SERVE_API_H
 #define COPPICE_SERVE_API_H
 
-#include "serve/service.h"
+#include "serve/route.h"
+
+extern const struct route api_routes[];
+extern const size_t api_routes_count;
 
 // Answers a request, now or later.
 void api_handle(struct service *s, struct exchange *x);

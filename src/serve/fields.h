@@ -31,7 +31,7 @@ struct field {
     double lo, hi;
     size_t offset;       // in struct params, for kinds that have a place and no read()
     field_read_fn *read; // NULL: stored at offset; a number is then checked against lo..hi
-    const char *schema;  // of FIELD_ANY and of arrays' items: JSON text for the document
+    const char *schema;  // for the document, ' in place of "; NULL: as kind, lo and hi say
     const char *help;    // one sentence
 };
 
