@@ -49,8 +49,7 @@ bool api_chat_prompt(const struct service *s, const struct params *p, struct tok
     return rc == 0;
 }
 
-static bool prepare(struct completion *c, const struct json *body) {
-    (void)body;
+static bool prepare(struct completion *c) {
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) {
         api_fail(&c->error, 503, NULL, "no memory for the prompt");

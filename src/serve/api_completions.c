@@ -66,9 +66,8 @@ static bool add_prompt(struct completion *c, const struct json *v) {
     return ok;
 }
 
-static bool prepare(struct completion *c, const struct json *body) {
+static bool prepare(struct completion *c) {
     const struct json *v = c->p.prompt;
-    (void)body;
     bool many = json_kind_of(v) == JSON_ARRAY && json_kind_of(json_at(v, 0)) != JSON_INT;
     size_t n = many ? json_len(v) : 1;
     if (n == 0)

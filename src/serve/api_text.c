@@ -43,10 +43,8 @@ static void on_done(void *arg) {
 static void run(void *arg) {
     struct task *t = arg;
     struct json *body = NULL;
-    struct err e = {0};
-    if (json_parse(&body, t->text.data ? t->text.data : "", t->text.len, &e))
-        api_fail(&t->error, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
-    else if (params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error))
+    if (service_read(&t->text, &body, &t->error) &&
+        params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error))
         t->work(t);
     params_fini(&t->p);
     json_free(body);

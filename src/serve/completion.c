@@ -333,14 +333,10 @@ static void on_prepared(void *arg) {
 // Text worker.
 static void prepare(void *arg) {
     struct completion *c = arg;
-    struct err e = {0};
-    if (!atomic_load(&c->gone)) {
-        if (json_parse(&c->body, c->text.data ? c->text.data : "", c->text.len, &e))
-            api_fail(&c->error, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
-        else if (params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) &&
-                 c->d->prepare(c, c->body) && check_room(c))
-            make_choices(c);
-    }
+    if (!atomic_load(&c->gone) && service_read(&c->text, &c->body, &c->error) &&
+        params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) && c->d->prepare(c) &&
+        check_room(c))
+        make_choices(c);
     str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);
 }

@@ -24,7 +24,7 @@ struct dialect {
     enum endpoint endpoint;
     const char *path, *id_prefix, *object, *chunk_object;
     // Makes the prompts, in a text worker; false with c->error filled.
-    bool (*prepare)(struct completion *c, const struct json *body);
+    bool (*prepare)(struct completion *c);
     void (*chunk)(struct json_writer *w, const struct answer_choice *c); // an element of choices
     void (*whole)(struct json_writer *w, const struct answer_choice *c);
     bool roles; // the first chunk of a choice says that the assistant speaks

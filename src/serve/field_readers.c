@@ -3,6 +3,8 @@
 // value into the parameters, or refuses it with its field's name.
 #include "serve/field_readers.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,16 +82,25 @@ bool field_read_top_k(struct params *p, const struct field *f, const struct json
     return true;
 }
 
+// Any 64 bits, signed or not; -1 is the word of other servers for a random one.
 bool field_read_seed(struct params *p, const struct field *f, const struct json *v,
                      const struct params_limits *l, struct api_error *x) {
     (void)l;
-    double d = json_num(v, 0);
-    if (json_kind_of(v) != JSON_INT && (json_kind_of(v) != JSON_DOUBLE || d != (double)(int64_t)d))
+    const char *text = json_number_text(v);
+    char *end = NULL;
+    double d = json_num(v, 0.5);
+    if (json_kind_of(v) == JSON_DOUBLE && fabs(d) < 0x1p63 && d == floor(d)) { // 1.0
+        p->sample.seed = d == -1 ? random_seed() : (uint64_t)(int64_t)d;
+        return true;
+    }
+    if (json_kind_of(v) != JSON_INT)
         return api_refuse(x, f->name, "seed is %s and must be an integer",
-                          json_kind_of(v) == JSON_DOUBLE ? "a fraction" : fields_kind_name(v));
-    int64_t seed = json_kind_of(v) == JSON_INT ? json_int(v, 0) : (int64_t)d;
-    p->seeded = seed != -1;
-    p->sample.seed = p->seeded ? (uint64_t)seed : random_seed();
+                          text ? "a fraction" : fields_kind_name(v));
+    errno = 0;
+    uint64_t seed = text[0] == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
+    if (errno || *end)
+        return api_refuse(x, f->name, "seed is beyond 64 bits");
+    p->sample.seed = text[0] == '-' && seed == UINT64_MAX ? random_seed() : seed;
     return true;
 }
 

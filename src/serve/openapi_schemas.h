@@ -12,106 +12,88 @@ struct openapi_schema {
 #define NUM              "{'type':'number'}"
 #define STR              "{'type':'string'}"
 
-static const struct openapi_schema
-    openapi_schemas
-        [] =
-            {
-                {"TokenId", "{'type':'integer','minimum':0,'maximum':2147483647}"},
-                {"TextPart",
-                 "{'oneOf':[{'type':'string'},{'type':'object','required':['type','text'],"
+static const struct openapi_schema openapi_schemas[] = {
+    {"TokenId", "{'type':'integer','minimum':0,'maximum':2147483647}"},
+    {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['type','text'],"
                  "'properties':{'type':{'enum':['text','input_text','output_text']},"
                  "'text':{'type':'string'}}}]}"},
-                {"ToolCall",
-                 "{'type':'object','required':['function'],'properties':{'id':{'type':['string',"
+    {"ToolCall", "{'type':'object','required':['function'],'properties':{'id':{'type':['string',"
                  "'null']},'function':{'type':'object','required':['name'],'properties':{'name':"
                  "{'type':'string'},'arguments':{'type':['string','object','null']}}}}}"},
-                {"Content", "{'oneOf':[{'type':'string'},{'type':'array','items':" SCHEMA_REF(
-                                "TextPart") "}]}"},
-                {"Message",
-                 "{'oneOf':[{'type':'object','required':['role','content'],'properties':{'role':{'"
-                 "enum':"
-                 "['system','developer','user','tool','function']},'content':" SCHEMA_REF(
-                     "Content") "}},"
-                                "{'type':'object','required':['role'],'properties':{'role':{'const'"
-                                ":'assistant'},'content':"
-                                "{'oneOf':[" SCHEMA_REF(
-                                    "Content") ",{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'"
-                                               "array',"
-                                               "'items':" SCHEMA_REF(
-                                                   "ToolCall") "},{'type':'null'}]}}}]}"},
-                {"Error",
-                 "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
-                 "'required':['message','type','param','code'],'properties':{'message':" STR
-                 ",'type':" STR ",'param':{'type':['string','null']},'code':{'type':['string',"
-                 "'null']},'n_prompt_tokens':" INT ",'n_ctx':" INT "}}}}"},
-                {"Usage",
-                 "{'type':'object','required':['prompt_tokens','completion_tokens','total_tokens'],"
-                 "'properties':{'prompt_tokens':" INT ",'completion_tokens':" INT
-                 ",'total_tokens':" INT ",'prompt_tokens_details':{'type':'object','properties':"
-                 "{'cached_tokens':" INT "}},'completion_tokens_details':{'type':'object',"
-                 "'properties':{'reasoning_tokens':" INT ",'accepted_prediction_tokens':" INT
-                 ",'rejected_prediction_tokens':" INT "}}}}"},
-                {"Timings",
-                 "{'type':'object','properties':{'queue_ms':" NUM ",'cache_n':" INT
-                 ",'prompt_n':" INT ",'prompt_ms':" NUM ",'prompt_per_second':" NUM
-                 ",'predicted_n':" INT ",'predicted_ms':" NUM ",'predicted_per_second':" NUM
-                 ",'decode_ms':" NUM ",'draft_n':" INT ",'draft_n_accepted':" INT ",'steps':" INT
-                 ",'accept_length':" NUM "}}"},
-                {"Finish", "{'enum':['stop','length',null]}"},
-                {"Extra",
-                 "{'type':'object','properties':{'logit_hash':{'type':'array','items':" STR
-                 "},'token_ids':{'type':'array','items':{'type':'array','items':" SCHEMA_REF(
-                     "TokenId") "}}}}"},
-                {"ChatCompletion",
-                 "{'type':'object','required':['id','object','created','model','choices','usage'],"
-                 "'properties':{'id':" STR ",'object':{'const':'chat.completion'},'created':" INT
-                 ",'model':" STR ",'choices':{'type':'array','items':{'type':'object','required':['"
-                                 "index','message',"
-                 "'finish_reason'],'properties':{'index':" INT
-                 ",'message':{'type':'object','required':["
-                 "'role','content'],'properties':{'role':{'const':'assistant'},'content':" STR
-                 ",'reasoning_content':" STR "}},'logprobs':{'type':['object','null']},"
-                 "'finish_reason':" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF(
-                     "Usage") ",'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
-                {"Completion",
-                 "{'type':'object','required':['id','object','created','model','choices','usage'],"
-                 "'properties':{'id':" STR ",'object':{'const':'text_completion'},'created':" INT
-                 ",'model':" STR
-                 ",'choices':{'type':'array','items':{'type':'object','required':['index','text',"
-                 "'finish_reason'],'properties':{'index':" INT
-                 ",'text':" STR ",'logprobs':{'type':['object','null']},'finish_reason'"
-                                ":" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF(
-                                    "Usage") ",'timings':" SCHEMA_REF("Timings") ",'coppice'"
-                                                                                 ":" SCHEMA_REF("Ex"
-                                                                                                "tr"
-                                                                                                "a") "}}"},
-                {"Model",
-                 "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
-                 "'id':" STR ",'object':{'const':'model'},'created':" INT ",'owned_by':" STR
-                 ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT
-                 "}}"},
-                {"Models",
-                 "{'type':'object','required':['object','data'],'properties':{'object':{'const':"
-                 "'list'},'data':{'type':'array','items':" SCHEMA_REF("Model") "}}}"},
-                {"LoadedModel",
-                 "{'type':'object','required':['id','object','type','state'],'properties':{"
-                 "'id':" STR ",'object':{'const':'model'},'type':{'const':'llm'},'state':{"
-                 "'enum':['loaded','not-loaded']},'max_context_length':" INT
-                 ",'loaded_context_length':" INT "}}"},
-                {"LoadedModels",
-                 "{'type':'object','required':['object','data'],'properties':{'object':{"
-                 "'const':'list'},'data':{'type':'array','items':" SCHEMA_REF("LoadedModel") "}}}"},
-                {"Tokens",
-                 "{'type':'object','required':['tokens','count'],'properties':{'tokens':{'type':"
-                 "'array'},'count':" INT ",'max_model_len':" INT "}}"},
-                {"Text", "{'type':'object','required':['content'],'properties':{'content':" STR
-                         ",'prompt':" STR "}}"},
-                {"Prompt",
-                 "{'type':'object','required':['prompt'],'properties':{'prompt':" STR "}}"},
-                {"Health",
-                 "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'}}}"},
-                {"Object", "{'type':'object'}"},
-                {"Slots", "{'type':'array','items':{'type':'object'}}"},
+    {"Content",
+     "{'oneOf':[{'type':'string'},{'type':'array','items':" SCHEMA_REF("TextPart") "}]}"},
+    {"Message",
+     "{'oneOf':[{'type':'object','required':['role','content'],'properties':{'role':{'"
+     "enum':"
+     "['system','developer','user','tool','function']},'content':" SCHEMA_REF(
+         "Content") "}},"
+                    "{'type':'object','required':['role'],'properties':{'role':{'const'"
+                    ":'assistant'},'content':"
+                    "{'oneOf':[" SCHEMA_REF(
+                        "Content") ",{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'"
+                                   "array',"
+                                   "'items':" SCHEMA_REF("ToolCall") "},{'type':'null'}]}}}]}"},
+    {"Error", "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
+              "'required':['message','type','param','code'],'properties':{'message':" STR
+              ",'type':" STR ",'param':{'type':['string','null']},'code':{'type':['string',"
+              "'null']},'n_prompt_tokens':" INT ",'n_ctx':" INT "}}}}"},
+    {"Usage", "{'type':'object','required':['prompt_tokens','completion_tokens','total_tokens'],"
+              "'properties':{'prompt_tokens':" INT ",'completion_tokens':" INT
+              ",'total_tokens':" INT ",'prompt_tokens_details':{'type':'object','properties':"
+              "{'cached_tokens':" INT "}},'completion_tokens_details':{'type':'object',"
+              "'properties':{'reasoning_tokens':" INT ",'accepted_prediction_tokens':" INT
+              ",'rejected_prediction_tokens':" INT "}}}}"},
+    {"Timings",
+     "{'type':'object','properties':{'queue_ms':" NUM ",'cache_n':" INT ",'prompt_n':" INT
+     ",'prompt_ms':" NUM ",'prompt_per_second':" NUM ",'predicted_n':" INT ",'predicted_ms':" NUM
+     ",'predicted_per_second':" NUM ",'decode_ms':" NUM ",'draft_n':" INT ",'draft_n_accepted':" INT
+     ",'steps':" INT ",'accept_length':" NUM "}}"},
+    {"Finish", "{'enum':['stop','length',null]}"},
+    {"Extra",
+     "{'type':'object','properties':{'logit_hash':{'type':'array','items':" STR
+     "},'token_ids':{'type':'array','items':{'type':'array','items':" SCHEMA_REF("TokenId") "}}}}"},
+    {"ChatCompletion",
+     "{'type':'object','required':['id','object','created','model','choices','usage'],"
+     "'properties':{'id':" STR ",'object':{'const':'chat.completion'},'created':" INT
+     ",'model':" STR ",'choices':{'type':'array','items':{'type':'object','required':['"
+     "index','message',"
+     "'finish_reason'],'properties':{'index':" INT ",'message':{'type':'object','required':["
+     "'role','content'],'properties':{'role':{'const':'assistant'},'content':" STR
+     ",'reasoning_content':" STR "}},'logprobs':{'type':['object','null']},"
+     "'finish_reason':" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF(
+         "Usage") ",'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
+    {"Completion",
+     "{'type':'object','required':['id','object','created','model','choices','usage'],"
+     "'properties':{'id':" STR ",'object':{'const':'text_completion'},'created':" INT
+     ",'model':" STR
+     ",'choices':{'type':'array','items':{'type':'object','required':['index','text',"
+     "'finish_reason'],'properties':{'index':" INT ",'text':" STR
+     ",'logprobs':{'type':['object','null']},'finish_reason'"
+     ":" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF("Usage") ",'timings':" SCHEMA_REF(
+         "Timings") ",'coppice'"
+                    ":" SCHEMA_REF("Ex"
+                                   "tr"
+                                   "a") "}}"},
+    {"Model", "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
+              "'id':" STR ",'object':{'const':'model'},'created':" INT ",'owned_by':" STR
+              ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT "}}"},
+    {"Models", "{'type':'object','required':['object','data'],'properties':{'object':{'const':"
+               "'list'},'data':{'type':'array','items':" SCHEMA_REF("Model") "}}}"},
+    {"LoadedModel", "{'type':'object','required':['id','object','type','state'],'properties':{"
+                    "'id':" STR ",'object':{'const':'model'},'type':{'const':'llm'},'state':{"
+                    "'enum':['loaded','not-loaded']},'max_context_length':" INT
+                    ",'loaded_context_length':" INT "}}"},
+    {"LoadedModels",
+     "{'type':'object','required':['object','data'],'properties':{'object':{"
+     "'const':'list'},'data':{'type':'array','items':" SCHEMA_REF("LoadedModel") "}}}"},
+    {"Tokens", "{'type':'object','required':['tokens','count'],'properties':{'tokens':{'type':"
+               "'array'},'count':" INT ",'max_model_len':" INT "}}"},
+    {"Text",
+     "{'type':'object','required':['content'],'properties':{'content':" STR ",'prompt':" STR "}}"},
+    {"Prompt", "{'type':'object','required':['prompt'],'properties':{'prompt':" STR "}}"},
+    {"Health", "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'}}}"},
+    {"Object", "{'type':'object'}"},
+    {"Slots", "{'type':'array','items':{'type':'object'}}"},
 };
 
 #undef INT

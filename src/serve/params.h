@@ -44,7 +44,6 @@ struct params_limits {
 
 struct params {
     struct sample_params sample;
-    bool seeded;        // the request names a seed
     int64_t max_tokens; // -1: as many as the context has room for
     int64_t n;          // choices of a prompt
     bool stream, include_usage;

@@ -51,6 +51,9 @@ typedef void service_handler(struct service *s, struct exchange *x, const char *
 void service_json(struct exchange *x, int status, struct json_writer *w);
 // Answers with an error in the form of api_error.h and the headers that tell clients of retries.
 void service_refuse(struct exchange *x, const struct api_error *why);
+// The body of a request as JSON, by the rules of the interface. False with `why` filled. Any
+// thread.
+bool service_read(const struct str *text, struct json **out, struct api_error *why);
 // False with `why` filled while requests cannot be taken: loading, failed, ending.
 bool service_ready(struct service *s, struct api_error *why);
 void service_log(struct service *s, const struct request_record *r);
