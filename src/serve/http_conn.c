@@ -40,6 +40,7 @@ static void name_peer(char *out, size_t size, const struct sockaddr *a) {
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
+static void on_probe(evutil_socket_t fd, short what, void *arg);
 static void on_writable(evutil_socket_t fd, short what, void *arg);
 
 struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, socklen_t len) {
@@ -129,22 +130,21 @@ void conn_write(struct conn *c, const void *bytes, size_t n) {
     conn_mark(c);
 }
 
-// While a client waits for its answer, what it sends beyond some room stays in the kernel; that it
-// closes is then told by EV_CLOSED.
+// While a client waits for its answer, what it sends beyond some room stays in the kernel.
+// (libevent's EV_CLOSED would tell when it closes, but not of a reset, with which the loop would
+// then spin.)
 static void pause_reads(struct conn *c) {
     c->paused = true;
     event_del(&c->read);
-    event_assign(&c->read, c->h->base, c->fd, EV_CLOSED, on_readable, c);
-    event_add(&c->read, NULL);
+    conn_probe(c);
 }
 
 void conn_watch_reads(struct conn *c) {
     if (!c->paused || c->dead || c->eof || conn_pending(c) >= AHEAD)
         return;
     c->paused = false;
-    event_del(&c->read);
-    event_assign(&c->read, c->h->base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
-    event_add(&c->read, NULL);
+    if (event_add(&c->read, NULL))
+        conn_break(c);
 }
 
 static void see_end(struct conn *c) {
@@ -177,12 +177,9 @@ static void take_bytes(struct conn *c, const char *bytes, size_t n) {
 
 static void on_readable(evutil_socket_t fd, short what, void *arg) {
     struct conn *c = arg;
+    (void)what;
     if (c->dead)
         return;
-    if (what & EV_CLOSED) {
-        see_end(c);
-        return;
-    }
     ssize_t n = recv(fd, c->h->scratch, HTTP_SCRATCH, 0);
     if (n > 0)
         take_bytes(c, c->h->scratch, (size_t)n);
@@ -241,23 +238,27 @@ static void on_writable(evutil_socket_t fd, short what, void *arg) {
         send_out(c);
 }
 
-// A closed client and one that has finished sending look the same (FIN). What tells them apart is
-// the answer to a write: the caller has just made one that means nothing, and if the client has
-// gone, its system resets the connection.
+// Looks after a connection that is not read. A closed client and one that has finished sending look
+// the same (FIN). What tells them apart is the answer to a write: on_finish has made one that means
+// nothing, and if the client has gone, its system resets the connection.
 static void on_probe(evutil_socket_t fd, short what, void *arg) {
     struct conn *c = arg;
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
     (void)fd;
     (void)what;
-    struct pollfd p = {.fd = c->fd};
-    if (c->dead || c->phase != CONN_RUN)
+    if (c->dead || !(c->paused || c->eof))
         return;
-    if (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP)) {
+    bool told = poll(&p, 1, 0) > 0;
+    if (told && p.revents & (POLLERR | POLLHUP)) {
         c->h->events->lost(c);
-        return;
+    } else if (told && !c->eof && !c->halved && c->phase == CONN_RUN) {
+        c->halved = true; // but what it has sent before is still to be read
+        c->h->events->finish(c);
+    } else {
+        c->probe_ms = min_i32(2 * c->probe_ms, PROBE_MAX_MS);
+        struct timeval wait = {c->probe_ms / 1000, c->probe_ms % 1000 * 1000};
+        event_add(c->probe, &wait);
     }
-    c->probe_ms = min_i32(2 * c->probe_ms, PROBE_MAX_MS);
-    struct timeval wait = {c->probe_ms / 1000, c->probe_ms % 1000 * 1000};
-    event_add(c->probe, &wait);
 }
 
 void conn_probe(struct conn *c) {

@@ -41,15 +41,16 @@ struct conn {
     int fd;
     enum conn_phase phase;
     struct event read, write;
-    struct event *probe; // while the client's side is closed and an exchange runs
+    struct event *probe; // looks whether the client is there while nothing is read
     int probe_ms;
     struct str in; // received, not yet used from in_at on
     size_t in_at, in_seen;
     struct evbuffer *out;
-    struct exchange *x;                    // from CONN_BODY to the end of the answer
-    struct http_chunked chunked;           // of the body being received
-    double since, progress;                // ms: of the phase; the last byte that the client took
-    bool dirty, dead, broken, eof, paused; // eof: the client will send no more
+    struct exchange *x;          // from CONN_BODY to the end of the answer
+    struct http_chunked chunked; // of the body being received
+    double since, progress;      // ms: of the phase; the last byte that the client took
+    bool dirty, dead, broken, paused;
+    bool eof, halved;      // the client will send no more: all is read, or seen ahead
     bool last, used, full; // close after what is written; had a request; backlog was high
     bool local;            // a Unix socket
     char peer[64];
@@ -130,7 +131,7 @@ void conn_mark(struct conn *c);  // has it serviced before the loop waits again
 void conn_flush(struct http *h); // services what is marked, frees what is closed
 void conn_enter(struct conn *c, enum conn_phase phase);
 void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
-void conn_probe(struct conn *c);       // begins to look whether a half-closed client still listens
+void conn_probe(struct conn *c);       // begins to look whether the client is still there
 void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
 
 // http_exchange.c

@@ -80,6 +80,7 @@ static void pipelined_requests_are_answered_in_order(void **state) {
     pid_t child = fork();
     if (child == 0) {
         peer_send_bytes(fd, all.data, all.len);
+        shutdown(fd, SHUT_WR);
         _exit(0);
     }
     for (int i = 0; i < N; i++) {

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP server over time: clients that vanish, close one side, stall or send a byte a second;
+// slow readers; idle connections; calls from other threads; the end; where it listens.
+#include "test.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "http_peer.h"
+
+#define HOST  "Host: localhost\r\n"
+#define HOLD  "GET /hold HTTP/1.1\r\n" HOST "\r\n"
+#define HELLO "GET /hello HTTP/1.1\r\n" HOST "\r\n"
+#define SOON  200.0 // ms; a loopback takes well under one, a loaded machine more
+
+// Closes with a reset instead of an orderly end.
+static void vanish(int fd) {
+    struct linger hard = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    close(fd);
+}
+
+static void let_go(void *arg) {
+    struct peer_server *s = arg;
+    for (int i = 0; i < s->n_held; i++)
+        if (s->held[i]) {
+            if (s->begin_held)
+                exchange_end(s->held[i]);
+            else
+                exchange_reply(s->held[i], 200, "text/plain", "late", 4);
+            s->held[i] = NULL;
+        }
+}
+
+// Both kinds of answer, both ways to go, nothing being written: the handler hears of it at once.
+static void a_client_that_goes_is_noticed(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct peer_server s;
+        peer_start(&s, (struct http_options){0});
+        s.begin_held = kind & 1;
+        int fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        assert_true(peer_wait(&s.n_held, 1));
+        usleep(20000);
+        assert_int_equal(s.gone, 0);
+        double start = peer_now();
+        if (kind & 2)
+            vanish(fd);
+        else
+            close(fd);
+        assert_true(peer_wait(&s.gone, 1));
+        assert_true(peer_now() - start < SOON);
+        http_post(s.http, let_go, &s);
+        assert_int_equal(peer_ask(&s, HELLO, NULL), 200);
+        assert_int_equal(s.gone, 1);
+        peer_stop(&s);
+    }
+}
+
+// One that has only finished sending gets its whole answer.
+static void a_half_closed_client_is_served(void **state) {
+    (void)state;
+    for (int begun = 0; begun < 2; begun++) {
+        struct peer_server s;
+        struct str head = {0}, body = {0};
+        peer_start(&s, (struct http_options){0});
+        s.begin_held = begun;
+        int fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        assert_true(peer_wait(&s.n_held, 1));
+        shutdown(fd, SHUT_WR);
+        usleep(300000);
+        assert_int_equal(s.gone, 0);
+        http_post(s.http, let_go, &s);
+        int status = peer_answer(fd, &head, &body);
+        if (status == 100) // the interim answer that asks whether somebody is there
+            status = peer_answer(fd, &head, &body);
+        assert_int_equal(status, 200);
+        assert_string_equal(body.data ? body.data : "", begun ? "" : "late");
+        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        // And if it goes after all, that is noticed too.
+        close(fd);
+        fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        assert_true(peer_wait(&s.n_held, 2));
+        shutdown(fd, SHUT_WR);
+        usleep(100000);
+        assert_int_equal(s.gone, 0);
+        close(fd);
+        assert_true(begun || peer_wait(&s.gone, 1));
+        str_fini(&head);
+        str_fini(&body);
+        peer_stop(&s);
+    }
+}
+
+static void what_is_sent_behind_a_running_request_waits(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str head = {0}, body = {0}, more = {0};
+    peer_start(&s, (struct http_options){0});
+    int fd = peer_connect(&s);
+    peer_send(fd, HOLD);
+    assert_true(peer_wait(&s.n_held, 1));
+    for (int i = 0; i < 3000; i++)
+        str_puts(&more, HELLO);
+    peer_send(fd, more.data); // more than is read ahead
+    usleep(50000);
+    assert_int_equal(s.handled, 1);
+    http_post(s.http, let_go, &s);
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    assert_string_equal(body.data, "late");
+    for (int i = 0; i < 3000; i++)
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+    // Garbage waits likewise, and its sender is still seen to go.
+    peer_send(fd, HOLD);
+    assert_true(peer_wait(&s.n_held, 2));
+    while (send(fd, more.data + 1000, more.len - 1000, MSG_DONTWAIT) > 0)
+        usleep(1000);
+    vanish(fd); // an orderly end would wait behind what the kernel cannot deliver
+    assert_true(peer_wait(&s.gone, 1));
+    // A little behind what is read ahead, and an orderly end.
+    fd = peer_connect(&s);
+    peer_send(fd, HOLD);
+    peer_send_bytes(fd, more.data, 70000);
+    assert_true(peer_wait(&s.n_held, 3));
+    usleep(50000);
+    assert_int_equal(s.gone, 1);
+    close(fd);
+    assert_true(peer_wait(&s.gone, 2));
+    str_fini(&head);
+    str_fini(&body);
+    str_fini(&more);
+    peer_stop(&s);
+}
+
+static void a_slow_reader_holds_the_writer_back(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str out = {0};
+    peer_start(&s, (struct http_options){0});
+    int fd = peer_connect(&s);
+    peer_send(fd, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+    usleep(200000);
+    assert_true(s.peak > EXCHANGE_FULL && s.peak < EXCHANGE_FULL + 8192);
+    int calls = s.writable;
+    usleep(100000);
+    assert_int_equal(s.writable, calls); // nobody spins
+    assert_int_equal(peer_ask(&s, HELLO, NULL), 200);
+    shutdown(fd, SHUT_WR);
+    assert_int_equal(peer_read_all(fd, &out, 20000), 0);
+    assert_true(out.len > FLOOD && out.len < FLOOD + FLOOD / 100);
+    assert_true(s.peak < EXCHANGE_FULL + 8192);
+    str_fini(&out);
+    close(fd);
+    peer_stop(&s);
+}
+
+static void a_reader_that_stalls_is_dropped(void **state) {
+    (void)state;
+    struct peer_server s;
+    peer_start(&s, (struct http_options){.stall_ms = 200});
+    int fd = peer_connect(&s);
+    peer_send(fd, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+    assert_true(peer_wait(&s.gone, 1));
+    close(fd);
+    peer_stop(&s);
+}
+
+// Sends text, then a byte of it again every 20 ms, and returns how long the server let it.
+static double drip(const struct peer_server *s, const char *text, struct str *out) {
+    int fd = peer_connect(s);
+    double start = peer_now();
+    str_clear(out);
+    peer_send(fd, text);
+    while (peer_read_all(fd, out, 20) == 1 && peer_now() - start < 5000)
+        peer_send(fd, "1");
+    close(fd);
+    return peer_now() - start;
+}
+
+static void slow_requests_end(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str out = {0};
+    peer_start(&s, (struct http_options){.head_ms = 300, .body_ms = 300, .idle_ms = 300});
+    assert_in_range((int)drip(&s, "GET /hello HTTP/1.1\r\nHos", &out), 290, 2000);
+    assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
+    assert_in_range((int)drip(&s, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n", &out),
+                    290, 2000);
+    assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
+    assert_in_range(
+        (int)drip(&s, "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;", &out),
+        290, 2000);
+    // Nothing at all, before and after a request.
+    for (int i = 0; i < 2; i++) {
+        int fd = peer_connect(&s);
+        peer_send(fd, i ? HELLO : "");
+        double start = peer_now();
+        assert_int_equal(peer_read_all(fd, &out, 3000), 0);
+        assert_in_range((int)(peer_now() - start), 290, 2000);
+        close(fd);
+    }
+    str_fini(&out);
+    peer_stop(&s);
+}
+
+// One that never closes its side does not keep a connection of ours.
+static void the_last_answer_does_not_wait_for_ever(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str out = {0};
+    peer_start(&s, (struct http_options){0});
+    int fd = peer_connect(&s);
+    peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+    assert_int_equal(peer_read_all(fd, &out, 1000), 0);
+    assert_string_equal(out.data + out.len - 5, "hello");
+    double start = peer_now();
+    while (http_counts(s.http).connections > 0 && peer_now() - start < 5000)
+        usleep(10000);
+    assert_int_equal(http_counts(s.http).connections, 0);
+    close(fd);
+    str_fini(&out);
+    peer_stop(&s);
+}
+
+static void count_one(void *arg) {
+    ++*(atomic_int *)arg;
+}
+
+struct poster {
+    struct http *http;
+    atomic_int *count;
+};
+
+static void *post_many(void *arg) {
+    const struct poster *p = arg;
+    for (int i = 0; i < 10000; i++)
+        http_post(p->http, count_one, p->count);
+    return NULL;
+}
+
+static void every_thread_may_post(void **state) {
+    (void)state;
+    struct peer_server s;
+    atomic_int count = 0, ticks = 0;
+    pthread_t threads[4];
+    struct err e = {0};
+    struct http_options o = {.host = "127.0.0.1", .handler = NULL};
+    assert_int_equal(http_create(&s.http, &o, &e), ERR_USAGE);
+    peer_start(&s, (struct http_options){0});
+    struct poster p = {s.http, &count};
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, post_many, &p);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(peer_wait(&count, 40000));
+    // Also what comes last before the end, and nothing after it.
+    http_stop(s.http);
+    http_post(s.http, count_one, &count);
+    pthread_join(s.thread, NULL);
+    assert_true(count == 40000 || count == 40001);
+    int last = count;
+    assert_int_equal(http_post(s.http, count_one, &count), ERR_STATE);
+    assert_int_equal(count, last);
+    http_destroy(s.http);
+    (void)ticks;
+}
+
+static void idle_connections_close_at_the_end(void **state) {
+    (void)state;
+    struct peer_server s;
+    peer_start(&s, (struct http_options){0});
+    int idle = peer_connect(&s), used = peer_connect(&s);
+    struct str head = {0}, body = {0};
+    peer_send(used, HELLO);
+    assert_int_equal(peer_answer(used, &head, &body), 200);
+    double start = peer_now();
+    http_stop(s.http);
+    assert_int_equal(peer_read_all(idle, NULL, 2000), 0);
+    assert_int_equal(peer_read_all(used, NULL, 2000), 0);
+    peer_join(&s);
+    assert_true(peer_now() - start < 1000);
+    close(idle);
+    close(used);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+// A running exchange hears of the end and has its grace to finish.
+static void running_exchanges_may_finish(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str head = {0}, body = {0};
+    peer_start(&s, (struct http_options){.grace_s = 10});
+    int fd = peer_connect(&s);
+    peer_send(fd, HOLD);
+    assert_true(peer_wait(&s.n_held, 1));
+    http_stop(s.http);
+    assert_true(peer_wait(&s.drained, 1));
+    usleep(100000);
+    assert_int_equal(s.cut, 0);
+    double start = peer_now();
+    http_post(s.http, let_go, &s);
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    assert_non_null(strstr(head.data, "Connection: close"));
+    peer_join(&s); // although the client keeps its side open
+    assert_true(peer_now() - start < 1500);
+    assert_int_equal(s.gone, 0);
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+// What does not finish is cut: it says a last word, and the server ends in time whatever clients
+// do.
+static void what_runs_too_long_is_cut(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) { // bit 0: in chunks; bit 1: two stops, without grace
+        struct peer_server s;
+        struct str head = {0}, body = {0};
+        peer_start(&s, (struct http_options){.grace_s = kind & 2 ? 100 : 0.3});
+        s.begin_held = kind & 1;
+        s.answer_when_cut = true;
+        int fd = peer_connect(&s), deaf = peer_connect(&s);
+        peer_send(fd, HOLD);
+        peer_send(deaf, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+        assert_true(peer_wait(&s.handled, 2));
+        double start = peer_now();
+        http_stop(s.http);
+        if (kind & 2)
+            http_stop(s.http);
+        assert_int_equal(peer_answer(fd, &head, &body), kind & 1 ? 200 : 503);
+        assert_string_equal(body.data, kind & 1 ? "last words" : "cut");
+        peer_join(&s);
+        assert_in_range((int)(peer_now() - start), kind & 2 ? 0 : 290, 2300);
+        assert_int_equal(s.gone, 1); // the deaf one
+        close(fd);
+        close(deaf);
+        str_fini(&head);
+        str_fini(&body);
+    }
+}
+
+static struct http *make(const struct http_options *o) {
+    struct http *h;
+    struct err e = {0};
+    assert_int_equal(http_create(&h, o, &e), 0);
+    return h;
+}
+
+static void dummy(void *arg, struct exchange *x) {
+    (void)arg;
+    exchange_abort(x);
+}
+
+static int try_listen(struct http_options o, char *said) {
+    struct err e = {0};
+    o.handler = dummy;
+    struct http *h = make(&o);
+    int rc = http_listen(h, &e);
+    http_destroy(h);
+    memcpy(said, e.text, sizeof e.text);
+    return rc;
+}
+
+static void where_it_listens(void **state) {
+    (void)state;
+    static const char *const keys[] = {"k"};
+    char said[512];
+    assert_int_equal(try_listen((struct http_options){.host = "0.0.0.0"}, said), ERR_USAGE);
+    assert_non_null(strstr(said, "other machines"));
+    assert_int_equal(try_listen((struct http_options){.host = "::"}, said), ERR_USAGE);
+    assert_int_equal(try_listen((struct http_options){.host = "0.0.0.0", .any_host = true}, said),
+                     0);
+    assert_int_equal(
+        try_listen((struct http_options){.host = "0.0.0.0", .keys = keys, .n_keys = 1}, said), 0);
+    assert_int_equal(try_listen((struct http_options){.host = "localhost"}, said), 0);
+    assert_int_equal(try_listen((struct http_options){0}, said), ERR_USAGE);
+    assert_int_equal(try_listen((struct http_options){.host = ""}, said), ERR_USAGE);
+    assert_int_equal(try_listen((struct http_options){.host = "no.such.host.invalid"}, said),
+                     ERR_IO);
+    assert_int_equal(try_listen((struct http_options){.host = "127.0.0.1", .port = 70000}, said),
+                     ERR_USAGE);
+    struct peer_server s;
+    peer_start(&s, (struct http_options){0});
+    assert_int_equal(try_listen((struct http_options){.host = "127.0.0.1", .port = s.port}, said),
+                     ERR_IO);
+    assert_non_null(strstr(said, "another program"));
+    peer_stop(&s);
+}
+
+static int connect_unix(const char *path) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void a_path_to_listen_on(void **state) {
+    (void)state;
+    char path[64], said[512];
+    struct peer_server s;
+    struct str head = {0}, body = {0};
+    struct stat info;
+    snprintf(path, sizeof path, "/tmp/coppice-test-http-%d", (int)getpid());
+    // What a server that was killed leaves behind: a socket where nobody listens.
+    int dead = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    assert_int_equal(bind(dead, (struct sockaddr *)&a, sizeof a), 0);
+    close(dead);
+    peer_start(&s, (struct http_options){.unix_path = path});
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(try_listen((struct http_options){.unix_path = path}, said), ERR_STATE);
+    int fd = connect_unix(path);
+    peer_send(fd, HELLO); // the Host header has no meaning here
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    peer_send(fd, "GET /hold HTTP/1.1\r\nHost: anything\r\n\r\n");
+    assert_true(peer_wait(&s.n_held, 1));
+    shutdown(fd, SHUT_WR);
+    usleep(100000);
+    assert_int_equal(s.gone, 0);
+    close(fd);
+    assert_true(peer_wait(&s.gone, 1));
+    peer_stop(&s);
+    assert_int_equal(stat(path, &info), -1);
+    // A file that is no socket stays as it is.
+    FILE *f = fopen(path, "w");
+    fclose(f);
+    assert_int_equal(try_listen((struct http_options){.unix_path = path}, said), ERR_USAGE);
+    assert_int_equal(stat(path, &info), 0);
+    unlink(path);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+static void full_houses_make_room(void **state) {
+    (void)state;
+    struct peer_server s;
+    int fds[10];
+    peer_start(&s, (struct http_options){.connections = 5});
+    for (int i = 0; i < 10; i++) {
+        fds[i] = peer_connect(&s);
+        peer_send(fds[i], HOLD);
+        usleep(10000);
+    }
+    assert_int_equal(s.n_held, 5); // nobody is put out for the others
+    for (int i = 0; i < 10; i++)
+        close(fds[i]);
+    assert_true(peer_wait(&s.gone, 5));
+    for (int i = 0; i < 10; i++) { // the idle go first
+        fds[i] = peer_connect(&s);
+        assert_int_equal(peer_ask(&s, HELLO, NULL), 200);
+    }
+    for (int i = 0; i < 10; i++)
+        close(fds[i]);
+    peer_stop(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_client_that_goes_is_noticed),
+        cmocka_unit_test(a_half_closed_client_is_served),
+        cmocka_unit_test(what_is_sent_behind_a_running_request_waits),
+        cmocka_unit_test(a_slow_reader_holds_the_writer_back),
+        cmocka_unit_test(a_reader_that_stalls_is_dropped),
+        cmocka_unit_test(slow_requests_end),
+        cmocka_unit_test(the_last_answer_does_not_wait_for_ever),
+        cmocka_unit_test(every_thread_may_post),
+        cmocka_unit_test(idle_connections_close_at_the_end),
+        cmocka_unit_test(running_exchanges_may_finish),
+        cmocka_unit_test(what_runs_too_long_is_cut),
+        cmocka_unit_test(where_it_listens),
+        cmocka_unit_test(a_path_to_listen_on),
+        cmocka_unit_test(full_houses_make_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
