@@ -12,6 +12,7 @@
 #include <utf8proc.h>
 
 #include "base/utf8.h"
+#include "text/norm_case.h"
 
 #define FIRST_ACTIVE 0x300
 
@@ -147,4 +148,69 @@ int norm_nfc(struct str *out, const char *s, size_t n, struct err *e) {
     free(w.code);
     free(w.sorted);
     return rc;
+}
+
+size_t norm_map_case(uint32_t code, enum norm_case how, uint32_t out[NORM_CASE_MAX]) {
+    const uint32_t *special = norm_special_case(code, how);
+    if (special) {
+        size_t n = 0;
+        while (n < NORM_CASE_MAX && special[n]) {
+            out[n] = special[n];
+            n++;
+        }
+        return n;
+    }
+    int32_t c = (int32_t)code;
+    int32_t mapped = how == NORM_UPPER_CASE   ? utf8proc_toupper(c)
+                     : how == NORM_TITLE_CASE ? utf8proc_totitle(c)
+                                              : utf8proc_tolower(c);
+    out[0] = (uint32_t)mapped;
+    return 1;
+}
+
+unsigned norm_class(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+        return NORM_LETTER | NORM_UPPER;
+    case UTF8PROC_CATEGORY_LL:
+        return NORM_LETTER | NORM_LOWER;
+    case UTF8PROC_CATEGORY_LT:
+        return NORM_LETTER | NORM_TITLE;
+    case UTF8PROC_CATEGORY_LM:
+        return NORM_IGNORED_BY_CASE | NORM_LETTER |
+               (utf8proc_islower((int32_t)code) ? NORM_LOWER : 0u);
+    case UTF8PROC_CATEGORY_LO:
+        return NORM_LETTER | (utf8proc_islower((int32_t)code) ? NORM_LOWER : 0u);
+    case UTF8PROC_CATEGORY_ND:
+        return NORM_DECIMAL | NORM_NUMBER;
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+        return NORM_NUMBER;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_SK:
+        return NORM_IGNORED_BY_CASE;
+    default:
+        return code == '\'' || code == '.' || code == ':' || code == 0xB7 || code == 0x2019
+                   ? NORM_IGNORED_BY_CASE
+                   : 0;
+    }
+}
+
+bool norm_is_printable(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return code == ' ';
+    default:
+        return true;
+    }
 }
