@@ -3,12 +3,12 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"49a9c870c0e4a6e98d178045bb78e63d\""
+#define PAGE_ETAG "\"1e1c3060d2e95e0ad6101b563df86415\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-GKD4ehaBuK5szOsiAQGUtLklXYn2WBm/7oA2FxTS25Y='; " \
-    "style-src 'sha256-0QouUyUeHWajiwAC5UCTIQcqMoAXV+OfP2/E8Uu1TMw='; " \
+    "script-src 'sha256-syfagFBdP11dGBL/J7Yzpauaqru/763vHrt9i9W+DfI='; " \
+    "style-src 'sha256-ISJJJ9dmteXrLChWLpsFQAVBRn2eIVgaBwKZ8YRIGC4='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
     "base-uri 'none'; " \

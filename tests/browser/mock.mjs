@@ -132,7 +132,9 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
                 await sleep(pause / 4);
             }
         }
-        let done = 0, drafted = 0, accepted = 0, steps = 0, root = "\n";
+        // The prompt's own pass chooses the first token.
+        let done = 1, drafted = 0, accepted = 0, steps = 0, root = all[0];
+        say({ content: root });
         for (let number = 1; done < all.length && !gone; number++) {
             if (last.includes("break off") && number === 6) {
                 response.write(`data: ${JSON.stringify({ error: { message:
@@ -161,7 +163,7 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         const ms = Date.now() - began;
         const timings = { queue_ms: 0.1, prompt_n: 31, prompt_ms: pause, predicted_n: done,
             predicted_ms: ms, predicted_per_second: 1000 * done / Math.max(1, ms),
-            draft_n: drafted, draft_n_accepted: accepted, steps, accept_length: done / steps };
+            draft_n: drafted, draft_n_accepted: accepted, steps, accept_length: (done - 1) / steps };
         const usage = { prompt_tokens: 31, completion_tokens: done, total_tokens: 31 + done,
             completion_tokens_details: { accepted_prediction_tokens: accepted,
                 rejected_prediction_tokens: drafted - accepted } };

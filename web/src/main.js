@@ -161,6 +161,7 @@ function open(id, focus = true) {
     if (narrow.matches) showSidebar(false);
     redraw();
     follow(true);
+    if (views.length === 0) $.scroll.scrollTop = 0;
     if (focus && !touch.matches) $.box.focus();
 }
 

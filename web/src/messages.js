@@ -125,5 +125,5 @@ export function statsLine({ tokens, perSecond, perPass, drafted, accepted, first
         parts.push(`${Math.round(100 * accepted / drafted)} % of guesses accepted`);
     }
     if (firstMs !== null) parts.push(`first after ${(firstMs / 1000).toFixed(2)} s`);
-    return parts.map((part) => part.replaceAll(" ", "\u00a0")).join(" · ");
+    return parts.map((part) => part.replaceAll(" ", "\u00a0")).join("\u00a0· ");
 }
