@@ -133,7 +133,8 @@ void stream_keep_tree(struct stream *s, const struct member *m) {
     *v = (struct tree_event){.step = s->reply.steps - 1,
                              .token = s->reply.n - m->walk.count,
                              .n = t->n,
-                             .path = m->walk.count};
+                             .path = m->walk.count,
+                             .bonus = m->walk.chosen[m->walk.count - 1]};
     for (int i = 0; i < t->n; i++) {
         v->id[i] = t->token[i];
         v->parent[i] = (int16_t)t->parent[i];

@@ -70,6 +70,7 @@ struct tree_event {
     int64_t step;  // 0 is the first behind the prompt
     int64_t token; // new tokens before it
     int n, path;   // rows, the root first; rows walked over, the root among them
+    int32_t bonus; // the choice of the last row walked over: the next root
     int32_t id[TREE_MAX_ROWS];
     int16_t parent[TREE_MAX_ROWS];  // -1: the root
     int16_t on[TREE_MAX_DEPTH + 1]; // [path] rows walked over

@@ -46,7 +46,7 @@ struct stream {
     bool parked;
 };
 
-enum { STREAM_TREES = 64 }; // events kept for a slow reader
+enum { STREAM_TREES = 512 }; // events kept for a slow reader, or one that comes late
 
 int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
                   struct err *e);

@@ -18,9 +18,17 @@ static void put_shorts(struct json_writer *w, const char *key, const int16_t *v,
     jw_end(w, ']');
 }
 
+static void put_token(struct json_writer *w, const struct tokenizer *t, int32_t id) {
+    struct str text = {0};
+    if (t)
+        tokenizer_decode(t, id, true, &text);
+    jw_str(w, text.data ? text.data : "", text.len);
+    w->out.failed |= text.failed;
+    str_fini(&text);
+}
+
 static void put_nodes(struct json_writer *w, const struct tokenizer *t,
                       const struct tree_event *v) {
-    struct str text = {0};
     jw_key(w, "id");
     jw_begin(w, '[');
     for (int i = 0; i < v->n; i++)
@@ -28,15 +36,9 @@ static void put_nodes(struct json_writer *w, const struct tokenizer *t,
     jw_end(w, ']');
     jw_key(w, "token");
     jw_begin(w, '[');
-    for (int i = 0; i < v->n; i++) {
-        str_clear(&text);
-        if (t)
-            tokenizer_decode(t, v->id[i], true, &text);
-        jw_str(w, text.data ? text.data : "", text.len);
-    }
+    for (int i = 0; i < v->n; i++)
+        put_token(w, t, v->id[i]);
     jw_end(w, ']');
-    w->out.failed |= text.failed;
-    str_fini(&text);
 }
 
 static void put_tree(struct completion *c, const struct choice *k, const struct tree_event *v,
@@ -51,6 +53,8 @@ static void put_tree(struct completion *c, const struct choice *k, const struct 
     put_nodes(w, c->s->tokenizer, v);
     put_shorts(w, "parent", v->parent, v->n);
     put_shorts(w, "path", v->on, v->path);
+    jw_key(w, "bonus");
+    put_token(w, c->s->tokenizer, v->bonus);
     put_int(w, "lost", lost);
     jw_end(w, '}');
     sse_write(&c->s->out, NULL, w);

@@ -121,7 +121,7 @@ static void notices_are_coalesced(void **state) {
 
 static void oldest_trees_are_lost(void **state) {
     (void)state;
-    static struct member m = {.walk = {.count = 2, .path = {0, 2}}};
+    static struct member m = {.walk = {.count = 2, .path = {0, 2}, .chosen = {9, 11}}};
     struct queue *q;
     struct tree_event v;
     int64_t lost = -1;
@@ -145,6 +145,7 @@ static void oldest_trees_are_lost(void **state) {
         assert_int_equal(v.id[2], 9);
         assert_int_equal(v.parent[2], 0);
         assert_int_equal(v.on[1], 2);
+        assert_int_equal(v.bonus, 11);
         assert_int_equal(lost, 5);
     }
     assert_false(stream_tree(s, &v, &lost));
