@@ -119,8 +119,8 @@ browser() {
         grep '^skipped' "$log"
         return
     fi
-    good=$(sed -n 's/^. pass \([0-9]*\)$/\1/p' "$log")
-    bad=$(sed -n 's/^. fail \([0-9]*\)$/\1/p' "$log")
+    good=$(sed -n 's/^[^ ]* pass \([0-9]*\)$/\1/p' "$log")
+    bad=$(sed -n 's/^[^ ]* fail \([0-9]*\)$/\1/p' "$log")
     [ "$rc" = 0 ] || [ "${bad:-0}" != 0 ] || bad=1
     passed=$((passed + ${good:-0}))
     failed=$((failed + ${bad:-0}))

@@ -3,11 +3,11 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"1e1c3060d2e95e0ad6101b563df86415\""
+#define PAGE_ETAG "\"0da37fc5a1dba197941337f31569d3fd\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-syfagFBdP11dGBL/J7Yzpauaqru/763vHrt9i9W+DfI='; " \
+    "script-src 'sha256-GPHpUVymEmn8yxY3RBVwairUCQX36leRUq8jzozsDIk='; " \
     "style-src 'sha256-ISJJJ9dmteXrLChWLpsFQAVBRn2eIVgaBwKZ8YRIGC4='; " \
     "img-src data:; " \
     "connect-src 'self'; " \

@@ -11,6 +11,23 @@ import { Sidebar } from "./sidebar.js";
 import * as store from "./store.js";
 import { TreeView } from "./treeview.js";
 
+// Most of the answer stands in the question already: guesses come far.
+const RENAME = `Rename the variable \`total\` to \`sum_of_values\` in this function:
+
+\`\`\`python
+def average(values, skip=None):
+    """Return the mean of the values, leaving out those equal to skip."""
+    total = 0.0
+    count = 0
+    for value in values:
+        if value == skip:
+            continue
+        total += value
+        count += 1
+    if count == 0:
+        raise ValueError("average of nothing")
+    return total / count
+\`\`\``;
 const NEAR_END = 90; // pixels: closer than this to the end, the page follows the answer
 const settings = store.loadSettings();
 const runs = new Map(); // conversation id -> the Run that writes its answer
@@ -199,16 +216,16 @@ function redraw() {
 }
 
 function welcome() {
-    const ask = (text) => h("button", { type: "button", className: "idea", onclick: () => {
+    const ask = (label, text = label) => h("button", { type: "button", className: "idea", onclick: () => {
         $.box.value = text;
         submit();
-    } }, text);
+    } }, label);
     return h("div", { className: "welcome" }, h("h2", {}, "Cut back to the stump, and grown again at every word."),
         h("p", {}, "A small model guesses a tree of words, the large one says which of them it would have said. " +
             "The answer is the large one's, to the bit; you can watch how it gets there."),
         h("div", { className: "ideas" }, ask("What is a coppice?"),
-            ask("Write a C function that reverses a string in place."),
-            ask("Explain speculative decoding in three sentences.")));
+            ask("Explain speculative decoding in three sentences."),
+            ask("Rename a variable in a function.", RENAME)));
 }
 
 function paintSend() {

@@ -35,6 +35,17 @@ const ease = (t) => 1 - (1 - t) ** 3;
 const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
 const percent = (x) => `${Math.round(100 * x)} %`;
 
+// Lets what runs off the right edge pale before it gets there.
+function fadeRight(context, width, height) {
+    const fade = context.createLinearGradient(width - 72, 0, width, 0);
+    fade.addColorStop(0, "transparent");
+    fade.addColorStop(1, "black");
+    context.globalCompositeOperation = "destination-out";
+    context.fillStyle = fade;
+    context.fillRect(width - 72, 0, 72, height);
+    context.globalCompositeOperation = "source-over";
+}
+
 export class TreeView {
     constructor(onclose) {
         this.log = null;
@@ -260,7 +271,9 @@ export class TreeView {
         // Branches get shorter before words run off the edge, and the path is never what runs off.
         const room = width - start - 12;
         const gap = clamp((room - sum(0, widths.length)) / Math.max(1, laid.deepest), narrow ? 12 : 18, narrow ? 20 : GAP);
-        const over = Math.max(0, sum(0, path + 1) + gap * path - room);
+        const all = sum(0, widths.length) + gap * laid.deepest;
+        const over = Math.max(sum(0, path + 1) + gap * path - room,
+            Math.min(all - room, start - (narrow ? 44 : 90)), 0);
         const columns = [];
         let x = start - over;
         for (const one of widths) {
@@ -276,7 +289,7 @@ export class TreeView {
         }
         const byRow = new Map(laid.nodes.map((node) => [node.row, node]));
         for (const node of laid.nodes) node.from = node.parent === null ? null : byRow.get(node.parent);
-        return { ...laid, step, middle, columns, gap, width, height };
+        return { ...laid, step, middle, columns, gap, width, height, runsOff: all - over > room };
     }
 
     draw(passed) {
@@ -303,6 +316,7 @@ export class TreeView {
                 if (node.kept === kept) this.drawBranch(context, node, grow, take, cut);
         }
         for (const node of this.laid.nodes) this.drawWord(context, node, grow, take, cut);
+        if (this.laid.runsOff) fadeRight(context, width, height);
     }
 
     // What was said before, running out of sight to the left.
