@@ -24,10 +24,18 @@ int cmd_serve(const struct cli_args *a, struct err *e) {
     struct server_options o = server_options_default();
     struct server *v = NULL;
     struct str prices = {0};
+    const struct options *opt = &a->opt;
+    const char *key = options_str(opt, OPT_API_KEY);
+    double grace = options_float(opt, OPT_GRACE);
     int rc = decode_session(a, &o.engine.session, &prices, e);
     if (!rc) {
-        o.http.host = options_str(&a->opt, OPT_HOST);
-        o.http.port = (int)options_int(&a->opt, OPT_PORT);
+        o.engine.slots = (int)options_int(opt, OPT_SLOTS);
+        o.engine.queue = (int)options_int(opt, OPT_QUEUE);
+        o.http.host = options_str(opt, OPT_HOST);
+        o.http.port = (int)options_int(opt, OPT_PORT);
+        o.http.keys = &key;
+        o.http.n_keys = key ? 1 : 0;
+        o.http.grace_s = grace > 0 ? grace : -1; // 0 is the default there
         o.http.signals = true;
         o.log = log_line;
         o.loaded = loaded;
