@@ -233,6 +233,17 @@ bool field_read_response_format(struct params *p, const struct field *f, const s
     return false;
 }
 
+bool field_read_tools(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    for (size_t i = 0; i < json_len(v); i++)
+        if (json_kind_of(json_at(v, i)) != JSON_OBJECT)
+            return api_refuse(x, f->name, "tools[%zu] is %s and must be an object", i,
+                              fields_kind_name(json_at(v, i)));
+    p->tools = v;
+    return true;
+}
+
 bool field_read_tool_choice(struct params *p, const struct field *f, const struct json *v,
                             const struct params_limits *l, struct api_error *x) {
     (void)l;

@@ -66,7 +66,7 @@ const struct field fields[] = {
     {"seed", TEXT, FIELD_ANY, .read = field_read_seed, .schema = "{'type':'integer'}",
      .help = "The same seed and request give the same tokens; absent or -1: a random one."},
     {"stop_sequences", TEXT, FIELD_ANY, .read = field_read_stop,
-     .schema = "{'type':'array','items':{'type':'string'}}",
+     .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'type':'string'}}]}",
      .help = "More stop strings, as in stop."},
     {"stop", TEXT, FIELD_ANY, .read = field_read_stop,
      .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'type':'string'}}]}",
@@ -94,7 +94,7 @@ const struct field fields[] = {
     {"response_format", TEXT, FIELD_OBJECT, .read = field_read_response_format,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
      .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
-    {"tools", MESSAGES, FIELD_ARRAY, AT(tools),
+    {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','items':{'type':'object'}}",
      .help = "Refused unless empty or tool_choice is none: calls are not supported as yet. "
              "/apply-template renders them."},

@@ -122,8 +122,8 @@ static int read_request_line(struct http_head *h, char *line, int *status, struc
     int rc = read_version(h, version, status, e);
     if (rc)
         return rc;
-    static const char *const methods[] = {"GET",    "HEAD",  "POST",   "PUT",
-                                          "DELETE", "PATCH", "OPTIONS"};
+    static const char *const methods[] = {"GET",   "HEAD",    "POST",  "PUT",  "DELETE",
+                                          "PATCH", "OPTIONS", "TRACE", "QUERY"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(line, methods[i]) == 0)
             h->method = methods[i];

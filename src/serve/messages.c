@@ -31,6 +31,9 @@ static bool check_part(const struct json *part, size_t m, size_t i, struct api_e
     if (json_kind_of(part) != JSON_OBJECT)
         return api_refuse(x, place, "%s is %s and must be a text part", place,
                           fields_kind_name(part));
+    if (!type && json_get(part, "type"))
+        return api_refuse(x, place, "%s.type is %s and must be a string", place,
+                          fields_kind_name(json_get(part, "type")));
     if (type && ONE_OF(type, media))
         return api_refuse(x, place, "%s is of type %.40s, and this model reads text only", place,
                           type);

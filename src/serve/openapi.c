@@ -31,7 +31,9 @@ static void put_type(struct str *out, const struct field *f) {
     }
     str_printf(out, "{\"type\":\"%s\"", types[f->kind]);
     if (f->kind == FIELD_INT || f->kind == FIELD_NUM)
-        str_printf(out, ",\"minimum\":%.17g,\"maximum\":%.17g", f->lo, f->hi);
+        str_printf(out, ",\"minimum\":%.17g", f->lo);
+    if (f->kind == FIELD_NUM || (f->kind == FIELD_INT && f->hi <= INT32_MAX))
+        str_printf(out, ",\"maximum\":%.17g", f->hi); // larger integers lose their last digits
     str_putc(out, '}');
 }
 
@@ -71,7 +73,7 @@ static void put_errors(struct str *out, const struct route *r) {
         const char *status, *text;
         bool body; // only where there is one
     } errors[] = {
-        {"400", "The request makes no sense, or cannot be honoured.", true},
+        {"400", "The request makes no sense, or cannot be honoured.", false},
         {"401", "A key is needed.", false},
         {"403", "The Host header names another server.", false},
         {"404", "There is no such thing.", false},
@@ -108,8 +110,8 @@ static void put_answer(struct str *out, const struct route *r) {
     if (r->answer && r->body && (r->body & ENDPOINT_TEXT))
         str_puts(out, ",");
     if (!r->answer || (r->body & ENDPOINT_TEXT))
-        str_printf(out, "\"%s\":{\"schema\":{\"type\":\"string\"}}",
-                   r->type ? r->type : "text/event-stream");
+        str_printf(out, "\"%s\":{\"schema\":{%s}}", r->type ? r->type : "text/event-stream",
+                   r->type ? "\"type\":\"string\"" : ""); // no word of OpenAPI 3.1 for events
     str_puts(out, "}}");
     put_errors(out, r);
     str_putc(out, '}');

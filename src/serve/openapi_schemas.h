@@ -14,11 +14,11 @@ struct openapi_schema {
 
 static const struct openapi_schema openapi_schemas[] = {
     {"TokenId", "{'type':'integer','minimum':0,'maximum':2147483647}"},
-    {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['type','text'],"
-                 "'properties':{'type':{'enum':['text','input_text','output_text']},"
+    {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['text'],"
+                 "'properties':{'type':{'type':['string','null']},"
                  "'text':{'type':'string'}}}]}"},
-    {"ToolCall", "{'type':'object','required':['function'],'properties':{'id':{'type':['string',"
-                 "'null']},'function':{'type':'object','required':['name'],'properties':{'name':"
+    {"ToolCall", "{'type':'object','required':['function'],'properties':{'id':{},"
+                 "'function':{'type':'object','required':['name'],'properties':{'name':"
                  "{'type':'string'},'arguments':{'type':['string','object','null']}}}}}"},
     {"Content",
      "{'oneOf':[{'type':'string'},{'type':'array','items':" SCHEMA_REF("TextPart") "}]}"},
