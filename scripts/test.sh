@@ -3,11 +3,12 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the reproduce script on made-up prompts, the demo, the page in Chromium where npm is
-# there, a build of the engine alone, the same for 64-bit ARM in an emulator, the CUDA kernels where
-# nvcc is there, and 3 seconds of fuzzing for each target. --all adds ThreadSanitizer, a clang build,
-# clang-tidy on the sources, and fuzzes each target for 2 minutes with libFuzzer and 2 with AFL++, as
-# many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
+# documents, the reproduce script on made-up prompts, the demo, the server over real HTTP with clients
+# from PyPI and npm and the page in Chromium (skipped where these cannot be had), a build of the engine
+# alone, the same for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of
+# fuzzing for each target. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources, and
+# fuzzes each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores:
+# 40 minutes on one. Logs are in build/logs. The last line of output
 # is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -129,6 +130,20 @@ browser() {
     [ "$rc" = 0 ] || tail -n 80 "$log"
 }
 
+# The server suite; every check counts.
+server() {
+    local start=$SECONDS log=$logs/server.log counts good bad
+    scripts/test_server.sh build/release/coppice >"$log" 2>&1
+    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
+    read -r good bad <<<"${counts:-0 1}"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "server: $((good + bad)) checks" \
+        $((SECONDS - start))
+    grep '^skipped' "$log"
+    [ "$bad" = 0 ] || tail -n 80 "$log"
+}
+
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
 }
@@ -180,6 +195,7 @@ step command-line scripts/test_cli.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
+server
 browser
 suite asan
 step build-engine build engine

@@ -12,8 +12,10 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench)
+[ $# -gt 0 ] || parts=(bench input exact drain load openai js schema)
 logs=build/logs
+venv=build/server-venv
+node=build/server-node
 mkdir -p "$logs"
 
 # run PART COMMAND...: its checks are counted; those that failed are shown.
@@ -30,12 +32,49 @@ run() {
     printf '%-8s %s: %d checks (%d s)\n' "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "$name" \
         $((good + bad)) $((SECONDS - start))
     [ "$bad" = 0 ] && return
-    grep -A 20 '^FAILED' "$log" | head -n 80
+    awk '/^FAILED/ { shown = 1 } /^ok / { shown = 0 } shown' "$log" | cut -c 1-2000 | head -n 80
     [ -n "$counts" ] || tail -n 20 "$log"
 }
 
+# The pinned packages of PyPI; once they are there no network is needed.
+python_clients() {
+    local wanted=tests/server/requirements.txt
+    cmp -s "$wanted" "$venv/requirements.txt" && return
+    rm -rf "$venv"
+    python3 -m venv "$venv" >"$logs/server-pip.log" 2>&1 &&
+        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" \
+            >>"$logs/server-pip.log" 2>&1 && cp "$wanted" "$venv/requirements.txt"
+}
+
+node_clients() {
+    local wanted=tests/server/package-lock.json
+    command -v npm >/dev/null && mkdir -p "$node" || return
+    cp tests/server/test_openai.mjs "$node"
+    cmp -s "$wanted" "$node/installed" && return
+    cp tests/server/package.json "$wanted" "$node"
+    (cd "$node" && timeout 300 npm ci --no-audit --no-fund) >"$logs/server-npm.log" 2>&1 &&
+        cp "$wanted" "$node/installed"
+}
+
 for part in "${parts[@]}"; do
-    run "$part" python3 "tests/server/test_$part.py" "$program"
+    script=tests/server/test_$part.py
+    case $part in
+    openai | schema)
+        if python_clients; then
+            run "$part" "$venv/bin/python" "$script" "$program"
+        else
+            echo "skipped  $part: no pip, or no network; see $logs/server-pip.log"
+        fi
+        ;;
+    js)
+        if node_clients; then
+            run "$part" python3 "$script" "$program" "$node"
+        else
+            echo "skipped  $part: no npm, or no network; see $logs/server-npm.log"
+        fi
+        ;;
+    *) run "$part" python3 "$script" "$program" ;;
+    esac
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -51,7 +51,7 @@ def finish():
 class Process:
     """A program that prints the port it listens on."""
 
-    def __init__(self, command, pattern, stream="stdout", timeout=60):
+    def __init__(self, command, pattern, timeout=60):
         self.log = open(os.path.join(ROOT, "build", f"server-{len(running)}-{os.getpid()}.log"), "w+b")
         self.child = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
                                       stdin=subprocess.DEVNULL)
@@ -60,7 +60,7 @@ class Process:
         while True:
             found = re.search(pattern, self.output())
             if found:
-                self.port = int(found[1])
+                self.port = int(found[1]) if found.groups() else 0
                 return
             if self.child.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{command[0]} did not start: {self.output()}")
@@ -85,6 +85,44 @@ class Process:
         """Resident bytes."""
         with open(f"/proc/{self.child.pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Server(Process):
+    """`coppice serve` with the bundled pair, on a free port, once it is ready."""
+
+    def __init__(self, *options, draft=True):
+        port = free_port()
+        command = [PROGRAM, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else []),
+                   "--port", str(port), *options]
+        super().__init__(command, "")
+        self.port = port
+        end = time.monotonic() + 60
+        while self.health() != 200:
+            if self.child.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the server is not ready: {self.output()}")
+            time.sleep(0.05)
+
+    def health(self):
+        try:
+            return request(self.port, "GET", "/health", timeout=5)[0]
+        except OSError:
+            return None
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        text = request(self.port, "GET", "/metrics")[2].decode()
+        found = re.search(rf"^{re.escape(name)} ([0-9.e+-]+)$", text, re.M)
+        return float(found[1]) if found else None
+
+    def calm(self, timeout=30):
+        """Waits until no request is in progress; whether there came such a time."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            slots = json.loads(request(self.port, "GET", "/slots")[2])
+            if not any(slot["is_processing"] for slot in slots):
+                return True
+            time.sleep(0.05)
+        return False
 
 
 @atexit.register
@@ -122,3 +160,55 @@ def request(port, method, path, body=None, headers=None, timeout=60):
         return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
     finally:
         connection.close()
+
+
+def events(answer):
+    """The data of each server-sent event of an answer that is being read, as bytes."""
+    data = []
+    for line in answer:
+        line = line.rstrip(b"\r\n")
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+
+
+def ask(port, path, body, timeout=120):
+    """A generation, streamed or not, joined to one dictionary: text of choice 0, finish, coppice,
+    usage, n_events. Raises where the answer is an error."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {answer.read()!r}")
+        if not body.get("stream"):
+            return joined([json.loads(answer.read())])
+        found = list(events(answer))
+        if not found or found[-1] != b"[DONE]":
+            raise RuntimeError(f"the stream ended without [DONE], with {found[-1:]!r}")
+        return joined([json.loads(data) for data in found[:-1]])
+    finally:
+        connection.close()
+
+
+def joined(values):
+    result = {"texts": {}, "reasonings": {}, "finishes": {}, "n_events": 0}
+    for value in values:
+        if "error" in value:
+            raise RuntimeError(value["error"])
+        for key in ("coppice", "usage", "timings", "id", "model", "object"):
+            if value.get(key) is not None:
+                result[key] = value[key]
+        for choice in value["choices"]:
+            i = choice["index"]
+            message = choice.get("delta") or choice.get("message") or choice
+            text = message.get("content") or message.get("text") or ""
+            result["n_events"] += bool(text)
+            result["texts"][i] = result["texts"].get(i, "") + text
+            result["reasonings"][i] = (result["reasonings"].get(i, "")
+                                       + (message.get("reasoning_content") or ""))
+            if choice.get("finish_reason"):
+                result["finishes"][i] = choice["finish_reason"]
+    return result
