@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server for tests; see server_rig.h.
+#include "server_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
+#define DRAFT SOURCE_ROOT "/models/coppice-tiny-dflash-q8_0.gguf"
+
+static void keep_line(void *arg, const char *line, size_t n) {
+    struct server_rig *r = arg;
+    pthread_mutex_lock(&r->lock);
+    str_append(&r->log, line, n);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void *run(void *arg) {
+    struct server_rig *r = arg;
+    r->rc = server_run(r->v, &r->err);
+    return NULL;
+}
+
+void server_rig_start(struct server_rig *r, struct server_options o) {
+    struct server_options d = server_options_default();
+    struct err e = {0};
+    *r = (struct server_rig){0};
+    pthread_mutex_init(&r->lock, NULL);
+    d.engine.session.model = MODEL;
+    d.engine.session.draft = DRAFT;
+    d.engine.session.device = "cpu";
+    d.engine.session.threads = 2;
+    d.engine.slots = o.engine.slots;
+    d.engine.queue = o.engine.queue;
+    d.engine.kv_limit = o.engine.kv_limit;
+    d.http = o.http;
+    d.http.host = "127.0.0.1";
+    d.log = keep_line;
+    d.log_arg = r;
+    d.log_json = o.log_json;
+    d.log_prompts = o.log_prompts;
+    d.name = o.name;
+    if (server_create(&r->v, &d, &e))
+        fail_msg("%s", e.text);
+    r->peer.port = atoi(strrchr(server_address(r->v, 0), ':') + 1);
+    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
+    int status = 0;
+    for (int i = 0; i < 3000 && status != 200; i++) {
+        status = server_rig_ask(r, "/health", NULL, NULL);
+        assert_true(status == 200 || status == 503);
+        usleep(10000);
+    }
+    assert_int_equal(status, 200);
+}
+
+void server_rig_stop(struct server_rig *r) {
+    server_stop(r->v);
+    pthread_join(r->thread, NULL);
+    server_destroy(r->v);
+    str_fini(&r->log);
+    pthread_mutex_destroy(&r->lock);
+    if (r->rc)
+        fail_msg("%s", r->err.text);
+}
+
+int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out) {
+    struct str text = {0}, head = {0}, answer = {0};
+    str_printf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\n", body ? "POST" : "GET", path);
+    if (body)
+        str_printf(&text, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                   strlen(body));
+    str_puts(&text, "Connection: close\r\n\r\n");
+    if (body)
+        str_puts(&text, body);
+    int fd = peer_connect(&r->peer);
+    peer_send_bytes(fd, text.data, text.len);
+    int status = peer_answer(fd, &head, &answer);
+    close(fd);
+    if (out) {
+        str_clear(out);
+        str_append(out, answer.data ? answer.data : "", answer.len);
+    }
+    str_fini(&text);
+    str_fini(&head);
+    str_fini(&answer);
+    return status;
+}
+
+static struct json *parse(const char *text, size_t n) {
+    struct json *v = NULL;
+    struct err e = {0};
+    if (json_parse(&v, text, n, &e))
+        fail_msg("%.*s: %s", (int)n, text, e.text);
+    return v;
+}
+
+struct json *server_rig_json(struct server_rig *r, const char *path, const char *body, int status) {
+    struct str out = {0};
+    int got = server_rig_ask(r, path, body, &out);
+    if (got != status)
+        fail_msg("%s %s: %d, not %d: %s", path, body ? body : "", got, status,
+                 out.data ? out.data : "");
+    struct json *v = parse(out.data, out.len);
+    str_fini(&out);
+    return v;
+}
+
+void server_rig_idle(struct server_rig *r) {
+    for (int i = 0; i < 500; i++) {
+        struct engine_stats g = engine_stats(server_engine(r->v));
+        if (g.running + g.waiting + g.parked == 0)
+            return;
+        usleep(10000);
+    }
+    fail_msg("the engine still has requests");
+}
+
+const struct json *server_rig_at(const struct json *v, const char *place) {
+    char name[64];
+    while (*place && v) {
+        size_t n = strcspn(place, ".");
+        snprintf(name, sizeof name, "%.*s", (int)n, place);
+        v = json_kind_of(v) == JSON_ARRAY ? json_at(v, (size_t)atoi(name)) : json_get(v, name);
+        place += n + (place[n] == '.');
+    }
+    return v;
+}
+
+const char *server_rig_text(const struct json *v, const char *place) {
+    const char *s = json_str(server_rig_at(v, place), NULL);
+    if (!s)
+        fail_msg("%s is no string", place);
+    return s;
+}
+
+int64_t server_rig_int(const struct json *v, const char *place) {
+    return json_int(server_rig_at(v, place), -1);
+}
+
+static void append(struct str *out, const struct json *v) {
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (s)
+        str_append(out, s, n);
+}
+
+static void take_chunk(struct rig_stream *s, struct json *v) {
+    const char *finish = json_str(server_rig_at(v, "choices.0.finish_reason"), NULL);
+    s->chunks++;
+    s->role |= server_rig_at(v, "choices.0.delta.role") != NULL && s->chunks == 1;
+    append(&s->text, server_rig_at(v, "choices.0.delta.content"));
+    append(&s->text, server_rig_at(v, "choices.0.text"));
+    append(&s->reasoning, server_rig_at(v, "choices.0.delta.reasoning_content"));
+    if (finish) {
+        assert_null(s->last);
+        snprintf(s->finish, sizeof s->finish, "%s", finish);
+        s->last = v;
+    } else if (json_get(v, "error")) {
+        s->error = v;
+    } else if (json_len(json_get(v, "choices")) == 0) {
+        s->usage = v;
+    } else {
+        assert_null(s->last);
+        json_free(v);
+    }
+}
+
+void rig_stream_read(struct rig_stream *s, const struct str *body) {
+    static const char done[] = "data: [DONE]\n\n";
+    const char *at = body->data, *end = body->data + body->len;
+    *s = (struct rig_stream){0};
+    while (at < end) {
+        const char *stop = strstr(at, "\n\n");
+        assert_false(s->done);
+        assert_non_null(stop);
+        assert_memory_equal(at, "data: ", 6);
+        if (!strncmp(at, done, sizeof done - 1))
+            s->done = true;
+        else
+            take_chunk(s, parse(at + 6, (size_t)(stop - at - 6)));
+        at = stop + 2;
+    }
+}
+
+void rig_stream_fini(struct rig_stream *s) {
+    str_fini(&s->text);
+    str_fini(&s->reasoning);
+    json_free(s->last);
+    json_free(s->usage);
+    json_free(s->error);
+}

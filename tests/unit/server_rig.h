@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server with the bundled pair in a thread of its own, for tests over real HTTP, and a client
+// that asks and takes answers apart. Whatever should not happen fails the running test.
+#ifndef COPPICE_TESTS_UNIT_SERVER_RIG_H
+#define COPPICE_TESTS_UNIT_SERVER_RIG_H
+
+#include "base/json.h"
+#include "http_peer.h"
+#include "serve/server.h"
+
+struct server_rig {
+    struct server *v;
+    pthread_t thread;
+    int rc; // of server_run
+    struct err err;
+    struct peer_server peer; // its port, for http_peer.h
+    struct str log;
+    pthread_mutex_t lock; // of log
+};
+
+// o: what differs from a server on a free port with the bundled pair. Waits until it is ready.
+void server_rig_start(struct server_rig *r, struct server_options o);
+void server_rig_stop(
+    struct server_rig *r); // stops, joins, destroys; server_run must have succeeded
+
+// POST, or GET without a body; the status. out: the body, NULL to drop it.
+int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out);
+// The same of a body of JSON, for the caller to free.
+struct json *server_rig_json(struct server_rig *r, const char *path, const char *body, int status);
+// Waits, five seconds at most, until the engine has no request.
+void server_rig_idle(struct server_rig *r);
+
+// A value by its place: "choices.0.message.content". NULL: absent or null.
+const struct json *server_rig_at(const struct json *v, const char *place);
+const char *server_rig_text(const struct json *v, const char *place); // fails where it is no string
+int64_t server_rig_int(const struct json *v, const char *place);
+
+// A streamed answer put together, one choice at most.
+struct rig_stream {
+    struct str text, reasoning;
+    struct json *last;  // the chunk with a finish_reason
+    struct json *usage; // the chunk without choices
+    struct json *error; // the chunk with an error
+    char finish[16];
+    int chunks;
+    bool role, done; // began with a role; ended in [DONE]
+};
+// From the body of an event stream. Fails where it is none.
+void rig_stream_read(struct rig_stream *s, const struct str *body);
+void rig_stream_fini(struct rig_stream *s);
+
+#endif
