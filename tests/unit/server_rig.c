@@ -109,7 +109,7 @@ struct json *server_rig_json(struct server_rig *r, const char *path, const char 
 }
 
 void server_rig_idle(struct server_rig *r) {
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 6000; i++) {
         struct engine_stats g = engine_stats(server_engine(r->v));
         if (g.running + g.waiting + g.parked == 0)
             return;

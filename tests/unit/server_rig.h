@@ -27,7 +27,7 @@ void server_rig_stop(
 int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out);
 // The same of a body of JSON, for the caller to free.
 struct json *server_rig_json(struct server_rig *r, const char *path, const char *body, int status);
-// Waits, five seconds at most, until the engine has no request.
+// Waits, a minute at most, until the engine has no request.
 void server_rig_idle(struct server_rig *r);
 
 // A value by its place: "choices.0.message.content". NULL: absent or null.
