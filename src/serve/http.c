@@ -5,6 +5,7 @@
 #include "serve/http_impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ enum {
     LINGER_MS = 2000,
     LINGER_LAST_MS = 300, // while the server ends
     LAST_MS = 1000,       // between the cut hooks and the end
-    LAST_FAST_MS = 200
+    LAST_FAST_MS = 200,
+    GRACE_MAX_S = 1000000
 };
 
 static void set_timer(struct event *ev, int ms) {
@@ -58,7 +60,7 @@ static void set_defaults(struct http_options *o, int descriptors) {
     o->body_ms = o->body_ms > 0 ? o->body_ms : 30000;
     o->idle_ms = o->idle_ms > 0 ? o->idle_ms : 120000;
     o->stall_ms = o->stall_ms > 0 ? o->stall_ms : 30000;
-    o->grace_s = o->grace_s == 0 ? 5 : o->grace_s < 0 ? 0 : o->grace_s;
+    o->grace_s = o->grace_s == 0 ? 5 : fmin(fmax(o->grace_s, 0), GRACE_MAX_S);
 }
 
 static bool make_events(struct http *h) {
@@ -168,8 +170,8 @@ static bool overdue(const struct conn *c, double now) {
     if (conn_backlog(c) > 0 && now - c->progress > o->stall_ms)
         return true;
     switch (c->phase) {
-    case CONN_HEAD:
-        return spent > (conn_pending(c) == 0 && c->used ? o->idle_ms : o->head_ms);
+    case CONN_HEAD: // one that does not take its answers is for stall_ms
+        return !c->full && spent > (conn_pending(c) == 0 && c->used ? o->idle_ms : o->head_ms);
     case CONN_BODY:
         return spent > o->body_ms + 1e3 * (double)c->x->body.len / BODY_BYTES_PER_S;
     case CONN_RUN:

@@ -21,7 +21,10 @@ enum {
     AHEAD = 64 << 10, // bytes of further requests that are read while one runs
     PROBE_MS = 2,
     PROBE_MAX_MS = 1000,
-    VECTORS = 16
+    VECTORS = 16,
+    KEEPALIVE_IDLE_S = 30,
+    KEEPALIVE_INTERVAL_S = 10,
+    KEEPALIVE_COUNT = 3
 };
 
 static void name_peer(char *out, size_t size, const struct sockaddr *a) {
@@ -37,6 +40,17 @@ static void name_peer(char *out, size_t size, const struct sockaddr *a) {
     } else {
         snprintf(out, size, "unix");
     }
+}
+
+// Tokens leave at once; and of a machine that has gone without a word the kernel tells after a
+// minute, also while nothing is written.
+static void set_up_tcp(int fd) {
+    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
@@ -61,9 +75,8 @@ struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, so
         snprintf(c->peer, sizeof c->peer, "unix");
     else
         name_peer(c->peer, sizeof c->peer, peer);
-    int one = 1;
     if (!c->local)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        set_up_tcp(fd);
     event_assign(&c->read, h->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     event_assign(&c->write, h->base, fd, EV_WRITE, on_writable, c);
     conn_enter(c, CONN_HEAD);

@@ -195,15 +195,6 @@ static void give_back(struct exchange *x) {
     conn_mark(c);
 }
 
-void exchange_reply(struct exchange *x, int status, const char *type, const void *body, size_t n) {
-    if (x->c && !x->begun) {
-        write_head(x, status, type, (int64_t)n);
-        if (x->c && !x->head.bodiless)
-            conn_write(x->c, body, n);
-    }
-    give_back(x);
-}
-
 void exchange_begin(struct exchange *x, int status, const char *type) {
     if (x->c && !x->begun)
         write_head(x, status, type, -1);
@@ -215,9 +206,8 @@ void exchange_write(struct exchange *x, const void *bytes, size_t n) {
         return;
     if (x->chunked)
         conn_write(x->c, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
-    if (x->c)
-        conn_write(x->c, bytes, n);
-    if (x->c && x->chunked)
+    conn_write(x->c, bytes, n);
+    if (x->chunked)
         conn_write(x->c, "\r\n", 2);
 }
 
@@ -236,6 +226,19 @@ void exchange_abort(struct exchange *x) {
     exchange_free(x);
     if (c)
         conn_close(c);
+}
+
+void exchange_reply(struct exchange *x, int status, const char *type, const void *body, size_t n) {
+    if (x->begun) { // too late for another answer
+        exchange_end(x);
+        return;
+    }
+    if (x->c) {
+        write_head(x, status, type, (int64_t)n);
+        if (!x->head.bodiless)
+            conn_write(x->c, body, n);
+    }
+    give_back(x);
 }
 
 bool exchange_gone(const struct exchange *x) {

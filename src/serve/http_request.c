@@ -85,6 +85,8 @@ static void take_body(struct conn *c) {
 static void begin(struct conn *c) {
     struct exchange *x = c->x;
     const struct http *h = c->h;
+    // A body that nothing announces would be read as the next request.
+    c->last |= strcmp(x->head.method, "POST") == 0 && x->head.length < 0 && !x->head.chunked;
     struct guard_refusal g = guard_check(h, &x->head, c->local);
     if (g.status) {
         refuse(c, g.status, g.reason);
@@ -96,8 +98,6 @@ static void begin(struct conn *c) {
         refuse(c, 413, e.text);
         return;
     }
-    // A body that nothing announces would be read as the next request.
-    c->last |= strcmp(x->head.method, "POST") == 0 && x->head.length < 0 && !x->head.chunked;
     if (x->head.length <= 0 && !x->head.chunked) {
         run(c);
         return;
