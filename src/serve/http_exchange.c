@@ -158,7 +158,8 @@ static void write_head(struct exchange *x, int status, const char *type, int64_t
     struct str out = {0};
     x->begun = true;
     x->chunked = length < 0 && x->head.minor > 0;
-    x->keep = x->head.keep_alive && !c->last && !c->eof && !x->h->stops_seen &&
+    bool no_more = c->eof && conn_pending(c) == 0;
+    x->keep = x->head.keep_alive && !c->last && !no_more && !x->h->stops_seen &&
               (length >= 0 || x->chunked);
     str_printf(&out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, phrase(status), date(x->h));
     if (type)

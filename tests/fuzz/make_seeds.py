@@ -372,5 +372,41 @@ def main():
     save("imatrix", "old_with_text", old_imatrix(entries, struct.pack("<ii4s", 17, 4, b"wiki")))
 
 
+def http_seeds():
+    host = "Host: localhost\r\n"
+    seeds = {
+        "get": f"GET /x?a=b%20 HTTP/1.1\r\n{host}Accept: */*\r\n\r\n",
+        "post": f"POST /v1/x HTTP/1.1\r\n{host}Content-Length: 2\r\nContent-Type: a/b\r\n\r\n{{}}",
+        "chunked": f"POST /s HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n"
+                   "3;a=b\r\nabc\r\n0A\r\n0123456789\r\n0\r\nT: u\r\n\r\n",
+        "pipelined": f"GET /h HTTP/1.1\r\n{host}\r\nHEAD /s HTTP/1.1\r\n{host}\r\n\r\n"
+                     f"POST /h HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\naGET /a HTTP/1.1\r\n{host}\r\n",
+        "old": "GET /s HTTP/1.0\r\n\r\n",
+        "old_kept": "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /h HTTP/1.0\r\n\r\n",
+        "expect": f"POST /h HTTP/1.1\r\n{host}Expect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
+        "absolute": f"GET http://[::1]:80/?q HTTP/1.1\r\n{host}Connection: close\r\n\r\n",
+        "preflight": f"OPTIONS * HTTP/1.1\r\n{host}Origin: http://localhost:1\r\n"
+                     "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a\r\n"
+                     "Access-Control-Request-Private-Network: true\r\n\r\n",
+        "foreign": f"POST / HTTP/1.1\r\n{host}Sec-Fetch-Site: cross-site\r\nContent-Length: 0\r\n\r\n",
+        "rebound": "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "both": f"POST / HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "twice": f"POST / HTTP/1.1\r\n{host}Content-Length: 1\r\ncontent-length: 1\r\n\r\na",
+        "large": f"POST / HTTP/1.1\r\n{host}Content-Length: 99999\r\n\r\nabc",
+        "large_chunk": f"POST / HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\nfffff\r\nabc",
+        "unframed": f"POST / HTTP/1.1\r\n{host}\r\nGET / HTTP/1.1\r\n{host}\r\n",
+        "fields": f"GET / HTTP/1.1\r\n{host}" + "a: b\r\n" * 130 + "\r\n",
+        "long_head": f"GET / HTTP/1.1\r\n{host}A: " + "a" * 2100,
+        "folded": f"GET / HTTP/1.1\r\n{host}A: b\r\n c\r\n\r\n",
+        "http2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "tls": "\x16\x03\x01\x02\x00\x01",
+        "methods": "".join(f"{m} /x HTTP/1.1\r\n{host}Content-Length: 0\r\n\r\n"
+                           for m in ("PUT", "DELETE", "PATCH", "BREW")),
+    }
+    for name, text in seeds.items():
+        save("http", name, text)
+
+
 if __name__ == "__main__":
     main()
+    http_seeds()

@@ -268,6 +268,19 @@ bool peer_wait(atomic_int *n, int least) {
     return false;
 }
 
+static void tell_connections(void *arg) {
+    struct peer_server *s = arg;
+    s->connections = (int)http_counts(s->http).connections;
+    s->told++;
+}
+
+int peer_connections(struct peer_server *s) {
+    int before = s->told;
+    assert_int_equal(http_post(s->http, tell_connections, s), 0);
+    assert_true(peer_wait(&s->told, before + 1));
+    return s->connections;
+}
+
 double peer_now(void) {
     return clock_ms();
 }

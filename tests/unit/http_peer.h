@@ -23,6 +23,7 @@ struct peer_server {
     int port;
     int rc; // of http_run
     struct exchange *held[HELD_MAX];
+    atomic_int told, connections; // by peer_connections
     atomic_int n_held, gone, drained, cut, writable, handled;
     atomic_bool answer_when_cut, begin_held; // what /hold does
     atomic_size_t peak;                      // the largest backlog seen by /flood
@@ -45,6 +46,8 @@ int peer_answer(int fd, struct str *head, struct str *body);
 int peer_ask(const struct peer_server *s, const char *text, struct str *out);
 // Waits until *n >= least, five seconds at most.
 bool peer_wait(atomic_int *n, int least);
+// Connections that the server has now.
+int peer_connections(struct peer_server *s);
 double peer_now(void); // ms
 
 #endif

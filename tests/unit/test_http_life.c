@@ -224,9 +224,9 @@ static void the_last_answer_does_not_wait_for_ever(void **state) {
     assert_int_equal(peer_read_all(fd, &out, 1000), 0);
     assert_string_equal(out.data + out.len - 5, "hello");
     double start = peer_now();
-    while (http_counts(s.http).connections > 0 && peer_now() - start < 5000)
+    while (peer_connections(&s) > 0 && peer_now() - start < 5000)
         usleep(10000);
-    assert_int_equal(http_counts(s.http).connections, 0);
+    assert_int_equal(peer_connections(&s), 0);
     close(fd);
     str_fini(&out);
     peer_stop(&s);
@@ -251,7 +251,7 @@ static void *post_many(void *arg) {
 static void every_thread_may_post(void **state) {
     (void)state;
     struct peer_server s;
-    atomic_int count = 0, ticks = 0;
+    atomic_int count = 0;
     pthread_t threads[4];
     struct err e = {0};
     struct http_options o = {.host = "127.0.0.1", .handler = NULL};
@@ -272,7 +272,6 @@ static void every_thread_may_post(void **state) {
     assert_int_equal(http_post(s.http, count_one, &count), ERR_STATE);
     assert_int_equal(count, last);
     http_destroy(s.http);
-    (void)ticks;
 }
 
 static void idle_connections_close_at_the_end(void **state) {
