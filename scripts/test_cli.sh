@@ -63,7 +63,7 @@ for name in "${models[@]}"; do
     declare -n extra="extra_${name//-/_}"
     accept "Usage: coppice $name" "$name" --help
     accept "Usage: coppice $name" help "$name"
-    refuse 2 "-m" "$name" "${extra[@]}"
+    [ "$name" = chat ] || refuse 2 "-m" "$name" "${extra[@]}"
     refuse 2 "--modle" "$name" --modle x
     refuse 2 "surplus" "$name" -m text.gguf "${extra[@]}" surplus
     refuse 1 "missing.gguf" "$name" -m missing.gguf "${extra[@]}"
@@ -185,7 +185,7 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "qwen35" generate -m "$target" -d "$target" -p x
     refuse 2 "-p" generate -m "$target"
     refuse 2 'no device "gpu"' generate -m "$target" -p x --device gpu
-    refuse 2 "--max-ctx is auto or a number" generate -m "$target" -p x --max-ctx 0
+    refuse 2 "--max-ctx is auto or a number" generate -m "$target" -p x --max-ctx -1
     refuse 2 "--max-ctx is auto or a number" logits -m "$target" -p x --max-ctx 12k
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
     refuse 2 "'--kv-type-k' takes one of" generate -m "$target" -p x --kv-type-k q3
@@ -215,7 +215,7 @@ fi
 # Messages from a pipe: each answer is what the model says to the whole text.
 if [ -n "$target" ] && has chat; then
     refuse 2 "--history" chat -m "$target" --histroy x
-    refuse 1 "byte" chat -m "$target" --system "$(printf 'a\377')"
+    refuse 1 "byte" chat -m "$target" -d none --system "$(printf 'a\377')"
     ask() { printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$1"; }
     tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }
     one=$(ask $'a\n b')$'\n'
@@ -228,6 +228,51 @@ if [ -n "$target" ] && has chat; then
         why="gave $(cat out), not $(cat want)"
     fi
     verdict "chat from a pipe" "$why"
+fi
+
+# Models that are not named, from whatever folder; a draft that does not fit is named and not used.
+said() { echo hi | timeout 60 "$program" chat "$@" -n 4 2>&1 >/dev/null; }
+beside() {
+    local words=$1 unlike=$2 got
+    shift 2
+    got=$(said "$@") && [[ $got == *"$words"* ]] && [[ -z $unlike || $got != *"$unlike"* ]]
+}
+if [ -n "$target" ] && has chat; then
+    check "a bundled pair" beside "models/coppice-tiny-dflash-q8_0.gguf, which lies beside" ""
+    check "no draft" beside "this is the bundled one" "lies beside" -d none
+    mkdir one two wrong
+    ln -s "$target" one/t.gguf
+    check "a target alone" beside "" "draft" -m one/t.gguf
+    ln -s "$target" two/t.gguf
+    ln -s "$draft" two/a.gguf
+    ln -s "$draft" two/b.gguf
+    ln -s "$root/models/README.md" two/text.gguf
+    check "two drafts" beside "several drafts fit, among them two/a.gguf and two/b.gguf" "" -m two/t.gguf
+    ln -s "$target" wrong/t.gguf
+    "$program" synth --shape dflash-tiny wrong/d.gguf 2>/dev/null >&2
+    check "a draft that does not fit" beside "wrong/d.gguf lies beside the target and is not used: " \
+        "guessing with" -m wrong/t.gguf
+    why=
+    "$program" generate -md "$draft" -m "$target" -ngl 99 -fa on --spec-type dflash --ctx-size 512 \
+        -p x -n 4 --json >out 2>err || why="failed"
+    [ "$(grep -c 'has no effect' err)" = 2 ] || why="$why; $(cat err)"
+    grep -q '"how":"tree"\|"speculate":"tree"' out || why="$why; $(cat out)"
+    verdict "spellings of other programs" "$why"
+fi
+
+# What a server refuses before it serves.
+if [ -n "$target" ] && has serve; then
+    serve() { local status=$1 words=$2; shift 2; refuse "$status" "$words" serve -m "$target" -d none "$@"; }
+    serve 2 "--public" --host 0.0.0.0 --port 0
+    serve 1 "missing.keys" --api-key-file missing.keys
+    serve 2 "empty.gguf holds no key" --api-key-file empty.gguf
+    serve 2 "--port" --port 70000
+    serve 1 "nowhere" --port 0 --unix nowhere/socket
+    serve 1 "nowhere/trace" --port 0 --trace nowhere/trace
+    serve 1 "no.such.host.invalid" --host no.such.host.invalid --api-key k
+    serve 2 "budget" --port 0 --budget lots
+    refuse 1 "missing.gguf" serve -m missing.gguf --port 0
+    refuse 1 "text.gguf" serve -m text.gguf --port 0
 fi
 
 # A reader that goes away ends the program without a word.

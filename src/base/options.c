@@ -182,6 +182,8 @@ static int unknown(const struct options *o, const char *shown, const char *name,
 // The command line while it is read.
 struct cursor {
     struct options *o;
+    const struct option_set *set;
+    const struct option_alias **used; // [argc]
     int argc, at;
     char **argv;
 };
@@ -242,6 +244,81 @@ static int parse_short(struct cursor *c, const char *arg, struct err *e) {
     return 0;
 }
 
+// What a word means by a list as "none=off|dflash=tree|on", copied to the arena; NULL: it is not
+// there, or memory is short.
+static const char *meaning(struct options *o, const char *words, const char *word) {
+    size_t len = strlen(word);
+    for (const char *s = words;; s++) {
+        size_t n = strcspn(s, "|"), name = strcspn(s, "=|");
+        if (name == len && memcmp(s, word, len) == 0) {
+            size_t from = name < n ? name + 1 : 0;
+            return arena_strndup(&o->arena, s + from, n - from);
+        }
+        s += n;
+        if (*s == '\0')
+            return NULL;
+    }
+}
+
+// An alias of nothing: passes over the value that may stand behind it.
+static void skip_value(struct cursor *c, const struct option_alias *alias) {
+    if (!alias->words || c->at == c->argc)
+        return;
+    bool any = alias->words[0] == '\0';
+    if (any || find_choice(alias->words, c->argv[c->at]) >= 0)
+        c->at++;
+}
+
+static int take_alias(struct cursor *c, const struct option_alias *alias, const char *attached,
+                      struct err *e) {
+    const struct option *opt = &c->o->table[alias->row < 0 ? 0 : alias->row];
+    const char *text = alias->value ? alias->value : attached;
+    c->used[c->o->n_used++] = alias;
+    if (alias->row < 0) {
+        if (!attached)
+            skip_value(c, alias);
+        return 0;
+    }
+    if (!text && opt->kind != OPTION_FLAG) {
+        if (c->at == c->argc)
+            return err_set(e, ERR_USAGE, "option '%s' needs a value behind it", alias->spelling);
+        text = c->argv[c->at++];
+    }
+    const char *meant = text && alias->words ? meaning(c->o, alias->words, text) : text;
+    if (text && !meant)
+        return err_set(e, ERR_USAGE, "option '%s' takes one of %s here, not '%.40s'",
+                       alias->spelling, alias->words, text);
+    int rc = set_value(c->o, opt, meant, e);
+    if (rc == 0)
+        c->o->values[alias->row].given = true;
+    return rc;
+}
+
+// The alias that an argument spells, with --name=value also up to the equals sign; NULL: none.
+static const struct option_alias *find_alias(const struct cursor *c, const char *arg,
+                                             const char **attached) {
+    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
+    for (size_t i = 0; i < c->set->n_aliases; i++) {
+        const struct option_alias *alias = &c->set->aliases[i];
+        if (!(alias->groups & c->o->group) || strlen(alias->spelling) != len ||
+            memcmp(alias->spelling, arg, len) != 0)
+            continue;
+        *attached = equals ? equals + 1 : NULL;
+        return alias;
+    }
+    return NULL;
+}
+
+static bool spells_option(const struct options *o, const char *arg) {
+    size_t len = strcspn(arg + 2, "=");
+    for (size_t i = 0; arg[1] == '-' && i < o->count; i++)
+        if (in_group(&o->table[i], o->group) && strlen(o->table[i].name) == len &&
+            memcmp(o->table[i].name, arg + 2, len) == 0)
+            return true;
+    return false;
+}
+
 static int set_defaults(struct options *o, struct err *e) {
     for (size_t i = 0; i < o->count; i++) {
         const struct option *opt = &o->table[i];
@@ -254,21 +331,35 @@ static int set_defaults(struct options *o, struct err *e) {
 
 int options_parse(struct options *o, const struct option *table, size_t count, uint64_t group,
                   int argc, char **argv, struct err *e) {
-    *o = (struct options){.table = table, .count = count, .group = group};
-    o->values = arena_array(&o->arena, count, sizeof *o->values);
+    struct option_set set = {.table = table, .count = count};
+    return options_parse_set(o, &set, group, argc, argv, e);
+}
+
+int options_parse_set(struct options *o, const struct option_set *set, uint64_t group, int argc,
+                      char **argv, struct err *e) {
+    *o = (struct options){.table = set->table, .count = set->count, .group = group};
+    o->values = arena_array(&o->arena, set->count, sizeof *o->values);
     const char **operands = arena_array(&o->arena, (size_t)argc + 1, sizeof *operands);
-    if (!o->values || !operands)
+    struct cursor c = {.o = o, .set = set, .argc = argc, .argv = argv};
+    c.used = arena_array(&o->arena, (size_t)argc + 1, sizeof(struct option_alias *));
+    if (!o->values || !operands || !c.used)
         return err_set(e, ERR_MEMORY, "out of memory for %d arguments", argc);
     o->operands = operands;
+    o->used = c.used;
     int rc = set_defaults(o, e);
     bool ended = false;
-    struct cursor c = {.o = o, .argc = argc, .argv = argv};
     while (rc == 0 && c.at < argc) {
-        const char *arg = argv[c.at++];
-        if (ended || arg[0] != '-' || arg[1] == '\0')
+        const char *arg = argv[c.at++], *attached = NULL;
+        const struct option_alias *alias = NULL;
+        bool option = !ended && arg[0] == '-' && arg[1] != '\0';
+        if (option && !spells_option(o, arg))
+            alias = find_alias(&c, arg, &attached);
+        if (!option)
             operands[o->n_operands++] = arg;
         else if (strcmp(arg, "--") == 0)
             ended = true;
+        else if (alias)
+            rc = take_alias(&c, alias, attached, e);
         else if (arg[1] == '-')
             rc = parse_long(&c, arg, e);
         else

@@ -37,6 +37,23 @@ struct option {
     const char *help;      // one sentence without a full stop
 };
 
+// A spelling that other programs use for the same thing, or for what does not exist here. Not part
+// of --help and of the nearest names; an option of the same name goes first.
+struct option_alias {
+    const char *spelling; // with its dashes: "-md", "--ctx-size"
+    int row;              // the option that is meant; OPTION_NONE: none
+    const char *value;    // what the option gets; NULL: what stands behind the spelling
+    // Words that a value may be here and what they mean for the option, as in
+    // "none=off|dflash=tree"
+    // ("on" alone: itself); others are refused. Where no option is meant: words that may stand
+    // behind the spelling, "" for any one. NULL: no words, any value of the option.
+    const char *words;
+    const char
+        *note; // NULL, or a sentence for the user: why it has no effect, what is done instead
+    uint64_t groups;
+};
+enum { OPTION_NONE = -1 };
+
 struct option_value {
     bool given;
     int64_t i; // OPTION_INT, OPTION_SIZE, list length; OPTION_CHOICE: index of the word
@@ -53,6 +70,8 @@ struct options {
     struct option_value *values; // [count]
     const char *const *operands;
     int n_operands;
+    const struct option_alias *const *used; // [n_used] aliases that were given
+    int n_used;
     struct arena arena;
 };
 
@@ -61,6 +80,15 @@ struct options {
 // when it is unknown), ERR_MEMORY. Call options_fini in any case.
 int options_parse(struct options *o, const struct option *table, size_t count, uint64_t group,
                   int argc, char **argv, struct err *e);
+// The same with aliases.
+struct option_set {
+    const struct option *table;
+    size_t count;
+    const struct option_alias *aliases;
+    size_t n_aliases;
+};
+int options_parse_set(struct options *o, const struct option_set *set, uint64_t group, int argc,
+                      char **argv, struct err *e);
 void options_fini(struct options *o);
 
 // Values by row index; a row outside the group has its default.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "cli/at_hand.h"
 #include "cli/folders.h"
 
 enum { MAX_CONTEXT = 1 << 24 };
@@ -41,7 +42,7 @@ static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, 
 static int max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
     const char *text = options_str(&a->opt, OPT_MAX_CTX);
     *out = 0;
-    if (!strcmp(text, "auto"))
+    if (!strcmp(text, "auto") || !strcmp(text, "0"))
         return 0;
     char *end;
     errno = 0;
@@ -73,8 +74,7 @@ static void print_note(void *arg, const char *sentence) {
     fprintf(stderr, "coppice: %s\n", sentence);
 }
 
-// The plan goes to standard error where it was made for a device, or asked for.
-static void show_plan(const struct cli_args *a, const struct session *s) {
+void decode_show_plan(const struct cli_args *a, const struct session *s) {
     const struct memory_plan *p = session_plan(s);
     struct exec *x = model_exec(session_model(s));
     struct str line = {0};
@@ -101,7 +101,7 @@ static int most_sequences(const struct cli_args *a) {
 // Where --price-cache keeps its files; nothing: nowhere.
 static void price_folder(const struct cli_args *a, struct str *out) {
     const char *where = (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
-                         a->command->id == CLI_BENCH)
+                         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE)
                             ? options_str(&a->opt, OPT_PRICE_CACHE)
                             : "off";
     if (!strcmp(where, "auto"))
@@ -110,18 +110,54 @@ static void price_folder(const struct cli_args *a, struct str *out) {
         str_puts(out, where);
 }
 
-int decode_session(const struct cli_args *a, struct session_options *out, struct str *prices,
+void decode_files_fini(struct decode_files *f) {
+    str_fini(&f->prices);
+    str_fini(&f->model);
+    str_fini(&f->draft);
+}
+
+// Subcommands for people find models by themselves; what is measured and compared is named.
+static bool finds_models(const struct cli_args *a) {
+    return a->command->id == CLI_CHAT || a->command->id == CLI_SERVE;
+}
+
+static int find_model(const struct cli_args *a, struct decode_files *f, struct err *e) {
+    if (options_given(&a->opt, OPT_MODEL) || !finds_models(a))
+        return cli_need(a, OPT_MODEL, e);
+    int rc = at_hand_model(&f->model, e);
+    if (!rc)
+        fprintf(stderr, "coppice: no model was given with -m; this is the bundled one, %s\n",
+                f->model.data);
+    return rc;
+}
+
+// The draft of -d, where "none" is none, or one that lies beside the target.
+static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
+                      struct err *e) {
+    o->draft = options_str(&a->opt, OPT_DRAFT);
+    if (o->draft && !strcmp(o->draft, "none"))
+        o->draft = NULL;
+    bool wanted = !options_given(&a->opt, OPT_SPECULATE) ||
+                  options_int(&a->opt, OPT_SPECULATE) <= SPECULATE_CHAIN;
+    if (options_given(&a->opt, OPT_DRAFT) || !finds_models(a) || !wanted)
+        return 0;
+    int rc = at_hand_draft(o, &f->draft, e);
+    if (!rc && f->draft.len)
+        o->draft = f->draft.data;
+    return rc;
+}
+
+int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e) {
     struct session_options o = session_options_default();
-    int rc = cli_need(a, OPT_MODEL, e);
+    int rc = find_model(a, f, e);
     if (!rc)
         rc = dflash_overrides(a, &o.dflash, e);
     if (!rc)
         rc = max_ctx(a, &o.target.max_ctx, e);
     if (rc)
         return rc;
-    o.model = options_str(&a->opt, OPT_MODEL);
-    o.draft = options_str(&a->opt, OPT_DRAFT);
+    o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
     o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
@@ -133,17 +169,18 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
     o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
-    price_folder(a, prices);
-    o.price_folder = prices->len && !prices->failed ? prices->data : NULL;
+    price_folder(a, &f->prices);
+    o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;
+    rc = find_draft(a, &o, f, e);
     *out = o;
-    return 0;
+    return rc;
 }
 
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
     struct session_options o;
-    struct str prices = {0};
+    struct decode_files files = {0};
     bool choose;
-    int budget = 0, rc = decode_session(a, &o, &prices, e);
+    int budget = 0, rc = decode_session(a, &o, &files, e);
     if (!rc && needs_draft)
         rc = cli_need(a, OPT_DRAFT, e);
     if (!rc)
@@ -160,9 +197,9 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
         o.target.max_verify = 1 + budget;
     rc = session_open(out, &o, e);
     if (!rc)
-        show_plan(a, *out);
+        decode_show_plan(a, *out);
 out:
-    str_fini(&prices);
+    decode_files_fini(&files);
     return rc;
 }
 
@@ -205,6 +242,11 @@ void decode_request(const struct cli_args *a, const struct session *s, struct re
                                        .presence = options_float(o, OPT_PRESENCE_PENALTY),
                                        .window = options_int(o, OPT_PENALTY_WINDOW),
                                        .seed = (uint64_t)options_int(o, OPT_SEED)};
+    decode_guessing(a, s, r);
+}
+
+void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r) {
+    const struct options *o = &a->opt;
     r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
     if (options_given(o, OPT_SPECULATE))
         r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order

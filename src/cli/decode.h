@@ -9,12 +9,22 @@
 #include "cli/cli.h"
 #include "engine/generate.h"
 
-// The options of -m, -d and of the device. prices: holds what *out points at; the caller frees it.
-int decode_session(const struct cli_args *a, struct session_options *out, struct str *prices,
+// Paths that options of a session point at. Zeroed is valid.
+struct decode_files {
+    struct str prices, model, draft;
+};
+void decode_files_fini(struct decode_files *f);
+
+// The options of -m, -d and of the device; `chat` and `serve` find models that are not named
+// (at_hand.h). *out points into f, which the caller frees in any case.
+int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e);
 
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
+
+// The memory plan goes to standard error where it was made for a device, or asked for.
+void decode_show_plan(const struct cli_args *a, const struct session *s);
 
 // Appends the ids of --ids, or of the text of -p or -f; exactly one source. Ids outside the
 // vocabulary are refused.
@@ -28,6 +38,8 @@ int decode_budget(const struct cli_args *a, bool *choose, struct err *e);
 // The request of the options, without prompt and callbacks. The draft's presence decides how to
 // guess when --speculate was not given.
 void decode_request(const struct cli_args *a, const struct session *s, struct request *r);
+// The part of it that says how to guess.
+void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r);
 
 // Appends the text of ids, control tokens left out, as valid UTF-8.
 void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out);

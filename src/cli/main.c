@@ -50,16 +50,25 @@ static int check_operands(const struct cli_args *a, struct err *e) {
     return 0;
 }
 
+// What became of options that are called otherwise elsewhere.
+static void tell_notes(const struct cli_args *a) {
+    for (int i = 0; i < a->opt.n_used; i++)
+        if (a->opt.used[i]->note)
+            fprintf(stderr, "coppice %s: %s has no effect: %s\n", a->command->name,
+                    a->opt.used[i]->spelling, a->opt.used[i]->note);
+}
+
 static int run(const struct cli_command *c, int argc, char **argv) {
     struct err e = {0};
     struct cli_args a = {.command = c, .all = &cli_commands};
-    int rc = options_parse(&a.opt, cli_options, CLI_OPTION_COUNT, CLI_BIT(c->id), argc, argv, &e);
+    int rc = options_parse_set(&a.opt, &cli_option_set, CLI_BIT(c->id), argc, argv, &e);
     if (rc == 0 && options_flag(&a.opt, OPT_HELP)) {
         struct str out = {0};
         cli_help(&out, c);
         rc = cli_print(&out, &e);
     } else if (rc == 0) {
         rc = check_operands(&a, &e);
+        tell_notes(&a);
         if (rc == 0)
             rc = c->run(&a, &e);
     }

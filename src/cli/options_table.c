@@ -14,8 +14,8 @@
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define MEASURED (GENERATE | BENCH)
-#define DECODING (MEASURED | CHAT)
-#define RUNNING  (DECODING | SERVE | LOGITS | DRAFT | PROFILE | IMATRIX)
+#define DECODING (MEASURED | CHAT | SERVE)
+#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -23,10 +23,11 @@
 const struct option cli_options[CLI_OPTION_COUNT] = {
     // What to run.
     [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS,
-                   .help = "target model (GGUF)"},
+                   .help = "target model (GGUF); chat and serve take the bundled one without it"},
     [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE",
                    .groups = DECODING | SERVE | DRAFT | PROFILE,
-                   .help = "draft model: a GGUF file, or a model.safetensors with its config.json"},
+                   .help = "draft model: a GGUF file, or a model.safetensors with its config.json; "
+                           "chat and serve find one beside the target; none for none"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
                     .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
     [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
@@ -77,8 +78,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_OUTPUT_TOKENS] = {"output-tokens", 0, OPTION_STRING, "N", "128", .groups = BENCH,
                            .help = "most tokens of each answer, or a range A-B; --ignore-eos asks "
                                    "the server for exactly as many"},
-    [OPT_API_KEY] = {"api-key", 0, OPTION_STRING, "KEY", .groups = BENCH | SERVE,
-                     .help = "key that requests must carry, or that bench sends"},
+    [OPT_API_KEY] = {"api-key", 0, OPTION_STRING, "KEY", .groups = BENCH, .help = "key to send"},
     [OPT_API_MODEL] = {"api-model", 0, OPTION_STRING, "NAME", .groups = BENCH,
                        .help = "model to ask for; without it the first one in the server's list"},
     [OPT_GOODPUT] = {"goodput", 0, OPTION_STRING, "LIMITS", .groups = BENCH,
@@ -100,7 +100,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                      .help = "file in which messages typed on a terminal are kept; none for none, "
                              "auto for .local/state/coppice/chat-history in the home folder"},
     [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
-                       .groups = GENERATE | CHAT,
+                       .groups = GENERATE | CHAT | SERVE,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
     [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "auto", .groups = DECODING | PROFILE,
@@ -138,8 +138,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                           .groups = DECODING | DRAFT,
                           .help = "whether a draft block looks back only, in place of the file's "
                                   "rule"},
-    [OPT_TEMP] = {"temp", 0, OPTION_FLOAT, "T", "0", 0, 100, .groups = DECODING,
+    [OPT_TEMP] = {"temp", 0, OPTION_FLOAT, "T", "0", 0, 100, .groups = MEASURED | CHAT,
                   .help = "sampling temperature; 0 takes the likeliest token"},
+    [OPT_REQUEST_TEMP] = {"temp", 0, OPTION_FLOAT, "T", .lo = 0, .hi = 100, .groups = SERVE,
+                          .help = "sampling temperature of requests that give none; without it, as "
+                                  "with the other sampling options, what the model's file says, "
+                                  "else 1"},
     [OPT_TOP_K] = {"top-k", 0, OPTION_INT, "K", "0", 0, 1e6, .groups = DECODING,
                    .help = "sample among the K likeliest tokens only; 0 for all"},
     [OPT_TOP_P] = {"top-p", 0, OPTION_FLOAT, "P", "1", 0, 1, .groups = DECODING,
@@ -159,7 +163,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PENALTY_WINDOW] = {"penalty-window", 0, OPTION_INT, "N", "64", 0, 4096, .groups = DECODING,
                             .help = "how many of the newest tokens the penalties look at"},
     [OPT_SEED] = {"seed", 0, OPTION_INT, "N", "0", 0, 9007199254740992.0,
-                  .groups = DECODING | PROFILE | SYNTH,
+                  .groups = MEASURED | CHAT | PROFILE | SYNTH,
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on behind end-of-text tokens"},
@@ -247,16 +251,55 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
                    .help = "type of the matrices, for example F16, Q8_0 or Q4_K_M"},
 
+    // The server.
     [OPT_HOST] = {"host", 0, OPTION_STRING, "NAME", "127.0.0.1", .groups = SERVE,
-                  .help = "name or address to listen on"},
+                  .help = "name or address to listen on; none for no port at all, with --unix"},
     [OPT_PORT] = {"port", 0, OPTION_INT, "N", "8080", 0, 65535, .groups = SERVE,
                   .help = "port to listen on; 0 for a free one"},
-    [OPT_SLOTS] = {"slots", 0, OPTION_INT, "N", "8", 1, 4096, .groups = SERVE,
-                   .help = "requests that run together; the others wait"},
+    [OPT_UNIX] = {"unix", 0, OPTION_STRING, "PATH", .groups = SERVE,
+                  .help = "listen on a Unix socket too, which only this user may open"},
+    [OPT_PUBLIC] = {"public", 0, OPTION_FLAG, .groups = SERVE,
+                    .help = "let anybody use the server without a key who reaches it, also from "
+                            "other machines"},
+    [OPT_ALLOW_HOST] = {"allow-host", 0, OPTION_STRING, "LIST", .groups = SERVE,
+                        .help = "further names, separated by commas, by which clients may call the "
+                                "server when there is no key"},
+    [OPT_API_KEYS] = {"api-key", 0, OPTION_STRING, "LIST", .groups = SERVE,
+                      .help = "keys, separated by commas, one of which clients must send; other "
+                              "users of this machine can see them: better --api-key-file"},
+    [OPT_API_KEY_FILE] = {"api-key-file", 0, OPTION_STRING, "FILE", .groups = SERVE,
+                          .help = "file with such keys, one a line"},
+    [OPT_CORS] = {"cors", 0, OPTION_STRING, "LIST", .groups = SERVE,
+                  .help = "origins, separated by commas, whose pages may call the server; loopback "
+                          "for those of this machine, * for all"},
+    [OPT_NAME] = {"name", 0, OPTION_STRING, "NAME", .groups = SERVE,
+                  .help = "what clients see as the model; without it, the file's name"},
+    [OPT_PARALLEL] = {"parallel", 0, OPTION_INT, "N", "8", 1, 128, .groups = SERVE,
+                      .help = "requests that run together at most; more of them wait"},
     [OPT_QUEUE] = {"queue", 0, OPTION_INT, "N", "1024", 1, 1e6, .groups = SERVE,
-                   .help = "requests that wait; further ones are refused with status 429"},
-    [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 1e6, .groups = SERVE,
-                   .help = "seconds that running answers may take when the server is told to end"},
+                   .help = "requests that wait at most; more of them get status 429"},
+    [OPT_MAX_GAP] = {"max-gap", 0, OPTION_FLOAT, "MS", "0", 0, 1e6, .groups = SERVE,
+                     .help =
+                         "most milliseconds between two steps of a running answer while prompts "
+                         "are read; 0 for 100, or four steps where those take longer"},
+    [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
+                       .help = "most memory for keys and values of all requests; 0 for what the "
+                               "memory plan leaves"},
+    [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 86400, .groups = SERVE,
+                   .help = "seconds that running answers may still take when the server is told to "
+                           "stop"},
+    [OPT_BODY_LIMIT] = {"body-limit", 0, OPTION_SIZE, "SIZE", "64M", 1, 1e12, .groups = SERVE,
+                        .help = "largest body of a request"},
+    [OPT_HEADER_LIMIT] = {"header-limit", 0, OPTION_SIZE, "SIZE", "64K", 256, 1e9, .groups = SERVE,
+                          .help = "most bytes of a request's first line and headers"},
+    [OPT_TEXT_THREADS] = {"text-threads", 0, OPTION_INT, "N", "2", 1, 64, .groups = SERVE,
+                          .help = "threads that render templates and turn text into tokens"},
+    [OPT_LOG_JSON] = {"log-json", 0, OPTION_FLAG, .groups = SERVE,
+                      .help = "log requests as JSON, one object a line"},
+    [OPT_LOG_PROMPTS] = {"log-prompts", 0, OPTION_FLAG, .groups = SERVE,
+                         .help = "log what users write too"},
+    [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
+                   .help = "write every pass and request in Chrome's trace-event format"},
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,

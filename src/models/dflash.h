@@ -5,6 +5,8 @@
 #ifndef COPPICE_MODELS_DFLASH_H
 #define COPPICE_MODELS_DFLASH_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -26,6 +28,9 @@ struct dflash_options {
     enum kv_codec_id codec_k, codec_v; // how the draft's keys and values are stored
 };
 struct dflash_options dflash_options_default(void); // F16 KV
+
+// Whether a GGUF file whose general.architecture is this [n] is a draft.
+bool dflash_architecture(const char *name, size_t n);
 
 struct dflash_params {
     const char *dialect; // "lucebox", "beellama", "upstream", "safetensors"

@@ -111,26 +111,39 @@ int dflash_file_all_used(const struct dflash_file *f, struct err *e) {
     return 0;
 }
 
+struct known {
+    const char *arch;
+    enum dflash_dialect dialect;
+};
+
+// The architectures of drafts in GGUF files; NULL: another one.
+static const struct known *find_known(const char *arch, size_t len) {
+    static const struct known all[] = {{"qwen35-dflash-draft", DIALECT_LUCEBOX},
+                                       {"dflash-draft", DIALECT_LUCEBOX},
+                                       {"dflash", DIALECT_UPSTREAM}};
+    for (size_t i = 0; arch && i < sizeof all / sizeof *all; i++)
+        if (strlen(all[i].arch) == len && memcmp(all[i].arch, arch, len) == 0)
+            return &all[i];
+    return NULL;
+}
+
+bool dflash_architecture(const char *name, size_t n) {
+    return find_known(name, n) != NULL;
+}
+
 static int gguf_dialect(struct dflash_file *f, struct err *e) {
-    static const struct {
-        const char *arch;
-        enum dflash_dialect dialect;
-    } known[] = {{"qwen35-dflash-draft", DIALECT_LUCEBOX},
-                 {"dflash-draft", DIALECT_LUCEBOX},
-                 {"dflash", DIALECT_UPSTREAM}};
     const char *s;
     size_t len;
     int rc = gguf_get_str(f->g, "general.architecture", &s, &len, e);
     if (rc)
         return rc;
-    for (size_t i = 0; s && i < sizeof known / sizeof *known; i++) {
-        if (strlen(known[i].arch) == len && memcmp(known[i].arch, s, len) == 0) {
-            f->dialect = known[i].dialect;
-            // Two dialects share an architecture name; the name of one tensor tells them apart.
-            if (f->dialect == DIALECT_LUCEBOX && gguf_tensor(f->g, "dflash_fc.weight"))
-                f->dialect = DIALECT_BEELLAMA;
-            return 0;
-        }
+    const struct known *known = find_known(s, len);
+    if (known) {
+        f->dialect = known->dialect;
+        // Two dialects share an architecture name; the name of one tensor tells them apart.
+        if (f->dialect == DIALECT_LUCEBOX && gguf_tensor(f->g, "dflash_fc.weight"))
+            f->dialect = DIALECT_BEELLAMA;
+        return 0;
     }
     return err_set(e, ERR_MISMATCH,
                    "architecture %.*s is not a DFlash draft; give the draft's file, not another "

@@ -216,7 +216,7 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
     struct request *r = &o->r;
     int64_t room = s->n_ctx - (int64_t)prompt->tokens.count;
     *o = (struct stream_options){.notify = notify, .notify_arg = c, .trees = c->p.trees};
-    request_init(r);
+    *r = s->defaults;
     r->prompt = prompt->tokens.ids;
     r->n_prompt = (int64_t)prompt->tokens.count;
     r->max_tokens = c->p.max_tokens < 0 || c->p.max_tokens > room ? room : c->p.max_tokens;

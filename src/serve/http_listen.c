@@ -94,7 +94,8 @@ static int resolve(const struct http *h, struct addrinfo **found, struct err *e)
             return err_set(
                 e, ERR_USAGE,
                 "'%s' can be reached from other machines, and without a key anybody there "
-                "could use this server; give it a key, or allow anyone explicitly",
+                "could use this server; give it a key (--api-key-file), or let anybody in "
+                "(--public)",
                 host);
         }
     return 0;

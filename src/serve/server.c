@@ -115,10 +115,7 @@ static int read_file(struct server *v, struct err *e) {
     if (!gguf_get_str(v->file, "general.architecture", &arch, &n, NULL) && arch)
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
     find_quantization(s, v->file);
-    if (v->o.sample)
-        v->sample = *v->o.sample;
-    else
-        read_sampling(&v->sample, v->file);
+    read_sampling(&v->sample, v->file);
     return 0;
 }
 
@@ -148,13 +145,16 @@ static void on_loaded(struct server *v) {
     v->file = NULL;
     s->n_ctx = engine_context(s->engine);
     s->n_ctx_train = m->context;
+    request_init(&s->defaults);
+    s->defaults.sample = v->sample;
+    s->defaults.how = has_draft ? SPECULATE_TREE : SPECULATE_OFF;
+    if (v->o.defaults)
+        v->o.defaults(v->o.defaults_arg, session, &s->defaults);
     s->limits = (struct params_limits){.vocab = (int)m->vocab,
                                        .slots = v->o.engine.slots,
                                        .has_draft = has_draft,
-                                       .sample = v->sample,
-                                       .how = has_draft ? SPECULATE_TREE : SPECULATE_OFF};
-    if (v->o.guessing_given)
-        s->limits.how = v->o.guessing;
+                                       .sample = s->defaults.sample,
+                                       .how = s->defaults.how};
     s->ready = true;
 }
 

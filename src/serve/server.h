@@ -17,13 +17,11 @@ struct server_options {
     const char *name;             // the model's name for clients; NULL: its file's
     const char *template_file;    // a chat template in place of the model's own; NULL: none
     int text_threads;             // that render and tokenise; 0: 2
-    // What requests get that do not say; NULL: what the model's file says in general.sampling.*,
-    // else temperature 1 and no filters.
-    const struct sample_params *sample;
-    // How tokens are guessed where requests do not say; guessing_given false: by the draft model
-    // where there is one, else not at all.
-    enum speculate guessing;
-    bool guessing_given;
+    // NULL, or told once, in the loop thread, what requests get that do not say: how to guess, by
+    // the draft model where there is one, and sampling as the model's file has it in
+    // general.sampling.*, else at temperature 1. It may change both.
+    void (*defaults)(void *arg, const struct session *s, struct request *r);
+    void *defaults_arg;
     // One line for each request, with its end, in the loop thread; NULL: none.
     void (*log)(void *arg, const char *line, size_t n);
     void *log_arg;

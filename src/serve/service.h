@@ -35,8 +35,9 @@ struct service {
     enum reasoning_family family;
     struct err chat_error;
     struct params_limits limits;
-    int64_t n_ctx;       // tokens of a request, prompt and reply together
-    int64_t n_ctx_train; // that the model was trained for
+    struct request defaults; // without prompt
+    int64_t n_ctx;           // tokens of a request, prompt and reply together
+    int64_t n_ctx_train;     // that the model was trained for
 
     struct metrics metrics;
     struct completion *completions; // in progress

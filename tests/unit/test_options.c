@@ -127,6 +127,83 @@ static void wrong_values_get_a_sentence(void **state) {
     }
 }
 
+static int parse_known(struct options *o, int argc, const char *const *args) {
+    static const struct option_alias aliases[] = {
+        {"-nx", COUNT, NULL, NULL, NULL, HERE},
+        {"--number", COUNT, NULL, NULL, NULL, HERE},
+        {"--name", COUNT, NULL, NULL, NULL, HERE}, // an option's own name goes first
+        {"--kind", HOW, NULL, "first=a|second=long|b", NULL, HERE},
+        {"--long-way", HOW, "long", NULL, NULL, HERE},
+        {"--hush", QUIET, "", NULL, NULL, HERE},
+        {"-fa", OPTION_NONE, NULL, "on|off", "it is always so", HERE},
+        {"--layers", OPTION_NONE, NULL, "", "there are none", HERE},
+        {"--jump", OPTION_NONE, NULL, NULL, NULL, HERE},
+        {"--there", COUNT, NULL, NULL, NULL, THERE},
+    };
+    static const struct option_set set = {table, ROWS, aliases, sizeof aliases / sizeof *aliases};
+    char *argv[16];
+    for (int i = 0; i < argc; i++)
+        argv[i] = (char *)(uintptr_t)args[i];
+    e = (struct err){0};
+    return options_parse_set(o, &set, HERE, argc, argv, &e);
+}
+
+#define KNOWN(o, ...)                                                                              \
+    parse_known(o, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),                  \
+                (const char *const[]){__VA_ARGS__})
+
+static void other_spellings_are_known(void **state) {
+    (void)state;
+    struct options o;
+    assert_int_equal(KNOWN(&o, "-nx", "7", "--kind", "second", "--hush", "--name", "text"), 0);
+    assert_int_equal(options_int(&o, COUNT), 7);
+    assert_true(options_given(&o, COUNT));
+    assert_string_equal(options_str(&o, HOW), "long");
+    assert_true(options_flag(&o, QUIET));
+    assert_string_equal(options_str(&o, NAME), "text");
+    assert_int_equal(o.n_used, 3);
+    assert_null(o.used[0]->note);
+    options_fini(&o);
+    assert_int_equal(KNOWN(&o, "--number=9", "--kind=b", "--long-way", "-n8"), 0);
+    assert_int_equal(options_int(&o, COUNT), 8); // the last one counts
+    assert_int_equal(options_int(&o, HOW), 2);
+    options_fini(&o);
+    // Without an effect: with the value that may follow, and no other.
+    assert_int_equal(
+        KNOWN(&o, "-fa", "on", "-fa", "in", "--layers", "99", "--layers=3", "--jump", "--", "-fa"),
+        0);
+    assert_int_equal(o.n_operands, 2);
+    assert_string_equal(o.operands[0], "in");
+    assert_string_equal(o.operands[1], "-fa");
+    assert_int_equal(o.n_used, 5);
+    assert_string_equal(o.used[0]->note, "it is always so");
+    options_fini(&o);
+    // A value that looks like one is a value.
+    assert_int_equal(KNOWN(&o, "--name", "-fa", "-x", "--hush"), 0);
+    assert_string_equal(options_str(&o, NAME), "--hush");
+    assert_int_equal(o.n_used, 0);
+    options_fini(&o);
+}
+
+static void other_spellings_are_checked(void **state) {
+    (void)state;
+    struct options o;
+    assert_int_equal(KNOWN(&o, "--kind", "third"), ERR_USAGE);
+    assert_string_equal(e.text,
+                        "option '--kind' takes one of first=a|second=long|b here, not 'third'");
+    options_fini(&o);
+    assert_int_equal(KNOWN(&o, "--kind", "a"), ERR_USAGE); // only as it is spelt elsewhere
+    options_fini(&o);
+    assert_int_equal(KNOWN(&o, "--number", "many"), ERR_USAGE);
+    assert_non_null(strstr(e.text, "'many'"));
+    options_fini(&o);
+    assert_int_equal(KNOWN(&o, "-nx"), ERR_USAGE);
+    assert_string_equal(e.text, "option '-nx' needs a value behind it");
+    options_fini(&o);
+    assert_int_equal(KNOWN(&o, "--there", "1"), ERR_USAGE);
+    options_fini(&o);
+}
+
 static void distances_are_right(void **state) {
     (void)state;
     assert_int_equal(options_distance("", "abc"), 3);
@@ -159,9 +236,14 @@ static void help_and_manual_show_the_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_spelling_works), cmocka_unit_test(defaults_hold),
-        cmocka_unit_test(kinds_are_read),       cmocka_unit_test(wrong_values_get_a_sentence),
-        cmocka_unit_test(distances_are_right),  cmocka_unit_test(help_and_manual_show_the_rows),
+        cmocka_unit_test(every_spelling_works),
+        cmocka_unit_test(defaults_hold),
+        cmocka_unit_test(kinds_are_read),
+        cmocka_unit_test(wrong_values_get_a_sentence),
+        cmocka_unit_test(other_spellings_are_known),
+        cmocka_unit_test(other_spellings_are_checked),
+        cmocka_unit_test(distances_are_right),
+        cmocka_unit_test(help_and_manual_show_the_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
