@@ -226,7 +226,7 @@ static void follow(struct caller *k, struct shot *t) {
     const struct reply *y = stream_reply(t->s), *want = t->want;
     const int32_t *ids;
     int64_t n = stream_tokens(t->s, &ids);
-    if (n > want->n || memcmp(ids, want->ids, (size_t)n * sizeof *ids) != 0)
+    if (n > want->n || (n && memcmp(ids, want->ids, (size_t)n * sizeof *ids) != 0))
         fail(k->c, "after %lld tokens an answer is another than alone", (long long)n);
     else if (t->ask->r.logprobs >= 0 && !same_logprobs(&y->logprobs, &want->logprobs, t->seen, n))
         fail(k->c, "a log-probability among tokens %lld to %lld is another than alone",
