@@ -43,7 +43,7 @@ static void on_done(void *arg) {
 static void run(void *arg) {
     struct task *t = arg;
     struct json *body = NULL;
-    if (service_read(&t->text, &body, &t->error) &&
+    if (params_parse(t->text.data ? t->text.data : "", t->text.len, &body, &t->error) &&
         params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error))
         t->work(t);
     params_fini(&t->p);

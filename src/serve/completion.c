@@ -333,7 +333,8 @@ static void on_prepared(void *arg) {
 // Text worker.
 static void prepare(void *arg) {
     struct completion *c = arg;
-    if (!atomic_load(&c->gone) && service_read(&c->text, &c->body, &c->error) &&
+    if (!atomic_load(&c->gone) &&
+        params_parse(c->text.data ? c->text.data : "", c->text.len, &c->body, &c->error) &&
         params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) && c->d->prepare(c) &&
         check_room(c))
         make_choices(c);

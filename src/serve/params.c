@@ -7,6 +7,16 @@
 #include "serve/fields.h"
 #include "serve/random_id.h"
 
+bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x) {
+    static const struct json_rules rules = {
+        .depth = 256, .values = 4 << 20, .unique_keys = true, .big_integers = true};
+    struct err e = {0};
+    if (!json_parse_with(out, text, n, &rules, &e))
+        return true;
+    api_fail(x, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
+    return false;
+}
+
 // What no single field can tell.
 static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
                            struct api_error *x) {

@@ -65,6 +65,10 @@ struct params {
     bool logit_hash, token_ids, trees;
 };
 
+// The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded
+// memory. False with x filled.
+bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x);
+
 // Fills p from the object `body`, which must outlive p's borrowed values. False with x filled where
 // the request is refused. params_fini in any case.
 bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,

@@ -31,16 +31,6 @@ void service_refuse(struct exchange *x, const struct api_error *why) {
     service_json(x, why->status, &w);
 }
 
-bool service_read(const struct str *text, struct json **out, struct api_error *why) {
-    static const struct json_rules rules = {
-        .depth = 256, .values = 4 << 20, .unique_keys = true, .big_integers = true};
-    struct err e = {0};
-    if (!json_parse_with(out, text->data ? text->data : "", text->len, &rules, &e))
-        return true;
-    api_fail(why, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
-    return false;
-}
-
 bool service_ready(struct service *s, struct api_error *why) {
     struct err e = {0};
     enum engine_state state = engine_state(s->engine, &e);

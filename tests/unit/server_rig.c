@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -66,6 +68,13 @@ void server_rig_stop(struct server_rig *r) {
         fail_msg("%s", r->err.text);
 }
 
+int server_rig_connect(struct server_rig *r) {
+    const struct timeval patience = {.tv_sec = 120}; // under sanitizers tokens take long
+    int fd = peer_connect(&r->peer);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return fd;
+}
+
 int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out) {
     struct str text = {0}, head = {0}, answer = {0};
     str_printf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\n", body ? "POST" : "GET", path);
@@ -75,7 +84,7 @@ int server_rig_ask(struct server_rig *r, const char *path, const char *body, str
     str_puts(&text, "Connection: close\r\n\r\n");
     if (body)
         str_puts(&text, body);
-    int fd = peer_connect(&r->peer);
+    int fd = server_rig_connect(r);
     peer_send_bytes(fd, text.data, text.len);
     int status = peer_answer(fd, &head, &answer);
     close(fd);

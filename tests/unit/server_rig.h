@@ -23,6 +23,8 @@ void server_rig_start(struct server_rig *r, struct server_options o);
 void server_rig_stop(
     struct server_rig *r); // stops, joins, destroys; server_run must have succeeded
 
+// A connection whose reads give up after two minutes.
+int server_rig_connect(struct server_rig *r);
 // POST, or GET without a body; the status. out: the body, NULL to drop it.
 int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out);
 // The same of a body of JSON, for the caller to free.

@@ -328,7 +328,7 @@ static void plain_paths_answer(void **state) {
 
 static int open_stream(const char *members, int room) {
     struct str text = {0}, body = {0};
-    int fd = peer_connect(&rig.peer);
+    int fd = server_rig_connect(&rig);
     if (room)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     str_printf(&body, "{%s}", members);
@@ -466,7 +466,7 @@ static void streams_end_with_the_server(void **state) {
     server_rig_start(&small, (struct server_options){.http = {.grace_s = 0.05}});
     str_printf(&text, "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
                sizeof ask - 1, ask);
-    int fd = peer_connect(&small.peer);
+    int fd = server_rig_connect(&small);
     peer_send_bytes(fd, text.data, text.len);
     while (engine_stats(server_engine(small.v)).running == 0)
         usleep(1000);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of requests: the first byte says of which path, the rest is the body. What is refused gets
+// a sentence and a status; what is taken keeps to the limits. Stop strings are then looked for in
+// the body itself, and strings of it are written as events, which must come apart again.
+#include "fuzz.h"
+
+#include <string.h>
+
+#include "serve/answer_json.h"
+#include "serve/messages.h"
+#include "serve/params.h"
+#include "serve/request_log.h"
+#include "serve/sse.h"
+
+void fuzz_setup(void) {
+}
+
+static void check_refusal(const struct api_error *x, bool fragile) {
+    FUZZ_CHECK(x->status == 400 || (fragile && x->status == 503));
+    FUZZ_CHECK(x->text[0] && !strchr(x->text, '\n'));
+}
+
+static void check_limits(const struct params *p, const struct params_limits *l) {
+    struct err e = {0};
+    struct sample_params s = p->sample;
+    s.bias = p->bias;
+    s.n_bias = p->n_bias;
+    FUZZ_CHECK(sample_params_check(&s, l->vocab, &e) == 0);
+    FUZZ_CHECK(p->n >= 1 && p->n <= l->slots && p->max_tokens >= -1);
+    FUZZ_CHECK(p->top_logprobs >= -1 && p->top_logprobs <= PARAMS_MAX_LOGPROBS);
+    FUZZ_CHECK(p->logprobs == (p->top_logprobs >= 0));
+    FUZZ_CHECK(p->stops.n <= STOP_MAX_STRINGS && p->stops.n_bytes <= STOP_MAX_BYTES);
+    FUZZ_CHECK(!p->model || strlen(p->model) <= PARAMS_MAX_MODEL);
+}
+
+// In one piece and byte by byte the text ends at the same place.
+static void match(const struct params *p, const char *text, size_t n) {
+    struct stop_match a = {0}, b = {0};
+    struct str one = {0}, many = {0};
+    struct err e = {0};
+    if (!stop_match_init(&a, &p->stops, &e) && !stop_match_init(&b, &p->stops, &e)) {
+        bool stopped = stop_match_push(&a, text, n, &one);
+        stop_match_end(&a, &one);
+        bool again = false;
+        for (size_t i = 0; i < n && !again; i++)
+            again = stop_match_push(&b, text + i, 1, &many);
+        stop_match_end(&b, &many);
+        bool failed = one.failed || many.failed || a.held.failed || b.held.failed;
+        FUZZ_CHECK(failed || (stopped == again && a.found == b.found && one.len == many.len));
+        FUZZ_CHECK(failed || !one.len || !memcmp(one.data, many.data, one.len));
+    }
+    stop_match_fini(&a);
+    stop_match_fini(&b);
+    str_fini(&one);
+    str_fini(&many);
+}
+
+// An event is one line of JSON behind "data: ".
+static void check_event(const struct str *out, bool fragile) {
+    struct json *v = NULL;
+    struct err e = {0};
+    const char *end = strstr(out->data, "\n\n");
+    FUZZ_CHECK(!strncmp(out->data, "data: ", 6) && end && end + 2 == out->data + out->len);
+    FUZZ_CHECK(!memchr(out->data, '\n', (size_t)(end - out->data)));
+    int rc = json_parse(&v, out->data + 6, (size_t)(end - out->data - 6), &e);
+    FUZZ_CHECK(rc == 0 || (fragile && rc == ERR_MEMORY));
+    json_free(v);
+}
+
+static void write_answer(const struct params *p, const char *text, size_t n, bool fragile) {
+    struct json_writer w = {0};
+    struct str out = {0};
+    struct answer_head h = {.id = "x", .object = "chat.completion.chunk"};
+    struct answer_choice c = {.reasoning = {text, n}, .content = {text, n}, .finish = "stop"};
+    h.model = p->model ? p->model : "";
+    answer_open(&w, &h);
+    jw_key(&w, "choices");
+    jw_begin(&w, '[');
+    answer_delta(&w, &c);
+    answer_message(&w, &c);
+    answer_completion(&w, &c);
+    jw_end(&w, ']');
+    jw_end(&w, '}');
+    sse_write(&out, NULL, &w);
+    FUZZ_CHECK(fragile || !out.failed);
+    if (!out.failed)
+        check_event(&out, fragile);
+    str_clear(&out);
+    out.failed = false;
+    struct request_record r = {
+        .id = "x", .path = "/", .peer = "p", .end = "stop", .prompt = text, .prompt_len = n};
+    request_log_line(&out, &r, p->stream);
+    FUZZ_CHECK(out.failed || strchr(out.data, '\n') == out.data + out.len - 1);
+    str_fini(&w.out);
+    str_fini(&out);
+}
+
+void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
+    static const enum endpoint endpoints[] = {ENDPOINT_CHAT, ENDPOINT_COMPLETIONS,
+                                              ENDPOINT_TEMPLATE, ENDPOINT_TOKENIZE,
+                                              ENDPOINT_DETOKENIZE};
+    struct params_limits l = {.vocab = 1000, .slots = 8, .has_draft = size & 1};
+    struct params p = {0};
+    struct api_error x = {0};
+    struct json *body = NULL;
+    if (size == 0)
+        return;
+    enum endpoint endpoint = endpoints[data[0] % 5];
+    const char *text = (const char *)data + 1;
+    sample_params_init(&l.sample);
+    bool ok = params_parse(text, size - 1, &body, &x) && params_read(&p, body, endpoint, &l, &x) &&
+              (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x));
+    if (ok) {
+        check_limits(&p, &l);
+        match(&p, text, size - 1);
+        write_answer(&p, text, size - 1, fragile);
+    } else {
+        check_refusal(&x, fragile);
+    }
+    params_fini(&p);
+    json_free(body);
+}
