@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// From tokens to answers: parts of a reply, bytes of chunks and errors, events, counts, log lines,
+// names of requests.
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "formats/gguf.h"
+#include "serve/answer_json.h"
+#include "serve/api_error.h"
+#include "serve/metrics.h"
+#include "serve/random_id.h"
+#include "serve/reply_text.h"
+#include "serve/request_log.h"
+#include "serve/sse.h"
+
+#define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
+
+static struct tokenizer *tokenizer;
+
+static int start(void **state) {
+    (void)state;
+    struct gguf *g;
+    struct err e = {0};
+    int rc = gguf_open(&g, MODEL, &e);
+    if (rc)
+        return rc;
+    rc = tokenizer_create(&tokenizer, g, &e);
+    gguf_close(g);
+    return rc;
+}
+
+static int stop(void **state) {
+    (void)state;
+    tokenizer_destroy(tokenizer);
+    return 0;
+}
+
+struct reply_case {
+    enum reasoning_family family;
+    bool inside;
+    const char *text, *stop, *reasoning, *content;
+    bool stopped;
+};
+
+static void one_reply(const struct reply_case *c) {
+    struct token_list l = {0};
+    struct stop_set stops = {0};
+    struct reply_text r;
+    struct err e = {0};
+    bool stopped = false;
+    assert_int_equal(tokenizer_encode(tokenizer, c->text, strlen(c->text), false, &l, &e), 0);
+    if (c->stop)
+        assert_int_equal(stop_set_add(&stops, c->stop, strlen(c->stop), &e), 0);
+    assert_int_equal(reply_text_init(&r, tokenizer, c->family, c->inside, &stops, &e), 0);
+    for (size_t i = 0; i < l.count; i++)
+        stopped |= reply_text_push(&r, l.ids[i]);
+    reply_text_end(&r);
+    assert_false(reply_text_failed(&r));
+    assert_int_equal(stopped, c->stopped);
+    const struct str *out = r.out;
+    assert_string_equal(out[REPLY_REASONING].len ? out[REPLY_REASONING].data : "", c->reasoning);
+    assert_string_equal(out[REPLY_CONTENT].len ? out[REPLY_CONTENT].data : "", c->content);
+    assert_int_equal(r.reasoning_tokens > 0, c->reasoning[0] != 0);
+    assert_true(c->content[0] == 0 || r.reasoning_tokens < (int64_t)l.count);
+    reply_text_fini(&r);
+    stop_set_fini(&stops);
+    token_list_fini(&l);
+}
+
+static void replies_come_apart(void **state) {
+    (void)state;
+    static const struct reply_case cases[] = {
+        {REASONING_NONE, false, "a fox \xF0\x9F\xA6\x8A runs", NULL, "",
+         "a fox \xF0\x9F\xA6\x8A runs", false},
+        {REASONING_NONE, false, "one two three", "two", "", "one ", true},
+        {REASONING_NONE, false, "one two three", "threex", "", "one two three", false},
+        {REASONING_THINK, true, "let me see</think>It is so.", NULL, "let me see", "It is so.",
+         false},
+        {REASONING_THINK, true, "let me see</think>It is so.", "is", "let me see", "It ", true},
+        {REASONING_THINK, true, "let me see</think>It is so.", "me", "let ", "", true},
+        // A stop string does not reach across the border.
+        {REASONING_THINK, true, "ab</think>cd", "bc", "ab", "cd", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        one_reply(&cases[i]);
+}
+
+static void is(struct json_writer *w, const char *want) {
+    assert_string_equal(w->out.data, want);
+    str_fini(&w->out);
+    *w = (struct json_writer){0};
+}
+
+static void chunks_have_their_bytes(void **state) {
+    (void)state;
+    struct json_writer w = {0};
+    struct answer_head h = {"id-1", "chat.completion.chunk", "m", 5};
+    answer_open(&w, &h);
+    jw_end(&w, '}');
+    is(&w, "{\"id\":\"id-1\",\"object\":\"chat.completion.chunk\",\"created\":5,\"model\":\"m\"}");
+    struct answer_choice c = {.index = 1, .role = true, .content = {"", 0}};
+    answer_delta(&w, &c);
+    is(&w, "{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":"
+           "null}");
+    c = (struct answer_choice){.reasoning = {"hm", 2}};
+    answer_delta(&w, &c);
+    is(&w, "{\"index\":0,\"delta\":{\"reasoning_content\":\"hm\"},\"finish_reason\":null}");
+    c = (struct answer_choice){.finish = "length"};
+    answer_delta(&w, &c);
+    is(&w, "{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}");
+    c.role = true;
+    answer_message(&w, &c); // content is never missing
+    is(&w, "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+           "\"finish_reason\":\"length\"}");
+    c = (struct answer_choice){.content = {"a\n", 2}};
+    answer_completion(&w, &c);
+    is(&w, "{\"index\":0,\"text\":\"a\\n\",\"logprobs\":null,\"finish_reason\":null}");
+}
+
+static void counts_have_their_names(void **state) {
+    (void)state;
+    struct json_writer w = {0};
+    struct answer_totals t = {.prompt = 10,
+                              .cached = 4,
+                              .tokens = 21,
+                              .reasoning = 3,
+                              .drafted = 40,
+                              .accepted = 12,
+                              .steps = 8,
+                              .choices = 1,
+                              .decode_ms = 100};
+    answer_usage(&w, &t);
+    is(&w, "\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":21,\"total_tokens\":31,"
+           "\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{"
+           "\"reasoning_tokens\":3,\"accepted_prediction_tokens\":12,"
+           "\"rejected_prediction_tokens\":28}}");
+    assert_true(answer_accept_length(&t) == 2.5 && answer_speed(&t) == 200);
+    t = (struct answer_totals){0};
+    assert_true(answer_accept_length(&t) == 0 && answer_speed(&t) == 0);
+    assert_string_equal(answer_finish(END_STOP), "stop");
+    assert_string_equal(answer_finish(END_CONTEXT), "length");
+}
+
+static void errors_have_their_form(void **state) {
+    (void)state;
+    struct json_writer w = {0};
+    struct api_error x = {0};
+    struct err e = {0};
+    assert_false(api_refuse(&x, "messages[0].role", "it is '%s'", "a\nb"));
+    api_error_write(&w, &x);
+    is(&w, "{\"error\":{\"message\":\"it is 'a?b'\",\"type\":\"invalid_request_error\",\"param\":"
+           "\"messages[0].role\",\"code\":null}}");
+    static const struct {
+        int code, status;
+        const char *type;
+    } cases[] = {{ERR_USAGE, 400, "invalid_request_error"},
+                 {ERR_MISMATCH, 400, "invalid_request_error"},
+                 {ERR_MEMORY, 503, "server_error"},
+                 {ERR_STATE, 503, "server_error"},
+                 {ERR_DEVICE, 500, "server_error"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        err_set(&e, cases[i].code, "why");
+        api_error_of(&x, &e);
+        assert_int_equal(x.status, cases[i].status);
+        assert_string_equal(api_error_type(x.status), cases[i].type);
+        assert_int_equal(x.repeats, cases[i].status == 400);
+    }
+    assert_string_equal(api_error_type(401), "authentication_error");
+    assert_string_equal(api_error_type(404), "not_found_error");
+    assert_string_equal(api_error_type(429), "rate_limit_error");
+}
+
+static void events_are_lines(void **state) {
+    (void)state;
+    struct json_writer w = {0};
+    struct str out = {0};
+    jw_cstr(&w, "a\r\n\xE2\x80\xA8");
+    sse_write(&out, NULL, &w);
+    jw_int(&w, 1);
+    sse_write(&out, "tree", &w);
+    sse_done(&out);
+    assert_string_equal(out.data, "data: \"a\\r\\n\xE2\x80\xA8\"\n\nevent: tree\ndata: 1\n\n"
+                                  "data: [DONE]\n\n");
+    str_fini(&out);
+    str_fini(&w.out);
+}
+
+static void histograms_add_up(void **state) {
+    (void)state;
+    static const double edges[] = {1, 2, 4};
+    struct histogram h = {.edge = edges, .bins = 3};
+    struct str out = {0};
+    histogram_add(&h, 0.5, 1);
+    histogram_add(&h, 2, 3); // an edge belongs to the bin below it
+    histogram_add(&h, 100, 1);
+    metrics_histogram(&out, "x", "Words.", &h);
+    assert_string_equal(out.data, "# HELP x Words.\n# TYPE x histogram\n"
+                                  "x_bucket{le=\"1\"} 1\nx_bucket{le=\"2\"} 4\n"
+                                  "x_bucket{le=\"4\"} 4\nx_bucket{le=\"+Inf\"} 5\n"
+                                  "x_sum 106.5\nx_count 5\n");
+    str_clear(&out);
+    metrics_value(&out, "n", "a=\"b\"", 1e15 + 1);
+    assert_string_equal(out.data, "n{a=\"b\"} 1000000000000001\n");
+    str_fini(&out);
+}
+
+static void a_line_for_each_request(void **state) {
+    (void)state;
+    struct str out = {0};
+    struct request_record r = {.id = "i",
+                               .path = "/v1/x",
+                               .peer = "p",
+                               .status = 200,
+                               .end = "stop",
+                               .totals = {.prompt = 9, .tokens = 5, .steps = 2, .choices = 1}};
+    request_log_line(&out, &r, false);
+    assert_non_null(strstr(out.data, "Z p /v1/x i 200 queue 0.0 ms, prompt 9 tokens (0 cached) in "
+                                     "0.0 ms, 5 new tokens, accept length 2.00, 0.0 tok/s, end "
+                                     "stop, 0.0 ms\n"));
+    str_clear(&out);
+    r = (struct request_record){.id = "i", .path = "/", .peer = "p", .status = 400};
+    r.error = "bad";
+    request_log_line(&out, &r, true);
+    struct json *v = NULL;
+    struct err e = {0};
+    assert_int_equal(json_parse(&v, out.data, out.len - 1, &e), 0);
+    assert_string_equal(json_str(json_get(v, "error"), NULL), "bad");
+    assert_null(json_get(v, "usage"));
+    json_free(v);
+    str_fini(&out);
+}
+
+static void names_do_not_repeat(void **state) {
+    (void)state;
+    char a[RANDOM_ID], b[RANDOM_ID];
+    random_id(a, "chatcmpl-");
+    random_id(b, "chatcmpl-");
+    assert_int_equal(strlen(a), 9 + 24);
+    assert_memory_equal(a, "chatcmpl-", 9);
+    assert_string_not_equal(a, b);
+    assert_true(random_seed() != random_seed());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_come_apart),      cmocka_unit_test(chunks_have_their_bytes),
+        cmocka_unit_test(counts_have_their_names), cmocka_unit_test(errors_have_their_form),
+        cmocka_unit_test(events_are_lines),        cmocka_unit_test(histograms_add_up),
+        cmocka_unit_test(a_line_for_each_request), cmocka_unit_test(names_do_not_repeat),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
