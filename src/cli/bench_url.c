@@ -188,7 +188,7 @@ static int measure_words(struct bench_url *b, struct err *e) {
         rc = count_words(b, PROBE_MANY, &many, e);
     if (!rc && many > few) {
         b->load.per_word = (double)(many - few) / (PROBE_MANY - PROBE_FEW);
-        b->load.fixed_tokens = (double)few - PROBE_FEW * b->load.per_word;
+        b->load.fixed_tokens = (double)few - (double)PROBE_FEW * b->load.per_word;
     }
     return rc;
 }

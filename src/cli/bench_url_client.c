@@ -321,7 +321,7 @@ int url_client_wait(struct url_client *c, double ms, struct err *e) {
     for (int i = 0; i < n; i++)
         handle(c, events[i].data.ptr, events[i].events);
     double now = clock_ms();
-    if (now - c->swept >= SWEEP_MS)
+    if (now - c->swept >= (double)SWEEP_MS)
         sweep(c, now);
     return 0;
 }

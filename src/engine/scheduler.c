@@ -12,7 +12,7 @@ static const double MARGIN = 0.85;
 static const double AGEING = 0.5;
 
 double schedule_gap(double wanted, double step_ms) {
-    return wanted > 0 ? wanted : fmax(SCHEDULE_GAP, SCHEDULE_STEPS * step_ms);
+    return wanted > 0 ? wanted : fmax(SCHEDULE_GAP, (double)SCHEDULE_STEPS * step_ms);
 }
 
 int64_t schedule_rows(const struct pass_frame *f) {

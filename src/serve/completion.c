@@ -97,7 +97,7 @@ static void count_end(struct completion *c, const struct api_error *why) {
 static void linger(struct completion *c) {
     completion_trees_advance(c, true);
     bool seen = c->watched && !c->watcher;
-    if (seen || c->gone || !c->p.trees || clock_ms() - c->ended > LINGER_MS)
+    if (seen || c->gone || !c->p.trees || clock_ms() - c->ended > (double)LINGER_MS)
         give_up(c);
 }
 
@@ -165,7 +165,7 @@ static void advance_choice(struct completion *c, struct choice *k) {
 static void advance(struct completion *c) {
     if (!c->prepared || c->dead)
         return;
-    if (c->ended) {
+    if (c->ended > 0) {
         linger(c);
         return;
     }
@@ -440,7 +440,8 @@ void completion_tick(struct service *s) {
     double now = clock_ms();
     for (struct completion *c = s->completions, *next; c; c = next) {
         next = c->next;
-        if (c->streaming && c->x && now - c->written >= ALIVE_MS && exchange_backlog(c->x) == 0)
+        if (c->streaming && c->x && now - c->written >= (double)ALIVE_MS &&
+            exchange_backlog(c->x) == 0)
             completion_write_alive(c);
         advance(c);
     }

@@ -173,7 +173,7 @@ static bool overdue(const struct conn *c, double now) {
     case CONN_HEAD: // one that does not take its answers is for stall_ms
         return !c->full && spent > (conn_pending(c) == 0 && c->used ? o->idle_ms : o->head_ms);
     case CONN_BODY:
-        return spent > o->body_ms + 1e3 * (double)c->x->body.len / BODY_BYTES_PER_S;
+        return spent > o->body_ms + 1e3 * (double)c->x->body.len / (double)BODY_BYTES_PER_S;
     case CONN_RUN:
         return false;
     case CONN_LINGER:
