@@ -213,11 +213,36 @@ test("conversations are named, exported, deleted and brought back", async () => 
     assert.equal(await page.locator(".item").count(), 0);
     await page.getByText("Undo").click();
     assert.deepEqual(await saidBy(page, "user"), ["hello"]);
+    const [all] = await Promise.all([page.waitForEvent("download"), page.getByText("Export all").click()]);
+    const written = readFileSync(await all.path());
     await page.locator(".item").hover();
     await page.getByLabel(/^Delete/).click();
     await page.reload();
     await page.waitForSelector(".welcome");
     assert.equal(await page.locator(".item").count(), 0);
+    const choose = (name, buffer) => page.locator("input[type=file]").setInputFiles(
+        { name, mimeType: "application/json", buffer });
+    const broken = JSON.parse(written);
+    Object.values(broken[0].nodes)[0].parent = broken[0].leaf; // a circle
+    await choose("circle.json", Buffer.from(JSON.stringify(broken)));
+    await page.waitForSelector(".toast:has-text('circle.json is not what')");
+    await choose("all.json", written);
+    await page.waitForSelector(".item");
+    await page.locator(".item .title").click();
+    assert.deepEqual(await saidBy(page, "user"), ["hello"]);
+    await page.done();
+});
+
+test("two tabs see each other's conversations", async () => {
+    const page = await open(browser, server.url);
+    const other = await page.context().newPage();
+    await other.goto(server.url);
+    await ask(page, "hello");
+    await other.locator(".item .title").click();
+    await ask(other, "hello again");
+    await page.waitForFunction(() => document.querySelectorAll(".message").length === 4);
+    await ask(page, "hello for the third time");
+    assert.deepEqual(await saidBy(page, "user"), ["hello", "hello again", "hello for the third time"]);
     await page.done();
 });
 

@@ -2,6 +2,8 @@
 // The requests that the page makes, and what can go wrong with them as one sentence. Knows the
 // shapes of the API, nothing of the page.
 
+import * as keep from "./keep.js";
+
 // status 0: the server could not be reached.
 export class ApiError extends Error {
     constructor(status, message) {
@@ -10,17 +12,15 @@ export class ApiError extends Error {
     }
 }
 
-let key = sessionStorage.getItem("coppice.key") ?? localStorage.getItem("coppice.key") ?? "";
+let key = keep.get("key", false) ?? keep.get("key", true) ?? "";
 
 export const hasKey = () => key !== "";
 
-// The key lives as long as the tab, or until it is replaced where `keep` says so.
-export function setKey(value, keep) {
+// The key lives as long as the tab, or until it is replaced where `forever` says so.
+export function setKey(value, forever) {
     key = value.trim();
-    for (const [store, wanted] of [[sessionStorage, true], [localStorage, keep]]) {
-        if (key && wanted) store.setItem("coppice.key", key);
-        else store.removeItem("coppice.key");
-    }
+    keep.set("key", key || null, false);
+    keep.set("key", forever && key ? key : null, true);
 }
 
 async function failure(response) {

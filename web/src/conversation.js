@@ -58,6 +58,23 @@ export function messagesFor(conversation, leaf, system) {
     return system ? [{ role: "system", content: system }, ...messages] : messages;
 }
 
+// Whether a value from a file can be used as a conversation.
+export function isConversation(value) {
+    const nodes = Object.values(value?.nodes ?? {});
+    const known = (id) => id === null || typeof value.nodes[id]?.text === "string";
+    return typeof value?.id === "string" && typeof value.title === "string" &&
+        typeof value.updated === "number" && known(value.leaf) &&
+        nodes.every((node) => ["user", "assistant"].includes(node.role) && known(node.parent) &&
+            value.nodes[node.id] === node && endsAtRoot(value, node));
+}
+
+function endsAtRoot(conversation, node) {
+    let steps = Object.keys(conversation.nodes).length;
+    for (let at = node; at.parent !== null; at = conversation.nodes[at.parent])
+        if (--steps < 0) return false;
+    return true;
+}
+
 export function toMarkdown(conversation) {
     const names = { user: "You", assistant: "Answer" };
     return `# ${conversation.title || "Conversation"}\n\n` + path(conversation)

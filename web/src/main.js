@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import * as talk from "./conversation.js";
 import { aboutDialog, helpDialog, KeyDialog, Settings } from "./dialogs.js";
 import { h, icon, signButton } from "./dom.js";
+import * as keep from "./keep.js";
 import { MessageView } from "./messages.js";
 import { Run } from "./run.js";
 import { Sidebar } from "./sidebar.js";
@@ -28,6 +29,8 @@ def average(values, skip=None):
         raise ValueError("average of nothing")
     return total / count
 \`\`\``;
+const SPOKEN = 2000; // characters of an answer that a screen reader is given at its end
+const KEPT_LOGS = 8; // conversations whose trees can still be looked at
 const NEAR_END = 90; // pixels: closer than this to the end, the page follows the answer
 const settings = store.loadSettings();
 const runs = new Map(); // conversation id -> the Run that writes its answer
@@ -48,6 +51,9 @@ function build() {
         show($.about), renamed: (conversation) => {
         refresh();
         if (conversation === current) $.title.textContent = current.title;
+    }, imported: (text) => {
+        toast(text);
+        redraw();
     } });
     $.tree = new TreeView(() => showTree(false));
     $.settings = new Settings(settings, changed);
@@ -82,6 +88,10 @@ function build() {
 function composer() {
     $.box = h("textarea", { id: "box", rows: 1, placeholder: "Say something", "aria-label": "Your message",
         enterKeyHint: touch.matches ? "enter" : "send", oninput: () => grow(), onkeydown: (event) => {
+            if (event.key === "PageUp" || event.key === "PageDown") {
+                event.preventDefault();
+                $.scroll.scrollBy(0, (event.key === "PageUp" ? -0.8 : 0.8) * $.scroll.clientHeight);
+            }
             if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch.matches) return;
             event.preventDefault();
             submit();
@@ -174,7 +184,7 @@ function refresh() {
 
 function open(id, focus = true) {
     current = store.get(id) ?? talk.create();
-    sessionStorage.setItem("coppice.open", current.id);
+    keep.set("open", current.id, false);
     if (narrow.matches) showSidebar(false);
     redraw();
     follow(true);
@@ -193,6 +203,18 @@ function remove(conversation) {
         store.save(conversation);
         open(conversation.id);
     });
+}
+
+// Another tab has written conversations. The one that is open stays where it is being answered here.
+function changedElsewhere(ids) {
+    for (const id of ids)
+        if (runs.has(id)) store.save(runs.get(id).conversation, true);
+    if (ids.includes(current.id) && !runs.has(current.id) && !document.querySelector(".edit")) {
+        current = store.get(current.id) ?? talk.create();
+        redraw();
+    } else {
+        refresh();
+    }
 }
 
 // Draws the whole conversation anew.
@@ -262,8 +284,9 @@ function answer(asked) {
     const node = talk.add(conversation, asked.id, { role: "assistant" });
     const run = new Run(conversation, node, settings, grown);
     runs.set(conversation.id, run);
+    logs.delete(conversation.id);
     if (run.log) logs.set(conversation.id, run.log);
-    else logs.delete(conversation.id);
+    if (logs.size > KEPT_LOGS) logs.delete(logs.keys().next().value);
     store.save(conversation);
     redraw();
     follow(true);
@@ -282,7 +305,8 @@ function grown(run) {
     if (!run.active) {
         if (runs.get(run.conversation.id) === run) runs.delete(run.conversation.id);
         if (run.node.status === 401) $.key.open();
-        announce(run.node.error ?? (run.node.finish === "stopped" ? "Stopped." : "The answer is complete."));
+        announce(run.node.error ?? `${run.node.finish === "stopped" ? "Stopped." : "The answer:"} ` +
+            run.node.text.slice(0, SPOKEN));
         paintRun(run);
         if (run.conversation === current) paintSend();
         refresh();
@@ -383,13 +407,14 @@ async function connect() {
 
 async function start() {
     setTheme(settings.theme);
-    const kept = await store.open();
+    const kept = await store.open((why) => toast(`This browser did not keep the conversation. ${why}`),
+        changedElsewhere);
     build();
     document.addEventListener("keydown", keys);
     narrow.addEventListener("change", () => showSidebar(narrow.matches ? false : settings.sidebar));
     document.body.classList.add("still");
     showSidebar(narrow.matches ? false : settings.sidebar);
-    open(sessionStorage.getItem("coppice.open"));
+    open(keep.get("open", false));
     requestAnimationFrame(() => document.body.classList.remove("still"));
     if (!kept)
         toast("This browser keeps no data for this page: conversations last as long as it is open.");

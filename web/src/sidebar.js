@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of conversations: open, rename in place, export, delete (which can be undone).
-import { toMarkdown } from "./conversation.js";
+import { isConversation, toMarkdown } from "./conversation.js";
 import { download, h, signButton } from "./dom.js";
 import * as store from "./store.js";
 
@@ -19,6 +19,8 @@ function age(time) {
 export class Sidebar {
     constructor(actions) {
         this.actions = actions;
+        this.picker = h("input", { type: "file", accept: ".json,application/json", hidden: true,
+            onchange: () => this.importAll() });
         this.list = h("div", { className: "list", role: "list" });
         this.element = h("nav", { className: "sidebar", id: "sidebar", "aria-label": "Conversations" },
             h("header", {}, h("a", { className: "name", href: "/" }, "coppice"),
@@ -29,12 +31,32 @@ export class Sidebar {
             this.list,
             h("footer", {}, h("button", { type: "button", className: "quiet",
                 onclick: () => this.exportAll() }, "Export all"),
-            h("button", { type: "button", className: "quiet", onclick: actions.about }, "About")));
+            h("button", { type: "button", className: "quiet",
+                onclick: () => this.picker.click() }, "Import"),
+            this.picker, h("button", { type: "button", className: "quiet", onclick: actions.about }, "About")));
     }
 
     exportAll() {
         download("coppice-conversations.json", "application/json",
             JSON.stringify(store.all(), null, 1));
+    }
+
+    // Takes in what "Export all" wrote; of a conversation that is here too, the newer one stays.
+    async importAll() {
+        const [file] = this.picker.files;
+        this.picker.value = "";
+        let taken = 0;
+        try {
+            for (const one of JSON.parse(await file.text())) {
+                if (!isConversation(one)) throw new Error("not a conversation");
+                if ((store.get(one.id)?.updated ?? 0) >= one.updated) continue;
+                store.save(one);
+                taken++;
+            }
+            this.actions.imported(`Imported: ${taken} ${taken === 1 ? "conversation" : "conversations"}`);
+        } catch {
+            this.actions.imported(`${file.name} is not what "Export all" writes.`);
+        }
     }
 
     update(current, running) {

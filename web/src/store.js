@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations in the browser's own database, settings in its local storage. All conversations are
-// held in memory too; a change is written behind, and at once when the page goes away. Where there
-// is no database (some private windows) they last as long as the page.
+// held in memory too; a change is written behind, and at once when the page goes away. Other tabs are
+// told and read it again. Where there is no database (some private windows) conversations last as
+// long as the page.
+import * as keep from "./keep.js";
+
 const WRITE_MS = 400;
 const conversations = new Map();
 const dirty = new Set();
+const tabs = new BroadcastChannel("coppice");
 let database = null;
 let timer = 0;
+let refused = () => {};
 
 const request = (wish) => new Promise((done, fail) => {
     wish.onsuccess = () => done(wish.result);
     wish.onerror = () => fail(wish.error);
 });
 
-export async function open() {
+// onrefused: what was to be kept could not be, and why. onchange(ids): another tab changed them.
+export async function open(onrefused, onchange) {
+    refused = onrefused;
+    tabs.onmessage = (event) => read(event.data).then(() => onchange(event.data));
     try {
         const wish = indexedDB.open("coppice", 1);
         wish.onupgradeneeded = () => wish.result.createObjectStore("conversations", { keyPath: "id" });
@@ -29,6 +37,16 @@ export async function open() {
     return database !== null;
 }
 
+async function read(ids) {
+    if (!database) return;
+    const store = database.transaction("conversations").objectStore("conversations");
+    const found = await Promise.all(ids.map((id) => request(store.get(id))));
+    found.forEach((conversation, i) => {
+        if (conversation) conversations.set(ids[i], conversation);
+        else conversations.delete(ids[i]);
+    });
+}
+
 function write() {
     clearTimeout(timer);
     timer = 0;
@@ -39,6 +57,9 @@ function write() {
         if (conversations.has(id)) store.put(conversations.get(id));
         else store.delete(id);
     }
+    const ids = [...dirty];
+    transaction.oncomplete = () => tabs.postMessage(ids);
+    transaction.onabort = () => refused(transaction.error?.message ?? "");
     transaction.commit(); // a page that goes away cannot wait for its requests
     dirty.clear();
 }
@@ -69,12 +90,12 @@ export const defaults = () => ({ ...DEFAULTS });
 
 export function loadSettings() {
     try {
-        return { ...DEFAULTS, ...JSON.parse(localStorage.getItem("coppice.settings") ?? "{}") };
+        return { ...DEFAULTS, ...JSON.parse(keep.get("settings", true) ?? "{}") };
     } catch {
         return { ...DEFAULTS };
     }
 }
 
 export function saveSettings(settings) {
-    localStorage.setItem("coppice.settings", JSON.stringify(settings));
+    keep.set("settings", JSON.stringify(settings), true);
 }
