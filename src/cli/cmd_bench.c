@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench_batch.h"
+#include "cli/bench_engine.h"
 #include "cli/bench_report.h"
 #include "cli/bench_url.h"
 
@@ -139,6 +140,8 @@ static int read_prompts(struct bench *b, struct err *e) {
         return err_set(e, ERR_USAGE, "'bench' needs one of --prompts FILE and --prompt-tokens N");
     if (!random && options_given(o, OPT_SEQUENCES))
         return err_set(e, ERR_USAGE, "--sequences needs --prompt-tokens N");
+    if (options_flag(o, OPT_ENGINE) && !options_given(o, OPT_SEQUENCES))
+        return err_set(e, ERR_USAGE, "--engine needs --sequences LIST, as in --sequences 1,8");
     if (!random)
         return bench_prompts_read(&b->prompts, options_str(o, OPT_PROMPTS), e);
     return 0;
@@ -180,7 +183,10 @@ static int bench(struct bench *b, struct err *e) {
     if (rc)
         return rc;
     cli_catch_interrupt();
-    rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_batch(b, e) : run_one_by_one(b, e);
+    if (options_flag(&b->a->opt, OPT_ENGINE))
+        rc = bench_engine(b, e);
+    else
+        rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_batch(b, e) : run_one_by_one(b, e);
     if (!rc && b->different)
         rc = err_set(e, ERR_STATE, "%lld runs differ from plain decoding; please report this",
                      (long long)b->different);

@@ -162,7 +162,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
     o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
     o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
-    o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON);
+    o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON) ||
+                  options_flag(&a->opt, OPT_ENGINE);
     o.note = print_note;
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);

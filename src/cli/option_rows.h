@@ -15,6 +15,7 @@ enum cli_option {
     OPT_PROMPTS,
     OPT_PROMPT_TOKENS,
     OPT_SEQUENCES,
+    OPT_ENGINE,
     OPT_MODES,
     OPT_DRAFTER,
     OPT_URL,

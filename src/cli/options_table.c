@@ -46,6 +46,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_SEQUENCES] = {"sequences", 0, OPTION_LIST, "LIST", .lo = 1, .hi = 128, .groups = BENCH,
                        .help = "decode that many sequences side by side, each with a prompt of "
                                "--prompt-tokens, in one pass a step; for example 1,2,4,8"},
+    [OPT_ENGINE] = {"engine", 0, OPTION_FLAG, .groups = BENCH,
+                    .help = "with --sequences: the same requests as a batch and through the engine "
+                            "thread that 'serve' uses, and what of the speed is left there"},
     [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
                    .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
                            "with a block or budget as in off,chain:16,tree:22,tree:60"},

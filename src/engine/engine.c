@@ -27,8 +27,8 @@ static void set_state(struct engine *g, enum engine_state state, const struct er
 }
 
 static int load(struct engine *g, struct err *e) {
-    struct session *s = NULL;
-    int rc = session_open(&s, &g->o.session, e);
+    struct session *s = g->o.open;
+    int rc = s ? 0 : session_open(&s, &g->o.session, e);
     if (!rc)
         rc = batch_create(&g->batch, s, g->o.slots, e);
     pthread_mutex_lock(&g->lock);
@@ -124,7 +124,8 @@ static int make_lists(struct engine *g, struct err *e) {
 }
 
 static void engine_free(struct engine *g) {
-    session_close(g->session);
+    if (!g->o.open)
+        session_close(g->session);
     trace_close(g->trace);
     queue_drop(g->queue);
     pthread_mutex_destroy(&g->lock);
@@ -139,6 +140,8 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
     if (o->slots < 0 || o->queue < 0)
         return err_set(e, ERR_USAGE, "%d slots and a queue of %d are not possible; use 1 or more",
                        o->slots, o->queue);
+    if (o->open && !session_plan(o->open))
+        return err_set(e, ERR_USAGE, "an engine needs a session that was opened with a plan");
     struct engine *g = calloc(1, sizeof *g);
     if (!g)
         return err_set(e, ERR_MEMORY, "no memory for an engine");

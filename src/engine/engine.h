@@ -23,6 +23,9 @@ enum { ENGINE_QUEUE = 1024, ENGINE_SLOTS = 8, ENGINE_CHOICES = 128 };
 struct engine_options {
     // What it points at must live until the engine is destroyed. target.max_seqs is set to `slots`.
     struct session_options session;
+    // NULL, or an open one in place of `session`, with target.max_seqs of `slots` or more and a
+    // plan (make_plan); it is the engine's until engine_destroy, and the caller's to close then.
+    struct session *open;
     int slots; // requests that run together at most; 0: ENGINE_SLOTS
     int queue; // requests that wait for it at most; 0: ENGINE_QUEUE
     // Milliseconds between two steps of a running request that pieces of prompts may lead to; 0:
