@@ -252,12 +252,11 @@ const struct member *job_member(const struct job *j) {
 }
 
 int job_drop(struct job *j, struct err *e) {
-    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0);
+    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0), kept;
     int32_t *again = malloc((size_t)(prompt + more) * sizeof *again);
-    struct sequence *seq = NULL;
     int rc = again ? 0 : err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
     if (!rc)
-        rc = model_sequence(session_model(j->b->s), &seq, e);
+        rc = sequence_truncate(j->m.seq, 0, &kept, e);
     if (rc) {
         free(again);
         return rc;
@@ -267,7 +266,6 @@ int job_drop(struct job *j, struct err *e) {
     free(j->again);
     j->again = again;
     j->n_again = prompt + more;
-    job_exchange(j, seq);
     return 0;
 }
 

@@ -40,9 +40,9 @@ int64_t job_growth(const struct job *j);
 // What its last step did: the tree that was verified and the walk through it; read only.
 const struct member *job_member(const struct job *j);
 
-// Gives back what is known of the text so far: an empty sequence takes its place, and prompt and
-// reply so far are run again in pieces before the job goes on, which changes nothing in its reply.
-// ERR_MEMORY leaves it as it was. Not for a job with `in_place`.
+// Gives the pages of its text back: the sequence becomes empty, and prompt and reply so far are run
+// again in pieces before the job goes on, which changes nothing in its reply. After an error
+// (ERR_MEMORY, ERR_STATE) it is as it was.
 int job_drop(struct job *j, struct err *e);
 
 // The job's sequence. Between steps a caller may exchange it for another one with the same tokens

@@ -77,7 +77,10 @@ static bool waits_for_leader(const struct stream *s) {
 static int join(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
-    r.prefix = p ? p->prefix : NULL;
+    struct sequence *prefix = p ? p->prefix : NULL;
+    bool last = prefix && p->waiting == 1; // it goes on from the prefix itself, not from a copy
+    r.prefix = last ? NULL : prefix;
+    r.in_place = last ? prefix : NULL;
     r.stop = r.stop ? stream_stops : NULL;
     r.stop_arg = s;
     int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
@@ -87,13 +90,14 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     }
     s->joined = clock_ms();
     atomic_store(&s->done, sequence_len(job_sequence(s->job)));
-    if (p) {
-        p->waiting--;
-        if (!p->prefix)
-            p->leader = s;
-        if (p->waiting == 0)
-            room_drop_prefix(p);
+    if (last) {
+        job_exchange(s->job, prefix);
+        p->prefix = NULL;
     }
+    if (p)
+        p->waiting--;
+    if (p && !prefix)
+        p->leader = s;
     g->members[g->n_members++] = s;
     g->now.taken++;
     stream_publish(s, STREAM_READING);
@@ -120,10 +124,6 @@ static void admit(struct engine *g) {
         if (rc)
             end_stream(g, s, END_NONE, &e);
     }
-}
-
-static double token_ms(const struct engine *g) {
-    return schedule_token_ms(session_prompt_price(g->session), session_chunk(g->session));
 }
 
 // Tokens of a prompt that may be run before something else has to happen: the leader of a group
@@ -164,7 +164,8 @@ static void plan_pass(struct engine *g) {
                            .prompts = prompts,
                            .most = batch_piece_rows(g->batch, decoding),
                            .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
-    int taken = schedule_prompts(g->prompts, g->n_members, schedule_rows(&f), token_ms(g));
+    int64_t rows = schedule_rows(&f);
+    int taken = schedule_prompts(g->prompts, g->n_members, rows, schedule_token_ms(&f, rows));
     for (int order = 0; order < taken; order++)
         for (int i = 0; i < g->n_members; i++)
             if (g->prompts[i].rows && g->prompts[i].order == order)

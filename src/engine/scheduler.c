@@ -15,17 +15,20 @@ double schedule_gap(double wanted, double step_ms) {
     return wanted > 0 ? wanted : fmax(SCHEDULE_GAP, (double)SCHEDULE_STEPS * step_ms);
 }
 
+// The pass with so many tokens of prompts.
+static double pass_ms(const struct pass_frame *f, int64_t rows) {
+    int64_t others = f->decoding + (int64_t)f->guesses;
+    return price_pass_ms(f->price, others + rows, f->decoding + max_i32(f->prompts, 1));
+}
+
 int64_t schedule_rows(const struct pass_frame *f) {
-    if (f->decoding == 0)
-        return f->most;
     int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
     if (!price_ready(f->price))
         return min_i64(SCHEDULE_FIRST, f->most);
-    int64_t others = f->decoding + (int64_t)f->guesses;
-    double left = MARGIN * f->gap_ms - f->other_ms;
+    double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : SCHEDULE_IDLE;
     while (lo < hi) { // the most that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (price_pass_ms(f->price, others + mid, f->decoding + f->prompts) <= left)
+        if (pass_ms(f, mid) <= left)
             lo = mid;
         else
             hi = mid - 1;
@@ -33,9 +36,8 @@ int64_t schedule_rows(const struct pass_frame *f) {
     return lo;
 }
 
-double schedule_token_ms(const struct price *price, int64_t rows) {
-    rows = max_i64(rows, 2);
-    return price_ready(price) ? price_pass_ms(price, rows, 1) / (double)rows : 0;
+double schedule_token_ms(const struct pass_frame *f, int64_t rows) {
+    return price_ready(f->price) ? pass_ms(f, rows) / (double)max_i64(rows, 1) : 0;
 }
 
 // What orders prompts: the time that is left of it, less a part of the time that it has waited.

@@ -22,10 +22,11 @@ struct pass_frame {
     double gap_ms;             // that the whole step may take
 };
 
-// Tokens of prompts that the pass may take, 1 to f->most: all where nobody decodes; else what fits
-// the time, and at least SCHEDULE_LEAST, or prompts would never be read where steps alone take too
-// long. Before anything has been measured: SCHEDULE_FIRST.
-enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64 };
+// Tokens of prompts that the pass may take, 1 to f->most: what fits the time, and at least
+// SCHEDULE_LEAST, or prompts would never be read where steps alone take too long. Where nobody
+// decodes the pass may take SCHEDULE_IDLE milliseconds, after which whoever has come or gone is
+// seen to. Before anything has been measured: SCHEDULE_FIRST.
+enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
 int64_t schedule_rows(const struct pass_frame *f);
 
 // Milliseconds between two steps that requests have to expect: `wanted`, or where that is 0
@@ -44,7 +45,8 @@ struct prompt_turn {
 // against what is left. Returns how many take part.
 int schedule_prompts(struct prompt_turn *turns, int n, int64_t rows, double token_ms);
 
-// What one more token of a prompt takes in a pass of `rows` rows; 0 before anything was measured.
-double schedule_token_ms(const struct price *price, int64_t rows);
+// What a token of a prompt takes where passes take `rows` of them, by the clock that requests wait
+// by; 0 before anything was measured.
+double schedule_token_ms(const struct pass_frame *f, int64_t rows);
 
 #endif

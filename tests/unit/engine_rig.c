@@ -42,6 +42,7 @@ static struct session_options options_of(const struct engine_rig *f) {
 int rig_open(struct engine_rig *f, const char *name, const int *lengths, int n,
              int64_t max_tokens) {
     pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->gate, NULL);
     pthread_cond_init(&f->changed, NULL);
     if (tiny_pair_write(&f->files, name))
         return -1;
@@ -62,6 +63,7 @@ void rig_close(struct engine_rig *f) {
     session_close(f->session);
     tiny_pair_remove(&f->files);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->gate);
     pthread_cond_destroy(&f->changed);
 }
 

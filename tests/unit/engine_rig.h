@@ -24,6 +24,7 @@ struct engine_rig {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t notices;
+    pthread_mutex_t gate; // for tests that hold the engine up
 };
 
 // n requests of all ways of guessing, with random prompts of these lengths, and their replies of

@@ -143,6 +143,14 @@ static void choices(void **state) {
     }
 }
 
+// A notice that holds the engine thread up while the test has the lock.
+static void notice_at_gate(void *arg) {
+    struct engine_rig *f = arg;
+    pthread_mutex_lock(&f->gate);
+    pthread_mutex_unlock(&f->gate);
+    rig_notice(f);
+}
+
 // Beside a running request, a short prompt is read before a long one that came earlier, and the
 // long one takes many passes.
 static void short_overtakes(void **state) {
@@ -154,14 +162,18 @@ static void short_overtakes(void **state) {
         prompt[i] = i * 7 % 250;
     o.max_gap_ms = 0.001; // as little as may be
     struct engine *g = rig_engine(f, &o);
-    r.max_tokens = 900;
-    struct stream *runner = rig_submit(f, g, &r);
+    r.max_tokens = 1000;
+    struct stream_options so = {.r = r, .notify = notice_at_gate, .notify_arg = f};
+    struct stream *runner;
+    assert_int_equal(engine_submit(g, &so, &runner, NULL), 0);
     rig_tokens(f, runner, 3);
+    pthread_mutex_lock(&f->gate);
     int64_t before = engine_stats(g).passes;
     l.prompt = prompt;
     l.n_prompt = 900;
     l.max_tokens = q.max_tokens = 1;
     struct stream *long_one = rig_submit(f, g, &l), *quick = rig_submit(f, g, &q);
+    pthread_mutex_unlock(&f->gate);
     struct stream_end a = rig_end(f, long_one), b = rig_end(f, quick);
     int64_t passes = engine_stats(g).passes - before;
     assert_true(passes >= 900 / SCHEDULE_LEAST);
