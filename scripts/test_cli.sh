@@ -128,6 +128,9 @@ if has bench; then
     refuse 2 "errors=0.1/2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=0.1/2
     refuse 2 "--prompt-tokens" bench -m tiny.gguf --prompts x --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2
+    refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2 --engine
+    refuse 2 "needs --sequences" bench -m tiny.gguf --prompt-tokens 3 --engine
+    accept " 2 off " bench -m tiny.gguf --prompt-tokens 9 -n 8 --sequences 1,2 --modes off --engine
     accept " 3 oracle tree:auto " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \
         --modes off,tree:auto --drafter oracle:al=4
     accept " 3 oracle tree:22 " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \
