@@ -248,8 +248,8 @@ static int close_array(struct reader *r, const struct member *from, size_t n, st
 
 static int close_frame(struct reader *r, struct json *v) {
     struct frame f = r->frames[--r->depth];
-    struct member *from = r->stack + f.first;
     size_t n = (size_t)(r->n_stack - f.first);
+    struct member *from = n ? r->stack + f.first : NULL;
     int rc = f.close == ']' ? close_array(r, from, n, v) : close_object(r, from, n, v);
     r->n_stack = f.first;
     r->i++;

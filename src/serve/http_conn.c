@@ -239,7 +239,7 @@ static void send_out(struct conn *c) {
         c->full = false;
         c->h->events->space(c);
     }
-    if (!c->dead && c->last && conn_backlog(c) == 0 && c->phase != CONN_LINGER)
+    if (!c->dead && c->last && conn_backlog(c) == 0 && c->phase == CONN_HEAD)
         say_goodbye(c);
 }
 

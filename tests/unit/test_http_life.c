@@ -102,6 +102,34 @@ static void a_half_closed_client_is_served(void **state) {
     }
 }
 
+// The connection will end after the answer, but not before it.
+static void the_last_request_of_a_connection_may_run(void **state) {
+    (void)state;
+    static const char *const texts[] = {HELLO "POST /hold HTTP/1.1\r\n" HOST "\r\n",
+                                        HELLO "GET /hold HTTP/1.1\r\n" HOST
+                                              "Connection: close\r\n\r\n",
+                                        HELLO "GET /hold HTTP/1.0\r\n\r\n"};
+    struct peer_server s;
+    struct str head = {0}, body = {0};
+    peer_start(&s, (struct http_options){0});
+    for (int i = 0; i < 3; i++) {
+        int fd = peer_connect(&s);
+        peer_send(fd, texts[i]);
+        assert_true(peer_wait(&s.n_held, i + 1));
+        usleep(50000);
+        http_post(s.http, let_go, &s);
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        assert_string_equal(body.data, "late");
+        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        close(fd);
+    }
+    assert_int_equal(s.gone, 0);
+    str_fini(&head);
+    str_fini(&body);
+    peer_stop(&s);
+}
+
 static void what_is_sent_behind_a_running_request_waits(void **state) {
     (void)state;
     struct peer_server s;
@@ -473,6 +501,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_goes_is_noticed),
         cmocka_unit_test(a_half_closed_client_is_served),
+        cmocka_unit_test(the_last_request_of_a_connection_may_run),
         cmocka_unit_test(what_is_sent_behind_a_running_request_waits),
         cmocka_unit_test(a_slow_reader_holds_the_writer_back),
         cmocka_unit_test(a_reader_that_stalls_is_dropped),
