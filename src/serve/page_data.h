@@ -3,11 +3,11 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"1cbeabc08ef9e46dd166c6389935ce97\""
+#define PAGE_ETAG "\"031fd64579cc36180513b908a8782c87\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-96zwrK1KlMZpmT1DLPC8v7C++9mp1jM3mdwtu7TFL6s='; " \
+    "script-src 'sha256-/RzaRG9PcslGbbj0NACObHy/Kvr2z5zfOFiEths/Gm0='; " \
     "style-src 'sha256-ISJJJ9dmteXrLChWLpsFQAVBRn2eIVgaBwKZ8YRIGC4='; " \
     "img-src data:; " \
     "connect-src 'self'; " \

@@ -53,6 +53,8 @@ export class TreeView {
         this.index = -1;      // the step that is shown
         this.shownAt = 0;
         this.pending = false; // a frame is asked for
+        this.drawnAt = 0;
+        this.timer = 0;
         this.hover = null;
         this.build(onclose);
         this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -112,9 +114,14 @@ export class TreeView {
         this.goLive();
     }
 
-    // Something was added to the log that is shown.
+    // Something was added to the log that is shown. Drawn at once when the last time is long enough
+    // ago, else when it is.
     update() {
-        this.ask();
+        if (this.timer || this.pending) return;
+        this.timer = setTimeout(() => {
+            this.timer = 0;
+            this.ask();
+        }, Math.max(0, PACE_MS - (performance.now() - this.drawnAt)));
     }
 
     goLive() {
@@ -188,6 +195,7 @@ export class TreeView {
 
     frame(now) {
         if (!this.canvas.clientWidth) return;
+        this.drawnAt = now;
         const last = this.log ? this.log.count - 1 : -1;
         const age = now - this.shownAt;
         if (this.live && last > this.index && age >= PACE_MS) {
@@ -204,7 +212,8 @@ export class TreeView {
         this.draw(passed);
         this.drawStrip();
         this.tell();
-        if (passed < 1 || (this.live && last > this.index)) this.ask();
+        if (passed < 1) this.ask();
+        else if (this.live && last > this.index) this.update();
     }
 
     tell() {
