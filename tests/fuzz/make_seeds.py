@@ -407,6 +407,33 @@ def http_seeds():
         save("http", name, text)
 
 
+def jinja_seeds():
+    seeds = {
+        "chat": "{%- for m in messages %}\n<|{{ m.role }}|>{{ m['content']|trim if m.content is string else m.content[0].text }}"
+                "{% if loop.last %}!{% elif loop.nextitem.role == 'tool' %}?{% endif %}\n{%- endfor -%}\n"
+                "{% if add_generation_prompt %}{{ '<|' ~ 'assistant' + '|>\\n' }}{% endif %}",
+        "tools": "{% macro show(v, d=0) %}{% if v is mapping %}{ {%- for k, x in v|dictsort %}{{ k }}:{{ show(x, d + 1) }},{% endfor -%} }"
+                 "{% elif v is iterable and v is not string %}[{% for x in v %}{{ show(x) }}{% endfor %}]{% else %}{{ v|tojson }}"
+                 "{% endif %}{% endmacro %}{{ show(tools) }}{{ tools|tojson(indent=2, sort_keys=true) }}{{ tools }}",
+        "scopes": "{% set ns = namespace(a=0) %}{% for i in range(9) if i is odd %}{% set ns.a = ns.a + i %}{% if i > 5 %}{% break %}"
+                  "{% else %}{% continue %}{% endif %}{% else %}none{% endfor %}{{ ns.a }}{% with x = 1 %}{{ x }}{% endwith %}"
+                  "{% set y | upper %}a{{ s }}{% endset %}{{ y }}{% filter indent(2) %}b\nc{% endfilter %}",
+        "calls": "{% macro m() %}<{{ caller('k') }}{{ varargs }}{{ kwargs }}>{% endmacro %}{% call(x) m(1, q=2) %}{{ x }}{{ s }}{% endcall %}"
+                 "{% for i in l recursive %}{{ loop.index }}{{ loop.changed(i) }}{{ loop.cycle('a', 'b') }}{% endfor %}",
+        "text": "{{ s.split(' ')|join('-') }}{{ s[::-1] }}{{ s|replace('a', 'b', 1) }}{{ '%-5s|%05.1f|%x' % (s, 2.5, n) }}"
+                "{{ '{0:>8}{a!r}'.format(s, a=l) }}{{ s.title() }}{{ s.center(9, '*') }}{{ s|e }}{{ s|truncate(2, true) }}{{ s|urlencode }}",
+        "lists": "{{ l|sort }}{{ l|unique|list }}{{ l|map('string')|select('in', s)|list }}{{ messages|groupby('role') }}{{ l|batch(2)|list }}"
+                 "{{ messages|selectattr('content', 'string')|map(attribute='role')|first }}{{ l|sum if l|min else l|max }}",
+        "numbers": "{{ 7 // -2 }}{{ -7 % 3 }}{{ 2 ** 0.5 }}{{ 1e22 }}{{ 0x1F + 0b1 }}{{ n / 2 }}{{ 2.675|round(2) }}{{ '0x1f'|int(0, 16) }}{{ 1_0.5 }}",
+        "space": "a \n {%- if n -%} \n b {#- c -#} \n {%+ raw +%} {{ x }} {% endraw -%} \n{% endif +%}\n\n{{- 'x' -}}\n",
+        "errors": "{{ q.x }}{% nope %}{{ 'a",
+        "variables": "{{ a }}{{ b|tojson }}\0{\"a\": 1.0, \"b\": {\"c\": [1e22, -0, \"\\u00e9\"]}}",
+    }
+    for name, text in seeds.items():
+        save("jinja", name, text)
+
+
 if __name__ == "__main__":
     main()
     http_seeds()
+    jinja_seeds()

@@ -13,6 +13,7 @@
 
 struct tally {
     int cases, wrong;
+    bool random; // cases nobody chose
 };
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
@@ -66,6 +67,8 @@ static void check(const struct json *one, struct tally *t) {
         got = out.text.data ? out.text.data : "";
     bool good = want ? !rc && out.text.len == n && memcmp(got, want, n) == 0 && spans_hold(&out)
                      : rc != 0 && e.text[0];
+    // Python calculates beyond 64 bits and has no limits.
+    good |= t->random && rc == ERR_LIMIT;
     if (!good) {
         t->wrong++;
         print_message("template: %s\nwanted:   %s\ngot:      %s\n",
@@ -104,7 +107,7 @@ static void test_cases(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) {
-        struct tally t = {0};
+        struct tally t = {.random = true};
         for (int i = 1; i < argc; i++)
             check_file(argv[i], &t);
         print_message("%d cases, %d differ\n", t.cases, t.wrong);

@@ -289,7 +289,7 @@ static int take_step(struct jinja_context *c, struct jinja_value key, struct jin
     int rc = jinja_get_item(c, *v, key, &found);
     if (rc)
         return rc;
-    bool replace = found.kind == JINJA_UNDEFINED && otherwise.kind > JINJA_NONE;
+    bool replace = found.kind == JINJA_UNDEFINED && jinja_given(otherwise);
     *v = replace ? otherwise : found;
     return 0;
 }

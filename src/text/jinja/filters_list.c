@@ -85,22 +85,34 @@ static int filter_reverse(struct jinja_context *c, const struct jinja_call *call
     return rc ? rc : jinja_generator(c, next_reversed, list, list.as.l, out);
 }
 
+static int next_member(struct jinja_context *c, struct jinja_iter *it, struct jinja_value *out) {
+    if (it->source.kind == JINJA_UNDEFINED)
+        return 0;
+    if (it->source.kind != JINJA_DICT && it->source.kind != JINJA_VIEW)
+        return jinja_fail(c, ERR_USAGE, "Can only get item pairs from a mapping.");
+    if (it->source.kind == JINJA_DICT) {
+        struct jinja_view *view = jinja_alloc(c, sizeof *view);
+        if (!view)
+            return c->e.code;
+        *view = (struct jinja_view){.what = VIEW_ITEMS, .of = it->source.as.m};
+        it->source = (struct jinja_value){.kind = JINJA_VIEW, .as.p = view};
+    }
+    return jinja_pull(c, it, false, out);
+}
+
 static int filter_items(struct jinja_context *c, const struct jinja_call *call,
                         struct jinja_value *out) {
-    if (call->self.kind != JINJA_DICT && call->self.kind != JINJA_UNDEFINED)
+    if (call->self.kind == JINJA_VIEW) // no mapping, but it would pass for one made here
         return jinja_fail(c, ERR_USAGE, "Can only get item pairs from a mapping.");
-    struct jinja_view *view = jinja_alloc(c, sizeof *view);
-    struct jinja_value none = jinja_dict(c, false);
-    if (!view || !none.kind)
-        return c->e.code;
-    view->what = VIEW_ITEMS;
-    view->of = call->self.kind == JINJA_DICT ? call->self.as.m : none.as.m;
-    struct jinja_value items = {.kind = JINJA_VIEW, .as.p = view};
-    struct jinja_iter *it = jinja_alloc(c, sizeof *it);
-    if (!it)
-        return c->e.code;
-    *it = (struct jinja_iter){.source = items};
-    *out = (struct jinja_value){.kind = JINJA_ITERATOR, .as.p = it};
+    return jinja_generator(c, next_member, call->self, NULL, out);
+}
+
+// Python's sorted() takes truth values and integers for reverse.
+static int want_reverse(struct jinja_context *c, struct jinja_value v, bool *reverse) {
+    *reverse = jinja_is_true(v);
+    if (v.kind && !jinja_is_integer(v))
+        return jinja_fail(c, ERR_USAGE, "'%s' object cannot be interpreted as an integer",
+                          jinja_type(v));
     return 0;
 }
 
@@ -118,8 +130,9 @@ static int filter_dictsort(struct jinja_context *c, const struct jinja_call *cal
     struct jinja_value items = {.kind = JINJA_VIEW, .as.p = &view};
     int rc = jinja_collect(c, items, out);
     struct jinja_sort how = {.path = jinja_int(by_value),
-                             .case_sensitive = jinja_is_true(call->a[0]),
-                             .reverse = jinja_is_true(call->a[2])};
+                             .case_sensitive = jinja_is_true(call->a[0])};
+    if (!rc)
+        rc = want_reverse(c, call->a[2], &how.reverse);
     return rc ? rc : jinja_sort(c, out->as.l, &how);
 }
 
@@ -127,9 +140,10 @@ static int filter_sort(struct jinja_context *c, const struct jinja_call *call,
                        struct jinja_value *out) {
     struct jinja_sort how = {.path = call->a[2],
                              .paths = call->a[2].kind == JINJA_STRING,
-                             .case_sensitive = jinja_is_true(call->a[1]),
-                             .reverse = jinja_is_true(call->a[0])};
+                             .case_sensitive = jinja_is_true(call->a[1])};
     int rc = jinja_collect(c, call->self, out);
+    if (!rc)
+        rc = want_reverse(c, call->a[0], &how.reverse);
     return rc ? rc : jinja_sort(c, out->as.l, &how);
 }
 
@@ -260,7 +274,7 @@ static int next_batch(struct jinja_context *c, struct jinja_iter *it, struct jin
         return rc ? rc : more;
     if (out->as.l->n == 0)
         return 0;
-    while (!rc && b->fill.kind > JINJA_NONE && (int64_t)out->as.l->n < b->size)
+    while (!rc && jinja_given(b->fill) && (int64_t)out->as.l->n < b->size)
         rc = jinja_push(c, out->as.l, b->fill);
     return rc ? rc : 1;
 }
@@ -292,7 +306,7 @@ static int filter_slice(struct jinja_context *c, const struct jinja_call *call,
         rc = one.kind ? jinja_charge(c, 1) : c->e.code;
         for (int64_t k = 0; k < size && !rc; k++)
             rc = jinja_push(c, one.as.l, all.as.l->items[at++]);
-        if (!rc && call->a[1].kind > JINJA_NONE && i >= total % n)
+        if (!rc && jinja_given(call->a[1]) && i >= total % n)
             rc = jinja_push(c, one.as.l, call->a[1]);
         if (!rc)
             rc = jinja_push(c, slices.as.l, one);

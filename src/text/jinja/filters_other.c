@@ -19,39 +19,35 @@ static int filter_default(struct jinja_context *c, const struct jinja_call *call
     return out->kind ? 0 : c->e.code;
 }
 
-// int() of text that is a float, or the default.
-static int int_of_text(struct jinja_context *c, const struct jinja_string *s, int64_t base,
-                       struct jinja_value otherwise, struct jinja_value *out) {
+// int() of text: an integer of that base (JINJA_ABSENT: 10), else a float cut, else the default.
+static int int_of_text(struct jinja_context *c, const struct jinja_string *s,
+                       struct jinja_value base, struct jinja_value *out) {
     double d;
-    if (jinja_parse_integer(c, s->bytes, s->n, (int)base, out))
-        return 0;
-    if (c->e.code)
-        return c->e.code;
-    if (jinja_parse_float(s->bytes, s->n, &d) && isfinite(d))
+    int64_t b = !base.kind ? 10 : jinja_is_integer(base) ? jinja_as_int(base) : 1;
+    struct jinja_value v;
+    if ((b == 0 || (b >= 2 && b <= 36)) && jinja_parse_integer(c, s->bytes, s->n, (int)b, &v))
+        *out = v;
+    else if (!c->e.code && jinja_parse_float(s->bytes, s->n, &d) && isfinite(d))
         return jinja_cut(c, d, out);
-    *out = otherwise;
-    return 0;
+    return c->e.code;
 }
 
 static int filter_int(struct jinja_context *c, const struct jinja_call *call,
                       struct jinja_value *out) {
-    struct jinja_value v = call->self, otherwise = call->a[0].kind ? call->a[0] : jinja_int(0);
-    int64_t base = 10;
-    int rc = call->a[1].kind ? jinja_want_int(c, call->a[1], "the base of int", &base) : 0;
-    if (rc)
-        return rc;
-    *out = otherwise;
+    struct jinja_value v = call->self;
+    int rc = 0;
+    *out = call->a[0].kind ? call->a[0] : jinja_int(0);
     if (v.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, v);
     if (v.kind == JINJA_STRING)
-        rc = int_of_text(c, v.as.s, base, otherwise, out);
+        rc = int_of_text(c, v.as.s, call->a[1], out);
     else if (v.kind == JINJA_FLOAT)
         rc = isfinite(v.as.d) ? jinja_cut(c, v.as.d, out) : 0;
     else if (v.kind == JINJA_BIG || v.kind == JINJA_INT)
         *out = v;
     else if (v.kind == JINJA_BOOL)
         *out = jinja_int(v.as.b);
-    out->untrusted = v.untrusted;
+    out->untrusted |= v.untrusted;
     return rc;
 }
 

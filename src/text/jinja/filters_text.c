@@ -100,7 +100,7 @@ static int filter_trim(struct jinja_context *c, const struct jinja_call *call,
                        struct jinja_value *out) {
     const struct jinja_string *s, *chars = NULL;
     int rc = text_of(c, call->self, &s);
-    if (!rc && call->a[0].kind > JINJA_NONE) {
+    if (!rc && jinja_given(call->a[0])) {
         if (call->a[0].kind != JINJA_STRING)
             return jinja_fail(c, ERR_USAGE, "strip arg must be None or str");
         chars = call->a[0].as.s;
@@ -119,7 +119,7 @@ static int filter_replace(struct jinja_context *c, const struct jinja_call *call
         rc = text_of(c, call->a[0], &old);
     if (!rc)
         rc = text_of(c, call->a[1], &new);
-    if (!rc && call->a[2].kind > JINJA_NONE)
+    if (!rc && jinja_given(call->a[2]))
         rc = jinja_want_int(c, call->a[2], "the count of replace", &most);
     return rc ? rc : jinja_replace(c, s, old, new, most, out);
 }
@@ -323,22 +323,25 @@ static int filter_truncate(struct jinja_context *c, const struct jinja_call *cal
                            struct jinja_value *out) {
     static const struct jinja_string dots = {.bytes = "...", .n = 3, .chars = 3, .trusted = true};
     const struct jinja_string *s = NULL, *end = &dots;
-    int64_t length = 255, leeway = 5;
-    int rc = want_text(c, call, &s);
-    if (!rc && call->a[0].kind)
-        rc = jinja_want_int(c, call->a[0], "the length of truncate", &length);
+    int64_t length = 255, leeway = 5, n = 0;
+    int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the length of truncate", &length) : 0;
     if (!rc && call->a[2].kind)
         rc = text_of(c, call->a[2], &end);
-    if (!rc && call->a[3].kind > JINJA_NONE)
+    if (!rc && jinja_given(call->a[3]))
         rc = jinja_want_int(c, call->a[3], "the leeway of truncate", &leeway);
+    if (!rc)
+        rc = jinja_length(c, call->self, &n);
     if (rc)
         return rc;
     int64_t keep = length - (int64_t)jinja_chars(end);
     if (keep < 0 || leeway < 0)
         return jinja_fail(c, ERR_USAGE, "the length of truncate is less than that of its end");
     *out = call->self;
-    if ((int64_t)jinja_chars(s) - length <= leeway)
+    if (n - length <= leeway)
         return 0;
+    rc = want_text(c, call, &s);
+    if (rc)
+        return rc;
     size_t start = jinja_mark(c);
     size_t cut =
         jinja_is_true(call->a[1]) ? jinja_byte_of(s, (size_t)keep) : whole_words(s, (size_t)keep);
@@ -383,9 +386,9 @@ static int filter_tojson(struct jinja_context *c, const struct jinja_call *call,
                          struct jinja_value *out) {
     struct jinja_json how = {.ascii = jinja_is_true(call->a[0]), .sort = jinja_is_true(call->a[3])};
     int rc = 0;
-    if (call->a[1].kind > JINJA_NONE)
+    if (jinja_given(call->a[1]) && call->self.kind != JINJA_STRING)
         rc = read_indent(c, call->a[1], &how);
-    if (!rc && call->a[2].kind > JINJA_NONE)
+    if (!rc && jinja_given(call->a[2]))
         rc = read_separators(c, call->a[2], &how);
     size_t start = jinja_mark(c);
     if (!rc)

@@ -295,7 +295,8 @@ int jinja_percent(struct jinja_context *c, const struct jinja_string *text,
         if (!rc && next)
             rc = put_percent(&p);
     }
-    bool loose = values.kind == JINJA_DICT || values.kind == JINJA_LIST;
+    bool loose = values.kind == JINJA_DICT || values.kind == JINJA_LIST ||
+                 values.kind == JINJA_RANGE || values.kind == JINJA_UNDEFINED; // mappings to Python
     if (!rc && !loose && p.used < (values.kind == JINJA_TUPLE ? values.as.l->n : 1))
         rc = jinja_fail(c, ERR_USAGE, "not all arguments converted during string formatting");
     return rc ? rc : jinja_take(c, mark, out);

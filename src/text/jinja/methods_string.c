@@ -45,14 +45,14 @@ static int change_case(struct jinja_context *c, const struct jinja_call *call,
 static int strip(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
     const struct jinja_string *chars = NULL;
     int sides = call->name[0] == 'l' ? 1 : call->name[0] == 'r' ? 2 : 3;
-    int rc = call->a[0].kind > JINJA_NONE ? want_string(c, call, call->a[0], &chars) : 0;
+    int rc = jinja_given(call->a[0]) ? want_string(c, call, call->a[0], &chars) : 0;
     return rc ? rc : jinja_strip(c, call->self.as.s, chars, sides, out);
 }
 
 static int split(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
     const struct jinja_string *separator = NULL;
     int64_t most = -1;
-    int rc = call->a[0].kind > JINJA_NONE ? want_string(c, call, call->a[0], &separator) : 0;
+    int rc = jinja_given(call->a[0]) ? want_string(c, call, call->a[0], &separator) : 0;
     if (!rc && call->a[1].kind)
         rc = jinja_want_int(c, call->a[1], "maxsplit", &most);
     return rc ? rc : jinja_split(c, call->self.as.s, separator, most, call->name[0] == 'r', out);
@@ -96,8 +96,8 @@ static int find_part(struct jinja_context *c, const struct jinja_call *call, siz
                      size_t *to, bool *empty) {
     const struct jinja_string *s = call->self.as.s;
     int64_t n = (int64_t)jinja_chars(s), low = 0, high = n;
-    int rc = call->a[1].kind > JINJA_NONE ? jinja_want_int(c, call->a[1], "start", &low) : 0;
-    if (!rc && call->a[2].kind > JINJA_NONE)
+    int rc = jinja_given(call->a[1]) ? jinja_want_int(c, call->a[1], "start", &low) : 0;
+    if (!rc && jinja_given(call->a[2]))
         rc = jinja_want_int(c, call->a[2], "end", &high);
     low = low < 0 ? max_i64(low + n, 0) : low;
     high = high < 0 ? max_i64(high + n, 0) : min_i64(high, n);

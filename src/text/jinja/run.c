@@ -144,6 +144,8 @@ static int run_filter_block(struct jinja_context *c, const struct jinja_node *no
     int rc = capture(c, node->body, &v);
     if (!rc)
         rc = jinja_eval_filters(c, node->a, v, &v);
+    if (!rc && v.kind != JINJA_STRING)
+        rc = jinja_fail(c, ERR_USAGE, "a filter block gives '%s' instead of text", jinja_type(v));
     return rc ? rc : jinja_put_str(c, v);
 }
 

@@ -145,4 +145,9 @@ struct jinja_value jinja_missing(struct jinja_context *c, struct jinja_value of,
                                  struct jinja_value name);
 const char *jinja_type(struct jinja_value v); // Python's name of the type
 
+// An argument that is there and not none.
+static inline bool jinja_given(struct jinja_value v) {
+    return v.kind != JINJA_ABSENT && v.kind != JINJA_NONE;
+}
+
 #endif
