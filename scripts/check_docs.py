@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/notes/*.md",
@@ -98,6 +99,9 @@ class Checker:
                 if path.endswith((".py", ".sh", ".c", ".txt")):
                     with open(path, encoding="utf-8") as file:
                         self.elsewhere |= option_names(file.read())
+        # Spellings of other programs.
+        with open(f"{ROOT}/src/cli/options_aliases.c", encoding="utf-8") as file:
+            self.aliases = set(re.findall(r'"(-[^" ]+)"', file.read()))
 
     def output(self, arguments):
         return subprocess.run([self.program, *arguments], capture_output=True, text=True,
@@ -139,6 +143,9 @@ class Checker:
                 self.skipped[text] = self.skipped.get(text, 0) + 1
                 return
         self.ran += 1
+        if words[1] == "serve":
+            self.serve(where, code, words, folder)
+            return
         try:
             done = subprocess.run([self.program, *words[1:]], cwd=folder, text=True, timeout=SECONDS,
                                   capture_output=True, input="Hello.\n",
@@ -152,6 +159,23 @@ class Checker:
         except subprocess.TimeoutExpired:
             self.problem(where, f"'{code}' took more than {SECONDS} seconds")
 
+    def serve(self, where, code, words, folder):
+        """A server starts, says how to try it, and ends by SIGTERM with status 0."""
+        with subprocess.Popen([self.program, *words[1:], "--port", "0"], cwd=folder, text=True,
+                              stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                              env={**os.environ, "HOME": folder, "XDG_CACHE_HOME": folder}) as server:
+            watch = threading.Timer(SECONDS, server.kill)
+            watch.start()
+            said = ""
+            for line in server.stderr:
+                said += line
+                if line.startswith("Try: curl"):
+                    server.terminate()
+            status = server.wait()
+            watch.cancel()
+        if status or "Try: curl" not in said:
+            self.problem(where, f"'{code}' ended with status {status}: {said.strip()[-300:]}")
+
     def names(self, where, span):
         """Options and files that a code span names; a word in capitals stands for any name."""
         if span.split(" ")[0] in FOREIGN or re.search(r"\b[A-Z]{3,}$", span):
@@ -159,7 +183,7 @@ class Checker:
         if re.match(r"-{1,2}[a-z]", span):
             every = self.elsewhere.union(*self.known.values())
             for option in option_names(span.split(" ")[0].split("=")[0]):
-                if option not in every:
+                if option not in every | self.aliases:
                     self.problem(where, f"no program here has the option '{option}'")
         path = re.fullmatch(rf"({FOLDERS}/[\w./*{{}},<>-]*)", span)
         if path and "..." not in span:

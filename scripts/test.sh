@@ -192,6 +192,7 @@ fi
 step lint python3 scripts/lint.py
 suite release
 step command-line scripts/test_cli.sh build/release/coppice
+step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "cli/decode.h"
+#include "cli/notify.h"
 #include "serve/server.h"
 
 enum { KEYS_MAX = 1 << 20 };
@@ -118,6 +119,7 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
     for (size_t i = 0; server_address(v, i); i++)
         fprintf(stderr, "coppice: listening on %s\n", server_address(v, i));
     show_try(s, server_address(v, 0));
+    notify_manager("READY=1");
 }
 
 static int http_of(struct serve *v, struct http_options *h, struct err *e) {
@@ -179,6 +181,7 @@ int cmd_serve(const struct cli_args *a, struct err *e) {
         rc = server_create(&v, &o, e);
     if (!rc)
         rc = server_run(v, e);
+    notify_manager("STOPPING=1");
     server_destroy(v);
     decode_files_fini(&s.files);
     words_fini(&s.keys);
