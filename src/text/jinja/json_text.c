@@ -28,13 +28,13 @@ static void escape_of(uint32_t code, bool ascii, char out[16]) {
         snprintf(out, 16, "\\%c", names[known - letters]);
     else if (code >= 0x10000 && ascii)
         snprintf(out, 16, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
-    else if (code < 0x20 || (code > 0x7E && ascii && code != 0x7F))
+    else if (code < 0x20 || (code > 0x7E && ascii))
         snprintf(out, 16, "\\u%04x", (unsigned)code);
 }
 
 // Whether a byte needs no look at its code point.
 static bool is_plain(unsigned char b, bool ascii) {
-    return b >= 0x20 && b != '"' && b != '\\' && (b < 0x80 || !ascii);
+    return b >= 0x20 && b != '"' && b != '\\' && (b < 0x7F || !ascii);
 }
 
 static int put_text(struct writer *w, const struct jinja_string *s) {

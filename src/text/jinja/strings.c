@@ -190,6 +190,15 @@ static int replace_nothing(struct jinja_context *c, const struct jinja_string *s
     return rc ? rc : jinja_put_range(c, s, at, s->n);
 }
 
+// What stands in place of s[from..to) is the template's only where that was.
+static int put_replacement(struct jinja_context *c, const struct jinja_string *s, size_t from,
+                           size_t to, const struct jinja_string *new) {
+    for (size_t i = from; i < to; i++)
+        if (!jinja_trusted_at(s, i))
+            return jinja_put(c, new->bytes, new->n, false);
+    return jinja_put_string(c, new);
+}
+
 int jinja_replace(struct jinja_context *c, const struct jinja_string *s,
                   const struct jinja_string *old, const struct jinja_string *new, int64_t most,
                   struct jinja_value *out) {
@@ -202,7 +211,7 @@ int jinja_replace(struct jinja_context *c, const struct jinja_string *s,
     for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, old, false)) != SIZE_MAX; most--) {
         rc = jinja_put_range(c, s, at, found);
         if (!rc)
-            rc = jinja_put_string(c, new);
+            rc = put_replacement(c, s, found, found + old->n, new);
         at = found + old->n;
     }
     if (!rc)
