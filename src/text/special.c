@@ -158,6 +158,61 @@ int special_scan(const struct special *s, const char *text, size_t n, bool all,
     return 0;
 }
 
+static bool is_guarded(const struct special_where *w, int32_t id) {
+    size_t lo = 0, hi = w->n_guarded;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (w->guarded[mid] == id)
+            return true;
+        if (w->guarded[mid] < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return false;
+}
+
+// The token that begins at text[i], of those that the two automata found there, or -1: `within`
+// knows the span from i on, `whole` all text from i on.
+static int32_t pick(const struct special *s, const struct special_where *w,
+                    const struct special_span *span, const uint32_t at[2], size_t i) {
+    int32_t found = span->all ? s->nodes[at[0]].longest[1] : -1;
+    int32_t other = s->nodes[at[1]].longest[0];
+    if (other < 0 || (found >= 0 && s->tokens[found].length >= s->tokens[other].length))
+        return found;
+    const struct special_token *t = &s->tokens[other];
+    bool free = span->all && i + t->length <= span->end;
+    return free || !is_guarded(w, t->id) ? other : found;
+}
+
+// Two automata run side by side: one begins anew in every span, one goes over the whole text for
+// tokens that any text may hold.
+int special_scan_spans(const struct special *s, const char *text, size_t n,
+                       const struct special_where *w, struct special_hits *hits, struct err *e) {
+    hits->count = 0;
+    if (s->n_nodes == 0 || w->n_spans == 0)
+        return 0;
+    uint32_t at[2] = {0};
+    size_t k = w->n_spans - 1;
+    for (size_t i = n; i-- > 0;) {
+        while (k > 0 && i < w->spans[k - 1].end) {
+            k--;
+            at[0] = 0;
+        }
+        at[0] = step(s, at[0], (unsigned char)text[i]);
+        at[1] = step(s, at[1], (unsigned char)text[i]);
+        int32_t found = pick(s, w, &w->spans[k], at, i);
+        if (found < 0)
+            continue;
+        const struct special_token *t = &s->tokens[found];
+        int rc = add_hit(hits, (struct special_hit){i, i + t->length, t->id}, e);
+        if (rc)
+            return rc;
+    }
+    choose(hits);
+    return 0;
+}
+
 void special_hits_fini(struct special_hits *h) {
     free(h->hit);
     *h = (struct special_hits){0};

@@ -50,6 +50,24 @@ struct special_hits {
 // only those added with `always`.
 int special_scan(const struct special *s, const char *text, size_t n, bool all,
                  struct special_hits *hits, struct err *e);
+
+// Where control tokens may be found: spans partition the text.
+struct special_span {
+    size_t end; // it begins where the one before ends
+    bool all;   // every token; otherwise only those added with `always`
+};
+struct special_where {
+    const struct special_span *spans;
+    size_t n_spans;
+    // Tokens added with `always` that count as control tokens all the same; ids in rising order.
+    const int32_t *guarded;
+    size_t n_guarded;
+};
+
+// The same with each span by its own rule. A control token lies in one span; the others may lie
+// across borders.
+int special_scan_spans(const struct special *s, const char *text, size_t n,
+                       const struct special_where *w, struct special_hits *hits, struct err *e);
 void special_hits_fini(struct special_hits *h);
 
 void special_fini(struct special *s);

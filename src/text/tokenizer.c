@@ -305,14 +305,16 @@ static int check_utf8(const char *text, size_t n, struct err *e) {
     return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
-                     struct token_list *out, struct err *e) {
+// w: NULL where one rule holds for the whole text.
+static int encode(const struct tokenizer *t, const char *text, size_t n, bool special,
+                  const struct special_where *w, struct token_list *out, struct err *e) {
     struct encode_job j = {.tokenizer = t, .out = out};
     struct special_hits hits = {0};
     size_t before = out->count;
     int rc = check_utf8(text, n, e);
     if (!rc)
-        rc = special_scan(&t->special, text, n, special, &hits, e);
+        rc = w ? special_scan_spans(&t->special, text, n, w, &hits, e)
+               : special_scan(&t->special, text, n, special, &hits, e);
     if (!rc && t->split)
         rc = split_begin(&j.split, t->split, e);
     if (n >= LONG_TEXT)
@@ -327,6 +329,53 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
     str_fini(&j.escaped);
     special_hits_fini(&hits);
     return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
+                     struct token_list *out, struct err *e) {
+    return encode(t, text, n, special, NULL, out, e);
+}
+
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n,
+                           const struct special_where *w, struct token_list *out, struct err *e) {
+    return encode(t, text, n, false, w, out, e);
+}
+
+static int compare_ids(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static bool only_blanks(const char *text, size_t n) {
+    size_t i = 0;
+    while (i < n && (text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r')))
+        i++;
+    return i == n;
+}
+
+int tokenizer_user_defined(const struct tokenizer *t, const char *text, size_t n,
+                           struct token_list *out, struct err *e) {
+    struct special_hits hits = {0};
+    size_t before = out->count;
+    int rc = special_scan(&t->special, text, n, false, &hits, e);
+    for (size_t i = 0; i < hits.count && !rc; i++) {
+        const struct special_hit *h = &hits.hit[i];
+        if (!only_blanks(text + h->begin, h->end - h->begin))
+            rc = token_list_push(out, h->id, e);
+    }
+    special_hits_fini(&hits);
+    if (rc)
+        out->count = before;
+    if (rc || out->count == before)
+        return rc;
+    int32_t *ids = out->ids + before;
+    size_t kept = 0, found = out->count - before;
+    qsort(ids, found, sizeof *ids, compare_ids);
+    for (size_t i = 0; i < found; i++)
+        if (i == 0 || ids[i] != ids[kept - 1])
+            ids[kept++] = ids[i];
+    out->count = before + kept;
+    return 0;
 }
 
 void tokenizer_decode(const struct tokenizer *t, int32_t id, bool special, struct str *out) {

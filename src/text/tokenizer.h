@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "formats/gguf.h"
+#include "text/special.h"
 #include "text/token_list.h"
 #include "text/utf8_stream.h"
 
@@ -41,6 +42,14 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n);
 // After an error out is as it was.
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
                      struct token_list *out, struct err *e);
+
+// The same with each span of the text by its own rule (text/special.h); w->spans covers the text.
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n,
+                           const struct special_where *w, struct token_list *out, struct err *e);
+
+// Appends, in rising order, the user-defined tokens other than blanks that a text holds.
+int tokenizer_user_defined(const struct tokenizer *t, const char *text, size_t n,
+                           struct token_list *out, struct err *e);
 
 // Appends the raw bytes of one token (may be part of a UTF-8 sequence: see utf8_stream.h).
 // special: also the text of control tokens. Ids outside the vocabulary append nothing.
