@@ -225,6 +225,10 @@ const struct tokenizer *session_tokenizer(const struct session *s) {
     return s->tokenizer;
 }
 
+const struct gguf *session_file(const struct session *s) {
+    return s->file;
+}
+
 const struct memory_plan *session_plan(const struct session *s) {
     return s->planned ? &s->plan : NULL;
 }

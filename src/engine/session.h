@@ -62,6 +62,7 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
 struct model *session_model(const struct session *s);
 struct dflash *session_draft(const struct session *s);              // NULL: none
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
+const struct gguf *session_file(const struct session *s);           // the target's
 // The draft model as the members of a step share it; NULL without a draft.
 struct drafter *session_drafter(const struct session *s);
 struct price *session_price(const struct session *s);        // what passes and drafts take here,

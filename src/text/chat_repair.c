@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the messages of a request to those that a template takes. Every message is copied into the
+// rendering's values, checked on the way, and changed there; the strings of the request stay marked
+// as such. Names of roles are the template's own words: they are known ones.
+#include "text/chat_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/num.h"
+
+struct repair {
+    const struct chat_template *t;
+    struct jinja_context *c;
+    struct jinja_value list;  // what was made so far
+    struct jinja_value calls; // ids of calls so far, to the names of their functions
+    struct jinja_value ids;   // ids of the request to those that the template takes
+    int64_t n_calls;
+    struct err *e;
+};
+
+static struct jinja_value words(const struct repair *r, const char *text) {
+    return jinja_string(r->c, text, strlen(text), false);
+}
+
+static void put(const struct repair *r, struct jinja_value m, const char *key,
+                struct jinja_value v) {
+    jinja_put_member(r->c, m, key, v);
+}
+
+// The text of a part, or NULL when it is none.
+static const struct json *part_text(const struct json *part) {
+    static const char *const kinds[] = {"text", "input_text", "output_text", "refusal"};
+    const char *type = json_str(json_get(part, "type"), NULL);
+    if (json_kind_of(part) == JSON_STRING)
+        return part;
+    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(type, kinds[i]))
+            return json_get(part, i == 3 ? "refusal" : "text");
+    return NULL;
+}
+
+static int check_part(const struct repair *r, const struct json *part, size_t i, size_t k) {
+    const struct json *type = json_get(part, "type");
+    if (json_kind_of(part) != JSON_STRING && json_kind_of(type) != JSON_STRING)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].content[%zu] is neither a string nor an object with a type",
+                       i, k);
+    const struct json *text = part_text(part);
+    if (!text)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].content[%zu] has the type \"%.40s\"; only text is read here",
+                       i, k, json_str(type, NULL));
+    if (json_kind_of(text) != JSON_STRING)
+        return err_set(r->e, ERR_FORMAT, "messages[%zu].content[%zu].text is not a string", i, k);
+    return 0;
+}
+
+static int check_content(const struct repair *r, const struct json *v, size_t i) {
+    enum json_kind kind = json_kind_of(v);
+    int rc = 0;
+    if (kind == JSON_STRING || kind == JSON_NULL)
+        return 0;
+    if (kind != JSON_ARRAY)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].content is neither a string, null nor a list of parts", i);
+    for (size_t k = 0; k < json_len(v) && !rc; k++)
+        rc = check_part(r, json_at(v, k), i, k);
+    return rc;
+}
+
+// Parts of text become one string, with a line end between them.
+static int join_parts(const struct repair *r, const struct json *v, struct jinja_value *out) {
+    struct str s = {0};
+    str_puts(&s, "");
+    for (size_t k = 0; k < json_len(v); k++) {
+        size_t n;
+        const char *text = json_str(part_text(json_at(v, k)), &n);
+        if (k > 0)
+            str_putc(&s, '\n');
+        str_append(&s, text, n);
+    }
+    int rc = s.failed ? err_set(r->e, ERR_MEMORY, "no memory for the text of a message") : 0;
+    if (!rc)
+        *out = jinja_string(r->c, s.data, s.len, true);
+    str_fini(&s);
+    return rc;
+}
+
+static struct jinja_value text_part(const struct repair *r, struct jinja_value text) {
+    struct jinja_value part = jinja_dict(r->c, true);
+    put(r, part, "type", words(r, "text"));
+    put(r, part, "text", text);
+    return part;
+}
+
+// A list of parts as templates know it.
+static struct jinja_value list_parts(const struct repair *r, const struct json *v) {
+    struct jinja_value list = jinja_list(r->c, true);
+    for (size_t k = 0; k < json_len(v); k++)
+        jinja_append(r->c, list,
+                     text_part(r, jinja_from_json(r->c, part_text(json_at(v, k)), true)));
+    return list;
+}
+
+static int put_content(const struct repair *r, const struct json *v, struct jinja_value m,
+                       enum chat_role role, bool has_calls) {
+    enum chat_parts parts = r->t->traits.parts[role];
+    struct jinja_value out = jinja_none();
+    int rc = 0;
+    if (json_kind_of(v) == JSON_ARRAY && parts != CHAT_PARTS_JOIN)
+        out = list_parts(r, v);
+    else if (json_kind_of(v) == JSON_ARRAY)
+        rc = join_parts(r, v, &out);
+    else if (json_kind_of(v) == JSON_STRING)
+        out = jinja_from_json(r->c, v, true);
+    else if (!(has_calls && r->t->traits.null_content))
+        out = words(r, "");
+    size_t n = 0;
+    if (out.kind == JINJA_STRING)
+        jinja_bytes(out, &n);
+    if (has_calls && r->t->traits.null_content && out.kind == JINJA_STRING && n == 0)
+        out = jinja_none();
+    if (parts == CHAT_PARTS_NEED && out.kind == JINJA_STRING) {
+        struct jinja_value list = jinja_list(r->c, true);
+        jinja_append(r->c, list, text_part(r, out));
+        out = list;
+    }
+    put(r, m, "content", out);
+    return rc;
+}
+
+// Reasoning of an earlier reply, whatever the client calls it, under the names that templates read.
+static void put_reasoning(const struct repair *r, const struct json *from, struct jinja_value m) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const struct json *text = NULL;
+    for (int i = 0; i < 3; i++) {
+        const struct json *v = json_get(from, names[i]);
+        if (!text && json_kind_of(v) == JSON_STRING && json_str(v, NULL)[0])
+            text = v;
+        jinja_remove_member(m, names[i]);
+    }
+    for (int i = 0; text && i < 3; i++)
+        put(r, m, names[i], jinja_from_json(r->c, text, true));
+}
+
+// A text of JSON as a value; the text itself when it is none, or no object.
+static struct jinja_value parse_arguments(const struct repair *r, const struct json *v) {
+    size_t n;
+    const char *text = json_str(v, &n);
+    const struct json_rules rules = {.big_integers = true};
+    struct json *parsed = NULL;
+    if (n > 0 && json_parse_with(&parsed, text, n, &rules, NULL))
+        return jinja_from_json(r->c, v, true);
+    struct jinja_value out = json_kind_of(parsed) == JSON_OBJECT
+                                 ? jinja_from_json(r->c, parsed, true)
+                             : n == 0 ? jinja_dict(r->c, true)
+                                      : jinja_from_json(r->c, v, true);
+    json_free(parsed);
+    return out;
+}
+
+// An object as the text of JSON, in Python's spelling.
+static int print_arguments(const struct repair *r, const struct json *v, struct jinja_value *out) {
+    static const char text[] = "{{- arguments | tojson }}";
+    struct jinja *program = NULL;
+    struct jinja_context *c = NULL;
+    struct jinja_output o = {0};
+    int rc = jinja_compile(&program, text, sizeof text - 1, r->e);
+    if (!rc)
+        rc = jinja_context_create(&c, NULL, r->e);
+    if (!rc) {
+        jinja_set(c, "arguments", jinja_from_json(c, v, true));
+        rc = jinja_render(program, c, &o, r->e);
+    }
+    if (!rc)
+        *out = jinja_string(r->c, o.text.data, o.text.len, true);
+    jinja_output_fini(&o);
+    jinja_context_free(c);
+    jinja_free(program);
+    return rc;
+}
+
+static int put_arguments(const struct repair *r, const struct json *v, struct jinja_value function,
+                         size_t i, size_t k) {
+    enum json_kind kind = json_kind_of(v);
+    struct jinja_value out = {0};
+    int rc = 0;
+    if (kind != JSON_STRING && kind != JSON_OBJECT && kind != JSON_NULL)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].tool_calls[%zu].function.arguments is neither a string of "
+                       "JSON nor an object",
+                       i, k);
+    if (r->t->traits.text_arguments && kind == JSON_OBJECT)
+        rc = print_arguments(r, v, &out);
+    else if (r->t->traits.text_arguments)
+        out = kind == JSON_NULL ? words(r, "{}") : jinja_from_json(r->c, v, true);
+    else if (kind == JSON_STRING)
+        out = parse_arguments(r, v);
+    else
+        out = kind == JSON_NULL ? jinja_dict(r->c, true) : jinja_from_json(r->c, v, true);
+    if (!rc)
+        put(r, function, "arguments", out);
+    return rc;
+}
+
+static bool is_short(const char *id) {
+    size_t n = 0;
+    while ((id[n] >= '0' && id[n] <= '9') || (id[n] >= 'a' && id[n] <= 'z') ||
+           (id[n] >= 'A' && id[n] <= 'Z'))
+        n++;
+    return n == 9 && !id[n];
+}
+
+// Ids as the template wants them, one for each of the request's.
+static struct jinja_value take_id(struct repair *r, const struct json *id) {
+    char made[24];
+    const char *text = json_str(id, NULL);
+    struct jinja_value out = jinja_from_json(r->c, id, true);
+    if (text && (!r->t->traits.short_ids || is_short(text)))
+        return out;
+    // Nine characters, of which the number is the last eight; beyond that they repeat.
+    snprintf(made, sizeof made, r->t->traits.short_ids ? "c%08lld" : "call_%lld",
+             (long long)(r->n_calls % 100000000));
+    out = jinja_string(r->c, made, strlen(made), true);
+    if (text)
+        put(r, r->ids, text, out);
+    return out;
+}
+
+static int put_call(struct repair *r, const struct json *call, struct jinja_value list, size_t i,
+                    size_t k) {
+    const struct json *from = json_get(call, "function");
+    const char *name = json_str(json_get(from, "name"), NULL), *id;
+    if (!name)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].tool_calls[%zu] is no call: it needs {\"function\": "
+                       "{\"name\": ..., \"arguments\": ...}}",
+                       i, k);
+    struct jinja_value out = jinja_from_json(r->c, call, true);
+    struct jinja_value function = jinja_member(out, "function");
+    put(r, out, "type", words(r, "function"));
+    put(r, out, "id", take_id(r, json_get(call, "id")));
+    if ((id = json_str(json_get(call, "id"), NULL)) != NULL)
+        put(r, r->calls, id, jinja_member(function, "name"));
+    r->n_calls++;
+    jinja_append(r->c, list, out);
+    return put_arguments(r, json_get(from, "arguments"), function, i, k);
+}
+
+static int put_calls(struct repair *r, const struct json *calls, struct jinja_value m, size_t i) {
+    struct jinja_value list = jinja_list(r->c, true);
+    int rc = 0;
+    if (json_kind_of(calls) != JSON_ARRAY && json_kind_of(calls) != JSON_NULL)
+        return err_set(r->e, ERR_FORMAT, "messages[%zu].tool_calls is not a list", i);
+    jinja_remove_member(m, "tool_calls");
+    for (size_t k = 0; k < json_len(calls) && !rc; k++)
+        rc = put_call(r, json_at(calls, k), list, i, k);
+    if (json_len(calls) > 0)
+        put(r, m, "tool_calls", list);
+    return rc;
+}
+
+// A result: its id as that of the call was changed, and the name of what was called.
+static void put_result(const struct repair *r, const struct json *from, struct jinja_value m) {
+    const char *id = json_str(json_get(from, "tool_call_id"), NULL);
+    struct jinja_value changed = id ? jinja_member(r->ids, id) : (struct jinja_value){0};
+    struct jinja_value name = id ? jinja_member(r->calls, id) : (struct jinja_value){0};
+    if (changed.kind == JINJA_STRING)
+        put(r, m, "tool_call_id", changed);
+    if (name.kind == JINJA_STRING && json_kind_of(json_get(from, "name")) == JSON_NULL)
+        put(r, m, "name", name);
+}
+
+static int find_role(const struct repair *r, const struct json *m, size_t i, enum chat_role *out) {
+    const char *name = json_str(json_get(m, "role"), NULL);
+    if (!name)
+        return err_set(r->e, ERR_FORMAT, "messages[%zu] has no role", i);
+    if (!strcmp(name, "function"))
+        name = chat_roles[CHAT_TOOL];
+    for (int k = 0; k < CHAT_ROLES; k++)
+        if (!strcmp(name, chat_roles[k])) {
+            *out = (enum chat_role)k;
+            return 0;
+        }
+    return err_set(r->e, ERR_FORMAT,
+                   "messages[%zu].role is \"%.40s\"; it must be system, developer, user, assistant "
+                   "or tool",
+                   i, name);
+}
+
+// Members that are null count as absent.
+static int drop_null(void *arg, const char *key, size_t n, const struct json *v) {
+    struct jinja_value *m = arg;
+    (void)n;
+    if (json_kind_of(v) == JSON_NULL)
+        jinja_remove_member(*m, key);
+    return 0;
+}
+
+static int take_message(struct repair *r, const struct json *m, size_t i, enum chat_role *role) {
+    const struct json *calls = json_get(m, "tool_calls"), *content = json_get(m, "content");
+    if (json_kind_of(m) != JSON_OBJECT)
+        return err_set(r->e, ERR_FORMAT, "messages[%zu] is not an object", i);
+    int rc = find_role(r, m, i, role);
+    if (!rc)
+        rc = check_content(r, content, i);
+    if (rc)
+        return rc;
+    if (*role == CHAT_DEVELOPER && !r->t->traits.developer)
+        *role = CHAT_SYSTEM;
+    bool has_calls = *role == CHAT_ASSISTANT && json_len(calls) > 0;
+    struct jinja_value out = jinja_from_json(r->c, m, true);
+    json_each(m, drop_null, &out);
+    put(r, out, "role", words(r, chat_roles[*role]));
+    if (*role == CHAT_ASSISTANT)
+        put_reasoning(r, m, out);
+    bool thought = jinja_member(out, "reasoning_content").kind == JINJA_STRING;
+    if (has_calls && thought && r->t->traits.one_of_both)
+        content = NULL;
+    rc = put_content(r, content, out, *role, has_calls);
+    if (!rc && *role == CHAT_ASSISTANT)
+        rc = put_calls(r, calls, out, i);
+    if (*role == CHAT_TOOL)
+        put_result(r, m, out);
+    jinja_append(r->c, r->list, out);
+    return rc;
+}
+
+// The words of a message, whatever its form.
+static void append_words(struct str *out, struct jinja_value content) {
+    size_t n;
+    if (content.kind == JINJA_STRING) {
+        const char *text = jinja_bytes(content, &n);
+        str_append(out, text, n);
+    }
+    for (size_t i = 0; content.kind == JINJA_LIST && i < jinja_count(content); i++)
+        append_words(out, jinja_member(jinja_at(content, i), "text"));
+}
+
+static bool is_role(struct jinja_value m, enum chat_role role) {
+    size_t n;
+    const char *name = jinja_bytes(jinja_member(m, "role"), &n);
+    return name && !strcmp(name, chat_roles[role]);
+}
+
+static struct jinja_value as_content(const struct repair *r, const struct str *text,
+                                     enum chat_role role) {
+    struct jinja_value s = jinja_string(r->c, text->data, text->len, true);
+    if (r->t->traits.parts[role] != CHAT_PARTS_NEED)
+        return s;
+    struct jinja_value list = jinja_list(r->c, true);
+    jinja_append(r->c, list, text_part(r, s));
+    return list;
+}
+
+// The words of all system messages, with an empty line between them.
+static void system_words(const struct repair *r, struct str *out) {
+    str_puts(out, "");
+    for (size_t i = 0; i < jinja_count(r->list); i++) {
+        struct jinja_value m = jinja_at(r->list, i);
+        if (!is_role(m, CHAT_SYSTEM) && !is_role(m, CHAT_DEVELOPER))
+            continue;
+        if (out->len)
+            str_puts(out, "\n\n");
+        append_words(out, jinja_member(m, "content"));
+    }
+}
+
+// The first message of a role, or none.
+static struct jinja_value first_of(const struct repair *r, enum chat_role role) {
+    for (size_t i = 0; i < jinja_count(r->list); i++)
+        if (is_role(jinja_at(r->list, i), role))
+            return jinja_at(r->list, i);
+    return (struct jinja_value){0};
+}
+
+// All system messages become one in front, or stand before the words of the first user.
+static int merge_system(const struct repair *r, struct jinja_value *out) {
+    bool never = r->t->traits.system == CHAT_SYSTEM_NEVER;
+    struct jinja_value list = jinja_list(r->c, true), into = first_of(r, CHAT_USER);
+    struct str text = {0};
+    system_words(r, &text);
+    if (never && into.kind != JINJA_ABSENT) {
+        str_puts(&text, "\n\n");
+        append_words(&text, jinja_member(into, "content"));
+    } else if (!never) {
+        struct jinja_value first = first_of(r, CHAT_SYSTEM);
+        into = first.kind != JINJA_ABSENT ? first : first_of(r, CHAT_DEVELOPER);
+        jinja_append(r->c, list, into);
+    }
+    int rc = text.failed ? err_set(r->e, ERR_MEMORY, "no memory for the system message") : 0;
+    if (!rc && into.kind != JINJA_ABSENT)
+        put(r, into, "content", as_content(r, &text, never ? CHAT_USER : CHAT_SYSTEM));
+    str_fini(&text);
+    for (size_t i = 0; i < jinja_count(r->list); i++) {
+        struct jinja_value m = jinja_at(r->list, i);
+        if (!is_role(m, CHAT_SYSTEM) && !is_role(m, CHAT_DEVELOPER))
+            jinja_append(r->c, list, m);
+    }
+    *out = list;
+    return rc;
+}
+
+int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct json *messages,
+                struct jinja_value *out, struct jinja_value *last, struct err *e) {
+    struct repair r = {.t = t, .c = c, .e = e};
+    size_t n = json_len(messages), systems = 0;
+    enum chat_role role = CHAT_USER;
+    int rc = 0;
+    bool in_front = true;
+    *last = (struct jinja_value){0};
+    if (json_kind_of(messages) != JSON_ARRAY || n == 0)
+        return err_set(e, ERR_FORMAT, "messages must be a list of at least one message");
+    r.list = jinja_list(c, true);
+    r.calls = jinja_dict(c, true);
+    r.ids = jinja_dict(c, true);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = take_message(&r, json_at(messages, i), i, &role);
+        bool system = role == CHAT_SYSTEM || role == CHAT_DEVELOPER;
+        systems += system;
+        in_front = in_front && (!system || i == 0);
+    }
+    if (rc)
+        return rc;
+    struct jinja_value m = jinja_at(r.list, n - 1);
+    if (role == CHAT_ASSISTANT && jinja_member(m, "tool_calls").kind == JINJA_ABSENT)
+        *last = m;
+    *out = r.list;
+    bool merge = t->traits.system == CHAT_SYSTEM_NEVER   ? systems > 0
+                 : t->traits.system == CHAT_SYSTEM_FIRST ? !in_front
+                                                         : false;
+    return merge ? merge_system(&r, out) : 0;
+}
