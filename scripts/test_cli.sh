@@ -222,7 +222,8 @@ if [ -n "$target" ] && has chat; then
     ask() { printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$1"; }
     tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }
     one=$(ask $'a\n b')$'\n'
-    two=$one$(tell "$one")$'<|im_end|>\n'$(ask 'And then?')$'\n'
+    answer=$(tell "$one" && printf x) # all of it, but for the line end of generate
+    two=$one${answer%$'\n'x}$'<|im_end|>\n'$(ask 'And then?')$'\n'
     { tell "$one" && tell "$two"; } >want
     why=
     if ! printf '"""a\n b"""\n/nonsense\n\nAnd then?' | "$program" chat -m "$target" -d "$draft" \
@@ -276,6 +277,58 @@ if [ -n "$target" ] && has serve; then
     serve 2 "budget" --port 0 --budget lots
     refuse 1 "missing.gguf" serve -m missing.gguf --port 0
     refuse 1 "text.gguf" serve -m text.gguf --port 0
+fi
+
+# Chat templates: the bytes of a rendering and nothing else; what a template refuses is status 1,
+# one sentence and no output.
+if has template; then
+    printf '%s' '{"messages":[{"role":"user","content":"a<|im_end|>"}],"x":1.0}' >m.json
+    printf '%s' '{{ messages[0].content }}|{{ x }}|{{ y }}|{{ add_generation_prompt }}' >t.jinja
+    printf '%s' '{{ raise_exception("No " ~ messages[0].role ~ "s here.") }}' >raise.jinja
+    printf '%s' '{% if %}' >broken.jinja
+    printf '%s' '[]' >list.json
+    rendered() {
+        why=
+        "$program" template "${@:2}" >out 2>err || why="ended with $?: $(cat err)"
+        if [ -z "$why" ] && [ "$(od -c out)" != "$(printf '%s' "$1" | od -c)" ]; then
+            why="gave $(cat out), not $1"
+        fi
+        verdict "template ${*:2}" "$why"
+    }
+    rendered 'a<|im_end|>|1.0||' --chat-template-file t.jinja --messages m.json
+    accept '"spans":[{"origin":"input","begin":0,"end":11,"text":"a<|im_end|>"}' template \
+        --chat-template-file t.jinja --messages m.json --json
+    refuse 1 "No users here." template --chat-template-file raise.jinja --messages m.json
+    refuse 1 "broken.jinja" template --chat-template-file broken.jinja --messages m.json
+    refuse 1 "missing.jinja" template --chat-template-file missing.jinja --messages m.json
+    refuse 1 "missing.json" template --chat-template-file t.jinja --messages missing.json
+    refuse 1 "list.json" template --chat-template-file t.jinja --messages list.json
+    refuse 2 "--messages" template --chat-template-file t.jinja
+    refuse 2 "either" template --messages m.json
+    refuse 2 "either" template --messages m.json -m "$vocab" --chat-template-file t.jinja
+    if [ -n "$target" ]; then
+        rendered $'<|im_start|>user\na<|im_end|><|im_end|>\n' -m "$target" --messages m.json
+        accept '"ids":[' template -m "$target" --messages m.json --json
+    fi
+fi
+
+# A message in the model's template, and the same written out.
+if [ -n "$target" ] && has generate; then
+    why=
+    "$program" generate -m "$target" -n 30 --speculate off -p "$(ask Hi)"$'\n' >want 2>/dev/null
+    "$program" generate -m "$target" -n 30 --speculate off --chat -p Hi >out 2>/dev/null
+    cmp -s want out || why="gave $(cat out), not $(cat want)"
+    verdict "generate --chat" "$why"
+    printf '%s' '{"messages":[{"role":"user","content":"Hi"}]}' >m.json
+    "$program" generate -m "$target" -n 30 --speculate off --chat --messages m.json >out 2>/dev/null
+    why=
+    cmp -s want out || why="gave $(cat out), not $(cat want)"
+    verdict "generate --chat --messages" "$why"
+    refuse 2 "--chat" generate -m "$target" -p Hi --system x
+    refuse 2 "--messages and --prompt" generate -m "$target" --chat -p Hi --messages m.json
+    refuse 2 "JSON object" generate -m "$target" --chat -p Hi --chat-template-kwargs '[1]'
+    printf '%s' '{"messages":[{"role":"bard","content":"Hi"}]}' >m.json
+    refuse 1 'messages[0].role is "bard"' generate -m "$target" --chat --messages m.json
 fi
 
 # A reader that goes away ends the program without a word.

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice chat`: messages in, answers out, over one transcript that grows. Tokens of the model
-// stay as they were chosen, so nothing of an earlier turn is ever read again. What it costs is
-// shown while an answer comes and behind it.
+// `coppice chat`: messages in, answers out, over one transcript that grows. Before each answer the
+// template writes the whole conversation; what the transcript holds of it already stays, tokens of
+// the model as they were chosen, so nothing is read again that the template leaves as it was.
+// What it costs is shown while an answer comes and behind it.
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/num.h"
+#include "cli/conversation.h"
 #include "cli/decode.h"
 #include "cli/edit.h"
 #include "cli/status.h"
 #include "engine/transcript.h"
-#include "text/chatml.h"
 
 struct chat {
     const struct cli_args *a;
     struct session *s;
     struct transcript *t;
     struct edit *in;
-    struct chatml form;
-    struct token_list starts; // where in the transcript each of the user's messages begins
+    struct conversation said;
     bool terminal;
 };
 
@@ -26,11 +27,13 @@ struct chat {
 struct answer {
     struct chat *c;
     struct status status;
-    struct utf8_stream utf8;
-    struct str bytes, text;
-    int64_t tokens, passes; // of the target behind the prompt
-    double first;           // when the first token was chosen, in milliseconds
-    int rc;                 // first failed write
+    struct reasoning parts;
+    struct str bytes, thought, text; // of the newest tokens
+    struct str all_thought, all;     // of the answer so far
+    bool dim;                        // the terminal shows reasoning now
+    int64_t tokens, passes;          // of the target behind the prompt
+    double first;                    // when the first token was chosen, in milliseconds
+    int rc;                          // first failed write
     struct err *e;
 };
 
@@ -48,16 +51,40 @@ static void write_visible(struct str *out, const char *s, size_t n) {
     }
 }
 
-static void put_text(struct answer *w) {
-    struct str visible = {0};
+// Reasoning is shown on a terminal only, dim where it can be.
+static void show_part(struct answer *w, struct str *out, const struct str *part, bool thought) {
+    static const char dim[] = "\033[2m", bright[] = "\033[0m\n\n";
+    if (part->len == 0 || (thought && !w->c->terminal))
+        return;
+    if (thought != w->dim && status_may_dim(STDOUT_FILENO))
+        str_puts(out, thought ? dim : bright);
+    else if (thought != w->dim && !thought)
+        str_puts(out, "\n\n");
+    w->dim = thought;
     if (w->c->terminal)
-        write_visible(&visible, w->text.data ? w->text.data : "", w->text.len);
-    const struct str *s = w->c->terminal ? &visible : &w->text;
-    if (w->text.failed || w->bytes.failed || s->failed)
+        write_visible(out, part->data, part->len);
+    else
+        str_append(out, part->data, part->len);
+}
+
+static void keep(struct str *all, struct str *part) {
+    if (part->len)
+        str_append(all, part->data, part->len);
+    all->failed = all->failed || part->failed;
+}
+
+static void put_text(struct answer *w) {
+    struct str shown = {0};
+    show_part(w, &shown, &w->thought, true);
+    show_part(w, &shown, &w->text, false);
+    keep(&w->all_thought, &w->thought);
+    keep(&w->all, &w->text);
+    if (w->all_thought.failed || w->all.failed || w->bytes.failed || shown.failed)
         w->rc = err_set(w->e, ERR_MEMORY, "no memory for the text of the answer");
-    else if (s->len && !w->rc)
-        w->rc = cli_write(s->data, s->len, w->e);
-    str_fini(&visible);
+    else if (shown.len && !w->rc)
+        w->rc = cli_write(shown.data, shown.len, w->e);
+    str_fini(&shown);
+    str_clear(&w->thought);
     str_clear(&w->text);
 }
 
@@ -86,9 +113,10 @@ static int on_tokens(void *arg, const int32_t *ids, int64_t n) {
     w->tokens += n;
     str_clear(&w->bytes);
     for (int64_t i = 0; i < n; i++)
-        tokenizer_decode(session_tokenizer(w->c->s), ids[i], false, &w->bytes);
+        if (!tokenizer_is_eog(w->c->said.t, ids[i]))
+            reasoning_decode(w->parts.family, w->c->said.t, ids[i], &w->bytes);
     if (w->bytes.len)
-        utf8_stream_push(&w->utf8, w->bytes.data, w->bytes.len, &w->text);
+        reasoning_push(&w->parts, w->bytes.data, w->bytes.len, &w->thought, &w->text);
     put_text(w);
     show_progress(w);
     return w->rc || cli_interrupted();
@@ -122,14 +150,30 @@ static void report(const struct chat *c, const struct reply *y) {
             dim ? "\033[0m" : "");
 }
 
-static int append(struct chat *c, const struct token_list *l, struct err *e) {
-    return transcript_append(c->t, l->ids, (int64_t)l->count, e);
+// Brings the transcript to the beginning of the assistant's next answer. *inside: in reasoning.
+static int prepare_answer(struct chat *c, bool *inside, struct err *e) {
+    struct chat_text x = {0};
+    struct token_list rest = {0};
+    const struct chat_tokens before = {transcript_tokens(c->t), (size_t)transcript_len(c->t)};
+    size_t kept = 0;
+    int rc = conversation_render(&c->said, &x, e);
+    if (!rc)
+        rc = chat_encode_behind(c->said.t, &x, &before, &kept, &rest, e);
+    if (!rc)
+        rc = transcript_cut(c->t, (int64_t)kept, e);
+    if (!rc)
+        rc = transcript_append(c->t, rest.ids, (int64_t)rest.count, e);
+    *inside = x.in_reasoning;
+    token_list_fini(&rest);
+    chat_text_fini(&x);
+    return rc;
 }
 
-// Generates the answer to a transcript that ends in the beginning of the assistant's message.
-static int speak(struct chat *c, struct reply *y, struct err *e) {
+// Generates the answer to what was said last and adds it to the conversation.
+static int speak(struct chat *c, struct reply *y, bool inside, struct err *e) {
     struct answer w = {.c = c, .e = e};
     struct request r;
+    reasoning_init(&w.parts, chat_template_reasoning(c->said.form), inside);
     decode_request(c->a, c->s, &r);
     int64_t most = options_int(&c->a->opt, OPT_ANSWER_TOKENS);
     r.max_tokens = most ? most : INT64_MAX;
@@ -139,45 +183,38 @@ static int speak(struct chat *c, struct reply *y, struct err *e) {
     if (c->terminal)
         status_begin(&w.status);
     int rc = transcript_generate(c->t, &r, y, e);
-    utf8_stream_end(&w.utf8, &w.text);
-    str_puts(&w.text, w.tokens || !rc ? "\n" : "");
+    reasoning_end(&w.parts, &w.thought, &w.text);
     put_text(&w);
+    if (!rc)
+        rc = w.rc;
+    if (w.tokens || !rc) {
+        bool dim = w.dim && status_may_dim(STDOUT_FILENO);
+        int written = cli_write(dim ? "\033[0m\n" : "\n", dim ? 5 : 1, e);
+        rc = rc ? rc : written;
+    }
     status_end(&w.status);
     cli_take_interrupt();
+    if (!rc)
+        rc = conversation_say(&c->said, "assistant", &w.all, &w.all_thought, e);
+    reasoning_fini(&w.parts);
     str_fini(&w.bytes);
+    str_fini(&w.thought);
     str_fini(&w.text);
-    return rc ? rc : w.rc;
-}
-
-// What follows an answer: its end mark, unless the model has made it.
-static int close_answer(struct chat *c, const struct reply *y, struct err *e) {
-    struct token_list l = {0};
-    bool ended = y->n > 0 && y->ids[y->n - 1] == c->form.end;
-    int rc = chatml_close(&c->form, ended, &l, e);
-    if (!rc)
-        rc = append(c, &l, e);
-    token_list_fini(&l);
+    str_fini(&w.all);
+    str_fini(&w.all_thought);
     return rc;
 }
 
-// Appends the message that stands before the conversation, if there is one.
-static int put_system(const struct chat *c, struct token_list *l, struct err *e) {
+// The message that stands before the conversation, if there is one.
+static int put_system(struct chat *c, struct err *e) {
     const char *text = options_str(&c->a->opt, OPT_SYSTEM);
-    int rc = text ? chatml_message(&c->form, "system", text, strlen(text), l, e) : 0;
+    struct str s = {0};
+    if (!text)
+        return 0;
+    str_puts(&s, text);
+    int rc = conversation_say(&c->said, "system", &s, NULL, e);
+    str_fini(&s);
     return rc ? err_prefix(e, "--system") : 0;
-}
-
-static int append_message(struct chat *c, const struct str *text, struct err *e) {
-    struct token_list l = {0};
-    int rc = transcript_len(c->t) == 0 ? put_system(c, &l, e) : 0;
-    if (!rc)
-        rc = chatml_message(&c->form, "user", text->data, text->len, &l, e);
-    if (!rc)
-        rc = chatml_open(&c->form, "assistant", &l, e);
-    if (!rc)
-        rc = append(c, &l, e);
-    token_list_fini(&l);
-    return rc;
 }
 
 static int complain(const struct chat *c, int rc, const struct err *e) {
@@ -189,36 +226,39 @@ static int complain(const struct chat *c, int rc, const struct err *e) {
 
 static int answer(struct chat *c, const struct str *text, struct err *e) {
     struct reply y = {0};
-    int64_t before = transcript_len(c->t);
-    int rc = token_list_push(&c->starts, (int32_t)before, e);
-    if (rc)
-        return complain(c, rc, e);
-    rc = append_message(c, text, e);
+    size_t before = c->said.n;
+    int64_t tokens = transcript_len(c->t);
+    bool inside = false;
+    int rc = conversation_say(&c->said, "user", text, NULL, e);
     if (!rc)
-        rc = speak(c, &y, e);
+        rc = prepare_answer(c, &inside, e);
+    if (!rc)
+        rc = speak(c, &y, inside, e);
     if (!rc)
         report(c, &y);
-    if (!rc)
-        rc = close_answer(c, &y, e);
     if (rc) { // as if nothing had been said
-        c->starts.count--;
-        transcript_cut(c->t, before, NULL);
+        conversation_cut(&c->said, before);
+        transcript_cut(c->t, min_i64(tokens, transcript_len(c->t)), NULL);
     }
     reply_fini(&y);
     return rc ? complain(c, rc, e) : 0;
 }
 
-static int begin_again(struct chat *c, struct err *e) {
-    c->starts.count = 0;
-    return transcript_cut(c->t, 0, e);
+static size_t first_message(const struct chat *c) {
+    return options_str(&c->a->opt, OPT_SYSTEM) ? 1 : 0;
 }
 
-static int undo(struct chat *c, struct err *e) {
-    if (c->starts.count == 0) {
+static int undo(struct chat *c) {
+    if (c->said.n <= first_message(c))
         fprintf(stderr, "There is nothing to take back.\n");
-        return 0;
-    }
-    return transcript_cut(c->t, c->starts.ids[--c->starts.count], e);
+    else
+        conversation_cut(&c->said, c->said.n - 2); // a message and its answer
+    return 0;
+}
+
+static int begin_again(struct chat *c, struct err *e) {
+    conversation_cut(&c->said, first_message(c));
+    return transcript_cut(c->t, 0, e);
 }
 
 static int show_help(struct err *e) {
@@ -243,7 +283,7 @@ static int obey(struct chat *c, const char *word, bool *quit, struct err *e) {
     else if (!strcmp(word, "/new"))
         return begin_again(c, e);
     else if (!strcmp(word, "/undo"))
-        return undo(c, e);
+        return undo(c);
     else if (!strcmp(word, "/help"))
         return show_help(e);
     else
@@ -289,16 +329,11 @@ static int open_input(struct chat *c, struct err *e) {
 
 // Makes everything ready, so that what cannot work is told before the first message.
 static int prepare(struct chat *c, struct err *e) {
-    struct token_list l = {0};
-    const struct tokenizer *t = session_tokenizer(c->s);
-    int rc = t ? chatml_init(&c->form, t, e)
-               : err_set(e, ERR_UNSUPPORTED, "%s has no tokenizer; 'generate --ids' can run it",
-                         options_str(&c->a->opt, OPT_MODEL));
+    int rc = conversation_open(&c->said, c->a, c->s, e);
     if (!rc)
-        rc = put_system(c, &l, e);
+        rc = put_system(c, e);
     if (!rc)
         rc = transcript_create(&c->t, c->s, e);
-    token_list_fini(&l);
     return rc ? rc : open_input(c, e);
 }
 
@@ -316,7 +351,7 @@ int cmd_chat(const struct cli_args *a, struct err *e) {
     }
     edit_destroy(c.in);
     transcript_destroy(c.t);
-    token_list_fini(&c.starts);
+    conversation_close(&c.said);
     session_close(c.s);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/conversation.h"
 #include "cli/decode.h"
 
 // Streams the text of new tokens.
@@ -180,6 +181,20 @@ static int print_json(const struct session *s, const struct request *r, const st
     return cli_print_json(&w, e);
 }
 
+// The ids of a text, or with --chat those of a conversation.
+static int read_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
+                       struct err *e) {
+    static const int with_chat[] = {OPT_MESSAGES, OPT_SYSTEM, OPT_TEMPLATE_FILE,
+                                    OPT_TEMPLATE_KWARGS, OPT_NO_THINKING};
+    if (options_flag(&a->opt, OPT_CHAT))
+        return conversation_prompt(a, s, out, e);
+    for (size_t i = 0; i < sizeof with_chat / sizeof *with_chat; i++)
+        if (options_given(&a->opt, with_chat[i]))
+            return err_set(e, ERR_USAGE, "--%s is for conversations; give --chat as well",
+                           cli_options[with_chat[i]].name);
+    return decode_prompt(a, s, out, e);
+}
+
 static int generate(const struct cli_args *a, struct session *s, struct err *e) {
     struct token_list prompt = {0};
     struct request r;
@@ -189,7 +204,7 @@ static int generate(const struct cli_args *a, struct session *s, struct err *e) 
     decode_request(a, s, &r);
     int rc = fill_request(a, &r, e);
     if (!rc)
-        rc = decode_prompt(a, s, &prompt, e);
+        rc = read_prompt(a, s, &prompt, e);
     if (rc)
         goto out;
     r.prompt = prompt.ids;

@@ -55,6 +55,14 @@ static const struct cli_command commands[] = {
      .description = "Prints the text of token ids, byte for byte (a terminal gets a newline more), "
                     "or as JSON ({\"text\":\"...\"}). Bytes that form no UTF-8 become U+FFFD.",
      .run = cmd_detokenize},
+    {"template", CLI_TEMPLATE, .operands = "", .summary = "render a chat template",
+     .description = "Prints the text that a chat template, of -m or --chat-template-file, makes of "
+                    "the variables in --messages, byte for byte as apply_chat_template of "
+                    "HuggingFace transformers does: nothing is repaired, and what the file does "
+                    "not name is undefined, save bos_token and eos_token of a model file. With "
+                    "--json also which parts the template wrote and which came from the file. "
+                    "No model is loaded.",
+     .run = cmd_template},
     {"inspect", CLI_INSPECT, .operands = "FILE", .min_operands = 1, .max_operands = 1,
      .summary = "show what a GGUF or safetensors file holds",
      .description = "Prints metadata (long lists shortened), tensors, a count of types and, for "

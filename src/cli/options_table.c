@@ -10,6 +10,7 @@
 #define BENCH    CLI_BIT(CLI_BENCH)
 #define PROFILE  CLI_BIT(CLI_PROFILE)
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
+#define TEMPLATE CLI_BIT(CLI_TEMPLATE)
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
@@ -22,7 +23,7 @@
 
 const struct option cli_options[CLI_OPTION_COUNT] = {
     // What to run.
-    [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS,
+    [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS | TEMPLATE,
                    .help = "target model (GGUF); chat and serve take the bundled one without it"},
     [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE",
                    .groups = DECODING | SERVE | DRAFT | PROFILE,
@@ -97,8 +98,24 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                         .groups = MEASURED | PROFILE, .help = "most tokens to make"},
     [OPT_ANSWER_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "0", 0, 1e6, .groups = CHAT,
                            .help = "most tokens of an answer; 0: as many as the context holds"},
-    [OPT_SYSTEM] = {"system", 0, OPTION_STRING, "TEXT", .groups = CHAT,
-                    .help = "message to the model that stands before the conversation"},
+    [OPT_SYSTEM] = {"system", 0, OPTION_STRING, "TEXT", .groups = CHAT | GENERATE,
+                    .help = "message to the model that stands before the conversation; of "
+                            "generate, with --chat"},
+    [OPT_CHAT] = {"chat", 0, OPTION_FLAG, .groups = GENERATE,
+                  .help = "the text is a message to the model, written in its chat template"},
+    [OPT_MESSAGES] = {"messages", 0, OPTION_STRING, "FILE", .groups = TEMPLATE | GENERATE,
+                      .help = "JSON object with messages, tools, documents and other variables of "
+                              "the template, - for standard input; of generate, in place of a "
+                              "text with --chat"},
+    [OPT_TEMPLATE_FILE] = {"chat-template-file", 0, OPTION_STRING, "FILE",
+                           .groups = TEMPLATE | GENERATE | CHAT,
+                           .help = "chat template (Jinja) in place of the model's"},
+    [OPT_TEMPLATE_KWARGS] = {"chat-template-kwargs", 0, OPTION_STRING, "JSON",
+                             .groups = GENERATE | CHAT,
+                             .help = "object whose members become variables of the chat template"},
+    [OPT_NO_THINKING] = {"no-thinking", 0, OPTION_FLAG, .groups = GENERATE | CHAT,
+                         .help = "ask the chat template for an answer without reasoning "
+                                 "(enable_thinking and thinking are false)"},
     [OPT_HISTORY] = {"history", 0, OPTION_STRING, "FILE", "auto", .groups = CHAT,
                      .help = "file in which messages typed on a terminal are kept; none for none, "
                              "auto for .local/state/coppice/chat-history in the home folder"},
@@ -306,7 +323,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,
-                  .groups = (RUNNING & ~CHAT) | TOKENS | CLI_BIT(CLI_INSPECT),
+                  .groups = (RUNNING & ~CHAT) | TOKENS | TEMPLATE | CLI_BIT(CLI_INSPECT),
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };
