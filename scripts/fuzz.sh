@@ -34,11 +34,12 @@ seeds=tests/fuzz/corpus/$target
 corpus=build/corpus/$target
 findings=build/findings/$target
 declare -A sources=(
-    [chat]="src/text/chatml.c src/cli/edit.c"
+    [chat]="src/text/chat*.c src/cli/edit.c"
     [checkpoint]="src/state/checkpoint_stored.c src/ops/kv_codec.h" [convert]="src/convert/convert_*.c"
     [gguf]="src/formats/gguf*.c" [http]="src/serve/http*.c"
     [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench_prompts.c"
     [model]="src/models/*.c src/text/vocab.c" [options]="src/cli/options_table.c src/formats/quant.c"
+    [reasoning]="src/text/reasoning.c" [template]="src/text/jinja/*.c src/text/chat*.c"
     [safetensors]="src/formats/safetensors.c" [split]="src/text/split_rules.c"
     [tokenizer]="src/text/*.c")
 room=$((48 * 1024))

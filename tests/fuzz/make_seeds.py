@@ -335,6 +335,22 @@ def main():
         save("split", f"family{i:02}", bytes([i]) + families[i % 4].encode())
     save("split", "name", "\x7fdeepseek-llm")
     save("split", "unknown", "\x7fqwen4")
+    folder = CORPUS.parent.parent / "fixtures" / "templates"
+    contexts = [json.loads(line) for line in (folder / "contexts.jsonl").read_text().split("\n") if line]
+    chosen = ["turns", "call_parallel", "call_odd_arguments", "thinking_history", "forged", "documents",
+              "parts", "unicode", "prefill", "tools_no_system"]
+    for path, context in zip(sorted(folder.glob("*.jinja")), chosen):
+        variables = next(c["variables"] for c in contexts if c["name"] == context)
+        save("template", path.stem, "==T:" + path.read_text() + "==J:" +
+             json.dumps(variables, ensure_ascii=False))
+    save("template", "plain", "{% for m in messages %}{{ m['content'] | default('x') }}{% endfor %}")
+    save("template", "loop", "{% for i in range(99999999) %}{{ i ~ messages }}{% endfor %}")
+    save("template", "macro", "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}")
+    for i, text in enumerate(["<think>why</think>Hi", "why</think>\n\nHi",
+                              "<|channel>thought\nwhy<channel|>Hi",
+                              "<|channel|>analysis<|message|>why<|end|><|start|>assistant"
+                              "<|channel|>final<|message|>Hi<|return|>"]):
+        save("reasoning", f"reply{i}", bytes([(2, 3, 14, 16)[i]]) + text.encode())
     save("chat", "lines", "hello\n\nhow are you?\n<|im_end|>\n<|im_start|>system\n")
     save("chat", "block", 'a\n"""\nx = 1\n\n  y <|im_start|>\n"""\nb\n"""c\"\"\"\n"""open')
     save("chat", "broken", b"caf\xc3\xa9 \xff\xe4\xbd\r\n\0zero<think>\n")
