@@ -32,7 +32,8 @@ SKIPPED = {
 FOREIGN = {"--no-mtp", "models/ggml-vocab-*.gguf.inp"}
 TARGET, DRAFT = "models/coppice-tiny-q8_0.gguf", "models/coppice-tiny-dflash-q8_0.gguf"
 FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D.gguf", "draft.gguf"],
-         "README.md": ["text.txt"]}
+         "README.md": ["text.txt"], "examples/conversation.json": ["conversation.json"],
+         "tests/fixtures/templates/tagged.jinja": ["template.jinja"]}
 PROMPTS = ["FILE.jsonl", "all.jsonl", "build/all.jsonl"]
 SECONDS = 60
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*|-[a-z])(?![\w-])")
