@@ -13,6 +13,10 @@ for name in node npm; do
         exit 77
     fi
 done
+if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+    echo "skipped  browser: Node $(node --version), and 20 or later is needed"
+    exit 77
+fi
 if ! cmp -s web/package-lock.json build/web/package-lock.json || [ ! -d build/web/node_modules ]; then
     if ! npm run --silent --prefix web setup; then
         echo "skipped  browser: npm cannot install the packages of web/"
@@ -24,5 +28,5 @@ if ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/nul
     echo "skipped  browser: no chromium; the page was only built"
     exit 77
 fi
-COPPICE_PROGRAM=$program exec timeout 300 node --test --test-force-exit --test-concurrency=2 \
-    --test-reporter=spec tests/browser/test_*.mjs
+COPPICE_PROGRAM=$program exec timeout 300 node --test --test-concurrency=2 --test-reporter=spec \
+    tests/browser/test_*.mjs
