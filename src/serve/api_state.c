@@ -127,7 +127,7 @@ void api_slots(struct service *s, struct exchange *x, const char *rest) {
     int id = 0;
     jw_begin(&w, '[');
     for (const struct completion *c = s->completions; c; c = c->next)
-        for (int i = 0; i < c->n_choices && c->prepared; i++)
+        for (int i = 0; c->prepared && i < c->n_choices; i++)
             if (c->choices[i].stream && !c->choices[i].ended)
                 put_slot(s, &w, id++, &c->choices[i]);
     while (s->ready && id < s->limits.slots)

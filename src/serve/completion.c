@@ -53,6 +53,7 @@ static void give_up(struct completion *c) {
         stream_release(c->choices[i].stream); // no callback from here on
         c->choices[i].stream = NULL;
     }
+    completion_trees_drop(c);
     c->dead = true;
     if (!atomic_load(&c->posted))
         free_completion(c);
@@ -381,6 +382,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->created = (int64_t)time(NULL);
     snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
     random_id(c->id, d->id_prefix);
+    exchange_header(x, "x-request-id", c->id); // clients show it with errors
     c->next = s->completions;
     if (c->next)
         c->next->prev = c;
@@ -423,7 +425,7 @@ bool completion_watch(struct service *s, struct exchange *x, const char *id) {
     static const struct exchange_hooks hooks = {
         .gone = on_watcher_gone, .writable = on_writable, .cut = on_watcher_gone};
     struct completion *c = s->completions;
-    while (c && (c->dead || !c->p.trees || !c->prepared || strcmp(c->id, id) != 0))
+    while (c && (c->dead || !c->prepared || !c->p.trees || strcmp(c->id, id) != 0))
         c = c->next;
     if (!c || c->watcher)
         return false;
