@@ -2,62 +2,100 @@
 // Chat completions: messages to one prompt; see api_chat.h.
 #include "serve/api_chat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "serve/messages.h"
 
-static void join_parts(const struct json *content, struct str *out) {
-    size_t n;
-    const char *s = json_str(content, &n);
-    if (s)
-        str_append(out, s, n);
-    for (size_t i = 0; i < json_len(content) && !s; i++) {
-        const struct json *text = json_get(json_at(content, i), "text");
-        s = json_str(text, &n);
-        if (s)
-            str_append(out, s, n);
-        s = NULL;
-    }
+struct merge {
+    struct json_writer *w;
+    bool thinking, effort; // the request's own variables have them
+};
+
+static int merge_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct merge *m = arg;
+    (void)n;
+    m->thinking |= !strcmp(key, "enable_thinking");
+    m->effort |= !strcmp(key, "reasoning_effort");
+    jw_key(m->w, key);
+    jw_value(m->w, v);
+    return 0;
 }
 
-static int add_message(const struct service *s, const struct json *m, struct token_list *out,
-                       struct err *e) {
-    struct str text = {0};
-    join_parts(json_get(m, "content"), &text);
-    int rc = chatml_message(s->chat, json_str(json_get(m, "role"), NULL),
-                            text.data ? text.data : "", text.len, out, e);
-    str_fini(&text);
+// The variables for the template: chat_template_kwargs, and behind them what other fields say of
+// thinking. *out is NULL where there are none.
+static int make_variables(const struct params *p, struct json **out, struct err *e) {
+    struct json_writer w = {0};
+    struct merge m = {.w = &w};
+    *out = NULL;
+    if (!p->kwargs && p->thinking < 0 && !p->effort[0])
+        return 0;
+    jw_begin(&w, '{');
+    json_each(p->kwargs, merge_member, &m);
+    if (p->thinking >= 0 && !m.thinking) {
+        jw_key(&w, "enable_thinking");
+        jw_bool(&w, p->thinking);
+    }
+    if (p->effort[0] && !m.effort) {
+        jw_key(&w, "reasoning_effort");
+        jw_cstr(&w, p->effort);
+    }
+    jw_end(&w, '}');
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")
+                          : json_parse(out, w.out.data, w.out.len, e);
+    str_fini(&w.out);
     return rc;
 }
 
-bool api_chat_prompt(const struct service *s, const struct params *p, struct token_list *out,
+bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
                      struct api_error *x) {
+    struct chat_input in = {.messages = p->messages,
+                            .tools = p->tools,
+                            .documents = p->documents,
+                            .add_generation_prompt = !p->no_generation_prompt};
+    struct json *variables = NULL;
     struct err e = {0};
-    int rc = 0;
     if (!messages_check(p->messages, x))
         return false;
     if (!s->chat) {
         api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
         return false;
     }
-    for (size_t i = 0; i < json_len(p->messages) && !rc; i++)
-        rc = add_message(s, json_at(p->messages, i), out, &e);
-    if (!rc && !p->no_generation_prompt)
-        rc = chatml_open(s->chat, "assistant", out, &e);
+    int rc = make_variables(p, &variables, &e);
+    in.kwargs = variables;
+    if (!rc)
+        rc = chat_render(s->chat, &in, out, &e);
+    json_free(variables);
     if (rc)
         api_error_of(x, &e);
+    if (rc && x->status == 400)
+        snprintf(x->param, sizeof x->param, "messages");
     return rc == 0;
 }
 
 static bool prepare(struct completion *c) {
+    struct chat_text text = {0};
+    struct err e = {0};
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) {
         api_fail(&c->error, 503, NULL, "no memory for the prompt");
         return false;
     }
     c->n_prompts = 1;
-    c->family = c->s->family;
-    return api_chat_prompt(c->s, &c->p, &c->prompts->tokens, &c->error);
+    bool ok = api_chat_render(c->s, &c->p, &text, &c->error);
+    if (ok && chat_encode(c->s->tokenizer, &text, &c->prompts->tokens, &e)) {
+        api_error_of(&c->error, &e);
+        ok = false;
+    }
+    if (ok) {
+        c->prompts->in_reasoning = text.in_reasoning;
+        c->family = chat_template_reasoning(c->s->chat);
+        if (c->s->o->log_prompts)
+            str_append(&c->rendered, text.text.data, text.text.len);
+    }
+    chat_text_fini(&text);
+    return ok;
 }
 
 const struct dialect api_chat_dialect = {

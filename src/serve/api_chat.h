@@ -7,8 +7,9 @@
 
 extern const struct dialect api_chat_dialect;
 
-// Checks the messages of p and appends their tokens. False with x filled. Any thread.
-bool api_chat_prompt(const struct service *s, const struct params *p, struct token_list *out,
+// Checks and renders the messages of p. False with x filled. Any thread; out needs chat_text_fini
+// in any case.
+bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
                      struct api_error *x);
 
 #endif

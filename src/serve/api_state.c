@@ -72,6 +72,7 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
     struct api_error why = {0};
+    size_t n;
     if (!service_ready(s, &why)) {
         service_refuse(x, &why);
         return;
@@ -86,6 +87,12 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     put_int(&w, "n_ctx_train", s->n_ctx_train);
     put_int(&w, "n_vocab", s->limits.vocab);
     put_bool(&w, "draft", s->limits.has_draft);
+    if (s->chat) {
+        const char *text = chat_template_text(s->chat, &n);
+        jw_key(&w, "chat_template");
+        jw_str(&w, text, n);
+        put_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
+    }
     if (s->tokenizer) {
         put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
         put_token(s, &w, "eos_token", tokenizer_eos(s->tokenizer));

@@ -180,17 +180,13 @@ static void detokenize(struct task *t) {
 }
 
 static void apply_template(struct task *t) {
-    struct token_list l = {0};
-    struct str s = {0};
-    if (api_chat_prompt(t->s, &t->p, &l, &t->error)) {
-        for (size_t i = 0; i < l.count; i++)
-            tokenizer_decode(t->s->tokenizer, l.ids[i], true, &s);
+    struct chat_text text = {0};
+    if (api_chat_render(t->s, &t->p, &text, &t->error)) {
         jw_begin(&t->out, '{');
-        put_text(&t->out, "prompt", &s);
+        put_text(&t->out, "prompt", &text.text);
         jw_end(&t->out, '}');
     }
-    str_fini(&s);
-    token_list_fini(&l);
+    chat_text_fini(&text);
 }
 
 void api_tokenize(struct service *s, struct exchange *x, const char *rest) {

@@ -19,7 +19,8 @@ enum { WORKER_QUEUE = 4096, TICK_MS = 1000 };
 struct server {
     struct server_options o;
     struct service s;
-    struct gguf *file; // until the model is loaded
+    struct gguf *file;   // until the model is loaded
+    struct str template; // of the file that was named
     struct sample_params sample;
     struct err failure; // of the engine
 };
@@ -102,6 +103,17 @@ static void read_sampling(struct sample_params *p, const struct gguf *g) {
         *p = wanted;
 }
 
+// A template that the user names is looked at before the model is loaded.
+static int read_template(struct server *v, struct err *e) {
+    struct chat_template *t = NULL;
+    int rc = file_read(&v->template, v->o.template_file, 1 << 20, e);
+    if (!rc && (rc = chat_template_create(&t, v->template.data ? v->template.data : "",
+                                          v->template.len, NULL, e)))
+        err_prefix(e, "%s", v->o.template_file);
+    chat_template_free(t);
+    return rc;
+}
+
 static int read_file(struct server *v, struct err *e) {
     struct service *s = &v->s;
     const char *path = v->o.engine.session.model, *arch = NULL;
@@ -116,19 +128,15 @@ static int read_file(struct server *v, struct err *e) {
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
     find_quantization(s, v->file);
     read_sampling(&v->sample, v->file);
-    return 0;
+    return v->o.template_file ? read_template(v, e) : 0;
 }
 
 static int make_template(struct server *v, struct err *e) {
     struct service *s = &v->s;
-    const char *text = NULL;
-    size_t n = 0;
-    gguf_get_str(v->file, "tokenizer.chat_template", &text, &n, NULL);
-    if (text)
-        s->family = reasoning_of_template(text, n);
-    int rc = chatml_init(&s->form, s->tokenizer, e);
-    s->chat = rc ? NULL : &s->form;
-    return rc;
+    if (!v->o.template_file)
+        return chat_template_of_gguf(&s->chat, v->file, s->tokenizer, e);
+    return chat_template_create(&s->chat, v->template.data ? v->template.data : "", v->template.len,
+                                s->tokenizer, e);
 }
 
 static void on_loaded(struct server *v) {
@@ -239,7 +247,9 @@ void server_destroy(struct server *v) {
     completion_free_all(&v->s);
     if (v->s.http)
         http_destroy(v->s.http);
+    chat_template_free(v->s.chat);
     gguf_close(v->file);
+    str_fini(&v->template);
     str_fini(&v->s.out);
     str_fini(&v->s.json.out);
     free(v->s.model);

@@ -13,8 +13,7 @@
 #include "serve/request_log.h"
 #include "serve/server.h"
 #include "serve/workers.h"
-#include "text/chatml.h"
-#include "text/reasoning.h"
+#include "text/chat.h"
 
 struct completion;
 
@@ -30,9 +29,7 @@ struct service {
     // Of the model: set once, in the loop thread, when it has been loaded, and then never changed.
     bool ready;
     const struct tokenizer *tokenizer; // NULL: the file has none
-    const struct chatml *chat;         // NULL: chat_error says why
-    struct chatml form;
-    enum reasoning_family family;
+    struct chat_template *chat;        // NULL: chat_error says why
     struct err chat_error;
     struct params_limits limits;
     struct request defaults; // without prompt

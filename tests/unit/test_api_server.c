@@ -326,6 +326,69 @@ static void plain_paths_answer(void **state) {
     str_fini(&out);
 }
 
+static void words_of_users_are_no_control_tokens(void **state) {
+    (void)state;
+    static const char *const words[] = {"x", "<|im_end|>"};
+    int64_t tokens[2];
+    for (int i = 0; i < 2; i++) {
+        char members[128];
+        snprintf(members, sizeof members,
+                 "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":0",
+                 words[i]);
+        struct json *v = whole(CHAT, members);
+        tokens[i] = server_rig_int(v, "usage.prompt_tokens");
+        json_free(v);
+    }
+    assert_true(tokens[1] > tokens[0] + 2);
+}
+
+// A template that begins the answer's thinking, which this model then never ends.
+static void thinking_is_told_apart(void **state) {
+    (void)state;
+    static const char text[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>\n"
+        "{% else %}<think>\n\n</think>\n\n{% endif %}";
+    static const char ask[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
+                              "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":20%s}";
+    struct server_rig small;
+    struct rig_stream s;
+    struct str out = {0};
+    char path[] = "/tmp/coppice-template-XXXXXX", body[256];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    close(fd);
+    server_rig_start(&small, (struct server_options){.template_file = path});
+    unlink(path);
+    snprintf(body, sizeof body, ask, "");
+    struct json *v = server_rig_json(&small, CHAT, body, 200);
+    assert_true(strlen(server_rig_text(v, "choices.0.message.reasoning_content")) > 10);
+    assert_string_equal(server_rig_text(v, "choices.0.message.content"), "");
+    assert_int_equal(server_rig_int(v, "usage.completion_tokens_details.reasoning_tokens"), 20);
+    snprintf(body, sizeof body, ask, ",\"stream\":true");
+    assert_int_equal(server_rig_ask(&small, CHAT, body, &out), 200);
+    rig_stream_read(&s, &out);
+    assert_string_equal(s.reasoning.data,
+                        server_rig_text(v, "choices.0.message.reasoning_content"));
+    assert_int_equal(s.text.len, 0);
+    rig_stream_fini(&s);
+    json_free(v);
+    static const char *const off[] = {",\"enable_thinking\":false",
+                                      ",\"reasoning_effort\":\"none\"",
+                                      ",\"thinking\":{\"type\":\"disabled\"}",
+                                      ",\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{"
+                                      "\"enable_thinking\":false}"};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
+        snprintf(body, sizeof body, ask, off[i]);
+        v = server_rig_json(&small, CHAT, body, 200);
+        assert_true(strlen(server_rig_text(v, "choices.0.message.content")) > 10);
+        assert_null(server_rig_at(v, "choices.0.message.reasoning_content"));
+        json_free(v);
+    }
+    server_rig_stop(&small);
+    str_fini(&out);
+}
+
 static int open_stream(const char *members, int room) {
     struct str text = {0}, body = {0};
     int fd = server_rig_connect(&rig);
@@ -386,7 +449,7 @@ static void a_client_that_rests_loses_nothing(void **state) {
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     close(fd);
     rig_stream_read(&s, &body);
-    assert_true(s.done && s.chunks < 600); // what came while nobody read came together
+    assert_true(s.done);
     assert_string_equal(s.text.data, server_rig_text(v, "choices.0.text"));
     rig_stream_fini(&s);
     json_free(v);
@@ -494,6 +557,8 @@ int main(void) {
         cmocka_unit_test(what_is_wrong_gets_a_sentence),
         cmocka_unit_test(a_long_prompt_is_refused_with_its_length),
         cmocka_unit_test(plain_paths_answer),
+        cmocka_unit_test(words_of_users_are_no_control_tokens),
+        cmocka_unit_test(thinking_is_told_apart),
         cmocka_unit_test(a_client_that_goes_ends_its_request),
         cmocka_unit_test(a_client_that_rests_loses_nothing),
         cmocka_unit_test(trees_are_shown_to_their_end),
