@@ -10,28 +10,37 @@ import { ask, idle, lastAnswer, launch, open, root, saidBy, say, told } from "./
 
 const program = path.resolve(root, process.env.COPPICE_PROGRAM ?? "build/release/coppice");
 const model = (name) => path.join(root, "models", name);
-let browser, server, url;
+let browser, stop, url;
 
-before(async () => {
-    browser = await launch();
-    server = spawn(program, ["serve", "-m", model("coppice-tiny-q8_0.gguf"), "-d",
-        model("coppice-tiny-dflash-q8_0.gguf"), "--port", "0"], { stdio: ["ignore", "ignore", "pipe"] });
+// Starts the program; -> where it is, and what ends it.
+async function serve(...options) {
+    const server = spawn(program, ["serve", "-m", model("coppice-tiny-q8_0.gguf"), "-d",
+        model("coppice-tiny-dflash-q8_0.gguf"), "--port", "0", ...options],
+    { stdio: ["ignore", "ignore", "pipe"] });
     let said = "";
-    url = await new Promise((done, fail) => {
+    const where = await new Promise((done, fail) => {
         server.on("exit", () => fail(new Error(`the server ended: ${said}`)));
         server.stderr.setEncoding("utf8").on("data", (text) => {
             said += text;
-            const where = /http:\/\/127\.0\.0\.1:\d+/.exec(said);
-            if (where) done(where[0] + "/");
+            const found = /http:\/\/127\.0\.0\.1:\d+/.exec(said);
+            if (found) done(found[0] + "/");
         });
     });
+    return [where, async () => {
+        server.kill();
+        const [status] = await once(server, "exit");
+        assert.equal(status, 0);
+    }];
+}
+
+before(async () => {
+    browser = await launch();
+    [url, stop] = await serve();
 });
 
 after(async () => {
     await browser.close();
-    server.kill();
-    const [status] = await once(server, "exit");
-    assert.equal(status, 0);
+    await stop();
 });
 
 test("a chat, a stop, a reload", async () => {
@@ -99,4 +108,18 @@ test("what the server refuses is said in its words", async () => {
     await page.locator(".note.error").waitFor();
     assert.match(await page.locator(".note.error").innerText(), /4096/);
     await page.done();
+});
+
+test("a server with a key shows the page and asks for the key", async () => {
+    const [where, end] = await serve("--api-key", "sesame");
+    const page = await open(browser, where, { expect: /401/ });
+    await page.waitForSelector("dialog[open]:has-text('wants a key')");
+    await page.keyboard.type("sesame");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".model:has-text('coppice-tiny')");
+    await ask(page, "Hello!");
+    assert.match((await saidBy(page, "assistant"))[0], /\w/);
+    await page.waitForSelector(".tree-caption:has-text('Step ')");
+    await page.done();
+    await end();
 });
