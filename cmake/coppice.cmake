@@ -5,6 +5,9 @@ set(c $<COMPILE_LANGUAGE:C>)
 target_compile_options(coppice_flags INTERFACE
     $<${c}:-Wall> $<${c}:-Wextra> $<${c}:-Wconversion> $<${c}:-Wshadow> $<${c}:-Wvla>
     $<${c}:-ffp-contract=off> $<${c}:-fno-math-errno> $<${c}:-fno-trapping-math>)
+# Constants are enums here, and some of them are times that meet doubles.
+target_compile_options(coppice_flags INTERFACE
+    $<$<COMPILE_LANG_AND_ID:C,Clang>:-Wno-enum-float-conversion>)
 target_compile_definitions(coppice_flags INTERFACE _GNU_SOURCE)
 # Warnings stop the build only with the compilers that they were cleaned up for: a newer one's new
 # warning must not keep anybody from building.
