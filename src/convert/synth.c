@@ -62,6 +62,9 @@ static int describe(struct job *j, struct err *e) {
     if (j->list.failed || !j->fill || !j->places)
         return err_set(e, ERR_MEMORY, "no memory to make a file of random weights");
     synth_metadata(j->writer, j->o->shape, j->o->recipe);
+    int rc = j->o->shape->draft ? 0 : synth_vocabulary(j->writer, j->o->shape->vocab, e);
+    if (rc)
+        return rc;
     for (int i = 0; i < j->list.n; i++) {
         const struct synth_tensor *t = &j->list.items[i];
         gguf_add_tensor(j->writer, t->name, t->type, t->n_dims, t->ne);

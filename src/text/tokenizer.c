@@ -190,27 +190,27 @@ void tokenizer_destroy(struct tokenizer *t) {
 }
 
 int tokenizer_size(const struct tokenizer *t) {
-    return (int)t->vocab.count;
+    return t ? (int)t->vocab.count : 0;
 }
 
 int32_t tokenizer_bos(const struct tokenizer *t) {
-    return t->vocab.bos;
+    return t ? t->vocab.bos : -1;
 }
 
 int32_t tokenizer_eos(const struct tokenizer *t) {
-    return t->vocab.eos;
+    return t ? t->vocab.eos : -1;
 }
 
 bool tokenizer_add_bos(const struct tokenizer *t) {
-    return t->add_bos && t->vocab.bos >= 0;
+    return t && t->add_bos && t->vocab.bos >= 0;
 }
 
 bool tokenizer_blank_first(const struct tokenizer *t) {
-    return t->blank_first;
+    return t && t->blank_first;
 }
 
 static bool in_vocab(const struct tokenizer *t, int32_t id) {
-    return id >= 0 && (uint32_t)id < t->vocab.count;
+    return t && id >= 0 && (uint32_t)id < t->vocab.count;
 }
 
 bool tokenizer_is_eog(const struct tokenizer *t, int32_t id) {

@@ -23,6 +23,7 @@ struct tokenizer;
 int tokenizer_create(struct tokenizer **out, const struct gguf *g, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
+// Of no tokenizer (NULL), as of a file without one, tokens have no text and end nothing.
 int tokenizer_size(const struct tokenizer *t);    // ids are 0 .. size-1
 int32_t tokenizer_bos(const struct tokenizer *t); // -1 when the file names none
 int32_t tokenizer_eos(const struct tokenizer *t);
