@@ -34,6 +34,7 @@ static int render(struct probe *p, const struct json *variables, struct jinja_ou
     int rc = jinja_context_create(&c, &probe_limits, e);
     if (rc)
         return rc;
+    jinja_context_changes(c);
     jinja_set(c, "bos_token", jinja_string(c, p->t->bos.data, p->t->bos.len, false));
     jinja_set(c, "eos_token", jinja_string(c, p->t->eos.data, p->t->eos.len, false));
     json_each(variables, set_variable, c);

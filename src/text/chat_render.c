@@ -109,8 +109,10 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
     *out = (struct chat_text){0};
     t = chat_choose(t, in->tools);
     int rc = jinja_context_create(&c, NULL, e);
-    if (!rc)
+    if (!rc) {
+        jinja_context_changes(c);
         rc = chat_repair(t, c, in->messages, &messages, &last, e);
+    }
     bool goes_on = !rc && last.kind == JINJA_DICT && in->add_generation_prompt && !in->keep_last;
     if (goes_on)
         rc = mark_end(c, last, e);

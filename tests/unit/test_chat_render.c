@@ -327,6 +327,29 @@ static void bos_comes_once(void **state) {
     vocab_file_fini(&v);
 }
 
+// What the sandbox of transformers forbids, requests may do: to lists of the template or theirs.
+static void templates_change_lists(void **state) {
+    (void)state;
+    static const char text[] =
+        "{%- set l = [] %}{% for m in messages %}{% set _ = l.append(m.content) %}{% endfor -%}"
+        "{{ l | join('+') }}{% set _ = messages.append(l) %}{{ messages | length }}"
+        "{{ l.pop(0) ~ l.pop() ~ l | length }}";
+    struct chat_template *form = NULL;
+    struct chat_text x;
+    struct json *v = NULL;
+    struct err e = {0};
+    static const char messages[] = "{\"messages\":[" USER("a") "," USER("b") "]}";
+    assert_int_equal(chat_template_create(&form, text, sizeof text - 1, NULL, &e), 0);
+    assert_int_equal(render(form, messages, &x, &e), 0);
+    assert_string_equal(x.text.data, "a+b3ab0");
+    chat_text_fini(&x);
+    assert_int_equal(json_parse(&v, messages, sizeof messages - 1, &e), 0);
+    assert_int_equal(chat_render_raw(form, v, &x, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "sandbox"));
+    json_free(v);
+    chat_template_free(form);
+}
+
 static void model_files_give_their_templates(void **state) {
     (void)state;
     static const char *const tokens[] = {"<|im_start|>", "<|im_end|>"};
@@ -422,6 +445,7 @@ int main(void) {
         cmocka_unit_test(last_words_of_the_assistant_go_on),
         cmocka_unit_test(tokens_are_those_of_the_text),
         cmocka_unit_test(bos_comes_once),
+        cmocka_unit_test(templates_change_lists),
         cmocka_unit_test(model_files_give_their_templates),
         cmocka_unit_test(earlier_tokens_stay),
     };

@@ -14,7 +14,9 @@
 
 static int bind_method(struct jinja_context *c, struct jinja_value self,
                        const struct jinja_builtin *row, struct jinja_value *out) {
-    if (!row->fn) {
+    bool changes = self.kind == JINJA_LIST &&
+                   (strcmp(row->name, "append") == 0 || strcmp(row->name, "pop") == 0);
+    if (!row->fn || (changes && !c->may_change)) {
         *out = jinja_undefined(c, "the sandbox forbids a method that changes a list or dictionary");
         return out->kind ? 0 : c->e.code;
     }

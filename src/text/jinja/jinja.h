@@ -39,6 +39,9 @@ int jinja_context_create(struct jinja_context **out, const struct jinja_limits *
 void jinja_context_free(struct jinja_context *c);
 // The time that strftime_now shows instead of the system's local time.
 void jinja_context_clock(struct jinja_context *c, const struct tm *now);
+// Lets templates append to lists and pop from them, which the sandbox of transformers forbids and
+// some need.
+void jinja_context_changes(struct jinja_context *c);
 
 enum jinja_kind {
     JINJA_ABSENT, // no value: a missing member, an allocation that failed

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods of lists, tuples and dictionaries. Rows without a function are those that change their
-// object, which the sandbox of transformers forbids.
+// object, which the sandbox of transformers forbids; append and pop are bound only where they are
+// allowed.
 #include <string.h>
 
 #include "text/jinja/compare.h"
+#include "text/jinja/number.h"
 #include "text/jinja/tables.h"
 
 static int list_count(struct jinja_context *c, const struct jinja_call *call,
@@ -34,6 +36,30 @@ static int list_index(struct jinja_context *c, const struct jinja_call *call,
     return jinja_fail(c, ERR_USAGE, "the value is not in the list");
 }
 
+static int list_append(struct jinja_context *c, const struct jinja_call *call,
+                       struct jinja_value *out) {
+    *out = jinja_none();
+    return jinja_push(c, call->self.as.l, call->a[0]);
+}
+
+static int list_pop(struct jinja_context *c, const struct jinja_call *call,
+                    struct jinja_value *out) {
+    struct jinja_list *l = call->self.as.l;
+    int64_t at = -1;
+    int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the index of pop()", &at) : 0;
+    if (rc)
+        return rc;
+    if (at < 0)
+        at += (int64_t)l->n;
+    if (at < 0 || at >= (int64_t)l->n)
+        return jinja_fail(c, ERR_USAGE, "pop index out of range");
+    rc = jinja_charge(c, l->n);
+    *out = l->items[at];
+    l->n--;
+    memmove(l->items + at, l->items + at + 1, (l->n - (size_t)at) * sizeof *l->items);
+    return rc;
+}
+
 static int copy(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
     *out = jinja_copy(c, call->self);
     return out->kind ? 0 : c->e.code;
@@ -60,10 +86,18 @@ static int dict_view(struct jinja_context *c, const struct jinja_call *call,
 }
 
 const struct jinja_builtin jinja_methods_list[] = {
-    {"index", list_index, "value", 1}, {"count", list_count, "value", 1}, {"copy", copy, "", 0},
-    {"append", NULL, NULL, 0},         {"clear", NULL, NULL, 0},          {"pop", NULL, NULL, 0},
-    {"reverse", NULL, NULL, 0},        {"insert", NULL, NULL, 0},         {"sort", NULL, NULL, 0},
-    {"extend", NULL, NULL, 0},         {"remove", NULL, NULL, 0},         {NULL, NULL, NULL, 0},
+    {"index", list_index, "value", 1},
+    {"count", list_count, "value", 1},
+    {"copy", copy, "", 0},
+    {"append", list_append, "item", 1},
+    {"clear", NULL, NULL, 0},
+    {"pop", list_pop, "index", 0},
+    {"reverse", NULL, NULL, 0},
+    {"insert", NULL, NULL, 0},
+    {"sort", NULL, NULL, 0},
+    {"extend", NULL, NULL, 0},
+    {"remove", NULL, NULL, 0},
+    {NULL, NULL, NULL, 0},
 };
 
 const struct jinja_builtin jinja_methods_tuple[] = {

@@ -47,6 +47,10 @@ void jinja_context_clock(struct jinja_context *c, const struct tm *now) {
     c->has_now = true;
 }
 
+void jinja_context_changes(struct jinja_context *c) {
+    c->may_change = true;
+}
+
 void jinja_set(struct jinja_context *c, const char *name, struct jinja_value v) {
     struct jinja_value key = jinja_text(c, name);
     if (key.kind)

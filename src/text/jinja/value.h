@@ -86,7 +86,7 @@ struct jinja_context {
     } out;
     struct jinja_dict *variables;
     struct tm now;
-    bool has_now;
+    bool has_now, may_change;
     // Set by a rendering: variables by place (globals) and in the scopes around, and what lower
     // files need of higher ones: filters and tests by name, statements, a recursive loop.
     struct jinja_value *globals;
