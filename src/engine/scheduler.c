@@ -25,7 +25,7 @@ int64_t schedule_rows(const struct pass_frame *f) {
     int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
     if (!price_ready(f->price))
         return min_i64(SCHEDULE_FIRST, f->most);
-    double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : SCHEDULE_IDLE;
+    double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : (double)SCHEDULE_IDLE;
     while (lo < hi) { // the most that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
         if (pass_ms(f, mid) <= left)
