@@ -71,9 +71,8 @@ static void check(const struct json *one, struct tally *t) {
     good |= t->random && rc == ERR_LIMIT;
     if (!good) {
         t->wrong++;
-        print_message("template: %s\nwanted:   %s\ngot:      %s\n",
-                      json_str(json_get(one, "t"), NULL), want ? want : "an error",
-                      rc ? e.text : got);
+        printf("template: %s\nwanted:   %s\ngot:      %s\n", json_str(json_get(one, "t"), NULL),
+               want ? want : "an error", rc ? e.text : got);
     }
     jinja_output_fini(&out);
 }

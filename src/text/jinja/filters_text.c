@@ -325,8 +325,11 @@ static int filter_truncate(struct jinja_context *c, const struct jinja_call *cal
     const struct jinja_string *s = NULL, *end = &dots;
     int64_t length = 255, leeway = 5, n = 0;
     int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the length of truncate", &length) : 0;
-    if (!rc && call->a[2].kind)
-        rc = text_of(c, call->a[2], &end);
+    if (!rc && call->a[2].kind && call->a[2].kind != JINJA_STRING)
+        rc = jinja_fail(c, ERR_USAGE, "the end of truncate must be a string, not '%s'",
+                        jinja_type(call->a[2]));
+    else if (call->a[2].kind)
+        end = call->a[2].as.s;
     if (!rc && jinja_given(call->a[3]))
         rc = jinja_want_int(c, call->a[3], "the leeway of truncate", &leeway);
     if (!rc)

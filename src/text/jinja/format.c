@@ -402,8 +402,12 @@ static int put_formatted(struct jinja_context *c, struct jinja_value v,
         return jinja_put_str(c, v);
     bool number = jinja_is_number(v);
     if (v.kind == JINJA_FLOAT && !f.type && f.precision < 0) { // as repr, but padded
-        char text[JINJA_FLOAT_TEXT];
-        jinja_float_text(fabs(v.as.d), text);
+        char plain[JINJA_FLOAT_TEXT], text[2 * JINJA_FLOAT_TEXT];
+        jinja_float_text(fabs(v.as.d), plain);
+        if (f.comma)
+            group(plain, text);
+        else
+            strcpy(text, plain);
         const struct jinja_string body = {
             .bytes = text, .n = strlen(text), .chars = SIZE_MAX, .trusted = !v.untrusted};
         return put_padded(c, &f, is_negative(v) ? "-" : f.sign == '+' ? "+" : "", &body, '>');
