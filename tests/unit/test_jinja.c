@@ -237,6 +237,10 @@ static void test_limits(void **state) {
     expect_limit("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x "
                  "+ ns.x %}{% endfor %}",
                  small, "text");
+    expect_limit("{{ ('a' * 1000000).rfind('a' * 500000 ~ 'b') }}", usual, "steps");
+    expect_limit("{% set a = 'é' * 500000 %}{% for i in range(99999) %}{% if a[-1:] == a %}{% "
+                 "endif %}{% endfor %}",
+                 usual, "steps");
     expect_limit("{{ 'x'.ljust(9223372036854775807) }}", usual, "text");
     expect_limit("{{ '%*d' % (9223372036854775807, 1) }}", small, "text");
     expect_limit("{{ ('a' * 9000)|replace('', 'b' * 9000) }}", small, "text");

@@ -267,6 +267,8 @@ int jinja_get_slice(struct jinja_context *c, struct jinja_value v, const struct 
         return jinja_fail(c, ERR_USAGE, "'%s' object cannot be sliced", jinja_type(v));
     int64_t n = r ? r->n : list ? (int64_t)v.as.l->n : (int64_t)jinja_chars(v.as.s);
     int rc = find_cut(c, part, n, &cut);
+    if (!rc && v.kind == JINJA_STRING)
+        rc = jinja_charge(c, v.as.s->n / 64);
     if (rc)
         return rc;
     if (r)

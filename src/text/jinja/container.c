@@ -10,7 +10,13 @@
 #include "text/jinja/value.h"
 
 enum { INDEX_FROM = 9 };
-static const uint64_t seed = 0x636F7070696365;
+
+// Whoever chooses the keys cannot choose collisions: where the program lies differs from run to
+// run.
+static uint64_t seed_of_run(void) {
+    static const char anchor;
+    return (uint64_t)(uintptr_t)&anchor;
+}
 
 static uint64_t mix(uint64_t x) {
     x ^= x >> 33;
@@ -22,7 +28,7 @@ static uint64_t mix(uint64_t x) {
 static uint64_t hash_text(const struct jinja_string *s) {
     if (s->hash)
         return s->hash;
-    uint64_t h = hash_bytes(s->bytes, s->n, seed) | 1;
+    uint64_t h = hash_bytes(s->bytes, s->n, seed_of_run()) | 1;
     ((struct jinja_string *)(uintptr_t)s)->hash = h; // only in strings that belong to one context
     return h;
 }
@@ -139,7 +145,7 @@ static bool equal_plain(struct jinja_value a, struct jinja_value b, bool *same) 
 
 int jinja_equal(struct jinja_context *c, struct jinja_value a, struct jinja_value b, bool *same) {
     if (equal_plain(a, b, same))
-        return 0;
+        return a.kind == JINJA_STRING && *same ? jinja_charge(c, a.as.s->n / 64) : 0;
     int rc = jinja_charge(c, 1);
     if (!rc)
         rc = jinja_enter(c);

@@ -181,13 +181,12 @@ static int bind_parameter(struct jinja_context *c, const struct jinja_node *para
     return rc ? rc : jinja_scope_set(c, scope, parameter->id, given);
 }
 
-static bool is_parameter(const struct jinja_node *node, const struct jinja_args *args, int first,
-                         struct jinja_value name) {
+// Whether a name is that of a parameter from the place `first` on.
+static bool is_parameter(const struct jinja_node *node, int first, struct jinja_value name) {
     int i = 0;
     for (const struct jinja_node *p = node->list; p; p = p->next, i++)
         if (i >= first && jinja_same_text(p->value.as.s, name.as.s))
             return true;
-    (void)args;
     return false;
 }
 
@@ -199,7 +198,7 @@ static int bind_kwargs(struct jinja_context *c, const struct jinja_macro *m,
     int rc = rest.kind ? 0 : c->e.code;
     for (int i = 0; i < args->n_named && !rc; i++) {
         struct jinja_value name = args->named[i].key;
-        if (is_parameter(node, args, args->n, name) ||
+        if (is_parameter(node, args->n, name) ||
             ((node->uses & USES_CALLER) && jinja_is_text(name, "caller")))
             continue;
         if (!(node->uses & USES_KWARGS))

@@ -247,6 +247,8 @@ static int filter_wordcount(struct jinja_context *c, const struct jinja_call *ca
     int rc = text_of(c, call->self, &s);
     bool inside = false;
     int64_t n = 0;
+    if (!rc)
+        rc = jinja_charge(c, s->n / 16);
     for (size_t at = 0; !rc && at < s->n;) {
         uint32_t code = 0;
         int len = utf8_decode(s->bytes + at, s->n - at, &code);

@@ -63,7 +63,7 @@ static int put_text(struct writer *w, const struct jinja_string *s) {
     return rc ? rc : jinja_put(c, "\"", 1, jinja_trusted_at(s, s->n ? s->n - 1 : 0));
 }
 
-// A separator takes the trust of its container only when both would be trusted.
+// A separator in what a request brought counts as the request's.
 static int put_separator(struct writer *w, const struct jinja_string *s, bool trusted) {
     return trusted ? jinja_put_string(w->c, s) : jinja_put(w->c, s->bytes, s->n, false);
 }

@@ -116,8 +116,12 @@ static int find(struct jinja_context *c, const struct jinja_call *call, struct j
         rc = find_part(c, call, &from, &to, &empty);
     if (rc)
         return rc;
-    if (!empty)
-        found = jinja_find(s, from, to, part, last);
+    if (!empty && last)
+        rc = jinja_find_last(c, s, from, to, part, &found);
+    else if (!empty)
+        found = jinja_find(s, from, to, part);
+    if (rc)
+        return rc;
     if (found == SIZE_MAX && strstr(call->name, "index"))
         return jinja_fail(c, ERR_USAGE, "substring not found");
     const struct jinja_string before = {
@@ -142,8 +146,7 @@ static int count(struct jinja_context *c, const struct jinja_call *call, struct 
         *out = jinja_int((int64_t)jinja_chars(&middle) + 1);
         return 0;
     }
-    for (; !empty && (found = jinja_find(s, from, to, part, false)) != SIZE_MAX;
-         from = found + part->n)
+    for (; !empty && (found = jinja_find(s, from, to, part)) != SIZE_MAX; from = found + part->n)
         out->as.i++;
     return 0;
 }
@@ -272,10 +275,13 @@ static int partition(struct jinja_context *c, const struct jinja_call *call,
     if (rc || !out->kind)
         return c->e.code;
     struct jinja_value *items = out->as.l->items;
-    size_t found = jinja_find(s, 0, s->n, part, last), after = found + part->n;
+    size_t found = last ? 0 : jinja_find(s, 0, s->n, part);
+    rc = last ? jinja_find_last(c, s, 0, s->n, part, &found) : jinja_charge(c, s->n / 64);
+    size_t after = found + part->n;
     if (found == SIZE_MAX)
         found = after = last ? 0 : s->n;
-    rc = jinja_substring(c, s, 0, found, items);
+    if (!rc)
+        rc = jinja_substring(c, s, 0, found, items);
     if (!rc)
         rc = jinja_substring(c, s, found, after, items + 1);
     return rc ? rc : jinja_substring(c, s, after, s->n, items + 2);

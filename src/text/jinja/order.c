@@ -68,10 +68,12 @@ int jinja_order(struct jinja_context *c, struct jinja_value a, struct jinja_valu
         return rc;
     if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, a.kind == JINJA_UNDEFINED ? a : b);
+    if (a.kind == JINJA_STRING && b.kind == JINJA_STRING) {
+        *order = order_text(a.as.s, b.as.s);
+        return jinja_charge(c, min_size(a.as.s->n, b.as.s->n) / 64);
+    }
     if (jinja_is_number(a) && jinja_is_number(b))
         *order = order_numbers(a, b);
-    else if (a.kind == JINJA_STRING && b.kind == JINJA_STRING)
-        *order = order_text(a.as.s, b.as.s);
     else if (a.kind == b.kind && (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE))
         return order_lists(c, a.as.l, b.as.l, op, order);
     else

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "base/utf8.h"
 #include "text/norm.h"
 
@@ -141,6 +142,9 @@ static bool in_set(uint32_t code, const struct jinja_string *chars) {
 int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
                 const struct jinja_string *chars, int sides, struct jinja_value *out) {
     size_t from = 0, to = s->n, len;
+    int rc = jinja_charge(c, chars && chars->n > 64 ? s->n / 16 * (chars->n / 16) : s->n / 64);
+    if (rc)
+        return rc;
     while ((sides & 1) && from < to && in_set(decode(s, from, &len), chars))
         from += len;
     while ((sides & 2) && to > from) {
@@ -159,18 +163,32 @@ int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
 }
 
 size_t jinja_find(const struct jinja_string *s, size_t from, size_t to,
-                  const struct jinja_string *part, bool last) {
+                  const struct jinja_string *part) {
     if (from > to || part->n > to - from)
         return SIZE_MAX;
-    if (!last) {
-        const char *p =
-            part->n ? memmem(s->bytes + from, to - from, part->bytes, part->n) : s->bytes + from;
-        return p ? (size_t)(p - s->bytes) : SIZE_MAX;
+    const char *p =
+        part->n ? memmem(s->bytes + from, to - from, part->bytes, part->n) : s->bytes + from;
+    return p ? (size_t)(p - s->bytes) : SIZE_MAX;
+}
+
+int jinja_find_last(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
+                    const struct jinja_string *part, size_t *found) {
+    enum { FREE = 32 }; // bytes of a comparison that need no counting
+    *found = SIZE_MAX;
+    if (from > to || part->n > to - from)
+        return 0;
+    int rc = jinja_charge(c, (to - from) / FREE);
+    for (size_t at = to - part->n + 1; at-- > from && !rc;) {
+        const char *p = s->bytes + at;
+        if (part->n && (*p != part->bytes[0] || memcmp(p, part->bytes, min_size(part->n, FREE))))
+            continue;
+        rc = jinja_charge(c, part->n / FREE);
+        if (part->n && memcmp(p, part->bytes, part->n))
+            continue;
+        *found = at;
+        return rc;
     }
-    for (size_t at = to - part->n + 1; at-- > from;)
-        if (memcmp(s->bytes + at, part->bytes, part->n) == 0)
-            return at;
-    return SIZE_MAX;
+    return rc;
 }
 
 // An empty text stands between all code points and at both ends.
@@ -208,7 +226,7 @@ int jinja_replace(struct jinja_context *c, const struct jinja_string *s,
         rc = replace_nothing(c, s, new, most);
         return rc ? rc : jinja_take(c, mark, out);
     }
-    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, old, false)) != SIZE_MAX; most--) {
+    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, old)) != SIZE_MAX; most--) {
         rc = jinja_put_range(c, s, at, found);
         if (!rc)
             rc = put_replacement(c, s, found, found + old->n, new);
@@ -272,8 +290,7 @@ static int split_at(struct jinja_context *c, const struct jinja_string *s,
                     const struct jinja_string *separator, int64_t most, struct jinja_list *l) {
     size_t at = 0, found;
     int rc = 0;
-    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, separator, false)) != SIZE_MAX;
-         most--) {
+    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, separator)) != SIZE_MAX; most--) {
         rc = push_part(c, l, s, at, found);
         at = found + separator->n;
     }
@@ -282,10 +299,12 @@ static int split_at(struct jinja_context *c, const struct jinja_string *s,
 
 static int split_at_back(struct jinja_context *c, const struct jinja_string *s,
                          const struct jinja_string *separator, int64_t most, struct jinja_list *l) {
-    size_t end = s->n, found;
+    size_t end = s->n, found = 0;
     int rc = 0;
-    for (; !rc && most != 0 && (found = jinja_find(s, 0, end, separator, true)) != SIZE_MAX;
-         most--) {
+    for (; !rc && most != 0; most--) {
+        rc = jinja_find_last(c, s, 0, end, separator, &found);
+        if (rc || found == SIZE_MAX)
+            break;
         rc = push_part(c, l, s, found + separator->n, end);
         end = found;
     }

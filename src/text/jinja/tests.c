@@ -89,7 +89,8 @@ static int test_case(struct jinja_context *c, const struct jinja_call *call,
     if (rc)
         return rc;
     const struct jinja_string *s = text.as.s;
-    for (size_t at = 0; at < s->n;) {
+    rc = jinja_charge(c, s->n / 16);
+    for (size_t at = 0; at < s->n && !rc;) {
         uint32_t code;
         int len = utf8_decode(s->bytes + at, s->n - at, &code);
         unsigned what = norm_class(code);
@@ -97,7 +98,8 @@ static int test_case(struct jinja_context *c, const struct jinja_call *call,
         good &= !(what & (NORM_CASED ^ (upper ? NORM_UPPER : NORM_LOWER)));
         at += (size_t)(len > 0 ? len : 1);
     }
-    return answer(out, cased && good);
+    *out = jinja_bool(cased && good);
+    return rc;
 }
 
 static int test_equal(struct jinja_context *c, const struct jinja_call *call,
