@@ -10,7 +10,7 @@ import time
 
 from suite import Server, check, equal, events, finish, part
 
-GRACE = 1
+GRACE = 2
 
 
 class Stream(threading.Thread):
