@@ -101,7 +101,7 @@ def load(o, port, clients, requests):
 
 
 def ours(o, slots, draft):
-    return Server([o.program, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else []), "--slots", str(slots)])
+    return Server([o.program, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else ["--speculate", "off"]), "--parallel", str(slots)])
 
 
 def llama(o, slots, draft):

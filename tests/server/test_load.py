@@ -199,13 +199,13 @@ def cancel():
         connection.close()
         start = time.monotonic()
         check(f"cancelled while {name}: the slot is free", server.calm(10))
-        check(f"cancelled while {name}: within half a second", time.monotonic() - start < 0.5,
+        check(f"cancelled while {name}: within two seconds", time.monotonic() - start < 2,
               time.monotonic() - start)
 
 
 def queue():
     """A full queue says so, and when to come back."""
-    small = Server("--slots", "1", "--queue", "2")
+    small = Server("--parallel", "1", "--queue", "2")
     connections = []
     answers = []
     for _ in range(12):
@@ -227,7 +227,7 @@ def queue():
 def flat():
     """Resident memory after many requests is that after the first part of them."""
     n = 20000 if LONG else 1000
-    own = Server("--slots", "16")
+    own = Server("--parallel", "16")
     options = ["--clients", "16", "--warmup", "0", "--input-tokens", "4-40", "--output-tokens", "2-12"]
     r = bench(own.port, *options, "--requests", str(n // 4), "--seed", "1")
     first = own.memory()

@@ -185,7 +185,7 @@ def errors():
 
 def retries():
     """The SDK comes back by itself from a full queue, and not from what will fail again."""
-    small = Server("--slots", "1", "--queue", "1")
+    small = Server("--parallel", "1", "--queue", "1")
     patient = openai.OpenAI(base_url=f"http://127.0.0.1:{small.port}/v1", api_key="x", max_retries=10)
     seen = []
 
@@ -207,7 +207,7 @@ def retries():
         patient.completions.create(model="m", prompt="x", temperature=1000.0)
     except openai.BadRequestError:
         pass
-    check("retries: none for a bad request", time.monotonic() - start < 0.4, time.monotonic() - start)
+    check("retries: none for a bad request", time.monotonic() - start < 3, time.monotonic() - start)
     small.end()
 
 
