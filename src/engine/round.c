@@ -139,8 +139,18 @@ static void add_turn(struct engine *g, struct stream *s, int64_t rows) {
     g->turns[g->n_turns++] = (struct turn){s->job, rows};
 }
 
+// Rows of a pass that prompts leave to the trees of those that decode, the turns so far.
+static int64_t tree_rows(const struct engine *g, int64_t rows) {
+    enum { EACH = 15 };
+    int64_t sum = 0;
+    for (int i = 0; i < g->n_turns; i++)
+        sum += min_i32(job_member(g->turns[i].job)->c.tree.budget, EACH);
+    return min_i64(sum, rows / 2);
+}
+
 // Puts the next pass together.
 static void plan_pass(struct engine *g) {
+    enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
     int prompts = 0, decoding;
     g->n_turns = 0;
@@ -157,12 +167,13 @@ static void plan_pass(struct engine *g) {
     }
     if (!prompts)
         return;
+    int64_t room = batch_piece_rows(g->batch, decoding);
     struct pass_frame f = {.price = session_prompt_price(g->session),
                            .decoding = decoding,
                            .guesses = g->guesses * decoding,
                            .other_ms = g->draft_ms,
-                           .prompts = prompts,
-                           .most = batch_piece_rows(g->batch, decoding),
+                           .prompts = min_i32(prompts, FEW),
+                           .most = room - tree_rows(g, room),
                            .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
     int64_t rows = schedule_rows(&f);
     int taken = schedule_prompts(g->prompts, g->n_members, rows, schedule_token_ms(&f, rows));

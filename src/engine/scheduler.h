@@ -17,7 +17,7 @@ struct pass_frame {
     int decoding;              // members that decode
     double guesses;            // rows of guesses that they are expected to have together
     double other_ms;           // of drafts and whatever else the step takes beside the pass
-    int prompts;               // members with a piece
+    int prompts;               // members that are likely to have a piece in it
     int64_t most;              // prompt tokens that fit the pass
     double gap_ms;             // that the whole step may take
 };
