@@ -174,6 +174,7 @@ static void plan_pass(struct engine *g) {
                            .other_ms = g->draft_ms,
                            .prompts = min_i32(prompts, FEW),
                            .most = room - tree_rows(g, room),
+                           .known = g->most_rows,
                            .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
     int64_t rows = schedule_rows(&f);
     int taken = schedule_prompts(g->prompts, g->n_members, rows, schedule_token_ms(&f, rows));

@@ -25,6 +25,8 @@ int64_t schedule_rows(const struct pass_frame *f) {
     int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
     if (!price_ready(f->price))
         return min_i64(SCHEDULE_FIRST, f->most);
+    if (f->decoding)
+        hi = max_i64(lo, min_i64(hi, max_i64(2 * f->known, SCHEDULE_FIRST)));
     double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : (double)SCHEDULE_IDLE;
     while (lo < hi) { // the most that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;

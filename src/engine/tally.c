@@ -113,6 +113,8 @@ void tally_pass(struct engine *g, double start, double now) {
         mean_to(&g->guesses, (double)p.guesses / p.decoding);
         mean_to(&g->draft_ms, p.draft_ms);
     }
+    if (p.prompt)
+        g->most_rows = max_i64(g->most_rows, p.rows);
     if (p.decoding == p.members)
         mean_to(&g->step_ms, p.ms);
     for (int i = 0; i < g->n_turns; i++)
