@@ -115,7 +115,6 @@ static void put_slot(const struct service *s, struct json_writer *w, int id,
     if (k) {
         struct stream_progress p = stream_progress(k->stream);
         put_str(w, "state", stream_phase_name(p.phase));
-        put_str(w, "request", k->c->id);
         put_int(w, "choice", k->index);
         put_int(w, "n_prompt", p.prompt);
         put_int(w, "n_prompt_done", p.done);
@@ -127,6 +126,7 @@ static void put_slot(const struct service *s, struct json_writer *w, int id,
     jw_end(w, '}');
 }
 
+// Names of requests are not told: who has one may watch its trees.
 // Requests in progress first, those that wait among them, then the slots that are left.
 void api_slots(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
@@ -175,6 +175,8 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
         {"coppice_requests_waiting", "gauge", "Requests that wait for a slot.", g->waiting},
         {"coppice_requests_parked", "gauge", "Requests that rest until there is memory.",
          g->parked},
+        {"coppice_requests_reading", "gauge", "Of these, requests whose prompt is being read.",
+         g->reading},
         {"coppice_slots", "gauge", "Requests that can run together.", g->slots},
         {"coppice_kv_bytes_used", "gauge", "Bytes of pages of keys and values in use.",
          (double)g->page_bytes_used},
