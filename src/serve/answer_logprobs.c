@@ -9,10 +9,15 @@ static double bounded(float logp) {
     return logp > -9999 ? (double)logp : -9999;
 }
 
+static void decode(const struct tokenizer *t, int32_t id, bool special, struct str *out) {
+    if (t) // a model's file may have none
+        tokenizer_decode(t, id, special, out);
+}
+
 // The token as it is written: control tokens by name; of bytes that are no text, the bytes.
 static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
     struct str raw = {0};
-    tokenizer_decode(t, id, true, &raw);
+    decode(t, id, true, &raw);
     str_clear(out);
     if (raw.data && utf8_valid(raw.data, raw.len)) {
         str_append(out, raw.data, raw.len);
@@ -31,7 +36,7 @@ static void put_text(struct json_writer *w, const struct str *s) {
 
 static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t id, float logp) {
     struct str s = {0};
-    tokenizer_decode(t, id, true, &s);
+    decode(t, id, true, &s);
     jw_key(w, "token");
     put_text(w, &s);
     jw_key(w, "logprob");
@@ -73,7 +78,7 @@ int64_t answer_logprobs_bytes(const struct answer_logprobs *l) {
     struct str s = {0};
     int64_t n = 0;
     for (int64_t i = 0; i < l->n; i++, str_clear(&s)) {
-        tokenizer_decode(l->t, l->ids[i], false, &s);
+        decode(l->t, l->ids[i], false, &s);
         n += (int64_t)s.len;
     }
     str_fini(&s);
@@ -107,7 +112,7 @@ static void put_column(struct json_writer *w, const struct answer_logprobs *l, e
         } else if (what == OFFSETS) {
             jw_int(w, offset);
             str_clear(&s);
-            tokenizer_decode(l->t, l->ids[i], false, &s);
+            decode(l->t, l->ids[i], false, &s);
             offset += (int64_t)s.len;
         } else if (!known) {
             jw_null(w);

@@ -163,9 +163,9 @@ static void put_prompt(struct completion *c, const struct choice *k, struct str 
     const struct token_list *l = &c->prompts[prompt_of(c, k)].tokens;
     const struct tokenizer *t = c->s->tokenizer;
     size_t from = out->len;
-    for (size_t i = 0; i < l->count; i++)
+    for (size_t i = 0; t && i < l->count; i++)
         tokenizer_decode(t, l->ids[i], false, out);
-    if (tokenizer_blank_first(t) && out->len > from && out->data[from] == ' ') {
+    if (t && tokenizer_blank_first(t) && out->len > from && out->data[from] == ' ') {
         memmove(out->data + from, out->data + from + 1, out->len - from);
         out->len--;
     }

@@ -44,7 +44,8 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
     if (r->found >= 0)
         return true;
     str_clear(&r->bytes);
-    reasoning_decode(r->reasoning.family, r->t, id, &r->bytes);
+    if (r->t)
+        reasoning_decode(r->reasoning.family, r->t, id, &r->bytes);
     if (r->bytes.len)
         reasoning_push(&r->reasoning, r->bytes.data, r->bytes.len, &r->raw[REPLY_REASONING],
                        &r->raw[REPLY_CONTENT]);

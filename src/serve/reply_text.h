@@ -23,7 +23,8 @@ struct reply_text {
     int found; // index of the stop string that ended it, -1
 };
 
-// stops must outlive it. inside: the prompt ended in an open block of reasoning. ERR_MEMORY.
+// t NULL: tokens have no text. stops must outlive it. inside: the prompt ended in an open block of
+// reasoning. ERR_MEMORY.
 int reply_text_init(struct reply_text *r, const struct tokenizer *t, enum reasoning_family family,
                     bool inside, const struct stop_set *stops, struct err *e);
 void reply_text_fini(struct reply_text *r); // zeroed is allowed
