@@ -213,10 +213,10 @@ static void number_up(uint32_t *order, size_t n) {
 // Makes an object of n members on the stack. A double is an error or is merged, by the rules.
 static int close_object(struct reader *r, struct member *from, size_t n, struct json *v) {
     struct member *m = take(r, n * sizeof *m + n * sizeof(uint32_t));
-    uint32_t *order = (void *)(m + n);
     const char *twice = NULL;
     if (!m)
         return out_of_memory(r);
+    uint32_t *order = (void *)(m + n);
     if (n)
         memcpy(m, from, n * sizeof *m);
     number_up(order, n);

@@ -343,3 +343,9 @@ void conn_flush(struct http *h) {
     h->flushing = false;
     free_dead(h);
 }
+
+void conn_abort(struct conn *c) {
+    if (!c->dead)
+        push(c);
+    conn_close(c);
+}

@@ -226,7 +226,7 @@ void exchange_abort(struct exchange *x) {
     struct conn *c = x->c;
     exchange_free(x);
     if (c)
-        conn_close(c);
+        conn_abort(c);
 }
 
 void exchange_reply(struct exchange *x, int status, const char *type, const void *body, size_t n) {

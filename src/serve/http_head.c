@@ -81,7 +81,7 @@ static int read_target(struct http_head *h, char *target, int *status, struct er
         size_t n = strcspn(host, "/?");
         // The host moves one to the left, over a slash that is no longer needed, to get its NUL.
         memmove(host - 1, host, n);
-        host[n - 1] = '\0';
+        (host - 1)[n] = '\0';
         h->host = host - 1;
         target = host + n;
     } else if (*target != '/' && strcmp(target, "*") != 0) {

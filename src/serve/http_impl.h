@@ -133,6 +133,7 @@ void conn_enter(struct conn *c, enum conn_phase phase);
 void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
 void conn_probe(struct conn *c);       // begins to look whether the client is still there
 void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
+void conn_abort(struct conn *c);       // the same, after what the kernel takes of earlier answers
 
 // http_exchange.c
 struct exchange *exchange_create(struct conn *c); // NULL: out of memory
