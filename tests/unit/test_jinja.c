@@ -216,11 +216,10 @@ static void expect_limit(const char *text, struct jinja_limits limits, const cha
 static void test_limits(void **state) {
     (void)state;
     struct jinja_limits usual = {0}, small = {.output = 10000, .memory = 1 << 20};
-    struct jinja_limits quick = {.steps = 100000};
+    struct jinja_limits quick = {.steps = 1000000};
     const char *forever =
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
     expect_limit(forever, quick, "steps");
-    expect_limit(forever, usual, "steps");
     expect_limit("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", usual, "nests");
     expect_limit("{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] "
                  "%}{% endfor %}{{ ns.x }}",
@@ -230,18 +229,18 @@ static void test_limits(void **state) {
                  "%}{% endfor %}{{ {ns.x: 1} }}",
                  usual, "nests");
     expect_limit("{{ 'a' * 100000 }}", small, "KiB of text");
-    expect_limit("{{ 'a' * 9223372036854775807 }}", usual, "steps");
+    expect_limit("{{ 'a' * 9223372036854775807 }}", quick, "steps");
     expect_limit("{{ [1] * 1000000 }}", small, "memory");
     expect_limit("{{ [1] * 4611686018427387904 }}", usual, "memory");
     expect_limit("{{ [1, 2, 3] * 9223372036854775807 }}", usual, "no memory can hold");
     expect_limit("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x "
                  "+ ns.x %}{% endfor %}",
                  small, "text");
-    expect_limit("{{ ('a' * 1000000).rfind('a' * 500000 ~ 'b') }}", usual, "steps");
+    expect_limit("{{ ('a' * 1000000).rfind('a' * 500000 ~ 'b') }}", quick, "steps");
     expect_limit("{% set a = 'é' * 500000 %}{% for i in range(99999) %}{% if a[-1:] == a %}{% "
                  "endif %}{% endfor %}",
-                 usual, "steps");
-    expect_limit("{{ 'x'.ljust(9223372036854775807) }}", usual, "text");
+                 quick, "steps");
+    expect_limit("{{ 'x'.ljust(9223372036854775807) }}", small, "text");
     expect_limit("{{ '%*d' % (9223372036854775807, 1) }}", small, "text");
     expect_limit("{{ ('a' * 9000)|replace('', 'b' * 9000) }}", small, "text");
 }
