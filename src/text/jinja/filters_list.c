@@ -326,6 +326,7 @@ static int filter_slice(struct jinja_context *c, const struct jinja_call *call,
 struct chosen {
     struct jinja_value path, otherwise, name; // name: of a filter or test; JINJA_ABSENT: none
     struct jinja_args args;
+    const char *fault; // what is wrong with the arguments, told at the first item; NULL: nothing
     bool reject;
 };
 
@@ -333,6 +334,8 @@ static int next_mapped(struct jinja_context *c, struct jinja_iter *it, struct ji
     const struct chosen *m = it->state;
     struct jinja_value item;
     int rc = jinja_pull(c, it, true, &item);
+    if (rc > 0 && m->fault)
+        return jinja_fail(c, ERR_USAGE, "%s", m->fault);
     if (rc <= 0)
         return rc;
     rc = m->name.kind ? c->filter(c, m->name, item, &m->args, out)
@@ -350,10 +353,10 @@ static int filter_map(struct jinja_context *c, const struct jinja_call *call,
     if (m->args.n == 0 && m->path.kind) {
         m->otherwise = jinja_named(call->args, "default");
         if (call->args->n_named > 1 + (m->otherwise.kind != 0))
-            return jinja_fail(c, ERR_USAGE, "map() takes attribute and default only");
+            m->fault = "map() takes attribute and default only";
         m->args = (struct jinja_args){0};
     } else if (m->args.n == 0) {
-        return jinja_fail(c, ERR_USAGE, "map requires a filter argument");
+        m->fault = "map requires a filter argument";
     } else {
         m->name = *m->args.pos++;
         m->args.n--;
@@ -366,7 +369,8 @@ static int next_chosen(struct jinja_context *c, struct jinja_iter *it, struct ji
     struct jinja_value v;
     int rc;
     while ((rc = jinja_pull(c, it, true, out)) > 0) {
-        rc = jinja_get_path(c, *out, m->path, jinja_none(), &v);
+        rc = m->fault ? jinja_fail(c, ERR_USAGE, "%s", m->fault)
+                      : jinja_get_path(c, *out, m->path, jinja_none(), &v);
         if (!rc && m->name.kind)
             rc = c->test(c, m->name, v, &m->args, &v);
         if (rc || jinja_is_true(v) != m->reject)
@@ -382,9 +386,9 @@ static int filter_choose(struct jinja_context *c, const struct jinja_call *call,
         return c->e.code;
     m->args = *call->args;
     m->reject = call->name[0] == 'r';
-    if (strlen(call->name) > 6) { // selectattr, rejectattr
-        if (m->args.n == 0)
-            return jinja_fail(c, ERR_USAGE, "%s() needs the name of an attribute", call->name);
+    if (strlen(call->name) > 6 && m->args.n == 0) {
+        m->fault = "selectattr() and rejectattr() need the name of an attribute";
+    } else if (strlen(call->name) > 6) {
         m->path = *m->args.pos++;
         m->args.n--;
     }

@@ -169,7 +169,7 @@ static int filter_filesize(struct jinja_context *c, const struct jinja_call *cal
     if (bytes == 1)
         snprintf(text, sizeof text, "1 Byte");
     else if (bytes < base)
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0); // no "-0"
     else
         snprintf(text, sizeof text, "%.1f %c%sB", bytes / unit, binary && i == 0 ? 'K' : letters[i],
                  binary ? "i" : "");

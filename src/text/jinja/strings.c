@@ -112,7 +112,8 @@ static int put_other(struct jinja_context *c, const struct jinja_string *s, bool
         enum norm_case how = fold                ? NORM_FOLD_CASE
                              : what & NORM_UPPER ? NORM_LOWER_CASE
                                                  : NORM_UPPER_CASE;
-        rc = put_mapped(c, &part, at, &len, how);
+        bool stays = !fold && !(what & (NORM_UPPER | NORM_LOWER));
+        rc = stays ? jinja_put_range(c, s, at, at + len) : put_mapped(c, &part, at, &len, how);
     }
     return rc;
 }
