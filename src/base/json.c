@@ -1,370 +1,430 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of json.h: one pass without recursion. Members that are complete lie on a stack until
-// their array or object closes, then move into the document's memory side by side, so an element is
-// found by its number at once. Behind an object's members lies their order by key, by which
-// they are found and doubles seen. Numbers stay text: whoever asks converts.
+// JSON; see json.h. json-c reads, checks the grammar and holds the document. A scan before it
+// bounds what it may be given and finds what it lets pass: foreign words and characters, numbers
+// like 01 or 1. or out of range, control characters and ill-formed UTF-8 in strings, keys that hold
+// a NUL or come twice. Of a text that is wrong in several places the first one is told.
+//
+// json-c keeps the text of a double but not that of an integer, and clamps integers beyond 64 bits.
+// So -0 and those go to it with an exponent of nothing behind them, as doubles, and it is cut off
+// again afterwards: a double whose text is that of an integer is one for our callers.
+//
+// The writer is in json_writer.c. No other file includes json-c.
 #include "base/json.h"
 
+#define json_bool jsonc_bool // json-c's type of that name would hide our function
+#include <json-c/json.h>
+#undef json_bool
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/json_scan.h"
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { DEPTH_MAX = 128, BLOCK = 4000, QUOTED = 80 };
+enum { DEPTH_MAX = 128, QUOTED = 80, LONGEST = INT_MAX - 1 };
 
-struct json {
-    enum json_kind kind;
-    bool truth;
-    size_t n; // bytes of a string or number, elements, members
-    union {
-        const char *text; // a number's spelling, a string's bytes; a NUL follows
-        const struct json *items;
-        const struct member *members;
-    };
+#define EXPONENT   "e-000"           // behind integers that go as doubles
+#define MORE_ZEROS "00000"           // behind doubles that would look like those
+enum { MARK = sizeof EXPONENT - 1 }; // bytes of either
+_Static_assert(sizeof MORE_ZEROS - 1 == MARK, "one rule cuts both and finds places behind them");
+
+struct key {
+    const char *text;
+    size_t n;
+    struct json_object *decoded; // owner of the text if it held escapes
 };
 
-// An element, too, while it lies on the stack; then without a key. Behind the members of an object
-// lie their numbers as uint32_t in the order of before().
-struct member {
-    const char *key;
-    size_t key_len;
-    struct json value;
-};
-
-struct document {
-    struct json root; // first, so that its address is the document's
-    struct arena arena;
-    char *block; // what the arena gave last, and how much of it is left
-    size_t left;
-};
-
-struct frame {
-    int64_t first; // of its members on the stack
-    char close;    // ']' or '}'
-};
-
-struct reader {
+struct scan {
     const char *s;
-    size_t n, i;
+    size_t n, i; // i: of the token, and where the text is wrong
     struct json_rules rules;
-    struct document *doc;
-    struct member *stack;
-    int64_t n_stack, cap_stack;
-    struct frame *frames;
-    int64_t depth, cap_frames;
-    int64_t values;
+    int64_t values, objects;
+    enum { OTHER, MAYBE_KEY, COLON } last; // token
+    const char *string;                    // of MAYBE_KEY
+    size_t string_n;
+    struct key *keys; // of the objects that are open
+    int64_t n_keys, cap_keys;
+    int64_t *first_keys; // of what is open
+    int64_t depth, cap_first_keys;
+    struct json_tokener *decoder; // of keys with escapes
+    struct str copy; // what json-c gets in place of s[0..copied), if any number was marked
+    size_t copied;
+    size_t *marks; // where in s the numbers end that were marked
+    int64_t n_marks, cap_marks;
     struct err *e;
 };
 
-// size bytes of the document's memory, aligned to 8. The arena aligns to more than small strings
-// need.
-static void *take(struct reader *r, size_t size) {
-    struct document *d = r->doc;
-    size = round_up_size(max_size(size, 1), 8);
-    if (size > BLOCK / 4)
-        return arena_alloc(&d->arena, size);
-    if (size > d->left) {
-        d->block = arena_alloc(&d->arena, BLOCK);
-        d->left = d->block ? BLOCK : 0;
-    }
-    if (!d->block)
-        return NULL;
-    d->left -= size;
-    d->block += size;
-    return d->block - size;
+// struct json is never defined: a value is json-c's own object under our name.
+static struct json_object *raw(const struct json *v) {
+    return (struct json_object *)(uintptr_t)v;
 }
 
-static int out_of_memory(struct reader *r) {
-    return err_set(r->e, ERR_MEMORY, "out of memory for JSON text of %zu bytes", r->n);
+static const struct json *ours(struct json_object *o) {
+    return (const struct json *)o;
 }
 
-static size_t line_of(const struct reader *r, size_t at) {
+static int out_of_memory(struct scan *sc) {
+    return err_set(sc->e, ERR_MEMORY, "out of memory for JSON text of %zu bytes", sc->n);
+}
+
+static int too_long(struct scan *sc) {
+    return err_set(sc->e, ERR_LIMIT, "JSON text of %zu bytes is too long; the limit is 2 GiB",
+                   sc->n);
+}
+
+static size_t line_of(const struct scan *sc, size_t at) {
     size_t line = 1;
-    for (size_t i = 0; i < at && i < r->n; i++)
-        line += r->s[i] == '\n';
+    for (size_t i = 0; i < at && i < sc->n; i++)
+        line += sc->s[i] == '\n';
     return line;
 }
 
-static int wrong_at(struct reader *r, size_t at, const char *what) {
-    if (at >= r->n)
-        return err_set(r->e, ERR_FORMAT, "JSON text ends after %zu bytes in the middle of a value",
-                       r->n);
-    return err_set(r->e, ERR_FORMAT, "JSON text is wrong at byte %zu (line %zu): %s", at,
-                   line_of(r, at), what);
+static int wrong_at(struct scan *sc, size_t at, const char *what) {
+    sc->i = at;
+    return err_set(sc->e, ERR_FORMAT, "JSON text is wrong at byte %zu (line %zu): %s", at,
+                   line_of(sc, at), what);
+}
+
+static struct json_tokener *new_tokener(int depth) {
+    struct json_tokener *t = json_tokener_new_ex(depth);
+    if (t)
+        json_tokener_set_flags(t, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    return t;
 }
 
 // The program's locale, which may want a decimal comma, has no say. (glibc keeps this one ready.)
-static double to_double(const char *text) {
+static bool overflows(const char *s) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double v = c ? strtod_l(text, NULL, c) : NAN;
+    bool too_large = !c || !isfinite(strtod_l(s, NULL, c));
     if (c)
         freelocale(c);
-    return v;
+    return too_large;
 }
 
-static int read_number(struct reader *r, struct json *v) {
-    size_t at = r->i, whole = 0, n = json_scan_number(r->s + at, r->n - at, &whole);
-    if (n == 0)
-        return wrong_at(r, at, "this is no number");
-    char *text = take(r, n + 1);
+// Refuses the number of n bytes at i if no double can hold it.
+static int check_range(struct scan *sc, size_t n) {
+    enum { SHORT = 200, SHORT_EXPONENT = 3 }; // e99 behind 200 digits is no 1e309
+    const char *s = sc->s + sc->i, *e = memchr(s, 'e', n);
+    e = e ? e : memchr(s, 'E', n);
+    if (n <= SHORT && (!e || s + n - e <= SHORT_EXPONENT))
+        return 0;
+    char *text = malloc(n + 1);
     if (!text)
-        return out_of_memory(r);
-    memcpy(text, r->s + at, n);
+        return out_of_memory(sc);
+    memcpy(text, s, n);
     text[n] = '\0';
-    *v = (struct json){.kind = whole ? JSON_INT : JSON_DOUBLE, .n = n, .text = text};
-    bool negative = *text == '-';
-    if (whole && !r->rules.big_integers && !json_fits_64_bits(text + negative, whole, negative))
-        return wrong_at(r, at, "the integer needs more than 64 bits");
-    enum { SURELY_FINITE = 300 }; // characters of an integer
-    if ((!whole || n > SURELY_FINITE) && !isfinite(to_double(text)))
-        return wrong_at(r, at, "the number is too large");
-    r->i += n;
-    return 0;
-}
-
-static int read_string(struct reader *r, const char **text, size_t *n) {
-    size_t at = r->i, len = json_scan_string(r->s + at, r->n - at), bad = 0;
-    if (len == 0)
-        return wrong_at(r, r->n, "");
-    // Nothing grows by decoding, but a lone surrogate's six bytes become three.
-    char *out = take(r, len - 1);
-    if (!out)
-        return out_of_memory(r);
-    *text = out;
-    *n = json_decode_string(r->s + at + 1, len - 2, out, &bad);
-    if (*n == SIZE_MAX)
-        return wrong_at(r, at + 1 + bad,
-                        r->s[at + 1 + bad] == '\\'
-                            ? "a string holds an unknown escape"
-                            : "a string holds a control character or is not UTF-8");
-    r->i += len;
-    return 0;
-}
-
-static int read_word(struct reader *r, struct json *v) {
-    static const struct {
-        const char *word;
-        struct json value;
-    } words[] = {{"true", {.kind = JSON_BOOL, .truth = true}},
-                 {"false", {.kind = JSON_BOOL}},
-                 {"null", {.kind = JSON_NULL}}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t len = strlen(words[i].word);
-        if (r->n - r->i >= len && memcmp(r->s + r->i, words[i].word, len) == 0) {
-            *v = words[i].value;
-            r->i += len;
-            return 0;
-        }
-    }
-    return wrong_at(r, r->i, "here should be a value");
-}
-
-static void skip_space(struct reader *r) {
-    while (r->i < r->n && memchr(" \t\r\n", r->s[r->i], 4))
-        r->i++;
-}
-
-static char peek(const struct reader *r) {
-    return r->i < r->n ? r->s[r->i] : '\0';
-}
-
-static int before(const struct member *a, const struct member *b) {
-    if (a->key_len != b->key_len)
-        return a->key_len < b->key_len ? -1 : 1;
-    return memcmp(a->key, b->key, a->key_len);
-}
-
-// By key, of equal ones the earlier first: their addresses tell.
-static int by_key(const void *a, const void *b, void *members) {
-    const struct member *m = members, *x = m + *(const uint32_t *)a, *y = m + *(const uint32_t *)b;
-    int order = before(x, y);
-    return order ? order : (x > y) - (x < y);
-}
-
-// Of members with equal keys, puts the last value in the first one's place and the others away.
-// Returns how many stay. *twice: the first member whose key has been seen before, or NULL.
-static size_t merge_doubles(struct member *m, size_t n, const uint32_t *order, const char **twice) {
-    size_t kept = 0;
-    *twice = NULL;
-    for (size_t i = 0, k; i < n; i = k) {
-        struct member *first = &m[order[i]];
-        for (k = i + 1; k < n && before(first, &m[order[k]]) == 0; k++) {
-            *twice = *twice ? *twice : first->key;
-            first->value = m[order[k]].value;
-            m[order[k]].key = NULL;
-        }
-    }
-    for (size_t i = 0; i < n; i++)
-        if (m[i].key)
-            m[kept++] = m[i];
-    return kept;
-}
-
-static void number_up(uint32_t *order, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        order[i] = (uint32_t)i;
-}
-
-// Makes an object of n members on the stack. A double is an error or is merged, by the rules.
-static int close_object(struct reader *r, struct member *from, size_t n, struct json *v) {
-    struct member *m = take(r, n * sizeof *m + n * sizeof(uint32_t));
-    const char *twice = NULL;
-    if (!m)
-        return out_of_memory(r);
-    uint32_t *order = (void *)(m + n);
-    if (n)
-        memcpy(m, from, n * sizeof *m);
-    number_up(order, n);
-    qsort_r(order, n, sizeof *order, by_key, m);
-    size_t kept = merge_doubles(m, n, order, &twice);
-    if (twice && r->rules.unique_keys)
-        return err_set(r->e, ERR_FORMAT,
-                       "the key '%.*s' comes twice in the JSON object that ends at byte %zu (line "
-                       "%zu)",
-                       QUOTED, twice, r->i, line_of(r, r->i));
-    if (kept < n) {
-        order = (void *)(m + kept);
-        number_up(order, kept);
-        qsort_r(order, kept, sizeof *order, by_key, m);
-    }
-    *v = (struct json){.kind = JSON_OBJECT, .n = kept, .members = m};
-    return 0;
-}
-
-static int close_array(struct reader *r, const struct member *from, size_t n, struct json *v) {
-    struct json *items = take(r, n * sizeof *items);
-    if (!items)
-        return out_of_memory(r);
-    for (size_t i = 0; i < n; i++)
-        items[i] = from[i].value;
-    *v = (struct json){.kind = JSON_ARRAY, .n = n, .items = items};
-    return 0;
-}
-
-static int close_frame(struct reader *r, struct json *v) {
-    struct frame f = r->frames[--r->depth];
-    size_t n = (size_t)(r->n_stack - f.first);
-    struct member *from = n ? r->stack + f.first : NULL;
-    int rc = f.close == ']' ? close_array(r, from, n, v) : close_object(r, from, n, v);
-    r->n_stack = f.first;
-    r->i++;
+    int rc = overflows(text) ? wrong_at(sc, sc->i, "the number is too large") : 0;
+    free(text);
     return rc;
 }
 
-// The place on the stack of what opens stays empty until it closes.
-static int open_frame(struct reader *r) {
-    if (r->depth == r->rules.depth)
-        return err_set(r->e, ERR_FORMAT,
-                       "JSON text is nested more than %d deep at byte %zu (line %zu)",
-                       r->rules.depth, r->i, line_of(r, r->i));
-    if (vec_reserve(&r->frames, &r->cap_frames, r->depth + 1, sizeof *r->frames, NULL))
-        return out_of_memory(r);
-    r->n_stack += r->depth > 0;
-    char close = r->s[r->i++] == '[' ? ']' : '}';
-    r->frames[r->depth++] = (struct frame){r->n_stack, close};
-    return 0;
+// Whether the text ends like EXPONENT, with as many zeros or more.
+static bool looks_marked(const char *s, size_t n) {
+    size_t zeros = 0;
+    while (zeros < n && s[n - 1 - zeros] == '0')
+        zeros++;
+    return zeros >= MARK - 2 && n >= zeros + 2 && memcmp(s + n - zeros - 2, EXPONENT, 2) == 0;
 }
 
-// A key and its colon, on the stack as a member without a value.
-static int read_key(struct reader *r) {
-    size_t at = r->i;
-    struct member *m = &r->stack[r->n_stack];
-    if (peek(r) != '"')
-        return wrong_at(r, at, "here should be a key in double quotes");
-    int rc = read_string(r, &m->key, &m->key_len);
+// Writes all of s up to end, which is a number's, to the copy, and the mark behind it.
+static int put_mark(struct scan *sc, size_t end, const char *mark) {
+    if (vec_reserve(&sc->marks, &sc->cap_marks, sc->n_marks + 1, sizeof *sc->marks, NULL))
+        return out_of_memory(sc);
+    sc->marks[sc->n_marks++] = end;
+    str_append(&sc->copy, sc->s + sc->copied, end - sc->copied);
+    str_append(&sc->copy, mark, MARK);
+    sc->copied = end;
+    return sc->copy.failed ? out_of_memory(sc) : 0;
+}
+
+static int scan_number(struct scan *sc) {
+    const char *s = sc->s + sc->i;
+    size_t at = sc->i, whole = 0, n = json_scan_number(s, sc->n - at, &whole);
+    if (n == 0)
+        return wrong_at(sc, at, "this is no number");
+    bool negative = *s == '-', fits = whole && json_fits_64_bits(s + negative, whole, negative);
+    if (whole && !fits && !sc->rules.big_integers)
+        return wrong_at(sc, at, "the integer needs more than 64 bits");
+    int rc = fits ? 0 : check_range(sc, n);
     if (rc)
         return rc;
-    if (memchr(m->key, '\0', m->key_len))
-        return wrong_at(r, at, "a key holds the character U+0000");
-    skip_space(r);
-    if (peek(r) != ':')
-        return wrong_at(r, r->i, "behind a key should be a colon");
-    r->i++;
-    skip_space(r);
+    sc->i += n;
+    bool negative_zero = negative && whole == 1 && s[1] == '0';
+    if (whole ? !fits || negative_zero : looks_marked(s, n))
+        return put_mark(sc, sc->i, whole ? EXPONENT : MORE_ZEROS);
     return 0;
 }
 
-// Reads a scalar whole into *v; of an array or object only the bracket (*opened).
-static int begin_value(struct reader *r, struct json *v, bool *opened) {
-    char c = peek(r);
-    *opened = c == '[' || c == '{';
-    if (r->rules.values > 0 && r->values++ == r->rules.values)
-        return err_set(r->e, ERR_LIMIT, "JSON text holds more than %lld values",
-                       (long long)r->rules.values);
-    if (*opened)
-        return open_frame(r);
-    if (c == '-' || (c >= '0' && c <= '9'))
-        return read_number(r, v);
-    if (c != '"')
-        return read_word(r, v);
-    *v = (struct json){.kind = JSON_STRING};
-    return read_string(r, &v->text, &v->n);
+// Takes the marks off again.
+static void cut_marks(struct json_object *o) {
+    if (json_object_is_type(o, json_type_double)) {
+        char *text = json_object_get_userdata(o);
+        size_t n = strlen(text);
+        if (looks_marked(text, n))
+            text[n - MARK] = '\0';
+    } else if (json_object_is_type(o, json_type_array)) {
+        for (size_t i = 0; i < json_object_array_length(o); i++)
+            cut_marks(json_object_array_get_idx(o, i));
+    } else if (json_object_is_type(o, json_type_object)) {
+        json_object_object_foreach(o, key, member) {
+            (void)key;
+            cut_marks(member);
+        }
+    }
 }
 
-// What stands before the next value of the innermost array or object: its end (*closed), or for a
-// further element a comma, and a key.
-static int next_in_frame(struct reader *r, bool fresh, bool *closed) {
-    const struct frame *f = &r->frames[r->depth - 1];
-    skip_space(r);
-    *closed = peek(r) == f->close;
-    if (*closed)
+static int before(const struct key *a, const struct key *b) {
+    if (a->n != b->n)
+        return a->n < b->n ? -1 : 1;
+    return memcmp(a->text, b->text, a->n);
+}
+
+static int by_text(const void *a, const void *b) {
+    return before(a, b);
+}
+
+// json-c itself tells what a key with escapes is, so that both see the same. One that it refuses
+// stays as it is: it is found wrong there before what the scan may find.
+static int decode_key(struct scan *sc, struct key *k) {
+    sc->decoder = sc->decoder ? sc->decoder : new_tokener(1);
+    if (!sc->decoder)
+        return out_of_memory(sc);
+    json_tokener_reset(sc->decoder);
+    k->decoded = json_tokener_parse_ex(sc->decoder, k->text - 1, (int)k->n + 2);
+    if (!k->decoded)
         return 0;
-    if (!fresh) {
-        if (peek(r) != ',')
-            return wrong_at(r, r->i,
-                            f->close == ']' ? "here should be ',' or ']'"
-                                            : "here should be ',' or '}'");
-        r->i++;
-        skip_space(r);
-    }
-    if (vec_reserve(&r->stack, &r->cap_stack, r->n_stack + 1, sizeof *r->stack, NULL))
-        return out_of_memory(r);
-    r->stack[r->n_stack] = (struct member){0};
-    return f->close == '}' ? read_key(r) : 0;
+    k->text = json_object_get_string(k->decoded);
+    k->n = (size_t)json_object_get_string_len(k->decoded);
+    return 0;
 }
 
-static int read_document(struct reader *r) {
-    struct json v = {0};
-    bool opened, closed;
-    skip_space(r);
-    int rc = begin_value(r, &v, &opened);
-    while (!rc && r->depth > 0) {
-        rc = next_in_frame(r, opened, &closed);
-        opened = false;
-        if (!rc)
-            rc = closed ? close_frame(r, &v) : begin_value(r, &v, &opened);
-        if (rc || opened || r->depth == 0)
-            continue;
-        r->n_stack += !closed;
-        r->stack[r->n_stack - 1].value = v;
+// The string before a colon has been counted as a value, which its member now is in its place.
+static int scan_colon(struct scan *sc) {
+    if (sc->last != MAYBE_KEY || sc->depth == 0)
+        return wrong_at(sc, sc->i, "here should be no colon");
+    sc->i++;
+    sc->values--;
+    sc->last = COLON;
+    struct key k = {.text = sc->string + 1, .n = sc->string_n - 2};
+    int rc = memchr(k.text, '\\', k.n) ? decode_key(sc, &k) : 0;
+    if (!rc && memchr(k.text, '\0', k.n))
+        rc = wrong_at(sc, (size_t)(sc->string - sc->s), "a key holds the character U+0000");
+    if (!rc && sc->rules.unique_keys) {
+        if (vec_reserve(&sc->keys, &sc->cap_keys, sc->n_keys + 1, sizeof *sc->keys, NULL))
+            rc = out_of_memory(sc);
+        else
+            sc->keys[sc->n_keys++] = k;
+        k.decoded = rc ? k.decoded : NULL;
     }
-    skip_space(r);
-    if (!rc && r->i < r->n)
-        rc = wrong_at(r, r->i, "something follows the value");
-    r->doc->root = v;
+    json_object_put(k.decoded);
     return rc;
+}
+
+static void drop_keys(struct scan *sc, int64_t first) {
+    while (sc->n_keys > first)
+        json_object_put(sc->keys[--sc->n_keys].decoded);
+}
+
+static int scan_open(struct scan *sc) {
+    if (sc->depth == sc->rules.depth)
+        return err_set(sc->e, ERR_FORMAT,
+                       "JSON text is nested more than %d deep at byte %zu (line %zu)",
+                       sc->rules.depth, sc->i, line_of(sc, sc->i));
+    if (vec_reserve(&sc->first_keys, &sc->cap_first_keys, sc->depth + 1, sizeof *sc->first_keys,
+                    NULL))
+        return out_of_memory(sc);
+    sc->first_keys[sc->depth++] = sc->n_keys;
+    sc->objects += sc->s[sc->i] == '{';
+    if (sc->rules.objects > 0 && sc->objects > sc->rules.objects)
+        return err_set(sc->e, ERR_LIMIT, "JSON text holds more than %lld objects",
+                       (long long)sc->rules.objects);
+    sc->i++;
+    return 0;
+}
+
+// Which kind of bracket it must be json-c knows.
+static int scan_close(struct scan *sc) {
+    if (sc->depth == 0)
+        return wrong_at(sc, sc->i, "nothing is open here");
+    int64_t first = sc->first_keys[--sc->depth];
+    size_t n = (size_t)(sc->n_keys - first);
+    struct key *k = n ? sc->keys + first : NULL;
+    if (n > 1)
+        qsort(k, n, sizeof *k, by_text);
+    for (size_t i = 1; i < n; i++)
+        if (before(&k[i - 1], &k[i]) == 0)
+            return err_set(sc->e, ERR_FORMAT,
+                           "the key '%.*s' comes twice in the JSON object that ends at byte %zu "
+                           "(line %zu)",
+                           (int)min_size(k[i].n, QUOTED), k[i].text, sc->i, line_of(sc, sc->i));
+    drop_keys(sc, first);
+    sc->i++;
+    return 0;
+}
+
+static int count_value(struct scan *sc) {
+    if (sc->rules.values > 0 && sc->values++ == sc->rules.values)
+        return err_set(sc->e, ERR_LIMIT, "JSON text holds more than %lld values",
+                       (long long)sc->rules.values);
+    return 0;
+}
+
+static int scan_string(struct scan *sc) {
+    size_t bad = 0, n = json_scan_string(sc->s + sc->i, sc->n - sc->i, &bad);
+    if (n == 0)
+        return wrong_at(sc, sc->i + bad, "a string holds a control character or is not UTF-8");
+    sc->last = sc->last == COLON ? OTHER : MAYBE_KEY;
+    sc->string = sc->s + sc->i;
+    sc->string_n = n;
+    sc->i += n;
+    return 0;
+}
+
+static int scan_word(struct scan *sc) {
+    size_t n = json_scan_word(sc->s + sc->i, sc->n - sc->i);
+    sc->i += n;
+    return n ? 0 : wrong_at(sc, sc->i, "here should be a value");
+}
+
+static int scan_value(struct scan *sc) {
+    char c = sc->s[sc->i];
+    int rc = count_value(sc);
+    if (rc)
+        return rc;
+    if (c == '"')
+        return scan_string(sc);
+    sc->last = OTHER;
+    if (c == '[' || c == '{')
+        return scan_open(sc);
+    return c == '-' || (c >= '0' && c <= '9') ? scan_number(sc) : scan_word(sc);
+}
+
+// Goes over the tokens. An error leaves i where the text is wrong.
+static int scan_text(struct scan *sc) {
+    int rc = 0;
+    while (!rc && sc->i < sc->n) {
+        switch (sc->s[sc->i]) {
+        case ' ':
+        case '\t':
+        case '\r':
+        case '\n':
+            sc->i++;
+            break;
+        case ',':
+            sc->last = OTHER;
+            sc->i++;
+            break;
+        case ':':
+            rc = scan_colon(sc);
+            break;
+        case ']':
+        case '}':
+            sc->last = OTHER;
+            rc = scan_close(sc);
+            break;
+        default:
+            rc = scan_value(sc);
+        }
+    }
+    return rc;
+}
+
+// The place in the text of one in what json-c got.
+static size_t place(const struct scan *sc, size_t at) {
+    int64_t k = 0;
+    while (k < sc->n_marks && at >= sc->marks[k] + (size_t)(k + 1) * MARK)
+        k++;
+    at -= (size_t)k * MARK;
+    return k < sc->n_marks ? min_size(at, sc->marks[k]) : at;
+}
+
+// Feeds the text; json-c wants a NUL behind a bare number or word to see that it has ended.
+static struct json_object *feed(struct json_tokener *t, const char *text, size_t n, size_t *used) {
+    struct json_object *o = json_tokener_parse_ex(t, text, (int)n);
+    *used = json_tokener_get_parse_end(t);
+    if (!o && json_tokener_get_error(t) == json_tokener_continue) {
+        o = json_tokener_parse_ex(t, "", 1);
+        *used = n;
+    }
+    return o;
+}
+
+// What json-c gets: the text, or what of it goes up to the place that the scan found wrong.
+static int prepare(struct scan *sc, int found, const char **text, size_t *n) {
+    *text = sc->s;
+    *n = found ? min_size(sc->i + 1, sc->n) : sc->n;
+    if (sc->n_marks > 0) {
+        str_append(&sc->copy, sc->s + sc->copied, *n - sc->copied);
+        *text = sc->copy.data;
+        *n = sc->copy.len;
+    }
+    if (sc->copy.failed)
+        return out_of_memory(sc);
+    if (*n > LONGEST)
+        return too_long(sc);
+    return 0;
+}
+
+// The error that json-c's answer is; 0 for none. At the end of the text it lacks something.
+static int refusal(struct scan *sc, enum json_tokener_error code, size_t used) {
+    if (code == json_tokener_success)
+        return 0;
+    if (code == json_tokener_continue || used >= sc->n)
+        return err_set(sc->e, ERR_FORMAT, "JSON text ends after %zu bytes in the middle of a value",
+                       sc->n);
+    return wrong_at(sc, used, json_tokener_error_desc(code));
+}
+
+// found: the scan's result, which stands unless json-c finds something at that place or before.
+static int read_scanned(struct scan *sc, int found, struct json_object **out) {
+    const char *text;
+    size_t n, used;
+    int rc = prepare(sc, found, &text, &n);
+    if (rc)
+        return rc;
+    struct json_tokener *t = new_tokener(sc->rules.depth + 1); // it counts scalars too
+    if (!t)
+        return out_of_memory(sc);
+    struct json_object *o = feed(t, text, n, &used);
+    enum json_tokener_error code = json_tokener_get_error(t);
+    json_tokener_free(t);
+    used = place(sc, used);
+    bool later = code == json_tokener_success || code == json_tokener_continue || used > sc->i;
+    rc = found && later ? found : refusal(sc, code, used);
+    if (!rc && !o && !memchr(sc->s, 'n', sc->n)) // null would be no object too
+        rc = out_of_memory(sc);
+    if (rc)
+        json_object_put(o);
+    else if (sc->n_marks > 0)
+        cut_marks(o);
+    *out = rc ? NULL : o;
+    return rc;
+}
+
+static void fini(struct scan *sc) {
+    drop_keys(sc, 0);
+    free(sc->keys);
+    free(sc->first_keys);
+    free(sc->marks);
+    str_fini(&sc->copy);
+    if (sc->decoder)
+        json_tokener_free(sc->decoder);
 }
 
 int json_parse_with(struct json **out, const char *text, size_t len, const struct json_rules *rules,
                     struct err *e) {
     *out = NULL;
-    if (len >= UINT32_MAX)
-        return err_set(e, ERR_LIMIT, "JSON text of %zu bytes is too long; the limit is 4 GiB", len);
-    struct reader r = {.s = text, .n = len, .rules = *rules, .e = e};
-    r.rules.depth = rules->depth > 0 ? rules->depth : DEPTH_MAX;
-    r.doc = calloc(1, sizeof *r.doc);
-    int rc = r.doc ? read_document(&r) : out_of_memory(&r);
-    free(r.stack);
-    free(r.frames);
-    if (rc && r.doc)
-        json_free(&r.doc->root);
-    else if (!rc)
-        *out = &r.doc->root;
+    struct scan sc = {.s = text ? text : "", .n = len, .rules = *rules, .e = e};
+    sc.rules.depth = rules->depth > 0 ? rules->depth : DEPTH_MAX;
+    struct json_object *o = NULL;
+    int rc = len > LONGEST ? too_long(&sc) : scan_text(&sc);
+    if (rc != ERR_MEMORY && len <= LONGEST)
+        rc = read_scanned(&sc, rc, &o);
+    fini(&sc);
+    *out = (struct json *)o;
     return rc;
 }
 
@@ -373,57 +433,59 @@ int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
 }
 
 void json_free(struct json *root) {
-    if (!root)
-        return;
-    struct document *d = (void *)root;
-    arena_fini(&d->arena);
-    free(d);
+    json_object_put(raw(root));
+}
+
+// The text that a double was read from.
+static const char *spelling(const struct json *v) {
+    return json_object_get_userdata(raw(v));
 }
 
 enum json_kind json_kind_of(const struct json *v) {
-    return v ? v->kind : JSON_NULL;
-}
-
-// A null is told as no value.
-static const struct json *told(const struct json *v) {
-    return v->kind == JSON_NULL ? NULL : v;
-}
-
-static const struct member *find(const struct json *object, const char *key) {
-    const struct member wanted = {.key = key, .key_len = strlen(key)}, *m = object->members;
-    const uint32_t *order = (const void *)(m + object->n);
-    size_t low = 0, high = object->n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int side = before(&wanted, &m[order[mid]]);
-        if (side == 0)
-            return &m[order[mid]];
-        if (side < 0)
-            high = mid;
-        else
-            low = mid + 1;
+    switch (json_object_get_type(raw(v))) {
+    case json_type_boolean:
+        return JSON_BOOL;
+    case json_type_int:
+        return JSON_INT;
+    case json_type_double:
+        return strpbrk(spelling(v), ".eE") ? JSON_DOUBLE : JSON_INT;
+    case json_type_string:
+        return JSON_STRING;
+    case json_type_array:
+        return JSON_ARRAY;
+    case json_type_object:
+        return JSON_OBJECT;
+    case json_type_null:
+        break;
     }
-    return NULL;
+    return JSON_NULL;
 }
 
 const struct json *json_get(const struct json *object, const char *key) {
-    const struct member *m = json_kind_of(object) == JSON_OBJECT ? find(object, key) : NULL;
-    return m ? told(&m->value) : NULL;
+    struct json_object *v = NULL;
+    if (json_kind_of(object) == JSON_OBJECT)
+        json_object_object_get_ex(raw(object), key, &v);
+    return ours(v);
 }
 
 size_t json_len(const struct json *v) {
     enum json_kind kind = json_kind_of(v);
-    return kind == JSON_ARRAY || kind == JSON_OBJECT ? v->n : 0;
+    if (kind == JSON_ARRAY)
+        return json_object_array_length(raw(v));
+    return kind == JSON_OBJECT ? (size_t)json_object_object_length(raw(v)) : 0;
 }
 
 const struct json *json_at(const struct json *array, size_t i) {
-    return json_kind_of(array) == JSON_ARRAY && i < array->n ? told(&array->items[i]) : NULL;
+    return json_kind_of(array) == JSON_ARRAY && i < json_object_array_length(raw(array))
+               ? ours(json_object_array_get_idx(raw(array), i))
+               : NULL;
 }
 
 int json_each(const struct json *object, json_member_fn *fn, void *arg) {
-    for (size_t i = 0; json_kind_of(object) == JSON_OBJECT && i < object->n; i++) {
-        const struct member *m = &object->members[i];
-        int rc = fn(arg, m->key, m->key_len, told(&m->value));
+    if (json_kind_of(object) != JSON_OBJECT)
+        return 0;
+    json_object_object_foreach(raw(object), key, member) {
+        int rc = fn(arg, key, strlen(key), ours(member));
         if (rc)
             return rc;
     }
@@ -434,34 +496,31 @@ const char *json_str(const struct json *v, size_t *len) {
     if (json_kind_of(v) != JSON_STRING)
         return NULL;
     if (len)
-        *len = v->n;
-    return v->text;
-}
-
-const char *json_number_text(const struct json *v) {
-    enum json_kind kind = json_kind_of(v);
-    return kind == JSON_INT || kind == JSON_DOUBLE ? v->text : NULL;
+        *len = (size_t)json_object_get_string_len(raw(v));
+    return json_object_get_string(raw(v));
 }
 
 int64_t json_int(const struct json *v, int64_t otherwise) {
     if (json_kind_of(v) != JSON_INT)
         return otherwise;
-    bool negative = *v->text == '-';
-    uint64_t n = 0;
-    for (const char *p = v->text + negative; *p; p++)
-        if (__builtin_mul_overflow(n, 10, &n) ||
-            __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
-            return otherwise;
-    if (n > (uint64_t)INT64_MAX + negative)
-        return otherwise;
-    return negative ? (int64_t)(0 - n) : (int64_t)n;
+    if (json_object_is_type(raw(v), json_type_double))
+        return strcmp(spelling(v), "-0") == 0 ? 0 : otherwise;
+    // json-c clamps what does not fit; the unsigned reading tells a clamp from a true maximum.
+    int64_t i = json_object_get_int64(raw(v));
+    return i == INT64_MAX && json_object_get_uint64(raw(v)) > INT64_MAX ? otherwise : i;
 }
 
 double json_num(const struct json *v, double otherwise) {
-    const char *text = json_number_text(v);
-    return text ? to_double(text) : otherwise;
+    enum json_kind kind = json_kind_of(v);
+    return kind == JSON_INT || kind == JSON_DOUBLE ? json_object_get_double(raw(v)) : otherwise;
 }
 
 bool json_bool(const struct json *v, bool otherwise) {
-    return json_kind_of(v) == JSON_BOOL ? v->truth : otherwise;
+    return json_kind_of(v) == JSON_BOOL ? json_object_get_boolean(raw(v)) != 0 : otherwise;
+}
+
+const char *json_number_text(const struct json *v) {
+    if (json_object_is_type(raw(v), json_type_double))
+        return spelling(v);
+    return json_object_is_type(raw(v), json_type_int) ? json_object_get_string(raw(v)) : NULL;
 }

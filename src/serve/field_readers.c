@@ -96,6 +96,10 @@ bool field_read_seed(struct params *p, const struct field *f, const struct json 
     if (json_kind_of(v) != JSON_INT)
         return api_refuse(x, f->name, "seed is %s and must be an integer",
                           text ? "a fraction" : fields_kind_name(v));
+    if (!text) {
+        api_fail(x, 503, NULL, "out of memory for the body");
+        return false;
+    }
     errno = 0;
     uint64_t seed = text[0] == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
     if (errno || *end)

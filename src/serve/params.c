@@ -8,8 +8,11 @@
 #include "serve/random_id.h"
 
 bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x) {
-    static const struct json_rules rules = {
-        .depth = 256, .values = 4 << 20, .unique_keys = true, .big_integers = true};
+    static const struct json_rules rules = {.depth = 256,
+                                            .values = 2 << 20,
+                                            .objects = 1 << 17,
+                                            .unique_keys = true,
+                                            .big_integers = true};
     struct err e = {0};
     if (!json_parse_with(out, text, n, &rules, &e))
         return true;

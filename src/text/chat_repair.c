@@ -148,7 +148,7 @@ static void put_reasoning(const struct repair *r, const struct json *from, struc
 static struct jinja_value parse_arguments(const struct repair *r, const struct json *v) {
     size_t n;
     const char *text = json_str(v, &n);
-    const struct json_rules rules = {.big_integers = true};
+    const struct json_rules rules = {.values = 1 << 20, .objects = 1 << 16, .big_integers = true};
     struct json *parsed = NULL;
     if (n > 0 && json_parse_with(&parsed, text, n, &rules, NULL))
         return jinja_from_json(r->c, v, true);

@@ -196,13 +196,13 @@ static void errors_say_where(void **state) {
         const char *text, *said;
     } cases[] = {
         {"{\n \"a\": nope}", "wrong at byte 8 (line 2): here should be a value"},
-        {"[1,\n2\n3]", "wrong at byte 6 (line 3): here should be ',' or ']'"},
-        {"{\"a\":1 \"b\"", "wrong at byte 7 (line 1): here should be ',' or '}'"},
-        {"{\"a\" 1}", "wrong at byte 5 (line 1): behind a key should be a colon"},
-        {"{a:1}", "wrong at byte 1 (line 1): here should be a key in double quotes"},
-        {"[1] x", "wrong at byte 4 (line 1): something follows the value"},
-        {"[\"ab\xFF\"]", "wrong at byte 4 (line 1): a string holds a control character or is not"},
-        {"[\"ab\\q\"]", "wrong at byte 4 (line 1): a string holds an unknown escape"},
+        {"[1,\n2\n3]", "wrong at byte 6 (line 3): array value separator ',' expected"},
+        {"{\"a\":1 \"b\"", "wrong at byte 7 (line 1): object value separator ',' expected"},
+        {"{\"a\" 1}", "wrong at byte 5 (line 1): object property name separator ':' expected"},
+        {"{a:1}", "wrong at byte 1 (line 1): quoted object property name expected"},
+        {"[1] x", "wrong at byte 4 (line 1): unexpected character"},
+        {"[\"ab\xFF\"]", "wrong at byte 4 (line 1): invalid utf-8 string"},
+        {"[\"ab\\q\"]", "wrong at byte 5 (line 1): invalid string sequence"},
         {"[NaN]", "wrong at byte 1 (line 1): here should be a value"},
         {"[-Infinity]", "wrong at byte 1 (line 1): this is no number"},
         {"[1e999]", "wrong at byte 1 (line 1): the number is too large"},
@@ -210,6 +210,24 @@ static void errors_say_where(void **state) {
         {"[1, {\"a\":", "ends after 9 bytes in the middle of a value"},
         {"[\"abc", "ends after 5 bytes"},
         {"", "ends after 0 bytes"},
+        {" nul", "wrong at byte 1 (line 1): here should be a value"},
+        {"[1,", "ends after 3 bytes"},
+        {"[\"a\tb\"]", "wrong at byte 3 (line 1): a string holds a control character"},
+        {"[\"\xC0\xAF\"]", "wrong at byte 2 (line 1): "},
+        {"[\"\xED\xA0\x80\"]", "wrong at byte 2 (line 1): "},
+        {"[\"\xF4\x90\x80\x80\"]", "wrong at byte 2 (line 1): "},
+        {"[\"\xE2\x82\"]", "wrong at byte 2 (line 1): "},
+        {"{\"\\u0000\":1}", "wrong at byte 1 (line 1): a key holds the character U+0000"},
+        {"{\"a\":\"b\":1}", "wrong at byte 8 (line 1): object value separator ',' expected"},
+        {"{\"a\":}", "wrong at byte 5 (line 1): unexpected character"},
+        {":1", "wrong at byte 0 (line 1): unexpected character"},
+        {"[1]]", "wrong at byte 3 (line 1): unexpected character"},
+        // Of several wrong places the first one is told.
+        {"[1 2, NaN]", "wrong at byte 3 (line 1): array value separator"},
+        {"[1e999, 1 2]", "wrong at byte 1 (line 1): the number is too large"},
+        // Places behind numbers that json-c gets otherwise.
+        {"[-0,\n-0,1e-000 2]", "wrong at byte 15 (line 2): array value separator"},
+        {"[-0 -0, NaN]", "wrong at byte 4 (line 1): array value separator"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct json *v;
@@ -259,6 +277,39 @@ static void values_are_written_as_they_were(void **state) {
     json_free(v);
 }
 
+// What json-c gets in place of numbers that it would not keep is gone again.
+static void marks_of_numbers_are_cut(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"a\":[-0,[1e-000,-0e-000,1E-000,2.5e-0000,1e-00],0,[[-0]]],\"b\":"
+        "12345678901234567890123,"
+        "\"c\":{\"d\":-9223372036854775809,\"e\":-0.0,\"f\":100000,\"g\":1e000}}";
+    struct json_writer w = {0};
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, text, (struct json_rules){.big_integers = true}, &e), 0);
+    jw_value(&w, v);
+    assert_string_equal(w.out.data, text);
+    const struct json *a = json_get(v, "a"), *c = json_get(v, "c");
+    assert_int_equal(json_kind_of(json_at(a, 0)), JSON_INT);
+    assert_int_equal(json_int(json_at(a, 0), 7), 0);
+    assert_true(signbit(json_num(json_at(a, 0), 7)));
+    assert_int_equal(json_kind_of(json_at(json_at(a, 1), 0)), JSON_DOUBLE);
+    assert_true(json_num(json_at(json_at(a, 1), 3), 7) == 2.5);
+    assert_true(json_num(json_get(v, "b"), 7) == 12345678901234567890123.0);
+    assert_int_equal(json_kind_of(json_get(c, "e")), JSON_DOUBLE);
+    assert_int_equal(json_int(json_get(c, "d"), -7), -7);
+    str_fini(&w.out);
+    json_free(v);
+    // Also where the last of equal keys counts.
+    assert_int_equal(parse_by(&v, "{\"a\":-0,\"b\":1,\"a\":-0}", (struct json_rules){0}, &e), 0);
+    assert_string_equal(json_number_text(json_get(v, "a")), "-0");
+    json_free(v);
+    assert_int_equal(parse_by(&v, "-0", (struct json_rules){0}, &e), 0);
+    assert_string_equal(json_number_text(v), "-0");
+    json_free(v);
+}
+
 static void escapes_become_characters(void **state) {
     (void)state;
     struct json *v =
@@ -294,6 +345,11 @@ static void numbers_of_values_are_bounded(void **state) {
     assert_int_equal(parse_by(&v, "[1, {\"a\": 2}, 3]", (struct json_rules){.values = 4}, &e),
                      ERR_LIMIT);
     assert_non_null(strstr(e.text, "more than 4 values"));
+    assert_int_equal(parse_by(&v, "[{}, {\"a\": {}}]", (struct json_rules){.objects = 3}, &e), 0);
+    json_free(v);
+    assert_int_equal(parse_by(&v, "[{}, {\"a\": {}}]", (struct json_rules){.objects = 2}, &e),
+                     ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more than 2 objects"));
 }
 
 static void members_of_large_objects_are_found(void **state) {
@@ -332,6 +388,7 @@ int main(void) {
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(keys_that_come_twice),
         cmocka_unit_test(values_are_written_as_they_were),
+        cmocka_unit_test(marks_of_numbers_are_cut),
         cmocka_unit_test(escapes_become_characters),
         cmocka_unit_test(large_integers_by_rule),
         cmocka_unit_test(numbers_of_values_are_bounded),

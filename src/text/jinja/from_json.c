@@ -44,7 +44,7 @@ static struct jinja_value from_integer(struct jinja_context *c, const struct jso
                                        bool untrusted) {
     struct jinja_value i;
     const char *text = json_number_text(v);
-    if (!jinja_read_integer(c, text, strlen(text), 10, &i))
+    if (!text || !jinja_read_integer(c, text, strlen(text), 10, &i))
         i = (struct jinja_value){0};
     if (i.kind == JINJA_BIG)
         ((struct jinja_string *)(uintptr_t)i.as.s)->trusted = !untrusted;
