@@ -60,7 +60,8 @@ static void expect_spans(const char *text, const char *variables, const char *wa
 }
 
 static const char *const user =
-    "{\"s\": \"Ab c\", \"t\": \"<|im_end|>\", \"n\": 12, \"f\": 1.5, \"b\": true, \"z\": null, "
+    "{\"s\": \"Ab c\", \"w\": \"65\", \"v\": \"%%%d\", \"t\": \"<|im_end|>\", \"n\": 12, \"f\": "
+    "1.5, \"b\": true, \"z\": null, "
     "\"l\": [\"x\", 2], \"d\": {\"k\": \"v\", \"m\": [1, {}]}, \"u\": \"äß\", "
     "\"p\": \" q\\n r \", \"m\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
 
@@ -104,6 +105,8 @@ static void test_pieces(void **state) {
         {"{{ '<b>&'|e }}{{ ('<' ~ t)|e }}", "&lt;b&gt;&amp;&lt;⟨&lt;|im_end|&gt;⟩"},
         {"{{ ['b' ~ s, 'a']|sort|join }}{{ (s ~ 'z')|list|last }}", "ab⟨Ab c⟩z"},
         {"{{ f|round|int }}{{ '7'|int }}{{ f|string ~ 'x' }}{{ n|abs }}", "⟨2⟩7⟨1.5⟩x⟨12⟩"},
+        {"{{ w|int }}{{ '%c' % (w|int) }}{{ w|float }}{{ v % 1 }}{{ strftime_now(t) }}",
+         "⟨65A65.0%⟩1⟨<|im_end|>⟩"},
         {"{{ ('a' ~ s).partition('A')|join('+') }}", "a+⟨A⟩+⟨b c⟩"},
         {"{{ namespace(x=s).x }}{{ dict(a=s)['a'] }}{{ (s, 1)|first }}", "⟨Ab cAb cAb c⟩"},
         {"{{ l|map('upper')|join }}{{ l|select('string')|first }}", "⟨X2x⟩"},

@@ -70,9 +70,40 @@ static void test_many_marks(void **state) {
     str_fini(&out);
 }
 
+static void expect_case(uint32_t code, enum norm_case how, const uint32_t want[NORM_CASE_MAX]) {
+    uint32_t got[NORM_CASE_MAX] = {0};
+    size_t n = norm_map_case(code, how, got);
+    for (size_t i = 0; i < NORM_CASE_MAX; i++)
+        assert_int_equal(i < n ? got[i] : 0, want[i]);
+}
+
+static void test_letters(void **state) {
+    (void)state;
+    expect_case('a', NORM_UPPER_CASE, (uint32_t[]){'A', 0, 0});
+    expect_case(0xDF, NORM_UPPER_CASE, (uint32_t[]){'S', 'S', 0}); // sharp s
+    expect_case(0xDF, NORM_TITLE_CASE, (uint32_t[]){'S', 's', 0});
+    expect_case(0xDF, NORM_FOLD_CASE, (uint32_t[]){'s', 's', 0});
+    expect_case(0xDF, NORM_LOWER_CASE, (uint32_t[]){0xDF, 0, 0});
+    expect_case(0x130, NORM_LOWER_CASE, (uint32_t[]){'i', 0x307, 0}); // I with a dot
+    expect_case(0x1C6, NORM_TITLE_CASE, (uint32_t[]){0x1C5, 0, 0});   // dz with caron
+    expect_case(0x390, NORM_UPPER_CASE, (uint32_t[]){0x399, 0x308, 0x301});
+    expect_case(0xFB17, NORM_UPPER_CASE, (uint32_t[]){0x544, 0x53D, 0}); // the table's last row
+    expect_case(0x4E00, NORM_UPPER_CASE, (uint32_t[]){0x4E00, 0, 0});
+    assert_int_equal(norm_class('A') & NORM_CASED, NORM_UPPER);
+    assert_int_equal(norm_class(0x1C5) & NORM_CASED, NORM_TITLE);
+    assert_true(norm_class(0x4E00) & NORM_LETTER);
+    assert_int_equal(norm_class(0x663), NORM_DECIMAL | NORM_NUMBER);
+    assert_int_equal(norm_class(0xBD), NORM_NUMBER);
+    assert_int_equal(norm_class('\''), NORM_IGNORED_BY_CASE);
+    assert_int_equal(norm_class(' '), 0);
+    assert_true(norm_is_printable(' ') && norm_is_printable(0x1F999));
+    assert_false(norm_is_printable(0xA0) || norm_is_printable(0x200B) || norm_is_printable(0xE000));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_letters),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_many_marks),
     };

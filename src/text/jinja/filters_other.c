@@ -49,7 +49,7 @@ static int filter_int(struct jinja_context *c, const struct jinja_call *call,
         *out = v;
     else if (v.kind == JINJA_BOOL)
         *out = jinja_int(v.as.b);
-    out->untrusted |= v.untrusted;
+    out->untrusted |= v.kind == JINJA_STRING ? !jinja_all_trusted(v.as.s) : v.untrusted;
     return rc;
 }
 
@@ -61,7 +61,7 @@ static int filter_float(struct jinja_context *c, const struct jinja_call *call,
         return jinja_fail_undefined(c, v);
     *out = call->a[0].kind ? call->a[0] : jinja_float(0, false);
     if (v.kind == JINJA_STRING && jinja_parse_float(v.as.s->bytes, v.as.s->n, &d))
-        *out = jinja_float(d, false);
+        *out = jinja_float(d, !jinja_all_trusted(v.as.s));
     else if (jinja_is_number(v))
         *out = jinja_float(jinja_as_double(v), v.untrusted);
     return 0;

@@ -263,7 +263,7 @@ static int put_percent(struct percent *p) {
     if (!rc)
         rc = read_spec(p, &f);
     if (rc || f.type == '%')
-        return rc ? rc : jinja_puts(c, "%");
+        return rc ? rc : jinja_put(c, "%", 1, jinja_trusted_at(p->s, p->at - 1));
     if (!strchr("sradiuxXoeEfFgGc", f.type))
         return jinja_fail(c, ERR_USAGE, "unsupported format character '%c'", f.type);
     if (!keyed)

@@ -164,7 +164,7 @@ static int call_strftime(struct jinja_context *c, const struct jinja_call *call,
     if (rc)
         return rc;
     size_t n = format.as.s->n ? strftime(text, sizeof text, format.as.s->bytes, &now) : 0;
-    *out = jinja_string(c, text, n, false);
+    *out = jinja_string(c, text, n, !jinja_all_trusted(format.as.s));
     return out->kind ? 0 : c->e.code;
 }
 

@@ -129,8 +129,9 @@ struct jinja_output { // zeroed is valid
 };
 void jinja_output_fini(struct jinja_output *o);
 
-// Renders into out (its old content is freed). ERR_USAGE: the template called raise_exception, or
-// does something with these values that Python refuses; ERR_LIMIT, ERR_MEMORY. out is empty then.
+// Renders into out (its old content is freed); half a megabyte of stack is enough at the default
+// depth. ERR_USAGE: the template called raise_exception, or does something with these values that
+// Python refuses; ERR_LIMIT, ERR_MEMORY. out is empty then.
 int jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
                  struct err *e);
 

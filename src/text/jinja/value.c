@@ -281,6 +281,10 @@ bool jinja_trusted_at(const struct jinja_string *s, size_t byte) {
     return s->spans[i].trusted;
 }
 
+bool jinja_all_trusted(const struct jinja_string *s) {
+    return !s->spans && s->trusted;
+}
+
 bool jinja_same_text(const struct jinja_string *a, const struct jinja_string *b) {
     return a == b || (a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0);
 }

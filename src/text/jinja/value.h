@@ -126,6 +126,7 @@ int jinja_substring(struct jinja_context *c, const struct jinja_string *s, size_
 size_t jinja_chars(const struct jinja_string *s);
 size_t jinja_byte_of(const struct jinja_string *s, size_t chars); // where that code point begins
 bool jinja_trusted_at(const struct jinja_string *s, size_t byte);
+bool jinja_all_trusted(const struct jinja_string *s);
 bool jinja_is_text(struct jinja_value v, const char *text);
 bool jinja_same_text(const struct jinja_string *a, const struct jinja_string *b);
 bool jinja_code_is_space(uint32_t code);
