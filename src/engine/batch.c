@@ -217,6 +217,13 @@ void batch_leave(struct batch *b, struct job *j) {
     }
 }
 
+struct sequence *batch_take(struct batch *b, struct job *j) {
+    struct sequence *seq = j->m.seq;
+    j->owned = false;
+    batch_leave(b, j);
+    return seq;
+}
+
 void job_park(struct job *j, bool parked) {
     j->parked = parked;
 }

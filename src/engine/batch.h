@@ -26,6 +26,8 @@ int batch_join(struct batch *b, const struct request *r, struct reply *out, stru
                struct err *e);
 // Takes a job out, ended or not, and frees it; its reply stays.
 void batch_leave(struct batch *b, struct job *j);
+// The same, and its sequence becomes the caller's.
+struct sequence *batch_take(struct batch *b, struct job *j);
 
 // A parked job takes no part in steps and keeps its state.
 void job_park(struct job *j, bool parked);

@@ -115,10 +115,11 @@ static int start(struct engine *g, struct err *e) {
 static int make_lists(struct engine *g, struct err *e) {
     size_t n = (size_t)g->o.slots;
     g->members = calloc(n, sizeof *g->members);
+    g->spares = calloc(n, sizeof *g->spares);
     g->turns = calloc(n, sizeof *g->turns);
     g->turn_of = calloc(n, sizeof *g->turn_of);
     g->prompts = calloc(n, sizeof *g->prompts);
-    return g->members && g->turns && g->turn_of && g->prompts
+    return g->members && g->spares && g->turns && g->turn_of && g->prompts
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for an engine of %d slots", g->o.slots);
 }
@@ -130,6 +131,7 @@ static void engine_free(struct engine *g) {
     queue_drop(g->queue);
     pthread_mutex_destroy(&g->lock);
     free(g->members);
+    free(g->spares);
     free(g->turns);
     free(g->turn_of);
     free(g->prompts);

@@ -32,6 +32,8 @@ struct engine {
     struct stream_list waiting;
     struct stream **members; // [n_members] in the order of joining: the last one is the youngest
     int n_members;
+    struct sequence **spares; // [n_spares] empty ones, for those that join
+    int n_spares;
     struct turn *turns;          // [slots] of the next pass,
     struct stream **turn_of;     // [slots] whose they are
     struct prompt_turn *prompts; // [slots]
@@ -63,6 +65,13 @@ void room_resume(struct engine *g);
 // the youngest members are parked and their turns taken out of g->turns. NULL: all is reserved;
 // else a member that cannot go on, e says why: it must leave, and the rest be reserved again.
 struct stream *room_reserve(struct engine *g, struct err *e);
+// An empty sequence that is left over; NULL: none. And keeps one, emptied, or destroys it: making a
+// state takes longer than using it again.
+struct sequence *room_take_spare(struct engine *g);
+void room_give_spare(struct engine *g, struct sequence *seq);
+void room_drop_spares(struct engine *g);
+// Destroys one where as many states are held as there are slots, before a sequence is forked.
+void room_for_fork(struct engine *g);
 // Keeps the prompt of a group for those of it that have not joined.
 void room_keep_prefix(struct engine *g);
 void room_drop_prefix(struct group *p);

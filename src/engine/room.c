@@ -76,6 +76,28 @@ void room_resume(struct engine *g) {
     }
 }
 
+struct sequence *room_take_spare(struct engine *g) {
+    return g->n_spares ? g->spares[--g->n_spares] : NULL;
+}
+
+void room_give_spare(struct engine *g, struct sequence *seq) {
+    int64_t kept;
+    if (g->n_spares + g->n_members < g->o.slots && sequence_truncate(seq, 0, &kept, NULL) == 0)
+        g->spares[g->n_spares++] = seq;
+    else
+        sequence_destroy(seq);
+}
+
+void room_drop_spares(struct engine *g) {
+    while (g->n_spares)
+        sequence_destroy(room_take_spare(g));
+}
+
+void room_for_fork(struct engine *g) {
+    if (g->n_spares + g->n_members >= g->o.slots)
+        sequence_destroy(room_take_spare(g));
+}
+
 void room_drop_prefix(struct group *p) {
     sequence_destroy(p->prefix);
     p->prefix = NULL;
@@ -95,6 +117,8 @@ void room_keep_prefix(struct engine *g) {
         if (!p || p->leader != s || sequence_len(job_sequence(s->job)) < s->o.r.n_prompt - 1)
             continue;
         // Where that fails, another one of them reads the prompt again.
+        if (p->waiting)
+            room_for_fork(g);
         if (p->waiting)
             (void)sequence_fork(job_sequence(s->job), &p->prefix, NULL);
         p->leader = NULL;

@@ -31,9 +31,10 @@ static void leave(struct engine *g, struct stream *s, enum end_reason reason, co
     g->n_members--;
     memmove(g->members + i, g->members + i + 1,
             (size_t)(g->n_members - i) * sizeof(struct stream *));
-    batch_leave(g->batch, s->job);
+    struct sequence *seq = batch_take(g->batch, s->job);
     s->job = NULL;
     end_stream(g, s, reason, e);
+    room_give_spare(g, seq);
 }
 
 // Takes the stream at *at out of the waiting ones, of which `before` is the one before it.
@@ -52,6 +53,7 @@ void engine_end_all(struct engine *g, const struct err *e) {
         leave(g, g->members[g->n_members - 1], END_NONE, e);
     while (g->waiting.first)
         end_stream(g, unlink_waiting(g, &g->waiting.first, NULL), END_NONE, e);
+    room_drop_spares(g);
 }
 
 static void end_cancelled(struct engine *g) {
@@ -79,21 +81,26 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     struct request r = s->o.r;
     struct sequence *prefix = p ? p->prefix : NULL;
     bool last = prefix && p->waiting == 1; // it goes on from the prefix itself, not from a copy
+    struct sequence *own = last ? prefix : prefix ? NULL : room_take_spare(g);
     r.prefix = last ? NULL : prefix;
-    r.in_place = last ? prefix : NULL;
+    if (r.prefix)
+        room_for_fork(g);
+    r.in_place = own;
     r.stop = r.stop ? stream_stops : NULL;
     r.stop_arg = s;
     int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
+    if (rc && own && !last)
+        room_give_spare(g, own);
     if (rc) {
         reply_fini(&s->reply);
         return rc;
     }
+    if (own)
+        job_exchange(s->job, own);
+    if (last)
+        p->prefix = NULL;
     s->joined = clock_ms();
     atomic_store(&s->done, sequence_len(job_sequence(s->job)));
-    if (last) {
-        job_exchange(s->job, prefix);
-        p->prefix = NULL;
-    }
     if (p)
         p->waiting--;
     if (p && !prefix)

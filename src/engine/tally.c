@@ -88,7 +88,7 @@ static struct trace_pass sum_of(struct engine *g, double start, double ms) {
                            .ms = ms,
                            .draft_ms = batch_times(g->batch).draft,
                            .members = g->n_turns,
-                           .waiting = queue_waiting(g->queue)};
+                           .waiting = g->trace ? queue_waiting(g->queue) : 0};
     for (int i = 0; i < g->n_turns; i++) {
         const struct member *m = job_member(g->turns[i].job);
         bool piece = m->phase == MEMBER_PROMPT;

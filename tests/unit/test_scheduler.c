@@ -135,7 +135,7 @@ static void long_ones_do_not_starve(void **state) {
     double came[64] = {0}, now = 0;
     int n = 1, passed = 0;
     while (t[0].left > 0 && now < 1e6) {
-        while (n < 64 && n < now / SHORT + 1) { // one each time that it takes to read one
+        while (n < 64 && n < (int64_t)now / SHORT + 1) { // one each time that it takes to read one
             came[n] = now;
             t[n++] = (struct prompt_turn){.left = SHORT};
         }
@@ -152,7 +152,7 @@ static void long_ones_do_not_starve(void **state) {
             t[i] = t[n];
             came[i] = came[n];
         }
-        now += ROWS;
+        now += (double)ROWS;
     }
     assert_true(passed >= 20);
     assert_true(now < 8 * 8192);
