@@ -15,7 +15,6 @@
 
 enum {
     TOKENS_AT_ONCE = 256, // of one chunk
-    ALIVE_MS = 5000,      // without a chunk, until one without words is sent
     LINGER_MS = 10000,    // that trees wait for somebody who looks at them
 };
 
@@ -442,7 +441,7 @@ void completion_tick(struct service *s) {
     double now = clock_ms();
     for (struct completion *c = s->completions, *next; c; c = next) {
         next = c->next;
-        if (c->streaming && c->x && now - c->written >= (double)ALIVE_MS &&
+        if (c->streaming && c->x && now - c->written >= s->o->alive_ms &&
             exchange_backlog(c->x) == 0)
             completion_write_alive(c);
         advance(c);

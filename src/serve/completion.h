@@ -83,7 +83,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
 // Sends the trees of a request in progress, or of one that has just ended, to x. False where there
 // is no such request, or somebody watches it already: x is then as it was.
 bool completion_watch(struct service *s, struct exchange *x, const char *id);
-// Every second: what is waited for shows that it lives.
+// From time to time: what is waited for shows that it lives.
 void completion_tick(struct service *s);
 // Frees all, after the workers, the engine and the loop have ended.
 void completion_free_all(struct service *s);

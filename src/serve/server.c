@@ -9,12 +9,13 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/num.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
 #include "serve/api.h"
 #include "serve/completion.h"
 
-enum { WORKER_QUEUE = 4096, TICK_MS = 1000 };
+enum { WORKER_QUEUE = 4096, TICK_MS = 1000, ALIVE_MS = 5000 };
 
 struct server {
     struct server_options o;
@@ -203,7 +204,7 @@ static int start(struct server *v, struct err *e) {
     if (!rc)
         rc = http_listen(s->http, e);
     if (!rc)
-        rc = http_every(s->http, TICK_MS, tick, v, e);
+        rc = http_every(s->http, min_i32(TICK_MS, v->o.alive_ms), tick, v, e);
     if (!rc)
         rc = workers_create(&s->workers, v->o.text_threads > 0 ? v->o.text_threads : 2,
                             WORKER_QUEUE, e);
@@ -215,6 +216,8 @@ int server_create(struct server **out, const struct server_options *o, struct er
     if (!v)
         return err_set(e, ERR_MEMORY, "no memory for a server");
     v->o = *o;
+    if (v->o.alive_ms <= 0)
+        v->o.alive_ms = ALIVE_MS;
     if (v->o.engine.slots <= 0)
         v->o.engine.slots = ENGINE_SLOTS;
     v->s.o = &v->o;

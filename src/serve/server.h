@@ -17,6 +17,7 @@ struct server_options {
     const char *name;             // the model's name for clients; NULL: its file's
     const char *template_file;    // a chat template in place of the model's own; NULL: none
     int text_threads;             // that render and tokenise; 0: 2
+    int alive_ms;                 // a stream without words for so long gets an empty chunk; 0: 5000
     // NULL, or told once, in the loop thread, what requests get that do not say: how to guess, by
     // the draft model where there is one, and sampling as the model's file has it in
     // general.sampling.*, else at temperature 1. It may change both.

@@ -45,6 +45,7 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     d.log_json = o.log_json;
     d.log_prompts = o.log_prompts;
     d.name = o.name;
+    d.alive_ms = o.alive_ms;
     d.template_file = o.template_file;
     if (server_create(&r->v, &d, &e))
         fail_msg("%s", e.text);

@@ -389,13 +389,13 @@ static void thinking_is_told_apart(void **state) {
     str_fini(&out);
 }
 
-static int open_stream(const char *members, int room) {
+static int open_request(struct server_rig *r, const char *path, const char *members, int room) {
     struct str text = {0}, body = {0};
-    int fd = server_rig_connect(&rig);
+    int fd = server_rig_connect(r);
     if (room)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     str_printf(&body, "{%s}", members);
-    str_printf(&text, "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+    str_printf(&text, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", path,
                body.len, body.data);
     peer_send_bytes(fd, text.data, text.len);
     str_fini(&text);
@@ -403,9 +403,9 @@ static int open_stream(const char *members, int room) {
     return fd;
 }
 
-static void engine_runs(void) {
+static void engine_runs(struct server_rig *r) {
     for (int i = 0; i < 500; i++) {
-        if (engine_stats(server_engine(rig.v)).running > 0)
+        if (engine_stats(server_engine(r->v)).running > 0)
             return;
         usleep(10000);
     }
@@ -423,8 +423,8 @@ static void a_client_that_goes_ends_its_request(void **state) {
     };
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         int64_t before = engine_stats(server_engine(rig.v)).cancelled;
-        int fd = open_stream(requests[i], 0);
-        engine_runs();
+        int fd = open_request(&rig, TEXT, requests[i], 0);
+        engine_runs(&rig);
         close(fd);
         server_rig_idle(&rig);
         assert_true(engine_stats(server_engine(rig.v)).cancelled > before);
@@ -443,7 +443,7 @@ static void a_client_that_rests_loses_nothing(void **state) {
     struct rig_stream s;
     struct json *v = whole(TEXT, base);
     str_printf(&members, "\"stream\":true,%s", base);
-    int fd = open_stream(members.data, 65536);
+    int fd = open_request(&rig, TEXT, members.data, 65536);
     server_rig_idle(&rig); // it does not wait for its reader
     usleep(100000);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
@@ -519,20 +519,48 @@ static void a_full_queue_says_when_to_come_back(void **state) {
     str_fini(&out);
 }
 
+#define LONG                                                                                       \
+    "\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"ignore_eos\":true,"                    \
+    "\"coppice\":{\"speculate\":\"off\"}"
+
+static void a_stream_that_waits_shows_that_it_lives(void **state) {
+    (void)state;
+    static const char empty[] = "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}";
+    struct server_rig small;
+    struct str head = {0}, body = {0};
+    struct rig_stream s;
+    int chunks = 0;
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
+    int first = open_request(&small, TEXT, LONG, 0);
+    engine_runs(&small);
+    int second = open_request(&small, CHAT,
+                              "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":"
+                              "true,\"max_tokens\":3,\"ignore_eos\":true",
+                              0);
+    usleep(400000);
+    close(first);
+    assert_int_equal(peer_answer(second, &head, &body), 200);
+    close(second);
+    for (const char *at = body.data; (at = strstr(at, empty)); at++)
+        chunks++;
+    assert_true(chunks >= 2);
+    assert_non_null(strstr(head.data, "x-request-id: chatcmpl-"));
+    rig_stream_read(&s, &body);
+    assert_true(s.role && s.done && s.text.len);
+    rig_stream_fini(&s);
+    server_rig_stop(&small);
+    str_fini(&head);
+    str_fini(&body);
+}
+
 static void streams_end_with_the_server(void **state) {
     (void)state;
     struct server_rig small;
-    struct str text = {0}, head = {0}, body = {0};
+    struct str head = {0}, body = {0};
     struct rig_stream s;
-    static const char ask[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,"
-                              "\"ignore_eos\":true,\"coppice\":{\"speculate\":\"off\"}}";
     server_rig_start(&small, (struct server_options){.http = {.grace_s = 0.05}});
-    str_printf(&text, "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
-               sizeof ask - 1, ask);
-    int fd = server_rig_connect(&small);
-    peer_send_bytes(fd, text.data, text.len);
-    while (engine_stats(server_engine(small.v)).running == 0)
-        usleep(1000);
+    int fd = open_request(&small, TEXT, LONG, 0);
+    engine_runs(&small);
     server_stop(small.v);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     close(fd);
@@ -541,9 +569,28 @@ static void streams_end_with_the_server(void **state) {
     assert_string_equal(server_rig_text(s.error, "error.code"), "shutting_down");
     rig_stream_fini(&s);
     server_rig_stop(&small);
-    str_fini(&text);
     str_fini(&head);
     str_fini(&body);
+}
+
+// Both forms of the log, and prompts only where they are asked for.
+static void the_log_may_be_json_with_prompts(void **state) {
+    (void)state;
+    struct server_rig small;
+    struct json *v = NULL;
+    struct err e = {0};
+    server_rig_start(&small, (struct server_options){.log_json = true, .log_prompts = true});
+    json_free(
+        server_rig_json(&small, TEXT, "{\"prompt\":\"a secret word\",\"max_tokens\":2}", 200));
+    usleep(20000);
+    pthread_mutex_lock(&small.lock);
+    assert_int_equal(json_parse(&v, small.log.data, small.log.len - 1, &e), 0);
+    pthread_mutex_unlock(&small.lock);
+    assert_string_equal(server_rig_text(v, "prompt"), "a secret word");
+    assert_string_equal(server_rig_text(v, "path"), TEXT);
+    assert_int_equal(server_rig_int(v, "usage.completion_tokens"), 2);
+    json_free(v);
+    server_rig_stop(&small);
 }
 
 int main(void) {
@@ -564,7 +611,9 @@ int main(void) {
         cmocka_unit_test(trees_are_shown_to_their_end),
         cmocka_unit_test(the_log_has_no_prompts),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
+        cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
         cmocka_unit_test(streams_end_with_the_server),
+        cmocka_unit_test(the_log_may_be_json_with_prompts),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
