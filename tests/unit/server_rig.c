@@ -119,6 +119,29 @@ struct json *server_rig_json(struct server_rig *r, const char *path, const char 
     return v;
 }
 
+int server_rig_open(struct server_rig *r, const char *path, const char *members, int room) {
+    struct str text = {0}, body = {0};
+    int fd = server_rig_connect(r);
+    if (room)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    str_printf(&body, "{%s}", members);
+    str_printf(&text, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", path,
+               body.len, body.data);
+    peer_send_bytes(fd, text.data, text.len);
+    str_fini(&text);
+    str_fini(&body);
+    return fd;
+}
+
+void server_rig_running(struct server_rig *r) {
+    for (int i = 0; i < 500; i++) {
+        if (engine_stats(server_engine(r->v)).running > 0)
+            return;
+        usleep(10000);
+    }
+    fail_msg("the engine has not begun");
+}
+
 void server_rig_idle(struct server_rig *r) {
     for (int i = 0; i < 6000; i++) {
         struct engine_stats g = engine_stats(server_engine(r->v));

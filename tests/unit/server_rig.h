@@ -29,6 +29,11 @@ int server_rig_connect(struct server_rig *r);
 int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out);
 // The same of a body of JSON, for the caller to free.
 struct json *server_rig_json(struct server_rig *r, const char *path, const char *body, int status);
+// POST of an object with these members, whose answer is for the caller to read; room: bytes that
+// the connection may hold unread, 0: as usual.
+int server_rig_open(struct server_rig *r, const char *path, const char *members, int room);
+// Waits until the engine runs a request.
+void server_rig_running(struct server_rig *r);
 // Waits, a minute at most, until the engine has no request.
 void server_rig_idle(struct server_rig *r);
 

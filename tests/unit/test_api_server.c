@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/rng.h"
@@ -342,76 +341,6 @@ static void words_of_users_are_no_control_tokens(void **state) {
     assert_true(tokens[1] > tokens[0] + 2);
 }
 
-// A template that begins the answer's thinking, which this model then never ends.
-static void thinking_is_told_apart(void **state) {
-    (void)state;
-    static const char text[] =
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>\n"
-        "{% else %}<think>\n\n</think>\n\n{% endif %}";
-    static const char ask[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
-                              "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":20%s}";
-    struct server_rig small;
-    struct rig_stream s;
-    struct str out = {0};
-    char path[] = "/tmp/coppice-template-XXXXXX", body[256];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
-    close(fd);
-    server_rig_start(&small, (struct server_options){.template_file = path});
-    unlink(path);
-    snprintf(body, sizeof body, ask, "");
-    struct json *v = server_rig_json(&small, CHAT, body, 200);
-    assert_true(strlen(server_rig_text(v, "choices.0.message.reasoning_content")) > 10);
-    assert_string_equal(server_rig_text(v, "choices.0.message.content"), "");
-    assert_int_equal(server_rig_int(v, "usage.completion_tokens_details.reasoning_tokens"), 20);
-    snprintf(body, sizeof body, ask, ",\"stream\":true");
-    assert_int_equal(server_rig_ask(&small, CHAT, body, &out), 200);
-    rig_stream_read(&s, &out);
-    assert_string_equal(s.reasoning.data,
-                        server_rig_text(v, "choices.0.message.reasoning_content"));
-    assert_int_equal(s.text.len, 0);
-    rig_stream_fini(&s);
-    json_free(v);
-    static const char *const off[] = {",\"enable_thinking\":false",
-                                      ",\"reasoning_effort\":\"none\"",
-                                      ",\"thinking\":{\"type\":\"disabled\"}",
-                                      ",\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{"
-                                      "\"enable_thinking\":false}"};
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        snprintf(body, sizeof body, ask, off[i]);
-        v = server_rig_json(&small, CHAT, body, 200);
-        assert_true(strlen(server_rig_text(v, "choices.0.message.content")) > 10);
-        assert_null(server_rig_at(v, "choices.0.message.reasoning_content"));
-        json_free(v);
-    }
-    server_rig_stop(&small);
-    str_fini(&out);
-}
-
-static int open_request(struct server_rig *r, const char *path, const char *members, int room) {
-    struct str text = {0}, body = {0};
-    int fd = server_rig_connect(r);
-    if (room)
-        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    str_printf(&body, "{%s}", members);
-    str_printf(&text, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", path,
-               body.len, body.data);
-    peer_send_bytes(fd, text.data, text.len);
-    str_fini(&text);
-    str_fini(&body);
-    return fd;
-}
-
-static void engine_runs(struct server_rig *r) {
-    for (int i = 0; i < 500; i++) {
-        if (engine_stats(server_engine(r->v)).running > 0)
-            return;
-        usleep(10000);
-    }
-    fail_msg("the engine has not begun");
-}
-
 // Requests are long, so that they end in time only if they are ended.
 static void a_client_that_goes_ends_its_request(void **state) {
     (void)state;
@@ -423,8 +352,8 @@ static void a_client_that_goes_ends_its_request(void **state) {
     };
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         int64_t before = engine_stats(server_engine(rig.v)).cancelled;
-        int fd = open_request(&rig, TEXT, requests[i], 0);
-        engine_runs(&rig);
+        int fd = server_rig_open(&rig, TEXT, requests[i], 0);
+        server_rig_running(&rig);
         close(fd);
         server_rig_idle(&rig);
         assert_true(engine_stats(server_engine(rig.v)).cancelled > before);
@@ -443,7 +372,7 @@ static void a_client_that_rests_loses_nothing(void **state) {
     struct rig_stream s;
     struct json *v = whole(TEXT, base);
     str_printf(&members, "\"stream\":true,%s", base);
-    int fd = open_request(&rig, TEXT, members.data, 65536);
+    int fd = server_rig_open(&rig, TEXT, members.data, 65536);
     server_rig_idle(&rig); // it does not wait for its reader
     usleep(100000);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
@@ -506,93 +435,6 @@ static void the_log_has_no_prompts(void **state) {
     assert_false(secret);
 }
 
-static void a_full_queue_says_when_to_come_back(void **state) {
-    (void)state;
-    struct server_rig small;
-    struct str out = {0};
-    static const char body[] = "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"max_tokens\":5}";
-    server_rig_start(&small, (struct server_options){.engine = {.slots = 1, .queue = 2}});
-    assert_int_equal(server_rig_ask(&small, TEXT, body, &out), 429);
-    assert_non_null(strstr(out.data, "\"type\":\"rate_limit_error\""));
-    server_rig_idle(&small); // none of it goes on
-    server_rig_stop(&small);
-    str_fini(&out);
-}
-
-#define LONG                                                                                       \
-    "\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"ignore_eos\":true,"                    \
-    "\"coppice\":{\"speculate\":\"off\"}"
-
-static void a_stream_that_waits_shows_that_it_lives(void **state) {
-    (void)state;
-    static const char empty[] = "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}";
-    struct server_rig small;
-    struct str head = {0}, body = {0};
-    struct rig_stream s;
-    int chunks = 0;
-    server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
-    int first = open_request(&small, TEXT, LONG, 0);
-    engine_runs(&small);
-    int second = open_request(&small, CHAT,
-                              "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":"
-                              "true,\"max_tokens\":3,\"ignore_eos\":true",
-                              0);
-    usleep(400000);
-    close(first);
-    assert_int_equal(peer_answer(second, &head, &body), 200);
-    close(second);
-    for (const char *at = body.data; (at = strstr(at, empty)); at++)
-        chunks++;
-    assert_true(chunks >= 2);
-    assert_non_null(strstr(head.data, "x-request-id: chatcmpl-"));
-    rig_stream_read(&s, &body);
-    assert_true(s.role && s.done && s.text.len);
-    rig_stream_fini(&s);
-    server_rig_stop(&small);
-    str_fini(&head);
-    str_fini(&body);
-}
-
-static void streams_end_with_the_server(void **state) {
-    (void)state;
-    struct server_rig small;
-    struct str head = {0}, body = {0};
-    struct rig_stream s;
-    server_rig_start(&small, (struct server_options){.http = {.grace_s = 0.05}});
-    int fd = open_request(&small, TEXT, LONG, 0);
-    engine_runs(&small);
-    server_stop(small.v);
-    assert_int_equal(peer_answer(fd, &head, &body), 200);
-    close(fd);
-    rig_stream_read(&s, &body);
-    assert_non_null(s.error);
-    assert_string_equal(server_rig_text(s.error, "error.code"), "shutting_down");
-    rig_stream_fini(&s);
-    server_rig_stop(&small);
-    str_fini(&head);
-    str_fini(&body);
-}
-
-// Both forms of the log, and prompts only where they are asked for.
-static void the_log_may_be_json_with_prompts(void **state) {
-    (void)state;
-    struct server_rig small;
-    struct json *v = NULL;
-    struct err e = {0};
-    server_rig_start(&small, (struct server_options){.log_json = true, .log_prompts = true});
-    json_free(
-        server_rig_json(&small, TEXT, "{\"prompt\":\"a secret word\",\"max_tokens\":2}", 200));
-    usleep(20000);
-    pthread_mutex_lock(&small.lock);
-    assert_int_equal(json_parse(&v, small.log.data, small.log.len - 1, &e), 0);
-    pthread_mutex_unlock(&small.lock);
-    assert_string_equal(server_rig_text(v, "prompt"), "a secret word");
-    assert_string_equal(server_rig_text(v, "path"), TEXT);
-    assert_int_equal(server_rig_int(v, "usage.completion_tokens"), 2);
-    json_free(v);
-    server_rig_stop(&small);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_and_whole_answers_agree),
@@ -605,15 +447,10 @@ int main(void) {
         cmocka_unit_test(a_long_prompt_is_refused_with_its_length),
         cmocka_unit_test(plain_paths_answer),
         cmocka_unit_test(words_of_users_are_no_control_tokens),
-        cmocka_unit_test(thinking_is_told_apart),
         cmocka_unit_test(a_client_that_goes_ends_its_request),
         cmocka_unit_test(a_client_that_rests_loses_nothing),
         cmocka_unit_test(trees_are_shown_to_their_end),
         cmocka_unit_test(the_log_has_no_prompts),
-        cmocka_unit_test(a_full_queue_says_when_to_come_back),
-        cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
-        cmocka_unit_test(streams_end_with_the_server),
-        cmocka_unit_test(the_log_may_be_json_with_prompts),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers with options of their own over real HTTP: a template that thinks, a full queue, streams
+// that wait, the end of a server, its log.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "server_rig.h"
+
+#define CHAT "/v1/chat/completions"
+#define TEXT "/v1/completions"
+#define LONG                                                                                       \
+    "\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"ignore_eos\":true,"                    \
+    "\"coppice\":{\"speculate\":\"off\"}"
+
+// A template that begins the answer's thinking, which this model then never ends.
+static void thinking_is_told_apart(void **state) {
+    (void)state;
+    static const char text[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>\n"
+        "{% else %}<think>\n\n</think>\n\n{% endif %}";
+    static const char ask[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
+                              "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":20%s}";
+    struct server_rig small;
+    struct rig_stream s;
+    struct str out = {0};
+    char path[] = "/tmp/coppice-template-XXXXXX", body[256];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    close(fd);
+    server_rig_start(&small, (struct server_options){.template_file = path});
+    unlink(path);
+    snprintf(body, sizeof body, ask, "");
+    struct json *v = server_rig_json(&small, CHAT, body, 200);
+    assert_true(strlen(server_rig_text(v, "choices.0.message.reasoning_content")) > 10);
+    assert_string_equal(server_rig_text(v, "choices.0.message.content"), "");
+    assert_int_equal(server_rig_int(v, "usage.completion_tokens_details.reasoning_tokens"), 20);
+    snprintf(body, sizeof body, ask, ",\"stream\":true");
+    assert_int_equal(server_rig_ask(&small, CHAT, body, &out), 200);
+    rig_stream_read(&s, &out);
+    assert_string_equal(s.reasoning.data,
+                        server_rig_text(v, "choices.0.message.reasoning_content"));
+    assert_int_equal(s.text.len, 0);
+    rig_stream_fini(&s);
+    json_free(v);
+    static const char *const off[] = {",\"enable_thinking\":false",
+                                      ",\"reasoning_effort\":\"none\"",
+                                      ",\"thinking\":{\"type\":\"disabled\"}",
+                                      ",\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{"
+                                      "\"enable_thinking\":false}"};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
+        snprintf(body, sizeof body, ask, off[i]);
+        v = server_rig_json(&small, CHAT, body, 200);
+        assert_true(strlen(server_rig_text(v, "choices.0.message.content")) > 10);
+        assert_null(server_rig_at(v, "choices.0.message.reasoning_content"));
+        json_free(v);
+    }
+    server_rig_stop(&small);
+    str_fini(&out);
+}
+
+static void a_full_queue_says_when_to_come_back(void **state) {
+    (void)state;
+    struct server_rig small;
+    struct str out = {0};
+    static const char body[] = "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"max_tokens\":5}";
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 1, .queue = 2}});
+    assert_int_equal(server_rig_ask(&small, TEXT, body, &out), 429);
+    assert_non_null(strstr(out.data, "\"type\":\"rate_limit_error\""));
+    server_rig_idle(&small); // none of it goes on
+    server_rig_stop(&small);
+    str_fini(&out);
+}
+
+static void a_stream_that_waits_shows_that_it_lives(void **state) {
+    (void)state;
+    static const char empty[] = "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}";
+    struct server_rig small;
+    struct str head = {0}, body = {0};
+    struct rig_stream s;
+    int chunks = 0;
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
+    int first = server_rig_open(&small, TEXT, LONG, 0);
+    server_rig_running(&small);
+    int second = server_rig_open(&small, CHAT,
+                                 "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":"
+                                 "true,\"max_tokens\":3,\"ignore_eos\":true",
+                                 0);
+    usleep(400000);
+    close(first);
+    assert_int_equal(peer_answer(second, &head, &body), 200);
+    close(second);
+    for (const char *at = body.data; (at = strstr(at, empty)); at++)
+        chunks++;
+    assert_true(chunks >= 2);
+    assert_non_null(strstr(head.data, "x-request-id: chatcmpl-"));
+    rig_stream_read(&s, &body);
+    assert_true(s.role && s.done && s.text.len);
+    rig_stream_fini(&s);
+    server_rig_stop(&small);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+static void streams_end_with_the_server(void **state) {
+    (void)state;
+    struct server_rig small;
+    struct str head = {0}, body = {0};
+    struct rig_stream s;
+    server_rig_start(&small, (struct server_options){.http = {.grace_s = 0.05}});
+    int fd = server_rig_open(&small, TEXT, LONG, 0);
+    server_rig_running(&small);
+    server_stop(small.v);
+    assert_int_equal(peer_answer(fd, &head, &body), 200);
+    close(fd);
+    rig_stream_read(&s, &body);
+    assert_non_null(s.error);
+    assert_string_equal(server_rig_text(s.error, "error.code"), "shutting_down");
+    rig_stream_fini(&s);
+    server_rig_stop(&small);
+    str_fini(&head);
+    str_fini(&body);
+}
+
+// Both forms of the log, and prompts only where they are asked for.
+static void the_log_may_be_json_with_prompts(void **state) {
+    (void)state;
+    struct server_rig small;
+    struct json *v = NULL;
+    struct err e = {0};
+    server_rig_start(&small, (struct server_options){.log_json = true, .log_prompts = true});
+    json_free(
+        server_rig_json(&small, TEXT, "{\"prompt\":\"a secret word\",\"max_tokens\":2}", 200));
+    usleep(20000);
+    pthread_mutex_lock(&small.lock);
+    assert_int_equal(json_parse(&v, small.log.data, small.log.len - 1, &e), 0);
+    pthread_mutex_unlock(&small.lock);
+    assert_string_equal(server_rig_text(v, "prompt"), "a secret word");
+    assert_string_equal(server_rig_text(v, "path"), TEXT);
+    assert_int_equal(server_rig_int(v, "usage.completion_tokens"), 2);
+    json_free(v);
+    server_rig_stop(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thinking_is_told_apart),
+        cmocka_unit_test(a_full_queue_says_when_to_come_back),
+        cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
+        cmocka_unit_test(streams_end_with_the_server),
+        cmocka_unit_test(the_log_may_be_json_with_prompts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
