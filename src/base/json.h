@@ -29,7 +29,7 @@ enum json_kind {
 // Zeroed: what json_parse does.
 struct json_rules {
     int depth;         // of arrays and objects in each other; 0: 128
-    int64_t values;    // in all, of some 150 bytes at most; 0: any number
+    int64_t values;    // in all, which take 250 bytes or less each; 0: any number
     int64_t objects;   // among them, which take 800 bytes more each; 0: any number
     bool unique_keys;  // a key that comes twice in an object is refused by its name
     bool big_integers; // integers beyond 64 bits are taken: JSON_INT that json_int cannot tell
