@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice serve`: starts the server that the options describe, says where it is and how to try it,
 // and runs it until it is told to stop. What it serves is in src/serve.
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,6 +177,7 @@ int cmd_serve(const struct cli_args *a, struct err *e) {
     struct serve s = {.a = a};
     struct server_options o = server_options_default();
     struct server *v = NULL;
+    signal(SIGPIPE, SIG_IGN); // a log that nobody reads any more ends nothing
     int rc = options_of(&s, &o, e);
     if (!rc)
         rc = server_create(&v, &o, e);
