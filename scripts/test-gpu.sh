@@ -101,7 +101,7 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
     sanitize memcheck cuda:auto:separate
-    sanitize racecheck cuda:auto --racecheck-indirect-barrier-dependency yes
+    sanitize racecheck cuda:auto --racecheck-indirect-barrier-dependency
 else
     table+="sanitizer        skipped  compute-sanitizer is not installed"$'\n'
 fi

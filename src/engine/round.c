@@ -182,6 +182,7 @@ static void plan_pass(struct engine *g) {
                            .prompts = min_i32(prompts, FEW),
                            .most = room - tree_rows(g, room),
                            .known = g->most_rows,
+                           .tile = exec_ops(model_exec(session_model(g->session)))->rows_tile,
                            .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
     int64_t rows = schedule_rows(&f);
     int taken = schedule_prompts(g->prompts, g->n_members, rows, schedule_token_ms(&f, rows));

@@ -21,6 +21,15 @@ static double pass_ms(const struct pass_frame *f, int64_t rows) {
     return price_pass_ms(f->price, others + rows, f->decoding + max_i32(f->prompts, 1));
 }
 
+// The same tokens or somewhat fewer, so that all rows of the pass fill their tiles.
+static int64_t whole_tiles(const struct pass_frame *f, int64_t rows) {
+    int64_t others = f->decoding + (int64_t)f->guesses, over;
+    if (f->tile < 2 || others + rows <= f->tile)
+        return rows;
+    over = (others + rows) % f->tile;
+    return rows - over >= SCHEDULE_LEAST ? rows - over : rows;
+}
+
 int64_t schedule_rows(const struct pass_frame *f) {
     int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
     if (!price_ready(f->price))
@@ -35,7 +44,7 @@ int64_t schedule_rows(const struct pass_frame *f) {
         else
             hi = mid - 1;
     }
-    return lo;
+    return whole_tiles(f, lo);
 }
 
 double schedule_token_ms(const struct pass_frame *f, int64_t rows) {

@@ -26,6 +26,9 @@ struct ops {
     const char *name; // "scalar", "avx2", ..., "neon", ..., "cuda"
     // One call of sample for many rows costs about as much as for one: it is a wait for a device.
     bool sample_batched;
+    // Linear layers compute so many rows together: more than that in a pass are best a multiple,
+    // since the last tile takes as long as a full one. 0: there is no such number.
+    int rows_tile;
 
     // Memory. alloc returns zeroed memory (64-byte aligned) or NULL.
     void *(*alloc)(struct exec *x, size_t bytes);

@@ -109,6 +109,34 @@ static void something_is_always_read(void **state) {
     assert_true(schedule_gap(70, 50) == 70);
 }
 
+// Passes of more than a tile are whole tiles, all rows counted; smaller ones are as they were.
+static void tiles_are_filled(void **state) {
+    (void)state;
+    struct price *p = new_price(PRICE_GPU);
+    price_note_pass(p, 512, 1, 50);
+    for (int decoding = 0; decoding < 40; decoding += 13) {
+        struct pass_frame f = {.price = p,
+                               .decoding = decoding,
+                               .guesses = decoding ? 7.5 : 0,
+                               .prompts = 1,
+                               .most = 3000,
+                               .known = 3000,
+                               .gap_ms = 100};
+        int64_t any = schedule_rows(&f), others = decoding + (int64_t)f.guesses;
+        f.tile = 256;
+        int64_t whole = schedule_rows(&f);
+        assert_int_equal((others + whole) % 256, 0);
+        assert_in_range(any - whole, 0, 255);
+        f.most = 200 - others;
+        assert_int_equal(schedule_rows(&f), f.most);
+        f.most = 3000;
+        f.guesses = 250 - decoding; // what they fill would not hold a prompt's row any more
+        f.gap_ms = 1;
+        assert_int_equal(schedule_rows(&f), decoding ? SCHEDULE_LEAST : 3250 / 256 * 256 - 250);
+    }
+    price_destroy(p);
+}
+
 static void short_ones_first(void **state) {
     (void)state;
     struct prompt_turn t[4] = {{.left = 10000}, {.left = 40}, {.left = 0}, {.left = 300}};
@@ -160,9 +188,8 @@ static void long_ones_do_not_starve(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps_are_bounded),
-        cmocka_unit_test(something_is_always_read),
-        cmocka_unit_test(short_ones_first),
+        cmocka_unit_test(gaps_are_bounded),        cmocka_unit_test(something_is_always_read),
+        cmocka_unit_test(tiles_are_filled),        cmocka_unit_test(short_ones_first),
         cmocka_unit_test(long_ones_do_not_starve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,6 +149,7 @@ static void enter_sample(struct exec *x, const float *logits, int64_t n, int64_t
 const struct ops cuda_table = {
     .name = "cuda",
     .sample_batched = true,
+    .rows_tile = 256, // linear_gemm.cu, linear_unpacked.cu; of the other families, a multiple
     .alloc = enter_alloc,
     .free = enter_free,
     .upload = enter_upload,
