@@ -99,7 +99,7 @@ def published(name, mode):
     plain, tree, accepted, speed_up = PUBLISHED[name]
     if mode == "off":
         return [f"{plain:.2f}", "1.00", "1.00x"]
-    if mode == "chain" and name == "HumanEval":
+    if mode == "chain:16" and name == "HumanEval":
         return [*PUBLISHED_CHAIN, "-"]
     if mode == "tree:22":
         return [f"{tree:.2f}", f"{accepted:.2f}", speed_up]

@@ -171,7 +171,7 @@ python3 "$root/scripts/reproduce.py" prompts "$program" "$target" "$folder" "$pr
     "${form[@]}" >"$out/prompts.jsonl"
 run=("$program" bench --price-cache off -m "$target" -d "$draft" --device "$device"
     --prompts "$out/prompts.jsonl"
-    -n "$tokens" --modes "off,chain,tree:$budget,tree:auto" --json "$@")
+    -n "$tokens" --modes "off,chain:16,tree:$budget,tree:auto" --json "$@")
 printf -v line '%q ' "${run[@]}"
 echo "+ $line" >&2
 rm -f "$out/result.json"

@@ -12,7 +12,7 @@ old_driver=${2:-}
 other=${3:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-model=$work/model.gguf # without a tokenizer, so that ids are printed
+model=$work/model.gguf
 "$program" synth --shape qwen35-tiny --quant q4_k_m "$model" 2>/dev/null || exit 2
 ask=(generate -m "$model" --ids 5,6,7 -n 3 --ignore-eos)
 . "$(dirname "$0")/check.sh"
@@ -39,14 +39,14 @@ refuse() {
     said "$name" "$why"
 }
 
-# go_on NAME WORDS TIMES COMMAND...: succeeds with three ids, and says WORDS so many times.
+# go_on NAME WORDS TIMES COMMAND...: succeeds with three tokens, and says WORDS so many times.
 go_on() {
     local name=$1 words=$2 times=$3 rc why=
     shift 3
     run "$@"
     rc=$?
     [ "$rc" = 0 ] || why="$why exit status $rc;"
-    [ "$(tr -cd , <"$work/out" | wc -c)" = 2 ] || why="$why not three ids;"
+    grep -q '; 3 new tokens, ' "$work/err" || why="$why not three tokens;"
     [ "$(grep -cF -e "$words" "$work/err")" = "$times" ] || why="$why not $times times '$words';"
     said "$name" "$why"
 }

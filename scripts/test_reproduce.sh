@@ -153,12 +153,12 @@ for prompt in '"id": "HumanEval-3", "group": "HumanEval", "prompt": "<|im_start|
     check "its prompts" grep -qF -e "$prompt" results/prompts.jsonl
 done
 "$program" bench -m "$target" -d "$draft" --device cpu --prompts results/prompts.jsonl -n 24 \
-    --modes off,chain,tree:22 >direct 2>err
+    --modes off,chain:16,tree:22 >direct 2>err
 # figures FILE SET HOW TOKENS LENGTH: those two columns of a row.
 figures() { awk -v s="$2" -v h="$3" -v t="$4" -v a="$5" '$1 " " $2 == s " " h { print $t, $a }' "$1"; }
 tr -d '|' <out >plain
 for set in HumanEval GSM8K MATH-500; do
-    for how in off chain tree:22; do
+    for how in off chain:16 tree:22; do
         want=$(figures direct $set $how 3 5)
         check "$set $how: '$want'" [ -n "$want" ] && check "$set $how: as bench says, $want" \
             [ "$(figures plain $set $how 4 6)" = "$want" ]

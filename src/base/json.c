@@ -374,7 +374,9 @@ static int refusal(struct scan *sc, enum json_tokener_error code, size_t used) {
     if (code == json_tokener_continue || used >= sc->n)
         return err_set(sc->e, ERR_FORMAT, "JSON text ends after %zu bytes in the middle of a value",
                        sc->n);
-    return wrong_at(sc, used, json_tokener_error_desc(code));
+    return wrong_at(sc, used,
+                    code == json_tokener_error_parse_utf8_string ? "this is not UTF-8"
+                                                                 : json_tokener_error_desc(code));
 }
 
 // found: the scan's result, which stands unless json-c finds something at that place or before.

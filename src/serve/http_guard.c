@@ -132,10 +132,11 @@ struct guard_refusal guard_check(const struct http *h, const struct http_head *h
         return (struct guard_refusal){
             403,
             "the Host header names a host that this server does not answer for; use localhost, "
-            "or start it with a key or with that name"};
+            "start it with --allow-host NAME, or with a key"};
     if (!preflight && is_from_foreign_page(h, head))
         return (struct guard_refusal){
-            403, "this request comes from a page of another site; allow its origin for CORS"};
+            403,
+            "this request comes from a page of another site; start the server with --cors ORIGIN"};
     return (struct guard_refusal){0};
 }
 

@@ -113,6 +113,8 @@ static int encode_all(const struct tokenizer *t, const struct chat_text *x,
     if (rc)
         return rc;
     *keep = same_tokens(before, out, first);
+    if (*keep == 0)
+        return 0;
     out->count -= *keep;
     memmove(out->ids + first, out->ids + first + *keep, (out->count - first) * sizeof *out->ids);
     return 0;

@@ -12,10 +12,10 @@
 
 #include "http_peer.h"
 
-#ifdef COPPICE_CHECKED
-enum { REQUESTS = 500 };
+#ifdef COPPICE_CHECKED // a sanitizer holds freed memory back
+enum { CHECKED = 1, REQUESTS = 500 };
 #else
-enum { REQUESTS = 5000 };
+enum { CHECKED = 0, REQUESTS = 5000 };
 #endif
 enum { IDLE = 1000, CLIENTS = 8, IDLE_BYTES = 64 << 10 };
 
@@ -53,7 +53,7 @@ static void idle_connections_are_small(void **state) {
     printf("%d idle connections: %zu bytes each when new, %zu after a request of 200 kB\n", IDLE,
            fresh / IDLE, used / IDLE);
     assert_in_range(peer_connections(&s), IDLE, IDLE + 1);
-    assert_true(fresh / IDLE < IDLE_BYTES && used / IDLE < IDLE_BYTES);
+    assert_true(CHECKED || (fresh / IDLE < IDLE_BYTES && used / IDLE < IDLE_BYTES));
     for (int i = 0; i < IDLE; i++)
         close(fds[i]);
     str_fini(&head);

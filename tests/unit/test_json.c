@@ -201,7 +201,7 @@ static void errors_say_where(void **state) {
         {"{\"a\" 1}", "wrong at byte 5 (line 1): object property name separator ':' expected"},
         {"{a:1}", "wrong at byte 1 (line 1): quoted object property name expected"},
         {"[1] x", "wrong at byte 4 (line 1): unexpected character"},
-        {"[\"ab\xFF\"]", "wrong at byte 4 (line 1): invalid utf-8 string"},
+        {"[\"ab\xFF\"]", "wrong at byte 4 (line 1): this is not UTF-8"},
         {"[\"ab\\q\"]", "wrong at byte 5 (line 1): invalid string sequence"},
         {"[NaN]", "wrong at byte 1 (line 1): here should be a value"},
         {"[-Infinity]", "wrong at byte 1 (line 1): this is no number"},
