@@ -267,7 +267,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     [OPT_SHAPE] = {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
                    .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
-                           "dflash-4b, -27b, or qwen35-tiny and dflash-tiny for tests"},
+                           "qwen3-0.6b, -8b, dflash-4b, -27b, or qwen35-tiny, qwen3-tiny and "
+                           "dflash-tiny for tests"},
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
                    .help = "type of the matrices, for example F16, Q8_0 or Q4_K_M"},
 

@@ -56,13 +56,14 @@ static int fill_tensor(struct job *j, int i, struct err *e) {
 }
 
 static int describe(struct job *j, struct err *e) {
-    synth_tensors(&j->list, j->o->shape, j->o->recipe);
+    const struct synth_shape *s = j->o->shape;
+    synth_tensors(&j->list, s, j->o->recipe);
     j->fill = malloc(sizeof *j->fill);
     j->places = calloc((size_t)j->list.n + 1, sizeof *j->places);
     if (j->list.failed || !j->fill || !j->places)
         return err_set(e, ERR_MEMORY, "no memory to make a file of random weights");
-    synth_metadata(j->writer, j->o->shape, j->o->recipe);
-    int rc = j->o->shape->draft ? 0 : synth_vocabulary(j->writer, j->o->shape->vocab, e);
+    synth_metadata(j->writer, s, j->o->recipe);
+    int rc = s->draft ? 0 : synth_vocabulary(j->writer, s->vocab, s->plain ? "qwen2" : "qwen35", e);
     if (rc)
         return rc;
     for (int i = 0; i < j->list.n; i++) {

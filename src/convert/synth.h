@@ -14,14 +14,15 @@
 
 enum { SYNTH_MAX_TAPS = 8 };
 
-// Sizes of a qwen35 target, or of a DFlash draft for one.
+// Sizes of a qwen35 or qwen3 target, or of a DFlash draft for one.
 struct synth_shape {
     const char *name; // "qwen35-27b"
     bool draft;
+    bool plain; // qwen3: all layers are full attention, all of a head turns
     int layers;
     int64_t dim, ffn, vocab;
     int heads, kv, head_dim;
-    // Targets: every fourth layer is full attention, the others Gated DeltaNet.
+    // qwen35: every fourth layer is full attention, the others Gated DeltaNet.
     int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
     int rope_dims;
     bool tied; // the embedding is the head

@@ -28,8 +28,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
 void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
                     const struct convert_recipe *r);
 
-// Writes a vocabulary of n tokens, n >= 256. ERR_MEMORY.
-int synth_vocabulary(struct gguf_writer *w, int64_t n, struct err *e);
+// Writes a vocabulary of n tokens, n >= 256, whose texts are cut as `pre` says. ERR_MEMORY.
+int synth_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, struct err *e);
 
 // Values of one tensor. The table holds what a random index stands for in 16-bit types.
 enum { SYNTH_TABLE = 4096 };

@@ -11,6 +11,7 @@
 #include "convert/synth_impl.h"
 
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
+#define QWEN3  .plain = true, .head_dim = 128, .vocab = 151936
 
 static const struct synth_shape shapes[] = {
     {"qwen35-0.8b", QWEN35, .layers = 24, .dim = 1024, .ffn = 3584, .heads = 8, .kv = 2,
@@ -25,6 +26,11 @@ static const struct synth_shape shapes[] = {
      .gdn_v = 48},
     {"qwen35-tiny", .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 2, .kv = 1,
      .head_dim = 64, .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32},
+    {"qwen3-0.6b", QWEN3, .layers = 28, .dim = 1024, .ffn = 3072, .heads = 16, .kv = 8,
+     .tied = true},
+    {"qwen3-8b", QWEN3, .layers = 36, .dim = 4096, .ffn = 12288, .heads = 32, .kv = 8},
+    {"qwen3-tiny", .plain = true, .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
+     .kv = 2, .head_dim = 64, .tied = true},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
@@ -46,8 +52,12 @@ const struct synth_shape *synth_shape(const char *name) {
     return NULL;
 }
 
-static bool full_layer(int i) {
-    return i % 4 == 3;
+static bool full_layer(const struct synth_shape *s, int i) {
+    return s->draft || s->plain || i % 4 == 3;
+}
+
+static const char *arch_of(const struct synth_shape *s) {
+    return s->draft ? "dflash" : s->plain ? "qwen3" : "qwen35";
 }
 
 // Tensors. A builder adds them one by one; `model` decides the types of matrices.
@@ -103,12 +113,16 @@ static void norm(struct builder *b, int layer, const char *name, int64_t n) {
 
 static void attention(struct builder *b, const struct synth_shape *s, int i) {
     int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
-    matrix(b, i, "attn_q.weight", s->dim, s->draft ? width : 2 * width, 1);
+    bool gated = !s->draft && !s->plain;
+    matrix(b, i, "attn_q.weight", s->dim, gated ? 2 * width : width, 1);
     matrix(b, i, "attn_k.weight", s->dim, kv, 1);
     matrix(b, i, "attn_v.weight", s->dim, kv, 1);
     matrix(b, i, "attn_output.weight", width, s->dim, 1);
-    norm(b, i, "attn_q_norm.weight", s->head_dim);
-    norm(b, i, "attn_k_norm.weight", s->head_dim);
+    // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
+    // the next token a function of the last, and every text would soon repeat itself.
+    float size = s->plain ? 2 : 1;
+    vector(b, i, "attn_q_norm.weight", s->head_dim, size, 0.2f);
+    vector(b, i, "attn_k_norm.weight", s->head_dim, size, 0.2f);
 }
 
 // Decay of a step is exp(ssm_a * softplus(a + bias)): from nearly 1 down to about 0.1.
@@ -148,8 +162,9 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         matrix(&b, -1, "output.weight", s->dim, s->vocab, 2);
     for (int i = 0; i < s->layers; i++) {
         norm(&b, i, "attn_norm.weight", s->dim);
-        norm(&b, i, s->draft ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
-        if (s->draft || full_layer(i))
+        norm(&b, i, s->draft || s->plain ? "ffn_norm.weight" : "post_attention_norm.weight",
+             s->dim);
+        if (full_layer(s, i))
             attention(&b, s, i);
         else
             deltanet(&b, s, i);
@@ -165,7 +180,7 @@ struct full_key {
 
 static struct full_key key_of(const struct synth_shape *s, const char *key) {
     struct full_key k;
-    snprintf(k.text, sizeof k.text, "%s.%s", s->draft ? "dflash" : "qwen35", key);
+    snprintf(k.text, sizeof k.text, "%s.%s", arch_of(s), key);
     return k;
 }
 
@@ -173,7 +188,7 @@ static void put(struct gguf_writer *w, const struct synth_shape *s, const char *
     gguf_put_int(w, key_of(s, key).text, GGUF_U32, v);
 }
 
-static void target_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     const int32_t sections[4] = {11, 11, 10, 0};
     put(w, s, "full_attention_interval", 4);
     put(w, s, "rope.dimension_count", s->rope_dims);
@@ -204,7 +219,7 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
 
 void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
                     const struct convert_recipe *r) {
-    const char *arch = s->draft ? "dflash" : "qwen35";
+    const char *arch = arch_of(s);
     char name[96];
     int n = snprintf(name, sizeof name, "%s, random weights", s->name);
     gguf_put_str(w, "general.architecture", arch, strlen(arch));
@@ -212,7 +227,7 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
     gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
     put(w, s, "block_count", s->layers);
-    put(w, s, "context_length", 262144);
+    put(w, s, "context_length", s->plain ? 40960 : 262144);
     put(w, s, "embedding_length", s->dim);
     put(w, s, "feed_forward_length", s->ffn);
     put(w, s, "attention.head_count", s->heads);
@@ -220,9 +235,9 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     put(w, s, "attention.key_length", s->head_dim);
     put(w, s, "attention.value_length", s->head_dim);
     gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
-    gguf_put_f32(w, key_of(s, "rope.freq_base").text, 1e7f);
+    gguf_put_f32(w, key_of(s, "rope.freq_base").text, s->plain ? 1e6f : 1e7f);
     if (s->draft)
         draft_metadata(w, s);
-    else
-        target_metadata(w, s);
+    else if (!s->plain)
+        qwen35_metadata(w, s);
 }

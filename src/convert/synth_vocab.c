@@ -33,7 +33,7 @@ static void spell(char *out, uint32_t code) {
     out[n] = '\0';
 }
 
-int synth_vocabulary(struct gguf_writer *w, int64_t n, struct err *e) {
+int synth_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, struct err *e) {
     char(*texts)[TEXT] = calloc((size_t)n, sizeof *texts);
     const char **tokens = calloc((size_t)n, sizeof *tokens);
     int32_t *types = calloc((size_t)n, sizeof *types);
@@ -52,7 +52,7 @@ int synth_vocabulary(struct gguf_writer *w, int64_t n, struct err *e) {
     }
     if (!rc) {
         gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
-        gguf_put_str(w, "tokenizer.ggml.pre", "qwen35", 6);
+        gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
         gguf_put_str_array(w, "tokenizer.ggml.tokens", tokens, lengths, (uint64_t)n);
         gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (uint64_t)n);
         gguf_put_str_array(w, "tokenizer.ggml.merges", tokens, lengths, 0);

@@ -3,17 +3,14 @@
 // GGUF files are final (nothing is added here), ssm_a is already negative, value head h reads key
 // head h mod n_k, post_attention_norm is the norm before the feed-forward block, and blocks beyond
 // the backbone (next-token-prediction layers) are ignored. Format: docs/models.md.
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/meta.h"
 #include "models/model_impl.h"
+#include "models/params.h"
 
 #define ARCH "qwen35"
-
-enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20 };
 
 static int refuse_variants(const struct gguf *g, struct err *e) {
     for (size_t i = 0; i < gguf_kv_count(g); i++) {
@@ -24,44 +21,7 @@ static int refuse_variants(const struct gguf *g, struct err *e) {
                            "the ordinary file of this model",
                            key);
     }
-    const char *type;
-    size_t len;
-    int rc = gguf_get_str(g, ARCH ".rope.scaling.type", &type, &len, e);
-    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "rotary scaling of type %.*s is not supported; use a file without it",
-                     (int)len, type);
-    return rc;
-}
-
-static int read_attention(struct model_params *p, const struct gguf *g, int64_t blocks,
-                          struct err *e) {
-    int64_t hd, vd, rope;
-    double scale;
-    int rc = meta_heads(g, ARCH ".attention.head_count", blocks, &p->n_heads, e);
-    if (!rc)
-        rc = meta_heads(g, ARCH ".attention.head_count_kv", blocks, &p->n_kv, e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".attention.key_length", 32, OPS_HEAD_MAX, p->dim / p->n_heads, &hd,
-                      e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".attention.value_length", 32, OPS_HEAD_MAX, hd, &vd, e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".rope.dimension_count", 2, hd, hd, &rope, e);
-    if (!rc)
-        rc = gguf_get_float(g, ARCH ".attention.scale", 0, &scale, e);
-    if (rc)
-        return rc;
-    if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0 ||
-        p->n_heads / p->n_kv > OPS_GROUP_MAX)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "attention with %d heads over %d, key length %lld, value length %lld and "
-                       "%lld rotary dimensions is not supported",
-                       p->n_heads, p->n_kv, (long long)hd, (long long)vd, (long long)rope);
-    p->head_dim = (int)hd;
-    p->rope_dims = (int)rope;
-    p->attn_scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)hd));
-    return meta_positive(g, ARCH ".rope.freq_base", 1e7, &p->rope_base, e);
+    return 0;
 }
 
 static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err *e) {
@@ -74,7 +34,7 @@ static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err 
     if (!rc)
         rc = meta_int(g, ARCH ".ssm.time_step_rank", 1, 4096, 0, &rank, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".ssm.inner_size", 1, MAX_WIDTH, rank * state, &inner, e);
+        rc = meta_int(g, ARCH ".ssm.inner_size", 1, PARAMS_MAX_WIDTH, rank * state, &inner, e);
     if (rc)
         return rc;
     if (conv != GDN_CONV || rank % groups != 0 || inner != rank * state || state % 32 != 0)
@@ -91,48 +51,15 @@ static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err 
     return 0;
 }
 
-static int read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {
-    const struct tensor *t = gguf_tensor(g, "token_embd.weight");
-    if (!t)
-        return err_set(e, ERR_MISMATCH,
-                       "tensor token_embd.weight is missing; the file is "
-                       "incomplete or no language model");
-    p->vocab = t->ne[1];
-    p->tied = !gguf_tensor(g, "output.weight");
-    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
-    if (p->vocab < 1 || p->vocab > 1 << 24 || (tokens && tokens->count > (uint64_t)p->vocab))
-        return err_set(e, ERR_MISMATCH,
-                       "tensor token_embd.weight has %lld rows, which does not fit the file's "
-                       "vocabulary",
-                       (long long)p->vocab);
-    return 0;
-}
-
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
-    int64_t blocks, nextn;
+    int64_t blocks;
     int rc = refuse_variants(g, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+        rc = params_read_sizes(p, g, ARCH, &blocks, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".nextn_predict_layers", 0, blocks - 1, 0, &nextn, e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".context_length", 1, (int64_t)1 << 31, 0, &p->context, e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".embedding_length", 32, MAX_WIDTH, 0, &p->dim, e);
-    if (!rc)
-        rc = meta_int(g, ARCH ".feed_forward_length", 32, MAX_WIDTH, 0, &p->ffn, e);
-    if (!rc && (p->dim % 32 || p->ffn % 32))
-        rc = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
-                     (long long)p->dim, (long long)p->ffn);
-    if (!rc)
-        rc = meta_positive(g, ARCH ".attention.layer_norm_rms_epsilon", 0, &p->eps, e);
-    if (rc)
-        return rc;
-    p->arch = ARCH;
-    p->n_layers = (int)(blocks - nextn);
-    rc = read_attention(p, g, blocks, e);
-    return rc ? rc : read_vocab(p, g, e);
+        rc = params_read_attention(p, g, blocks, 1e7, e);
+    return rc ? rc : params_read_vocab(p, g, e);
 }
 
 // Whether layer i is recurrent; the first source that says so decides, and two must not disagree.
@@ -161,7 +88,7 @@ static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurre
         *recurrent = gguf_array_int(kv, (uint64_t)i) == 0;
         return 0;
     }
-    int rc = meta_int(g, ARCH ".full_attention_interval", 1, MAX_LAYERS, 4, &interval, e);
+    int rc = meta_int(g, ARCH ".full_attention_interval", 1, PARAMS_MAX_LAYERS, 4, &interval, e);
     *recurrent = !rc && (i + 1) % interval != 0;
     return rc;
 }
@@ -175,7 +102,7 @@ static struct attention_shape attention_shape_of(const struct model_params *p) {
 static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks = 0;
-    int rc = meta_int(g, ARCH ".block_count", 1, MAX_LAYERS, 0, &blocks, e);
+    int rc = meta_int(g, ARCH ".block_count", 1, PARAMS_MAX_LAYERS, 0, &blocks, e);
     int n_recurrent = 0;
     p->n_full = 0;
     for (int i = 0; !rc && i < p->n_layers; i++) {

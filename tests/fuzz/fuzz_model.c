@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole model files: a qwen35 GGUF file is loaded and runs a few tokens; anything else is tried as
-// the draft of a fixed tiny target; an input of parts is a draft's folder. Lying shapes and
-// metadata must be refused before memory or time is spent on them.
+// Whole model files: a qwen35 or qwen3 GGUF file is loaded and runs a few tokens; anything else is
+// tried as the draft of a fixed tiny target; an input of parts is a draft's folder. Lying shapes
+// and metadata must be refused before memory or time is spent on them.
 #include "fuzz.h"
 
 #include <string.h>
@@ -113,7 +113,8 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     if (gguf_open_memory(&g, data, size, &e))
         return;
     int rc = gguf_get_str(g, "general.architecture", &arch, &len, &e);
-    if (rc == 0 && len == 6 && memcmp(arch, "qwen35", 6) == 0)
+    if (rc == 0 && ((len == 6 && memcmp(arch, "qwen35", 6) == 0) ||
+                    (len == 5 && memcmp(arch, "qwen3", 5) == 0)))
         try_target(g, fragile);
     else
         try_draft(data, size);

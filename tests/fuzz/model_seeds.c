@@ -38,6 +38,12 @@ int main(int argc, char **argv) {
     t.tied = t.fused = true;
     snprintf(path, sizeof path, "%s/tied.gguf", argv[1]);
     rc |= tiny_target_write(&t, path, &e);
+    struct tiny_shape plain = t;
+    plain.plain = true;
+    plain.interval = 1;
+    plain.rope_dims = plain.head_dim;
+    snprintf(path, sizeof path, "%s/plain.gguf", argv[1]);
+    rc |= tiny_target_write(&plain, path, &e);
     for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
         struct tiny_draft_shape d = tiny_draft_default(&t);
         d.layers = 2;

@@ -28,6 +28,12 @@ static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
     t->fused = rng_below(g, 4) == 0;
     t->context = PAIR_CONTEXT;
     t->seed = (uint64_t)index * 2 + 1000;
+    if (index % 5 == 2) { // one in five is qwen3
+        t->plain = true;
+        t->interval = 1;
+        t->rope_dims = t->head_dim;
+        t->kv_heads = t->heads / 2;
+    }
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;
 }
@@ -82,9 +88,9 @@ int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     choose_shape(&t, index, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
-    snprintf(p->name, sizeof p->name, "pair %d: %s, KV %s/%s, %d/%d heads, B %d, %s", index,
-             quant_format(t.type)->name, kv_codec_of(kv[0])->name, kv_codec_of(kv[1])->name,
-             t.key_heads, t.value_heads, d.block, level);
+    snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
+             t.plain ? "qwen3" : "qwen35", quant_format(t.type)->name, kv_codec_of(kv[0])->name,
+             kv_codec_of(kv[1])->name, t.key_heads, t.value_heads, d.block, level);
     snprintf(target, sizeof target, "/tmp/coppice-exact-%d-t.gguf", (int)getpid());
     snprintf(draft, sizeof draft, "/tmp/coppice-exact-%d-d.gguf", (int)getpid());
     int rc = tiny_target_write(&t, target, e);

@@ -50,6 +50,14 @@ struct tiny_shape tiny_shape_default(void) {
                                .seed = 1};
 }
 
+struct tiny_shape tiny_shape_plain(void) {
+    struct tiny_shape t = tiny_shape_default();
+    t.plain = true;
+    t.interval = 1;
+    t.rope_dims = t.head_dim;
+    return t;
+}
+
 struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
     return (struct tiny_draft_shape){.layers = 2,
                                      .heads = 2,
@@ -90,7 +98,7 @@ static const char *blk(char buf[64], int i, const char *suffix) {
 
 static void attention_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
-    int q = 2 * t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    int q = (t->plain ? 1 : 2) * t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
     if (t->fused) {
         matrix(l, blk(b, i, "attn_qkv.weight"), t->dim, q + 2 * kv, fan(t->dim, 1));
         l->e[l->n - 1].k_at = q;
@@ -101,7 +109,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
         matrix(l, blk(b, i, "attn_v.weight"), t->dim, kv, fan(t->dim, 1));
     }
     matrix(l, blk(b, i, "attn_output.weight"), (int64_t)t->heads * t->head_dim, t->dim,
-           fan(t->heads * t->head_dim, 4));
+           fan(t->heads * t->head_dim, t->plain ? 2 : 4));
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
 }
@@ -128,7 +136,8 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
         attention_tensors(l, t, i);
     else
         deltanet_tensors(l, t, i);
-    vector(l, blk(b, i, "post_attention_norm.weight"), t->dim, 1, 1, 0.2f);
+    vector(l, blk(b, i, t->plain ? "ffn_norm.weight" : "post_attention_norm.weight"), t->dim, 1, 1,
+           0.2f);
     matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, t->ffn, fan(t->dim, 1));
     matrix(l, blk(b, i, "ffn_up.weight"), t->dim, t->ffn, fan(t->dim, 1));
     matrix(l, blk(b, i, "ffn_down.weight"), t->ffn, t->dim, fan(t->ffn, 2));
@@ -245,7 +254,7 @@ static size_t byte_text(int byte, char *out) {
     return 2;
 }
 
-static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
+static int put_tokenizer(struct gguf_writer *w, int vocab, const char *pre, struct err *e) {
     static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "th"};
     char(*text)[24] = calloc((size_t)vocab, sizeof *text);
     const char **ptr = calloc((size_t)vocab, sizeof *ptr);
@@ -265,7 +274,7 @@ static int put_tokenizer(struct gguf_writer *w, int vocab, struct err *e) {
         const char *merge = "t h";
         size_t merge_len = 3;
         gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
-        gguf_put_str(w, "tokenizer.ggml.pre", "qwen35", 6);
+        gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
         gguf_put_str_array(w, "tokenizer.ggml.tokens", ptr, len, (uint64_t)vocab);
         gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, type, (uint64_t)vocab);
         gguf_put_str_array(w, "tokenizer.ggml.merges", &merge, &merge_len, 1);
@@ -292,7 +301,7 @@ static void put_f32(struct gguf_writer *w, const char *arch, const char *key, fl
 }
 
 static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
-    const char *a = "qwen35";
+    const char *a = t->plain ? "qwen3" : "qwen35";
     gguf_put_str(w, "general.architecture", a, strlen(a));
     gguf_put_str(w, "general.name", "tiny random target", 18);
     put_u32(w, a, "block_count", t->layers + t->nextn);
@@ -306,8 +315,10 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_u32(w, a, "attention.key_length", t->head_dim);
     put_u32(w, a, "attention.value_length", t->head_dim);
     put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_f32(w, a, "rope.freq_base", t->plain ? 1e6f : 1e7f);
+    if (t->plain)
+        return;
     put_u32(w, a, "full_attention_interval", t->interval);
-    put_f32(w, a, "rope.freq_base", 1e7f);
     put_u32(w, a, "rope.dimension_count", t->rope_dims);
     put_u32(w, a, "ssm.conv_kernel", 4);
     put_u32(w, a, "ssm.state_size", t->state);
@@ -324,7 +335,7 @@ int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *
     int rc = gguf_writer_open(&w, path, e);
     if (!rc) {
         put_target_keys(w, t);
-        rc = t->vocab >= 260 ? put_tokenizer(w, t->vocab, e) : 0;
+        rc = t->vocab >= 260 ? put_tokenizer(w, t->vocab, t->plain ? "qwen2" : "qwen35", e) : 0;
         l->type = t->type;
         l->seed = t->seed;
         target_tensors(l, t);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tiny models as GGUF files, for tests: a qwen35 target of any shape and weight type, and a
-// DFlash draft that fits it, in any of the three dialects. The same shape and seed give the same
-// file. The logits are spread out, so that greedy decoding visits many tokens.
+// Random tiny models as GGUF files, for tests: a qwen35 or qwen3 target of any shape and weight
+// type, and a DFlash draft that fits it, in any of the three dialects. The same shape and seed give
+// the same file. The logits are spread out, so that greedy decoding visits many tokens.
 #ifndef COPPICE_TESTS_SUPPORT_TINY_GGUF_H
 #define COPPICE_TESTS_SUPPORT_TINY_GGUF_H
 
@@ -13,6 +13,7 @@
 enum { TINY_VOCAB = 300 }; // of the default shape
 
 struct tiny_shape {
+    bool plain; // qwen3: every layer is full attention, without a gate
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
     int heads, kv_heads, head_dim, rope_dims;
@@ -28,6 +29,8 @@ struct tiny_shape {
 // 4 layers (interval 2), D 64, F 96, 2/1 heads of 64, 2/4 recurrent heads of 64, vocabulary 300,
 // context 1024, untied, F32, seed 1.
 struct tiny_shape tiny_shape_default(void);
+// The same as a qwen3 model: all layers attention, all 64 dimensions of a head turn.
+struct tiny_shape tiny_shape_plain(void);
 
 enum tiny_dialect { TINY_LUCEBOX, TINY_BEELLAMA, TINY_UPSTREAM };
 

@@ -184,16 +184,61 @@ static const struct bad targets[] = {
     {ERR_UNSUPPORTED, "scale", {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.ffn_up.scale"}},
 };
 
-static void test_targets(void **state) {
-    (void)state;
-    struct tiny_shape shape = tiny_shape_default();
+// The same for the plain architecture: 4 layers, 2/1 heads of 64.
+static const struct bad plain_targets[] = {
+    {0, "", {0}},
+    {0, "", {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "none"}},
+    {0, "", {.key = "qwen3.rope.dimension_count", .kind = GGUF_U32, .value = 32}},
+    {ERR_UNSUPPORTED,
+     "qwen3moe",
+     {.key = "general.architecture", .kind = GGUF_STRING, .text = "qwen3moe"}},
+    {ERR_UNSUPPORTED,
+     "longrope",
+     {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "longrope"}},
+    {ERR_FORMAT, "qwen3.block_count", {.key = "qwen3.block_count", .kind = -1}},
+    {ERR_FORMAT, "qwen3.context_length", {.key = "qwen3.context_length", .kind = -1}},
+    {ERR_FORMAT, "qwen3.rope.freq_base", {.key = "qwen3.rope.freq_base", .kind = -1}},
+    {ERR_FORMAT, "epsilon", {.key = "qwen3.attention.layer_norm_rms_epsilon", .kind = GGUF_F32}},
+    {ERR_FORMAT, "head_count_kv", {.key = "qwen3.attention.head_count_kv", .kind = GGUF_U32}},
+    {ERR_UNSUPPORTED,
+     "2 heads over 3",
+     {.key = "qwen3.attention.head_count_kv", .kind = GGUF_U32, .value = 3}},
+    {ERR_UNSUPPORTED,
+     "value length 32",
+     {.key = "qwen3.attention.value_length", .kind = GGUF_U32, .value = 32}},
+    {ERR_MISMATCH,
+     "blk.0.attn_q.weight is [64, 128] but [64, 256] is expected",
+     {.key = "qwen3.attention.head_count", .kind = GGUF_U32, .value = 4}},
+    {ERR_MISMATCH,
+     "blk.0.ffn_gate",
+     {.key = "qwen3.feed_forward_length", .kind = GGUF_U32, .value = 64}},
+    {ERR_MISMATCH, "blk.5.attn_norm", {.key = "qwen3.block_count", .kind = GGUF_U32, .value = 7}},
+    {ERR_MISMATCH, "token_embd", {.tensor = "token_embd.weight"}},
+    {0, "", {.tensor = "output.weight"}}, // then the embedding is the head
+    {ERR_MISMATCH, "output.weight is [64, 200]", {.tensor = "output.weight", .rows = 200}},
+    {ERR_MISMATCH, "output_norm", {.tensor = "output_norm.weight"}},
+    {ERR_MISMATCH, "blk.2.attn_k_norm", {.tensor = "blk.2.attn_k_norm.weight"}},
+    {ERR_MISMATCH, "blk.3.ffn_norm", {.tensor = "blk.3.ffn_norm.weight"}},
+    {ERR_MISMATCH, "blk.1.attn_v", {.tensor = "blk.1.attn_v.weight", .rows = 32}},
+    {ERR_UNSUPPORTED,
+     "blk.4.attn_q.bias",
+     {.tensor = "blk.4.attn_norm.weight", .name = "blk.4.attn_q.bias"}},
+    {ERR_UNSUPPORTED,
+     "cls.output",
+     {.tensor = "blk.4.attn_norm.weight", .name = "cls.output.weight"}},
+    {ERR_UNSUPPORTED,
+     "rope_freqs",
+     {.tensor = "blk.4.attn_norm.weight", .name = "rope_freqs.weight"}},
+};
+
+static void refuse_each(struct tiny_shape shape, const struct bad *list, size_t n) {
     struct tiny_rig r;
     shape.nextn = 1; // so that there are tensors which nobody misses
     tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
     struct model_options o = model_options_default();
     o.max_rows = o.max_verify = 32;
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
-        const struct bad *b = &targets[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct bad *b = &list[i];
         struct model *m = NULL;
         struct model_plan p;
         struct gguf *g;
@@ -208,6 +253,16 @@ static void test_targets(void **state) {
         gguf_close(g);
     }
     tiny_rig_close(&r);
+}
+
+static void test_targets(void **state) {
+    (void)state;
+    refuse_each(tiny_shape_default(), targets, sizeof targets / sizeof *targets);
+}
+
+static void test_plain_targets(void **state) {
+    (void)state;
+    refuse_each(tiny_shape_plain(), plain_targets, sizeof plain_targets / sizeof *plain_targets);
 }
 
 static const struct bad drafts[] = {
@@ -450,9 +505,10 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),      cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_draft_params), cmocka_unit_test(test_target_params),
-        cmocka_unit_test(test_tokens),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_targets),       cmocka_unit_test(test_plain_targets),
+        cmocka_unit_test(test_drafts),        cmocka_unit_test(test_draft_params),
+        cmocka_unit_test(test_target_params), cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

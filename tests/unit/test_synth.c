@@ -74,6 +74,10 @@ static void test_published_sizes(void **state) {
     count("dflash-27b", "Q8_0", &n, &bytes);
     assert_int_equal(n, 58);
     assert_in_range(bytes, 1750000000, 1850000000);
+    assert_int_equal(count("qwen3-0.6b", "BF16", &n, &bytes), 596049920);
+    assert_int_equal(n, 310);
+    assert_int_equal(count("qwen3-8b", "Q8_0", &n, &bytes), 8190735360);
+    assert_int_equal(n, 399);
     count("qwen35-2b", "F16", &n, &bytes);
     assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
 }
@@ -185,14 +189,13 @@ static int64_t distinct_grams(const int32_t *ids, int64_t n) {
 
 // Random weights must still make a model: finite, its choices neither stuck nor short of range.
 static void test_pair_decodes(void **state) {
-    (void)state;
     static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
     struct session_options o = session_options_default();
     struct session *s = NULL;
     struct request r;
     struct reply y = {0};
     struct err e = {0};
-    write_model(target, "qwen35-tiny", "Q4_K_M", 1, 2);
+    write_model(target, *state, "Q4_K_M", 1, 2);
     write_model(draft, "dflash-tiny", "Q8_0", 2, 2);
     o.model = target;
     o.draft = draft;
@@ -235,9 +238,13 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_sizes), cmocka_unit_test(test_values_of_every_type),
-        cmocka_unit_test(test_no_lean),         cmocka_unit_test(test_same_file_again),
-        cmocka_unit_test(test_pair_decodes),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_published_sizes),
+        cmocka_unit_test(test_values_of_every_type),
+        cmocka_unit_test(test_no_lean),
+        cmocka_unit_test(test_same_file_again),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen35-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen3-tiny"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys as the established converter writes them. Absent ones have the values that other readers
+// give them; what no layer here computes is refused.
+#include "models/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/meta.h"
+
+const char *params_key(char *buf, const char *arch, const char *suffix) {
+    snprintf(buf, PARAMS_KEY, "%s.%s", arch, suffix);
+    return buf;
+}
+
+int params_read_sizes(struct model_params *p, const struct gguf *g, const char *arch,
+                      int64_t *blocks, struct err *e) {
+    char key[PARAMS_KEY];
+    int64_t nextn = 0;
+    p->arch = arch;
+    int rc = meta_int(g, params_key(key, arch, "block_count"), 1, PARAMS_MAX_LAYERS, 0, blocks, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "nextn_predict_layers"), 0, *blocks - 1, 0, &nextn,
+                      e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "context_length"), 1, (int64_t)1 << 31, 0,
+                      &p->context, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "embedding_length"), 32, PARAMS_MAX_WIDTH, 0,
+                      &p->dim, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "feed_forward_length"), 32, PARAMS_MAX_WIDTH, 0,
+                      &p->ffn, e);
+    if (!rc && (p->dim % 32 || p->ffn % 32))
+        rc = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
+                     (long long)p->dim, (long long)p->ffn);
+    if (!rc)
+        rc = meta_positive(g, params_key(key, arch, "attention.layer_norm_rms_epsilon"), 0, &p->eps,
+                           e);
+    if (!rc)
+        p->n_layers = (int)(*blocks - nextn);
+    return rc;
+}
+
+static int refuse_scaling(const struct gguf *g, const char *arch, struct err *e) {
+    char key[PARAMS_KEY];
+    const char *type;
+    size_t len;
+    int rc = gguf_get_str(g, params_key(key, arch, "rope.scaling.type"), &type, &len, e);
+    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "rotary scaling of type %.*s is not supported; use a file without it",
+                     (int)(len < 32 ? len : 32), type);
+    return rc;
+}
+
+int params_read_attention(struct model_params *p, const struct gguf *g, int64_t blocks, double base,
+                          struct err *e) {
+    char key[PARAMS_KEY];
+    int64_t hd, vd, rope;
+    double scale;
+    const char *arch = p->arch;
+    int rc = refuse_scaling(g, arch, e);
+    if (!rc)
+        rc = meta_heads(g, params_key(key, arch, "attention.head_count"), blocks, &p->n_heads, e);
+    if (!rc)
+        rc = meta_heads(g, params_key(key, arch, "attention.head_count_kv"), blocks, &p->n_kv, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "attention.key_length"), 32, OPS_HEAD_MAX,
+                      p->dim / p->n_heads, &hd, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "attention.value_length"), 32, OPS_HEAD_MAX, hd, &vd,
+                      e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, arch, "rope.dimension_count"), 2, hd, hd, &rope, e);
+    if (!rc)
+        rc = gguf_get_float(g, params_key(key, arch, "attention.scale"), 0, &scale, e);
+    if (rc)
+        return rc;
+    if (hd != vd || hd % 32 != 0 || rope % 2 != 0 || p->n_heads % p->n_kv != 0 ||
+        p->n_heads / p->n_kv > OPS_GROUP_MAX)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "attention with %d heads over %d, key length %lld, value length %lld and "
+                       "%lld rotary dimensions is not supported",
+                       p->n_heads, p->n_kv, (long long)hd, (long long)vd, (long long)rope);
+    p->head_dim = (int)hd;
+    p->rope_dims = (int)rope;
+    p->attn_scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)hd));
+    return meta_positive(g, params_key(key, arch, "rope.freq_base"), base, &p->rope_base, e);
+}
+
+int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {
+    const struct tensor *t = gguf_tensor(g, "token_embd.weight");
+    if (!t)
+        return err_set(e, ERR_MISMATCH,
+                       "tensor token_embd.weight is missing; the file is "
+                       "incomplete or no language model");
+    p->vocab = t->ne[1];
+    p->tied = !gguf_tensor(g, "output.weight");
+    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    if (p->vocab < 1 || p->vocab > 1 << 24 || (tokens && tokens->count > (uint64_t)p->vocab))
+        return err_set(e, ERR_MISMATCH,
+                       "tensor token_embd.weight has %lld rows, which does not fit the file's "
+                       "vocabulary",
+                       (long long)p->vocab);
+    return 0;
+}

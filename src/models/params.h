@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hyper-parameters that decoder architectures describe by the same keys, each under its own prefix,
+// with the checks that the layers of this folder need. What is special to an architecture stays in
+// its file.
+#ifndef COPPICE_MODELS_PARAMS_H
+#define COPPICE_MODELS_PARAMS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "formats/gguf.h"
+#include "models/model.h"
+
+enum { PARAMS_MAX_LAYERS = 1024, PARAMS_MAX_WIDTH = 1 << 20, PARAMS_KEY = 96 };
+
+// "arch.suffix" in a caller's buffer of PARAMS_KEY bytes.
+const char *params_key(char *buf, const char *arch, const char *suffix);
+
+// Layers (without next-token-prediction blocks, which follow them: *blocks counts both), context,
+// widths, epsilon; p->arch is set. ERR_FORMAT, ERR_UNSUPPORTED name the key.
+int params_read_sizes(struct model_params *p, const struct gguf *g, const char *arch,
+                      int64_t *blocks, struct err *e);
+
+// Heads, their size, rotary dimensions and base (base: where the file has none; 0: it must have
+// one), scale. Rotary scaling is refused.
+int params_read_attention(struct model_params *p, const struct gguf *g, int64_t blocks, double base,
+                          struct err *e);
+
+// Rows of the embedding, and whether it is the head.
+int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);
+
+#endif
