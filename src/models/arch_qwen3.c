@@ -41,6 +41,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = params_read_vocab(p, g, e);
     p->n_full = p->n_layers;
+    p->draft_mask = 151669; // the first id behind the tokenizer's own
     return rc;
 }
 

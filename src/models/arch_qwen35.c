@@ -55,6 +55,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks;
     int rc = refuse_variants(g, e);
+    p->draft_mask = 248070;
     if (!rc)
         rc = params_read_sizes(p, g, ARCH, &blocks, e);
     if (!rc)

@@ -88,7 +88,7 @@ static int read_floats(struct dflash_params *p, const struct json *c, struct err
     const struct json *theta = json_get(json_get(c, "rope_parameters"), "rope_theta");
     if (json_kind_of(theta) == JSON_NULL)
         theta = json_get(c, "rope_theta");
-    p->rope_base = (float)json_num(theta, 1e7);
+    p->rope_base = (float)json_num(theta, (double)p->rope_base);
     p->eps = (float)json_num(json_get(c, "rms_norm_eps"), 1e-6);
     if (!(p->rope_base > 0) || !isfinite(p->rope_base) || !(p->eps > 0) || !isfinite(p->eps))
         return err_set(e, ERR_FORMAT, "config.json: rope_theta and rms_norm_eps must be positive");

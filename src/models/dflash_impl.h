@@ -104,7 +104,8 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
 // The vocabulary, as far as the file names one: its size and its token texts are the target's.
 int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e);
-// dflash_read_params for the two kinds of metadata; *causal: -1 where the file does not say.
+// dflash_read_params for the two kinds of metadata: mask, block and rotary base are in p and stay
+// where the file does not say, *causal is -1 there.
 int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,

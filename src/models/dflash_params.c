@@ -9,7 +9,7 @@
 #include "models/dflash_impl.h"
 #include "models/meta.h"
 
-enum { DEFAULT_MASK = 248070, DEFAULT_BLOCK = 16, MAX_LAYERS = 128, MAX_WIDTH = 1 << 20 };
+enum { DEFAULT_BLOCK = 16, MAX_LAYERS = 128, MAX_WIDTH = 1 << 20 };
 
 static const char *const dialect_names[] = {"lucebox", "beellama", "upstream", "safetensors"};
 
@@ -146,7 +146,7 @@ static int read_mask_and_block(struct dflash_params *p, struct keys *k, bool ups
     const char *mask =
         upstream ? "tokenizer.ggml.mask_token_id" : key_of(k, "dflash.mask_token_id");
     int64_t block = 0;
-    int rc = meta_int(k->g, mask, 0, 1 << 24, DEFAULT_MASK, &p->mask_id, e);
+    int rc = meta_int(k->g, mask, 0, 1 << 24, p->mask_id, &p->mask_id, e);
     if (!rc)
         rc = read_int(k, upstream ? "block_size" : "dflash.block_size", DFLASH_MAX_BLOCK,
                       DEFAULT_BLOCK, &block, e);
@@ -182,14 +182,15 @@ static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
 static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dialect dialect,
                        struct err *e) {
     int64_t context;
+    float otherwise = p->rope_base;
     int rc = meta_positive(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
     if (!rc)
-        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), 1e7, &p->rope_base, e);
+        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), (double)otherwise, &p->rope_base, e);
     if (!rc)
         rc = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
     // Early conversions without the checkpoint's configuration carry these two placeholders.
     if (!rc && dialect == DIALECT_LUCEBOX && p->rope_base == 1e6f && context == 32768)
-        p->rope_base = 1e7f;
+        p->rope_base = otherwise;
     return rc;
 }
 
@@ -349,8 +350,10 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
                        const struct model_params *target, const struct dflash_options *o,
                        struct err *e) {
     int causal = -1;
-    *p = (struct dflash_params){
-        .dialect = dialect_names[f->dialect], .mask_id = DEFAULT_MASK, .block_size = DEFAULT_BLOCK};
+    *p = (struct dflash_params){.dialect = dialect_names[f->dialect],
+                                .mask_id = target->draft_mask,
+                                .block_size = DEFAULT_BLOCK,
+                                .rope_base = target->rope_base};
     int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;

@@ -23,8 +23,9 @@ struct model_params {
     int n_heads, n_kv, head_dim, rope_dims;
     float rope_base, eps, attn_scale;
     struct gdn_shape gdn;
-    int64_t context; // trained context length, tokens
-    bool tied;       // the head is the embedding
+    int64_t context;    // trained context length, tokens
+    int64_t draft_mask; // MASK of published drafts, for draft files that do not say
+    bool tied;          // the head is the embedding
 };
 
 struct model_options {

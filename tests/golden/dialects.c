@@ -56,7 +56,7 @@ static void put_shape(const struct keys *k, const struct tiny_target *t,
     put_u32(k, "attention.key_length", d->head_dim);
     put_u32(k, "attention.value_length", d->head_dim);
     gguf_put_f32(k->w, full_key(k, "attention.layer_norm_rms_epsilon", key), 1e-6f);
-    gguf_put_f32(k->w, full_key(k, "rope.freq_base", key), 1e7f);
+    gguf_put_f32(k->w, full_key(k, "rope.freq_base", key), (float)d->rope);
 }
 
 static void put_draft(const struct keys *k, enum dialect to, const struct tiny_target *t,

@@ -21,6 +21,10 @@ static int get_int(const struct json *o, const char *key) {
     return (int)json_int(json_get(o, key), 0);
 }
 
+static int get_rope(const struct json *o) {
+    return (int)json_int(json_get(o, "rope"), 10000000);
+}
+
 static int get_ints(const struct json *array, int *out, int cap) {
     int n = (int)json_len(array);
     n = n < cap ? n : cap;
@@ -31,6 +35,7 @@ static int get_ints(const struct json *array, int *out, int cap) {
 
 static struct tiny_target read_target(const struct json *o) {
     return (struct tiny_target){
+        .plain = json_bool(json_get(o, "plain"), false),
         .vocab = get_int(o, "vocab"),
         .hidden = get_int(o, "hidden"),
         .ffn = get_int(o, "ffn"),
@@ -45,6 +50,7 @@ static struct tiny_target read_target(const struct json *o) {
         .tied = json_bool(json_get(o, "tied"), false),
         .full = json_bool(json_get(o, "full"), false),
         .dt_mean = get_int(o, "dt_mean"),
+        .rope = get_rope(o),
         .seed = (uint64_t)get_int(o, "seed"),
     };
 }
@@ -59,6 +65,7 @@ static struct tiny_draft read_draft(const struct json *o) {
         .layers = get_int(o, "layers"),
         .block = get_int(o, "block"),
         .mask = get_int(o, "mask"),
+        .rope = get_rope(o),
         .seed = (uint64_t)get_int(o, "seed"),
     };
     (void)get_ints(json_get(o, "windows"), d.windows, TINY_MAX_LAYERS);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The qwen35 target against HuggingFace transformers: one prompt of 200 tokens as one pass, token
-// by token, in ragged pieces, after truncate, checkpoint, restore and fork, and by verified trees.
-// Logits agree with the stored ones to 1e-4, and every way gives the same bits (rule E).
+// The qwen35 and qwen3 targets against HuggingFace transformers: one prompt of 200 tokens as one
+// pass, token by token, in ragged pieces, after truncate, checkpoint, restore and fork, and by
+// verified trees. Logits agree with the stored ones to 1e-4, and every way gives the same bits
+// (rule E).
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -100,13 +101,14 @@ static void after_truncate(struct bench *b, int len, int to, int want) {
     sequence_destroy(s);
 }
 
-static void after_restore(struct bench *b) {
+// resume: where a checkpoint of 75 tokens goes on.
+static void after_restore(struct bench *b, int resume) {
     struct sequence *s = rig_sequence(&b->r), *copy = NULL;
     struct checkpoint *c = NULL;
     struct err e = {0};
     rig_prompt(&b->r, s, 0, 75, NULL);
     assert_int_equal(sequence_checkpoint(s, &c, &e), 0);
-    assert_int_equal(checkpoint_len(c), 64);
+    assert_int_equal(checkpoint_len(c), resume);
     assert_int_equal(sequence_fork(s, &copy, &e), 0);
     rig_shift_ids(&b->r, 75, 1); // must not disturb the copy or the checkpoint
     rig_prompt(&b->r, s, 75, b->r.g.n_ids, NULL);
@@ -116,9 +118,9 @@ static void after_restore(struct bench *b) {
     compare(b, 75, "after fork");
     assert_int_equal(sequence_restore(s, c, &e), 0);
     clear(b);
-    rig_prompt(&b->r, s, 64, 65, b->rows);
-    rig_prompt(&b->r, s, 65, b->r.g.n_ids, b->rows);
-    compare(b, 64, "after restore");
+    rig_prompt(&b->r, s, resume, resume + 1, b->rows);
+    rig_prompt(&b->r, s, resume + 1, b->r.g.n_ids, b->rows);
+    compare(b, resume, "after restore");
     checkpoint_destroy(c);
     sequence_destroy(copy);
     sequence_destroy(s);
@@ -207,10 +209,22 @@ static void test_all_ways(void **state) {
     after_truncate(&b, 120, 101, 96);
     after_truncate(&b, 97, 96, 96);
     after_truncate(&b, 50, 31, 0);
-    after_restore(&b);
+    after_restore(&b, 64);
     by_trees(&b);
     as_variant(&b, VARIANT_MTP, "with a next-token block");
     as_variant(&b, VARIANT_OLD_KEYS, "with older keys");
+    bench_fini(&b);
+}
+
+// Without recurrent layers a sequence goes back to any length.
+static void test_plain(void **state) {
+    struct bench b;
+    bench_init(&b, *state, "auto");
+    basic_ways(&b);
+    after_truncate(&b, 120, 101, 101);
+    after_truncate(&b, 50, 1, 1);
+    after_restore(&b, 75);
+    by_trees(&b);
     bench_fini(&b);
 }
 
@@ -230,6 +244,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_all_ways, "r3_slow"),
         cmocka_unit_test_prestate(test_basic, "r3_tied"),
         cmocka_unit_test_prestate(test_scalar, "r3_slow"),
+        cmocka_unit_test_prestate(test_plain, "q3_untied"),
+        cmocka_unit_test_prestate(test_plain, "q3_tied"),
+        cmocka_unit_test_prestate(test_scalar, "q3_untied"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,8 @@ static void test_probes(void **state) {
     struct err e = {0};
     if (golden_load(&g, TEST_DATA "/golden/data", *state, &e) != 0)
         fail_msg("%s", e.text);
-    struct tiny_seed from = {g.has_draft ? g.draft.seed : g.target.seed, g.has_draft,
-                             g.target.dt_mean};
+    struct tiny_seed from = {g.has_draft ? g.draft.seed : g.target.seed,
+                             g.has_draft || g.target.plain, g.target.dt_mean};
     assert_in_range(g.n_probes, 4, GOLDEN_MAX_PROBES);
     for (int i = 0; i < g.n_probes; i++) {
         const struct golden_probe *p = &g.probes[i];
@@ -48,7 +48,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         BOTH("r1_tied"),         BOTH("r2_untied"),    BOTH("r3_untied"),    BOTH("r3_slow"),
         BOTH("r3_tied"),         BOTH("draft_mixed2"), BOTH("draft_mixed4"), BOTH("draft_full"),
-        BOTH("draft_noncausal"), BOTH("draft_causal"),
+        BOTH("draft_noncausal"), BOTH("draft_causal"), BOTH("q3_untied"),    BOTH("q3_tied"),
+        BOTH("draft_q3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,12 +15,12 @@
     }
 
 static bool full_attention(const struct tiny_target *t, int i) {
-    return (i + 1) % t->interval == 0;
+    return t->plain || (i + 1) % t->interval == 0;
 }
 
 static void add_attention(struct tiny_store *s, const char *p, const struct tiny_target *t) {
-    int64_t d = t->hidden, hd = t->head_dim;
-    (void)tiny_store_add(s, p, "self_attn.q_proj.weight", SHAPE(2 * hd * t->heads, d));
+    int64_t d = t->hidden, hd = t->head_dim, gate = t->plain ? 1 : 2;
+    (void)tiny_store_add(s, p, "self_attn.q_proj.weight", SHAPE(gate * hd * t->heads, d));
     (void)tiny_store_add(s, p, "self_attn.k_proj.weight", SHAPE(hd * t->kv_heads, d));
     (void)tiny_store_add(s, p, "self_attn.v_proj.weight", SHAPE(hd * t->kv_heads, d));
     (void)tiny_store_add(s, p, "self_attn.o_proj.weight", SHAPE(d, hd * t->heads));
@@ -121,7 +121,7 @@ static void put_rope(struct json_writer *w, const struct tiny_target *t) {
     jw_key(w, "rope_parameters");
     jw_begin(w, '{');
     put_cstr(w, "rope_type", "default");
-    put_num(w, "rope_theta", 1e7);
+    put_num(w, "rope_theta", t->rope);
     put_num(w, "partial_rotary_factor", 64.0 / t->head_dim);
     jw_key(w, "mrope_section");
     jw_begin(w, '[');
@@ -161,9 +161,30 @@ static void put_text_config(struct json_writer *w, const struct tiny_target *t) 
     put_rope(w, t);
 }
 
+static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
+    put_architecture(w, "Qwen3ForCausalLM");
+    put_cstr(w, "model_type", "qwen3");
+    put_int(w, "vocab_size", t->vocab);
+    put_int(w, "hidden_size", t->hidden);
+    put_int(w, "intermediate_size", t->ffn);
+    put_int(w, "num_hidden_layers", t->layers);
+    put_int(w, "num_attention_heads", t->heads);
+    put_int(w, "num_key_value_heads", t->kv_heads);
+    put_int(w, "head_dim", t->head_dim);
+    put_num(w, "rms_norm_eps", 1e-6);
+    put_int(w, "max_position_embeddings", 4096);
+    put_bool(w, "attention_bias", false);
+    put_cstr(w, "hidden_act", "silu");
+    put_bool(w, "tie_word_embeddings", t->tied);
+    put_bool(w, "use_sliding_window", false);
+    put_num(w, "rope_theta", t->rope);
+}
+
 static void target_config(struct json_writer *w, const struct tiny_target *t) {
     jw_begin(w, '{');
-    if (t->full) {
+    if (t->plain) {
+        put_plain_config(w, t);
+    } else if (t->full) {
         put_architecture(w, "Qwen3_5ForConditionalGeneration");
         put_cstr(w, "model_type", "qwen3_5");
         put_bool(w, "tie_word_embeddings", t->tied);
@@ -215,7 +236,11 @@ static void put_added(struct json_writer *w) {
     jw_end(w, ']');
 }
 
-static void put_pre_tokenizer(struct json_writer *w) {
+#define SPLIT(letters, marks)                                                                      \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?" letters "+|\\p{N}| ?[^\\s\\p{L}" marks   \
+    "\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+static void put_pre_tokenizer(struct json_writer *w, bool plain) {
     jw_key(w, "pre_tokenizer");
     jw_begin(w, '{');
     put_cstr(w, "type", "Sequence");
@@ -225,9 +250,7 @@ static void put_pre_tokenizer(struct json_writer *w) {
     put_cstr(w, "type", "Split");
     jw_key(w, "pattern");
     jw_begin(w, '{');
-    put_cstr(w, "Regex",
-             "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-             "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+    put_cstr(w, "Regex", plain ? SPLIT("\\p{L}", "") : SPLIT("[\\p{L}\\p{M}]", "\\p{M}"));
     jw_end(w, '}');
     put_cstr(w, "behavior", "Isolated");
     put_bool(w, "invert", false);
@@ -242,11 +265,11 @@ static void put_pre_tokenizer(struct json_writer *w) {
     jw_end(w, '}');
 }
 
-static void tokenizer_json(struct json_writer *w) {
+static void tokenizer_json(struct json_writer *w, bool plain) {
     jw_begin(w, '{');
     put_cstr(w, "version", "1.0");
     put_added(w);
-    put_pre_tokenizer(w);
+    put_pre_tokenizer(w, plain);
     jw_key(w, "model");
     jw_begin(w, '{');
     put_cstr(w, "type", "BPE");
@@ -265,9 +288,9 @@ static void tokenizer_json(struct json_writer *w) {
     jw_end(w, '}');
 }
 
-static int write_tokenizer(const char *dir, struct err *e) {
+static int write_tokenizer(const char *dir, bool plain, struct err *e) {
     struct json_writer w = {0};
-    tokenizer_json(&w);
+    tokenizer_json(&w, plain);
     int rc = tiny_write_text(dir, "tokenizer.json", &w.out, e);
     str_clear(&w.out);
     w.comma = false;
@@ -295,10 +318,10 @@ int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *
     struct json_writer w = {0};
     target_tensors(&s, t);
     target_config(&w, t);
-    struct tiny_seed from = {t->seed, false, t->dt_mean};
+    struct tiny_seed from = {t->seed, t->plain, t->dt_mean};
     int rc = write_model(dir, &w.out, &s, &from, e);
     if (rc == 0)
-        rc = write_tokenizer(dir, e);
+        rc = write_tokenizer(dir, t->plain, e);
     str_fini(&w.out);
     tiny_store_fini(&s);
     return rc;
@@ -363,7 +386,7 @@ static void draft_config(struct json_writer *w, const struct tiny_target *t,
     put_num(w, "rms_norm_eps", 1e-6);
     put_int(w, "vocab_size", t->vocab);
     put_int(w, "max_position_embeddings", 4096);
-    put_num(w, "rope_theta", 1e7);
+    put_num(w, "rope_theta", d->rope);
     put_int(w, "num_target_layers", t->layers);
     put_int(w, "block_size", d->block);
     put_bool(w, "attention_bias", false);

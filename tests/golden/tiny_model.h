@@ -9,8 +9,9 @@
 
 #include "base/err.h"
 
-// Hyper-parameters of a qwen35 target; names as in config.json, shortened.
+// Hyper-parameters of a qwen35 or qwen3 target; names as in config.json, shortened.
 struct tiny_target {
+    bool plain; // qwen3: plain norms, attention without a gate in every layer
     int vocab, hidden, ffn, layers,
         interval; // layer i has full attention iff (i+1) % interval == 0
     int heads, kv_heads, head_dim;
@@ -18,6 +19,7 @@ struct tiny_target {
     bool tied;   // no lm_head
     bool full;   // as multimodal folders are: nested config, longer prefix, parts to be dropped
     int dt_mean; // mean of dt_bias; -5 gives slow decays
+    int rope;    // rotary base
     uint64_t seed;
 };
 
@@ -30,6 +32,7 @@ struct tiny_draft {
     int windows[TINY_MAX_LAYERS]; // 0: full attention
     int taps[TINY_MAX_LAYERS], n_taps;
     enum tiny_causal causal; // the key is_causal
+    int rope;                // rotary base
     uint64_t seed;
 };
 

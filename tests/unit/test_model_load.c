@@ -387,6 +387,32 @@ static void test_draft_params(void **state) {
     tiny_rig_close(&r);
 }
 
+// What a draft's file leaves out is the target's: rotary base, MASK of the published drafts.
+static void test_draft_of_plain(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_plain();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    struct dflash_options o = dflash_options_default();
+    struct dflash *load = NULL;
+    struct tiny_rig r;
+    char good[128];
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    snprintf(good, sizeof good, "%s/good.gguf", r.dir);
+    shape.context = 32768;
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    struct edit million = {
+        .key = "qwen35-dflash-draft.rope.freq_base", .kind = GGUF_F32, .number = 1e6};
+    assert_true(params_of(&r, good, &million).rope_base == 1e6f); // here no placeholder
+    million.kind = -1;
+    assert_true(params_of(&r, good, &million).rope_base == 1e6f);
+    rewrite(good, r.draft_path,
+            &(struct edit){.key = "qwen35-dflash-draft.dflash.mask_token_id", .kind = -1});
+    assert_int_equal(dflash_load(&load, r.m, r.draft_path, &o, &r.e), ERR_MISMATCH);
+    assert_non_null(strstr(r.e.text, "mask token 151669"));
+    unlink(good);
+    tiny_rig_close(&r);
+}
+
 // Kinds of layers named by a list, which must agree with the tensors; the scale of attention.
 static void test_target_params(void **state) {
     (void)state;
@@ -508,7 +534,7 @@ int main(void) {
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_plain_targets),
         cmocka_unit_test(test_drafts),        cmocka_unit_test(test_draft_params),
         cmocka_unit_test(test_target_params), cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_draft_of_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

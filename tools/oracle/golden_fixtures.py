@@ -29,6 +29,14 @@ TARGETS = {
                          "dt_mean": -5},
     "r3_tied": TARGET | {"value_heads": 6, "tied": True, "full": True, "seed": 104},
 }
+# Qwen3 targets: the width of all heads is not the stream's; groups of 2 and of 8 queries a key.
+PLAIN = {"plain": True, "vocab": 512, "hidden": 256, "ffn": 512, "layers": 6, "heads": 4, "kv_heads": 2,
+         "head_dim": 128}
+TARGETS |= {
+    "q3_untied": PLAIN | {"tied": False, "rope": 1000000, "seed": 106},
+    "q3_tied": PLAIN | {"heads": 8, "kv_heads": 1, "head_dim": 64, "tied": True, "rope": 5000000,
+                        "seed": 107},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]
@@ -49,6 +57,9 @@ DRAFTS = {
     "draft_causal": ("r2_untied", DRAFT | {
         "layers": 2, "windows": [0, W], "taps": [3], "block": 8, "seed": 205, "causal": True},
         [40]),
+    "draft_q3": ("q3_untied", DRAFT | {
+        "layers": 3, "windows": [0, 0, 0], "taps": [1, 2, 4], "block": 16, "seed": 206,
+        "rope": 1000000}, [16, 40]),
 }
 
 

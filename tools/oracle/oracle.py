@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right answers: the target by HuggingFace transformers, the draft by a transcription.
 
-Target: Qwen3_5ForCausalLM in fp32 on the CPU, eager attention, the pure PyTorch delta rule.
+Target: Qwen3_5ForCausalLM or Qwen3ForCausalLM in fp32 on the CPU, eager attention, the pure PyTorch
+delta rule.
 Draft: the DFlash block forward written here from its description (arXiv 2602.06036 and the public
 checkpoints' conventions), in fp64, without a cache: every context row is computed anew. It shares
 no code with the engine and none with other implementations.
@@ -13,12 +14,14 @@ import tiny_model
 
 
 def load_target(t):
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
     config = tiny_model.target_config(t)
-    config = Qwen3_5TextConfig(**config.get("text_config", config))
+    plain = tiny_model.is_plain(t)
+    config = Qwen3Config(**config) if plain else \
+        Qwen3_5TextConfig(**config.get("text_config", config))
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    model = Qwen3_5ForCausalLM(config).float().eval()
+    model = (Qwen3ForCausalLM if plain else Qwen3_5ForCausalLM)(config).float().eval()
     state = {n: torch.from_numpy(tiny_model.target_weight(t, n, s))
              for n, s in tiny_model.target_tensors(t)}
     missing, unexpected = model.load_state_dict(state, strict=False)
@@ -103,7 +106,7 @@ def draft_log_probs(model, t, d, features, anchor):
     ids = torch.tensor([anchor] + [d["mask"]] * (block - 1))
     x = model.model.embed_tokens.weight.detach().double()[ids]
     q_pos, k_pos = torch.arange(s, s + block), torch.arange(s + block)
-    group = d["heads"] // d["kv_heads"]
+    group, theta = d["heads"] // d["kv_heads"], d.get("rope", 1e7)
     for i, window in enumerate(d["windows"]):
         p = f"layers.{i}."
         n = rms(x, w[p + "input_layernorm.weight"])
@@ -111,8 +114,8 @@ def draft_log_probs(model, t, d, features, anchor):
         q = (n @ w[p + "self_attn.q_proj.weight"].T).view(block, -1, hd)
         k = (both @ w[p + "self_attn.k_proj.weight"].T).view(s + block, -1, hd)
         v = (both @ w[p + "self_attn.v_proj.weight"].T).view(s + block, -1, hd)
-        q = rope(rms(q, w[p + "self_attn.q_norm.weight"]), q_pos)
-        k = rope(rms(k, w[p + "self_attn.k_norm.weight"]), k_pos)
+        q = rope(rms(q, w[p + "self_attn.q_norm.weight"]), q_pos, theta)
+        k = rope(rms(k, w[p + "self_attn.k_norm.weight"]), k_pos, theta)
         k, v = (y.repeat_interleave(group, dim=1) for y in (k, v))
         score = torch.einsum("qhd,khd->hqk", q, k) / hd ** 0.5
         score = score.masked_fill(~visible(q_pos, k_pos, window, d["causal"])[None], -torch.inf)
@@ -134,7 +137,7 @@ def check_transcription(model, t, d, ids):
         vocab_size=t["vocab"], hidden_size=t["hidden"], intermediate_size=d["ffn"],
         num_hidden_layers=d["layers"], num_attention_heads=d["heads"], head_dim=d["head_dim"],
         num_key_value_heads=d["kv_heads"], rms_norm_eps=1e-6, tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e7},
+        rope_parameters={"rope_type": "default", "rope_theta": d.get("rope", 1e7)},
         attn_implementation="eager")).float().eval()
     state = {"model." + n: torch.from_numpy(w) for n, w in tiny_model.draft_weights(t, d).items()
              if not n.startswith(("fc.", "hidden_norm."))}

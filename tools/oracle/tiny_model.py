@@ -69,17 +69,23 @@ def weight(seed, name, shape, plain_norms=False, dt_mean=0.0):
     return v.astype(np.float32).reshape(shape)
 
 
+def is_plain(t):
+    """A Qwen3 target: plain norms, attention without a gate in every layer."""
+    return t.get("plain", False)
+
+
 def target_weight(t, name, shape):
-    return weight(t["seed"], name, shape, dt_mean=float(t["dt_mean"]))
+    return weight(t["seed"], name, shape, is_plain(t), float(t.get("dt_mean", 0)))
 
 
 def full_attention(t, i):
-    return (i + 1) % t["interval"] == 0
+    return is_plain(t) or (i + 1) % t["interval"] == 0
 
 
 def attention_tensors(p, t):
     d, hd = t["hidden"], t["head_dim"]
-    return [(p + "self_attn.q_proj.weight", (2 * hd * t["heads"], d)),
+    gate = 1 if is_plain(t) else 2
+    return [(p + "self_attn.q_proj.weight", (gate * hd * t["heads"], d)),
             (p + "self_attn.k_proj.weight", (hd * t["kv_heads"], d)),
             (p + "self_attn.v_proj.weight", (hd * t["kv_heads"], d)),
             (p + "self_attn.o_proj.weight", (d, hd * t["heads"])),
@@ -127,7 +133,20 @@ def extra_tensors(t):
     return out + [("model.visual.patch_embed.proj.weight", (64, 3, 2, 4, 4))]
 
 
+def plain_config(t):
+    return {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": t["vocab"],
+        "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
+        "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
+        "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"], "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096, "attention_bias": False, "hidden_act": "silu",
+        "tie_word_embeddings": t["tied"], "use_sliding_window": False, "rope_theta": t["rope"],
+    }
+
+
 def target_config(t):
+    if is_plain(t):
+        return plain_config(t)
     text = {
         "model_type": "qwen3_5_text", "vocab_size": t["vocab"], "hidden_size": t["hidden"],
         "intermediate_size": t["ffn"], "num_hidden_layers": t["layers"],
@@ -155,7 +174,15 @@ def stored_name(name, full):
         if full and name.startswith("model.") and "visual" not in name else name
 
 
-def write_tokenizer(folder, vocab):
+QWEN35_SPLIT = (
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+    "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+QWEN2_SPLIT = (
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+
+
+def write_tokenizer(folder, vocab, split=QWEN35_SPLIT):
     """One token a byte; ids from 256 are special, as far as the names go."""
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [b for b in range(256) if b not in own]
@@ -167,10 +194,8 @@ def write_tokenizer(folder, vocab):
                           "rstrip": False, "normalized": False, "special": True}
                          for i, a in enumerate(added)],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": (
-                "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-                "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")},
-             "behavior": "Isolated", "invert": False},
+            {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated",
+             "invert": False},
             {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
              "use_regex": False}]},
         "decoder": {"type": "ByteLevel"},
@@ -186,12 +211,13 @@ def write_tokenizer(folder, vocab):
 
 def write_target(folder, t):
     os.makedirs(folder, exist_ok=True)
-    names = target_tensors(t) + (extra_tensors(t) if t["full"] else [])
-    save_file({stored_name(n, t["full"]): target_weight(t, n, s) for n, s in names},
+    full = t.get("full", False)
+    names = target_tensors(t) + (extra_tensors(t) if full else [])
+    save_file({stored_name(n, full): target_weight(t, n, s) for n, s in names},
               os.path.join(folder, "model.safetensors"))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump(target_config(t), f, indent=1)
-    write_tokenizer(folder, t["vocab"])
+    write_tokenizer(folder, t["vocab"], QWEN2_SPLIT if is_plain(t) else QWEN35_SPLIT)
 
 
 def draft_tensors(t, d):
@@ -215,7 +241,8 @@ def draft_config(t, d):
         "intermediate_size": d["ffn"], "num_hidden_layers": d["layers"],
         "num_attention_heads": d["heads"], "num_key_value_heads": d["kv_heads"],
         "head_dim": d["head_dim"], "rms_norm_eps": 1e-6, "vocab_size": t["vocab"],
-        "max_position_embeddings": 4096, "rope_theta": 1e7, "num_target_layers": t["layers"],
+        "max_position_embeddings": 4096, "rope_theta": d.get("rope", 1e7),
+        "num_target_layers": t["layers"],
         "block_size": d["block"], "attention_bias": False, "hidden_act": "silu",
         "dflash_config": {"mask_token_id": d["mask"], "target_layer_ids": d["taps"]},
         "layer_types": ["sliding_attention" if w else "full_attention" for w in d["windows"]],
