@@ -26,7 +26,7 @@ NESTING = 3
 COLUMNS = 100
 LIBRARIES = {"json-c/": "base/json.c", "pcre2.h": "text/split.c",
              "utf8proc.h": "text/norm.c", "histedit.h": "cli/line_editor.c",
-             "curl/": "cli/pull.c"}
+             "curl/": "serve/upstream.c"}
 # A library that a family of files shares: they begin with this.
 FAMILIES = {"event2/": "serve/http"}
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")

@@ -22,6 +22,7 @@ need_library libutf8proc libutf8proc-dev
 need_library json-c libjson-c-dev
 need_library libevent_core libevent-dev
 need_library libedit libedit-dev
+need_library libcurl libcurl4-openssl-dev
 need_library cmocka libcmocka-dev
 need_command scdoc scdoc
 if [ "$what" != build ]; then

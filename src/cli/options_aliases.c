@@ -28,6 +28,7 @@ static const struct option_alias aliases[] = {
     SAME("-np", OPT_PARALLEL, SERVE),
     SAME("--max-num-seqs", OPT_PARALLEL, SERVE),
     SAME("--slots", OPT_PARALLEL, SERVE),
+    SAME("--upstream", OPT_UPSTREAM, SERVE),
     SAME("-ub", OPT_CHUNK, DECODING),
     SAME("--ubatch-size", OPT_CHUNK, DECODING),
     SAME("-ctk", OPT_KV_TYPE_K, DECODING),

@@ -321,6 +321,20 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                          .help = "log what users write too"},
     [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
                    .help = "write every pass and request in Chrome's trace-event format"},
+    [OPT_UPSTREAM] = {"prefill-upstream-base", 0, OPTION_STRING, "URL", .groups = SERVE,
+                      .help = "load no model and pass requests on to the OpenAI server at this "
+                              "address, as in http://127.0.0.1:8000; --upstream for short"},
+    [OPT_UPSTREAM_KEY] = {"prefill-upstream-key", 0, OPTION_STRING, "KEY", .groups = SERVE,
+                          .help = "key to send there; other users of this machine can see it: "
+                                  "better --prefill-upstream-key-file; without one, the client's "
+                                  "own goes on if none is asked for here"},
+    [OPT_UPSTREAM_KEY_FILE] = {"prefill-upstream-key-file", 0, OPTION_STRING, "FILE",
+                               .groups = SERVE, .help = "file whose first line is that key"},
+    [OPT_UPSTREAM_MODEL] = {"prefill-upstream-model", 0, OPTION_STRING, "NAME", .groups = SERVE,
+                            .help = "model to ask for there, whatever requests name"},
+    [OPT_UPSTREAM_TIMEOUT] = {"upstream-timeout", 0, OPTION_FLOAT, "S", "600", 0.1, 1e6,
+                              .groups = SERVE,
+                              .help = "seconds that the other server may say nothing"},
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,

@@ -107,6 +107,9 @@ const char *exchange_path(const struct exchange *x);   // decoded UTF-8 without 
 const char *exchange_query(const struct exchange *x);  // as sent, "" when there is none
 // The first header of that name (any case), NULL when absent.
 const char *exchange_request_header(const struct exchange *x, const char *name);
+// The i-th header, its name in lower case; false behind the last one.
+bool exchange_request_field(const struct exchange *x, size_t i, const char **name,
+                            const char **value);
 const char *exchange_body(const struct exchange *x,
                           size_t *n);                // a NUL follows; other threads may read
 void exchange_drop_body(struct exchange *x);         // frees it early

@@ -75,6 +75,15 @@ const char *exchange_request_header(const struct exchange *x, const char *name) 
     return NULL;
 }
 
+bool exchange_request_field(const struct exchange *x, size_t i, const char **name,
+                            const char **value) {
+    if (i >= x->head.n_fields)
+        return false;
+    *name = x->head.fields[i].name;
+    *value = x->head.fields[i].value;
+    return true;
+}
+
 const char *exchange_body(const struct exchange *x, size_t *n) {
     *n = x->body.len;
     return x->body.data ? x->body.data : "";
@@ -126,6 +135,7 @@ static const char *phrase(int status) {
                  {431, "Request Header Fields Too Large"},
                  {500, "Internal Server Error"},
                  {501, "Not Implemented"},
+                 {502, "Bad Gateway"},
                  {503, "Service Unavailable"},
                  {504, "Gateway Timeout"},
                  {505, "HTTP Version Not Supported"},

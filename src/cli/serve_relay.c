@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice serve --upstream URL`: passes requests on to another OpenAI server. No model is loaded.
+#include <stdio.h>
+
+#include "base/file.h"
+#include "cli/notify.h"
+#include "cli/serve_http.h"
+#include "serve/relay.h"
+
+enum { KEY_MAX = 1 << 16 };
+
+struct relaying {
+    struct serve_http http;
+    struct str key;
+};
+
+// The key of --prefill-upstream-key, or the first line of the file.
+static int read_key(const struct options *o, struct relaying *s, const char **key, struct err *e) {
+    const char *file = options_str(o, OPT_UPSTREAM_KEY_FILE);
+    *key = options_str(o, OPT_UPSTREAM_KEY);
+    if (!file)
+        return 0;
+    if (*key)
+        return err_set(e, ERR_USAGE,
+                       "--prefill-upstream-key and --prefill-upstream-key-file cannot both be "
+                       "given");
+    int rc = file_read(&s->key, file, KEY_MAX, e);
+    if (rc)
+        return rc;
+    size_t n = 0;
+    while (n < s->key.len && s->key.data[n] != '\n' && s->key.data[n] != '\r')
+        n++;
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "the first line of %s holds no key", file);
+    s->key.data[n] = '\0';
+    *key = s->key.data;
+    return 0;
+}
+
+static int options_of(const struct cli_args *a, struct relaying *s, struct relay_options *out,
+                      struct err *e) {
+    static const int unused[] = {OPT_MODEL, OPT_DRAFT};
+    const struct options *o = &a->opt;
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        if (options_given(o, unused[i]))
+            return err_set(e, ERR_USAGE,
+                           "--%s names a model to load, and with --prefill-upstream-base the "
+                           "other server has the model: give one of them",
+                           cli_options[unused[i]].name);
+    int rc = read_key(o, s, &out->upstream.key, e);
+    out->upstream.base = options_str(o, OPT_UPSTREAM);
+    out->upstream.silent_ms = (int)(1e3 * options_float(o, OPT_UPSTREAM_TIMEOUT));
+    out->model = options_str(o, OPT_UPSTREAM_MODEL);
+    out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
+    out->log = serve_http_log;
+    out->log_json = options_flag(o, OPT_LOG_JSON);
+    return rc ? rc : serve_http_options(a, &s->http, &out->http, e);
+}
+
+int serve_relay(const struct cli_args *a, struct err *e) {
+    struct relaying s = {0};
+    struct relay_options o = {0};
+    struct relay *r = NULL;
+    int rc = options_of(a, &s, &o, e);
+    if (!rc)
+        rc = relay_create(&r, &o, e);
+    if (!rc) {
+        fprintf(stderr, "coppice: requests go to %s\n", relay_upstream(r));
+        for (size_t i = 0; relay_address(r, i); i++)
+            fprintf(stderr, "coppice: listening on %s\n", relay_address(r, i));
+        serve_http_show_try(&s.http, relay_address(r, 0), false);
+        notify_manager("READY=1");
+        rc = relay_run(r, e);
+    }
+    notify_manager("STOPPING=1");
+    relay_destroy(r);
+    serve_http_fini(&s.http);
+    str_fini(&s.key);
+    return rc;
+}

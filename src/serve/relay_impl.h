@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the relay share; nobody else includes it. From below: relay_body.c changes what
+// is sent, relay_request.c takes one request there and its answer back, relay.c is the server.
+#ifndef COPPICE_SERVE_RELAY_IMPL_H
+#define COPPICE_SERVE_RELAY_IMPL_H
+
+#include <stdatomic.h>
+
+#include "serve/metrics.h"
+#include "serve/random_id.h"
+#include "serve/relay.h"
+#include "serve/request_log.h"
+#include "serve/workers.h"
+
+// How requests that were passed on ended.
+enum relay_end {
+    RELAY_ANSWERED,  // whatever the upstream said
+    RELAY_CANCELLED, // the client had gone
+    RELAY_FAILED,    // the upstream could not be reached, broke off or gave no answer of its kind
+    RELAY_LATE,      // it took too long
+    RELAY_REFUSED,   // not sent
+    RELAY_ENDS,
+};
+
+struct relay {
+    struct relay_options o;
+    struct http *http;
+    struct upstream *upstream;
+    struct workers *workers;
+    struct relayed *all;           // in progress
+    struct histogram first, whole; // seconds to the first byte, to the end
+    uint64_t ends[RELAY_ENDS];
+    int64_t open;
+    struct str out; // scratch
+};
+
+// One request on its way.
+struct relayed {
+    struct relay *r;
+    struct relayed *prev, *next;
+    struct exchange *x;
+    struct upstream_call *call;
+    char id[RANDOM_ID], path[128], peer[64];
+    double arrived, first; // ms; 0: no byte has come
+    bool text;             // asks for text: what comes back is JSON or a stream
+    struct str body;       // to be sent in place of what came; empty: that as it is
+    atomic_bool gone;      // the client has gone
+    bool preparing;        // a worker has it
+    struct api_error error;
+
+    int status;                      // of the answer; 0: no head yet
+    char type[128];                  // of its body
+    bool streaming, events, between; // sent as it comes; of events; its last byte ends an event
+    bool odd;                        // no answer that clients of this path could read
+    struct str answer;
+    uint32_t tail; // the last four bytes of a stream
+};
+
+// Takes a request over.
+void relayed_start(struct relay *r, struct exchange *x);
+// Frees all, after workers and loop have ended.
+void relayed_free_all(struct relay *r);
+
+// Whether bodies of this path are read before they are sent.
+bool relay_body_wanted(const struct relay *r, const struct relayed *q);
+// Text worker: makes q->body of the body that came where something is to be changed. What cannot be
+// read goes on as it is, for the upstream to refuse. False with q->error filled where it must not.
+bool relay_body_make(struct relayed *q);
+
+#endif

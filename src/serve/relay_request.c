@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request through the relay, in the loop thread but for the reading of its body. An answer in
+// JSON is kept until it is whole, so that an upstream that breaks off becomes one sentence and not
+// half an object; streams and all else are handed on as they come, and held back at the upstream
+// where the client takes no more.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "serve/relay_impl.h"
+
+enum { ANSWER_KEPT = 64 << 20, FIELDS_SENT = 128 };
+
+static void unlink_relayed(struct relayed *q) {
+    if (q->prev)
+        q->prev->next = q->next;
+    else
+        q->r->all = q->next;
+    if (q->next)
+        q->next->prev = q->prev;
+    q->r->open--;
+}
+
+static void free_relayed(struct relayed *q) {
+    unlink_relayed(q);
+    upstream_cancel(q->call);
+    str_fini(&q->body);
+    str_fini(&q->answer);
+    free(q);
+}
+
+void relayed_free_all(struct relay *r) {
+    while (r->all)
+        free_relayed(r->all);
+}
+
+static void note_end(struct relayed *q, enum relay_end end, int status, const char *error) {
+    struct relay *r = q->r;
+    struct request_record line = {.id = q->id,
+                                  .path = q->path,
+                                  .peer = q->peer,
+                                  .status = status,
+                                  .error = error,
+                                  .total_ms = clock_ms() - q->arrived};
+    r->ends[end]++;
+    histogram_add(&r->whole, line.total_ms / 1e3, 1);
+    if (!r->o.log)
+        return;
+    str_clear(&r->out);
+    request_log_line(&r->out, &line, r->o.log_json);
+    if (!r->out.failed)
+        r->o.log(r->o.log_arg, r->out.data, r->out.len);
+}
+
+static void write_error(struct relayed *q, const struct api_error *why) {
+    struct json_writer w = {0};
+    api_error_write(&w, why);
+    const char *text = w.out.data && !w.out.failed ? w.out.data : "{\"error\":{}}";
+    if (q->streaming) {
+        struct str event = {0};
+        str_printf(&event, "data: %s\n\n", text);
+        if (!event.failed)
+            exchange_write(q->x, event.data, event.len);
+        str_fini(&event);
+        exchange_end(q->x);
+    } else {
+        char seconds[16];
+        exchange_header(q->x, "x-request-id", q->id);
+        snprintf(seconds, sizeof seconds, "%d", why->retry_after);
+        if (why->retry_after > 0)
+            exchange_header(q->x, "Retry-After", seconds);
+        exchange_reply(q->x, why->status, "application/json; charset=utf-8", text, strlen(text));
+    }
+    str_fini(&w.out);
+}
+
+// Ends it with a sentence, in whatever form is still possible: an event behind whole events, or a
+// connection that breaks inside of something.
+static void fail(struct relayed *q, const struct api_error *why, enum relay_end end) {
+    note_end(q, end, why->status, why->text);
+    if (q->streaming && !(q->events && q->between))
+        exchange_abort(q->x);
+    else
+        write_error(q, why);
+    free_relayed(q);
+}
+
+// Of one hop only, or made anew by whoever sends.
+static bool is_hop(const char *name) {
+    static const char *const list[] = {"connection",
+                                       "keep-alive",
+                                       "proxy-connection",
+                                       "proxy-authenticate",
+                                       "te",
+                                       "trailer",
+                                       "trailers",
+                                       "transfer-encoding",
+                                       "upgrade",
+                                       "content-length",
+                                       "date",
+                                       "proxy-authorization"};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (!strcasecmp(name, list[i]))
+            return true;
+    return false;
+}
+
+static bool is_request_field(const struct relayed *q, const char *name) {
+    static const char *const ours[] = {"host", "expect", "accept-encoding", "origin", "cookie"};
+    const struct relay *r = q->r;
+    bool key = !strcasecmp(name, "authorization") || !strcasecmp(name, "x-api-key");
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (!strcasecmp(name, ours[i]))
+            return false;
+    if (!strncasecmp(name, "sec-fetch-", 10))
+        return false;
+    return !is_hop(name) && !(key && (r->o.http.n_keys > 0 || upstream_has_key(r->upstream)));
+}
+
+// Headers of the answer, less those of CORS, which are this server's.
+static void copy_fields(struct relayed *q, const struct upstream_field *fields, size_t n) {
+    bool named = false;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = fields[i].name;
+        if (is_hop(name) || !strcasecmp(name, "content-type") || !strcasecmp(name, "alt-svc") ||
+            !strncasecmp(name, "access-control-", 15))
+            continue;
+        named |= !strcasecmp(name, "x-request-id");
+        exchange_header(q->x, name, fields[i].value);
+    }
+    if (!named)
+        exchange_header(q->x, "x-request-id", q->id);
+}
+
+static void begin_stream(struct relayed *q) {
+    q->streaming = q->between = true;
+    exchange_begin(q->x, q->status, q->type[0] ? q->type : NULL);
+    if (q->answer.len)
+        exchange_write(q->x, q->answer.data, q->answer.len);
+    str_fini(&q->answer);
+}
+
+static void on_head(void *arg, int status, const struct upstream_field *fields, size_t n) {
+    struct relayed *q = arg;
+    const char *type = "";
+    for (size_t i = 0; i < n; i++)
+        if (!strcasecmp(fields[i].name, "content-type"))
+            type = fields[i].value;
+    q->status = status;
+    q->first = clock_ms();
+    histogram_add(&q->r->first, (q->first - q->arrived) / 1e3, 1);
+    snprintf(q->type, sizeof q->type, "%s", type);
+    bool json = strcasestr(type, "json") != NULL;
+    q->events = !strncasecmp(type, "text/event-stream", 17);
+    q->odd = (status >= 300 && status < 400) || !strncasecmp(type, "text/html", 9) ||
+             (q->text && !json && !q->events);
+    if (q->odd)
+        return;
+    copy_fields(q, fields, n);
+    if (!json && status != 204)
+        begin_stream(q);
+}
+
+// Whether the stream so far ends behind an empty line.
+static void see_tail(struct relayed *q, const char *bytes, size_t n) {
+    for (size_t i = n > 4 ? n - 4 : 0; i < n; i++)
+        q->tail = q->tail << 8 | (unsigned char)bytes[i];
+    q->between =
+        (q->tail & 0xFFFF) == 0x0A0A || q->tail == 0x0D0A0D0A || (q->tail & 0xFFFF) == 0x0D0D;
+}
+
+static enum upstream_take on_body(void *arg, const char *bytes, size_t n) {
+    struct relayed *q = arg;
+    if (q->odd) // what it is about is in the head
+        return UPSTREAM_MORE;
+    if (!q->streaming) {
+        str_append(&q->answer, bytes, n);
+        if (q->answer.failed)
+            return UPSTREAM_STOP;
+        if (q->answer.len > ANSWER_KEPT)
+            begin_stream(q);
+        return UPSTREAM_MORE;
+    }
+    if (exchange_backlog(q->x) > EXCHANGE_FULL)
+        return UPSTREAM_HOLD;
+    exchange_write(q->x, bytes, n);
+    see_tail(q, bytes, n);
+    return UPSTREAM_MORE;
+}
+
+static void explain_odd(const struct relayed *q, struct api_error *why) {
+    const char *name = upstream_name(q->r->upstream);
+    int status = q->status == 504 ? 504 : 502;
+    if (q->status >= 300 && q->status < 400)
+        api_fail(why, status, "upstream_failed",
+                 "the upstream %.200s answered with status %d, which points elsewhere: give the "
+                 "address that it points to",
+                 name, q->status);
+    else
+        api_fail(why, status, "upstream_failed",
+                 "the upstream %.200s answered with status %d and %.80s in place of JSON: is there "
+                 "an OpenAI server at this address?",
+                 name, q->status, q->type[0] ? q->type : "a body of no type");
+}
+
+static void on_end(void *arg, const struct api_error *why) {
+    struct relayed *q = arg;
+    struct api_error odd;
+    q->call = NULL;
+    if (why) {
+        fail(q, why, why->status == 504 ? RELAY_LATE : RELAY_FAILED);
+        return;
+    }
+    if (q->odd) {
+        explain_odd(q, &odd);
+        fail(q, &odd, RELAY_FAILED);
+        return;
+    }
+    note_end(q, RELAY_ANSWERED, q->status, NULL);
+    if (q->streaming)
+        exchange_end(q->x);
+    else
+        exchange_reply(q->x, q->status, q->type[0] ? q->type : NULL,
+                       q->answer.data ? q->answer.data : "", q->answer.len);
+    free_relayed(q);
+}
+
+// The path as it was sent, as far as that matters: what would be read otherwise is escaped again.
+static void put_path(struct str *out, const struct exchange *x) {
+    for (const char *p = exchange_path(x); *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c <= ' ' || c >= 0x7F || strchr("%?#\"<>\\^`{|}", c))
+            str_printf(out, "%%%02X", c);
+        else
+            str_putc(out, *p);
+    }
+    if (*exchange_query(x))
+        str_printf(out, "?%s", exchange_query(x));
+}
+
+static void send_on(struct relayed *q) {
+    static const struct upstream_events events = {.head = on_head, .body = on_body, .end = on_end};
+    struct upstream_field fields[FIELDS_SENT];
+    struct upstream_request u = {.method = exchange_method(q->x), .fields = fields};
+    struct str path = {0};
+    struct err e = {0};
+    const char *name, *value;
+    for (size_t i = 0; u.n_fields < FIELDS_SENT && exchange_request_field(q->x, i, &name, &value);
+         i++)
+        if (is_request_field(q, name))
+            fields[u.n_fields++] = (struct upstream_field){name, value};
+    put_path(&path, q->x);
+    u.path = path.data;
+    u.body = q->body.len ? q->body.data : exchange_body(q->x, &u.n_body);
+    if (q->body.len)
+        u.n_body = q->body.len;
+    if (u.n_body == 0 && !strcmp(u.method, "GET"))
+        u.body = NULL;
+    int rc = path.failed ? err_set(&e, ERR_MEMORY, "no memory for a path")
+                         : upstream_start(q->r->upstream, &u, &events, q, &q->call, &e);
+    str_fini(&path);
+    if (rc) {
+        api_error_of(&q->error, &e);
+        fail(q, &q->error, RELAY_REFUSED);
+    }
+}
+
+static void abandon(struct relayed *q) {
+    note_end(q, RELAY_CANCELLED, 499, "the client has gone");
+    exchange_abort(q->x);
+    free_relayed(q);
+}
+
+static void on_prepared(void *arg) {
+    struct relayed *q = arg;
+    q->preparing = false;
+    if (q->gone)
+        abandon(q);
+    else if (q->error.status)
+        fail(q, &q->error, RELAY_REFUSED);
+    else
+        send_on(q);
+}
+
+// Text worker.
+static void prepare(void *arg) {
+    struct relayed *q = arg;
+    if (!atomic_load(&q->gone))
+        relay_body_make(q);
+    http_post(q->r->http, on_prepared, q);
+}
+
+static void on_gone(void *arg) {
+    struct relayed *q = arg;
+    atomic_store(&q->gone, true);
+    if (!q->preparing)
+        abandon(q);
+}
+
+static void on_writable(void *arg) {
+    struct relayed *q = arg;
+    if (q->call)
+        upstream_resume(q->call);
+}
+
+static void on_cut(void *arg) {
+    struct relayed *q = arg;
+    api_fail(&q->error, 503, "shutting_down", "the server is shutting down");
+    if (!q->preparing) // else on_prepared ends it
+        fail(q, &q->error, RELAY_REFUSED);
+}
+
+static bool asks_for_text(const struct exchange *x) {
+    const char *path = exchange_path(x);
+    return !strcmp(exchange_method(x), "POST") &&
+           (!strcmp(path, "/v1/chat/completions") || !strcmp(path, "/v1/completions"));
+}
+
+void relayed_start(struct relay *r, struct exchange *x) {
+    static const struct exchange_hooks hooks = {
+        .gone = on_gone, .writable = on_writable, .cut = on_cut};
+    struct relayed *q = calloc(1, sizeof *q);
+    struct err e = {0};
+    if (!q) {
+        exchange_reply(x, 503, NULL, NULL, 0);
+        return;
+    }
+    *q = (struct relayed){.r = r, .next = r->all, .x = x, .arrived = clock_ms()};
+    if (q->next)
+        q->next->prev = q;
+    r->all = q;
+    r->open++;
+    random_id(q->id, "relay-");
+    snprintf(q->path, sizeof q->path, "%s", exchange_path(x));
+    snprintf(q->peer, sizeof q->peer, "%s", exchange_peer(x));
+    q->text = asks_for_text(x);
+    exchange_watch(x, &hooks, q);
+    if (!relay_body_wanted(r, q)) {
+        send_on(q);
+        return;
+    }
+    q->preparing = true;
+    if (workers_run(r->workers, prepare, q, &e)) {
+        q->preparing = false;
+        api_fail(&q->error, 429, "queue_full", "%s", e.text);
+        q->error.retry_after = 1;
+        fail(q, &q->error, RELAY_REFUSED);
+    }
+}
