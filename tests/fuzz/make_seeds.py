@@ -449,7 +449,25 @@ def jinja_seeds():
         save("jinja", name, text)
 
 
+def select_seeds():
+    """Sixteen bytes of options, then a text; see fuzz_select.c."""
+    prose = "The harbour master wrote: \u201cNo ship left today.\u201d He went home, as always.\n\nThen it rained. "
+    code = "int f(int a, int b) {\n    if (a < b && b > 0)\n        return a;\n    return g(b, 1,000);\n}\n\n"
+    wide = "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u4eca\u5929\u5f88\u597d\uff01e\u0301\U0001F469\u200d\U0001F680 <tag a=\"b c\">"
+    options = {"ratio": (1, 6, 40, 9, 3, 20, 1, 9, 30, 1, 0, 0, 20), "mass": (2, 9, 200, 60, 0, 0, 0, 0, 0, 0, 0, 0, 90)}
+    for name, head in options.items():
+        head = bytes(head).ljust(16, b"\0")
+        save("select", name + "_prose", head + prose.encode() * 30)
+        save("select", name + "_code", head + code.encode() * 20)
+        save("select", name + "_wide", head + wide.encode() * 20)
+        save("select", name + "_run", head + b"short words " * 40 + b"QUJD" * 700 + b" and more. " * 30)
+        save("select", name + "_broken", head + b"\xff\xe4\xbd \x80\x80 \r\n" * 60)
+    save("select", "curve", b"\xff10000:.5 40000:.2,100000:.1")
+    save("select", "curve_twice", b"\xff10:.5 10:.2")
+
+
 if __name__ == "__main__":
     main()
     http_seeds()
     jinja_seeds()
+    select_seeds()

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compressor: reads a conversation as its scorer does, finds the question, scores, selects, and
+// turns spans of the reading into spans of the texts.
+#include "compress/compress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/vec.h"
+#include "compress/flowkv.h"
+#include "compress/turn.h"
+
+// Prompts of fewer tokens stay as they are; FlowKV leaves short messages alone, and conversations
+// whose aged messages have few tokens in all.
+enum { PROMPT_LEAST = 9, AGED_LEAST = 512, HOT = 2 };
+
+struct compressor {
+    struct scorer *scorer;
+    const struct tokenizer *t;
+    struct flowkv flow;
+};
+
+struct compress_options compress_options_default(void) {
+    return (struct compress_options){
+        .select = select_options_default(),
+        .queries = TURN_QUERIES,
+    };
+}
+
+int compress_options_check(const struct compress_options *o, struct err *e) {
+    if (o->queries < 1 || o->queries > TURN_QUERIES)
+        return err_set(e, ERR_USAGE, "1 to %d tokens of the last turn score, not %d", TURN_QUERIES,
+                       o->queries);
+    if (o->continued < COMPRESS_SKIP || o->continued > COMPRESS_ANEW)
+        return err_set(e, ERR_USAGE, "there is no way number %d to treat continued conversations",
+                       (int)o->continued);
+    return select_options_check(&o->select, e);
+}
+
+void compress_result_fini(struct compress_result *r) {
+    free(r->spans);
+    *r = (struct compress_result){0};
+}
+
+int compressor_create(struct compressor **out, struct scorer *s, const struct tokenizer *t,
+                      struct err *e) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) {
+        s->kind->destroy(s);
+        return err_set(e, ERR_MEMORY, "no memory for a compressor");
+    }
+    **out = (struct compressor){.scorer = s, .t = t};
+    return 0;
+}
+
+void compressor_close(struct compressor *c) {
+    if (!c)
+        return;
+    c->scorer->kind->destroy(c->scorer);
+    flowkv_fini(&c->flow);
+    free(c);
+}
+
+void compress_kept(const struct compress_result *r, const struct compress_conversation *v,
+                   int64_t message, int64_t part, const char *gap, struct str *out) {
+    const struct compress_part *p = &v->messages[message].parts[part];
+    size_t at = 0;
+    for (int64_t i = 0; i < r->n_spans; i++) {
+        const struct compress_span *s = &r->spans[i];
+        if (s->message != message || s->part != part)
+            continue;
+        if (gap && s->begin > at)
+            str_puts(out, gap);
+        str_append(out, p->text + s->begin, s->end - s->begin);
+        at = s->end;
+    }
+    if (gap && at < p->n)
+        str_puts(out, gap);
+}
+
+static int room(struct compress_result *out, int64_t n, struct err *e) {
+    out->spans = malloc(((size_t)n + 1) * sizeof *out->spans);
+    return out->spans ? 0 : err_set(e, ERR_MEMORY, "no memory for %lld pieces", (long long)n);
+}
+
+// All of a reading stays.
+static int keep_all(const struct reading *r, const char *reason, struct compress_result *out,
+                    struct err *e) {
+    int rc = room(out, r->n_parts, e);
+    for (int64_t i = 0; i < r->n_parts && !rc; i++) {
+        const struct reading_part *p = &r->parts[i];
+        out->spans[out->n_spans++] =
+            (struct compress_span){p->message, p->part, 0, p->end - p->begin};
+    }
+    out->from = out->to = r->n;
+    out->reason = reason;
+    return rc;
+}
+
+// What selection is asked about: the parts of a reading, of which one may be cut in two.
+struct question {
+    struct turn turn;
+    struct select_part *parts; // [n]
+    int64_t *of;               // [n] the reading's part
+    int64_t n;
+    bool free;    // some part is not whole
+    float *score; // [tokens]
+};
+
+static void question_fini(struct question *q) {
+    free(q->parts);
+    free(q->of);
+    free(q->score);
+}
+
+static void add_part(struct question *q, int64_t of, size_t begin, size_t end, bool whole) {
+    if (begin == end)
+        return;
+    q->of[q->n] = of;
+    q->parts[q->n++] = (struct select_part){begin, end, whole};
+    q->free |= !whole;
+}
+
+static int question_make(const struct reading *r, int64_t whole, struct question *q,
+                         struct err *e) {
+    q->turn = turn_find(r, whole);
+    size_t n = (size_t)r->n_parts + 1;
+    q->parts = calloc(n, sizeof *q->parts);
+    q->of = calloc(n, sizeof *q->of);
+    q->score = calloc((size_t)r->n + 1, sizeof *q->score);
+    if (!q->parts || !q->of || !q->score)
+        return err_set(e, ERR_MEMORY, "no memory to score %lld tokens", (long long)r->n);
+    for (int64_t i = 0; i < r->n_parts; i++) {
+        const struct reading_part *p = &r->parts[i];
+        bool rules = r->roles[p->message] == READING_SYSTEM && p->count <= TURN_MAX;
+        if (i == q->turn.part) {
+            add_part(q, i, p->begin, q->turn.begin, false);
+            add_part(q, i, q->turn.begin, p->end, true);
+        } else
+            add_part(q, i, p->begin, p->end, rules || i > q->turn.part);
+    }
+    return 0;
+}
+
+static int score(struct compressor *c, const struct reading *r, int queries, struct question *q,
+                 struct err *e) {
+    int64_t first = q->turn.end - q->turn.first > queries ? q->turn.end - queries : q->turn.first;
+    struct score_call call = {
+        .ids = r->ids.ids, .n = r->place[q->turn.end - 1] + 1, .query = r->place[first]};
+    call.out = calloc((size_t)call.n, sizeof *call.out);
+    if (!call.out)
+        return err_set(e, ERR_MEMORY, "no memory to score %lld tokens", (long long)call.n);
+    int rc = c->scorer->kind->score(c->scorer, &call, e);
+    for (int64_t i = 0; i < q->turn.end && !rc; i++)
+        q->score[i] = call.out[r->place[i]];
+    free(call.out);
+    return rc;
+}
+
+// Spans of the reading as spans of its texts; pieces of a part that was cut in two are joined.
+static int spans_of(const struct reading *r, const struct question *q, const struct selection *s,
+                    struct compress_result *out, struct err *e) {
+    int rc = room(out, s->n_spans, e);
+    for (int64_t i = 0; i < s->n_spans && !rc; i++) {
+        const struct select_span *a = &s->spans[i];
+        const struct reading_part *p = &r->parts[q->of[a->part]];
+        struct compress_span made = {p->message, p->part, a->begin - p->begin, a->end - p->begin};
+        struct compress_span *last = out->n_spans ? &out->spans[out->n_spans - 1] : NULL;
+        if (last && last->message == made.message && last->part == made.part &&
+            last->end == made.begin)
+            last->end = made.end;
+        else
+            out->spans[out->n_spans++] = made;
+    }
+    out->from = r->n;
+    out->to = s->kept;
+    return rc;
+}
+
+static int select_for(const struct reading *r, const struct compress_options *o,
+                      const struct question *q, struct compress_result *out, struct err *e) {
+    const struct select_input in = {
+        .text = {r->text.data, r->text.len, r->at, r->n, q->parts, q->n},
+        .score = q->score,
+        .ids = r->token,
+        .query = q->turn.first,
+        .query_end = q->turn.end,
+    };
+    struct selection s = {0};
+    double ms = clock_ms();
+    int rc = select_spans(&in, &o->select, &s, e);
+    if (!rc)
+        rc = spans_of(r, q, &s, out, e);
+    if (!rc && out->to == out->from)
+        out->reason = "all of the prompt was to be kept";
+    selection_fini(&s);
+    out->ms_select += clock_ms() - ms;
+    return rc;
+}
+
+// Compresses a reading for its own question. whole: see turn_find.
+static int compress_reading(struct compressor *c, const struct reading *r, int64_t whole,
+                            const struct compress_options *o, struct compress_result *out,
+                            struct err *e) {
+    if (r->n < PROMPT_LEAST)
+        return keep_all(r, "the prompt has fewer than nine tokens", out, e);
+    struct question q = {0};
+    int rc = question_make(r, whole, &q, e);
+    if (!rc && !q.free) {
+        question_fini(&q);
+        return keep_all(r, "the prompt is its last turn and short instructions", out, e);
+    }
+    double ms = clock_ms();
+    if (!rc)
+        rc = score(c, r, o->queries, &q, e);
+    out->ms_score += clock_ms() - ms;
+    if (!rc)
+        rc = select_for(r, o, &q, out, e);
+    question_fini(&q);
+    return rc;
+}
+
+static uint64_t hash_options(const struct compress_options *o) {
+    const struct select_options *s = &o->select;
+    const double numbers[] = {s->mass, s->least, s->most, s->keep};
+    const int32_t counts[] = {(int32_t)s->budget, s->n_points,      s->head,        s->tail,
+                              s->anchors,         s->anchor_radius, s->anchor_hits, o->queries};
+    struct hash h;
+    hash_begin(&h, 0);
+    hash_add(&h, numbers, sizeof numbers);
+    hash_add(&h, counts, sizeof counts);
+    hash_add(&h, s->curve, (size_t)s->n_points * sizeof *s->curve);
+    return hash_end(&h);
+}
+
+// Spans of a conversation that is compressed text by text.
+struct flow {
+    struct compressor *c;
+    const struct compress_conversation *v;
+    const struct compress_options *o;
+    struct compress_result *out;
+    int64_t cap; // of its spans
+};
+
+static int push_span(struct flow *f, const struct compress_span *s, struct err *e) {
+    struct compress_result *out = f->out;
+    int rc = vec_reserve(&out->spans, &f->cap, out->n_spans + 1, sizeof *out->spans, e);
+    if (!rc)
+        out->spans[out->n_spans++] = *s;
+    return rc;
+}
+
+static int remember(struct flow *f, const struct flowkv_key *key,
+                    const struct compress_result *made, struct err *e) {
+    struct flowkv_span *spans = calloc((size_t)made->n_spans + 1, sizeof *spans);
+    if (!spans)
+        return err_set(e, ERR_MEMORY, "no memory for %lld pieces", (long long)made->n_spans);
+    for (int64_t i = 0; i < made->n_spans; i++)
+        spans[i] = (struct flowkv_span){made->spans[i].begin, made->spans[i].end};
+    const struct flowkv_entry entry = {*key, spans, made->n_spans, made->to, 0};
+    int rc = flowkv_put(&f->c->flow, &entry, e);
+    free(spans);
+    return rc;
+}
+
+// Compresses a text by itself: its closing lines are the question.
+static int compress_alone(struct flow *f, const struct compress_message *m,
+                          const struct flowkv_key *key, struct err *e) {
+    const struct compress_conversation alone = {m, 1};
+    struct compress_result made = {0};
+    struct reading r = {0};
+    int rc = reading_of(&r, f->c->t, &alone, e);
+    if (!rc)
+        rc = compress_reading(f->c, &r, 0, f->o, &made, e);
+    if (!rc)
+        rc = remember(f, key, &made, e);
+    f->out->ms_score += made.ms_score;
+    f->out->ms_select += made.ms_select;
+    compress_result_fini(&made);
+    reading_fini(&r);
+    return rc;
+}
+
+static int compress_aged(struct flow *f, const struct reading_part *p, struct err *e) {
+    const struct compress_message *m = &f->v->messages[p->message];
+    const struct compress_part *text = &m->parts[p->part];
+    const struct flowkv_key key = flowkv_key_of(text->text, text->n, hash_options(f->o));
+    const struct flowkv_entry *known = flowkv_find(&f->c->flow, &key);
+    int rc = 0;
+    if (!known) {
+        const struct compress_message alone = {m->role, text, 1};
+        rc = compress_alone(f, &alone, &key, e);
+        known = rc ? NULL : flowkv_find(&f->c->flow, &key);
+    }
+    for (int64_t i = 0; known && i < known->n_spans && !rc; i++) {
+        const struct flowkv_span *s = &known->spans[i];
+        rc = push_span(f, &(struct compress_span){p->message, p->part, s->begin, s->end}, e);
+    }
+    f->out->to += known ? known->to : 0;
+    return rc;
+}
+
+// Whether a text is aged and long enough to be compressed.
+static bool is_aged(const struct reading *r, const struct reading_part *p) {
+    return p->message > 0 && p->message < r->n_messages - HOT &&
+           r->roles[p->message] != READING_SYSTEM && p->count >= AGED_LEAST;
+}
+
+static int compress_flow(struct flow *f, const struct reading *r, struct err *e) {
+    struct compress_result *out = f->out;
+    int rc = 0;
+    for (int64_t i = 0; i < r->n_parts && !rc; i++) {
+        const struct reading_part *p = &r->parts[i];
+        if (is_aged(r, p)) {
+            rc = compress_aged(f, p, e);
+            continue;
+        }
+        rc = push_span(f, &(struct compress_span){p->message, p->part, 0, p->end - p->begin}, e);
+        out->to += p->count;
+    }
+    out->from = r->n;
+    if (!rc && out->from == out->to)
+        out->reason = "no earlier message is long enough to be shortened";
+    return rc;
+}
+
+// Whether somebody has answered.
+static bool is_continued(const struct reading *r) {
+    for (int64_t i = 0; i < r->n_messages; i++)
+        if (r->roles[i] == READING_OTHER)
+            return true;
+    return false;
+}
+
+// out is empty after an error.
+static int finish(int rc, struct compress_result *out) {
+    if (rc)
+        compress_result_fini(out);
+    return rc;
+}
+
+int compress_messages(struct compressor *c, const struct compress_conversation *v,
+                      const struct compress_options *o, struct compress_result *out,
+                      struct err *e) {
+    struct reading r = {0};
+    *out = (struct compress_result){0};
+    double ms = clock_ms();
+    int rc = compress_options_check(o, e);
+    if (!rc)
+        rc = reading_of(&r, c->t, v, e);
+    out->ms_encode = clock_ms() - ms;
+    if (!rc && o->continued == COMPRESS_SKIP && is_continued(&r))
+        rc = keep_all(&r, "the conversation continues", out, e);
+    else if (!rc && o->continued == COMPRESS_FLOW && is_continued(&r))
+        rc = compress_flow(&(struct flow){c, v, o, out, 0}, &r, e);
+    else if (!rc)
+        rc = compress_reading(c, &r, TURN_MAX, o, out, e);
+    reading_fini(&r);
+    return finish(rc, out);
+}
+
+// Spans and counts of message 0 alone: a separate query is no part of the result.
+static void drop_query(const struct reading *r, struct compress_result *out) {
+    for (int64_t i = 0; i < r->n_parts; i++)
+        if (r->parts[i].message > 0) {
+            out->from -= r->parts[i].count;
+            out->to -= r->parts[i].count;
+        }
+    while (out->n_spans && out->spans[out->n_spans - 1].message > 0)
+        out->n_spans--;
+}
+
+int compress_text(struct compressor *c, const struct compress_part *text,
+                  const struct compress_part *query, const struct compress_options *o,
+                  struct compress_result *out, struct err *e) {
+    const struct compress_message m[2] = {{"user", text, 1}, {"user", query, query != NULL}};
+    const struct compress_conversation v = {m, query ? 2 : 1};
+    struct reading r = {0};
+    *out = (struct compress_result){0};
+    double ms = clock_ms();
+    int rc = compress_options_check(o, e);
+    if (!rc)
+        rc = reading_of(&r, c->t, &v, e);
+    out->ms_encode = clock_ms() - ms;
+    if (!rc)
+        rc = compress_reading(c, &r, TURN_MAX, o, out, e);
+    if (!rc)
+        drop_query(&r, out);
+    reading_fini(&r);
+    return finish(rc, out);
+}
+
+// Whether the text's token i is in a span; *at: the span that is looked at, which only rises.
+static bool stays(const struct reading *r, const struct compress_result *out,
+                  const struct reading_part *p, int64_t i, int64_t *at) {
+    size_t end = r->at[i + 1] - p->begin;
+    while (*at < out->n_spans &&
+           (out->spans[*at].message < p->message || out->spans[*at].part < p->part ||
+            (out->spans[*at].part == p->part && out->spans[*at].end < end)))
+        ++*at;
+    const struct compress_span *s = &out->spans[*at];
+    return *at < out->n_spans && s->message == p->message && s->part == p->part && s->begin < end;
+}
+
+static int keep_tokens(const struct reading *r, const struct compress_ids *in,
+                       const struct compress_result *out, struct token_list *kept, struct err *e) {
+    int64_t place = 0, span = 0;
+    int rc = 0;
+    for (int64_t k = 0; k < r->n_parts; k++) {
+        const struct reading_part *p = &r->parts[k];
+        for (int64_t i = p->first; i < p->first + p->count && !rc; i++) {
+            for (; place < r->place[i] && !rc; place++)
+                rc = token_list_push(kept, in->ids[place], e);
+            if (!rc && stays(r, out, p, i, &span))
+                rc = token_list_push(kept, in->ids[place], e);
+            place++;
+        }
+    }
+    for (; place < in->n && !rc; place++)
+        rc = token_list_push(kept, in->ids[place], e);
+    return rc;
+}
+
+int compress_tokens(struct compressor *c, const struct compress_ids *in,
+                    const struct compress_options *o, struct token_list *kept,
+                    struct compress_result *out, struct err *e) {
+    struct reading r = {0};
+    size_t before = kept->count;
+    *out = (struct compress_result){0};
+    double ms = clock_ms();
+    int rc = compress_options_check(o, e);
+    if (!rc)
+        rc = reading_of_tokens(&r, c->t, in, e);
+    out->ms_encode = clock_ms() - ms;
+    if (!rc)
+        rc = compress_reading(c, &r, TURN_MAX, o, out, e);
+    if (!rc)
+        rc = keep_tokens(&r, in, out, kept, e);
+    if (rc)
+        kept->count = before;
+    reading_fini(&r);
+    free(out->spans);
+    out->spans = NULL;
+    out->n_spans = 0;
+    return finish(rc, out);
+}

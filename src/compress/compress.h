@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// PFlash: shortens long prompts to the pieces that matter for their last question, by the scores of
+// a small model. Texts go in and spans of them come out; nothing is rewritten, no message is
+// dropped, the last user turn stays whole (docs/pflash.md). It works on the contents of messages,
+// before a template is rendered, and knows no target. One compressor is for one thread at a time.
+#ifndef COPPICE_COMPRESS_COMPRESS_H
+#define COPPICE_COMPRESS_COMPRESS_H
+
+#include "base/str.h"
+#include "compress/scorer.h"
+#include "compress/select.h"
+#include "text/tokenizer.h"
+
+// What to do with a conversation in which somebody has answered already.
+enum compress_continued {
+    COMPRESS_SKIP, // leave it as it is
+    // FlowKV: all but the first message and the last two is compressed message by message, once;
+    // the same words are used from then on, so that a cache of prefixes stays of use.
+    COMPRESS_FLOW,
+    COMPRESS_ANEW, // as a first turn: every message is scored for the last user turn
+};
+
+struct compress_options {
+    struct select_options select;
+    int queries; // tokens of the last user turn that score, 1 to 64: its last ones
+    enum compress_continued continued;
+};
+// Selection's defaults, 64 queries, COMPRESS_SKIP.
+struct compress_options compress_options_default(void);
+int compress_options_check(const struct compress_options *o, struct err *e); // ERR_USAGE
+
+// A conversation; everything is borrowed. Texts are UTF-8. Contents that are no text have no part.
+struct compress_part {
+    const char *text;
+    size_t n;
+};
+struct compress_message {
+    const char *role;
+    const struct compress_part *parts;
+    int64_t n_parts;
+};
+struct compress_conversation {
+    const struct compress_message *messages;
+    int64_t n;
+};
+
+// A piece that stays.
+struct compress_span {
+    int64_t message, part;
+    size_t begin, end; // bytes of that part's text
+};
+
+struct compress_result {
+    // In order, apart from each other; every text of at least one byte has one. Also where nothing
+    // was left out.
+    struct compress_span *spans;
+    int64_t n_spans;
+    int64_t from, to; // scorer tokens of all texts, and of what stays
+    double ms_encode, ms_score, ms_select;
+    const char *reason; // a constant; why nothing was left out. NULL: something was
+};
+void compress_result_fini(struct compress_result *r);
+
+// Appends what stays of a part, with `gap` (NULL: nothing) wherever something was left out.
+void compress_kept(const struct compress_result *r, const struct compress_conversation *v,
+                   int64_t message, int64_t part, const char *gap, struct str *out);
+
+struct compressor;
+
+// Over any scorer, which it owns from now on, also when this fails, and its tokenizer (borrowed).
+int compressor_create(struct compressor **out, struct scorer *s, const struct tokenizer *t,
+                      struct err *e);
+void compressor_close(struct compressor *c); // NULL is allowed
+
+// ERR_USAGE: options; ERR_FORMAT: a text that is no UTF-8; ERR_UNSUPPORTED: text that the scorer's
+// vocabulary cannot represent; what the scorer says. out is then empty. Prompts of fewer than nine
+// tokens, and what consists of a short last turn alone, are left as they are with a reason.
+int compress_messages(struct compressor *c, const struct compress_conversation *v,
+                      const struct compress_options *o, struct compress_result *out, struct err *e);
+
+// A text for a query that is not part of it; query NULL: the end of the text is the query. Spans
+// and counts are those of the text, message 0 and part 0.
+int compress_text(struct compressor *c, const struct compress_part *text,
+                  const struct compress_part *query, const struct compress_options *o,
+                  struct compress_result *out, struct err *e);
+
+// A rendered prompt as tokens of the scorer. Control tokens stay, with the names of roles behind
+// them. Appends the tokens that stay; out: without spans, else as above.
+struct compress_ids {
+    const int32_t *ids;
+    int64_t n;
+};
+int compress_tokens(struct compressor *c, const struct compress_ids *in,
+                    const struct compress_options *o, struct token_list *kept,
+                    struct compress_result *out, struct err *e);
+
+#endif
