@@ -75,6 +75,8 @@ int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
     int rc = n->attend ? attend_check(&n->attend->shape, e) : 0;
     if (!rc && n->qk)
         rc = rope_check(&n->qk->rope, n->qk->dk, e);
+    if (!rc && n->sparse)
+        rc = sparse_check(n->sparse, e);
     return !rc && x && x->takes ? x->takes(x, n, e) : rc;
 }
 

@@ -80,6 +80,14 @@ struct ops {
     // Softmax attention over pages and rows. Keys are taken in chunks of 64 absolute positions,
     // in position order, each key read back from its stored form.
     void (*attend)(struct exec *x, const struct attend_args *a, const struct rows *r);
+    // Block-sparse attention of a chunk of one text by the three stages of args_sparse.h; NULL: the
+    // backend has none of the three. Means of the whole blocks that end in rows of the chunk.
+    void (*sparse_means)(struct exec *x, const struct sparse_args *a);
+    // Masses and chosen blocks.
+    void (*sparse_select)(struct exec *x, const struct sparse_args *a);
+    // Attention to the chosen blocks. Lists may be the caller's own if they are ascending and end
+    // with the diagonal block.
+    void (*sparse_attend)(struct exec *x, const struct sparse_args *a);
     // Gates, causal convolution along the ancestors, SiLU, L2 norms (arXiv 2412.06464).
     void (*gdn_gates_conv)(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
     // Gated delta rule by the recurrent log, for all runs at once; rows outside of them stay as
@@ -137,6 +145,7 @@ struct ops_needs {
     // arrays there are; no array is read.
     const struct qk_args *qk;
     const struct attend_args *attend;
+    const struct sparse_args *sparse; // the ops sparse_*
 };
 // Whether the backend has them: 0, or ERR_UNSUPPORTED with a sentence that names the first it
 // lacks. A model asks when it is loaded; an op that is called with a form that its backend lacks

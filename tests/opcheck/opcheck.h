@@ -174,6 +174,11 @@ void check_attend_forms(struct check *c); // called by check_attend_double
 void check_attend_long_rule(struct check *c);
 void check_attend_long_double(struct check *c);
 void check_attend_long_time(struct check *c);
+void check_sparse(struct check *c);
+void check_sparse_rule(struct check *c); // chunks of whole blocks
+void check_sparse_double(struct check *c);
+void check_sparse_time(struct check *c);
+bool check_has_sparse(struct check *c); // whether the level has its ops; absences are told
 void check_gdn(struct check *c);
 void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);

@@ -43,6 +43,8 @@ struct quad {
     int begin, end;
 };
 
+enum { SPARSE_SELECT = 256 }; // means of blocks that are scored together
+
 enum { ATTEND_STEP = 16 }; // keys that stay in the nearest cache while all rows and heads use them
 
 // One worker's scratch for attention: ATTEND_STEP committed keys or values, and those of rows in
@@ -62,6 +64,19 @@ enum {
     GDN_HEADS = 4,          // value heads of one key head that share key products
     GDN_OWN = GDN_BLOCK + 1,
     GDN_LOG = GDN_RING + GDN_BLOCK, // positions from a sequence's oldest base to its deepest row
+};
+
+enum { SPARSE_PANEL = 64 }; // keys, or values of a head, that lie side by side
+
+// One worker's scratch for block-sparse attention: a block of keys by columns, [panel of keys][d]
+// [SPARSE_PANEL], and of values, [panel of values][SPARSE_BLOCK][SPARSE_PANEL].
+struct sparse_scratch {
+    float k[SPARSE_BLOCK * OPS_HEAD_MAX], v[SPARSE_BLOCK * OPS_HEAD_MAX];
+    float rows[SPARSE_BLOCK * OPS_HEAD_MAX]; // of a block, as they come
+    float score[SPARSE_BLOCK][SPARSE_BLOCK];
+    float most[OPS_GROUP_MAX][SPARSE_BLOCK], sum[OPS_GROUP_MAX][SPARSE_BLOCK];
+    float fade[SPARSE_BLOCK];
+    float select[2 * DELTA_ROWS + 1][SPARSE_SELECT], top[SPARSE_SELECT];
 };
 
 // Log decays of one value head, summed from a base and negated.
@@ -90,6 +105,7 @@ struct cpu {
     uint64_t rope_ids;
     struct attend_scratch *attend; // [threads]
     struct gdn_scratch *gdn;       // [threads]
+    struct sparse_scratch *sparse; // [threads]
     struct moe_scratch *moe;       // NULL until a weight of experts is made
 };
 
@@ -152,6 +168,13 @@ void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot
                  const struct kv_slot *src, int64_t n);
 
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
+
+void cpu_sparse_means(struct exec *x, const struct sparse_args *a);
+void cpu_sparse_select(struct exec *x, const struct sparse_args *a);
+void cpu_sparse_attend(struct exec *x, const struct sparse_args *a);
+// Values [at, at + n) of a head row, n a multiple of the codec's block, as f32.
+void cpu_sparse_load(const struct cpu *c, const struct sparse_rows *s, int64_t pos, int head,
+                     int at, int n, float *out);
 
 void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
 void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);

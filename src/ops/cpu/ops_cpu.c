@@ -64,6 +64,9 @@ static const struct ops cpu_table = {
     .moe_combine = cpu_moe_combine,
     .qk_norm_rope_store = cpu_qk_norm_rope_store,
     .attend = cpu_attend,
+    .sparse_means = cpu_sparse_means,
+    .sparse_select = cpu_sparse_select,
+    .sparse_attend = cpu_sparse_attend,
     .gdn_gates_conv = cpu_gdn_gates_conv,
     .gdn = cpu_gdn,
     .gdn_commit = cpu_gdn_commit,
@@ -82,6 +85,7 @@ static void cpu_destroy(struct exec *x) {
     free(c->angles);
     free(c->attend);
     free(c->gdn);
+    free(c->sparse);
     free(c);
 }
 
@@ -140,7 +144,8 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->angles = calloc(ROPE_ROWS, sizeof *c->angles);
     c->attend = calloc((size_t)c->base.threads, sizeof *c->attend);
     c->gdn = calloc((size_t)c->base.threads, sizeof *c->gdn);
-    if (!c->rope || !c->angles || !c->attend || !c->gdn) {
+    c->sparse = calloc((size_t)c->base.threads, sizeof *c->sparse);
+    if (!c->rope || !c->angles || !c->attend || !c->gdn || !c->sparse) {
         rc = err_set(e, ERR_MEMORY, "out of memory for %d threads; ask for fewer", c->base.threads);
         goto out;
     }

@@ -288,6 +288,34 @@ static void timed_attend(struct exec *x, const struct attend_args *a, const stru
     end(x);
 }
 
+// Keys and values of the chunk's own blocks once; which others are read is known to the device
+// alone.
+static void timed_sparse_means(struct exec *x, const struct sparse_args *a) {
+    int64_t kv = (int64_t)a->n_kv * a->d;
+    begin(x, "sparse_means", TIMING_ATTENTION,
+          a->n * a->n_kv * kv_codec_bytes(a->k.codec, a->d) + 4 * a->n / SPARSE_BLOCK * kv);
+    timing_of(x)->inner->sparse_means(x, a);
+    end(x);
+}
+
+static void timed_sparse_select(struct exec *x, const struct sparse_args *a) {
+    int64_t blocks = sparse_blocks(a->first + a->n);
+    int64_t lists = sparse_query_blocks(a->first, a->n) * a->n_heads * blocks;
+    begin(x, "sparse_select", TIMING_ATTENTION,
+          4 * a->n * a->n_heads * a->d + 4 * blocks * a->n_kv * a->d + 8 * lists);
+    timing_of(x)->inner->sparse_select(x, a);
+    end(x);
+}
+
+static void timed_sparse_attend(struct exec *x, const struct sparse_args *a) {
+    int64_t width = (int64_t)a->n_heads * a->d;
+    int64_t row = kv_codec_bytes(a->k.codec, a->d) + kv_codec_bytes(a->v.codec, a->d);
+    begin(x, "sparse_attend", TIMING_ATTENTION,
+          4 * a->n * width + a->n * a->n_kv * row + exec_act_bytes(x, a->n, width));
+    timing_of(x)->inner->sparse_attend(x, a);
+    end(x);
+}
+
 static void timed_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
@@ -414,6 +442,11 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
     }
     o->qk_norm_rope_store = timed_qk_norm_rope_store;
     o->attend = timed_attend;
+    if (inner->sparse_attend) {
+        o->sparse_means = timed_sparse_means;
+        o->sparse_select = timed_sparse_select;
+        o->sparse_attend = timed_sparse_attend;
+    }
     o->gdn_gates_conv = timed_gdn_gates_conv;
     o->gdn = timed_gdn;
     o->gdn_commit = timed_gdn_commit;

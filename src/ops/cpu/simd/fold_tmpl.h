@@ -77,6 +77,8 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->softplus = softplus;
     r->conv4 = conv4;
     r->gumbel = gumbel;
+    r->columns = columns_of;
+    r->mass_rows = mass_rows;
     r->delta = (struct delta_kernels){.dots = delta_dots,
                                       .fade = delta_fade,
                                       .read = delta_read,

@@ -46,6 +46,23 @@ struct conv4 {
     int dim;
 };
 
+// out[c * to + r] = in[r * from + c] for r < rows and c < cols.
+struct columns {
+    float *out;
+    const float *in;
+    int64_t to, from;
+    int rows, cols;
+};
+
+// For each column b < n, where x = scale * score[r][b] goes over the rows: top = max(most[b], all
+// x), sum[b] = sum[b] e^(most[b] - top) + e^(x - top) for one row after another, most[b] = top.
+struct mass_rows {
+    float *most, *sum;         // [n]
+    const float *const *score; // [rows][n]
+    float scale;
+    int rows, n;
+};
+
 struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
@@ -84,6 +101,8 @@ struct row_kernels {
     // out[i] = row_gumbel(key, first + i).
     void (*gumbel)(float *out, uint64_t key, int64_t first, int64_t n);
     struct delta_kernels delta;
+    void (*columns)(const struct columns *a);
+    void (*mass_rows)(const struct mass_rows *a);
 };
 
 // Those of one kind of processor follow each other; each includes what is before it there.

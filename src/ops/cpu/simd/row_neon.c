@@ -10,6 +10,7 @@
 #include "ops/cpu/gdn/gate_tmpl.h"
 #include "ops/cpu/simd/load_tmpl.h"
 #include "ops/cpu/simd/quantise_tmpl.h"
+#include "ops/cpu/sparse/sparse_tmpl.h"
 
 #include "ops/cpu/simd/fold_tmpl.h"
 

@@ -121,6 +121,25 @@ static void conv4(const struct conv4 *a) {
         }
 }
 
+static void columns(const struct columns *a) {
+    for (int r = 0; r < a->rows; r++)
+        for (int c = 0; c < a->cols; c++)
+            a->out[c * a->to + r] = a->in[r * a->from + c];
+}
+
+static void mass_rows(const struct mass_rows *a) {
+    for (int b = 0; b < a->n; b++) {
+        float top = a->most[b];
+        for (int r = 0; r < a->rows; r++)
+            top = a->score[r][b] * a->scale > top ? a->score[r][b] * a->scale : top;
+        float sum = a->sum[b] * row_exp(a->most[b] - top);
+        for (int r = 0; r < a->rows; r++)
+            sum += row_exp(a->score[r][b] * a->scale - top);
+        a->sum[b] = sum;
+        a->most[b] = top;
+    }
+}
+
 static void gumbel(float *out, uint64_t key, int64_t first, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         out[i] = row_gumbel(key, first + i);
@@ -148,6 +167,8 @@ void row_fill_scalar(struct row_kernels *r) {
         .softplus = softplus,
         .conv4 = conv4,
         .gumbel = gumbel,
+        .columns = columns,
+        .mass_rows = mass_rows,
     };
     for (int i = 0; i < KV_CODEC_COUNT; i++) {
         r->kv_load[i] = kv_codec_of((enum kv_codec_id)i)->decode;

@@ -72,6 +72,8 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
         what = cuda_qk_lacks(n->qk);
     if (!what && n->attend)
         what = cuda_attend_lacks(n->attend);
+    if (!what && n->sparse)
+        what = "block-sparse attention";
     if (!what)
         return 0;
     return err_set(e, ERR_UNSUPPORTED,
