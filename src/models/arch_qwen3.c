@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3 dense: a plain transformer. Every layer is full attention over normed heads that turn in
 // all their dimensions (no gate, no bias, no window), then SwiGLU; a layer keeps nothing but keys
-// and values. Rotary scaling and layers with biases are refused. Format: docs/models.md.
+// and values. Format: docs/models.md.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +39,8 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = params_read_attention(p, g, blocks, 0, e);
     if (!rc)
+        rc = params_read_scaling(p, g, e);
+    if (!rc)
         rc = params_read_vocab(p, g, e);
     p->n_full = p->n_layers;
     p->draft_mask = 151669; // the first id behind the tokenizer's own
@@ -50,8 +52,7 @@ static struct attention_shape attention_shape_of(const struct model_params *p) {
                                     .n_heads = p->n_heads,
                                     .n_kv = p->n_kv,
                                     .head_dim = p->head_dim,
-                                    .rope_dims = p->rope_dims,
-                                    .rope_base = p->rope_base,
+                                    .rope = p->rope,
                                     .eps = p->eps,
                                     .scale = p->attn_scale};
 }

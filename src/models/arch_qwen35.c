@@ -59,6 +59,8 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc)
         rc = params_read_sizes(p, g, ARCH, &blocks, e);
     if (!rc)
+        rc = params_refuse_scaling(g, ARCH, e);
+    if (!rc)
         rc = params_read_attention(p, g, blocks, 1e7, e);
     return rc ? rc : params_read_vocab(p, g, e);
 }
@@ -95,9 +97,8 @@ static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurre
 }
 
 static struct attention_shape attention_shape_of(const struct model_params *p) {
-    return (struct attention_shape){p->dim,      p->n_heads,    p->n_kv,
-                                    p->head_dim, p->rope_dims,  p->rope_base,
-                                    p->eps,      p->attn_scale, true};
+    return (struct attention_shape){p->dim,  p->n_heads, p->n_kv,       p->head_dim,
+                                    p->rope, p->eps,     p->attn_scale, true};
 }
 
 static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {

@@ -62,7 +62,7 @@ static struct qk_args qk_args_of(const struct attention_call *c) {
         .n_kv = s->n_kv,
         .dk = s->head_dim,
         .dv = s->head_dim,
-        .rope = {.dims = s->rope_dims, .base = s->rope_base},
+        .rope = s->rope,
         .eps = s->eps,
         .q_norm = c->block->q_norm,
         .k_norm = c->block->k_norm,

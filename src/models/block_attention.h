@@ -9,8 +9,9 @@
 
 struct attention_shape {
     int64_t dim; // residual width
-    int n_heads, n_kv, head_dim, rope_dims;
-    float rope_base, eps, scale;
+    int n_heads, n_kv, head_dim;
+    struct rope rope;
+    float eps, scale;
     bool gated; // attn_q holds [query | gate] per head
 };
 

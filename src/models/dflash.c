@@ -180,10 +180,13 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     if (rc)
         return rc;
     const struct dflash_params *p = &d->params;
-    d->shape = (struct attention_shape){
-        p->dim,      p->n_heads,   p->n_kv, p->head_dim,
-        p->head_dim, p->rope_base, p->eps,  1.0f / sqrtf((float)p->head_dim),
-        false};
+    d->shape = (struct attention_shape){.dim = p->dim,
+                                        .n_heads = p->n_heads,
+                                        .n_kv = p->n_kv,
+                                        .head_dim = p->head_dim,
+                                        .rope = {.dims = p->head_dim, .base = p->rope_base},
+                                        .eps = p->eps,
+                                        .scale = 1.0f / sqrtf((float)p->head_dim)};
     d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
     if (!d->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);

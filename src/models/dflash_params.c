@@ -353,7 +353,7 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
     *p = (struct dflash_params){.dialect = dialect_names[f->dialect],
                                 .mask_id = target->draft_mask,
                                 .block_size = DEFAULT_BLOCK,
-                                .rope_base = target->rope_base};
+                                .rope_base = target->rope.base};
     int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;

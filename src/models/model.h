@@ -20,8 +20,9 @@ struct model_params {
     const char *arch;        // "qwen35"
     int n_layers, n_full;    // backbone layers; of which full attention
     int64_t dim, ffn, vocab; // D, F, rows of the head
-    int n_heads, n_kv, head_dim, rope_dims;
-    float rope_base, eps, attn_scale;
+    int n_heads, n_kv, head_dim;
+    struct rope rope;
+    float eps, attn_scale;
     struct gdn_shape gdn;
     int64_t context;    // trained context length, tokens
     int64_t draft_mask; // MASK of published drafts, for draft files that do not say

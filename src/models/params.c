@@ -43,27 +43,13 @@ int params_read_sizes(struct model_params *p, const struct gguf *g, const char *
     return rc;
 }
 
-static int refuse_scaling(const struct gguf *g, const char *arch, struct err *e) {
-    char key[PARAMS_KEY];
-    const char *type;
-    size_t len;
-    int rc = gguf_get_str(g, params_key(key, arch, "rope.scaling.type"), &type, &len, e);
-    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "rotary scaling of type %.*s is not supported; use a file without it",
-                     (int)(len < 32 ? len : 32), type);
-    return rc;
-}
-
 int params_read_attention(struct model_params *p, const struct gguf *g, int64_t blocks, double base,
                           struct err *e) {
     char key[PARAMS_KEY];
     int64_t hd, vd, rope;
     double scale;
     const char *arch = p->arch;
-    int rc = refuse_scaling(g, arch, e);
-    if (!rc)
-        rc = meta_heads(g, params_key(key, arch, "attention.head_count"), blocks, &p->n_heads, e);
+    int rc = meta_heads(g, params_key(key, arch, "attention.head_count"), blocks, &p->n_heads, e);
     if (!rc)
         rc = meta_heads(g, params_key(key, arch, "attention.head_count_kv"), blocks, &p->n_kv, e);
     if (!rc)
@@ -85,9 +71,76 @@ int params_read_attention(struct model_params *p, const struct gguf *g, int64_t 
                        "%lld rotary dimensions is not supported",
                        p->n_heads, p->n_kv, (long long)hd, (long long)vd, (long long)rope);
     p->head_dim = (int)hd;
-    p->rope_dims = (int)rope;
+    p->rope = (struct rope){.dims = (int)rope};
     p->attn_scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)hd));
-    return meta_positive(g, params_key(key, arch, "rope.freq_base"), base, &p->rope_base, e);
+    return meta_positive(g, params_key(key, arch, "rope.freq_base"), base, &p->rope.base, e);
+}
+
+static bool is_text(const char *s, size_t n, const char *text) {
+    return strlen(text) == n && memcmp(s, text, n) == 0;
+}
+
+static int refuse_kind(const char *type, size_t len, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "rotary scaling of type %.*s is not supported; use a file without it",
+                   (int)(len < 32 ? len : 32), type);
+}
+
+int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e) {
+    char key[PARAMS_KEY];
+    const char *type;
+    size_t len;
+    int rc = gguf_get_str(g, params_key(key, arch, "rope.scaling.type"), &type, &len, e);
+    return rc || !type || is_text(type, len, "none") ? rc : refuse_kind(type, len, e);
+}
+
+// The magnitude is the authors' 1 + 0.1 ln(factor) unless the file has its own.
+static int read_yarn(struct rope *r, struct model_params *p, const struct gguf *g, struct err *e) {
+    char key[PARAMS_KEY];
+    float own = (float)(1 + 0.1 * log((double)r->factor)), more = 1;
+    double ramp;
+    int rc = meta_int(g, params_key(key, p->arch, "rope.scaling.original_context_length"), 1,
+                      (int64_t)1 << 31, p->context, &r->trained, e);
+    if (!rc)
+        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_beta_fast"), 32,
+                           &r->beta_fast, e);
+    if (!rc)
+        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_beta_slow"), 1,
+                           &r->beta_slow, e);
+    if (!rc)
+        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.yarn_attn_factor"),
+                           (double)own, &own, e);
+    if (!rc)
+        rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.attn_factor"), 1, &more, e);
+    if (!rc)
+        rc = gguf_get_float(g, params_key(key, p->arch, "rope.scaling.yarn_ext_factor"), 1, &ramp,
+                            e);
+    if (!rc && !(ramp <= 1))
+        rc =
+            err_set(e, ERR_UNSUPPORTED, "metadata key %s is %g; at most 1 is supported", key, ramp);
+    if (rc)
+        return rc;
+    r->ramp = ramp < 0 ? 1 : (float)ramp; // below 0: not set
+    r->magnitude = own * more;
+    double reach = (double)r->factor * (double)r->trained;
+    if (reach > (double)p->context && reach <= (double)((int64_t)1 << 31))
+        p->context = (int64_t)reach;
+    return 0;
+}
+
+int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e) {
+    char key[PARAMS_KEY];
+    const char *type;
+    size_t len;
+    struct rope *r = &p->rope;
+    int rc = gguf_get_str(g, params_key(key, p->arch, "rope.scaling.type"), &type, &len, e);
+    if (rc || !type || is_text(type, len, "none"))
+        return rc;
+    bool yarn = is_text(type, len, "yarn");
+    if (!yarn && !is_text(type, len, "linear"))
+        return refuse_kind(type, len, e);
+    rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.factor"), 0, &r->factor, e);
+    return rc || !yarn ? rc : read_yarn(r, p, g, e);
 }
 
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {

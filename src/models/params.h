@@ -22,9 +22,15 @@ int params_read_sizes(struct model_params *p, const struct gguf *g, const char *
                       int64_t *blocks, struct err *e);
 
 // Heads, their size, rotary dimensions and base (base: where the file has none; 0: it must have
-// one), scale. Rotary scaling is refused.
+// one), scale.
 int params_read_attention(struct model_params *p, const struct gguf *g, int64_t blocks, double base,
                           struct err *e);
+
+// Slower positions for contexts longer than the trained one, into p->rope (set before): linear, or
+// YaRN (arXiv 2309.00071), with which p->context grows to what the factor is for. ERR_UNSUPPORTED
+// for other kinds; params_refuse_scaling for any.
+int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e);
+int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e);
 
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);

@@ -51,6 +51,8 @@ static struct tiny_target read_target(const struct json *o) {
         .full = json_bool(json_get(o, "full"), false),
         .dt_mean = get_int(o, "dt_mean"),
         .rope = get_rope(o),
+        .yarn = get_int(o, "yarn"),
+        .trained = get_int(o, "trained"),
         .seed = (uint64_t)get_int(o, "seed"),
     };
 }

@@ -246,6 +246,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_scalar, "r3_slow"),
         cmocka_unit_test_prestate(test_plain, "q3_untied"),
         cmocka_unit_test_prestate(test_plain, "q3_tied"),
+        cmocka_unit_test_prestate(test_basic, "q3_yarn"),
         cmocka_unit_test_prestate(test_scalar, "q3_untied"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,14 @@ static void put_plain_config(struct json_writer *w, const struct tiny_target *t)
     put_bool(w, "tie_word_embeddings", t->tied);
     put_bool(w, "use_sliding_window", false);
     put_num(w, "rope_theta", t->rope);
+    if (!t->yarn)
+        return;
+    jw_key(w, "rope_scaling");
+    jw_begin(w, '{');
+    put_cstr(w, "rope_type", "yarn");
+    put_num(w, "factor", t->yarn);
+    put_int(w, "original_max_position_embeddings", t->trained);
+    jw_end(w, '}');
 }
 
 static void target_config(struct json_writer *w, const struct tiny_target *t) {

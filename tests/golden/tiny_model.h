@@ -20,6 +20,7 @@ struct tiny_target {
     bool full;   // as multimodal folders are: nested config, longer prefix, parts to be dropped
     int dt_mean; // mean of dt_bias; -5 gives slow decays
     int rope;    // rotary base
+    int yarn, trained; // its factor, 0: none; positions of the training
     uint64_t seed;
 };
 

@@ -223,7 +223,7 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
     static const char *const names[] = {
         "r1_tied",      "r2_untied",    "r3_untied",  "r3_slow",         "r3_tied",
         "draft_mixed2", "draft_mixed4", "draft_full", "draft_noncausal", "draft_causal",
-        "q3_untied",    "q3_tied",      "draft_q3"};
+        "q3_untied",    "q3_tied",      "q3_yarn",    "draft_q3"};
     char data[400];
     snprintf(data, sizeof data, "%s/golden/data", o->data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -195,6 +195,9 @@ static const struct bad plain_targets[] = {
     {ERR_UNSUPPORTED,
      "longrope",
      {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "longrope"}},
+    {ERR_FORMAT,
+     "qwen3.rope.scaling.factor",
+     {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "yarn"}},
     {ERR_FORMAT, "qwen3.block_count", {.key = "qwen3.block_count", .kind = -1}},
     {ERR_FORMAT, "qwen3.context_length", {.key = "qwen3.context_length", .kind = -1}},
     {ERR_FORMAT, "qwen3.rope.freq_base", {.key = "qwen3.rope.freq_base", .kind = -1}},
@@ -445,6 +448,51 @@ static void test_target_params(void **state) {
     tiny_rig_close(&r);
 }
 
+// The plain target with rotary scaling: what the parameters become, or the refusal.
+static int plan_scaled(struct tiny_rig *r, const char *type, const struct edit *more, int n,
+                       struct model_params *p) {
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct model_plan plan;
+    struct model_options o = model_options_default();
+    assert_int_equal(gguf_writer_open(&w, r->draft_path, &r->e), 0);
+    for (size_t i = 0; i < gguf_kv_count(r->g); i++)
+        gguf_put_kv(w, gguf_kv_at(r->g, i));
+    gguf_put_str(w, "qwen3.rope.scaling.type", type, strlen(type));
+    gguf_put_f32(w, "qwen3.rope.scaling.factor", 4);
+    for (int i = 0; i < n; i++)
+        put_key(w, &more[i]);
+    copy_tensors(r->g, w, &(struct edit){0});
+    assert_int_equal(gguf_open(&g, r->draft_path, &r->e), 0);
+    int rc = model_plan(&plan, p, NULL, g, &o, &r->e);
+    gguf_close(g);
+    return rc;
+}
+
+static void test_scaling(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_plain();
+    struct tiny_rig r;
+    struct model_params p;
+    struct edit more[] = {
+        {.key = "qwen3.rope.scaling.original_context_length", .kind = GGUF_U32, .value = 512},
+        {.key = "qwen3.rope.scaling.yarn_attn_factor", .kind = GGUF_F32, .number = 1.5},
+        {.key = "qwen3.rope.scaling.yarn_ext_factor", .kind = GGUF_F32, .number = 2}};
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    assert_true(model_params_of(r.m)->rope.factor == 0 && model_params_of(r.m)->context == 1024);
+    assert_int_equal(plan_scaled(&r, "linear", NULL, 0, &p), 0);
+    assert_true(p.rope.factor == 4 && p.rope.ramp == 0 && p.context == 1024);
+    assert_int_equal(plan_scaled(&r, "yarn", more, 1, &p), 0);
+    assert_true(p.rope.factor == 4 && p.rope.ramp == 1 && p.rope.trained == 512);
+    assert_true(p.rope.beta_fast == 32 && p.rope.beta_slow == 1 && p.context == 2048);
+    assert_true(p.rope.magnitude > 1.13862f && p.rope.magnitude < 1.13864f);
+    assert_int_equal(plan_scaled(&r, "yarn", more, 2, &p), 0);
+    assert_true(p.rope.magnitude == 1.5f);
+    assert_int_equal(plan_scaled(&r, "yarn", more, 3, &p), ERR_UNSUPPORTED);
+    assert_non_null(strstr(r.e.text, "yarn_ext_factor is 2"));
+    tiny_rig_close(&r);
+}
+
 // A draft that carries a tokenizer must carry the target's.
 static void test_tokens(void **state) {
     (void)state;
@@ -535,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_drafts),        cmocka_unit_test(test_draft_params),
         cmocka_unit_test(test_target_params), cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_damage),        cmocka_unit_test(test_draft_of_plain),
+        cmocka_unit_test(test_scaling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ TARGETS |= {
     "q3_untied": PLAIN | {"tied": False, "rope": 1000000, "seed": 106},
     "q3_tied": PLAIN | {"heads": 8, "kv_heads": 1, "head_dim": 64, "tied": True, "rope": 5000000,
                         "seed": 107},
+    "q3_yarn": PLAIN | {"tied": True, "rope": 10000, "yarn": 4, "trained": 64, "seed": 108},
 }
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]

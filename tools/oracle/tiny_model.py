@@ -134,7 +134,7 @@ def extra_tensors(t):
 
 
 def plain_config(t):
-    return {
+    c = {
         "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": t["vocab"],
         "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
         "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
@@ -142,6 +142,10 @@ def plain_config(t):
         "max_position_embeddings": 4096, "attention_bias": False, "hidden_act": "silu",
         "tie_word_embeddings": t["tied"], "use_sliding_window": False, "rope_theta": t["rope"],
     }
+    if t.get("yarn"):
+        c["rope_scaling"] = {"rope_type": "yarn", "factor": float(t["yarn"]),
+                             "original_max_position_embeddings": t["trained"]}
+    return c
 
 
 def target_config(t):

@@ -15,8 +15,6 @@ const char *cuda_qk_lacks(const struct qk_args *a) {
         return "rotary embedding that does not begin a head";
     if (r->factors)
         return "rotary frequency factors";
-    if ((r->factor > 0 && r->factor != 1) || (r->magnitude > 0 && r->magnitude != 1))
-        return "YaRN";
     if (a->dk != a->dv || a->layout->s.v_in_k)
         return "keys and values of different lengths";
     return a->dk % 32 ? "heads that are no multiple of 32" : NULL;

@@ -85,11 +85,12 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     int queries = a->q ? a->n_heads : 0, h = blockIdx.y * WARPS + warp;
     const float *from = head_from(a, queries, i, h);
     double pos = (double)__ldcg((const long long *)&u.pos[i]);
+    double size = a->rope.magnitude > 0 ? (double)a->rope.magnitude : 1.0;
     for (int t = threadIdx.x; t < pairs; t += THREADS) {
         double s, c;
         sincos(pos * __ldcg(&u.freq[t]), &s, &c);
-        cs[t] = (float)c;
-        cs[pairs + t] = (float)s;
+        cs[t] = (float)(c * size);
+        cs[pairs + t] = (float)(s * size);
     }
     gpu_await();
     gpu_let_next();
