@@ -129,6 +129,18 @@ if has bench; then
     refuse 2 "--prompt-tokens" bench -m tiny.gguf --prompts x --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2 --engine
+    refuse 2 "bench haystack" bench haystack -m tiny.gguf
+    refuse 2 "--depths is for 'bench niah'" bench -m tiny.gguf --prompt-tokens 3 --depths 50
+    refuse 2 "--modes has no meaning" bench niah -m tiny.gguf --modes off
+    refuse 2 "'prise'" bench niah -m "$vocab" --fillers prise
+    refuse 2 "twice" bench niah -m "$vocab" --kinds uuid,uuid
+    refuse 2 "--depths" bench niah -m "$vocab" --depths 101
+    refuse 2 "64 tokens are too few" bench niah -m "$vocab" --prompt-tokens 64 --out cases.jsonl
+    refuse 1 "text.gguf" bench niah -m text.gguf
+    refuse 1 "no-such-folder" bench niah -m "$vocab" --out no-such-folder/cases.jsonl
+    refuse 1 "no-such-file" bench niah -m "$vocab" --filler-file no-such-file
+    refuse 2 "empty" bench niah -m "$vocab" --filler-file empty.gguf
+    refuse 2 "-m" bench niah --out cases.jsonl
     refuse 2 "needs --sequences" bench -m tiny.gguf --prompt-tokens 3 --engine
     accept " 2 off " bench -m tiny.gguf --prompt-tokens 9 -n 8 --sequences 1,2 --modes off --engine
     accept " 3 oracle tree:auto " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/bench_batch.h"
 #include "cli/bench_engine.h"
+#include "cli/bench_niah.h"
 #include "cli/bench_report.h"
 #include "cli/bench_url.h"
 
@@ -196,6 +197,9 @@ static int bench(struct bench *b, struct err *e) {
 int cmd_bench(const struct cli_args *a, struct err *e) {
     struct bench b = {.a = a};
     int rc;
+    bool niah = bench_niah_wanted(a, &rc, e);
+    if (rc || niah)
+        return rc ? rc : bench_niah(a, e);
     bool server = bench_url_wanted(a, &rc, e);
     if (rc || server)
         return rc ? rc : bench_url(a, e);

@@ -21,7 +21,8 @@ static const struct cli_command commands[] = {
                     "requests run together, each with the tokens that it would get alone. The "
                     "address is printed when the model is loaded, a line for each request after.",
      .run = cmd_serve},
-    {"bench", CLI_BENCH, .operands = "", .summary = "compare the ways of decoding on prompts",
+    {"bench", CLI_BENCH, .operands = "[niah]", .max_operands = 1,
+     .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "
                     "chain and tree, or in the given modes. Prints "
@@ -29,7 +30,8 @@ static const struct cli_command commands[] = {
                     "that all ways gave the same tokens from the same logits; it fails if not. "
                     "With --url it loads a server instead, and prints percentiles of the times "
                     "until the first token, between tokens and of whole requests, tokens a second "
-                    "and what failed.",
+                    "and what failed. 'bench niah' hides facts in texts of --prompt-tokens tokens "
+                    "(4096 without it), asks for them, and counts what the answers hold.",
      .run = cmd_bench},
     {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",
      .description = "Decodes behind one prompt of random ids, plainly and by a tree of the given "

@@ -93,6 +93,23 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_TIMEOUT] = {"timeout", 0, OPTION_FLOAT, "S", "600", 0.001, 1e6, .groups = BENCH,
                      .help = "seconds that an answer may take"},
 
+    // bench niah: which cases.
+    [OPT_OUT] = {"out", 0, OPTION_STRING, "FILE", .groups = BENCH,
+                 .help = "of niah: write the cases there, one JSON object a line, and ask nobody"},
+    [OPT_DEPTHS] = {"depths", 0, OPTION_LIST, "LIST", "0,10,20,30,40,50,60,70,80,90,100", 0, 100,
+                    .groups = BENCH,
+                    .help = "of niah: per cent of the filler that stand before the fact; of "
+                            "several facts the others follow a quarter apart"},
+    [OPT_NEEDLES] = {"needles", 0, OPTION_LIST, "LIST", "1,4", 1, 8, .groups = BENCH,
+                     .help = "of niah: facts in a text, all of which the question asks for"},
+    [OPT_FILLERS] = {"fillers", 0, OPTION_STRING, "LIST", "phrases,prose,code", .groups = BENCH,
+                     .help = "of niah: what the facts are hidden in"},
+    [OPT_FILLER_FILE] = {"filler-file", 0, OPTION_STRING, "FILE", .groups = BENCH,
+                         .help = "of niah: a text whose lines are the filler, in place of those of "
+                                 "--fillers or beside them"},
+    [OPT_KINDS] = {"kinds", 0, OPTION_STRING, "LIST", "number,uuid,password", .groups = BENCH,
+                   .help = "of niah: what is to be found"},
+
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
                         .groups = MEASURED | PROFILE, .help = "most tokens to make"},
