@@ -22,6 +22,7 @@ enum cli_command_id {
     CLI_GENERATE,
     CLI_CHAT,
     CLI_SERVE,
+    CLI_DAEMON,
     CLI_BENCH,
     CLI_PROFILE,
     CLI_INSPECT,
@@ -66,7 +67,8 @@ extern const struct cli_command_list cli_commands;
 // The command of that name, or NULL.
 const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name);
 
-cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_bench, cmd_profile, cmd_logits, cmd_draft_logits;
+cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_daemon, cmd_bench, cmd_profile, cmd_logits;
+cli_run_fn cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
 cli_run_fn cmd_template, cmd_synth, cmd_help, cmd_manual;
 

@@ -21,6 +21,13 @@ static const struct cli_command commands[] = {
                     "requests run together, each with the tokens that it would get alone. The "
                     "address is printed when the model is loaded, a line for each request after.",
      .run = cmd_serve},
+    {"daemon", CLI_DAEMON, .operands = "[TARGET [DRAFT]]", .max_operands = 2,
+     .summary = "take commands from standard input, for scripts",
+     .description = "Generates for programs that write lines to its standard input and read token "
+                    "ids from a descriptor of theirs, in the words of Luce DFlash's daemon: "
+                    "generate, files of ids alone, snapshots of texts, park and unpark, quit. The "
+                    "operands are another spelling of -m and -d.",
+     .run = cmd_daemon},
     {"bench", CLI_BENCH, .operands = "[niah]", .max_operands = 1,
      .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "

@@ -100,10 +100,11 @@ static int most_sequences(const struct cli_args *a) {
 
 // Where --price-cache keeps its files; nothing: nowhere.
 static void price_folder(const struct cli_args *a, struct str *out) {
-    const char *where = (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
-                         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE)
-                            ? options_str(&a->opt, OPT_PRICE_CACHE)
-                            : "off";
+    const char *where =
+        (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
+         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE || a->command->id == CLI_DAEMON)
+            ? options_str(&a->opt, OPT_PRICE_CACHE)
+            : "off";
     if (!strcmp(where, "auto"))
         folders_cache(out);
     else if (strcmp(where, "off") != 0)
@@ -121,7 +122,18 @@ static bool finds_models(const struct cli_args *a) {
     return a->command->id == CLI_CHAT || a->command->id == CLI_SERVE;
 }
 
+// The daemon's operands are another spelling of options.
+static int find_operand(const struct cli_args *a, int row, int i, struct str *out, struct err *e) {
+    if (options_given(&a->opt, row))
+        return err_set(e, ERR_USAGE, "--%s and the operand '%s' name the same file; give one",
+                       cli_options[row].name, a->opt.operands[i]);
+    str_puts(out, a->opt.operands[i]);
+    return out->failed ? err_set(e, ERR_MEMORY, "no memory for a path") : 0;
+}
+
 static int find_model(const struct cli_args *a, struct decode_files *f, struct err *e) {
+    if (a->command->id == CLI_DAEMON && a->opt.n_operands > 0)
+        return find_operand(a, OPT_MODEL, 0, &f->model, e);
     if (options_given(&a->opt, OPT_MODEL) || !finds_models(a))
         return cli_need(a, OPT_MODEL, e);
     int rc = at_hand_model(&f->model, e);
@@ -134,6 +146,11 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
 // The draft of -d, where "none" is none, or one that lies beside the target.
 static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
                       struct err *e) {
+    if (a->command->id == CLI_DAEMON && a->opt.n_operands > 1) {
+        int rc = find_operand(a, OPT_DRAFT, 1, &f->draft, e);
+        o->draft = f->draft.data;
+        return rc;
+    }
     o->draft = options_str(&a->opt, OPT_DRAFT);
     if (o->draft && !strcmp(o->draft, "none"))
         o->draft = NULL;

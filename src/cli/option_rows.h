@@ -90,6 +90,7 @@ enum cli_option {
     OPT_ALL,
     OPT_TOP,
     OPT_RAW,
+    OPT_STREAM_FD,
     OPT_TARGET_DIR,
     OPT_TYPE,
     OPT_IMATRIX,

@@ -7,7 +7,8 @@
 #define SERVE    CLI_BIT(CLI_SERVE)
 #define CHAT     CLI_BIT(CLI_CHAT)
 #define GENERATE CLI_BIT(CLI_GENERATE)
-#define DECODING (GENERATE | CHAT | SERVE)
+#define DAEMON   CLI_BIT(CLI_DAEMON)
+#define DECODING (GENERATE | CHAT | SERVE | DAEMON)
 
 #define SAME(spelling, row, groups) {spelling, row, NULL, NULL, NULL, groups}
 #define NONE(spelling, words, note) {spelling, OPTION_NONE, NULL, words, note, DECODING}
@@ -67,6 +68,7 @@ static const struct option_alias aliases[] = {
     NONE("--no-fast-rollback", NULL, "the state is always cut back without running anything again"),
     NONE("--lazy-draft", NULL, "the draft is loaded with the target"),
 
+    {"--daemon", OPTION_NONE, NULL, NULL, "the subcommand says it", DAEMON},
     NONE("-ngl", "", "all layers run on the device; --device cpu uses no GPU"),
     NONE("--gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),
     NONE("--n-gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),

@@ -15,7 +15,8 @@
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define MEASURED (GENERATE | BENCH)
-#define DECODING (MEASURED | CHAT | SERVE)
+#define DAEMON   CLI_BIT(CLI_DAEMON)
+#define DECODING (MEASURED | CHAT | SERVE | DAEMON)
 #define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
@@ -137,7 +138,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                      .help = "file in which messages typed on a terminal are kept; none for none, "
                              "auto for .local/state/coppice/chat-history in the home folder"},
     [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
-                       .groups = GENERATE | CHAT | SERVE,
+                       .groups = GENERATE | CHAT | SERVE | DAEMON,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
     [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "auto", .groups = DECODING | PROFILE,
@@ -263,6 +264,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_RAW] = {"raw", 0, OPTION_STRING, "FILE", .groups = LOGITS | DRAFT,
                  .help = "write rows of little-endian 32-bit floats over the vocabulary"},
 
+    [OPT_STREAM_FD] = {"stream-fd", 0, OPTION_INT, "N", .lo = 0, .hi = 65535, .groups = DAEMON,
+                       .help = "open descriptor that token ids are written to, 32 bits each, -1 "
+                               "behind the last of an answer"},
+
     // Files.
     [OPT_TARGET_DIR] = {"target-dir", 0, OPTION_STRING, "PATH", .groups = CLI_BIT(CLI_CONVERT),
                         .help = "the draft's target (folder or GGUF), for its tokenizer"},
@@ -355,7 +360,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,
-                  .groups = (RUNNING & ~CHAT) | TOKENS | TEMPLATE | CLI_BIT(CLI_INSPECT),
+                  .groups = (RUNNING & ~(CHAT | DAEMON)) | TOKENS | TEMPLATE | CLI_BIT(CLI_INSPECT),
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };

@@ -265,6 +265,10 @@ int64_t bookmark_len(const struct bookmark *b) {
     return b->n;
 }
 
+int64_t bookmark_ready(const struct bookmark *b) {
+    return b->point && checkpoint_usable(b->point) ? checkpoint_len(b->point) : 0;
+}
+
 int64_t bookmark_bytes(const struct bookmark *b) {
     return (int64_t)sizeof *b + b->n * (int64_t)sizeof *b->ids +
            (b->point ? checkpoint_bytes(b->point) : 0);

@@ -44,6 +44,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
 // The transcript becomes what was saved, of the same session. After an error nothing has changed.
 int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e);
 int64_t bookmark_len(const struct bookmark *b);
+int64_t bookmark_ready(const struct bookmark *b); // tokens, the first ones, whose state it holds
 int64_t bookmark_bytes(const struct bookmark *b); // without shared pages
 void bookmark_destroy(struct bookmark *b);        // NULL is allowed
 
