@@ -123,7 +123,7 @@ class Checker:
             return False
         known = self.known[name] | {"--help"}
         bad = [w for w in words if OPTION.fullmatch(w.split("=")[0])
-               and w.split("=")[0] not in known]
+               and w.split("=")[0] not in known | self.aliases]
         for word in bad:
             self.problem(where, f"'coppice {name}' has no option '{word}'")
         return not bad

@@ -98,6 +98,10 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     put_int(w, "draft_n_accepted", t->accepted);
     put_int(w, "steps", t->steps);
     put_ms(w, "accept_length", answer_accept_length(t));
+    if (t->compression.tried) {
+        jw_key(w, "compression");
+        prefill_report_write(w, &t->compression);
+    }
     jw_end(w, '}');
 }
 

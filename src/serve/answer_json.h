@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "compress/prefill.h"
 #include "engine/request.h"
 #include "serve/answer_logprobs.h"
 
@@ -45,6 +46,7 @@ struct answer_totals {
     int64_t prompt, cached, tokens, reasoning, drafted, accepted, steps;
     int64_t choices; // each one's first token came with its prompt
     double queue_ms, prompt_ms, decode_ms;
+    struct prefill_report compression; // of the prompt, in the model's tokens
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown

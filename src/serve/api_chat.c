@@ -74,15 +74,10 @@ bool api_chat_render(const struct service *s, const struct params *p, struct cha
     return rc == 0;
 }
 
-static bool prepare(struct completion *c) {
+// The prompt of c's messages.
+static bool make_prompt(struct completion *c) {
     struct chat_text text = {0};
     struct err e = {0};
-    c->prompts = calloc(1, sizeof *c->prompts);
-    if (!c->prompts) {
-        api_fail(&c->error, 503, NULL, "no memory for the prompt");
-        return false;
-    }
-    c->n_prompts = 1;
     bool ok = api_chat_render(c->s, &c->p, &text, &c->error);
     if (ok && chat_encode(c->s->tokenizer, &text, &c->prompts->tokens, &e)) {
         api_error_of(&c->error, &e);
@@ -91,10 +86,41 @@ static bool prepare(struct completion *c) {
     if (ok) {
         c->prompts->in_reasoning = text.in_reasoning;
         c->family = chat_template_reasoning(c->s->chat);
+        str_clear(&c->rendered);
         if (c->s->o->log_prompts)
             str_append(&c->rendered, text.text.data, text.text.len);
     }
     chat_text_fini(&text);
+    return ok;
+}
+
+static bool prepare(struct completion *c) {
+    c->prompts = calloc(1, sizeof *c->prompts);
+    if (!c->prompts) {
+        api_fail(&c->error, 503, NULL, "no memory for the prompt");
+        return false;
+    }
+    c->n_prompts = 1;
+    return make_prompt(c);
+}
+
+static bool shorten(struct completion *c) {
+    const struct server_options *o = c->s->o;
+    struct prefill_report *r = &c->compression;
+    struct err e = {0};
+    int64_t from = r->from;
+    if (prefill_messages(o->compressor, &o->prefill, c->p.messages, from, &c->shortened, r, &e)) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    r->from = r->to = from;
+    if (!c->shortened)
+        return true;
+    c->p.messages = c->shortened;
+    token_list_fini(&c->prompts->tokens);
+    c->prompts->tokens = (struct token_list){0};
+    bool ok = make_prompt(c);
+    r->to = (int64_t)c->prompts->tokens.count;
     return ok;
 }
 
@@ -105,6 +131,7 @@ const struct dialect api_chat_dialect = {
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
     .prepare = prepare,
+    .shorten = shorten,
     .chunk = answer_delta,
     .whole = answer_message,
     .roles = true,

@@ -34,11 +34,9 @@ bool api_token_ids(const struct json *array, int vocab, const char *name, struct
     return true;
 }
 
-static bool add_text(struct completion *c, const struct json *v, struct token_list *out) {
+static bool add_text(struct completion *c, const char *s, size_t n, struct token_list *out) {
     const struct tokenizer *t = c->s->tokenizer;
     struct err e = {0};
-    size_t n;
-    const char *s = json_str(v, &n);
     int rc = 0;
     if (!t)
         return api_refuse(&c->error, "prompt", "the model's file has no tokenizer: send token ids");
@@ -53,9 +51,11 @@ static bool add_text(struct completion *c, const struct json *v, struct token_li
 
 static bool add_prompt(struct completion *c, const struct json *v) {
     struct token_list *out = &c->prompts[c->n_prompts++].tokens;
+    size_t n = 0;
+    const char *s = json_str(v, &n);
     bool ok;
-    if (json_kind_of(v) == JSON_STRING)
-        ok = add_text(c, v, out);
+    if (s)
+        ok = add_text(c, s, n, out);
     else if (json_kind_of(v) == JSON_ARRAY)
         ok = api_token_ids(v, c->s->limits.vocab, "prompt", out, &c->error);
     else
@@ -86,6 +86,32 @@ static bool prepare(struct completion *c) {
     return true;
 }
 
+// Of a prompt that is one text.
+static bool shorten(struct completion *c) {
+    const struct server_options *o = c->s->o;
+    struct prefill_report *r = &c->compression;
+    struct compress_part text = {0};
+    struct str kept = {0};
+    struct err e = {0};
+    int64_t from = r->from;
+    text.text = json_str(c->p.prompt, &text.n);
+    if (prefill_text(o->compressor, &o->prefill, &text, from, &kept, r, &e)) {
+        str_fini(&kept);
+        return fail(&c->error, &e);
+    }
+    r->from = r->to = from;
+    bool ok = true;
+    if (!r->reason) {
+        token_list_fini(&c->prompts->tokens);
+        c->prompts->tokens = (struct token_list){0};
+        str_clear(&c->rendered);
+        ok = add_text(c, kept.data ? kept.data : "", kept.len, &c->prompts->tokens);
+        r->to = (int64_t)c->prompts->tokens.count;
+    }
+    str_fini(&kept);
+    return ok;
+}
+
 const struct dialect api_completions_dialect = {
     .endpoint = ENDPOINT_COMPLETIONS,
     .path = "/v1/completions",
@@ -93,6 +119,7 @@ const struct dialect api_completions_dialect = {
     .object = "text_completion",
     .chunk_object = "text_completion",
     .prepare = prepare,
+    .shorten = shorten,
     .chunk = answer_completion,
     .whole = answer_completion,
 };

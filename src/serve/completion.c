@@ -41,6 +41,7 @@ static void free_completion(struct completion *c) {
     free(c->prompts);
     params_fini(&c->p);
     json_free(c->body);
+    json_free(c->shortened);
     str_fini(&c->text);
     str_fini(&c->rendered);
     free(c);
@@ -86,6 +87,7 @@ static void count_end(struct completion *c, const struct api_error *why) {
                                .prompt = c->rendered.data,
                                .prompt_len = c->rendered.len};
     m->ends[end]++;
+    metrics_add_compression(m, &c->compression);
     if (end != METRICS_REFUSED) {
         histogram_add(&m->queue, r.totals.queue_ms / 1e3, 1);
         histogram_add(&m->whole, r.total_ms / 1e3, 1);
@@ -317,7 +319,8 @@ static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
     json_free(c->body);
-    c->body = NULL;
+    json_free(c->shortened);
+    c->body = c->shortened = NULL;
     c->prepared = true;
     if (c->gone) {
         finish(c, NULL);
@@ -330,16 +333,52 @@ static void on_prepared(void *arg) {
     }
 }
 
-// Text worker.
-static void prepare(void *arg) {
-    struct completion *c = arg;
-    if (!atomic_load(&c->gone) &&
-        params_parse(c->text.data ? c->text.data : "", c->text.len, &c->body, &c->error) &&
-        params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) && c->d->prepare(c) &&
-        check_room(c))
+// The last of what is done before the loop thread takes it.
+static void hand_over(struct completion *c, bool ok) {
+    if (ok && check_room(c))
         make_choices(c);
     str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);
+}
+
+// The thread that compresses.
+static void shorten(void *arg) {
+    struct completion *c = arg;
+    bool wanted = !atomic_load(&c->gone);
+    hand_over(c, wanted && c->d->shorten(c));
+}
+
+// Whether its prompt is to be compressed; why not is noted.
+static bool is_long(struct completion *c) {
+    const struct service *s = c->s;
+    if (!s->shorteners || s->o->prefill.mode == PREFILL_OFF)
+        return false;
+    struct prefill_prompt p = {.room = s->n_ctx - 1, .tools = json_len(c->p.tools) > 0};
+    for (int i = 0; i < c->n_prompts; i++)
+        p.tokens += (int64_t)c->prompts[i].tokens.count;
+    const char *reason = prefill_skip(&s->o->prefill, &p);
+    if (!reason && c->d->endpoint != ENDPOINT_CHAT && json_kind_of(c->p.prompt) != JSON_STRING)
+        reason = "the prompt is not one text";
+    c->compression = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    return !reason;
+}
+
+// Text worker.
+static void prepare(void *arg) {
+    struct completion *c = arg;
+    struct err e = {0};
+    bool ok = !atomic_load(&c->gone) &&
+              params_parse(c->text.data ? c->text.data : "", c->text.len, &c->body, &c->error) &&
+              params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) &&
+              c->d->prepare(c);
+    if (ok && is_long(c)) {
+        if (!workers_run(c->s->shorteners, shorten, c, &e))
+            return;
+        api_fail(&c->error, 429, "queue_full", "%s", e.text);
+        c->error.retry_after = 1;
+        ok = false;
+    }
+    hand_over(c, ok);
 }
 
 static void on_gone(void *arg) {

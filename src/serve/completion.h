@@ -25,6 +25,8 @@ struct dialect {
     const char *path, *id_prefix, *object, *chunk_object;
     // Makes the prompts, in a text worker; false with c->error filled.
     bool (*prepare)(struct completion *c);
+    // Makes them again of what stays of a long prompt, in the thread for that; false likewise.
+    bool (*shorten)(struct completion *c);
     void (*chunk)(struct json_writer *w, const struct answer_choice *c); // an element of choices
     void (*whole)(struct json_writer *w, const struct answer_choice *c);
     bool roles; // the first chunk of a choice says that the assistant speaks
@@ -61,6 +63,8 @@ struct completion {
     struct str text;   // the body as it came, until it has been read
     struct json *body; // the same, while p borrows from it
     struct params p;
+    struct json *shortened; // messages that p borrows in place of the body's
+    struct prefill_report compression;
     struct completion_prompt *prompts;
     int n_prompts;
     enum reasoning_family family;

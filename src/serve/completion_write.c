@@ -20,7 +20,7 @@ static int prompt_of(const struct completion *c, const struct choice *k) {
 }
 
 struct answer_totals completion_totals(const struct completion *c) {
-    struct answer_totals t = {.choices = c->n_choices};
+    struct answer_totals t = {.choices = c->n_choices, .compression = c->compression};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;
     for (int i = 0; i < c->n_choices; i++) {

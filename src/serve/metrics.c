@@ -55,8 +55,33 @@ void metrics_histogram(struct str *out, const char *name, const char *help,
 
 void metrics_init(struct metrics *m) {
     const struct histogram wait = {.edge = waits, .bins = sizeof waits / sizeof waits[0]};
-    *m = (struct metrics){.queue = wait, .first = wait, .whole = wait};
+    *m = (struct metrics){.queue = wait, .first = wait, .whole = wait, .compression = wait};
     m->between = (struct histogram){.edge = gaps, .bins = sizeof gaps / sizeof gaps[0]};
+}
+
+void metrics_add_compression(struct metrics *m, const struct prefill_report *r) {
+    if (r->tried && r->reason)
+        m->not_compressed++;
+    if (!r->tried || r->reason)
+        return;
+    m->compressed++;
+    m->compressed_from += (uint64_t)r->from;
+    m->compressed_to += (uint64_t)r->to;
+    histogram_add(&m->compression, r->ms / 1e3, 1);
+}
+
+static void write_compression(const struct metrics *m, struct str *out) {
+    metrics_histogram(out, "coppice_compression_seconds", "Time that compressing a prompt took.",
+                      &m->compression);
+    metrics_head(out, "coppice_compression_total", "counter",
+                 "Prompts that were compressed, or looked at and left alone.");
+    metrics_value(out, "coppice_compression_total", "result=\"compressed\"", (double)m->compressed);
+    metrics_value(out, "coppice_compression_total", "result=\"left\"", (double)m->not_compressed);
+    metrics_head(out, "coppice_compression_tokens_total", "counter",
+                 "Tokens of compressed prompts, before and after.");
+    metrics_value(out, "coppice_compression_tokens_total", "at=\"from\"",
+                  (double)m->compressed_from);
+    metrics_value(out, "coppice_compression_tokens_total", "at=\"to\"", (double)m->compressed_to);
 }
 
 void metrics_write(const struct metrics *m, struct str *out) {
@@ -77,4 +102,5 @@ void metrics_write(const struct metrics *m, struct str *out) {
         snprintf(label, sizeof label, "end=\"%s\"", ends[i]);
         metrics_value(out, "coppice_requests_total", label, (double)m->ends[i]);
     }
+    write_compression(m, out);
 }

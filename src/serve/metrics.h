@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/str.h"
+#include "compress/prefill.h"
 
 enum { METRICS_BINS = 16 };
 
@@ -39,8 +40,13 @@ struct metrics {
     struct histogram queue, first, between, whole; // seconds
     uint64_t ends[METRICS_ENDS];
     uint64_t prompt_tokens, cached_tokens, tokens, drafted, accepted; // of ended requests
+    struct histogram compression;                                     // seconds
+    uint64_t compressed, not_compressed;     // prompts; those that were looked at and left alone
+    uint64_t compressed_from, compressed_to; // tokens of the former
 };
 void metrics_init(struct metrics *m);
+// What became of one prompt; nothing where none was looked at.
+void metrics_add_compression(struct metrics *m, const struct prefill_report *r);
 // Appends all of it.
 void metrics_write(const struct metrics *m, struct str *out);
 

@@ -63,6 +63,12 @@ static void plain_line(struct str *out, const struct request_record *r) {
                    "accept length %.2f, %.1f tok/s, end %s",
                    t->queue_ms, (long long)t->prompt, (long long)t->cached, t->prompt_ms,
                    (long long)t->tokens, answer_accept_length(t), answer_speed(t), r->end);
+    const struct prefill_report *p = &t->compression;
+    if (p->tried && p->reason)
+        str_printf(out, ", not compressed: %s", p->reason);
+    else if (p->tried)
+        str_printf(out, ", compressed from %lld to %lld tokens in %.1f ms", (long long)p->from,
+                   (long long)p->to, p->ms);
     str_printf(out, ", %.1f ms", r->total_ms);
     if (r->error)
         str_printf(out, ": %s", r->error);

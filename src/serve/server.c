@@ -28,6 +28,7 @@ struct server {
 
 struct server_options server_options_default(void) {
     return (struct server_options){.engine = engine_options_default(),
+                                   .prefill = prefill_options_default(),
                                    .http = {.host = "127.0.0.1", .port = 8080}};
 }
 
@@ -208,6 +209,8 @@ static int start(struct server *v, struct err *e) {
     if (!rc)
         rc = workers_create(&s->workers, v->o.text_threads > 0 ? v->o.text_threads : 2,
                             WORKER_QUEUE, e);
+    if (!rc && v->o.compressor)
+        rc = workers_create(&s->shorteners, 1, WORKER_QUEUE, e);
     return rc ? rc : engine_create(&s->engine, &v->o.engine, e);
 }
 
@@ -245,7 +248,8 @@ void server_stop(struct server *v) {
 void server_destroy(struct server *v) {
     if (!v)
         return;
-    workers_destroy(v->s.workers);
+    workers_destroy(v->s.workers); // they hand over to the next
+    workers_destroy(v->s.shorteners);
     engine_destroy(v->s.engine);
     completion_free_all(&v->s);
     if (v->s.http)

@@ -5,6 +5,7 @@
 #ifndef COPPICE_SERVE_SERVER_H
 #define COPPICE_SERVE_SERVER_H
 
+#include "compress/prefill.h"
 #include "engine/engine.h"
 #include "serve/http.h"
 
@@ -16,8 +17,12 @@ struct server_options {
     struct http_options http;     // handler, refuse, arg and open paths are the server's
     const char *name;             // the model's name for clients; NULL: its file's
     const char *template_file;    // a chat template in place of the model's own; NULL: none
-    int text_threads;             // that render and tokenise; 0: 2
-    int alive_ms;                 // a stream without words for so long gets an empty chunk; 0: 5000
+    // How long prompts are compressed, and by what; the mode is not off only with a compressor,
+    // which is used in one thread.
+    struct prefill_options prefill;
+    struct compressor *compressor; // NULL: none
+    int text_threads;              // that render and tokenise; 0: 2
+    int alive_ms; // a stream without words for so long gets an empty chunk; 0: 5000
     // NULL, or told once, in the loop thread, what requests get that do not say: how to guess, by
     // the draft model where there is one, and sampling as the model's file has it in
     // general.sampling.*, else at temperature 1. It may change both.

@@ -22,7 +22,8 @@ struct service {
     struct http *http;
     struct engine *engine;
     struct workers *workers;
-    char *model; // its name for clients
+    struct workers *shorteners; // one thread that compresses prompts; NULL: none does
+    char *model;                // its name for clients
     char arch[64], quantization[16];
     int64_t started; // seconds since 1970
 

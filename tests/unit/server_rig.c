@@ -38,7 +38,10 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     d.engine.slots = o.engine.slots;
     d.engine.queue = o.engine.queue;
     d.engine.kv_limit = o.engine.kv_limit;
+    d.engine.session.target.max_ctx = o.engine.session.target.max_ctx;
     d.http = o.http;
+    d.prefill = o.prefill;
+    d.compressor = o.compressor;
     d.http.host = "127.0.0.1";
     d.log = keep_line;
     d.log_arg = r;

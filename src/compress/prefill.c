@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// When prompts are compressed, and what is told of it; see prefill.h.
+#include "compress/prefill.h"
+
+#include "compress/compress_json.h"
+
+enum { THRESHOLD = 32000 };
+
+struct prefill_options prefill_options_default(void) {
+    return (struct prefill_options){.threshold = THRESHOLD, .compress = compress_options_default()};
+}
+
+const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p) {
+    bool fits = p->room == 0 || p->tokens <= p->room;
+    if (o->mode == PREFILL_OFF)
+        return "compression is off";
+    if (p->tools)
+        return "tools are present";
+    if (o->mode == PREFILL_AUTO && p->tokens < o->threshold && fits)
+        return "the prompt is shorter than the threshold";
+    return NULL;
+}
+
+// A curve is over tokens of the target, which the compressor does not know.
+static struct compress_options options_for(const struct prefill_options *o, int64_t tokens) {
+    struct compress_options c = o->compress;
+    if (c.select.budget == SELECT_CURVE) {
+        c.select.keep = select_ratio(&c.select, tokens);
+        c.select.budget = SELECT_RATIO;
+    }
+    return c;
+}
+
+static void fill_report(struct prefill_report *report, const struct compress_result *r) {
+    report->tried = true;
+    report->from = r->from;
+    report->to = r->to;
+    report->ms = r->ms_encode + r->ms_score + r->ms_select;
+    report->reason = r->reason;
+}
+
+// The kept messages as a value of their own.
+static int rewrite(const struct compress_json *in, const struct compress_result *r, const char *gap,
+                   struct json **out, struct err *e) {
+    const struct json_rules rules = {.depth = 256, .big_integers = true};
+    struct json_writer w = {0};
+    compress_json_write(&w, in, r, gap);
+    int rc = w.out.failed || !w.out.data
+                 ? err_set(e, ERR_MEMORY, "no memory for the compressed messages")
+                 : json_parse_with(out, w.out.data, w.out.len, &rules, e);
+    str_fini(&w.out);
+    return rc;
+}
+
+int prefill_messages(struct compressor *c, const struct prefill_options *o,
+                     const struct json *messages, int64_t tokens, struct json **out,
+                     struct prefill_report *report, struct err *e) {
+    struct compress_options options = options_for(o, tokens);
+    struct compress_json in = {0};
+    struct compress_result r = {0};
+    *out = NULL;
+    int rc = compress_json_read(&in, messages, e);
+    if (!rc)
+        rc = compress_messages(c, &in.v, &options, &r, e);
+    if (!rc)
+        fill_report(report, &r);
+    if (!rc && !r.reason)
+        rc = rewrite(&in, &r, o->gap, out, e);
+    compress_result_fini(&r);
+    compress_json_fini(&in);
+    return rc;
+}
+
+int prefill_text(struct compressor *c, const struct prefill_options *o,
+                 const struct compress_part *text, int64_t tokens, struct str *out,
+                 struct prefill_report *report, struct err *e) {
+    struct compress_options options = options_for(o, tokens);
+    const struct compress_message m = {"user", text, 1};
+    const struct compress_conversation v = {&m, 1};
+    struct compress_result r = {0};
+    int rc = compress_text(c, text, NULL, &options, &r, e);
+    if (!rc) {
+        fill_report(report, &r);
+        compress_kept(&r, &v, 0, 0, o->gap, out);
+    }
+    if (!rc && out->failed)
+        rc = err_set(e, ERR_MEMORY, "no memory for the compressed text");
+    compress_result_fini(&r);
+    return rc;
+}
+
+void prefill_report_write(struct json_writer *w, const struct prefill_report *r) {
+    jw_begin(w, '{');
+    jw_key(w, "from");
+    jw_int(w, r->from);
+    jw_key(w, "to");
+    jw_int(w, r->to);
+    jw_key(w, "ms");
+    jw_num(w, (double)(int64_t)(r->ms * 1000 + 0.5) / 1000);
+    jw_key(w, "reason");
+    if (r->reason)
+        jw_cstr(w, r->reason);
+    else
+        jw_null(w);
+    jw_end(w, '}');
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// When prompts are compressed, for everything that takes conversations: the mode, the threshold,
+// what is left alone, and what a request is told of it.
+#ifndef COPPICE_COMPRESS_PREFILL_H
+#define COPPICE_COMPRESS_PREFILL_H
+
+#include "base/json.h"
+#include "compress/compress.h"
+
+enum prefill_mode {
+    PREFILL_OFF,
+    PREFILL_AUTO,   // prompts of the threshold or more, and those that do not fit otherwise
+    PREFILL_ALWAYS, // all
+};
+
+struct prefill_options {
+    enum prefill_mode mode;
+    int64_t threshold; // tokens of the prompt as the target reads it
+    struct compress_options compress;
+    const char *gap; // stands wherever something was left out; NULL: nothing
+};
+struct prefill_options prefill_options_default(void); // off, threshold 32,000
+
+// What became of one prompt.
+struct prefill_report {
+    bool tried;         // by the mode it might have been compressed
+    int64_t from, to;   // tokens before and after; whose, the caller says
+    double ms;          // that it took
+    const char *reason; // a constant: why nothing was left out; NULL: something was
+};
+
+// What is known of a prompt before it is scored.
+struct prefill_prompt {
+    int64_t tokens; // of all of it
+    int64_t room;   // that the context has for it; 0: not known
+    bool tools;     // tools are present
+};
+// NULL: it is to be compressed; else why not.
+const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p);
+
+// Compresses an array of messages of a prompt of so many tokens (by which a curve is looked up).
+// *out: the messages with what stays, for the caller to free; NULL where nothing was left out.
+// report gets reason, ms and the scorer's counts. Errors as compress_messages.
+int prefill_messages(struct compressor *c, const struct prefill_options *o,
+                     const struct json *messages, int64_t tokens, struct json **out,
+                     struct prefill_report *report, struct err *e);
+// The same of a text, whose end is the question; *out is appended to, also where all stays.
+int prefill_text(struct compressor *c, const struct prefill_options *o,
+                 const struct compress_part *text, int64_t tokens, struct str *out,
+                 struct prefill_report *report, struct err *e);
+
+// {"from":..,"to":..,"ms":..,"reason":..}, reason null where something was left out.
+void prefill_report_write(struct json_writer *w, const struct prefill_report *r);
+
+#endif
