@@ -164,6 +164,17 @@ static int find_draft(const struct cli_args *a, struct session_options *o, struc
     return rc;
 }
 
+// Says what is given up, since answers change.
+static void read_sparsely(const struct cli_args *a, struct sparse_rule *rule) {
+    float alpha = (float)options_float(&a->opt, OPT_SPARSE_PREFILL);
+    if (!(alpha > 0))
+        return;
+    *rule = (struct sparse_rule){true, alpha, SPARSE_SINKS, SPARSE_WINDOW};
+    print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that matter "
+                     "most to it and may miss what others say; without --sparse-prefill it sees "
+                     "everything");
+}
+
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e) {
     struct session_options o = session_options_default();
@@ -187,6 +198,7 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
     o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
+    read_sparsely(a, &o.target.sparse);
     price_folder(a, &f->prices);
     o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;
     rc = find_draft(a, &o, f, e);

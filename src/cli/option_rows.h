@@ -75,6 +75,7 @@ enum cli_option {
     OPT_KV_TYPE,
     OPT_KV_TYPE_K,
     OPT_KV_TYPE_V,
+    OPT_SPARSE_PREFILL,
     OPT_THREADS,
     OPT_DEVICE,
     OPT_CPU_LEVEL,

@@ -194,6 +194,8 @@ int batch_join(struct batch *b, const struct request *r, struct reply *out, stru
         rc = make_sequence(j, &seq, e);
     if (!rc)
         rc = make_reply(j, e);
+    if (!rc)
+        rc = sequence_sparse(seq, r->sparse_end ? r->sparse_end : r->n_prompt, e);
     j->m.seq = seq;
     if (rc) {
         job_free(j);

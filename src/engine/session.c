@@ -118,7 +118,8 @@ static int make_price(struct session *s, struct err *e) {
                                     .draft_model = s->draft,
                                     .codec_k = s->o.target.codec_k,
                                     .codec_v = s->o.target.codec_v,
-                                    .vendor_gemm = s->o.vendor_gemm};
+                                    .vendor_gemm = s->o.vendor_gemm,
+                                    .sparse = s->o.target.sparse};
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
     int rc = price_create(&s->price, kind, e);

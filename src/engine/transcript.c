@@ -16,13 +16,17 @@ struct transcript {
     struct sequence *seq; // NULL: nothing was run
     int32_t *ids;         // [n]
     int64_t n, cap;
+    // Where the first prompt ended, which is read sparsely if the session does that; 0: nothing was
+    // chosen yet. It stays when the state is dropped or cut, so that the text would be read again
+    // as it was.
+    int64_t first;
 };
 
 struct bookmark {
     struct session *s;
     struct checkpoint *point; // NULL: nothing was run
     int32_t *ids;             // [n]
-    int64_t n;
+    int64_t n, first;
 };
 
 int transcript_create(struct transcript **out, struct session *s, struct err *e) {
@@ -95,14 +99,23 @@ static int cut_state(struct transcript *t, int64_t n, struct err *e) {
     return sequence_truncate(t->seq, n, &kept, e);
 }
 
+// Tokens, first ones, that are read as a prompt.
+static int64_t sparse_end(int64_t first) {
+    return first ? first : INT64_MAX;
+}
+
 int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
     if (n < 0 || n > t->n)
         return err_set(e, ERR_USAGE, "cannot cut a text of %lld tokens to %lld", (long long)t->n,
                        (long long)n);
     int rc = cut_state(t, n, e);
-    if (!rc)
-        t->n = n;
-    return rc;
+    if (rc)
+        return rc;
+    t->n = n;
+    if (n > t->first)
+        return 0;
+    t->first = 0; // what is left is all prompt
+    return t->seq ? sequence_sparse(t->seq, sparse_end(0), e) : 0;
 }
 
 // Room for what a request may choose is made before it runs, so that none of it can be lost.
@@ -132,6 +145,9 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
     q.n_prompt = n;
     q.prefix = NULL;
     q.in_place = t->seq;
+    if (r->max_tokens > 0 && !t->first)
+        t->first = n;
+    q.sparse_end = sparse_end(t->first);
     rc = session_generate(t->s, &q, out, e);
     take(t, out->ids, out->n);
     if (rc) { // what else went wrong is known then
@@ -153,6 +169,7 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
         return rc;
     }
     take(f, t->ids, t->n);
+    f->first = t->first;
     *out = f;
     return 0;
 }
@@ -173,6 +190,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
         memcpy(b->ids, t->ids, bytes);
     b->s = t->s;
     b->n = t->n;
+    b->first = t->first;
     *out = b;
     return 0;
 }
@@ -182,7 +200,7 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
         return err_set(e, ERR_MISMATCH,
                        "what was saved belongs to another loaded model; restore "
                        "it into a text of the model that made it");
-    struct transcript fresh = {.s = t->s};
+    struct transcript fresh = {.s = t->s, .first = b->first};
     bool point = b->point && checkpoint_usable(b->point);
     int rc = vec_reserve(&fresh.ids, &fresh.cap, b->n, sizeof *fresh.ids, e);
     drop_spoilt(t);
@@ -206,9 +224,11 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
 }
 
 // A checkpoint of no tokens, for a text of which nothing was run.
-static int empty_point(struct model *m, struct checkpoint **out, struct err *e) {
+static int empty_point(struct model *m, int64_t first, struct checkpoint **out, struct err *e) {
     struct sequence *seq = NULL;
     int rc = model_sequence(m, &seq, e);
+    if (!rc)
+        rc = sequence_sparse(seq, sparse_end(first), e);
     if (!rc)
         rc = sequence_checkpoint(seq, out, e);
     sequence_destroy(seq);
@@ -222,7 +242,7 @@ int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
     const struct checkpoint *point = b->point;
     int rc = 0;
     if (!point || !checkpoint_usable(point)) {
-        rc = empty_point(m, &empty, e);
+        rc = empty_point(m, b->first, &empty, e);
         point = empty;
     }
     if (!rc) {
@@ -245,7 +265,9 @@ int bookmark_read(struct bookmark **out, struct session *s, const char *path, st
         return rc;
     }
     int64_t run = checkpoint_len(b->point);
+    int64_t end = checkpoint_sparse_end(b->point);
     b->s = s;
+    b->first = end < INT64_MAX ? end : 0;
     b->n = run + tail.n;
     b->ids = malloc((size_t)(b->n ? b->n : 1) * sizeof *b->ids);
     if (b->ids && run)

@@ -82,8 +82,10 @@ static int add_group(struct model *m, const struct attention_shape *shape, struc
                           .codec_v = m->options.codec_v};
     int group; // 0, which is in all layers
     int rc = model_add_group(m, &kv, 0, &group, e);
-    struct attention_call call = {
-        .shape = shape, .layout = &m->groups[0].layout, .mask = ATTEND_PATH};
+    struct attention_call call = {.shape = shape,
+                                  .layout = &m->groups[0].layout,
+                                  .mask = ATTEND_PATH,
+                                  .choice = model_choice(m)};
     return rc ? rc : attention_check(m->x, &call, e);
 }
 

@@ -150,8 +150,10 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
     int rc = load_kinds(m, g, e);
-    struct attention_call call = {
-        .shape = &shape, .layout = &m->groups[0].layout, .mask = ATTEND_PATH};
+    struct attention_call call = {.shape = &shape,
+                                  .layout = &m->groups[0].layout,
+                                  .mask = ATTEND_PATH,
+                                  .choice = model_choice(m)};
     if (!rc && p->n_full)
         rc = attention_check(m->x, &call, e);
     if (!rc)

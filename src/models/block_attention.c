@@ -91,6 +91,7 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
         .seqs = c->views,
         .store = c->store,
         .out = c->buf->out,
+        .choice = c->choice,
     };
 }
 

@@ -34,10 +34,11 @@ struct attention_call {
     const struct attention_buffers *buf;
     const struct rows *rows;
     const struct kv_layout *layout;
-    int layer;                   // within the KV group
-    const struct kv_slot *store; // [n] host
-    const struct kv_view *views; // [sequences] host
-    int mask;                    // enum attend_mask
+    int layer;                          // within the KV group
+    const struct kv_slot *store;        // [n] host
+    const struct kv_view *views;        // [sequences] host
+    const struct attend_choice *choice; // NULL: rows see everything
+    int mask;                           // enum attend_mask
     int64_t window;
     const struct act *in; // [n][dim], normed
     float *h;             // [n][dim] residual stream, added to
@@ -48,7 +49,8 @@ int attention_load(struct attention_block *b, const struct attention_shape *s, s
                    int i, struct err *e);
 int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
                            struct load *l, struct err *e);
-// Whether the backend takes such layers: of c only shape, layout, mask and window are looked at.
+// Whether the backend takes such layers: of c only shape, layout, mask, window and
+// whether there is a choice are looked at.
 // ERR_UNSUPPORTED with a sentence that names what is missing.
 int attention_check(const struct exec *x, const struct attention_call *c, struct err *e);
 void attention_run(struct exec *x, const struct attention_call *c);

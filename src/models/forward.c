@@ -134,6 +134,7 @@ static void record(struct model *m, const struct forest *f, struct sequence *con
         for (int g = 0; g < m->n_groups; g++)
             m->groups[g].views[i] = kv_view_of(&seqs[i]->kv[g]);
         r->version[i] = seqs[i]->version;
+        r->sparse_end[i] = seqs[i]->sparse_end;
     }
 }
 

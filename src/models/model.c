@@ -41,6 +41,11 @@ static int fill_options(struct model *m, const struct model_options *o, struct e
         o->max_logits < 0 || o->max_rows > 1 << 16 || o->max_verify > 1 << 12 ||
         o->max_seqs > 1 << 12)
         return err_set(e, ERR_USAGE, "context, row and sequence limits must be positive");
+    struct sparse_options rule = {
+        .alpha = o->sparse.alpha, .sinks = o->sparse.sinks, .window = o->sparse.window};
+    int rc = o->sparse.on ? sparse_options_check(&rule, e) : 0;
+    if (rc)
+        return rc;
     if (!o->max_ctx)
         m->options.max_ctx = m->params.context;
     if (!o->max_verify)
@@ -89,14 +94,36 @@ static int record_init(struct model *m, struct err *e) {
     r->chain = arena_array(&r->arena, seqs, sizeof *r->chain);
     r->len = arena_array(&r->arena, seqs, sizeof *r->len);
     r->len_now = arena_array(&r->arena, seqs, sizeof *r->len_now);
+    r->sparse_end = arena_array(&r->arena, seqs, sizeof *r->sparse_end);
     r->states = arena_array(&r->arena, seqs, sizeof *r->states);
     r->version = arena_array(&r->arena, seqs, sizeof *r->version);
     if (!ok || !r->runs || !r->slices || !r->commits || !r->chain || !r->len || !r->len_now ||
-        !r->states || !r->version)
+        !r->states || !r->version || !r->sparse_end)
         return err_set(e, ERR_MEMORY, "no memory for a pass of %zu rows", rows);
+    m->ws.choice.end = r->sparse_end;
     for (size_t i = 0; i < rows; i++)
         r->identity[i] = (int32_t)i;
     return 0;
+}
+
+// Means of one layer's blocks, and a bit for each row, head and block.
+static int choice_init(struct model *m, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct attend_choice *c = &m->ws.choice;
+    void *chosen = NULL;
+    if (!m->options.sparse.on || !p->n_full)
+        return 0;
+    c->rule = m->options.sparse;
+    c->blocks = round_up(sparse_blocks(m->options.max_ctx), 32);
+    int rc = load_buffer(&m->load, c->blocks * p->n_kv * p->head_dim, &c->means, e);
+    if (!rc)
+        rc = load_bytes(&m->load, m->options.max_rows * p->n_heads * c->blocks / 8, &chosen, e);
+    c->chosen = chosen;
+    return rc;
+}
+
+const struct attend_choice *model_choice(const struct model *m) {
+    return m->options.sparse.on ? &m->ws.choice : NULL;
 }
 
 static int workspace_init(struct model *m, struct err *e) {
@@ -115,6 +142,8 @@ static int workspace_init(struct model *m, struct err *e) {
         rc = load_buffer(l, logits * p->dim, &w->wanted, e);
     if (!rc)
         rc = load_buffer(l, logits * p->vocab, &w->logits, e);
+    if (!rc)
+        rc = choice_init(m, e);
     for (int i = 0; !rc && i < m->n_groups; i++) {
         void *scratch = NULL;
         int64_t pages = ceil_div(verify, KV_PAGE);
@@ -301,6 +330,7 @@ struct sequence_spec model_spec(const struct model *m) {
                               .shape = m->params.gdn,
                               .n_recurrent = m->params.n_layers - m->params.n_full,
                               .n_attached = m->n_readers,
+                              .sparse = m->options.sparse,
                               .max_len = m->options.max_ctx};
     for (int i = 0; i < m->n_groups; i++)
         s.groups[i] = (struct seq_group){m->groups[i].pool, m->groups[i].window};
@@ -366,6 +396,7 @@ struct attention_call model_attention_call(const struct model *m, const struct p
         .views = g->views,
         .mask = ATTEND_PATH,
         .window = g->window,
+        .choice = g->window ? NULL : model_choice(m),
         .in = m->ws.act_d,
         .h = m->ws.h,
     };

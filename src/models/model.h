@@ -36,6 +36,7 @@ struct model_options {
     int max_verify;                    // of which rows of trees; 0: 128
     int max_seqs;                      // sequences in one pass; 0: 8
     int max_logits;                    // rows of logits held at once; 0: max_verify, at most 128
+    struct sparse_rule sparse;         // of rows that read prompts (ops/attention.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
     int64_t memory_limit;              // bytes for weights, scratch and one full sequence; 0: none

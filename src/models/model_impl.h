@@ -44,6 +44,9 @@ struct workspace {
     struct act *act_d, *act_f; // R rows of D, of F
     struct attention_buffers attention;
     struct deltanet_buffers deltanet;
+    // Room for choices of rows, and the ends of the sequences that it points to. Nothing where no
+    // row chooses.
+    struct attend_choice choice;
     struct gdn_rows *verify; // host [recurrent layers]: u, k, g, d of V rows each
     float *wanted;           // [L][D] rows of a slice of logits
     float *logits;           // [L][vocab]
@@ -65,6 +68,7 @@ struct pass_record {
     struct gdn_commit_seq *commits;   // [S]
     uint8_t *chain;                   // [S] the sequence has a prompt chain
     int64_t *len, *len_now;           // [S]
+    int64_t *sparse_end;              // [S] of the sequences
     struct gdn_state **states;        // [S]
     uint64_t *version;                // [S] of the sequences when the pass ran
     uint64_t stretch, logits_stretch; // exec_stretch of the pass, of ws.logits
@@ -118,6 +122,9 @@ void model_commit_recurrent(struct model *m, int n);
 // numbers the layers of each group from 0. Checks whether they can be stored.
 int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
                     struct err *e);
+
+// What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
+const struct attend_choice *model_choice(const struct model *m);
 
 // What an attention layer's call says about its group and this pass.
 struct attention_call model_attention_call(const struct model *m, const struct pass *p,

@@ -58,6 +58,16 @@ struct qk_args {
     float *q_out;                // [n][n_heads][dk]; NULL with q: only K and V are wanted
 };
 
+// Rows of a pass that choose blocks of keys, and room for it. Those of a sequence are a chain that
+// continues it, stored where its pages have these positions (as prompts are).
+struct attend_choice {
+    struct sparse_rule rule;
+    const int64_t *end; // host [sequences]: rows at positions below it choose, others see all
+    float *means;       // [blocks][n_kv][dk]
+    uint32_t *chosen;   // [n][n_heads][blocks / 32]: bit b % 32 of word b / 32
+    int64_t blocks;     // that there is room for, a multiple of 32
+};
+
 struct attend_args {
     struct attend_shape shape;
     const float *q;    // [n][n_heads][dk]
@@ -68,6 +78,7 @@ struct attend_args {
     const struct kv_view *seqs;  // host [sequences]
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
     struct act *out;             // [n][n_heads * dv]
+    const struct attend_choice *choice; // NULL: all rows see everything. Not beside a window
 };
 
 #endif

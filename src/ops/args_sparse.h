@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "ops/attention.h"
 #include "ops/kv_layout.h"
 
 #ifdef __cplusplus
@@ -48,7 +49,8 @@ struct sparse_options {
     float density; // 0, or the share of blocks, at most 1; for benchmarks
 };
 // What the authors use for Qwen3.
-#define SPARSE_OPTIONS_QWEN3 {.alpha = 0.12f, .sinks = 2, .window = 4, .last_full = 2}
+#define SPARSE_OPTIONS_QWEN3                                                                       \
+    {.alpha = 0.12f, .sinks = SPARSE_SINKS, .window = SPARSE_WINDOW, .last_full = 2}
 
 // Where K, or V, of one layer lie. Position p is in piece p / 64, at slot p % 64 of it.
 struct sparse_rows {

@@ -60,6 +60,19 @@ struct attend_shape {
     int64_t window;     // keys with |q - k| >= window are hidden; 0: no window
 };
 
+// Rows that read prompts may see only some blocks of 128 keys (absolute multiples). Each row
+// chooses for itself, so that rule E holds: with s_b = scale q . mean of the keys of block b, a row
+// in block m sees block b < m if s_b >= max s + ln alpha over all of these, which is mass_b >=
+// alpha max mass of FlashPrefill (args_sparse.h) for a block of one query; or b < sinks; or m - b <
+// window; and its own. alpha = 0: all.
+enum { SPARSE_SINKS = 2, SPARSE_WINDOW = 4 }; // what FlashPrefill takes
+struct sparse_rule {
+    bool on; // false: rows see everything
+    float alpha;
+    int sinks, window;
+};
+bool sparse_rule_same(const struct sparse_rule *a, const struct sparse_rule *b);
+
 // ERR_UNSUPPORTED with a sentence: what no backend takes, because bounds are passed or parts do not
 // fit together.
 int rope_check(const struct rope *r, int dk, struct err *e);

@@ -17,6 +17,7 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
     c->spec = s->spec;
     c->written = exec_stretch(s->spec.x);
     c->len = sequence_resume(s);
+    c->sparse_end = s->sparse_end;
     size_t bytes = (size_t)c->len * sizeof *c->tokens;
     c->tokens = malloc(bytes ? bytes : 1);
     if (!c->tokens)
@@ -45,6 +46,10 @@ int64_t checkpoint_len(const struct checkpoint *c) {
 
 const int32_t *checkpoint_tokens(const struct checkpoint *c) {
     return c->tokens;
+}
+
+int64_t checkpoint_sparse_end(const struct checkpoint *c) {
+    return c->sparse_end;
 }
 
 int64_t checkpoint_bytes(const struct checkpoint *c) {
@@ -77,7 +82,7 @@ void checkpoint_destroy(struct checkpoint *c) {
 
 static bool same_spec(const struct sequence_spec *a, const struct sequence_spec *b) {
     bool same = a->x == b->x && a->n_groups == b->n_groups && a->n_recurrent == b->n_recurrent &&
-                a->n_attached == b->n_attached;
+                a->n_attached == b->n_attached && sparse_rule_same(&a->sparse, &b->sparse);
     for (int i = 0; same && i < a->n_groups; i++)
         same = a->groups[i].pool == b->groups[i].pool && a->groups[i].window == b->groups[i].window;
     for (int i = 0; same && i < a->n_attached; i++)
@@ -151,6 +156,7 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
             memcpy(s->tokens, c->tokens, (size_t)c->len * sizeof *s->tokens);
         exchange(s, &p);
         s->len = c->len;
+        s->sparse_end = c->sparse_end;
         s->version++;
     }
     for (int i = 0; i < s->spec.n_groups; i++)

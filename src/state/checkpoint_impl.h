@@ -10,6 +10,7 @@ struct checkpoint {
     uint64_t written; // as of a sequence
     int32_t *tokens;  // [len]
     int64_t len;
+    int64_t sparse_end;
     struct kv kv[SEQ_GROUPS];
     struct recurrent_save recurrent;
     struct attachment *attached[SEQ_ATTACHED];

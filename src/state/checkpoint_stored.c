@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections of a stored checkpoint: HEAD says what it is of, TOKN has the tokens, KVGR one group
-// each, RECU the recurrent save, ATTD one attachment each, DONE ends it. Staging runs the same
-// writer and copies where it would read.
+// The sections of a stored checkpoint: HEAD says what it is of, SPRS by which rule prompts were
+// read if there was one, TOKN has the tokens, KVGR one group each, RECU the recurrent save, ATTD
+// one attachment each, DONE ends it. Staging runs the same writer and copies where it would read.
 #include "state/checkpoint_stored.h"
 
 #include <stdlib.h>
@@ -32,6 +32,17 @@ static void put_head(struct stored_out *o, const void *arg) {
     stored_put_u32(o, (uint32_t)s->n_recurrent);
     stored_put_u64(o, (uint64_t)recurrent_save_bytes(&s->shape, s->n_recurrent));
     stored_put_u32(o, (uint32_t)s->n_attached);
+}
+
+static void put_sparse(struct stored_out *o, const void *arg) {
+    const struct checkpoint *c = ((const struct writing *)arg)->c;
+    const struct sparse_rule *rule = &c->spec.sparse;
+    uint32_t alpha;
+    memcpy(&alpha, &rule->alpha, sizeof alpha);
+    stored_put_u32(o, alpha);
+    stored_put_u32(o, (uint32_t)rule->sinks);
+    stored_put_u32(o, (uint32_t)rule->window);
+    stored_put_u64(o, (uint64_t)c->sparse_end);
 }
 
 static void put_tokens(struct stored_out *o, const void *arg) {
@@ -70,6 +81,8 @@ static void put_all(struct stored_out *o, struct writing *w) {
     stored_put(o, magic, sizeof magic);
     stored_put_u32(o, VERSION);
     stored_section(o, "HEAD", put_head, w);
+    if (s->sparse.on)
+        stored_section(o, "SPRS", put_sparse, w);
     stored_section(o, "TOKN", put_tokens, w);
     for (w->i = 0; w->i < s->n_groups; w->i++)
         stored_section(o, "KVGR", put_group, w);
@@ -234,6 +247,38 @@ static void get_head(struct stored_in *in, const struct sequence_spec *s,
         stored_damaged(in);
 }
 
+// The rule by which prompts were read, which must be the present one; then enters the tokens.
+static void get_sparse(struct stored_in *in, struct checkpoint *c) {
+    const struct sparse_rule *own = &c->spec.sparse;
+    struct sparse_rule rule = {0};
+    char tag[5];
+    stored_enter(in, tag);
+    if (strcmp(tag, "SPRS") == 0) {
+        uint32_t alpha = stored_get_u32(in);
+        rule.on = true;
+        memcpy(&rule.alpha, &alpha, sizeof alpha);
+        rule.sinks = (int)stored_get_u32(in);
+        rule.window = (int)stored_get_u32(in);
+        uint64_t end = stored_get_u64(in);
+        if (end > INT64_MAX)
+            stored_damaged(in);
+        c->sparse_end = (int64_t)(end & INT64_MAX);
+        stored_leave(in);
+        stored_enter(in, tag);
+    }
+    if (strcmp(tag, "TOKN") != 0)
+        stored_damaged(in);
+    if (!sparse_rule_same(&rule, own))
+        stored_fail(
+            in, ERR_MISMATCH,
+            "the checkpoint's prompt was read %s and this program reads it %s; use the same "
+            "--sparse-prefill or make the checkpoint again",
+            rule.on ? "sparsely" : "densely",
+            !own->on  ? "densely"
+            : rule.on ? "by another rule"
+                      : "sparsely");
+}
+
 // n tokens; memory is taken as they come.
 static int32_t *get_ids(struct stored_in *in, uint64_t n, int64_t vocab) {
     int32_t *ids = NULL;
@@ -311,7 +356,7 @@ int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
     check_version(&in);
     get_head(&in, spec, f, &h);
     if (!in.rc)
-        enter(&in, "TOKN");
+        get_sparse(&in, c);
     c->len = in.rc ? 0 : (int64_t)h.len;
     c->tokens = get_ids(&in, (uint64_t)c->len, f->vocab);
     f->tail = get_ids(&in, h.n_tail, f->vocab);

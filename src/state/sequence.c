@@ -74,6 +74,18 @@ int sequence_write(struct sequence *s, struct err *e) {
     return 0;
 }
 
+int sequence_sparse(struct sequence *s, int64_t end, struct err *e) {
+    if (!s->spec.sparse.on)
+        return 0;
+    if (min_i64(s->len, end) != min_i64(s->len, s->sparse_end))
+        return err_set(e, ERR_STATE,
+                       "the state of these %lld tokens was read sparsely up to token %lld and "
+                       "cannot go on as if up to %lld; run the tokens again",
+                       (long long)s->len, (long long)s->sparse_end, (long long)end);
+    s->sparse_end = end;
+    return 0;
+}
+
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     if (n < 0 || s->len + n > s->spec.max_len)
         return err_set(e, ERR_LIMIT,
@@ -187,6 +199,7 @@ int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e
     if (s->len)
         memcpy(f->tokens, s->tokens, (size_t)s->len * sizeof *f->tokens);
     f->len = s->len;
+    f->sparse_end = s->sparse_end;
     *out = f;
     return 0;
 }

@@ -37,7 +37,8 @@ struct sequence_spec {
     int n_recurrent; // Gated DeltaNet layers; 0: no recurrent part
     int n_attached;
     const struct attachment_kind *attached[SEQ_ATTACHED];
-    int64_t max_len; // context limit, tokens
+    int64_t max_len;           // context limit, tokens
+    struct sparse_rule sparse; // of rows that read prompts
 };
 
 // Fields are for the layers above to read; only models and state write them.
@@ -45,6 +46,9 @@ struct sequence {
     struct sequence_spec spec;
     int32_t *tokens; // [len]
     int64_t len, cap;
+    // Positions below it are read by the sparse rule, if there is one, others see everything. It is
+    // part of what the state is: see sequence_sparse.
+    int64_t sparse_end;
     uint64_t version; // grows with every change of the committed tokens
     uint64_t written; // exec_stretch when its state was last written
     struct kv kv[SEQ_GROUPS];
@@ -62,6 +66,10 @@ bool sequence_usable(const struct sequence *s);              // whether it is no
 int sequence_check(const struct sequence *s, struct err *e); // the same as an error: ERR_STATE
 // Must precede whatever queues a change of its state; also checks. sequence_reserve includes it.
 int sequence_write(struct sequence *s, struct err *e);
+
+// From now on positions below `end` are read by the sparse rule. ERR_STATE where some of those that
+// are there were not read so: states of the two kinds are never mixed. Without a rule, nothing.
+int sequence_sparse(struct sequence *s, int64_t end, struct err *e);
 
 // Room for n more tokens everywhere. ERR_LIMIT beyond max_len, ERR_MEMORY: reserved pages are given
 // back then; a page that was shared and has been copied stays the sequence's own.
@@ -91,6 +99,7 @@ struct checkpoint;
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e);
 int64_t checkpoint_len(const struct checkpoint *c);
 const int32_t *checkpoint_tokens(const struct checkpoint *c); // [len]
+int64_t checkpoint_sparse_end(const struct checkpoint *c);    // as of a sequence
 int64_t checkpoint_bytes(const struct checkpoint *c);         // without shared KV pages
 bool checkpoint_usable(const struct checkpoint *c);
 void checkpoint_destroy(struct checkpoint *c);

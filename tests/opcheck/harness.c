@@ -28,6 +28,7 @@ static const struct family families[] = {
     {"gdn_layer", NULL, check_gdn_layer_rule, NULL, NULL},
     {"attend", check_attend, check_attend_rule, check_attend_double, check_attend_time},
     {"sparse", check_sparse, check_sparse_rule, check_sparse_double, check_sparse_time},
+    {"choice", check_choice, check_choice_rule, check_choice_double, NULL},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
     {"sample", check_sample, check_sample_rule, check_sample_double, check_sample_time},

@@ -153,7 +153,6 @@ void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.
 int forest_path(const struct forest *f, int32_t i, int32_t *path);
 
-// Called by those of linear.
 void check_gate_up(struct check *c);
 void check_gate_up_rule(struct check *c);
 // One function a family; level checks compare c->exec with c->spec, the others with doubles.
@@ -175,10 +174,13 @@ void check_attend_long_rule(struct check *c);
 void check_attend_long_double(struct check *c);
 void check_attend_long_time(struct check *c);
 void check_sparse(struct check *c);
-void check_sparse_rule(struct check *c); // chunks of whole blocks
+void check_sparse_rule(struct check *c);
 void check_sparse_double(struct check *c);
 void check_sparse_time(struct check *c);
 bool check_has_sparse(struct check *c); // whether the level has its ops; absences are told
+void check_choice(struct check *c);
+void check_choice_rule(struct check *c);
+void check_choice_double(struct check *c);
 void check_gdn(struct check *c);
 void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);

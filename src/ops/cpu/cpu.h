@@ -43,6 +43,11 @@ struct quad {
     int begin, end;
 };
 
+// A query row of a tile and one of its heads, counted from the tile's first ones.
+struct attend_pair {
+    int row, head;
+};
+
 enum { SPARSE_SELECT = 256 }; // means of blocks that are scored together
 
 enum { ATTEND_STEP = 16 }; // keys that stay in the nearest cache while all rows and heads use them
@@ -55,6 +60,7 @@ struct attend_scratch {
     float score[ROWS][OPS_GROUP_MAX][KV_PAGE];
     struct keys keys[ROWS];
     struct quad quad[ROWS * OPS_GROUP_MAX / 4];
+    struct attend_pair pair[ROWS * OPS_GROUP_MAX];
     // Running softmax of a (row, head): maximum, sum, and what the last chunk made of the old sum.
     float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
 };
@@ -167,6 +173,8 @@ void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src
 void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
                  const struct kv_slot *src, int64_t n);
 
+// Means and choices of rows that choose blocks; a->choice is there.
+void cpu_attend_choose(struct cpu *c, const struct attend_args *a, const struct rows *r);
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
 
 void cpu_sparse_means(struct exec *x, const struct sparse_args *a);

@@ -31,7 +31,9 @@ struct tile {
     int32_t key[ROWS][KV_PAGE]; // rows whose keys are decoded for this chunk, by tile row and slot
     int used[ROWS][KV_PAGE];    // and where in row_k
     int decoded;
-    int quads;           // of s->quad
+    bool choosing;       // some row sees chosen blocks only
+    int pairs;           // (row, head) pairs of s->pair that take part in this chunk
+    int quads;           // of s->quad: the first of these
     unsigned char *page; // of this chunk, and its slots with committed positions
     int page_begin, page_end;
 };
@@ -51,13 +53,31 @@ static float *sums(const struct tile *t, int at, int h) {
     return a->out->x + (t->begin + at) * a->out->stride + (int64_t)(t->head + h) * a->shape.dv;
 }
 
-// Makes the pairs of the tile into quads; the last one to three stay single.
-static void make_quads(struct tile *t) {
-    int pairs = (int)(t->end - t->begin) * t->heads;
-    t->quads = pairs / 4;
+// Whether a pair sees the chunk's block at all.
+static bool takes_part(const struct tile *t, int at, int h, int64_t block) {
+    const struct attend_run *u = t->run;
+    const struct attend_choice *c = u->a->choice;
+    int64_t row = t->begin + at;
+    if (!t->choosing || u->r->pos[row] >= c->end[u->r->seq[row]])
+        return true;
+    const uint32_t *chosen =
+        c->chosen + (row * u->a->shape.n_heads + t->head + h) * (c->blocks / 32);
+    return chosen[block / 32] >> block % 32 & 1;
+}
+
+// Collects the pairs of the tile that see a block and makes them into quads; the last one to three
+// stay single.
+static void make_quads(struct tile *t, int64_t block) {
+    struct attend_scratch *s = t->s;
+    int rows = (int)(t->end - t->begin);
+    t->pairs = 0;
+    for (int p = 0; p < rows * t->heads; p++)
+        if (takes_part(t, p / t->heads, p % t->heads, block))
+            s->pair[t->pairs++] = (struct attend_pair){p / t->heads, p % t->heads};
+    t->quads = t->pairs / 4;
     for (int p = 0; p < t->quads * 4; p++) {
-        t->s->quad[p / 4].row[p % 4] = p / t->heads;
-        t->s->quad[p / 4].head[p % 4] = p % t->heads;
+        s->quad[p / 4].row[p % 4] = s->pair[p].row;
+        s->quad[p / 4].head[p % 4] = s->pair[p].head;
     }
 }
 
@@ -177,25 +197,24 @@ static void load_step(const struct tile *t, int from, bool values) {
 // The collected keys of every row into the running softmax of its heads.
 static void take_keys(const struct tile *t) {
     struct attend_scratch *s = t->s;
-    int rows = (int)(t->end - t->begin), pairs = rows * t->heads;
     for (int i = 0; i < t->quads; i++)
         share(t, &s->quad[i]);
     for (int from = 0; from < KV_PAGE; from += ATTEND_STEP) {
         load_step(t, from, false);
         for (int i = 0; i < t->quads; i++)
             score_quad(t, &s->quad[i], from, from + ATTEND_STEP);
-        for (int p = t->quads * 4; p < pairs; p++)
-            score_pair(t, p / t->heads, p % t->heads, from, from + ATTEND_STEP);
+        for (int p = t->quads * 4; p < t->pairs; p++)
+            score_pair(t, s->pair[p].row, s->pair[p].head, from, from + ATTEND_STEP);
     }
-    for (int p = 0; p < pairs; p++)
-        if (s->keys[p / t->heads].begin < s->keys[p / t->heads].end)
-            renew(t, p / t->heads, p % t->heads);
+    for (int p = 0; p < t->pairs; p++)
+        if (s->keys[s->pair[p].row].begin < s->keys[s->pair[p].row].end)
+            renew(t, s->pair[p].row, s->pair[p].head);
     for (int from = 0; from < KV_PAGE; from += ATTEND_STEP) {
         load_step(t, from, true);
         for (int i = 0; i < t->quads; i++)
             weigh_quad(t, &s->quad[i], from, from + ATTEND_STEP);
-        for (int p = t->quads * 4; p < pairs; p++)
-            weigh_pair(t, p / t->heads, p % t->heads, from, from + ATTEND_STEP);
+        for (int p = t->quads * 4; p < t->pairs; p++)
+            weigh_pair(t, s->pair[p].row, s->pair[p].head, from, from + ATTEND_STEP);
     }
 }
 
@@ -309,6 +328,10 @@ static void take_chunks(struct tile *t) {
     }
     for (int64_t c = first / KV_PAGE * KV_PAGE; c < last; c += KV_PAGE) {
         int64_t stop = min_i64(c + KV_PAGE, t->view->len);
+        if (t->choosing)
+            make_quads(t, c / SPARSE_BLOCK);
+        if (t->pairs == 0)
+            continue;
         t->page_begin = (int)(max_i64(c, first) - c);
         t->page_end = stop > c ? (int)(stop - c) : 0;
         t->page = stop > c ? t->view->pages[c / KV_PAGE] : NULL;
@@ -360,6 +383,15 @@ static void take_block(struct tile *t) {
     }
 }
 
+// Whether some row of the tile sees chosen blocks only.
+static bool chooses(const struct tile *t) {
+    const struct attend_choice *c = t->run->a->choice;
+    bool any = false;
+    for (int64_t i = t->begin; c && i < t->end; i++)
+        any = any || t->run->r->pos[i] < c->end[t->run->r->seq[i]];
+    return any;
+}
+
 static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     const struct attend_run *u = arg;
     const struct rows *r = u->r;
@@ -378,7 +410,8 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
             t.end = row;
             t.view = &u->a->seqs[r->seq[t.begin]];
             start_rows(&t);
-            make_quads(&t);
+            t.choosing = chooses(&t);
+            make_quads(&t, 0);
             take_chunks(&t);
             if (u->a->shape.mask == ATTEND_BLOCK)
                 take_block(&t);
@@ -412,6 +445,8 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     u.load_k = c->row.kv_load[a->layout->s.codec_k];
     u.load_v = c->row.kv_load[a->layout->s.codec_v];
     act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
+    if (a->choice)
+        cpu_attend_choose(c, a, r);
     // Something for every thread: smaller tiles first, then fewer heads.
     int64_t group = a->shape.n_heads / a->shape.n_kv,
             tiles = ceil_div(c->base.threads, a->shape.n_kv);
