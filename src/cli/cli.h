@@ -29,6 +29,7 @@ enum cli_command_id {
     CLI_TOKENIZE,
     CLI_DETOKENIZE,
     CLI_TEMPLATE,
+    CLI_COMPRESS,
     CLI_LOGITS,
     CLI_DRAFT_LOGITS,
     CLI_QUANTIZE,
@@ -70,7 +71,7 @@ const struct cli_command *cli_find_command(const struct cli_command_list *list, 
 cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_daemon, cmd_bench, cmd_profile, cmd_logits;
 cli_run_fn cmd_draft_logits;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
-cli_run_fn cmd_template, cmd_synth, cmd_help, cmd_manual;
+cli_run_fn cmd_compress, cmd_template, cmd_synth, cmd_help, cmd_manual;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

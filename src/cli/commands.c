@@ -72,6 +72,13 @@ static const struct cli_command commands[] = {
                     "--json also which parts the template wrote and which came from the file. "
                     "No model is loaded.",
      .run = cmd_template},
+    {"compress", CLI_COMPRESS, .operands = "", .summary = "shorten a long prompt to what matters",
+     .description = "A small model (--prefill-drafter) scores a text, or the conversation in "
+                    "--messages, for its last question, and the pieces that matter come out: a "
+                    "text, or a JSON object with messages. How much stays is said on standard "
+                    "error; with --json it is printed, with the spans. See docs/pflash.md for "
+                    "what is lost.",
+     .run = cmd_compress},
     {"inspect", CLI_INSPECT, .operands = "FILE", .min_operands = 1, .max_operands = 1,
      .summary = "show what a GGUF or safetensors file holds",
      .description = "Prints metadata (long lists shortened), tensors, a count of types and, for "

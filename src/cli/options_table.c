@@ -11,6 +11,7 @@
 #define PROFILE  CLI_BIT(CLI_PROFILE)
 #define TOKENS   (CLI_BIT(CLI_TOKENIZE) | CLI_BIT(CLI_DETOKENIZE))
 #define TEMPLATE CLI_BIT(CLI_TEMPLATE)
+#define COMPRESS CLI_BIT(CLI_COMPRESS)
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
@@ -31,9 +32,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "draft model: a GGUF file, or a model.safetensors with its config.json; "
                            "chat and serve find one beside the target; none for none"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
-                    .groups = GENERATE | LOGITS | CLI_BIT(CLI_TOKENIZE), .help = "text to read"},
+                    .groups = GENERATE | LOGITS | COMPRESS | CLI_BIT(CLI_TOKENIZE),
+                    .help = "text to read"},
     [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
-                  .groups = GENERATE | LOGITS | IMATRIX | CLI_BIT(CLI_TOKENIZE),
+                  .groups = GENERATE | LOGITS | IMATRIX | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                   .help = "file with the text to read, - for standard input"},
     [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
                  .groups = GENERATE | LOGITS | DRAFT | CLI_BIT(CLI_DETOKENIZE),
@@ -121,7 +123,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                             "generate, with --chat"},
     [OPT_CHAT] = {"chat", 0, OPTION_FLAG, .groups = GENERATE,
                   .help = "the text is a message to the model, written in its chat template"},
-    [OPT_MESSAGES] = {"messages", 0, OPTION_STRING, "FILE", .groups = TEMPLATE | GENERATE,
+    [OPT_MESSAGES] = {"messages", 0, OPTION_STRING, "FILE",
+                      .groups = TEMPLATE | GENERATE | COMPRESS,
                       .help = "JSON object with messages, tools, documents and other variables of "
                               "the template, - for standard input; of generate, in place of a "
                               "text with --chat"},
@@ -225,13 +228,13 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                     "to give one (0.12 is usual), the first 2 and the nearest 4; "
                                     "faster on long prompts, but gives up that the model sees all "
                                     "of them; 0 reads everything"},
-    [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256, .groups = RUNNING | WRITING,
-                     .help = "threads; 0 for all CPUs"},
-    [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING,
+    [OPT_THREADS] = {"threads", 't', OPTION_INT, "N", "0", 0, 256,
+                     .groups = RUNNING | WRITING | COMPRESS, .help = "threads; 0 for all CPUs"},
+    [OPT_DEVICE] = {"device", 0, OPTION_STRING, "NAME", "auto", .groups = RUNNING | COMPRESS,
                     .help = "auto (a GPU that can be used, else the CPU), cpu, cuda or cuda:N"},
     [OPT_CPU_LEVEL] = {"cpu-level", 0, OPTION_CHOICE, "LEVEL", "auto",
                        .choices = "auto|scalar|avx2|avx512|amx|neon|dotprod|i8mm",
-                       .groups = RUNNING,
+                       .groups = RUNNING | COMPRESS,
                        .help = "highest instruction level to use; the last three are ARM's"},
     [OPT_CUDA_PATH] = {"cuda-path", 0, OPTION_CHOICE, "PATH", "auto",
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,
@@ -241,7 +244,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                          .help = "matrix products of prompts on a GPU; vendor takes cuBLAS, and "
                                  "gives up that the output is the same for every --chunk and "
                                  "however much of a prompt was read before"},
-    [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = RUNNING,
+    [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
+                        .groups = RUNNING | COMPRESS,
                         .help = "most GPU memory to take, for example 24G; 0 for all that is free"},
     [OPT_PRICE_CACHE] = {"price-cache", 0, OPTION_STRING, "WHERE", "auto", .groups = DECODING,
                          .help = "folder in which --budget auto keeps what passes cost on this "
@@ -350,6 +354,46 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                          .help = "log what users write too"},
     [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
                    .help = "write every pass and request in Chrome's trace-event format"},
+    // Prompt compression.
+    [OPT_QUERY] = {"query", 0, OPTION_STRING, "TEXT", .groups = COMPRESS,
+                   .help = "question that a text is shortened for; without it the end of the text"},
+    [OPT_PREFILL_DRAFTER] = {"prefill-drafter", 0, OPTION_STRING, "FILE", .groups = COMPRESS,
+                             .help = "scorer: a small qwen3 model (GGUF)"},
+    [OPT_PREFILL_KEEP] = {"prefill-keep-ratio", 0, OPTION_FLOAT, "R", .lo = 1e-6, .hi = 1,
+                          .groups = COMPRESS, .help = "share of the prompt's tokens to keep"},
+    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = COMPRESS,
+                           .help = "keep ratios by length, linear between the points, as in "
+                                   "10000:0.5,40000:0.2,100000:0.1"},
+    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1, .groups = COMPRESS,
+                          .help = "without ratio and curve: keep what holds this share of the "
+                                  "scores"},
+    [OPT_PREFILL_LEAST] = {"prefill-least", 0, OPTION_FLOAT, "R", "0.02", 1e-6, 1,
+                           .groups = COMPRESS, .help = "and at least this share of the tokens"},
+    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1, .groups = COMPRESS,
+                          .help = "and at most this share of the tokens"},
+    [OPT_PREFILL_NO_ANCHORS] = {"prefill-no-anchors", 0, OPTION_FLAG, .groups = COMPRESS,
+                                .help = "do not look for the question's own words, scores alone "
+                                        "decide"},
+    [OPT_PREFILL_GAP] = {"prefill-gap", 0, OPTION_STRING, "TEXT", .groups = COMPRESS,
+                         .help = "mark to put where something was left out"},
+    [OPT_PREFILL_FLOWKV] = {"prefill-flowkv", 0, OPTION_FLAG, .groups = COMPRESS,
+                            .help = "in a conversation that continues, shorten each earlier "
+                                    "message by itself, once, and the last two not at all"},
+    [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = COMPRESS,
+                            .help = "run only the scorer's first N layers; 0 for all"},
+    [OPT_PREFILL_SCORE_LAYERS] = {"prefill-score-layers", 0, OPTION_INT, "N", "0", 0, 1024,
+                                  .groups = COMPRESS,
+                                  .help = "score by the last N of the layers that are run; 0 for "
+                                          "all"},
+    [OPT_PREFILL_DENSE] = {"prefill-dense", 0, OPTION_FLAG, .groups = COMPRESS,
+                           .help = "full attention in the scorer in place of block-sparse "
+                                   "attention"},
+    [OPT_PREFILL_ALPHA] = {"prefill-alpha", 0, OPTION_FLOAT, "A", "0.12", 0, 1, .groups = COMPRESS,
+                           .help = "of block-sparse attention: blocks with less than this share of "
+                                   "the largest mass are left out"},
+    [OPT_PREFILL_DENSITY] = {"prefill-density", 0, OPTION_FLOAT, "D", "0", 0, 1, .groups = COMPRESS,
+                             .help = "for benchmarks: exactly this share of the blocks, whatever "
+                                     "their mass; 0 lets the mass decide"},
     [OPT_UPSTREAM] = {"prefill-upstream-base", 0, OPTION_STRING, "URL", .groups = SERVE,
                       .help = "load no model and pass requests on to the OpenAI server at this "
                               "address, as in http://127.0.0.1:8000; --upstream for short"},
@@ -367,7 +411,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_VERBOSE] = {"verbose", 'v', OPTION_FLAG, .groups = RUNNING,
                      .help = "also print the memory plan and what was taken at most"},
     [OPT_JSON] = {"json", 0, OPTION_FLAG,
-                  .groups = (RUNNING & ~(CHAT | DAEMON)) | TOKENS | TEMPLATE | CLI_BIT(CLI_INSPECT),
+                  .groups = (RUNNING & ~(CHAT | DAEMON)) | TOKENS | TEMPLATE | COMPRESS |
+                            CLI_BIT(CLI_INSPECT),
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };

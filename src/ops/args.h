@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ops of the table in ops.h take: rows of a pass, key/value pages, and one struct of
 // arguments for each op with many. Those of recurrent layers are in args_gdn.h, of linear layers,
-// norms and experts in args_mlp.h, of choices in args_sample.h, of block-sparse attention in
-// args_sparse.h. Pointers are device memory of the backend unless a comment says host.
+// norms and experts in args_mlp.h, of choices in args_sample.h, of scorers in args_mass.h, of
+// block-sparse attention in args_sparse.h. Pointers are device memory of the backend unless a
+// comment says host.
 #ifndef COPPICE_OPS_ARGS_H
 #define COPPICE_OPS_ARGS_H
 
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #include "ops/args_gdn.h"
+#include "ops/args_mass.h"
 #include "ops/args_mlp.h"
 #include "ops/args_sample.h"
 #include "ops/args_sparse.h"

@@ -88,6 +88,8 @@ struct ops {
     // Attention to the chosen blocks. Lists may be the caller's own if they are ascending and end
     // with the diagonal block.
     void (*sparse_attend)(struct exec *x, const struct sparse_args *a);
+    // Attention that queries give to keys, for scorers. NULL: the backend has no such op.
+    void (*key_mass)(struct exec *x, const struct key_mass_args *a);
     // Gates, causal convolution along the ancestors, SiLU, L2 norms (arXiv 2412.06464).
     void (*gdn_gates_conv)(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
     // Gated delta rule by the recurrent log, for all runs at once; rows outside of them stay as

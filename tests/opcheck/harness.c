@@ -31,6 +31,7 @@ static const struct family families[] = {
     {"choice", check_choice, check_choice_rule, check_choice_double, NULL},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
+    {"mass", check_mass, NULL, check_mass_double, NULL},
     {"sample", check_sample, check_sample_rule, check_sample_double, check_sample_time},
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };

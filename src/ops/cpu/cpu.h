@@ -167,6 +167,7 @@ void cpu_norm(struct exec *x, const struct norm_args *a);
 void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                      int64_t k, struct act *out);
 void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
+void cpu_key_mass(struct exec *x, const struct key_mass_args *a);
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
 void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
                    const int32_t *index, int64_t n, size_t row_bytes);

@@ -67,6 +67,7 @@ static const struct ops cpu_table = {
     .sparse_means = cpu_sparse_means,
     .sparse_select = cpu_sparse_select,
     .sparse_attend = cpu_sparse_attend,
+    .key_mass = cpu_key_mass,
     .gdn_gates_conv = cpu_gdn_gates_conv,
     .gdn = cpu_gdn,
     .gdn_commit = cpu_gdn_commit,

@@ -316,6 +316,12 @@ static void timed_sparse_attend(struct exec *x, const struct sparse_args *a) {
     end(x);
 }
 
+static void timed_key_mass(struct exec *x, const struct key_mass_args *a) {
+    begin(x, "key_mass", TIMING_ATTENTION, 4 * a->n * (a->n_kv * a->d + 4 * a->n_q));
+    timing_of(x)->inner->key_mass(x, a);
+    end(x);
+}
+
 static void timed_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
@@ -447,6 +453,8 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
         o->sparse_select = timed_sparse_select;
         o->sparse_attend = timed_sparse_attend;
     }
+    if (inner->key_mass)
+        o->key_mass = timed_key_mass;
     o->gdn_gates_conv = timed_gdn_gates_conv;
     o->gdn = timed_gdn;
     o->gdn_commit = timed_gdn_commit;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of the model scorer, for score*.c: weights by layer, memory of a chunk and of a text.
+#ifndef COPPICE_COMPRESS_SCORE_IMPL_H
+#define COPPICE_COMPRESS_SCORE_IMPL_H
+
+#include "compress/score.h"
+#include "models/block_attention.h"
+#include "models/block_mlp.h"
+
+// Rows that dense attention takes at a time: keys of earlier rows are then read by the page.
+enum { SCORE_DENSE_ROWS = 256 };
+
+struct score_layer {
+    float *attn_norm, *ffn_norm;
+    struct attention_block attention; // of the last one only wq, wk and the norms
+    struct mlp_block mlp;
+};
+
+// Of one chunk of rows.
+struct score_chunk {
+    float *q, *v, *q_rot; // [C][heads][d], [C][kv][d], [C][heads][d]
+    float *query;         // [SCORE_QUERIES][heads][d]
+    struct act *in, *attn, *mid;
+};
+
+// Of one text; grows.
+struct score_text {
+    int64_t cap;             // tokens
+    float *h, *k;            // [cap][D], [cap][kv][d]
+    float *mass, *work;      // [SCORE_QUERIES][cap]
+    unsigned char *pages;    // [cap / KV_PAGE]
+    float *means, *blocks;   // see struct sparse_args
+    int32_t *count, *list;   // likewise
+    int64_t *pos;            // host [cap]
+    struct kv_slot *slots;   // host [cap]
+    unsigned char **page_of; // host [cap / KV_PAGE]
+};
+
+struct model_scorer {
+    struct scorer base;
+    struct exec *x;
+    struct model_params p;
+    struct score_options o;
+    struct load load;
+    struct kv_layout layout;
+    const struct tensor *embed;
+    struct score_layer *layers; // [o.layers]
+    struct score_chunk c;
+    struct score_text t;
+    int32_t *parent, *seq; // host [chunk]: a chain of one sequence
+    float *rows, *host;    // host [chunk][D]; [SCORE_QUERIES][cap]
+};
+
+// Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
+int score_reserve(struct model_scorer *s, int64_t n, struct err *e);
+void score_release(struct model_scorer *s);
+
+#endif
