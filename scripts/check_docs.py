@@ -27,6 +27,7 @@ SKIPPED = {
     "bench --url": "needs a server; tests/server has one",
     "synth --shape": "writes gigabytes; tests/unit/test_synth.c writes small files",
     "convert pair/": "needs the folders that tools/train makes",
+    "--prefill-drafter SCORER.gguf": "needs a scorer; tests/unit/test_score.c makes one",
 }
 # Names that belong to other projects.
 FOREIGN = {"--no-mtp", "models/ggml-vocab-*.gguf.inp"}

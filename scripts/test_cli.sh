@@ -324,6 +324,18 @@ if has template; then
     fi
 fi
 
+# Prompt compression: a scorer is a qwen3 model, and how much to keep is said once.
+refuse 2 "--prefill-drafter" compress -p Hi
+refuse 1 "missing.gguf" compress -p Hi --prefill-drafter missing.gguf
+refuse 2 "either" compress -p Hi --messages m.json --prefill-drafter missing.gguf
+refuse 2 "last user turn" compress --messages m.json --query Why --prefill-drafter missing.gguf
+refuse 2 "prefill-keep-ratio" compress -p Hi --prefill-drafter missing.gguf --prefill-keep-ratio 0
+refuse 2 "prefill-keep-ratio" compress -p Hi --prefill-drafter missing.gguf --prefill-keep-ratio 1.5
+refuse 2 "one of them" compress -p Hi --prefill-drafter "$vocab" --prefill-keep-ratio 0.1 --prefill-mass 0.5
+refuse 2 "rise from point" compress -p Hi --prefill-drafter "$vocab" --prefill-curve 10:.5,10:.2
+refuse 2 "rise from point" compress -p Hi --prefill-drafter "$vocab" --prefill-curve 20:.5,10:.2
+refuse 1 "a scorer is a qwen3 model" compress -p Hi --prefill-drafter "$vocab"
+
 # A message in the model's template, and the same written out.
 if [ -n "$target" ] && has generate; then
     why=

@@ -50,18 +50,15 @@ static int read_input(struct job *j, const struct cli_args *a, struct err *e) {
     return 0;
 }
 
-static int run(struct job *j, const struct cli_args *a, struct compressor *c, struct err *e) {
-    struct compress_options o;
+static int run(struct job *j, const struct cli_args *a, struct compress_options *o,
+               struct compressor *c, struct err *e) {
     const char *query = options_str(&a->opt, OPT_QUERY);
     const struct compress_part q = {query, query ? strlen(query) : 0};
-    int rc = prefill_options(&a->opt, &o, e);
-    if (rc)
-        return rc;
-    if (o.continued == COMPRESS_SKIP)
-        o.continued = COMPRESS_ANEW; // who calls this wants it compressed
+    if (o->continued == COMPRESS_SKIP)
+        o->continued = COMPRESS_ANEW; // who calls this wants it compressed
     if (j->file)
-        return compress_messages(c, &j->v, &o, &j->result, e);
-    return compress_text(c, &j->part, query ? &q : NULL, &o, &j->result, e);
+        return compress_messages(c, &j->v, o, &j->result, e);
+    return compress_text(c, &j->part, query ? &q : NULL, o, &j->result, e);
 }
 
 static void write_spans(const struct job *j, struct json_writer *w) {
@@ -167,7 +164,10 @@ int cmd_compress(const struct cli_args *a, struct err *e) {
     struct job j = {0};
     struct runtime *r = NULL;
     struct compressor *c = NULL;
+    struct compress_options o;
     int rc = cli_need(a, OPT_PREFILL_DRAFTER, e);
+    if (!rc)
+        rc = prefill_options(&a->opt, &o, e);
     if (!rc)
         rc = read_input(&j, a, e);
     if (!rc)
@@ -175,7 +175,7 @@ int cmd_compress(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = open_compressor(a, r, &c, e);
     if (!rc)
-        rc = run(&j, a, c, e);
+        rc = run(&j, a, &o, c, e);
     if (!rc)
         rc = options_flag(&a->opt, OPT_JSON) ? print_json(&j, e) : print(&j, e);
     compressor_close(c);

@@ -49,8 +49,7 @@ static struct attention_shape shape_of(const struct model_params *p) {
                                     .n_heads = p->n_heads,
                                     .n_kv = p->n_kv,
                                     .head_dim = p->head_dim,
-                                    .rope_dims = p->rope_dims,
-                                    .rope_base = p->rope_base,
+                                    .rope = p->rope,
                                     .eps = p->eps,
                                     .scale = p->attn_scale};
 }
@@ -285,7 +284,7 @@ static void run_chunk(struct model_scorer *s, const struct score_layer *y, const
         .n_kv = p->n_kv,
         .dk = p->head_dim,
         .dv = p->head_dim,
-        .rope = {.dims = p->rope_dims, .base = p->rope_base},
+        .rope = p->rope,
         .eps = p->eps,
         .q_norm = y->attention.q_norm,
         .k_norm = y->attention.k_norm,
