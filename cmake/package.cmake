@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The shared library behind include/coppice.h, and what is installed so that other programs find it:
+# The shared library behind include/*.h, and what is installed so that other programs find it:
 # header, pkg-config file, CMake package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -30,5 +30,6 @@ function(coppice_add_public_library)
     install(FILES ${out}/coppice-config-version.cmake DESTINATION ${folder})
     install(FILES ${out}/coppice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
     install(FILES ${PROJECT_SOURCE_DIR}/include/coppice.h
+        ${PROJECT_SOURCE_DIR}/include/coppice_compress.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endfunction()

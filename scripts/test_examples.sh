@@ -95,16 +95,16 @@ with_cmake() {
 }
 
 as_cxx() {
-    echo '#include <coppice.h>' >"$work/header.cc"
+    echo '#include <coppice_compress.h>' >"$work/header.cc" # which includes coppice.h
     c++ -std=c++11 -pedantic -Wall -Wextra -Werror -fsyntax-only \
         -I"$(pkg-config --variable=includedir coppice)" "$work/header.cc"
 }
 
-# The library shows the functions of the header, all of them and nothing else.
+# The library shows the functions of the headers, all of them and nothing else.
 exports() {
     nm -D --defined-only "$(pkg-config --variable=libdir coppice)/libcoppice.so" |
         sed -n 's/.* T \([^@]*\).*/\1/p' | sort >"$work/shown"
-    grep -o 'coppice_[a-z_]*(' include/coppice.h | tr -d '(' | sort -u >"$work/declared"
+    grep -oh 'coppice_[a-z_]*(' include/*.h | tr -d '(' | sort -u >"$work/declared"
     cmp "$work/shown" "$work/declared" && [ -s "$work/shown" ]
 }
 
