@@ -70,7 +70,7 @@ static int spell(struct reader *d, const struct reading_part *p, int64_t first,
         if (r->scratch.failed)
             return err_set(e, ERR_MEMORY, "no memory for a text of %zu bytes", text->n);
         if (r->scratch.len == before)
-            return no_token(r, p, before, e);
+            return no_token(r, p, before - skip, e);
         if (i == 0 && tokenizer_blank_first(d->t) && r->scratch.data[0] == ' ' &&
             text->text[0] != ' ')
             skip = 1;

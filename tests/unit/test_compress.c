@@ -3,6 +3,7 @@
 // stays whole, that pieces are pieces in order, for tokenizers of several kinds, FlowKV, refusals.
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/utf8.h"
 #include "compress/compress.h"
@@ -398,12 +399,66 @@ static void test_refused(void **state) {
     rig_close(&r);
 }
 
+// A vocabulary of small letters and the blank, without tokens for bytes.
+static struct tokenizer *letters(void) {
+    enum { N = 29 };
+    static const char *const first[] = {"<unk>", "</s>", "\xE2\x96\x81"};
+    char path[64], letter[26][2];
+    const char *tokens[N];
+    size_t lengths[N];
+    int32_t types[N];
+    float scores[N] = {0};
+    for (int i = 0; i < N; i++) {
+        if (i >= 3)
+            memcpy(letter[i - 3], (char[2]){(char)('a' + i - 3), 0}, 2);
+        tokens[i] = i < 3 ? first[i] : letter[i - 3];
+        lengths[i] = strlen(tokens[i]);
+        types[i] = i == 0 ? 2 : i == 1 ? 3 : 1;
+    }
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct tokenizer *t;
+    snprintf(path, sizeof path, "/tmp/test_compress.%d.gguf", (int)getpid());
+    assert_int_equal(gguf_writer_open(&w, path, NULL), 0);
+    gguf_put_str(w, "tokenizer.ggml.model", "llama", 5);
+    gguf_put_str_array(w, "tokenizer.ggml.tokens", tokens, lengths, N);
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, N);
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, N);
+    assert_int_equal(gguf_writer_close(w, NULL), 0);
+    assert_int_equal(gguf_open(&g, path, NULL), 0);
+    assert_int_equal(tokenizer_create(&t, g, NULL), 0);
+    gguf_close(g);
+    remove(path);
+    return t;
+}
+
+// What the scorer's vocabulary cannot represent is refused, and the sentence says where it stands.
+static void test_no_token(void **state) {
+    (void)state;
+    struct rig r = {.words = {.base = {&words_kind}}, .t = letters()};
+    assert_int_equal(compressor_create(&r.c, &r.words.base, r.t, NULL), 0);
+    struct made m = {0};
+    add(&m, "user", "only small letters stand here");
+    add(&m, "user", "and a caf\xC3\xA9 there");
+    struct compress_options o = keep(0.1);
+    struct compress_result out;
+    struct err e = {0};
+    assert_int_equal(compress_messages(r.c, &m.v, &o, &out, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "message 2 at byte 9"));
+    assert_null(out.spans);
+    m.v.n = 1;
+    assert_int_equal(compress_messages(r.c, &m.v, &o, &out, &e), 0);
+    compress_result_fini(&out);
+    made_fini(&m);
+    rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),  cmocka_unit_test(test_closing),
         cmocka_unit_test(test_text),      cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_unchanged), cmocka_unit_test(test_flow),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_no_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
