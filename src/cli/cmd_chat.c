@@ -20,6 +20,7 @@ struct chat {
     struct transcript *t;
     struct edit *in;
     struct conversation said;
+    struct compression compression;
     bool terminal;
 };
 
@@ -225,13 +226,21 @@ static int complain(const struct chat *c, int rc, const struct err *e) {
 }
 
 static int answer(struct chat *c, const struct str *text, struct err *e) {
+    struct prefill_report shortened = {0};
     struct reply y = {0};
     size_t before = c->said.n;
     int64_t tokens = transcript_len(c->t);
     bool inside = false;
     int rc = conversation_say(&c->said, "user", text, NULL, e);
     if (!rc)
+        rc = conversation_shorten(&c->said, &c->compression, model_max_ctx(session_model(c->s)) - 1,
+                                  &shortened, e);
+    if (!rc)
         rc = prepare_answer(c, &inside, e);
+    if (!rc && shortened.tried && !shortened.reason) {
+        shortened.to = transcript_len(c->t);
+        compression_show(&shortened);
+    }
     if (!rc)
         rc = speak(c, &y, inside, e);
     if (!rc)
@@ -339,9 +348,15 @@ static int prepare(struct chat *c, struct err *e) {
 
 int cmd_chat(const struct cli_args *a, struct err *e) {
     struct chat c = {.a = a};
-    int rc = decode_open(a, false, &c.s, e);
-    if (rc)
+    int rc = compression_options(&c.compression, a, e);
+    if (!rc)
+        rc = compression_open(&c.compression, a, e);
+    if (!rc)
+        rc = decode_open_beside(a, &c.compression, &c.s, e);
+    if (rc) {
+        compression_close(&c.compression);
         return rc;
+    }
     rc = prepare(&c, e);
     if (!rc) {
         cli_watch_interrupt();
@@ -353,5 +368,6 @@ int cmd_chat(const struct cli_args *a, struct err *e) {
     transcript_destroy(c.t);
     conversation_close(&c.said);
     session_close(c.s);
+    compression_close(&c.compression);
     return rc;
 }

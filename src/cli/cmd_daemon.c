@@ -310,6 +310,52 @@ static void do_unpark(struct daemon *d, const struct words *w) {
     daemon_end_stream(d);
 }
 
+// compress IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark]: nothing has to be parked for it.
+static void do_compress(struct daemon *d, const struct words *w) {
+    const char *path = w->n > 3 && strcmp(w->at[3], "nopark") != 0
+                           ? w->at[3]
+                           : options_str(&d->a->opt, OPT_PREFILL_DRAFTER);
+    struct daemon_ids ids = {0};
+    struct token_list kept = {0};
+    struct err e = {0};
+    int64_t keep;
+    double ms = 0;
+    int rc = 0;
+    if (w->n < 3 || w->n > 6 || !number(w->at[2], 1, 1000, &keep)) {
+        daemon_fail(d, "bad_args",
+                    "it is: compress IDS.BIN KEEP [SCORER.GGUF], KEEP in thousandths from 1 to "
+                    "1000");
+    } else if (d->stream < 0) {
+        daemon_fail(d, "no_stream_fd", "this needs a descriptor for ids: start with --stream-fd");
+    } else if (!path) {
+        daemon_fail(d, "no_scorer", "name a scorer in the line, or start with --prefill-drafter");
+    } else {
+        rc = daemon_read_ids(&ids, w->at[1], false, &e);
+        if (!rc)
+            rc = daemon_compress(d, path, &ids, (int)keep, &kept, &ms, &e);
+        if (!rc)
+            rc = daemon_emit(d, kept.ids, (int64_t)kept.count, &e);
+        if (rc)
+            daemon_fail(d, word_of(rc), "%s", e.text);
+        else
+            daemon_say(d, "ok compress N=%lld kept=%zu score_s=%.3f", (long long)ids.n, kept.count,
+                       ms / 1e3);
+    }
+    daemon_end_stream(d);
+    free(ids.at);
+    token_list_fini(&kept);
+}
+
+// free drafter, drafter free: the scorer's memory.
+static void do_free(struct daemon *d, const struct words *w) {
+    const char *other = !strcmp(w->at[0], "free") ? "drafter" : "free";
+    if (w->n != 2 || strcmp(w->at[1], other) != 0)
+        daemon_fail(d, "bad_args", "it is: free drafter");
+    else if (daemon_free_scorer(d))
+        daemon_say(d, "[drafter] freed");
+    daemon_end_stream(d);
+}
+
 static const struct {
     const char *word;
     void (*run)(struct daemon *d, const struct words *w);
@@ -321,7 +367,10 @@ static const struct {
                 {"FREE_SNAPSHOT", do_free_snapshot},
                 {"LIST_SLOTS", do_list_slots},
                 {"park", do_park},
-                {"unpark", do_unpark}};
+                {"unpark", do_unpark},
+                {"compress", do_compress},
+                {"free", do_free},
+                {"drafter", do_free}};
 
 static void carry_out(struct daemon *d, char *line) {
     struct words w;
@@ -403,6 +452,7 @@ int cmd_daemon(const struct cli_args *a, struct err *e) {
         *e = d.said;
     for (int i = 0; i < DAEMON_SLOTS; i++)
         daemon_slot_free(&d, i);
+    daemon_free_scorer(&d);
     daemon_unload(&d);
     decode_files_fini(&d.files);
     return rc;

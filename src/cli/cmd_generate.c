@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/compression.h"
 #include "cli/conversation.h"
 #include "cli/decode.h"
 
@@ -146,7 +147,7 @@ static void write_logprobs(struct json_writer *w, const char *key, const struct 
 }
 
 static int print_json(const struct session *s, const struct request *r, const struct reply *y,
-                      struct err *e) {
+                      const struct prefill_report *report, struct err *e) {
     struct json_writer w = {0};
     struct str text = {0};
     char hash[17];
@@ -174,6 +175,10 @@ static int print_json(const struct session *s, const struct request *r, const st
         write_logprobs(&w, "logprobs", &y->logprobs, y->ids, y->n, 0);
     if (r->prompt_logprobs)
         write_logprobs(&w, "prompt_logprobs", &y->prompt_logprobs, r->prompt, r->n_prompt, 1);
+    if (report->tried) {
+        jw_key(&w, "compression");
+        prefill_report_write(&w, report);
+    }
     jw_key(&w, "end_reason");
     jw_cstr(&w, end_reason_name(y->end));
     jw_end(&w, '}');
@@ -181,21 +186,53 @@ static int print_json(const struct session *s, const struct request *r, const st
     return cli_print_json(&w, e);
 }
 
+// The ids of a text, or of what stays of a long one.
+static int text_prompt(const struct cli_args *a, const struct session *s,
+                       const struct compression *k, struct token_list *out,
+                       struct prefill_report *report, struct err *e) {
+    struct prefill_prompt p = {.room = model_max_ctx(session_model(s)) - 1};
+    struct str text = {0}, kept = {0};
+    int rc = cli_read_text(a, &text, e);
+    const struct compress_part part = {text.data ? text.data : "", text.len};
+    if (!rc)
+        rc = session_encode(s, part.text, part.n, out, e);
+    p.tokens = (int64_t)out->count;
+    const char *reason = prefill_skip(&k->options, &p);
+    *report = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    if (!rc && !reason)
+        rc = prefill_text(k->c, &k->options, &part, p.tokens, &kept, report, e);
+    if (!rc && !report->reason) {
+        token_list_fini(out);
+        *out = (struct token_list){0};
+        rc = session_encode(s, kept.data ? kept.data : "", kept.len, out, e);
+    }
+    report->from = p.tokens;
+    report->to = (int64_t)out->count;
+    str_fini(&text);
+    str_fini(&kept);
+    return rc;
+}
+
 // The ids of a text, or with --chat those of a conversation.
-static int read_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
-                       struct err *e) {
+static int read_prompt(const struct cli_args *a, const struct session *s,
+                       const struct compression *k, struct token_list *out,
+                       struct prefill_report *report, struct err *e) {
     static const int with_chat[] = {OPT_MESSAGES, OPT_SYSTEM, OPT_TEMPLATE_FILE,
                                     OPT_TEMPLATE_KWARGS, OPT_NO_THINKING};
     if (options_flag(&a->opt, OPT_CHAT))
-        return conversation_prompt(a, s, out, e);
+        return conversation_prompt(a, s, k, out, report, e);
     for (size_t i = 0; i < sizeof with_chat / sizeof *with_chat; i++)
         if (options_given(&a->opt, with_chat[i]))
             return err_set(e, ERR_USAGE, "--%s is for conversations; give --chat as well",
                            cli_options[with_chat[i]].name);
+    if (k->c && !options_given(&a->opt, OPT_IDS))
+        return text_prompt(a, s, k, out, report, e);
     return decode_prompt(a, s, out, e);
 }
 
-static int generate(const struct cli_args *a, struct session *s, struct err *e) {
+static int generate(const struct cli_args *a, struct session *s, const struct compression *k,
+                    struct err *e) {
+    struct prefill_report report = {0};
     struct token_list prompt = {0};
     struct request r;
     struct reply y = {0};
@@ -204,9 +241,11 @@ static int generate(const struct cli_args *a, struct session *s, struct err *e) 
     decode_request(a, s, &r);
     int rc = fill_request(a, &r, e);
     if (!rc)
-        rc = read_prompt(a, s, &prompt, e);
+        rc = read_prompt(a, s, k, &prompt, &report, e);
     if (rc)
         goto out;
+    if (!json)
+        compression_show(&report);
     r.prompt = prompt.ids;
     r.n_prompt = (int64_t)prompt.count;
     r.tokens = stream_tokens;
@@ -217,7 +256,8 @@ static int generate(const struct cli_args *a, struct session *s, struct err *e) 
     else if (y.n > 0 && !out.rc)
         stream_end(&out); // what was said stays; the error follows on a line of its own
     if (!rc && !cli_interrupted())
-        rc = json ? print_json(s, &r, &y, e) : (report_cost(&r, &y, session_load_ms(s)), 0);
+        rc =
+            json ? print_json(s, &r, &y, &report, e) : (report_cost(&r, &y, session_load_ms(s)), 0);
     decode_show_peak(a, s);
 out:
     str_fini(&out.bytes);
@@ -229,12 +269,18 @@ out:
 }
 
 int cmd_generate(const struct cli_args *a, struct err *e) {
+    struct compression k;
     struct session *s = NULL;
-    int rc = decode_open(a, false, &s, e);
-    if (rc)
-        return rc;
-    cli_catch_interrupt();
-    rc = generate(a, s, e);
+    int rc = compression_options(&k, a, e);
+    if (!rc)
+        rc = compression_open(&k, a, e);
+    if (!rc)
+        rc = decode_open_beside(a, &k, &s, e);
+    if (!rc) {
+        cli_catch_interrupt();
+        rc = generate(a, s, &k, e);
+    }
     session_close(s);
+    compression_close(&k);
     return rc;
 }

@@ -3,6 +3,7 @@
 // and runs it until it is told to stop. What it serves is in src/serve.
 #include <signal.h>
 
+#include "cli/compression.h"
 #include "cli/decode.h"
 #include "cli/notify.h"
 #include "cli/serve_http.h"
@@ -12,6 +13,7 @@ struct serve {
     const struct cli_args *a;
     struct decode_files files;
     struct serve_http http;
+    struct compression compression;
 };
 
 static void set_defaults(void *arg, const struct session *s, struct request *r) {
@@ -59,6 +61,15 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     int budget = rc ? rc : decode_budget(v->a, &choose, e);
     if (budget < 0)
         return budget;
+    rc = compression_options(&v->compression, v->a, e);
+    if (!rc)
+        rc = compression_open(&v->compression, v->a, e);
+    if (!rc)
+        rc = compression_share(&v->compression, v->a, &out->engine.session, e);
+    if (rc)
+        return rc;
+    out->prefill = v->compression.options;
+    out->compressor = v->compression.c;
     out->engine.slots = (int)options_int(o, OPT_PARALLEL);
     out->engine.queue = (int)options_int(o, OPT_QUEUE);
     out->engine.max_gap_ms = options_float(o, OPT_MAX_GAP);
@@ -88,6 +99,7 @@ static int serve_model(const struct cli_args *a, struct err *e) {
     server_destroy(v);
     decode_files_fini(&s.files);
     serve_http_fini(&s.http);
+    compression_close(&s.compression);
     return rc;
 }
 

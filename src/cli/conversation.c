@@ -123,22 +123,82 @@ void conversation_cut(struct conversation *c, size_t n) {
     c->messages.len = n > 0 ? c->ends[n - 1] : 0;
 }
 
-int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e) {
+static int parse_messages(const struct conversation *c, struct json **out, struct err *e) {
     struct str text = {0};
-    struct json *messages = NULL;
-    *out = (struct chat_text){0};
     str_putc(&text, '[');
     if (c->messages.len)
         str_append(&text, c->messages.data, c->messages.len);
     str_putc(&text, ']');
     int rc = text.failed ? err_set(e, ERR_MEMORY, "no memory for the conversation")
-                         : json_parse(&messages, text.data, text.len, e);
+                         : json_parse(out, text.data, text.len, e);
+    str_fini(&text);
+    return rc;
+}
+
+int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e) {
+    struct json *messages = NULL;
+    *out = (struct chat_text){0};
+    int rc = parse_messages(c, &messages, e);
     const struct chat_input in = {
         .messages = messages, .kwargs = c->variables, .add_generation_prompt = true};
     if (!rc)
         rc = chat_render(c->form, &in, out, e);
     json_free(messages);
-    str_fini(&text);
+    return rc;
+}
+
+// What stays of the messages of `in`, which are long for the options or for `room` tokens. *kept:
+// the caller's; NULL where all stays.
+static int shorten(const struct conversation *c, const struct compression *k,
+                   const struct chat_input *in, int64_t room, struct json **kept,
+                   struct prefill_report *report, struct err *e) {
+    struct prefill_prompt p = {.room = room, .tools = json_len(in->tools) > 0};
+    struct token_list ids = {0};
+    struct chat_text x = {0};
+    *kept = NULL;
+    int rc = chat_render(c->form, in, &x, e);
+    if (!rc)
+        rc = chat_encode(c->t, &x, &ids, e);
+    p.tokens = (int64_t)ids.count;
+    const char *reason = prefill_skip(&k->options, &p);
+    *report = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    if (!rc && !reason)
+        rc = prefill_messages(k->c, &k->options, in->messages, p.tokens, kept, report, e);
+    report->from = report->to = p.tokens;
+    token_list_fini(&ids);
+    chat_text_fini(&x);
+    return rc;
+}
+
+static int take_message(struct conversation *c, const struct json *message, struct err *e) {
+    struct json_writer w = {0};
+    jw_value(&w, message);
+    if (c->n > 0)
+        str_putc(&c->messages, ',');
+    if (!w.out.failed)
+        str_append(&c->messages, w.out.data, w.out.len);
+    bool failed = w.out.failed || c->messages.failed;
+    str_fini(&w.out);
+    c->ends[c->n++] = c->messages.len;
+    return failed ? err_set(e, ERR_MEMORY, "no memory for the conversation") : 0;
+}
+
+int conversation_shorten(struct conversation *c, const struct compression *k, int64_t room,
+                         struct prefill_report *report, struct err *e) {
+    struct json *messages = NULL, *kept = NULL;
+    if (!k->c)
+        return 0;
+    int rc = parse_messages(c, &messages, e);
+    const struct chat_input in = {
+        .messages = messages, .kwargs = c->variables, .add_generation_prompt = true};
+    if (!rc)
+        rc = shorten(c, k, &in, room, &kept, report, e);
+    if (!rc && kept)
+        conversation_cut(c, 0);
+    for (size_t i = 0; i < json_len(kept) && !rc; i++) // as many as before
+        rc = take_message(c, json_at(kept, i), e);
+    json_free(kept);
+    json_free(messages);
     return rc;
 }
 
@@ -161,22 +221,35 @@ int conversation_read(const char *path, struct json **out, struct err *e) {
     return rc;
 }
 
-int conversation_render_file(const struct conversation *c, const char *path, struct chat_text *out,
-                             struct err *e) {
-    struct json *file = NULL;
+// The same of what stays, where k (or NULL) compresses.
+static int render_file(const struct conversation *c, const char *path, const struct compression *k,
+                       int64_t room, struct chat_text *out, struct prefill_report *report,
+                       struct err *e) {
+    struct json *file = NULL, *kept = NULL;
     *out = (struct chat_text){0};
     int rc = conversation_read(path, &file, e);
     if (rc)
         return rc;
-    const struct chat_input in = {.messages = json_get(file, "messages"),
-                                  .tools = json_get(file, "tools"),
-                                  .documents = json_get(file, "documents"),
-                                  .kwargs = file,
-                                  .add_generation_prompt =
-                                      json_bool(json_get(file, "add_generation_prompt"), true)};
-    rc = chat_render(c->form, &in, out, e);
+    struct chat_input in = {.messages = json_get(file, "messages"),
+                            .tools = json_get(file, "tools"),
+                            .documents = json_get(file, "documents"),
+                            .kwargs = file,
+                            .add_generation_prompt =
+                                json_bool(json_get(file, "add_generation_prompt"), true)};
+    if (k && k->c)
+        rc = shorten(c, k, &in, room, &kept, report, e);
+    if (kept)
+        in.messages = kept;
+    if (!rc)
+        rc = chat_render(c->form, &in, out, e);
+    json_free(kept);
     json_free(file);
     return rc ? err_prefix(e, "%s", path) : 0;
+}
+
+int conversation_render_file(const struct conversation *c, const char *path, struct chat_text *out,
+                             struct err *e) {
+    return render_file(c, path, NULL, 0, out, NULL, e);
 }
 
 static int say_options(struct conversation *c, const struct cli_args *a, struct err *e) {
@@ -210,20 +283,26 @@ static int check_options(const struct cli_args *a, struct err *e) {
     return 0;
 }
 
-int conversation_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
-                        struct err *e) {
+int conversation_prompt(const struct cli_args *a, const struct session *s,
+                        const struct compression *k, struct token_list *out,
+                        struct prefill_report *report, struct err *e) {
     struct conversation c = {0};
     struct chat_text x = {0};
     const char *file = options_str(&a->opt, OPT_MESSAGES);
+    int64_t room = model_max_ctx(session_model(s)) - 1;
     int rc = check_options(a, e);
     if (!rc)
         rc = conversation_open(&c, a, s, e);
     if (!rc && !file)
         rc = say_options(&c, a, e);
+    if (!rc && !file)
+        rc = conversation_shorten(&c, k, room, report, e);
     if (!rc)
-        rc = file ? conversation_render_file(&c, file, &x, e) : conversation_render(&c, &x, e);
+        rc = file ? render_file(&c, file, k, room, &x, report, e) : conversation_render(&c, &x, e);
     if (!rc)
         rc = chat_encode(c.t, &x, out, e);
+    if (!rc && report->tried)
+        report->to = (int64_t)out->count;
     chat_text_fini(&x);
     conversation_close(&c);
     return rc;

@@ -5,6 +5,7 @@
 #define COPPICE_CLI_CONVERSATION_H
 
 #include "cli/cli.h"
+#include "cli/compression.h"
 #include "engine/session.h"
 #include "text/chat.h"
 
@@ -41,8 +42,14 @@ int conversation_render_file(const struct conversation *c, const char *path, str
                              struct err *e);
 // The prompt of `generate --chat`: the text of -p or -f as a user's message, behind --system, or
 // the conversation of --messages.
-int conversation_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
-                        struct err *e);
+// What stays of a long one where k compresses; report: what became of it.
+int conversation_prompt(const struct cli_args *a, const struct session *s,
+                        const struct compression *k, struct token_list *out,
+                        struct prefill_report *report, struct err *e);
+// Where k compresses, what stays of the messages takes their place if they are long for the
+// options, or for `room` tokens. report: what became of it, in tokens of the model.
+int conversation_shorten(struct conversation *c, const struct compression *k, int64_t room,
+                         struct prefill_report *report, struct err *e);
 // A JSON object from a file; ERR_FORMAT names it.
 int conversation_read(const char *path, struct json **out, struct err *e);
 

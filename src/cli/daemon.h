@@ -6,6 +6,7 @@
 #ifndef COPPICE_CLI_DAEMON_H
 #define COPPICE_CLI_DAEMON_H
 
+#include "cli/compression.h"
 #include "cli/decode.h"
 #include "engine/transcript.h"
 
@@ -32,8 +33,10 @@ struct daemon {
     bool draft_parked;       // there is no guessing with it
     struct transcript *text; // generated last; NULL: none
     struct daemon_slot slots[DAEMON_SLOTS];
-    int stream; // descriptor for ids; -1: none
-    int rc;     // of standard output: 0, or why nothing can be said any more
+    struct compression scorer; // NULL in it: not loaded
+    struct str scorer_path;    // of it
+    int stream;                // descriptor for ids; -1: none
+    int rc;                    // of standard output: 0, or why nothing can be said any more
     struct err said;
 };
 
@@ -79,6 +82,13 @@ void daemon_slots_park(struct daemon *d); // states go, tokens stay
 // The used slot of task->from whose state saves most of the prompt, and how many tokens of its text
 // the prompt begins with; -1: none.
 int daemon_slot_best(const struct daemon *d, const struct daemon_task *task, int64_t *common);
+
+// daemon_scorer.c
+// What stays of a rendered prompt in tokens of the scorer at `path`, which is loaded where it is
+// not; keep: thousandths. *ms: what scoring took. The caller frees kept.
+int daemon_compress(struct daemon *d, const char *path, const struct daemon_ids *prompt, int keep,
+                    struct token_list *kept, double *ms, struct err *e);
+bool daemon_free_scorer(struct daemon *d); // whether there was one
 
 // daemon_text.c
 int daemon_load(struct daemon *d, struct err *e); // the pair; nothing where it is there

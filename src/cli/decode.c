@@ -206,7 +206,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     return rc;
 }
 
-int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+static int open_pair(const struct cli_args *a, bool needs_draft, const struct compression *k,
+                     struct session **out, struct err *e) {
     struct session_options o;
     struct decode_files files = {0};
     bool choose;
@@ -216,6 +217,8 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     if (!rc)
         rc = budget = decode_budget(a, &choose, e);
     if (rc < 0)
+        goto out;
+    if (k && (rc = compression_share(k, a, &o, e)))
         goto out;
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
@@ -231,6 +234,15 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
 out:
     decode_files_fini(&files);
     return rc;
+}
+
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+    return open_pair(a, needs_draft, NULL, out, e);
+}
+
+int decode_open_beside(const struct cli_args *a, const struct compression *k, struct session **out,
+                       struct err *e) {
+    return open_pair(a, false, k, out, e);
 }
 
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,

@@ -69,6 +69,10 @@ static const struct option_alias aliases[] = {
     NONE("--lazy-draft", NULL, "the draft is loaded with the target"),
 
     {"--daemon", OPTION_NONE, NULL, NULL, "the subcommand says it", DAEMON},
+    SAME("--disk-prefix-cache-compress", OPT_PREFILL_FLOWKV, DECODING),
+    NONE("--prefill-drafter-tokenizer", "", "the tokenizer is that of the scorer's file"),
+    NONE("--prefill-skip-park", NULL, "nothing is parked: scorer, target and draft stay loaded"),
+    NONE("--draft-residency", "auto|persistent|request-scoped", "scorer and draft stay loaded"),
     NONE("-ngl", "", "all layers run on the device; --device cpu uses no GPU"),
     NONE("--gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),
     NONE("--n-gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),

@@ -18,6 +18,8 @@
 #define MEASURED (GENERATE | BENCH)
 #define DAEMON   CLI_BIT(CLI_DAEMON)
 #define DECODING (MEASURED | CHAT | SERVE | DAEMON)
+#define PREFILL  (COMPRESS | GENERATE | CHAT | SERVE)
+#define SCORING  (PREFILL | DAEMON)
 #define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
@@ -355,43 +357,54 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
                    .help = "write every pass and request in Chrome's trace-event format"},
     // Prompt compression.
+    [OPT_PREFILL_COMPRESSION] =
+        {"prefill-compression", 0, OPTION_CHOICE, "WHEN", "off", .choices = "off|auto|always",
+         .groups = PREFILL & ~COMPRESS,
+         .help = "compress prompts before they are read: auto those of --prefill-threshold tokens "
+                 "and those that do not fit the context otherwise; it changes what the model sees"},
+    [OPT_PREFILL_THRESHOLD] = {"prefill-threshold", 0, OPTION_INT, "N", "32000", 0, 1e9,
+                               .groups = PREFILL & ~COMPRESS,
+                               .help = "tokens from which on auto compresses a prompt"},
+    [OPT_PREFILL_DEVICE] = {"prefill-device", 0, OPTION_STRING, "NAME",
+                            .groups = SCORING & ~COMPRESS,
+                            .help = "where the scorer runs, in place of --device"},
     [OPT_QUERY] = {"query", 0, OPTION_STRING, "TEXT", .groups = COMPRESS,
                    .help = "question that a text is shortened for; without it the end of the text"},
-    [OPT_PREFILL_DRAFTER] = {"prefill-drafter", 0, OPTION_STRING, "FILE", .groups = COMPRESS,
+    [OPT_PREFILL_DRAFTER] = {"prefill-drafter", 0, OPTION_STRING, "FILE", .groups = SCORING,
                              .help = "scorer: a small qwen3 model (GGUF)"},
     [OPT_PREFILL_KEEP] = {"prefill-keep-ratio", 0, OPTION_FLOAT, "R", .lo = 1e-6, .hi = 1,
-                          .groups = COMPRESS, .help = "share of the prompt's tokens to keep"},
-    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = COMPRESS,
+                          .groups = PREFILL, .help = "share of the prompt's tokens to keep"},
+    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = PREFILL,
                            .help = "keep ratios by length, linear between the points, as in "
                                    "10000:0.5,40000:0.2,100000:0.1"},
-    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1, .groups = COMPRESS,
+    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1, .groups = PREFILL,
                           .help = "without ratio and curve: keep what holds this share of the "
                                   "scores"},
     [OPT_PREFILL_LEAST] = {"prefill-least", 0, OPTION_FLOAT, "R", "0.02", 1e-6, 1,
-                           .groups = COMPRESS, .help = "and at least this share of the tokens"},
-    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1, .groups = COMPRESS,
+                           .groups = PREFILL, .help = "and at least this share of the tokens"},
+    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1, .groups = PREFILL,
                           .help = "and at most this share of the tokens"},
-    [OPT_PREFILL_NO_ANCHORS] = {"prefill-no-anchors", 0, OPTION_FLAG, .groups = COMPRESS,
+    [OPT_PREFILL_NO_ANCHORS] = {"prefill-no-anchors", 0, OPTION_FLAG, .groups = SCORING,
                                 .help = "do not look for the question's own words, scores alone "
                                         "decide"},
-    [OPT_PREFILL_GAP] = {"prefill-gap", 0, OPTION_STRING, "TEXT", .groups = COMPRESS,
+    [OPT_PREFILL_GAP] = {"prefill-gap", 0, OPTION_STRING, "TEXT", .groups = PREFILL,
                          .help = "mark to put where something was left out"},
-    [OPT_PREFILL_FLOWKV] = {"prefill-flowkv", 0, OPTION_FLAG, .groups = COMPRESS,
+    [OPT_PREFILL_FLOWKV] = {"prefill-flowkv", 0, OPTION_FLAG, .groups = PREFILL,
                             .help = "in a conversation that continues, shorten each earlier "
                                     "message by itself, once, and the last two not at all"},
-    [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = COMPRESS,
+    [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = SCORING,
                             .help = "run only the scorer's first N layers; 0 for all"},
     [OPT_PREFILL_SCORE_LAYERS] = {"prefill-score-layers", 0, OPTION_INT, "N", "0", 0, 1024,
-                                  .groups = COMPRESS,
+                                  .groups = SCORING,
                                   .help = "score by the last N of the layers that are run; 0 for "
                                           "all"},
-    [OPT_PREFILL_DENSE] = {"prefill-dense", 0, OPTION_FLAG, .groups = COMPRESS,
+    [OPT_PREFILL_DENSE] = {"prefill-dense", 0, OPTION_FLAG, .groups = SCORING,
                            .help = "full attention in the scorer in place of block-sparse "
                                    "attention"},
-    [OPT_PREFILL_ALPHA] = {"prefill-alpha", 0, OPTION_FLOAT, "A", "0.12", 0, 1, .groups = COMPRESS,
+    [OPT_PREFILL_ALPHA] = {"prefill-alpha", 0, OPTION_FLOAT, "A", "0.12", 0, 1, .groups = SCORING,
                            .help = "of block-sparse attention: blocks with less than this share of "
                                    "the largest mass are left out"},
-    [OPT_PREFILL_DENSITY] = {"prefill-density", 0, OPTION_FLOAT, "D", "0", 0, 1, .groups = COMPRESS,
+    [OPT_PREFILL_DENSITY] = {"prefill-density", 0, OPTION_FLOAT, "D", "0", 0, 1, .groups = SCORING,
                              .help = "for benchmarks: exactly this share of the blocks, whatever "
                                      "their mass; 0 lets the mass decide"},
     [OPT_UPSTREAM] = {"prefill-upstream-base", 0, OPTION_STRING, "URL", .groups = SERVE,

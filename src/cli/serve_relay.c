@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "cli/compression.h"
 #include "cli/notify.h"
 #include "cli/serve_http.h"
 #include "serve/relay.h"
@@ -11,6 +12,7 @@ enum { KEY_MAX = 1 << 16 };
 
 struct relaying {
     struct serve_http http;
+    struct compression compression;
     struct str key;
 };
 
@@ -54,6 +56,12 @@ static int options_of(const struct cli_args *a, struct relaying *s, struct relay
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
     out->log = serve_http_log;
     out->log_json = options_flag(o, OPT_LOG_JSON);
+    if (!rc)
+        rc = compression_options(&s->compression, a, e);
+    if (!rc)
+        rc = compression_open(&s->compression, a, e);
+    out->prefill = s->compression.options;
+    out->compressor = s->compression.c;
     return rc ? rc : serve_http_options(a, &s->http, &out->http, e);
 }
 
@@ -75,6 +83,7 @@ int serve_relay(const struct cli_args *a, struct err *e) {
     notify_manager("STOPPING=1");
     relay_destroy(r);
     serve_http_fini(&s.http);
+    compression_close(&s.compression);
     str_fini(&s.key);
     return rc;
 }

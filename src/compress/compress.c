@@ -361,6 +361,15 @@ int compress_messages(struct compressor *c, const struct compress_conversation *
     return finish(rc, out);
 }
 
+int compress_count(const struct compressor *c, const struct compress_conversation *v, int64_t *out,
+                   struct err *e) {
+    struct reading r = {0};
+    int rc = reading_of(&r, c->t, v, e);
+    *out = r.n;
+    reading_fini(&r);
+    return rc;
+}
+
 // Spans and counts of message 0 alone: a separate query is no part of the result.
 static void drop_query(const struct reading *r, struct compress_result *out) {
     for (int64_t i = 0; i < r->n_parts; i++)

@@ -78,6 +78,10 @@ void compressor_close(struct compressor *c); // NULL is allowed
 int compress_messages(struct compressor *c, const struct compress_conversation *v,
                       const struct compress_options *o, struct compress_result *out, struct err *e);
 
+// Tokens of the texts, as `from` of a result would count them. Any thread. Errors as above.
+int compress_count(const struct compressor *c, const struct compress_conversation *v, int64_t *out,
+                   struct err *e);
+
 // A text for a query that is not part of it; query NULL: the end of the text is the query. Spans
 // and counts are those of the text, message 0 and part 0.
 int compress_text(struct compressor *c, const struct compress_part *text,

@@ -2,7 +2,7 @@
 // When prompts are compressed, and what is told of it; see prefill.h.
 #include "compress/prefill.h"
 
-#include "compress/compress_json.h"
+#include "compress/json_messages.h"
 
 enum { THRESHOLD = 32000 };
 
@@ -40,11 +40,11 @@ static void fill_report(struct prefill_report *report, const struct compress_res
 }
 
 // The kept messages as a value of their own.
-static int rewrite(const struct compress_json *in, const struct compress_result *r, const char *gap,
+static int rewrite(const struct json_messages *in, const struct compress_result *r, const char *gap,
                    struct json **out, struct err *e) {
     const struct json_rules rules = {.depth = 256, .big_integers = true};
     struct json_writer w = {0};
-    compress_json_write(&w, in, r, gap);
+    json_messages_write(in, r, gap, &w);
     int rc = w.out.failed || !w.out.data
                  ? err_set(e, ERR_MEMORY, "no memory for the compressed messages")
                  : json_parse_with(out, w.out.data, w.out.len, &rules, e);
@@ -52,37 +52,57 @@ static int rewrite(const struct compress_json *in, const struct compress_result 
     return rc;
 }
 
+// Counts what the caller has not counted, and looks whether it is to be compressed then.
+static int gate(const struct compressor *c, const struct prefill_options *o,
+                const struct compress_conversation *v, int64_t *tokens,
+                struct prefill_report *report, struct err *e) {
+    *report = (struct prefill_report){0};
+    if (*tokens >= 0)
+        return 0;
+    int rc = compress_count(c, v, tokens, e);
+    const struct prefill_prompt p = {.tokens = *tokens};
+    const char *reason = rc ? NULL : prefill_skip(o, &p);
+    if (reason)
+        *report = (struct prefill_report){true, *tokens, *tokens, 0, reason};
+    return rc;
+}
+
 int prefill_messages(struct compressor *c, const struct prefill_options *o,
                      const struct json *messages, int64_t tokens, struct json **out,
                      struct prefill_report *report, struct err *e) {
-    struct compress_options options = options_for(o, tokens);
-    struct compress_json in = {0};
+    struct json_messages in = {0};
     struct compress_result r = {0};
     *out = NULL;
-    int rc = compress_json_read(&in, messages, e);
+    int rc = json_messages_read(&in, messages, e);
     if (!rc)
+        rc = gate(c, o, &in.v, &tokens, report, e);
+    if (!rc && !report->reason) {
+        struct compress_options options = options_for(o, tokens);
         rc = compress_messages(c, &in.v, &options, &r, e);
-    if (!rc)
         fill_report(report, &r);
-    if (!rc && !r.reason)
-        rc = rewrite(&in, &r, o->gap, out, e);
+        if (!rc && !r.reason)
+            rc = rewrite(&in, &r, o->gap, out, e);
+    }
     compress_result_fini(&r);
-    compress_json_fini(&in);
+    json_messages_fini(&in);
     return rc;
 }
 
 int prefill_text(struct compressor *c, const struct prefill_options *o,
                  const struct compress_part *text, int64_t tokens, struct str *out,
                  struct prefill_report *report, struct err *e) {
-    struct compress_options options = options_for(o, tokens);
     const struct compress_message m = {"user", text, 1};
     const struct compress_conversation v = {&m, 1};
     struct compress_result r = {0};
-    int rc = compress_text(c, text, NULL, &options, &r, e);
-    if (!rc) {
+    int rc = gate(c, o, &v, &tokens, report, e);
+    if (!rc && !report->reason) {
+        struct compress_options options = options_for(o, tokens);
+        rc = compress_text(c, text, NULL, &options, &r, e);
         fill_report(report, &r);
-        compress_kept(&r, &v, 0, 0, o->gap, out);
-    }
+        if (!rc)
+            compress_kept(&r, &v, 0, 0, o->gap, out);
+    } else if (!rc)
+        str_append(out, text->text, text->n);
     if (!rc && out->failed)
         rc = err_set(e, ERR_MEMORY, "no memory for the compressed text");
     compress_result_fini(&r);

@@ -38,9 +38,10 @@ struct prefill_prompt {
 // NULL: it is to be compressed; else why not.
 const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p);
 
-// Compresses an array of messages of a prompt of so many tokens (by which a curve is looked up).
-// *out: the messages with what stays, for the caller to free; NULL where nothing was left out.
-// report gets reason, ms and the scorer's counts. Errors as compress_messages.
+// Compresses an array of messages of a prompt of so many tokens (by which a curve is looked up);
+// -1: they are counted as the scorer does, and a prompt that prefill_skip would leave alone is
+// left. *out: the messages with what stays, for the caller to free; NULL where nothing was left
+// out. report gets reason, ms and the scorer's counts. Errors as compress_messages.
 int prefill_messages(struct compressor *c, const struct prefill_options *o,
                      const struct json *messages, int64_t tokens, struct json **out,
                      struct prefill_report *report, struct err *e);

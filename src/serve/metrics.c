@@ -70,7 +70,7 @@ void metrics_add_compression(struct metrics *m, const struct prefill_report *r) 
     histogram_add(&m->compression, r->ms / 1e3, 1);
 }
 
-static void write_compression(const struct metrics *m, struct str *out) {
+void metrics_write_compression(const struct metrics *m, struct str *out) {
     metrics_histogram(out, "coppice_compression_seconds", "Time that compressing a prompt took.",
                       &m->compression);
     metrics_head(out, "coppice_compression_total", "counter",
@@ -102,5 +102,5 @@ void metrics_write(const struct metrics *m, struct str *out) {
         snprintf(label, sizeof label, "end=\"%s\"", ends[i]);
         metrics_value(out, "coppice_requests_total", label, (double)m->ends[i]);
     }
-    write_compression(m, out);
+    metrics_write_compression(m, out);
 }

@@ -47,6 +47,8 @@ struct metrics {
 void metrics_init(struct metrics *m);
 // What became of one prompt; nothing where none was looked at.
 void metrics_add_compression(struct metrics *m, const struct prefill_report *r);
+// The part of metrics_write about compression.
+void metrics_write_compression(const struct metrics *m, struct str *out);
 // Appends all of it.
 void metrics_write(const struct metrics *m, struct str *out);
 

@@ -48,6 +48,7 @@ static void metrics(struct relay *r, struct exchange *x) {
         metrics_value(&out, "coppice_requests_total", ends[i], (double)r->ends[i]);
     metrics_head(&out, "coppice_requests_open", "gauge", "Requests that are on their way.");
     metrics_value(&out, "coppice_requests_open", "", (double)r->open);
+    metrics_write_compression(&r->metrics, &out);
     exchange_reply(x, out.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8",
                    out.data ? out.data : "", out.len);
     str_fini(&out);
@@ -81,19 +82,20 @@ static const char *refuse(void *arg, const struct http_refusal *why, struct str 
 static int start(struct relay *r, struct err *e) {
     static const char *const open_paths[] = {"/health", "/v1/health"};
     struct http_options *h = &r->o.http;
-    struct metrics shapes;
     h->handler = handle;
     h->refuse = refuse;
     h->arg = r;
     h->open_paths = open_paths;
     h->n_open_paths = sizeof open_paths / sizeof open_paths[0];
-    metrics_init(&shapes);
-    r->first = r->whole = shapes.whole;
+    metrics_init(&r->metrics);
+    r->first = r->whole = r->metrics.whole;
     int rc = http_create(&r->http, h, e);
     if (!rc)
         rc = upstream_create(&r->upstream, r->http, &r->o.upstream, e);
     if (!rc)
         rc = http_listen(r->http, e);
+    if (!rc && r->o.compressor)
+        rc = workers_create(&r->shorteners, 1, WORKER_QUEUE, e);
     return rc ? rc
               : workers_create(&r->workers, r->o.text_threads > 0 ? r->o.text_threads : 2,
                                WORKER_QUEUE, e);
@@ -124,7 +126,8 @@ void relay_stop(struct relay *r) {
 void relay_destroy(struct relay *r) {
     if (!r)
         return;
-    workers_destroy(r->workers);
+    workers_destroy(r->workers); // they hand over to the next
+    workers_destroy(r->shorteners);
     relayed_free_all(r);
     upstream_destroy(r->upstream);
     if (r->http)

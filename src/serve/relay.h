@@ -9,6 +9,7 @@
 #ifndef COPPICE_SERVE_RELAY_H
 #define COPPICE_SERVE_RELAY_H
 
+#include "compress/prefill.h"
 #include "serve/http.h"
 #include "serve/upstream.h"
 
@@ -20,6 +21,10 @@ struct relay_options {
     struct upstream_options upstream;
     const char *model; // in place of the one that requests for text name; NULL: as they name it
     int text_threads;  // that read bodies; 0: 2
+    // How long prompts are compressed, and by what, which is used in one thread. The threshold is
+    // in tokens of the scorer. Messages go out as messages, with what stays of their texts.
+    struct prefill_options prefill;
+    struct compressor *compressor; // NULL: none
     // One line for each request, with its end, in the loop thread; NULL: none.
     void (*log)(void *arg, const char *line, size_t n);
     void *log_arg;

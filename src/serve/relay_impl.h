@@ -27,6 +27,8 @@ struct relay {
     struct http *http;
     struct upstream *upstream;
     struct workers *workers;
+    struct workers *shorteners;    // one thread that compresses; NULL: none
+    struct metrics metrics;        // of compression
     struct relayed *all;           // in progress
     struct histogram first, whole; // seconds to the first byte, to the end
     uint64_t ends[RELAY_ENDS];
@@ -43,9 +45,11 @@ struct relayed {
     char id[RANDOM_ID], path[128], peer[64];
     double arrived, first; // ms; 0: no byte has come
     bool text;             // asks for text: what comes back is JSON or a stream
-    struct str body;       // to be sent in place of what came; empty: that as it is
-    atomic_bool gone;      // the client has gone
-    bool preparing;        // a worker has it
+    struct json *json;     // the body, while workers have it
+    struct prefill_report compression;
+    struct str body;  // to be sent in place of what came; empty: that as it is
+    atomic_bool gone; // the client has gone
+    bool preparing;   // a worker has it
     struct api_error error;
 
     int status;                      // of the answer; 0: no head yet
@@ -63,8 +67,13 @@ void relayed_free_all(struct relay *r);
 
 // Whether bodies of this path are read before they are sent.
 bool relay_body_wanted(const struct relay *r, const struct relayed *q);
-// Text worker: makes q->body of the body that came where something is to be changed. What cannot be
-// read goes on as it is, for the upstream to refuse. False with q->error filled where it must not.
+// Text worker: reads the body. True where its prompt may have to be compressed; why not is noted.
+bool relay_body_read(struct relayed *q);
+// The thread that compresses: then makes q->body where something stays away. False with q->error
+// filled.
+bool relay_body_shorten(struct relayed *q);
+// Makes q->body where something else is to be changed, and frees what was read. What cannot be read
+// goes on as it is, for the upstream to refuse. False likewise.
 bool relay_body_make(struct relayed *q);
 
 #endif

@@ -26,6 +26,7 @@ static void unlink_relayed(struct relayed *q) {
 static void free_relayed(struct relayed *q) {
     unlink_relayed(q);
     upstream_cancel(q->call);
+    json_free(q->json);
     str_fini(&q->body);
     str_fini(&q->answer);
     free(q);
@@ -43,8 +44,10 @@ static void note_end(struct relayed *q, enum relay_end end, int status, const ch
                                   .peer = q->peer,
                                   .status = status,
                                   .error = error,
+                                  .totals = {.compression = q->compression},
                                   .total_ms = clock_ms() - q->arrived};
     r->ends[end]++;
+    metrics_add_compression(&r->metrics, &q->compression);
     histogram_add(&r->whole, line.total_ms / 1e3, 1);
     if (!r->o.log)
         return;
@@ -119,6 +122,15 @@ static bool is_request_field(const struct relayed *q, const char *name) {
     return !is_hop(name) && !(key && (r->o.http.n_keys > 0 || upstream_has_key(r->upstream)));
 }
 
+// What timings say where the answer is our own.
+static void say_compression(struct relayed *q) {
+    struct json_writer w = {0};
+    prefill_report_write(&w, &q->compression);
+    if (w.out.data && !w.out.failed)
+        exchange_header(q->x, "x-coppice-compression", w.out.data);
+    str_fini(&w.out);
+}
+
 // Headers of the answer, less those of CORS, which are this server's.
 static void copy_fields(struct relayed *q, const struct upstream_field *fields, size_t n) {
     bool named = false;
@@ -132,6 +144,8 @@ static void copy_fields(struct relayed *q, const struct upstream_field *fields, 
     }
     if (!named)
         exchange_header(q->x, "x-request-id", q->id);
+    if (q->compression.tried)
+        say_compression(q);
 }
 
 static void begin_stream(struct relayed *q) {
@@ -284,12 +298,30 @@ static void on_prepared(void *arg) {
         send_on(q);
 }
 
+// Once the body is what is to be sent, or q->error says why not.
+static void hand_over(struct relayed *q, bool ok) {
+    if (ok)
+        relay_body_make(q);
+    http_post(q->r->http, on_prepared, q);
+}
+
+// The thread that compresses.
+static void shorten(void *arg) {
+    struct relayed *q = arg;
+    hand_over(q, !atomic_load(&q->gone) && relay_body_shorten(q));
+}
+
 // Text worker.
 static void prepare(void *arg) {
     struct relayed *q = arg;
-    if (!atomic_load(&q->gone))
-        relay_body_make(q);
-    http_post(q->r->http, on_prepared, q);
+    struct err e = {0};
+    if (!atomic_load(&q->gone) && relay_body_read(q)) {
+        if (!workers_run(q->r->shorteners, shorten, q, &e))
+            return;
+        api_fail(&q->error, 429, "queue_full", "%s", e.text);
+        q->error.retry_after = 1;
+    }
+    hand_over(q, !q->error.status);
 }
 
 static void on_gone(void *arg) {

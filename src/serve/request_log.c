@@ -37,6 +37,10 @@ static void json_line(struct str *out, const struct request_record *r) {
         answer_usage(&w, &r->totals);
         answer_timings(&w, &r->totals);
     }
+    if (!r->end && r->totals.compression.tried) { // else it is in the timings
+        jw_key(&w, "compression");
+        prefill_report_write(&w, &r->totals.compression);
+    }
     if (r->error) {
         jw_key(&w, "error");
         jw_cstr(&w, r->error);

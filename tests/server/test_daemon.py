@@ -172,6 +172,8 @@ def whole_session():
     d.send(f"RESTORE 3 {more} 24")
     equal("a slot outlives parking", d.ids(), longer)
     check("as a text without its state", " prefix_len=0 " in d.line())
+    d.send("free drafter")
+    equal("a scorer that is not there", d.ids(), [])
     check("nothing else was said", d.quiet())
     equal("the end", d.end(), (0, b""))
 
@@ -201,6 +203,10 @@ def bad_lines():
                (f"RESTORE 64 {bare} 5", "bad_args"), ("RESTORE 0", "bad_args"),
                (f"RESTORE_CHAIN 0 - {bare} 5", "empty_slot"), (f"RESTORE_CHAIN -1 x {bare} 5", "bad_args"),
                (f"RESTORE_CHAIN -1 1,,2 {bare} 5", "empty_slot"), ("SNAPSHOT_THIN 0", "no_text"),
+               (f"compress {bare}", "bad_args"), (f"compress {bare} 0", "bad_args"),
+               (f"compress {bare} 1001", "bad_args"), (f"compress {bare} 50", "no_scorer"),
+               (f"compress {bare} 50 nopark", "no_scorer"), (f"compress {bare} 50 /nowhere.gguf qwen3-0.6b", "io"),
+               (f"compress {bare} 50 {TARGET}", "failed"), ("free", "bad_args"), ("free target", "bad_args"),
                ("park everything", "bad_args"), ("unpark draft now", "bad_args")]
     for line, word in streams:
         d.send(line)

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the subcommands that take prompts share of their compression: when it acts, and the
+// compressor on a device of its own, from the options.
+#ifndef COPPICE_CLI_COMPRESSION_H
+#define COPPICE_CLI_COMPRESSION_H
+
+#include "cli/cli.h"
+#include "compress/prefill.h"
+#include "compress/score.h"
+#include "engine/session.h"
+
+// Zeroed: there is none.
+struct compression {
+    struct prefill_options options;
+    struct score_options scorer;
+    const char *path; // of the scorer; borrowed
+    struct runtime *runtime;
+    struct exec *x;
+    struct compressor *c; // NULL: off, or not opened yet
+};
+
+// Reads the options. ERR_USAGE: a value out of range, what compresses without a mode, a mode
+// without --prefill-drafter.
+int compression_options(struct compression *k, const struct cli_args *a, struct err *e);
+// Opens the compressor; nothing where it is off.
+int compression_open(struct compression *k, const struct cli_args *a, struct err *e);
+// Where both share a GPU, takes what the scorer needs for a prompt of 131,072 tokens off the memory
+// that the session may take. ERR_MEMORY: nothing would be left.
+int compression_share(const struct compression *k, const struct cli_args *a,
+                      struct session_options *o, struct err *e);
+void compression_close(struct compression *k);
+
+// "compressed from .. to .. tokens in .. ms", or why not, to standard error.
+void compression_show(const struct prefill_report *r);
+
+#endif
