@@ -2,6 +2,8 @@
 // The last user turn and its closing lines.
 #include "compress/turn.h"
 
+#include <string.h>
+
 #include "compress/borders.h"
 
 enum { CLOSING_LEAST = 16, PARAGRAPH_LEAST = 4 };
@@ -47,12 +49,22 @@ static size_t closing(const struct reading *r, const struct reading_part *p) {
     return sentence ? sentence : word;
 }
 
+// Whether a part says nothing, as the line end behind a closing mark in a rendered prompt.
+static bool is_blank(const struct reading *r, const struct reading_part *p) {
+    size_t at = p->begin;
+    while (at < p->end && strchr(" \t\r\n", r->text.data[at]))
+        at++;
+    return at == p->end;
+}
+
 struct turn turn_find(const struct reading *r, int64_t whole) {
     struct turn t = {.message = last_turn(r)};
     if (t.message < 0)
         return t;
     int64_t count = count_of(r, t.message), last = r->n_parts - 1;
     while (r->parts[last].message != t.message)
+        last--;
+    while (last > 0 && is_blank(r, &r->parts[last]) && r->parts[last - 1].message == t.message)
         last--;
     t.part = last;
     t.end = r->parts[last].first + r->parts[last].count;

@@ -295,6 +295,33 @@ static void test_tokens(void **state) {
     rig_close(&r);
 }
 
+// The question closes the one message, and a line end follows its closing mark.
+static void test_tokens_of_one_message(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "qwen35");
+    struct str s = {0}, text = {0};
+    str_printf(&s, "<|im_start|>user\n%s\n%s<|im_end|>\n<|im_start|>assistant\n",
+               filler(900, needle), question);
+    struct token_list in = {0}, kept_ids = {0};
+    assert_int_equal(tokenizer_encode(r.t, s.data, s.len, true, &in, NULL), 0);
+    const struct compress_ids ids = {in.ids, (int64_t)in.count};
+    struct compress_options o = keep(0.08);
+    struct compress_result out;
+    assert_int_equal(compress_tokens(r.c, &ids, &o, &kept_ids, &out, NULL), 0);
+    for (size_t i = 0; i < kept_ids.count; i++)
+        tokenizer_decode(r.t, kept_ids.ids[i], true, &text);
+    assert_true(kept_ids.count * 9 < in.count);
+    assert_non_null(strstr(text.data, needle));
+    assert_non_null(strstr(text.data, "Zanzibar?<|im_end|>\n<|im_start|>assistant\n"));
+    str_fini(&text);
+    str_fini(&s);
+    token_list_fini(&in);
+    token_list_fini(&kept_ids);
+    compress_result_fini(&out);
+    rig_close(&r);
+}
+
 static void test_unchanged(void **state) {
     (void)state;
     struct rig r;
@@ -455,10 +482,15 @@ static void test_no_token(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),  cmocka_unit_test(test_closing),
-        cmocka_unit_test(test_text),      cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_unchanged), cmocka_unit_test(test_flow),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_no_token),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_closing),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_tokens_of_one_message),
+        cmocka_unit_test(test_unchanged),
+        cmocka_unit_test(test_flow),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
