@@ -11,8 +11,8 @@
 #include "base/err.h"
 
 enum select_budget {
-    // Chunks by rank until they hold `mass` of the scores (squares of what is above the median),
-    // between least and most: few where some stand out, many where all are alike.
+    // Chunks by rank until they hold `mass` of the scores (of what is above the median), between
+    // least and most: few where some stand out, many where all are alike.
     SELECT_MASS,
     SELECT_RATIO, // `keep` of the tokens
     SELECT_CURVE, // a ratio by the length of the text

@@ -43,15 +43,15 @@ void select_smooth(const float *in, int64_t n, double *out) {
     }
 }
 
-// What a chunk holds of the scores: the square of what it has more than the median. Thousands of
-// chunks that nothing points at would together outweigh a few that everything points at; their
-// squares do not. Where all are alike much is needed for a share of the whole.
+// What a chunk holds of the scores: what it has more than the median, times its tokens. Thousands
+// of chunks that nothing points at would together outweigh a few that everything points at, if it
+// were not for the median. Where many differ a little, as in code, a share of the whole is much.
 static double mass_of(const struct ranking *r, int64_t chunk) {
     double above = r->mean[chunk] - r->median;
     if (r->in->text.parts[r->cuts.c[chunk].part].whole ||
         above <= 1e-6 * r->median) // rounding is none
         return 0;
-    return above * above * (double)r->cuts.c[chunk].count;
+    return above * (double)r->cuts.c[chunk].count;
 }
 
 // Means of smoothed scores; smoothing does not reach across parts.
