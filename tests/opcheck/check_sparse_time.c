@@ -31,8 +31,8 @@ static void run_timed(void *arg, int turn) {
 }
 
 // The same rows by the op for any forest, which reads the same pages.
-static void time_dense(struct check *c, struct timed *t, unsigned char *pages,
-                       const struct kv_layout *l) {
+static double time_dense(struct check *c, struct timed *t, unsigned char *pages,
+                         const struct kv_layout *l) {
     int64_t n = t->a.n, len = t->a.first, pieces = (len + n) / KV_PAGE;
     unsigned char **page = malloc((size_t)pieces * sizeof *page);
     struct kv_slot *store = malloc((size_t)n * sizeof *store);
@@ -65,10 +65,13 @@ static void time_dense(struct check *c, struct timed *t, unsigned char *pages,
     free(parent);
     free(seq);
     free(pos);
+    return us;
 }
 
+enum { DENSITIES = 4 };
+static const float densities[DENSITIES] = {0.05f, 0.1f, 0.25f, 1};
+
 static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t first, int64_t n) {
-    static const float densities[] = {0.05f, 0.1f, 0.25f, 1};
     struct kv_layout l = kv_layout_for((struct kv_shape){1, n_kv, d, d, false, KV_BF16, KV_BF16});
     int64_t blocks = sparse_blocks(first + n), lists = sparse_query_blocks(first, n) * n_heads;
     size_t bytes = (size_t)(2 * blocks * l.page_bytes);
@@ -106,17 +109,24 @@ static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t fi
     double key = (double)l.page_bytes / KV_PAGE;
     double us = time_call(c, run_timed, &t);
     report_time(c, "sparse_means", shape, us, (double)n * key / 2);
-    for (size_t i = 0; i < sizeof densities / sizeof *densities; i++) {
+    double spent[DENSITIES], dense;
+    for (int i = 0; i < DENSITIES; i++) {
         char name[48];
         t.a.opt.density = densities[i];
         snprintf(name, sizeof name, "sparse_select %.0f %%", 100 * (double)densities[i]);
         t.stage = 1;
-        report_time(c, name, shape, time_call(c, run_timed, &t), 8 * (double)(lists * blocks));
+        double select = time_call(c, run_timed, &t);
+        report_time(c, name, shape, select, 8 * (double)(lists * blocks));
         snprintf(name, sizeof name, "sparse_attend %.0f %%", 100 * (double)densities[i]);
         t.stage = 2;
-        report_time(c, name, shape, time_call(c, run_timed, &t), (double)(first + n) * key);
+        double attend = time_call(c, run_timed, &t);
+        report_time(c, name, shape, attend, (double)(first + n) * key);
+        spent[i] = us + select + attend;
     }
-    time_dense(c, &t, pages, &l);
+    dense = time_dense(c, &t, pages, &l);
+    for (int i = 0; i < DENSITIES; i++)
+        printf("time   %-10s %-22s %-34s %10.2f times as fast as attend\n", c->level,
+               "sparse, all stages", i ? "" : shape, dense / spent[i]);
     exec_ops(c->exec)->act_destroy(c->exec, t.a.out);
     buffers_close(&r);
     free(image);
@@ -128,8 +138,8 @@ void check_sparse_time(struct check *c) {
     if (!check_has_sparse(c) || !strcmp(c->level, "scalar"))
         return;
     int64_t n = c->device ? 4096 : 256;
-    time_shape(c, 16, 8, 128, 16384 - n, n);
-    time_shape(c, 4, 2, 64, 16384 - n, n);
+    time_shape(c, 16, 8, 128, 32768 - n, n);
+    time_shape(c, 4, 2, 64, 32768 - n, n);
     if (c->device)
         time_shape(c, 16, 8, 128, 131072 - n, n);
 }
