@@ -335,6 +335,13 @@ refuse 2 "one of them" compress -p Hi --prefill-drafter "$vocab" --prefill-keep-
 refuse 2 "rise from point" compress -p Hi --prefill-drafter "$vocab" --prefill-curve 10:.5,10:.2
 refuse 2 "rise from point" compress -p Hi --prefill-drafter "$vocab" --prefill-curve 20:.5,10:.2
 refuse 1 "a scorer is a qwen3 model" compress -p Hi --prefill-drafter "$vocab"
+for command in generate chat; do
+    refuse 2 "prefill-drafter FILE" "$command" -m "$vocab" --prefill-compression auto
+    refuse 2 "--prefill-compression auto" "$command" -m "$vocab" --prefill-drafter "$vocab"
+    refuse 2 "off|auto|always" "$command" -m "$vocab" --prefill-compression on
+    refuse 1 "a scorer is a qwen3 model" "$command" -m "$vocab" --prefill-compression auto \
+        --prefill-drafter "$vocab"
+done
 
 # A message in the model's template, and the same written out.
 if [ -n "$target" ] && has generate; then

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client over libcurl's multi interface, driven by the loop's descriptors and one timer; see
 // upstream.h. libcurl's callbacks come from inside its calls, where no handle may be taken away, so
-// ends are gathered and told after each of them.
+// ends are gathered and told after each of them. The library is loaded when it is needed: it brings
+// thirty others, which a program that serves a model has no use for.
+#define CURL_DISABLE_TYPECHECK // its macros would hide the functions' names
 #include "serve/upstream.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +24,37 @@ enum {
     HEAD_MAX = 1 << 18
 };
 
+// What is used of libcurl.
+struct library {
+    void *handle;
+    CURLcode (*global_init)(long);
+    void (*global_cleanup)(void);
+    CURL *(*easy_init)(void);
+    void (*easy_cleanup)(CURL *);
+    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
+    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
+    CURLcode (*easy_pause)(CURL *, int);
+    const char *(*easy_strerror)(CURLcode);
+    CURLM *(*multi_init)(void);
+    CURLMcode (*multi_cleanup)(CURLM *);
+    CURLMcode (*multi_setopt)(CURLM *, CURLMoption, ...);
+    CURLMcode (*multi_add_handle)(CURLM *, CURL *);
+    CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
+    CURLMsg *(*multi_info_read)(CURLM *, int *);
+    CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int, int *);
+    CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
+    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
+    void (*slist_free_all)(struct curl_slist *);
+    CURLU *(*url)(void);
+    void (*url_cleanup)(CURLU *);
+    CURLUcode (*url_set)(CURLU *, CURLUPart, const char *, unsigned);
+    CURLUcode (*url_get)(const CURLU *, CURLUPart, char **, unsigned);
+    void (*free)(void *);
+};
+
 struct upstream {
     struct http *h;
+    struct library curl;
     struct str base; // without a slash and without /v1 at its end
     struct str key;  // "Bearer ..."
     int connect_ms, silent_ms;
@@ -57,10 +89,10 @@ static void free_call(struct upstream_call *c) {
     if (c->next)
         c->next->prev = c->prev;
     if (c->easy) {
-        curl_multi_remove_handle(u->multi, c->easy);
-        curl_easy_cleanup(c->easy);
+        u->curl.multi_remove_handle(u->multi, c->easy);
+        u->curl.easy_cleanup(c->easy);
     }
-    curl_slist_free_all(c->fields);
+    u->curl.slist_free_all(c->fields);
     str_fini(&c->head);
     free(c);
 }
@@ -73,9 +105,9 @@ static void end_call(struct upstream_call *c, const struct api_error *why) {
 }
 
 static void describe(const struct upstream_call *c, CURLcode code, struct api_error *why) {
-    const char *said = c->why[0] ? c->why : curl_easy_strerror(code), *name = c->u->base.data;
+    const char *said = c->why[0] ? c->why : c->u->curl.easy_strerror(code), *name = c->u->base.data;
     curl_off_t connected = 0;
-    curl_easy_getinfo(c->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
+    c->u->curl.easy_getinfo(c->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
     if (code == CURLE_OPERATION_TIMEDOUT)
         api_fail(why, 504, "upstream_timeout",
                  "the upstream %.200s did not accept a connection within %d ms", name,
@@ -97,12 +129,12 @@ static void describe(const struct upstream_call *c, CURLcode code, struct api_er
 // Tells of calls that have ended. Not from inside libcurl.
 static void gather(struct upstream *u) {
     int left;
-    for (CURLMsg *m; (m = curl_multi_info_read(u->multi, &left));) {
+    for (CURLMsg *m; (m = u->curl.multi_info_read(u->multi, &left));) {
         struct upstream_call *c = NULL;
         struct api_error why;
         CURLcode code = m->data.result;
         if (m->msg != CURLMSG_DONE ||
-            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c) || !c)
+            u->curl.easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c) || !c)
             continue;
         if (code)
             describe(c, code, &why);
@@ -113,16 +145,16 @@ static void gather(struct upstream *u) {
 static void on_ready(void *arg, int fd, bool readable, bool writable) {
     struct upstream *u = arg;
     int running;
-    curl_multi_socket_action(u->multi, fd,
-                             (readable ? CURL_CSELECT_IN : 0) | (writable ? CURL_CSELECT_OUT : 0),
-                             &running);
+    u->curl.multi_socket_action(
+        u->multi, fd, (readable ? CURL_CSELECT_IN : 0) | (writable ? CURL_CSELECT_OUT : 0),
+        &running);
     gather(u);
 }
 
 static void on_alarm(void *arg) {
     struct upstream *u = arg;
     int running;
-    curl_multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    u->curl.multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
     gather(u);
 }
 
@@ -148,12 +180,12 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *wa
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
         http_watch_end(w);
-        curl_multi_assign(u->multi, fd, NULL);
+        u->curl.multi_assign(u->multi, fd, NULL);
         return 0;
     }
     if (!w && !(w = http_watch_begin(u->h, fd, on_ready, u)))
         return -1;
-    curl_multi_assign(u->multi, fd, w);
+    u->curl.multi_assign(u->multi, fd, w);
     return http_watch_for(w, what != CURL_POLL_OUT, what != CURL_POLL_IN) ? -1 : 0;
 }
 
@@ -208,7 +240,7 @@ static size_t on_head(char *line, size_t size, size_t count, void *arg) {
         add_field(c, line, n);
         return c->head.failed || c->head.len > HEAD_MAX ? 0 : n;
     }
-    curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    c->u->curl.easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status >= 200) {
         c->status = (int)status;
         tell_head(c);
@@ -232,7 +264,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
 }
 
 static bool put_line(struct upstream_call *c, const char *line) {
-    struct curl_slist *more = curl_slist_append(c->fields, line);
+    struct curl_slist *more = c->u->curl.slist_append(c->fields, line);
     if (more)
         c->fields = more;
     return more != NULL;
@@ -264,28 +296,28 @@ static bool fill_call(struct upstream_call *c, const struct upstream_request *r)
     struct str url = {0};
     CURL *y = c->easy;
     str_printf(&url, "%s%s", c->u->base.data, r->path);
-    bool ok = !url.failed && put_fields(c, r) && !curl_easy_setopt(y, CURLOPT_URL, url.data);
+    bool ok = !url.failed && put_fields(c, r) && !c->u->curl.easy_setopt(y, CURLOPT_URL, url.data);
     str_fini(&url);
-    ok = ok && !curl_easy_setopt(y, CURLOPT_PRIVATE, c) &&
-         !curl_easy_setopt(y, CURLOPT_CUSTOMREQUEST, r->method) &&
-         !curl_easy_setopt(y, CURLOPT_HTTPHEADER, c->fields);
+    ok = ok && !c->u->curl.easy_setopt(y, CURLOPT_PRIVATE, c) &&
+         !c->u->curl.easy_setopt(y, CURLOPT_CUSTOMREQUEST, r->method) &&
+         !c->u->curl.easy_setopt(y, CURLOPT_HTTPHEADER, c->fields);
     if (ok && r->body)
-        ok = !curl_easy_setopt(y, CURLOPT_POST, 1L) &&
-             !curl_easy_setopt(y, CURLOPT_POSTFIELDS, r->body) &&
-             !curl_easy_setopt(y, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
+        ok = !c->u->curl.easy_setopt(y, CURLOPT_POST, 1L) &&
+             !c->u->curl.easy_setopt(y, CURLOPT_POSTFIELDS, r->body) &&
+             !c->u->curl.easy_setopt(y, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
     if (!ok)
         return false;
-    curl_easy_setopt(y, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(y, CURLOPT_HEADERFUNCTION, on_head);
-    curl_easy_setopt(y, CURLOPT_HEADERDATA, c);
-    curl_easy_setopt(y, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(y, CURLOPT_WRITEDATA, c);
-    curl_easy_setopt(y, CURLOPT_ERRORBUFFER, c->why);
-    curl_easy_setopt(y, CURLOPT_CONNECTTIMEOUT_MS, (long)c->u->connect_ms);
-    curl_easy_setopt(y, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(y, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(y, CURLOPT_PROXY, ""); // what the environment says is for others
-    curl_easy_setopt(y, CURLOPT_TCP_NODELAY, 1L);
+    c->u->curl.easy_setopt(y, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    c->u->curl.easy_setopt(y, CURLOPT_HEADERFUNCTION, on_head);
+    c->u->curl.easy_setopt(y, CURLOPT_HEADERDATA, c);
+    c->u->curl.easy_setopt(y, CURLOPT_WRITEFUNCTION, on_body);
+    c->u->curl.easy_setopt(y, CURLOPT_WRITEDATA, c);
+    c->u->curl.easy_setopt(y, CURLOPT_ERRORBUFFER, c->why);
+    c->u->curl.easy_setopt(y, CURLOPT_CONNECTTIMEOUT_MS, (long)c->u->connect_ms);
+    c->u->curl.easy_setopt(y, CURLOPT_NOSIGNAL, 1L);
+    c->u->curl.easy_setopt(y, CURLOPT_PATH_AS_IS, 1L);
+    c->u->curl.easy_setopt(y, CURLOPT_PROXY, ""); // what the environment says is for others
+    c->u->curl.easy_setopt(y, CURLOPT_TCP_NODELAY, 1L);
     return true;
 }
 
@@ -301,8 +333,8 @@ int upstream_start(struct upstream *u, const struct upstream_request *r,
     if (c->next)
         c->next->prev = c;
     u->calls = c;
-    c->easy = curl_easy_init();
-    if (!c->easy || !fill_call(c, r) || curl_multi_add_handle(u->multi, c->easy)) {
+    c->easy = u->curl.easy_init();
+    if (!c->easy || !fill_call(c, r) || u->curl.multi_add_handle(u->multi, c->easy)) {
         free_call(c);
         return err_set(e, ERR_MEMORY, "no memory for a request to the upstream");
     }
@@ -316,7 +348,7 @@ void upstream_resume(struct upstream_call *c) {
         return;
     c->held = false;
     c->progress = clock_ms();
-    curl_easy_pause(c->easy, CURLPAUSE_CONT);
+    c->u->curl.easy_pause(c->easy, CURLPAUSE_CONT);
 }
 
 void upstream_cancel(struct upstream_call *c) {
@@ -326,24 +358,25 @@ void upstream_cancel(struct upstream_call *c) {
 
 // What the address says, without what the paths of requests begin with.
 static int set_base(struct upstream *u, const char *base, struct err *e) {
-    CURLU *url = curl_url();
+    CURLU *url = u->curl.url();
     char *host = NULL, *user = NULL, *query = NULL, *scheme = NULL;
     size_t n = strlen(base);
     int rc = 0;
     if (!url)
         return err_set(e, ERR_MEMORY, "no memory for the upstream's address");
-    if (curl_url_set(url, CURLUPART_URL, base, 0) || curl_url_get(url, CURLUPART_HOST, &host, 0) ||
-        curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) ||
+    if (u->curl.url_set(url, CURLUPART_URL, base, 0) ||
+        u->curl.url_get(url, CURLUPART_HOST, &host, 0) ||
+        u->curl.url_get(url, CURLUPART_SCHEME, &scheme, 0) ||
         (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0))
         rc = err_set(e, ERR_USAGE,
                      "the upstream's address must look like http://127.0.0.1:8000 or "
                      "https://host/v1, not '%.200s'",
                      strchr(base, '@') ? "(one with an @)" : base);
-    else if (!curl_url_get(url, CURLUPART_USER, &user, 0))
+    else if (!u->curl.url_get(url, CURLUPART_USER, &user, 0))
         rc = err_set(e, ERR_USAGE,
                      "the upstream's address holds a name or password before the @; give a key "
                      "apart from it");
-    else if (!curl_url_get(url, CURLUPART_QUERY, &query, 0) || strchr(base, '#'))
+    else if (!u->curl.url_get(url, CURLUPART_QUERY, &query, 0) || strchr(base, '#'))
         rc = err_set(e, ERR_USAGE, "the upstream's address ends with its path, without ? and #");
     while (n > 0 && base[n - 1] == '/')
         n--;
@@ -352,11 +385,11 @@ static int set_base(struct upstream *u, const char *base, struct err *e) {
     while (n > 0 && base[n - 1] == '/')
         n--;
     str_append(&u->base, base, n);
-    curl_free(host);
-    curl_free(user);
-    curl_free(query);
-    curl_free(scheme);
-    curl_url_cleanup(url);
+    u->curl.free(host);
+    u->curl.free(user);
+    u->curl.free(query);
+    u->curl.free(scheme);
+    u->curl.url_cleanup(url);
     return rc;
 }
 
@@ -368,52 +401,111 @@ static int set_key(struct upstream *u, const char *key, struct err *e) {
     return 0;
 }
 
-int upstream_create(struct upstream **out, struct http *h, const struct upstream_options *o,
-                    struct err *e) {
-    *out = NULL;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT))
-        return err_set(e, ERR_MEMORY, "libcurl cannot be started");
-    struct upstream *u = calloc(1, sizeof *u);
-    if (!u) {
-        curl_global_cleanup();
-        return err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
-    }
+// libcurl of the system. ERR_UNSUPPORTED with the loader's words where there is none.
+static int load(struct library *l, struct err *e) {
+    const struct {
+        const char *name;
+        void **at;
+    } wanted[] = {
+#define WANTED(name) {"curl_" #name, (void **)&l->name}
+        WANTED(global_init),
+        WANTED(global_cleanup),
+        WANTED(easy_init),
+        WANTED(easy_cleanup),
+        WANTED(easy_setopt),
+        WANTED(easy_getinfo),
+        WANTED(easy_pause),
+        WANTED(easy_strerror),
+        WANTED(multi_init),
+        WANTED(multi_cleanup),
+        WANTED(multi_setopt),
+        WANTED(multi_add_handle),
+        WANTED(multi_info_read),
+        WANTED(multi_remove_handle),
+        WANTED(multi_socket_action),
+        WANTED(multi_assign),
+        WANTED(slist_append),
+        WANTED(slist_free_all),
+        WANTED(url),
+        WANTED(url_cleanup),
+        WANTED(url_set),
+        WANTED(url_get),
+        WANTED(free),
+#undef WANTED
+    };
+    const char *missing = NULL;
+    l->handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!l->handle)
+        missing = dlerror();
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !missing; i++)
+        if (!(*wanted[i].at = dlsym(l->handle, wanted[i].name)))
+            missing = dlerror();
+    if (!missing)
+        return 0;
+    int rc =
+        err_set(e, ERR_UNSUPPORTED,
+                "requests cannot be passed on without libcurl (package libcurl4): %s", missing);
+    if (l->handle)
+        dlclose(l->handle);
+    return rc;
+}
+
+static int start(struct upstream *u, struct http *h, const struct upstream_options *o,
+                 struct err *e) {
     u->h = h;
     u->connect_ms = o->connect_ms > 0 ? o->connect_ms : CONNECT_MS;
     u->silent_ms = o->silent_ms > 0 ? o->silent_ms : SILENT_MS;
     int rc = set_base(u, o->base, e);
     if (!rc && o->key)
         rc = set_key(u, o->key, e);
-    u->multi = curl_multi_init();
+    u->multi = u->curl.multi_init();
     u->alarm = http_alarm_create(h, on_alarm, u);
     u->tick = http_alarm_create(h, on_tick, u);
     if (!rc && (!u->multi || !u->alarm || !u->tick || u->base.failed || u->key.failed))
         rc = err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
-    if (rc) {
-        upstream_destroy(u);
+    if (rc)
         return rc;
-    }
-    curl_multi_setopt(u->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-    curl_multi_setopt(u->multi, CURLMOPT_SOCKETDATA, u);
-    curl_multi_setopt(u->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
-    curl_multi_setopt(u->multi, CURLMOPT_TIMERDATA, u);
-    *out = u;
+    u->curl.multi_setopt(u->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    u->curl.multi_setopt(u->multi, CURLMOPT_SOCKETDATA, u);
+    u->curl.multi_setopt(u->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+    u->curl.multi_setopt(u->multi, CURLMOPT_TIMERDATA, u);
     return 0;
 }
 
+int upstream_create(struct upstream **out, struct http *h, const struct upstream_options *o,
+                    struct err *e) {
+    struct upstream *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u)
+        return err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
+    int rc = load(&u->curl, e);
+    if (!rc && u->curl.global_init(CURL_GLOBAL_DEFAULT))
+        rc = err_set(e, ERR_MEMORY, "libcurl cannot be started");
+    if (rc) {
+        free(u);
+        return rc;
+    }
+    if ((rc = start(u, h, o, e)))
+        upstream_destroy(u);
+    else
+        *out = u;
+    return rc;
+}
+
+// The library stays loaded: what it has started in the process may outlive its handles.
 void upstream_destroy(struct upstream *u) {
     if (!u)
         return;
     while (u->calls)
         free_call(u->calls);
     if (u->multi)
-        curl_multi_cleanup(u->multi);
+        u->curl.multi_cleanup(u->multi);
     http_alarm_destroy(u->alarm);
     http_alarm_destroy(u->tick);
+    u->curl.global_cleanup();
     str_fini(&u->base);
     str_fini(&u->key);
     free(u);
-    curl_global_cleanup();
 }
 
 const char *upstream_name(const struct upstream *u) {
