@@ -141,6 +141,9 @@ if has bench; then
     refuse 1 "no-such-file" bench niah -m "$vocab" --filler-file no-such-file
     refuse 2 "empty" bench niah -m "$vocab" --filler-file empty.gguf
     refuse 2 "-m" bench niah --out cases.jsonl
+    refuse 2 "needs a scorer" bench niah -m tiny.gguf --ways scorer
+    refuse 2 "'sparse'" bench niah -m tiny.gguf --ways sparse
+    refuse 2 "--ways is for 'bench niah'" bench -m tiny.gguf --prompt-tokens 3 --ways dense
     refuse 2 "needs --sequences" bench -m tiny.gguf --prompt-tokens 3 --engine
     accept " 2 off " bench -m tiny.gguf --prompt-tokens 9 -n 8 --sequences 1,2 --modes off --engine
     accept " 3 oracle tree:auto " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \

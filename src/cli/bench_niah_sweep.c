@@ -15,9 +15,8 @@ static const char *kind_at(int i) {
     return niah_kind_name((enum niah_kind)i);
 }
 
-// Words of a list as indices below n; how many, or a negative code.
-static int read_words(const char *option, const char *list, const char *(*name)(int), int n,
-                      int *out, struct err *e) {
+int niah_words(const char *option, const char *list, const char *(*name)(int), int n, int *out,
+               struct err *e) {
     int got = 0;
     for (const char *p = list;; p++) {
         size_t len = strcspn(p, ",");
@@ -41,7 +40,7 @@ static int read_fillers(struct niah_sweep *s, const struct options *o, struct er
     int words[NIAH_FILLERS], n = 0;
     const char *file = options_str(o, OPT_FILLER_FILE);
     if (!file || options_given(o, OPT_FILLERS))
-        n = read_words("fillers", options_str(o, OPT_FILLERS), filler_at, NIAH_FILE, words, e);
+        n = niah_words("fillers", options_str(o, OPT_FILLERS), filler_at, NIAH_FILE, words, e);
     if (n < 0)
         return n;
     for (int i = 0; i < n; i++)
@@ -67,7 +66,7 @@ int niah_sweep_read(struct niah_sweep *s, const struct cli_args *a, struct err *
     s->counts = options_list(o, OPT_NEEDLES, &s->n_counts);
     s->depths = options_list(o, OPT_DEPTHS, &s->n_depths);
     int words[NIAH_KINDS];
-    int n = read_words("kinds", options_str(o, OPT_KINDS), kind_at, NIAH_KINDS, words, e);
+    int n = niah_words("kinds", options_str(o, OPT_KINDS), kind_at, NIAH_KINDS, words, e);
     for (int i = 0; i < n; i++)
         s->kinds[s->n_kinds++] = (enum niah_kind)words[i];
     return n < 0 ? n : read_fillers(s, o, e);

@@ -18,6 +18,11 @@ struct niah_sweep {
     struct str text; // of --filler-file
 };
 
+// The words of an option's list as indices below n, whose names are name(0..n-1); out: [n]. How
+// many, or ERR_USAGE for a word that is none of them or comes twice.
+int niah_words(const char *option, const char *list, const char *(*name)(int), int n, int *out,
+               struct err *e);
+
 // ERR_USAGE for words that are no filler or kind or come twice, and for an empty file.
 int niah_sweep_read(struct niah_sweep *s, const struct cli_args *a, struct err *e);
 void niah_sweep_fini(struct niah_sweep *s);

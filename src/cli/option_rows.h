@@ -38,6 +38,7 @@ enum cli_option {
     OPT_FILLERS,
     OPT_FILLER_FILE,
     OPT_KINDS,
+    OPT_WAYS,
     OPT_MAX_TOKENS,
     OPT_ANSWER_TOKENS,
     OPT_SYSTEM,

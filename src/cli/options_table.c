@@ -114,6 +114,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                  "--fillers or beside them"},
     [OPT_KINDS] = {"kinds", 0, OPTION_STRING, "LIST", "number,uuid,password", .groups = BENCH,
                    .help = "of niah: what is to be found"},
+    [OPT_WAYS] = {"ways", 0, OPTION_STRING, "LIST", .groups = BENCH,
+                  .help = "of niah: dense, and with --prefill-drafter scorer, anchors and random: "
+                          "whole texts, and those that prompt compression shortens without and "
+                          "with anchors, and by chance"},
 
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
@@ -370,19 +374,23 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                             .help = "where the scorer runs, in place of --device"},
     [OPT_QUERY] = {"query", 0, OPTION_STRING, "TEXT", .groups = COMPRESS,
                    .help = "question that a text is shortened for; without it the end of the text"},
-    [OPT_PREFILL_DRAFTER] = {"prefill-drafter", 0, OPTION_STRING, "FILE", .groups = SCORING,
+    [OPT_PREFILL_DRAFTER] = {"prefill-drafter", 0, OPTION_STRING, "FILE", .groups = SCORING | BENCH,
                              .help = "scorer: a small qwen3 model (GGUF)"},
     [OPT_PREFILL_KEEP] = {"prefill-keep-ratio", 0, OPTION_FLOAT, "R", .lo = 1e-6, .hi = 1,
-                          .groups = PREFILL, .help = "share of the prompt's tokens to keep"},
-    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = PREFILL,
+                          .groups = PREFILL | BENCH,
+                          .help = "share of the prompt's tokens to keep"},
+    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = PREFILL | BENCH,
                            .help = "keep ratios by length, linear between the points, as in "
                                    "10000:0.5,40000:0.2,100000:0.1"},
-    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1, .groups = PREFILL,
+    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1,
+                          .groups = PREFILL | BENCH,
                           .help = "without ratio and curve: keep what holds this share of the "
                                   "scores"},
     [OPT_PREFILL_LEAST] = {"prefill-least", 0, OPTION_FLOAT, "R", "0.02", 1e-6, 1,
-                           .groups = PREFILL, .help = "and at least this share of the tokens"},
-    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1, .groups = PREFILL,
+                           .groups = PREFILL | BENCH,
+                           .help = "and at least this share of the tokens"},
+    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1,
+                          .groups = PREFILL | BENCH,
                           .help = "and at most this share of the tokens"},
     [OPT_PREFILL_NO_ANCHORS] = {"prefill-no-anchors", 0, OPTION_FLAG, .groups = SCORING,
                                 .help = "do not look for the question's own words, scores alone "
@@ -392,19 +400,22 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PREFILL_FLOWKV] = {"prefill-flowkv", 0, OPTION_FLAG, .groups = PREFILL,
                             .help = "in a conversation that continues, shorten each earlier "
                                     "message by itself, once, and the last two not at all"},
-    [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = SCORING,
+    [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024,
+                            .groups = SCORING | BENCH,
                             .help = "run only the scorer's first N layers; 0 for all"},
     [OPT_PREFILL_SCORE_LAYERS] = {"prefill-score-layers", 0, OPTION_INT, "N", "0", 0, 1024,
-                                  .groups = SCORING,
+                                  .groups = SCORING | BENCH,
                                   .help = "score by the last N of the layers that are run; 0 for "
                                           "all"},
-    [OPT_PREFILL_DENSE] = {"prefill-dense", 0, OPTION_FLAG, .groups = SCORING,
+    [OPT_PREFILL_DENSE] = {"prefill-dense", 0, OPTION_FLAG, .groups = SCORING | BENCH,
                            .help = "full attention in the scorer in place of block-sparse "
                                    "attention"},
-    [OPT_PREFILL_ALPHA] = {"prefill-alpha", 0, OPTION_FLOAT, "A", "0.12", 0, 1, .groups = SCORING,
+    [OPT_PREFILL_ALPHA] = {"prefill-alpha", 0, OPTION_FLOAT, "A", "0.12", 0, 1,
+                           .groups = SCORING | BENCH,
                            .help = "of block-sparse attention: blocks with less than this share of "
                                    "the largest mass are left out"},
-    [OPT_PREFILL_DENSITY] = {"prefill-density", 0, OPTION_FLOAT, "D", "0", 0, 1, .groups = SCORING,
+    [OPT_PREFILL_DENSITY] = {"prefill-density", 0, OPTION_FLOAT, "D", "0", 0, 1,
+                             .groups = SCORING | BENCH,
                              .help = "for benchmarks: exactly this share of the blocks, whatever "
                                      "their mass; 0 lets the mass decide"},
     [OPT_UPSTREAM] = {"prefill-upstream-base", 0, OPTION_STRING, "URL", .groups = SERVE,
