@@ -27,13 +27,14 @@ SKIPPED = {
     "bench --url": "needs a server; tests/server has one",
     "synth --shape": "writes gigabytes; tests/unit/test_synth.c writes small files",
     "convert pair/": "needs the folders that tools/train makes",
-    "--prefill-drafter SCORER.gguf": "needs a scorer; tests/unit/test_score.c makes one",
 }
 # Names that belong to other projects.
 FOREIGN = {"--no-mtp", "models/ggml-vocab-*.gguf.inp"}
 TARGET, DRAFT = "models/coppice-tiny-q8_0.gguf", "models/coppice-tiny-dflash-q8_0.gguf"
+SCORER = "models/coppice-tiny-scorer-q8_0.gguf"
 FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D.gguf", "draft.gguf"],
-         "README.md": ["text.txt"], "examples/conversation.json": ["conversation.json"],
+         SCORER: ["SCORER.gguf"],
+         "README.md": ["text.txt", "prompt.txt"], "examples/conversation.json": ["conversation.json"],
          "tests/fixtures/templates/tagged.jinja": ["template.jinja"]}
 PROMPTS = ["FILE.jsonl", "all.jsonl", "build/all.jsonl"]
 SECONDS = 60
