@@ -145,7 +145,7 @@ def beside(o):
     if not o.llama_server:
         print("beside: skipped, --llama-server FILE was not given", file=sys.stderr)
         return
-    for n, requests in ((1, 30), (8, 120), (32, 128)):
+    for n, requests in ((1, 20), (8, 60), (32, 96)):
         for draft in (False, True):
             seen = {}
             for _ in range(o.turns):

@@ -307,6 +307,18 @@ static int choose_depth(const struct budget_step *s, int members) {
     return best;
 }
 
+// Whether n who would draft can pay for it with what they have and have gained lately. Members of
+// a batch share a draft, so they wait for one another; alone a member has its pauses.
+static bool afford(const struct budget_step *s, int n) {
+    double funds = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget *b = s->members[i].budget;
+        if (s->members[i].drafts)
+            funds += b->credit + (b->gained > 0 ? b->gained / b->gained_steps : 0);
+    }
+    return s->n == 1 || funds >= plain_rate(s) * price_draft_ms(s->price, n, reach_of(s));
+}
+
 void budget_drafts(struct budget_step *s) {
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
@@ -318,6 +330,13 @@ void budget_drafts(struct budget_step *s) {
     s->depth = s->most;
     int n = drafting(s);
     s->depth = n ? choose_depth(s, n) : 0;
+    if (n == 0 || afford(s, n))
+        return;
+    s->depth = 0;
+    for (int i = 0; i < s->n; i++) {
+        s->members[i].budget->credit += s->members[i].drafts ? CREDIT_SHARE : 0;
+        s->members[i].drafts = false;
+    }
 }
 
 // Chances of a tree's nodes such that they fall: where a node is likelier than those before it,

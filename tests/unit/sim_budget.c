@@ -227,6 +227,72 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
     return ms;
 }
 
+// One member of a batch, within its step.
+struct sim_member {
+    struct ddtree tree;
+    struct walk walk;
+    int64_t pos; // in its reply
+};
+
+static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_step *s) {
+    bool first = !price_ready(r->price);
+    int reach = 0, drafts = 0, rows = 0;
+    for (int i = 0; i < s->n; i++)
+        s->members[i] = (struct budget_member){.budget = r[i].budget,
+                                               .drafts = r->tokens - m[i].pos > 1,
+                                               .tree = &m[i].tree,
+                                               .walk = &m[i].walk};
+    budget_drafts(s);
+    while (s->depth && price_depth(SIM_DEPTH, reach) != s->depth)
+        reach++;
+    for (int i = 0; i < s->n; i++) {
+        int64_t room = r->tokens - m[i].pos - 1;
+        int depth = s->members[i].drafts ? s->depth : 0;
+        drafts += s->members[i].drafts;
+        grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, depth < room ? depth : (int)room,
+             SIM_MOST);
+    }
+    budget_share(s);
+    for (int i = 0; i < s->n; i++) {
+        m[i].tree.n = 1 + s->members[i].nodes;
+        rows += m[i].tree.n;
+        walk_truth(&m[i].tree, r->tokens - m[i].pos, &m[i].walk);
+    }
+    s->draft_ms = drafts ? sim_draft_ms(r->device, drafts, reach) : 0;
+    s->pass_ms = sim_pass_ms(r->device, rows, s->n);
+    double ms[2] = {s->draft_ms, s->pass_ms};
+    s->draft_ms = noisy(r->device, ms[0], &r->noise, first);
+    s->pass_ms = noisy(r->device, ms[1], &r->noise, first);
+    budget_note(s);
+    s->draft_ms = ms[0];
+    s->pass_ms = ms[1];
+}
+
+double sim_batch(struct sim_run *r, int n, int replies) {
+    struct sim_member m[SIM_MEMBERS];
+    double ms = 0, tokens = 0;
+    for (int i = 0; i < n; i++)
+        m[i].pos = i * r->tokens / n;
+    while (replies > 0) {
+        struct budget_member members[SIM_MEMBERS];
+        struct budget_step s = {
+            .price = r->price, .members = members, .n = n, .max_rows = 512, .most = SIM_DEPTH};
+        batch_step(r, m, &s);
+        ms += s.draft_ms + s.pass_ms;
+        for (int i = 0; i < n; i++) {
+            tokens += m[i].walk.count;
+            m[i].pos += m[i].walk.count;
+            if (m[i].pos < r->tokens)
+                continue;
+            m[i].pos = 0;
+            r[i].from += 1000;
+            replies--;
+            budget_begin(r[i].budget, NULL);
+        }
+    }
+    return tokens / ms;
+}
+
 double sim_rate(const struct sim_run *r, int replies, int64_t stride) {
     double ms = 0, sum = 0;
     for (int i = 0; i < replies; i++) {

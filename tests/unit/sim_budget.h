@@ -53,6 +53,12 @@ double sim_draft_ms(const struct sim_device *d, int members, int reach);
 // Milliseconds that the run takes, without noise; its tokens in *tokens (NULL is allowed).
 double sim_time(struct sim_run *r, int64_t *tokens);
 
+// Tokens per millisecond of n members side by side with budgets of r[0]'s price, replies of
+// r[0].tokens tokens one behind the other, begun at different times; r[i].guess is member i's. The
+// run ends after so many replies.
+enum { SIM_MEMBERS = 16 };
+double sim_batch(struct sim_run *r, int n, int replies);
+
 // Tokens per millisecond of all replies together that begin at r->from + i * stride.
 double sim_rate(const struct sim_run *r, int replies, int64_t stride);
 // Of the best fixed number of nodes, -1 (plain) to SIM_MOST, of drafts of r->reach, over the same

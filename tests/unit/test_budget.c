@@ -313,6 +313,36 @@ static void shares_a_draft(void **state) {
     forget(&r[1]);
 }
 
+// Members side by side: useless guesses cost next to nothing, although members try them at
+// different times; good ones are used, also those of some members among others.
+static void pays_in_batches(void **state) {
+    enum { N = 8, REPLIES = 160, BUNDLED = 3 };
+    static const struct batch {
+        const char *name;
+        int good; // members with good guesses
+    } batches[] = {{"all useless", 0}, {"half good", N / 2}, {"all good", N}};
+    (void)state;
+    if (CHECKED)
+        skip();
+    for (int d = 0; d < sim_n_devices; d++)
+        for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+            struct sim_run r[N];
+            for (int i = 0; i < N; i++) {
+                r[i] =
+                    (struct sim_run){.device = &sim_devices[d], .tokens = 128, .from = 100000 * i};
+                r[i].guess = i < batches[b].good ? &oracles[1] : &useless;
+                fresh(&r[i]);
+            }
+            double plain = N / sim_pass_ms(&sim_devices[d], N, N), got = sim_batch(r, N, REPLIES);
+            print_message("%-18s %d members, %-12s %5.2f x plain\n", sim_devices[d].name, N,
+                          batches[b].name, got / plain);
+            // On the bundled pair eight rows take the time of guesses.
+            assert_true(got > (d == BUNDLED || batches[b].good == 0 ? 0.98 : 1.25) * plain);
+            for (int i = 0; i < N; i++)
+                forget(&r[i]);
+        }
+}
+
 // A member that joins may begin with what another has learnt.
 static void takes_over(void **state) {
     struct sim_run r[3];
@@ -344,10 +374,11 @@ static void takes_over(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_at_once),   cmocka_unit_test(scores_of_all_kinds),
-        cmocka_unit_test(texts_in_turn),  cmocka_unit_test(pays_late),
-        cmocka_unit_test(long_texts),     cmocka_unit_test(shares_rows),
-        cmocka_unit_test(shares_a_draft), cmocka_unit_test(takes_over),
+        cmocka_unit_test(good_at_once),    cmocka_unit_test(scores_of_all_kinds),
+        cmocka_unit_test(texts_in_turn),   cmocka_unit_test(pays_late),
+        cmocka_unit_test(long_texts),      cmocka_unit_test(shares_rows),
+        cmocka_unit_test(shares_a_draft),  cmocka_unit_test(takes_over),
+        cmocka_unit_test(pays_in_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
