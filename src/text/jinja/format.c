@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/utf8.h"
 #include "text/jinja/access.h"
 #include "text/jinja/compare.h"
 #include "text/jinja/number.h"
@@ -19,7 +20,8 @@ struct spec {                // of one value, in either language
     struct jinja_value fill; // a string of one character; JINJA_ABSENT: a space
     char align;              // '<', '>', '^', '=', or 0
     char sign;               // '+', ' ' or 0
-    bool alternate, zero, comma;
+    bool alternate, zero;
+    char comma;               // between groups of digits: ',', '_', or 0
     int64_t width, precision; // precision -1: none
     char type;                // letter, 0: none
 };
@@ -27,12 +29,17 @@ struct spec {                // of one value, in either language
 static const struct jinja_string space = {.bytes = " ", .n = 1, .trusted = true};
 static const struct jinja_string zero = {.bytes = "0", .n = 1, .trusted = true};
 
-// Digits before a point with commas between groups of three.
-static void group(const char *digits, char *out) {
-    size_t n = strspn(digits, "0123456789");
+// Digits before a point with commas between groups of three, of four where the base is not ten.
+static void group(const struct spec *f, const char *digits, char *out) {
+    bool ten = !f->type || !strchr("xXob", f->type);
+    size_t prefix = !ten && f->alternate ? 2 : 0;
+    size_t n = strspn(digits + prefix, ten ? "0123456789" : "0123456789abcdefABCDEF");
+    memcpy(out, digits, prefix);
+    out += prefix;
+    digits += prefix;
     for (size_t i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0)
-            *out++ = ',';
+        if (i > 0 && (n - i) % (ten ? 3 : 4) == 0)
+            *out++ = f->comma;
         *out++ = digits[i];
     }
     strcpy(out, digits + n);
@@ -85,7 +92,7 @@ static int digits_of(struct jinja_context *c, const struct spec *f, struct jinja
     if (v.kind == JINJA_BIG && v.as.s->n >= sizeof plain)
         return jinja_fail(c, ERR_LIMIT, "a number of %zu digits cannot be formatted", v.as.s->n);
     if (f->comma)
-        group(plain, out);
+        group(f, plain, out);
     else
         strcpy(out, plain);
     return 0;
@@ -141,6 +148,34 @@ static int repr_of(struct jinja_context *c, struct jinja_value v, struct jinja_v
     size_t mark = jinja_mark(c);
     int rc = jinja_put_repr(c, v);
     return rc ? rc : jinja_take(c, mark, out);
+}
+
+// As repr, with escapes in place of what is no ASCII.
+static int ascii_of(struct jinja_context *c, struct jinja_value v, struct jinja_value *out) {
+    int rc = repr_of(c, v, out);
+    if (rc)
+        return rc;
+    const struct jinja_string *s = out->as.s;
+    size_t mark = jinja_mark(c), at = 0;
+    while (at < s->n && !rc) {
+        char escape[16];
+        uint32_t code = 0;
+        int len = utf8_decode(s->bytes + at, s->n - at, &code);
+        size_t next = at + (size_t)(len > 0 ? len : 1);
+        jinja_escape_code(code, escape);
+        rc = code < 0x80 ? jinja_put_range(c, s, at, next)
+                         : jinja_put(c, escape, strlen(escape), jinja_trusted_at(s, at));
+        at = next;
+    }
+    return rc ? rc : jinja_take(c, mark, out);
+}
+
+static int converted(struct jinja_context *c, char how, struct jinja_value v,
+                     struct jinja_value *out) {
+    return how == 'r'   ? repr_of(c, v, out)
+           : how == 'a' ? ascii_of(c, v, out)
+           : how == 's' ? jinja_to_string(c, v, out)
+                        : jinja_fail(c, ERR_USAGE, "unknown conversion in format()");
 }
 
 // An integer of %d and its like; floats are cut.
@@ -274,7 +309,7 @@ static int put_percent(struct percent *p) {
         return put_character(c, &f, v);
     if (f.type == 's' || f.type == 'r' || f.type == 'a') {
         f.zero = false;
-        rc = f.type == 's' ? jinja_to_string(c, v, &v) : repr_of(c, v, &v);
+        rc = converted(c, f.type, v, &v);
         return rc ? rc : put_text(c, &f, v, '>');
     }
     f.type = strchr("diu", f.type) ? 'd' : f.type;
@@ -307,12 +342,17 @@ int jinja_percent(struct jinja_context *c, const struct jinja_string *text,
 struct brace {
     struct jinja_context *c;
     const struct jinja_args *args;
-    int next; // the next automatic place
+    int next;     // the next automatic place
+    bool numbers; // places are given by number
+    bool inside;  // of another field's form
 };
 
 static int first_value(struct brace *b, const char *name, size_t n, struct jinja_value *v) {
     struct jinja_value place = {0};
     bool number = n > 0 && name[0] >= '0' && name[0] <= '9';
+    if ((n == 0 && b->numbers) || (number && b->next > 0))
+        return jinja_fail(b->c, ERR_USAGE, "format() has fields with numbers and without");
+    b->numbers |= number;
     if (n == 0)
         place = jinja_int(b->next++);
     else if (!number || !jinja_read_integer(b->c, name, n, 10, &place)) {
@@ -379,15 +419,17 @@ static int parse_spec(struct jinja_context *c, const struct jinja_string *s, str
         f->zero = at++ < s->n;
     for (; at < s->n && s->bytes[at] >= '0' && s->bytes[at] <= '9'; at++)
         f->width = min_i64(f->width * 10 + (s->bytes[at] - '0'), WIDTH_MAX);
-    if (at < s->n && s->bytes[at] == ',')
-        f->comma = at++ < s->n;
+    if (at < s->n && (s->bytes[at] == ',' || s->bytes[at] == '_'))
+        f->comma = s->bytes[at++];
     if (at < s->n && s->bytes[at] == '.') {
         at++;
         for (f->precision = 0; at < s->n && s->bytes[at] >= '0' && s->bytes[at] <= '9'; at++)
             f->precision = min_i64(f->precision * 10 + (s->bytes[at] - '0'), PRECISION_MAX);
     }
     f->type = at < s->n ? s->bytes[at++] : 0;
-    if (at < s->n || (f->type && !strchr("sdxXobceEfFgG%n", f->type)))
+    bool grouped =
+        !f->comma || !f->type || strchr(f->comma == ',' ? "deEfFgG%" : "deEfFgG%xXob", f->type);
+    if (at < s->n || (f->type && !strchr("sdxXobceEfFgG%n", f->type)) || !grouped)
         return jinja_fail(c, ERR_USAGE, "Invalid format specifier '%.60s'", s->bytes);
     return 0;
 }
@@ -401,11 +443,15 @@ static int put_formatted(struct jinja_context *c, struct jinja_value v,
     if (spec->n == 0)
         return jinja_put_str(c, v);
     bool number = jinja_is_number(v);
+    if (f.zero && !f.fill.kind) { // before the width it only says what to fill with
+        f.fill = (struct jinja_value){.kind = JINJA_STRING, .as.s = &zero};
+        f.align = number && !f.align ? '=' : f.align;
+    }
     if (v.kind == JINJA_FLOAT && !f.type && f.precision < 0) { // as repr, but padded
         char plain[JINJA_FLOAT_TEXT], text[2 * JINJA_FLOAT_TEXT];
         jinja_float_text(fabs(v.as.d), plain);
         if (f.comma)
-            group(plain, text);
+            group(&f, plain, text);
         else
             strcpy(text, plain);
         const struct jinja_string body = {
@@ -427,6 +473,23 @@ static int put_formatted(struct jinja_context *c, struct jinja_value v,
     return put_text(c, &f, v, '<');
 }
 
+static int put_fields(struct brace *b, const struct jinja_string *text);
+
+// The form of a field, in which fields may stand.
+static int field_form(struct brace *b, const struct jinja_string *s, size_t from, size_t to,
+                      struct jinja_value *form) {
+    int rc = jinja_substring(b->c, s, from, to, form);
+    if (rc || !memchr(s->bytes + from, '{', to - from))
+        return rc;
+    if (b->inside)
+        return jinja_fail(b->c, ERR_USAGE, "Max string recursion exceeded");
+    size_t mark = jinja_mark(b->c);
+    b->inside = true;
+    rc = put_fields(b, form->as.s);
+    b->inside = false;
+    return rc ? rc : jinja_take(b->c, mark, form);
+}
+
 // One field between its braces.
 static int put_field(struct brace *b, const struct jinja_string *s, size_t from, size_t to) {
     size_t colon = from, bracket = 0;
@@ -437,21 +500,27 @@ static int put_field(struct brace *b, const struct jinja_string *s, size_t from,
     struct jinja_value v, spec;
     int rc = field_value(b, s->bytes + from, colon - from, &v);
     if (!rc && colon < to && s->bytes[colon] == '!') {
-        char how = colon + 1 < to ? s->bytes[colon + 1] : 0;
-        rc = how == 'r' || how == 'a' ? repr_of(b->c, v, &v)
-             : how == 's'             ? jinja_to_string(b->c, v, &v)
-                          : jinja_fail(b->c, ERR_USAGE, "unknown conversion in format()");
+        rc = converted(b->c, colon + 1 < to ? s->bytes[colon + 1] : (char)0, v, &v);
         colon += 2;
     }
     if (!rc)
-        rc = jinja_substring(b->c, s, colon < to ? colon + 1 : to, to, &spec);
+        rc = field_form(b, s, colon < to ? colon + 1 : to, to, &spec);
     return rc ? rc : put_formatted(b->c, v, spec.as.s);
 }
 
-int jinja_brace(struct jinja_context *c, const struct jinja_string *text,
-                const struct jinja_args *args, struct jinja_value *out) {
-    struct brace b = {.c = c, .args = args};
-    size_t mark = jinja_mark(c), at = 0;
+// Where the brace of a field that begins at `at` closes; SIZE_MAX: nowhere.
+static size_t field_end(const struct jinja_string *s, size_t at) {
+    for (int depth = 1; at < s->n; at++) {
+        depth += (s->bytes[at] == '{') - (s->bytes[at] == '}');
+        if (depth == 0)
+            return at;
+    }
+    return SIZE_MAX;
+}
+
+static int put_fields(struct brace *b, const struct jinja_string *text) {
+    struct jinja_context *c = b->c;
+    size_t at = 0;
     int rc = 0;
     while (at < text->n && !rc) {
         size_t plain = at + strcspn(text->bytes + at, "{}");
@@ -461,12 +530,20 @@ int jinja_brace(struct jinja_context *c, const struct jinja_string *text,
         at = plain + 1 + twice;
         if (rc || twice || plain >= text->n)
             continue;
-        const char *end = memchr(text->bytes + at, '}', text->n - at);
-        if (text->bytes[plain] == '}' || !end)
+        size_t end = text->bytes[plain] == '{' ? field_end(text, at) : SIZE_MAX;
+        if (end == SIZE_MAX)
             return jinja_fail(c, ERR_USAGE, "a single '%c' stands in a format string",
                               text->bytes[plain]);
-        rc = put_field(&b, text, at, (size_t)(end - text->bytes));
-        at = (size_t)(end - text->bytes) + 1;
+        rc = put_field(b, text, at, end);
+        at = end + 1;
     }
+    return rc;
+}
+
+int jinja_brace(struct jinja_context *c, const struct jinja_string *text,
+                const struct jinja_args *args, struct jinja_value *out) {
+    struct brace b = {.c = c, .args = args};
+    size_t mark = jinja_mark(c);
+    int rc = put_fields(&b, text);
     return rc ? rc : jinja_take(c, mark, out);
 }

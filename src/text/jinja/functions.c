@@ -53,6 +53,8 @@ static int call_dict(struct jinja_context *c, const struct jinja_call *call,
         return jinja_fail(c, ERR_USAGE, "dict expected at most 1 argument, got %d", args->n);
     *out = jinja_dict(c, false);
     int rc = out->kind ? 0 : c->e.code;
+    if (!rc && args->n == 1 && args->pos[0].kind == JINJA_UNDEFINED)
+        return jinja_fail_undefined(c, args->pos[0]);
     if (!rc && args->n == 1 && args->pos[0].kind == JINJA_DICT) {
         *out = jinja_copy(c, args->pos[0]);
         rc = out->kind ? 0 : c->e.code;
@@ -128,7 +130,8 @@ static int call_raise(struct jinja_context *c, const struct jinja_call *call,
                       out->as.s->n ? out->as.s->bytes : "raise_exception without a text");
 }
 
-// %f of Python's strftime, microseconds, which the C library does not know: always 0.
+// What Python's strftime makes of a time without a zone: %z and %Z are empty; and %f, microseconds,
+// which the C library does not know, is always 0.
 static int expand_format(struct jinja_context *c, const struct jinja_string *s,
                          struct jinja_value *out) {
     size_t mark = jinja_mark(c), plain = 0;
@@ -136,9 +139,10 @@ static int expand_format(struct jinja_context *c, const struct jinja_string *s,
     for (size_t i = 0; i + 1 < s->n && !rc; i++) {
         if (s->bytes[i] != '%')
             continue;
-        if (s->bytes[i + 1] == 'f') {
+        char what = s->bytes[i + 1];
+        if (what == 'f' || what == 'z' || what == 'Z') {
             rc = jinja_put_range(c, s, plain, i);
-            if (!rc)
+            if (!rc && what == 'f')
                 rc = jinja_puts(c, "000000");
             plain = i + 2;
         }

@@ -201,6 +201,40 @@ static int is_all(struct jinja_context *c, const struct jinja_call *call, struct
     return jinja_charge(c, s->n / 16);
 }
 
+static int is_plain(struct jinja_context *c, const struct jinja_call *call,
+                    struct jinja_value *out) {
+    const struct jinja_string *s = call->self.as.s;
+    bool ascii = call->name[2] == 'a', yes = true;
+    for (size_t at = 0; at < s->n && yes;) {
+        uint32_t code = 0;
+        int len = utf8_decode(s->bytes + at, s->n - at, &code);
+        yes = ascii ? code < 0x80 : norm_is_printable(code);
+        at += (size_t)(len > 0 ? len : 1);
+    }
+    *out = jinja_bool(yes);
+    return jinja_charge(c, s->n / 16);
+}
+
+// Blanks for tabs, up to the next multiple of the size in a line.
+static int expand_tabs(struct jinja_context *c, const struct jinja_call *call,
+                       struct jinja_value *out) {
+    const struct jinja_string *s = call->self.as.s;
+    int64_t size = 8, column = 0;
+    int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the size of tabs", &size) : 0;
+    size_t mark = jinja_mark(c);
+    for (size_t at = 0; at < s->n && !rc;) {
+        uint32_t code = 0;
+        int len = utf8_decode(s->bytes + at, s->n - at, &code);
+        size_t next = at + (size_t)(len > 0 ? len : 1);
+        int64_t blanks = size > 0 ? size - column % size : 0;
+        bool tab = code == '\t';
+        rc = tab ? jinja_put_times(c, &space, blanks) : jinja_put_range(c, s, at, next);
+        column = code == '\n' || code == '\r' ? 0 : column + (tab ? blanks : 1);
+        at = next;
+    }
+    return rc ? rc : jinja_take(c, mark, out);
+}
+
 static int is_case(struct jinja_context *c, const struct jinja_call *call,
                    struct jinja_value *out) {
     const struct jinja_string *s = call->self.as.s;
@@ -332,6 +366,9 @@ const struct jinja_builtin jinja_methods_string[] = {
     {"isdecimal", is_all, "", 0},
     {"isnumeric", is_all, "", 0},
     {"isspace", is_all, "", 0},
+    {"isascii", is_plain, "", 0},
+    {"isprintable", is_plain, "", 0},
+    {"expandtabs", expand_tabs, "tabsize", 0},
     {"isupper", is_case, "", 0},
     {"islower", is_case, "", 0},
     {"istitle", is_case, "", 0},

@@ -25,6 +25,14 @@ static char quote_of(const struct jinja_string *s) {
     return memchr(s->bytes, '\'', s->n) && !memchr(s->bytes, '"', s->n) ? '"' : '\'';
 }
 
+void jinja_escape_code(uint32_t code, char out[16]) {
+    snprintf(out, 16,
+             code < 0x100     ? "\\x%02x"
+             : code < 0x10000 ? "\\u%04x"
+                              : "\\U%08x",
+             (unsigned)code);
+}
+
 // The escape that repr writes for a code point; empty when it stands for itself.
 static void escape_of(uint32_t code, char quote, char out[16]) {
     const char *short_form = code == '\n'   ? "\\n"
@@ -37,11 +45,7 @@ static void escape_of(uint32_t code, char quote, char out[16]) {
     else if (code == '\\' || code == (unsigned char)quote)
         snprintf(out, 16, "\\%c", (char)code);
     else if (code < 0x20 || code == 0x7F || (code >= 0x80 && !norm_is_printable(code)))
-        snprintf(out, 16,
-                 code < 0x100     ? "\\x%02x"
-                 : code < 0x10000 ? "\\u%04x"
-                                  : "\\U%08x",
-                 (unsigned)code);
+        jinja_escape_code(code, out);
 }
 
 static int put_quoted(struct jinja_context *c, const struct jinja_string *s) {

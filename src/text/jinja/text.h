@@ -10,6 +10,8 @@ int jinja_put_str(struct jinja_context *c, struct jinja_value v);
 int jinja_put_repr(struct jinja_context *c, struct jinja_value v);
 // The value itself when it is a string, else str() of it.
 int jinja_to_string(struct jinja_context *c, struct jinja_value v, struct jinja_value *out);
+// Python's escape of a code point: \xe9, \u20ac, \U0001f600.
+void jinja_escape_code(uint32_t code, char out[16]);
 
 // With & < > ' " written as HTML wants them.
 int jinja_put_escaped(struct jinja_context *c, const struct jinja_string *s);
