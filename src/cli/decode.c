@@ -79,7 +79,7 @@ void decode_show_plan(const struct cli_args *a, const struct session *s) {
     struct exec *x = model_exec(session_model(s));
     struct str line = {0};
     if (!p || options_flag(&a->opt, OPT_JSON) ||
-        !(exec_is_device(x) || options_flag(&a->opt, OPT_VERBOSE)))
+        !(exec_is_device(x) || a->command->id == CLI_SERVE || options_flag(&a->opt, OPT_VERBOSE)))
         return;
     plan_print(p, &line);
     if (!line.failed)

@@ -74,27 +74,45 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
     jw_end(w, '}');
 }
 
-int64_t answer_logprobs_bytes(const struct answer_logprobs *l) {
+// Characters that begin in the token's text.
+static int64_t chars_of(const struct tokenizer *t, int32_t id, struct str *s) {
+    int64_t n = 0;
+    str_clear(s);
+    decode(t, id, false, s);
+    for (size_t i = 0; i < s->len; i++)
+        n += (s->data[i] & 0xC0) != 0x80;
+    return n;
+}
+
+int64_t answer_logprobs_chars(const struct answer_logprobs *l) {
     struct str s = {0};
     int64_t n = 0;
-    for (int64_t i = 0; i < l->n; i++, str_clear(&s)) {
-        decode(l->t, l->ids[i], false, &s);
-        n += (int64_t)s.len;
-    }
+    for (int64_t i = 0; i < l->n; i++)
+        n += chars_of(l->t, l->ids[i], &s);
     str_fini(&s);
     return n;
 }
 
 enum column { TOKENS, LOGPROBS, TOP, OFFSETS };
 
-static void top_of(struct json_writer *w, const struct answer_logprobs *l,
+static void put_chance(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
+                       float logp, struct str *s) {
+    token_text(l->t, id, s);
+    jw_key(w, s->data ? s->data : "");
+    jw_num(w, bounded(logp));
+}
+
+// The likeliest ones, and the token itself where it is none of them.
+static void top_of(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
                    const struct token_logprobs *p, struct str *s) {
+    bool among = false;
     jw_begin(w, '{');
     for (int k = 0; k < p->n && k < l->top && p->ids[k] >= 0; k++) {
-        token_text(l->t, p->ids[k], s);
-        jw_key(w, s->data ? s->data : "");
-        jw_num(w, bounded(p->logp[k]));
+        put_chance(w, l, p->ids[k], p->logp[k], s);
+        among |= p->ids[k] == id;
     }
+    if (!among)
+        put_chance(w, l, id, p->chosen, s);
     jw_end(w, '}');
 }
 
@@ -111,15 +129,13 @@ static void put_column(struct json_writer *w, const struct answer_logprobs *l, e
             put_text(w, &s);
         } else if (what == OFFSETS) {
             jw_int(w, offset);
-            str_clear(&s);
-            decode(l->t, l->ids[i], false, &s);
-            offset += (int64_t)s.len;
+            offset += chars_of(l->t, l->ids[i], &s);
         } else if (!known) {
             jw_null(w);
         } else if (what == LOGPROBS) {
             jw_num(w, bounded(p.chosen));
         } else {
-            top_of(w, l, &p, &s);
+            top_of(w, l, l->ids[i], &p, &s);
         }
     }
     w->out.failed |= s.failed;

@@ -18,7 +18,7 @@ struct answer_logprobs {
     const struct logprobs *at;
     int64_t from;   // index in `at` of ids[0]; -1: nothing is known of it, ids[1] is 0
     int top;        // likeliest ones shown beside each
-    int64_t offset; // bytes of text before the first token (completions)
+    int64_t offset; // characters of text before the first token (completions)
 };
 
 // {"content": [..]}
@@ -27,7 +27,7 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
 // of n spans, one behind the other.
 void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l, int n);
 
-// Bytes of text that the tokens stand for.
-int64_t answer_logprobs_bytes(const struct answer_logprobs *l);
+// Characters (code points) that begin in the text of the tokens.
+int64_t answer_logprobs_chars(const struct answer_logprobs *l);
 
 #endif

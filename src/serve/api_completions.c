@@ -24,8 +24,8 @@ bool api_token_ids(const struct json *array, int vocab, const char *name, struct
             return api_refuse(x, name, "%s[%zu] is %s and must be a token id", name, i,
                               fields_kind_name(v));
         if (id < 0 || id >= vocab)
-            return api_refuse(x, name, "%s[%zu] is %lld, and token ids are 0 to %d", name, i,
-                              (long long)id, vocab - 1);
+            return api_refuse(x, name, "%s[%zu] is no token id; they are 0 to %d", name, i,
+                              vocab - 1);
         if (token_list_push(out, (int32_t)id, &e)) {
             api_error_of(x, &e);
             return false;

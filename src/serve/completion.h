@@ -41,7 +41,7 @@ struct choice {
     int64_t seen;            // tokens taken into the text
     double spoke;            // ms, when the newest one was; 0: none yet
     int64_t shown;           // tokens whose log-probabilities have been written
-    int64_t offset;          // bytes of text before them
+    int64_t offset;          // characters of text before them
     bool echoed;             // the prompt has been written
     bool ended;              // all of it has been taken in
     struct stream_end end;

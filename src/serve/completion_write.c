@@ -27,8 +27,8 @@ struct answer_totals completion_totals(const struct completion *c) {
         const struct choice *k = &c->choices[i];
         const struct stream_end *e = &k->end;
         if (i == 0 || prompt_of(c, k) != prompt_of(c, k - 1))
-            t.cached += e->cached; // the others share the prompt of the first one
-        t.tokens += e->tokens;
+            t.cached += e->cached;                  // the others share the prompt of the first one
+        t.tokens += k->ended ? e->tokens : k->seen; // cut off: what was taken in
         t.reasoning += k->text.reasoning_tokens;
         t.drafted += e->drafted;
         t.accepted += e->accepted;
@@ -142,7 +142,7 @@ static int logprobs_of(const struct completion *c, struct choice *k, bool echo,
         one.at = &r->prompt_logprobs;
         one.from = -1;
         span[n++] = one;
-        k->offset = answer_logprobs_bytes(&one);
+        k->offset = answer_logprobs_chars(&one);
     }
     one.ids = r->ids + k->shown;
     one.n = k->seen - k->shown;
@@ -152,7 +152,7 @@ static int logprobs_of(const struct completion *c, struct choice *k, bool echo,
     if (one.n > 0) {
         span[n++] = one;
         if (c->d->endpoint == ENDPOINT_COMPLETIONS)
-            k->offset += answer_logprobs_bytes(&one);
+            k->offset += answer_logprobs_chars(&one);
         k->shown = k->seen;
     }
     return n;

@@ -212,6 +212,24 @@ static void log_probabilities_have_the_form(void **state) {
     str_fini(&text);
 }
 
+static void chances_of_a_completion_name_the_token_and_its_character(void **state) {
+    (void)state;
+    struct json *v = whole(TEXT, "\"prompt\":\"\u00e9\u00e9 fox\",\"max_tokens\":1,\"echo\":true,"
+                                 "\"logprobs\":1,\"temperature\":0,\"logit_bias\":{\"300\":100}");
+    const struct json *l = server_rig_at(v, "choices.0.logprobs");
+    const struct json *tokens = json_get(l, "tokens"), *top = json_get(l, "top_logprobs");
+    size_t last = json_len(tokens) - 1, n;
+    assert_int_equal(json_int(json_at(json_get(l, "text_offset"), last), -1), 6);
+    for (size_t i = 1; i <= last; i++) {
+        const char *name = json_str(json_at(tokens, i), &n);
+        const struct json *own = json_get(json_at(top, i), name);
+        assert_non_null(own);
+        assert_true(json_num(own, 1) == json_num(json_at(json_get(l, "token_logprobs"), i), 2));
+    }
+    assert_int_equal(json_len(json_at(top, last)), 2);
+    json_free(v);
+}
+
 static void usage_comes_when_asked_for(void **state) {
     (void)state;
     struct rig_stream s;
@@ -442,6 +460,7 @@ int main(void) {
         cmocka_unit_test(stop_strings_cut_exactly),
         cmocka_unit_test(choices_are_those_of_each_prompt),
         cmocka_unit_test(log_probabilities_have_the_form),
+        cmocka_unit_test(chances_of_a_completion_name_the_token_and_its_character),
         cmocka_unit_test(usage_comes_when_asked_for),
         cmocka_unit_test(what_is_wrong_gets_a_sentence),
         cmocka_unit_test(a_long_prompt_is_refused_with_its_length),

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How the server starts: what it says, where it listens, whom it lets in, what it refuses to start
+with; and what its log says of answers that the end cut off.
+"""
+import http.client
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+from suite import PROGRAM, Process, Server, check, equal, finish, free_port, part, request
+
+PROGRAM_PATH = os.path.abspath(PROGRAM)
+folder = tempfile.mkdtemp(prefix="coppice-start-")
+
+
+def announced():
+    """Without -m, from another folder: every line of the start, and its curl line does what it says."""
+    here = os.getcwd()
+    os.chdir("/")
+    try:
+        server = Process([PROGRAM_PATH, "serve", "--port", str(free_port())], r"listening on http://127\.0\.0\.1:(\d+)")
+    finally:
+        os.chdir(here)
+    for name, pattern in [("the model", r"no model was given with -m; this is the bundled one, /.*gguf"),
+                          ("the draft", r"guessing with the draft /.*gguf, which lies beside the target"),
+                          ("the memory plan", r"memory on \S+: weights [0-9.]+ MiB, .*with a context of 4096 tokens"),
+                          ("context and slots", r"4096 tokens of context, 8 requests at a time"),
+                          ("the page", rf"http://127\.0\.0\.1:{server.port}/ in a browser")]:
+        check(f"announced: {name}", re.search(pattern, server.output()), server.output())
+    line = re.search(r"^Try: (curl .*)$", server.output(), re.M)
+    if check("announced: a line to try", line, server.output()) and shutil.which("curl"):
+        answer = subprocess.run([*shlex.split(line[1]), "-s"], capture_output=True, timeout=60, check=False).stdout
+        check("announced: the line gives an answer", json.loads(answer)["choices"][0]["message"]["content"], answer)
+    equal("announced: the end", server.end(), 0)
+
+
+def addresses():
+    for host, shown in [("::1", "[::1]"), ("localhost", "127.0.0.1"), ("[::1]", "[::1]")]:
+        server = Process([PROGRAM, "serve", "--host", host, "--port", "0"],
+                         rf"listening on http://{re.escape(shown)}:(\d+)")
+        c = http.client.HTTPConnection(shown.strip("[]"), server.port, timeout=10)
+        c.request("GET", "/health")
+        equal(f"--host {host}", c.getresponse().status, 200)
+        equal(f"--host {host}: the end", server.end(), 0)
+    path = os.path.join(folder, "socket")
+    server = Process([PROGRAM, "serve", "--host", "none", "--unix", path], r"listening on unix:")
+    equal("--unix: only this user", os.stat(path).st_mode & 0o777, 0o600)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n")
+        check("--unix: answers", s.recv(100).startswith(b"HTTP/1.1 200 "))
+    equal("--unix: the end", server.end(), 0)
+    check("--unix: the socket is gone", not os.path.exists(path))
+
+
+def descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1024:
+        return
+    server = Process(["/bin/sh", "-c", f"ulimit -S -n 128; exec {shlex.quote(PROGRAM)} serve --port 0"],
+                     r"listening on http://127\.0\.0\.1:(\d+)")
+    seen = resource.prlimit(server.child.pid, resource.RLIMIT_NOFILE)[0]
+    check("descriptors: the soft limit is raised", seen > 1000, seen)
+    server.end()
+
+
+def refused():
+    """What it does not start with: a status, and one sentence that says why."""
+    plain, busy = os.path.join(folder, "plain"), socket.socket()
+    with open(plain, "w", encoding="ascii") as file:
+        file.write("\n \n")
+    busy.bind(("127.0.0.1", 0))
+    busy.listen()
+    cases = [("other machines, no key", ["--host", "0.0.0.0"], 2, "--api-key-file"),
+             ("the same in IPv6", ["--host", "::"], 2, "--public"),
+             ("an unknown name", ["--host", "no-such-host.invalid"], 1, "no-such-host.invalid"),
+             ("a port that is taken", ["--port", str(busy.getsockname()[1])], 1, "another program"),
+             ("a port beyond all", ["--port", "70000"], 2, "65535"), ("an empty key", ["--api-key", ""], 2, "no key"),
+             ("a file without keys", ["--api-key-file", plain], 2, "no key"),
+             ("no file of keys", ["--api-key-file", plain + "x"], 1, "No such file"),
+             ("a socket's path that is a file", ["--unix", plain], 2, "is no socket"),
+             ("no model", ["-m", plain + "x"], 1, "No such file"), ("no model file", ["-m", "/etc/passwd"], 1, "no GGUF file"),
+             ("an unknown option", ["--hots", "x"], 2, "did you mean '--host'"),
+             ("an unknown way to guess", ["--spec-type", "magic"], 2, "dflash")]
+    for name, options, status, word in cases:
+        if "--port" not in options:
+            options = ["--port", "0", *options]
+        r = subprocess.run([PROGRAM, "serve", *options], capture_output=True, text=True, timeout=60, check=False)
+        lines = [line for line in r.stderr.splitlines() if line.startswith("coppice serve:")]
+        check(f"refused: {name}", r.returncode == status and len(lines) == 1 and word in lines[0] and not r.stdout,
+              f"{r.returncode} {r.stderr}")
+    busy.close()
+
+
+def spellings():
+    server = Server("-ngl", "99", "-fa", "on", "--jinja", "--ctx-size", "2048", "-np", "3", "--alias", "their-name",
+                    "--spec-type", "dflash", "--ddtree-budget", "22", "-ctk", "q8_0")
+    for word in ("-ngl has no effect", "-fa has no effect", "--jinja has no effect"):
+        check(f"spellings: {word}", word in server.output(), server.output())
+    props = json.loads(request(server.port, "GET", "/props")[2])
+    equal("spellings: those with an effect", (props["default_generation_settings"]["n_ctx"], props["total_slots"],
+                                              props["model_alias"]), (2048, 3, "their-name"))
+    equal("spellings: the end", server.end(), 0)
+
+
+def keys():
+    path = os.path.join(folder, "keys")
+    with open(path, "wb") as file:
+        file.write(b"first\r\n\n  second  \n")
+    server = Server("--api-key-file", path)
+    for key, status in [("first", 200), ("second", 200), ("first\r", 401), ("", 401), ("third", 401)]:
+        with socket.create_connection(("127.0.0.1", server.port), 20) as s:
+            s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: "
+                      + key.strip().encode() + (b"x" if key.endswith("\r") else b"") + b"\r\n\r\n")
+            equal(f"keys: {key!r}", int(s.recv(1000).split()[1]), status)
+    server.end()
+
+
+def origins():
+    """Pages of other origins get nothing unless told otherwise; then by name."""
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-stainless-os"}
+    for options, origin, allowed in [([], "http://a.example", False), (["--cors", "http://a.example"], "http://a.example", True),
+                                     (["--cors", "http://a.example"], "http://b.example", False),
+                                     (["--cors", "loopback"], "http://localhost:5173", True),
+                                     (["--cors", "loopback"], "http://localhost.a.example", False)]:
+        server = Server(*options)
+        name = f"origins: {options} {origin}"
+        headers = request(server.port, "OPTIONS", "/v1/chat/completions", headers={"Origin": origin, **asked})[1]
+        equal(f"{name}: preflight", headers.get("access-control-allow-origin"), origin if allowed else None)
+        words = headers.get("access-control-allow-headers", "").lower()
+        equal(f"{name}: headers by name", all(w in words for w in ("authorization", "content-type", "x-stainless-os")), allowed)
+        headers = request(server.port, "GET", "/v1/models", headers={"Origin": origin})[1]
+        equal(f"{name}: the answer", headers.get("access-control-allow-origin"), origin if allowed else None)
+        server.end()
+
+
+def cut():
+    """The log counts what an answer got before the end cut it off."""
+    server = Server("--grace", "0", "--log-json")
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    c.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}))
+    answer = c.getresponse()
+    for _ in range(20):
+        answer.readline()
+    equal("cut: the end", server.end(signal.SIGTERM), 0)
+    line = json.loads([s for s in server.output().splitlines() if s.startswith("{")][-1])
+    check("cut: its tokens are counted", line["end"] == "error" and line["usage"]["completion_tokens"] >= 8, line)
+
+
+if __name__ == "__main__":
+    for function in [announced, addresses, descriptors, refused, spellings, keys, origins, cut]:
+        part(function)
+    shutil.rmtree(folder, ignore_errors=True)
+    finish()
