@@ -14,7 +14,7 @@
 #include "text/jinja/strings.h"
 #include "text/jinja/text.h"
 
-enum { WIDTH_MAX = 100000, PRECISION_MAX = 400 };
+enum { WIDTH_MAX = 100000, PRECISION_MAX = 400, DIGITS_MAX = 800, GROUPED_MAX = 1200 };
 
 struct spec {                // of one value, in either language
     struct jinja_value fill; // a string of one character; JINJA_ABSENT: a space
@@ -56,8 +56,8 @@ static void binary(uint64_t v, char *out) {
 
 // A number without its sign.
 static int digits_of(struct jinja_context *c, const struct spec *f, struct jinja_value v,
-                     char out[1024]) {
-    char plain[800], form[16];
+                     char out[GROUPED_MAX]) {
+    char plain[DIGITS_MAX], form[16];
     int precision = (int)(f->precision < 0 ? 6 : f->precision);
     if (f->type && strchr("eEfFgG%", f->type)) {
         double d = fabs(jinja_as_double(v)) * (f->type == '%' ? 100 : 1);
@@ -126,7 +126,7 @@ static int put_padded(struct jinja_context *c, const struct spec *f, const char 
 }
 
 static int put_number(struct jinja_context *c, const struct spec *f, struct jinja_value v) {
-    char digits[1024];
+    char digits[GROUPED_MAX];
     int rc = digits_of(c, f, v, digits);
     const char *sign = is_negative(v) ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "";
     const struct jinja_string body = {
