@@ -76,6 +76,7 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     out->engine.kv_limit = options_int(o, OPT_KV_MEMORY);
     out->engine.trace = options_str(o, OPT_TRACE);
     out->name = options_str(o, OPT_NAME);
+    out->template_file = options_str(o, OPT_TEMPLATE_FILE);
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
     out->defaults = set_defaults;
     out->log = serve_http_log;

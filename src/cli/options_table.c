@@ -135,7 +135,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                               "the template, - for standard input; of generate, in place of a "
                               "text with --chat"},
     [OPT_TEMPLATE_FILE] = {"chat-template-file", 0, OPTION_STRING, "FILE",
-                           .groups = TEMPLATE | GENERATE | CHAT,
+                           .groups = TEMPLATE | GENERATE | CHAT | SERVE,
                            .help = "chat template (Jinja) in place of the model's"},
     [OPT_TEMPLATE_KWARGS] = {"chat-template-kwargs", 0, OPTION_STRING, "JSON",
                              .groups = GENERATE | CHAT,

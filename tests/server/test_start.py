@@ -111,6 +111,25 @@ def spellings():
     equal("spellings: the end", server.end(), 0)
 
 
+def template():
+    """A template of the user's in place of the model's; one that is none is refused at the start."""
+    path = os.path.join(folder, "own.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}<think>\n")
+    server = Server("--chat-template-file", path)
+    talk = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "ignore_eos": True}
+    equal("template: what it makes", json.loads(request(server.port, "POST", "/apply-template", talk)[2])["prompt"],
+          "[user] Hi\n<think>\n")
+    message = json.loads(request(server.port, "POST", "/v1/chat/completions", talk)[2])["choices"][0]["message"]
+    check("template: an answer inside its block is reasoning", message["reasoning_content"] and not message["content"], message)
+    equal("template: the end", server.end(), 0)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{% for %}")
+    r = subprocess.run([PROGRAM, "serve", "--port", "0", "--chat-template-file", path], capture_output=True, text=True,
+                       timeout=60, check=False)
+    check("template: a broken one is named", r.returncode == 1 and path in r.stderr and "line 1" in r.stderr, r.stderr)
+
+
 def keys():
     path = os.path.join(folder, "keys")
     with open(path, "wb") as file:
@@ -156,7 +175,7 @@ def cut():
 
 
 if __name__ == "__main__":
-    for function in [announced, addresses, descriptors, refused, spellings, keys, origins, cut]:
+    for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()
