@@ -119,7 +119,7 @@ def template():
     server = Server("--chat-template-file", path)
     talk = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "ignore_eos": True}
     equal("template: what it makes", json.loads(request(server.port, "POST", "/apply-template", talk)[2])["prompt"],
-          "[user] Hi\n<think>\n")
+          "[user] Hi\n<think>")
     message = json.loads(request(server.port, "POST", "/v1/chat/completions", talk)[2])["choices"][0]["message"]
     check("template: an answer inside its block is reasoning", message["reasoning_content"] and not message["content"], message)
     equal("template: the end", server.end(), 0)
