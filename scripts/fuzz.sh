@@ -18,7 +18,7 @@ usage() {
 target=$1
 seconds=$2
 shift 2
-[ -d "tests/fuzz/corpus/$target" ] || usage "there is no target '$target'"
+[ -f "tests/fuzz/fuzz_$target.c" ] || usage "there is no target '$target'"
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || usage "'$seconds' is no number of seconds"
 afl=0
 keep=0
@@ -40,7 +40,8 @@ declare -A sources=(
     [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench_prompts.c"
     [model]="src/models/*.c src/text/vocab.c" [options]="src/cli/options_table.c src/formats/quant.c"
     [reasoning]="src/text/reasoning.c" [template]="src/text/jinja/*.c src/text/chat*.c"
-    [safetensors]="src/formats/safetensors.c" [split]="src/text/split_rules.c"
+    [safetensors]="src/formats/safetensors.c" [select]="src/compress/select*.c"
+    [split]="src/text/split_rules.c"
     [tokenizer]="src/text/*.c")
 room=$((48 * 1024))
 most=32768 # bytes of an input
@@ -51,7 +52,7 @@ export TMPDIR=$work # of targets that write files
 export ASAN_OPTIONS=allocator_may_return_null=1
 
 # The words that a reader looks for are the texts in its source.
-LC_ALL=C grep -ohE '"[][ !#$&-Z^-~]{2,60}"' ${sources[$target]} | sort -u >"$work/words"
+LC_ALL=C grep -ohE '"[][ !#$&-Z^-~]{2,60}"' ${sources[$target]:-"tests/fuzz/fuzz_$target.c"} | sort -u >"$work/words"
 
 find_clang() {
     local version

@@ -107,14 +107,16 @@ bool stop_match_push(struct stop_match *m, const char *text, size_t n, struct st
     int32_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         str_putc(&m->held, text[i]);
+        if (m->held.failed)
+            return false;
         int32_t done = take_byte(m, text[i], &longest);
-        if (done > 0 && !m->held.failed) {
+        if (done > 0) {
             let_go(m, (size_t)done, out);
             str_clear(&m->held);
             return true;
         }
     }
-    if (n > 0 && !m->held.failed)
+    if (n > 0)
         let_go(m, (size_t)longest, out);
     return false;
 }
