@@ -76,6 +76,12 @@ void jw_int(struct json_writer *w, int64_t v);
 void jw_num(struct json_writer *w, double v); // shortest that round-trips; non-finite becomes null
 void jw_bool(struct json_writer *w, bool v);
 void jw_null(struct json_writer *w);
+
+// A key with its value.
+void jw_key_str(struct json_writer *w, const char *key, const char *s);
+void jw_key_int(struct json_writer *w, const char *key, int64_t v);
+void jw_key_num(struct json_writer *w, const char *key, double v);
+void jw_key_bool(struct json_writer *w, const char *key, bool v);
 // A value that was read: members in their order, numbers as they were spelt, strings with the
 // escapes of this writer.
 void jw_value(struct json_writer *w, const struct json *v);

@@ -106,6 +106,26 @@ void jw_null(struct json_writer *w) {
     str_puts(&w->out, "null");
 }
 
+void jw_key_str(struct json_writer *w, const char *key, const char *s) {
+    jw_key(w, key);
+    jw_cstr(w, s);
+}
+
+void jw_key_int(struct json_writer *w, const char *key, int64_t v) {
+    jw_key(w, key);
+    jw_int(w, v);
+}
+
+void jw_key_num(struct json_writer *w, const char *key, double v) {
+    jw_key(w, key);
+    jw_num(w, v);
+}
+
+void jw_key_bool(struct json_writer *w, const char *key, bool v) {
+    jw_key(w, key);
+    jw_bool(w, v);
+}
+
 static int put_member(void *arg, const char *key, size_t len, const struct json *v) {
     (void)len;
     jw_key(arg, key);

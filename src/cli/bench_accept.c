@@ -73,17 +73,14 @@ void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
         if (!a->span_steps[i])
             continue;
         jw_begin(w, '{');
-        jw_key(w, "from");
-        jw_int(w, spans[i].from);
+        jw_key_int(w, "from", spans[i].from);
         jw_key(w, "to");
         if (spans[i].to)
             jw_int(w, spans[i].to);
         else
             jw_null(w);
-        jw_key(w, "steps");
-        jw_int(w, a->span_steps[i]);
-        jw_key(w, "accept_length");
-        jw_num(w, length(a, i));
+        jw_key_int(w, "steps", a->span_steps[i]);
+        jw_key_num(w, "accept_length", length(a, i));
         jw_end(w, '}');
     }
     jw_end(w, ']');

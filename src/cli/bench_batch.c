@@ -115,11 +115,9 @@ static void json_row(struct json_writer *w, const char *mode, int n, const struc
                    {"commit_ms", k->ms.commit},
                    {"different", different}};
     jw_begin(w, '{');
-    jw_key(w, "speculate");
-    jw_cstr(w, mode);
+    jw_key_str(w, "speculate", mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        jw_key(w, numbers[i].name);
-        jw_num(w, numbers[i].value);
+        jw_key_num(w, numbers[i].name, numbers[i].value);
     }
     jw_end(w, '}');
 }

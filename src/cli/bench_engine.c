@@ -163,20 +163,13 @@ static void add_row(struct engine_bench *c, int mode, int n, const struct engine
     str_printf(&c->text, "%9d %-15s %10.1f %10.1f %8.3f %7.2f%%  %s\n", n, name, batch, engine,
                engine / batch, 100 * t->outside, t->different ? "NO" : "yes");
     jw_begin(&c->json, '{');
-    jw_key(&c->json, "sequences");
-    jw_int(&c->json, n);
-    jw_key(&c->json, "speculate");
-    jw_cstr(&c->json, name);
-    jw_key(&c->json, "tokens");
-    jw_int(&c->json, t->tokens);
-    jw_key(&c->json, "batch_ms");
-    jw_num(&c->json, t->batch);
-    jw_key(&c->json, "engine_ms");
-    jw_num(&c->json, t->engine);
-    jw_key(&c->json, "outside");
-    jw_num(&c->json, t->outside);
-    jw_key(&c->json, "different");
-    jw_int(&c->json, t->different);
+    jw_key_int(&c->json, "sequences", n);
+    jw_key_str(&c->json, "speculate", name);
+    jw_key_int(&c->json, "tokens", t->tokens);
+    jw_key_num(&c->json, "batch_ms", t->batch);
+    jw_key_num(&c->json, "engine_ms", t->engine);
+    jw_key_num(&c->json, "outside", t->outside);
+    jw_key_int(&c->json, "different", t->different);
     jw_end(&c->json, '}');
     c->b->different += t->different;
 }

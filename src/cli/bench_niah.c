@@ -216,8 +216,7 @@ static int print(struct niah *b, struct err *e) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
     decode_json_memory(&w, b->s);
-    jw_key(&w, "load_ms");
-    jw_num(&w, session_load_ms(b->s));
+    jw_key_num(&w, "load_ms", session_load_ms(b->s));
     niah_report_json(&b->report, &w);
     jw_end(&w, '}');
     return cli_print_json(&w, e);

@@ -38,35 +38,20 @@ static double mean(double sum, int64_t n) {
     return n ? sum / (double)n : 0;
 }
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
-static void put_num(struct json_writer *w, const char *key, double v) {
-    jw_key(w, key);
-    jw_num(w, v);
-}
-
-static void put_cstr(struct json_writer *w, const char *key, const char *v) {
-    jw_key(w, key);
-    jw_cstr(w, v);
-}
-
 // The members of one case or of sums.
 static void json_sums(struct json_writer *w, const struct niah_sums *s) {
-    put_int(w, "cases", s->cases);
-    put_int(w, "facts", s->facts);
-    put_int(w, "kept", s->kept);
-    put_int(w, "from", s->from);
-    put_int(w, "to", s->to);
-    put_num(w, "shorten_ms", mean(s->shorten_ms, s->cases));
-    put_int(w, "asked", s->asked);
-    put_int(w, "sought", s->sought);
-    put_int(w, "found", s->found);
-    put_int(w, "too_long", s->too_long);
-    put_num(w, "prompt_tokens", mean((double)s->prompt_tokens, s->asked));
-    put_num(w, "first_token_ms", mean(s->first_ms, s->asked));
+    jw_key_int(w, "cases", s->cases);
+    jw_key_int(w, "facts", s->facts);
+    jw_key_int(w, "kept", s->kept);
+    jw_key_int(w, "from", s->from);
+    jw_key_int(w, "to", s->to);
+    jw_key_num(w, "shorten_ms", mean(s->shorten_ms, s->cases));
+    jw_key_int(w, "asked", s->asked);
+    jw_key_int(w, "sought", s->sought);
+    jw_key_int(w, "found", s->found);
+    jw_key_int(w, "too_long", s->too_long);
+    jw_key_num(w, "prompt_tokens", mean((double)s->prompt_tokens, s->asked));
+    jw_key_num(w, "first_token_ms", mean(s->first_ms, s->asked));
 }
 
 void niah_report_add(struct niah_report *r, size_t group, size_t way, const struct niah_spec *s,
@@ -77,8 +62,8 @@ void niah_report_add(struct niah_report *r, size_t group, size_t way, const stru
     niah_name(s, &name);
     w->out.failed |= name.failed || (answer && answer->failed);
     jw_begin(w, '{');
-    put_cstr(w, "id", name.data ? name.data : "");
-    put_cstr(w, "way", niah_way_name(r->ways->list[way]));
+    jw_key_str(w, "id", name.data ? name.data : "");
+    jw_key_str(w, "way", niah_way_name(r->ways->list[way]));
     json_sums(w, one);
     if (answer) {
         jw_key(w, "answer");
@@ -98,7 +83,7 @@ static struct niah_sums over_all(const struct niah_report *r, size_t way) {
 static void json_way(struct json_writer *w, const struct niah_report *r, size_t way,
                      const struct niah_sums *s) {
     jw_begin(w, '{');
-    put_cstr(w, "way", niah_way_name(r->ways->list[way]));
+    jw_key_str(w, "way", niah_way_name(r->ways->list[way]));
     json_sums(w, s);
     jw_end(w, '}');
 }
@@ -116,10 +101,10 @@ void niah_report_json(const struct niah_report *r, struct json_writer *w) {
     for (size_t g = 0; g < niah_sweep_groups(r->sweep); g++) {
         struct niah_spec s = niah_sweep_spec(r->sweep, g, 0);
         jw_begin(w, '{');
-        put_int(w, "tokens", s.tokens);
-        put_int(w, "needles", s.needles);
-        put_cstr(w, "filler", niah_filler_name(s.filler));
-        put_cstr(w, "kind", niah_kind_name(s.kind));
+        jw_key_int(w, "tokens", s.tokens);
+        jw_key_int(w, "needles", s.needles);
+        jw_key_str(w, "filler", niah_filler_name(s.filler));
+        jw_key_str(w, "kind", niah_kind_name(s.kind));
         jw_key(w, "ways");
         jw_begin(w, '[');
         for (size_t k = 0; k < r->ways->n; k++)

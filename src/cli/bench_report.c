@@ -77,28 +77,19 @@ static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
     jw_begin(w, '{');
-    jw_key(w, "id");
-    jw_cstr(w, p->id);
-    jw_key(w, "group");
-    jw_cstr(w, b->prompts.groups[p->group]);
-    jw_key(w, "speculate");
-    jw_cstr(w, b->modes.mode[mode].name);
-    jw_key(w, "prompt_tokens");
-    jw_int(w, r->n_prompt);
+    jw_key_str(w, "id", p->id);
+    jw_key_str(w, "group", b->prompts.groups[p->group]);
+    jw_key_str(w, "speculate", b->modes.mode[mode].name);
+    jw_key_int(w, "prompt_tokens", r->n_prompt);
     decode_json_ids(w, "ids", y->ids, y->n);
     jw_key(w, "ms");
     decode_json_ms(w, session_load_ms(b->s), &y->ms, y->total_ms);
-    jw_key(w, "steps");
-    jw_int(w, y->steps);
+    jw_key_int(w, "steps", y->steps);
     decode_json_ids(w, "accept_lengths", y->accepted, y->steps);
-    jw_key(w, "drafted");
-    jw_int(w, y->drafted);
-    jw_key(w, "logit_hash");
-    jw_cstr(w, hash);
-    jw_key(w, "end_reason");
-    jw_cstr(w, end_reason_name(y->end));
-    jw_key(w, "equal");
-    jw_bool(w, same);
+    jw_key_int(w, "drafted", y->drafted);
+    jw_key_str(w, "logit_hash", hash);
+    jw_key_str(w, "end_reason", end_reason_name(y->end));
+    jw_key_bool(w, "equal", same);
     jw_end(w, '}');
 }
 
@@ -252,12 +243,10 @@ static void json_tally(struct json_writer *w, const struct tally *t, const struc
     char hash[17];
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        jw_key(w, numbers[i].name);
-        jw_num(w, numbers[i].value);
+        jw_key_num(w, numbers[i].name, numbers[i].value);
     }
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
-    jw_key(w, "logit_hash");
-    jw_cstr(w, hash);
+    jw_key_str(w, "logit_hash", hash);
     bench_accept_json(&t->accept, w);
     jw_key(w, "ms");
     decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(t));
@@ -282,10 +271,8 @@ static void json_chosen(struct json_writer *w, const struct bench *b) {
         double share = of_best(b, b->prompts.n_groups, i, &best);
         jw_key(w, b->modes.mode[i].name);
         jw_begin(w, '{');
-        jw_key(w, "best_fixed");
-        jw_cstr(w, b->modes.mode[best].name);
-        jw_key(w, "share");
-        jw_num(w, share);
+        jw_key_str(w, "best_fixed", b->modes.mode[best].name);
+        jw_key_num(w, "share", share);
         jw_end(w, '}');
     }
     jw_end(w, '}');
@@ -294,19 +281,14 @@ static void json_chosen(struct json_writer *w, const struct bench *b) {
 int bench_print_json(struct bench *b, struct err *e) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
-    jw_key(&w, "model");
-    jw_cstr(&w, options_str(&b->a->opt, OPT_MODEL));
-    jw_key(&w, "threads");
-    jw_int(&w, exec_threads(model_exec(session_model(b->s))));
-    jw_key(&w, "cpu_level");
-    jw_cstr(&w, exec_ops(model_exec(session_model(b->s)))->name);
+    jw_key_str(&w, "model", options_str(&b->a->opt, OPT_MODEL));
+    jw_key_int(&w, "threads", exec_threads(model_exec(session_model(b->s))));
+    jw_key_str(&w, "cpu_level", exec_ops(model_exec(session_model(b->s)))->name);
     jw_key(&w, "budget");
     bool choose;
     jw_int(&w, decode_budget(b->a, &choose, NULL));
-    jw_key(&w, "budget_auto");
-    jw_bool(&w, choose);
-    jw_key(&w, "temperature");
-    jw_num(&w, options_float(&b->a->opt, OPT_TEMP));
+    jw_key_bool(&w, "budget_auto", choose);
+    jw_key_num(&w, "temperature", options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");
     if (b->modes.oracle.on && b->modes.oracle.n_rates == 0)
         jw_num(&w, b->modes.oracle.accept_length);
@@ -319,12 +301,10 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_end(&w, ']');
     jw_key(&w, "chosen");
     json_chosen(&w, b);
-    jw_key(&w, "load_ms");
-    jw_num(&w, session_load_ms(b->s));
+    jw_key_num(&w, "load_ms", session_load_ms(b->s));
     struct exec_memory m;
     exec_memory_of(model_exec(session_model(b->s)), &m);
-    jw_key(&w, "device_peak_bytes");
-    jw_int(&w, m.peak);
+    jw_key_int(&w, "device_peak_bytes", m.peak);
     jw_key(&w, "prefill_ms");
     jw_begin(&w, '[');
     for (size_t i = 0; i < b->prompts.n; i++)
@@ -335,8 +315,7 @@ int bench_print_json(struct bench *b, struct err *e) {
     for (size_t i = 0; i < b->prompts.n; i++)
         jw_int(&w, b->prompts.prompts[i].prefilled);
     jw_end(&w, ']');
-    jw_key(&w, "equal");
-    jw_bool(&w, b->different == 0);
+    jw_key_bool(&w, "equal", b->different == 0);
     jw_key(&w, "overall");
     json_group(&w, b, b->prompts.n_groups);
     jw_key(&w, "groups");

@@ -161,8 +161,7 @@ static void put_words(const struct url_load *l, int64_t i, int64_t n, struct str
 // The members that say what to continue.
 static void put_prompt(const struct url_load *l, const char *text, size_t n,
                        struct json_writer *w) {
-    jw_key(w, "model");
-    jw_cstr(w, l->model);
+    jw_key_str(w, "model", l->model);
     if (l->endpoint == URL_COMPLETIONS) {
         jw_key(w, "prompt");
         jw_str(w, text, n);
@@ -171,8 +170,7 @@ static void put_prompt(const struct url_load *l, const char *text, size_t n,
     jw_key(w, "messages");
     jw_begin(w, '[');
     jw_begin(w, '{');
-    jw_key(w, "role");
-    jw_cstr(w, "user");
+    jw_key_str(w, "role", "user");
     jw_key(w, "content");
     jw_str(w, text, n);
     jw_end(w, '}');
@@ -192,20 +190,16 @@ static void put_sampling(const struct url_load *l, int64_t i, struct json_writer
                    {OPT_PRESENCE_PENALTY, "presence_penalty"}};
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
         if (options_given(o, numbers[k].row)) {
-            jw_key(w, numbers[k].field);
-            jw_num(w, options_float(o, numbers[k].row));
+            jw_key_num(w, numbers[k].field, options_float(o, numbers[k].row));
         }
     if (options_given(o, OPT_TOP_K)) {
-        jw_key(w, "top_k");
-        jw_int(w, options_int(o, OPT_TOP_K));
+        jw_key_int(w, "top_k", options_int(o, OPT_TOP_K));
     }
     if (options_given(o, OPT_SEED)) {
-        jw_key(w, "seed");
-        jw_int(w, (int64_t)l->seed + i);
+        jw_key_int(w, "seed", (int64_t)l->seed + i);
     }
     if (options_flag(o, OPT_IGNORE_EOS)) {
-        jw_key(w, "ignore_eos");
-        jw_bool(w, true);
+        jw_key_bool(w, "ignore_eos", true);
     }
 }
 
@@ -243,14 +237,11 @@ void url_load_body(const struct url_load *l, int64_t i, struct str *out) {
     }
     jw_begin(&w, '{');
     put_prompt(l, text.data ? text.data : "", text.len, &w);
-    jw_key(&w, "max_tokens");
-    jw_int(&w, max_tokens);
-    jw_key(&w, "stream");
-    jw_bool(&w, true);
+    jw_key_int(&w, "max_tokens", max_tokens);
+    jw_key_bool(&w, "stream", true);
     jw_key(&w, "stream_options");
     jw_begin(&w, '{');
-    jw_key(&w, "include_usage");
-    jw_bool(&w, true);
+    jw_key_bool(&w, "include_usage", true);
     jw_end(&w, '}');
     put_sampling(l, i, &w);
     put_end(l, &w, out);
@@ -264,8 +255,7 @@ void url_load_probe(const struct url_load *l, int64_t n, struct str *out) {
     put_words(l, -1 - n, n, &text);
     jw_begin(&w, '{');
     put_prompt(l, text.data ? text.data : "", text.len, &w);
-    jw_key(&w, "max_tokens");
-    jw_int(&w, 1);
+    jw_key_int(&w, "max_tokens", 1);
     put_end(l, &w, out);
     out->failed = out->failed || text.failed;
     str_fini(&text);

@@ -251,18 +251,15 @@ void url_report_text(const struct url_report *r, const struct url_run *run, stru
 }
 
 static void number(struct json_writer *w, const char *name, double value) {
-    jw_key(w, name);
-    jw_num(w, value);
+    jw_key_num(w, name, value);
 }
 
 static void count(struct json_writer *w, const char *name, int64_t value) {
-    jw_key(w, name);
-    jw_int(w, value);
+    jw_key_int(w, name, value);
 }
 
 static void text(struct json_writer *w, const char *name, const char *value) {
-    jw_key(w, name);
-    jw_cstr(w, value);
+    jw_key_str(w, name, value);
 }
 
 static void summary_json(struct json_writer *w, const char *name, const struct url_summary *s) {

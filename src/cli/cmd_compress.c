@@ -68,15 +68,11 @@ static void write_spans(const struct job *j, struct json_writer *w) {
         const struct compress_span *s = &j->result.spans[i];
         jw_begin(w, '{');
         if (j->file) {
-            jw_key(w, "message");
-            jw_int(w, s->message);
-            jw_key(w, "part");
-            jw_int(w, s->part);
+            jw_key_int(w, "message", s->message);
+            jw_key_int(w, "part", s->part);
         }
-        jw_key(w, "begin");
-        jw_int(w, (int64_t)s->begin);
-        jw_key(w, "end");
-        jw_int(w, (int64_t)s->end);
+        jw_key_int(w, "begin", (int64_t)s->begin);
+        jw_key_int(w, "end", (int64_t)s->end);
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -88,13 +84,10 @@ static void write_statistics(const struct compress_result *r, struct json_writer
         double ms;
     } times[] = {
         {"encode_ms", r->ms_encode}, {"score_ms", r->ms_score}, {"select_ms", r->ms_select}};
-    jw_key(w, "from");
-    jw_int(w, r->from);
-    jw_key(w, "to");
-    jw_int(w, r->to);
+    jw_key_int(w, "from", r->from);
+    jw_key_int(w, "to", r->to);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-        jw_key(w, times[i].name);
-        jw_num(w, times[i].ms);
+        jw_key_num(w, times[i].name, times[i].ms);
     }
     jw_key(w, "reason");
     if (r->reason)

@@ -65,12 +65,9 @@ static int print_summary(const struct cli_args *a, const struct session *s, int3
     if (options_flag(&a->opt, OPT_JSON)) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
-        jw_key(&w, "anchor");
-        jw_int(&w, anchor);
-        jw_key(&w, "rows");
-        jw_int(&w, rows);
-        jw_key(&w, "vocab");
-        jw_int(&w, vocab);
+        jw_key_int(&w, "anchor", anchor);
+        jw_key_int(&w, "rows", rows);
+        jw_key_int(&w, "vocab", vocab);
         jw_end(&w, '}');
         return cli_print_json(&w, e);
     }

@@ -116,10 +116,8 @@ static int fill_request(const struct cli_args *a, struct request *r, struct err 
 
 static void write_logprob(struct json_writer *w, int32_t id, float logp) {
     jw_begin(w, '{');
-    jw_key(w, "id");
-    jw_int(w, id);
-    jw_key(w, "logprob");
-    jw_num(w, (double)logp);
+    jw_key_int(w, "id", id);
+    jw_key_num(w, "logprob", (double)logp);
 }
 
 // Those of tokens ids[n], the first of which are `none` without any.
@@ -160,17 +158,13 @@ static int print_json(const struct session *s, const struct request *r, const st
     decode_json_ids(&w, "ids", y->ids, y->n);
     jw_key(&w, "text");
     jw_str(&w, text.data ? text.data : "", text.len);
-    jw_key(&w, "speculate");
-    jw_cstr(&w, speculate_name(r->how));
+    jw_key_str(&w, "speculate", speculate_name(r->how));
     jw_key(&w, "ms");
     decode_json_ms(&w, session_load_ms(s), &y->ms, y->total_ms);
-    jw_key(&w, "steps");
-    jw_int(&w, y->steps);
+    jw_key_int(&w, "steps", y->steps);
     decode_json_ids(&w, "accept_lengths", y->accepted, y->steps);
-    jw_key(&w, "drafted");
-    jw_int(&w, y->drafted);
-    jw_key(&w, "logit_hash");
-    jw_cstr(&w, hash);
+    jw_key_int(&w, "drafted", y->drafted);
+    jw_key_str(&w, "logit_hash", hash);
     if (r->logprobs >= 0)
         write_logprobs(&w, "logprobs", &y->logprobs, y->ids, y->n, 0);
     if (r->prompt_logprobs)
@@ -179,8 +173,7 @@ static int print_json(const struct session *s, const struct request *r, const st
         jw_key(&w, "compression");
         prefill_report_write(&w, report);
     }
-    jw_key(&w, "end_reason");
-    jw_cstr(&w, end_reason_name(y->end));
+    jw_key_str(&w, "end_reason", end_reason_name(y->end));
     jw_end(&w, '}');
     str_fini(&text);
     return cli_print_json(&w, e);

@@ -60,12 +60,9 @@ static int report(const struct run *r, const struct cli_args *a, size_t entries,
     if (options_flag(&a->opt, OPT_JSON)) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
-        jw_key(&w, "tokens");
-        jw_int(&w, n);
-        jw_key(&w, "pieces");
-        jw_int(&w, r->pieces);
-        jw_key(&w, "entries");
-        jw_int(&w, (int64_t)entries);
+        jw_key_int(&w, "tokens", n);
+        jw_key_int(&w, "pieces", r->pieces);
+        jw_key_int(&w, "entries", (int64_t)entries);
         jw_end(&w, '}');
         return cli_print_json(&w, e);
     }

@@ -219,10 +219,8 @@ static void write_entry(struct json_writer *w, const struct gguf_kv *kv) {
     }
     if (is_long) {
         jw_begin(w, '{');
-        jw_key(w, "count");
-        jw_int(w, (int64_t)kv->count);
-        jw_key(w, "type");
-        jw_cstr(w, kind_names[kv->elem]);
+        jw_key_int(w, "count", (int64_t)kv->count);
+        jw_key_str(w, "type", kind_names[kv->elem]);
         jw_key(w, "first");
     }
     jw_begin(w, '[');
@@ -234,17 +232,14 @@ static void write_entry(struct json_writer *w, const struct gguf_kv *kv) {
 
 static void write_tensor(struct json_writer *w, const struct tensor *t) {
     jw_begin(w, '{');
-    jw_key(w, "name");
-    jw_cstr(w, t->name);
-    jw_key(w, "type");
-    jw_cstr(w, quant_format(t->type)->name);
+    jw_key_str(w, "name", t->name);
+    jw_key_str(w, "type", quant_format(t->type)->name);
     jw_key(w, "shape");
     jw_begin(w, '[');
     for (int i = 0; i < t->n_dims; i++)
         jw_int(w, t->ne[i]);
     jw_end(w, ']');
-    jw_key(w, "bytes");
-    jw_int(w, t->bytes);
+    jw_key_int(w, "bytes", t->bytes);
     jw_end(w, '}');
 }
 
@@ -257,28 +252,21 @@ static void write_types(struct json_writer *w, const struct inspected *f) {
             continue;
         jw_key(w, quant_format_at(i)->name);
         jw_begin(w, '{');
-        jw_key(w, "tensors");
-        jw_int(w, s.tensors);
-        jw_key(w, "bytes");
-        jw_int(w, s.bytes);
+        jw_key_int(w, "tensors", s.tensors);
+        jw_key_int(w, "bytes", s.bytes);
         jw_end(w, '}');
     }
     jw_end(w, '}');
 }
 
 static void write_head(struct json_writer *w, const struct inspected *f, const char *path) {
-    jw_key(w, "file");
-    jw_cstr(w, path);
-    jw_key(w, "format");
-    jw_cstr(w, f->gguf ? "gguf" : "safetensors");
+    jw_key_str(w, "file", path);
+    jw_key_str(w, "format", f->gguf ? "gguf" : "safetensors");
     if (!f->gguf)
         return;
-    jw_key(w, "version");
-    jw_int(w, gguf_version(f->gguf));
-    jw_key(w, "parts");
-    jw_int(w, gguf_parts(f->gguf));
-    jw_key(w, "bytes");
-    jw_int(w, (int64_t)gguf_bytes(f->gguf));
+    jw_key_int(w, "version", gguf_version(f->gguf));
+    jw_key_int(w, "parts", gguf_parts(f->gguf));
+    jw_key_int(w, "bytes", (int64_t)gguf_bytes(f->gguf));
     jw_key(w, "metadata");
     jw_begin(w, '{');
     for (size_t i = 0; i < gguf_kv_count(f->gguf); i++)
@@ -298,11 +286,9 @@ static int print_json(const struct inspected *f, const char *path, struct err *e
     write_types(&w, f);
     jw_key(&w, "memory");
     jw_begin(&w, '{');
-    jw_key(&w, "weights");
-    jw_int(&w, weight_bytes(f));
+    jw_key_int(&w, "weights", weight_bytes(f));
     for (size_t i = 0; i < plan_count && f->has_plan; i++) {
-        jw_key(&w, plan_rows[i].key);
-        jw_int(&w, plan_value(f, i));
+        jw_key_int(&w, plan_rows[i].key, plan_value(f, i));
     }
     jw_end(&w, '}');
     jw_end(&w, '}');

@@ -39,16 +39,13 @@ static void find_top(struct printer *r) {
 
 static void put_json(struct printer *r, int64_t pos) {
     jw_begin(&r->w, '{');
-    jw_key(&r->w, "position");
-    jw_int(&r->w, pos);
+    jw_key_int(&r->w, "position", pos);
     jw_key(&r->w, "top");
     jw_begin(&r->w, '[');
     for (int i = 0; i < r->k; i++) {
         jw_begin(&r->w, '{');
-        jw_key(&r->w, "id");
-        jw_int(&r->w, r->top[i].id);
-        jw_key(&r->w, "logit");
-        jw_num(&r->w, (double)r->top[i].logit);
+        jw_key_int(&r->w, "id", r->top[i].id);
+        jw_key_num(&r->w, "logit", (double)r->top[i].logit);
         jw_end(&r->w, '}');
     }
     jw_end(&r->w, ']');

@@ -69,20 +69,13 @@ static int by_time(const void *a, const void *b) {
 static void json_row(struct profile *p, const struct timing_row *r, double steps) {
     struct json_writer *w = &p->json;
     jw_begin(w, '{');
-    jw_key(w, "section");
-    jw_cstr(w, r->section);
-    jw_key(w, "op");
-    jw_cstr(w, r->op);
-    jw_key(w, "kind");
-    jw_cstr(w, timing_kind_name(r->kind));
-    jw_key(w, "calls");
-    jw_num(w, (double)r->calls / steps);
-    jw_key(w, "us");
-    jw_num(w, r->ms * 1000 / steps);
-    jw_key(w, "bytes");
-    jw_num(w, r->bytes / steps);
-    jw_key(w, "floor_us");
-    jw_num(w, p->copy_rate > 0 ? r->bytes / p->copy_rate * 1000 / steps : 0);
+    jw_key_str(w, "section", r->section);
+    jw_key_str(w, "op", r->op);
+    jw_key_str(w, "kind", timing_kind_name(r->kind));
+    jw_key_num(w, "calls", (double)r->calls / steps);
+    jw_key_num(w, "us", r->ms * 1000 / steps);
+    jw_key_num(w, "bytes", r->bytes / steps);
+    jw_key_num(w, "floor_us", p->copy_rate > 0 ? r->bytes / p->copy_rate * 1000 / steps : 0);
     jw_end(w, '}');
 }
 
@@ -135,18 +128,12 @@ static int print_rows(struct profile *p, struct step_cost *c, struct err *e) {
 }
 
 static void json_cost(struct json_writer *w, const struct step_cost *c) {
-    jw_key(w, "steps");
-    jw_int(w, c->steps);
-    jw_key(w, "accept_length");
-    jw_num(w, (double)c->tokens / (double)c->steps);
-    jw_key(w, "rows");
-    jw_num(w, 1 + (double)c->drafted / (double)c->steps);
-    jw_key(w, "step_ms");
-    jw_num(w, c->wall_ms);
-    jw_key(w, "ops_ms");
-    jw_num(w, c->ops_ms);
-    jw_key(w, "floor_ms");
-    jw_num(w, c->floor_ms);
+    jw_key_int(w, "steps", c->steps);
+    jw_key_num(w, "accept_length", (double)c->tokens / (double)c->steps);
+    jw_key_num(w, "rows", 1 + (double)c->drafted / (double)c->steps);
+    jw_key_num(w, "step_ms", c->wall_ms);
+    jw_key_num(w, "ops_ms", c->ops_ms);
+    jw_key_num(w, "floor_ms", c->floor_ms);
 }
 
 // Decodes in one mode without and with timing and reports.
@@ -172,8 +159,7 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
         rc = err_set(e, ERR_STATE, "two runs of the same request differ; please report this");
     if (!rc) {
         jw_begin(&p->json, '{');
-        jw_key(&p->json, "mode");
-        jw_cstr(&p->json, c.name);
+        jw_key_str(&p->json, "mode", c.name);
         jw_key(&p->json, "ops");
         jw_begin(&p->json, '[');
         str_printf(&p->text,
@@ -212,8 +198,7 @@ static int profile(struct profile *p, struct err *e) {
                "per step\n",
                exec_ops(x)->name, exec_threads(x), p->copy_rate * 1e-6);
     jw_begin(&p->json, '{');
-    jw_key(&p->json, "copy_bytes_per_second");
-    jw_num(&p->json, p->copy_rate * 1000);
+    jw_key_num(&p->json, "copy_bytes_per_second", p->copy_rate * 1000);
     jw_key(&p->json, "profiles");
     jw_begin(&p->json, '[');
     for (int w = 0; w < p->modes.n && !rc && !cli_interrupted(); w++)

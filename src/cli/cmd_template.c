@@ -33,12 +33,9 @@ static void write_spans(struct json_writer *w, const struct chat_text *x) {
     jw_begin(w, '[');
     for (size_t i = 0; i < x->n_spans; begin = x->spans[i++].end) {
         jw_begin(w, '{');
-        jw_key(w, "origin");
-        jw_cstr(w, x->spans[i].trusted ? "template" : "input");
-        jw_key(w, "begin");
-        jw_int(w, (int64_t)begin);
-        jw_key(w, "end");
-        jw_int(w, (int64_t)x->spans[i].end);
+        jw_key_str(w, "origin", x->spans[i].trusted ? "template" : "input");
+        jw_key_int(w, "begin", (int64_t)begin);
+        jw_key_int(w, "end", (int64_t)x->spans[i].end);
         jw_key(w, "text");
         jw_str(w, x->text.data + begin, x->spans[i].end - begin);
         jw_end(w, '}');

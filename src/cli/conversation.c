@@ -98,8 +98,7 @@ int conversation_say(struct conversation *c, const char *role, const struct str 
     if (rc)
         return rc;
     jw_begin(&w, '{');
-    jw_key(&w, "role");
-    jw_cstr(&w, role);
+    jw_key_str(&w, "role", role);
     write_text(&w, "content", text);
     if (reasoning && reasoning->len)
         write_text(&w, "reasoning_content", reasoning);

@@ -327,8 +327,7 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
                   {"total", total}};
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
-        jw_key(w, phases[i].name);
-        jw_num(w, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
+        jw_key_num(w, phases[i].name, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
     }
     jw_end(w, '}');
 }
@@ -338,8 +337,7 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
     struct exec *x = model_exec(session_model(s));
     struct exec_memory m;
     exec_memory_of(x, &m);
-    jw_key(w, "device");
-    jw_cstr(w, exec_label(x));
+    jw_key_str(w, "device", exec_label(x));
     if (!p)
         return;
     const struct {
@@ -361,8 +359,7 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
     jw_key(w, "memory");
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        jw_key(w, parts[i].name);
-        jw_int(w, parts[i].bytes);
+        jw_key_int(w, parts[i].name, parts[i].bytes);
     }
     jw_end(w, '}');
 }

@@ -111,12 +111,9 @@ int prefill_text(struct compressor *c, const struct prefill_options *o,
 
 void prefill_report_write(struct json_writer *w, const struct prefill_report *r) {
     jw_begin(w, '{');
-    jw_key(w, "from");
-    jw_int(w, r->from);
-    jw_key(w, "to");
-    jw_int(w, r->to);
-    jw_key(w, "ms");
-    jw_num(w, (double)(int64_t)(r->ms * 1000 + 0.5) / 1000);
+    jw_key_int(w, "from", r->from);
+    jw_key_int(w, "to", r->to);
+    jw_key_num(w, "ms", (double)(int64_t)(r->ms * 1000 + 0.5) / 1000);
     jw_key(w, "reason");
     if (r->reason)
         jw_cstr(w, r->reason);

@@ -2,16 +2,6 @@
 // The JSON of answers; see answer_json.h.
 #include "serve/answer_json.h"
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
-static void put_str(struct json_writer *w, const char *key, const char *s) {
-    jw_key(w, key);
-    jw_cstr(w, s);
-}
-
 static void put_text(struct json_writer *w, const char *key, struct answer_text t) {
     jw_key(w, key);
     jw_str(w, t.s ? t.s : "", t.n);
@@ -19,16 +9,15 @@ static void put_text(struct json_writer *w, const char *key, struct answer_text 
 
 // Microseconds are all that clocks are worth.
 static void put_ms(struct json_writer *w, const char *key, double ms) {
-    jw_key(w, key);
-    jw_num(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
+    jw_key_num(w, key, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
 }
 
 void answer_open(struct json_writer *w, const struct answer_head *h) {
     jw_begin(w, '{');
-    put_str(w, "id", h->id);
-    put_str(w, "object", h->object);
-    put_int(w, "created", h->created);
-    put_str(w, "model", h->model);
+    jw_key_str(w, "id", h->id);
+    jw_key_str(w, "object", h->object);
+    jw_key_int(w, "created", h->created);
+    jw_key_str(w, "model", h->model);
 }
 
 static void put_finish(struct json_writer *w, const char *finish) {
@@ -42,7 +31,7 @@ static void put_finish(struct json_writer *w, const char *finish) {
 // "content": the answer and all that is known of where it came from.
 static void put_message(struct json_writer *w, const struct answer_choice *c, bool whole) {
     if (c->role)
-        put_str(w, "role", "assistant");
+        jw_key_str(w, "role", "assistant");
     if (c->reasoning.s)
         put_text(w, "reasoning_content", c->reasoning);
     if (whole || c->content.s)
@@ -65,18 +54,18 @@ double answer_speed(const struct answer_totals *t) {
 void answer_usage(struct json_writer *w, const struct answer_totals *t) {
     jw_key(w, "usage");
     jw_begin(w, '{');
-    put_int(w, "prompt_tokens", t->prompt);
-    put_int(w, "completion_tokens", t->tokens);
-    put_int(w, "total_tokens", t->prompt + t->tokens);
+    jw_key_int(w, "prompt_tokens", t->prompt);
+    jw_key_int(w, "completion_tokens", t->tokens);
+    jw_key_int(w, "total_tokens", t->prompt + t->tokens);
     jw_key(w, "prompt_tokens_details");
     jw_begin(w, '{');
-    put_int(w, "cached_tokens", t->cached);
+    jw_key_int(w, "cached_tokens", t->cached);
     jw_end(w, '}');
     jw_key(w, "completion_tokens_details");
     jw_begin(w, '{');
-    put_int(w, "reasoning_tokens", t->reasoning);
-    put_int(w, "accepted_prediction_tokens", t->accepted);
-    put_int(w, "rejected_prediction_tokens", t->drafted - t->accepted);
+    jw_key_int(w, "reasoning_tokens", t->reasoning);
+    jw_key_int(w, "accepted_prediction_tokens", t->accepted);
+    jw_key_int(w, "rejected_prediction_tokens", t->drafted - t->accepted);
     jw_end(w, '}');
     jw_end(w, '}');
 }
@@ -86,17 +75,17 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     jw_key(w, "timings");
     jw_begin(w, '{');
     put_ms(w, "queue_ms", t->queue_ms);
-    put_int(w, "cache_n", t->cached);
-    put_int(w, "prompt_n", run);
+    jw_key_int(w, "cache_n", t->cached);
+    jw_key_int(w, "prompt_n", run);
     put_ms(w, "prompt_ms", t->prompt_ms);
     put_ms(w, "prompt_per_second", t->prompt_ms > 0 ? (double)run * 1e3 / t->prompt_ms : 0);
-    put_int(w, "predicted_n", t->tokens);
+    jw_key_int(w, "predicted_n", t->tokens);
     put_ms(w, "predicted_ms", t->decode_ms);
     put_ms(w, "predicted_per_second", answer_speed(t));
     put_ms(w, "decode_ms", t->decode_ms);
-    put_int(w, "draft_n", t->drafted);
-    put_int(w, "draft_n_accepted", t->accepted);
-    put_int(w, "steps", t->steps);
+    jw_key_int(w, "draft_n", t->drafted);
+    jw_key_int(w, "draft_n_accepted", t->accepted);
+    jw_key_int(w, "steps", t->steps);
     put_ms(w, "accept_length", answer_accept_length(t));
     if (t->compression.tried) {
         jw_key(w, "compression");
@@ -107,7 +96,7 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
 
 static void choice_head(struct json_writer *w, const struct answer_choice *c, const char *body) {
     jw_begin(w, '{');
-    put_int(w, "index", c->index);
+    jw_key_int(w, "index", c->index);
     if (body) {
         jw_key(w, body);
         jw_begin(w, '{');

@@ -39,8 +39,7 @@ static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t
     decode(t, id, true, &s);
     jw_key(w, "token");
     put_text(w, &s);
-    jw_key(w, "logprob");
-    jw_num(w, bounded(logp));
+    jw_key_num(w, "logprob", bounded(logp));
     jw_key(w, "bytes");
     jw_begin(w, '[');
     for (size_t i = 0; i < s.len; i++)
@@ -98,8 +97,7 @@ enum column { TOKENS, LOGPROBS, TOP, OFFSETS };
 static void put_chance(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
                        float logp, struct str *s) {
     token_text(l->t, id, s);
-    jw_key(w, s->data ? s->data : "");
-    jw_num(w, bounded(logp));
+    jw_key_num(w, s->data ? s->data : "", bounded(logp));
 }
 
 // The likeliest ones, and the token itself where it is none of them.

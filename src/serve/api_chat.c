@@ -34,12 +34,10 @@ static int make_variables(const struct params *p, struct json **out, struct err 
     jw_begin(&w, '{');
     json_each(p->kwargs, merge_member, &m);
     if (p->thinking >= 0 && !m.thinking) {
-        jw_key(&w, "enable_thinking");
-        jw_bool(&w, p->thinking);
+        jw_key_bool(&w, "enable_thinking", p->thinking);
     }
     if (p->effort[0] && !m.effort) {
-        jw_key(&w, "reasoning_effort");
-        jw_cstr(&w, p->effort);
+        jw_key_str(&w, "reasoning_effort", p->effort);
     }
     jw_end(&w, '}');
     int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")

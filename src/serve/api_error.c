@@ -79,17 +79,13 @@ void api_error_write(struct json_writer *w, const struct api_error *x) {
     jw_begin(w, '{');
     jw_key(w, "error");
     jw_begin(w, '{');
-    jw_key(w, "message");
-    jw_cstr(w, x->text);
-    jw_key(w, "type");
-    jw_cstr(w, api_error_type(x->status));
+    jw_key_str(w, "message", x->text);
+    jw_key_str(w, "type", api_error_type(x->status));
     write_text(w, "param", x->param);
     write_text(w, "code", x->code);
     if (x->n_ctx > 0) {
-        jw_key(w, "n_prompt_tokens");
-        jw_int(w, x->n_prompt);
-        jw_key(w, "n_ctx");
-        jw_int(w, x->n_ctx);
+        jw_key_int(w, "n_prompt_tokens", x->n_prompt);
+        jw_key_int(w, "n_ctx", x->n_ctx);
     }
     jw_end(w, '}');
     jw_end(w, '}');

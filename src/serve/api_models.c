@@ -4,31 +4,21 @@
 
 #include <string.h>
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
-static void put_str(struct json_writer *w, const char *key, const char *s) {
-    jw_key(w, key);
-    jw_cstr(w, s);
-}
-
 // Servers have three names for the context; clients read one of them.
 static void put_model(const struct service *s, struct json_writer *w) {
     jw_begin(w, '{');
-    put_str(w, "id", s->model);
-    put_str(w, "object", "model");
-    put_int(w, "created", s->started);
-    put_str(w, "owned_by", "coppice");
+    jw_key_str(w, "id", s->model);
+    jw_key_str(w, "object", "model");
+    jw_key_int(w, "created", s->started);
+    jw_key_str(w, "owned_by", "coppice");
     if (s->ready) {
-        put_int(w, "context_length", s->n_ctx);
-        put_int(w, "max_context_length", s->n_ctx);
-        put_int(w, "max_model_len", s->n_ctx);
+        jw_key_int(w, "context_length", s->n_ctx);
+        jw_key_int(w, "max_context_length", s->n_ctx);
+        jw_key_int(w, "max_model_len", s->n_ctx);
         jw_key(w, "meta");
         jw_begin(w, '{');
-        put_int(w, "n_vocab", s->limits.vocab);
-        put_int(w, "n_ctx_train", s->n_ctx_train);
+        jw_key_int(w, "n_vocab", s->limits.vocab);
+        jw_key_int(w, "n_ctx_train", s->n_ctx_train);
         jw_end(w, '}');
     }
     jw_end(w, '}');
@@ -36,17 +26,17 @@ static void put_model(const struct service *s, struct json_writer *w) {
 
 static void put_lmstudio(const struct service *s, struct json_writer *w) {
     jw_begin(w, '{');
-    put_str(w, "id", s->model);
-    put_str(w, "object", "model");
-    put_str(w, "type", "llm");
-    put_str(w, "publisher", "coppice");
-    put_str(w, "arch", s->arch);
-    put_str(w, "compatibility_type", "gguf");
-    put_str(w, "quantization", s->quantization);
-    put_str(w, "state", s->ready ? "loaded" : "not-loaded");
-    put_int(w, "max_context_length", s->ready ? s->n_ctx_train : 0);
+    jw_key_str(w, "id", s->model);
+    jw_key_str(w, "object", "model");
+    jw_key_str(w, "type", "llm");
+    jw_key_str(w, "publisher", "coppice");
+    jw_key_str(w, "arch", s->arch);
+    jw_key_str(w, "compatibility_type", "gguf");
+    jw_key_str(w, "quantization", s->quantization);
+    jw_key_str(w, "state", s->ready ? "loaded" : "not-loaded");
+    jw_key_int(w, "max_context_length", s->ready ? s->n_ctx_train : 0);
     if (s->ready)
-        put_int(w, "loaded_context_length", s->n_ctx);
+        jw_key_int(w, "loaded_context_length", s->n_ctx);
     jw_end(w, '}');
 }
 
@@ -55,7 +45,7 @@ typedef void put_fn(const struct service *s, struct json_writer *w);
 static void list(struct service *s, struct exchange *x, put_fn *put) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
-    put_str(&w, "object", "list");
+    jw_key_str(&w, "object", "list");
     jw_key(&w, "data");
     jw_begin(&w, '[');
     put(s, &w);

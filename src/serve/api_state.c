@@ -4,26 +4,6 @@
 
 #include "serve/completion.h"
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
-static void put_num(struct json_writer *w, const char *key, double v) {
-    jw_key(w, key);
-    jw_num(w, v);
-}
-
-static void put_str(struct json_writer *w, const char *key, const char *s) {
-    jw_key(w, key);
-    jw_cstr(w, s);
-}
-
-static void put_bool(struct json_writer *w, const char *key, bool v) {
-    jw_key(w, key);
-    jw_bool(w, v);
-}
-
 void api_health(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
@@ -35,7 +15,7 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
         return;
     }
     jw_begin(&w, '{');
-    put_str(&w, "status", "ok");
+    jw_key_str(&w, "status", "ok");
     jw_end(&w, '}');
     service_json(x, 200, &w);
 }
@@ -44,18 +24,18 @@ static void put_defaults(const struct service *s, struct json_writer *w) {
     const struct sample_params *p = &s->limits.sample;
     jw_key(w, "default_generation_settings");
     jw_begin(w, '{');
-    put_int(w, "n_ctx", s->n_ctx);
+    jw_key_int(w, "n_ctx", s->n_ctx);
     jw_key(w, "params");
     jw_begin(w, '{');
-    put_num(w, "temperature", p->temperature);
-    put_int(w, "top_k", p->top_k);
-    put_num(w, "top_p", p->top_p);
-    put_num(w, "min_p", p->min_p);
-    put_num(w, "repeat_penalty", p->repeat);
-    put_num(w, "presence_penalty", p->presence);
-    put_num(w, "frequency_penalty", p->frequency);
-    put_int(w, "repeat_last_n", p->window);
-    put_str(w, "speculate", speculate_name(s->limits.how));
+    jw_key_num(w, "temperature", p->temperature);
+    jw_key_int(w, "top_k", p->top_k);
+    jw_key_num(w, "top_p", p->top_p);
+    jw_key_num(w, "min_p", p->min_p);
+    jw_key_num(w, "repeat_penalty", p->repeat);
+    jw_key_num(w, "presence_penalty", p->presence);
+    jw_key_num(w, "frequency_penalty", p->frequency);
+    jw_key_int(w, "repeat_last_n", p->window);
+    jw_key_str(w, "speculate", speculate_name(s->limits.how));
     jw_end(w, '}');
     jw_end(w, '}');
 }
@@ -79,19 +59,19 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     }
     jw_begin(&w, '{');
     put_defaults(s, &w);
-    put_int(&w, "total_slots", s->limits.slots);
-    put_str(&w, "model_alias", s->model);
-    put_str(&w, "model_path", s->model); // where it lies is nobody's business
-    put_str(&w, "arch", s->arch);
-    put_str(&w, "quantization", s->quantization);
-    put_int(&w, "n_ctx_train", s->n_ctx_train);
-    put_int(&w, "n_vocab", s->limits.vocab);
-    put_bool(&w, "draft", s->limits.has_draft);
+    jw_key_int(&w, "total_slots", s->limits.slots);
+    jw_key_str(&w, "model_alias", s->model);
+    jw_key_str(&w, "model_path", s->model); // where it lies is nobody's business
+    jw_key_str(&w, "arch", s->arch);
+    jw_key_str(&w, "quantization", s->quantization);
+    jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
+    jw_key_int(&w, "n_vocab", s->limits.vocab);
+    jw_key_bool(&w, "draft", s->limits.has_draft);
     if (s->chat) {
         const char *text = chat_template_text(s->chat, &n);
         jw_key(&w, "chat_template");
         jw_str(&w, text, n);
-        put_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
+        jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
     }
     if (s->tokenizer) {
         put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
@@ -99,8 +79,8 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     }
     jw_key(&w, "modalities");
     jw_begin(&w, '{');
-    put_bool(&w, "vision", false);
-    put_bool(&w, "audio", false);
+    jw_key_bool(&w, "vision", false);
+    jw_key_bool(&w, "audio", false);
     jw_end(&w, '}');
     jw_end(&w, '}');
     service_json(x, 200, &w);
@@ -109,19 +89,19 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
 static void put_slot(const struct service *s, struct json_writer *w, int id,
                      const struct choice *k) {
     jw_begin(w, '{');
-    put_int(w, "id", id);
-    put_int(w, "n_ctx", s->n_ctx);
-    put_bool(w, "is_processing", k != NULL);
+    jw_key_int(w, "id", id);
+    jw_key_int(w, "n_ctx", s->n_ctx);
+    jw_key_bool(w, "is_processing", k != NULL);
     if (k) {
         struct stream_progress p = stream_progress(k->stream);
-        put_str(w, "state", stream_phase_name(p.phase));
-        put_int(w, "choice", k->index);
-        put_int(w, "n_prompt", p.prompt);
-        put_int(w, "n_prompt_done", p.done);
-        put_int(w, "n_tokens", p.tokens);
-        put_str(w, "speculate", speculate_name(k->c->p.how));
+        jw_key_str(w, "state", stream_phase_name(p.phase));
+        jw_key_int(w, "choice", k->index);
+        jw_key_int(w, "n_prompt", p.prompt);
+        jw_key_int(w, "n_prompt_done", p.done);
+        jw_key_int(w, "n_tokens", p.tokens);
+        jw_key_str(w, "speculate", speculate_name(k->c->p.how));
     } else {
-        put_str(w, "state", "idle");
+        jw_key_str(w, "state", "idle");
     }
     jw_end(w, '}');
 }

@@ -109,8 +109,7 @@ static void put_pieces(struct task *t, const struct token_list *l) {
         str_clear(&s);
         tokenizer_decode(t->s->tokenizer, l->ids[i], true, &s);
         jw_begin(&t->out, '{');
-        jw_key(&t->out, "id");
-        jw_int(&t->out, l->ids[i]);
+        jw_key_int(&t->out, "id", l->ids[i]);
         jw_key(&t->out, "piece");
         jw_str(&t->out, s.data ? s.data : "", s.len);
         jw_end(&t->out, '}');
@@ -129,10 +128,8 @@ static void put_tokens(struct task *t, const struct token_list *l) {
     for (size_t i = 0; i < l->count && !t->p.with_pieces; i++)
         jw_int(w, l->ids[i]);
     jw_end(w, ']');
-    jw_key(w, "count");
-    jw_int(w, (int64_t)l->count);
-    jw_key(w, "max_model_len");
-    jw_int(w, t->s->n_ctx);
+    jw_key_int(w, "count", (int64_t)l->count);
+    jw_key_int(w, "max_model_len", t->s->n_ctx);
     jw_end(w, '}');
 }
 

@@ -5,11 +5,6 @@
 #include "serve/completion_write.h"
 #include "serve/sse.h"
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
 static void put_shorts(struct json_writer *w, const char *key, const int16_t *v, int n) {
     jw_key(w, key);
     jw_begin(w, '[');
@@ -45,17 +40,16 @@ static void put_tree(struct completion *c, const struct choice *k, const struct 
                      int64_t lost) {
     struct json_writer *w = &c->s->json;
     jw_begin(w, '{');
-    jw_key(w, "type");
-    jw_cstr(w, "tree");
-    put_int(w, "choice", k->index);
-    put_int(w, "step", v->step);
-    put_int(w, "tokens", v->token);
+    jw_key_str(w, "type", "tree");
+    jw_key_int(w, "choice", k->index);
+    jw_key_int(w, "step", v->step);
+    jw_key_int(w, "tokens", v->token);
     put_nodes(w, c->s->tokenizer, v);
     put_shorts(w, "parent", v->parent, v->n);
     put_shorts(w, "path", v->on, v->path);
     jw_key(w, "bonus");
     put_token(w, c->s->tokenizer, v->bonus);
-    put_int(w, "lost", lost);
+    jw_key_int(w, "lost", lost);
     jw_end(w, '}');
     sse_write(&c->s->out, NULL, w);
 }
@@ -64,8 +58,7 @@ static void put_end(struct completion *c) {
     struct json_writer *w = &c->s->json;
     struct answer_totals t = completion_totals(c);
     jw_begin(w, '{');
-    jw_key(w, "type");
-    jw_cstr(w, "end");
+    jw_key_str(w, "type", "end");
     answer_usage(w, &t);
     answer_timings(w, &t);
     jw_end(w, '}');

@@ -25,10 +25,8 @@ static void refuse_path(struct exchange *x, const char *path) {
 static void health(const struct relay *r, struct exchange *x) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
-    jw_key(&w, "status");
-    jw_cstr(&w, http_draining(r->http) ? "shutting down" : "ok");
-    jw_key(&w, "upstream");
-    jw_cstr(&w, upstream_name(r->upstream));
+    jw_key_str(&w, "status", http_draining(r->http) ? "shutting down" : "ok");
+    jw_key_str(&w, "upstream", upstream_name(r->upstream));
     jw_end(&w, '}');
     service_json(x, http_draining(r->http) ? 503 : 200, &w);
 }

@@ -71,8 +71,7 @@ static bool write_again(struct relayed *q, struct rewrite *c) {
     jw_begin(&c->w, '{');
     json_each(q->json, copy_member, c);
     if (q->r->o.model && !c->model) {
-        jw_key(&c->w, "model");
-        jw_cstr(&c->w, q->r->o.model);
+        jw_key_str(&c->w, "model", q->r->o.model);
     }
     jw_end(&c->w, '}');
     q->body = c->w.out;

@@ -19,21 +19,14 @@ static void json_line(struct str *out, const struct request_record *r) {
     struct str when = {0};
     put_time(&when);
     jw_begin(&w, '{');
-    jw_key(&w, "time");
-    jw_cstr(&w, when.data ? when.data : "");
-    jw_key(&w, "id");
-    jw_cstr(&w, r->id);
-    jw_key(&w, "path");
-    jw_cstr(&w, r->path);
-    jw_key(&w, "peer");
-    jw_cstr(&w, r->peer);
-    jw_key(&w, "status");
-    jw_int(&w, r->status);
-    jw_key(&w, "total_ms");
-    jw_num(&w, r->total_ms);
+    jw_key_str(&w, "time", when.data ? when.data : "");
+    jw_key_str(&w, "id", r->id);
+    jw_key_str(&w, "path", r->path);
+    jw_key_str(&w, "peer", r->peer);
+    jw_key_int(&w, "status", r->status);
+    jw_key_num(&w, "total_ms", r->total_ms);
     if (r->end) {
-        jw_key(&w, "end");
-        jw_cstr(&w, r->end);
+        jw_key_str(&w, "end", r->end);
         answer_usage(&w, &r->totals);
         answer_timings(&w, &r->totals);
     }
@@ -42,8 +35,7 @@ static void json_line(struct str *out, const struct request_record *r) {
         prefill_report_write(&w, &r->totals.compression);
     }
     if (r->error) {
-        jw_key(&w, "error");
-        jw_cstr(&w, r->error);
+        jw_key_str(&w, "error", r->error);
     }
     if (r->prompt) {
         jw_key(&w, "prompt");

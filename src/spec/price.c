@@ -324,10 +324,8 @@ static void write_time(struct json_writer *w, const struct price *p, double seen
 static void write_times(struct json_writer *w, const struct price *p, const char *key) {
     enum { SEVERAL = 8 };
     jw_begin(w, '{');
-    jw_key(w, "version");
-    jw_int(w, VERSION);
-    jw_key(w, "key");
-    jw_cstr(w, key);
+    jw_key_int(w, "version", VERSION);
+    jw_key_str(w, "key", key);
     jw_key(w, "passes");
     jw_begin(w, '[');
     for (int i = 0; i < KNOTS; i++)

@@ -31,8 +31,7 @@ static int encode(const struct str *message, struct token_list *ids, struct err 
     struct chat_text x = {0};
     jw_begin(&w, '[');
     jw_begin(&w, '{');
-    jw_key(&w, "role");
-    jw_cstr(&w, "user");
+    jw_key_str(&w, "role", "user");
     jw_key(&w, "content");
     jw_str(&w, message->data ? message->data : "", message->len);
     jw_end(&w, '}');

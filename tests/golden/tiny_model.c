@@ -90,26 +90,6 @@ static void target_tensors(struct tiny_store *s, const struct tiny_target *t) {
     }
 }
 
-static void put_int(struct json_writer *w, const char *key, int64_t v) {
-    jw_key(w, key);
-    jw_int(w, v);
-}
-
-static void put_cstr(struct json_writer *w, const char *key, const char *v) {
-    jw_key(w, key);
-    jw_cstr(w, v);
-}
-
-static void put_bool(struct json_writer *w, const char *key, bool v) {
-    jw_key(w, key);
-    jw_bool(w, v);
-}
-
-static void put_num(struct json_writer *w, const char *key, double v) {
-    jw_key(w, key);
-    jw_num(w, v);
-}
-
 static void put_architecture(struct json_writer *w, const char *name) {
     jw_key(w, "architectures");
     jw_begin(w, '[');
@@ -120,39 +100,39 @@ static void put_architecture(struct json_writer *w, const char *name) {
 static void put_rope(struct json_writer *w, const struct tiny_target *t) {
     jw_key(w, "rope_parameters");
     jw_begin(w, '{');
-    put_cstr(w, "rope_type", "default");
-    put_num(w, "rope_theta", t->rope);
-    put_num(w, "partial_rotary_factor", 64.0 / t->head_dim);
+    jw_key_str(w, "rope_type", "default");
+    jw_key_num(w, "rope_theta", t->rope);
+    jw_key_num(w, "partial_rotary_factor", 64.0 / t->head_dim);
     jw_key(w, "mrope_section");
     jw_begin(w, '[');
     jw_int(w, 11);
     jw_int(w, 11);
     jw_int(w, 10);
     jw_end(w, ']');
-    put_bool(w, "mrope_interleaved", true);
+    jw_key_bool(w, "mrope_interleaved", true);
     jw_end(w, '}');
 }
 
 static void put_text_config(struct json_writer *w, const struct tiny_target *t) {
-    put_cstr(w, "model_type", "qwen3_5_text");
-    put_int(w, "vocab_size", t->vocab);
-    put_int(w, "hidden_size", t->hidden);
-    put_int(w, "intermediate_size", t->ffn);
-    put_int(w, "num_hidden_layers", t->layers);
-    put_int(w, "full_attention_interval", t->interval);
-    put_int(w, "num_attention_heads", t->heads);
-    put_int(w, "num_key_value_heads", t->kv_heads);
-    put_int(w, "head_dim", t->head_dim);
-    put_int(w, "linear_num_key_heads", t->key_heads);
-    put_int(w, "linear_num_value_heads", t->value_heads);
-    put_int(w, "linear_key_head_dim", t->linear_head_dim);
-    put_int(w, "linear_value_head_dim", t->linear_head_dim);
-    put_int(w, "linear_conv_kernel_dim", 4);
-    put_num(w, "rms_norm_eps", 1e-6);
-    put_int(w, "max_position_embeddings", 4096);
-    put_bool(w, "attention_bias", false);
-    put_cstr(w, "hidden_act", "silu");
-    put_bool(w, "tie_word_embeddings", t->tied);
+    jw_key_str(w, "model_type", "qwen3_5_text");
+    jw_key_int(w, "vocab_size", t->vocab);
+    jw_key_int(w, "hidden_size", t->hidden);
+    jw_key_int(w, "intermediate_size", t->ffn);
+    jw_key_int(w, "num_hidden_layers", t->layers);
+    jw_key_int(w, "full_attention_interval", t->interval);
+    jw_key_int(w, "num_attention_heads", t->heads);
+    jw_key_int(w, "num_key_value_heads", t->kv_heads);
+    jw_key_int(w, "head_dim", t->head_dim);
+    jw_key_int(w, "linear_num_key_heads", t->key_heads);
+    jw_key_int(w, "linear_num_value_heads", t->value_heads);
+    jw_key_int(w, "linear_key_head_dim", t->linear_head_dim);
+    jw_key_int(w, "linear_value_head_dim", t->linear_head_dim);
+    jw_key_int(w, "linear_conv_kernel_dim", 4);
+    jw_key_num(w, "rms_norm_eps", 1e-6);
+    jw_key_int(w, "max_position_embeddings", 4096);
+    jw_key_bool(w, "attention_bias", false);
+    jw_key_str(w, "hidden_act", "silu");
+    jw_key_bool(w, "tie_word_embeddings", t->tied);
     jw_key(w, "layer_types");
     jw_begin(w, '[');
     for (int i = 0; i < t->layers; i++)
@@ -163,28 +143,28 @@ static void put_text_config(struct json_writer *w, const struct tiny_target *t) 
 
 static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
     put_architecture(w, "Qwen3ForCausalLM");
-    put_cstr(w, "model_type", "qwen3");
-    put_int(w, "vocab_size", t->vocab);
-    put_int(w, "hidden_size", t->hidden);
-    put_int(w, "intermediate_size", t->ffn);
-    put_int(w, "num_hidden_layers", t->layers);
-    put_int(w, "num_attention_heads", t->heads);
-    put_int(w, "num_key_value_heads", t->kv_heads);
-    put_int(w, "head_dim", t->head_dim);
-    put_num(w, "rms_norm_eps", 1e-6);
-    put_int(w, "max_position_embeddings", 4096);
-    put_bool(w, "attention_bias", false);
-    put_cstr(w, "hidden_act", "silu");
-    put_bool(w, "tie_word_embeddings", t->tied);
-    put_bool(w, "use_sliding_window", false);
-    put_num(w, "rope_theta", t->rope);
+    jw_key_str(w, "model_type", "qwen3");
+    jw_key_int(w, "vocab_size", t->vocab);
+    jw_key_int(w, "hidden_size", t->hidden);
+    jw_key_int(w, "intermediate_size", t->ffn);
+    jw_key_int(w, "num_hidden_layers", t->layers);
+    jw_key_int(w, "num_attention_heads", t->heads);
+    jw_key_int(w, "num_key_value_heads", t->kv_heads);
+    jw_key_int(w, "head_dim", t->head_dim);
+    jw_key_num(w, "rms_norm_eps", 1e-6);
+    jw_key_int(w, "max_position_embeddings", 4096);
+    jw_key_bool(w, "attention_bias", false);
+    jw_key_str(w, "hidden_act", "silu");
+    jw_key_bool(w, "tie_word_embeddings", t->tied);
+    jw_key_bool(w, "use_sliding_window", false);
+    jw_key_num(w, "rope_theta", t->rope);
     if (!t->yarn)
         return;
     jw_key(w, "rope_scaling");
     jw_begin(w, '{');
-    put_cstr(w, "rope_type", "yarn");
-    put_num(w, "factor", t->yarn);
-    put_int(w, "original_max_position_embeddings", t->trained);
+    jw_key_str(w, "rope_type", "yarn");
+    jw_key_num(w, "factor", t->yarn);
+    jw_key_int(w, "original_max_position_embeddings", t->trained);
     jw_end(w, '}');
 }
 
@@ -194,16 +174,16 @@ static void target_config(struct json_writer *w, const struct tiny_target *t) {
         put_plain_config(w, t);
     } else if (t->full) {
         put_architecture(w, "Qwen3_5ForConditionalGeneration");
-        put_cstr(w, "model_type", "qwen3_5");
-        put_bool(w, "tie_word_embeddings", t->tied);
+        jw_key_str(w, "model_type", "qwen3_5");
+        jw_key_bool(w, "tie_word_embeddings", t->tied);
         jw_key(w, "text_config");
         jw_begin(w, '{');
         put_text_config(w, t);
-        put_int(w, "mtp_num_hidden_layers", 1);
+        jw_key_int(w, "mtp_num_hidden_layers", 1);
         jw_end(w, '}');
         jw_key(w, "vision_config");
         jw_begin(w, '{');
-        put_int(w, "depth", 1);
+        jw_key_int(w, "depth", 1);
         jw_end(w, '}');
     } else {
         put_architecture(w, "Qwen3_5ForCausalLM");
@@ -232,13 +212,13 @@ static void put_added(struct json_writer *w) {
     jw_begin(w, '[');
     for (int i = 0; i < 3; i++) {
         jw_begin(w, '{');
-        put_int(w, "id", 256 + i);
-        put_cstr(w, "content", added[i]);
-        put_bool(w, "single_word", false);
-        put_bool(w, "lstrip", false);
-        put_bool(w, "rstrip", false);
-        put_bool(w, "normalized", false);
-        put_bool(w, "special", true);
+        jw_key_int(w, "id", 256 + i);
+        jw_key_str(w, "content", added[i]);
+        jw_key_bool(w, "single_word", false);
+        jw_key_bool(w, "lstrip", false);
+        jw_key_bool(w, "rstrip", false);
+        jw_key_bool(w, "normalized", false);
+        jw_key_bool(w, "special", true);
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -251,23 +231,23 @@ static void put_added(struct json_writer *w) {
 static void put_pre_tokenizer(struct json_writer *w, bool plain) {
     jw_key(w, "pre_tokenizer");
     jw_begin(w, '{');
-    put_cstr(w, "type", "Sequence");
+    jw_key_str(w, "type", "Sequence");
     jw_key(w, "pretokenizers");
     jw_begin(w, '[');
     jw_begin(w, '{');
-    put_cstr(w, "type", "Split");
+    jw_key_str(w, "type", "Split");
     jw_key(w, "pattern");
     jw_begin(w, '{');
-    put_cstr(w, "Regex", plain ? SPLIT("\\p{L}", "") : SPLIT("[\\p{L}\\p{M}]", "\\p{M}"));
+    jw_key_str(w, "Regex", plain ? SPLIT("\\p{L}", "") : SPLIT("[\\p{L}\\p{M}]", "\\p{M}"));
     jw_end(w, '}');
-    put_cstr(w, "behavior", "Isolated");
-    put_bool(w, "invert", false);
+    jw_key_str(w, "behavior", "Isolated");
+    jw_key_bool(w, "invert", false);
     jw_end(w, '}');
     jw_begin(w, '{');
-    put_cstr(w, "type", "ByteLevel");
-    put_bool(w, "add_prefix_space", false);
-    put_bool(w, "trim_offsets", false);
-    put_bool(w, "use_regex", false);
+    jw_key_str(w, "type", "ByteLevel");
+    jw_key_bool(w, "add_prefix_space", false);
+    jw_key_bool(w, "trim_offsets", false);
+    jw_key_bool(w, "use_regex", false);
     jw_end(w, '}');
     jw_end(w, ']');
     jw_end(w, '}');
@@ -275,18 +255,18 @@ static void put_pre_tokenizer(struct json_writer *w, bool plain) {
 
 static void tokenizer_json(struct json_writer *w, bool plain) {
     jw_begin(w, '{');
-    put_cstr(w, "version", "1.0");
+    jw_key_str(w, "version", "1.0");
     put_added(w);
     put_pre_tokenizer(w, plain);
     jw_key(w, "model");
     jw_begin(w, '{');
-    put_cstr(w, "type", "BPE");
+    jw_key_str(w, "type", "BPE");
     jw_key(w, "vocab");
     jw_begin(w, '{');
     for (int b = 0; b < 256; b++) {
         char text[3] = {0};
         (void)byte_char(b, text);
-        put_int(w, text, b);
+        jw_key_int(w, text, b);
     }
     jw_end(w, '}');
     jw_key(w, "merges");
@@ -303,9 +283,9 @@ static int write_tokenizer(const char *dir, bool plain, struct err *e) {
     str_clear(&w.out);
     w.comma = false;
     jw_begin(&w, '{');
-    put_cstr(&w, "eos_token", "<|im_end|>");
-    put_cstr(&w, "pad_token", "<|endoftext|>");
-    put_bool(&w, "add_bos_token", false);
+    jw_key_str(&w, "eos_token", "<|im_end|>");
+    jw_key_str(&w, "pad_token", "<|endoftext|>");
+    jw_key_bool(&w, "add_bos_token", false);
     jw_end(&w, '}');
     if (rc == 0)
         rc = tiny_write_text(dir, "tokenizer_config.json", &w.out, e);
@@ -357,7 +337,7 @@ static void draft_tensors(struct tiny_store *s, const struct tiny_target *t,
 static void put_dflash(struct json_writer *w, const struct tiny_draft *d) {
     jw_key(w, "dflash_config");
     jw_begin(w, '{');
-    put_int(w, "mask_token_id", d->mask);
+    jw_key_int(w, "mask_token_id", d->mask);
     jw_key(w, "target_layer_ids");
     jw_begin(w, '[');
     for (int i = 0; i < d->n_taps; i++)
@@ -373,32 +353,32 @@ static void put_dflash(struct json_writer *w, const struct tiny_draft *d) {
     }
     jw_end(w, ']');
     if (window) {
-        put_int(w, "sliding_window", window);
-        put_bool(w, "use_sliding_window", true);
+        jw_key_int(w, "sliding_window", window);
+        jw_key_bool(w, "use_sliding_window", true);
     }
     if (d->causal != TINY_CAUSAL_ABSENT)
-        put_bool(w, "is_causal", d->causal == TINY_CAUSAL_TRUE);
+        jw_key_bool(w, "is_causal", d->causal == TINY_CAUSAL_TRUE);
 }
 
 static void draft_config(struct json_writer *w, const struct tiny_target *t,
                          const struct tiny_draft *d) {
     jw_begin(w, '{');
     put_architecture(w, "DFlashDraftModel");
-    put_cstr(w, "model_type", "qwen3");
-    put_int(w, "hidden_size", t->hidden);
-    put_int(w, "intermediate_size", d->ffn);
-    put_int(w, "num_hidden_layers", d->layers);
-    put_int(w, "num_attention_heads", d->heads);
-    put_int(w, "num_key_value_heads", d->kv_heads);
-    put_int(w, "head_dim", d->head_dim);
-    put_num(w, "rms_norm_eps", 1e-6);
-    put_int(w, "vocab_size", t->vocab);
-    put_int(w, "max_position_embeddings", 4096);
-    put_num(w, "rope_theta", d->rope);
-    put_int(w, "num_target_layers", t->layers);
-    put_int(w, "block_size", d->block);
-    put_bool(w, "attention_bias", false);
-    put_cstr(w, "hidden_act", "silu");
+    jw_key_str(w, "model_type", "qwen3");
+    jw_key_int(w, "hidden_size", t->hidden);
+    jw_key_int(w, "intermediate_size", d->ffn);
+    jw_key_int(w, "num_hidden_layers", d->layers);
+    jw_key_int(w, "num_attention_heads", d->heads);
+    jw_key_int(w, "num_key_value_heads", d->kv_heads);
+    jw_key_int(w, "head_dim", d->head_dim);
+    jw_key_num(w, "rms_norm_eps", 1e-6);
+    jw_key_int(w, "vocab_size", t->vocab);
+    jw_key_int(w, "max_position_embeddings", 4096);
+    jw_key_num(w, "rope_theta", d->rope);
+    jw_key_int(w, "num_target_layers", t->layers);
+    jw_key_int(w, "block_size", d->block);
+    jw_key_bool(w, "attention_bias", false);
+    jw_key_str(w, "hidden_act", "silu");
     put_dflash(w, d);
     jw_end(w, '}');
 }

@@ -100,8 +100,7 @@ static void header(const struct tiny_store *s, struct json_writer *w) {
         const struct tiny_tensor *t = &s->items[i];
         jw_key(w, t->stored);
         jw_begin(w, '{');
-        jw_key(w, "dtype");
-        jw_cstr(w, "F32");
+        jw_key_str(w, "dtype", "F32");
         jw_key(w, "shape");
         jw_begin(w, '[');
         for (int d = 0; d < t->n_dims; d++)

@@ -198,8 +198,7 @@ static void forge(const struct forger *f, const struct json *v, const char *key)
         if (!strcmp(key, "properties") || !strcmp(key, "arguments")) {
             jw_key(f->w, f->marks->data);
             jw_begin(f->w, '{');
-            jw_key(f->w, "type");
-            jw_cstr(f->w, "string");
+            jw_key_str(f->w, "type", "string");
             jw_end(f->w, '}');
         }
         json_each(v, forge_member, (void *)f);

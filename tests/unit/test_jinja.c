@@ -378,8 +378,7 @@ static void put_tool(struct json_writer *w, int i) {
         jw_key(w, names[k]);
         jw_begin(w, '{');
         put_text(w, "description", 20);
-        jw_key(w, "type");
-        jw_cstr(w, "string");
+        jw_key_str(w, "type", "string");
         jw_end(w, '}');
     }
     jw_end(w, '}');
@@ -389,20 +388,17 @@ static void put_tool(struct json_writer *w, int i) {
 static void put_message(struct json_writer *w, int i) {
     static const char *const roles[] = {"user", "assistant", "tool", "assistant"};
     jw_begin(w, '{');
-    jw_key(w, "role");
-    jw_cstr(w, roles[i % 4]);
+    jw_key_str(w, "role", roles[i % 4]);
     put_text(w, "content", 70 + i);
     if (i % 4 == 1) {
         jw_key(w, "tool_calls");
         jw_begin(w, '[');
         jw_begin(w, '{');
-        jw_key(w, "name");
-        jw_cstr(w, "search");
+        jw_key_str(w, "name", "search");
         jw_key(w, "arguments");
         jw_begin(w, '{');
         put_text(w, "query", 20);
-        jw_key(w, "count");
-        jw_int(w, i);
+        jw_key_int(w, "count", i);
         jw_end(w, '}');
         jw_end(w, '}');
         jw_end(w, ']');
@@ -422,8 +418,7 @@ static void write_history(struct json_writer *w) {
     for (int i = 0; i < 20; i++)
         put_tool(w, i);
     jw_end(w, ']');
-    jw_key(w, "add_generation_prompt");
-    jw_bool(w, true);
+    jw_key_bool(w, "add_generation_prompt", true);
     jw_end(w, '}');
 }
 
