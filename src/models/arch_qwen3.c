@@ -99,12 +99,7 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
     int rc = add_group(m, &shape, e);
     if (!rc)
-        rc = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
-    m->head = m->embed;
-    if (!rc && !p->tied)
-        rc = load_weight(l, "output.weight", p->dim, p->vocab, &m->head, e);
-    if (!rc)
-        rc = load_floats(l, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+        rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, &shape, i, e);
     return rc ? rc : attention_buffers_load(&m->ws.attention, &shape, m->options.max_rows, l, e);

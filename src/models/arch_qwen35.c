@@ -157,12 +157,7 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     if (!rc && p->n_full)
         rc = attention_check(m->x, &call, e);
     if (!rc)
-        rc = load_weight(l, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
-    m->head = m->embed;
-    if (!rc && !p->tied)
-        rc = load_weight(l, "output.weight", p->dim, p->vocab, &m->head, e);
-    if (!rc)
-        rc = load_floats(l, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+        rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, i, e);
     if (!rc && p->n_full)

@@ -369,6 +369,15 @@ void model_detach(struct model *m, const struct attachment_kind *kind) {
     m->n_readers = n;
 }
 
+int model_load_ends(struct model *m, struct err *e) {
+    const struct model_params *p = &m->params;
+    int rc = load_weight(&m->load, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
+    m->head = m->embed;
+    if (!rc && !p->tied)
+        rc = load_weight(&m->load, "output.weight", p->dim, p->vocab, &m->head, e);
+    return rc ? rc : load_floats(&m->load, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+}
+
 int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
                     struct err *e) {
     if (m->n_groups == SEQ_GROUPS)

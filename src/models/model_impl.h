@@ -123,6 +123,9 @@ void model_commit_recurrent(struct model *m, int n);
 int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
                     struct err *e);
 
+// The embeddings, the head, which is the same matrix in a tied model, and the norm before it.
+int model_load_ends(struct model *m, struct err *e);
+
 // What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
 const struct attend_choice *model_choice(const struct model *m);
 

@@ -113,25 +113,39 @@ static void put_rope(struct json_writer *w, const struct tiny_target *t) {
     jw_end(w, '}');
 }
 
+// What the configurations of all these models name alike.
+struct sizes {
+    int hidden, ffn, layers, heads, kv_heads, head_dim;
+};
+
+static void put_sizes(struct json_writer *w, const struct tiny_target *t, const struct sizes *s) {
+    jw_key_int(w, "vocab_size", t->vocab);
+    jw_key_int(w, "hidden_size", s->hidden);
+    jw_key_int(w, "intermediate_size", s->ffn);
+    jw_key_int(w, "num_hidden_layers", s->layers);
+    jw_key_int(w, "num_attention_heads", s->heads);
+    jw_key_int(w, "num_key_value_heads", s->kv_heads);
+    jw_key_int(w, "head_dim", s->head_dim);
+    jw_key_num(w, "rms_norm_eps", 1e-6);
+    jw_key_int(w, "max_position_embeddings", 4096);
+    jw_key_bool(w, "attention_bias", false);
+    jw_key_str(w, "hidden_act", "silu");
+}
+
+static struct sizes target_sizes(const struct tiny_target *t) {
+    return (struct sizes){t->hidden, t->ffn, t->layers, t->heads, t->kv_heads, t->head_dim};
+}
+
 static void put_text_config(struct json_writer *w, const struct tiny_target *t) {
     jw_key_str(w, "model_type", "qwen3_5_text");
-    jw_key_int(w, "vocab_size", t->vocab);
-    jw_key_int(w, "hidden_size", t->hidden);
-    jw_key_int(w, "intermediate_size", t->ffn);
-    jw_key_int(w, "num_hidden_layers", t->layers);
+    const struct sizes sizes = target_sizes(t);
+    put_sizes(w, t, &sizes);
     jw_key_int(w, "full_attention_interval", t->interval);
-    jw_key_int(w, "num_attention_heads", t->heads);
-    jw_key_int(w, "num_key_value_heads", t->kv_heads);
-    jw_key_int(w, "head_dim", t->head_dim);
     jw_key_int(w, "linear_num_key_heads", t->key_heads);
     jw_key_int(w, "linear_num_value_heads", t->value_heads);
     jw_key_int(w, "linear_key_head_dim", t->linear_head_dim);
     jw_key_int(w, "linear_value_head_dim", t->linear_head_dim);
     jw_key_int(w, "linear_conv_kernel_dim", 4);
-    jw_key_num(w, "rms_norm_eps", 1e-6);
-    jw_key_int(w, "max_position_embeddings", 4096);
-    jw_key_bool(w, "attention_bias", false);
-    jw_key_str(w, "hidden_act", "silu");
     jw_key_bool(w, "tie_word_embeddings", t->tied);
     jw_key(w, "layer_types");
     jw_begin(w, '[');
@@ -144,17 +158,8 @@ static void put_text_config(struct json_writer *w, const struct tiny_target *t) 
 static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
     put_architecture(w, "Qwen3ForCausalLM");
     jw_key_str(w, "model_type", "qwen3");
-    jw_key_int(w, "vocab_size", t->vocab);
-    jw_key_int(w, "hidden_size", t->hidden);
-    jw_key_int(w, "intermediate_size", t->ffn);
-    jw_key_int(w, "num_hidden_layers", t->layers);
-    jw_key_int(w, "num_attention_heads", t->heads);
-    jw_key_int(w, "num_key_value_heads", t->kv_heads);
-    jw_key_int(w, "head_dim", t->head_dim);
-    jw_key_num(w, "rms_norm_eps", 1e-6);
-    jw_key_int(w, "max_position_embeddings", 4096);
-    jw_key_bool(w, "attention_bias", false);
-    jw_key_str(w, "hidden_act", "silu");
+    const struct sizes sizes = target_sizes(t);
+    put_sizes(w, t, &sizes);
     jw_key_bool(w, "tie_word_embeddings", t->tied);
     jw_key_bool(w, "use_sliding_window", false);
     jw_key_num(w, "rope_theta", t->rope);
@@ -365,20 +370,11 @@ static void draft_config(struct json_writer *w, const struct tiny_target *t,
     jw_begin(w, '{');
     put_architecture(w, "DFlashDraftModel");
     jw_key_str(w, "model_type", "qwen3");
-    jw_key_int(w, "hidden_size", t->hidden);
-    jw_key_int(w, "intermediate_size", d->ffn);
-    jw_key_int(w, "num_hidden_layers", d->layers);
-    jw_key_int(w, "num_attention_heads", d->heads);
-    jw_key_int(w, "num_key_value_heads", d->kv_heads);
-    jw_key_int(w, "head_dim", d->head_dim);
-    jw_key_num(w, "rms_norm_eps", 1e-6);
-    jw_key_int(w, "vocab_size", t->vocab);
-    jw_key_int(w, "max_position_embeddings", 4096);
+    const struct sizes sizes = {t->hidden, d->ffn, d->layers, d->heads, d->kv_heads, d->head_dim};
+    put_sizes(w, t, &sizes);
     jw_key_num(w, "rope_theta", d->rope);
     jw_key_int(w, "num_target_layers", t->layers);
     jw_key_int(w, "block_size", d->block);
-    jw_key_bool(w, "attention_bias", false);
-    jw_key_str(w, "hidden_act", "silu");
     put_dflash(w, d);
     jw_end(w, '}');
 }

@@ -251,75 +251,77 @@ static int64_t count_of(const struct token_list *l, int32_t id) {
     return n;
 }
 
+// A prompt as tokens, and what stays of it.
+struct shortened {
+    struct rig r;
+    struct str text; // of what stays
+    struct token_list in, kept;
+    struct compress_result out;
+};
+
+static void shorten(struct shortened *x, const struct str *prompt) {
+    *x = (struct shortened){0};
+    rig_open(&x->r, "qwen35");
+    assert_int_equal(tokenizer_encode(x->r.t, prompt->data, prompt->len, true, &x->in, NULL), 0);
+    const struct compress_ids ids = {x->in.ids, (int64_t)x->in.count};
+    struct compress_options o = keep(0.08);
+    assert_int_equal(compress_tokens(x->r.c, &ids, &o, &x->kept, &x->out, NULL), 0);
+    assert_true(x->kept.count * 9 < x->in.count);
+    for (size_t i = 0; i < x->kept.count; i++)
+        tokenizer_decode(x->r.t, x->kept.ids[i], true, &x->text);
+    assert_non_null(strstr(x->text.data, needle));
+}
+
+static void shortened_fini(struct shortened *x) {
+    str_fini(&x->text);
+    token_list_fini(&x->in);
+    token_list_fini(&x->kept);
+    compress_result_fini(&x->out);
+    rig_close(&x->r);
+}
+
 static void test_tokens(void **state) {
     (void)state;
-    struct rig r;
-    rig_open(&r, "qwen35");
     struct str s = {0};
     str_printf(&s,
                "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n%s<|im_end|>\n"
                "<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n",
                filler(900, needle), question);
-    struct token_list in = {0}, kept_ids = {0};
-    struct err e = {0};
-    assert_int_equal(tokenizer_encode(r.t, s.data, s.len, true, &in, &e), 0);
-    const struct compress_ids ids = {in.ids, (int64_t)in.count};
-    struct compress_options o = keep(0.08);
-    struct compress_result out;
-    assert_int_equal(compress_tokens(r.c, &ids, &o, &kept_ids, &out, &e), 0);
-    assert_true(kept_ids.count * 9 < in.count);
-    int32_t start = find(&r, "<|im_start|>"), end = find(&r, "<|im_end|>");
-    assert_int_equal(count_of(&kept_ids, start), 4);
-    assert_int_equal(count_of(&kept_ids, end), 3);
+    struct shortened x;
+    shorten(&x, &s);
+    int32_t start = find(&x.r, "<|im_start|>"), end = find(&x.r, "<|im_end|>");
+    assert_int_equal(count_of(&x.kept, start), 4);
+    assert_int_equal(count_of(&x.kept, end), 3);
     size_t at = 0; // a subsequence
-    for (size_t i = 0; i < kept_ids.count; i++, at++)
-        while (assert_true(at < in.count), in.ids[at] != kept_ids.ids[i])
+    for (size_t i = 0; i < x.kept.count; i++, at++)
+        while (assert_true(at < x.in.count), x.in.ids[at] != x.kept.ids[i])
             at++;
-    struct str text = {0};
-    for (size_t i = 0; i < kept_ids.count; i++)
-        tokenizer_decode(r.t, kept_ids.ids[i], true, &text);
-    assert_non_null(strstr(text.data, needle));
-    assert_non_null(strstr(text.data, "Be brief."));
-    assert_non_null(strstr(text.data, "user\nWhat is the magic password of Zanzibar?<|im_end|>\n"
-                                      "<|im_start|>assistant\n"));
-    assert_int_equal(out.n_spans, 0);
-    in.ids[7] = 1 << 30;
-    kept_ids.count = 3;
-    assert_int_equal(compress_tokens(r.c, &ids, &o, &kept_ids, &out, &e), ERR_USAGE);
-    assert_int_equal(kept_ids.count, 3);
-    str_fini(&text);
+    assert_non_null(strstr(x.text.data, "Be brief."));
+    assert_non_null(strstr(x.text.data, "user\nWhat is the magic password of Zanzibar?<|im_end|>\n"
+                                        "<|im_start|>assistant\n"));
+    assert_int_equal(x.out.n_spans, 0);
+    x.in.ids[7] = 1 << 30;
+    x.kept.count = 3;
+    const struct compress_ids ids = {x.in.ids, (int64_t)x.in.count};
+    struct compress_options o = keep(0.08);
+    struct err e = {0};
+    assert_int_equal(compress_tokens(x.r.c, &ids, &o, &x.kept, &x.out, &e), ERR_USAGE);
+    assert_int_equal(x.kept.count, 3);
     str_fini(&s);
-    token_list_fini(&in);
-    token_list_fini(&kept_ids);
-    compress_result_fini(&out);
-    rig_close(&r);
+    shortened_fini(&x);
 }
 
 // The question closes the one message, and a line end follows its closing mark.
 static void test_tokens_of_one_message(void **state) {
     (void)state;
-    struct rig r;
-    rig_open(&r, "qwen35");
-    struct str s = {0}, text = {0};
+    struct str s = {0};
     str_printf(&s, "<|im_start|>user\n%s\n%s<|im_end|>\n<|im_start|>assistant\n",
                filler(900, needle), question);
-    struct token_list in = {0}, kept_ids = {0};
-    assert_int_equal(tokenizer_encode(r.t, s.data, s.len, true, &in, NULL), 0);
-    const struct compress_ids ids = {in.ids, (int64_t)in.count};
-    struct compress_options o = keep(0.08);
-    struct compress_result out;
-    assert_int_equal(compress_tokens(r.c, &ids, &o, &kept_ids, &out, NULL), 0);
-    for (size_t i = 0; i < kept_ids.count; i++)
-        tokenizer_decode(r.t, kept_ids.ids[i], true, &text);
-    assert_true(kept_ids.count * 9 < in.count);
-    assert_non_null(strstr(text.data, needle));
-    assert_non_null(strstr(text.data, "Zanzibar?<|im_end|>\n<|im_start|>assistant\n"));
-    str_fini(&text);
+    struct shortened x;
+    shorten(&x, &s);
+    assert_non_null(strstr(x.text.data, "Zanzibar?<|im_end|>\n<|im_start|>assistant\n"));
     str_fini(&s);
-    token_list_fini(&in);
-    token_list_fini(&kept_ids);
-    compress_result_fini(&out);
-    rig_close(&r);
+    shortened_fini(&x);
 }
 
 static void test_unchanged(void **state) {
