@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals in the form that OpenAI clients read; see api_error.h.
+// Refusals in the forms that clients read; see api_error.h.
 #include "serve/api_error.h"
 
 #include <stdarg.h>
@@ -52,7 +52,31 @@ void api_error_of(struct api_error *x, const struct err *e) {
     }
 }
 
-const char *api_error_type(int status) {
+enum api_form api_form_of(const char *path) {
+    static const char messages[] = "/v1/messages";
+    return strncmp(path, messages, sizeof messages - 1) == 0 ? API_ANTHROPIC : API_OPENAI;
+}
+
+int api_error_status(const struct api_error *x, enum api_form form) {
+    bool full = x->code && !strcmp(x->code, "queue_full");
+    return form == API_ANTHROPIC && full ? 529 : x->status;
+}
+
+static const char *anthropic_type(int status) {
+    switch (status) {
+    case 413:
+        return "request_too_large";
+    case 504:
+        return "timeout_error";
+    case 503:
+    case 529:
+        return "overloaded_error";
+    default:
+        return "api_error";
+    }
+}
+
+const char *api_error_type(int status, enum api_form form) {
     switch (status) {
     case 401:
         return "authentication_error";
@@ -63,6 +87,8 @@ const char *api_error_type(int status) {
     case 429:
         return "rate_limit_error";
     default:
+        if (form == API_ANTHROPIC && (status == 413 || status >= 500))
+            return anthropic_type(status);
         return status < 500 ? "invalid_request_error" : "server_error";
     }
 }
@@ -75,12 +101,12 @@ static void write_text(struct json_writer *w, const char *key, const char *text)
         jw_null(w);
 }
 
-void api_error_write(struct json_writer *w, const struct api_error *x) {
+static void write_openai(struct json_writer *w, const struct api_error *x) {
     jw_begin(w, '{');
     jw_key(w, "error");
     jw_begin(w, '{');
     jw_key_str(w, "message", x->text);
-    jw_key_str(w, "type", api_error_type(x->status));
+    jw_key_str(w, "type", api_error_type(x->status, API_OPENAI));
     write_text(w, "param", x->param);
     write_text(w, "code", x->code);
     if (x->n_ctx > 0) {
@@ -89,4 +115,36 @@ void api_error_write(struct json_writer *w, const struct api_error *x) {
     }
     jw_end(w, '}');
     jw_end(w, '}');
+}
+
+// Clients look for these very words, and for the two numbers, when a prompt is too long.
+static void write_too_long(struct json_writer *w, const struct api_error *x) {
+    char text[96];
+    snprintf(text, sizeof text, "prompt is too long: %lld tokens > %lld maximum",
+             (long long)x->n_prompt, (long long)x->n_ctx);
+    jw_cstr(w, text);
+}
+
+static void write_anthropic(struct json_writer *w, const struct api_error *x, const char *id) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "error");
+    jw_key(w, "error");
+    jw_begin(w, '{');
+    jw_key_str(w, "type", api_error_type(api_error_status(x, API_ANTHROPIC), API_ANTHROPIC));
+    jw_key(w, "message");
+    if (x->n_ctx > 0)
+        write_too_long(w, x);
+    else
+        jw_cstr(w, x->text);
+    jw_end(w, '}');
+    write_text(w, "request_id", id);
+    jw_end(w, '}');
+}
+
+void api_error_write(struct json_writer *w, const struct api_error *x, enum api_form form,
+                     const char *id) {
+    if (form == API_ANTHROPIC)
+        write_anthropic(w, x, id);
+    else
+        write_openai(w, x);
 }

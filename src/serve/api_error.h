@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A refusal in the form that OpenAI clients read: an HTTP status and one object {"error":{...}}. It
-// holds what went wrong and whether asking again may help; it sends nothing.
+// A refusal, and its JSON in the forms that clients of the interfaces read: an HTTP status and one
+// object. It holds what went wrong and whether asking again may help; it sends nothing.
 #ifndef COPPICE_SERVE_API_ERROR_H
 #define COPPICE_SERVE_API_ERROR_H
 
@@ -33,10 +33,19 @@ void api_fail(struct api_error *x, int status, const char *code, const char *fmt
 // ERR_UNSUPPORTED are the request's (400), ERR_MEMORY and ERR_STATE are 503, others 500.
 void api_error_of(struct api_error *x, const struct err *e);
 
-// "invalid_request_error", "authentication_error", ... as the status has it.
-const char *api_error_type(int status);
+enum api_form {
+    API_OPENAI,    // {"error":{"message":..,"type":..,"param":..,"code":..}}
+    API_ANTHROPIC, // {"type":"error","error":{"type":..,"message":..},"request_id":..}
+};
+// The form that clients of this path read.
+enum api_form api_form_of(const char *path);
 
-// {"error":{"message":..,"type":..,"param":..,"code":..}}
-void api_error_write(struct json_writer *w, const struct api_error *x);
+// The HTTP status in this form: a full queue has one of its own at Anthropic.
+int api_error_status(const struct api_error *x, enum api_form form);
+// "invalid_request_error", "authentication_error", ... as the status has it.
+const char *api_error_type(int status, enum api_form form);
+// id: of the request, in Anthropic's form; NULL: null.
+void api_error_write(struct json_writer *w, const struct api_error *x, enum api_form form,
+                     const char *id);
 
 #endif

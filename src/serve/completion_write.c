@@ -286,7 +286,7 @@ void completion_write_error(struct completion *c, const struct api_error *why) {
     if (!c->streaming) {
         service_refuse(c->x, why);
     } else {
-        api_error_write(&c->s->json, why);
+        api_error_write(&c->s->json, why, API_OPENAI, NULL);
         sse_write(&c->s->out, NULL, &c->s->json);
         send(c);
         if (c->x)

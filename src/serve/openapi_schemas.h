@@ -77,9 +77,13 @@ static const struct openapi_schema openapi_schemas[] = {
                                    "a") "}}"},
     {"Model", "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
               "'id':" STR ",'object':{'const':'model'},'created':" INT ",'owned_by':" STR
-              ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT "}}"},
+              ",'type':{'const':'model'},'display_name':" STR ",'created_at':" STR
+              ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT
+              ",'max_input_tokens':" INT ",'max_tokens':" INT "}}"},
     {"Models", "{'type':'object','required':['object','data'],'properties':{'object':{'const':"
-               "'list'},'data':{'type':'array','items':" SCHEMA_REF("Model") "}}}"},
+               "'list'},'has_more':{'const':false},'first_id':" STR ",'last_id':" STR
+               ",'data':{'type':'array','items':" SCHEMA_REF(
+                   "Model") "},'models':{'type':'array','items':{'type':'object'}}}}"},
     {"LoadedModel", "{'type':'object','required':['id','object','type','state'],'properties':{"
                     "'id':" STR ",'object':{'const':'model'},'type':{'const':'llm'},'state':{"
                     "'enum':['loaded','not-loaded']},'max_context_length':" INT

@@ -17,7 +17,7 @@ static void refuse_path(struct exchange *x, const char *path) {
              "there is nothing at %.300s: this server passes on what is under /v1/, and has "
              "/health and /metrics",
              path);
-    api_error_write(&w, &why);
+    api_error_write(&w, &why, API_OPENAI, NULL);
     exchange_header(x, "x-should-retry", "false");
     service_json(x, 404, &w);
 }

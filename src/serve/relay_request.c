@@ -59,7 +59,7 @@ static void note_end(struct relayed *q, enum relay_end end, int status, const ch
 
 static void write_error(struct relayed *q, const struct api_error *why) {
     struct json_writer w = {0};
-    api_error_write(&w, why);
+    api_error_write(&w, why, API_OPENAI, NULL);
     const char *text = w.out.data && !w.out.failed ? w.out.data : "{\"error\":{}}";
     if (q->streaming) {
         struct str event = {0};

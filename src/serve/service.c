@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "serve/random_id.h"
+
 static const char json_type[] = "application/json; charset=utf-8";
 
 void service_json(struct exchange *x, int status, struct json_writer *w) {
@@ -18,17 +20,29 @@ void service_json(struct exchange *x, int status, struct json_writer *w) {
     *w = (struct json_writer){0};
 }
 
+// Requests of Anthropic's clients say so by their path, or in a header where the path is shared.
+static enum api_form form_of(const struct exchange *x) {
+    if (exchange_request_header(x, "anthropic-version"))
+        return API_ANTHROPIC;
+    return api_form_of(exchange_path(x));
+}
+
 void service_refuse(struct exchange *x, const struct api_error *why) {
     struct json_writer w = {0};
-    char seconds[16];
-    api_error_write(&w, why);
+    char seconds[16], id[RANDOM_ID];
+    enum api_form form = form_of(x);
+    if (form == API_ANTHROPIC) {
+        random_id(id, "req_");
+        exchange_header(x, "request-id", id);
+    }
+    api_error_write(&w, why, form, form == API_ANTHROPIC ? id : NULL);
     if (why->repeats)
         exchange_header(x, "x-should-retry", "false");
     if (why->retry_after > 0) {
         snprintf(seconds, sizeof seconds, "%d", why->retry_after);
         exchange_header(x, "Retry-After", seconds);
     }
-    service_json(x, why->status, &w);
+    service_json(x, api_error_status(why, form), &w);
 }
 
 bool service_ready(struct service *s, struct api_error *why) {

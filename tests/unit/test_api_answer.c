@@ -148,7 +148,7 @@ static void errors_have_their_form(void **state) {
     struct api_error x = {0};
     struct err e = {0};
     assert_false(api_refuse(&x, "messages[0].role", "it is '%s'", "a\nb"));
-    api_error_write(&w, &x);
+    api_error_write(&w, &x, API_OPENAI, NULL);
     is(&w, "{\"error\":{\"message\":\"it is 'a?b'\",\"type\":\"invalid_request_error\",\"param\":"
            "\"messages[0].role\",\"code\":null}}");
     static const struct {
@@ -163,12 +163,47 @@ static void errors_have_their_form(void **state) {
         err_set(&e, cases[i].code, "why");
         api_error_of(&x, &e);
         assert_int_equal(x.status, cases[i].status);
-        assert_string_equal(api_error_type(x.status), cases[i].type);
+        assert_string_equal(api_error_type(x.status, API_OPENAI), cases[i].type);
         assert_int_equal(x.repeats, cases[i].status == 400);
     }
-    assert_string_equal(api_error_type(401), "authentication_error");
-    assert_string_equal(api_error_type(404), "not_found_error");
-    assert_string_equal(api_error_type(429), "rate_limit_error");
+    assert_string_equal(api_error_type(401, API_OPENAI), "authentication_error");
+    assert_string_equal(api_error_type(404, API_OPENAI), "not_found_error");
+    assert_string_equal(api_error_type(429, API_OPENAI), "rate_limit_error");
+}
+
+static void errors_have_their_form_at_anthropic(void **state) {
+    (void)state;
+    struct json_writer w = {0};
+    struct api_error x = {0};
+    assert_int_equal(api_form_of("/v1/messages/count_tokens"), API_ANTHROPIC);
+    assert_int_equal(api_form_of("/v1/models"), API_OPENAI);
+    api_refuse(&x, "messages[0].role", "it is bad");
+    api_error_write(&w, &x, API_ANTHROPIC, "req_1");
+    is(&w, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+           "\"it is bad\"},\"request_id\":\"req_1\"}");
+    x.n_prompt = 5000;
+    x.n_ctx = 4096;
+    api_error_write(&w, &x, API_ANTHROPIC, NULL);
+    is(&w, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+           "\"prompt is too long: 5000 tokens > 4096 maximum\"},\"request_id\":null}");
+    api_fail(&x, 429, "queue_full", "full");
+    assert_int_equal(api_error_status(&x, API_ANTHROPIC), 529);
+    assert_int_equal(api_error_status(&x, API_OPENAI), 429);
+    static const struct {
+        int status;
+        const char *type;
+    } cases[] = {{400, "invalid_request_error"},
+                 {401, "authentication_error"},
+                 {403, "permission_error"},
+                 {404, "not_found_error"},
+                 {413, "request_too_large"},
+                 {429, "rate_limit_error"},
+                 {500, "api_error"},
+                 {503, "overloaded_error"},
+                 {504, "timeout_error"},
+                 {529, "overloaded_error"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(api_error_type(cases[i].status, API_ANTHROPIC), cases[i].type);
 }
 
 static void events_are_lines(void **state) {
@@ -244,10 +279,15 @@ static void names_do_not_repeat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_come_apart),      cmocka_unit_test(chunks_have_their_bytes),
-        cmocka_unit_test(counts_have_their_names), cmocka_unit_test(errors_have_their_form),
-        cmocka_unit_test(events_are_lines),        cmocka_unit_test(histograms_add_up),
-        cmocka_unit_test(a_line_for_each_request), cmocka_unit_test(names_do_not_repeat),
+        cmocka_unit_test(replies_come_apart),
+        cmocka_unit_test(chunks_have_their_bytes),
+        cmocka_unit_test(counts_have_their_names),
+        cmocka_unit_test(errors_have_their_form),
+        cmocka_unit_test(errors_have_their_form_at_anthropic),
+        cmocka_unit_test(events_are_lines),
+        cmocka_unit_test(histograms_add_up),
+        cmocka_unit_test(a_line_for_each_request),
+        cmocka_unit_test(names_do_not_repeat),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

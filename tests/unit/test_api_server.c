@@ -313,6 +313,14 @@ static void plain_paths_answer(void **state) {
     struct json *v = server_rig_json(&rig, "/v1/models", NULL, 200);
     assert_string_equal(server_rig_text(v, "data.0.id"), "tiny");
     assert_int_equal(server_rig_int(v, "data.0.max_model_len"), 4096);
+    assert_string_equal(server_rig_text(v, "data.0.type"), "model");
+    assert_string_equal(server_rig_text(v, "first_id"), "tiny");
+    assert_null(server_rig_at(v, "models"));
+    json_free(v);
+    v = server_rig_json(&rig, "/v1/models?client_version=0.169.0", NULL, 200);
+    assert_string_equal(server_rig_text(v, "models.0.slug"), "tiny");
+    assert_int_equal(server_rig_int(v, "models.0.context_window"), 4096);
+    assert_string_equal(server_rig_text(v, "models.0.supported_reasoning_levels.0.effort"), "none");
     json_free(v);
     v = server_rig_json(&rig, "/v1/models/tiny", NULL, 200);
     assert_string_equal(server_rig_text(v, "object"), "model");
