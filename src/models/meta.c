@@ -19,6 +19,8 @@ int meta_positive(const struct gguf *g, const char *key, double otherwise, float
     int rc = gguf_get_float(g, key, otherwise, &v, e);
     if (rc)
         return rc;
+    if (!(otherwise > 0) && !gguf_find(g, key))
+        return err_set(e, ERR_FORMAT, "metadata key %s is missing; the file is incomplete", key);
     *out = (float)v;
     if (!(v > 0) || !isfinite(*out))
         return err_set(e, ERR_FORMAT, "metadata key %s is %g; a positive number is needed", key, v);

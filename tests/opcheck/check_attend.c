@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 
 enum { SEQS = 64, PAGES = 6, LAYERS = 2, LAYER = 1, STORE_PAGES = 4, FEW = 16 };
 

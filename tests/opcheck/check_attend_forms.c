@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 
 enum { PAGES = 4, MOST = PAGES * KV_PAGE, ROWS_HERE = 19, LAYERS = 2, LAYER = 1 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 #include "support/device.h"
 
 enum { POOL = 512, ROWS_MOST = 1024 };

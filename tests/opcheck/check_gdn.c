@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "opcheck/families.h"
 #include "opcheck/gdn_state.h"
-#include "opcheck/opcheck.h"
 
 enum { TOKENS = 230, PIECE = 70, NODES = 90, ROWS = 7 * GDN_BLOCK };
 

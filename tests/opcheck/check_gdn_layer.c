@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 
 enum { MATRICES = 4, ARRAYS = 8, MOST_ROWS = 40 };
 

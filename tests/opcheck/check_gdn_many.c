@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "opcheck/families.h"
 #include "opcheck/gdn_state.h"
-#include "opcheck/opcheck.h"
 
 enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 
 struct mass_case {
     struct key_mass_args a;

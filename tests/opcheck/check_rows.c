@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 #include "ops/rowmath.h"
 
 // Both forms of an activation: f32, and on a CPU int8 by a Q8_0 matrix with a one per row.

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 #include "ops/rowmath.h"
 
 enum { SEEN = 40, BIASED = 60, MOST_VOCAB = 5000 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 
 enum { B = SPARSE_BLOCK };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "opcheck/opcheck.h"
+#include "opcheck/families.h"
 #include "ops/exec.h"
 #include "support/device.h"
 

@@ -153,48 +153,4 @@ void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.
 int forest_path(const struct forest *f, int32_t i, int32_t *path);
 
-void check_gate_up(struct check *c);
-void check_gate_up_rule(struct check *c);
-// One function a family; level checks compare c->exec with c->spec, the others with doubles.
-void check_linear(struct check *c);
-void check_linear_rule(struct check *c); // rule E1
-void check_linear_double(struct check *c);
-void check_linear_time(struct check *c);
-void check_rows(struct check *c);
-void check_rows_rule(struct check *c);
-void check_rows_double(struct check *c);
-void check_rows_time(struct check *c);
-void check_attend(struct check *c);
-void check_attend_rule(struct check *c);
-void check_attend_double(struct check *c);
-void check_attend_time(struct check *c);
-void check_attend_forms(struct check *c); // called by check_attend_double
-// Long contexts; called by the three above.
-void check_attend_long_rule(struct check *c);
-void check_attend_long_double(struct check *c);
-void check_attend_long_time(struct check *c);
-void check_sparse(struct check *c);
-void check_sparse_rule(struct check *c);
-void check_sparse_double(struct check *c);
-void check_sparse_time(struct check *c);
-bool check_has_sparse(struct check *c); // whether the level has its ops; absences are told
-void check_choice(struct check *c);
-void check_choice_rule(struct check *c);
-void check_choice_double(struct check *c);
-void check_gdn(struct check *c);
-void check_gdn_rule(struct check *c);
-void check_gdn_double(struct check *c);
-void check_gdn_time(struct check *c);
-bool check_has_gdn(struct check *c); // whether the level has its ops; absences are told
-void check_gdn_many_rule(struct check *c), check_gdn_layer_rule(struct check *c);
-void check_moe(struct check *c);
-void check_moe_rule(struct check *c);
-void check_moe_double(struct check *c);
-void check_moe_time(struct check *c);
-void check_mass(struct check *c), check_mass_double(struct check *c);
-void check_sample(struct check *c);
-void check_sample_rule(struct check *c);
-void check_sample_double(struct check *c);
-void check_sample_time(struct check *c);
-
 #endif

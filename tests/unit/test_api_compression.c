@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "formats/gguf.h"
 #include "server_rig.h"
 #include "test.h"
+#include "words_scorer.h"
 
 #define CHAT  "/v1/chat/completions"
 #define TEXT  "/v1/completions"
@@ -18,48 +18,15 @@
 // Turns of more than 1,024 tokens are not kept whole.
 enum { CONTEXT = 1024, LINES = 150 };
 
-// 1 for tokens that are among the question's and rare, else next to nothing.
-struct words {
-    struct scorer base;
-    int calls;
-    bool fails;
-};
-
-static int score_words(struct scorer *s, const struct score_call *c, struct err *e) {
-    struct words *w = (struct words *)s;
-    w->calls++;
-    if (w->fails)
-        return err_set(e, ERR_DEVICE, "the scorer's device has failed");
-    for (int64_t i = 0; i < c->n; i++) {
-        int asked = 0, count = 0;
-        for (int64_t k = c->query; k < c->n; k++)
-            asked += c->ids[k] == c->ids[i];
-        for (int64_t k = 0; asked && k < c->query; k++)
-            count += c->ids[k] == c->ids[i];
-        c->out[i] = asked && count <= 2 ? 1 : 0.001f;
-    }
-    return 0;
-}
-
-static void close_words(struct scorer *s) {
-    (void)s;
-}
-
-static const struct scorer_kind words_kind = {score_words, close_words};
-
 struct rig {
-    struct words words;
+    struct words_scorer words;
     struct tokenizer *t;
     struct compressor *c;
     struct server_rig r;
 };
 
 static void start(struct rig *g, struct prefill_options p, int64_t context, bool json) {
-    struct gguf *file;
-    *g = (struct rig){.words = {.base = {&words_kind}}};
-    assert_int_equal(gguf_open(&file, MODEL, NULL), 0);
-    assert_int_equal(tokenizer_create(&g->t, file, NULL), 0);
-    gguf_close(file);
+    *g = (struct rig){.words = words_scorer(), .t = words_tokenizer(MODEL)};
     assert_int_equal(compressor_create(&g->c, &g->words.base, g->t, NULL), 0);
     struct server_options o = {
         .prefill = p, .compressor = g->c, .log_prompts = true, .log_json = json};

@@ -6,38 +6,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "formats/gguf.h"
 #include "serve/relay.h"
 #include "server_rig.h"
 #include "test.h"
+#include "words_scorer.h"
 
 #define CHAT  "/v1/chat/completions"
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 
 enum { LINES = 150 };
 
-// 1 for tokens that are among the question's and rare, else next to nothing.
-static int score_words(struct scorer *s, const struct score_call *c, struct err *e) {
-    (void)s, (void)e;
-    for (int64_t i = 0; i < c->n; i++) {
-        int asked = 0, count = 0;
-        for (int64_t k = c->query; k < c->n; k++)
-            asked += c->ids[k] == c->ids[i];
-        for (int64_t k = 0; asked && k < c->query; k++)
-            count += c->ids[k] == c->ids[i];
-        c->out[i] = asked && count <= 2 ? 1 : 0.001f;
-    }
-    return 0;
-}
-
-static void close_words(struct scorer *s) {
-    (void)s;
-}
-
-static const struct scorer_kind words_kind = {score_words, close_words};
-
 struct rig {
-    struct scorer words;
+    struct words_scorer words;
     struct tokenizer *t;
     struct compressor *c;
     struct server_rig up;
@@ -57,14 +37,10 @@ static void *run(void *arg) {
 }
 
 static void start(struct rig *g, enum prefill_mode mode, int64_t threshold) {
-    struct gguf *file;
     char base[64];
     struct err e = {0};
-    *g = (struct rig){.words = {&words_kind}};
-    assert_int_equal(gguf_open(&file, MODEL, NULL), 0);
-    assert_int_equal(tokenizer_create(&g->t, file, NULL), 0);
-    gguf_close(file);
-    assert_int_equal(compressor_create(&g->c, &g->words, g->t, NULL), 0);
+    *g = (struct rig){.words = words_scorer(), .t = words_tokenizer(MODEL)};
+    assert_int_equal(compressor_create(&g->c, &g->words.base, g->t, NULL), 0);
     server_rig_start(&g->up, (struct server_options){.log_prompts = true});
     snprintf(base, sizeof base, "http://127.0.0.1:%d", g->up.peer.port);
     struct relay_options o = {.upstream = {.base = base},

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from model import RMSNorm, rope
+
 
 @dataclass
 class Config:
@@ -29,20 +31,8 @@ class Config:
     context: int = 131072
 
 
-class Norm(nn.Module):
-    def __init__(self, n, eps):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(n)), eps
-
-    def forward(self, x):
-        return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
-
-
-def rotate(x, angles):
-    """x [..., n, d], angles [n, d/2]: the halves of x are the two coordinates."""
-    a, b = x.chunk(2, -1)
-    c, s = angles.cos(), angles.sin()
-    return torch.cat((a * c - b * s, b * c + a * s), -1)
+def norm(n, eps):
+    return RMSNorm(n, False, eps)
 
 
 class Attention(nn.Module):
@@ -53,7 +43,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
         self.v_proj = nn.Linear(c.dim, c.kv_heads * c.head_dim, bias=False)
         self.o_proj = nn.Linear(c.heads * c.head_dim, c.dim, bias=False)
-        self.q_norm, self.k_norm = Norm(c.head_dim, c.eps), Norm(c.head_dim, c.eps)
+        self.q_norm, self.k_norm = norm(c.head_dim, c.eps), norm(c.head_dim, c.eps)
 
     def heads(self, x, proj, n):
         return proj(x).unflatten(-1, (n, self.c.head_dim)).transpose(1, 2)
@@ -66,7 +56,7 @@ class Attention(nn.Module):
 
     def mix(self, x, q, k, angles, bias):
         v = self.heads(x, self.v_proj, self.c.kv_heads)
-        q, k, n = rotate(q, angles), rotate(k, angles), self.c.heads // self.c.kv_heads
+        q, k, n = rope(q, *angles), rope(k, *angles), self.c.heads // self.c.kv_heads
         k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None)
         return self.o_proj(y.transpose(1, 2).flatten(2))
@@ -75,9 +65,9 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.input_layernorm = Norm(c.dim, c.eps)
+        self.input_layernorm = norm(c.dim, c.eps)
         self.self_attn = Attention(c)
-        self.post_attention_layernorm = Norm(c.dim, c.eps)
+        self.post_attention_layernorm = norm(c.dim, c.eps)
         self.gate_proj = nn.Linear(c.dim, c.ffn, bias=False)
         self.up_proj = nn.Linear(c.dim, c.ffn, bias=False)
         self.down_proj = nn.Linear(c.ffn, c.dim, bias=False)
@@ -93,7 +83,7 @@ class Scorer(nn.Module):
         self.c = c
         self.embed_tokens = nn.Embedding(c.vocab, c.dim)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
-        self.norm = Norm(c.dim, c.eps)
+        self.norm = norm(c.dim, c.eps)
         for p in self.parameters():
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02 if p.shape[0] == c.vocab else p.shape[1] ** -0.5)
@@ -112,7 +102,8 @@ class Scorer(nn.Module):
     def angles(self, positions):
         half = self.c.head_dim // 2
         inv = self.c.theta ** (-torch.arange(half, dtype=torch.float64) / half)
-        return (positions.double()[:, None] * inv).float()
+        a = (positions.double()[:, None] * inv).float()
+        return a.cos(), a.sin()
 
     def each_layer(self, ids, positions, bias):
         """Yields the queries [b,heads,n,d] and keys [b,kv,n,d] of each layer, before the rotation."""
