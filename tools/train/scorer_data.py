@@ -8,7 +8,6 @@ question does, so that matching words alone is not enough.
 """
 
 import ast
-import pathlib
 import random
 import re
 
@@ -16,6 +15,7 @@ import numpy as np
 from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
+import scorer_sources
 from tokenizer import SPLIT
 
 # Attributes of things: how a fact may call it, how a question may, and the maker of its value.
@@ -144,8 +144,9 @@ def read_tokenizer(path):
     return tok, (blocks[..., 2:].view(np.int8) * scale).reshape(len(tokens), -1)
 
 
-def read_corpus(folders, tok, limit=3_000_000):
-    """Tokens of code (Python and C++ headers, half each) and of prose: docstrings, pydoc topics."""
+def read_corpus(stdlib, site, tok, limit=3_000_000):
+    """Tokens of code (Python and C++ headers, half each) and of prose: docstrings, pydoc topics,
+    of the sources that scorer_sources.tsv lists."""
     got = {"py": [], "h": [], "prose": []}
     size = dict.fromkeys(got, 0)
     most = {"py": limit // 2, "h": limit // 2, "prose": limit}
@@ -155,23 +156,20 @@ def read_corpus(folders, tok, limit=3_000_000):
             got[kind].append(np.array(tok.encode(text).ids, np.int16))
             size[kind] += len(got[kind][-1])
 
-    files = sorted(p for f in folders for e in ("py", "h") for p in pathlib.Path(f).rglob("*." + e))
+    files = [f for _, some in scorer_sources.sources(stdlib, site) for f in some]
     random.Random(7).shuffle(files)
-    for p in files:
-        if p.stat().st_size > 1_000_000 or "/test" in str(p):
-            continue
+    for path, text in files:
         try:
-            text = p.read_text()
-            tree = ast.parse(text) if p.suffix == ".py" else None
-        except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
+            tree = ast.parse(text) if path.suffix == ".py" else None
+        except (SyntaxError, ValueError, RecursionError):
             continue
-        add(p.suffix[1:], text)
+        add(path.suffix[1:], text)
         if not tree:
             continue
         docs = [ast.get_docstring(n) for n in ast.walk(tree)
                 if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module))]  # fmt: skip
         docs = [re.sub(r"\s*\n\s*", " ", d) for d in docs if d and len(d) > 150]
-        if p.name == "topics.py":
+        if path.name == "topics.py":
             docs += [v.value for n in ast.walk(tree) if isinstance(n, ast.Dict) for v in n.values]
         if docs:
             add("prose", "\n".join(docs))

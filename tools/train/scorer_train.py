@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the tiny scorer on a CPU.
 
-usage: scorer_train.py TARGET.gguf CORPUS_FOLDER... --out OUT.pt --seconds N
+usage: scorer_train.py TARGET.gguf STDLIB SITE --out OUT.pt --seconds N
+       scorer_train.py TARGET.gguf SAVED.npz --out OUT.pt --seconds N
 
 The loss is what selection needs: the share of the summed, smoothed scores of the context that lies
 on the tokens asked for, as the mean logarithm over these tokens, so that none of them is missed.
@@ -55,7 +56,7 @@ def loss_of(model, made, length, width, times):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("target")
-    ap.add_argument("corpus", nargs="+", help="folders of Python files, or one .npz of a run before")
+    ap.add_argument("corpus", nargs="+", help="the folders of scorer_sources.py, or one .npz of a run before")
     ap.add_argument("--out", required=True)
     ap.add_argument("--resume")
     ap.add_argument("--seconds", type=float, required=True, help="of training, pauses left out")
@@ -68,6 +69,8 @@ def main():
     ap.add_argument("--threads", type=int, default=1)
     ap.add_argument("--pause", default="")
     a = ap.parse_args()
+    if len(a.corpus) != (1 if a.corpus[0].endswith(".npz") else 2):
+        ap.error("give STDLIB and SITE, or one .npz")
     torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
     tok, emb = scorer_data.read_tokenizer(a.target)
@@ -75,7 +78,7 @@ def main():
         corpus = np.load(a.corpus[0])
         code, prose = corpus["code"], corpus["prose"]
     else:
-        code, prose = scorer_data.read_corpus(a.corpus, tok)
+        code, prose = scorer_data.read_corpus(*a.corpus, tok)
         np.savez(a.out + ".npz", code=code, prose=prose)
     maker = scorer_data.Maker(tok, code, prose, a.seed)
     r = maker.r
