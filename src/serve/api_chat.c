@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/answer_chunks.h"
 #include "serve/messages.h"
 
 struct merge {
@@ -122,15 +123,26 @@ static bool shorten(struct completion *c) {
     return ok;
 }
 
+static const struct chunk_form form = {
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .chunk = answer_delta,
+    .whole = answer_message,
+    .roles = true,
+};
+
 const struct dialect api_chat_dialect = {
     .endpoint = ENDPOINT_CHAT,
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
-    .object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
     .prepare = prepare,
     .shorten = shorten,
-    .chunk = answer_delta,
-    .whole = answer_message,
-    .roles = true,
+    .start = chunks_start,
+    .item_delta = chunks_delta,
+    .finish = chunks_finish,
+    .end = chunks_end,
+    .error = chunks_error,
+    .alive = chunks_alive,
+    .whole = chunks_whole,
+    .form = &form,
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "serve/answer_chunks.h"
 #include "serve/fields.h"
 
 static bool fail(struct api_error *x, const struct err *e) {
@@ -112,14 +113,25 @@ static bool shorten(struct completion *c) {
     return ok;
 }
 
+static const struct chunk_form form = {
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .chunk = answer_completion,
+    .whole = answer_completion,
+};
+
 const struct dialect api_completions_dialect = {
     .endpoint = ENDPOINT_COMPLETIONS,
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
     .prepare = prepare,
     .shorten = shorten,
-    .chunk = answer_completion,
-    .whole = answer_completion,
+    .start = chunks_start,
+    .item_delta = chunks_delta,
+    .finish = chunks_finish,
+    .end = chunks_end,
+    .error = chunks_error,
+    .alive = chunks_alive,
+    .whole = chunks_whole,
+    .form = &form,
 };

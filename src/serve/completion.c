@@ -34,11 +34,14 @@ static void free_completion(struct completion *c) {
         stream_release(c->choices[i].stream);
         reply_text_fini(&c->choices[i].text);
         reply_text_fini(&c->choices[i].asked);
+        answer_items_fini(&c->choices[i].items);
     }
     for (int i = 0; i < c->n_prompts; i++)
         token_list_fini(&c->prompts[i].tokens);
     free(c->choices);
     free(c->prompts);
+    if (c->d->drop)
+        c->d->drop(c);
     params_fini(&c->p);
     json_free(c->body);
     json_free(c->shortened);

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "serve/answer_items.h"
 #include "serve/answer_json.h"
 #include "serve/random_id.h"
 #include "serve/reply_text.h"
@@ -19,17 +20,37 @@ struct completion_prompt {
     bool in_reasoning; // it ends in an open block of reasoning
 };
 
-// What the two interfaces differ in.
+struct choice;
+struct chunk_form; // answer_chunks.h
+
+// What the interfaces differ in. Their reader makes the prompts of a body in a text worker; their
+// writer puts the answer into words of its own in the loop thread.
 struct dialect {
     enum endpoint endpoint;
-    const char *path, *id_prefix, *object, *chunk_object;
+    const char *path, *id_prefix;
     // Makes the prompts, in a text worker; false with c->error filled.
     bool (*prepare)(struct completion *c);
     // Makes them again of what stays of a long prompt, in the thread for that; false likewise.
     bool (*shorten)(struct completion *c);
-    void (*chunk)(struct json_writer *w, const struct answer_choice *c); // an element of choices
-    void (*whole)(struct json_writer *w, const struct answer_choice *c);
-    bool roles; // the first chunk of a choice says that the assistant speaks
+    void (*drop)(struct completion *c); // frees c->own; NULL: there is none
+
+    // A streamed answer. Each appends its events to c->s->out (serve/sse.h), which is sent behind
+    // it. NULL: nothing is said at that point.
+    void (*start)(struct completion *c);
+    // The items of a choice, one behind the other: what a reply is made of.
+    void (*item_begin)(struct completion *c, struct choice *k, const struct answer_item *it);
+    void (*item_delta)(struct completion *c, struct choice *k, const struct answer_item *it,
+                       const struct answer_piece *p);
+    void (*item_end)(struct completion *c, struct choice *k, const struct answer_item *it);
+    void (*finish)(struct completion *c, struct choice *k); // of a choice; k->end says why
+    void (*end)(struct completion *c);                      // of all of them
+    void (*error)(struct completion *c, const struct api_error *why); // in place of the end
+    void (*alive)(struct completion *c); // says that somebody is there, while nothing comes
+
+    // The answer in one piece, into an empty writer.
+    void (*whole)(struct completion *c, struct json_writer *w);
+    const struct chunk_form *form; // of the writer of answer_chunks.h; NULL: it is another one
+    bool keeps_text;               // items hold all of their text: `whole`, or an event, needs it
 };
 
 struct choice {
@@ -43,7 +64,8 @@ struct choice {
     int64_t shown;           // tokens whose log-probabilities have been written
     int64_t offset;          // characters of text before them
     bool echoed;             // the prompt has been written
-    bool ended;              // all of it has been taken in
+    struct answer_items items;
+    bool ended; // all of it has been taken in
     struct stream_end end;
 };
 
@@ -64,6 +86,7 @@ struct completion {
     struct json *body; // the same, while p borrows from it
     struct params p;
     struct json *shortened; // messages that p borrows in place of the body's
+    void *own;              // of the dialect
     struct prefill_report compression;
     struct completion_prompt *prompts;
     int n_prompts;

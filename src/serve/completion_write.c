@@ -2,18 +2,10 @@
 // The answer of a request for text; see completion_write.h.
 #include "serve/completion_write.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "serve/sse.h"
-
-static struct answer_head head_of(const struct completion *c, const char *object) {
-    return (struct answer_head){.id = c->id,
-                                .object = object,
-                                .model = c->p.model ? c->p.model : c->s->model,
-                                .created = c->created};
-}
 
 static int prompt_of(const struct completion *c, const struct choice *k) {
     return k->index / (c->n_choices / c->n_prompts);
@@ -54,82 +46,25 @@ static void send(struct completion *c) {
     out->failed = false;
 }
 
-static void open_chunk(struct completion *c, struct json_writer *w) {
-    struct answer_head h = head_of(c, c->d->chunk_object);
-    answer_open(w, &h);
-    jw_key(w, "choices");
-    jw_begin(w, '[');
-}
-
-static void put_chunk(struct completion *c, const struct answer_choice *a) {
-    struct json_writer *w = &c->s->json;
-    open_chunk(c, w);
-    c->d->chunk(w, a);
-    jw_end(w, ']');
-    jw_end(w, '}');
-    sse_write(&c->s->out, NULL, w);
-}
-
 void completion_write_begin(struct completion *c) {
     exchange_header(c->x, "Cache-Control", "no-cache");
     exchange_header(c->x, "X-Accel-Buffering", "no"); // nginx would hold events back
     exchange_begin(c->x, 200, SSE_TYPE);
     c->streaming = true;
     c->written = clock_ms();
-    for (int i = 0; i < c->n_choices && c->d->roles; i++) {
-        struct answer_choice a = {.index = i, .role = true, .content = {"", 0}};
-        put_chunk(c, &a);
-    }
+    if (c->d->start)
+        c->d->start(c);
     send(c);
 }
 
 void completion_write_alive(struct completion *c) {
-    struct answer_choice a = {0};
-    for (int i = 0; i < c->n_choices; i++)
-        if (!c->choices[i].ended) {
-            a.index = i;
-            break;
-        }
-    put_chunk(c, &a);
+    if (c->d->alive)
+        c->d->alive(c);
     send(c);
 }
 
-// The server's own part of the last chunk and of whole answers.
-static void put_extra(struct completion *c, struct json_writer *w) {
-    char hash[17];
-    if (!c->p.logit_hash && !c->p.token_ids)
-        return;
-    jw_key(w, "coppice");
-    jw_begin(w, '{');
-    if (c->p.logit_hash) {
-        jw_key(w, "logit_hash");
-        jw_begin(w, '[');
-        for (int i = 0; i < c->n_choices; i++) {
-            snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
-            jw_cstr(w, hash);
-        }
-        jw_end(w, ']');
-    }
-    if (c->p.token_ids) {
-        jw_key(w, "token_ids");
-        jw_begin(w, '[');
-        for (int i = 0; i < c->n_choices; i++) {
-            const int32_t *ids = NULL;
-            int64_t n = stream_tokens(c->choices[i].stream, &ids);
-            jw_begin(w, '[');
-            for (int64_t t = 0; t < n; t++)
-                jw_int(w, ids[t]);
-            jw_end(w, ']');
-        }
-        jw_end(w, ']');
-    }
-    jw_end(w, '}');
-}
-
-// Log-probabilities of tokens that have not been shown, and before them those of an echoed prompt.
-// Returns how many spans there are.
-static int logprobs_of(const struct completion *c, struct choice *k, bool echo,
-                       struct answer_logprobs span[2]) {
+int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
+                        struct answer_logprobs span[2]) {
     const struct reply *r = stream_reply(k->stream);
     int n = 0;
     if (!c->p.logprobs)
@@ -171,77 +106,109 @@ static void put_prompt(struct completion *c, const struct choice *k, struct str 
     }
 }
 
-// What there is to write of a choice, which lives until its text is cleared.
-struct piece {
-    struct answer_choice a;
+// What has come of a choice and not been written; it lives until its text is cleared.
+struct news {
+    struct answer_text text[REPLY_PARTS];
+    struct answer_piece last; // log-probabilities of all of it
     struct answer_logprobs span[2];
     struct str echoed; // prompt and text
 };
 
-static void take_piece(struct completion *c, struct choice *k, struct piece *p) {
-    struct str *reasoning = &k->text.out[REPLY_REASONING], *content = &k->text.out[REPLY_CONTENT];
+static void take_news(struct completion *c, struct choice *k, struct news *p) {
+    struct str *content = &k->text.out[REPLY_CONTENT];
     bool echo = c->p.echo && !k->echoed;
-    *p = (struct piece){.a = {.index = k->index}};
-    p->a.n_logprobs = logprobs_of(c, k, echo, p->span);
-    p->a.logprobs = p->a.n_logprobs ? p->span : NULL;
-    if (reasoning->len)
-        p->a.reasoning = (struct answer_text){reasoning->data, reasoning->len};
-    if (content->len)
-        p->a.content = (struct answer_text){content->data, content->len};
+    *p = (struct news){0};
+    if (c->streaming) // a whole answer asks for them itself
+        p->last.n_logprobs = completion_logprobs(c, k, echo, p->span);
+    p->last.logprobs = p->last.n_logprobs ? p->span : NULL;
+    for (int i = 0; i < REPLY_PARTS; i++)
+        if (k->text.out[i].len)
+            p->text[i] = (struct answer_text){k->text.out[i].data, k->text.out[i].len};
     if (echo) {
         k->echoed = true;
         put_prompt(c, k, &p->echoed);
         if (content->len)
             str_append(&p->echoed, content->data, content->len);
-        p->a.content = (struct answer_text){p->echoed.data, p->echoed.len};
+        p->text[REPLY_CONTENT] = (struct answer_text){p->echoed.data, p->echoed.len};
     }
     c->s->out.failed |= p->echoed.failed || reply_text_failed(&k->text);
 }
 
-static void drop_piece(struct choice *k, struct piece *p) {
+static void drop_news(struct choice *k, struct news *p) {
     str_clear(&k->text.out[REPLY_REASONING]);
     str_clear(&k->text.out[REPLY_CONTENT]);
     str_fini(&p->echoed);
 }
 
-static void put_finish(struct completion *c, const struct choice *k) {
-    struct json_writer *w = &c->s->json;
-    struct answer_choice a = {.index = k->index, .finish = answer_finish(k->end.reason)};
-    open_chunk(c, w);
-    c->d->chunk(w, &a);
-    jw_end(w, ']');
-    if (c->open == 0) {
-        struct answer_totals t = completion_totals(c);
-        answer_timings(w, &t);
-        put_extra(c, w);
+static void end_item(struct completion *c, struct choice *k) {
+    struct answer_item *it = answer_items_open(&k->items);
+    if (!it)
+        return;
+    it->open = false;
+    if (c->streaming && c->d->item_end)
+        c->d->item_end(c, k, it);
+}
+
+// The open item where it is of this kind, else a new one behind it.
+static struct answer_item *item_of(struct completion *c, struct choice *k,
+                                   enum answer_item_kind kind) {
+    struct answer_item *it = answer_items_open(&k->items);
+    if (it && it->kind == kind)
+        return it;
+    end_item(c, k);
+    it = answer_items_begin(&k->items, kind);
+    if (it && c->streaming && c->d->item_begin)
+        c->d->item_begin(c, k, it);
+    return it;
+}
+
+static void put_piece(struct completion *c, struct choice *k, enum answer_item_kind kind,
+                      const struct answer_piece *p) {
+    struct answer_item *it = item_of(c, k, kind);
+    if (!it)
+        return;
+    if ((c->d->keeps_text || !c->streaming) && p->text.n)
+        str_append(&it->text, p->text.s, p->text.n);
+    c->s->out.failed |= it->text.failed;
+    if (c->streaming && c->d->item_delta)
+        c->d->item_delta(c, k, it, p);
+}
+
+// Moves what has come into the items, and to the client where the answer is streamed.
+static void put_news(struct completion *c, struct choice *k) {
+    struct news p;
+    take_news(c, k, &p);
+    bool reasoned = p.text[REPLY_REASONING].s, said = p.text[REPLY_CONTENT].s;
+    if (reasoned) {
+        struct answer_piece one = {.text = p.text[REPLY_REASONING]};
+        if (!said) {
+            one.logprobs = p.last.logprobs;
+            one.n_logprobs = p.last.n_logprobs;
+        }
+        put_piece(c, k, ITEM_REASONING, &one);
     }
-    jw_end(w, '}');
-    sse_write(&c->s->out, NULL, w);
+    if (said || (p.last.logprobs && !reasoned)) {
+        const struct answer_item *it = answer_items_open(&k->items);
+        bool inside = it ? it->kind == ITEM_REASONING : k->text.at == REPLY_REASONING;
+        p.last.text = p.text[REPLY_CONTENT];
+        put_piece(c, k, !said && inside ? ITEM_REASONING : ITEM_TEXT, &p.last);
+    }
+    drop_news(k, &p);
+    if (k->ended)
+        end_item(c, k);
+    c->s->out.failed |= k->items.failed;
 }
 
 void completion_write_chunk(struct completion *c, struct choice *k) {
-    struct piece p;
-    take_piece(c, k, &p);
-    if (p.a.reasoning.s || p.a.content.s || p.a.logprobs)
-        put_chunk(c, &p.a);
-    drop_piece(k, &p);
-    if (k->ended)
-        put_finish(c, k);
+    put_news(c, k);
+    if (k->ended && c->d->finish)
+        c->d->finish(c, k);
     send(c);
 }
 
 static void end_stream(struct completion *c) {
-    struct json_writer *w = &c->s->json;
-    if (c->p.include_usage) {
-        struct answer_totals t = completion_totals(c);
-        open_chunk(c, w);
-        jw_end(w, ']');
-        answer_usage(w, &t);
-        answer_timings(w, &t);
-        jw_end(w, '}');
-        sse_write(&c->s->out, NULL, w);
-    }
-    sse_done(&c->s->out);
+    if (c->d->end)
+        c->d->end(c);
     send(c);
     if (c->x)
         exchange_end(c->x);
@@ -250,25 +217,9 @@ static void end_stream(struct completion *c) {
 
 static void end_whole(struct completion *c) {
     struct json_writer w = {0};
-    struct answer_head h = head_of(c, c->d->object);
-    struct answer_totals t = completion_totals(c);
-    answer_open(&w, &h);
-    jw_key(&w, "choices");
-    jw_begin(&w, '[');
-    for (int i = 0; i < c->n_choices; i++) {
-        struct choice *k = &c->choices[i];
-        struct piece p;
-        take_piece(c, k, &p);
-        p.a.role = c->d->roles;
-        p.a.finish = answer_finish(k->end.reason);
-        c->d->whole(&w, &p.a);
-        drop_piece(k, &p);
-    }
-    jw_end(&w, ']');
-    answer_usage(&w, &t);
-    answer_timings(&w, &t);
-    put_extra(c, &w);
-    jw_end(&w, '}');
+    for (int i = 0; i < c->n_choices; i++)
+        put_news(c, &c->choices[i]);
+    c->d->whole(c, &w);
     w.out.failed |= c->s->out.failed;
     c->s->out.failed = false;
     service_json(c->x, 200, &w);
@@ -286,8 +237,7 @@ void completion_write_error(struct completion *c, const struct api_error *why) {
     if (!c->streaming) {
         service_refuse(c->x, why);
     } else {
-        api_error_write(&c->s->json, why, API_OPENAI, NULL);
-        sse_write(&c->s->out, NULL, &c->s->json);
+        c->d->error(c, why);
         send(c);
         if (c->x)
             exchange_end(c->x);

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers in chunks; see answer_chunks.h.
+#include "serve/answer_chunks.h"
+
+#include <stdio.h>
+
+#include "serve/completion_write.h"
+#include "serve/sse.h"
+
+static struct answer_head head_of(const struct completion *c, const char *object) {
+    return (struct answer_head){.id = c->id,
+                                .object = object,
+                                .model = c->p.model ? c->p.model : c->s->model,
+                                .created = c->created};
+}
+
+static void open_chunk(struct completion *c, struct json_writer *w) {
+    struct answer_head h = head_of(c, c->d->form->chunk_object);
+    answer_open(w, &h);
+    jw_key(w, "choices");
+    jw_begin(w, '[');
+}
+
+static void put_chunk(struct completion *c, const struct answer_choice *a) {
+    struct json_writer *w = &c->s->json;
+    open_chunk(c, w);
+    c->d->form->chunk(w, a);
+    jw_end(w, ']');
+    jw_end(w, '}');
+    sse_write(&c->s->out, NULL, w);
+}
+
+// The server's own part of the last chunk and of whole answers.
+static void put_extra(struct completion *c, struct json_writer *w) {
+    char hash[17];
+    if (!c->p.logit_hash && !c->p.token_ids)
+        return;
+    jw_key(w, "coppice");
+    jw_begin(w, '{');
+    if (c->p.logit_hash) {
+        jw_key(w, "logit_hash");
+        jw_begin(w, '[');
+        for (int i = 0; i < c->n_choices; i++) {
+            snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
+            jw_cstr(w, hash);
+        }
+        jw_end(w, ']');
+    }
+    if (c->p.token_ids) {
+        jw_key(w, "token_ids");
+        jw_begin(w, '[');
+        for (int i = 0; i < c->n_choices; i++) {
+            const int32_t *ids = NULL;
+            int64_t n = stream_tokens(c->choices[i].stream, &ids);
+            jw_begin(w, '[');
+            for (int64_t t = 0; t < n; t++)
+                jw_int(w, ids[t]);
+            jw_end(w, ']');
+        }
+        jw_end(w, ']');
+    }
+    jw_end(w, '}');
+}
+
+void chunks_finish(struct completion *c, struct choice *k) {
+    struct json_writer *w = &c->s->json;
+    struct answer_choice a = {.index = k->index, .finish = answer_finish(k->end.reason)};
+    open_chunk(c, w);
+    c->d->form->chunk(w, &a);
+    jw_end(w, ']');
+    if (c->open == 0) {
+        struct answer_totals t = completion_totals(c);
+        answer_timings(w, &t);
+        put_extra(c, w);
+    }
+    jw_end(w, '}');
+    sse_write(&c->s->out, NULL, w);
+}
+
+void chunks_start(struct completion *c) {
+    for (int i = 0; i < c->n_choices && c->d->form->roles; i++) {
+        struct answer_choice a = {.index = i, .role = true, .content = {"", 0}};
+        put_chunk(c, &a);
+    }
+}
+
+void chunks_alive(struct completion *c) {
+    struct answer_choice a = {0};
+    for (int i = 0; i < c->n_choices; i++)
+        if (!c->choices[i].ended) {
+            a.index = i;
+            break;
+        }
+    put_chunk(c, &a);
+}
+
+void chunks_delta(struct completion *c, struct choice *k, const struct answer_item *it,
+                  const struct answer_piece *p) {
+    struct answer_choice a = {
+        .index = k->index, .logprobs = p->logprobs, .n_logprobs = p->n_logprobs};
+    if (it->kind == ITEM_REASONING)
+        a.reasoning = p->text;
+    else
+        a.content = p->text;
+    put_chunk(c, &a);
+}
+
+void chunks_end(struct completion *c) {
+    struct json_writer *w = &c->s->json;
+    if (c->p.include_usage) {
+        struct answer_totals t = completion_totals(c);
+        open_chunk(c, w);
+        jw_end(w, ']');
+        answer_usage(w, &t);
+        answer_timings(w, &t);
+        jw_end(w, '}');
+        sse_write(&c->s->out, NULL, w);
+    }
+    sse_done(&c->s->out);
+}
+
+void chunks_error(struct completion *c, const struct api_error *why) {
+    api_error_write(&c->s->json, why, API_OPENAI, NULL);
+    sse_write(&c->s->out, NULL, &c->s->json);
+}
+
+static struct answer_text text_of(const struct str *s) {
+    return s->len ? (struct answer_text){s->data, s->len} : (struct answer_text){0};
+}
+
+static void put_choice(struct completion *c, struct choice *k, struct json_writer *w) {
+    struct answer_choice a = {
+        .index = k->index, .role = c->d->form->roles, .finish = answer_finish(k->end.reason)};
+    struct answer_logprobs span[2];
+    struct str words[2] = {0}; // reasoning, content
+    for (int i = 0; i < k->items.n; i++) {
+        const struct answer_item *it = &k->items.at[i];
+        if (it->kind != ITEM_CALL && it->text.len)
+            str_append(&words[it->kind == ITEM_TEXT], it->text.data, it->text.len);
+    }
+    a.reasoning = text_of(&words[0]);
+    a.content = text_of(&words[1]);
+    a.n_logprobs = completion_logprobs(c, k, c->p.echo, span);
+    a.logprobs = a.n_logprobs ? span : NULL;
+    c->d->form->whole(w, &a);
+    w->out.failed |= words[0].failed || words[1].failed;
+    str_fini(&words[0]);
+    str_fini(&words[1]);
+}
+
+void chunks_whole(struct completion *c, struct json_writer *w) {
+    struct answer_head h = head_of(c, c->d->form->object);
+    struct answer_totals t = completion_totals(c);
+    answer_open(w, &h);
+    jw_key(w, "choices");
+    jw_begin(w, '[');
+    for (int i = 0; i < c->n_choices; i++)
+        put_choice(c, &c->choices[i], w);
+    jw_end(w, ']');
+    answer_usage(w, &t);
+    answer_timings(w, &t);
+    put_extra(c, w);
+    jw_end(w, '}');
+}
