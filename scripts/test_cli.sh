@@ -346,6 +346,26 @@ for command in generate chat; do
         --prefill-drafter "$vocab"
 done
 
+# Compression by the bundled scorer: the fact that is asked for stays, most of the rest does not.
+scorer=$root/models/coppice-tiny-scorer-q8_0.gguf
+if [ -n "$target" ] && [ -e "$scorer" ] && has compress; then
+    rest='The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.'
+    fact='The secret name of the harbour in Cork is Wumpelstilz.'
+    { for _ in {1..60}; do echo "$rest"; done; echo "$fact"; for _ in {1..60}; do echo "$rest"; done; } >long.txt
+    printf '\nWhat is the secret name of the harbour in Cork?\n' >>long.txt
+    by=(--prefill-drafter "$scorer" --prefill-keep-ratio 0.1 --prefill-no-anchors)
+    accept "$fact" compress -f long.txt "${by[@]}"
+    check "a tenth of it" [ "$(wc -c <out)" -lt $(($(wc -c <long.txt) / 8)) ]
+    by+=(--prefill-compression auto --prefill-threshold 500)
+    accept '"reason":null}' generate -m "$target" --chat -f long.txt -n 4 --json "${by[@]}"
+    accept '"reason":null}' generate -m "$target" -f long.txt -n 4 --json "${by[@]}"
+    { echo '"""'; cat long.txt; echo '"""'; echo 'And then?'; } >said.txt
+    why=
+    timeout 60 "$program" chat -m "$target" -d none -n 4 "${by[@]}" <said.txt >out 2>err || why="failed"
+    [ "$(grep -c 'is compressed from 4[0-9]* to [0-9][0-9]* tokens in' err)" = 1 ] || why="$why; said $(cat err)"
+    verdict "a long message to chat" "$why"
+fi
+
 # A message in the model's template, and the same written out.
 if [ -n "$target" ] && has generate; then
     why=

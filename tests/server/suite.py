@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build/release/coppice")
 TARGET = os.path.join(ROOT, "models/coppice-tiny-q8_0.gguf")
 DRAFT = os.path.join(ROOT, "models/coppice-tiny-dflash-q8_0.gguf")
+SCORER = os.path.join(ROOT, "models/coppice-tiny-scorer-q8_0.gguf")
 counts = {"passed": 0, "failed": 0}
 running = []
 

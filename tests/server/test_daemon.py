@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 
-from suite import DRAFT, PROGRAM, TARGET, check, equal, finish, part
+from suite import DRAFT, PROGRAM, SCORER, TARGET, check, equal, finish, part
 
 FOLDER = tempfile.mkdtemp(prefix="coppice-daemon-")
 
@@ -257,6 +257,40 @@ def streams():
         check(f"daemon {words}", done.returncode in (1, 2) and word in done.stderr and not done.stdout, done)
 
 
-for function in (whole_session, bad_lines, streams):
+def compression():
+    """By the bundled scorer, whose vocabulary is the target's."""
+    rest = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
+    fact = tokens("The secret name of the harbour in Cork is Wumpelstilz.")
+    head = tokens("<|im_start|>user\n")
+    ids = (head + tokens(rest * 60) + fact + tokens("\n" + rest * 60)
+           + tokens("\nWhat is the secret name of the harbour in Cork?<|im_end|>\n<|im_start|>assistant\n"))
+    long = file("long.bin", ids)
+    d = Daemon("-m", TARGET, "--prefill-drafter", SCORER, "--prefill-no-anchors")
+    d.send(f"compress {long} 100")
+    kept = d.ids()
+    d.line()
+    check("a tenth of the ids stays", len(ids) // 20 < len(kept) <= len(ids) // 9 + 40, (len(kept), len(ids)))
+    source = iter(ids)
+    check("in their order", all(i in source for i in kept))
+    check("the fact among them", any(kept[i:i + len(fact)] == fact for i in range(len(kept))))
+    equal("the template's marks stay", kept[:len(head)], head)
+    d.send(f"compress {long} 300 {SCORER} qwen3-0.6b nopark")
+    more = iter(d.ids())
+    d.line()
+    check("more keeps what less keeps", all(i in more for i in kept))
+    short = file("shortened.bin", kept)
+    d.send(f"{short} 8")
+    equal("what stays is read", d.ids(), generated(kept, 8))
+    d.line()
+    d.send("free drafter")
+    d.ids()
+    d.line()
+    d.send(f"compress {long} 100")
+    equal("loaded again it keeps the same", d.ids(), kept)
+    d.line()
+    equal("the end", d.end()[0], 0)
+
+
+for function in (whole_session, bad_lines, streams, compression):
     part(function)
 finish()
