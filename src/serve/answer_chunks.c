@@ -2,8 +2,6 @@
 // Answers in chunks; see answer_chunks.h.
 #include "serve/answer_chunks.h"
 
-#include <stdio.h>
-
 #include "serve/completion_write.h"
 #include "serve/sse.h"
 
@@ -30,38 +28,6 @@ static void put_chunk(struct completion *c, const struct answer_choice *a) {
     sse_write(&c->s->out, NULL, w);
 }
 
-// The server's own part of the last chunk and of whole answers.
-static void put_extra(struct completion *c, struct json_writer *w) {
-    char hash[17];
-    if (!c->p.logit_hash && !c->p.token_ids)
-        return;
-    jw_key(w, "coppice");
-    jw_begin(w, '{');
-    if (c->p.logit_hash) {
-        jw_key(w, "logit_hash");
-        jw_begin(w, '[');
-        for (int i = 0; i < c->n_choices; i++) {
-            snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
-            jw_cstr(w, hash);
-        }
-        jw_end(w, ']');
-    }
-    if (c->p.token_ids) {
-        jw_key(w, "token_ids");
-        jw_begin(w, '[');
-        for (int i = 0; i < c->n_choices; i++) {
-            const int32_t *ids = NULL;
-            int64_t n = stream_tokens(c->choices[i].stream, &ids);
-            jw_begin(w, '[');
-            for (int64_t t = 0; t < n; t++)
-                jw_int(w, ids[t]);
-            jw_end(w, ']');
-        }
-        jw_end(w, ']');
-    }
-    jw_end(w, '}');
-}
-
 void chunks_finish(struct completion *c, struct choice *k) {
     struct json_writer *w = &c->s->json;
     struct answer_choice a = {.index = k->index, .finish = answer_finish(k->end.reason)};
@@ -71,7 +37,7 @@ void chunks_finish(struct completion *c, struct choice *k) {
     if (c->open == 0) {
         struct answer_totals t = completion_totals(c);
         answer_timings(w, &t);
-        put_extra(c, w);
+        completion_extra(c, w);
     }
     jw_end(w, '}');
     sse_write(&c->s->out, NULL, w);
@@ -159,6 +125,6 @@ void chunks_whole(struct completion *c, struct json_writer *w) {
     jw_end(w, ']');
     answer_usage(w, &t);
     answer_timings(w, &t);
-    put_extra(c, w);
+    completion_extra(c, w);
     jw_end(w, '}');
 }

@@ -6,6 +6,7 @@
 
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
+#include "serve/api_messages.h"
 #include "serve/api_models.h"
 #include "serve/api_state.h"
 #include "serve/api_text.h"
@@ -20,6 +21,11 @@ static void chat(struct service *s, struct exchange *x, const char *rest) {
 static void completions(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     completion_start(s, x, &api_completions_dialect);
+}
+
+static void messages(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    completion_start(s, x, &api_messages_dialect);
 }
 
 static void trees(struct service *s, struct exchange *x, const char *rest) {
@@ -60,6 +66,10 @@ const struct route api_routes[] = {
     {"POST", "/chat/completions", .handle = chat},
     {"POST", "/v1/completions", completions, "The continuation of a text.",
      .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
+    {"POST", "/v1/messages", messages, "The answer to a conversation, for Anthropic's clients.",
+     .body = ENDPOINT_ANTHROPIC, .answer = "AnthropicMessage"},
+    {"POST", "/v1/messages/count_tokens", api_count_tokens, "The tokens of its prompt.",
+     .body = ENDPOINT_COUNT, .answer = "TokenCount"},
     {"GET", "/v1/models", api_models, "The models that are served.", .answer = "Models"},
     {"GET", "/models", .handle = api_models},
     {"GET", "/v1/models/", api_model, "One of them.", .answer = "Model", .rest = "{model}"},

@@ -93,7 +93,7 @@ static bool make_prompt(struct completion *c) {
     return ok;
 }
 
-static bool prepare(struct completion *c) {
+bool api_chat_prepare(struct completion *c) {
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) {
         api_fail(&c->error, 503, NULL, "no memory for the prompt");
@@ -103,7 +103,7 @@ static bool prepare(struct completion *c) {
     return make_prompt(c);
 }
 
-static bool shorten(struct completion *c) {
+bool api_chat_shorten(struct completion *c) {
     const struct server_options *o = c->s->o;
     struct prefill_report *r = &c->compression;
     struct err e = {0};
@@ -135,8 +135,8 @@ const struct dialect api_chat_dialect = {
     .endpoint = ENDPOINT_CHAT,
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
-    .prepare = prepare,
-    .shorten = shorten,
+    .prepare = api_chat_prepare,
+    .shorten = api_chat_shorten,
     .start = chunks_start,
     .item_delta = chunks_delta,
     .finish = chunks_finish,

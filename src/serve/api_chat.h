@@ -7,6 +7,11 @@
 
 extern const struct dialect api_chat_dialect;
 
+// The prompt of the messages in c->p, and that of what stays of them when they are compressed, as
+// struct dialect has them; for all interfaces whose conversations are rendered so.
+bool api_chat_prepare(struct completion *c);
+bool api_chat_shorten(struct completion *c);
+
 // Checks and renders the messages of p. False with x filled. Any thread; out needs chat_text_fini
 // in any case.
 bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,

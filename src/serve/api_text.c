@@ -7,6 +7,7 @@
 
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
+#include "serve/api_messages.h"
 
 struct task;
 // Fills t->out from t->p, or t->error.
@@ -18,8 +19,10 @@ struct task {
     struct exchange *x; // NULL: given back; loop thread
     enum endpoint endpoint;
     task_fn *work;
-    struct str text; // the body
+    struct str text;         // the body
+    const struct json *body; // while the work runs
     struct params p;
+    struct messages_chat chat; // of /v1/messages/count_tokens
     struct json_writer out;
     struct api_error error;
 };
@@ -44,8 +47,10 @@ static void run(void *arg) {
     struct task *t = arg;
     struct json *body = NULL;
     if (params_parse(t->text.data ? t->text.data : "", t->text.len, &body, &t->error) &&
-        params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error))
+        params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error)) {
+        t->body = body;
         t->work(t);
+    }
     params_fini(&t->p);
     json_free(body);
     if (http_post(t->s->http, on_done, t)) // the loop has ended, and the exchange with it
@@ -186,6 +191,25 @@ static void apply_template(struct task *t) {
     chat_text_fini(&text);
 }
 
+static void count_tokens(struct task *t) {
+    struct chat_text text = {0};
+    struct token_list l = {0};
+    struct err e = {0};
+    if (has_tokenizer(t) && messages_chat_read(&t->chat, &t->p, t->body, &t->error) &&
+        api_chat_render(t->s, &t->p, &text, &t->error)) {
+        if (chat_encode(t->s->tokenizer, &text, &l, &e)) {
+            api_error_of(&t->error, &e);
+        } else {
+            jw_begin(&t->out, '{');
+            jw_key_int(&t->out, "input_tokens", (int64_t)l.count);
+            jw_end(&t->out, '}');
+        }
+    }
+    messages_chat_fini(&t->chat);
+    token_list_fini(&l);
+    chat_text_fini(&text);
+}
+
 void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     start(s, x, ENDPOINT_TOKENIZE, tokenize);
@@ -199,4 +223,9 @@ void api_detokenize(struct service *s, struct exchange *x, const char *rest) {
 void api_apply_template(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     start(s, x, ENDPOINT_TEMPLATE, apply_template);
+}
+
+void api_count_tokens(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_COUNT, count_tokens);
 }

@@ -306,7 +306,7 @@ static bool check_room(struct completion *c) {
         int64_t n = (int64_t)c->prompts[i].tokens.count, most = c->s->n_ctx;
         if (n + (c->p.max_tokens != 0) <= most)
             continue;
-        api_refuse(&c->error, c->d->endpoint == ENDPOINT_CHAT ? "messages" : "prompt",
+        api_refuse(&c->error, c->d->endpoint == ENDPOINT_COMPLETIONS ? "prompt" : "messages",
                    "the prompt is too long: it has %lld tokens, and the context has room for %lld "
                    "with the answer",
                    (long long)n, (long long)most);
@@ -360,7 +360,8 @@ static bool is_long(struct completion *c) {
     for (int i = 0; i < c->n_prompts; i++)
         p.tokens += (int64_t)c->prompts[i].tokens.count;
     const char *reason = prefill_skip(&s->o->prefill, &p);
-    if (!reason && c->d->endpoint != ENDPOINT_CHAT && json_kind_of(c->p.prompt) != JSON_STRING)
+    if (!reason && c->d->endpoint == ENDPOINT_COMPLETIONS &&
+        json_kind_of(c->p.prompt) != JSON_STRING)
         reason = "the prompt is not one text";
     c->compression = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
     return !reason;
@@ -423,7 +424,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->created = (int64_t)time(NULL);
     snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
     random_id(c->id, d->id_prefix);
-    exchange_header(x, "x-request-id", c->id); // clients show it with errors
+    exchange_header(x, d->endpoint == ENDPOINT_ANTHROPIC ? "request-id" : "x-request-id", c->id);
     c->next = s->completions;
     if (c->next)
         c->next->prev = c;

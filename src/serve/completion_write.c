@@ -2,6 +2,7 @@
 // The answer of a request for text; see completion_write.h.
 #include "serve/completion_write.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -91,6 +92,37 @@ int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
         k->shown = k->seen;
     }
     return n;
+}
+
+void completion_extra(const struct completion *c, struct json_writer *w) {
+    char hash[17];
+    if (!c->p.logit_hash && !c->p.token_ids)
+        return;
+    jw_key(w, "coppice");
+    jw_begin(w, '{');
+    if (c->p.logit_hash) {
+        jw_key(w, "logit_hash");
+        jw_begin(w, '[');
+        for (int i = 0; i < c->n_choices; i++) {
+            snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
+            jw_cstr(w, hash);
+        }
+        jw_end(w, ']');
+    }
+    if (c->p.token_ids) {
+        jw_key(w, "token_ids");
+        jw_begin(w, '[');
+        for (int i = 0; i < c->n_choices; i++) {
+            const int32_t *ids = NULL;
+            int64_t n = stream_tokens(c->choices[i].stream, &ids);
+            jw_begin(w, '[');
+            for (int64_t t = 0; t < n; t++)
+                jw_int(w, ids[t]);
+            jw_end(w, ']');
+        }
+        jw_end(w, ']');
+    }
+    jw_end(w, '}');
 }
 
 // The prompt's own text in front of a completion's.
@@ -235,7 +267,7 @@ void completion_write_end(struct completion *c) {
 
 void completion_write_error(struct completion *c, const struct api_error *why) {
     if (!c->streaming) {
-        service_refuse(c->x, why);
+        service_refuse_named(c->x, why, c->id);
     } else {
         c->d->error(c, why);
         send(c);

@@ -7,19 +7,29 @@
 
 #define AT(member)  .offset = offsetof(struct params, member)
 #define TEXT        ENDPOINT_TEXT
+#define OPENAI      (ENDPOINT_CHAT | ENDPOINT_COMPLETIONS)
+#define ANTHROPIC   (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)
 #define CHAT        ENDPOINT_CHAT
 #define COMPLETIONS ENDPOINT_COMPLETIONS
 #define MESSAGES    ENDPOINT_MESSAGES
 #define ANY_LIMIT   9007199254740992.0 // 2^53: beyond it a double is no exact integer
 
 const struct field fields[] = {
-    {"model", TEXT | MESSAGES | ENDPOINT_TOKENIZE | ENDPOINT_DETOKENIZE, FIELD_STRING,
-     .read = field_read_model, .schema = "{'type':'string','maxLength':1024}",
+    {"model", TEXT | MESSAGES | ENDPOINT_COUNT | ENDPOINT_TOKENIZE | ENDPOINT_DETOKENIZE,
+     FIELD_STRING, .read = field_read_model, .schema = "{'type':'string','maxLength':1024}",
      .help = "Any name is accepted and comes back in the answer."},
     {"messages", MESSAGES, FIELD_ARRAY, AT(messages),
      .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Message'}}",
      .help = "The conversation: objects with role (system, developer, user, assistant, tool) and "
              "content (a string or an array of text parts)."},
+    {"messages", ANTHROPIC, FIELD_ARRAY, AT(messages),
+     .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Turn'}}",
+     .help = "The conversation: objects with role (user, assistant, system) and content (a string "
+             "or an array of blocks)."},
+    {"system", ANTHROPIC, FIELD_ANY, .read = field_read_system,
+     .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'$ref':"
+               "'#/components/schemas/Block'}}]}",
+     .help = "The instructions: a string or an array of text blocks."},
     {"prompt", COMPLETIONS, FIELD_ANY, .read = field_read_prompt,
      .schema =
          "{'oneOf':[{'type':'string','minLength':1},{'type':'array','minItems':1,'maxItems':256,"
@@ -29,17 +39,17 @@ const struct field fields[] = {
      .help = "A text, an array of texts, an array of token ids, or an array of those."},
     {"stream", TEXT, FIELD_BOOL, AT(stream),
      .help = "Send the answer as server-sent events while it is made."},
-    {"stream_options", TEXT, FIELD_OBJECT, .read = field_read_stream_options,
+    {"stream_options", OPENAI, FIELD_OBJECT, .read = field_read_stream_options,
      .schema = "{'type':'object','properties':{'include_usage':{'type':['boolean','null']}}}",
      .help = "include_usage: a last chunk with the token counts."},
-    {"n_predict", TEXT, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
+    {"n_predict", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "llama-server's name for max_tokens; -1 is no limit."},
-    {"max_output_tokens", TEXT, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
+    {"max_output_tokens", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "Another name for max_tokens."},
     {"max_tokens", TEXT, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "New tokens at most; never more than the context has room for. Without it a chat may "
              "fill the context, and a completion ends after 16."},
-    {"max_completion_tokens", TEXT, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
+    {"max_completion_tokens", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "The newer name of max_tokens; it counts where both are given."},
     {"temperature", TEXT, FIELD_NUM, 0, 100, AT(sample.temperature),
      .help = "0 takes the likeliest token always."},
@@ -75,7 +85,7 @@ const struct field fields[] = {
      .schema = "{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"
                "additionalProperties':{'type':'number','minimum':-100,'maximum':100}}",
      .help = "Added to logits: token ids as keys, -100 to 100 as values."},
-    {"n", TEXT, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_n,
+    {"n", OPENAI, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_n,
      .help = "Answers to one prompt, at most the server's slots."},
     {"best_of", COMPLETIONS, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_best_of,
      .help = "Accepted when it equals n."},
@@ -91,7 +101,7 @@ const struct field fields[] = {
     {"suffix", COMPLETIONS, FIELD_STRING, .read = field_read_suffix,
      .schema = "{'type':'string','maxLength':0}",
      .help = "Refused unless empty: this model does not fill in the middle."},
-    {"response_format", TEXT, FIELD_OBJECT, .read = field_read_response_format,
+    {"response_format", OPENAI, FIELD_OBJECT, .read = field_read_response_format,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
      .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
     {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
@@ -101,6 +111,15 @@ const struct field fields[] = {
     {"tool_choice", MESSAGES, FIELD_ANY, .read = field_read_tool_choice,
      .schema = "{'oneOf':[{'type':'string'},{'type':'object'}]}",
      .help = "none: the tools are left out."},
+    {"tools", ANTHROPIC, FIELD_ARRAY, .read = field_read_tools,
+     .schema = "{'type':'array','items':{'type':'object'}}",
+     .help = "Tools with a name and an input_schema; those of Anthropic's own servers are passed "
+             "over."},
+    {"tool_choice", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_choice,
+     .schema = "{'type':'object','required':['type'],'properties':{'type':{'enum':['auto','any',"
+               "'tool','none']},'name':{'type':'string'},'disable_parallel_tool_use':{'type':"
+               "'boolean'}}}",
+     .help = "Whether tools may be called, and which. none: they are left out."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':0}", .help = "Refused unless empty."},
     {"documents", MESSAGES, FIELD_ARRAY, AT(documents), .schema = "{'type':'array'}",
@@ -115,21 +134,29 @@ const struct field fields[] = {
     {"thinking", MESSAGES, FIELD_OBJECT, .read = field_read_thinking,
      .schema = "{'type':'object','properties':{'type':{'type':['string','null']}}}",
      .help = "type: enabled or disabled."},
+    {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
+     .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
+               "'budget_tokens':{'type':'integer','minimum':0}}}",
+     .help = "type: enabled, disabled or adaptive. Without it the model is told not to think."},
+    {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
+     .schema = "{'type':'object','properties':{'effort':{'type':'string','maxLength':31},'format':"
+               "{'type':'null'}}}",
+     .help = "effort: how much the model is to think. format is refused as yet."},
     {"enable_thinking", MESSAGES, FIELD_BOOL, .read = field_read_enable_thinking,
      .help = "For templates that can switch thinking on and off."},
-    {"grammar", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
+    {"grammar", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},
-    {"json_schema", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
+    {"json_schema", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},
-    {"structured_outputs", TEXT, FIELD_ANY, .read = field_read_constraint,
+    {"structured_outputs", OPENAI, FIELD_ANY, .read = field_read_constraint,
      .schema = "{'type':'null'}", .help = "Refused: constraints are not supported as yet."},
-    {"guided_json", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
+    {"guided_json", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},
-    {"guided_regex", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
+    {"guided_regex", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},
-    {"guided_grammar", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
-    {"guided_choice", TEXT, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
+    {"guided_grammar", OPENAI, FIELD_ANY, .read = field_read_constraint,
+     .schema = "{'type':'null'}", .help = "Refused: constraints are not supported as yet."},
+    {"guided_choice", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},
     {"content", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text,
      .schema = "{'type':'string'}", .help = "The text."},

@@ -62,6 +62,8 @@ static const struct {
     {ENDPOINT_CHAT, "ChatRequest", "'required':['messages']"},
     {ENDPOINT_COMPLETIONS, "CompletionRequest", "'required':['prompt']"},
     {ENDPOINT_TEMPLATE, "TemplateRequest", "'required':['messages']"},
+    {ENDPOINT_ANTHROPIC, "AnthropicRequest", "'required':['messages']"},
+    {ENDPOINT_COUNT, "CountRequest", "'required':['messages']"},
     {ENDPOINT_TOKENIZE, "TokenizeRequest",
      "'anyOf':[{'required':['content']},{'required':['prompt']}]"},
     {ENDPOINT_DETOKENIZE, "DetokenizeRequest", "'required':['tokens']"},
@@ -80,14 +82,16 @@ static void put_errors(struct str *out, const struct route *r) {
         {"413", "The body is too large.", true},
         {"429", "The queue is full.", true},
         {"500", "The engine has failed.", false},
+        {"529", "The queue is full.", true},
         {"503", "The model is still being loaded, or the server is ending.", false},
     };
+    bool theirs = r->body & (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
-        if (r->body || !errors[i].body)
+        if ((r->body || !errors[i].body) && strcmp(errors[i].status, theirs ? "429" : "529") != 0)
             str_printf(out,
                        ",\n\"%s\":{\"description\":\"%s\",\"content\":{\"application/json\":{"
-                       "\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}}",
-                       errors[i].status, errors[i].text);
+                       "\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}}",
+                       errors[i].status, errors[i].text, theirs ? "AnthropicError" : "Error");
 }
 
 static void put_body(struct str *out, const struct route *r) {
@@ -152,7 +156,7 @@ static void put_schemas(struct str *out) {
 void openapi_write(struct str *out, const struct route *routes, size_t n) {
     const char *comma = "";
     str_puts(out, "{\"openapi\":\"3.1.0\",\n\"info\":{\"title\":\"coppice\",\"version\":\"1\","
-                  "\"description\":\"OpenAI's interface to one local model.\"},\n"
+                  "\"description\":\"OpenAI's and Anthropic's interfaces to one local model.\"},\n"
                   "\"security\":[{},{\"bearer\":[]},{\"key\":[]}],\n\"paths\":{\n");
     for (size_t i = 0; i < n; i++) {
         if (!routes[i].summary)

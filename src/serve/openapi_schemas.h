@@ -33,6 +33,25 @@ static const struct openapi_schema openapi_schemas[] = {
                         "Content") ",{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'"
                                    "array',"
                                    "'items':" SCHEMA_REF("ToolCall") "},{'type':'null'}]}}}]}"},
+    {"Block", "{'type':'object','required':['type'],'properties':{'type':" STR ",'text':" STR "}}"},
+    {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':["
+             "'user','assistant','system']},'content':{'oneOf':[" STR
+             ",{'type':'array','items':" SCHEMA_REF("Block") "}]}}}"},
+    {"AnthropicMessage",
+     "{'type':'object','required':['id','type','role','model','content','stop_reason',"
+     "'stop_sequence','usage'],'properties':{'id':" STR ",'type':{'const':'message'},'role':{"
+     "'const':'assistant'},'model':" STR ",'content':{'type':'array','items':" SCHEMA_REF(
+         "Block") "},'stop_reason':" STR ",'stop_sequence':{'type':['string','null']},'usage':{"
+                  "'type':'object','required':['input_tokens','output_tokens'],'properties':{"
+                  "'input_tokens':" INT ",'output_tokens':" INT ",'cache_read_input_tokens':" INT
+                  ",'cache_creation_input_tokens':" INT
+                  "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
+    {"TokenCount",
+     "{'type':'object','required':['input_tokens'],'properties':{'input_tokens':" INT "}}"},
+    {"AnthropicError",
+     "{'type':'object','required':['type','error'],'properties':{'type':{'const':'error'},"
+     "'error':{'type':'object','required':['type','message'],'properties':{'type':" STR
+     ",'message':" STR "}},'request_id':{'type':['string','null']}}}"},
     {"Error", "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
               "'required':['message','type','param','code'],'properties':{'message':" STR
               ",'type':" STR ",'param':{'type':['string','null']},'code':{'type':['string',"

@@ -29,7 +29,8 @@ static bool check_together(struct params *p, const struct json *body, enum endpo
         x->code = "unsupported_tools";
         return false;
     }
-    if ((endpoint & ENDPOINT_MESSAGES) && json_len(p->messages) == 0)
+    if ((endpoint & (ENDPOINT_MESSAGES | ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)) &&
+        json_len(p->messages) == 0)
         return api_refuse(x, "messages", "messages is %s: at least one message is needed",
                           p->messages ? "empty" : "missing");
     if (endpoint == ENDPOINT_COMPLETIONS && !p->prompt)
@@ -47,8 +48,12 @@ static bool check_together(struct params *p, const struct json *body, enum endpo
 
 bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,
                  const struct params_limits *l, struct api_error *x) {
-    *p = (struct params){
-        .sample = l->sample, .max_tokens = -1, .n = 1, .thinking = -1, .how = l->how};
+    *p = (struct params){.sample = l->sample,
+                         .max_tokens = -1,
+                         .n = 1,
+                         .thinking = -1,
+                         .thinking_tokens = -1,
+                         .how = l->how};
     p->top_logprobs = endpoint == ENDPOINT_COMPLETIONS ? -1 : 0;
     p->sample.seed = random_seed();
     if (endpoint == ENDPOINT_COMPLETIONS)

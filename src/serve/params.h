@@ -22,7 +22,9 @@ enum endpoint { // bits
     ENDPOINT_TEMPLATE = 4, // POST /apply-template
     ENDPOINT_TOKENIZE = 8,
     ENDPOINT_DETOKENIZE = 16,
-    ENDPOINT_TEXT = ENDPOINT_CHAT | ENDPOINT_COMPLETIONS, // those that generate
+    ENDPOINT_ANTHROPIC = 32, // POST /v1/messages
+    ENDPOINT_COUNT = 64,     // POST /v1/messages/count_tokens
+    ENDPOINT_TEXT = ENDPOINT_CHAT | ENDPOINT_COMPLETIONS | ENDPOINT_ANTHROPIC, // that generate
     ENDPOINT_MESSAGES = ENDPOINT_CHAT | ENDPOINT_TEMPLATE,
 };
 
@@ -53,9 +55,10 @@ struct params {
     struct stop_set stops;
     struct logit_bias *bias; // [n_bias] distinct tokens
     int n_bias;
-    char *model;     // NULL where the request names none
-    int thinking;    // 1 on, 0 off, -1 not said: for the template
-    char effort[32]; // "": not said
+    char *model;             // NULL where the request names none
+    int thinking;            // 1 on, 0 off, -1 not said: for the template
+    char effort[32];         // "": not said
+    int64_t thinking_tokens; // most tokens of reasoning; -1: no end to it
     bool no_generation_prompt;
     bool add_special, no_special, with_pieces; // of /v1/tokenize
     // In the body, or NULL; prompt is a string or an array, text a string, the others arrays,

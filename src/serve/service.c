@@ -27,15 +27,11 @@ static enum api_form form_of(const struct exchange *x) {
     return api_form_of(exchange_path(x));
 }
 
-void service_refuse(struct exchange *x, const struct api_error *why) {
+void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id) {
     struct json_writer w = {0};
-    char seconds[16], id[RANDOM_ID];
+    char seconds[16];
     enum api_form form = form_of(x);
-    if (form == API_ANTHROPIC) {
-        random_id(id, "req_");
-        exchange_header(x, "request-id", id);
-    }
-    api_error_write(&w, why, form, form == API_ANTHROPIC ? id : NULL);
+    api_error_write(&w, why, form, id);
     if (why->repeats)
         exchange_header(x, "x-should-retry", "false");
     if (why->retry_after > 0) {
@@ -43,6 +39,14 @@ void service_refuse(struct exchange *x, const struct api_error *why) {
         exchange_header(x, "Retry-After", seconds);
     }
     service_json(x, api_error_status(why, form), &w);
+}
+
+void service_refuse(struct exchange *x, const struct api_error *why) {
+    char id[RANDOM_ID];
+    random_id(id, "req_");
+    if (form_of(x) == API_ANTHROPIC)
+        exchange_header(x, "request-id", id);
+    service_refuse_named(x, why, id);
 }
 
 bool service_ready(struct service *s, struct api_error *why) {

@@ -48,8 +48,10 @@ typedef void service_handler(struct service *s, struct exchange *x, const char *
 
 // Answers an exchange with a JSON body, and empties the writer.
 void service_json(struct exchange *x, int status, struct json_writer *w);
-// Answers with an error in the form of api_error.h and the headers that tell clients of retries.
+// Answers with an error in the form that the client reads, and headers that tell it of retries.
 void service_refuse(struct exchange *x, const struct api_error *why);
+// The same of a request that has a name, of which clients have been told already.
+void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id);
 // The body of a request as JSON, by the rules of the interface. False with `why` filled. Any
 // thread.
 bool service_read(const struct str *text, struct json **out, struct api_error *why);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "serve/answer_json.h"
+#include "serve/api_messages.h"
 #include "serve/messages.h"
 #include "serve/params.h"
 #include "serve/request_log.h"
@@ -95,21 +96,33 @@ static void write_answer(const struct params *p, const char *text, size_t n, boo
     str_fini(&out);
 }
 
+// What Anthropic's bodies become is a conversation that can be rendered.
+static bool read_turns(const struct params *p, const struct json *body, struct api_error *x) {
+    struct messages_chat m = {0};
+    struct params chat = *p;
+    struct api_error why = {0};
+    bool ok = messages_chat_read(&m, &chat, body, x);
+    FUZZ_CHECK(!ok || messages_check(m.messages, &why));
+    messages_chat_fini(&m);
+    return ok;
+}
+
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
-    static const enum endpoint endpoints[] = {ENDPOINT_CHAT, ENDPOINT_COMPLETIONS,
-                                              ENDPOINT_TEMPLATE, ENDPOINT_TOKENIZE,
-                                              ENDPOINT_DETOKENIZE};
+    static const enum endpoint endpoints[] = {ENDPOINT_CHAT,       ENDPOINT_COMPLETIONS,
+                                              ENDPOINT_TEMPLATE,   ENDPOINT_TOKENIZE,
+                                              ENDPOINT_DETOKENIZE, ENDPOINT_ANTHROPIC};
     struct params_limits l = {.vocab = 1000, .slots = 8, .has_draft = size & 1};
     struct params p = {0};
     struct api_error x = {0};
     struct json *body = NULL;
     if (size == 0)
         return;
-    enum endpoint endpoint = endpoints[data[0] % 5];
+    enum endpoint endpoint = endpoints[data[0] % 6];
     const char *text = (const char *)data + 1;
     sample_params_init(&l.sample);
     bool ok = params_parse(text, size - 1, &body, &x) && params_read(&p, body, endpoint, &l, &x) &&
-              (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x));
+              (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x)) &&
+              (endpoint != ENDPOINT_ANTHROPIC || read_turns(&p, body, &x));
     if (ok) {
         check_limits(&p, &l);
         match(&p, text, size - 1);

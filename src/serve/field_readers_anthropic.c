@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request fields of Anthropic's interface; see field_readers.h.
+#include <string.h>
+
+#include "serve/field_readers.h"
+
+bool field_read_system(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    enum json_kind k = json_kind_of(v);
+    return k == JSON_STRING || k == JSON_ARRAY ||
+           api_refuse(x, f->name, "system is %s and must be a string or an array of text blocks",
+                      fields_kind_name(v));
+}
+
+// Kinds that this server has never heard of leave it to the model whether it thinks.
+bool field_read_anthropic_thinking(struct params *p, const struct field *f, const struct json *v,
+                                   const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    const char *type = json_str(json_get(v, "type"), NULL);
+    const struct json *budget = json_get(v, "budget_tokens");
+    if (!type)
+        return api_refuse(x, f->name, "thinking.type is %s and must be a string",
+                          json_get(v, "type") ? fields_kind_name(json_get(v, "type")) : "missing");
+    if (budget && (json_kind_of(budget) != JSON_INT || json_int(budget, -1) < 0))
+        return api_refuse(x, f->name, "thinking.budget_tokens must be an integer, 0 or more");
+    p->thinking = strcmp(type, "disabled") != 0;
+    if (p->thinking && !strcmp(type, "enabled"))
+        p->thinking_tokens = json_int(budget, -1);
+    return true;
+}
+
+bool field_read_output_config(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l;
+    const struct json *effort = json_get(v, "effort"), *format = json_get(v, "format");
+    size_t n;
+    const char *s = json_str(effort, &n);
+    if (effort && (!s || n >= sizeof p->effort))
+        return api_refuse(x, "output_config.effort",
+                          "output_config.effort must be low, medium, high, xhigh or max");
+    if (s)
+        memcpy(p->effort, s, n + 1);
+    if (format) {
+        api_refuse(x, "output_config.format",
+                   "output_config.format is not supported yet: leave it out and describe the form "
+                   "in words");
+        x->code = "unsupported_response_format";
+        return false;
+    }
+    return true;
+}
+
+bool field_read_anthropic_choice(struct params *p, const struct field *f, const struct json *v,
+                                 const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    const char *type = json_str(json_get(v, "type"), NULL);
+    static const char *const known[] = {"auto", "any", "tool", "none"};
+    for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
+        if (!strcmp(type, known[i])) {
+            if (i == 3)
+                p->tools = NULL;
+            return true;
+        }
+    return api_refuse(x, f->name, "tool_choice.type must be auto, any, tool or none");
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// Anthropic's interface: its bodies as the messages of a chat, its answers as content blocks,
+// streamed and whole, with and without thinking, its refusals.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "serve/anthropic_read.h"
+#include "serve/noise.h"
+#include "serve/params.h"
+#include "server_rig.h"
+
+#define MESSAGES "/v1/messages"
+
+static struct server_rig rig;
+
+static int start(void **state) {
+    (void)state;
+    server_rig_start(&rig, (struct server_options){.name = "tiny"});
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_rig_stop(&rig);
+    return 0;
+}
+
+// Reads a body; what came of it as text, or the refusal's place and sentence.
+static void read_body(const char *body, struct json_writer *w) {
+    struct json *v = NULL, *messages = NULL;
+    struct api_error x = {0};
+    assert_true(params_parse(body, strlen(body), &v, &x));
+    if (anthropic_read_messages(v, &messages, &x)) {
+        jw_value(w, messages);
+    } else {
+        assert_int_equal(x.status, 400);
+        str_printf(&w->out, "%s: %s", x.param, x.text);
+    }
+    json_free(messages);
+    json_free(v);
+}
+
+static void reads(const char *body, const char *wanted) {
+    struct json_writer w = {0};
+    read_body(body, &w);
+    assert_string_equal(w.out.data, wanted);
+    str_fini(&w.out);
+}
+
+#define USER(content) "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
+#define TEXT(words)   "{\"type\":\"text\",\"text\":\"" words "\"}"
+
+static void conversations_are_read(void **state) {
+    (void)state;
+    reads(USER("\"Hi\""), "[{\"role\":\"user\",\"content\":[" TEXT("Hi") "]}]");
+    reads(USER("[]"), "[{\"role\":\"user\",\"content\":\"\"}]");
+    reads("{\"system\":[" TEXT("x-anthropic-billing-header: cch=1;") "," TEXT("One.") "," TEXT(
+              "x-anthropic-billing-header: a\\nTwo.") "],\"messages\":[]}",
+          "[{\"role\":\"system\",\"content\":\"One.\\nTwo.\"}]");
+    reads("{\"system\":\"x-anthropic-billing-header: cch=1;\",\"messages\":[]}", "[]");
+    reads(
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":"
+        "\"hm\",\"signature\":\"s\"},{\"type\":\"redacted_thinking\",\"data\":\"x\"}," TEXT(
+            "Look.") ",{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\",\"input\":{\"n\":1.0,"
+                     "\"big\":123456789012345678901234567890}},{\"type\":\"tool_use\",\"id\":\"b\","
+                     "\"name\":\"g\"}]}]}",
+        "[{\"role\":\"assistant\",\"content\":[" TEXT(
+            "Look.") "],\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{"
+                     "\"name\":\"f\",\"arguments\":{\"n\":1.0,\"big\":"
+                     "123456789012345678901234567890}}},{\"id\":\"b\",\"type\":\"function\","
+                     "\"function\":{\"name\":\"g\",\"arguments\":{}}}],\"reasoning_content\":"
+                     "\"hm\"}]");
+    reads(USER("[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
+               "" TEXT("one") "," TEXT("two") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
+                                              "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT(
+                                                  "Go on.") "]"),
+          "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"is_error\":true,\"content\":"
+          "\"one\\ntwo\\n[image]\"},{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":\"\"},"
+          "{\"role\":\"user\",\"content\":[" TEXT("Go on.") "]}]");
+    reads(USER("[{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"text\",\"data\":"
+               "\"words\"}},{\"type\":\"search_result\",\"source\":\"u\",\"content\":[" TEXT(
+                   "found") "]},{\"type\":\"web_search_tool_result\",\"content\":[]}]"),
+          "[{\"role\":\"user\",\"content\":[" TEXT("T\\nwords") "," TEXT("u\\nfound") "," TEXT(
+              "[web_search_tool_result]") "]}]");
+}
+
+static void what_makes_no_sense_is_refused(void **state) {
+    (void)state;
+    reads(USER("[{\"type\":\"image\",\"source\":{}}]"),
+          "messages[0].content[0]: messages[0].content[0] is an image, and this model reads text "
+          "only");
+    reads(USER("[{\"type\":\"document\",\"source\":{\"type\":\"base64\"}}]"),
+          "messages[0].content[0]: messages[0].content[0] is a document, and this model reads text "
+          "only");
+    reads(USER("[5]"), "messages[0].content[0]: messages[0].content[0] is a number and must be a "
+                       "block");
+    reads(USER("[{\"type\":\"tool_result\"}]"),
+          "messages[0].content[0]: messages[0].content[0].tool_use_id is missing and must be a "
+          "string");
+    reads(USER("7"), "messages[0]: messages[0].content is a number and must be a string or an "
+                     "array of blocks");
+    reads("{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}",
+          "messages[0]: messages[0].role is 'tool' and must be user or assistant");
+    reads("{\"system\":5,\"messages\":[]}",
+          "system: system is a number and must be a string or an array of text blocks");
+}
+
+static void tools_are_read(void **state) {
+    (void)state;
+    static const char tools[] =
+        "[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"},"
+        "\"cache_control\":{\"type\":\"ephemeral\"}},{\"type\":\"web_search_20260209\",\"name\":"
+        "\"web_search\"},{\"type\":\"bash_20250124\",\"name\":\"bash\"}]";
+    struct json *v = NULL, *out = NULL;
+    struct api_error x = {0};
+    assert_int_equal(json_parse(&v, tools, sizeof tools - 1, NULL), 0);
+    assert_true(anthropic_read_tools(v, &out, &x));
+    assert_int_equal(json_len(out), 2);
+    assert_string_equal(server_rig_text(out, "0.function.name"), "f");
+    assert_string_equal(server_rig_text(out, "0.function.parameters.type"), "object");
+    assert_string_equal(server_rig_text(out, "1.function.name"), "bash");
+    assert_non_null(server_rig_at(out, "1.function.parameters.properties.command"));
+    json_free(out);
+    json_free(v);
+    assert_int_equal(json_parse(&v, "[{\"input_schema\":{}}]", 21, NULL), 0);
+    assert_false(anthropic_read_tools(v, &out, &x));
+    assert_non_null(strstr(x.text, "tools[0]"));
+    json_free(v);
+}
+
+static void noise_is_found(void **state) {
+    (void)state;
+    static const char two[] = "x-anthropic-billing-header: a\nx-anthropic-billing-header: b\nText";
+    assert_int_equal(noise_length(two, sizeof two - 1), sizeof two - 5);
+    assert_int_equal(noise_length("Text\nx-anthropic-billing-header: a", 34), 0);
+    assert_int_equal(noise_length("x-anthropic-billing-header: a", 29), 29);
+    assert_int_equal(noise_length("", 0), 0);
+}
+
+// The data of the events of a stream, whose names must be those of their data.
+struct events {
+    struct json *at[400];
+    int n;
+};
+
+static void read_events(struct events *v, const struct str *body) {
+    const char *at = body->data;
+    v->n = 0;
+    while (*at) {
+        char name[64] = "";
+        const char *data = strstr(at, "\ndata: "), *end = strstr(at, "\n\n");
+        assert_true(v->n < 400 && data && end && sscanf(at, "event: %63s", name) == 1);
+        data += 7;
+        assert_int_equal(json_parse(&v->at[v->n], data, (size_t)(end - data), NULL), 0);
+        assert_string_equal(server_rig_text(v->at[v->n++], "type"), name);
+        at = end + 2;
+    }
+}
+
+static void drop_events(struct events *v) {
+    for (int i = 0; i < v->n; i++)
+        json_free(v->at[i]);
+}
+
+// Puts the blocks of a stream together as clients do: no block overlaps another, indices have no
+// gaps. -> the end: stop_reason of message_delta.
+static void assemble(const struct events *v, struct str *thinking, struct str *text,
+                     const char **stop_reason) {
+    int block = -1, open = 0;
+    assert_string_equal(server_rig_text(v->at[0], "type"), "message_start");
+    assert_string_equal(server_rig_text(v->at[v->n - 1], "type"), "message_stop");
+    for (int i = 0; i < v->n; i++) {
+        const struct json *e = v->at[i];
+        const char *type = server_rig_text(e, "type");
+        if (!strcmp(type, "content_block_start")) {
+            assert_int_equal(server_rig_int(e, "index"), ++block);
+            assert_int_equal(open++, 0);
+        } else if (!strcmp(type, "content_block_stop")) {
+            assert_int_equal(server_rig_int(e, "index"), block);
+            assert_int_equal(open--, 1);
+        } else if (!strcmp(type, "content_block_delta")) {
+            const char *kind = server_rig_text(e, "delta.type");
+            assert_true(open == 1 && server_rig_int(e, "index") == block);
+            if (!strcmp(kind, "text_delta"))
+                str_puts(text, server_rig_text(e, "delta.text"));
+            if (!strcmp(kind, "thinking_delta"))
+                str_puts(thinking, server_rig_text(e, "delta.thinking"));
+        } else if (!strcmp(type, "message_delta")) {
+            *stop_reason = server_rig_text(e, "delta.stop_reason");
+        }
+    }
+    assert_int_equal(open, 0);
+}
+
+#define ASK                                                                                        \
+    "\"system\":\"Be brief.\",\"messages\":[{\"role\":\"user\",\"content\":\"Tell me of a "        \
+    "fox.\"}],\"temperature\":0,\"max_tokens\":40"
+
+static void streams_and_whole_answers_agree(void **state) {
+    (void)state;
+    struct str out = {0}, thinking = {0}, text = {0};
+    struct events v;
+    const char *why = NULL;
+    struct json *one = server_rig_json(&rig, MESSAGES, "{" ASK "}", 200);
+    assert_int_equal(server_rig_ask(&rig, MESSAGES "?beta=true", "{\"stream\":true," ASK "}", &out),
+                     200);
+    read_events(&v, &out);
+    assemble(&v, &thinking, &text, &why);
+    assert_string_equal(text.data, server_rig_text(one, "content.0.text"));
+    assert_string_equal(why, server_rig_text(one, "stop_reason"));
+    assert_int_equal(server_rig_int(one, "usage.input_tokens") +
+                         server_rig_int(one, "usage.cache_read_input_tokens"),
+                     server_rig_int(v.at[0], "message.usage.input_tokens"));
+    assert_string_equal(server_rig_text(one, "model"), "tiny");
+    assert_int_equal(thinking.len, 0);
+    struct json *count = server_rig_json(&rig, MESSAGES "/count_tokens", "{" ASK "}", 200);
+    assert_int_equal(server_rig_int(count, "input_tokens"),
+                     server_rig_int(v.at[0], "message.usage.input_tokens"));
+    drop_events(&v);
+    json_free(count);
+    json_free(one);
+    str_fini(&out);
+    str_fini(&text);
+    str_fini(&thinking);
+}
+
+static void ends_have_their_reason(void **state) {
+    (void)state;
+    struct json *v = server_rig_json(&rig, MESSAGES, "{" ASK ",\"max_tokens\":4}", 400);
+    assert_string_equal(server_rig_text(v, "error.type"), "invalid_request_error");
+    json_free(v);
+    v = server_rig_json(&rig, MESSAGES, "{" ASK "}", 200);
+    char word[5] = "", body[400];
+    memcpy(word, server_rig_text(v, "content.0.text") + 5, 4);
+    json_free(v);
+    snprintf(body, sizeof body, "{" ASK ",\"stop_sequences\":[\"nothing of it\",\"%s\"]}", word);
+    v = server_rig_json(&rig, MESSAGES, body, 200);
+    assert_string_equal(server_rig_text(v, "stop_reason"), "stop_sequence");
+    assert_string_equal(server_rig_text(v, "stop_sequence"), word);
+    json_free(v);
+}
+
+static void refusals_have_their_form(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *words;
+    } cases[] = {
+        {"{\"messages\":[]}", "messages is empty"},
+        {"{}", "messages is missing"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{}}", "thinking.type"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":{\"type\":\"x\"}}",
+         "tool_choice.type"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"system\":1}", "system is a"},
+        {"[]", "must be a JSON object"},
+        {"{", "the body:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct json *v = server_rig_json(&rig, MESSAGES, cases[i].body, 400);
+        assert_string_equal(server_rig_text(v, "type"), "error");
+        assert_string_equal(server_rig_text(v, "error.type"), "invalid_request_error");
+        assert_non_null(strstr(server_rig_text(v, "error.message"), cases[i].words));
+        assert_non_null(server_rig_at(v, "request_id"));
+        json_free(v);
+    }
+    struct str body = {0};
+    str_puts(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 5000; i++)
+        str_puts(&body, "fox ");
+    str_puts(&body, "\"}]}");
+    struct json *v = server_rig_json(&rig, MESSAGES, body.data, 400);
+    assert_non_null(strstr(server_rig_text(v, "error.message"), "prompt is too long: "));
+    assert_non_null(strstr(server_rig_text(v, "error.message"), " > 4096 maximum"));
+    json_free(v);
+    str_fini(&body);
+}
+
+// What clients send that this server has no use for.
+static void unknown_things_are_taken(void **state) {
+    (void)state;
+    static const char body[] =
+        "{\"max_tokens\":4,\"metadata\":{\"user_id\":\"u\"},\"service_tier\":\"auto\","
+        "\"context_management\":{},\"container\":null,\"mcp_servers\":[],\"cache_control\":{"
+        "\"type\":\"ephemeral\"},\"top_k\":null,\"stop_sequences\":null,\"thinking\":{\"type\":"
+        "\"between_tools\"},\"output_config\":{\"effort\":\"xhigh\"},\"tools\":[{\"type\":"
+        "\"tool_of_tomorrow\"}],\"tool_choice\":{\"type\":\"auto\"},\"messages\":[{\"role\":"
+        "\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\",\"cache_control\":{\"type\":"
+        "\"ephemeral\"},\"citations\":null},{\"type\":\"block_of_tomorrow\"}]}]}";
+    struct json *v = server_rig_json(&rig, MESSAGES, body, 200);
+    assert_string_equal(server_rig_text(v, "type"), "message");
+    json_free(v);
+}
+
+static void thinking_is_a_block(void **state) {
+    (void)state;
+    static const char template[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>\n"
+        "{% else %}<think>\n\n</think>\n\n{% endif %}";
+    char path[] = "/tmp/coppice-template-XXXXXX";
+    struct server_rig small;
+    struct str out = {0}, thinking = {0}, text = {0};
+    struct events v;
+    const char *why = NULL;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, template, sizeof template - 1) == sizeof template - 1);
+    close(fd);
+    server_rig_start(&small, (struct server_options){.template_file = path});
+    unlink(path);
+    struct json *one = server_rig_json(&small, MESSAGES, "{" ASK "}", 200);
+    assert_string_equal(server_rig_text(one, "content.0.type"), "text");
+    json_free(one);
+    one = server_rig_json(&small, MESSAGES, "{\"thinking\":{\"type\":\"adaptive\"}," ASK "}", 200);
+    assert_string_equal(server_rig_text(one, "content.0.type"), "thinking");
+    assert_string_equal(server_rig_text(one, "content.0.signature"), server_rig_text(one, "id"));
+    server_rig_ask(&small, MESSAGES,
+                   "{\"stream\":true,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2000}"
+                   "," ASK "}",
+                   &out);
+    read_events(&v, &out);
+    assemble(&v, &thinking, &text, &why);
+    assert_string_equal(thinking.data, server_rig_text(one, "content.0.thinking"));
+    bool signature = false;
+    for (int i = 0; i < v.n; i++)
+        signature |= server_rig_at(v.at[i], "delta.signature") != NULL;
+    assert_true(signature);
+    drop_events(&v);
+    json_free(one);
+    server_rig_stop(&small);
+    str_fini(&out);
+    str_fini(&text);
+    str_fini(&thinking);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversations_are_read),
+        cmocka_unit_test(what_makes_no_sense_is_refused),
+        cmocka_unit_test(tools_are_read),
+        cmocka_unit_test(noise_is_found),
+        cmocka_unit_test(streams_and_whole_answers_agree),
+        cmocka_unit_test(ends_have_their_reason),
+        cmocka_unit_test(refusals_have_their_form),
+        cmocka_unit_test(unknown_things_are_taken),
+        cmocka_unit_test(thinking_is_a_block),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
