@@ -2,124 +2,35 @@
 // Chat completions: messages to one prompt; see api_chat.h.
 #include "serve/api_chat.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "serve/answer_chunks.h"
+#include "serve/chat_prompt.h"
+#include "serve/conversation_chat.h"
 #include "serve/messages.h"
 
-struct merge {
-    struct json_writer *w;
-    bool thinking, effort; // the request's own variables have them
-};
-
-static int merge_member(void *arg, const char *key, size_t n, const struct json *v) {
-    struct merge *m = arg;
-    (void)n;
-    m->thinking |= !strcmp(key, "enable_thinking");
-    m->effort |= !strcmp(key, "reasoning_effort");
-    jw_key(m->w, key);
-    jw_value(m->w, v);
-    return 0;
-}
-
-// The variables for the template: chat_template_kwargs, and behind them what other fields say of
-// thinking. *out is NULL where there are none.
-static int make_variables(const struct params *p, struct json **out, struct err *e) {
-    struct json_writer w = {0};
-    struct merge m = {.w = &w};
-    *out = NULL;
-    if (!p->kwargs && p->thinking < 0 && !p->effort[0])
-        return 0;
-    jw_begin(&w, '{');
-    json_each(p->kwargs, merge_member, &m);
-    if (p->thinking >= 0 && !m.thinking) {
-        jw_key_bool(&w, "enable_thinking", p->thinking);
-    }
-    if (p->effort[0] && !m.effort) {
-        jw_key_str(&w, "reasoning_effort", p->effort);
-    }
-    jw_end(&w, '}');
-    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")
-                          : json_parse(out, w.out.data, w.out.len, e);
-    str_fini(&w.out);
-    return rc;
+static bool read(const struct params *p, struct conversation *v, struct api_error *x) {
+    if (!messages_check(p->messages, x))
+        return false;
+    conversation_read_chat(v, p->messages);
+    conversation_read_chat_tools(v, p->tools, NULL, NULL);
+    return true;
 }
 
 bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
                      struct api_error *x) {
-    struct chat_input in = {.messages = p->messages,
-                            .tools = p->tools,
-                            .documents = p->documents,
-                            .add_generation_prompt = !p->no_generation_prompt};
-    struct json *variables = NULL;
-    struct err e = {0};
-    if (!messages_check(p->messages, x))
-        return false;
-    if (!s->chat) {
-        api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
-        return false;
-    }
-    int rc = make_variables(p, &variables, &e);
-    in.kwargs = variables;
-    if (!rc)
-        rc = chat_render(s->chat, &in, out, &e);
-    json_free(variables);
-    if (rc)
-        api_error_of(x, &e);
-    if (rc && x->status == 400)
-        snprintf(x->param, sizeof x->param, "messages");
-    return rc == 0;
-}
-
-// The prompt of c's messages.
-static bool make_prompt(struct completion *c) {
-    struct chat_text text = {0};
-    struct err e = {0};
-    bool ok = api_chat_render(c->s, &c->p, &text, &c->error);
-    if (ok && chat_encode(c->s->tokenizer, &text, &c->prompts->tokens, &e)) {
-        api_error_of(&c->error, &e);
-        ok = false;
-    }
-    if (ok) {
-        c->prompts->in_reasoning = text.in_reasoning;
-        c->family = chat_template_reasoning(c->s->chat);
-        str_clear(&c->rendered);
-        if (c->s->o->log_prompts)
-            str_append(&c->rendered, text.text.data, text.text.len);
-    }
-    chat_text_fini(&text);
+    struct params plain = *p; // borrows what p owns
+    struct conversation v = {0};
+    struct chat_words words = {0};
+    bool ok = read(p, &v, x) && chat_prompt_take(&plain, &v, "messages", &words, x) &&
+              chat_prompt_render(s, &plain, out, x);
+    conversation_fini(&v);
+    chat_words_fini(&words);
     return ok;
 }
 
 bool api_chat_prepare(struct completion *c) {
-    c->prompts = calloc(1, sizeof *c->prompts);
-    if (!c->prompts) {
-        api_fail(&c->error, 503, NULL, "no memory for the prompt");
-        return false;
-    }
-    c->n_prompts = 1;
-    return make_prompt(c);
-}
-
-bool api_chat_shorten(struct completion *c) {
-    const struct server_options *o = c->s->o;
-    struct prefill_report *r = &c->compression;
-    struct err e = {0};
-    int64_t from = r->from;
-    if (prefill_messages(o->compressor, &o->prefill, c->p.messages, from, &c->shortened, r, &e)) {
-        api_error_of(&c->error, &e);
-        return false;
-    }
-    r->from = r->to = from;
-    if (!c->shortened)
-        return true;
-    c->p.messages = c->shortened;
-    token_list_fini(&c->prompts->tokens);
-    c->prompts->tokens = (struct token_list){0};
-    bool ok = make_prompt(c);
-    r->to = (int64_t)c->prompts->tokens.count;
+    struct conversation v = {0};
+    bool ok = read(&c->p, &v, &c->error) && chat_prompt_make(c, &v, "messages");
+    conversation_fini(&v);
     return ok;
 }
 
@@ -136,7 +47,7 @@ const struct dialect api_chat_dialect = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
     .prepare = api_chat_prepare,
-    .shorten = api_chat_shorten,
+    .shorten = chat_prompt_shorten,
     .start = chunks_start,
     .item_delta = chunks_delta,
     .finish = chunks_finish,

@@ -7,10 +7,9 @@
 
 extern const struct dialect api_chat_dialect;
 
-// The prompt of the messages in c->p, and that of what stays of them when they are compressed, as
-// struct dialect has them; for all interfaces whose conversations are rendered so.
+// The prompt of the messages and tools in c->p, as struct dialect has it; for all interfaces whose
+// bodies are brought into those words.
 bool api_chat_prepare(struct completion *c);
-bool api_chat_shorten(struct completion *c);
 
 // Checks and renders the messages of p. False with x filled. Any thread; out needs chat_text_fini
 // in any case.

@@ -7,6 +7,7 @@
 #include "serve/answer_messages.h"
 #include "serve/anthropic_read.h"
 #include "serve/api_chat.h"
+#include "serve/chat_prompt.h"
 
 void messages_chat_fini(struct messages_chat *m) {
     json_free(m->messages);
@@ -47,7 +48,7 @@ const struct dialect api_messages_dialect = {
     .path = "/v1/messages",
     .id_prefix = "msg_",
     .prepare = prepare,
-    .shorten = api_chat_shorten,
+    .shorten = chat_prompt_shorten,
     .drop = drop,
     .start = blocks_start,
     .item_begin = blocks_item_begin,

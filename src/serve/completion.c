@@ -44,7 +44,7 @@ static void free_completion(struct completion *c) {
         c->d->drop(c);
     params_fini(&c->p);
     json_free(c->body);
-    json_free(c->shortened);
+    chat_words_fini(&c->words);
     str_fini(&c->text);
     str_fini(&c->rendered);
     free(c);
@@ -322,8 +322,8 @@ static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
     json_free(c->body);
-    json_free(c->shortened);
-    c->body = c->shortened = NULL;
+    chat_words_fini(&c->words);
+    c->body = NULL;
     c->prepared = true;
     if (c->gone) {
         finish(c, NULL);

@@ -11,6 +11,7 @@
 
 #include "serve/answer_items.h"
 #include "serve/answer_json.h"
+#include "serve/conversation_plain.h"
 #include "serve/random_id.h"
 #include "serve/reply_text.h"
 #include "serve/service.h"
@@ -85,8 +86,8 @@ struct completion {
     struct str text;   // the body as it came, until it has been read
     struct json *body; // the same, while p borrows from it
     struct params p;
-    struct json *shortened; // messages that p borrows in place of the body's
-    void *own;              // of the dialect
+    struct chat_words words; // what p borrows of a conversation in place of the body's
+    void *own;               // of the dialect
     struct prefill_report compression;
     struct completion_prompt *prompts;
     int n_prompts;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// From conversations to prompts; see chat_prompt.h.
+#include "serve/chat_prompt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct merge {
+    struct json_writer *w;
+    bool thinking, effort; // the request's own variables have them
+};
+
+static int merge_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct merge *m = arg;
+    (void)n;
+    m->thinking |= !strcmp(key, "enable_thinking");
+    m->effort |= !strcmp(key, "reasoning_effort");
+    jw_key(m->w, key);
+    jw_value(m->w, v);
+    return 0;
+}
+
+// The variables for the template: chat_template_kwargs, and behind them what other fields say of
+// thinking. *out is NULL where there are none.
+static int make_variables(const struct params *p, struct json **out, struct err *e) {
+    struct json_writer w = {0};
+    struct merge m = {.w = &w};
+    *out = NULL;
+    if (!p->kwargs && p->thinking < 0 && !p->effort[0])
+        return 0;
+    jw_begin(&w, '{');
+    json_each(p->kwargs, merge_member, &m);
+    if (p->thinking >= 0 && !m.thinking) {
+        jw_key_bool(&w, "enable_thinking", p->thinking);
+    }
+    if (p->effort[0] && !m.effort) {
+        jw_key_str(&w, "reasoning_effort", p->effort);
+    }
+    jw_end(&w, '}');
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")
+                          : json_parse(out, w.out.data, w.out.len, e);
+    str_fini(&w.out);
+    return rc;
+}
+
+bool chat_prompt_render(const struct service *s, const struct params *p, struct chat_text *out,
+                        struct api_error *x) {
+    struct chat_input in = {.messages = p->messages,
+                            .tools = p->tools,
+                            .documents = p->documents,
+                            .add_generation_prompt = !p->no_generation_prompt};
+    struct json *variables = NULL;
+    struct err e = {0};
+    if (!s->chat) {
+        api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
+        return false;
+    }
+    int rc = make_variables(p, &variables, &e);
+    in.kwargs = variables;
+    if (!rc)
+        rc = chat_render(s->chat, &in, out, &e);
+    json_free(variables);
+    if (rc)
+        api_error_of(x, &e);
+    if (rc && x->status == 400)
+        snprintf(x->param, sizeof x->param, "messages");
+    return rc == 0;
+}
+
+bool chat_prompt_take(struct params *p, const struct conversation *v, const char *where,
+                      struct chat_words *out, struct api_error *x) {
+    struct conversation plain = {0};
+    bool ok = conversation_plain(v, where, &plain, x) && conversation_words(&plain, out, x);
+    conversation_fini(&plain);
+    p->messages = out->messages;
+    p->tools = out->tools;
+    return ok;
+}
+
+// The prompt of c's messages.
+static bool make_prompt(struct completion *c) {
+    struct chat_text text = {0};
+    struct err e = {0};
+    bool ok = chat_prompt_render(c->s, &c->p, &text, &c->error);
+    if (ok && chat_encode(c->s->tokenizer, &text, &c->prompts->tokens, &e)) {
+        api_error_of(&c->error, &e);
+        ok = false;
+    }
+    if (ok) {
+        c->prompts->in_reasoning = text.in_reasoning;
+        c->family = chat_template_reasoning(c->s->chat);
+        str_clear(&c->rendered);
+        if (c->s->o->log_prompts)
+            str_append(&c->rendered, text.text.data, text.text.len);
+    }
+    chat_text_fini(&text);
+    return ok;
+}
+
+bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where) {
+    if (!chat_prompt_take(&c->p, v, where, &c->words, &c->error))
+        return false;
+    c->prompts = calloc(1, sizeof *c->prompts);
+    if (!c->prompts) {
+        api_fail(&c->error, 503, NULL, "no memory for the prompt");
+        return false;
+    }
+    c->n_prompts = 1;
+    return make_prompt(c);
+}
+
+bool chat_prompt_shorten(struct completion *c) {
+    const struct server_options *o = c->s->o;
+    struct prefill_report *r = &c->compression;
+    struct json *shorter = NULL;
+    struct err e = {0};
+    int64_t from = r->from;
+    if (prefill_messages(o->compressor, &o->prefill, c->p.messages, from, &shorter, r, &e)) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    r->from = r->to = from;
+    if (!shorter)
+        return true;
+    json_free(c->words.messages);
+    c->p.messages = c->words.messages = shorter;
+    token_list_fini(&c->prompts->tokens);
+    c->prompts->tokens = (struct token_list){0};
+    bool ok = make_prompt(c);
+    r->to = (int64_t)c->prompts->tokens.count;
+    return ok;
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prompt of a conversation, the same way for all interfaces that have one: what a template can
+// say of it (conversation_plain.h), rendered, and encoded. Text workers.
+#ifndef COPPICE_SERVE_CHAT_PROMPT_H
+#define COPPICE_SERVE_CHAT_PROMPT_H
+
+#include "serve/completion.h"
+#include "serve/conversation_plain.h"
+
+// Points p's messages and tools at those of a conversation, which out then owns; v is not needed
+// any more. where: as in conversation_plain. False with x filled.
+bool chat_prompt_take(struct params *p, const struct conversation *v, const char *where,
+                      struct chat_words *out, struct api_error *x);
+// Renders p's messages and tools. False with x filled; chat_text_fini in any case.
+bool chat_prompt_render(const struct service *s, const struct params *p, struct chat_text *out,
+                        struct api_error *x);
+
+// c's one prompt, of a conversation. False with c->error filled.
+bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where);
+// The same again of what compression leaves of it: `shorten` of struct dialect.
+bool chat_prompt_shorten(struct completion *c);
+
+#endif

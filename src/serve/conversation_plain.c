@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations for templates; see conversation_plain.h.
+#include "serve/conversation_plain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/conversation_chat.h"
+#include "serve/noise.h"
+
+struct plain {
+    const struct conversation *from;
+    struct conversation *to;
+    const char *where;
+    struct api_error *x;
+    int turn; // that is being read
+};
+
+// The text behind lines that are no words of anybody; absent where nothing is left.
+static struct words without_noise(struct words t) {
+    size_t n = noise_length(t.s, t.n);
+    return n == t.n ? (struct words){0} : (struct words){t.s + n, t.n - n};
+}
+
+static struct words print(struct plain *r, const struct json *v) {
+    struct json_writer w = {0};
+    struct words out = {0};
+    jw_value(&w, v);
+    if (!w.out.failed)
+        out = conversation_copy(r->to, w.out.data, w.out.len);
+    r->to->failed |= w.out.failed;
+    str_fini(&w.out);
+    return out;
+}
+
+// What stands for a part that is no text: its own text where it has one, else its name.
+static struct words stand_in(struct plain *r, const struct json *raw) {
+    struct words text = words_of(json_get(raw, "text"));
+    const char *type = json_str(json_get(raw, "type"), NULL);
+    char name[80];
+    if (text.s)
+        return text;
+    int n = snprintf(name, sizeof name, "[%.60s]", type ? type : "unknown");
+    return conversation_copy(r->to, name, (size_t)n);
+}
+
+// {"input": text}, the arguments of a call of a custom tool.
+static struct words as_input(struct plain *r, struct words text) {
+    struct json_writer w = {0};
+    struct words out = {0};
+    jw_begin(&w, '{');
+    jw_key(&w, "input");
+    jw_str(&w, text.s ? text.s : "", text.n);
+    jw_end(&w, '}');
+    if (!w.out.failed)
+        out = conversation_copy(r->to, w.out.data, w.out.len);
+    r->to->failed |= w.out.failed;
+    str_fini(&w.out);
+    return out;
+}
+
+static bool refuse_media(struct plain *r, int part, const struct json *raw) {
+    char place[64];
+    const char *type = json_str(json_get(raw, "type"), NULL);
+    snprintf(place, sizeof place, "%s[%d].content[%d]", r->where, r->turn, part);
+    return api_refuse(r->x, place, "%s is of type %.40s, and this model reads text only", place,
+                      type);
+}
+
+static struct conversation_part *copy(struct plain *r, struct conversation_turn *t,
+                                      const struct conversation_part *p) {
+    struct conversation_part *out = conversation_part(r->to, t, p->kind);
+    if (out)
+        *out = *p;
+    return out;
+}
+
+static bool ends_in(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && !strcmp(s + n - m, end);
+}
+
+// A call of a kind that is unknown here: its name, and of its members the one that tells what was
+// asked for.
+static bool other_call(struct plain *r, struct conversation_turn *t,
+                       const struct conversation_part *p) {
+    static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
+    const char *type = json_str(json_get(p->raw, "type"), NULL);
+    struct words id = words_of(json_get(p->raw, "call_id"));
+    const struct json *what = NULL;
+    if (!type || !ends_in(type, "_call"))
+        return false;
+    for (int i = 0; asked[i] && !what; i++)
+        what = json_get(p->raw, asked[i]);
+    struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
+    if (!call)
+        return true;
+    call->id = id.s ? id : words_of(json_get(p->raw, "id"));
+    call->name = conversation_copy(r->to, type, strlen(type) - 5);
+    if (json_kind_of(what) == JSON_OBJECT)
+        call->text = print(r, what);
+    else
+        call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
+    return true;
+}
+
+// The words of a result's contents.
+static void take_inner(struct plain *r, const struct conversation_part *from,
+                       struct conversation_part *to) {
+    to->parts = NULL;
+    to->n_parts = to->cap_parts = 0;
+    for (int i = 0; i < from->n_parts; i++) {
+        const struct conversation_part *p = &from->parts[i];
+        struct conversation_part *q = conversation_inner(r->to, to, PART_TEXT);
+        if (q)
+            q->text = p->raw ? stand_in(r, p->raw) : p->text;
+    }
+}
+
+static void other_result(struct plain *r, struct conversation_turn *t,
+                         const struct conversation_part *p) {
+    struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
+    const struct json *output = json_get(p->raw, "output");
+    struct words id = words_of(json_get(p->raw, "call_id"));
+    struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
+    if (!q)
+        return;
+    out->id = id.s ? id : words_of(json_get(p->raw, "id"));
+    q->text = words_of(output);
+    if (!q->text.s)
+        q->text = output ? print(r, output) : stand_in(r, p->raw);
+}
+
+static void take_reasoning(struct plain *r, struct conversation_turn *t,
+                           const struct conversation_part *p) {
+    struct words text = p->text.n ? p->text : p->summary;
+    struct conversation_part *out = text.n ? conversation_part(r->to, t, p->kind) : NULL;
+    if (out)
+        out->text = text;
+}
+
+static bool take_part(struct plain *r, struct conversation_turn *t,
+                      const struct conversation_part *p, int i) {
+    struct conversation_part *out;
+    switch (p->kind) {
+    case PART_MEDIA:
+        return refuse_media(r, i, p->raw);
+    case PART_REASONING:
+        take_reasoning(r, t, p);
+        break;
+    case PART_RESULT:
+        if ((out = copy(r, t, p)) != NULL)
+            take_inner(r, p, out);
+        break;
+    case PART_CALL:
+        out = copy(r, t, p);
+        if (out && p->custom) {
+            out->custom = false;
+            out->text = as_input(r, p->text);
+        }
+        break;
+    case PART_OTHER:
+        if (t->role == CONVERSATION_TOOL) {
+            other_result(r, t, p);
+        } else if (t->role != CONVERSATION_ASSISTANT || !other_call(r, t, p)) {
+            out = conversation_part(r->to, t, PART_TEXT);
+            if (out)
+                out->text = stand_in(r, p->raw);
+        }
+        break;
+    default:
+        copy(r, t, p);
+    }
+    return true;
+}
+
+static bool take_turn(struct plain *r, const struct conversation_turn *from) {
+    // Turns stay what they are: the form has them apart for a reason.
+    enum conversation_kind first = from->n_parts ? from->parts[0].kind : PART_TEXT;
+    struct conversation_turn *t = conversation_turn(r->to, from->role, first);
+    bool ok = true;
+    if (!t)
+        return true;
+    t->extras = from->extras;
+    for (int i = 0; i < from->n_parts && ok; i++) {
+        struct conversation_part p = from->parts[i];
+        bool noisy = p.kind == PART_TEXT && p.text.n && r->turn == 0;
+        if (noisy)
+            p.text = without_noise(p.text);
+        if (!noisy || p.text.s)
+            ok = take_part(r, t, &p, i);
+    }
+    return ok;
+}
+
+bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
+                        struct api_error *x) {
+    struct plain r = {.from = v, .to = out, .where = where, .x = x};
+    for (; r.turn < v->n_turns; r.turn++)
+        if (!take_turn(&r, &v->turns[r.turn]))
+            return false;
+    for (int i = 0; i < v->n_tools; i++) {
+        struct conversation_tool *t = NULL;
+        if (v->tools[i].kind != TOOL_OTHER)
+            t = conversation_tool(out, v->tools[i].kind);
+        if (t)
+            *t = v->tools[i];
+    }
+    out->choice.kind = v->choice.kind;
+    out->choice.name = v->choice.name;
+    out->parallel = v->parallel;
+    if (v->failed || out->failed)
+        api_fail(x, 503, NULL, "no memory for the conversation");
+    return !v->failed && !out->failed;
+}
+
+// A tool that takes free text, as a function with one argument.
+static void put_custom(struct json_writer *w, const struct conversation_tool *t) {
+    struct words definition = words_of(json_get(t->format, "definition"));
+    struct str about = {0};
+    if (t->description.n)
+        str_append(&about, t->description.s, t->description.n);
+    if (definition.n) {
+        str_puts(&about, about.len ? "\n\n" : "");
+        str_puts(&about, "The input has to match this grammar:\n");
+        str_append(&about, definition.s, definition.n);
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "function");
+    jw_key(w, "function");
+    jw_begin(w, '{');
+    jw_key(w, "name");
+    jw_str(w, t->name.s ? t->name.s : "", t->name.n);
+    jw_key(w, "description");
+    jw_str(w, about.data ? about.data : "", about.len);
+    jw_key(w, "parameters");
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "object");
+    jw_key(w, "properties");
+    jw_begin(w, '{');
+    jw_key(w, "input");
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "string");
+    jw_end(w, '}');
+    jw_end(w, '}');
+    jw_key(w, "required");
+    jw_begin(w, '[');
+    jw_cstr(w, "input");
+    jw_end(w, ']');
+    jw_end(w, '}');
+    jw_end(w, '}');
+    jw_end(w, '}');
+    w->out.failed |= about.failed;
+    str_fini(&about);
+}
+
+static bool parse(struct json_writer *w, struct json **out, struct api_error *x) {
+    struct err e = {0};
+    int rc = w->out.failed
+                 ? err_set(&e, ERR_MEMORY, "no memory for the conversation")
+                 : json_parse_with(out, w->out.data, w->out.len,
+                                   &(struct json_rules){.depth = 512, .big_integers = true}, &e);
+    str_fini(&w->out);
+    if (rc)
+        api_error_of(x, &e);
+    return rc == 0;
+}
+
+bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x) {
+    struct json_writer w = {0};
+    *out = (struct chat_words){0};
+    conversation_write_chat(v, &w);
+    if (!parse(&w, &out->messages, x))
+        return false;
+    if (v->n_tools == 0)
+        return true;
+    w = (struct json_writer){0};
+    jw_begin(&w, '[');
+    for (int i = 0; i < v->n_tools; i++)
+        if (v->tools[i].kind == TOOL_CUSTOM)
+            put_custom(&w, &v->tools[i]);
+        else
+            conversation_write_chat_tool(&v->tools[i], &w);
+    jw_end(&w, ']');
+    return parse(&w, &out->tools, x);
+}
+
+void chat_words_fini(struct chat_words *w) {
+    json_free(w->messages);
+    json_free(w->tools);
+    *w = (struct chat_words){0};
+}
