@@ -100,13 +100,13 @@ struct conversation_tool {
     struct extras extras;
 };
 
-enum tool_choice {
-    TOOL_CHOICE_UNSAID,
-    TOOL_CHOICE_AUTO,
-    TOOL_CHOICE_NONE,
-    TOOL_CHOICE_REQUIRED,
-    TOOL_CHOICE_NAMED,   // `name`
-    TOOL_CHOICE_ALLOWED, // of a list, or of kinds unknown here: `raw`; counts as auto
+enum conversation_choice {
+    CHOICE_UNSAID,
+    CHOICE_AUTO,
+    CHOICE_NONE,
+    CHOICE_REQUIRED,
+    CHOICE_NAMED,   // `name`
+    CHOICE_ALLOWED, // of a list, or of kinds unknown here: `raw`; counts as auto
 };
 
 // A zeroed one is valid and empty.
@@ -118,7 +118,7 @@ struct conversation {
     struct conversation_tool *tools;
     int n_tools, cap_tools;
     struct {
-        enum tool_choice kind;
+        enum conversation_choice kind;
         struct words name;
         bool custom; // NAMED: a custom tool
         const struct json *raw;

@@ -248,14 +248,14 @@ static void read_choice(struct conversation *v, const struct json *choice) {
     const char *type = type_of(choice);
     for (int i = 0; i < 3; i++)
         if (words_equal(text, plain[i]))
-            v->choice.kind = (enum tool_choice)(TOOL_CHOICE_AUTO + i);
+            v->choice.kind = (enum conversation_choice)(CHOICE_AUTO + i);
     if (v->choice.kind || json_kind_of(choice) == JSON_NULL)
         return;
     v->choice.name = words_of(json_get(json_get(choice, "function"), "name"));
     v->choice.custom = !strcmp(type, "custom");
     if (v->choice.custom)
         v->choice.name = words_of(json_get(json_get(choice, "custom"), "name"));
-    v->choice.kind = v->choice.name.s ? TOOL_CHOICE_NAMED : TOOL_CHOICE_ALLOWED;
+    v->choice.kind = v->choice.name.s ? CHOICE_NAMED : CHOICE_ALLOWED;
     if (!v->choice.name.s) {
         v->choice.custom = false;
         v->choice.raw = choice;
@@ -475,7 +475,7 @@ void conversation_write_chat_choice(const struct conversation *v, struct json_wr
     static const char *const plain[] = {NULL, "auto", "none", "required"};
     const char *kind = v->choice.custom ? "custom" : "function";
     switch (v->choice.kind) {
-    case TOOL_CHOICE_NAMED:
+    case CHOICE_NAMED:
         jw_begin(w, '{');
         jw_key_str(w, "type", kind);
         jw_key(w, kind);
@@ -484,10 +484,10 @@ void conversation_write_chat_choice(const struct conversation *v, struct json_wr
         jw_end(w, '}');
         jw_end(w, '}');
         break;
-    case TOOL_CHOICE_ALLOWED:
+    case CHOICE_ALLOWED:
         jw_value(w, v->choice.raw);
         break;
-    case TOOL_CHOICE_UNSAID:
+    case CHOICE_UNSAID:
         jw_null(w);
         break;
     default:

@@ -169,9 +169,9 @@ static void add_tool(struct maker *m) {
 }
 
 static void add_choice(struct maker *m) {
-    m->v->choice.kind = (enum tool_choice)below(m, TOOL_CHOICE_ALLOWED);
+    m->v->choice.kind = (enum conversation_choice)below(m, CHOICE_ALLOWED);
     m->v->parallel = below(m, 3) - 1;
-    if (m->v->choice.kind == TOOL_CHOICE_NAMED) {
+    if (m->v->choice.kind == CHOICE_NAMED) {
         m->v->choice.name = words_of_text("read");
         m->v->choice.custom = one_in(m, 3);
     }
