@@ -3,17 +3,22 @@
 #include "serve/params.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "serve/fields.h"
 #include "serve/random_id.h"
 
 bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x) {
     static const struct json_rules rules = {.depth = 256,
-                                            .values = 2 << 20,
+                                            .values = 1 << 20,
                                             .objects = 1 << 17,
                                             .unique_keys = true,
                                             .big_integers = true};
     struct err e = {0};
+    if (n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) { // a byte order mark, RFC 8259, section 8.1
+        text += 3;
+        n -= 3;
+    }
     if (!json_parse_with(out, text, n, &rules, &e))
         return true;
     api_fail(x, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);

@@ -138,6 +138,8 @@ def documents():
     ]
     for name, body, word in cases:
         refused(f"body: {name}", request(server.port, "POST", TEXT, body), 400, word)
+    answer = request(server.port, "POST", TEXT, b'\xef\xbb\xbf{"prompt":"x","max_tokens":1}')
+    equal("body: a byte order mark before it", answer[0], 200)
 
 
 def lengths():
