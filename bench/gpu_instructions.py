@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions that the kernels of linear layers issue for 256 x 16 weights, by pipe.
+
+Usage: bench/gpu_instructions.py [--arch sm_90a] [--build build/cuda-engine] [--kernel WORD]
+
+Disassembles the objects of src/ops/gpu/linear with cuobjdump (of the CUDA toolkit, or PyPI's
+nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) and looks in each kernel for its loops: the innermost
+intervals that a branch backwards closes and that hold matrix instructions. What a loop does in one
+turn is told by those: HMMA.16816 takes 16 x 16 weights for 8 rows, HGMMA.64xNx16 64 x 16 weights
+for N rows, of which each of four warps has a quarter. Code outside of such loops (fills of the
+rings, epilogues) is not counted, and both sides of a branch inside one are. It runs nothing and
+needs no GPU.
+"""
+
+import argparse
+import collections
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+TILE = 256 * 16  # weights that the counts are for
+
+# Which pipe of a multiprocessor's quarter takes an opcode (its part before the first dot); what is
+# not named here is counted as "other".
+PIPES = {
+    "matrix": ["HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA"],
+    "alu": ["LOP3", "SHF", "PRMT", "ISETP", "IADD3", "VIADD", "LEA", "SEL", "FSEL", "IMNMX", "VIMNMX",
+            "FMNMX", "FSETP", "PLOP3", "SGXT", "BMSK", "ICMP", "HSETP2", "HMNMX2", "MOV", "P2R", "R2P"],
+    "fma": ["FFMA", "FMUL", "FADD", "IMAD", "HFMA2", "HADD2", "HMUL2", "IDP"],
+    "load": ["LDS", "LDSM", "STS", "LD", "LDG", "ST", "STG", "LDGSTS", "LDC", "ATOMS", "RED", "ATOM", "SYNCS",
+             "UBLKCP", "SHFL", "S2R", "CS2R", "MUFU", "I2F", "F2I", "F2F", "POPC", "FLO", "I2FP", "F2FP"],
+    "control": ["BRA", "BSSY", "BSYNC", "BAR", "EXIT", "WARPSYNC", "NOP", "DEPBAR", "WARPGROUP", "YIELD",
+                "ERRBAR", "MEMBAR", "FENCE", "CALL", "RET", "BREAK", "ELECT", "VOTE", "VOTEU", "NANOSLEEP"],
+}
+PIPE_OF = {name: pipe for pipe, names in PIPES.items() for name in names}
+COLUMNS = [*PIPES, "uniform", "other"]
+
+FUNCTION = re.compile(r"^\s*Function : (\S+)")
+LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_.x]*)([^;]*);")
+WIDE = re.compile(r"HGMMA\.64x(\d+)x16")
+
+
+def disassemble(path, arch):
+    done = subprocess.run(["cuobjdump", "-sass", "-arch", arch, path], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"gpu_instructions.py: cuobjdump {path}: {done.stderr.strip()[:300]}")
+    return done.stdout.splitlines()
+
+
+def functions(lines):
+    """Yields (name, [(address, opcode, operands)])."""
+    name, body = None, []
+    for line in lines:
+        start = FUNCTION.match(line)
+        if start:
+            if name:
+                yield name, body
+            name, body = start[1], []
+            continue
+        found = LINE.match(line)
+        if name and found:
+            body.append((int(found[1], 16), found[2], found[3]))
+    if name:
+        yield name, body
+
+
+def loops(body):
+    """The innermost loops with matrix instructions, each as its list of opcodes."""
+    spans = []
+    for address, opcode, operands in body:
+        target = re.search(r"0x([0-9a-f]+)\s*$", operands) if opcode.startswith("BRA") else None
+        if target and int(target[1], 16) < address:
+            spans.append((int(target[1], 16), address))
+    matrix = [a for a, opcode, _ in body if PIPE_OF.get(opcode.split(".")[0]) == "matrix"]
+    spans = sorted({s for s in spans if any(s[0] <= a <= s[1] for a in matrix)}, key=lambda s: s[1] - s[0])
+    inner = []
+    for span in spans:
+        if not any(span[0] <= other[1] and other[0] <= span[1] for other in inner):
+            inner.append(span)
+    for begin, end in sorted(inner):
+        yield [opcode for address, opcode, _ in body if begin <= address <= end]
+
+
+def pipe(opcode):
+    name = opcode.split(".")[0]
+    if name in PIPE_OF:
+        return PIPE_OF[name]
+    return "uniform" if name[0] == "U" or name == "R2UR" else "other"
+
+
+def count(opcodes, tiles):
+    """Weights of one turn, and instructions by pipe; tiles: of 8 rows that HMMA takes in turn."""
+    wide = [int(w[1]) for o in opcodes if (w := WIDE.match(o))]
+    narrow = sum(o.startswith("HMMA.16816") for o in opcodes)
+    weights = len(wide) * 64 * 16 / 4 if wide else narrow * 256 / tiles
+    return weights, max(wide, default=8 * tiles), collections.Counter(pipe(o) for o in opcodes)
+
+
+def readable(names):
+    if not shutil.which("c++filt"):
+        return names
+    done = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True)
+    return [n.replace("void ", "").split("(")[0] for n in done.stdout.splitlines()]
+
+
+def tiles_of(name):
+    """How many tiles of 8 rows a kernel multiplies each weight with: its second template argument."""
+    found = re.search(r"<\d+, (\d+)", name)
+    return int(found[1]) if found else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--build", default="build/cuda-engine")
+    parser.add_argument("--kernel", default="", help="only kernels whose name holds this")
+    args = parser.parse_args()
+    if not shutil.which("cuobjdump"):
+        sys.exit("gpu_instructions.py: cuobjdump is missing; it comes with the CUDA toolkit")
+    objects = sorted(glob.glob(os.path.join(args.build, "src/CMakeFiles/coppice.dir/ops/gpu/linear/*/*.cu.o")))
+    if not objects:
+        sys.exit(f"gpu_instructions.py: {args.build} holds no objects: cmake --preset cuda-engine && "
+                 "cmake --build --preset cuda-engine")
+    print(f"{'kernel':<34} {'rows':>4} {'all':>6} " + " ".join(f"{c:>7}" for c in COLUMNS))
+    for path in objects:
+        found = list(functions(disassemble(path, args.arch)))
+        for name, (_, body) in zip(readable([n for n, _ in found]), found):
+            if args.kernel not in name:
+                continue
+            for opcodes in loops(body):
+                weights, rows, pipes = count(opcodes, tiles_of(name))
+                if weights:
+                    scale = TILE / weights
+                    print(f"{name:<34} {rows:>4} {sum(pipes.values()) * scale:>6.0f} " +
+                          " ".join(f"{pipes[c] * scale:>7.1f}" for c in COLUMNS))
+
+
+if __name__ == "__main__":
+    main()
