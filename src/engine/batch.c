@@ -278,6 +278,15 @@ int job_drop(struct job *j, struct err *e) {
     return 0;
 }
 
+const int32_t *job_text(const struct job *j, int64_t *n) {
+    *n = j->n_again ? j->n_again : j->r.n_prompt;
+    return j->n_again ? j->again : j->r.prompt;
+}
+
+int64_t job_sparse_end(const struct job *j) {
+    return j->r.sparse_end ? j->r.sparse_end : j->r.n_prompt;
+}
+
 struct sequence *job_sequence(const struct job *j) {
     return j->m.seq;
 }

@@ -31,6 +31,8 @@ static int load(struct engine *g, struct err *e) {
     int rc = s ? 0 : session_open(&s, &g->o.session, e);
     if (!rc)
         rc = batch_create(&g->batch, s, g->o.slots, e);
+    if (!rc && g->o.cache.ram > 0)
+        rc = cache_create(&g->cache, s, &g->o.cache, e);
     pthread_mutex_lock(&g->lock);
     g->session = s;
     if (s)
@@ -79,6 +81,8 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     if (more)
         append(&g->waiting, more);
     engine_end_all(g, &e);
+    cache_destroy(g->cache);
+    g->cache = NULL;
     batch_destroy(g->batch);
     g->batch = NULL;
     set_state(g, state, &e);

@@ -31,8 +31,9 @@ struct engine_options {
     // Milliseconds between two steps of a running request that pieces of prompts may lead to; 0:
     // 100, or four steps without pieces where those take longer.
     double max_gap_ms;
-    int64_t kv_limit;  // bytes of keys and values of all requests at most; 0: what the plan leaves
-    const char *trace; // NULL, or a file for the passes in Chrome's trace-event format
+    int64_t kv_limit; // bytes of keys and values of all requests at most; 0: what the plan leaves
+    struct cache_options cache; // of states of texts that have been run; zeroed: none
+    const char *trace;          // NULL, or a file for the passes in Chrome's trace-event format
     // NULL, or told in the engine thread that engine_state has changed.
     void (*changed)(void *arg);
     void *changed_arg;
@@ -78,6 +79,7 @@ struct engine_stats {
     int64_t rows[ENGINE_ROW_BINS];      // passes of at most 2^i rows (and more than 2^(i-1))
     int64_t pass_rows;                  // sum of rows of all passes
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed so many tokens
+    struct cache_stats cache;           // zeros without one
     double pass_ms;                     // sum
     double gap_ms; // the longest time between two steps of one running member, the last ones' too
 };

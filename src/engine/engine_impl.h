@@ -29,6 +29,7 @@ struct engine {
 
     // Of the engine thread:
     struct batch *batch;
+    struct cache *cache; // NULL: none
     struct stream_list waiting;
     struct stream **members; // [n_members] in the order of joining: the last one is the youngest
     int n_members;
@@ -72,6 +73,16 @@ void room_give_spare(struct engine *g, struct sequence *seq);
 void room_drop_spares(struct engine *g);
 // Destroys one where as many states are held as there are slots, before a sequence is forked.
 void room_for_fork(struct engine *g);
+// The prefix cache, where there is one (engine_cache.c). Puts what is known of a stream's prompt
+// into an empty sequence, which it makes where *own is NULL and something is known.
+void cached_begin(struct engine *g, struct stream *s, struct sequence **own);
+// Where its checkpoints are to be made, and by whom they are taken.
+void cached_points(struct engine *g, struct stream *s, struct request *r, int64_t from);
+// Keeps the state of a member as it is now.
+void cached_keep(struct engine *g, const struct stream *s);
+// Puts what is known of a text back that was dropped.
+void cached_again(struct engine *g, const struct stream *s);
+
 // Keeps the prompt of a group for those of it that have not joined.
 void room_keep_prefix(struct engine *g);
 void room_drop_prefix(struct group *p);

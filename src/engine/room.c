@@ -56,9 +56,10 @@ static void park(struct engine *g, struct stream *s) {
     stream_publish(s, STREAM_PARKED);
 }
 
-static void resume(struct stream *s) {
+static void resume(struct engine *g, struct stream *s) {
     s->parked = false;
     job_park(s->job, false);
+    cached_again(g, s);
 }
 
 void room_resume(struct engine *g) {
@@ -71,7 +72,7 @@ void room_resume(struct engine *g) {
             continue;
         if (running && needs(g, s) > left_over(g))
             return; // the younger ones wait as well
-        resume(s);
+        resume(g, s);
         running++;
     }
 }
@@ -160,7 +161,12 @@ static bool give_way(struct engine *g, int at) {
             park(g, s);
             return true;
         }
-        if (sequence_len(job_sequence(s->job)) == 0 || job_drop(s->job, NULL) != 0)
+        if (sequence_len(job_sequence(s->job)) == 0)
+            continue;
+        cached_keep(g, s);
+        if (g->cache) // its copies hold pages
+            cache_flush(g->cache);
+        if (job_drop(s->job, NULL) != 0)
             continue;
         g->now.dropped++;
         return true;

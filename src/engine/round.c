@@ -31,6 +31,8 @@ static void leave(struct engine *g, struct stream *s, enum end_reason reason, co
     g->n_members--;
     memmove(g->members + i, g->members + i + 1,
             (size_t)(g->n_members - i) * sizeof(struct stream *));
+    if (!e)
+        cached_keep(g, s);
     struct sequence *seq = batch_take(g->batch, s->job);
     s->job = NULL;
     end_stream(g, s, reason, e);
@@ -85,6 +87,9 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     r.prefix = last ? NULL : prefix;
     if (r.prefix)
         room_for_fork(g);
+    if (!prefix)
+        cached_begin(g, s, &own);
+    cached_points(g, s, &r, own ? sequence_len(own) : 0);
     r.in_place = own;
     r.stop = r.stop ? stream_stops : NULL;
     r.stop_arg = s;
@@ -208,6 +213,8 @@ static void publish(struct engine *g, struct stream *s, double now) {
 int engine_round(struct engine *g, struct err *e) {
     int stepped;
     struct stream *failed;
+    if (g->cache)
+        cache_poll(g->cache);
     end_cancelled(g);
     room_keep_prefix(g);
     room_resume(g);

@@ -24,6 +24,8 @@ static void stream_free(struct stream *s) {
     free(s->ring);
     free(s->prompt);
     free(s->bias);
+    free(s->places);
+    free(s->points);
     free(s);
 }
 
@@ -38,10 +40,14 @@ static bool stream_copy(struct stream *s) {
     size_t n_bias = (size_t)r->sample.n_bias * sizeof *r->sample.bias;
     s->prompt = copy_of(r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
     s->bias = n_bias ? copy_of(r->sample.bias, n_bias) : NULL;
+    size_t n_places = (size_t)s->o.places.n * sizeof *s->places;
+    s->places = n_places ? copy_of(s->o.places.at, n_places) : NULL;
+    s->o.places.at = s->places;
     s->ring = s->o.trees ? calloc(STREAM_TREES, sizeof *s->ring) : NULL;
     r->prompt = s->prompt;
     r->sample.bias = s->bias;
-    return s->prompt && (s->bias || !n_bias) && (s->ring || !s->o.trees);
+    return s->prompt && (s->bias || !n_bias) && (s->places || !n_places) &&
+           (s->ring || !s->o.trees);
 }
 
 int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
@@ -105,7 +111,8 @@ void stream_finish(struct stream *s, enum end_reason reason, const struct err *e
                                .steps = y->steps,
                                .drafted = y->drafted,
                                .again = y->again,
-                               .hash = y->hash};
+                               .hash = y->hash,
+                               .cache = s->cache};
     if (e)
         end->err = *e;
     for (int64_t i = 0; i < y->steps; i++)

@@ -7,6 +7,7 @@
 #ifndef COPPICE_ENGINE_STREAM_H
 #define COPPICE_ENGINE_STREAM_H
 
+#include "engine/cache.h"
 #include "engine/request.h"
 
 struct stream;
@@ -23,6 +24,9 @@ struct stream_options {
     stream_notify_fn *notify; // NULL: nobody is told
     void *notify_arg;
     bool trees; // keep the trees of its steps for stream_tree
+    // Places of the prompt where other texts are likely to part from it, rising, for the prefix
+    // cache; copied.
+    struct cache_places places;
 };
 
 enum stream_phase {
@@ -56,6 +60,7 @@ struct stream_end {
     int64_t drafted, accepted; // guesses verified; of these became tokens
     int64_t again;             // tokens run again because their memory had been needed
     uint64_t hash;             // logit_hash
+    struct cache_report cache; // what was found of it, and why not more
     double queue_ms;           // until it was taken up,
     double prompt_ms;          // from then to the first token,
     double decode_ms;          // from then to the end

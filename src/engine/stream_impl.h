@@ -24,6 +24,7 @@ struct stream {
     struct stream_options o; // of the stream's own:
     int32_t *prompt;
     struct logit_bias *bias;
+    int64_t *places;
     struct reply reply;     // the engine thread writes, and publishes:
     atomic_llong published; // tokens of it that are whole,
     atomic_llong done;      // tokens of the prompt that have been run,
@@ -38,9 +39,12 @@ struct stream {
     int ring_first, ring_n;
     int64_t lost;
     // Of the engine thread:
-    struct stream *next;              // in a queue
-    struct job *job;                  // while it is a member
-    struct group *group;              // NULL: none
+    struct stream *next;   // in a queue
+    struct job *job;       // while it is a member
+    struct group *group;   // NULL: none
+    struct engine *engine; // from joining on
+    int64_t *points;       // places of its checkpoints
+    struct cache_report cache;
     double submitted, joined, chosen; // clock_ms of; 0: not yet (chosen: of the first token)
     double stepped;                   // clock_ms of its last decoding step
     bool parked;

@@ -47,7 +47,7 @@ static void put_sparse(struct stored_out *o, const void *arg) {
 
 static void put_tokens(struct stored_out *o, const void *arg) {
     const struct writing *w = arg;
-    for (int64_t i = 0; i < w->c->len; i++)
+    for (int64_t i = 0; i < w->c->len && !w->f->apart; i++)
         stored_put_u32(o, (uint32_t)w->c->tokens[i]);
     for (int64_t i = 0; i < w->f->n_tail; i++)
         stored_put_u32(o, (uint32_t)w->f->tail[i]);
@@ -113,14 +113,14 @@ static int check_usable(const struct checkpoint *c, struct err *e) {
 int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
                      const struct checkpoint_sink *to, struct err *e) {
     struct writing w = {c, f, 0};
-    struct stored_out o = {.sink = to->sink, .arg = to->arg, .stage = to->stage};
-    int rc = to->stage ? 0 : wait_for_devices(c, e);
+    struct stored_out o = {.sink = to->sink, .arg = to->arg, .stage = to->stage, .apart = f->apart};
+    int rc = to->stage || f->apart ? 0 : wait_for_devices(c, e);
     if (!rc)
         rc = check_usable(c, e);
     if (rc)
         return rc;
     put_all(&o, &w);
-    if (!o.rc && !to->stage)
+    if (!o.rc && !to->stage && !f->apart)
         o.rc = wait_for_devices(c, &o.err);
     stored_section(&o, "DONE", put_nothing, NULL);
     stored_out_fini(&o);
@@ -296,6 +296,18 @@ static int32_t *get_ids(struct stored_in *in, uint64_t n, int64_t vocab) {
     return ids;
 }
 
+// The tokens that are kept apart.
+static int32_t *take_ids(struct stored_in *in, const struct checkpoint_form *f, int64_t n) {
+    if (n > f->n_tokens)
+        stored_damaged(in);
+    if (in->rc || !n)
+        return NULL;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    if (!ids)
+        stored_fail(in, ERR_MEMORY, "no memory for the tokens of a checkpoint");
+    return ids ? memcpy(ids, f->tokens, (size_t)n * sizeof *ids) : NULL;
+}
+
 static void get_attached(struct stored_in *in, struct checkpoint *c) {
     const struct sequence_spec *s = &c->spec;
     char name[STORED_TEXT + 1];
@@ -344,7 +356,7 @@ static void get_parts(struct stored_in *in, struct checkpoint *c, const struct h
 int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
                     struct checkpoint_form *f, const struct checkpoint_source *from,
                     struct err *e) {
-    struct stored_in in = {.source = from->source, .arg = from->arg};
+    struct stored_in in = {.source = from->source, .arg = from->arg, .apart = f->apart};
     struct head h = {0};
     struct checkpoint *c = calloc(1, sizeof *c);
     f->tail = NULL;
@@ -358,7 +370,7 @@ int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
     if (!in.rc)
         get_sparse(&in, c);
     c->len = in.rc ? 0 : (int64_t)h.len;
-    c->tokens = get_ids(&in, (uint64_t)c->len, f->vocab);
+    c->tokens = f->apart ? take_ids(&in, f, c->len) : get_ids(&in, (uint64_t)c->len, f->vocab);
     f->tail = get_ids(&in, h.n_tail, f->vocab);
     if (!in.rc)
         stored_leave(&in);

@@ -16,6 +16,11 @@ struct checkpoint_form {
     int64_t vocab;
     int32_t *tail; // tokens behind those whose state it is: written, or read (free() it)
     int64_t n_tail;
+    // NULL, or what is kept apart from the form (stored.h): then the tokens are as well, which is
+    // for reading: `tokens` holds [n_tokens] of them, and the checkpoint's must be the first.
+    const struct stored_apart *apart;
+    const int32_t *tokens;
+    int64_t n_tokens;
 };
 
 // sink: called with pieces of any size. stage: NULL, or the device's bytes as checkpoint_stage took

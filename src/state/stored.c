@@ -112,7 +112,9 @@ const unsigned char *stored_fetch(struct stored_out *o, struct exec *x, const vo
 
 void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n) {
     const unsigned char *from = p;
-    for (size_t i = 0; i < n; i += PIECE) {
+    if (o->apart && !o->measure && !o->rc && n)
+        o->apart->put_bytes(o->apart->arg, x, p, n);
+    for (size_t i = 0; i < n && !o->apart; i += PIECE) {
         size_t some = min_size(n - i, PIECE);
         const unsigned char *host = stored_fetch(o, x, from + i, some);
         if (host || o->measure)
@@ -214,8 +216,22 @@ unsigned char *stored_buffer(struct stored_in *in, size_t n) {
     return NULL;
 }
 
+// Floats that are kept apart; whoever keeps them has seen to it that they are whole.
+static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
+    size_t bytes = (size_t)n * sizeof *p;
+    const void *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
+    if (host)
+        exec_ops(x)->upload(x, p, host, bytes);
+    else if (bytes)
+        stored_damaged(in);
+}
+
 void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     int64_t most = PIECE / (int64_t)sizeof *p;
+    if (in->apart) {
+        get_apart(in, x, p, n);
+        return;
+    }
     float *host = (float *)stored_buffer(in, PIECE);
     for (int64_t i = 0; !in->rc && i < n; i += most) {
         int64_t some = min_i64(n - i, most);

@@ -27,6 +27,19 @@ struct stored_stage {
     size_t bytes, at;
 };
 
+// What is kept apart from the serial form, by whoever writes and reads it: bytes of devices, in the
+// order in which they come, and the pages of groups, numbered from 0 in theirs.
+struct stored_apart {
+    void *arg;
+    // Writing: n bytes at p of x's memory, and a group's page table; once each.
+    void (*put_bytes)(void *arg, struct exec *x, const void *p, size_t n);
+    void (*put_pages)(void *arg, struct exec *x, const struct kv *k);
+    // Reading: n bytes of host memory, NULL where there are fewer left; and the pages of positions
+    // first .. len-1 into k, which is initialised and holds first dropped ones.
+    const void *(*get_bytes)(void *arg, size_t n);
+    int (*get_pages)(void *arg, struct exec *x, struct kv *k, int64_t len, struct err *e);
+};
+
 struct stored_out {
     stored_sink *sink;
     void *arg;
@@ -40,6 +53,7 @@ struct stored_out {
     // NULL, or called with every piece of device memory in place of reading it
     void (*fetch)(void *arg, struct exec *x, const void *p, size_t n);
     void *fetch_arg;
+    const struct stored_apart *apart; // NULL: all is in the form
     int rc;
     struct err err;
 };
@@ -69,6 +83,7 @@ struct stored_in {
     struct hash hash;
     unsigned char *buffer; // host memory for a page
     size_t buffer_bytes;
+    const struct stored_apart *apart; // as it was written
     int rc;
     struct err err;
 };

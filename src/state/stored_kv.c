@@ -72,6 +72,11 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
     stored_put_u64(o, (uint64_t)k->window);
     int64_t first = first_page(k);
     stored_put_u64(o, (uint64_t)(first * KV_PAGE));
+    if (o->apart) {
+        if (!o->measure && !o->rc)
+            o->apart->put_pages(o->apart->arg, x, k);
+        return;
+    }
     for (int64_t i = first; i * KV_PAGE < k->len; i++) {
         int64_t left = k->len - i * KV_PAGE;
         struct out_page w = {o, stored_fetch(o, x, k->pages[i], (size_t)l->page_bytes)};
@@ -165,6 +170,10 @@ void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t l
         stored_damaged(in);
     if (!in->rc)
         in->rc = kv_skip(k, (int64_t)first / KV_PAGE, &in->err);
+    if (!in->rc && in->apart) {
+        in->rc = in->apart->get_pages(in->apart->arg, x, k, len, &in->err);
+        return;
+    }
     while (!in->rc && k->len < len) {
         int64_t n = len - k->len < KV_PAGE ? len - k->len : KV_PAGE;
         in->rc = kv_reserve(k, n, &in->err);

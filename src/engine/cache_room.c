@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is dropped for others. An entry is worth the tokens that would have to be run without it,
+// times the chance that they are asked for again, for each byte that is freed with it. The chance
+// falls with the lookups since it was last of use. Conversations come back where they ended, and
+// where several texts part, but hardly ever at a place that one text has only passed through.
+#include "engine/cache_impl.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+// Weights of the chance to come back.
+static const double PASSED = 0.15; // of a place that one text has passed through
+static const double HALF = 16;     // lookups after which it has halved
+
+enum { GHOST_PART = 64 }; // of the budget, for texts that nothing is kept of
+
+int64_t cache_bytes(const struct cache *c) {
+    return c->blocks.held + c->blocks.other + c->tree.bytes;
+}
+
+// What cannot be given back without dropping entries.
+static int64_t bytes_in_use(const struct cache *c) {
+    return c->blocks.used + c->blocks.other + c->tree.bytes;
+}
+
+static void prune_oldest_ghost(struct cache *c) {
+    struct prefix_node *oldest = NULL;
+    for (struct prefix_node *n = &c->tree.root; n; n = prefix_next(&c->tree.root, n))
+        if (n->parent && !n->child && !n->entries && (!oldest || n->touched < oldest->touched))
+            oldest = n;
+    int64_t before = c->tree.bytes;
+    if (oldest)
+        prefix_prune(&c->tree, oldest);
+    c->ghosts = oldest ? max_i64(c->ghosts - (before - c->tree.bytes), 0) : 0;
+}
+
+void cache_drop(struct cache *c, struct cache_entry *y) {
+    struct prefix_node *n = y->node;
+    struct cache_entry **at = &n->entries;
+    if (y->source) {
+        (void)copier_wait(c->copier, y->ticket, NULL);
+        checkpoint_destroy(y->source);
+    }
+    while (*at != y)
+        at = &(*at)->same;
+    *at = y->same;
+    *(y->prev ? &y->prev->next : &c->all) = y->next;
+    if (y->next)
+        y->next->prev = y->prev;
+    image_free(y->image, &c->blocks);
+    c->blocks.other -= (int64_t)sizeof *y;
+    c->stats.entries--;
+    free(y);
+    if (n->entries)
+        return;
+    n->gone = max_i64(c->clock, 1);
+    if (!n->child)
+        c->ghosts += (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
+    while (c->ghosts > c->o.ram / GHOST_PART)
+        prune_oldest_ghost(c);
+}
+
+// The entry above on the same text; NULL: none.
+static const struct cache_entry *entry_before(const struct prefix_node *n) {
+    for (n = n->parent; n; n = n->parent)
+        if (n->entries)
+            return n->entries;
+    return NULL;
+}
+
+// Whether entries hang below a node: 0: none, 1: on one branch, 2: on several.
+static int branches_below(struct prefix_node *top) {
+    int n = 0;
+    for (struct prefix_node *child = top->child; child && n < 2; child = child->next) {
+        struct prefix_node *at = child;
+        while (at && !at->entries)
+            at = prefix_next(child, at);
+        n += at != NULL;
+    }
+    if (n != 1)
+        return n;
+    // One branch that parts further below, with nothing kept between, parts here.
+    struct prefix_node *only = top->child;
+    while (only && !only->entries && !only->child)
+        only = only->next;
+    return only && !only->entries ? branches_below(only) : 1;
+}
+
+static double worth(const struct cache *c, const struct cache_entry *y) {
+    const struct cache_entry *before = entry_before(y->node);
+    double tokens = (double)(y->image->len - (before ? before->image->len : 0));
+    double age = (double)(c->clock - y->used);
+    int branches = branches_below(y->node);
+    double chance = (branches == 1 ? PASSED : branches ? 1 + (double)y->hits : 1) / (age + HALF);
+    return tokens * chance / (double)image_own_bytes(y->image);
+}
+
+static struct cache_entry *least_worth(struct cache *c, const struct cache_entry *keep) {
+    struct cache_entry *least = NULL;
+    double worst = 0;
+    for (struct cache_entry *y = c->all; y; y = y->next) {
+        if (y == keep)
+            continue;
+        double w = worth(c, y);
+        if (!least || w < worst) {
+            least = y;
+            worst = w;
+        }
+    }
+    return least;
+}
+
+bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
+    if (bytes > c->o.ram)
+        return false;
+    while (bytes_in_use(c) + bytes > c->o.ram) {
+        struct cache_entry *y = least_worth(c, keep);
+        if (y) {
+            cache_drop(c, y);
+            c->stats.evicted++;
+        } else if (c->ghosts > 0) {
+            prune_oldest_ghost(c);
+        } else {
+            return false;
+        }
+    }
+    return true;
+}

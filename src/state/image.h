@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint holds, as host memory in pieces that several images share: pages of keys and
+// values (of the model's groups and of its attachments'), counted once however many refer to them,
+// the other bytes of devices, and the small serial form that says what they are of
+// (checkpoint_stored.h). Images are the unit of the prefix cache, in memory and in files. They do
+// not hold the tokens. One thread owns images and their blocks; what is in them does not change, so
+// others may read it.
+#ifndef COPPICE_STATE_IMAGE_H
+#define COPPICE_STATE_IMAGE_H
+
+#include "state/checkpoint_stored.h"
+#include "state/host_blocks.h"
+
+enum { IMAGE_GROUPS = 32 }; // at most, of the model and of all attachments
+
+struct image_page {
+    int64_t refs;
+    size_t bytes;
+    unsigned char *data; // a block
+};
+
+// Pages of one group, as a struct kv has them.
+struct image_group {
+    size_t page_bytes;
+    int64_t len;               // positions whose keys and values are there,
+    int64_t first, n_pages;    // on pages first .. n_pages-1
+    struct image_page **pages; // [n_pages], NULL below first
+};
+
+struct image {
+    int64_t len, sparse_end; // as of the checkpoint
+    int n_groups;
+    struct image_group groups[IMAGE_GROUPS];
+    unsigned char *form; // [form_bytes]
+    size_t form_bytes;
+    unsigned char *rest; // [rest_bytes] a block; NULL: none
+    size_t rest_bytes;
+};
+
+// An image whose first tokens are the same as a checkpoint's, or as another image's: whole pages
+// within them are shared. Zeroed: none.
+struct image_kin {
+    const struct image *image;
+    int64_t common; // tokens
+};
+
+// Begins to copy c, which must live until the ticket of the copier is done; only then is the image
+// whole. model: content hash (struct checkpoint_form). ERR_STATE, ERR_MEMORY, ERR_DEVICE.
+struct image_source {
+    const struct checkpoint *checkpoint;
+    uint64_t model;
+    const char *device; // exec_kind
+    int64_t vocab;
+    struct image_kin kin;
+};
+int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
+               struct copier *copier, uint64_t *ticket, struct err *e);
+// Bytes of blocks and other memory that it will take at most.
+int64_t image_needs(const struct image_source *from);
+
+// Bytes that are freed with it: its own, with those pages that nobody shares.
+int64_t image_own_bytes(const struct image *m);
+void image_free(struct image *m, struct host_blocks *b); // NULL is allowed
+
+// A checkpoint again: tokens[0..len). Errors as of checkpoint_read.
+struct image_target {
+    const struct sequence_spec *spec;
+    uint64_t model;
+    const char *device;
+    int64_t vocab;
+    const int32_t *tokens;
+};
+int image_restore(const struct image *m, const struct image_target *to, struct checkpoint **out,
+                  struct err *e);
+
+// Pages of a group, from the first on, that an image may share with its kin.
+int64_t image_shared(const struct image_kin *kin, int group, int64_t len);
+// An image without its bytes, to be filled from a file: pages that kin has are shared, the others
+// and rest are blocks of undefined content. shape: as an image, but for pages and rest; form is
+// taken over.
+int image_make(struct image **out, const struct image *shape, const struct image_kin *kin,
+               struct host_blocks *b, struct err *e);
+
+#endif

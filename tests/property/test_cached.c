@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rule E (docs/exactness.md) with the prefix cache: random conversations that go on, are edited,
+// forked and cancelled, several of them in the same passes, with drafting and without, beside a
+// cache that is ample or that must drop most of what it keeps. Every answer must be what the same
+// prompt gives alone without a cache: tokens and the bits of the deciding logits.
+// test_cached [--cases N] [--only CASE]
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/num.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
+#include "support/tiny_gguf.h"
+
+enum {
+    CONTEXT = 768,
+    TALKS = 5,    // conversations
+    ROUNDS = 10,  // of a case
+    TOGETHER = 4, // requests of a round at most
+    NEW = 40,
+    LONGEST = CONTEXT - NEW - 1,
+    PLACES = 8,
+    EACH = 8, // property cases that count as one of these
+    KINDS = 4,
+};
+
+// A text so far, and where its turns begin.
+struct talk {
+    int32_t ids[CONTEXT];
+    int64_t n;
+    int64_t places[PLACES];
+    int n_places;
+};
+
+enum { ANSWERS, HITS, CACHED, CANCELLED, EVICTED, DRAFTED, COUNTS };
+static const struct {
+    const char *name;
+    double least; // a case
+} counts[COUNTS] = {{"answers compared", 15},          {"prompts found in the cache", 5},
+                    {"tokens that were not run", 500}, {"answers cancelled", 0.5},
+                    {"entries dropped for others", 3}, {"guesses that became tokens", 50}};
+
+struct shot {
+    struct talk *t;
+    struct request r;
+    struct stream *s;
+    struct reply want;
+    int32_t recording[CONTEXT + NEW]; // prompt and reply, for oracles
+    bool cancels;
+};
+
+static void note_place(struct talk *t) {
+    if (t->n_places < PLACES && t->n > (t->n_places ? t->places[t->n_places - 1] : 0))
+        t->places[t->n_places++] = t->n;
+}
+
+static void cut(struct talk *t, int64_t n) {
+    t->n = n;
+    while (t->n_places && t->places[t->n_places - 1] > n)
+        t->n_places--;
+}
+
+static void say(struct talk *t, int64_t n, struct rng *g) {
+    note_place(t);
+    for (int64_t i = 0; i < n && t->n < LONGEST; i++, t->n++)
+        t->ids[t->n] =
+            t->n > 20 && rng_below(g, 2) ? t->ids[t->n - 17] : (int32_t)rng_below(g, 250);
+}
+
+// The next turn of a conversation: mostly it goes on, sometimes it was edited or parts from
+// another.
+static void next_turn(struct talk *all, struct talk *t, struct rng *g) {
+    uint32_t how = rng_below(g, 10);
+    if (t->n > LONGEST - 80 || how == 0)
+        cut(t, rng_below(g, 60));
+    else if (how == 1)
+        cut(t, rng_below(g, (uint32_t)t->n + 1));
+    else if (how == 2)
+        *t = all[rng_below(g, TALKS)];
+    else if (how == 3 && t->n)
+        t->ids[rng_below(g, (uint32_t)t->n)] = (int32_t)rng_below(g, 250);
+    if (how == 4 && t->n)
+        return; // asked again
+    say(t, 1 + rng_below(g, how & 1 ? 150 : 30), g);
+}
+
+static void pick_request(struct shot *h, struct rng *g) {
+    struct request *r = &h->r;
+    request_init(r);
+    r->prompt = h->t->ids;
+    r->n_prompt = h->t->n;
+    r->max_tokens = rng_below(g, 8) ? 1 + rng_below(g, NEW) : 0;
+    r->ignore_eos = true;
+    r->logit_hash = true;
+    r->sample.temperature = rng_below(g, 2) ? 0 : 0.7;
+    r->sample.seed = rng_next(g);
+    h->cancels = rng_below(g, 8) == 0;
+}
+
+static int open_engine(struct engine **out, const struct engine_options *o, struct err *e) {
+    int rc = engine_create(out, o, e);
+    struct timespec t = {0, 500000};
+    while (!rc && engine_state(*out, NULL) == ENGINE_LOADING)
+        nanosleep(&t, NULL);
+    return rc || engine_state(*out, e) == ENGINE_READY ? rc : ERR_STATE;
+}
+
+// Hands a request over, with some way of guessing.
+static int submit(struct engine *g, struct shot *h, struct rng *r, struct err *e) {
+    static const enum speculate ways[] = {SPECULATE_OFF,   SPECULATE_TREE,   SPECULATE_ORACLE,
+                                          SPECULATE_CHAIN, SPECULATE_LOOKUP, SPECULATE_ORACLE};
+    struct stream_options o = {.r = h->r, .places = {h->t->places, h->t->n_places}};
+    size_t prompt = (size_t)h->r.n_prompt, n = (size_t)h->want.n;
+    memcpy(h->recording, h->r.prompt, prompt * sizeof *h->recording);
+    if (n)
+        memcpy(h->recording + prompt, h->want.ids, n * sizeof *h->recording);
+    o.r.how = ways[rng_below(r, 6)];
+    o.r.oracle = (struct draft_config){.recording = h->recording,
+                                       .n_recording = (int64_t)(prompt + n),
+                                       .error_rate = 0.1,
+                                       .with_draft = rng_below(r, 2)};
+    return engine_submit(g, &o, &h->s, e);
+}
+
+static int compare(const struct shot *h, const struct stream_end *end, struct err *e) {
+    const int32_t *ids;
+    int64_t n = stream_tokens(h->s, &ids);
+    size_t bytes = (size_t)n * sizeof *ids;
+    bool part = end->reason == END_CALLER && h->cancels;
+    if (end->rc)
+        return err_set(e, end->rc, "an answer has failed: %s", end->err.text);
+    if (n > h->want.n || (n && memcmp(ids, h->want.ids, bytes) != 0) ||
+        (!part && (n != h->want.n || end->hash != h->want.hash)))
+        return err_set(e, ERR_STATE,
+                       "a prompt of %lld tokens, %lld of them cached (%s), has another answer than "
+                       "without the cache",
+                       (long long)end->prompt, (long long)end->cached,
+                       cache_why_name(end->cache.why));
+    if (end->cached > end->cache.common || end->cached >= end->prompt)
+        return err_set(e, ERR_STATE, "%lld cached of %lld common ones", (long long)end->cached,
+                       (long long)end->cache.common);
+    return 0;
+}
+
+static void wait_end(struct shot *h, struct stream_end *end) {
+    struct timespec t = {0, 100000};
+    while (!stream_ended(h->s, end)) {
+        const int32_t *ids;
+        if (h->cancels && stream_tokens(h->s, &ids) > 2)
+            stream_cancel(h->s);
+        nanosleep(&t, NULL);
+    }
+}
+
+// Several conversations go on at a time.
+static int run_round(struct engine *g, struct session *alone, struct talk *talks, struct rng *r,
+                     int64_t count[COUNTS], struct err *e) {
+    struct shot shots[TOGETHER] = {0};
+    int n = 1 + (int)rng_below(r, TOGETHER), rc = 0;
+    for (int i = 0; i < n && !rc; i++) {
+        struct shot *h = &shots[i];
+        h->t = &talks[(rng_below(r, 3) + (uint32_t)i) % TALKS];
+        for (int j = 0; j < i; j++)
+            if (shots[j].t == h->t) // it waits for its answer
+                h->t = &talks[(h->t - talks + 1) % TALKS], j = -1;
+        next_turn(talks, h->t, r);
+        pick_request(h, r);
+        rc = session_generate(alone, &h->r, &h->want, e);
+    }
+    for (int i = 0; i < n && !rc; i++)
+        rc = submit(g, &shots[i], r, e);
+    for (int i = 0; i < n; i++) {
+        struct shot *h = &shots[i];
+        struct stream_end end;
+        if (h->s) {
+            wait_end(h, &end);
+            rc = rc ? rc : compare(h, &end, e);
+            stream_release(h->s);
+            count[ANSWERS]++;
+            count[HITS] += end.cached > 0;
+            count[CACHED] += end.cached;
+            count[CANCELLED] += end.reason == END_CALLER;
+            count[DRAFTED] += end.accepted;
+        }
+        for (int64_t j = 0; !rc && rng_below(r, 4) && j < h->want.n && h->t->n < LONGEST; j++)
+            h->t->ids[h->t->n++] = h->want.ids[j];
+        reply_fini(&h->want);
+    }
+    return rc;
+}
+
+static void pick_engine(struct engine_options *o, const struct memory_plan *plan, struct rng *g) {
+    static const int64_t rams[] = {64 << 20, 64 << 20, 3 << 20, 1 << 20};
+    static const int chunks[] = {0, 7, 64};
+    o->slots = 2 + (int)rng_below(g, 4);
+    o->kv_limit = rng_below(g, 2) ? plan_kv(plan, CONTEXT) : 0;
+    o->session.chunk = chunks[rng_below(g, 3)];
+    o->cache.ram = rams[rng_below(g, 4)];
+    o->cache.grid = rng_below(g, 2) ? 64 : 0;
+}
+
+static int run_case(int number, struct session *alone, const struct engine_options *files,
+                    int64_t total[COUNTS], struct err *e) {
+    static struct talk talks[TALKS];
+    struct rng g = {rng_mix((uint64_t)number + 77)};
+    struct engine_options o = *files;
+    struct engine *engine = NULL;
+    memset(talks, 0, sizeof talks);
+    pick_engine(&o, session_plan(alone), &g);
+    int rc = open_engine(&engine, &o, e);
+    for (int i = 0; i < ROUNDS && !rc; i++)
+        rc = run_round(engine, alone, talks, &g, total, e);
+    if (engine) {
+        struct engine_stats s = engine_stats(engine);
+        total[EVICTED] += s.cache.evicted;
+        if (!rc && s.cache.bytes > s.cache.limit)
+            rc = err_set(e, ERR_STATE, "the cache holds %lld of %lld bytes",
+                         (long long)s.cache.bytes, (long long)s.cache.limit);
+    }
+    engine_destroy(engine);
+    return rc;
+}
+
+// Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading.
+struct kind {
+    struct tiny_pair files;
+    struct session_options o;
+    struct session *alone;
+};
+
+static int open_kind(struct kind *k, int i, struct err *e) {
+    struct tiny_shape t = i % 2 ? tiny_shape_plain() : tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    snprintf(k->files.target, sizeof k->files.target, "cached-%d-%ld.gguf", i, (long)getpid());
+    snprintf(k->files.draft, sizeof k->files.draft, "cached-%d-%ld-draft.gguf", i, (long)getpid());
+    d.window = i == 2 ? 96 : 0;
+    int rc = tiny_target_write(&t, k->files.target, e);
+    if (!rc)
+        rc = tiny_draft_write(&t, &d, k->files.draft, e);
+    k->o = session_options_default();
+    k->o.model = k->files.target;
+    k->o.draft = k->files.draft;
+    k->o.threads = 2;
+    k->o.target.max_ctx = CONTEXT;
+    k->o.make_plan = true;
+    if (i >= 2)
+        k->o.target.codec_k = k->o.target.codec_v = KV_Q8_0;
+    if (i == 3)
+        k->o.target.sparse =
+            (struct sparse_rule){.on = true, .alpha = 0.9F, .sinks = 1, .window = 2};
+    return rc ? rc : session_open(&k->alone, &k->o, e);
+}
+
+static int report(const int64_t total[COUNTS], int cases) {
+    int rare = 0;
+    for (int i = 0; i < COUNTS; i++) {
+        bool few = (double)total[i] < floor(counts[i].least * cases);
+        printf("  %-36s %8lld (at least %g)%s\n", counts[i].name, (long long)total[i],
+               floor(counts[i].least * cases), few ? " too few" : "");
+        rare += few && cases >= KINDS;
+    }
+    return rare;
+}
+
+int main(int argc, char **argv) {
+    static struct kind kinds[KINDS];
+    int64_t total[COUNTS] = {0};
+    struct err e = {0};
+    int cases = PROPERTY_CASES / EACH, only = -1, rc = 0, done = 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--cases"))
+            cases = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--only"))
+            only = atoi(argv[i + 1]);
+    }
+    for (int i = 0; i < KINDS && !rc; i++)
+        rc = open_kind(&kinds[i], i, &e);
+    for (int i = only >= 0 ? only : 0; i < (only >= 0 ? only + 1 : cases) && !rc; i++, done++) {
+        struct kind *k = &kinds[i % KINDS];
+        struct engine_options o = engine_options_default();
+        o.session = k->o;
+        rc = run_case(i, k->alone, &o, total, &e);
+        if (rc)
+            printf("case %d: %s\n", i, e.text);
+    }
+    if (rc && !done)
+        printf("%s\n", e.text);
+    printf("%d cases\n", done);
+    int rare = report(total, done);
+    for (int i = 0; i < KINDS; i++) {
+        session_close(kinds[i].alone);
+        tiny_pair_remove(&kinds[i].files);
+    }
+    return rc || rare ? 1 : 0;
+}
