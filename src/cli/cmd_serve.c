@@ -74,6 +74,7 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     out->engine.queue = (int)options_int(o, OPT_QUEUE);
     out->engine.max_gap_ms = options_float(o, OPT_MAX_GAP);
     out->engine.kv_limit = options_int(o, OPT_KV_MEMORY);
+    out->engine.cache.ram = options_int(o, OPT_CACHE_RAM);
     out->engine.trace = options_str(o, OPT_TRACE);
     out->name = options_str(o, OPT_NAME);
     out->template_file = options_str(o, OPT_TEMPLATE_FILE);

@@ -115,6 +115,7 @@ enum cli_option {
     OPT_QUEUE,
     OPT_MAX_GAP,
     OPT_KV_MEMORY,
+    OPT_CACHE_RAM,
     OPT_GRACE,
     OPT_BODY_LIMIT,
     OPT_HEADER_LIMIT,

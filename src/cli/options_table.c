@@ -345,6 +345,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
                        .help = "most memory for keys and values of all requests; 0 for what the "
                                "memory plan leaves"},
+    [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", "2G", 0, 1e15, .groups = SERVE,
+                       .help = "most host memory for states of texts that have been read, which "
+                               "later prompts that begin alike go on from; 0 for none"},
     [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 86400, .groups = SERVE,
                    .help = "seconds that running answers may still take when the server is told to "
                            "stop"},

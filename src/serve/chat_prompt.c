@@ -44,20 +44,28 @@ static int make_variables(const struct params *p, struct json **out, struct err 
     return rc;
 }
 
+// What is rendered; *variables: json_free() it behind the use of *in.
+static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
+                      struct err *e) {
+    int rc = make_variables(p, variables, e);
+    *in = (struct chat_input){.messages = p->messages,
+                              .tools = p->tools,
+                              .documents = p->documents,
+                              .kwargs = *variables,
+                              .add_generation_prompt = !p->no_generation_prompt};
+    return rc;
+}
+
 bool chat_prompt_render(const struct service *s, const struct params *p, struct chat_text *out,
                         struct api_error *x) {
-    struct chat_input in = {.messages = p->messages,
-                            .tools = p->tools,
-                            .documents = p->documents,
-                            .add_generation_prompt = !p->no_generation_prompt};
+    struct chat_input in;
     struct json *variables = NULL;
     struct err e = {0};
     if (!s->chat) {
         api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
         return false;
     }
-    int rc = make_variables(p, &variables, &e);
-    in.kwargs = variables;
+    int rc = make_input(p, &in, &variables, &e);
     if (!rc)
         rc = chat_render(s->chat, &in, out, &e);
     json_free(variables);
@@ -78,6 +86,18 @@ bool chat_prompt_take(struct params *p, const struct conversation *v, const char
     return ok;
 }
 
+// Places where other conversations are likely to part, for the prefix cache.
+static void find_places(const struct service *s, const struct params *p,
+                        const struct chat_text *text, struct completion_prompt *prompt) {
+    struct chat_input in;
+    struct json *variables = NULL;
+    prompt->n_places = 0;
+    if (s->o->engine.cache.ram > 0 && !make_input(p, &in, &variables, NULL))
+        prompt->n_places =
+            chat_places(s->chat, &in, text, s->tokenizer, &prompt->tokens, prompt->places);
+    json_free(variables);
+}
+
 // The prompt of c's messages.
 static bool make_prompt(struct completion *c) {
     struct chat_text text = {0};
@@ -88,6 +108,7 @@ static bool make_prompt(struct completion *c) {
         ok = false;
     }
     if (ok) {
+        find_places(c->s, &c->p, &text, c->prompts);
         c->prompts->in_reasoning = text.in_reasoning;
         c->family = chat_template_reasoning(c->s->chat);
         str_clear(&c->rendered);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "serve/cache_note.h"
 #include "serve/completion_trees.h"
 #include "serve/completion_write.h"
 #include "serve/sse.h"
@@ -75,7 +76,19 @@ static enum metrics_end end_of(const struct completion *c, const struct api_erro
     return answer_finish(c->choices[0].end.reason)[0] == 'l' ? METRICS_LENGTH : METRICS_STOP;
 }
 
+// What the prefix cache did not have of the first prompt, and why.
+static void note_cache(const struct completion *c, struct str *out) {
+    if (!c->n_choices || !c->choices[0].ended)
+        return;
+    const struct cache_note n = {.report = &c->choices[0].end.cache,
+                                 .tokenizer = c->s->tokenizer,
+                                 .family = c->family,
+                                 .system = c->prompts->n_places ? c->prompts->places[0] : 0};
+    cache_note_write(out, &n);
+}
+
 static void count_end(struct completion *c, const struct api_error *why) {
+    struct str note = {0};
     static const char *const names[] = {"stop", "length", "cancelled", "error", "refused"};
     struct metrics *m = &c->s->metrics;
     enum metrics_end end = end_of(c, why);
@@ -89,6 +102,8 @@ static void count_end(struct completion *c, const struct api_error *why) {
                                .total_ms = clock_ms() - c->arrived,
                                .prompt = c->rendered.data,
                                .prompt_len = c->rendered.len};
+    note_cache(c, &note);
+    r.cache = note.data;
     m->ends[end]++;
     metrics_add_compression(m, &c->compression);
     if (end != METRICS_REFUSED) {
@@ -96,6 +111,7 @@ static void count_end(struct completion *c, const struct api_error *why) {
         histogram_add(&m->whole, r.total_ms / 1e3, 1);
     }
     service_log(c->s, &r);
+    str_fini(&note);
 }
 
 // An ended request whose trees nobody has seen to their end waits a little for somebody.
@@ -221,6 +237,7 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
     struct request *r = &o->r;
     int64_t room = s->n_ctx - (int64_t)prompt->tokens.count;
     *o = (struct stream_options){.notify = notify, .notify_arg = c, .trees = c->p.trees};
+    o->places = (struct cache_places){prompt->places, prompt->n_places};
     *r = s->defaults;
     r->prompt = prompt->tokens.ids;
     r->n_prompt = (int64_t)prompt->tokens.count;

@@ -18,7 +18,9 @@
 
 struct completion_prompt {
     struct token_list tokens;
-    bool in_reasoning; // it ends in an open block of reasoning
+    bool in_reasoning;           // it ends in an open block of reasoning
+    int64_t places[CHAT_PLACES]; // where other prompts are likely to part from it
+    int n_places;
 };
 
 struct choice;

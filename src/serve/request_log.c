@@ -34,6 +34,8 @@ static void json_line(struct str *out, const struct request_record *r) {
         jw_key(&w, "compression");
         prefill_report_write(&w, &r->totals.compression);
     }
+    if (r->cache)
+        jw_key_str(&w, "cache", r->cache);
     if (r->error) {
         jw_key_str(&w, "error", r->error);
     }
@@ -65,6 +67,8 @@ static void plain_line(struct str *out, const struct request_record *r) {
     else if (p->tried)
         str_printf(out, ", compressed from %lld to %lld tokens in %.1f ms", (long long)p->from,
                    (long long)p->to, p->ms);
+    if (r->cache)
+        str_printf(out, ", %s", r->cache);
     str_printf(out, ", %.1f ms", r->total_ms);
     if (r->error)
         str_printf(out, ": %s", r->error);
