@@ -150,11 +150,11 @@ static enum cache_why explain(const struct prefix_match *m, const struct cache_r
                               int64_t limit, int64_t sparse_end, bool tried) {
     enum { NEAR = 2 * GDN_BLOCK };
     const struct prefix_node *n = m->node;
-    bool known = r->there >= 0;
+    bool differs = r->here >= 0 && r->there >= 0;
     if (m->common == 0)
         return CACHE_NEW;
     if (min_i64(r->common, limit) - r->cached < NEAR)
-        return known && m->common < limit ? CACHE_CHANGED : CACHE_HIT;
+        return differs ? CACHE_CHANGED : CACHE_HIT;
     if (tried)
         return CACHE_FAILED;
     for (; n && n->end > r->cached; n = n->parent) {
@@ -165,7 +165,7 @@ static enum cache_why explain(const struct prefix_match *m, const struct cache_r
         if (n->gone)
             return CACHE_EVICTED;
     }
-    return known && m->common < limit ? CACHE_CHANGED : CACHE_BETWEEN;
+    return CACHE_BETWEEN;
 }
 
 // The token with which the text of a match goes on, behind what is common; -1: it ends there.
