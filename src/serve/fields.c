@@ -117,8 +117,8 @@ const struct field fields[] = {
              "over."},
     {"tool_choice", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_choice,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'enum':['auto','any',"
-               "'tool','none']},'name':{'type':'string'},'disable_parallel_tool_use':{'type':"
-               "'boolean'}}}",
+               "'tool','none']},'name':{'type':['string','null']},'disable_parallel_tool_use':{'type':"
+               "['boolean','null']}}}",
      .help = "Whether tools may be called, and which. none: they are left out."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':0}", .help = "Refused unless empty."},
@@ -136,10 +136,10 @@ const struct field fields[] = {
      .help = "type: enabled or disabled."},
     {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
-               "'budget_tokens':{'type':'integer','minimum':0}}}",
+               "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
      .help = "type: enabled, disabled or adaptive. Without it the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
-     .schema = "{'type':'object','properties':{'effort':{'type':'string','maxLength':31},'format':"
+     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},'format':"
                "{'type':'null'}}}",
      .help = "effort: how much the model is to think. format is refused as yet."},
     {"enable_thinking", MESSAGES, FIELD_BOOL, .read = field_read_enable_thinking,
