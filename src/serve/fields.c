@@ -116,9 +116,10 @@ const struct field fields[] = {
      .help = "Tools with a name and an input_schema; those of Anthropic's own servers are passed "
              "over."},
     {"tool_choice", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_choice,
-     .schema = "{'type':'object','required':['type'],'properties':{'type':{'enum':['auto','any',"
-               "'tool','none']},'name':{'type':['string','null']},'disable_parallel_tool_use':{'type':"
-               "['boolean','null']}}}",
+     .schema =
+         "{'type':'object','required':['type'],'properties':{'type':{'enum':['auto','any',"
+         "'tool','none']},'name':{'type':['string','null']},'disable_parallel_tool_use':{'type':"
+         "['boolean','null']}}}",
      .help = "Whether tools may be called, and which. none: they are left out."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':0}", .help = "Refused unless empty."},
@@ -139,7 +140,8 @@ const struct field fields[] = {
                "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
      .help = "type: enabled, disabled or adaptive. Without it the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
-     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},'format':"
+     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},'"
+               "format':"
                "{'type':'null'}}}",
      .help = "effort: how much the model is to think. format is refused as yet."},
     {"enable_thinking", MESSAGES, FIELD_BOOL, .read = field_read_enable_thinking,
