@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "spec/masks.h"
 
 struct job {
     struct batch *b;
@@ -91,7 +92,7 @@ static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
     struct draft_config c = j->r.oracle;
     c.model = session_model(j->b->s);
     c.dflash = session_draft(j->b->s);
-    c.max_k = j->r.tree.k;
+    c.max_k = j->r.constraint ? masks_wanted(j->r.tree.k) : j->r.tree.k;
     int rc = drafter_create(&j->drafters[j->n_drafters], kind, &c, e);
     if (!rc)
         j->n_drafters++;
@@ -129,6 +130,7 @@ static int make_drafters(struct job *j, struct member_config *c, struct err *e) 
 
 static int make_member(struct job *j, struct err *e) {
     struct member_config c = {.sample = j->r.sample,
+                              .constraint = j->r.constraint,
                               .tree = j->r.tree,
                               .share_noise = !j->r.no_draft_noise,
                               .hash = j->r.logit_hash,

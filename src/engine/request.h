@@ -42,6 +42,9 @@ struct request {
     int64_t max_tokens; // new tokens at most, >= 0; 0 runs the prompt and chooses nothing
     bool ignore_eos;    // end-of-generation tokens are tokens like others
     struct sample_params sample;
+    // NULL, or what the reply must satisfy (spec/constraint.h). It ends with ERR_STATE where no
+    // token is allowed. Several requests may share one where they run in one thread.
+    struct constraint *constraint;
     enum speculate how;
     struct tree_options tree; // budget, k, chain_seed, min_prob
     bool auto_budget;         // tree.budget is the most; how much of it pays is learnt

@@ -26,6 +26,7 @@ static void stream_free(struct stream *s) {
     free(s->bias);
     free(s->places);
     free(s->points);
+    constraint_drop(s->o.r.constraint);
     free(s);
 }
 
@@ -57,6 +58,7 @@ int stream_create(struct stream **out, const struct stream_options *o, struct qu
         return err_set(e, ERR_MEMORY, "no memory for a request");
     s->o = *o;
     s->queue = queue_keep(q);
+    (void)constraint_keep(o->r.constraint);
     s->submitted = clock_ms();
     atomic_init(&s->refs, 2);
     pthread_mutex_init(&s->calls, NULL);

@@ -17,7 +17,8 @@ struct stream;
 typedef void stream_notify_fn(void *arg);
 
 struct stream_options {
-    // Prompt and biases are copied; prefix, in_place, tokens, progress and checkpoints must not be
+    // Prompt and biases are copied, and a constraint is kept, which only streams of this engine may
+    // share; prefix, in_place, tokens, progress and checkpoints must not be
     // set. `stop` is called in the engine thread and must not block. After the stream has ended or
     // been released neither it nor `notify` is called.
     struct request r;

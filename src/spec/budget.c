@@ -21,25 +21,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "spec/chances.h"
+
 enum {
-    BINS = 32,         // of -score, BIN_WIDTH each; the last one holds all that is less likely
     EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
     PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
     PAUSE_MOST = 512,  // up to this
     TRIALS = 3,        // steps of a text before RESERVE is asked for
     ROWS = 8,          // of the pass that tells what a row costs
 };
-static const double BIN_WIDTH = 0.2;
-static const double BIN_MOST = 512;      // nodes that a bin remembers: older ones fade
-static const double PRIOR = 16;          // prior weight of the draft's own probability, in nodes
-static const double PLACE_PRIOR = 5;     // the same where nodes are predicted by their place
-static const double STEP_PRIOR = 3;      // steps' worth of it where they are predicted by rank,
-static const double LEVEL_PRIOR = 12;    // and of the rank's own rate at a level of depth
-static const double HONESTY = 3;         // prior weight against other powers than 1
-static const double TEMPER = 0.5;        // nodes of one tree are not independent
 static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
-static const double KEPT = 8;            // nodes of a bin that count of those from other texts,
-static const double FIT_KEPT = 3;        // and of what tells powers and ways apart (log-likelihood)
 static const double STEPS = 24;          // steps that the mean rate remembers
 static const double THIS_STEP = 3;       // steps that the present one counts for in it
 static const double WALKS = 16;          // whose lengths tell how deep a draft should be
@@ -61,21 +52,6 @@ static const double PAUSE_A_TOKEN =
     10; // the least pause, in steps for each token that a trial cost
 static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007, RESUME_CREDIT = 0.1;
 
-struct bin {
-    double hits, nodes;
-};
-
-// A draft may be too sure of itself, or not sure enough: its probabilities are taken to that of
-// these powers which fits best what became of the nodes (log-likelihood, older ones faded).
-static const double POWER[] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
-enum { POWERS = sizeof POWER / sizeof *POWER, HONEST = 5 };
-
-// How likely a node is can be predicted by its score, by its place in the tree's order, or step by
-// step: by the rank of each step of its path among its siblings, and its depth. They are mixed by
-// how well each has predicted the nodes so far: scores that mean nothing make trees grow and shrink
-// for nothing, and steps converge first, since each walk has many of them.
-enum { PLACES = 24, RANKS = 4, LEVELS = 4, BY_SCORE = 0, BY_PLACE, BY_STEP, WAYS };
-
 struct budget {
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
     double tokens, nodes, steps; // of drafted steps of this text, older ones faded
@@ -85,16 +61,8 @@ struct budget {
     int drafted_steps;           // drafted steps of this text
     bool behind;                 // the draft has tokens to catch up with, which takes its time
     int pause, next_pause;       // steps without drafting to come; how many the next pause has
-    struct bin bin[BINS];
-    double power_fit[POWERS];
-    int power; // that fits best
-    struct bin place[PLACES];
-    struct bin rank[RANKS], step[RANKS][LEVELS];
-    double way_fit[WAYS]; // log-likelihood of the nodes so far, older ones faded
-    // Of the nodes of the present step's tree, as each way predicts them, and mixed.
-    double way[WAYS][TREE_MAX_ROWS];
-    double chance[TREE_MAX_ROWS];
-    int most; // of them that may be verified
+    struct chances chances;      // of the present step's tree
+    int most;                    // nodes of it that may be verified
 };
 
 int budget_create(struct budget **out, struct err *e) {
@@ -103,7 +71,7 @@ int budget_create(struct budget **out, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
     b->right = 3;
     b->wrong = 1;
-    b->power = HONEST;
+    chances_init(&b->chances);
     budget_begin(b, NULL);
     *out = b;
     return 0;
@@ -111,26 +79,6 @@ int budget_create(struct budget **out, struct err *e) {
 
 void budget_destroy(struct budget *b) {
     free(b);
-}
-
-static void fade(struct bin *n, int count) {
-    for (int i = 0; i < count; i++) {
-        double part = n[i].nodes > KEPT ? KEPT / n[i].nodes : 1;
-        n[i].hits *= part;
-        n[i].nodes *= part;
-    }
-}
-
-// Log-likelihoods as far behind the best as what is kept.
-static void fade_fit(double *fit, int count) {
-    double most = fit[0], least = fit[0];
-    for (int i = 1; i < count; i++) {
-        most = fmax(most, fit[i]);
-        least = fmin(least, fit[i]);
-    }
-    double part = most - least > FIT_KEPT ? FIT_KEPT / (most - least) : 1;
-    for (int i = 0; i < count; i++)
-        fit[i] = part * (fit[i] - most);
 }
 
 void budget_begin(struct budget *b, const struct budget *before) {
@@ -147,73 +95,7 @@ void budget_begin(struct budget *b, const struct budget *before) {
     b->behind = true;
     b->next_pause = PAUSE_FIRST;
     b->tokens = b->nodes = b->steps = 0;
-    fade(b->bin, BINS);
-    fade(b->place, PLACES);
-    fade(b->rank, RANKS);
-    fade(&b->step[0][0], RANKS * LEVELS);
-    fade_fit(b->power_fit, POWERS);
-    fade_fit(b->way_fit, WAYS);
-}
-
-static int bin_of(double score) {
-    double at = -score / BIN_WIDTH;
-    return at < BINS - 1 ? (int)at : BINS - 1;
-}
-
-// The first places have a bin each, later ones share bins that grow.
-static int place_of(int node) {
-    int at = node < 12 ? node - 1 : 11 + (int)(4 * log2(node / 12.0));
-    return at < PLACES ? at : PLACES - 1;
-}
-
-static double hit_rate(const struct bin *n, double prior, double weight) {
-    return (n->hits + weight * prior) / (n->nodes + weight);
-}
-
-static int level_of(int depth) {
-    return depth < 2 ? 0 : depth < 4 ? 1 : depth < 8 ? 2 : 3;
-}
-
-// The chance that a step is taken from a node on the path.
-static double step_chance(const struct budget *b, double stated, int rank, int depth) {
-    double all = hit_rate(&b->rank[rank], stated, STEP_PRIOR);
-    return hit_rate(&b->step[rank][level_of(depth)], all, LEVEL_PRIOR);
-}
-
-// Ranks of nodes among their siblings: how many with the same parent came before.
-static void ranks_of(const struct ddtree *t, int rank[TREE_MAX_ROWS]) {
-    int children[TREE_MAX_ROWS] = {0};
-    for (int i = 1; i < t->n; i++) {
-        int n = children[t->parent[i]]++;
-        rank[i] = n < RANKS ? n : RANKS - 1;
-    }
-}
-
-// The chances that nodes are on the path. Only one node of a depth can be.
-static void predict(struct budget *b, const struct ddtree *t) {
-    double left[TREE_MAX_DEPTH + 1], part[WAYS], sum = 0, best = b->way_fit[0];
-    int rank[TREE_MAX_ROWS];
-    ranks_of(t, rank);
-    for (int w = 1; w < WAYS; w++)
-        best = fmax(best, b->way_fit[w]);
-    for (int w = 0; w < WAYS; w++)
-        sum += part[w] = exp(b->way_fit[w] - best);
-    for (int d = 0; d <= TREE_MAX_DEPTH; d++)
-        left[d] = 1;
-    b->way[BY_STEP][0] = 1;
-    for (int i = 1; i < t->n; i++) {
-        int up = t->parent[i];
-        double power = POWER[b->power], stated = exp(power * t->score[i]);
-        double step = exp(power * (t->score[i] - t->score[up]));
-        b->way[BY_SCORE][i] = hit_rate(&b->bin[bin_of(t->score[i])], stated, PRIOR);
-        b->way[BY_PLACE][i] = hit_rate(&b->place[place_of(i)], stated, PLACE_PRIOR);
-        b->way[BY_STEP][i] = b->way[BY_STEP][up] * step_chance(b, step, rank[i], t->depth[i]);
-        double mean = 0;
-        for (int w = 0; w < WAYS; w++)
-            mean += part[w] / sum * b->way[w][i];
-        b->chance[i] = fmin(mean, left[t->depth[i]]);
-        left[t->depth[i]] -= b->chance[i];
-    }
+    chances_begin(&b->chances);
 }
 
 static int drafting(const struct budget_step *s) {
@@ -341,12 +223,14 @@ void budget_drafts(struct budget_step *s) {
 
 // Chances of a tree's nodes such that they fall: where a node is likelier than those before it,
 // they get their mean (pool adjacent violators).
-static void falling_chances(struct budget *b, const struct ddtree *t) {
+static void falling_chances(const struct budget_member *m) {
+    struct budget *b = m->budget;
+    const struct ddtree *t = m->tree;
     int len[TREE_MAX_ROWS], runs = 0;
     double sum[TREE_MAX_ROWS];
-    predict(b, t);
+    chances_predict(&b->chances, t, m->sure);
     for (int i = 1; i < t->n; i++) {
-        sum[runs] = b->chance[i];
+        sum[runs] = b->chances.node[i];
         len[runs++] = 1;
         while (runs > 1 && sum[runs - 1] * len[runs - 2] > sum[runs - 2] * len[runs - 1]) {
             sum[runs - 2] += sum[runs - 1];
@@ -356,7 +240,15 @@ static void falling_chances(struct budget *b, const struct ddtree *t) {
     }
     for (int r = 0, i = 1; r < runs; r++)
         for (int j = 0; j < len[r]; j++)
-            b->chance[i++] = sum[r] / len[r];
+            b->chances.node[i++] = sum[r] / len[r];
+}
+
+// Nodes that are sure to be on the path: the first ones.
+static int sure_nodes(const struct budget_member *m) {
+    int n = 0;
+    while (m->sure && n + 1 < m->tree->n && m->sure[n + 1] && m->tree->parent[n + 1] == n)
+        n++;
+    return n;
 }
 
 // Nodes of one member that may be verified: if all are wrong, no more is lost than the most credit
@@ -367,8 +259,8 @@ static int risk_limit(const struct budget_step *s, const struct budget_member *m
            plain = pass_ms(s, 0);
     if (b->gained <= 0)
         most = RISK;
-    int nodes = 0;
-    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes + 1) - plain) <= most)
+    int sure = sure_nodes(m), nodes = sure;
+    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes - sure + 1) - plain) <= most)
         nodes++;
     return nodes;
 }
@@ -391,8 +283,8 @@ static int next_node(const struct budget_step *s) {
     double most = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
-        if (m->nodes < m->budget->most && m->budget->chance[m->nodes + 1] > most) {
-            most = m->budget->chance[m->nodes + 1];
+        if (m->nodes < m->budget->most && m->budget->chances.node[m->nodes + 1] > most) {
+            most = m->budget->chances.node[m->nodes + 1];
             best = i;
         }
     }
@@ -414,7 +306,7 @@ static void best_alone(const struct budget_step *s, int most, double *tokens, do
         }
         m = next_node(s);
         if (m >= 0)
-            sum += s->members[m].budget->chance[++s->members[m].nodes];
+            sum += s->members[m].budget->chances.node[++s->members[m].nodes];
     }
 }
 
@@ -425,7 +317,7 @@ static int best_count(const struct budget_step *s, int most, double r) {
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
     for (int n = 1, m; n <= most && (m = next_node(s)) >= 0; n++) {
-        sum += s->members[m].budget->chance[++s->members[m].nodes];
+        sum += s->members[m].budget->chances.node[++s->members[m].nodes];
         if (sum - r * full_ms(s, n) > best) {
             best = sum - r * full_ms(s, n);
             count = n;
@@ -439,7 +331,7 @@ void budget_share(struct budget_step *s) {
     double tokens = 0, nodes = 0;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
-        falling_chances(m->budget, m->tree);
+        falling_chances(m);
         m->budget->most = risk_limit(s, m);
     }
     best_alone(s, most, &tokens, &nodes);
@@ -452,70 +344,6 @@ void budget_share(struct budget_step *s) {
         for (int least = explore(s, &s->members[i]); s->members[i].nodes < least && count < most;
              count++)
             s->members[i].nodes++;
-}
-
-static double log_likelihood(double chance, bool on) {
-    double p = fmin(fmax(chance, 1e-4), 1 - 1e-4);
-    return log(on ? p : 1 - p);
-}
-
-// Weighs the powers by one node, walked over or not.
-static void learn_powers(struct budget *b, double score, bool on) {
-    for (int i = 0; i < POWERS; i++)
-        b->power_fit[i] += log_likelihood(exp(POWER[i] * score), on) - b->power_fit[i] / BIN_MOST;
-}
-
-// The power that fits best, beside a prior for 1.
-static int best_power(const struct budget *b) {
-    int best = 0;
-    double most = -INFINITY;
-    for (int i = 0; i < POWERS; i++) {
-        double odd = log(POWER[i]), fit = b->power_fit[i] - HONESTY * odd * odd;
-        if (fit > most) {
-            most = fit;
-            best = i;
-        }
-    }
-    return best;
-}
-
-static void count(struct bin *n, bool on) {
-    n->nodes++;
-    n->hits += on;
-    if (n->nodes > BIN_MOST) {
-        n->nodes /= 2;
-        n->hits /= 2;
-    }
-}
-
-// Counts every verified node as walked over or not, and every step from a node of the path. What is
-// expected of the tree is returned: its mean converges sooner than that of what came of it.
-static double learn(struct budget *b, const struct ddtree *t, const struct walk *w) {
-    bool on[TREE_MAX_ROWS] = {false};
-    int rank[TREE_MAX_ROWS];
-    double expected = 1;
-    for (int i = 0; i < w->count; i++)
-        on[w->path[i]] = true;
-    predict(b, t);
-    ranks_of(t, rank);
-    for (int i = 1; i < t->n; i++)
-        for (int way = 0; way < WAYS; way++)
-            b->way_fit[way] +=
-                TEMPER * log_likelihood(b->way[way][i], on[i]) - b->way_fit[way] / BIN_MOST;
-    for (int i = 1; i < t->n; i++) {
-        learn_powers(b, t->score[i], on[i]);
-        count(&b->bin[bin_of(t->score[i])], on[i]);
-        count(&b->place[place_of(i)], on[i]);
-        if (!on[t->parent[i]])
-            continue;
-        count(&b->rank[rank[i]], on[i]);
-        count(&b->step[rank[i]][level_of(t->depth[i])], on[i]);
-    }
-    b->power = best_power(b);
-    predict(b, t);
-    for (int i = 1; i < t->n; i++)
-        expected += b->chance[i];
-    return expected;
 }
 
 // A walk to the end of what was drafted was ended by no wrong guess.
@@ -579,12 +407,14 @@ void budget_note(const struct budget_step *s) {
         b->text += m->walk->count;
         if (!m->drafts)
             continue;
-        double expected = learn(b, m->tree, m->walk);
+        double expected = chances_learn(&b->chances, m->tree, m->sure, m->walk);
+        int sure = sure_nodes(m); // which no draft was needed for
         learn_depth(b, m->walk, s->depth);
         b->drafted_steps++;
         b->tokens += expected - b->tokens / STEPS;
         b->nodes += m->tree->n - 1 - b->nodes / STEPS;
         b->steps += 1 - b->steps / STEPS;
-        update_credit(b, m->walk->count, expected, draft + node * (m->tree->n - 1));
+        update_credit(b, m->walk->count - sure, expected - sure,
+                      draft + node * (m->tree->n - 1 - sure));
     }
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member of a step owns: its sampler, and room for log-probabilities. See step.h.
+// What a member of a step owns: its sampler, its masks, and room for log-probabilities. See step.h.
 #include "spec/step.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "spec/masks.h"
 
 static int check_tree(const struct tree_options *t, struct err *e) {
     if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
@@ -36,13 +38,17 @@ int member_init(struct member *m, const struct model *model, const struct member
                             (int)model_params_of(model)->vocab, e);
     if (!rc && c->logprobs)
         rc = make_logprobs(m, model, e);
+    if (!rc && c->constraint)
+        rc = masks_create(&m->masks, c->constraint, model_params_of(model)->vocab, e);
     return rc;
 }
 
 void member_fini(struct member *m) {
     sampler_destroy(m->sampler);
+    masks_destroy(m->masks);
     free(m->logprobs);
     free(m->known);
     m->sampler = NULL;
+    m->masks = NULL;
     m->logprobs = m->known = NULL;
 }

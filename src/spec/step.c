@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "ops/observe/timing.h"
+#include "spec/masks.h"
 #include "spec/step_impl.h"
 
 void step_add_time(double *phase, double *from) {
@@ -201,6 +202,24 @@ static struct sampler_batch batch_of(const struct member *m) {
                                   .len = sequence_len(m->seq) - is_chain(m)};
 }
 
+// How the choice behind a row of the member is made. Its constraint may leave one token, which is
+// given, or none, which is said by -1; of the first row that is the member's failure.
+static struct sample_row row_of(struct member *m, const struct sampler_batch *b, int row,
+                                int slot) {
+    struct sample_row r = *sampler_row(m->sampler, b, row, slot);
+    struct constraint_view v;
+    if (!m->masks)
+        return r;
+    if (row == 0)
+        m->rc = masks_look(m->masks, row, &v, &m->err);
+    else
+        (void)masks_look(m->masks, row, &v, NULL);
+    if (v.none || v.only >= 0)
+        return (struct sample_row){.given = true, .token = v.only};
+    r.allow = v.allow;
+    return r;
+}
+
 // Chooses after every wanted row, slice by slice: a row's draw and penalties depend on its own path
 // only, so what is chosen on the walked path does not depend on the rest.
 static void choose_all(struct step *s, int n) {
@@ -211,7 +230,7 @@ static void choose_all(struct step *s, int n) {
         for (int64_t row = m->want - step_known(m); row < m->want; row++)
             s->rows[row] = (struct sample_row){.given = true};
         for (int row = 0; row < step_deciding(m); row++)
-            s->rows[m->want + row] = *sampler_row(m->sampler, &b, row, row);
+            s->rows[m->want + row] = row_of(m, &b, row, row);
     }
     for (int64_t at = 0; at < wanted; at += most) {
         int64_t slice = min_i64(wanted - at, most);
@@ -228,8 +247,11 @@ static void choose_path(struct step *s, struct member *m) {
         return;
     do {
         int32_t *choice = &s->choice[m->want + row];
-        s->ops->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab,
-                       sampler_row(m->sampler, &b, row, 0), choice);
+        struct sample_row r = row_of(m, &b, row, 0);
+        *choice = r.token;
+        if (!r.given)
+            s->ops->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab, &r,
+                           choice);
         row = ddtree_child(&m->tree, row, *choice);
     } while (row >= 0);
 }
@@ -261,6 +283,8 @@ static int hash_paths(struct step *s, int n, struct err *e) {
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         for (int j = 0; m->c.hash && j < m->walk.count; j++) {
+            if (m->masks && masks_forced(m->masks, m->walk.path[j]))
+                continue;
             s->ops->download(s->x, s->row, model_logits_at(s->c.model, m->want + m->walk.path[j]),
                              bytes);
             m->hash = hash_bytes(s->row, bytes, m->hash);
@@ -279,6 +303,8 @@ static int walk_all(struct step *s, int n, struct err *e) {
         struct member *m = s->in[i];
         if (step_deciding(m))
             walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
+        if (m->masks && m->walk.count)
+            masks_advance(m->masks, &m->walk);
     }
     step_add_time(&s->ms.sample, &t);
     int rc = step_logprobs(s, n, e);
@@ -294,8 +320,11 @@ static int commit_all(struct step *s, int n, struct err *e) {
         const struct member *m = s->in[i];
         if (is_chain(m))
             continue;
-        s->paths[paths++] = (struct model_path){.seq = i, .rows = at, .count = m->walk.count};
-        for (int j = 0; j < m->walk.count; j++)
+        // Where nothing could be chosen the root still becomes part of the sequence, as without
+        // guesses.
+        int count = max_i32(m->walk.count, 1);
+        s->paths[paths++] = (struct model_path){.seq = i, .rows = at, .count = count};
+        for (int j = 0; j < count; j++)
             *at++ = m->first + m->walk.path[j];
     }
     if (!paths)
@@ -320,6 +349,10 @@ static void begin(struct step *s, struct member *const *members, int n) {
         m->tree.parent[0] = -1;
         m->tree.depth[0] = 0;
         m->tree.score[0] = 0;
+        if (m->masks) {
+            m->rc = masks_begin(m->masks, &m->err);
+            masks_take(m->masks, &m->tree);
+        }
     }
 }
 

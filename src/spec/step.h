@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "models/model.h"
 #include "spec/budget.h"
+#include "spec/constraint.h"
 #include "spec/drafter.h"
 #include "spec/sampler.h"
 #include "spec/walk.h"
@@ -32,6 +33,8 @@ struct member_config {
     struct tree_options tree; // most of what is verified; max_depth is a further limit
     struct drafter *drafters[STEP_MAX_DRAFTERS]; // of this member alone, borrowed; all add up
     int n_drafters;
+    // NULL, or what the tokens that are chosen must satisfy, from the first chosen one on.
+    struct constraint *constraint;
     bool use_draft;        // the step's shared drafter proposes for it too
     struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
     bool share_noise;      // let drafters foresee the sampling noise
@@ -60,12 +63,15 @@ struct member {
     int32_t root;              // MEMBER_DECODE: the newest token
     struct walk_limits limits; // where something is chosen
 
-    int rc;             // 0, or why this member took no part in the step: nothing of it has changed
+    // 0, or why this member took no part in the step: nothing of it has changed. Where its
+    // constraint allows nothing, or fails, nothing was chosen, but its piece or root may be run.
+    int rc;
     struct err err;     // with its sentence
     struct walk walk;   // what was chosen and committed; count is 0 where nothing was chosen
     struct ddtree tree; // that was verified; of a piece, its last token
     // XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded
-    // with the hash before; 0 before the first.
+    // with the hash before; 0 before the first. A row behind which the constraint allows one token
+    // only has decided nothing, and is left out.
     uint64_t hash;
     bool drafted; // drafters were asked in the last step
     // From the very rows behind which they stand; NULL without c.logprobs.
@@ -73,8 +79,9 @@ struct member {
     struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
 
     struct sampler *sampler;
-    int32_t first; // its rows in the pass
-    int32_t want;  // the first row of its tree among all wanted ones; behind those of known tokens
+    struct masks *masks; // NULL without a constraint
+    int32_t first;       // its rows in the pass
+    int32_t want; // the first row of its tree among all wanted ones; behind those of known tokens
 };
 
 // Checks the configuration and makes what the member needs; seq and the rest are the caller's.

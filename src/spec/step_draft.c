@@ -3,17 +3,22 @@
 // their own drafters, their trees, and how the rows of the pass are shared among the trees.
 #include "base/clock.h"
 #include "base/num.h"
+#include "spec/masks.h"
 #include "spec/step_impl.h"
 
-// Deepest node that the member's limits and drafters could use.
-static int depth_of(const struct step *s, const struct member *m) {
+// Deepest node that the member's limits could use.
+static int limit_of(const struct member *m) {
     const struct walk_limits *l = &m->limits;
     int64_t left = min_i64(l->tokens_left, l->context_left) - 1;
+    return (int)min_i64(min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH), left);
+}
+
+// The same of its drafters.
+static int depth_of(const struct step *s, const struct member *m) {
     int most = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
     for (int i = 0; i < m->c.n_drafters; i++)
         most = max_i32(most, drafter_max_depth(m->c.drafters[i]));
-    most = min_i32(most, min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH));
-    return (int)min_i64(most, left);
+    return min_i32(most, limit_of(m));
 }
 
 // Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
@@ -36,14 +41,18 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
         int nodes = (int)min_i64(m->c.tree.budget, most);
         s->request[i] = (struct draft_request){
             .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
+        if (m->masks)
+            s->request[i].k = masks_wanted(m->c.tree.k);
         m->drafted = m->phase == MEMBER_DECODE && nodes > 0 && s->request[i].max_depth > 0 &&
                      (m->c.use_draft || m->c.n_drafters);
         if (m->phase == MEMBER_PROMPT || !m->c.budget) {
             b->other_seqs++;
             continue;
         }
-        s->budgeted[b->n] =
-            (struct budget_member){.budget = m->c.budget, .drafts = m->drafted, .tree = &m->tree};
+        s->budgeted[b->n] = (struct budget_member){.budget = m->c.budget,
+                                                   .drafts = m->drafted,
+                                                   .tree = &m->tree,
+                                                   .sure = m->masks ? masks_sure(m->masks) : NULL};
         s->owner[b->n++] = m;
         if (m->drafted)
             b->most = min_i32(b->most, reach_of(s, m));
@@ -97,6 +106,34 @@ static int check_tree(const struct step *s, struct member *m) {
     return 0;
 }
 
+// Whether the member's tree may have nodes that no drafter was asked for: those that its constraint
+// expects, where it guesses at all.
+static bool expects(const struct member *m) {
+    return m->masks && m->phase == MEMBER_DECODE && m->c.tree.budget > 0 &&
+           (m->c.use_draft || m->c.n_drafters);
+}
+
+// Builds the member's tree of at most `nodes` nodes beside the root.
+static void build_tree(struct step *s, int i, int64_t nodes) {
+    struct member *m = s->in[i];
+    struct tree_options o = m->c.tree;
+    struct proposal allowed, *p = &s->proposals[i];
+    o.budget = (int)min_i64(o.budget, nodes);
+    o.max_depth = s->request[i].max_depth;
+    if (m->rc || !(m->drafted || expects(m)))
+        return;
+    if (m->masks) {
+        o.max_depth = limit_of(m);
+        masks_offer(m->masks, p, &o, &allowed);
+        p = &allowed;
+    }
+    m->rc = ddtree_build(&m->tree, m->root, p, &o, &m->err);
+    m->rc = m->rc ? m->rc : check_tree(s, m);
+    m->tree.n = m->rc ? 1 : m->tree.n;
+    if (m->masks)
+        masks_take(m->masks, &m->tree);
+}
+
 static int propose_all(struct step *s, int n, struct err *e) {
     double start = clock_ms();
     for (int i = 0; i < n; i++) {
@@ -123,14 +160,7 @@ int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
     int rc = propose_all(s, n, e);
     for (int i = 0; !rc && i < n; i++) {
         struct member *m = s->in[i];
-        struct tree_options o = m->c.tree;
-        o.budget = (int)min_i64(o.budget, m->c.budget ? rows - decoding : most);
-        o.max_depth = s->request[i].max_depth;
-        if (m->drafted && !m->rc) {
-            m->rc = ddtree_build(&m->tree, m->root, &s->proposals[i], &o, &m->err);
-            m->rc = m->rc ? m->rc : check_tree(s, m);
-            m->tree.n = m->rc ? 1 : m->tree.n;
-        }
+        build_tree(s, i, m->c.budget ? rows - decoding : most);
         if (m->phase == MEMBER_DECODE && !m->c.budget)
             fixed += m->tree.n;
     }

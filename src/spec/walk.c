@@ -19,10 +19,11 @@ void walk_tree(const struct ddtree *t, const int32_t *choice, const struct walk_
                struct walk *out) {
     int row = 0;
     out->count = 0;
-    do {
+    out->end = END_NONE;
+    while (row >= 0 && choice[row] >= 0 && out->end == END_NONE) {
         out->path[out->count] = row;
         out->chosen[out->count++] = choice[row];
         out->end = ending(limits, out->count, choice[row]);
         row = ddtree_child(t, row, choice[row]);
-    } while (row >= 0 && out->end == END_NONE);
+    }
 }

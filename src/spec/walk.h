@@ -37,7 +37,9 @@ struct walk {
     enum end_reason end;                // why chosen[count - 1] is the last one
 };
 
-// choice: [t->n] the target's choice after each row; only rows that the walk reaches are read. The
+// choice: [t->n] the target's choice after each row; only rows that the walk reaches are read. One
+// below 0 says that nothing can be chosen there: the walk ends before that row, and has a count of
+// 0 where it is the root. The
 // last chosen token is the next root (it has not been run); when a limit or a stop token cuts the
 // path short, the path ends at the row that chose the last allowed token.
 void walk_tree(const struct ddtree *t, const int32_t *choice, const struct walk_limits *limits,

@@ -88,13 +88,33 @@ static void pick_scenario(struct scenario *s, int vocab, struct rng *g) {
     s->r.n_best = rng_below(g, 3) ? -1 : best[rng_below(g, 4)];
     s->r.prompt_logprobs = rng_below(g, 4) == 0;
     s->r.stop_behind = -1;
+    s->r.automaton = NULL;
     s->r.max_tokens = 20 + rng_below(g, 60);
     s->r.max_ctx = PAIR_CONTEXT;
     s->r.stop = -1;
 }
 
+// One in three replies must satisfy an automaton.
+static int pick_automaton(struct scenario *s, int vocab, struct err *e) {
+    struct rng g = {rng_mix(s->r.sample.seed)};
+    if (rng_below(&g, 3))
+        return 0;
+    return automaton_create(&s->r.automaton, vocab, rng_below(&g, 8) == 0, rng_next(&g), e);
+}
+
+// Gives it back; whether all of its states were dropped.
+static int drop_automaton(struct scenario *s, struct err *e) {
+    struct automaton *a = s->r.automaton;
+    int64_t live = a ? a->live : 0;
+    constraint_drop(a ? a->constraint : NULL);
+    s->r.automaton = NULL;
+    return live ? err_set(e, ERR_STATE, "%lld states were not dropped", (long long)live) : 0;
+}
+
 // Moves the end into the recorded continuation: a stop token, a token limit, or a full context.
 static void pick_end(struct scenario *s, const struct gen_result *plain, struct rng *g) {
+    if (!plain->n)
+        return;
     int64_t at = rng_below(g, (uint32_t)plain->n);
     switch (rng_below(g, 5)) {
     case 0:
@@ -154,8 +174,8 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
 }
 
 static bool same(const struct gen_result *a, const struct gen_result *b) {
-    return a->n == b->n && a->end == b->end && a->hash == b->hash && a->logprobs == b->logprobs &&
-           memcmp(a->prompt, b->prompt, sizeof a->prompt) == 0 &&
+    return a->n == b->n && a->end == b->end && a->failed == b->failed && a->hash == b->hash &&
+           a->logprobs == b->logprobs && memcmp(a->prompt, b->prompt, sizeof a->prompt) == 0 &&
            memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
 }
 
@@ -204,49 +224,58 @@ static int check_drafts(const struct gen_request *r, const struct gen_way *w,
     return rc;
 }
 
-static int run_case(const struct pair *p, int number, struct features *f, struct err *e) {
-    struct rng g = {rng_mix((uint64_t)number)};
-    struct scenario s = {0};
+static int run_ways(const struct pair *p, int number, struct scenario *s, struct rng *g,
+                    struct features *f, struct err *e) {
     struct gen_result full, plain, other;
     struct features ignored = {0};
     int32_t tokens[GEN_PROMPT_MAX + GEN_MAX];
-    pick_scenario(&s, p->vocab, &g);
     struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
-    int rc = gen_run(&s.r, &off, &full, &ignored, e);
+    int rc = gen_run(&s->r, &off, &full, &ignored, e);
     if (rc)
         return rc;
-    pick_end(&s, &full, &g);
-    off.chunk = pick_chunk(&g);
+    pick_end(s, &full, g);
+    off.chunk = pick_chunk(g);
     off.model = p->b[2].model;
-    rc = gen_run(&s.r, &off, &plain, &ignored, e);
+    rc = gen_run(&s->r, &off, &plain, &ignored, e);
     if (rc)
         return rc;
     if (memcmp(plain.ids, full.ids, (size_t)plain.n * sizeof *plain.ids) != 0) {
-        explain(p, number, &s, &off, &full, &plain);
+        explain(p, number, s, &off, &full, &plain);
         return err_set(e, ERR_STATE, "plain decoding depends on chunks, threads or limits");
     }
     f->cases++;
-    f->count[FEATURE_HOT] += s.r.sample.temperature > 0;
-    f->count[FEATURE_BIASED] += s.r.sample.n_bias > 0;
-    f->count[FEATURE_PENALISED] += s.r.sample.repeat != 1 || s.r.sample.frequency != 0;
+    f->count[FEATURE_HOT] += s->r.sample.temperature > 0;
+    f->count[FEATURE_BIASED] += s->r.sample.n_bias > 0;
+    f->count[FEATURE_PENALISED] += s->r.sample.repeat != 1 || s->r.sample.frequency != 0;
     for (int i = 0; i < WAYS; i++) {
         struct gen_way w;
-        pick_way(&w, p, i == 0 ? (int)rng_below(&g, 3) : 3 + (int)rng_below(&g, 3), &g);
-        record(&w, tokens, &s, &full); // beyond the end: trees must not run past it
-        rc = gen_run(&s.r, &w, &other, f, e);
+        pick_way(&w, p, i == 0 ? (int)rng_below(g, 3) : 3 + (int)rng_below(g, 3), g);
+        record(&w, tokens, s, &full); // beyond the end: trees must not run past it
+        rc = gen_run(&s->r, &w, &other, f, e);
         if (rc)
             return rc;
         f->runs++;
         f->tokens += other.n;
         if (!same(&plain, &other)) {
-            explain(p, number, &s, &w, &plain, &other);
+            explain(p, number, s, &w, &plain, &other);
             return err_set(e, ERR_STATE, "a way of guessing changed the output");
         }
-        rc = check_drafts(&s.r, &w, &other, f, e);
+        rc = check_drafts(&s->r, &w, &other, f, e);
         if (rc)
             return rc;
     }
     return 0;
+}
+
+static int run_case(const struct pair *p, int number, struct features *f, struct err *e) {
+    struct rng g = {rng_mix((uint64_t)number)};
+    struct scenario s = {0};
+    pick_scenario(&s, p->vocab, &g);
+    int rc = pick_automaton(&s, p->vocab, e);
+    if (!rc)
+        rc = run_ways(p, number, &s, &g, f, e);
+    int kept = drop_automaton(&s, rc ? NULL : e);
+    return rc ? rc : kept;
 }
 
 // One member of a group: what it should give, and how it is decoded beside the others.
@@ -264,7 +293,9 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
     int kind = (int)rng_below(g, 7);
     pick_scenario(&t->s, p->vocab, g);
     t->s.r.prompt = t->s.prompt;
-    int rc = gen_run(&t->s.r, &off, &t->full, &ignored, e);
+    int rc = pick_automaton(&t->s, p->vocab, e);
+    if (!rc)
+        rc = gen_run(&t->s.r, &off, &t->full, &ignored, e);
     if (rc)
         return rc;
     pick_end(&t->s, &t->full, g);
@@ -292,7 +323,7 @@ static int compare_group(const struct pair *p, int number, const struct part *t,
     for (int i = 0; i < n; i++) {
         f->runs++;
         f->tokens += t[i].got.n;
-        bool cancelled = m[i].leaves >= 0 && t[i].got.end == END_NONE;
+        bool cancelled = m[i].leaves >= 0 && t[i].got.end == END_NONE && !t[i].got.failed;
         if (cancelled ? begins(&t[i].plain, &t[i].got) : same(&t[i].plain, &t[i].got))
             continue;
         fprintf(stderr, "member %d of %d:\n", i, n);
@@ -324,6 +355,9 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
         rc = gen_run_many(m, n, rng_next(&g), f, e);
     if (!rc)
         rc = compare_group(p, number, t, m, n, f, e);
+    for (int i = 0; i < n; i++)
+        if (drop_automaton(&t[i].s, rc ? NULL : e) && !rc)
+            rc = ERR_STATE;
     free(t);
     return rc;
 }

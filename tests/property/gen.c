@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "models/model_checkpoint.h"
+#include "spec/masks.h"
 #include "support/bytes.h"
 
 struct player {
@@ -248,15 +249,62 @@ static int take_known(struct group *g, const struct player *p, bool trees, struc
     return 0;
 }
 
+// Where the automaton is behind the tokens chosen so far.
+static int state_of(const struct player *p) {
+    int state = 0;
+    for (int64_t i = 0; i < p->g.out->n; i++)
+        state = automaton_next(p->g.r->automaton, state, p->g.out->ids[i]);
+    return state;
+}
+
+// What the automaton forbids must neither be guessed nor chosen.
+static int check_allowed(struct group *g, const struct player *p, struct err *e) {
+    const struct automaton *a = p->g.r->automaton;
+    const struct ddtree *t = &p->m.tree;
+    const struct walk *w = &p->m.walk;
+    int at[TREE_MAX_ROWS];
+    bool only = true; // so far on the path
+    at[0] = a ? state_of(p) : 0;
+    for (int i = 1; a && i < t->n; i++) {
+        if (!automaton_allows(a, at[t->parent[i]], t->token[i]))
+            return err_set(e, ERR_STATE, "a guess that the automaton forbids was verified");
+        at[i] = automaton_next(a, at[t->parent[i]], t->token[i]);
+    }
+    for (int i = 0; a && i < w->count; i++) {
+        int state = at[w->path[i]];
+        only = only && a->kind[state] == AUTOMATON_ONE;
+        if (!automaton_allows(a, state, w->chosen[i]))
+            return err_set(e, ERR_STATE, "a token that the automaton forbids was chosen");
+        g->f->count[FEATURE_MASKED] += w->count > 1 && a->kind[state] != AUTOMATON_FREE;
+        g->f->count[FEATURE_FORCED] += w->count > 1 && a->kind[state] == AUTOMATON_ONE;
+        g->f->count[FEATURE_FORCED_PATH] += only && i == 1;
+    }
+    if (a && w->count && only != (p->m.hash == p->g.out->hash))
+        return err_set(e, ERR_STATE, "rows of the only allowed tokens were hashed, or others not");
+    return 0;
+}
+
+// A reply that its automaton ends: the tokens so far are all there is.
+static int take_failure(struct group *g, struct player *p, struct err *e) {
+    if (!p->g.r->automaton || p->m.rc == ERR_USAGE || p->m.walk.count) {
+        *e = p->m.err;
+        return p->m.rc;
+    }
+    p->g.out->failed = true;
+    p->g.out->hash = p->m.hash;
+    g->f->count[FEATURE_DEAD] += p->g.w->n_kinds > 0;
+    return 0;
+}
+
 // Takes over what the step did for the player.
 static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     const struct walk *w = &p->m.walk;
     struct gen_result *out = p->g.out;
     bool piece = p->m.phase == MEMBER_PROMPT;
-    if (p->m.rc) {
-        *e = p->m.err;
-        return p->m.rc;
-    }
+    if (p->m.rc)
+        return take_failure(g, p, e);
+    if (check_allowed(g, p, e))
+        return ERR_STATE;
     if (sequence_len(p->seq) != p->before + (piece ? p->m.n_piece : w->count))
         return err_set(e, ERR_STATE, "a step committed another number of rows than it says");
     if (!piece) {
@@ -285,7 +333,9 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
 
 static int join(struct group *g, struct player *p, struct err *e) {
     const struct gen_way *w = p->g.w;
+    struct automaton *a = p->g.r->automaton;
     struct member_config c = {.sample = p->g.r->sample,
+                              .constraint = a ? a->constraint : NULL,
                               .tree = w->tree,
                               .share_noise = w->share_noise,
                               .hash = true,
@@ -293,7 +343,7 @@ static int join(struct group *g, struct player *p, struct err *e) {
                               .n_best = p->g.r->n_best < 0 ? 0 : p->g.r->n_best};
     struct draft_config d = w->oracle;
     d.model = w->model;
-    d.max_k = w->tree.k;
+    d.max_k = a ? masks_wanted(w->tree.k) : w->tree.k;
     p->rng = (struct rng){w->seed};
     p->present = true;
     p->n_asked = 0;
@@ -395,7 +445,7 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
         trees = count_pass(g, in, n);
     for (int i = 0; i < n && !rc; i++) {
         rc = take(g, who[i], trees, e);
-        if (!rc && who[i]->g.out->end != END_NONE)
+        if (!rc && (who[i]->g.out->end != END_NONE || who[i]->g.out->failed))
             leave(who[i]);
     }
     return rc;

@@ -12,6 +12,7 @@
 #include "models/dflash.h"
 #include "property/features.h"
 #include "spec/step.h"
+#include "support/automaton.h"
 
 enum { GEN_MAX = 256, GEN_PROMPT_MAX = 160, GEN_MEMBERS = 16 };
 
@@ -22,8 +23,9 @@ struct gen_request {
     int32_t stop;                          // -1: none
     int32_t stop_behind;                   // `stop` counts behind this token only; -1: always
     struct sample_params sample;
-    int n_best;           // log-probabilities of what is chosen, with so many best; -1: none
-    bool prompt_logprobs; // and of the prompt
+    int n_best;                  // log-probabilities of what is chosen, with so many best; -1: none
+    bool prompt_logprobs;        // and of the prompt
+    struct automaton *automaton; // what the reply must satisfy; NULL: anything goes
 };
 
 // How it is decoded. Ways that share passes have the same model and draft.
@@ -50,6 +52,7 @@ struct gen_result {
     uint64_t logprobs;               // hash over those of the chosen tokens
     uint64_t prompt[GEN_PROMPT_MAX]; // and of each token of the prompt; 0: none
     enum end_reason end;
+    bool failed; // the automaton had nothing more to say
 };
 
 // One member of a group.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a member keeps of its constraint: the state behind the tokens chosen so far, those of the
+// nodes of its tree, and their masks. Guesses that a node's mask forbids are left out before the
+// tree is built, and the next best ones take their places; where only one token is allowed it is a
+// sure guess. A state that cannot be had where only a guess needs it drops the guess: what guesses
+// were made never changes what is chosen, nor how the reply ends.
+#ifndef COPPICE_SPEC_MASKS_H
+#define COPPICE_SPEC_MASKS_H
+
+#include "spec/constraint.h"
+#include "spec/ddtree.h"
+#include "spec/walk.h"
+
+struct masks;
+
+// At the begin of a reply. vocab: of the target; a constraint for another one is refused.
+// ERR_MEMORY, ERR_MISMATCH, and what `begin` may fail with.
+int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct err *e);
+void masks_destroy(struct masks *m); // NULL is allowed
+
+// Forgets the nodes of the last step. Returns 0, or why no further token can be chosen.
+int masks_begin(struct masks *m, struct err *e);
+
+// Candidates to ask drafters for where a tree is to have k a node: some may be forbidden.
+int masks_wanted(int k);
+
+// Makes a proposal of what is allowed of `base`, besides what the constraint itself expects; both
+// are valid until the next masks_begin. o: its `k` is that of `base`, and becomes the proposal's.
+void masks_offer(struct masks *m, const struct proposal *base, struct tree_options *o,
+                 struct proposal *out);
+
+// Takes the tree that was built of the offer, or a root alone. Later the tree may become shorter.
+void masks_take(struct masks *m, const struct ddtree *t);
+// [t->n] whether a node is sure to be on the path if its parent is. Valid until masks_begin.
+const bool *masks_sure(const struct masks *m);
+
+// What may come behind a row of the tree. A state that cannot be had shows as `none`; only of row 0
+// that is an error. Rows are asked for behind their parents.
+int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e);
+// Whether masks_look has found the row's token to be the only one.
+bool masks_forced(const struct masks *m, int row);
+
+// The walk's choices have become part of the reply.
+void masks_advance(struct masks *m, const struct walk *w);
+
+#endif

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks of a member's tree: what a constraint leaves of proposals, sure guesses, and what happens
+// where nothing is allowed. That constrained output does not depend on guesses is the property
+// test's.
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "spec/masks.h"
+#include "support/automaton.h"
+
+enum { VOCAB = 100, K = 2, DEPTH = 3, OFFERED = 4 };
+
+// A chain of states by hand: 0 allows even tokens, 1 only token 7, 2 nothing, 3 everything; a token
+// leads to the next one.
+struct hand {
+    uint32_t allow[4][VOCAB / 32 + 1];
+    int live, fails; // next into this state fails; -1: none
+};
+struct constraint_state {
+    int id;
+};
+
+static int hand_make(struct hand *h, int id, struct constraint_state **out, struct err *e) {
+    if (id == h->fails)
+        return err_set(e, ERR_MEMORY, "no state %d", id);
+    *out = malloc(sizeof **out);
+    (*out)->id = id < 3 ? id : 3;
+    h->live++;
+    return 0;
+}
+
+static int hand_begin(void *self, struct constraint_state **out, struct err *e) {
+    return hand_make(self, 0, out, e);
+}
+
+static int hand_next(void *self, struct constraint_state *from, int32_t token,
+                     struct constraint_state **out, struct err *e) {
+    (void)token;
+    return hand_make(self, from->id + 1, out, e);
+}
+
+static void hand_drop(void *self, struct constraint_state *s) {
+    ((struct hand *)self)->live--;
+    free(s);
+}
+
+static int hand_look(void *self, struct constraint_state *s, struct constraint_view *out,
+                     struct err *e) {
+    (void)e;
+    *out = constraint_view_of(((struct hand *)self)->allow[s->id], VOCAB);
+    return 0;
+}
+
+static bool hand_allows(void *self, struct constraint_state *s, int32_t token) {
+    return ((struct hand *)self)->allow[s->id][token / 32] >> (token % 32) & 1;
+}
+
+static enum constraint_hint hand_hint(void *self, struct constraint_state *s, int32_t *token) {
+    (void)self;
+    *token = 7;
+    return s->id == 1 ? CONSTRAINT_ONLY : CONSTRAINT_NO_HINT;
+}
+
+static void hand_destroy(void *self) {
+    (void)self;
+}
+
+static const struct constraint_class hand_class = {"hand",    hand_destroy, hand_begin, hand_next,
+                                                   hand_drop, hand_allows,  hand_look,  hand_hint};
+
+static struct masks *open_hand(struct hand *h) {
+    struct constraint *c;
+    struct masks *m;
+    *h = (struct hand){.fails = -1};
+    for (int i = 0; i < VOCAB; i += 2)
+        h->allow[0][i / 32] |= 1u << (i % 32);
+    h->allow[1][0] = 1u << 7;
+    for (int i = 0; i < VOCAB / 32 + 1; i++)
+        h->allow[3][i] = 0xFFFFFFFFu;
+    assert_int_equal(constraint_create(&c, &hand_class, h, VOCAB, NULL), 0);
+    assert_int_equal(masks_create(&m, c, VOCAB, NULL), 0);
+    constraint_drop(c); // the masks keep it
+    return m;
+}
+
+static void test_views(void **state) {
+    (void)state;
+    uint32_t bits[4] = {0};
+    struct constraint_view v = constraint_view_of(bits, VOCAB);
+    assert_true(v.none && v.only == -1);
+    bits[3] = 0xFFFFFFF0u; // behind the vocabulary
+    v = constraint_view_of(bits, VOCAB);
+    assert_true(v.none);
+    bits[3] |= 1;
+    v = constraint_view_of(bits, VOCAB);
+    assert_true(!v.none && v.only == 96);
+    bits[0] = 1u << 31;
+    v = constraint_view_of(bits, VOCAB);
+    assert_true(!v.none && v.only == -1);
+}
+
+static void build(struct masks *m, struct ddtree *t, const struct proposal *p, int budget) {
+    struct tree_options o = {.budget = budget, .k = K, .max_depth = DEPTH};
+    struct proposal allowed;
+    assert_int_equal(masks_begin(m, NULL), 0);
+    masks_offer(m, p, &o, &allowed);
+    assert_int_equal(ddtree_build(t, 1, &allowed, &o, NULL), 0);
+    masks_take(m, t);
+}
+
+// Odd candidates are passed over, and the next best even ones join; behind them token 7 is sure;
+// behind that nothing can be had but guesses do not know it yet.
+static void test_candidates(void **state) {
+    (void)state;
+    static const int32_t ids[DEPTH][OFFERED] = {{3, 8, 5, 10}, {1, 2, 3, 4}, {1, 2, 3, 4}};
+    static const float p[OFFERED] = {0.5f, 0.2f, 0.2f, 0.05f};
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t;
+    float logp[DEPTH][OFFERED];
+    for (int d = 0; d < DEPTH; d++)
+        for (int i = 0; i < OFFERED; i++)
+            logp[d][i] = logf(p[i]);
+    struct proposal base = {.depth = DEPTH, .k = OFFERED, .ids = ids[0], .logp = logp[0]};
+    build(m, &t, &base, 8);
+    assert_int_equal(t.n, 5);
+    assert_int_equal(t.token[1], 8);
+    assert_int_equal(t.token[2], 7);
+    assert_int_equal(t.parent[2], 1);
+    assert_int_equal(t.token[3], 10);
+    assert_int_equal(t.token[4], 7);
+    assert_true(fabs(exp(t.score[1]) - 0.2 / 0.3) < 1e-4); // of what is not forbidden
+    assert_true(t.score[2] == t.score[1]);
+    assert_true(masks_sure(m)[2] && masks_sure(m)[4] && !masks_sure(m)[1] && !masks_sure(m)[3]);
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
+static void test_chains(void **state) {
+    (void)state;
+    static const int32_t good[] = {8, 7}, bad[] = {9, 7};
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t;
+    struct proposal base = {.chains = {{bad, 2, -0.1f}, {good, 2, -0.2f}}, .n_chains = 2};
+    build(m, &t, &base, 8);
+    assert_int_equal(t.n, 3);
+    assert_int_equal(t.token[1], 8);
+    assert_int_equal(t.token[2], 7);
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
+static void test_looks(void **state) {
+    (void)state;
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t = {.n = 3, .token = {1, 8, 7}, .parent = {-1, 0, 1}, .depth = {0, 1, 2}};
+    struct constraint_view v;
+    struct err e = {0};
+    struct walk w = {.count = 2, .path = {0, 1}, .chosen = {8, 7}};
+    assert_int_equal(masks_begin(m, &e), 0);
+    masks_take(m, &t);
+    assert_int_equal(masks_look(m, 0, &v, &e), 0);
+    assert_true(!masks_forced(m, 0) && !v.none);
+    assert_int_equal(masks_look(m, 1, &v, &e), 0);
+    assert_true(masks_forced(m, 1) && v.only == 7);
+    assert_int_equal(masks_look(m, 2, &v, &e), 0); // only a guess: no error
+    assert_true(v.none);
+    masks_advance(m, &w);
+    assert_int_equal(masks_begin(m, &e), 0);
+    masks_take(m, &t);
+    assert_int_equal(masks_look(m, 0, &v, &e), ERR_STATE);
+    assert_non_null(strstr(e.text, "allows no token"));
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
+// A state that cannot be had ends the reply only where tokens were chosen, not guessed.
+static void test_failures(void **state) {
+    (void)state;
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t = {.n = 2, .token = {1, 8}, .parent = {-1, 0}, .depth = {0, 1}};
+    struct constraint_view v;
+    struct err e = {0};
+    struct walk w = {.count = 1, .path = {0}, .chosen = {8}};
+    h.fails = 1;
+    assert_int_equal(masks_begin(m, &e), 0);
+    masks_take(m, &t);
+    assert_int_equal(masks_look(m, 0, &v, &e), 0);
+    assert_int_equal(masks_look(m, 1, &v, &e), 0);
+    assert_true(v.none);
+    masks_advance(m, &w);
+    assert_int_equal(masks_begin(m, &e), ERR_MEMORY);
+    assert_string_equal(e.text, "no state 1");
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
+static void test_vocabulary(void **state) {
+    (void)state;
+    struct automaton *a;
+    struct masks *m;
+    struct err e = {0};
+    assert_int_equal(automaton_create(&a, VOCAB, false, 1, &e), 0);
+    assert_int_equal(masks_create(&m, a->constraint, VOCAB + 1, &e), ERR_MISMATCH);
+    constraint_drop(a->constraint);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_views),    cmocka_unit_test(test_candidates),
+        cmocka_unit_test(test_chains),   cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_vocabulary),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
