@@ -94,10 +94,10 @@ static void pick_scenario(struct scenario *s, int vocab, struct rng *g) {
     s->r.stop = -1;
 }
 
-// One in three replies must satisfy an automaton.
+// One in four replies must satisfy an automaton.
 static int pick_automaton(struct scenario *s, int vocab, struct err *e) {
     struct rng g = {rng_mix(s->r.sample.seed)};
-    if (rng_below(&g, 3))
+    if (rng_below(&g, 4))
         return 0;
     return automaton_create(&s->r.automaton, vocab, rng_below(&g, 8) == 0, rng_next(&g), e);
 }
