@@ -2,6 +2,8 @@
 // Answers in chunks; see answer_chunks.h.
 #include "serve/answer_chunks.h"
 
+#include <stdlib.h>
+
 #include "serve/completion_write.h"
 #include "serve/sse.h"
 
@@ -28,9 +30,15 @@ static void put_chunk(struct completion *c, const struct answer_choice *a) {
     sse_write(&c->s->out, NULL, w);
 }
 
+// A reply that called tools and was not cut off ends by that.
+static const char *finish_of(const struct choice *k) {
+    const char *finish = answer_finish(k->end.reason);
+    return k->items.calls > 0 && finish[0] == 's' ? "tool_calls" : finish;
+}
+
 void chunks_finish(struct completion *c, struct choice *k) {
     struct json_writer *w = &c->s->json;
-    struct answer_choice a = {.index = k->index, .finish = answer_finish(k->end.reason)};
+    struct answer_choice a = {.index = k->index, .finish = finish_of(k)};
     open_chunk(c, w);
     c->d->form->chunk(w, &a);
     jw_end(w, ']');
@@ -60,11 +68,23 @@ void chunks_alive(struct completion *c) {
     put_chunk(c, &a);
 }
 
+void chunks_begin(struct completion *c, struct choice *k, const struct answer_item *it) {
+    struct answer_call call = {
+        .index = it->call, .id = it->id, .name = it->name.data, .custom = it->custom};
+    struct answer_choice a = {.index = k->index, .calls = &call, .n_calls = 1};
+    if (it->kind == ITEM_CALL)
+        put_chunk(c, &a);
+}
+
 void chunks_delta(struct completion *c, struct choice *k, const struct answer_item *it,
                   const struct answer_piece *p) {
     struct answer_choice a = {
         .index = k->index, .logprobs = p->logprobs, .n_logprobs = p->n_logprobs};
-    if (it->kind == ITEM_REASONING)
+    struct answer_call call = {.index = it->call, .custom = it->custom, .text = p->text};
+    if (it->kind == ITEM_CALL) {
+        a.calls = &call;
+        a.n_calls = p->text.n > 0;
+    } else if (it->kind == ITEM_REASONING)
         a.reasoning = p->text;
     else
         a.content = p->text;
@@ -94,16 +114,28 @@ static struct answer_text text_of(const struct str *s) {
     return s->len ? (struct answer_text){s->data, s->len} : (struct answer_text){0};
 }
 
+static struct answer_call call_of(const struct answer_item *it) {
+    return (struct answer_call){.index = it->call,
+                                .id = it->id,
+                                .name = it->name.data,
+                                .custom = it->custom,
+                                .text = text_of(&it->text)};
+}
+
 static void put_choice(struct completion *c, struct choice *k, struct json_writer *w) {
-    struct answer_choice a = {
-        .index = k->index, .role = c->d->form->roles, .finish = answer_finish(k->end.reason)};
+    struct answer_choice a = {.index = k->index, .role = c->d->form->roles, .finish = finish_of(k)};
     struct answer_logprobs span[2];
     struct str words[2] = {0}; // reasoning, content
+    struct answer_call *calls = calloc((size_t)k->items.calls + 1, sizeof *calls);
+    w->out.failed |= !calls;
     for (int i = 0; i < k->items.n; i++) {
         const struct answer_item *it = &k->items.at[i];
-        if (it->kind != ITEM_CALL && it->text.len)
+        if (it->kind == ITEM_CALL && calls)
+            calls[a.n_calls++] = call_of(it);
+        else if (it->kind != ITEM_CALL && it->text.len)
             str_append(&words[it->kind == ITEM_TEXT], it->text.data, it->text.len);
     }
+    a.calls = calls;
     a.reasoning = text_of(&words[0]);
     a.content = text_of(&words[1]);
     a.n_logprobs = completion_logprobs(c, k, c->p.echo, span);
@@ -112,6 +144,7 @@ static void put_choice(struct completion *c, struct choice *k, struct json_write
     w->out.failed |= words[0].failed || words[1].failed;
     str_fini(&words[0]);
     str_fini(&words[1]);
+    free(calls);
 }
 
 void chunks_whole(struct completion *c, struct json_writer *w) {

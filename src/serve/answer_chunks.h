@@ -16,6 +16,7 @@ struct chunk_form {
 
 // As struct dialect has them.
 void chunks_start(struct completion *c);
+void chunks_begin(struct completion *c, struct choice *k, const struct answer_item *it);
 void chunks_delta(struct completion *c, struct choice *k, const struct answer_item *it,
                   const struct answer_piece *p);
 void chunks_finish(struct completion *c, struct choice *k);

@@ -20,6 +20,7 @@ struct answer_item {
     int call;  // of ITEM_CALL: index among the calls
     bool open;
     bool custom;        // of ITEM_CALL: its text is free, not JSON
+    bool broken;        // of ITEM_CALL: the reply ended within it
     char id[RANDOM_ID]; // of ITEM_CALL: what results name it by
     struct str name;    // of ITEM_CALL: the tool's
     // What came of it: words, or the arguments of a call. Empty unless its interface keeps text.

@@ -28,14 +28,47 @@ static void put_finish(struct json_writer *w, const char *finish) {
         jw_null(w);
 }
 
+static void put_call(struct json_writer *w, const struct answer_call *c, bool whole) {
+    const char *kind = c->custom ? "custom" : "function";
+    jw_begin(w, '{');
+    if (!whole)
+        jw_key_int(w, "index", c->index);
+    if (c->id) {
+        jw_key_str(w, "id", c->id);
+        jw_key_str(w, "type", kind);
+    }
+    jw_key(w, kind);
+    jw_begin(w, '{');
+    if (c->id)
+        jw_key_str(w, "name", c->name);
+    put_text(w, c->custom ? "input" : "arguments", c->text);
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+static void put_calls(struct json_writer *w, const struct answer_choice *c, bool whole) {
+    if (c->n_calls == 0)
+        return;
+    jw_key(w, "tool_calls");
+    jw_begin(w, '[');
+    for (int i = 0; i < c->n_calls; i++)
+        put_call(w, &c->calls[i], whole);
+    jw_end(w, ']');
+}
+
 // "content": the answer and all that is known of where it came from.
 static void put_message(struct json_writer *w, const struct answer_choice *c, bool whole) {
     if (c->role)
         jw_key_str(w, "role", "assistant");
     if (c->reasoning.s)
         put_text(w, "reasoning_content", c->reasoning);
-    if (whole || c->content.s)
+    if (whole && c->n_calls > 0 && !c->content.s) {
+        jw_key(w, "content");
+        jw_null(w);
+    } else if (whole || c->content.s) {
         put_text(w, "content", c->content);
+    }
+    put_calls(w, c, whole);
 }
 
 const char *answer_finish(enum end_reason r) {

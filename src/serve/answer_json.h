@@ -26,11 +26,22 @@ struct answer_text {
     size_t n;
 };
 
+// A call of a tool, or a piece of one.
+struct answer_call {
+    int index;        // among the calls of the choice
+    const char *id;   // NULL: a piece of one that has begun
+    const char *name; // where there is an id
+    bool custom;      // its text is free, not JSON
+    struct answer_text text;
+};
+
 struct answer_choice {
     int64_t index;
-    bool role;                              // chat: says that the assistant speaks
-    struct answer_text reasoning;           // chat
-    struct answer_text content;             // chat: content, completions: text
+    bool role;                       // chat: says that the assistant speaks
+    struct answer_text reasoning;    // chat
+    struct answer_text content;      // chat: content, completions: text
+    const struct answer_call *calls; // [n_calls] chat
+    int n_calls;
     const char *finish;                     // NULL: goes on
     const struct answer_logprobs *logprobs; // [n_logprobs] NULL: none
     int n_logprobs;

@@ -11,7 +11,7 @@ static bool read(const struct params *p, struct conversation *v, struct api_erro
     if (!messages_check(p->messages, x))
         return false;
     conversation_read_chat(v, p->messages);
-    conversation_read_chat_tools(v, p->tools, NULL, NULL);
+    conversation_read_chat_tools(v, p->tools, p->tool_choice, p->parallel);
     return true;
 }
 
@@ -49,6 +49,7 @@ const struct dialect api_chat_dialect = {
     .prepare = api_chat_prepare,
     .shorten = chat_prompt_shorten,
     .start = chunks_start,
+    .item_begin = chunks_begin,
     .item_delta = chunks_delta,
     .finish = chunks_finish,
     .end = chunks_end,

@@ -80,9 +80,11 @@ bool chat_prompt_take(struct params *p, const struct conversation *v, const char
                       struct chat_words *out, struct api_error *x) {
     struct conversation plain = {0};
     bool ok = conversation_plain(v, where, &plain, x) && conversation_words(&plain, out, x);
+    bool none = v->choice.kind == CHOICE_NONE ||
+                words_equal(words_of(json_get(v->choice.raw, "type")), "none");
     conversation_fini(&plain);
     p->messages = out->messages;
-    p->tools = out->tools;
+    p->tools = none ? NULL : out->tools;
     return ok;
 }
 
@@ -120,8 +122,11 @@ static bool make_prompt(struct completion *c) {
 }
 
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where) {
-    if (!chat_prompt_take(&c->p, v, where, &c->words, &c->error))
+    if (!request_tools_take(&c->tools, v, &c->error) ||
+        !chat_prompt_take(&c->p, v, where, &c->words, &c->error))
         return false;
+    if (c->s->chat)
+        c->tools.family = chat_template_calls(c->s->chat);
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) {
         api_fail(&c->error, 503, NULL, "no memory for the prompt");

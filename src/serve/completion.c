@@ -44,6 +44,7 @@ static void free_completion(struct completion *c) {
     if (c->d->drop)
         c->d->drop(c);
     params_fini(&c->p);
+    request_tools_fini(&c->tools);
     json_free(c->body);
     chat_words_fini(&c->words);
     str_fini(&c->text);
@@ -226,8 +227,7 @@ static void notify(void *arg) {
 static bool is_last(void *arg, int32_t id) {
     struct choice *k = arg;
     bool last = reply_text_push(&k->asked, id);
-    for (int i = 0; i < REPLY_PARTS; i++)
-        str_clear(&k->asked.out[i]);
+    reply_pieces_clear(&k->asked.pieces);
     return last;
 }
 
@@ -252,7 +252,7 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
     if (c->p.logprobs)
         r->logprobs = (int)c->p.top_logprobs;
     r->prompt_logprobs = c->p.logprobs && c->p.echo;
-    if (c->p.stops.n > 0) {
+    if (c->p.stops.n > 0 || c->tools.one_call) {
         r->stop = is_last;
         r->stop_arg = k;
     }
@@ -293,11 +293,16 @@ static bool submit(struct completion *c) {
 
 static int make_choice(struct completion *c, int i, struct err *e) {
     struct choice *k = &c->choices[i];
-    bool inside = c->prompts[i / (int)c->p.n].in_reasoning;
     k->c = c;
     k->index = i;
-    int rc = reply_text_init(&k->text, c->s->tokenizer, c->family, inside, &c->p.stops, e);
-    return rc ? rc : reply_text_init(&k->asked, c->s->tokenizer, c->family, inside, &c->p.stops, e);
+    const struct reply_form form = {.family = c->family,
+                                    .inside = c->prompts[i / (int)c->p.n].in_reasoning,
+                                    .stops = &c->p.stops,
+                                    .tools = &c->tools.set,
+                                    .calls = c->tools.family,
+                                    .one_call = c->tools.one_call};
+    int rc = reply_text_init(&k->text, c->s->tokenizer, &form, e);
+    return rc ? rc : reply_text_init(&k->asked, c->s->tokenizer, &form, e);
 }
 
 static bool make_choices(struct completion *c) {
@@ -373,7 +378,7 @@ static bool is_long(struct completion *c) {
     const struct service *s = c->s;
     if (!s->shorteners || s->o->prefill.mode == PREFILL_OFF)
         return false;
-    struct prefill_prompt p = {.room = s->n_ctx - 1, .tools = json_len(c->p.tools) > 0};
+    struct prefill_prompt p = {.room = s->n_ctx - 1, .tools = c->tools.set.n > 0};
     for (int i = 0; i < c->n_prompts; i++)
         p.tokens += (int64_t)c->prompts[i].tokens.count;
     const char *reason = prefill_skip(&s->o->prefill, &p);

@@ -14,6 +14,7 @@
 #include "serve/conversation_plain.h"
 #include "serve/random_id.h"
 #include "serve/reply_text.h"
+#include "serve/request_tools.h"
 #include "serve/service.h"
 
 struct completion_prompt {
@@ -88,6 +89,7 @@ struct completion {
     struct str text;   // the body as it came, until it has been read
     struct json *body; // the same, while p borrows from it
     struct params p;
+    struct request_tools tools;
     struct chat_words words; // what p borrows of a conversation in place of the body's
     void *own;               // of the dialect
     struct prefill_report compression;

@@ -138,40 +138,6 @@ static void put_prompt(struct completion *c, const struct choice *k, struct str 
     }
 }
 
-// What has come of a choice and not been written; it lives until its text is cleared.
-struct news {
-    struct answer_text text[REPLY_PARTS];
-    struct answer_piece last; // log-probabilities of all of it
-    struct answer_logprobs span[2];
-    struct str echoed; // prompt and text
-};
-
-static void take_news(struct completion *c, struct choice *k, struct news *p) {
-    struct str *content = &k->text.out[REPLY_CONTENT];
-    bool echo = c->p.echo && !k->echoed;
-    *p = (struct news){0};
-    if (c->streaming) // a whole answer asks for them itself
-        p->last.n_logprobs = completion_logprobs(c, k, echo, p->span);
-    p->last.logprobs = p->last.n_logprobs ? p->span : NULL;
-    for (int i = 0; i < REPLY_PARTS; i++)
-        if (k->text.out[i].len)
-            p->text[i] = (struct answer_text){k->text.out[i].data, k->text.out[i].len};
-    if (echo) {
-        k->echoed = true;
-        put_prompt(c, k, &p->echoed);
-        if (content->len)
-            str_append(&p->echoed, content->data, content->len);
-        p->text[REPLY_CONTENT] = (struct answer_text){p->echoed.data, p->echoed.len};
-    }
-    c->s->out.failed |= p->echoed.failed || reply_text_failed(&k->text);
-}
-
-static void drop_news(struct choice *k, struct news *p) {
-    str_clear(&k->text.out[REPLY_REASONING]);
-    str_clear(&k->text.out[REPLY_CONTENT]);
-    str_fini(&p->echoed);
-}
-
 static void end_item(struct completion *c, struct choice *k) {
     struct answer_item *it = answer_items_open(&k->items);
     if (!it)
@@ -181,22 +147,24 @@ static void end_item(struct completion *c, struct choice *k) {
         c->d->item_end(c, k, it);
 }
 
-// The open item where it is of this kind, else a new one behind it.
-static struct answer_item *item_of(struct completion *c, struct choice *k,
-                                   enum answer_item_kind kind) {
-    struct answer_item *it = answer_items_open(&k->items);
-    if (it && it->kind == kind)
-        return it;
+// A new item behind the open one; tool: of a call.
+static struct answer_item *begin_item(struct completion *c, struct choice *k,
+                                      enum answer_item_kind kind, const struct tool *tool) {
     end_item(c, k);
-    it = answer_items_begin(&k->items, kind);
+    struct answer_item *it = answer_items_begin(&k->items, kind);
+    if (it && tool) {
+        str_append(&it->name, tool->name, tool->n);
+        it->custom = tool->freeform;
+        random_id(it->id, "call_");
+        k->items.failed |= it->name.failed;
+    }
     if (it && c->streaming && c->d->item_begin)
         c->d->item_begin(c, k, it);
     return it;
 }
 
-static void put_piece(struct completion *c, struct choice *k, enum answer_item_kind kind,
+static void put_piece(struct completion *c, struct choice *k, struct answer_item *it,
                       const struct answer_piece *p) {
-    struct answer_item *it = item_of(c, k, kind);
     if (!it)
         return;
     if ((c->d->keeps_text || !c->streaming) && p->text.n)
@@ -206,29 +174,64 @@ static void put_piece(struct completion *c, struct choice *k, enum answer_item_k
         c->d->item_delta(c, k, it, p);
 }
 
+// The open item where it is of this kind, else a new one behind it.
+static struct answer_item *item_of(struct completion *c, struct choice *k,
+                                   enum answer_item_kind kind) {
+    struct answer_item *it = answer_items_open(&k->items);
+    return it && it->kind == kind ? it : begin_item(c, k, kind, NULL);
+}
+
+// A piece of the reply; last: log-probabilities of all that is new.
+static void put_reply(struct completion *c, struct choice *k, const struct reply_piece *r,
+                      const struct answer_piece *last) {
+    static const enum answer_item_kind kinds[] = {ITEM_REASONING, ITEM_TEXT, ITEM_CALL};
+    struct answer_piece p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
+    struct answer_item *it =
+        r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool) : item_of(c, k, kinds[r->part]);
+    if (r->n)
+        p.text = (struct answer_text){k->text.pieces.text.data + r->at, r->n};
+    if (p.text.n || p.logprobs)
+        put_piece(c, k, it, &p);
+    if (it && r->ends)
+        it->broken = it->kind == ITEM_CALL && !r->whole;
+    if (r->ends)
+        end_item(c, k);
+}
+
+// The prompt in front of a completion.
+static void put_echo(struct completion *c, struct choice *k) {
+    struct str prompt = {0};
+    k->echoed = true;
+    put_prompt(c, k, &prompt);
+    struct answer_piece p = {.text = {prompt.data, prompt.len}};
+    put_piece(c, k, item_of(c, k, ITEM_TEXT), &p);
+    c->s->out.failed |= prompt.failed;
+    str_fini(&prompt);
+}
+
 // Moves what has come into the items, and to the client where the answer is streamed.
 static void put_news(struct completion *c, struct choice *k) {
-    struct news p;
-    take_news(c, k, &p);
-    bool reasoned = p.text[REPLY_REASONING].s, said = p.text[REPLY_CONTENT].s;
-    if (reasoned) {
-        struct answer_piece one = {.text = p.text[REPLY_REASONING]};
-        if (!said) {
-            one.logprobs = p.last.logprobs;
-            one.n_logprobs = p.last.n_logprobs;
-        }
-        put_piece(c, k, ITEM_REASONING, &one);
+    struct reply_pieces *r = &k->text.pieces;
+    struct answer_logprobs span[2];
+    struct answer_piece last = {0};
+    const struct answer_piece none = {0};
+    bool echo = c->p.echo && !k->echoed;
+    if (c->streaming) // a whole answer asks for them itself
+        last.n_logprobs = completion_logprobs(c, k, echo, span);
+    last.logprobs = last.n_logprobs ? span : NULL;
+    if (echo)
+        put_echo(c, k);
+    for (int i = 0; i < r->n; i++)
+        put_reply(c, k, &r->list[i], i == r->n - 1 ? &last : &none);
+    if (r->n == 0 && last.logprobs) {
+        struct answer_item *it = answer_items_open(&k->items);
+        bool thinks = k->text.at == REPLY_REASONING;
+        put_piece(c, k, it ? it : item_of(c, k, thinks ? ITEM_REASONING : ITEM_TEXT), &last);
     }
-    if (said || (p.last.logprobs && !reasoned)) {
-        const struct answer_item *it = answer_items_open(&k->items);
-        bool inside = it ? it->kind == ITEM_REASONING : k->text.at == REPLY_REASONING;
-        p.last.text = p.text[REPLY_CONTENT];
-        put_piece(c, k, !said && inside ? ITEM_REASONING : ITEM_TEXT, &p.last);
-    }
-    drop_news(k, &p);
+    reply_pieces_clear(r);
     if (k->ended)
         end_item(c, k);
-    c->s->out.failed |= k->items.failed;
+    c->s->out.failed |= k->items.failed || reply_text_failed(&k->text);
 }
 
 void completion_write_chunk(struct completion *c, struct choice *k) {

@@ -11,6 +11,7 @@
 
 #include "base/num.h"
 #include "serve/random_id.h"
+#include "serve/request_tools.h"
 
 static bool no_memory(struct api_error *x) {
     api_fail(x, 503, NULL, "no memory to read the request");
@@ -240,10 +241,19 @@ bool field_read_response_format(struct params *p, const struct field *f, const s
 bool field_read_tools(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)l;
-    for (size_t i = 0; i < json_len(v); i++)
-        if (json_kind_of(json_at(v, i)) != JSON_OBJECT)
+    if (json_len(v) > REQUEST_TOOLS_MAX)
+        return api_refuse(x, f->name, "tools has %zu elements and may have %d", json_len(v),
+                          REQUEST_TOOLS_MAX);
+    for (size_t i = 0; i < json_len(v); i++) {
+        const struct json *t = json_at(v, i), *inner = json_get(t, "function");
+        const char *type = json_str(json_get(t, "type"), NULL);
+        if (json_kind_of(t) != JSON_OBJECT)
             return api_refuse(x, f->name, "tools[%zu] is %s and must be an object", i,
-                              fields_kind_name(json_at(v, i)));
+                              fields_kind_name(t));
+        bool function = f->endpoints & ENDPOINT_CHAT && type && !strcmp(type, "function");
+        if (function && !json_str(json_get(inner, "name"), NULL))
+            return api_refuse(x, f->name, "tools[%zu].function.name is missing", i);
+    }
     p->tools = v;
     return true;
 }
@@ -251,12 +261,17 @@ bool field_read_tools(struct params *p, const struct field *f, const struct json
 bool field_read_tool_choice(struct params *p, const struct field *f, const struct json *v,
                             const struct params_limits *l, struct api_error *x) {
     (void)l;
-    const char *s = json_str(v, NULL);
-    if (!s && json_kind_of(v) != JSON_OBJECT)
+    if (!json_str(v, NULL) && json_kind_of(v) != JSON_OBJECT)
         return api_refuse(x, f->name, "tool_choice is %s and must be a string or an object",
                           fields_kind_name(v));
-    if (s && !strcmp(s, "none"))
-        p->tools = NULL;
+    p->tool_choice = v;
+    return true;
+}
+
+bool field_read_parallel(struct params *p, const struct field *f, const struct json *v,
+                         const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    p->parallel = v;
     return true;
 }
 

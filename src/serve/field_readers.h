@@ -9,8 +9,8 @@ field_read_fn field_read_model, field_read_prompt, field_read_text, field_read_s
     field_read_top_p, field_read_top_k;
 field_read_fn field_read_seed, field_read_stop, field_read_logit_bias, field_read_n,
     field_read_best_of, field_read_suffix;
-field_read_fn field_read_response_format, field_read_tools, field_read_tool_choice,
-    field_read_functions, field_read_constraint;
+field_read_fn field_read_response_format, field_read_tools, field_read_parallel,
+    field_read_tool_choice, field_read_functions, field_read_constraint;
 field_read_fn field_read_generation_prompt, field_read_effort, field_read_thinking,
     field_read_enable_thinking;
 field_read_fn field_read_system, field_read_anthropic_thinking, field_read_output_config,

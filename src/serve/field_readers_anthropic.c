@@ -58,8 +58,7 @@ bool field_read_anthropic_choice(struct params *p, const struct field *f, const 
     static const char *const known[] = {"auto", "any", "tool", "none"};
     for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(type, known[i])) {
-            if (i == 3)
-                p->tools = NULL;
+            p->tool_choice = v;
             return true;
         }
     return api_refuse(x, f->name, "tool_choice.type must be auto, any, tool or none");

@@ -105,12 +105,15 @@ const struct field fields[] = {
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
      .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
     {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
-     .schema = "{'type':'array','items':{'type':'object'}}",
-     .help = "Refused unless empty or tool_choice is none: calls are not supported as yet. "
-             "/apply-template renders them."},
+     .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
+     .help = "Tools that the reply may call: type function with name, description and parameters "
+             "(a JSON schema), or custom, whose input is free text. Other types are passed by."},
     {"tool_choice", MESSAGES, FIELD_ANY, .read = field_read_tool_choice,
-     .schema = "{'oneOf':[{'type':'string'},{'type':'object'}]}",
-     .help = "none: the tools are left out."},
+     .schema = "{'oneOf':[{'enum':['none','auto','required']},{'type':'object'}]}",
+     .help = "none: the tools are left out; auto: the model decides; required: it calls one; an "
+             "object names the one to call, or those allowed (allowed_tools)."},
+    {"parallel_tool_calls", MESSAGES, FIELD_BOOL, .read = field_read_parallel,
+     .help = "false: the reply ends with its first call."},
     {"tools", ANTHROPIC, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','items':{'type':'object'}}",
      .help = "Tools with a name and an input_schema; those of Anthropic's own servers are passed "

@@ -28,12 +28,6 @@ bool params_parse(const char *text, size_t n, struct json **out, struct api_erro
 // What no single field can tell.
 static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
                            struct api_error *x) {
-    if (endpoint == ENDPOINT_CHAT && json_len(p->tools) > 0) {
-        api_refuse(x, "tools",
-                   "tool calls are not supported yet: leave tools out, or set tool_choice to none");
-        x->code = "unsupported_tools";
-        return false;
-    }
     if ((endpoint & (ENDPOINT_MESSAGES | ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)) &&
         json_len(p->messages) == 0)
         return api_refuse(x, "messages", "messages is %s: at least one message is needed",

@@ -64,6 +64,8 @@ struct params {
     // In the body, or NULL; prompt is a string or an array, text a string, the others arrays,
     // kwargs an object.
     const struct json *messages, *tools, *documents, *kwargs, *prompt, *text, *tokens;
+    const struct json *tool_choice; // a string or an object
+    const struct json *parallel;    // parallel_tool_calls
     enum speculate how;
     bool logit_hash, token_ids, trees;
 };

@@ -1,39 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the token ids of a reply to its text, as they come: bytes, reasoning parted from content,
-// whole characters, stop strings found in each of both and cut off with what follows. The engine's
-// stop hook and the writer of the answer run the same steps over the same tokens, so that counts
-// and text agree. It writes no JSON.
+// From the token ids of a reply to its parts, as they come: bytes, reasoning parted from content,
+// calls of tools found in the content, whole characters, stop strings found in reasoning and
+// content and cut off with what follows. The engine's stop hook and the writer of the answer run
+// the same steps over the same tokens, so that counts and text agree. It writes no JSON of answers.
 #ifndef COPPICE_SERVE_REPLY_TEXT_H
 #define COPPICE_SERVE_REPLY_TEXT_H
 
+#include "serve/reply_pieces.h"
 #include "serve/stop_match.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
+#include "text/tool_calls.h"
 
-enum reply_part { REPLY_REASONING, REPLY_CONTENT, REPLY_PARTS };
+// How replies to a prompt are read; everything is borrowed.
+struct reply_form {
+    enum reasoning_family family;
+    bool inside; // the prompt ended in an open block of reasoning
+    const struct stop_set *stops;
+    const struct tool_set *tools; // NULL: none, calls are text
+    enum tool_family calls;       // how they are written
+    bool sure;                    // under a grammar (struct tool_calls)
+    bool one_call;                // the reply ends with its first call
+};
 
 struct reply_text {
     const struct tokenizer *t; // borrowed
     struct reasoning reasoning;
-    struct stop_match stops[REPLY_PARTS];
-    struct str bytes, raw[REPLY_PARTS]; // scratch
-    struct str out[REPLY_PARTS];        // the caller reads and clears them
-    enum reply_part at;                 // of the newest token
+    struct tool_calls calls;
+    struct stop_match stops[2]; // of reasoning, of content
+    struct str bytes, raw[2];   // scratch
+    struct str told;            // scratch: what a stop string leaves
+    struct reply_pieces pieces; // the caller reads and clears the pieces
+    enum reply_part at;         // of the newest token
     int64_t reasoning_tokens;
-    int found; // index of the stop string that ended it, -1
+    int found;           // index of the stop string that ended it, -1
+    bool one_call, over; // over: later tokens add nothing
 };
 
-// t NULL: tokens have no text. stops must outlive it. inside: the prompt ended in an open block of
-// reasoning. ERR_MEMORY.
-int reply_text_init(struct reply_text *r, const struct tokenizer *t, enum reasoning_family family,
-                    bool inside, const struct stop_set *stops, struct err *e);
+// t NULL: tokens have no text. ERR_MEMORY.
+int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struct reply_form *form,
+                    struct err *e);
 void reply_text_fini(struct reply_text *r); // zeroed is allowed
 
-// Appends what this token decides to out[]. True once a stop string is complete; later tokens add
-// nothing.
+// Adds what this token decides. True once the reply is over, by a stop string or its only call.
 bool reply_text_push(struct reply_text *r, int32_t id);
-// The reply has ended: appends what was held back.
+// The reply has ended: adds what was held back and ends the last part.
 void reply_text_end(struct reply_text *r);
-bool reply_text_failed(const struct reply_text *r); // memory was short: out[] lacks something
+bool reply_text_failed(const struct reply_text *r); // memory was short: something is missing
 
 #endif

@@ -125,4 +125,6 @@ void stop_match_end(struct stop_match *m, struct str *out) {
     if (m->found < 0 && m->held.len)
         str_append(out, m->held.data, m->held.len);
     str_clear(&m->held);
+    if (m->state && m->set)
+        memset(m->state, 0, (size_t)m->set->n * sizeof *m->state);
 }

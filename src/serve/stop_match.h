@@ -45,7 +45,8 @@ void stop_match_fini(struct stop_match *m);
 // m->held.failed or out->failed.
 bool stop_match_push(struct stop_match *m, const char *text, size_t n, struct str *out);
 
-// The text ends: what was held back is no stop string after all.
+// The text ends, or something else comes within it: what was held back is no stop string after
+// all, and what follows is looked at as from the beginning.
 void stop_match_end(struct stop_match *m, struct str *out);
 
 #endif

@@ -47,6 +47,7 @@ static int create(struct chat_template **out, const char *text, size_t n, const 
     if (!rc)
         rc = jinja_compile(&c->program, c->text.data, c->text.len, e);
     c->family = reasoning_of_template(text, n);
+    c->calls = tool_family_of_template(text, n);
     if (!rc)
         rc = chat_probe(c, e);
     if (rc)
@@ -122,6 +123,10 @@ const char *chat_template_text(const struct chat_template *t, size_t *n) {
 
 bool chat_template_is_built_in(const struct chat_template *t) {
     return t->built_in;
+}
+
+enum tool_family chat_template_calls(const struct chat_template *t) {
+    return t->tool_use ? t->tool_use->calls : t->calls;
 }
 
 enum reasoning_family chat_template_reasoning(const struct chat_template *t) {

@@ -16,6 +16,7 @@
 #include "text/jinja/jinja.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
+#include "text/tool_calls.h"
 
 // A template, and what is known of it; read-only, threads may share it.
 struct chat_template;
@@ -35,6 +36,8 @@ void chat_template_free(struct chat_template *t); // NULL is allowed
 const char *chat_template_text(const struct chat_template *t, size_t *n);
 bool chat_template_is_built_in(const struct chat_template *t); // ChatML in place of a missing one
 enum reasoning_family chat_template_reasoning(const struct chat_template *t);
+// How replies call tools, by the template that is used where there are any.
+enum tool_family chat_template_calls(const struct chat_template *t);
 
 // What is rendered; everything is borrowed, NULL is absent. Strings of it are never trusted.
 struct chat_input {

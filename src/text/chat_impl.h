@@ -49,6 +49,7 @@ struct chat_template {
     bool has_tokens;     // bos and eos are those of a vocabulary
     bool built_in;
     enum reasoning_family family;
+    enum tool_family calls;
     struct chat_traits traits;
     struct token_list guarded;      // user-defined tokens that the text names
     struct chat_template *tool_use; // in its place where there are tools; or NULL

@@ -105,7 +105,7 @@ static void emit(struct reasoning *r, size_t n, const struct sink *s) {
     if (n == 0)
         return;
     str_append(reason ? s->reasoning : s->content, r->held.data, n);
-    r->said[!reason] = true;
+    r->said[!reason] |= !r->framed;
     drop(r, n);
 }
 
@@ -231,7 +231,7 @@ static bool step_content(struct reasoning *r, const struct sink *s, bool end) {
 }
 
 static const char channel_mark[] = "<|channel|>", message_mark[] = "<|message|>",
-                  start_mark[] = "<|start|>";
+                  start_mark[] = "<|start|>", frame_mark[] = "\xff", frame_end_mark[] = "\xfe";
 
 // The name of the channel that a header names; everything but analysis is for the reader.
 static bool is_analysis(const char *header, size_t n) {
@@ -251,6 +251,21 @@ static void begin_body(struct reasoning *r, bool reason, const struct sink *s) {
         str_puts(reason ? s->reasoning : s->content, "\n\n");
 }
 
+// A message to a tool begins: n bytes of header and mark go to the content in front of the body.
+static void begin_frame(struct reasoning *r, size_t n, const struct sink *s) {
+    r->to_reason = false;
+    r->framed = true;
+    r->state = BODY;
+    str_puts(s->content, frame_mark);
+    emit(r, n, s);
+}
+
+static void end_frame(struct reasoning *r, const struct sink *s) {
+    if (r->framed)
+        str_puts(s->content, frame_end_mark);
+    r->framed = false;
+}
+
 static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
     static const char *const first[] = {channel_mark, message_mark, start_mark, " to="};
     int best = -1;
@@ -267,6 +282,10 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
     if (message) {
         size_t at = (size_t)(message - r->held.data);
         bool reason = is_analysis(r->held.data, at);
+        if (r->frames && memmem(r->held.data, at, " to=functions.", 14)) {
+            begin_frame(r, at + sizeof message_mark - 1, s);
+            return true;
+        }
         drop(r, at + sizeof message_mark - 1);
         begin_body(r, reason, s);
     } else if (most == MOST_HEADER) { // longer than any header
@@ -285,8 +304,11 @@ static bool step_body(struct reasoning *r, const struct sink *s, bool end) {
     emit(r, m.found < 0 && end ? r->held.len : m.at, s);
     if (m.found < 0)
         return false;
-    if (m.found < 3)
+    if (m.found < 3 && r->framed)
+        emit(r, m.len, s);
+    else if (m.found < 3)
         drop(r, m.len);
+    end_frame(r, s);
     r->state = HEADER;
     return true;
 }
@@ -328,6 +350,7 @@ void reasoning_push(struct reasoning *r, const char *bytes, size_t n, struct str
 void reasoning_end(struct reasoning *r, struct str *reasoning, struct str *content) {
     utf8_stream_end(&r->utf8, &r->held);
     run(r, true, reasoning, content);
+    end_frame(r, &(struct sink){reasoning, content});
 }
 
 // Control tokens of HARMONY that are marks though no tag of the family holds them.

@@ -40,6 +40,10 @@ struct reasoning {
     bool closed;    // a block was closed in this reply
     bool said[2];   // something came out: reasoning, content
     bool to_reason; // HARMONY: the open message is reasoning
+    // HARMONY: a message to a tool goes to the content with its header and its end, between the
+    // bytes FF and FE (text/tool_calls.h reads it). Set behind reasoning_init; else it is content.
+    bool frames;
+    bool framed; // the open message is such a one
     struct utf8_stream utf8;
     struct str held; // undecided text
 };

@@ -71,7 +71,7 @@ def fields():
     one_sided = [(CHAT, chat, "logprobs", ["x", 1]), (CHAT, chat, "top_logprobs", [-1, 21, "x"]),
                  (TEXT, text, "logprobs", [-1, 21, "x", True]), (TEXT, text, "echo", ["x", 1]),
                  (TEXT, text, "suffix", ["tail"]), (TEXT, text, "best_of", [3]),
-                 (CHAT, chat, "tools", [5, "x", [None], [{"type": "function", "function": {"name": "f"}}]]),
+                 (CHAT, chat, "tools", [5, "x", [None], [{"type": "function"}]]),
                  (CHAT, chat, "response_format", [5, {"type": "json_schema", "json_schema": {}},
                                                   {"type": "json_object"}]),
                  (CHAT, chat, "chat_template_kwargs", [5, []])]

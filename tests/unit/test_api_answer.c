@@ -52,15 +52,21 @@ static void one_reply(const struct reply_case *c) {
     assert_int_equal(tokenizer_encode(tokenizer, c->text, strlen(c->text), false, &l, &e), 0);
     if (c->stop)
         assert_int_equal(stop_set_add(&stops, c->stop, strlen(c->stop), &e), 0);
-    assert_int_equal(reply_text_init(&r, tokenizer, c->family, c->inside, &stops, &e), 0);
+    const struct reply_form form = {.family = c->family, .inside = c->inside, .stops = &stops};
+    assert_int_equal(reply_text_init(&r, tokenizer, &form, &e), 0);
     for (size_t i = 0; i < l.count; i++)
         stopped |= reply_text_push(&r, l.ids[i]);
     reply_text_end(&r);
     assert_false(reply_text_failed(&r));
     assert_int_equal(stopped, c->stopped);
-    const struct str *out = r.out;
+    struct str out[2] = {0};
+    for (int i = 0; i < r.pieces.n; i++)
+        str_append(&out[r.pieces.list[i].part], r.pieces.text.data + r.pieces.list[i].at,
+                   r.pieces.list[i].n);
     assert_string_equal(out[REPLY_REASONING].len ? out[REPLY_REASONING].data : "", c->reasoning);
     assert_string_equal(out[REPLY_CONTENT].len ? out[REPLY_CONTENT].data : "", c->content);
+    str_fini(&out[0]);
+    str_fini(&out[1]);
     assert_int_equal(r.reasoning_tokens > 0, c->reasoning[0] != 0);
     assert_true(c->content[0] == 0 || r.reasoning_tokens < (int64_t)l.count);
     reply_text_fini(&r);

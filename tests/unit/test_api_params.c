@@ -94,7 +94,7 @@ static void fields_are_read(void **state) {
             "\"stop_sequences\":[\"d\"],\"n\":3,\"logit_bias\":{\"0\":-100,\"999\":1.5},"
             "\"max_tokens\":5,\"max_completion_tokens\":6,\"logprobs\":true,\"top_logprobs\":20,"
             "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"ignore_eos\":true,"
-            "\"reasoning_effort\":\"high\",\"tools\":[{\"type\":\"function\"}],"
+            "\"reasoning_effort\":\"high\",\"tools\":[{\"type\":\"web\"}],"
             "\"tool_choice\":\"none\",\"coppice\":{\"logit_hash\":true,\"token_ids\":true,"
             "\"trees\":true,\"speculate\":\"off\"}");
     assert_string_equal(p.model, "m/x");
@@ -113,7 +113,8 @@ static void fields_are_read(void **state) {
     assert_true(p.logprobs && p.stream && p.include_usage && p.ignore_eos);
     assert_int_equal(p.thinking, 1);
     assert_string_equal(p.effort, "high");
-    assert_null(p.tools);
+    assert_int_equal(json_len(p.tools), 1);
+    assert_string_equal(json_str(p.tool_choice, NULL), "none");
     assert_true(p.logit_hash && p.token_ids && p.trees);
     assert_int_equal(p.how, SPECULATE_OFF);
     fini(&p, body);
@@ -204,7 +205,7 @@ static void wrong_fields_are_named(void **state) {
         {ENDPOINT_CHAT, "\"model\":\"a\\u0000b\"", "model"},
         {ENDPOINT_CHAT, "\"tools\":{}", "tools"},
         {ENDPOINT_CHAT, "\"tools\":[{\"type\":\"function\"}]", "tools"},
-        {ENDPOINT_CHAT, "\"tools\":[{}],\"tool_choice\":\"auto\"", "tools"},
+        {ENDPOINT_CHAT, "\"parallel_tool_calls\":1", "parallel_tool_calls"},
         {ENDPOINT_CHAT, "\"tool_choice\":3", "tool_choice"},
         {ENDPOINT_CHAT, "\"functions\":[{}]", "functions"},
         {ENDPOINT_CHAT, "\"response_format\":{\"type\":\"json_object\"}", "response_format"},

@@ -266,7 +266,7 @@ static void what_is_wrong_gets_a_sentence(void **state) {
         {CHAT,
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\"}]"
          "}",
-         400, "invalid_request_error", "tools", "unsupported_tools"},
+         400, "invalid_request_error", "tools", NULL},
         {TEXT, "{\"prompt\":[]}", 400, "invalid_request_error", "prompt", NULL},
         {TEXT, "{\"prompt\":\"\"}", 400, "invalid_request_error", "prompt", NULL},
         {TEXT, "{\"prompt\":[1,\"a\"]}", 400, "invalid_request_error", "prompt", NULL},
