@@ -27,7 +27,7 @@ bool api_chat_render(const struct service *s, const struct params *p, struct cha
     return ok;
 }
 
-bool api_chat_prepare(struct completion *c) {
+static bool prepare(struct completion *c) {
     struct conversation v = {0};
     bool ok = read(&c->p, &v, &c->error) && chat_prompt_make(c, &v, "messages");
     conversation_fini(&v);
@@ -46,7 +46,7 @@ const struct dialect api_chat_dialect = {
     .endpoint = ENDPOINT_CHAT,
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
-    .prepare = api_chat_prepare,
+    .prepare = prepare,
     .shorten = chat_prompt_shorten,
     .start = chunks_start,
     .item_begin = chunks_begin,

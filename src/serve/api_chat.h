@@ -7,10 +7,6 @@
 
 extern const struct dialect api_chat_dialect;
 
-// The prompt of the messages and tools in c->p, as struct dialect has it; for all interfaces whose
-// bodies are brought into those words.
-bool api_chat_prepare(struct completion *c);
-
 // Checks and renders the messages of p. False with x filled. Any thread; out needs chat_text_fini
 // in any case.
 bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,

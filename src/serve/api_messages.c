@@ -2,45 +2,46 @@
 // Anthropic's interface; see api_messages.h.
 #include "serve/api_messages.h"
 
-#include <stdlib.h>
-
 #include "serve/answer_messages.h"
-#include "serve/anthropic_read.h"
-#include "serve/api_chat.h"
 #include "serve/chat_prompt.h"
+#include "serve/conversation_messages.h"
 
-void messages_chat_fini(struct messages_chat *m) {
-    json_free(m->messages);
-    json_free(m->tools);
-    *m = (struct messages_chat){0};
-}
-
-// Models of this interface think when they are told to.
-bool messages_chat_read(struct messages_chat *out, struct params *p, const struct json *body,
-                        struct api_error *x) {
-    if (!anthropic_read_messages(body, &out->messages, x) ||
-        !anthropic_read_tools(p->tools, &out->tools, x))
-        return false;
-    p->messages = out->messages;
-    p->tools = out->tools;
+// *schemas: what the conversation borrows from besides the body. Models of this interface think
+// when they are told to.
+static bool read(struct params *p, const struct json *body, struct conversation *v,
+                 struct json **schemas, struct api_error *x) {
     if (p->thinking < 0)
         p->thinking = 0;
-    return true;
+    if (!messages_body_check(body, x))
+        return false;
+    conversation_read_messages(v, body);
+    if (p->tools)
+        conversation_read_messages_tools(v, body);
+    return conversation_know_tools(v, schemas, x);
+}
+
+bool api_messages_render(const struct service *s, const struct params *p, const struct json *body,
+                         struct chat_text *out, struct api_error *x) {
+    struct params plain = *p; // borrows what p owns
+    struct conversation v = {0};
+    struct json *schemas = NULL;
+    struct chat_words words = {0};
+    bool ok = read(&plain, body, &v, &schemas, x) &&
+              chat_prompt_take(&plain, &v, "messages", &words, x) &&
+              chat_prompt_render(s, &plain, out, x);
+    conversation_fini(&v);
+    json_free(schemas);
+    chat_words_fini(&words);
+    return ok;
 }
 
 static bool prepare(struct completion *c) {
-    struct messages_chat *m = c->own = calloc(1, sizeof *m);
-    if (!m) {
-        api_fail(&c->error, 503, NULL, "no memory for the conversation");
-        return false;
-    }
-    return messages_chat_read(m, &c->p, c->body, &c->error) && api_chat_prepare(c);
-}
-
-static void drop(struct completion *c) {
-    if (c->own)
-        messages_chat_fini(c->own);
-    free(c->own);
+    struct conversation v = {0};
+    struct json *schemas = NULL;
+    bool ok = read(&c->p, c->body, &v, &schemas, &c->error) && chat_prompt_make(c, &v, "messages");
+    conversation_fini(&v);
+    json_free(schemas);
+    return ok;
 }
 
 const struct dialect api_messages_dialect = {
@@ -49,7 +50,6 @@ const struct dialect api_messages_dialect = {
     .id_prefix = "msg_",
     .prepare = prepare,
     .shorten = chat_prompt_shorten,
-    .drop = drop,
     .start = blocks_start,
     .item_begin = blocks_item_begin,
     .item_delta = blocks_item_delta,

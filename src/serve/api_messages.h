@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/messages and POST /v1/messages/count_tokens: Anthropic's interface to the same model.
-// The body becomes the messages of a chat (anthropic_read.h) and is rendered like those; the answer
-// is written as content blocks (answer_messages.h).
+// POST /v1/messages and the prompt of POST /v1/messages/count_tokens: Anthropic's interface to the
+// same model. The body is read into the one form of conversations (conversation_messages.h), and
+// the answer is written as content blocks (answer_messages.h).
 #ifndef COPPICE_SERVE_API_MESSAGES_H
 #define COPPICE_SERVE_API_MESSAGES_H
 
@@ -9,14 +9,9 @@
 
 extern const struct dialect api_messages_dialect;
 
-// A body whose fields have been read, as a chat.
-struct messages_chat {
-    struct json *messages, *tools;
-};
-// Puts the conversation and the tools of the body into p, which borrows them from `out`. False with
-// x filled. Any thread; messages_chat_fini in any case.
-bool messages_chat_read(struct messages_chat *out, struct params *p, const struct json *body,
-                        struct api_error *x);
-void messages_chat_fini(struct messages_chat *m);
+// Checks and renders a body whose fields p holds. False with x filled. Any thread; out needs
+// chat_text_fini in any case.
+bool api_messages_render(const struct service *s, const struct params *p, const struct json *body,
+                         struct chat_text *out, struct api_error *x);
 
 #endif

@@ -22,7 +22,6 @@ struct task {
     struct str text;         // the body
     const struct json *body; // while the work runs
     struct params p;
-    struct messages_chat chat; // of /v1/messages/count_tokens
     struct json_writer out;
     struct api_error error;
 };
@@ -195,8 +194,7 @@ static void count_tokens(struct task *t) {
     struct chat_text text = {0};
     struct token_list l = {0};
     struct err e = {0};
-    if (has_tokenizer(t) && messages_chat_read(&t->chat, &t->p, t->body, &t->error) &&
-        api_chat_render(t->s, &t->p, &text, &t->error)) {
+    if (has_tokenizer(t) && api_messages_render(t->s, &t->p, t->body, &text, &t->error)) {
         if (chat_encode(t->s->tokenizer, &text, &l, &e)) {
             api_error_of(&t->error, &e);
         } else {
@@ -205,7 +203,6 @@ static void count_tokens(struct task *t) {
             jw_end(&t->out, '}');
         }
     }
-    messages_chat_fini(&t->chat);
     token_list_fini(&l);
     chat_text_fini(&text);
 }

@@ -33,15 +33,46 @@ static struct words print(struct plain *r, const struct json *v) {
     return out;
 }
 
-// What stands for a part that is no text: its own text where it has one, else its name.
+static void add_line(struct str *out, const struct json *text) {
+    struct words t = words_of(text);
+    if (!t.n)
+        return;
+    str_puts(out, out->len ? "\n" : "");
+    str_append(out, t.s, t.n);
+}
+
+// The words of a block within others, as far as it has any: of documents and of what was found by
+// a search.
+static void add_words(struct str *out, const struct json *raw, int depth) {
+    static const char *const inner[] = {"source", "content"};
+    if (depth > 8)
+        return;
+    if (json_kind_of(raw) == JSON_ARRAY)
+        for (size_t i = 0; i < json_len(raw); i++)
+            add_words(out, json_at(raw, i), depth + 1);
+    add_line(out, raw);
+    add_line(out, json_get(raw, "title"));
+    add_line(out, json_get(raw, "text"));
+    if (words_equal(words_of(json_get(raw, "type")), "text"))
+        add_line(out, json_get(raw, "data"));
+    for (size_t i = 0; i < 2; i++)
+        add_words(out, json_get(raw, inner[i]), depth + 1);
+}
+
+// What stands for a part that is no text: its own words where it has some, else its name.
 static struct words stand_in(struct plain *r, const struct json *raw) {
     struct words text = words_of(json_get(raw, "text"));
     const char *type = json_str(json_get(raw, "type"), NULL);
-    char name[80];
+    struct str all = {0};
     if (text.s)
         return text;
-    int n = snprintf(name, sizeof name, "[%.60s]", type ? type : "unknown");
-    return conversation_copy(r->to, name, (size_t)n);
+    add_words(&all, raw, 0);
+    if (!all.len)
+        str_printf(&all, "[%.60s]", type ? type : "unknown");
+    r->to->failed |= all.failed;
+    text = conversation_copy(r->to, all.data ? all.data : "", all.len);
+    str_fini(&all);
+    return text;
 }
 
 // {"input": text}, the arguments of a call of a custom tool.

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "serve/answer_json.h"
-#include "serve/api_messages.h"
+#include "serve/conversation_messages.h"
+#include "serve/conversation_plain.h"
 #include "serve/messages.h"
 #include "serve/params.h"
 #include "serve/request_log.h"
@@ -96,14 +97,39 @@ static void write_answer(const struct params *p, const char *text, size_t n, boo
     str_fini(&out);
 }
 
-// What Anthropic's bodies become is a conversation that can be rendered.
-static bool read_turns(const struct params *p, const struct json *body, struct api_error *x) {
-    struct messages_chat m = {0};
-    struct params chat = *p;
-    struct api_error why = {0};
-    bool ok = messages_chat_read(&m, &chat, body, x);
-    FUZZ_CHECK(!ok || messages_check(m.messages, &why));
-    messages_chat_fini(&m);
+// What Anthropic's bodies become is a conversation that is the same when it is written and read
+// again, and that chats can say.
+static bool read_turns(const struct json *body, struct api_error *x) {
+    static const struct json_rules rules = {.depth = 512, .big_integers = true};
+    struct conversation v = {0}, again = {0}, plain = {0};
+    struct json_writer w = {0};
+    struct json *back = NULL;
+    struct str where = {0};
+    struct err e = {0};
+    struct chat_words words = {0};
+    bool ok = messages_body_check(body, x);
+    if (!ok)
+        return false;
+    conversation_read_messages(&v, body);
+    conversation_read_messages_tools(&v, body);
+    jw_begin(&w, '{');
+    conversation_write_messages(&v, &w);
+    conversation_write_messages_tools(&v, &w);
+    jw_end(&w, '}');
+    if (!v.failed && !w.out.failed && !json_parse_with(&back, w.out.data, w.out.len, &rules, &e)) {
+        conversation_read_messages(&again, back);
+        conversation_read_messages_tools(&again, back);
+        if (!again.failed && !conversation_differs(&v, &again, &where, &e))
+            FUZZ_CHECK(where.len == 0);
+    }
+    ok = conversation_plain(&v, "messages", &plain, x) && conversation_words(&plain, &words, x);
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&again);
+    conversation_fini(&v);
+    json_free(back);
+    str_fini(&where);
+    str_fini(&w.out);
     return ok;
 }
 
@@ -122,7 +148,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     sample_params_init(&l.sample);
     bool ok = params_parse(text, size - 1, &body, &x) && params_read(&p, body, endpoint, &l, &x) &&
               (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x)) &&
-              (endpoint != ENDPOINT_ANTHROPIC || read_turns(&p, body, &x));
+              (endpoint != ENDPOINT_ANTHROPIC || read_turns(body, &x));
     if (ok) {
         check_limits(&p, &l);
         match(&p, text, size - 1);

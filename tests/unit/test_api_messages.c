@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "serve/anthropic_read.h"
+#include "serve/conversation_messages.h"
+#include "serve/conversation_plain.h"
 #include "serve/noise.h"
 #include "serve/params.h"
 #include "server_rig.h"
@@ -28,18 +29,26 @@ static int stop(void **state) {
     return 0;
 }
 
-// Reads a body; what came of it as text, or the refusal's place and sentence.
+// What a template gets of a body, or the refusal's place and sentence.
 static void read_body(const char *body, struct json_writer *w) {
-    struct json *v = NULL, *messages = NULL;
+    struct json *v = NULL;
+    struct conversation c = {0}, plain = {0};
+    struct chat_words words = {0};
     struct api_error x = {0};
     assert_true(params_parse(body, strlen(body), &v, &x));
-    if (anthropic_read_messages(v, &messages, &x)) {
-        jw_value(w, messages);
+    bool ok = messages_body_check(v, &x);
+    if (ok)
+        conversation_read_messages(&c, v);
+    if (ok && conversation_plain(&c, "messages", &plain, &x) &&
+        conversation_words(&plain, &words, &x)) {
+        jw_value(w, words.messages);
     } else {
         assert_int_equal(x.status, 400);
         str_printf(&w->out, "%s: %s", x.param, x.text);
     }
-    json_free(messages);
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&c);
     json_free(v);
 }
 
@@ -110,25 +119,37 @@ static void what_makes_no_sense_is_refused(void **state) {
 
 static void tools_are_read(void **state) {
     (void)state;
-    static const char tools[] =
-        "[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"},"
-        "\"cache_control\":{\"type\":\"ephemeral\"}},{\"type\":\"web_search_20260209\",\"name\":"
-        "\"web_search\"},{\"type\":\"bash_20250124\",\"name\":\"bash\"}]";
-    struct json *v = NULL, *out = NULL;
+    static const char body[] =
+        "{\"messages\":[],\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{"
+        "\"type\":"
+        "\"object\"},\"strict\":true},{\"type\":\"web_search_20260209\",\"name\":\"web_search\"},{"
+        "\"type\":\"bash_20250124\",\"name\":\"bash\"}],\"tool_choice\":{\"type\":\"tool\","
+        "\"name\":"
+        "\"f\",\"disable_parallel_tool_use\":true}}";
+    struct json *v = NULL, *schemas = NULL;
+    struct conversation c = {0}, plain = {0};
+    struct chat_words words = {0};
     struct api_error x = {0};
-    assert_int_equal(json_parse(&v, tools, sizeof tools - 1, NULL), 0);
-    assert_true(anthropic_read_tools(v, &out, &x));
-    assert_int_equal(json_len(out), 2);
-    assert_string_equal(server_rig_text(out, "0.function.name"), "f");
-    assert_string_equal(server_rig_text(out, "0.function.parameters.type"), "object");
-    assert_string_equal(server_rig_text(out, "1.function.name"), "bash");
-    assert_non_null(server_rig_at(out, "1.function.parameters.properties.command"));
-    json_free(out);
+    assert_int_equal(json_parse(&v, body, sizeof body - 1, NULL), 0);
+    conversation_read_messages_tools(&c, v);
+    assert_int_equal(c.n_tools, 3);
+    assert_int_equal(c.choice.kind, CHOICE_NAMED);
+    assert_true(words_equal(c.choice.name, "f") && c.parallel == -1);
+    assert_true(conversation_know_tools(&c, &schemas, &x));
+    assert_true(conversation_plain(&c, "messages", &plain, &x));
+    assert_true(conversation_words(&plain, &words, &x));
+    assert_int_equal(json_len(words.tools), 2);
+    assert_string_equal(server_rig_text(words.tools, "0.function.name"), "f");
+    assert_string_equal(server_rig_text(words.tools, "0.function.parameters.type"), "object");
+    assert_string_equal(server_rig_text(words.tools, "1.function.name"), "bash");
+    assert_non_null(server_rig_at(words.tools, "1.function.parameters.properties.command"));
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&c);
+    json_free(schemas);
     json_free(v);
-    assert_int_equal(json_parse(&v, "[{\"input_schema\":{}}]", 21, NULL), 0);
-    assert_false(anthropic_read_tools(v, &out, &x));
-    assert_non_null(strstr(x.text, "tools[0]"));
-    json_free(v);
+    reads("{\"messages\":[],\"tools\":[{\"input_schema\":{}}]}",
+          "tools: tools[0] must have a name and an object as input_schema");
 }
 
 static void noise_is_found(void **state) {

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "serve/conversation_chat.h"
+#include "serve/conversation_messages.h"
 #include "serve/conversation_plain.h"
 
 static const char *const values[] = {
@@ -219,11 +220,23 @@ static void read_chat(const struct json *body, struct conversation *v) {
                                  json_get(body, "parallel_tool_calls"));
 }
 
+static void write_messages(const struct conversation *v, struct json_writer *w) {
+    jw_begin(w, '{');
+    conversation_write_messages(v, w);
+    conversation_write_messages_tools(v, w);
+    jw_end(w, '}');
+}
+
+static void read_messages(const struct json *body, struct conversation *v) {
+    conversation_read_messages(v, body);
+    conversation_read_messages_tools(v, body);
+}
+
 static const struct interface {
     const char *name;
     void (*write)(const struct conversation *v, struct json_writer *w);
     void (*read)(const struct json *body, struct conversation *v);
-} interfaces[] = {{"chat", write_chat, read_chat}};
+} interfaces[] = {{"chat", write_chat, read_chat}, {"messages", write_messages, read_messages}};
 enum { INTERFACES = sizeof interfaces / sizeof interfaces[0] };
 
 static void expect_same(const struct conversation *v, const struct interface *i, uint64_t seed) {
