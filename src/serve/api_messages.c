@@ -15,8 +15,7 @@ static bool read(struct params *p, const struct json *body, struct conversation 
     if (!messages_body_check(body, x))
         return false;
     conversation_read_messages(v, body);
-    if (p->tools)
-        conversation_read_messages_tools(v, body);
+    conversation_read_messages_tools(v, body);
     return conversation_know_tools(v, schemas, x);
 }
 

@@ -155,7 +155,7 @@ static struct answer_item *begin_item(struct completion *c, struct choice *k,
     if (it && tool) {
         str_append(&it->name, tool->name, tool->n);
         it->custom = tool->freeform;
-        random_id(it->id, "call_");
+        random_id(it->id, c->d->endpoint == ENDPOINT_ANTHROPIC ? "toolu_" : "call_");
         k->items.failed |= it->name.failed;
     }
     if (it && c->streaming && c->d->item_begin)

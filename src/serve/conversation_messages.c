@@ -238,7 +238,7 @@ void conversation_read_messages_tools(struct conversation *v, const struct json 
         read_tool(v, json_at(tools, i));
     for (int i = 1; i <= CHOICE_NAMED; i++)
         if (is(choice, choices[i]))
-            v->choice.kind = (enum tool_choice)i;
+            v->choice.kind = (enum conversation_choice)i;
     if (v->choice.kind == CHOICE_NAMED) {
         v->choice.name = words_of(json_get(choice, "name"));
         v->choice.custom = json_bool(json_get(choice, "custom"), false);

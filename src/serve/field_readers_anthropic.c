@@ -53,13 +53,11 @@ bool field_read_output_config(struct params *p, const struct field *f, const str
 
 bool field_read_anthropic_choice(struct params *p, const struct field *f, const struct json *v,
                                  const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    const char *type = json_str(json_get(v, "type"), NULL);
     static const char *const known[] = {"auto", "any", "tool", "none"};
+    const char *type = json_str(json_get(v, "type"), NULL);
+    (void)p, (void)l;
     for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
-        if (!strcmp(type, known[i])) {
-            p->tool_choice = v;
+        if (!strcmp(type, known[i]))
             return true;
-        }
     return api_refuse(x, f->name, "tool_choice.type must be auto, any, tool or none");
 }

@@ -64,31 +64,28 @@ static void reads(const char *body, const char *wanted) {
 
 static void conversations_are_read(void **state) {
     (void)state;
-    reads(USER("\"Hi\""), "[{\"role\":\"user\",\"content\":[" TEXT("Hi") "]}]");
-    reads(USER("[]"), "[{\"role\":\"user\",\"content\":\"\"}]");
+    reads(USER("\"Hi\""), "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    reads(USER("[]"), "[{\"role\":\"user\",\"content\":null}]");
     reads("{\"system\":[" TEXT("x-anthropic-billing-header: cch=1;") "," TEXT("One.") "," TEXT(
-              "x-anthropic-billing-header: a\\nTwo.") "],\"messages\":[]}",
-          "[{\"role\":\"system\",\"content\":\"One.\\nTwo.\"}]");
-    reads("{\"system\":\"x-anthropic-billing-header: cch=1;\",\"messages\":[]}", "[]");
-    reads(
-        "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":"
-        "\"hm\",\"signature\":\"s\"},{\"type\":\"redacted_thinking\",\"data\":\"x\"}," TEXT(
-            "Look.") ",{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\",\"input\":{\"n\":1.0,"
-                     "\"big\":123456789012345678901234567890}},{\"type\":\"tool_use\",\"id\":\"b\","
-                     "\"name\":\"g\"}]}]}",
-        "[{\"role\":\"assistant\",\"content\":[" TEXT(
-            "Look.") "],\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{"
-                     "\"name\":\"f\",\"arguments\":{\"n\":1.0,\"big\":"
-                     "123456789012345678901234567890}}},{\"id\":\"b\",\"type\":\"function\","
-                     "\"function\":{\"name\":\"g\",\"arguments\":{}}}],\"reasoning_content\":"
-                     "\"hm\"}]");
+              "Two.") "],\"messages\":[]}",
+          "[{\"role\":\"system\",\"content\":[" TEXT("One.") "," TEXT("Two.") "]}]");
+    reads("{\"system\":\"x-anthropic-billing-header: cch=1;\\nOne.\",\"messages\":[]}",
+          "[{\"role\":\"system\",\"content\":\"One.\"}]");
+    reads("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":"
+          "\"hm\",\"signature\":\"s\"},{\"type\":\"redacted_thinking\",\"data\":\"x\"}," TEXT(
+              "Look.") ",{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\",\"input\":{\"n\":1.0,"
+                       "\"big\":123456789012345678901234567890}},{\"type\":\"tool_use\",\"id\":"
+                       "\"b\",\"name\":\"g\"}]}]}",
+          "[{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":\"Look.\","
+          "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+          "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
+          "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
     reads(USER("[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
-               "" TEXT("one") "," TEXT("two") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
-                                              "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT(
-                                                  "Go on.") "]"),
-          "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"is_error\":true,\"content\":"
-          "\"one\\ntwo\\n[image]\"},{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":\"\"},"
-          "{\"role\":\"user\",\"content\":[" TEXT("Go on.") "]}]");
+               "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
+                              "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT("Go on.") "]"),
+          "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"is_error\":true,\"content\":[" TEXT(
+              "one") "," TEXT("[image]") "]},{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":"
+                                         "null},{\"role\":\"user\",\"content\":\"Go on.\"}]");
     reads(USER("[{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"text\",\"data\":"
                "\"words\"}},{\"type\":\"search_result\",\"source\":\"u\",\"content\":[" TEXT(
                    "found") "]},{\"type\":\"web_search_tool_result\",\"content\":[]}]"),
