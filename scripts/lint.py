@@ -14,7 +14,7 @@ import circles
 
 ROOT = Path(__file__).resolve().parent.parent
 # A file may include from its own layer and from those with a lower number.
-LAYERS = {"base": 0, "formats": 1, "text": 1, "convert": 2, "ops": 2, "state": 3, "models": 4, "spec": 5,
+LAYERS = {"base": 0, "formats": 1, "text": 1, "grammar": 2, "convert": 2, "ops": 2, "state": 3, "models": 4, "spec": 5,
           "compress": 6, "engine": 7, "serve": 8, "api": 8, "cli": 9}
 # Siblings of equal rank that may see each other (text reads its tokenizer from a GGUF file).
 SIBLINGS = {("text", "formats")}

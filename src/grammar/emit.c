@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expressions to graphs, after Thompson ("Regular Expression Search Algorithm", 1968): each is
+// written between two nodes. What is both of two languages, or one without another, is worked out
+// on the spot as a product of two graphs with unique choices.
+#include "grammar/grammar_impl.h"
+
+enum { DEPTH = 2000, PRODUCT_NODES = 1 << 17 };
+
+static int empty_edge(struct emit *m, uint32_t from, uint32_t to) {
+    return graph_edge(m->g, from, (struct graph_edge){.to = to, .kind = EDGE_EMPTY}, &m->b->e);
+}
+
+static int byte_edge(struct emit *m, uint32_t from, uint32_t to, uint8_t lo, uint8_t hi) {
+    struct graph_edge edge = {.to = to, .kind = EDGE_BYTES, .lo = lo, .hi = hi};
+    return graph_edge(m->g, from, edge, &m->b->e);
+}
+
+static int emit_bytes(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    const uint8_t *bytes = (const uint8_t *)m->b->data.data + x->a;
+    int rc = 0;
+    for (uint32_t i = 0; i < x->b && !rc; i++) {
+        uint32_t next = i + 1 == x->b ? to : graph_node(m->g, &m->b->e);
+        if (next == NO_NODE)
+            return m->b->e.code;
+        rc = byte_edge(m, from, next, bytes[i], bytes[i]);
+        from = next;
+    }
+    return rc;
+}
+
+static int emit_seq(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    uint32_t first = x->a, n = x->b;
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        uint32_t next = i + 1 == n ? to : graph_node(m->g, &m->b->e);
+        if (next == NO_NODE)
+            return m->b->e.code;
+        rc = emit_expr(m, m->b->kids[first + i], from, next);
+        from = next;
+    }
+    return rc;
+}
+
+// An alternative of its own begins and ends at nodes of its own, so that a loop in one is none in
+// another.
+static int emit_apart(struct emit *m, uint32_t expr, uint32_t from, uint32_t to) {
+    uint32_t first = graph_node(m->g, &m->b->e);
+    uint32_t last = graph_node(m->g, &m->b->e);
+    if (first == NO_NODE || last == NO_NODE)
+        return m->b->e.code;
+    int rc = empty_edge(m, from, first);
+    rc = rc ? rc : emit_expr(m, expr, first, last);
+    return rc ? rc : empty_edge(m, last, to);
+}
+
+static int emit_alt(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    uint32_t first = x->a, n = x->b;
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = emit_apart(m, m->b->kids[first + i], from, to);
+    return rc;
+}
+
+static int emit_repeat(struct emit *m, const struct expr *given, uint32_t from, uint32_t to) {
+    struct expr x = *given;
+    int rc = 0;
+    uint32_t at = graph_node(m->g, &m->b->e);
+    if (at == NO_NODE)
+        return m->b->e.code;
+    rc = empty_edge(m, from, at);
+    int32_t times = x.max == BUILD_ENDLESS ? x.min : x.max;
+    for (int32_t i = 0; i < times && !rc; i++) {
+        uint32_t next = graph_node(m->g, &m->b->e);
+        if (next == NO_NODE)
+            return m->b->e.code;
+        if (i >= x.min)
+            rc = empty_edge(m, at, to);
+        rc = rc ? rc : emit_apart(m, x.a, at, next);
+        at = next;
+    }
+    if (!rc && x.max == BUILD_ENDLESS)
+        rc = emit_apart(m, x.a, at, at);
+    return rc ? rc : empty_edge(m, at, to);
+}
+
+static int emit_side(struct emit *m, uint32_t expr, struct graph *out) {
+    struct graph g = {0};
+    struct emit inner = {.b = m->b, .g = &g, .regular = true, .depth = m->depth};
+    struct err *e = &m->b->e;
+    uint32_t from = graph_node(&g, e), to = graph_node(&g, e);
+    int rc = from == NO_NODE || to == NO_NODE ? e->code : 0;
+    if (!rc) {
+        g.nodes[to].accept = true;
+        rc = emit_expr(&inner, expr, from, to);
+    }
+    if (!rc) {
+        rc = graph_determinise(&g, from, PRODUCT_NODES, out, &m->b->work, e);
+        if (rc == 0)
+            rc = err_set(e, ERR_LIMIT, "a pattern of the grammar needs more than %d states",
+                         PRODUCT_NODES);
+        rc = rc > 0 ? 0 : rc;
+    }
+    graph_fini(&g);
+    return rc;
+}
+
+// Copies a graph whose start is node 0 between two nodes.
+static int emit_graph(struct emit *m, const struct graph *part, uint32_t from, uint32_t to) {
+    uint32_t base = (uint32_t)m->g->node_count;
+    int rc = 0;
+    for (int64_t i = 0; i < part->node_count; i++)
+        if (graph_node(m->g, &m->b->e) == NO_NODE)
+            return m->b->e.code;
+    if (part->node_count)
+        rc = empty_edge(m, from, base);
+    for (int64_t i = 0; i < part->node_count && !rc; i++) {
+        uint32_t at = base + (uint32_t)i;
+        if (part->nodes[i].accept)
+            rc = empty_edge(m, at, to);
+        for (uint32_t k = part->nodes[i].first; k && !rc; k = part->edges[k - 1].next) {
+            const struct graph_edge *edge = &part->edges[k - 1];
+            rc = byte_edge(m, at, base + edge->to, edge->lo, edge->hi);
+        }
+    }
+    return rc;
+}
+
+static int emit_product(struct emit *m, const struct expr *given, uint32_t from, uint32_t to) {
+    struct expr x = *given;
+    struct graph one = {0}, other = {0}, both = {0};
+    int rc = emit_side(m, x.a, &one);
+    rc = rc ? rc : emit_side(m, x.b, &other);
+    if (!rc)
+        rc = graph_product(&one, &other, x.kind == EXPR_WITHOUT, &both, &m->b->work, &m->b->e);
+    rc = rc ? rc : emit_graph(m, &both, from, to);
+    graph_fini(&one);
+    graph_fini(&other);
+    graph_fini(&both);
+    return rc;
+}
+
+static int emit_call(struct emit *m, uint32_t rule, uint32_t from, uint32_t to) {
+    if (m->regular)
+        return emit_expr(m, m->b->rules[rule].expr, from, to);
+    struct graph_edge edge = {.to = to, .kind = EDGE_CALL, .rule = rule};
+    return graph_edge(m->g, from, edge, &m->b->e);
+}
+
+static int emit_kind(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    switch (x->kind) {
+    case EXPR_EMPTY:
+        return empty_edge(m, from, to);
+    case EXPR_BYTES:
+        return emit_bytes(m, x, from, to);
+    case EXPR_RANGE:
+        return byte_edge(m, from, to, x->lo, x->hi);
+    case EXPR_CALL:
+        return emit_call(m, x->a, from, to);
+    case EXPR_SEQ:
+        return emit_seq(m, x, from, to);
+    case EXPR_ALT:
+        return emit_alt(m, x, from, to);
+    case EXPR_REPEAT:
+    case EXPR_CHAIN:
+        return emit_repeat(m, x, from, to);
+    case EXPR_AND:
+    case EXPR_WITHOUT:
+        return emit_product(m, x, from, to);
+    default:
+        return 0; // never: no edge
+    }
+}
+
+int emit_expr(struct emit *m, uint32_t expr, uint32_t from, uint32_t to) {
+    if (m->depth >= DEPTH)
+        return err_set(&m->b->e, ERR_LIMIT,
+                       m->regular
+                           ? "a part of the grammar that must be regular recurs or is nested "
+                             "deeper than %d"
+                           : "the grammar is nested deeper than %d",
+                       DEPTH);
+    m->depth++;
+    int rc = emit_kind(m, &m->b->exprs[expr], from, to);
+    m->depth--;
+    return rc;
+}
+
+// A chain of calls: node i was reached after i of them. Far from both ends one position allows what
+// another does, for as long as a token can be.
+static int emit_chain(struct emit *m, const struct expr *given, uint32_t *start) {
+    struct expr x = *given;
+    struct err *e = &m->b->e;
+    uint32_t base = (uint32_t)m->g->node_count;
+    int32_t last = x.max == BUILD_ENDLESS ? x.min : x.max;
+    int rc = 0;
+    *start = base;
+    for (int32_t i = 0; i <= last; i++)
+        if (graph_node(m->g, e) == NO_NODE)
+            return e->code;
+    for (int32_t i = 0; i <= last && !rc; i++) {
+        struct graph_node *node = &m->g->nodes[base + (uint32_t)i];
+        int32_t first = i >= x.min ? x.min : 0, until = i >= x.min ? last : x.min;
+        node->accept = i >= x.min;
+        if (until - i > GRAMMAR_TOKEN_BYTES)
+            node->like = base + (uint32_t)first;
+        uint32_t to = base + (uint32_t)i + (i < last);
+        if (i < last || x.max == BUILD_ENDLESS)
+            rc = emit_call(m, m->b->exprs[x.a].a, base + (uint32_t)i, to);
+    }
+    return rc;
+}
+
+int emit_rule(struct emit *m, uint32_t rule, uint32_t *start) {
+    const struct rule *r = &m->b->rules[rule];
+    if (!r->defined)
+        return err_set(&m->b->e, ERR_FORMAT, "the rule '%.*s' is used and never defined", (int)r->n,
+                       m->b->data.data + r->name);
+    if (m->b->exprs[r->expr].kind == EXPR_CHAIN)
+        return emit_chain(m, &m->b->exprs[r->expr], start);
+    uint32_t from = graph_node(m->g, &m->b->e), to = graph_node(m->g, &m->b->e);
+    if (from == NO_NODE || to == NO_NODE)
+        return m->b->e.code;
+    m->g->nodes[to].accept = true;
+    *start = from;
+    return emit_expr(m, r->expr, from, to);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars over bytes for what a model may write: a text of GBNF, a regular expression or a JSON
+// Schema becomes one compiled form, which is read-only and may be shared by threads. A matcher
+// joins a grammar to a vocabulary and answers, for a state: which tokens may come next, what state
+// follows a token, and whether the text may end. States are values: any number of them may be held,
+// of branches of a tree of guesses too, and equal ones are one. How it works:
+// docs/structured-output.md. Nothing here knows a sampler, a tree or a server.
+#ifndef COPPICE_GRAMMAR_GRAMMAR_H
+#define COPPICE_GRAMMAR_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "text/tokenizer.h"
+
+struct grammar;         // compiled
+struct grammar_vocab;   // the byte strings of a tokenizer's tokens, as a trie
+struct grammar_matcher; // a grammar with a vocabulary, and what has been worked out of both
+struct grammar_state;   // a place in a text; belongs to its matcher
+
+// ---- grammars: created with one reference; any thread may take and drop references.
+
+// GBNF, as llama.cpp describes it: rules `name ::= ...` of "texts", [classes], ( ), |, *, +, ?,
+// {m,n} and . ; the text is what the rule `root` says. ERR_FORMAT with the line, ERR_UNSUPPORTED
+// for left recursion, ERR_LIMIT for what would grow too large, ERR_MEMORY.
+int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct err *e);
+
+// A regular expression (ECMA-262 without look-around, back references and \b) that the whole text
+// must match. Errors as above, with the character's number.
+int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct err *e);
+
+// How JSON is laid out between its tokens.
+enum grammar_space {
+    GRAMMAR_SPACE_FREE,    // none, one blank, or a line end and up to 64 blanks
+    GRAMMAR_SPACE_COMPACT, // none at all
+};
+struct grammar_json {
+    enum grammar_space space;
+    bool one_of_as_any; // oneOf whose alternatives overlap is taken as anyOf instead of refused
+};
+
+// Any JSON object. how may be NULL: all zero.
+int grammar_json_object(struct grammar **out, const struct grammar_json *how, struct err *e);
+
+struct grammar *grammar_ref(struct grammar *g); // returns g
+void grammar_unref(struct grammar *g);          // NULL: nothing
+size_t grammar_bytes(const struct grammar *g);  // memory it takes
+
+// ---- vocabularies: read-only after creation; one serves all grammars of a tokenizer.
+
+// Tokens longer than this are never allowed; shorter ones can always say the same.
+enum { GRAMMAR_TOKEN_BYTES = 64 };
+
+// What a vocabulary is made of; borrowed for the call.
+struct grammar_tokens {
+    int32_t size;                                             // ids are 0 .. size-1
+    void (*bytes)(void *arg, int32_t id, struct str *append); // nothing: never allowed
+    bool (*ends)(void *arg, int32_t id);                      // allowed where the text may end
+    void *arg;
+};
+int grammar_vocab_create(struct grammar_vocab **out, const struct grammar_tokens *tokens,
+                         struct err *e);
+// Of a tokenizer: control tokens are never allowed, but those that end generation, at the end.
+int grammar_vocab_of(struct grammar_vocab **out, const struct tokenizer *t, struct err *e);
+void grammar_vocab_destroy(struct grammar_vocab *v); // after the matchers over it
+int32_t grammar_vocab_size(const struct grammar_vocab *v);
+
+// ---- matchers: for one thread at a time. One matcher may serve many texts at once, and the more
+// it serves the more it knows already. Its memory is bounded: what is not held is forgotten.
+
+// Takes a reference to g; borrows v.
+int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
+                           const struct grammar_vocab *v, struct err *e);
+void grammar_matcher_destroy(struct grammar_matcher *m); // its states are gone with it
+size_t grammar_matcher_bytes(const struct grammar_matcher *m);
+
+// The state before the first byte, with a reference for the caller. NULL: no memory.
+struct grammar_state *grammar_start(struct grammar_matcher *m);
+struct grammar_state *grammar_state_ref(struct grammar_state *s);             // returns s
+void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s); // NULL: nothing
+
+// The state behind a token, or behind bytes (n >= 0): 1 and *to with a reference, 0 and NULL where
+// the grammar does not allow it, or a negative code: ERR_MEMORY, ERR_LIMIT for a text with more
+// readings at once than are followed. Allowed is exactly what the mask allows.
+// A token that ends generation leads to a state where nothing is allowed.
+int grammar_accept(struct grammar_matcher *m, const struct grammar_state *from, int32_t token,
+                   struct grammar_state **to, struct err *e);
+int grammar_accept_bytes(struct grammar_matcher *m, const struct grammar_state *from,
+                         const char *bytes, size_t n, struct grammar_state **to, struct err *e);
+
+bool grammar_may_end(const struct grammar_matcher *m, const struct grammar_state *s);
+// Nothing may follow any more but the end.
+bool grammar_must_end(const struct grammar_matcher *m, const struct grammar_state *s);
+
+// Fills bits[ceil(size of the vocabulary / 32)]: bit id%32 of word id/32 is set where token id may
+// follow; bits above the vocabulary are 0. ERR_MEMORY, ERR_LIMIT.
+int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint32_t *bits,
+                 struct err *e);
+
+// The only token that a mask allows, or -1.
+int32_t grammar_mask_single(const uint32_t *bits, int32_t size);
+
+// The same asked of a state: *token is the one that may follow, or -1. Cheaper than a mask.
+int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
+                   struct err *e);
+
+// Appends the bytes that must follow because there is no choice, at most `most`; they may end
+// inside a UTF-8 sequence. What is appended says nothing about how it is cut into tokens.
+int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t most,
+                         struct str *append, struct err *e);
+
+#endif

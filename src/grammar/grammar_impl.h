@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the grammar engine share: expressions as they are built, the graph that they
+// become, and the compiled form, a pushdown automaton over bytes. Each rule is a graph of nodes;
+// edges read a byte, read nothing, or call a rule and go on at `to` when it has ended.
+#ifndef COPPICE_GRAMMAR_IMPL_H
+#define COPPICE_GRAMMAR_IMPL_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "grammar/build.h"
+#include "grammar/grammar.h"
+
+enum { NO_NODE = UINT32_MAX };
+
+enum expr_kind {
+    EXPR_NEVER,
+    EXPR_EMPTY,
+    EXPR_BYTES,   // a: offset in data, b: length
+    EXPR_RANGE,   // lo, hi
+    EXPR_CALL,    // a: rule
+    EXPR_SEQ,     // a: first of kids, b: their number
+    EXPR_ALT,     // the same
+    EXPR_REPEAT,  // a: part; min, max (-1: endless); written out
+    EXPR_CHAIN,   // the same as the whole of a rule, one node a time, with `like`
+    EXPR_AND,     // a, b
+    EXPR_WITHOUT, // a, b
+};
+
+struct expr {
+    uint8_t kind, lo, hi;
+    uint32_t a, b;
+    int32_t min, max;
+    uint32_t size; // nodes that it takes, about; saturates
+};
+
+struct rule {
+    uint32_t expr; // BUILD_NEVER until defined
+    bool defined;
+    bool clear;       // too small to be a frame of its own for masks (matcher_mask.c)
+    uint32_t name, n; // in data
+};
+
+struct build {
+    struct err e;
+    struct expr *exprs;
+    int64_t expr_count, expr_cap;
+    uint32_t *kids;
+    int64_t kid_count, kid_cap;
+    struct rule *rules;
+    int64_t rule_count, rule_cap;
+    struct str data;
+    struct grammar_json how;
+    // Parts of JSON that were made already; 0: not yet.
+    uint32_t space, chars, strings, numbers, integers, values, objects, arrays;
+    uint32_t value_rule;
+    int64_t work; // steps that AND and WITHOUT have taken
+};
+
+// ---- graphs (graph.c): nodes with lists of edges, growing.
+
+enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
+
+struct graph_edge {
+    uint32_t to, next; // next: index + 1 of the node's next edge, 0: none
+    uint32_t rule;
+    uint8_t kind, lo, hi;
+};
+struct graph_node {
+    uint32_t first; // index + 1 of its first edge
+    uint32_t like;  // a node that allows the same for GRAMMAR_TOKEN_BYTES bytes; itself
+    bool accept;
+};
+struct graph {
+    struct graph_node *nodes;
+    int64_t node_count, node_cap;
+    struct graph_edge *edges;
+    int64_t edge_count, edge_cap;
+};
+enum { GRAPH_NODES = 1 << 20, GRAPH_EDGES = 1 << 22 }; // at most
+
+uint32_t graph_node(struct graph *g, struct err *e); // NO_NODE: error
+int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct err *e);
+void graph_fini(struct graph *g);
+
+// Makes each node's choice of bytes and calls unique where that takes at most `most` nodes: returns
+// 1 and a new graph whose node 0 is the start, 0 when it would take more or `work`, which is
+// counted up, passes GRAPH_WORK, or an error.
+enum { GRAPH_WORK = 1 << 26 };
+int graph_determinise(const struct graph *g, uint32_t start, int64_t most, struct graph *out,
+                      int64_t *work, struct err *e);
+// Both must have unique choices and no calls. without: of one but not of the other. ERR_LIMIT above
+// GRAPH_WORK.
+int graph_product(const struct graph *one, const struct graph *other, bool without,
+                  struct graph *out, int64_t *work, struct err *e);
+
+// Writes an expression between two nodes (emit.c). regular: calls are written out.
+struct emit {
+    struct build *b;
+    struct graph *g;
+    bool regular;
+    int depth;
+};
+int emit_expr(struct emit *m, uint32_t expr, uint32_t from, uint32_t to);
+int emit_rule(struct emit *m, uint32_t rule, uint32_t *start); // into m->g, which may hold others
+
+// ---- the compiled form
+
+struct edge {
+    uint32_t to, call; // call: first node of the rule
+    uint8_t kind, lo, hi;
+};
+struct node {
+    uint32_t edge, bytes, edges; // the first one, how many that read a byte come first, and all
+    uint32_t like;
+    bool accept, clear;
+    bool last; // accepts, and nothing can follow in its rule
+};
+struct grammar {
+    _Atomic int refs;
+    uint32_t start, node_count, edge_count;
+    struct node *nodes;
+    struct edge *edges;
+    uint8_t class_of[256]; // bytes that no edge tells apart share a class
+    int classes;
+    size_t bytes;
+};
+
+#endif

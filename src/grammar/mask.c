@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks; matcher.h says what they are made of. That most tokens are decided by the innermost rule
+// alone, whatever lies below on the stack, is XGrammar's observation (Dong and others, 2024); that
+// ordinary text is decided as a block is llguidance's (its "slices"). Here both are found out at
+// run time, per set of readings, on the same tables that single steps use.
+#include "grammar/matcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+
+enum { FRAMES = 4 }; // of small rules that a local mask knows
+
+// ---- walks
+
+static void set_bits(const struct grammar_vocab *v, uint32_t *bits, int32_t token) {
+    for (; token >= 0; token = v->same[token])
+        bits[token / 32] |= 1u << (token % 32);
+}
+
+static void keep_exit(struct grammar_matcher *m, struct local_mask *l, uint32_t place) {
+    if (vec_reserve(&l->exits, &l->exit_cap, l->exit_count + 1, sizeof *l->exits, &m->t.e))
+        m->t.rc = m->t.e.code;
+    else
+        l->exits[l->exit_count++] = place;
+}
+
+static void count_token(const struct grammar_matcher *m, struct walk *w, int32_t token) {
+    if (w->bits) {
+        set_bits(m->v, w->bits, token);
+        return;
+    }
+    for (; token >= 0; token = m->v->same[token]) {
+        w->count++;
+        w->last = token;
+    }
+}
+
+void walk_trie(struct grammar_matcher *m, struct walk *w) {
+    uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
+    const struct trie_node *nodes = w->trie->nodes;
+    if (w->begin == w->end)
+        return;
+    states[nodes[w->begin].depth - 1] = w->state;
+    for (uint32_t i = w->begin; i < w->end && w->count < w->most;) {
+        const struct trie_node *n = &nodes[i];
+        uint32_t to = tables_step(&m->t, states[n->depth - 1], n->byte);
+        if (to == STATE_DEAD) {
+            i = n->end;
+            continue;
+        }
+        if (to == STATE_ERROR)
+            return;
+        states[n->depth] = to;
+        if (n->token >= 0)
+            count_token(m, w, n->token);
+        if (w->exits && n->end > i + 1 && m->t.states[to].open)
+            keep_exit(m, w->exits, i);
+        i++;
+    }
+}
+
+// ---- local masks
+
+static void local_fini(struct local_mask *l) {
+    free(l->bits);
+    free(l->ids);
+    free(l->exits);
+}
+
+void masks_forget(struct grammar_matcher *m) {
+    for (int64_t i = 0; i < m->local_count; i++)
+        local_fini(&m->locals[i]);
+    m->local_count = 0;
+    m->local_bytes = 0;
+    for (int i = 0; i < WHOLE_MASKS; i++)
+        m->whole[i].state = STATE_DEAD;
+}
+
+// Keeps the bits that were made as they are, or as a list where that is shorter.
+static bool local_keep(struct grammar_matcher *m, struct local_mask *l) {
+    int32_t n = 0, k = 0;
+    for (int32_t i = 0; i < m->v->words; i++)
+        n += __builtin_popcount(m->bits[i]);
+    l->count = n;
+    l->bytes = (size_t)l->exit_cap * sizeof *l->exits;
+    if (n > m->v->words / 2) {
+        l->bits = malloc((size_t)m->v->words * sizeof *l->bits);
+        if (l->bits)
+            memcpy(l->bits, m->bits, (size_t)m->v->words * sizeof *l->bits);
+        l->bytes += (size_t)m->v->words * sizeof *l->bits;
+        return l->bits != NULL;
+    }
+    l->ids = malloc(((size_t)n + 1) * sizeof *l->ids);
+    l->bytes += ((size_t)n + 1) * sizeof *l->ids;
+    for (int32_t i = 0; i < m->v->words && l->ids; i++)
+        for (uint32_t word = m->bits[i]; word; word &= word - 1)
+            l->ids[k++] = 32 * i + __builtin_ctz(word);
+    return l->ids != NULL;
+}
+
+static void local_make(struct grammar_matcher *m, uint32_t state, struct local_mask *l) {
+    size_t words = (size_t)m->v->words;
+    bool closed;
+    int chars = plain_run(m, state, &closed);
+    l->other = chars == PLAIN_CHARS || closed;
+    const struct trie *t = l->other ? &m->v->other : &m->v->all;
+    if (l->other)
+        memcpy(m->bits, m->v->plain + (size_t)chars * words, words * sizeof *m->bits);
+    else
+        memset(m->bits, 0, words * sizeof *m->bits);
+    struct walk w = {
+        .trie = t, .end = t->count, .state = state, .bits = m->bits, .exits = l, .most = 1};
+    if (!m->t.rc)
+        walk_trie(m, &w);
+    if (!m->t.rc && !local_keep(m, l))
+        m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a mask");
+}
+
+// The local mask of a state; NULL: m->t.rc.
+static const struct local_mask *local_of(struct grammar_matcher *m, uint32_t state) {
+    if (m->t.states[state].local)
+        return &m->locals[m->t.states[state].local - 1];
+    struct local_mask l = {0};
+    if (vec_reserve(&m->locals, &m->local_cap, m->local_count + 1, sizeof *m->locals, &m->t.e)) {
+        m->t.rc = m->t.e.code;
+        return NULL;
+    }
+    local_make(m, state, &l);
+    if (m->t.rc) {
+        local_fini(&l);
+        return NULL;
+    }
+    m->locals[m->local_count++] = l;
+    m->local_bytes += l.bytes;
+    m->t.states[state].local = (uint32_t)m->local_count;
+    return &m->locals[m->local_count - 1];
+}
+
+// ---- whole masks
+
+// The part of a stack that a local mask knows; *tail: the rest. Frames of small rules are known,
+// because such a rule ends within a token; places far from the ends of a repetition are alike.
+static uint32_t known_frames(struct grammar_matcher *m, bool small, uint32_t set, int most,
+                             uint32_t *tail) {
+    struct tables *t = &m->t;
+    const struct pair *entry = &t->pairs[t->sets[set].at];
+    *tail = set;
+    if (!small || most == 0 || t->sets[set].count != 1 || entry->node >= NODE_OPEN)
+        return SET_OPEN;
+    const struct node *node = &m->g->nodes[entry->node];
+    uint32_t below = known_frames(m, node->clear, entry->set, most - 1, tail);
+    return below == STATE_ERROR ? below : tables_push(t, node->like, below);
+}
+
+static int by_tail(const void *a, const void *b) {
+    const struct frame *x = a, *y = b;
+    if (x->tail != y->tail)
+        return x->tail < y->tail ? -1 : 1;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    return (x->set > y->set) - (x->set < y->set);
+}
+
+static bool find_frames(struct grammar_matcher *m, uint32_t state) {
+    uint32_t n = m->t.states[state].count;
+    if (vec_reserve(&m->frames, &m->frame_cap, n, sizeof *m->frames, &m->t.e) ||
+        vec_reserve(&m->readings, &m->reading_cap, n, sizeof *m->readings, &m->t.e)) {
+        m->t.rc = m->t.e.code;
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct pair r = m->t.pairs[m->t.states[state].at + i];
+        const struct node *node = &m->g->nodes[r.node];
+        struct frame f = {.node = node->like};
+        f.set = known_frames(m, node->clear, r.set, FRAMES, &f.tail);
+        if (f.set == STATE_ERROR)
+            return false;
+        m->frames[i] = f;
+    }
+    if (n > 1)
+        qsort(m->frames, n, sizeof *m->frames, by_tail);
+    return true;
+}
+
+// Marks what a group of readings over one tail allows.
+static void add_group(struct grammar_matcher *m, uint32_t count, uint32_t tail, uint32_t *bits) {
+    uint32_t state = tables_state(&m->t, m->readings, count, false, false);
+    const struct local_mask *l = state == STATE_ERROR ? NULL : local_of(m, state);
+    if (!l)
+        return;
+    for (int32_t i = 0; l->bits && i < m->v->words; i++)
+        bits[i] |= l->bits[i];
+    for (int32_t i = 0; l->ids && i < l->count; i++)
+        bits[l->ids[i] / 32] |= 1u << (l->ids[i] % 32);
+    if (l->exit_count == 0)
+        return;
+    struct walk w = {.trie = l->other ? &m->v->other : &m->v->all, .bits = bits, .most = 1};
+    w.state = tables_return(&m->t, tail);
+    for (int64_t i = 0; i < l->exit_count && !m->t.rc; i++) {
+        w.begin = l->exits[i] + 1;
+        w.end = w.trie->nodes[l->exits[i]].end;
+        walk_trie(m, &w);
+    }
+}
+
+static void make_whole(struct grammar_matcher *m, uint32_t state, uint32_t *bits) {
+    uint32_t n = m->t.states[state].count, count = 0;
+    memset(bits, 0, (size_t)m->v->words * sizeof *bits);
+    if (!find_frames(m, state))
+        return;
+    for (uint32_t i = 0; i < n && !m->t.rc; i++) {
+        struct frame f = m->frames[i], next = i + 1 < n ? m->frames[i + 1] : (struct frame){0};
+        if (i + 1 < n && by_tail(&f, &next) == 0)
+            continue;
+        m->readings[count++] = (struct pair){f.node, f.set};
+        if (i + 1 < n && next.tail == f.tail && next.node != f.node)
+            continue;
+        add_group(m, count, f.tail, bits);
+        count = 0;
+    }
+}
+
+static struct whole_mask *least_used(struct grammar_matcher *m) {
+    struct whole_mask *least = &m->whole[0];
+    for (int i = 1; i < WHOLE_MASKS; i++)
+        if (m->whole[i].used < least->used || m->whole[i].state == STATE_DEAD)
+            least = &m->whole[i];
+    return least;
+}
+
+// The mask of a state without the tokens that end, in the list of masks; NULL: m->t.rc.
+static const uint32_t *whole_of(struct grammar_matcher *m, uint32_t state) {
+    size_t bytes = (size_t)m->v->words * sizeof(uint32_t);
+    for (int i = 0; i < WHOLE_MASKS; i++)
+        if (m->whole[i].state == state) {
+            m->whole[i].used = ++m->uses;
+            return m->whole[i].bits;
+        }
+    struct whole_mask *w = least_used(m);
+    w->state = STATE_DEAD;
+    if (!w->bits)
+        w->bits = malloc(bytes + sizeof(uint32_t));
+    if (!w->bits) {
+        m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a mask");
+        return NULL;
+    }
+    make_whole(m, state, w->bits);
+    if (m->t.rc)
+        return NULL;
+    w->state = state;
+    w->used = ++m->uses;
+    return w->bits;
+}
+
+int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint32_t *bits,
+                 struct err *e) {
+    size_t bytes = (size_t)m->v->words * sizeof *bits;
+    memset(bits, 0, bytes);
+    if (s->ended)
+        return 0;
+    matcher_begin(m);
+    if (s->number != STATE_DEAD && m->t.states[s->number].count) {
+        const uint32_t *whole = whole_of(m, s->number);
+        if (!whole)
+            return matcher_error(m, e);
+        memcpy(bits, whole, bytes);
+    }
+    if (m->t.states[s->number].may_end)
+        for (int32_t i = 0; i < m->v->end_count; i++)
+            bits[m->v->ends[i] / 32] |= 1u << (m->v->ends[i] % 32);
+    return 0;
+}
+
+int32_t grammar_mask_single(const uint32_t *bits, int32_t size) {
+    int32_t found = -1;
+    for (int32_t i = 0; i < (size + 31) / 32; i++) {
+        if (!bits[i])
+            continue;
+        if (found >= 0 || (bits[i] & (bits[i] - 1)))
+            return -1;
+        found = 32 * i + __builtin_ctz(bits[i]);
+    }
+    return found;
+}
+
+int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
+                   struct err *e) {
+    struct walk w = {.trie = &m->v->all, .end = m->v->all.count, .most = 2, .last = -1};
+    *token = -1;
+    if (s->ended)
+        return 0;
+    matcher_begin(m);
+    w.state = s->number;
+    if (m->t.states[s->number].may_end && m->v->end_count) {
+        w.count = m->v->end_count;
+        w.last = m->v->ends[0];
+    }
+    walk_trie(m, &w);
+    if (m->t.rc)
+        return matcher_error(m, e);
+    if (w.count == 1)
+        *token = w.last;
+    return 0;
+}

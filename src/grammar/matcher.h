@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a matcher holds: tables, states that callers hold, and masks that were made. A mask is put
+// together from "local" masks. A local mask is that of readings whose lower stack is not known:
+// most tokens are decided within the frames that it has, and so are the same wherever the rule is
+// called; for the rest it keeps the places of the trie where the frame ends.
+#ifndef COPPICE_GRAMMAR_MATCHER_H
+#define COPPICE_GRAMMAR_MATCHER_H
+
+#include "grammar/tables.h"
+#include "grammar/vocab.h"
+
+struct grammar_state {
+    int64_t refs;
+    uint32_t number;                   // in the tables
+    bool ended;                        // behind a token that ends
+    struct grammar_state *next, *prev; // of all that are held
+};
+
+struct local_mask {
+    uint32_t *bits; // [words], or NULL:
+    int32_t *ids;   // [count] tokens
+    int32_t count;
+    uint32_t *exits;    // places in the trie of all tokens behind which the frame has ended
+    int64_t exit_count; // and there is more below them in the trie
+    int64_t exit_cap;
+    bool other; // the places are in the trie of tokens that are not plain
+    size_t bytes;
+};
+
+struct whole_mask {
+    uint32_t state; // 0: none
+    uint64_t used;
+    uint32_t *bits;
+};
+enum { WHOLE_MASKS = 128 };
+
+struct grammar_matcher {
+    struct grammar *g;
+    const struct grammar_vocab *v;
+    struct tables t;
+    struct grammar_state *held;  // list
+    struct grammar_state *ended; // the state behind the end; NULL: not yet
+    struct local_mask *locals;
+    int64_t local_count, local_cap;
+    size_t local_bytes;
+    struct whole_mask whole[WHOLE_MASKS];
+    uint64_t uses;
+    uint32_t *bits; // [words], being made
+    // Of the call that is running:
+    struct frame {
+        uint32_t tail, node, set;
+    } *frames;
+    int64_t frame_cap;
+    struct pair *readings;
+    int64_t reading_cap;
+};
+
+// Walks the part [begin, end) of a trie from a state and marks the tokens that it allows (mask.c).
+struct walk {
+    const struct trie *trie;
+    uint32_t begin, end, state;
+    uint32_t *bits;            // NULL: only counted
+    struct local_mask *exits;  // NULL: not kept
+    int32_t most, count, last; // stops after `most` tokens; how many there were, and the last one
+};
+void walk_trie(struct grammar_matcher *m, struct walk *w); // errors: m->t.rc
+
+// How many plain code points may follow one another from a state, whatever they are, at most
+// PLAIN_CHARS. *closed: behind so many none may follow, and no reading has left its frame
+// (plain.c).
+int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
+
+void masks_forget(struct grammar_matcher *m); // all that were made
+
+void matcher_begin(struct grammar_matcher *m); // a call: no error yet, and room in the tables
+int matcher_error(const struct grammar_matcher *m, struct err *e); // the one that the call met
+
+#endif

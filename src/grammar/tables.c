@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stack sets, states and steps; see tables.h. The heart is a closure: readings are added to a list
+// with one place per node, calls push, ends pop, and a place whose stacks have grown is looked at
+// again. It ends because no rule begins with a call of itself.
+#include "grammar/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/num.h"
+#include "base/vec.h"
+
+enum { MOST_WORK = 1 << 22, MOST_DEPTH = 2048, SETS = 0, STATES = 1 };
+
+static uint32_t fail(struct tables *t, int code, const char *text) {
+    if (!t->rc)
+        t->rc = err_set(&t->e, code, "%s", text);
+    return STATE_ERROR;
+}
+
+// Keeps the error of a reservation.
+static uint32_t full(struct tables *t) {
+    t->rc = t->e.code;
+    return STATE_ERROR;
+}
+
+size_t tables_bytes(const struct tables *t) {
+    return (size_t)t->pair_cap * sizeof *t->pairs + (size_t)t->set_cap * sizeof *t->sets +
+           (size_t)t->state_cap * sizeof *t->states + (size_t)t->row_cap * sizeof *t->rows +
+           (size_t)(t->slot_cap[0] + t->slot_cap[1]) * sizeof(uint32_t) +
+           (size_t)t->g->node_count * 2 * sizeof(uint32_t);
+}
+
+int tables_init(struct tables *t, const struct grammar *g, size_t most, struct err *e) {
+    *t = (struct tables){.g = g, .most = most};
+    t->turn_of = calloc(g->node_count, sizeof *t->turn_of);
+    t->place = calloc(g->node_count, sizeof *t->place);
+    t->unions = calloc(UNIONS, sizeof *t->unions);
+    struct pair end = {NODE_END, 0}, open = {NODE_OPEN, 0}; // no readings: any address does
+    bool made = t->turn_of && t->place && t->unions && tables_set(t, &end, 1) == SET_END &&
+                tables_set(t, &open, 1) == SET_OPEN &&
+                tables_state(t, &end, 0, false, false) == STATE_DEAD;
+    if (made)
+        return 0;
+    tables_fini(t);
+    return err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
+}
+
+void tables_fini(struct tables *t) {
+    free(t->pairs);
+    free(t->sets);
+    free(t->states);
+    free(t->rows);
+    free(t->slots[0]);
+    free(t->slots[1]);
+    free(t->list);
+    free(t->todo);
+    free(t->waits);
+    free(t->turn_of);
+    free(t->place);
+    free(t->unions);
+    *t = (struct tables){0};
+}
+
+// ---- what is stored once
+
+static uint64_t hash_of(const struct tables *t, int kind, uint32_t number) {
+    if (kind == SETS) {
+        const struct stack_set *s = &t->sets[number];
+        return hash_bytes(t->pairs + s->at, s->count * sizeof(struct pair), 0);
+    }
+    const struct state *s = &t->states[number];
+    uint64_t flags = (uint64_t)s->may_end | (uint64_t)s->open << 1;
+    return hash_bytes(t->pairs + s->at, s->count * sizeof(struct pair), 1 + flags);
+}
+
+static bool grow_slots(struct tables *t, int kind, int64_t count) {
+    if (4 * (count + 1) <= 3 * t->slot_cap[kind])
+        return true;
+    int64_t cap = max_i64(2 * t->slot_cap[kind], 64);
+    uint32_t *slots = calloc((size_t)cap, sizeof *slots);
+    if (!slots)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t at = hash_of(t, kind, (uint32_t)i) & (uint64_t)(cap - 1);
+        while (slots[at])
+            at = (at + 1) & (uint64_t)(cap - 1);
+        slots[at] = (uint32_t)i + 1;
+    }
+    free(t->slots[kind]);
+    t->slots[kind] = slots;
+    t->slot_cap[kind] = cap;
+    return true;
+}
+
+// The pairs behind those that are stored; *at: where.
+static bool keep_pairs(struct tables *t, const struct pair *list, uint32_t n, int64_t *at) {
+    if (tables_bytes(t) > t->most) {
+        fail(t, ERR_LIMIT, "the grammar has more states than there is room for");
+        return false;
+    }
+    if (vec_reserve(&t->pairs, &t->pair_cap, t->pair_count + n + 1, sizeof *t->pairs, &t->e)) {
+        full(t);
+        return false;
+    }
+    if (n)
+        memcpy(t->pairs + t->pair_count, list, n * sizeof *list);
+    *at = t->pair_count;
+    t->pair_count += n;
+    return true;
+}
+
+static bool same_pairs(const struct tables *t, int64_t at, const struct pair *list, uint32_t n) {
+    return n == 0 || memcmp(t->pairs + at, list, n * sizeof *list) == 0;
+}
+
+uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
+    uint64_t hash = hash_bytes(entries, n * sizeof *entries, 0);
+    uint32_t depth = 0;
+    if (!grow_slots(t, SETS, t->set_count))
+        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+    uint64_t mask = (uint64_t)t->slot_cap[SETS] - 1, at = hash & mask;
+    for (; t->slots[SETS][at]; at = (at + 1) & mask) {
+        const struct stack_set *s = &t->sets[t->slots[SETS][at] - 1];
+        if (s->count == n && same_pairs(t, s->at, entries, n))
+            return t->slots[SETS][at] - 1;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (entries[i].node < NODE_OPEN)
+            depth = depth > t->sets[entries[i].set].depth ? depth : t->sets[entries[i].set].depth;
+    if (depth >= MOST_DEPTH)
+        return fail(t, ERR_LIMIT, "the text is nested deeper than 2048 rules of its grammar");
+    if (vec_reserve(&t->sets, &t->set_cap, t->set_count + 1, sizeof *t->sets, &t->e))
+        return full(t);
+    struct stack_set *s = &t->sets[t->set_count];
+    *s = (struct stack_set){.count = n, .depth = depth + 1};
+    if (!keep_pairs(t, entries, n, &s->at))
+        return STATE_ERROR;
+    t->slots[SETS][at] = (uint32_t)++t->set_count;
+    return (uint32_t)t->set_count - 1;
+}
+
+uint32_t tables_push(struct tables *t, uint32_t node, uint32_t below) {
+    struct pair entry = {node, below};
+    return tables_set(t, &entry, 1);
+}
+
+uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n, bool may_end,
+                      bool open) {
+    uint64_t flags = (uint64_t)may_end | (uint64_t)open << 1;
+    uint64_t hash = hash_bytes(readings, n * sizeof *readings, 1 + flags);
+    if (!grow_slots(t, STATES, t->state_count))
+        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+    uint64_t mask = (uint64_t)t->slot_cap[STATES] - 1, at = hash & mask;
+    for (; t->slots[STATES][at]; at = (at + 1) & mask) {
+        const struct state *s = &t->states[t->slots[STATES][at] - 1];
+        if (s->count == n && s->may_end == may_end && s->open == open &&
+            same_pairs(t, s->at, readings, n))
+            return t->slots[STATES][at] - 1;
+    }
+    if (vec_reserve(&t->states, &t->state_cap, t->state_count + 1, sizeof *t->states, &t->e))
+        return full(t);
+    struct state *s = &t->states[t->state_count];
+    *s = (struct state){.count = n, .may_end = may_end, .open = open};
+    if (!keep_pairs(t, readings, n, &s->at))
+        return STATE_ERROR;
+    t->slots[STATES][at] = (uint32_t)++t->state_count;
+    return (uint32_t)t->state_count - 1;
+}
+
+// ---- what is both
+
+static bool work(struct tables *t, int64_t steps) {
+    t->work += steps;
+    if (t->work > MOST_WORK)
+        fail(t, ERR_LIMIT,
+             "the text has more readings at once in its grammar than can be followed; make the "
+             "grammar less ambiguous");
+    return !t->rc;
+}
+
+static uint32_t union_of(struct tables *t, uint32_t a, uint32_t b);
+
+static uint32_t merge_sets(struct tables *t, uint32_t a, uint32_t b) {
+    uint32_t na = t->sets[a].count, nb = t->sets[b].count, n = 0, i = 0, j = 0;
+    struct pair few[16], *list = few;
+    if (na + nb > 16)
+        list = malloc((na + nb) * sizeof *list);
+    if (!list)
+        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+    while (i < na || j < nb) {
+        struct pair x = i < na ? t->pairs[t->sets[a].at + i] : (struct pair){UINT32_MAX, 0};
+        struct pair y = j < nb ? t->pairs[t->sets[b].at + j] : (struct pair){UINT32_MAX, 0};
+        i += x.node <= y.node;
+        j += y.node <= x.node;
+        if (x.node == y.node)
+            x.set = union_of(t, x.set, y.set);
+        if (t->rc)
+            break;
+        list[n++] = x.node <= y.node ? x : y;
+    }
+    uint32_t both = t->rc ? (uint32_t)STATE_ERROR : tables_set(t, list, n);
+    if (list != few)
+        free(list);
+    return both;
+}
+
+static uint32_t union_of(struct tables *t, uint32_t a, uint32_t b) {
+    if (a == b)
+        return a;
+    uint32_t lo = a < b ? a : b, hi = a < b ? b : a;
+    size_t slot = (lo * 31u + hi) % UNIONS;
+    if (hi && t->unions[slot].a == lo && t->unions[slot].b == hi)
+        return t->unions[slot].both;
+    if (!work(t, 1 + t->sets[a].count + t->sets[b].count))
+        return STATE_ERROR;
+    uint32_t both = merge_sets(t, lo, hi);
+    if (!t->rc) {
+        t->unions[slot].a = lo;
+        t->unions[slot].b = hi;
+        t->unions[slot].both = both;
+    }
+    return both;
+}
+
+// ---- closures
+
+static void begin(struct tables *t) {
+    t->list_count = t->todo_count = 0;
+    t->may_end = t->open = false;
+    if (++t->turn == 0) {
+        memset(t->turn_of, 0, t->g->node_count * sizeof *t->turn_of);
+        t->turn = 1;
+    }
+}
+
+static void wait_for(struct tables *t, uint32_t place) {
+    if (t->waits[place])
+        return;
+    if (vec_reserve(&t->todo, &t->todo_cap, t->todo_count + 1, sizeof *t->todo, &t->e)) {
+        full(t);
+        return;
+    }
+    t->waits[place] = 1;
+    t->todo[t->todo_count++] = place;
+}
+
+// Adds a reading: a node and the stacks below it.
+static void add(struct tables *t, uint32_t node, uint32_t set) {
+    if (t->rc || !work(t, 1))
+        return;
+    if (t->turn_of[node] != t->turn) {
+        int64_t n = t->list_count + 1;
+        if (vec_reserve(&t->list, &t->list_cap, n, sizeof *t->list, &t->e) ||
+            vec_reserve(&t->waits, &t->waits_cap, n, sizeof *t->waits, &t->e)) {
+            full(t);
+            return;
+        }
+        t->turn_of[node] = t->turn;
+        t->place[node] = (uint32_t)t->list_count;
+        t->waits[t->list_count] = 0;
+        t->list[t->list_count++] = (struct pair){node, set};
+        wait_for(t, t->place[node]);
+        return;
+    }
+    struct pair *there = &t->list[t->place[node]];
+    uint32_t both = union_of(t, there->set, set);
+    if (t->rc || both == there->set)
+        return;
+    there->set = both;
+    wait_for(t, t->place[node]);
+}
+
+static void pop(struct tables *t, uint32_t set) {
+    for (uint32_t i = 0; i < t->sets[set].count && !t->rc; i++) {
+        struct pair entry = t->pairs[t->sets[set].at + i];
+        t->may_end |= entry.node == NODE_END;
+        t->open |= entry.node == NODE_OPEN;
+        if (entry.node < NODE_OPEN)
+            add(t, entry.node, entry.set);
+    }
+}
+
+static void look_at(struct tables *t, struct pair reading) {
+    const struct node *node = &t->g->nodes[reading.node];
+    if (node->accept)
+        pop(t, reading.set);
+    for (uint32_t i = node->bytes; i < node->edges && !t->rc; i++) {
+        const struct edge *edge = &t->g->edges[node->edge + i];
+        uint32_t set = reading.set;
+        if (edge->kind == EDGE_EMPTY) {
+            add(t, edge->to, set);
+            continue;
+        }
+        // A call that is the last of its rule leaves nothing to return to.
+        if (!t->g->nodes[edge->to].last)
+            set = tables_push(t, edge->to, set);
+        if (set != STATE_ERROR)
+            add(t, edge->call, set);
+    }
+}
+
+static int by_node(const void *a, const void *b) {
+    uint32_t x = ((const struct pair *)a)->node, y = ((const struct pair *)b)->node;
+    return (x > y) - (x < y);
+}
+
+static uint32_t finish(struct tables *t) {
+    while (t->todo_count && !t->rc) {
+        uint32_t place = t->todo[--t->todo_count];
+        t->waits[place] = 0;
+        look_at(t, t->list[place]);
+    }
+    if (t->rc)
+        return STATE_ERROR;
+    uint32_t n = 0;
+    for (int64_t i = 0; i < t->list_count; i++)
+        if (t->g->nodes[t->list[i].node].bytes)
+            t->list[n++] = t->list[i];
+    if (n > 1)
+        qsort(t->list, n, sizeof *t->list, by_node);
+    return tables_state(t, t->list, n, t->may_end, t->open);
+}
+
+uint32_t tables_start(struct tables *t) {
+    begin(t);
+    add(t, t->g->start, SET_END);
+    return finish(t);
+}
+
+uint32_t tables_return(struct tables *t, uint32_t set) {
+    begin(t);
+    pop(t, set);
+    return finish(t);
+}
+
+// The place of a state's row, which is made when there is none.
+static uint32_t row_of(struct tables *t, uint32_t state) {
+    if (t->states[state].row)
+        return t->states[state].row;
+    int64_t n = (t->row_count + 1) * t->g->classes;
+    if (tables_bytes(t) > t->most)
+        return fail(t, ERR_LIMIT, "the grammar has more states than there is room for");
+    if (vec_reserve(&t->rows, &t->row_cap, n, sizeof *t->rows, &t->e))
+        return full(t);
+    memset(t->rows + t->row_count * t->g->classes, 0, (size_t)t->g->classes * sizeof *t->rows);
+    t->states[state].row = (uint32_t)++t->row_count;
+    return t->states[state].row;
+}
+
+uint32_t tables_step_slow(struct tables *t, uint32_t state, uint8_t byte) {
+    if (t->rc)
+        return STATE_ERROR;
+    uint32_t row = row_of(t, state);
+    if (row == STATE_ERROR)
+        return STATE_ERROR;
+    begin(t);
+    for (uint32_t i = 0; i < t->states[state].count && !t->rc; i++) {
+        struct pair reading = t->pairs[t->states[state].at + i];
+        const struct node *node = &t->g->nodes[reading.node];
+        work(t, node->bytes);
+        for (uint32_t k = 0; k < node->bytes; k++) {
+            const struct edge *edge = &t->g->edges[node->edge + k];
+            if (edge->lo <= byte && byte <= edge->hi)
+                add(t, edge->to, reading.set);
+        }
+    }
+    uint32_t to = finish(t);
+    if (to != STATE_ERROR)
+        t->rows[(int64_t)(row - 1) * t->g->classes + t->g->class_of[byte]] = to + 1;
+    return to;
+}

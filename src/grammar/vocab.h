@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary as tries in the order of a depth-first walk, so that a walk which skips what is
+// not allowed reads memory forwards. Tokens that are ordinary text inside of a JSON string
+// ("plain": whole code points, no quote, backslash or control character) are most of a vocabulary
+// and are allowed or not together nearly always; a second trie has only the others.
+#ifndef COPPICE_GRAMMAR_VOCAB_H
+#define COPPICE_GRAMMAR_VOCAB_H
+
+#include "grammar/grammar.h"
+
+struct trie_node {
+    uint32_t end;        // one behind the last node below this one
+    int32_t token;       // that ends here, or -1; others of the same bytes: same[]
+    uint8_t byte, depth; // depth of the first byte: 1
+};
+struct trie {
+    struct trie_node *nodes;
+    uint32_t count;
+};
+
+enum { PLAIN_CHARS = 32 }; // plain tokens have at most so many code points
+
+struct grammar_vocab {
+    int32_t size;
+    int32_t words;     // of a mask
+    struct trie all;   // every token that may ever be allowed, but those that end
+    struct trie other; // those that are not plain
+    int32_t *same;     // [token] another token of the same bytes, or -1
+    uint32_t *plain;   // [PLAIN_CHARS + 1][words]: plain tokens of at most so many code points
+    int32_t *ends;     // tokens that end generation
+    int32_t end_count;
+    char *data;       // bytes of all tokens
+    uint32_t *offset; // [size + 1] into data
+};
+
+// The bytes of a token that may be allowed; 0 bytes: none.
+static inline size_t vocab_bytes(const struct grammar_vocab *v, int32_t id, const char **bytes) {
+    *bytes = v->data + v->offset[id];
+    return v->offset[id + 1] - v->offset[id];
+}
+
+bool vocab_ends(const struct grammar_vocab *v, int32_t id);
+
+#endif

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars: which texts regular expressions, GBNF and JSON accept; that masks allow exactly the
+// tokens that steps accept, at random places; sentences of refusals; bounds of hostile grammars.
+#include "grammar_helpers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "grammar/build.h"
+
+// text: accepted ones begin with '+', others with '-'.
+static void check_texts(struct grammar *g, const char *const *texts) {
+    for (; *texts; texts++) {
+        bool want = **texts == '+';
+        if (grammar_takes(g, *texts + 1, strlen(*texts + 1)) != want)
+            fail_msg("'%s' should %s accepted", *texts + 1, want ? "be" : "not be");
+    }
+    grammar_unref(g);
+}
+
+static void regex_texts(const char *regex, const char *const *texts) {
+    struct grammar *g;
+    struct err e = {0};
+    if (grammar_from_regex(&g, regex, strlen(regex), &e))
+        fail_msg("%s: %s", regex, e.text);
+    check_texts(g, texts);
+}
+#define REGEX(regex, ...) regex_texts(regex, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_regex(void **state) {
+    (void)state;
+    REGEX("abc", "+abc", "-ab", "-abcd", "-");
+    REGEX("^a(b|c)*d$", "+ad", "+abcbcd", "-abcb", "-aed");
+    REGEX("[a-c]{2,4}", "-a", "+ab", "+abca", "-abcab", "-ad");
+    REGEX("[^a-c\\]]+", "+xyz\xC3\xA4", "-a", "-]", "-");
+    REGEX("\\d+(\\.\\d*)?", "+12", "+1.", "+1.50", "-.5");
+    REGEX("\\u0041\\x42\\u{1F600}", "+AB\xF0\x9F\x98\x80", "-AB");
+    REGEX("(?:a|^b$|c?)", "+a", "+b", "+c", "+", "-ab");
+    REGEX(".", "+a", "+\xE2\x82\xAC", "-\n", "-\xE2\x82", "-\xFF");
+    REGEX("a{0}b{1}c{2,}", "+bcc", "+bcccc", "-bc", "-abcc");
+    REGEX("(a|b)*a(a|b){12}", "+abbbbbbbbbbbb", "+baaaaaaaaaaaaaaa", "-bbbbbbbbbbbbbb");
+    REGEX("x{100,300}y?", "-x");
+    REGEX("(?<year>\\d{4})-\\w*?", "+2026-", "+2026-a_Z9", "-202-");
+    REGEX("[\\s\\S]*", "+", "+a\nb");
+    REGEX("a-[-a]", "+a--", "+a-a");
+}
+
+static void gbnf_texts(const char *text, const char *const *texts) {
+    struct grammar *g;
+    struct err e = {0};
+    if (grammar_from_gbnf(&g, text, strlen(text), &e))
+        fail_msg("%s: %s", text, e.text);
+    check_texts(g, texts);
+}
+#define GBNF(text, ...) gbnf_texts(text, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_gbnf(void **state) {
+    (void)state;
+    GBNF("root ::= \"a\" | \"b\" root", "+a", "+bba", "-b", "-ab");
+    GBNF("# comment\nroot ::= item (\",\" item)* # more\nitem ::= [a-z]+ |\n  [0-9]{1,3}",
+         "+a,12,b", "+999", "-1234", "-a,", "-");
+    GBNF("root ::= \"(\" root \")\" root | \"\"", "+", "+()(())", "-(", "-())");
+    // Palindromes: many readings at once.
+    GBNF("root ::= \"a\" root \"a\" | \"b\" root \"b\" | [ab]?", "+abba", "+ababa", "+a", "-ab",
+         "-aab");
+    GBNF("root ::= [^\\n\\x41-\\x43\\]] . \"\\\"\\u00e4\"", "+xA\"\xC3\xA4", "-AA\"\xC3\xA4");
+    GBNF("root ::= s s\ns ::= \"x\"? t\nt ::= \"y\"?", "+", "+xyxy", "+yx", "-xxx");
+    // A stack set that grows on both sides: two ways of returning at each level.
+    GBNF("root ::= \"a\" root p | \"a\" root q | \"c\"\np ::= \"x\"\nq ::= \"x\" | \"y\"",
+         "+aaaaaaaaaaaacxyxyxyxyxyxy", "-aacx", "-acz");
+}
+
+static void test_json(void **state) {
+    struct grammar *g;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(grammar_json_object(&g, NULL, &e), 0);
+    check_texts(g, (const char *const[]){
+                       "+{}", "+{\"a\": [1, -2.5e3, true, null, \"x\\n\\u00e4\\\\\"]}",
+                       "+{\n  \"a\":{\"b\" : [ ]\n}}", "-[]", "-{\"a\"}", "-{\"a\":01}",
+                       "-{\"a\":1,}", "-{\"\\ud800\":1}", "+{\"\\ud83d\\ude00\":1}",
+                       "-{\"a\":\"\n\"}", "-{  }", "-{\"a\":\"\xFF\"}", "-{\"a\":tru}", "-", NULL});
+}
+
+static void test_until(void **state) {
+    struct grammar *g;
+    struct build *b;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(build_create(&b, &e), 0);
+    uint32_t root = build_cat(b, build_until(b, "</p>"), build_text(b, "!"));
+    assert_int_equal(build_finish(b, root, &g, &e), 0);
+    build_destroy(b);
+    check_texts(g, (const char *const[]){"+a < b </</p>!", "+</p>!", "-</p></p>!", "-a!",
+                                         "+\xC3\xA4</p>!", "-\xC3</p>!", NULL});
+}
+
+static void refused(int code, const char *text, bool regex, const char *says) {
+    struct grammar *g;
+    struct err e = {0};
+    int rc = regex ? grammar_from_regex(&g, text, strlen(text), &e)
+                   : grammar_from_gbnf(&g, text, strlen(text), &e);
+    if (g || rc != code || !strstr(e.text, says))
+        fail_msg("'%s': code %d, '%s'", text, rc, e.text);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    refused(ERR_FORMAT, "a(b", true, "not closed");
+    refused(ERR_FORMAT, "ab)", true, "at byte 3");
+    refused(ERR_UNSUPPORTED, "a(?=b)", true, "look-ahead");
+    refused(ERR_UNSUPPORTED, "(a)\\1", true, "back references");
+    refused(ERR_UNSUPPORTED, "a\\bc", true, "word boundaries");
+    refused(ERR_UNSUPPORTED, "\\p{L}", true, "properties");
+    refused(ERR_UNSUPPORTED, "a^b", true, "^");
+    refused(ERR_FORMAT, "*", true, "nothing to repeat");
+    refused(ERR_FORMAT, "[b-a]", true, "order");
+    refused(ERR_FORMAT, "a{2,1}", true, "braces");
+    refused(ERR_LIMIT, "a{70000}", true, "70000");
+    refused(ERR_MISMATCH, "[^\\s\\S]", true, "no text");
+    refused(ERR_FORMAT, "root ::= x", false, "'x' is used");
+    refused(ERR_FORMAT, "x ::= \"a\"", false, "'root'");
+    refused(ERR_FORMAT, "root ::= \"a\n", false, "line");
+    refused(ERR_FORMAT, "root : \"a\"", false, "line 1");
+    refused(ERR_UNSUPPORTED, "root ::= root \"a\" | \"b\"", false, "'root' can call itself");
+    refused(ERR_UNSUPPORTED, "root ::= e b \"c\"\ne ::= \"x\"?\nb ::= e root | \"y\"", false,
+            "left recursion");
+    refused(ERR_MISMATCH, "root ::= \"a\" root", false, "no text");
+}
+
+static const char *const walked[] = {
+    "[a-z]{3,60}( [A-Z]\\w*){0,80}\\.",
+    "(a|b)*a(a|b){20}",
+    "\"[^\"\\\\]{5,9}\"",
+    ".{3}|.{200,300}",
+    "(the|cat|sat|[ -~])*\\n",
+    "([0-9]{1,3}\\.){3}[0-9]{1,3}",
+    "(.{1,5},){2,400}x",
+};
+
+static void test_masks(void **state) {
+    struct grammar_vocab *v = *state;
+    struct grammar *g;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof walked / sizeof *walked; i++) {
+        if (grammar_from_regex(&g, walked[i], strlen(walked[i]), &e))
+            fail_msg("%s", e.text);
+        check_walks(g, v, 8, 60, i);
+    }
+    assert_int_equal(grammar_json_object(&g, NULL, &e), 0);
+    check_walks(g, v, 30, 120, 99);
+    const char *palindromes = "root ::= \"a\" root \"a\" | \"b\" root \"b\" | \" \" root | [ab\"]?";
+    assert_int_equal(grammar_from_gbnf(&g, palindromes, strlen(palindromes), &e), 0);
+    check_walks(g, v, 10, 40, 7);
+}
+
+static void test_forced(void **state) {
+    struct grammar_vocab *v = *state;
+    struct grammar_matcher *m;
+    struct grammar_state *s, *t;
+    struct grammar *g;
+    struct str text = {0};
+    struct err e = {0};
+    int32_t token;
+    assert_int_equal(grammar_from_regex(&g, "zq(zq|xj)k", 10, &e), 0);
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    s = grammar_start(m);
+    assert_int_equal(grammar_forced_bytes(m, s, 100, &text, &e), 0);
+    assert_string_equal(text.data, "zq");
+    assert_int_equal(grammar_accept_bytes(m, s, "zqx", 3, &t, &e), 1);
+    str_clear(&text);
+    assert_int_equal(grammar_forced_bytes(m, t, 100, &text, &e), 0);
+    assert_string_equal(text.data, "jk");
+    assert_int_equal(grammar_accept_bytes(m, t, "j", 1, &s, &e), 1);
+    assert_int_equal(grammar_forced(m, s, &token, &e), 0);
+    assert_true(token >= 0);
+    assert_int_equal(grammar_accept_bytes(m, s, "k", 1, &t, &e), 1);
+    assert_true(grammar_must_end(m, t) && grammar_may_end(m, t));
+    str_fini(&text);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+}
+
+// More states than a matcher keeps: what is held stays right.
+static void test_bounded(void **state) {
+    struct grammar_vocab *v = *state;
+    struct grammar_matcher *m;
+    struct grammar_state *first, *s, *next;
+    struct grammar *g;
+    struct err e = {0};
+    size_t most = 0;
+    const char *text = "(((a|b)*a(a|b){60})|([ab]{0,40000}c))";
+    uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
+    assert_int_equal(grammar_from_regex(&g, text, strlen(text), &e), 0);
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    first = grammar_start(m);
+    s = grammar_state_ref(first);
+    for (int i = 0; i < 30000; i++) {
+        const char *byte = rng_hash(1, (uint64_t)i, 0, 0) & 1 ? "a" : "b";
+        assert_int_equal(grammar_accept_bytes(m, s, byte, 1, &next, &e), 1);
+        grammar_state_unref(m, s);
+        s = next;
+        most = most > grammar_matcher_bytes(m) ? most : grammar_matcher_bytes(m);
+        if (i % 1000 == 0)
+            assert_int_equal(grammar_mask(m, s, bits, &e), 0);
+    }
+    assert_true(most < (size_t)200 << 20);
+    assert_int_equal(grammar_accept_bytes(m, s, "c", 1, &next, &e), 1);
+    assert_true(grammar_must_end(m, next));
+    assert_int_equal(grammar_accept_bytes(m, first, "c", 1, &next, &e), 1);
+    free(bits);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_regex),    cmocka_unit_test(test_gbnf),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_until),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_forced),   cmocka_unit_test(test_bounded),
+    };
+    return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
+}
