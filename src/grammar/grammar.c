@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grammars as callers have them: references, and the forms that need no text to be read.
+// References to a compiled grammar.
 #include "grammar/grammar.h"
 
 #include <stdatomic.h>
@@ -22,29 +22,4 @@ void grammar_unref(struct grammar *g) {
 
 size_t grammar_bytes(const struct grammar *g) {
     return g->bytes;
-}
-
-int grammar_json_object(struct grammar **out, const struct grammar_json *how, struct err *e) {
-    struct build *b;
-    *out = NULL;
-    int rc = build_create(&b, e);
-    if (rc)
-        return rc;
-    if (how)
-        build_json_how(b, how);
-    rc = build_finish(b, build_json_object(b), out, e);
-    build_destroy(b);
-    return rc;
-}
-
-int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct err *e) {
-    struct build *b;
-    *out = NULL;
-    int rc = build_create(&b, e);
-    if (rc)
-        return rc;
-    uint32_t root = build_regex(b, text, n, true, BUILD_PLAIN, "the regular expression");
-    rc = build_finish(b, root, out, e);
-    build_destroy(b);
-    return rc;
 }

@@ -64,21 +64,6 @@ void walk_trie(struct grammar_matcher *m, struct walk *w) {
 
 // ---- local masks
 
-static void local_fini(struct local_mask *l) {
-    free(l->bits);
-    free(l->ids);
-    free(l->exits);
-}
-
-void masks_forget(struct grammar_matcher *m) {
-    for (int64_t i = 0; i < m->local_count; i++)
-        local_fini(&m->locals[i]);
-    m->local_count = 0;
-    m->local_bytes = 0;
-    for (int i = 0; i < WHOLE_MASKS; i++)
-        m->whole[i].state = STATE_DEAD;
-}
-
 // Keeps the bits that were made as they are, or as a list where that is shorter.
 static bool local_keep(struct grammar_matcher *m, struct local_mask *l) {
     int32_t n = 0, k = 0;
@@ -130,7 +115,7 @@ static const struct local_mask *local_of(struct grammar_matcher *m, uint32_t sta
     }
     local_make(m, state, &l);
     if (m->t.rc) {
-        local_fini(&l);
+        local_mask_fini(&l);
         return NULL;
     }
     m->locals[m->local_count++] = l;

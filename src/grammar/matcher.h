@@ -32,7 +32,7 @@ struct whole_mask {
     uint64_t used;
     uint32_t *bits;
 };
-enum { WHOLE_MASKS = 128 };
+enum { WHOLE_MASKS = 128, MATCHER_BYTES = 256 << 20 }; // bytes of tables, at most
 
 struct grammar_matcher {
     struct grammar *g;
@@ -70,6 +70,7 @@ void walk_trie(struct grammar_matcher *m, struct walk *w); // errors: m->t.rc
 // (plain.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
 
+void local_mask_fini(struct local_mask *l);
 void masks_forget(struct grammar_matcher *m); // all that were made
 
 void matcher_begin(struct grammar_matcher *m); // a call: no error yet, and room in the tables

@@ -24,36 +24,46 @@ struct run {
     bool any, all; // some code point may follow; every one may, into few states
 };
 
+static void add_next(struct run *r, uint32_t state) {
+    int k = 0;
+    r->any = true;
+    while (k < r->count && r->next[k] != state)
+        k++;
+    if (k == MOST_STATES)
+        r->all = false;
+    else
+        r->next[k] = state;
+    r->count += k == r->count && k < MOST_STATES;
+}
+
+static void take(struct run *r, uint32_t state, uint8_t form);
+
+// One byte of a form, after which its `next` follows.
+static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next) {
+    uint32_t to = tables_step(&r->m->t, state, byte);
+    if (to == STATE_ERROR)
+        return;
+    const struct state *s = &r->m->t.states[to];
+    if (s->count == 0 && !s->open)
+        r->all = false;
+    else if (next)
+        take(r, to, next);
+    else
+        add_next(r, to);
+}
+
+// Bytes of one class lead to the same state, so one of them is enough. Ends when the answer is
+// known.
 static void take(struct run *r, uint32_t state, uint8_t form) {
     const uint8_t *class_of = r->m->g->class_of;
     for (int i = 0; i < ROWS; i++) {
         if (rows[i].form != form)
             continue;
-        for (int byte = rows[i].lo; byte <= rows[i].hi; byte++) {
-            if (byte > rows[i].lo && class_of[byte] == class_of[byte - 1])
-                continue;
-            uint32_t to = tables_step(&r->m->t, state, (uint8_t)byte);
-            if (to == STATE_ERROR)
-                return;
-            const struct state *s = &r->m->t.states[to];
-            if (s->count == 0 && !s->open)
-                r->all = false;
-            else if (rows[i].next)
-                take(r, to, rows[i].next);
-            else {
-                int k = 0;
-                r->any = true;
-                while (k < r->count && r->next[k] != to)
-                    k++;
-                if (k == MOST_STATES)
-                    r->all = false;
-                else
-                    r->next[k] = to;
-                r->count += k == r->count && k < MOST_STATES;
-            }
-            if (!r->all && r->any)
-                return;
-        }
+        for (int byte = rows[i].lo; byte <= rows[i].hi; byte++)
+            if (byte == rows[i].lo || class_of[byte] != class_of[byte - 1])
+                take_byte(r, state, (uint8_t)byte, rows[i].next);
+        if ((!r->all && r->any) || r->m->t.rc)
+            return;
     }
 }
 
