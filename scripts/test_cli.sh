@@ -342,6 +342,8 @@ for command in generate chat; do
     refuse 2 "prefill-drafter FILE" "$command" -m "$vocab" --prefill-compression auto
     refuse 2 "--prefill-compression auto" "$command" -m "$vocab" --prefill-drafter "$vocab"
     refuse 2 "off|auto|always" "$command" -m "$vocab" --prefill-compression on
+    [ "$command" = generate ] ||
+        refuse 2 "--prefill-compression auto" "$command" -m "$vocab" --prefill-adapt
     refuse 1 "a scorer is a qwen3 model" "$command" -m "$vocab" --prefill-compression auto \
         --prefill-drafter "$vocab"
 done

@@ -12,7 +12,10 @@
 #include "cli/decode.h"
 #include "cli/edit.h"
 #include "cli/status.h"
+#include "compress/adapt.h"
 #include "engine/transcript.h"
+
+enum { SESSION = 1 }; // for keep ratios
 
 struct chat {
     const struct cli_args *a;
@@ -21,6 +24,7 @@ struct chat {
     struct edit *in;
     struct conversation said;
     struct compression compression;
+    struct adapt adapt; // of one session
     bool terminal;
 };
 
@@ -231,6 +235,8 @@ static int answer(struct chat *c, const struct str *text, struct err *e) {
     size_t before = c->said.n;
     int64_t tokens = transcript_len(c->t);
     bool inside = false;
+    if (c->compression.options.adapt)
+        prefill_adapt(&c->compression.options, adapt_keep(&c->adapt, SESSION));
     int rc = conversation_say(&c->said, "user", text, NULL, e);
     if (!rc)
         rc = conversation_shorten(&c->said, &c->compression, model_max_ctx(session_model(c->s)) - 1,
@@ -245,6 +251,9 @@ static int answer(struct chat *c, const struct str *text, struct err *e) {
         rc = speak(c, &y, inside, e);
     if (!rc)
         report(c, &y);
+    double share = y.drafted > 0 ? adapt_share(y.n - 1, y.steps) : -1;
+    if (!rc && share >= 0)
+        adapt_note(&c->adapt, SESSION, share);
     if (rc) { // as if nothing had been said
         conversation_cut(&c->said, before);
         transcript_cut(c->t, min_i64(tokens, transcript_len(c->t)), NULL);

@@ -191,7 +191,8 @@ static int text_prompt(const struct cli_args *a, const struct session *s,
         rc = session_encode(s, part.text, part.n, out, e);
     p.tokens = (int64_t)out->count;
     const char *reason = prefill_skip(&k->options, &p);
-    *report = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    *report =
+        (struct prefill_report){.tried = true, .from = p.tokens, .to = p.tokens, .reason = reason};
     if (!rc && !reason)
         rc = prefill_text(k->c, &k->options, &part, p.tokens, &kept, report, e);
     if (!rc && !report->reason) {

@@ -13,7 +13,7 @@ enum { LONGEST = 131072 };
 int compression_options(struct compression *k, const struct cli_args *a, struct err *e) {
     static const int needless[] = {OPT_PREFILL_DRAFTER, OPT_PREFILL_KEEP,       OPT_PREFILL_CURVE,
                                    OPT_PREFILL_MASS,    OPT_PREFILL_NO_ANCHORS, OPT_PREFILL_GAP,
-                                   OPT_PREFILL_FLOWKV,  OPT_PREFILL_THRESHOLD};
+                                   OPT_PREFILL_FLOWKV,  OPT_PREFILL_THRESHOLD,  OPT_PREFILL_ADAPT};
     const struct options *o = &a->opt;
     *k = (struct compression){.options = prefill_options_default()};
     k->options.mode = (enum prefill_mode)options_int(o, OPT_PREFILL_COMPRESSION); // in enum order
@@ -32,6 +32,7 @@ int compression_options(struct compression *k, const struct cli_args *a, struct 
     k->path = options_str(o, OPT_PREFILL_DRAFTER);
     k->options.threshold = options_int(o, OPT_PREFILL_THRESHOLD);
     k->options.gap = options_str(o, OPT_PREFILL_GAP);
+    k->options.adapt = options_flag(o, OPT_PREFILL_ADAPT);
     int rc = prefill_options(o, &k->options.compress, e);
     return rc ? rc : prefill_scorer_options(o, &k->scorer, e);
 }
@@ -92,6 +93,7 @@ void compression_show(const struct prefill_report *r) {
         fprintf(stderr, "coppice: the prompt of %lld tokens is not compressed: %s\n",
                 (long long)r->from, r->reason);
     else if (r->tried)
-        fprintf(stderr, "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms\n",
-                (long long)r->from, (long long)r->to, r->ms);
+        fprintf(stderr, "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms%s\n",
+                (long long)r->from, (long long)r->to, r->ms,
+                r->adapted > 0 ? ", by how earlier answers were guessed" : "");
 }

@@ -160,7 +160,8 @@ static int shorten(const struct conversation *c, const struct compression *k,
         rc = chat_encode(c->t, &x, &ids, e);
     p.tokens = (int64_t)ids.count;
     const char *reason = prefill_skip(&k->options, &p);
-    *report = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    *report =
+        (struct prefill_report){.tried = true, .from = p.tokens, .to = p.tokens, .reason = reason};
     if (!rc && !reason)
         rc = prefill_messages(k->c, &k->options, in->messages, p.tokens, kept, report, e);
     report->from = report->to = p.tokens;

@@ -403,6 +403,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PREFILL_FLOWKV] = {"prefill-flowkv", 0, OPTION_FLAG, .groups = PREFILL,
                             .help = "in a conversation that continues, shorten each earlier "
                                     "message by itself, once, and the last two not at all"},
+    [OPT_PREFILL_ADAPT] = {"prefill-adapt", 0, OPTION_FLAG, .groups = CHAT | SERVE,
+                           .help = "let the keep ratio of a conversation (of a server's requests "
+                                   "with the same session_id) follow how much of its answers was "
+                                   "guessed right; the output then depends on guessing"},
     [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024,
                             .groups = SCORING | BENCH,
                             .help = "run only the scorer's first N layers; 0 for all"},

@@ -49,6 +49,10 @@ static int options_of(const struct cli_args *a, struct relaying *s, struct relay
                            "--%s names a model to load, and with --prefill-upstream-base the "
                            "other server has the model: give one of them",
                            cli_options[unused[i]].name);
+    if (options_flag(o, OPT_PREFILL_ADAPT))
+        return err_set(e, ERR_USAGE,
+                       "--prefill-adapt follows guesses about this server's own answers; with "
+                       "--prefill-upstream-base give --prefill-keep-ratio or --prefill-curve");
     int rc = read_key(o, s, &out->upstream.key, e);
     out->upstream.base = options_str(o, OPT_UPSTREAM);
     out->upstream.silent_ms = (int)(1e3 * options_float(o, OPT_UPSTREAM_TIMEOUT));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions by the hash of their names, the least recently used leaving first.
+// Sessions by their ids, the least recently used leaving first.
 #include "compress/adapt.h"
 
 #include "base/hash.h"
@@ -24,19 +24,27 @@ static struct adapt_session *make(struct adapt *a, uint64_t id) {
     return s;
 }
 
-double adapt_keep(struct adapt *a, const char *session, size_t n) {
-    struct adapt_session *s = find(a, hash_bytes(session, n, 0));
+uint64_t adapt_id(const char *name, size_t n) {
+    uint64_t id = hash_bytes(name, n, 0);
+    return id ? id : 1;
+}
+
+double adapt_share(int64_t tokens, int64_t passes) {
+    return tokens > 0 && passes > 0 ? 1 - (double)passes / (double)tokens : -1;
+}
+
+double adapt_keep(struct adapt *a, uint64_t session) {
+    struct adapt_session *s = find(a, session);
     if (!s)
         return start;
     s->used = ++a->clock;
     return s->keep;
 }
 
-void adapt_note(struct adapt *a, const char *session, size_t n, double accepted) {
-    uint64_t id = hash_bytes(session, n, 0);
-    struct adapt_session *s = find(a, id);
+void adapt_note(struct adapt *a, uint64_t session, double accepted) {
+    struct adapt_session *s = find(a, session);
     if (!s)
-        s = make(a, id);
+        s = make(a, session);
     double share = accepted > 1 ? 1 : accepted > 0 ? accepted : 0; // what is no number: 0
     s->used = ++a->clock;
     s->accepted = s->accepted < 0 ? share : 0.7 * s->accepted + 0.3 * share;

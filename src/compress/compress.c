@@ -224,7 +224,7 @@ static int compress_reading(struct compressor *c, const struct reading *r, int64
 
 static uint64_t hash_options(const struct compress_options *o) {
     const struct select_options *s = &o->select;
-    const double numbers[] = {s->mass, s->least, s->most, s->keep};
+    const double numbers[] = {s->mass, s->least, s->most, o->adapted ? 0 : s->keep};
     const int32_t counts[] = {(int32_t)s->budget, s->n_points,      s->head,        s->tail,
                               s->anchors,         s->anchor_radius, s->anchor_hits, o->queries};
     struct hash h;

@@ -23,6 +23,8 @@ enum compress_continued {
 struct compress_options {
     struct select_options select;
     int queries; // tokens of the last user turn that score, 1 to 64: its last ones
+    // The ratio changes from turn to turn: FlowKV keeps what a message was shortened to at first.
+    bool adapted;
     enum compress_continued continued;
 };
 // Selection's defaults, 64 queries, COMPRESS_SKIP.

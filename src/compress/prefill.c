@@ -10,6 +10,12 @@ struct prefill_options prefill_options_default(void) {
     return (struct prefill_options){.threshold = THRESHOLD, .compress = compress_options_default()};
 }
 
+void prefill_adapt(struct prefill_options *o, double keep) {
+    o->compress.select.budget = SELECT_RATIO;
+    o->compress.select.keep = keep;
+    o->compress.adapted = true;
+}
+
 const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p) {
     bool fits = p->room == 0 || p->tokens <= p->room;
     if (o->mode == PREFILL_OFF)
@@ -31,7 +37,9 @@ static struct compress_options options_for(const struct prefill_options *o, int6
     return c;
 }
 
-static void fill_report(struct prefill_report *report, const struct compress_result *r) {
+static void fill_report(struct prefill_report *report, const struct prefill_options *o,
+                        const struct compress_result *r) {
+    report->adapted = o->compress.adapted && !r->reason ? o->compress.select.keep : 0;
     report->tried = true;
     report->from = r->from;
     report->to = r->to;
@@ -63,7 +71,8 @@ static int gate(const struct compressor *c, const struct prefill_options *o,
     const struct prefill_prompt p = {.tokens = *tokens};
     const char *reason = rc ? NULL : prefill_skip(o, &p);
     if (reason)
-        *report = (struct prefill_report){true, *tokens, *tokens, 0, reason};
+        *report = (struct prefill_report){
+            .tried = true, .from = *tokens, .to = *tokens, .reason = reason};
     return rc;
 }
 
@@ -79,7 +88,7 @@ int prefill_messages(struct compressor *c, const struct prefill_options *o,
     if (!rc && !report->reason) {
         struct compress_options options = options_for(o, tokens);
         rc = compress_messages(c, &in.v, &options, &r, e);
-        fill_report(report, &r);
+        fill_report(report, o, &r);
         if (!rc && !r.reason)
             rc = rewrite(&in, &r, o->gap, out, e);
     }
@@ -98,7 +107,7 @@ int prefill_text(struct compressor *c, const struct prefill_options *o,
     if (!rc && !report->reason) {
         struct compress_options options = options_for(o, tokens);
         rc = compress_text(c, text, NULL, &options, &r, e);
-        fill_report(report, &r);
+        fill_report(report, o, &r);
         if (!rc)
             compress_kept(&r, &v, 0, 0, o->gap, out);
     } else if (!rc)
@@ -119,5 +128,9 @@ void prefill_report_write(struct json_writer *w, const struct prefill_report *r)
         jw_cstr(w, r->reason);
     else
         jw_null(w);
+    if (r->adapted > 0) {
+        jw_key_bool(w, "adapted", true);
+        jw_key_num(w, "keep_ratio", r->adapted);
+    }
     jw_end(w, '}');
 }

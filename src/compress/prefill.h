@@ -18,8 +18,11 @@ struct prefill_options {
     int64_t threshold; // tokens of the prompt as the target reads it
     struct compress_options compress;
     const char *gap; // stands wherever something was left out; NULL: nothing
+    bool adapt;      // the ratio of a session follows its answers (adapt.h)
 };
 struct prefill_options prefill_options_default(void); // off, threshold 32,000
+// Puts the ratio of a session in place of ratio, curve and mass.
+void prefill_adapt(struct prefill_options *o, double keep);
 
 // What became of one prompt.
 struct prefill_report {
@@ -27,6 +30,7 @@ struct prefill_report {
     int64_t from, to;   // tokens before and after; whose, the caller says
     double ms;          // that it took
     const char *reason; // a constant: why nothing was left out; NULL: something was
+    double adapted;     // the ratio that guesses about earlier answers made of it; 0: none did
 };
 
 // What is known of a prompt before it is scored.
@@ -50,7 +54,8 @@ int prefill_text(struct compressor *c, const struct prefill_options *o,
                  const struct compress_part *text, int64_t tokens, struct str *out,
                  struct prefill_report *report, struct err *e);
 
-// {"from":..,"to":..,"ms":..,"reason":..}, reason null where something was left out.
+// {"from":..,"to":..,"ms":..,"reason":..}, reason null where something was left out; with
+// "adapted":true,"keep_ratio":.. where the prompt depends on how earlier answers were guessed.
 void prefill_report_write(struct json_writer *w, const struct prefill_report *r);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "serve/answer_chunks.h"
 #include "serve/fields.h"
+#include "serve/session_ratio.h"
 
 static bool fail(struct api_error *x, const struct err *e) {
     api_error_of(x, e);
@@ -90,13 +91,14 @@ static bool prepare(struct completion *c) {
 // Of a prompt that is one text.
 static bool shorten(struct completion *c) {
     const struct server_options *o = c->s->o;
+    const struct prefill_options how = session_ratio_options(c->s, c->p.session);
     struct prefill_report *r = &c->compression;
     struct compress_part text = {0};
     struct str kept = {0};
     struct err e = {0};
     int64_t from = r->from;
     text.text = json_str(c->p.prompt, &text.n);
-    if (prefill_text(o->compressor, &o->prefill, &text, from, &kept, r, &e)) {
+    if (prefill_text(o->compressor, &how, &text, from, &kept, r, &e)) {
         str_fini(&kept);
         return fail(&c->error, &e);
     }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/session_ratio.h"
+
 struct merge {
     struct json_writer *w;
     bool thinking, effort; // the request's own variables have them
@@ -138,11 +140,12 @@ bool chat_prompt_make(struct completion *c, const struct conversation *v, const 
 
 bool chat_prompt_shorten(struct completion *c) {
     const struct server_options *o = c->s->o;
+    const struct prefill_options how = session_ratio_options(c->s, c->p.session);
     struct prefill_report *r = &c->compression;
     struct json *shorter = NULL;
     struct err e = {0};
     int64_t from = r->from;
-    if (prefill_messages(o->compressor, &o->prefill, c->p.messages, from, &shorter, r, &e)) {
+    if (prefill_messages(o->compressor, &how, c->p.messages, from, &shorter, r, &e)) {
         api_error_of(&c->error, &e);
         return false;
     }

@@ -12,6 +12,7 @@
 #include "serve/cache_note.h"
 #include "serve/completion_trees.h"
 #include "serve/completion_write.h"
+#include "serve/session_ratio.h"
 #include "serve/sse.h"
 
 enum {
@@ -107,6 +108,8 @@ static void count_end(struct completion *c, const struct api_error *why) {
     r.cache = note.data;
     m->ends[end]++;
     metrics_add_compression(m, &c->compression);
+    if (c->compression.adapted > 0)
+        session_ratio_tell(c->s, c->p.session, &r.totals);
     if (end != METRICS_REFUSED) {
         histogram_add(&m->queue, r.totals.queue_ms / 1e3, 1);
         histogram_add(&m->whole, r.total_ms / 1e3, 1);
@@ -385,7 +388,8 @@ static bool is_long(struct completion *c) {
     if (!reason && c->d->endpoint == ENDPOINT_COMPLETIONS &&
         json_kind_of(c->p.prompt) != JSON_STRING)
         reason = "the prompt is not one text";
-    c->compression = (struct prefill_report){true, p.tokens, p.tokens, 0, reason};
+    c->compression =
+        (struct prefill_report){.tried = true, .from = p.tokens, .to = p.tokens, .reason = reason};
     return !reason;
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "compress/adapt.h"
 #include "serve/random_id.h"
 #include "serve/request_tools.h"
 
@@ -315,6 +316,18 @@ bool field_read_effort(struct params *p, const struct field *f, const struct jso
                           "or high");
     memcpy(p->effort, s, n + 1);
     p->thinking = strcmp(s, "none") != 0;
+    return true;
+}
+
+bool field_read_session(struct params *p, const struct field *f, const struct json *v,
+                        const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (n > PARAMS_MAX_SESSION)
+        return api_refuse(x, f->name, "session_id has %zu bytes and may have %d at most", n,
+                          PARAMS_MAX_SESSION);
+    p->session = n ? adapt_id(s, n) : 0;
     return true;
 }
 

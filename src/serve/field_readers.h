@@ -15,6 +15,6 @@ field_read_fn field_read_generation_prompt, field_read_effort, field_read_thinki
     field_read_enable_thinking;
 field_read_fn field_read_system, field_read_anthropic_thinking, field_read_output_config,
     field_read_anthropic_choice;
-field_read_fn field_read_parse_special, field_read_extra, field_read_speculate;
+field_read_fn field_read_parse_special, field_read_extra, field_read_speculate, field_read_session;
 
 #endif

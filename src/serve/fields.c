@@ -176,6 +176,11 @@ const struct field fields[] = {
     {"tokens", ENDPOINT_DETOKENIZE, FIELD_ARRAY, AT(tokens),
      .schema = "{'type':'array','items':{'$ref':'#/components/schemas/TokenId'}}",
      .help = "Token ids."},
+    {"session_id", TEXT, FIELD_STRING, .read = field_read_session,
+     .schema = "{'type':'string','maxLength':256}",
+     .help =
+         "A name of the conversation: with --prefill-adapt its prompts are compressed as far as "
+         "guesses about its earlier answers suggest."},
     {"coppice", TEXT, FIELD_OBJECT, .read = field_read_extra,
      .schema = "{'$ref':'#/components/schemas/CoppiceExtra'}",
      .help = "This server's own: see the fields of CoppiceExtra."},

@@ -30,6 +30,7 @@ enum endpoint { // bits
 
 enum {
     PARAMS_MAX_MODEL = 1024,  // bytes of `model`, which is echoed
+    PARAMS_MAX_SESSION = 256, // of `session_id`
     PARAMS_MAX_CHOICES = 256, // prompts times n
     PARAMS_MAX_BIAS = 1024,
     PARAMS_MAX_LOGPROBS = 20,
@@ -68,6 +69,7 @@ struct params {
     const struct json *parallel;    // parallel_tool_calls
     enum speculate how;
     bool logit_hash, token_ids, trees;
+    uint64_t session; // adapt_id of the conversation's name; 0: not said
 };
 
 // The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded

@@ -5,6 +5,7 @@
 #ifndef COPPICE_SERVE_SERVICE_H
 #define COPPICE_SERVE_SERVICE_H
 
+#include "compress/adapt.h"
 #include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/http.h"
@@ -23,6 +24,7 @@ struct service {
     struct engine *engine;
     struct workers *workers;
     struct workers *shorteners; // one thread that compresses prompts; NULL: none does
+    struct adapt adapt;         // of that thread
     char *model;                // its name for clients
     char arch[64], quantization[16];
     int64_t started; // seconds since 1970

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keep ratios by session: which way and how far they go, bounds, and which session is forgotten.
 #include <math.h>
-#include <stdio.h>
 
 #include "compress/adapt.h"
 #include "unit/test.h"
@@ -10,8 +9,8 @@ static double after(double accepted, int times) {
     static struct adapt a;
     a = (struct adapt){0};
     for (int i = 0; i < times; i++)
-        adapt_note(&a, "s", 1, accepted);
-    return adapt_keep(&a, "s", 1);
+        adapt_note(&a, 1, accepted);
+    return adapt_keep(&a, 1);
 }
 
 static void near(double got, double want) {
@@ -33,26 +32,31 @@ static void test_steps(void **state) {
 static void test_mean(void **state) {
     (void)state;
     static struct adapt a;
-    adapt_note(&a, "s", 1, 1);   // 1: 0.09
-    adapt_note(&a, "s", 1, 0.5); // 0.85: stays
-    near(adapt_keep(&a, "s", 1), 0.09);
-    adapt_note(&a, "s", 1, 0); // 0.595: 0.10
-    near(adapt_keep(&a, "s", 1), 0.10);
-    near(adapt_keep(&a, "t", 1), 0.10);
+    adapt_note(&a, 1, 1);   // 1: 0.09
+    adapt_note(&a, 1, 0.5); // 0.85: stays
+    near(adapt_keep(&a, 1), 0.09);
+    adapt_note(&a, 1, 0); // 0.595: 0.10
+    near(adapt_keep(&a, 1), 0.10);
+    near(adapt_keep(&a, 2), 0.10);
 }
 
 static void test_forgets(void **state) {
     (void)state;
     static struct adapt a;
-    char name[16];
-    for (int i = 0; i < ADAPT_SESSIONS + 1; i++) {
-        size_t n = (size_t)snprintf(name, sizeof name, "%d", i);
-        adapt_note(&a, name, n, 0);
-        adapt_keep(&a, "0", 1); // stays in use
+    for (uint64_t i = 0; i < ADAPT_SESSIONS + 1; i++) {
+        adapt_note(&a, adapt_id((const char *)&i, sizeof i), 0);
+        adapt_keep(&a, adapt_id("\0\0\0\0\0\0\0", 8)); // stays in use
     }
-    near(adapt_keep(&a, "0", 1), 0.11);
-    near(adapt_keep(&a, "1", 1), 0.10); // forgotten
-    near(adapt_keep(&a, "2", 1), 0.11);
+    for (uint64_t i = 0; i < 3; i++) // the second is forgotten
+        near(adapt_keep(&a, adapt_id((const char *)&i, sizeof i)), i == 1 ? 0.10 : 0.11);
+}
+
+static void test_share(void **state) {
+    (void)state;
+    near(adapt_share(40, 10), 0.75); // accept length 4
+    near(adapt_share(10, 10), 0);
+    near(adapt_share(0, 0), -1);
+    near(adapt_share(5, 0), -1);
 }
 
 int main(void) {
@@ -60,6 +64,7 @@ int main(void) {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_mean),
         cmocka_unit_test(test_forgets),
+        cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,6 +216,42 @@ static void by_mode_length_and_tools(void **state) {
     assert_null(prefill_skip(&o, &p));
 }
 
+// The ratio that a long prompt of a session was compressed by; -1: none is told.
+static double ratio_of(struct rig *g, const char *session) {
+    char more[128];
+    snprintf(more, sizeof more, "%s\"max_completion_tokens\":24,", session);
+    struct json *v = server_rig_json(&g->r, CHAT, body(LINES, "", "", more), 200);
+    double ratio = json_num(server_rig_at(v, "timings.compression.keep_ratio"), -1);
+    assert_null(server_rig_at(v, "timings.compression.reason"));
+    assert_int_equal(json_bool(server_rig_at(v, "timings.compression.adapted"), false), ratio > 0);
+    assert_true(server_rig_int(v, "timings.draft_n") > 0);
+    assert_true(to(v) < from(v) / 3);
+    json_free(v);
+    return ratio;
+}
+
+static void ratios_follow_a_session(void **state) {
+    (void)state;
+    struct rig g;
+    struct prefill_options p = options(PREFILL_AUTO, 300, 0.2);
+    p.adapt = true;
+    start(&g, p, 4096, false);
+    assert_true(ratio_of(&g, "\"session_id\":\"a\",") == 0.10);
+    double next = ratio_of(&g, "\"session_id\":\"a\",");
+    assert_true(next != 0.10 && next > 0.085 && next < 0.115);
+    assert_true(ratio_of(&g, "\"session_id\":\"b\",") == 0.10);
+    assert_true(ratio_of(&g, "\"session_id\":\"\",") < 0);
+    assert_true(ratio_of(&g, "") < 0);
+    struct json *v = server_rig_json(&g.r, CHAT, body(1, "", "", "\"session_id\":7,"), 400);
+    assert_string_equal(server_rig_text(v, "error.param"), "session_id");
+    json_free(v);
+    stop(&g);
+    p.adapt = false;
+    start(&g, p, 4096, false);
+    assert_true(ratio_of(&g, "\"session_id\":\"a\",") < 0);
+    stop(&g);
+}
+
 static void a_client_that_leaves(void **state) {
     (void)state;
     struct rig g;
@@ -244,6 +280,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_that_fits_only_so),
         cmocka_unit_test(a_text_is_compressed_for_its_end),
         cmocka_unit_test(by_mode_length_and_tools),
+        cmocka_unit_test(ratios_follow_a_session),
         cmocka_unit_test(a_client_that_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -402,6 +402,36 @@ static void test_flow(void **state) {
     rig_close(&r);
 }
 
+// With ratios that change from turn to turn a message keeps what it was shortened to at first.
+static void test_flow_adapted(void **state) {
+    (void)state;
+    struct rig r;
+    struct made m = {0};
+    struct compress_result first, next;
+    struct compress_options o = keep(0.3);
+    o.continued = COMPRESS_FLOW;
+    o.adapted = true;
+    rig_open(&r, vocabularies[0]);
+    add(&m, "system", "Be brief.");
+    add(&m, "user", filler(200, needle));
+    add(&m, "assistant", "Yes.");
+    add(&m, "user", question);
+    assert_int_equal(compress_messages(r.c, &m.v, &o, &first, NULL), 0);
+    o.select.keep = 0.2;
+    assert_int_equal(compress_messages(r.c, &m.v, &o, &next, NULL), 0);
+    assert_int_equal(next.to, first.to);
+    assert_true(first.to < first.from);
+    assert_int_equal(r.words.calls, 1);
+    compress_result_fini(&next);
+    o.adapted = false;
+    assert_int_equal(compress_messages(r.c, &m.v, &o, &next, NULL), 0);
+    assert_true(next.to < first.to);
+    compress_result_fini(&next);
+    compress_result_fini(&first);
+    made_fini(&m);
+    rig_close(&r);
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct rig r;
@@ -491,6 +521,7 @@ int main(void) {
         cmocka_unit_test(test_tokens_of_one_message),
         cmocka_unit_test(test_unchanged),
         cmocka_unit_test(test_flow),
+        cmocka_unit_test(test_flow_adapted),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_token),
     };
