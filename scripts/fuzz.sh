@@ -42,7 +42,7 @@ declare -A sources=(
     [reasoning]="src/text/reasoning.c" [template]="src/text/jinja/*.c src/text/chat*.c"
     [safetensors]="src/formats/safetensors.c" [select]="src/compress/select*.c"
     [split]="src/text/split_rules.c"
-    [tokenizer]="src/text/*.c")
+    [tokenizer]="src/text/*.c" [tool_calls]="src/text/tool_*.c src/text/json_pieces.c")
 room=$((48 * 1024))
 most=32768 # bytes of an input
 mkdir -p "$corpus" "$findings"

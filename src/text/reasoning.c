@@ -288,13 +288,16 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
         }
         drop(r, at + sizeof message_mark - 1);
         begin_body(r, reason, s);
-    } else if (most == MOST_HEADER) { // longer than any header
+    } else if (most == MOST_HEADER) {               // longer than any header
+        while ((r->held.data[most] & 0xc0) == 0x80) // not within a character
+            most--;
         begin_body(r, false, s);
         emit(r, most, s);
+        return true;
     } else if (end) {
         drop(r, most);
     }
-    return message || most == MOST_HEADER;
+    return message != NULL;
 }
 
 static bool step_body(struct reasoning *r, const struct sink *s, bool end) {

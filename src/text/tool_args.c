@@ -62,17 +62,20 @@ static enum field field_of(const struct str *key) {
 }
 
 // A string of JSON as its text; false where it is none.
-static bool unquote(const struct str *from, struct str *to) {
+static bool unquote(struct tool_calls *c, const struct str *from, struct str *to) {
     struct json *v = NULL;
     struct err e = {0};
     size_t n = 0;
-    if (!from->len || from->data[0] != '"' || json_parse(&v, from->data, from->len, &e))
+    if (!from->len || from->data[0] != '"' || json_parse(&v, from->data, from->len, &e)) {
+        c->failed |= e.code == ERR_MEMORY || from->failed;
         return false;
+    }
     const char *text = json_str(v, &n);
     str_clear(to);
     str_append(to, text, n);
     json_free(v);
-    return !to->failed;
+    c->failed |= to->failed;
+    return !c->failed;
 }
 
 // Arguments that were written as a string of JSON: the object in it.
@@ -80,7 +83,7 @@ static bool open_string(struct tool_calls *c) {
     static const char blanks[] = " \t\r\n";
     struct json_pieces p = {0};
     struct str text = {0};
-    bool ok = unquote(&c->reader->value, &text);
+    bool ok = unquote(c, &c->reader->value, &text);
     const char *s = ok && text.data ? text.data + strspn(text.data, blanks) : "";
     if (ok && *s == '{') {
         s += json_pieces_push(&p, s, strlen(s), &c->args);
@@ -97,7 +100,7 @@ static bool open_string(struct tool_calls *c) {
 static bool end_value(struct tool_calls *c, enum field field) {
     struct tool_args *a = c->reader;
     if (field == FIELD_NAME) {
-        if (c->tool || !unquote(&a->name, &a->value))
+        if (c->tool || !unquote(c, &a->name, &a->value))
             return false;
         c->tool = tool_set_find(c->set, a->value.data, a->value.len);
         return c->tool != NULL;
@@ -159,7 +162,7 @@ static enum tool_step read_member(struct tool_calls *c) {
 // One byte between keys and values. OK: the object has ended.
 static enum tool_step read_mark(struct tool_calls *c) {
     struct tool_args *a = c->reader;
-    char ch = c->held.data[c->at++];
+    char ch = c->held.data[c->at];
     enum tool_step step = TOOL_MORE;
     if (a->state == OPENING && ch == '{') {
         a->state = KEY;
@@ -174,8 +177,9 @@ static enum tool_step read_mark(struct tool_calls *c) {
         if (!a->begun)
             str_puts(&c->args, "{}");
     } else {
-        step = TOOL_BAD;
+        return TOOL_BAD;
     }
+    c->at++;
     return step;
 }
 

@@ -82,15 +82,22 @@ static enum tool_step read_bare(struct tool_calls *c) {
     if (n == len)
         return TOOL_MORE;
     c->at += n;
+    size_t taken = n;
     for (int i = 0; i < 3; i++)
         if (n == strlen(python[i][0]) && !memcmp(s, python[i][0], n)) {
             s = python[i][1];
             n = strlen(s);
         }
     a->state = NEXT;
-    bool plain = !strchr("{[\"", *s);
-    return plain && json_pieces_push(&p, s, n, &c->args) == n && json_pieces_end(&p) ? TOOL_OK
-                                                                                     : TOOL_BAD;
+    struct str value = {0};
+    bool ok = !strchr("{[\"", *s) && json_pieces_push(&p, s, n, &value) == n && json_pieces_end(&p);
+    if (ok)
+        str_append(&c->args, value.data, value.len);
+    else
+        c->at -= taken;
+    c->failed |= value.failed;
+    str_fini(&value);
+    return ok ? TOOL_OK : TOOL_BAD;
 }
 
 static enum tool_step open_block(struct tool_calls *c, char ch) {

@@ -69,14 +69,16 @@ static bool begin_member(struct tool_calls *c, const char *name, size_t n) {
     str_putc(&a->key, '"');
     json_pieces_escape(name, n, &a->key);
     str_putc(&a->key, '"');
-    if (a->key.failed)
+    c->failed |= a->key.failed;
+    if (c->failed)
         return false;
     for (int i = 0; i < a->n_spans && !c->sure; i++)
         if (has_key(c, &a->spans[i], &a->key)) {
             remove_span(c, i);
             break;
         }
-    if (!c->sure && !add_span(a, c->args.len))
+    c->failed |= !c->sure && !add_span(a, c->args.len);
+    if (c->failed)
         return false;
     bool first = c->sure ? a->first : a->n_spans == 1;
     if (!first)

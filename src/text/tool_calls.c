@@ -225,8 +225,10 @@ static bool take_input(struct tool_calls *c) {
     struct json *object = NULL;
     struct err e = {0};
     size_t n = 0;
-    if (json_parse(&object, c->args.data, c->args.len, &e))
+    if (json_parse(&object, c->args.data, c->args.len, &e)) {
+        c->failed |= e.code == ERR_MEMORY;
         return false;
+    }
     const char *input = json_str(json_get(object, "input"), &n);
     str_clear(&c->args);
     if (input)

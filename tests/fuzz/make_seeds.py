@@ -351,6 +351,27 @@ def main():
                               "<|channel|>analysis<|message|>why<|end|><|start|>assistant"
                               "<|channel|>final<|message|>Hi<|return|>"]):
         save("reasoning", f"reply{i}", bytes([(2, 3, 14, 16)[i]]) + text.encode())
+    bar, und = "\uff5c", "\u2581"
+    mark = {k: f"<{bar}{v.replace(' ', und)}{bar}>" for k, v in (
+        ("calls", "tool calls begin"), ("call", "tool call begin"), ("sep", "tool sep"),
+        ("done", "tool call end"), ("end", "tool calls end"))}
+    objects = '{"name": "get", "arguments": {"s": "a\\n", "n": [1, null]}}'
+    for i, text in enumerate([
+            f"Hm\n\n<tool_call>\n{objects}\n</tool_call>\n<tool_call>{objects}</tool_call>.",
+            "<tool_call>\n<function=get>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n2\n</parameter>\n"
+            "<parameter=s>b</parameter></function>\n</tool_call>",
+            "<tool_call>get<arg_key>n</arg_key><arg_value>2</arg_value></tool_call>",
+            '{"name": "get", "parameters": {}}; {"name": "do", "parameters": {"input": "x"}}',
+            '<|tool_call>call:get{s:<|"|>a"<|"|>,a:{b:[1,true,None]}}<tool_call|>',
+            '<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"n": 1}<|call|>',
+            f'{mark["calls"]}{mark["call"]}get{mark["sep"]}{{"n": 1}}{mark["done"]}{mark["end"]}',
+            f'{mark["calls"]}{mark["call"]}function{mark["sep"]}get\n```json\n{{}}\n```{mark["done"]}{mark["end"]}',
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{}"
+            "<|tool_call_end|><|tool_calls_section_end|>",
+            '[TOOL_CALLS]get[ARGS]{"s": "\\u00e9"}[TOOL_CALLS]do[CALL_ID]abcdefghi[ARGS]{"input": "x"}',
+            f"[TOOL_CALLS] [{objects}, {objects}]"]):
+        save("tool_calls", f"family{i:02}", bytes([2 * i, i]) + text.encode())
+        save("tool_calls", f"flow{i:02}", bytes([2 * i + 1, i]) + text[:len(text) * 3 // 4].encode())
     save("chat", "lines", "hello\n\nhow are you?\n<|im_end|>\n<|im_start|>system\n")
     save("chat", "block", 'a\n"""\nx = 1\n\n  y <|im_start|>\n"""\nb\n"""c\"\"\"\n"""open')
     save("chat", "broken", b"caf\xc3\xa9 \xff\xe4\xbd\r\n\0zero<think>\n")
