@@ -62,6 +62,8 @@ struct coppice_load_options {
     // NULL: none. Where what passes cost here is kept from one program to the next, so that
     // requests without a budget of their own begin with a good one. Read at load, written at free.
     const char *price_folder;
+    double
+        sparse_prefill; // 0: prompts are read in full; to 1: --sparse-prefill, first prompts only
 };
 
 struct coppice_plan {

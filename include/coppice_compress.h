@@ -21,6 +21,7 @@ struct coppice_compressor_options {
     int layers;         // run only the first so many; 0: all
     int score_layers;   // score by the last so many of those; 0: all
     int dense;          // full attention in the scorer in place of block-sparse attention
+    int64_t memory;     // bytes in which what it computed stays for texts that begin alike; 0: none
 };
 
 // 0, or a negative code and a sentence; *out is then NULL.

@@ -25,6 +25,7 @@ static int open_scorer(struct coppice_compressor *c, const struct coppice_compre
     s.layers = o->layers;
     s.last = o->score_layers;
     s.dense = o->dense != 0;
+    s.keep = o->memory;
     int rc = runtime_create(&c->runtime, 0, e);
     if (!rc)
         rc = runtime_device(c->runtime, &d, &device, e);

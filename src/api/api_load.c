@@ -21,6 +21,8 @@ static int check(const struct coppice_load_options *o, struct err *e) {
     if (o->max_budget < 0 || o->max_budget > TREE_MAX_BUDGET)
         return err_set(e, ERR_USAGE, "max_budget is %d, not within 0 to %d", o->max_budget,
                        TREE_MAX_BUDGET);
+    if (!(o->sparse_prefill >= 0 && o->sparse_prefill <= 1))
+        return err_set(e, ERR_USAGE, "sparse_prefill is %g, not within 0 to 1", o->sparse_prefill);
     if (o->max_ctx < 0 || o->max_ctx > INT64_C(1) << 24 || o->memory_limit < 0 || o->threads < 0)
         return err_set(e, ERR_USAGE,
                        "max_ctx, memory_limit or threads is negative or too large; "
@@ -42,6 +44,9 @@ static int translate(const struct coppice_load_options *from, struct session_opt
         rc = kv_type(in.kv_type_v, "kv_type_v", in.kv_type, &o->target.codec_v, e);
     if (rc)
         return rc;
+    if (in.sparse_prefill > 0)
+        o->target.sparse =
+            (struct sparse_rule){true, (float)in.sparse_prefill, SPARSE_SINKS, SPARSE_WINDOW};
     *budget = in.max_budget ? in.max_budget : DEFAULT_BUDGET;
     o->model = in.model;
     o->draft = in.draft;

@@ -13,7 +13,8 @@ enum { LONGEST = 131072 };
 int compression_options(struct compression *k, const struct cli_args *a, struct err *e) {
     static const int needless[] = {OPT_PREFILL_DRAFTER, OPT_PREFILL_KEEP,       OPT_PREFILL_CURVE,
                                    OPT_PREFILL_MASS,    OPT_PREFILL_NO_ANCHORS, OPT_PREFILL_GAP,
-                                   OPT_PREFILL_FLOWKV,  OPT_PREFILL_THRESHOLD,  OPT_PREFILL_ADAPT};
+                                   OPT_PREFILL_FLOWKV,  OPT_PREFILL_THRESHOLD,  OPT_PREFILL_ADAPT,
+                                   OPT_PREFILL_MEMORY};
     const struct options *o = &a->opt;
     *k = (struct compression){.options = prefill_options_default()};
     k->options.mode = (enum prefill_mode)options_int(o, OPT_PREFILL_COMPRESSION); // in enum order

@@ -407,6 +407,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                            .help = "let the keep ratio of a conversation (of a server's requests "
                                    "with the same session_id) follow how much of its answers was "
                                    "guessed right; the output then depends on guessing"},
+    [OPT_PREFILL_MEMORY] = {"prefill-memory", 0, OPTION_SIZE, "SIZE", "256M", 0, 1e15,
+                            .groups = CHAT | SERVE | DAEMON,
+                            .help = "memory of the host in which the scorer keeps what it computed "
+                                    "of texts, for texts that begin alike; 0 for none"},
     [OPT_PREFILL_LAYERS] = {"prefill-layers", 0, OPTION_INT, "N", "0", 0, 1024,
                             .groups = SCORING | BENCH,
                             .help = "run only the scorer's first N layers; 0 for all"},

@@ -35,6 +35,7 @@ int prefill_scorer_options(const struct options *o, struct score_options *out, s
     out->layers = (int)options_int(o, OPT_PREFILL_LAYERS);
     out->last = (int)options_int(o, OPT_PREFILL_SCORE_LAYERS);
     out->dense = options_flag(o, OPT_PREFILL_DENSE);
+    out->keep = options_int(o, OPT_PREFILL_MEMORY);
     out->sparse.alpha = (float)options_float(o, OPT_PREFILL_ALPHA);
     out->sparse.density = (float)options_float(o, OPT_PREFILL_DENSITY);
     return score_options_check(out, e);

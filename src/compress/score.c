@@ -17,6 +17,8 @@ struct score_options score_options_default(void) {
 int score_options_check(const struct score_options *o, struct err *e) {
     if (o->layers < 0 || o->last < 0)
         return err_set(e, ERR_USAGE, "numbers of layers cannot be negative");
+    if (o->keep < 0)
+        return err_set(e, ERR_USAGE, "memory for what a scorer keeps cannot be negative");
     if (o->chunk < 0 || o->chunk % SPARSE_BLOCK || o->chunk > 1 << 16)
         return err_set(e, ERR_USAGE, "a scorer's chunk of %d rows is no multiple of %d up to 65536",
                        o->chunk, SPARSE_BLOCK);
@@ -167,6 +169,7 @@ static void score_destroy(struct scorer *base) {
     struct model_scorer *s = (struct model_scorer *)base;
     if (s->x)
         score_release(s);
+    score_kept_fini(&s->kept);
     load_fini(&s->load);
     free(s->layers);
     free(s->parent);
@@ -190,6 +193,14 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
 
 const struct model_params *score_params(const struct scorer *s) {
     return &((const struct model_scorer *)s)->p;
+}
+
+int64_t score_known(const struct scorer *s) {
+    return ((const struct model_scorer *)s)->known;
+}
+
+int64_t score_held(const struct scorer *s) {
+    return score_kept_bytes(&((const struct model_scorer *)s)->kept);
 }
 
 static int host_memory(struct model_scorer *s, struct err *e) {
@@ -337,8 +348,9 @@ static void score_layer(struct model_scorer *s, const struct score_layer *y, int
     exec_ops(s->x)->key_mass(s->x, &a);
 }
 
-static void run_layers(struct model_scorer *s, int64_t n_q, int64_t n) {
-    int64_t step = s->o.dense ? SCORE_DENSE_ROWS : s->o.chunk;
+static void run_layers(struct model_scorer *s, int64_t n_q, int64_t n,
+                       const struct score_reuse *u) {
+    int64_t first = u->known * SPARSE_BLOCK, step = s->o.dense ? SCORE_DENSE_ROWS : s->o.chunk;
     if (step > s->o.chunk)
         step = s->o.chunk;
     for (int i = 0; i < s->o.layers; i++) {
@@ -346,12 +358,14 @@ static void run_layers(struct model_scorer *s, int64_t n_q, int64_t n) {
         bool scored = i >= s->o.layers - s->o.last, last = i == s->o.layers - 1;
         if (scored)
             make_queries(s, y, n - n_q, n_q);
-        for (int64_t at = 0; at < n; at += step) {
+        score_reuse_layer(s, u, i);
+        for (int64_t at = first; at < n; at += step) {
             const struct span c = {at, n - at < step ? n - at : step};
             run_chunk(s, y, &c, n, last);
         }
         if (scored)
             score_layer(s, y, n_q, n);
+        score_reuse_take(s, u, i);
     }
 }
 
@@ -380,11 +394,14 @@ static int score_text(struct scorer *base, const struct score_call *c, struct er
         return rc;
     size_t bytes = (size_t)(n_q * c->n) * sizeof(float);
     ops->zero(s->x, s->t.mass, bytes);
-    for (int64_t at = 0; at < c->n; at += s->o.chunk)
+    struct score_reuse u = score_reuse_begin(s, c);
+    for (int64_t at = s->known; at < c->n; at += s->o.chunk)
         embed(s, c->ids, at, c->n - at < s->o.chunk ? c->n - at : s->o.chunk);
-    run_layers(s, n_q, c->n);
+    run_layers(s, n_q, c->n, &u);
     ops->download(s->x, s->host, s->t.mass, bytes);
     rc = exec_status(s->x, e);
+    if (rc && u.text) // which may hold anything
+        score_kept_drop(&s->kept, u.text);
     for (int64_t i = 0; i < c->n && !rc; i++) {
         double sum = 0;
         for (int64_t t = 0; t < n_q; t++)

@@ -23,6 +23,9 @@ struct score_options {
     bool dense; // attention to all keys instead of block-sparse attention
     struct sparse_options sparse;
     enum kv_codec_id codec; // of keys and values for attention
+    // Bytes of host memory in which what was computed of texts stays, for texts that begin alike;
+    // their scores are the same with it and without. 0: none.
+    int64_t keep;
 };
 // All layers, chunks of 4096, block-sparse attention as its authors set it for Qwen3, f16.
 struct score_options score_options_default(void);
@@ -37,6 +40,9 @@ enum { SCORE_QUERIES = 64, SCORE_CHUNK = 4096 };
 int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
                const struct score_options *o, struct err *e);
 const struct model_params *score_params(const struct scorer *s);
+// Tokens of the last text that were known from texts before, and bytes that are kept now.
+int64_t score_known(const struct scorer *s);
+int64_t score_held(const struct scorer *s);
 
 // Bytes that a text of n tokens takes on the device.
 struct score_plan {

@@ -4,6 +4,7 @@
 #define COPPICE_COMPRESS_SCORE_IMPL_H
 
 #include "compress/score.h"
+#include "compress/score_kept.h"
 #include "models/block_attention.h"
 #include "models/block_mlp.h"
 
@@ -49,7 +50,20 @@ struct model_scorer {
     struct score_text t;
     int32_t *parent, *seq; // host [chunk]: a chain of one sequence
     float *rows, *host;    // host [chunk][D]; [SCORE_QUERIES][cap]
+    struct score_kept kept;
+    int64_t known; // tokens of the last text that were kept
 };
+
+// Of one text: what is known of it, and what is to be kept; both in whole blocks.
+struct score_reuse {
+    struct score_kept_text *text; // NULL: nothing is kept
+    int64_t known, blocks;
+};
+// Looks for what is known of a text, and makes room for what will be.
+struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c);
+// Puts a layer's known blocks where they are read; takes those that are new.
+void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer);
+void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer);
 
 // Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
 int score_reserve(struct model_scorer *s, int64_t n, struct err *e);

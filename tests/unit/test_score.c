@@ -320,6 +320,123 @@ static void test_default(void **state) {
     rig_close(&r);
 }
 
+// Scores of a text by a scorer that keeps what it computed are those of one that does not, bit for
+// bit, however texts grow, are cut and changed; and blocks are taken where they can be.
+struct keeping {
+    struct scorer *kept, *fresh;
+    float *a, *b;
+    int64_t known; // tokens that were taken, of all texts
+};
+
+enum { KEPT_MOST = 128 * 14 };
+
+static void same_scores(struct rig *r, struct keeping *k, const int32_t *ids, int64_t n,
+                        int64_t n_q) {
+    const struct score_call with = {ids, n, n - n_q, k->a}, without = {ids, n, n - n_q, k->b};
+    assert_int_equal(k->kept->kind->score(k->kept, &with, &r->e), 0);
+    assert_int_equal(k->fresh->kind->score(k->fresh, &without, &r->e), 0);
+    assert_memory_equal(k->a, k->b, (size_t)n * sizeof *k->a);
+    int64_t known = score_known(k->kept);
+    assert_true(known % 128 == 0 && known >= 0 && known <= n - n_q);
+    assert_int_equal(score_known(k->fresh), 0);
+    k->known += known;
+}
+
+static void keeping_open(struct rig *r, struct keeping *k, struct score_options o, int64_t limit) {
+    *k = (struct keeping){0};
+    assert_int_equal(score_open(&k->fresh, r->x, r->g, &o, &r->e), 0);
+    o.keep = limit;
+    assert_int_equal(score_open(&k->kept, r->x, r->g, &o, &r->e), 0);
+    k->a = calloc(KEPT_MOST, sizeof *k->a);
+    k->b = calloc(KEPT_MOST, sizeof *k->b);
+}
+
+static void keeping_close(struct keeping *k) {
+    k->kept->kind->destroy(k->kept);
+    k->fresh->kind->destroy(k->fresh);
+    free(k->a);
+    free(k->b);
+}
+
+// Texts of a random walk: grown, cut, changed somewhere, begun anew.
+static void walk(struct rig *r, const struct score_options *o, int64_t limit, uint64_t seed) {
+    static const int rest[] = {0, 1, 7, 8, 127};
+    struct rng g = {seed};
+    struct keeping k;
+    int32_t *ids = random_ids(seed, KEPT_MOST);
+    keeping_open(r, &k, *o, limit);
+    for (int i = 0; i < 40; i++) {
+        int64_t n = 128 * (1 + (int64_t)rng_below(&g, 13)) + rest[rng_below(&g, 5)];
+        int64_t n_q = 1 + (int64_t)rng_below(&g, SCORE_QUERIES);
+        if (rng_below(&g, 3) == 0)
+            ids[rng_below(&g, (uint32_t)n)] = (int32_t)rng_below(&g, 250);
+        if (rng_below(&g, 12) == 0)
+            ids[0] = (int32_t)rng_below(&g, 250);
+        same_scores(r, &k, ids, n, n_q);
+        assert_true(score_held(k.kept) <= limit);
+    }
+    assert_true(k.known > 128 * 20);
+    keeping_close(&k);
+    free(ids);
+}
+
+static void test_kept(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_plain();
+    shape.layers = 3;
+    struct rig r;
+    rig_open(&r, &shape);
+    struct score_options o = score_options_default();
+    o.chunk = 256;
+    walk(&r, &o, 1 << 26, 1);
+    o.sparse.alpha = 0.9f; // most blocks are left out
+    walk(&r, &o, 1 << 26, 2);
+    walk(&r, &o, 2500 << 10, 3); // about one long text
+    o.sparse.density = 0.3f;
+    walk(&r, &o, 1 << 26, 4);
+    o.sparse.density = 0;
+    o.layers = 2;
+    o.last = 1;
+    walk(&r, &o, 1 << 26, 5);
+    o = score_options_default();
+    o.dense = true;
+    walk(&r, &o, 1 << 26, 6);
+    rig_close(&r);
+}
+
+// A conversation takes all but its last blocks; two that begin alike stay both; nothing is kept
+// that the limit has no room for.
+static void test_kept_turns(void **state) {
+    (void)state;
+    const struct tiny_shape shape = tiny_shape_plain();
+    struct rig r;
+    struct keeping k;
+    rig_open(&r, &shape);
+    int32_t *ids = random_ids(9, KEPT_MOST), *other = random_ids(9, KEPT_MOST);
+    keeping_open(&r, &k, score_options_default(), 1 << 26);
+    other[128 * 3] ^= 1;
+    same_scores(&r, &k, ids, 128 * 9 + 5, 20);
+    assert_int_equal(score_known(k.kept), 0);
+    same_scores(&r, &k, ids, 128 * 12, 20);
+    assert_int_equal(score_known(k.kept), 128 * 8); // the last two of ten see everything
+    same_scores(&r, &k, other, 128 * 12, 20);
+    assert_int_equal(score_known(k.kept), 128 * 3);
+    same_scores(&r, &k, ids, 128 * 13 + 1, 20);
+    assert_int_equal(score_known(k.kept), 128 * 10);
+    same_scores(&r, &k, other, 128 * 13 + 1, 20);
+    assert_int_equal(score_known(k.kept), 128 * 10);
+    keeping_close(&k);
+    keeping_open(&r, &k, score_options_default(), 1000);
+    same_scores(&r, &k, ids, 128 * 9, 20);
+    same_scores(&r, &k, ids, 128 * 9, 20);
+    assert_int_equal(score_known(k.kept), 0);
+    assert_int_equal(score_held(k.kept), 0);
+    keeping_close(&k);
+    free(ids);
+    free(other);
+    rig_close(&r);
+}
+
 // The shape of Qwen3 0.6B in BF16 at 131,072 tokens: below 3 GB.
 static void test_memory(void **state) {
     (void)state;
@@ -417,9 +534,10 @@ static void test_missing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),   cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_default), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_sweep),      cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_default),    cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_kept_turns), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
