@@ -14,6 +14,7 @@
 #include "serve/completion_write.h"
 #include "serve/session_ratio.h"
 #include "serve/sse.h"
+#include "serve/thinking.h"
 
 enum {
     TOKENS_AT_ONCE = 256, // of one chunk
@@ -46,6 +47,7 @@ static void free_completion(struct completion *c) {
         c->d->drop(c);
     params_fini(&c->p);
     request_tools_fini(&c->tools);
+    constraint_drop(c->constraint);
     json_free(c->body);
     chat_words_fini(&c->words);
     str_fini(&c->text);
@@ -252,6 +254,7 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
     r->sample.n_bias = c->p.n_bias;
     r->how = c->p.how;
     r->logit_hash = c->p.logit_hash;
+    r->constraint = c->constraint;
     if (c->p.logprobs)
         r->logprobs = (int)c->p.top_logprobs;
     r->prompt_logprobs = c->p.logprobs && c->p.echo;
@@ -363,7 +366,7 @@ static void on_prepared(void *arg) {
 
 // The last of what is done before the loop thread takes it.
 static void hand_over(struct completion *c, bool ok) {
-    if (ok && check_room(c))
+    if (ok && check_room(c) && thinking_constrain(c))
         make_choices(c);
     str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);

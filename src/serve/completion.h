@@ -96,7 +96,8 @@ struct completion {
     struct completion_prompt *prompts;
     int n_prompts;
     enum reasoning_family family;
-    struct str rendered; // --log-prompts
+    struct constraint *constraint; // of each choice; NULL: none
+    struct str rendered;           // --log-prompts
     struct api_error error;
 
     struct choice *choices; // [n_choices], those of a prompt beside each other

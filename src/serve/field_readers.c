@@ -333,7 +333,6 @@ bool field_read_session(struct params *p, const struct field *f, const struct js
 
 bool field_read_thinking(struct params *p, const struct field *f, const struct json *v,
                          const struct params_limits *l, struct api_error *x) {
-    (void)l;
     const struct json *type = json_get(v, "type");
     const char *s = json_str(type, NULL);
     if (json_kind_of(type) != JSON_NULL && !s)
@@ -341,6 +340,17 @@ bool field_read_thinking(struct params *p, const struct field *f, const struct j
                           fields_kind_name(type));
     if (s && (!strcmp(s, "enabled") || !strcmp(s, "disabled")))
         p->thinking = s[0] == 'e'; // others, such as adaptive, leave it to the model
+    return field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
+}
+
+bool field_read_budget(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    if (!v)
+        return true;
+    if (json_kind_of(v) != JSON_INT || json_int(v, -1) < 0)
+        return api_refuse(x, f->name, "%s: the tokens must be an integer, 0 or more", f->name);
+    p->thinking_tokens = json_int(v, -1);
     return true;
 }
 

@@ -12,7 +12,7 @@ field_read_fn field_read_seed, field_read_stop, field_read_logit_bias, field_rea
 field_read_fn field_read_response_format, field_read_tools, field_read_parallel,
     field_read_tool_choice, field_read_functions, field_read_constraint;
 field_read_fn field_read_generation_prompt, field_read_effort, field_read_thinking,
-    field_read_enable_thinking;
+    field_read_enable_thinking, field_read_budget;
 field_read_fn field_read_system, field_read_anthropic_thinking, field_read_output_config,
     field_read_anthropic_choice;
 field_read_fn field_read_parse_special, field_read_extra, field_read_speculate, field_read_session;

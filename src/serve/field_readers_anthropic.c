@@ -16,18 +16,12 @@ bool field_read_system(struct params *p, const struct field *f, const struct jso
 // Kinds that this server has never heard of leave it to the model whether it thinks.
 bool field_read_anthropic_thinking(struct params *p, const struct field *f, const struct json *v,
                                    const struct params_limits *l, struct api_error *x) {
-    (void)l;
     const char *type = json_str(json_get(v, "type"), NULL);
-    const struct json *budget = json_get(v, "budget_tokens");
     if (!type)
         return api_refuse(x, f->name, "thinking.type is %s and must be a string",
                           json_get(v, "type") ? fields_kind_name(json_get(v, "type")) : "missing");
-    if (budget && (json_kind_of(budget) != JSON_INT || json_int(budget, -1) < 0))
-        return api_refuse(x, f->name, "thinking.budget_tokens must be an integer, 0 or more");
     p->thinking = strcmp(type, "disabled") != 0;
-    if (p->thinking && !strcmp(type, "enabled"))
-        p->thinking_tokens = json_int(budget, -1);
-    return true;
+    return field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
 }
 
 bool field_read_output_config(struct params *p, const struct field *f, const struct json *v,

@@ -134,19 +134,25 @@ const struct field fields[] = {
      .help = "Variables for the template, such as enable_thinking."},
     {"reasoning_effort", MESSAGES, FIELD_STRING, .read = field_read_effort,
      .schema = "{'type':'string','maxLength':31}",
-     .help = "none switches thinking off, any other word on; the template may read the word."},
+     .help = "none switches thinking off, any other word on: low and medium end it early, "
+             "others leave room for an answer; the template may read the word."},
     {"thinking", MESSAGES, FIELD_OBJECT, .read = field_read_thinking,
-     .schema = "{'type':'object','properties':{'type':{'type':['string','null']}}}",
-     .help = "type: enabled or disabled."},
+     .schema = "{'type':'object','properties':{'type':{'type':['string','null']},"
+               "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
+     .help = "type: enabled or disabled; budget_tokens: most tokens of thinking."},
+    {"thinking_token_budget", CHAT, FIELD_ANY, .read = field_read_budget,
+     .schema = "{'type':'integer','minimum':0}", .help = "vLLM's name for thinking.budget_tokens."},
     {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
                "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
-     .help = "type: enabled, disabled or adaptive. Without it the model is told not to think."},
+     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking. "
+             "Without it the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
      .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},'"
                "format':"
                "{'type':'null'}}}",
-     .help = "effort: how much the model is to think. format is refused as yet."},
+     .help = "effort: how much the model is to think, as reasoning_effort of chats. format is "
+             "refused as yet."},
     {"enable_thinking", MESSAGES, FIELD_BOOL, .read = field_read_enable_thinking,
      .help = "For templates that can switch thinking on and off."},
     {"grammar", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",

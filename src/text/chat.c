@@ -113,6 +113,7 @@ void chat_template_free(struct chat_template *t) {
     str_fini(&t->text);
     str_fini(&t->bos);
     str_fini(&t->eos);
+    str_fini(&t->closing);
     free(t);
 }
 
@@ -127,6 +128,11 @@ bool chat_template_is_built_in(const struct chat_template *t) {
 
 enum tool_family chat_template_calls(const struct chat_template *t) {
     return t->tool_use ? t->tool_use->calls : t->calls;
+}
+
+const char *chat_template_closing(const struct chat_template *t, size_t *n) {
+    *n = t->closing.len;
+    return t->closing.len ? t->closing.data : NULL;
 }
 
 enum reasoning_family chat_template_reasoning(const struct chat_template *t) {

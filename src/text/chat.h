@@ -38,6 +38,9 @@ bool chat_template_is_built_in(const struct chat_template *t); // ChatML in plac
 enum reasoning_family chat_template_reasoning(const struct chat_template *t);
 // How replies call tools, by the template that is used where there are any.
 enum tool_family chat_template_calls(const struct chat_template *t);
+// The text that ends a block of reasoning, its mark with the blanks that the template itself writes
+// around it; NULL: the template knows no reasoning.
+const char *chat_template_closing(const struct chat_template *t, size_t *n);
 
 // What is rendered; everything is borrowed, NULL is absent. Strings of it are never trusted.
 struct chat_input {

@@ -50,6 +50,7 @@ struct chat_template {
     bool built_in;
     enum reasoning_family family;
     enum tool_family calls;
+    struct str closing; // between reasoning and content; empty where it has no reasoning
     struct chat_traits traits;
     struct token_list guarded;      // user-defined tokens that the text names
     struct chat_template *tool_use; // in its place where there are tools; or NULL
@@ -58,7 +59,7 @@ struct chat_template {
 // The one that is used with these tools (an array, or NULL).
 const struct chat_template *chat_choose(const struct chat_template *t, const struct json *tools);
 
-// Fills t->traits. Only ERR_MEMORY is an error.
+// Fills t->traits and t->closing. Only ERR_MEMORY is an error.
 int chat_probe(struct chat_template *t, struct err *e);
 
 // Whether a text ends in an open block of reasoning.

@@ -18,7 +18,7 @@ struct probe {
     const struct chat_template *t;
     struct err *e;
     int rc; // ERR_MEMORY ends the probes
-    bool undefined_lists;
+    bool undefined_lists, thinking;
 };
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
@@ -55,11 +55,12 @@ static bool try(struct probe *p, const char *messages, bool tools, struct jinja_
     *out = (struct jinja_output){0};
     if (p->rc)
         return false;
-    str_printf(&text, "{\"messages\":%s%s%s,\"add_generation_prompt\":false}", messages,
+    str_printf(&text, "{\"messages\":%s%s%s%s,\"add_generation_prompt\":false}", messages,
                tools                ? tool
                : p->undefined_lists ? ""
                                     : ",\"tools\":null",
-               p->undefined_lists ? "" : ",\"documents\":null");
+               p->undefined_lists ? "" : ",\"documents\":null",
+               p->thinking ? ",\"enable_thinking\":true" : "");
     int rc = text.failed ? err_set(&e, ERR_MEMORY, "no memory to try a chat template")
                          : json_parse(&variables, text.data, text.len, &e);
     if (!rc)
@@ -197,6 +198,42 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
         is->system = CHAT_SYSTEM_NEVER;
 }
 
+static bool blank(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+// The closing mark with blanks on both sides, where nothing but blanks stands before it.
+static void take_closing(const char *text, const char *mark, struct str *out) {
+    size_t before = 0, len = strlen(mark), behind = 0;
+    while (blank(text[before]))
+        before++;
+    bool is = strncmp(text + before, mark, len) == 0;
+    while (is && blank(text[before + len + behind]))
+        behind++;
+    if (is && before + behind < 16)
+        str_append(out, text, before + len + behind);
+}
+
+// How reasoning ends, as in a message with reasoning and content. The bare mark where no message
+// shows it.
+static void probe_closing(struct probe *p, const struct chat_template *t, struct str *out) {
+    static const char thought[] = "a thought of this probe";
+    static const char message[] =
+        "[" USER ",{\"role\":\"assistant\",\"content\":\"" WORDS
+        "\",\"reasoning_content\":\"a thought of this probe\",\"reasoning\":\"a thought of this "
+        "probe\",\"thinking\":\"a thought of this probe\"}]";
+    const char *mark = reasoning_closing(t->family);
+    struct jinja_output o = {0};
+    p->thinking = true;
+    if (mark && try(p, message, false, &o) && holds(&o, thought))
+        take_closing(strstr(o.text.data, thought) + sizeof thought - 1, mark, out);
+    if (mark && out->len == 0)
+        str_puts(out, mark);
+    if (out->failed && !p->rc)
+        p->rc = err_set(p->e, ERR_MEMORY, "no memory to try a chat template");
+    jinja_output_fini(&o);
+}
+
 int chat_probe(struct chat_template *t, struct err *e) {
     struct probe p = {.t = t, .e = e};
     struct chat_traits is = {.developer = jinja_mentions(t->program, "developer")};
@@ -214,6 +251,7 @@ int chat_probe(struct chat_template *t, struct err *e) {
     probe_calls(&p, &is);
     probe_tool_parts(&p, &is);
     probe_reasoning(&p, &is);
+    probe_closing(&p, t, &t->closing);
     t->traits = is;
     return p.rc;
 }

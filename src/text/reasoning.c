@@ -70,6 +70,10 @@ const char *reasoning_closing(enum reasoning_family f) {
     return families[f].close;
 }
 
+bool reasoning_anywhere(enum reasoning_family f) {
+    return families[f].anywhere;
+}
+
 void reasoning_init(struct reasoning *r, enum reasoning_family f, bool inside) {
     *r = (struct reasoning){.family = f};
     if (f == REASONING_HARMONY) {

@@ -32,6 +32,8 @@ const char *reasoning_name(enum reasoning_family f); // "none", "think", ...
 // The mark that begins a block of reasoning, and the one that ends it; NULL: it has none.
 const char *reasoning_opening(enum reasoning_family f);
 const char *reasoning_closing(enum reasoning_family f);
+// Whether a block may begin behind words, too; otherwise only at the beginning of a reply.
+bool reasoning_anywhere(enum reasoning_family f);
 
 // One reply. A zeroed one is of REASONING_NONE.
 struct reasoning {
