@@ -440,6 +440,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                .groups = SERVE, .help = "file whose first line is that key"},
     [OPT_UPSTREAM_MODEL] = {"prefill-upstream-model", 0, OPTION_STRING, "NAME", .groups = SERVE,
                             .help = "model to ask for there, whatever requests name"},
+    [OPT_UPSTREAM_TEMPLATE] =
+        {"prefill-upstream-template", 0, OPTION_STRING, "FILE", .groups = SERVE,
+         .help = "send chats that were compressed to /v1/completions, as raw prompts made by this "
+                 "chat template (Jinja, or the GGUF file of the other server's model)"},
     [OPT_UPSTREAM_TIMEOUT] = {"upstream-timeout", 0, OPTION_FLOAT, "S", "600", 0.1, 1e6,
                               .groups = SERVE,
                               .help = "seconds that the other server may say nothing"},

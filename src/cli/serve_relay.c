@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice serve --upstream URL`: passes requests on to another OpenAI server. No model is loaded.
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "cli/compression.h"
@@ -8,12 +9,14 @@
 #include "cli/serve_http.h"
 #include "serve/relay.h"
 
-enum { KEY_MAX = 1 << 16 };
+enum { KEY_MAX = 1 << 16, TEMPLATE_MAX = 1 << 20 };
 
 struct relaying {
     struct serve_http http;
     struct compression compression;
     struct str key;
+    struct tokenizer *vocabulary; // of the template
+    struct chat_template *raw;    // NULL: chats stay chats
 };
 
 // The key of --prefill-upstream-key, or the first line of the file.
@@ -37,6 +40,38 @@ static int read_key(const struct options *o, struct relaying *s, const char **ke
     s->key.data[n] = '\0';
     *key = s->key.data;
     return 0;
+}
+
+static int template_of_model(struct relaying *s, const char *path, struct err *e) {
+    struct gguf *g;
+    int rc = gguf_open(&g, path, e);
+    if (rc)
+        return rc;
+    rc = tokenizer_create(&s->vocabulary, g, e);
+    if (!rc)
+        rc = chat_template_of_gguf(&s->raw, g, s->vocabulary, e);
+    gguf_close(g);
+    return rc ? err_prefix(e, "%s", path) : 0;
+}
+
+// The template of raw prompts, where there is one to be.
+static int read_template(const struct options *o, struct relaying *s, struct err *e) {
+    const char *path = options_str(o, OPT_UPSTREAM_TEMPLATE);
+    struct str text = {0};
+    if (!path)
+        return 0;
+    if (s->compression.options.mode == PREFILL_OFF)
+        return err_set(e, ERR_USAGE,
+                       "--prefill-upstream-template is for compressed chats; give "
+                       "--prefill-compression auto or always as well");
+    size_t n = strlen(path);
+    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+        return template_of_model(s, path, e);
+    int rc = file_read(&text, path, TEMPLATE_MAX, e);
+    if (!rc && (rc = chat_template_create(&s->raw, text.data ? text.data : "", text.len, NULL, e)))
+        err_prefix(e, "%s", path);
+    str_fini(&text);
+    return rc;
 }
 
 static int options_of(const struct cli_args *a, struct relaying *s, struct relay_options *out,
@@ -64,6 +99,9 @@ static int options_of(const struct cli_args *a, struct relaying *s, struct relay
         rc = compression_options(&s->compression, a, e);
     if (!rc)
         rc = compression_open(&s->compression, a, e);
+    if (!rc)
+        rc = read_template(o, s, e);
+    out->raw = s->raw;
     out->prefill = s->compression.options;
     out->compressor = s->compression.c;
     return rc ? rc : serve_http_options(a, &s->http, &out->http, e);
@@ -88,6 +126,8 @@ int serve_relay(const struct cli_args *a, struct err *e) {
     relay_destroy(r);
     serve_http_fini(&s.http);
     compression_close(&s.compression);
+    chat_template_free(s.raw);
+    tokenizer_destroy(s.vocabulary);
     str_fini(&s.key);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "compress/prefill.h"
 #include "serve/http.h"
 #include "serve/upstream.h"
+#include "text/chat.h"
 
 struct relay;
 
@@ -25,6 +26,9 @@ struct relay_options {
     // in tokens of the scorer. Messages go out as messages, with what stays of their texts.
     struct prefill_options prefill;
     struct compressor *compressor; // NULL: none
+    // NULL, or by what compressed chats are rendered, to go to /v1/completions as raw prompts;
+    // answers come back in the shape of chats (relay_raw.h).
+    const struct chat_template *raw;
     // One line for each request, with its end, in the loop thread; NULL: none.
     void (*log)(void *arg, const char *line, size_t n);
     void *log_arg;

@@ -99,7 +99,10 @@ static bool shorten_messages(struct relayed *q) {
     else if (rc)
         fail(q, &e);
     c.value = kept;
-    if (ok && kept)
+    q->raw = ok && kept && o->raw && relay_raw_fits(q->json);
+    if (q->raw)
+        ok = !relay_raw_body(o->raw, q->json, kept, o->model, &q->body, &e) || fail(q, &e);
+    else if (ok && kept)
         ok = write_again(q, &c);
     json_free(kept);
     return ok;

@@ -9,6 +9,7 @@
 #include "serve/metrics.h"
 #include "serve/random_id.h"
 #include "serve/relay.h"
+#include "serve/relay_raw.h"
 #include "serve/request_log.h"
 #include "serve/workers.h"
 
@@ -47,7 +48,9 @@ struct relayed {
     bool text;             // asks for text: what comes back is JSON or a stream
     struct json *json;     // the body, while workers have it
     struct prefill_report compression;
-    struct str body;  // to be sent in place of what came; empty: that as it is
+    struct str body; // to be sent in place of what came; empty: that as it is
+    bool raw;        // the body is a completion's, the answer is to be a chat's
+    struct relay_raw_stream chunks;
     atomic_bool gone; // the client has gone
     bool preparing;   // a worker has it
     struct api_error error;

@@ -29,6 +29,7 @@ static void free_relayed(struct relayed *q) {
     json_free(q->json);
     str_fini(&q->body);
     str_fini(&q->answer);
+    relay_raw_fini(&q->chunks);
     free(q);
 }
 
@@ -185,6 +186,29 @@ static void see_tail(struct relayed *q, const char *bytes, size_t n) {
         (q->tail & 0xFFFF) == 0x0A0A || q->tail == 0x0D0A0D0A || (q->tail & 0xFFFF) == 0x0D0D;
 }
 
+// Chunks of a completion as those of a chat.
+static enum upstream_take hand_on_chunks(struct relayed *q, const char *bytes, size_t n) {
+    struct str out = {0};
+    bool ok = relay_raw_push(&q->chunks, bytes, n, &out);
+    if (ok && out.len) {
+        exchange_write(q->x, out.data, out.len);
+        see_tail(q, out.data, out.len);
+    }
+    str_fini(&out);
+    return ok ? UPSTREAM_MORE : UPSTREAM_STOP;
+}
+
+// A whole answer of a completion as a chat's; what is none stays.
+static void make_chat(struct relayed *q) {
+    struct str out = {0};
+    if (relay_raw_answer(q->answer.data ? q->answer.data : "", q->answer.len, &out) && out.len) {
+        str_fini(&q->answer);
+        q->answer = out;
+    } else {
+        str_fini(&out);
+    }
+}
+
 static enum upstream_take on_body(void *arg, const char *bytes, size_t n) {
     struct relayed *q = arg;
     if (q->odd) // what it is about is in the head
@@ -199,6 +223,8 @@ static enum upstream_take on_body(void *arg, const char *bytes, size_t n) {
     }
     if (exchange_backlog(q->x) > EXCHANGE_FULL)
         return UPSTREAM_HOLD;
+    if (q->raw && q->events)
+        return hand_on_chunks(q, bytes, n);
     exchange_write(q->x, bytes, n);
     see_tail(q, bytes, n);
     return UPSTREAM_MORE;
@@ -233,6 +259,8 @@ static void on_end(void *arg, const struct api_error *why) {
         return;
     }
     note_end(q, RELAY_ANSWERED, q->status, NULL);
+    if (q->raw && !q->streaming)
+        make_chat(q);
     if (q->streaming)
         exchange_end(q->x);
     else
@@ -242,7 +270,11 @@ static void on_end(void *arg, const struct api_error *why) {
 }
 
 // The path as it was sent, as far as that matters: what would be read otherwise is escaped again.
-static void put_path(struct str *out, const struct exchange *x) {
+static void put_path(struct str *out, const struct exchange *x, bool raw) {
+    if (raw) {
+        str_puts(out, "/v1/completions");
+        return;
+    }
     for (const char *p = exchange_path(x); *p; p++) {
         unsigned char c = (unsigned char)*p;
         if (c <= ' ' || c >= 0x7F || strchr("%?#\"<>\\^`{|}", c))
@@ -265,7 +297,7 @@ static void send_on(struct relayed *q) {
          i++)
         if (is_request_field(q, name))
             fields[u.n_fields++] = (struct upstream_field){name, value};
-    put_path(&path, q->x);
+    put_path(&path, q->x, q->raw);
     u.path = path.data;
     u.body = q->body.len ? q->body.data : exchange_body(q->x, &u.n_body);
     if (q->body.len)

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 
-from suite import PROGRAM, ROOT, Process, Server, ask, check, equal, events, finish, free_port, part, request
+from suite import PROGRAM, ROOT, SCORER, TARGET, Process, Server, ask, check, equal, events, finish, free_port, part, request
 
 CHAT = "/v1/chat/completions"
 EVENTS = [b'data: {"choices":[{"index":0,"delta":{"content":"w%d"}}]}\n\n' % i for i in range(8)]
@@ -291,7 +291,10 @@ def options():
            (["--upstream", "http://u:pass@x"], "before the @"), (["--upstream", "http://x/?a=1"], "without ?"),
            (["--upstream", BASE, "-m", "x.gguf"], "--model"),
            (["--upstream", BASE, "--prefill-upstream-key", "a b"], "blank"),
-           (["--upstream", BASE, "--prefill-upstream-key-file", "/nowhere"], "/nowhere")]
+           (["--upstream", BASE, "--prefill-upstream-key-file", "/nowhere"], "/nowhere"),
+           (["--upstream", BASE, "--prefill-upstream-template", TARGET], "--prefill-compression"),
+           (["--upstream", BASE, *COMPRESS, "--prefill-upstream-template", "/nowhere"], "/nowhere"),
+           (["--upstream", BASE, *COMPRESS, "--prefill-adapt"], "--prefill-adapt")]
     for words, word in bad:
         done = subprocess.run([PROGRAM, "serve", "--port", "0", *words], capture_output=True, text=True,
                               timeout=20, check=False)
@@ -332,6 +335,49 @@ def our_own():
           and (b"shutting down" in last[-1] or last[-1] == b"[DONE]"), last[-1])
 
 
-for function in (untouched, streams, slow_reader, failures, keys, options, our_own):
+REST = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
+FACT = "The secret name of the harbour in Cork is Wumpelstilz."
+LONG = REST * 60 + FACT + "\n" + REST * 60 + "\nWhat is the secret name of the harbour in Cork?"
+COMPRESS = ("--prefill-compression", "auto", "--prefill-threshold", "500", "--prefill-drafter", SCORER,
+            "--prefill-keep-ratio", "0.1")
+
+
+def raw_prompts():
+    """Compressed chats to /v1/completions, by the bundled scorer and the bundled target's template."""
+    relay = Relay(BASE, *COMPRESS, "--prefill-upstream-template", TARGET)
+    body = {"model": "json", "messages": [{"role": "user", "content": LONG}], "max_completion_tokens": 5, "own": [1]}
+    _, fields, _ = request(relay.port, "POST", CHAT, body)
+    line, _, sent = script.seen[-1]
+    sent = json.loads(sent)
+    equal("a compressed chat goes to completions", line.split()[1], "/v1/completions")
+    check("as a prompt of what stays", FACT in sent["prompt"] and len(sent["prompt"]) < len(LONG) / 5
+          and sent["prompt"].startswith("<|im_start|>user\n") and "<|im_start|>assistant" in sent["prompt"], sent)
+    equal("all else as it was", {k: v for k, v in sent.items() if k != "prompt"},
+          {"model": "json", "max_tokens": 5, "own": [1]})
+    check("and the header says so", '"reason":null' in fields.get("x-coppice-compression", ""), fields)
+    request(relay.port, "POST", CHAT, {**body, "logprobs": True})
+    line, _, sent = script.seen[-1]
+    equal("what only chats have stays a chat", (line.split()[1], FACT in json.loads(sent)["messages"][0]["content"]),
+          (CHAT, True))
+    short = json.dumps({"model": "json", "messages": [{"role": "user", "content": "Hi"}]})
+    request(relay.port, "POST", CHAT, short)
+    equal("what is short is passed on", (script.seen[-1][0].split()[1], script.seen[-1][2].decode()), (CHAT, short))
+    status, _, found = request(relay.port, "POST", CHAT, {**body, "model": "error"})
+    equal("errors come back as they are", (status, found), (429, b'{"error":{"message":"full"}}'))
+    server = Server(*COMPRESS)
+    relay = Relay(f"http://127.0.0.1:{server.port}", *COMPRESS, "--prefill-upstream-template", TARGET)
+    body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": LONG}],
+            "max_tokens": 24, "temperature": 0}
+    for stream in (False, True):
+        body["stream"] = stream
+        if stream:
+            body["stream_options"] = {"include_usage": True}
+        direct, passed = ask(server.port, CHAT, body), ask(relay.port, CHAT, body)
+        equal(f"our own server says the same, stream {stream}", passed["texts"], direct["texts"])
+        equal("in the same shape", passed["object"], direct["object"])
+        equal("having read the same", passed["usage"]["prompt_tokens"], direct["usage"]["prompt_tokens"])
+
+
+for function in (untouched, streams, slow_reader, failures, keys, options, our_own, raw_prompts):
     part(function)
 finish()
