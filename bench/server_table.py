@@ -101,7 +101,8 @@ def load(o, port, clients, requests):
 
 
 def ours(o, slots, draft):
-    return Server([o.program, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else ["--speculate", "off"]), "--parallel", str(slots)])
+    return Server([o.program, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else ["--speculate", "off"]), "--parallel", str(slots),
+                   "--cache-ram", "0"])
 
 
 def llama(o, slots, draft):

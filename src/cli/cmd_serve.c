@@ -57,6 +57,10 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
 static int options_of(struct serve *v, struct server_options *out, struct err *e) {
     const struct options *o = &v->a->opt;
     bool choose;
+    if (options_str(o, OPT_CACHE_DIR) && options_int(o, OPT_CACHE_RAM) == 0)
+        return err_set(e, ERR_USAGE,
+                       "--cache-dir needs memory to read files into; give "
+                       "--cache-ram more than 0");
     int rc = decode_session(v->a, &out->engine.session, &v->files, e);
     int budget = rc ? rc : decode_budget(v->a, &choose, e);
     if (budget < 0)
@@ -75,6 +79,8 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     out->engine.max_gap_ms = options_float(o, OPT_MAX_GAP);
     out->engine.kv_limit = options_int(o, OPT_KV_MEMORY);
     out->engine.cache.ram = options_int(o, OPT_CACHE_RAM);
+    out->engine.cache.dir = options_str(o, OPT_CACHE_DIR);
+    out->engine.cache.disk = options_int(o, OPT_CACHE_DISK);
     out->engine.trace = options_str(o, OPT_TRACE);
     out->name = options_str(o, OPT_NAME);
     out->template_file = options_str(o, OPT_TEMPLATE_FILE);

@@ -116,6 +116,8 @@ enum cli_option {
     OPT_MAX_GAP,
     OPT_KV_MEMORY,
     OPT_CACHE_RAM,
+    OPT_CACHE_DIR,
+    OPT_CACHE_DISK,
     OPT_GRACE,
     OPT_BODY_LIMIT,
     OPT_HEADER_LIMIT,

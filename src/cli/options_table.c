@@ -348,6 +348,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", "2G", 0, 1e15, .groups = SERVE,
                        .help = "most host memory for states of texts that have been read, which "
                                "later prompts that begin alike go on from; 0 for none"},
+    [OPT_CACHE_DIR] = {"cache-dir", 0, OPTION_STRING, "DIR", .groups = SERVE,
+                       .help = "keep these states as files too, so that a restart finds them; one "
+                               "server writes there, others may read"},
+    [OPT_CACHE_DISK] = {"cache-disk", 0, OPTION_SIZE, "SIZE", "20G", 1, 1e16, .groups = SERVE,
+                        .help = "most bytes of all files in --cache-dir"},
     [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 86400, .groups = SERVE,
                    .help = "seconds that running answers may still take when the server is told to "
                            "stop"},

@@ -44,6 +44,7 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
         cache_destroy(c);
         return rc;
     }
+    cache_tier_open(c);
     *out = c;
     return 0;
 }
@@ -52,6 +53,7 @@ void cache_destroy(struct cache *c) {
     if (!c)
         return;
     cache_flush(c);
+    cache_tier_close(c);
     while (c->all)
         cache_drop(c, c->all);
     prefix_tree_fini(&c->tree);
@@ -60,61 +62,36 @@ void cache_destroy(struct cache *c) {
     free(c);
 }
 
-void cache_settle(struct cache *c, struct cache_entry *y) {
+static void settle_one(struct cache *c, struct cache_entry *y) {
     if (!y->source)
         return;
     int rc = copier_wait(c->copier, y->ticket, NULL);
     bool whole = !rc && checkpoint_usable(y->source);
     checkpoint_destroy(y->source);
     y->source = NULL;
-    if (!whole)
+    if (whole)
+        cache_tier_offer(c, y);
+    else
         cache_drop(c, y);
 }
 
+// Others may be dropped with every one that is settled.
 static void settle(struct cache *c, bool wait) {
-    struct cache_entry *next;
-    for (struct cache_entry *y = c->all; y; y = next) {
-        next = y->next;
-        if (y->source && (wait || copier_done(c->copier, y->ticket)))
-            cache_settle(c, y);
+    for (struct cache_entry *y = c->all; y;) {
+        bool done = y->source && (wait || copier_done(c->copier, y->ticket));
+        if (done)
+            settle_one(c, y);
+        y = done ? c->all : y->next;
     }
 }
 
 void cache_poll(struct cache *c) {
     settle(c, false);
+    cache_tier_poll(c);
 }
 
 void cache_flush(struct cache *c) {
     settle(c, true);
-}
-
-// The entry of a node that has this rule for its first `len` tokens.
-static struct cache_entry *entry_of(const struct prefix_node *n, int64_t len, int64_t sparse_end) {
-    struct cache_entry *y = n->entries;
-    while (y && !cache_same_rule(y, len, sparse_end))
-        y = y->same;
-    return y;
-}
-
-// The longest entry on the way to a node that is no longer than `most`.
-static struct cache_entry *entry_above(const struct prefix_node *n, int64_t most,
-                                       int64_t sparse_end) {
-    struct cache_entry *y = NULL;
-    for (; n && !y; n = n->parent)
-        if (n->end <= most)
-            y = entry_of(n, n->end, sparse_end);
-    return y;
-}
-
-// The shortest of those at a node or below that have this rule for their first `len` tokens.
-static struct cache_entry *entry_below(struct prefix_node *top, int64_t len, int64_t sparse_end) {
-    struct cache_entry *best = NULL;
-    for (struct prefix_node *n = top; n; n = prefix_next(top, n)) {
-        struct cache_entry *y = entry_of(n, len, sparse_end);
-        if (y && (!best || y->image->len < best->image->len))
-            best = y;
-    }
-    return best;
 }
 
 // Puts an entry's state into seq, cut to at most `most` tokens; the tokens that are there then.
@@ -122,7 +99,7 @@ static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *i
                         struct sequence *seq) {
     struct model *m = session_model(c->session);
     struct sequence_spec spec = model_spec(m);
-    int64_t kept = 0, len = y->image->len;
+    int64_t kept = 0, len = y->len;
     int32_t *text = malloc((size_t)len * sizeof *text);
     struct checkpoint *p = NULL;
     if (!text)
@@ -147,7 +124,7 @@ static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *i
 
 // Why no more than r->cached tokens were there.
 static enum cache_why explain(const struct prefix_match *m, const struct cache_report *r,
-                              int64_t limit, int64_t sparse_end, bool tried) {
+                              int64_t limit, const struct cache_wanted *w, bool tried) {
     enum { NEAR = 2 * GDN_BLOCK };
     const struct prefix_node *n = m->node;
     bool differs = r->here >= 0 && r->there >= 0;
@@ -160,7 +137,7 @@ static enum cache_why explain(const struct prefix_match *m, const struct cache_r
     for (; n && n->end > r->cached; n = n->parent) {
         if (n->end > limit)
             continue;
-        if (n->entries && !entry_of(n, n->end, sparse_end))
+        if (n->entries && !cache_entry_of(n, n->end, w))
             return CACHE_SETTINGS;
         if (n->gone)
             return CACHE_EVICTED;
@@ -176,106 +153,110 @@ static int32_t token_behind(const struct prefix_match *m) {
     return n->child ? n->child->ids[0] : -1;
 }
 
+// The best entry for a prompt: on its way, or a longer one that can be cut to `limit` tokens.
+static struct cache_entry *choose(const struct cache *c, const struct prefix_match *m,
+                                  int64_t limit, const struct cache_wanted *w, bool cut) {
+    struct cache_entry *y = cache_entry_above(m->node, limit, w), *longer = NULL;
+    if (cut && c->cuts && limit >= CACHE_LEAST && (y ? y->len : 0) < limit)
+        longer = cache_entry_below(m->node, limit, w);
+    return longer ? longer : y;
+}
+
+bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
+    struct cache_wanted any = {.sparse_end = c->sparse ? sparse_end : 0}, here = any;
+    if (!c->disk)
+        return true;
+    cache_tier_look(c);
+    struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
+    int64_t limit = min_i64(m.common, n - 1);
+    struct cache_entry *y = choose(c, &m, limit, &any, true);
+    if (!y || y->image)
+        return true;
+    here.ready = true;
+    struct cache_entry *near = choose(c, &m, limit, &here, true);
+    if (near && min_i64(near->len, limit) + c->grid / 8 >= min_i64(y->len, limit))
+        return true; // reading it is not worth the wait
+    return !y->loading && !cache_tier_load(c, y);
+}
+
 struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n,
                                   int64_t sparse_end, struct sequence *seq) {
+    cache_flush(c); // before what it may drop is looked at
     struct prefix_match m = prefix_find(&c->tree, ids, n, ++c->clock);
     struct cache_report r = {.common = m.common, .here = -1, .there = token_behind(&m)};
+    struct cache_wanted w = {.sparse_end = c->sparse ? sparse_end : 0, .ready = true};
     int64_t limit = min_i64(m.common, n - 1);
-    sparse_end = c->sparse ? sparse_end : 0; // as checkpoints say
-    struct cache_entry *y = entry_above(m.node, limit, sparse_end), *longer = NULL;
-    int64_t have = y ? y->image->len : 0;
+    struct cache_entry *y = choose(c, &m, limit, &w, true);
+    bool tried = y != NULL;
     if (m.common < n)
         r.here = ids[m.common];
-    if (c->cuts && limit >= CACHE_LEAST && have < limit)
-        longer = entry_below(m.node, limit, sparse_end);
-    if (longer)
-        cache_flush(c);
-    if (longer && (r.cached = put_back(c, longer, ids, limit, seq)) > have)
-        y = longer;
-    else if (y) {
-        if (y->source)
-            cache_flush(c);
+    if (y)
         r.cached = put_back(c, y, ids, limit, seq);
-    }
-    r.why = explain(&m, &r, limit, sparse_end, y && r.cached == 0);
+    if (y && !r.cached && (y = choose(c, &m, limit, &w, false)))
+        r.cached = put_back(c, y, ids, limit, seq);
+    w.ready = false;
+    r.why = explain(&m, &r, limit, &w, tried && r.cached == 0);
     c->stats.lookups++;
     if (r.cached) {
         c->stats.hits++;
         y->hits++;
         y->used = c->clock;
+        cache_tier_touch(c, y);
     }
     return r;
 }
 
-// Of the entries that begin like ids[0..n), the one that shares most of them, and how many.
-static struct cache_entry *kin_of(struct cache *c, const int32_t *ids, int64_t n,
-                                  int64_t sparse_end, int64_t *common) {
-    struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
-    struct cache_entry *y = entry_below(m.node, m.common, sparse_end);
-    *common = m.common;
-    if (!y && (y = entry_above(m.node, m.common, sparse_end)))
-        *common = y->image->len;
-    return y;
-}
-
-// Makes the entry of a checkpoint at its node.
-static int add(struct cache *c, struct checkpoint *p, struct err *e) {
+// The entry of a checkpoint, which is only in a file or not there at all.
+static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, struct err *e) {
     struct model *m = session_model(c->session);
     const int32_t *ids = checkpoint_tokens(p);
     int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
-    struct cache_entry *y = calloc(1, sizeof *y);
+    struct prefix_node *n;
     struct image_source from = {.checkpoint = p,
                                 .model = c->model,
                                 .device = exec_kind(model_exec(m)),
                                 .vocab = model_params_of(m)->vocab};
-    struct cache_entry *kin = kin_of(c, ids, len, end, &from.kin.common);
+    struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
     from.kin.image = kin ? kin->image : NULL;
-    int rc = y ? 0 : err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
-    int64_t more = (int64_t)(sizeof *y + 2 * sizeof(struct prefix_node)) +
-                   len * (int64_t)sizeof *ids + image_needs(&from);
-    if (!rc && !cache_make_room(c, more, kin))
-        rc = err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
-                     (long long)len);
-    if (!rc)
-        rc = prefix_add(&c->tree, ids, len, &y->node, e);
-    if (!rc)
-        c->blocks.most = c->o.ram - c->tree.bytes;
-    if (!rc && (rc = image_take(&y->image, &from, &c->blocks, c->copier, &y->ticket, e)))
-        prefix_prune(&c->tree, y->node);
+    int64_t more =
+        (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
+    if (!cache_make_room(c, more, kin))
+        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
+                       (long long)len);
+    int rc = prefix_add(&c->tree, ids, len, &n, e);
+    if (!rc && !y && !(y = cache_hang(c, n, end)))
+        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
+    if (rc)
+        return rc;
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    rc = image_take(&y->image, &from, &c->blocks, c->copier, &y->ticket, e);
     if (rc) {
-        free(y);
+        if (!y->file)
+            cache_drop(c, y);
         return rc;
     }
     y->source = p;
     y->used = c->clock;
-    y->same = y->node->entries;
-    y->node->entries = y;
-    y->node->gone = 0;
-    y->next = c->all;
-    if (y->next)
-        y->next->prev = y;
-    c->all = y;
-    c->blocks.other += (int64_t)sizeof *y;
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
-    c->stats.entries++;
     c->stats.put++;
     return 0;
 }
 
 void cache_put(struct cache *c, struct checkpoint *p) {
-    int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
+    int64_t len = checkpoint_len(p);
     const int32_t *ids = checkpoint_tokens(p);
+    struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
     struct prefix_match m = prefix_find(&c->tree, ids, len, 0);
     struct cache_entry *y = NULL;
     if (m.common == len && m.node->end == len)
-        y = entry_of(m.node, len, end);
+        y = cache_entry_of(m.node, len, &w);
     if (y)
         y->used = c->clock;
-    if (y || len < CACHE_LEAST || !checkpoint_usable(p)) {
+    if ((y && (y->image || y->loading)) || len < CACHE_LEAST || !checkpoint_usable(p)) {
         checkpoint_destroy(p);
         return;
     }
-    if (add(c, p, NULL)) {
+    if (add(c, p, y, NULL)) {
         c->stats.refused++;
         checkpoint_destroy(p);
         return;
@@ -318,5 +299,6 @@ struct cache_stats cache_stats(const struct cache *c) {
     struct cache_stats s = c->stats;
     s.bytes = cache_bytes(c);
     s.limit = c->o.ram;
+    s.disk_limit = c->disk ? c->o.disk : 0;
     return s;
 }

@@ -13,6 +13,15 @@
 struct cache_options {
     int64_t ram;  // bytes of host memory at most; 0: there is no cache
     int64_t grid; // tokens between checkpoints within a prompt; 0: by what one takes
+    // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
+    const char *dir;
+    int64_t disk;
+    // Told what the user should know: engine thread. And that a job on the disk has ended: any
+    // thread, must not block.
+    void (*note)(void *arg, const char *sentence);
+    void *note_arg;
+    void (*wake)(void *arg);
+    void *wake_arg;
 };
 
 // Why a prompt had to be run from where it was.
@@ -36,9 +45,11 @@ struct cache_report {
 };
 
 struct cache_stats {
-    int64_t entries, bytes, limit; // that are there; of memory now, and at most
-    int64_t lookups, hits;         // prompts looked up, of these found some of
-    int64_t put, evicted, refused; // entries made, dropped for others, without room
+    int64_t entries, bytes, limit;            // that are there; of memory now, and at most
+    int64_t lookups, hits;                    // prompts looked up, of these found some of
+    int64_t put, evicted, refused;            // entries made, dropped for others, without room
+    int64_t files, disk_bytes, disk_limit;    // entries that are files; of all in the folder
+    int64_t written, loaded, removed, failed; // files; jobs that failed
 };
 
 struct cache;
@@ -47,6 +58,10 @@ struct cache;
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
                  struct err *e);
 void cache_destroy(struct cache *c); // NULL is allowed
+
+// Whether cache_restore of the same can begin now; false: a file is being read, so ask again when
+// `wake` has been called.
+bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end);
 
 // Puts the longest known beginning of ids[0..n) of fewer than n tokens into seq, which is empty
 // where there is none. sparse_end: as of a request, never 0.
@@ -66,7 +81,8 @@ struct cache_places {
 int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
                  const struct cache_places *places, int64_t **out);
 
-// Sees to copies that have ended; those that are under way hold memory of the device.
+// Sees to copies and to work on files that have ended; copies that are under way hold memory of the
+// device.
 void cache_poll(struct cache *c);
 void cache_flush(struct cache *c); // waits for them
 

@@ -4,6 +4,7 @@
 #define COPPICE_ENGINE_CACHE_IMPL_H
 
 #include "engine/cache.h"
+#include "engine/cache_disk.h"
 #include "engine/prefix_tree.h"
 #include "state/image.h"
 
@@ -13,10 +14,19 @@ struct cache_entry {
     struct prefix_node *node;
     struct cache_entry *same;        // of the same node
     struct cache_entry *prev, *next; // of all
-    struct image *image;
+    int64_t len, sparse_end;
+    struct image *image;       // NULL: it is in a file only
     struct checkpoint *source; // until its copies have ended; NULL: they have
     uint64_t ticket;
     int64_t used, hits; // when it was last of use, by the cache's clock; how often
+    // On the disk:
+    struct cache_file *file;  // NULL: it is not there
+    bool stored, lost;        // it has been written; it is to be given up once its job has ended
+    struct cache_entry *base; // whose file its own goes on from
+    int dependents;           // entries whose files go on from its own
+    bool writing, loading;    // a job is under way
+    struct image *incoming;   // of one that is being loaded
+    int64_t pinned;           // bytes, of one that is being written
 };
 
 struct cache {
@@ -33,18 +43,64 @@ struct cache {
     bool cuts;               // states can be cut to any length
     int64_t ghosts;          // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
+    struct cache_disk *disk;   // NULL: none
+    uint64_t kind;             // of its files
+    struct cache_found *other; // [n_other] files of other kinds, the oldest last
+    int64_t n_other;
+    int64_t pinned; // bytes of entries that are being written
+    double noted;   // when a failure to write was last told
+    double looked;  // clock_ms when others' files were last looked for
 };
 
 // Whether an entry's state is what would be run for `len` tokens under this rule.
 static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int64_t sparse_end) {
-    int64_t own = y->image->sparse_end < len ? y->image->sparse_end : len;
-    return own == (sparse_end < len ? sparse_end : len);
+    return (y->sparse_end < len ? y->sparse_end : len) == (sparse_end < len ? sparse_end : len);
 }
 
-int64_t cache_bytes(const struct cache *c); // of memory that it holds
-// Drops what is worth least but `keep` until so many bytes more fit; false: they never do.
+// What an entry is looked for.
+struct cache_wanted {
+    int64_t sparse_end;
+    bool ready; // in memory
+    bool file;  // on the disk, or on its way there
+};
+
+// Entries and the tree (cache_index.c). The entry of a node that has this rule for its first `len`
+// tokens.
+struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
+                                   const struct cache_wanted *w);
+// The longest entry on the way to a node that is no longer than `most`.
+struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
+                                      const struct cache_wanted *w);
+// The shortest of those at a node or below that have this rule for their first `len` tokens; those
+// in memory first.
+struct cache_entry *cache_entry_below(struct prefix_node *top, int64_t len,
+                                      const struct cache_wanted *w);
+// Of the images that begin like ids[0..n), the one that shares most of them, and how many.
+struct cache_entry *cache_kin(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                              int64_t *common);
+// The entry of that kind for files.
+struct cache_entry *cache_base(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                               int64_t *common);
+// A new entry of a node; takes nothing over. NULL: no memory.
+struct cache_entry *cache_hang(struct cache *c, struct prefix_node *n, int64_t sparse_end);
+void cache_drop(struct cache *c, struct cache_entry *y); // its node may be gone with it
+void cache_prune_ghost(struct cache *c);                 // the oldest text without entries
+int64_t cache_bytes(const struct cache *c);              // of memory that it holds
+
+// What is dropped for others (cache_room.c): what an entry is worth, `bytes` being freed with it,
+double cache_worth(const struct cache *c, const struct cache_entry *y, int64_t bytes);
+// and dropping what is worth least but `keep` until so many bytes more fit; false: they never do.
 bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep);
-void cache_drop(struct cache *c, struct cache_entry *y);   // its node may be gone with it
-void cache_settle(struct cache *c, struct cache_entry *y); // its copies have ended
+
+// The disk (cache_tier.c). All of them do nothing without one.
+void cache_tier_open(struct cache *c);
+void cache_tier_close(struct cache *c);
+void cache_tier_offer(struct cache *c, struct cache_entry *y); // to be written
+// Begins to load an entry; false: it cannot be.
+bool cache_tier_load(struct cache *c, struct cache_entry *y);
+void cache_tier_poll(struct cache *c);
+void cache_tier_look(struct cache *c);                         // for files of other processes
+void cache_tier_touch(struct cache *c, struct cache_entry *y); // it was of use
+void cache_tier_lose(struct cache *c, struct cache_entry *y);  // its file is removed
 
 #endif

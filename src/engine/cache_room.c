@@ -13,52 +13,9 @@
 static const double PASSED = 0.15; // of a place that one text has passed through
 static const double HALF = 16;     // lookups after which it has halved
 
-enum { GHOST_PART = 64 }; // of the budget, for texts that nothing is kept of
-
-int64_t cache_bytes(const struct cache *c) {
-    return c->blocks.held + c->blocks.other + c->tree.bytes;
-}
-
 // What cannot be given back without dropping entries.
 static int64_t bytes_in_use(const struct cache *c) {
     return c->blocks.used + c->blocks.other + c->tree.bytes;
-}
-
-static void prune_oldest_ghost(struct cache *c) {
-    struct prefix_node *oldest = NULL;
-    for (struct prefix_node *n = &c->tree.root; n; n = prefix_next(&c->tree.root, n))
-        if (n->parent && !n->child && !n->entries && (!oldest || n->touched < oldest->touched))
-            oldest = n;
-    int64_t before = c->tree.bytes;
-    if (oldest)
-        prefix_prune(&c->tree, oldest);
-    c->ghosts = oldest ? max_i64(c->ghosts - (before - c->tree.bytes), 0) : 0;
-}
-
-void cache_drop(struct cache *c, struct cache_entry *y) {
-    struct prefix_node *n = y->node;
-    struct cache_entry **at = &n->entries;
-    if (y->source) {
-        (void)copier_wait(c->copier, y->ticket, NULL);
-        checkpoint_destroy(y->source);
-    }
-    while (*at != y)
-        at = &(*at)->same;
-    *at = y->same;
-    *(y->prev ? &y->prev->next : &c->all) = y->next;
-    if (y->next)
-        y->next->prev = y->prev;
-    image_free(y->image, &c->blocks);
-    c->blocks.other -= (int64_t)sizeof *y;
-    c->stats.entries--;
-    free(y);
-    if (n->entries)
-        return;
-    n->gone = max_i64(c->clock, 1);
-    if (!n->child)
-        c->ghosts += (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
-    while (c->ghosts > c->o.ram / GHOST_PART)
-        prune_oldest_ghost(c);
 }
 
 // The entry above on the same text; NULL: none.
@@ -87,22 +44,22 @@ static int branches_below(struct prefix_node *top) {
     return only && !only->entries ? branches_below(only) : 1;
 }
 
-static double worth(const struct cache *c, const struct cache_entry *y) {
+double cache_worth(const struct cache *c, const struct cache_entry *y, int64_t bytes) {
     const struct cache_entry *before = entry_before(y->node);
-    double tokens = (double)(y->image->len - (before ? before->image->len : 0));
+    double tokens = (double)(y->len - (before ? before->len : 0));
     double age = (double)(c->clock - y->used);
     int branches = branches_below(y->node);
     double chance = (branches == 1 ? PASSED : branches ? 1 + (double)y->hits : 1) / (age + HALF);
-    return tokens * chance / (double)image_own_bytes(y->image);
+    return tokens * chance / (double)max_i64(bytes, 1);
 }
 
 static struct cache_entry *least_worth(struct cache *c, const struct cache_entry *keep) {
     struct cache_entry *least = NULL;
     double worst = 0;
     for (struct cache_entry *y = c->all; y; y = y->next) {
-        if (y == keep)
+        if (y == keep || !y->image || y->writing)
             continue;
-        double w = worth(c, y);
+        double w = cache_worth(c, y, image_own_bytes(y->image));
         if (!least || w < worst) {
             least = y;
             worst = w;
@@ -111,16 +68,26 @@ static struct cache_entry *least_worth(struct cache *c, const struct cache_entry
     return least;
 }
 
+// Out of memory; what has a file stays there.
+static void let_go(struct cache *c, struct cache_entry *y) {
+    c->stats.evicted++;
+    if (!y->file) {
+        cache_drop(c, y);
+        return;
+    }
+    image_free(y->image, &c->blocks);
+    y->image = NULL;
+}
+
 bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
     if (bytes > c->o.ram)
         return false;
     while (bytes_in_use(c) + bytes > c->o.ram) {
         struct cache_entry *y = least_worth(c, keep);
         if (y) {
-            cache_drop(c, y);
-            c->stats.evicted++;
+            let_go(c, y);
         } else if (c->ghosts > 0) {
-            prune_oldest_ghost(c);
+            cache_prune_ghost(c);
         } else {
             return false;
         }

@@ -26,19 +26,30 @@ static void set_state(struct engine *g, enum engine_state state, const struct er
         g->o.changed(g->o.changed_arg);
 }
 
+static void wake(void *arg) {
+    queue_wake(arg);
+}
+
+static int open_cache(struct engine *g, struct err *e) {
+    struct cache_options *o = &g->o.cache;
+    o->note = g->o.session.note;
+    o->note_arg = g->o.session.note_arg;
+    o->wake = wake;
+    o->wake_arg = g->queue;
+    return o->ram > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
+}
+
 static int load(struct engine *g, struct err *e) {
     struct session *s = g->o.open;
     int rc = s ? 0 : session_open(&s, &g->o.session, e);
     if (!rc)
         rc = batch_create(&g->batch, s, g->o.slots, e);
-    if (!rc && g->o.cache.ram > 0)
-        rc = cache_create(&g->cache, s, &g->o.cache, e);
     pthread_mutex_lock(&g->lock);
     g->session = s;
     if (s)
         g->stats.page_bytes_limit = session_kv_limit(s);
     pthread_mutex_unlock(&g->lock);
-    return rc;
+    return rc ? rc : open_cache(g, e);
 }
 
 // Requests are taken from now on, unless engine_drain has been called already.
@@ -58,7 +69,7 @@ static void append(struct stream_list *l, struct stream *s) {
 
 // Takes new streams over; false when the thread is to end.
 static bool take(struct engine *g) {
-    bool idle = !g->n_members && !g->waiting.first, end;
+    bool idle = !g->n_members && (!g->waiting.first || g->stalled), end;
     struct stream *more = queue_take(g->queue, idle, &end);
     if (more)
         append(&g->waiting, more);

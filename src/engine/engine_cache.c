@@ -10,6 +10,13 @@ static int64_t sparse_end_of(const struct request *r) {
     return r->sparse_end ? r->sparse_end : r->n_prompt;
 }
 
+bool cached_ready(struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    bool prefixed = s->group && s->group->prefix;
+    return !g->cache || r->prompt_logprobs || prefixed ||
+           cache_ready(g->cache, r->prompt, r->n_prompt, sparse_end_of(r));
+}
+
 void cached_begin(struct engine *g, struct stream *s, struct sequence **own) {
     const struct request *r = &s->o.r;
     int64_t kept;

@@ -39,6 +39,7 @@ struct engine {
     struct stream **turn_of;     // [slots] whose they are
     struct prompt_turn *prompts; // [slots]
     int n_turns;
+    bool stalled; // nobody can go on before a file has been read
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
     double guesses;           // mean rows of guesses of a decoding member
@@ -73,6 +74,8 @@ void room_give_spare(struct engine *g, struct sequence *seq);
 void room_drop_spares(struct engine *g);
 // Destroys one where as many states are held as there are slots, before a sequence is forked.
 void room_for_fork(struct engine *g);
+// Whether a stream may begin, or what is known of it is still being read from a file.
+bool cached_ready(struct engine *g, const struct stream *s);
 // The prefix cache, where there is one (engine_cache.c). Puts what is known of a stream's prompt
 // into an empty sequence, which it makes where *own is NULL and something is known.
 void cached_begin(struct engine *g, struct stream *s, struct sequence **own);

@@ -129,6 +129,12 @@ static void admit(struct engine *g) {
         }
         if (!room_to_join(g, s))
             return;
+        if (!cached_ready(g, s)) {
+            g->stalled = g->n_members == 0;
+            before = s;
+            at = &s->next;
+            continue;
+        }
         int rc = join(g, s, &e);
         if (rc == ERR_MEMORY && g->n_members)
             return; // when somebody has left
@@ -213,6 +219,7 @@ static void publish(struct engine *g, struct stream *s, double now) {
 int engine_round(struct engine *g, struct err *e) {
     int stepped;
     struct stream *failed;
+    g->stalled = false;
     if (g->cache)
         cache_poll(g->cache);
     end_cancelled(g);

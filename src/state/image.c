@@ -153,6 +153,16 @@ int64_t image_needs(const struct image_source *from) {
     return rc ? 0 : bytes;
 }
 
+int image_kind(const struct image_source *from, uint64_t *kind, struct err *e) {
+    struct taking t = {0};
+    struct str form = {0};
+    int rc = run(from, &t, &form, e);
+    if (!rc)
+        *kind = hash_bytes(form.data, form.len, 0);
+    str_fini(&form);
+    return rc;
+}
+
 static struct image *image_new(struct host_blocks *b, size_t rest) {
     struct image *m = calloc(1, sizeof *m);
     if (m && rest)
@@ -276,6 +286,9 @@ static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struc
     int rc = kv_reserve(k, len - k->len, e);
     if (rc)
         return rc;
+    for (int64_t i = y->first; v->m->foreign && i < y->n_pages; i++)
+        if (!stored_finite_page(kv_pool_layout(k->pool), y->pages[i]->data))
+            return err_set(e, ERR_FORMAT, "the checkpoint's pages hold what is no number");
     for (int64_t i = y->first; i < y->n_pages; i++)
         exec_ops(x)->upload(x, k->pages[i], y->pages[i]->data, bytes);
     kv_advance(k, len - k->len);
@@ -291,10 +304,11 @@ static int from_form(void *arg, void *data, size_t n, struct err *e) {
     return 0;
 }
 
-int image_restore(const struct image *m, const struct image_target *to, struct checkpoint **out,
+int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
                   struct err *e) {
     struct giving v = {.m = m};
-    struct stored_apart apart = {.arg = &v, .get_bytes = get_bytes, .get_pages = get_pages};
+    struct stored_apart apart = {
+        .arg = &v, .get_bytes = get_bytes, .get_pages = get_pages, .check = m->foreign};
     struct checkpoint_form f = {.model = to->model,
                                 .device = to->device,
                                 .vocab = to->vocab,
@@ -304,5 +318,6 @@ int image_restore(const struct image *m, const struct image_target *to, struct c
     struct checkpoint_source source = {from_form, &v};
     int rc = checkpoint_read(out, to->spec, &f, &source, e);
     free(f.tail);
+    m->foreign = m->foreign && rc;
     return rc;
 }

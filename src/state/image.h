@@ -35,6 +35,7 @@ struct image {
     size_t form_bytes;
     unsigned char *rest; // [rest_bytes] a block; NULL: none
     size_t rest_bytes;
+    bool foreign; // it comes from a file and has not been put back yet
 };
 
 // An image whose first tokens are the same as a checkpoint's, or as another image's: whole pages
@@ -58,6 +59,10 @@ int image_take(struct image **out, const struct image_source *from, struct host_
 // Bytes of blocks and other memory that it will take at most.
 int64_t image_needs(const struct image_source *from);
 
+// What states of such checkpoints are of and how they were read, as one number: equal for those
+// that may stand for each other. checkpoint: one of no tokens. ERR_MEMORY.
+int image_kind(const struct image_source *from, uint64_t *kind, struct err *e);
+
 // Bytes that are freed with it: its own, with those pages that nobody shares.
 int64_t image_own_bytes(const struct image *m);
 void image_free(struct image *m, struct host_blocks *b); // NULL is allowed
@@ -70,9 +75,14 @@ struct image_target {
     int64_t vocab;
     const int32_t *tokens;
 };
-int image_restore(const struct image *m, const struct image_target *to, struct checkpoint **out,
+// A foreign one is looked through for what is no number first.
+int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
                   struct err *e);
 
+// Whether a page was made for this image, and is to be filled where it is foreign.
+static inline bool image_page_own(const struct image_page *p) {
+    return p->refs == 1;
+}
 // Pages of a group, from the first on, that an image may share with its kin.
 int64_t image_shared(const struct image_kin *kin, int group, int64_t len);
 // An image without its bytes, to be filled from a file: pages that kin has are shared, the others

@@ -219,7 +219,10 @@ unsigned char *stored_buffer(struct stored_in *in, size_t n) {
 // Floats that are kept apart; whoever keeps them has seen to it that they are whole.
 static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     size_t bytes = (size_t)n * sizeof *p;
-    const void *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
+    const float *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
+    for (int64_t i = 0; host && in->apart->check && i < n; i++)
+        if (!isfinite(host[i]))
+            host = NULL;
     if (host)
         exec_ops(x)->upload(x, p, host, bytes);
     else if (bytes)

@@ -38,6 +38,7 @@ struct stored_apart {
     // first .. len-1 into k, which is initialised and holds first dropped ones.
     const void *(*get_bytes)(void *arg, size_t n);
     int (*get_pages)(void *arg, struct exec *x, struct kv *k, int64_t len, struct err *e);
+    bool check; // bytes come from outside: values must be finite
 };
 
 struct stored_out {
@@ -75,6 +76,9 @@ void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size
 void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k);
 
 enum { STORED_TEXT = 255 };
+
+// Whether all values of a page in host memory are finite numbers, its unused slots too.
+bool stored_finite_page(const struct kv_layout *l, const unsigned char *page);
 
 struct stored_in {
     stored_source *source;

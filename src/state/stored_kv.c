@@ -145,6 +145,12 @@ static bool finite_rows(const struct kv_layout *l, const struct kv_plane *p, int
     return finite;
 }
 
+bool stored_finite_page(const struct kv_layout *l, const unsigned char *page) {
+    unsigned char *p = (unsigned char *)page; // rows are found alike in pages that are written
+    return finite_rows(l, &l->k, l->s.dk, l->s.codec_k, p, KV_PAGE) &&
+           (l->s.v_in_k || finite_rows(l, &l->v, l->s.dv, l->s.codec_v, p, KV_PAGE));
+}
+
 static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
                      unsigned char *page, int64_t n) {
     struct in_page r = {in, stored_buffer(in, (size_t)l->page_bytes)};

@@ -4,6 +4,7 @@
 // cache that is ample or that must drop most of what it keeps. Every answer must be what the same
 // prompt gives alone without a cache: tokens and the bits of the deciding logits.
 // test_cached [--cases N] [--only CASE]
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 enum {
     CONTEXT = 768,
     TALKS = 5,    // conversations
-    ROUNDS = 10,  // of a case
+    ROUNDS = 6,   // of an engine; a case has two
     TOGETHER = 4, // requests of a round at most
     NEW = 40,
     LONGEST = CONTEXT - NEW - 1,
@@ -29,6 +30,8 @@ enum {
     EACH = 8, // property cases that count as one of these
     KINDS = 4,
 };
+
+static char folder[64]; // of the cache's files
 
 // A text so far, and where its turns begin.
 struct talk {
@@ -38,13 +41,19 @@ struct talk {
     int n_places;
 };
 
-enum { ANSWERS, HITS, CACHED, CANCELLED, EVICTED, DRAFTED, COUNTS };
+enum { ANSWERS, HITS, CACHED, CANCELLED, EVICTED, DRAFTED, WRITTEN, LOADED, REMOVED, COUNTS };
 static const struct {
     const char *name;
     double least; // a case
-} counts[COUNTS] = {{"answers compared", 15},          {"prompts found in the cache", 5},
-                    {"tokens that were not run", 500}, {"answers cancelled", 0.5},
-                    {"entries dropped for others", 3}, {"guesses that became tokens", 50}};
+} counts[COUNTS] = {{"answers compared", 15},
+                    {"prompts found in the cache", 5},
+                    {"tokens that were not run", 500},
+                    {"answers cancelled", 0.5},
+                    {"entries dropped for others", 3},
+                    {"guesses that became tokens", 50},
+                    {"files written", 10},
+                    {"files read", 1},
+                    {"files removed for others", 2}};
 
 struct shot {
     struct talk *t;
@@ -203,6 +212,45 @@ static void pick_engine(struct engine_options *o, const struct memory_plan *plan
     o->session.chunk = chunks[rng_below(g, 3)];
     o->cache.ram = rams[rng_below(g, 4)];
     o->cache.grid = rng_below(g, 2) ? 64 : 0;
+    o->cache.dir = rng_below(g, 3) ? folder : NULL;
+    o->cache.disk = rng_below(g, 2) ? 64 << 20 : 4 << 20;
+}
+
+static void remove_folder(void) {
+    char path[512];
+    struct dirent *y;
+    DIR *d = opendir(folder);
+    while (d && (y = readdir(d))) {
+        snprintf(path, sizeof path, "%s/%s", folder, y->d_name);
+        (void)unlink(path); // not the folders
+    }
+    if (d)
+        closedir(d);
+    (void)rmdir(folder);
+}
+
+// One life of an engine: what it has left in the folder is the next one's.
+static int run_life(struct session *alone, const struct engine_options *o, struct talk *talks,
+                    struct rng *g, int64_t total[COUNTS], struct err *e) {
+    struct engine *engine = NULL;
+    int rc = open_engine(&engine, o, e);
+    for (int i = 0; i < ROUNDS && !rc; i++)
+        rc = run_round(engine, alone, talks, g, total, e);
+    if (engine) {
+        struct cache_stats s = engine_stats(engine).cache;
+        total[EVICTED] += s.evicted;
+        total[WRITTEN] += s.written;
+        total[LOADED] += s.loaded;
+        total[REMOVED] += s.removed;
+        if (!rc && (s.bytes > s.limit || s.disk_bytes > s.disk_limit || s.failed))
+            rc = err_set(e, ERR_STATE,
+                         "the cache holds %lld of %lld bytes, and %lld of %lld on the disk; %lld "
+                         "jobs failed",
+                         (long long)s.bytes, (long long)s.limit, (long long)s.disk_bytes,
+                         (long long)s.disk_limit, (long long)s.failed);
+    }
+    engine_destroy(engine);
+    return rc;
 }
 
 static int run_case(int number, struct session *alone, const struct engine_options *files,
@@ -210,20 +258,12 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     static struct talk talks[TALKS];
     struct rng g = {rng_mix((uint64_t)number + 77)};
     struct engine_options o = *files;
-    struct engine *engine = NULL;
     memset(talks, 0, sizeof talks);
     pick_engine(&o, session_plan(alone), &g);
-    int rc = open_engine(&engine, &o, e);
-    for (int i = 0; i < ROUNDS && !rc; i++)
-        rc = run_round(engine, alone, talks, &g, total, e);
-    if (engine) {
-        struct engine_stats s = engine_stats(engine);
-        total[EVICTED] += s.cache.evicted;
-        if (!rc && s.cache.bytes > s.cache.limit)
-            rc = err_set(e, ERR_STATE, "the cache holds %lld of %lld bytes",
-                         (long long)s.cache.bytes, (long long)s.cache.limit);
-    }
-    engine_destroy(engine);
+    int rc = 0;
+    for (int life = 0; life < 2 && !rc; life++)
+        rc = run_life(alone, &o, talks, &g, total, e);
+    remove_folder();
     return rc;
 }
 
@@ -279,6 +319,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--only"))
             only = atoi(argv[i + 1]);
     }
+    snprintf(folder, sizeof folder, "cached-%ld", (long)getpid());
     for (int i = 0; i < KINDS && !rc; i++)
         rc = open_kind(&kinds[i], i, &e);
     for (int i = only >= 0 ? only : 0; i < (only >= 0 ? only + 1 : cases) && !rc; i++, done++) {

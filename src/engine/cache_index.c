@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries on the tree: found by what they share with a text, hung on, and taken off.
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "engine/cache_impl.h"
+
+enum { GHOST_PART = 64 }; // of the budget, for texts that nothing is kept of
+
+static bool fits(const struct cache_entry *y, const struct cache_wanted *w, int64_t len) {
+    return cache_same_rule(y, len, w->sparse_end) && (!w->ready || y->image) &&
+           (!w->file || (y->file && !y->lost));
+}
+
+struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
+                                   const struct cache_wanted *w) {
+    struct cache_entry *y = n->entries;
+    while (y && !fits(y, w, len))
+        y = y->same;
+    return y;
+}
+
+struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
+                                      const struct cache_wanted *w) {
+    struct cache_entry *y = NULL;
+    for (; n && !y; n = n->parent)
+        if (n->end <= most)
+            y = cache_entry_of(n, n->end, w);
+    return y;
+}
+
+struct cache_entry *cache_entry_below(struct prefix_node *top, int64_t len,
+                                      const struct cache_wanted *w) {
+    struct cache_entry *best = NULL;
+    for (struct prefix_node *n = top; n; n = prefix_next(top, n)) {
+        struct cache_entry *y = cache_entry_of(n, len, w);
+        if (!y)
+            continue;
+        bool here = y->image != NULL, had = best && best->image;
+        if (!best || here > had || (here == had && y->len < best->len))
+            best = y;
+    }
+    return best;
+}
+
+static struct cache_entry *nearest(struct cache *c, const int32_t *ids, int64_t n,
+                                   const struct cache_wanted *w, int64_t *common) {
+    struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
+    struct cache_entry *y = cache_entry_below(m.node, m.common, w);
+    *common = m.common;
+    if (!y && (y = cache_entry_above(m.node, m.common, w)))
+        *common = y->len;
+    return y;
+}
+
+struct cache_entry *cache_kin(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                              int64_t *common) {
+    struct cache_wanted w = {.sparse_end = sparse_end, .ready = true};
+    return nearest(c, ids, n, &w, common);
+}
+
+struct cache_entry *cache_base(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                               int64_t *common) {
+    struct cache_wanted w = {.sparse_end = sparse_end, .file = true};
+    return nearest(c, ids, n, &w, common);
+}
+
+struct cache_entry *cache_hang(struct cache *c, struct prefix_node *n, int64_t sparse_end) {
+    struct cache_entry *y = calloc(1, sizeof *y);
+    if (!y)
+        return NULL;
+    y->node = n;
+    y->len = n->end;
+    y->sparse_end = sparse_end;
+    y->used = c->clock;
+    y->same = n->entries;
+    n->entries = y;
+    n->gone = 0;
+    y->next = c->all;
+    if (y->next)
+        y->next->prev = y;
+    c->all = y;
+    c->blocks.other += (int64_t)sizeof *y;
+    c->stats.entries++;
+    return y;
+}
+
+int64_t cache_bytes(const struct cache *c) {
+    return c->blocks.held + c->blocks.other + c->tree.bytes;
+}
+
+void cache_prune_ghost(struct cache *c) {
+    struct prefix_node *oldest = NULL;
+    for (struct prefix_node *n = &c->tree.root; n; n = prefix_next(&c->tree.root, n))
+        if (n->parent && !n->child && !n->entries && (!oldest || n->touched < oldest->touched))
+            oldest = n;
+    int64_t before = c->tree.bytes;
+    if (oldest)
+        prefix_prune(&c->tree, oldest);
+    c->ghosts = oldest ? max_i64(c->ghosts - (before - c->tree.bytes), 0) : 0;
+}
+
+void cache_drop(struct cache *c, struct cache_entry *y) {
+    struct prefix_node *n = y->node;
+    struct cache_entry **at = &n->entries;
+    if (y->source) {
+        (void)copier_wait(c->copier, y->ticket, NULL);
+        checkpoint_destroy(y->source);
+    }
+    while (*at != y)
+        at = &(*at)->same;
+    *at = y->same;
+    *(y->prev ? &y->prev->next : &c->all) = y->next;
+    if (y->next)
+        y->next->prev = y->prev;
+    image_free(y->image, &c->blocks);
+    image_free(y->incoming, &c->blocks);
+    c->blocks.other -= (int64_t)sizeof *y;
+    c->stats.entries--;
+    free(y);
+    if (n->entries)
+        return;
+    n->gone = max_i64(c->clock, 1);
+    if (!n->child)
+        c->ghosts += (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
+    while (c->ghosts > c->o.ram / GHOST_PART)
+        cache_prune_ghost(c);
+}

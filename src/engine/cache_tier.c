@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefix cache on the disk: which entries become files, what of them is read back, and what
+// becomes of files that others have damaged or removed. A file holds what its base lacks, which is
+// the file that begins most alike; it goes before its base does.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "engine/cache_impl.h"
+
+enum { QUEUE = 64, LOOK_MS = 1000, NOTE_MS = 60000 };
+
+static void note(struct cache *c, const char *sentence) {
+    if (c->o.note)
+        c->o.note(c->o.note_arg, sentence);
+}
+
+static struct cache_job *make_job(struct cache *c, enum cache_job_kind what,
+                                  struct cache_entry *y) {
+    struct cache_job *j = calloc(1, sizeof *j);
+    if (j)
+        *j = (struct cache_job){
+            .what = what, .kind = c->kind, .key = y->file->key, .file = y->file, .owner = y};
+    return j;
+}
+
+static void free_job(struct cache_job *j) {
+    free(j->pieces);
+    free(j->loads);
+    free(j);
+}
+
+static uint64_t key_of(const struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
+    return hash_bytes(ids, (size_t)n * sizeof *ids, c->kind ^ (uint64_t)min_i64(n, sparse_end)) | 1;
+}
+
+static void forget_file(struct cache *c, struct cache_entry *y) {
+    c->stats.disk_bytes -= y->file->bytes;
+    c->stats.files--;
+    c->blocks.other -= cache_file_memory(y->file);
+    cache_file_fini(y->file);
+    free(y->file);
+    y->file = NULL;
+    y->stored = y->lost = false;
+    if (y->base)
+        y->base->dependents--;
+    y->base = NULL;
+    if (!y->image && !y->loading)
+        cache_drop(c, y);
+}
+
+void cache_tier_lose(struct cache *c, struct cache_entry *y) {
+    for (struct cache_entry *z = c->all, *next; z; z = next) {
+        next = z->next;
+        if (z->base != y || z->lost)
+            continue;
+        cache_tier_lose(c, z);
+        next = c->all; // others may have gone with it
+    }
+    if (y->writing) { // when that has ended
+        y->lost = true;
+        if (y->base)
+            y->base->dependents--;
+        y->base = NULL;
+        return;
+    }
+    struct cache_job *j = cache_disk_writes(c->disk) ? make_job(c, CACHE_REMOVE, y) : NULL;
+    if (j) {
+        j->owner = NULL;
+        j->file = NULL;
+        cache_disk_queue(c->disk, j);
+        c->stats.removed++;
+    }
+    forget_file(c, y);
+}
+
+static struct cache_entry *least_file(struct cache *c, const struct cache_entry *keep) {
+    struct cache_entry *least = NULL;
+    double worst = 0;
+    for (struct cache_entry *y = c->all; y; y = y->next) {
+        if (y == keep || !y->file || !y->stored || y->dependents || y->loading)
+            continue;
+        double w = cache_worth(c, y, y->file->bytes);
+        if (!least || w < worst) {
+            least = y;
+            worst = w;
+        }
+    }
+    return least;
+}
+
+// Removes the oldest file of another kind.
+static void remove_other(struct cache *c) {
+    const struct cache_found *f = &c->other[--c->n_other];
+    struct cache_job *j = calloc(1, sizeof *j);
+    if (!j)
+        return;
+    *j = (struct cache_job){.what = CACHE_REMOVE, .kind = f->kind, .key = f->key};
+    c->stats.disk_bytes -= f->bytes;
+    c->stats.removed++;
+    cache_disk_queue(c->disk, j);
+}
+
+static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
+    if (bytes > c->o.disk)
+        return false;
+    while (c->stats.disk_bytes + bytes > c->o.disk) {
+        struct cache_entry *y = c->n_other ? NULL : least_file(c, keep);
+        if (c->n_other)
+            remove_other(c);
+        else if (y)
+            cache_tier_lose(c, y);
+        else
+            return false;
+    }
+    return true;
+}
+
+// Takes a file over that is there, or on its way.
+static void take_file(struct cache *c, struct cache_entry *y, struct cache_file *f,
+                      struct cache_entry *base) {
+    y->file = f;
+    y->base = base;
+    if (base)
+        base->dependents++;
+    c->stats.files++;
+    c->stats.disk_bytes += f->bytes;
+    c->blocks.other += cache_file_memory(f);
+}
+
+// The head of an entry's file, beside a base where there is one.
+static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
+                                   struct cache_entry **base) {
+    int32_t *text = malloc((size_t)y->len * sizeof *text);
+    struct cache_file *f = calloc(1, sizeof *f);
+    int64_t common = 0;
+    int rc = !text || !f ? ERR_MEMORY : 0;
+    if (!rc) {
+        prefix_text(y->node, text);
+        *base = cache_base(c, text, y->len, y->sparse_end, &common);
+        rc = cache_file_of(f, y->image, *base ? (*base)->file : NULL, common, NULL);
+    }
+    if (!rc) {
+        f->kind = c->kind;
+        f->key = key_of(c, text, y->len, y->sparse_end);
+        memmove(text, text + f->common, (size_t)(y->len - f->common) * sizeof *text);
+        f->tokens = text;
+        return f;
+    }
+    if (f)
+        cache_file_fini(f);
+    free(f);
+    free(text);
+    return NULL;
+}
+
+void cache_tier_offer(struct cache *c, struct cache_entry *y) {
+    struct cache_entry *base = NULL;
+    if (!c->disk || !cache_disk_writes(c->disk) || y->file || !y->image ||
+        cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
+        return;
+    struct cache_file *f = describe(c, y, &base);
+    if (!f)
+        return;
+    bool room = make_disk_room(c, f->bytes, base);
+    struct cache_job *j = NULL;
+    if (room) {
+        take_file(c, y, f, base);
+        j = make_job(c, CACHE_WRITE, y);
+    }
+    if (!room) {
+        cache_file_fini(f);
+        free(f);
+    } else if (!j) {
+        forget_file(c, y);
+    } else {
+        j->image = y->image;
+        y->writing = true;
+        y->pinned = image_own_bytes(y->image);
+        c->pinned += y->pinned;
+        cache_disk_queue(c->disk, j);
+    }
+}
+
+static void written(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
+    y->writing = false;
+    c->pinned -= y->pinned;
+    free(y->file->tokens);
+    y->file->tokens = NULL;
+    if (!j->rc && !y->lost) {
+        y->stored = true;
+        c->stats.written++;
+        return;
+    }
+    if (j->rc) {
+        c->stats.failed++;
+        if (c->noted == 0 || clock_ms() - c->noted > NOTE_MS)
+            note(c, j->err.text); // a full disk stays full for a while
+        c->noted = clock_ms();
+    }
+    cache_tier_lose(c, y);
+}
+
+// An image for a file's, with what memory has of it already; the others are to be read.
+static struct image *make_image(struct cache *c, const struct cache_entry *y) {
+    const struct cache_file *f = y->file;
+    struct image shape = {.len = y->len, .sparse_end = y->sparse_end, .rest_bytes = f->rest_bytes};
+    struct image_kin kin = {0};
+    struct image *m = NULL;
+    int32_t *text = malloc((size_t)y->len * sizeof *text);
+    int64_t bytes = (int64_t)(host_blocks_size(f->rest_bytes) + sizeof shape + f->form_bytes);
+    if (!text)
+        return NULL;
+    prefix_text(y->node, text);
+    struct cache_entry *near = cache_kin(c, text, y->len, y->sparse_end, &kin.common);
+    free(text);
+    kin.image = near ? near->image : NULL;
+    shape.n_groups = f->n_groups;
+    for (int g = 0; g < f->n_groups; g++) {
+        const struct cache_file_group *o = &f->groups[g];
+        int64_t n = ceil_div(o->len, KV_PAGE);
+        shape.groups[g] = (struct image_group){
+            .page_bytes = (size_t)o->page_bytes, .len = o->len, .first = o->first, .n_pages = n};
+        bytes += n * 8 + max_i64(n - max_i64(o->first, image_shared(&kin, g, o->len)), 0) *
+                             (int64_t)(host_blocks_size((size_t)o->page_bytes) + 48);
+    }
+    shape.form = malloc(f->form_bytes);
+    shape.form_bytes = f->form_bytes;
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    if (shape.form && cache_make_room(c, bytes, near)) {
+        memcpy(shape.form, f->form, f->form_bytes);
+        (void)image_make(&m, &shape, &kin, &c->blocks, NULL);
+    }
+    if (!m)
+        free(shape.form);
+    else
+        m->foreign = true;
+    return m;
+}
+
+struct page_run {
+    int group;
+    int64_t from, to;
+};
+
+// The pieces of pages of one file that are to be read; how many.
+static int64_t add_pages(struct cache_piece *out, const struct cache_file *f, const struct image *m,
+                         struct page_run r) {
+    int64_t n = 0;
+    for (int64_t i = r.from; i < r.to; i++) {
+        struct image_page *p = m->groups[r.group].pages[i];
+        struct cache_piece piece = {.to = p->data, .bytes = p->bytes};
+        piece.at = cache_file_page(f, r.group, i, &piece.sum);
+        if (image_page_own(p))
+            out[n++] = piece;
+    }
+    return n;
+}
+
+// What of the image lies in which file of the chain of bases.
+static bool find_pieces(struct cache_job *j, const struct cache_entry *y, const struct image *m) {
+    int64_t upto[IMAGE_GROUPS], n = 1;
+    int files = 0;
+    for (int g = 0; g < m->n_groups; g++)
+        n += upto[g] = m->groups[g].n_pages;
+    for (const struct cache_entry *z = y; z; z = z->base)
+        files++;
+    j->pieces = calloc((size_t)n, sizeof *j->pieces);
+    j->loads = calloc((size_t)files, sizeof *j->loads);
+    if (!j->pieces || !j->loads)
+        return false;
+    n = 0;
+    for (const struct cache_entry *z = y; z; z = z->base) {
+        const struct cache_file *f = z->file;
+        struct cache_load *load = &j->loads[j->n_loads];
+        *load = (struct cache_load){f->key, n, 0};
+        if (z == y && f->rest_bytes)
+            j->pieces[n++] = (struct cache_piece){m->rest, f->rest_bytes, f->data, f->sums[0]};
+        for (int g = 0; g < m->n_groups; g++) {
+            int64_t from = max_i64(f->groups[g].own, m->groups[g].first);
+            n += add_pages(j->pieces + n, f, m, (struct page_run){g, from, upto[g]});
+            upto[g] = min_i64(upto[g], from);
+        }
+        load->n = n - load->first;
+        j->n_loads += load->n > 0;
+    }
+    return true;
+}
+
+bool cache_tier_load(struct cache *c, struct cache_entry *y) {
+    struct cache_job *j = make_job(c, CACHE_LOAD, y);
+    y->loading = true; // its file stays
+    y->incoming = j ? make_image(c, y) : NULL;
+    if (!y->incoming || !find_pieces(j, y, y->incoming)) {
+        y->loading = false;
+        image_free(y->incoming, &c->blocks);
+        y->incoming = NULL;
+        if (j)
+            free_job(j);
+        return false;
+    }
+    cache_disk_queue(c->disk, j);
+    return true;
+}
+
+static struct cache_entry *with_key(struct cache *c, uint64_t key) {
+    struct cache_entry *y = c->all;
+    while (y && (!y->file || y->file->key != key))
+        y = y->next;
+    return y;
+}
+
+static void loaded(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
+    y->loading = false;
+    if (!j->rc) {
+        y->image = y->incoming;
+        y->incoming = NULL;
+        y->used = c->clock;
+        c->stats.loaded++;
+        return;
+    }
+    image_free(y->incoming, &c->blocks);
+    y->incoming = NULL;
+    c->stats.failed++;
+    note(c, j->err.text);
+    struct cache_entry *bad = with_key(c, j->failed);
+    if (bad)
+        cache_tier_lose(c, bad); // and with it what goes on from there
+    else if (!y->file)
+        cache_drop(c, y);
+}
+
+void cache_tier_poll(struct cache *c) {
+    struct cache_job *j;
+    while (c->disk && (j = cache_disk_ended(c->disk))) {
+        if (j->what == CACHE_WRITE)
+            written(c, j->owner, j);
+        else if (j->what == CACHE_LOAD)
+            loaded(c, j->owner, j);
+        else if (j->rc)
+            note(c, j->err.text);
+        free_job(j);
+    }
+}
+
+void cache_tier_touch(struct cache *c, struct cache_entry *y) {
+    if (!c->disk || !y->file || !y->stored || !cache_disk_writes(c->disk))
+        return;
+    struct cache_job *j = make_job(c, CACHE_TOUCH, y);
+    if (j)
+        cache_disk_queue(c->disk, j);
+}
+
+// Whether a head fits its base, and the text of both together.
+static int32_t *text_of(struct cache *c, const struct cache_file *f,
+                        const struct cache_entry *base) {
+    int64_t vocab = model_params_of(session_model(c->session))->vocab;
+    bool good =
+        f->common <= (base ? base->len : 0) && f->len <= model_max_ctx(session_model(c->session));
+    for (int g = 0; g < f->n_groups && base && good; g++) {
+        const struct cache_file_group *o = &f->groups[g], *b = &base->file->groups[g];
+        good = g < base->file->n_groups && b->page_bytes == o->page_bytes &&
+               (o->own == o->first ||
+                (b->first <= o->first && o->own * KV_PAGE <= min_i64(b->len, f->common)));
+    }
+    for (int64_t i = 0; i < f->len - f->common && good; i++)
+        good = f->tokens[i] >= 0 && f->tokens[i] < vocab;
+    int32_t *text =
+        good ? malloc((size_t)max_i64(f->len, base ? base->len : 0) * sizeof *text) : NULL;
+    if (!text)
+        return NULL;
+    if (base)
+        prefix_text(base->node, text);
+    memcpy(text + f->common, f->tokens, (size_t)(f->len - f->common) * sizeof *text);
+    if (key_of(c, text, f->len, f->sparse_end) == f->key)
+        return text;
+    free(text);
+    return NULL;
+}
+
+// Makes the entry of a file that was found. False: it is of no use.
+static bool adopt(struct cache *c, struct cache_file *f, struct cache_entry *base, int64_t age) {
+    int32_t *text = f->kind == c->kind ? text_of(c, f, base) : NULL;
+    struct prefix_node *n = NULL;
+    struct cache_entry *y = NULL;
+    if (text && !prefix_add(&c->tree, text, f->len, &n, NULL)) {
+        for (y = n->entries; y && !cache_same_rule(y, f->len, f->sparse_end);)
+            y = y->same;
+        if (!y)
+            y = cache_hang(c, n, f->sparse_end);
+        if (!y)
+            prefix_prune(&c->tree, n);
+    }
+    free(text);
+    if (!y || y->file)
+        return false;
+    free(f->tokens);
+    f->tokens = NULL;
+    take_file(c, y, f, base);
+    y->stored = true;
+    if (!y->image)
+        y->used = -age / 60;
+    return true;
+}
+
+struct candidate {
+    struct cache_file *file;
+    int64_t age;
+};
+
+static int by_length(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return (x->file->len > y->file->len) - (x->file->len < y->file->len);
+}
+
+// Files go on from others, mostly shorter ones: until nothing more comes of it.
+static int64_t adopt_all(struct cache *c, struct candidate *all, int64_t n) {
+    int64_t left = n, before = -1;
+    qsort(all, (size_t)n, sizeof *all, by_length);
+    while (left != before) {
+        before = left;
+        for (int64_t i = 0; i < n; i++) {
+            struct cache_file *f = all[i].file;
+            struct cache_entry *base = f && f->base ? with_key(c, f->base) : NULL;
+            if (!f || (f->base && !base) || !adopt(c, f, base, all[i].age))
+                continue;
+            all[i].file = NULL;
+            left--;
+        }
+    }
+    return left;
+}
+
+static int oldest_last(const void *a, const void *b) {
+    const struct cache_found *x = a, *y = b;
+    return (x->age > y->age) - (x->age < y->age);
+}
+
+// A file that is not read: counted, to be removed when there is need for room, the oldest first.
+static void keep_other(struct cache *c, const struct cache_found *f) {
+    c->other[c->n_other++] = *f;
+    c->stats.disk_bytes += f->bytes;
+}
+
+// Reads the heads of files that are not known yet.
+static void scan(struct cache *c) {
+    struct cache_found *found;
+    int64_t n = cache_disk_list(c->disk, &found), read = 0;
+    struct candidate *all = calloc((size_t)max_i64(n, 1), sizeof *all);
+    char path[CACHE_PATH], text[200 + CACHE_PATH];
+    struct err e = {0};
+    for (int64_t i = 0; i < c->n_other; i++)
+        c->stats.disk_bytes -= c->other[i].bytes;
+    c->n_other = 0;
+    free(c->other);
+    c->other = calloc((size_t)max_i64(n, 1), sizeof *c->other);
+    for (int64_t i = 0; i < n && all && c->other; i++) {
+        struct cache_file *f = NULL;
+        if (found[i].kind == c->kind && with_key(c, found[i].key))
+            continue;
+        if (found[i].kind == c->kind && (f = calloc(1, sizeof *f))) {
+            cache_disk_path(c->disk, found[i].kind, found[i].key, path);
+            if (cache_file_head(f, path, &e) == 0 && f->key == found[i].key) {
+                all[read++] = (struct candidate){f, found[i].age};
+                continue;
+            }
+            free(f);
+            note(c, e.text);
+        }
+        keep_other(c, &found[i]);
+    }
+    int64_t unused = all ? adopt_all(c, all, read) : 0;
+    for (int64_t i = 0; i < read; i++) {
+        struct cache_file *f = all[i].file;
+        if (!f)
+            continue;
+        keep_other(c, &(struct cache_found){c->kind, f->key, f->bytes, INT32_MAX});
+        cache_file_fini(f);
+        free(f);
+    }
+    if (c->other)
+        qsort(c->other, (size_t)c->n_other, sizeof *c->other, oldest_last);
+    if (c->n_other) {
+        snprintf(text, sizeof text,
+                 "%lld files in %s are not used by the prefix cache: they are of another model, "
+                 "draft, setting or version (%lld), or what they go on from is not there (%lld)",
+                 (long long)c->n_other, c->o.dir, (long long)(c->n_other - unused),
+                 (long long)unused);
+        note(c, text);
+    }
+    free(all);
+    free(found);
+}
+
+void cache_tier_look(struct cache *c) {
+    double now = clock_ms();
+    if (!c->disk || cache_disk_writes(c->disk) || now - c->looked < LOOK_MS)
+        return;
+    c->looked = now;
+    if (cache_disk_changed(c->disk))
+        scan(c);
+}
+
+// What files of this model and these settings are called by.
+static int find_kind(struct cache *c, struct err *e) {
+    struct model *m = session_model(c->session);
+    struct sequence *empty = NULL;
+    struct checkpoint *p = NULL;
+    int rc = model_sequence(m, &empty, e);
+    if (!rc)
+        rc = sequence_checkpoint(empty, &p, e);
+    struct image_source from = {.checkpoint = p,
+                                .model = c->model,
+                                .device = exec_kind(model_exec(m)),
+                                .vocab = model_params_of(m)->vocab};
+    if (!rc)
+        rc = image_kind(&from, &c->kind, e);
+    checkpoint_destroy(p);
+    sequence_destroy(empty);
+    return rc;
+}
+
+void cache_tier_open(struct cache *c) {
+    struct err e = {0};
+    if (!c->o.dir)
+        return;
+    int rc = find_kind(c, &e);
+    struct cache_disk_options o = {
+        .dir = c->o.dir, .kind = c->kind, .wake = c->o.wake, .wake_arg = c->o.wake_arg};
+    if (!rc)
+        rc = cache_disk_open(&c->disk, &o, &e);
+    if (e.code) // it may be there all the same
+        note(c, e.text);
+    if (rc)
+        return;
+    scan(c);
+    if (cache_disk_writes(c->disk))
+        (void)make_disk_room(c, 0, NULL);
+}
+
+void cache_tier_close(struct cache *c) {
+    if (!c->disk)
+        return;
+    struct cache_job *j;
+    cache_disk_stop(c->disk);
+    while ((j = cache_disk_ended(c->disk)))
+        free_job(j);
+    cache_disk_close(c->disk);
+    c->disk = NULL;
+    for (struct cache_entry *y = c->all; y; y = y->next) {
+        if (!y->file)
+            continue;
+        cache_file_fini(y->file);
+        free(y->file);
+        y->file = NULL;
+    }
+    free(c->other);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the seeds of fuzz_cache: an entry of the prefix cache, and one that goes on from it, with
+// pages of a few bytes, since the form does not know what is in them.
+// Usage: fuzz_cache_seeds FOLDER
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cache_file.h"
+
+enum { TOKENS = 200, COMMON = 150, PAGES = 4, PAGE = 24, REST = 40 };
+
+static int write_seed(const char *folder, const char *name, struct cache_file *f,
+                      const struct cache_file *base) {
+    static struct image_page pages[2][PAGES];
+    static unsigned char bytes[PAGE], rest[REST], form[] = "form";
+    struct image m = {.len = TOKENS,
+                      .n_groups = 2,
+                      .form = form,
+                      .form_bytes = sizeof form,
+                      .rest = rest,
+                      .rest_bytes = sizeof rest};
+    struct image_page *table[2][PAGES];
+    char path[512];
+    struct err e = {0};
+    for (int g = 0; g < 2; g++) {
+        m.groups[g] = (struct image_group){PAGE, TOKENS - 20 * g, g, 4 - g, table[g]};
+        for (int i = 0; i < PAGES; i++) {
+            pages[g][i] = (struct image_page){1, PAGE, bytes};
+            table[g][i] = &pages[g][i];
+        }
+    }
+    int rc = cache_file_of(f, &m, base, COMMON, &e);
+    f->kind = 1;
+    f->key = base ? 3 : 2;
+    f->tokens = calloc(TOKENS, sizeof *f->tokens);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!rc && f->tokens)
+        rc = cache_file_write(f, &m, path, &e);
+    if (rc)
+        fprintf(stderr, "%s\n", e.text);
+    return rc || !f->tokens;
+}
+
+int main(int argc, char **argv) {
+    struct cache_file first = {0}, behind = {0};
+    if (argc != 2)
+        return 2;
+    int rc = write_seed(argv[1], "first", &first, NULL);
+    rc = rc ? rc : write_seed(argv[1], "behind", &behind, &first);
+    cache_file_fini(&first);
+    cache_file_fini(&behind);
+    return rc;
+}

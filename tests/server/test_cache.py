@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The prefix cache over HTTP: conversations that come back, restarts, kills at any moment, folders that are damaged,
+full, of another version, or written by somebody else. What is answered is compared with a server without a cache.
+Usage: test_cache.py PROGRAM [KILLS]
+"""
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
+
+KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+FOLDER = tempfile.mkdtemp(prefix="cache-", dir=os.path.join(ROOT, "build"))
+WORDS = "the house of many rivers has a door and every door has its own small key made of old iron".split()
+
+
+def chat(port, messages, tokens=12, **more):
+    status, _, body = request(port, "POST", "/v1/chat/completions",
+                              {"messages": messages, "max_tokens": tokens, "temperature": 0, "logit_hash": True, **more})
+    value = json.loads(body)
+    if status != 200:
+        raise RuntimeError(value)
+    return value
+
+
+def essence(value):
+    choice = value["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"], value.get("logit_hash")
+
+
+def conversation(seed, turns, words=60):
+    """Messages of the user and a system message, and no answers yet."""
+    r = random.Random(seed)
+    say = lambda n: " ".join(r.choice(WORDS) for _ in range(n))
+    return say(2 * words), [say(r.randint(words // 2, words)) for _ in range(turns)]
+
+
+class Talk:
+    """A conversation that goes on turn by turn."""
+
+    def __init__(self, seed, turns=12, words=60):
+        system, self.turns = conversation(seed, turns, words)
+        self.messages = [{"role": "system", "content": system}]
+        self.done = 0
+        self.prompt = 0
+
+    def turn(self, port):
+        """(tokens of the prompt, cached, tokens that it shares with the one before), the answer's essence."""
+        self.messages.append({"role": "user", "content": self.turns[self.done]})
+        value = chat(port, self.messages)
+        usage = value["usage"]
+        shared, self.prompt = self.prompt, usage["prompt_tokens"]
+        self.messages.append({"role": "assistant", "content": value["choices"][0]["message"]["content"]})
+        self.done += 1
+        return (self.prompt, usage["prompt_tokens_details"]["cached_tokens"], shared), essence(value)
+
+
+def plain_answers(seeds, turns):
+    server = Server("--cache-ram", "0")
+    answers = {}
+    for seed in seeds:
+        talk = Talk(seed)
+        answers[seed] = [talk.turn(server.port)[1] for _ in range(turns)]
+    server.end()
+    return answers
+
+
+def cached(*options, folder=FOLDER):
+    return Server("--cache-ram", "256M", "--cache-dir", folder, "--cache-disk", "1G", *options)
+
+
+def written(server):
+    """Waits until nothing is being written any more."""
+    before = -1
+    while server.metric("coppice_cache_files_written_total") != before:
+        before = server.metric("coppice_cache_files_written_total")
+        time.sleep(0.3)
+    return before
+
+
+def turns():
+    """Turns find what was there, also behind a restart, with the same answers."""
+    want = plain_answers([1, 2], 6)
+    server = cached()
+    talks = {seed: Talk(seed) for seed in (1, 2)}
+    for i in range(4):
+        for seed, talk in talks.items():
+            (prompt, hit, shared), got = talk.turn(server.port)
+            equal(f"turn {i} of conversation {seed}: the answer", got, want[seed][i])
+            # A state is kept at multiples of 32 tokens, and the reply's opening differs.
+            check(f"turn {i} of conversation {seed}: {hit} of {shared} tokens", hit >= shared - 64 - 8)
+    check("files were written", written(server) > 4)
+    equal("end", server.end(), 0)
+    server = cached()
+    for seed, talk in talks.items():
+        (prompt, hit, shared), got = talk.turn(server.port)
+        equal(f"behind a restart: the answer of {seed}", got, want[seed][4])
+        check(f"behind a restart: {hit} of {shared} tokens", hit >= 0.9 * shared - 32)
+    second = cached()
+    check("a second process only reads", "only reads it" in second.output(), second.output()[-400:])
+    (prompt, hit, shared), got = talks[2].turn(second.port)
+    equal("a second process: the answer", got, want[2][5])
+    check("a second process: hits", hit > 0, hit)
+    second.end()
+    server.end()
+
+
+def misses():
+    """The log names the first token that differs and the rule."""
+    server = Server("--cache-ram", "64M")
+    talk = Talk(5)
+    talk.turn(server.port)
+    talk.messages[1]["content"] = "iron " + talk.messages[1]["content"]
+    talk.turn(server.port)
+    talk.messages[0]["content"] = "rivers " + talk.messages[0]["content"]
+    talk.turn(server.port)
+    server.end()
+    log = server.output()
+    for what in ("no text that is kept begins like this one", "an earlier message was edited",
+                 "the system message or the tools have changed"):
+        check(f"the log: {what}", what in log, log[-1500:])
+
+
+def damage(change, name, says):
+    """Every file is changed; the answer stays, and the log says why nothing was found."""
+    folder = tempfile.mkdtemp(prefix="damaged-", dir=FOLDER)
+    want = plain_answers([3], 3)[3]
+    server = cached(folder=folder)
+    talk = Talk(3)
+    for i in range(2):
+        talk.turn(server.port)
+    written(server)
+    server.end()
+    for file in os.listdir(folder):
+        if file.endswith(".kvc"):
+            change(os.path.join(folder, file))
+    server = cached(folder=folder)
+    (prompt, hit, shared), got = talk.turn(server.port)
+    equal(f"{name}: the answer", got, want[2])
+    log = server.output()
+    check(f"{name}: the log", says in log, log[:1500])
+    equal(f"{name}: end", server.end(), 0)
+
+
+def flip_tail(path):
+    with open(path, "r+b") as file:
+        file.seek(-1000, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-1000, os.SEEK_END)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def set_byte(at, value):
+    def change(path):
+        with open(path, "r+b") as file:
+            file.seek(at)
+            file.write(bytes([value]))
+    return change
+
+
+def damages():
+    damage(flip_tail, "a bit of the pages", "it is damaged")
+    damage(set_byte(40, 77), "a bit of the head", "damaged")
+    damage(set_byte(8, 9), "another version", "has version 9 of the form")
+    damage(lambda path: os.truncate(path, os.path.getsize(path) // 2), "cut off", "cut off")
+    damage(lambda path: os.rename(path, path.replace(os.path.basename(path)[:4], "0000", 1)), "another model",
+           "of another model")
+
+
+def full():
+    """A disk that takes no more: answers go on, and one sentence is in the log."""
+    folder = tempfile.mkdtemp(prefix="full-", dir=FOLDER)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # children have it too: writing fails then
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200000, old[1]))
+    try:
+        server = cached(folder=folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    want = plain_answers([4], 2)[4]
+    talk = Talk(4)
+    for i in range(2):
+        equal(f"full: answer {i}", talk.turn(server.port)[1], want[i])
+    time.sleep(0.5)
+    equal("full: told once", server.output().count("cannot be written"), 1)
+    equal("full: nothing is left", [f for f in os.listdir(folder) if f != "lock"], [])
+    equal("full: end", server.end(), 0)
+
+
+def refused():
+    status = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--cache-dir", FOLDER, "--cache-ram", "0"],
+                            capture_output=True, text=True, check=False)
+    check("--cache-dir without memory", status.returncode != 0 and "--cache-ram" in status.stderr, status.stderr)
+
+
+def kills():
+    """kill -9 at any moment leaves a folder that can be used: the right answers, and most of them found."""
+    seeds = [11, 12, 13]
+    want = plain_answers(seeds, 3)
+    folder = tempfile.mkdtemp(prefix="kills-", dir=FOLDER)
+    r = random.Random(7)
+    wrong = hits = answers = 0
+    for i in range(KILLS):
+        server = cached("--parallel", "3", folder=folder)
+        if "damaged" in server.output() or "cut off" in server.output():
+            wrong += 1
+
+        def use(seed, server=server):
+            nonlocal wrong, hits, answers
+            talk = Talk(seed)
+            try:
+                for j in range(3):
+                    (prompt, hit, shared), got = talk.turn(server.port)
+                    wrong += got != want[seed][j]
+                    hits += hit > 0
+                    answers += 1
+            except OSError:
+                pass  # the server was killed
+            except Exception as error:
+                print(error)
+                wrong += 1
+
+        threads = [threading.Thread(target=use, args=(seed,)) for seed in seeds]
+        for t in threads:
+            t.start()
+        time.sleep(r.random())
+        server.child.kill()
+        for t in threads:
+            t.join()
+        server.end()
+        if i % 20 == 19:  # so that there is something to write again
+            for file in r.sample(os.listdir(folder), len(os.listdir(folder)) // 2):
+                os.unlink(os.path.join(folder, file))
+    equal(f"{KILLS} kills: wrong answers or files", wrong, 0)
+    check(f"{KILLS} kills: {answers} answers, {hits} from the cache", KILLS < 5 or hits > answers // 2)
+    server = cached(folder=folder)
+    equal("behind the kills: no remains", [f for f in os.listdir(folder) if ".tmp." in f], [])
+    server.end()
+
+
+try:
+    for one in (turns, misses, damages, full, refused, kills):
+        part(one)
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+finish()
