@@ -8,6 +8,7 @@
 #include "serve/api_completions.h"
 #include "serve/api_messages.h"
 #include "serve/api_models.h"
+#include "serve/api_responses.h"
 #include "serve/api_state.h"
 #include "serve/api_text.h"
 #include "serve/openapi.h"
@@ -26,6 +27,11 @@ static void completions(struct service *s, struct exchange *x, const char *rest)
 static void messages(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     completion_start(s, x, &api_messages_dialect);
+}
+
+static void responses(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    completion_start(s, x, &api_responses_dialect);
 }
 
 static void trees(struct service *s, struct exchange *x, const char *rest) {
@@ -64,6 +70,14 @@ const struct route api_routes[] = {
     {"POST", "/v1/chat/completions", chat, "The answer to a conversation.", .body = ENDPOINT_CHAT,
      .answer = "ChatCompletion"},
     {"POST", "/chat/completions", .handle = chat},
+    {"POST", "/v1/responses", responses, "The answer to items of a conversation.",
+     .body = ENDPOINT_RESPONSES, .answer = "Response"},
+    {"POST", "/responses", .handle = responses},
+    {"GET", "/v1/responses/", api_response_get,
+     "A kept response, or with /input_items behind the id what it answered.", .answer = "Object",
+     .rest = "{response_id}"},
+    {"DELETE", "/v1/responses/", api_response_delete, "Keeps a response no longer.",
+     .answer = "Object", .rest = "{response_id}"},
     {"POST", "/v1/completions", completions, "The continuation of a text.",
      .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
     {"POST", "/v1/messages", messages, "The answer to a conversation, for Anthropic's clients.",

@@ -20,7 +20,7 @@ bool api_chat_render(const struct service *s, const struct params *p, struct cha
     struct params plain = *p; // borrows what p owns
     struct conversation v = {0};
     struct chat_words words = {0};
-    bool ok = read(p, &v, x) && chat_prompt_take(&plain, &v, "messages", &words, x) &&
+    bool ok = read(p, &v, x) && chat_prompt_take(&plain, &v, "messages", &words, NULL, x) &&
               chat_prompt_render(s, &plain, out, x);
     conversation_fini(&v);
     chat_words_fini(&words);

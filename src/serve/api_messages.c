@@ -26,7 +26,7 @@ bool api_messages_render(const struct service *s, const struct params *p, const 
     struct json *schemas = NULL;
     struct chat_words words = {0};
     bool ok = read(&plain, body, &v, &schemas, x) &&
-              chat_prompt_take(&plain, &v, "messages", &words, x) &&
+              chat_prompt_take(&plain, &v, "messages", &words, NULL, x) &&
               chat_prompt_render(s, &plain, out, x);
     conversation_fini(&v);
     json_free(schemas);

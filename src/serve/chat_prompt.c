@@ -79,9 +79,11 @@ bool chat_prompt_render(const struct service *s, const struct params *p, struct 
 }
 
 bool chat_prompt_take(struct params *p, const struct conversation *v, const char *where,
-                      struct chat_words *out, struct api_error *x) {
+                      struct chat_words *out, struct request_tools *tools, struct api_error *x) {
     struct conversation plain = {0};
-    bool ok = conversation_plain(v, where, &plain, x) && conversation_words(&plain, out, x);
+    bool ok = conversation_plain(v, where, &plain, x) &&
+              (!tools || request_tools_take(tools, &plain, x)) &&
+              conversation_words(&plain, out, x);
     bool none = v->choice.kind == CHOICE_NONE ||
                 words_equal(words_of(json_get(v->choice.raw, "type")), "none");
     conversation_fini(&plain);
@@ -124,8 +126,7 @@ static bool make_prompt(struct completion *c) {
 }
 
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where) {
-    if (!request_tools_take(&c->tools, v, &c->error) ||
-        !chat_prompt_take(&c->p, v, where, &c->words, &c->error))
+    if (!chat_prompt_take(&c->p, v, where, &c->words, &c->tools, &c->error))
         return false;
     if (c->s->chat)
         c->tools.family = chat_template_calls(c->s->chat);

@@ -7,7 +7,7 @@
 
 struct comparison {
     struct str *where;
-    bool differs;
+    bool differs, failed; // memory was short
 };
 
 static bool same_words(struct words a, struct words b) {
@@ -15,24 +15,24 @@ static bool same_words(struct words a, struct words b) {
 }
 
 // JSON as written, which has one spelling for each value that was read.
-static bool same_json(const struct json *a, const struct json *b) {
+static bool same_json(struct comparison *c, const struct json *a, const struct json *b) {
     struct json_writer x = {0}, y = {0};
     jw_value(&x, a);
     jw_value(&y, b);
-    bool same = !x.out.failed && !y.out.failed && x.out.len == y.out.len &&
-                !memcmp(x.out.data, y.out.data, x.out.len);
+    c->failed |= x.out.failed || y.out.failed;
+    bool same = !c->failed && x.out.len == y.out.len && !memcmp(x.out.data, y.out.data, x.out.len);
     str_fini(&x.out);
     str_fini(&y.out);
     return same;
 }
 
-static bool same_extras(const struct extras *a, const struct extras *b) {
+static bool same_extras(struct comparison *c, const struct extras *a, const struct extras *b) {
     bool same = a->n == b->n;
     for (int i = 0; i < a->n && same; i++) {
         int k = 0;
         while (k < b->n && strcmp(a->at[i].key, b->at[k].key) != 0)
             k++;
-        same = k < b->n && same_json(a->at[i].value, b->at[k].value);
+        same = k < b->n && same_json(c, a->at[i].value, b->at[k].value);
     }
     return same;
 }
@@ -55,8 +55,8 @@ static void compare_part(struct comparison *c, const struct conversation_part *a
     expect(c, same_words(a->name, b->name), place, "name");
     expect(c, a->custom == b->custom, place, "custom");
     expect(c, a->is_error == b->is_error, place, "is_error");
-    expect(c, a->kind == PART_CALL || same_json(a->raw, b->raw), place, "raw");
-    expect(c, same_extras(&a->extras, &b->extras), place, "extras");
+    expect(c, a->kind == PART_CALL || same_json(c, a->raw, b->raw), place, "raw");
+    expect(c, same_extras(c, &a->extras, &b->extras), place, "extras");
     expect(c, a->n_parts == b->n_parts, place, "n_parts");
 }
 
@@ -64,7 +64,7 @@ static void compare_turn(struct comparison *c, const struct conversation_turn *a
                          const struct conversation_turn *b, const char *place) {
     char inner[128];
     expect(c, a->role == b->role, place, "role");
-    expect(c, same_extras(&a->extras, &b->extras), place, "extras");
+    expect(c, same_extras(c, &a->extras, &b->extras), place, "extras");
     expect(c, a->n_parts == b->n_parts, place, "n_parts");
     for (int i = 0; i < a->n_parts && !c->differs; i++) {
         const struct conversation_part *p = &a->parts[i], *q = &b->parts[i];
@@ -82,11 +82,11 @@ static void compare_tool(struct comparison *c, const struct conversation_tool *a
     expect(c, a->kind == b->kind, place, "kind");
     expect(c, same_words(a->name, b->name), place, "name");
     expect(c, same_words(a->description, b->description), place, "description");
-    expect(c, same_json(a->schema, b->schema), place, "schema");
-    expect(c, same_json(a->format, b->format), place, "format");
+    expect(c, same_json(c, a->schema, b->schema), place, "schema");
+    expect(c, same_json(c, a->format, b->format), place, "format");
     expect(c, a->strict == b->strict, place, "strict");
-    expect(c, a->kind != TOOL_OTHER || same_json(a->raw, b->raw), place, "raw");
-    expect(c, same_extras(&a->extras, &b->extras), place, "extras");
+    expect(c, a->kind != TOOL_OTHER || same_json(c, a->raw, b->raw), place, "raw");
+    expect(c, same_extras(c, &a->extras, &b->extras), place, "extras");
 }
 
 int conversation_differs(const struct conversation *a, const struct conversation *b,
@@ -107,7 +107,7 @@ int conversation_differs(const struct conversation *a, const struct conversation
     expect(&c, a->choice.kind == b->choice.kind, "choice.kind", "");
     expect(&c, same_words(a->choice.name, b->choice.name), "choice.name", "");
     expect(&c, a->choice.custom == b->choice.custom, "choice.custom", "");
-    expect(&c, same_json(a->choice.raw, b->choice.raw), "choice.raw", "");
+    expect(&c, same_json(&c, a->choice.raw, b->choice.raw), "choice.raw", "");
     expect(&c, a->parallel == b->parallel, "parallel", "");
-    return where->failed ? err_set(e, ERR_MEMORY, "no memory for a difference") : 0;
+    return where->failed || c.failed ? err_set(e, ERR_MEMORY, "no memory for a difference") : 0;
 }

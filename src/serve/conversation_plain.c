@@ -7,6 +7,7 @@
 
 #include "serve/conversation_chat.h"
 #include "serve/noise.h"
+#include "serve/reasoning_seal.h"
 
 struct plain {
     const struct conversation *from;
@@ -165,9 +166,91 @@ static void other_result(struct plain *r, struct conversation_turn *t,
 static void take_reasoning(struct plain *r, struct conversation_turn *t,
                            const struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
+    struct str opened = {0};
+    if (!p->text.n && p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) &&
+        opened.len)
+        text = conversation_copy(r->to, opened.data, opened.len);
+    r->to->failed |= opened.failed;
+    str_fini(&opened);
     struct conversation_part *out = text.n ? conversation_part(r->to, t, p->kind) : NULL;
     if (out)
         out->text = text;
+}
+
+// Group and name of a tool in one word.
+static struct words join_name(struct conversation *v, struct words group, struct words name) {
+    bool parted = group.n >= 2 && !memcmp(group.s + group.n - 2, "__", 2);
+    struct str s = {0};
+    struct words out = {0};
+    str_append(&s, group.s, group.n);
+    str_puts(&s, parted ? "" : "__");
+    str_append(&s, name.s ? name.s : "", name.n);
+    if (!s.failed)
+        out = conversation_copy(v, s.data, s.len);
+    v->failed |= s.failed;
+    str_fini(&s);
+    return out;
+}
+
+// The name that a call has among the plain tools.
+static struct words called(struct plain *r, const struct conversation_part *p) {
+    for (int i = 0; i < p->extras.n; i++) {
+        struct words group = words_of(p->extras.at[i].value);
+        if (!strcmp(p->extras.at[i].key, "namespace") && group.n)
+            return join_name(r->to, group, p->name);
+    }
+    return p->name;
+}
+
+static bool is_group(const struct json *tool) {
+    return words_equal(words_of(json_get(tool, "type")), "namespace") &&
+           words_of(json_get(tool, "name")).n > 0 &&
+           json_kind_of(json_get(tool, "tools")) == JSON_ARRAY;
+}
+
+bool conversation_part_name(const struct json *tools, struct words *name, struct words *group) {
+    for (size_t i = 0; i < json_len(tools); i++) {
+        const struct json *list = json_get(json_at(tools, i), "tools");
+        struct words in = words_of(json_get(json_at(tools, i), "name"));
+        for (size_t k = 0; is_group(json_at(tools, i)) && k < json_len(list); k++) {
+            struct words own = words_of(json_get(json_at(list, k), "name"));
+            size_t mid = in.n >= 2 && !memcmp(in.s + in.n - 2, "__", 2) ? 0 : 2;
+            if (!own.n || name->n != in.n + mid + own.n || memcmp(name->s, in.s, in.n) != 0 ||
+                memcmp(name->s + in.n, "__", mid) != 0 ||
+                memcmp(name->s + in.n + mid, own.s, own.n) != 0)
+                continue;
+            *name = own;
+            *group = in;
+            return true;
+        }
+    }
+    return false;
+}
+
+// The functions of a group as functions of their own.
+static void take_group(struct plain *r, const struct json *group) {
+    const struct json *list = json_get(group, "tools");
+    for (size_t i = 0; i < json_len(list); i++) {
+        const struct json *from = json_at(list, i);
+        struct words name = words_of(json_get(from, "name"));
+        struct words type = words_of(json_get(from, "type"));
+        struct conversation_tool *t = NULL;
+        if (name.n && (!type.s || words_equal(type, "function")))
+            t = conversation_tool(r->to, TOOL_FUNCTION);
+        if (!t)
+            continue;
+        t->name = join_name(r->to, words_of(json_get(group, "name")), name);
+        t->description = words_of(json_get(from, "description"));
+        t->schema = json_get(from, "parameters");
+    }
+}
+
+// A part of a kind that says nothing to the model, such as a summary only its maker can read.
+static bool is_mute(const struct conversation_turn *t, const struct conversation_part *p) {
+    const char *type = json_str(json_get(p->raw, "type"), NULL);
+    return p->kind == PART_OTHER && t->role == CONVERSATION_ASSISTANT && t->n_parts == 1 &&
+           t->extras.n == 0 && !json_str(json_get(p->raw, "text"), NULL) &&
+           !(type && ends_in(type, "_call"));
 }
 
 static bool take_part(struct plain *r, struct conversation_turn *t,
@@ -185,6 +268,8 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
         break;
     case PART_CALL:
         out = copy(r, t, p);
+        if (out)
+            out->name = called(r, p);
         if (out && p->custom) {
             out->custom = false;
             out->text = as_input(r, p->text);
@@ -200,12 +285,16 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
         }
         break;
     default:
-        copy(r, t, p);
+        out = copy(r, t, p);
+        if (out)
+            out->extras = (struct extras){0};
     }
     return true;
 }
 
 static bool take_turn(struct plain *r, const struct conversation_turn *from) {
+    if (from->n_parts == 1 && is_mute(from, from->parts))
+        return true;
     // Turns stay what they are: the form has them apart for a reason.
     enum conversation_kind first = from->n_parts ? from->parts[0].kind : PART_TEXT;
     struct conversation_turn *t = conversation_turn(r->to, from->role, first);
@@ -234,11 +323,12 @@ bool conversation_plain(const struct conversation *v, const char *where, struct 
         struct conversation_tool *t = NULL;
         if (v->tools[i].kind != TOOL_OTHER)
             t = conversation_tool(out, v->tools[i].kind);
+        else if (is_group(v->tools[i].raw))
+            take_group(&r, v->tools[i].raw);
         if (t)
             *t = v->tools[i];
     }
-    out->choice.kind = v->choice.kind;
-    out->choice.name = v->choice.name;
+    out->choice = v->choice;
     out->parallel = v->parallel;
     if (v->failed || out->failed)
         api_fail(x, 503, NULL, "no memory for the conversation");

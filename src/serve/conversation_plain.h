@@ -19,6 +19,11 @@ bool conversation_plain(const struct conversation *v, const char *where, struct 
 struct chat_words {
     struct json *messages, *tools; // tools NULL: none
 };
+// Tools of a group ("namespace") are called by the group's name and their own in one word. Parts
+// such a name: true, with *name the tool's own and *group its group's, where `tools` (as they were
+// declared, or NULL) has them; else both are as they were.
+bool conversation_part_name(const struct json *tools, struct words *name, struct words *group);
+
 // False with x filled. chat_words_fini in any case.
 bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x);
 void chat_words_fini(struct chat_words *w); // zeroed is allowed

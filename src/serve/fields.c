@@ -9,6 +9,7 @@
 #define TEXT        ENDPOINT_TEXT
 #define OPENAI      (ENDPOINT_CHAT | ENDPOINT_COMPLETIONS)
 #define ANTHROPIC   (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)
+#define RESPONSES   ENDPOINT_RESPONSES
 #define CHAT        ENDPOINT_CHAT
 #define COMPLETIONS ENDPOINT_COMPLETIONS
 #define MESSAGES    ENDPOINT_MESSAGES
@@ -37,6 +38,42 @@ const struct field fields[] = {
          "{'$ref':'#/components/schemas/TokenId'}},{'type':'array','minItems':1,'maxItems':256,"
          "'items':{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/TokenId'}}}]}",
      .help = "A text, an array of texts, an array of token ids, or an array of those."},
+    {"input", RESPONSES, FIELD_ANY, .read = field_read_input,
+     .schema = "{'oneOf':[{'type':'string'},{'type':'array','minItems':1,'items':{'$ref':"
+               "'#/components/schemas/Item'}}]}",
+     .help = "The conversation: a string, or items such as message, reasoning, function_call and "
+             "function_call_output. Kinds that are unknown are passed by."},
+    {"instructions", RESPONSES, FIELD_STRING, .read = field_read_noted,
+     .help = "The system's words, in front of the input."},
+    {"previous_response_id", RESPONSES, FIELD_STRING, .read = field_read_noted,
+     .help = "A kept response, which the input goes on from."},
+    {"store", RESPONSES, FIELD_BOOL, .read = field_read_noted,
+     .help = "false: the response is not kept. Otherwise the newest 512 are, in memory, 64 MiB of "
+             "them."},
+    {"include", RESPONSES, FIELD_ARRAY, .read = field_read_noted, .schema = "{'type':'array'}",
+     .help = "reasoning.encrypted_content: reasoning in a form to be given back unread. Others do "
+             "nothing."},
+    {"metadata", RESPONSES, FIELD_OBJECT, .read = field_read_noted, .schema = "{'type':'object'}",
+     .help = "Comes back in the answer."},
+    {"truncation", RESPONSES, FIELD_STRING, .read = field_read_noted,
+     .help = "Comes back in the answer: an input that is too long is refused, never cut."},
+    {"reasoning", RESPONSES, FIELD_OBJECT, .read = field_read_reasoning,
+     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
+               "'summary':{'type':['string','null']}}}",
+     .help = "effort: as reasoning_effort of chat completions. summary: any word has reasoning "
+             "sent as its summary."},
+    {"text", RESPONSES, FIELD_OBJECT, .read = field_read_text_options,
+     .schema = "{'type':'object','properties':{'format':{'oneOf':[{'type':'null'},{'type':'object',"
+               "'required':['type'],'properties':{'type':{'const':'text'}}}]},'verbosity':{'type':["
+               "'string','null']}}}",
+     .help = "format: {\"type\":\"text\"}; JSON and schemas are refused as yet."},
+    {"background", RESPONSES, FIELD_BOOL, .read = field_read_background,
+     .schema = "{'const':false}",
+     .help = "Refused when true: answers are made while the client waits."},
+    {"conversation", RESPONSES, FIELD_ANY, .read = field_read_unkept, .schema = "{'type':'null'}",
+     .help = "Refused: no conversations are kept by themselves."},
+    {"prompt", RESPONSES, FIELD_ANY, .read = field_read_unkept, .schema = "{'type':'null'}",
+     .help = "Refused: no prompts are kept here."},
     {"stream", TEXT, FIELD_BOOL, AT(stream),
      .help = "Send the answer as server-sent events while it is made."},
     {"stream_options", OPENAI, FIELD_OBJECT, .read = field_read_stream_options,
@@ -44,7 +81,7 @@ const struct field fields[] = {
      .help = "include_usage: a last chunk with the token counts."},
     {"n_predict", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "llama-server's name for max_tokens; -1 is no limit."},
-    {"max_output_tokens", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
+    {"max_output_tokens", OPENAI | RESPONSES, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "Another name for max_tokens."},
     {"max_tokens", TEXT, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "New tokens at most; never more than the context has room for. Without it a chat may "
@@ -104,15 +141,15 @@ const struct field fields[] = {
     {"response_format", OPENAI, FIELD_OBJECT, .read = field_read_response_format,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
      .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
-    {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
+    {"tools", MESSAGES | RESPONSES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
      .help = "Tools that the reply may call: type function with name, description and parameters "
              "(a JSON schema), or custom, whose input is free text. Other types are passed by."},
-    {"tool_choice", MESSAGES, FIELD_ANY, .read = field_read_tool_choice,
+    {"tool_choice", MESSAGES | RESPONSES, FIELD_ANY, .read = field_read_tool_choice,
      .schema = "{'oneOf':[{'enum':['none','auto','required']},{'type':'object'}]}",
      .help = "none: the tools are left out; auto: the model decides; required: it calls one; an "
              "object names the one to call, or those allowed (allowed_tools)."},
-    {"parallel_tool_calls", MESSAGES, FIELD_BOOL, .read = field_read_parallel,
+    {"parallel_tool_calls", MESSAGES | RESPONSES, FIELD_BOOL, .read = field_read_parallel,
      .help = "false: the reply ends with its first call."},
     {"tools", ANTHROPIC, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','items':{'type':'object'}}",
@@ -130,7 +167,7 @@ const struct field fields[] = {
      .help = "For templates that read documents."},
     {"add_generation_prompt", MESSAGES, FIELD_BOOL, .read = field_read_generation_prompt,
      .help = "false: the prompt does not open the assistant's turn."},
-    {"chat_template_kwargs", MESSAGES, FIELD_OBJECT, AT(kwargs),
+    {"chat_template_kwargs", MESSAGES | RESPONSES, FIELD_OBJECT, AT(kwargs),
      .help = "Variables for the template, such as enable_thinking."},
     {"reasoning_effort", MESSAGES, FIELD_STRING, .read = field_read_effort,
      .schema = "{'type':'string','maxLength':31}",
@@ -153,7 +190,7 @@ const struct field fields[] = {
                "{'type':'null'}}}",
      .help = "effort: how much the model is to think, as reasoning_effort of chats. format is "
              "refused as yet."},
-    {"enable_thinking", MESSAGES, FIELD_BOOL, .read = field_read_enable_thinking,
+    {"enable_thinking", MESSAGES | RESPONSES, FIELD_BOOL, .read = field_read_enable_thinking,
      .help = "For templates that can switch thinking on and off."},
     {"grammar", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
      .help = "Refused: constraints are not supported as yet."},

@@ -64,6 +64,7 @@ static const struct {
     {ENDPOINT_TEMPLATE, "TemplateRequest", "'required':['messages']"},
     {ENDPOINT_ANTHROPIC, "AnthropicRequest", "'required':['messages']"},
     {ENDPOINT_COUNT, "CountRequest", "'required':['messages']"},
+    {ENDPOINT_RESPONSES, "ResponsesRequest", "'required':['input']"},
     {ENDPOINT_TOKENIZE, "TokenizeRequest",
      "'anyOf':[{'required':['content']},{'required':['prompt']}]"},
     {ENDPOINT_DETOKENIZE, "DetokenizeRequest", "'required':['tokens']"},
@@ -122,8 +123,10 @@ static void put_answer(struct str *out, const struct route *r) {
 }
 
 static void put_route(struct str *out, const struct route *r) {
-    str_printf(out, "\"%s%s\":{\"%s\":{\"summary\":", r->path, r->rest ? r->rest : "",
-               r->method[0] == 'G' ? "get" : "post");
+    str_printf(out, "\"%s\":{\"summary\":",
+               r->method[0] == 'G'   ? "get"
+               : r->method[0] == 'D' ? "delete"
+                                     : "post");
     put_string(out, r->summary);
     if (r->rest)
         str_printf(out,
@@ -133,7 +136,7 @@ static void put_route(struct str *out, const struct route *r) {
     if (r->body)
         put_body(out, r);
     put_answer(out, r);
-    str_puts(out, "}}");
+    str_putc(out, '}');
 }
 
 static void put_schemas(struct str *out) {
@@ -154,18 +157,22 @@ static void put_schemas(struct str *out) {
 }
 
 void openapi_write(struct str *out, const struct route *routes, size_t n) {
-    const char *comma = "";
+    const char *path = NULL; // of the rows that are being written
     str_puts(out, "{\"openapi\":\"3.1.0\",\n\"info\":{\"title\":\"coppice\",\"version\":\"1\","
                   "\"description\":\"OpenAI's and Anthropic's interfaces to one local model.\"},\n"
                   "\"security\":[{},{\"bearer\":[]},{\"key\":[]}],\n\"paths\":{\n");
     for (size_t i = 0; i < n; i++) {
         if (!routes[i].summary)
             continue;
-        str_puts(out, comma);
+        if (path && !strcmp(path, routes[i].path))
+            str_puts(out, ",\n");
+        else
+            str_printf(out, "%s\"%s%s\":{", path ? "},\n" : "", routes[i].path,
+                       routes[i].rest ? routes[i].rest : "");
+        path = routes[i].path;
         put_route(out, &routes[i]);
-        comma = ",\n";
     }
-    str_puts(out, "},\n\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\","
+    str_puts(out, "}},\n\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\","
                   "\"scheme\":\"bearer\"},\"key\":{\"type\":\"apiKey\",\"in\":\"header\","
                   "\"name\":\"x-api-key\"}},\n\"schemas\":{\n");
     put_schemas(out);

@@ -33,6 +33,16 @@ static const struct openapi_schema openapi_schemas[] = {
                         "Content") ",{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'"
                                    "array',"
                                    "'items':" SCHEMA_REF("ToolCall") "},{'type':'null'}]}}}]}"},
+    {"Item", "{'type':'object','properties':{'type':" STR ",'role':" STR ",'id':" STR "}}"},
+    {"Response",
+     "{'type':'object','required':['id','object','created_at','status','model','output','error',"
+     "'incomplete_details','usage'],'properties':{'id':" STR ",'object':{'const':'response'},"
+     "'created_at':" INT ",'status':{'enum':['completed','incomplete']},'model':" STR
+     ",'output':{'type':'array','items':" SCHEMA_REF(
+         "Item") "},'usage':{'type':'object','required':["
+                 "'input_tokens','output_tokens','total_tokens'],'properties':{'input_tokens':" INT
+                 ",'output_tokens':" INT ",'total_tokens':" INT
+                 "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
     {"Block", "{'type':'object','required':['type'],'properties':{'type':" STR ",'text':" STR "}}"},
     {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':["
              "'user','assistant','system']},'content':{'oneOf':[" STR

@@ -226,6 +226,7 @@ int server_create(struct server **out, const struct server_options *o, struct er
     v->s.o = &v->o;
     v->s.started = (int64_t)time(NULL);
     metrics_init(&v->s.metrics);
+    response_store_init(&v->s.responses);
     int rc = start(v, e);
     if (rc)
         server_destroy(v);
@@ -256,6 +257,7 @@ void server_destroy(struct server *v) {
         http_destroy(v->s.http);
     chat_template_free(v->s.chat);
     gguf_close(v->file);
+    response_store_fini(&v->s.responses);
     str_fini(&v->template);
     str_fini(&v->s.out);
     str_fini(&v->s.json.out);

@@ -12,6 +12,7 @@
 #include "serve/metrics.h"
 #include "serve/params.h"
 #include "serve/request_log.h"
+#include "serve/response_store.h"
 #include "serve/server.h"
 #include "serve/workers.h"
 #include "text/chat.h"
@@ -41,8 +42,9 @@ struct service {
 
     struct metrics metrics;
     struct completion *completions; // in progress
-    struct str out;                 // scratch of the loop thread
-    struct json_writer json;        // likewise
+    struct response_store responses;
+    struct str out;          // scratch of the loop thread
+    struct json_writer json; // likewise
 };
 
 // Answers a request, now or later. rest: what follows a path that ends in a slash.

@@ -9,6 +9,7 @@
 #include "serve/answer_json.h"
 #include "serve/conversation_messages.h"
 #include "serve/conversation_plain.h"
+#include "serve/conversation_responses.h"
 #include "serve/messages.h"
 #include "serve/params.h"
 #include "serve/request_log.h"
@@ -97,9 +98,43 @@ static void write_answer(const struct params *p, const char *text, size_t n, boo
     str_fini(&out);
 }
 
-// What Anthropic's bodies become is a conversation that is the same when it is written and read
-// again, and that chats can say.
-static bool read_turns(const struct json *body, struct api_error *x) {
+// Bodies as conversations, and back.
+static bool read_turns(struct conversation *v, const struct json *body, struct api_error *x) {
+    if (!messages_body_check(body, x))
+        return false;
+    conversation_read_messages(v, body);
+    conversation_read_messages_tools(v, body);
+    return true;
+}
+
+static void write_turns(const struct conversation *v, struct json_writer *w) {
+    conversation_write_messages(v, w);
+    conversation_write_messages_tools(v, w);
+}
+
+static bool read_items(struct conversation *v, const struct json *body, struct api_error *x) {
+    conversation_read_responses_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
+                                      json_get(body, "parallel_tool_calls"));
+    return conversation_read_responses(v, json_get(body, "input"), x);
+}
+
+static void write_items(const struct conversation *v, struct json_writer *w) {
+    jw_key(w, "tools");
+    conversation_write_responses_tools(v, w);
+    jw_key(w, "tool_choice");
+    conversation_write_responses_choice(v, w);
+    if (v->parallel)
+        jw_key_bool(w, "parallel_tool_calls", v->parallel > 0);
+    jw_key(w, "input");
+    conversation_write_responses(v, w);
+}
+
+typedef bool read_fn(struct conversation *v, const struct json *body, struct api_error *x);
+typedef void write_fn(const struct conversation *v, struct json_writer *w);
+
+// What bodies become is a conversation that is the same when it is written and read again, and that
+// chats can say.
+static bool survives(const struct json *body, read_fn *read, write_fn *write, struct api_error *x) {
     static const struct json_rules rules = {.depth = 512, .big_integers = true};
     struct conversation v = {0}, again = {0}, plain = {0};
     struct json_writer w = {0};
@@ -107,22 +142,21 @@ static bool read_turns(const struct json *body, struct api_error *x) {
     struct str where = {0};
     struct err e = {0};
     struct chat_words words = {0};
-    bool ok = messages_body_check(body, x);
-    if (!ok)
-        return false;
-    conversation_read_messages(&v, body);
-    conversation_read_messages_tools(&v, body);
-    jw_begin(&w, '{');
-    conversation_write_messages(&v, &w);
-    conversation_write_messages_tools(&v, &w);
-    jw_end(&w, '}');
-    if (!v.failed && !w.out.failed && !json_parse_with(&back, w.out.data, w.out.len, &rules, &e)) {
-        conversation_read_messages(&again, back);
-        conversation_read_messages_tools(&again, back);
-        if (!again.failed && !conversation_differs(&v, &again, &where, &e))
-            FUZZ_CHECK(where.len == 0);
+    bool ok = read(&v, body, x);
+    if (ok) {
+        jw_begin(&w, '{');
+        write(&v, &w);
+        jw_end(&w, '}');
     }
-    ok = conversation_plain(&v, "messages", &plain, x) && conversation_words(&plain, &words, x);
+    if (ok && !v.failed && !w.out.failed &&
+        !json_parse_with(&back, w.out.data, w.out.len, &rules, &e)) {
+        struct api_error none = {0};
+        bool same = read(&again, back, &none);
+        if (!again.failed && !conversation_differs(&v, &again, &where, &e))
+            FUZZ_CHECK(same && where.len == 0);
+    }
+    ok = ok && conversation_plain(&v, "messages", &plain, x) &&
+         conversation_words(&plain, &words, x);
     chat_words_fini(&words);
     conversation_fini(&plain);
     conversation_fini(&again);
@@ -134,21 +168,22 @@ static bool read_turns(const struct json *body, struct api_error *x) {
 }
 
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
-    static const enum endpoint endpoints[] = {ENDPOINT_CHAT,       ENDPOINT_COMPLETIONS,
-                                              ENDPOINT_TEMPLATE,   ENDPOINT_TOKENIZE,
-                                              ENDPOINT_DETOKENIZE, ENDPOINT_ANTHROPIC};
+    static const enum endpoint endpoints[] = {
+        ENDPOINT_CHAT,       ENDPOINT_COMPLETIONS, ENDPOINT_TEMPLATE, ENDPOINT_TOKENIZE,
+        ENDPOINT_DETOKENIZE, ENDPOINT_ANTHROPIC,   ENDPOINT_RESPONSES};
     struct params_limits l = {.vocab = 1000, .slots = 8, .has_draft = size & 1};
     struct params p = {0};
     struct api_error x = {0};
     struct json *body = NULL;
     if (size == 0)
         return;
-    enum endpoint endpoint = endpoints[data[0] % 6];
+    enum endpoint endpoint = endpoints[data[0] % 7];
     const char *text = (const char *)data + 1;
     sample_params_init(&l.sample);
     bool ok = params_parse(text, size - 1, &body, &x) && params_read(&p, body, endpoint, &l, &x) &&
               (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x)) &&
-              (endpoint != ENDPOINT_ANTHROPIC || read_turns(body, &x));
+              (endpoint != ENDPOINT_ANTHROPIC || survives(body, read_turns, write_turns, &x)) &&
+              (endpoint != ENDPOINT_RESPONSES || survives(body, read_items, write_items, &x));
     if (ok) {
         check_limits(&p, &l);
         match(&p, text, size - 1);

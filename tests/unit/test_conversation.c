@@ -10,6 +10,7 @@
 #include "serve/conversation_chat.h"
 #include "serve/conversation_messages.h"
 #include "serve/conversation_plain.h"
+#include "serve/conversation_responses.h"
 
 static const char *const values[] = {
     "1",     "\"x\"",         "[1,{\"a\":null}]", "{\"deep\":{\"er\":[true,-0.5e3]}}",
@@ -232,11 +233,34 @@ static void read_messages(const struct json *body, struct conversation *v) {
     conversation_read_messages_tools(v, body);
 }
 
+static void write_responses(const struct conversation *v, struct json_writer *w) {
+    jw_begin(w, '{');
+    jw_key(w, "input");
+    conversation_write_responses(v, w);
+    jw_key(w, "tools");
+    conversation_write_responses_tools(v, w);
+    jw_key(w, "tool_choice");
+    conversation_write_responses_choice(v, w);
+    if (v->parallel)
+        jw_key_bool(w, "parallel_tool_calls", v->parallel > 0);
+    jw_end(w, '}');
+}
+
+static void read_responses(const struct json *body, struct conversation *v) {
+    struct api_error x = {0};
+    if (!conversation_read_responses(v, json_get(body, "input"), &x))
+        fail_msg("%s", x.text);
+    conversation_read_responses_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
+                                      json_get(body, "parallel_tool_calls"));
+}
+
 static const struct interface {
     const char *name;
     void (*write)(const struct conversation *v, struct json_writer *w);
     void (*read)(const struct json *body, struct conversation *v);
-} interfaces[] = {{"chat", write_chat, read_chat}, {"messages", write_messages, read_messages}};
+} interfaces[] = {{"chat", write_chat, read_chat},
+                  {"messages", write_messages, read_messages},
+                  {"responses", write_responses, read_responses}};
 enum { INTERFACES = sizeof interfaces / sizeof interfaces[0] };
 
 static void expect_same(const struct conversation *v, const struct interface *i, uint64_t seed) {

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Responses interface; see api_responses.h.
+#include "serve/api_responses.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/answer_responses.h"
+#include "serve/chat_prompt.h"
+#include "serve/conversation_responses.h"
+
+// What a request is made of, while its prompt is made.
+struct source {
+    struct completion *c;
+    struct json *before, *answer; // input and response of previous_response_id
+    struct json *resolved;        // `input` with what it refers to in its place; NULL: as it came
+    struct conversation v;
+};
+
+static bool no_memory(struct api_error *x) {
+    api_fail(x, 503, NULL, "no memory for the conversation");
+    return false;
+}
+
+static bool parse(const struct str *text, struct json **out, struct api_error *x) {
+    struct err e = {0};
+    const struct json_rules rules = {.depth = 512, .big_integers = true};
+    if (text->failed)
+        return no_memory(x);
+    if (!json_parse_with(out, text->data ? text->data : "", text->len, &rules, &e))
+        return true;
+    api_error_of(x, &e);
+    return false;
+}
+
+// The kept response that an item's id tells of: "msg_" and the digits of the response.
+static bool find_item(struct completion *c, const char *id, struct json_writer *w) {
+    char response[RANDOM_ID];
+    struct str text = {0};
+    struct json *doc = NULL;
+    struct api_error ignored = {0};
+    bool found = false;
+    const char *digits = strchr(id, '_');
+    int n = digits ? (int)strcspn(++digits, "_") : 0;
+    if (!digits || n > 24)
+        return false;
+    snprintf(response, sizeof response, "%s%.*s", c->d->id_prefix, n, digits);
+    if (response_store_get(&c->s->responses, response, &text, NULL) &&
+        parse(&text, &doc, &ignored)) {
+        const struct json *output = json_get(doc, "output");
+        for (size_t i = 0; i < json_len(output) && !found; i++) {
+            const struct json *item = json_at(output, i);
+            found = words_equal(words_of(json_get(item, "id")), id);
+            if (found)
+                jw_value(w, item);
+        }
+    }
+    json_free(doc);
+    str_fini(&text);
+    return found;
+}
+
+static bool is_reference(const struct json *item) {
+    struct words type = words_of(json_get(item, "type"));
+    if (type.s)
+        return words_equal(type, "item_reference");
+    return !json_get(item, "role") && json_get(item, "id") && json_len(item) == 1;
+}
+
+// Puts items that kept responses hold in the place of references to them.
+static bool resolve(struct source *r, const struct json *input) {
+    struct json_writer w = {0};
+    struct api_error *x = &r->c->error;
+    char place[48];
+    bool any = false, ok = true;
+    for (size_t i = 0; i < json_len(input) && !any; i++)
+        any = is_reference(json_at(input, i));
+    if (!any)
+        return true;
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < json_len(input) && ok; i++) {
+        const struct json *item = json_at(input, i);
+        const char *id = json_str(json_get(item, "id"), NULL);
+        if (!is_reference(item)) {
+            jw_value(&w, item);
+        } else if (!id || !find_item(r->c, id, &w)) {
+            snprintf(place, sizeof place, "input[%zu].id", i);
+            ok = api_refuse(x, place,
+                            "%s: no item '%.60s' is kept here; send the item itself in its place",
+                            place, id ? id : "");
+        }
+    }
+    jw_end(&w, ']');
+    ok = ok && parse(&w.out, &r->resolved, x);
+    str_fini(&w.out);
+    return ok;
+}
+
+// What an earlier response answered, and its answer.
+static bool read_previous(struct source *r) {
+    struct api_error *x = &r->c->error;
+    const char *id = json_str(json_get(r->c->body, "previous_response_id"), NULL);
+    struct str response = {0}, input = {0};
+    bool ok = true;
+    if (!id)
+        return true;
+    if (!response_store_get(&r->c->s->responses, id, &response, &input)) {
+        api_refuse(x, "previous_response_id",
+                   "no response '%.60s' is kept here: it had to be made with store, and only the "
+                   "newest are kept; send the whole conversation as input",
+                   id);
+        x->code = "previous_response_not_found";
+        return false;
+    }
+    ok = parse(&input, &r->before, x) && parse(&response, &r->answer, x) &&
+         conversation_read_responses(&r->v, r->before, x) &&
+         conversation_read_responses(&r->v, json_get(r->answer, "output"), x);
+    str_fini(&response);
+    str_fini(&input);
+    return ok;
+}
+
+static void put_or(struct json_writer *w, const char *key, const struct json *v,
+                   const char *otherwise) {
+    jw_key(w, key);
+    if (v)
+        jw_value(w, v);
+    else if (otherwise)
+        jw_cstr(w, otherwise);
+    else
+        jw_null(w);
+}
+
+static void put_text_options(struct json_writer *w, const struct json *text) {
+    const struct json *format = json_get(text, "format");
+    jw_key(w, "text");
+    jw_begin(w, '{');
+    jw_key(w, "format");
+    if (format) {
+        jw_value(w, format);
+    } else {
+        jw_begin(w, '{');
+        jw_key_str(w, "type", "text");
+        jw_end(w, '}');
+    }
+    put_or(w, "verbosity", json_get(text, "verbosity"), "medium");
+    jw_end(w, '}');
+}
+
+static void put_reasoning(struct json_writer *w, const struct json *reasoning) {
+    jw_key(w, "reasoning");
+    jw_begin(w, '{');
+    put_or(w, "effort", json_get(reasoning, "effort"), NULL);
+    put_or(w, "summary", json_get(reasoning, "summary"), NULL);
+    jw_end(w, '}');
+}
+
+// What the answer says again of the request.
+static bool make_echo(struct completion *c, struct responses_own *own) {
+    const struct json *b = c->body, *tools = json_get(b, "tools"), *metadata;
+    struct json_writer w = {0};
+    jw_begin(&w, '{');
+    put_or(&w, "instructions", json_get(b, "instructions"), NULL);
+    put_or(&w, "max_output_tokens", json_get(b, "max_output_tokens"), NULL);
+    put_or(&w, "max_tool_calls", json_get(b, "max_tool_calls"), NULL);
+    jw_key(&w, "parallel_tool_calls");
+    jw_bool(&w, json_bool(json_get(b, "parallel_tool_calls"), true));
+    put_or(&w, "previous_response_id", json_get(b, "previous_response_id"), NULL);
+    put_or(&w, "prompt_cache_key", json_get(b, "prompt_cache_key"), NULL);
+    put_reasoning(&w, json_get(b, "reasoning"));
+    put_or(&w, "safety_identifier", json_get(b, "safety_identifier"), NULL);
+    jw_key_str(&w, "service_tier", "default");
+    jw_key_bool(&w, "store", own->keeps);
+    jw_key_num(&w, "temperature", (double)c->p.sample.temperature);
+    put_text_options(&w, json_get(b, "text"));
+    put_or(&w, "tool_choice", json_get(b, "tool_choice"), "auto");
+    jw_key(&w, "tools");
+    if (tools) {
+        jw_value(&w, tools);
+    } else {
+        jw_begin(&w, '[');
+        jw_end(&w, ']');
+    }
+    jw_key_int(&w, "top_logprobs", 0);
+    jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
+    put_or(&w, "truncation", json_get(b, "truncation"), "disabled");
+    put_or(&w, "user", json_get(b, "user"), NULL);
+    jw_key(&w, "metadata");
+    if ((metadata = json_get(b, "metadata")) != NULL) {
+        jw_value(&w, metadata);
+    } else {
+        jw_begin(&w, '{');
+        jw_end(&w, '}');
+    }
+    jw_end(&w, '}');
+    bool ok = parse(&w.out, &own->echo, &c->error);
+    str_fini(&w.out);
+    return ok;
+}
+
+static bool asks_for(const struct json *include, const char *what) {
+    for (size_t i = 0; i < json_len(include); i++)
+        if (words_equal(words_of(json_at(include, i)), what))
+            return true;
+    return false;
+}
+
+// The conversation of the body; what is to be kept of it is written down.
+static bool read_conversation(struct source *r, struct responses_own *own) {
+    struct completion *c = r->c;
+    struct words instructions = words_of(json_get(c->body, "instructions"));
+    const struct json *input = json_get(c->body, "input");
+    if (instructions.n) {
+        struct conversation_part *p = conversation_part(
+            &r->v, conversation_turn(&r->v, CONVERSATION_SYSTEM, PART_TEXT), PART_TEXT);
+        if (p)
+            p->text = instructions;
+    }
+    if (!read_previous(r) || !resolve(r, input) ||
+        !conversation_read_responses(&r->v, r->resolved ? r->resolved : input, &c->error))
+        return false;
+    if (own->keeps) { // without the instructions, which each request has its own of
+        struct conversation kept = r->v;
+        struct json_writer w = {0};
+        kept.turns += instructions.n > 0;
+        kept.n_turns -= instructions.n > 0;
+        if (!r->v.failed)
+            conversation_write_responses(&kept, &w);
+        own->input = w.out;
+    }
+    if (r->v.failed)
+        return no_memory(&c->error);
+    if (r->v.n_turns == (instructions.n > 0))
+        return api_refuse(&c->error, "input", "input is empty: at least one item is needed");
+    return true;
+}
+
+static bool prepare(struct completion *c) {
+    struct responses_own *own = c->own = calloc(1, sizeof *own);
+    struct source r = {.c = c};
+    if (!own)
+        return no_memory(&c->error);
+    own->keeps = json_bool(json_get(c->body, "store"), true);
+    own->summarises = json_str(json_get(json_get(c->body, "reasoning"), "summary"), NULL);
+    own->seals = asks_for(json_get(c->body, "include"), "reasoning.encrypted_content");
+    bool ok = make_echo(c, own) && read_conversation(&r, own);
+    if (ok) {
+        conversation_read_responses_tools(&r.v, c->p.tools, json_get(c->body, "tool_choice"),
+                                          json_get(c->body, "parallel_tool_calls"));
+        ok = chat_prompt_make(c, &r.v, "input");
+    }
+    conversation_fini(&r.v);
+    json_free(r.before);
+    json_free(r.answer);
+    json_free(r.resolved);
+    return ok;
+}
+
+static void drop(struct completion *c) {
+    struct responses_own *own = c->own;
+    if (!own)
+        return;
+    json_free(own->echo);
+    str_fini(&own->input);
+    free(own);
+}
+
+const struct dialect api_responses_dialect = {
+    .endpoint = ENDPOINT_RESPONSES,
+    .path = "/v1/responses",
+    .id_prefix = "resp_",
+    .prepare = prepare,
+    .shorten = chat_prompt_shorten,
+    .drop = drop,
+    .start = responses_start,
+    .item_begin = responses_item_begin,
+    .item_delta = responses_item_delta,
+    .item_end = responses_item_end,
+    .end = responses_end,
+    .error = responses_error,
+    .alive = responses_alive,
+    .whole = responses_whole,
+    .keeps_text = true,
+};
+
+static void refuse_unknown(struct exchange *x, const char *id) {
+    struct api_error why;
+    api_fail(&why, 404, NULL,
+             "no response '%.60s' is kept here: it had to be made with store, and only the newest "
+             "are kept",
+             id);
+    service_refuse(x, &why);
+}
+
+static void answer_with(struct exchange *x, struct str *text) {
+    struct json_writer w = {.out = *text};
+    service_json(x, 200, &w);
+}
+
+// The items of a kept response's input as a list.
+static void answer_items_of(struct exchange *x, struct str *input) {
+    struct json_writer w = {0};
+    struct json *items = NULL;
+    struct err e = {0};
+    if (json_parse(&items, input->data ? input->data : "[]", input->len, &e))
+        w.out.failed = true;
+    jw_begin(&w, '{');
+    jw_key_str(&w, "object", "list");
+    jw_key(&w, "data");
+    jw_value(&w, items);
+    jw_key_bool(&w, "has_more", false);
+    jw_end(&w, '}');
+    json_free(items);
+    str_fini(input);
+    service_json(x, 200, &w);
+}
+
+void api_response_get(struct service *s, struct exchange *x, const char *rest) {
+    static const char tail[] = "/input_items";
+    char id[RANDOM_ID];
+    struct str text = {0};
+    size_t n = strlen(rest), m = sizeof tail - 1;
+    bool items = n > m && !strcmp(rest + n - m, tail);
+    snprintf(id, sizeof id, "%.*s", (int)(items ? n - m : n), rest);
+    if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
+        refuse_unknown(x, rest);
+    else if (items)
+        answer_items_of(x, &text);
+    else
+        answer_with(x, &text);
+}
+
+void api_response_delete(struct service *s, struct exchange *x, const char *rest) {
+    struct json_writer w = {0};
+    if (!response_store_drop(&s->responses, rest)) {
+        refuse_unknown(x, rest);
+        return;
+    }
+    jw_begin(&w, '{');
+    jw_key_str(&w, "id", rest);
+    jw_key_str(&w, "object", "response");
+    jw_key_bool(&w, "deleted", true);
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}

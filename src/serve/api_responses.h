@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/responses, with the kept responses: GET and DELETE /v1/responses/{id}, and
+// GET /v1/responses/{id}/input_items. The body's items become a conversation
+// (conversation_responses.h) that is rendered as a chat; the answer is written as typed events or
+// one object (answer_responses.h).
+#ifndef COPPICE_SERVE_API_RESPONSES_H
+#define COPPICE_SERVE_API_RESPONSES_H
+
+#include "serve/completion.h"
+
+extern const struct dialect api_responses_dialect;
+
+service_handler api_response_get, api_response_delete;
+
+#endif

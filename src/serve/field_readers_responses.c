@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request fields of the Responses interface; see field_readers.h.
+#include <stdio.h>
+
+#include "serve/field_readers.h"
+
+bool field_read_input(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    enum json_kind k = json_kind_of(v);
+    return k == JSON_STRING || k == JSON_ARRAY ||
+           api_refuse(x, f->name, "input is %s and must be a string or an array of items",
+                      fields_kind_name(v));
+}
+
+// Its kind is all that is looked at here; the interface reads it from the body.
+bool field_read_noted(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)f, (void)v, (void)l, (void)x;
+    return true;
+}
+
+bool field_read_reasoning(struct params *p, const struct field *f, const struct json *v,
+                          const struct params_limits *l, struct api_error *x) {
+    const struct json *effort = json_get(v, "effort"), *summary = json_get(v, "summary");
+    if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
+        return api_refuse(x, "reasoning.effort", "reasoning.effort is %s and must be a string",
+                          fields_kind_name(effort));
+    if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
+        return api_refuse(x, "reasoning.summary", "reasoning.summary is %s and must be a string",
+                          fields_kind_name(summary));
+    return !effort || field_read_effort(p, f, effort, l, x);
+}
+
+bool field_read_text_options(struct params *p, const struct field *f, const struct json *v,
+                             const struct params_limits *l, struct api_error *x) {
+    const struct json *format = json_get(v, "format");
+    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
+        return api_refuse(x, "text.format", "text.format is %s and must be an object",
+                          fields_kind_name(format));
+    if (!format || field_read_response_format(p, f, format, l, x))
+        return true;
+    snprintf(x->param, sizeof x->param, "text.format");
+    return false;
+}
+
+bool field_read_background(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    return !json_bool(v, false) ||
+           api_refuse(x, f->name,
+                      "background is not supported: answers are made while the client "
+                      "waits; leave it out, or ask for a stream");
+}
+
+bool field_read_unkept(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "%s is not supported: nothing of that kind is kept here; send what is meant "
+                      "as input",
+                      f->name);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Responses that are kept; see response_store.h.
+#include "serve/response_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct stored_response {
+    struct stored_response *older;
+    char id[RANDOM_ID];
+    struct str response, input;
+};
+
+static size_t size_of(const struct stored_response *r) {
+    return sizeof *r + r->response.cap + r->input.cap;
+}
+
+void response_store_init(struct response_store *s) {
+    *s = (struct response_store){0};
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+// Takes the one that *at points at out of the list and frees it.
+static void remove_at(struct response_store *s, struct stored_response **at) {
+    struct stored_response *r = *at;
+    *at = r->older;
+    s->n--;
+    s->bytes -= size_of(r);
+    str_fini(&r->response);
+    str_fini(&r->input);
+    free(r);
+}
+
+void response_store_fini(struct response_store *s) {
+    while (s->newest)
+        remove_at(s, &s->newest);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static struct stored_response **find(struct response_store *s, const char *id) {
+    struct stored_response **at = &s->newest;
+    while (*at && strcmp((*at)->id, id) != 0)
+        at = &(*at)->older;
+    return at;
+}
+
+static void remove_oldest(struct response_store *s) {
+    struct stored_response **at = &s->newest;
+    while ((*at)->older)
+        at = &(*at)->older;
+    remove_at(s, at);
+}
+
+void response_store_put(struct response_store *s, const char *id, const struct str *response,
+                        const struct str *input) {
+    struct stored_response *r = calloc(1, sizeof *r);
+    if (!r)
+        return;
+    strncpy(r->id, id, sizeof r->id - 1);
+    str_append(&r->response, response->data, response->len);
+    str_append(&r->input, input->data, input->len);
+    if (r->response.failed || r->input.failed || size_of(r) > (size_t)RESPONSE_STORE_BYTES) {
+        str_fini(&r->response);
+        str_fini(&r->input);
+        free(r);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    r->older = s->newest;
+    s->newest = r;
+    s->n++;
+    s->bytes += size_of(r);
+    while (s->n > RESPONSE_STORE_MAX || s->bytes > (size_t)RESPONSE_STORE_BYTES)
+        remove_oldest(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool response_store_get(struct response_store *s, const char *id, struct str *response,
+                        struct str *input) {
+    pthread_mutex_lock(&s->lock);
+    const struct stored_response *r = *find(s, id);
+    if (r && response)
+        str_append(response, r->response.data, r->response.len);
+    if (r && input)
+        str_append(input, r->input.data, r->input.len);
+    pthread_mutex_unlock(&s->lock);
+    return r != NULL;
+}
+
+bool response_store_drop(struct response_store *s, const char *id) {
+    pthread_mutex_lock(&s->lock);
+    struct stored_response **at = find(s, id);
+    bool found = *at != NULL;
+    if (found)
+        remove_at(s, at);
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}

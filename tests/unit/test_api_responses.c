@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Responses interface: events in their order with ascending numbers, for every kind of item;
+// streamed and whole answers agree; kept responses are gone on from, shown and forgotten; refusals.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "serve/answer_responses.h"
+#include "serve/reasoning_seal.h"
+#include "server_rig.h"
+
+#define RESPONSES "/v1/responses"
+
+static struct server_rig rig;
+
+static int start(void **state) {
+    (void)state;
+    server_rig_start(&rig, (struct server_options){.name = "tiny"});
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_rig_stop(&rig);
+    return 0;
+}
+
+// The data of the events of a stream, whose names must be those of their data and whose numbers
+// must rise by one.
+struct events {
+    struct json *at[400];
+    int n;
+};
+
+static void read_events(struct events *v, const char *at) {
+    v->n = 0;
+    while (*at) {
+        char name[64] = "";
+        const char *data = strstr(at, "\ndata: "), *end = strstr(at, "\n\n");
+        assert_true(v->n < 400 && data && end && sscanf(at, "event: %63s", name) == 1);
+        data += 7;
+        assert_int_equal(json_parse(&v->at[v->n], data, (size_t)(end - data), NULL), 0);
+        assert_string_equal(server_rig_text(v->at[v->n], "type"), name);
+        assert_int_equal(server_rig_int(v->at[v->n], "sequence_number"), v->n);
+        v->n++;
+        at = end + 2;
+    }
+}
+
+static void drop_events(struct events *v) {
+    for (int i = 0; i < v->n; i++)
+        json_free(v->at[i]);
+}
+
+static const char *type_at(const struct events *v, int i) {
+    assert_true(i < v->n);
+    return server_rig_text(v->at[i], "type") + 9; // without "response."
+}
+
+// The names of the events, deltas that follow each other once.
+static void names_of(const struct events *v, struct str *out) {
+    const char *before = "";
+    for (int i = 0; i < v->n; i++) {
+        const char *name = type_at(v, i);
+        if (strcmp(name, before) != 0 || !strstr(name, ".delta"))
+            str_printf(out, "%s%s", out->len ? " " : "", name);
+        before = name;
+    }
+}
+
+static void join_deltas(const struct events *v, const char *name, struct str *out) {
+    str_puts(out, "");
+    for (int i = 0; i < v->n; i++)
+        if (!strcmp(type_at(v, i), name))
+            str_puts(out, server_rig_text(v->at[i], "delta"));
+}
+
+#define ASK "\"instructions\":\"Be brief.\",\"input\":\"Tell me of a fox.\",\"temperature\":0"
+
+static void streams_and_whole_answers_agree(void **state) {
+    (void)state;
+    struct str out = {0}, names = {0}, text = {0};
+    struct events v;
+    struct json *one = server_rig_json(
+        &rig, RESPONSES, "{\"max_output_tokens\":20,\"metadata\":{\"a\":\"b\"}," ASK "}", 200);
+    assert_string_equal(server_rig_text(one, "status"), "incomplete");
+    assert_string_equal(server_rig_text(one, "incomplete_details.reason"), "max_output_tokens");
+    assert_string_equal(server_rig_text(one, "instructions"), "Be brief.");
+    assert_string_equal(server_rig_text(one, "metadata.a"), "b");
+    assert_int_equal(server_rig_int(one, "usage.output_tokens"), 20);
+    assert_int_equal(server_rig_int(one, "usage.total_tokens"),
+                     server_rig_int(one, "usage.input_tokens") + 20);
+    assert_int_equal(
+        server_rig_ask(&rig, RESPONSES, "{\"max_output_tokens\":20,\"stream\":true," ASK "}", &out),
+        200);
+    read_events(&v, out.data);
+    names_of(&v, &names);
+    assert_string_equal(names.data,
+                        "created in_progress output_item.added content_part.added "
+                        "output_text.delta output_text.done content_part.done output_item.done "
+                        "incomplete");
+    join_deltas(&v, "output_text.delta", &text);
+    const struct json *last = v.at[v.n - 1];
+    assert_string_equal(text.data, server_rig_text(one, "output.0.content.0.text"));
+    assert_string_equal(text.data, server_rig_text(last, "response.output.0.content.0.text"));
+    assert_string_equal(text.data, server_rig_text(v.at[v.n - 2], "item.content.0.text"));
+    assert_string_equal(server_rig_text(last, "response.output.0.status"), "incomplete");
+    assert_int_equal(json_len(server_rig_at(v.at[0], "response.output")), 0);
+    drop_events(&v);
+    json_free(one);
+    str_fini(&text);
+    str_fini(&names);
+    str_fini(&out);
+}
+
+static void kept_responses_are_gone_on_from(void **state) {
+    (void)state;
+    char body[2048], path[96];
+    struct json *one = server_rig_json(&rig, RESPONSES, "{\"max_output_tokens\":8," ASK "}", 200);
+    const char *id = server_rig_text(one, "id"),
+               *said = server_rig_text(one, "output.0.content.0.text");
+    snprintf(path, sizeof path, RESPONSES "/%s", id);
+    struct json *kept = server_rig_json(&rig, path, NULL, 200);
+    assert_string_equal(server_rig_text(kept, "output.0.content.0.text"), said);
+    snprintf(body, sizeof body,
+             "{\"previous_response_id\":\"%s\",\"input\":\"More.\",\"temperature\":0,"
+             "\"max_output_tokens\":8,\"instructions\":\"Be brief.\"}",
+             id);
+    struct json *two = server_rig_json(&rig, RESPONSES, body, 200);
+    struct str again = {0};
+    str_printf(&again,
+               "{\"instructions\":\"Be brief.\",\"store\":false,\"temperature\":0,"
+               "\"max_output_tokens\":8,\"input\":[{\"role\":\"user\",\"content\":\"Tell me of a "
+               "fox.\"},{\"type\":\"item_reference\",\"id\":\"%s\"},{\"type\":\"message\",\"role\":"
+               "\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"More.\"}]}]}",
+               server_rig_text(one, "output.0.id"));
+    struct json *three = server_rig_json(&rig, RESPONSES, again.data, 200);
+    assert_int_equal(server_rig_int(two, "usage.input_tokens"),
+                     server_rig_int(three, "usage.input_tokens"));
+    assert_string_equal(server_rig_text(two, "output.0.content.0.text"),
+                        server_rig_text(three, "output.0.content.0.text"));
+    snprintf(path, sizeof path, RESPONSES "/%s/input_items", server_rig_text(two, "id"));
+    struct json *items = server_rig_json(&rig, path, NULL, 200);
+    assert_int_equal(json_len(server_rig_at(items, "data")), 3);
+    snprintf(path, sizeof path, RESPONSES "/%s", server_rig_text(three, "id"));
+    json_free(server_rig_json(&rig, path, NULL, 404)); // it was not to be kept
+    json_free(items);
+    json_free(three);
+    json_free(two);
+    json_free(kept);
+    json_free(one);
+    str_fini(&again);
+}
+
+static void refusals_name_the_place(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"input\":5}", "input"},
+        {"{\"input\":[]}", "input"},
+        {"{}", "input"},
+        {"{\"input\":[7]}", "input[0]"},
+        {"{\"input\":[{\"role\":\"king\",\"content\":\"x\"}]}", "input[0]"},
+        {"{\"input\":[{\"role\":\"user\",\"content\":4}]}", "input[0]"},
+        {"{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\"}]}", "input[0]"},
+        {"{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\"}]}", "input[0]"},
+        {"{\"input\":[{\"type\":\"item_reference\",\"id\":\"msg_1\"}]}", "input[0].id"},
+        {"{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id"},
+        {"{\"input\":\"x\",\"conversation\":\"conv_1\"}", "conversation"},
+        {"{\"input\":\"x\",\"background\":true}", "background"},
+        {"{\"input\":\"x\",\"reasoning\":{\"effort\":4}}", "reasoning.effort"},
+        {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}",
+         "input[0].content[0]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct json *v = server_rig_json(&rig, RESPONSES, cases[i].body, 400);
+        assert_string_equal(server_rig_text(v, "error.param"), cases[i].param);
+        json_free(v);
+    }
+}
+
+// What clients send that means nothing here.
+static void unknown_kinds_are_passed_by(void **state) {
+    (void)state;
+    json_free(server_rig_json(
+        &rig, RESPONSES,
+        "{\"input\":[{\"type\":\"x_call\",\"call_id\":\"a\",\"action\":{\"n\":1}},{\"type\":"
+        "\"x_call_output\",\"call_id\":\"a\",\"output\":\"r\"},{\"type\":\"compaction\","
+        "\"encrypted_content\":\"x\"},{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":"
+        "\"x\"},{\"role\":\"user\",\"content\":\"Hi\"}],\"tools\":[{\"type\":\"web_search\"},{"
+        "\"type\":\"local_shell\"},{\"type\":\"namespace\",\"name\":\"mcp\",\"tools\":[{\"type\":"
+        "\"function\",\"name\":\"f\"}]},{\"type\":\"custom\",\"name\":\"apply_patch\"}],"
+        "\"tool_choice\":\"auto\",\"reasoning\":null,\"text\":{\"verbosity\":\"low\"},\"include\":["
+        "],\"store\":false,\"prompt_cache_key\":\"k\",\"max_output_tokens\":2,\"x\":1}",
+        200));
+}
+
+// One answer of all kinds of items, written without an engine.
+struct bench {
+    struct service s;
+    struct server_options o;
+    struct completion c;
+    struct choice k;
+    struct responses_own own;
+};
+
+static void set_up(struct bench *b, const char *echo) {
+    *b = (struct bench){0};
+    b->s.model = (char *)"m";
+    b->s.o = &b->o;
+    b->c = (struct completion){.s = &b->s, .own = &b->own, .choices = &b->k, .n_choices = 1};
+    static const struct dialect d = {.id_prefix = "resp_", .keeps_text = true};
+    b->c.d = &d;
+    b->c.streaming = true;
+    snprintf(b->c.id, sizeof b->c.id, "resp_0123456789abcdef01234567");
+    assert_int_equal(json_parse(&b->own.echo, echo, strlen(echo), NULL), 0);
+}
+
+static void say(struct bench *b, enum answer_item_kind kind, const char *name, bool custom,
+                const char *text) {
+    struct answer_item *it = answer_items_begin(&b->k.items, kind);
+    struct answer_piece p = {.text = {text, strlen(text)}};
+    it->custom = custom;
+    if (name) {
+        str_puts(&it->name, name);
+        snprintf(it->id, sizeof it->id, "call_%d", it->index);
+    }
+    responses_item_begin(&b->c, &b->k, it);
+    responses_item_delta(&b->c, &b->k, it, &p);
+    str_puts(&it->text, text);
+    it->open = false;
+    responses_item_end(&b->c, &b->k, it);
+}
+
+static void tear_down(struct bench *b) {
+    answer_items_fini(&b->k.items);
+    json_free(b->own.echo);
+    str_fini(&b->s.out);
+    str_fini(&b->s.json.out);
+}
+
+static void every_kind_of_item_has_its_events(void **state) {
+    (void)state;
+    struct bench b;
+    struct events v;
+    struct str names = {0}, opened = {0};
+    set_up(&b, "{\"tools\":[{\"type\":\"namespace\",\"name\":\"mcp__a\",\"tools\":[{\"type\":"
+               "\"function\",\"name\":\"f\"}]}]}");
+    b.own.seals = true;
+    responses_start(&b.c);
+    responses_alive(&b.c);
+    say(&b, ITEM_REASONING, NULL, false, "h\xc3\xa9");
+    say(&b, ITEM_TEXT, NULL, false, "Hi");
+    say(&b, ITEM_CALL, "mcp__a__f", false, "{\"n\":1}");
+    say(&b, ITEM_CALL, "apply_patch", true, "*** Begin");
+    responses_end(&b.c);
+    read_events(&v, b.s.out.data);
+    names_of(&v, &names);
+    assert_string_equal(
+        names.data, "created in_progress in_progress "
+                    "output_item.added content_part.added reasoning_text.delta reasoning_text.done "
+                    "content_part.done output_item.done "
+                    "output_item.added content_part.added output_text.delta output_text.done "
+                    "content_part.done output_item.done "
+                    "output_item.added function_call_arguments.delta function_call_arguments.done "
+                    "output_item.done "
+                    "output_item.added custom_tool_call_input.delta custom_tool_call_input.done "
+                    "output_item.done completed");
+    const struct json *r = json_get(v.at[v.n - 1], "response");
+    assert_string_equal(server_rig_text(r, "output.0.content.0.text"), "h\xc3\xa9");
+    const char *sealed = server_rig_text(r, "output.0.encrypted_content");
+    assert_true(reasoning_unseal(sealed, strlen(sealed), &opened));
+    assert_string_equal(opened.data, "h\xc3\xa9");
+    assert_string_equal(server_rig_text(r, "output.2.type"), "function_call");
+    assert_string_equal(server_rig_text(r, "output.2.call_id"), "call_2");
+    assert_string_equal(server_rig_text(r, "output.2.namespace"), "mcp__a");
+    assert_string_equal(server_rig_text(r, "output.2.name"), "f");
+    assert_string_equal(server_rig_text(r, "output.2.arguments"), "{\"n\":1}");
+    assert_string_equal(server_rig_text(r, "output.3.type"), "custom_tool_call");
+    assert_string_equal(server_rig_text(r, "output.3.input"), "*** Begin");
+    assert_string_equal(server_rig_text(r, "status"), "completed");
+    drop_events(&v);
+    tear_down(&b);
+    str_fini(&names);
+    str_fini(&opened);
+}
+
+static void reasoning_goes_out_as_a_summary_where_asked_for(void **state) {
+    (void)state;
+    struct bench b;
+    struct events v;
+    struct str names = {0};
+    struct api_error why;
+    set_up(&b, "{}");
+    b.own.summarises = true;
+    say(&b, ITEM_REASONING, NULL, false, "hm");
+    api_fail(&why, 500, "engine_failed", "it broke");
+    responses_error(&b.c, &why);
+    read_events(&v, b.s.out.data);
+    names_of(&v, &names);
+    assert_string_equal(names.data, "output_item.added reasoning_summary_part.added "
+                                    "reasoning_summary_text.delta reasoning_summary_text.done "
+                                    "reasoning_summary_part.done output_item.done failed");
+    assert_string_equal(server_rig_text(v.at[5], "item.summary.0.text"), "hm");
+    assert_int_equal(server_rig_int(v.at[2], "summary_index"), 0);
+    assert_string_equal(server_rig_text(v.at[6], "response.error.code"), "engine_failed");
+    assert_string_equal(server_rig_text(v.at[6], "response.error.message"), "it broke");
+    drop_events(&v);
+    tear_down(&b);
+    str_fini(&names);
+}
+
+static void sealed_reasoning_comes_back(void **state) {
+    (void)state;
+    for (size_t n = 0; n < 70; n++) {
+        struct str sealed = {0}, opened = {0};
+        char text[70] = {0};
+        for (size_t i = 0; i < n; i++)
+            text[i] = (char)(i * 37 + n);
+        reasoning_seal(text, n, &sealed);
+        assert_true(reasoning_unseal(sealed.data, sealed.len, &opened));
+        assert_int_equal(opened.len, n);
+        if (n)
+            assert_memory_equal(opened.data, text, n);
+        sealed.data[sealed.len - 1] = '!';
+        str_clear(&opened);
+        assert_false(reasoning_unseal(sealed.data, sealed.len, &opened));
+        assert_int_equal(opened.len, 0);
+        str_fini(&sealed);
+        str_fini(&opened);
+    }
+}
+
+static void the_store_keeps_the_newest(void **state) {
+    (void)state;
+    struct response_store s;
+    struct str text = {0}, big = {0}, none = {0};
+    char id[RANDOM_ID];
+    response_store_init(&s);
+    str_puts(&text, "{}");
+    for (int i = 0; i < RESPONSE_STORE_MAX + 10; i++) {
+        snprintf(id, sizeof id, "resp_%d", i);
+        response_store_put(&s, id, &text, &text);
+    }
+    assert_int_equal(s.n, RESPONSE_STORE_MAX);
+    assert_false(response_store_get(&s, "resp_9", NULL, NULL));
+    assert_true(response_store_get(&s, "resp_10", &none, NULL));
+    assert_string_equal(none.data, "{}");
+    for (int i = 0; i < 1 << 20; i++)
+        str_puts(&big, "0123456789abcdef0123456789abcde");
+    for (int i = 0; i < 4; i++) {
+        snprintf(id, sizeof id, "big_%d", i);
+        response_store_put(&s, id, &big, &none);
+    }
+    assert_true(s.bytes <= (size_t)RESPONSE_STORE_BYTES);
+    assert_true(response_store_get(&s, "big_3", NULL, NULL));
+    assert_true(response_store_drop(&s, "big_3"));
+    assert_false(response_store_drop(&s, "big_3"));
+    response_store_fini(&s);
+    str_fini(&text);
+    str_fini(&big);
+    str_fini(&none);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_and_whole_answers_agree),
+        cmocka_unit_test(kept_responses_are_gone_on_from),
+        cmocka_unit_test(refusals_name_the_place),
+        cmocka_unit_test(unknown_kinds_are_passed_by),
+        cmocka_unit_test(every_kind_of_item_has_its_events),
+        cmocka_unit_test(reasoning_goes_out_as_a_summary_where_asked_for),
+        cmocka_unit_test(sealed_reasoning_comes_back),
+        cmocka_unit_test(the_store_keeps_the_newest),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
