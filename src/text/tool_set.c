@@ -223,5 +223,5 @@ unsigned tool_param_types(const struct tool *t, const char *name, size_t n) {
     for (int i = 0; i < t->n_params; i++)
         if (t->params[i].n == n && !memcmp(t->params[i].name, name, n))
             return t->params[i].types;
-    return t->others;
+    return t->freeform ? TOOL_STRING : t->others;
 }
