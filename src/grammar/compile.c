@@ -322,7 +322,7 @@ static int finish(struct compile *c, uint32_t rule, struct grammar **out) {
     rc = spread(c, true, c->ends);
     rc = rc ? rc : spread(c, false, c->nullable);
     if (!rc && !c->ends[c->start[rule]])
-        rc = err_set(c->e, ERR_MISMATCH, "no text can satisfy the grammar");
+        rc = err_set(c->e, ERR_MISMATCH, "no text can satisfy the grammar%s", c->b->place);
     rc = rc ? rc : check_cycles(c);
     return rc ? rc : pack(c, c->start[rule], out);
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "text/tokenizer.h"
 
 struct grammar;         // compiled
@@ -33,7 +34,7 @@ int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct 
 
 // How JSON is laid out between its tokens.
 enum grammar_space {
-    GRAMMAR_SPACE_FREE,    // none, one blank, or a line end and up to 64 blanks
+    GRAMMAR_SPACE_FREE, // none, one blank, or a line end and up to 64 blanks; before , and : none
     GRAMMAR_SPACE_COMPACT, // none at all
 };
 struct grammar_json {
@@ -41,7 +42,14 @@ struct grammar_json {
     bool one_of_as_any; // oneOf whose alternatives overlap is taken as anyOf instead of refused
 };
 
-// Any JSON object. how may be NULL: all zero.
+// What a JSON Schema (draft 2020-12) allows; docs/structured-output.md lists the keywords. Errors
+// name the place by its JSON pointer: ERR_UNSUPPORTED for a keyword that no grammar here can hold,
+// ERR_FORMAT for a schema that is none, ERR_MISMATCH where no value can satisfy it, ERR_LIMIT.
+// how may be NULL: all zero.
+int grammar_from_schema(struct grammar **out, const struct json *schema,
+                        const struct grammar_json *how, struct err *e);
+
+// Any JSON object.
 int grammar_json_object(struct grammar **out, const struct grammar_json *how, struct err *e);
 
 struct grammar *grammar_ref(struct grammar *g); // returns g

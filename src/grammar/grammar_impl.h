@@ -53,7 +53,8 @@ struct build {
     // Parts of JSON that were made already; 0: not yet.
     uint32_t space, chars, strings, numbers, integers, values, objects, arrays;
     uint32_t value_rule;
-    int64_t work; // steps that AND and WITHOUT have taken
+    int64_t work;    // steps that AND and WITHOUT have taken
+    char place[256]; // what the sentence says when no text can satisfy the grammar
 };
 
 // ---- graphs (graph.c): nodes with lists of edges, growing.

@@ -25,6 +25,16 @@ uint32_t build_json_space(struct build *b) {
     return b->space;
 }
 
+uint32_t build_json_comma(struct build *b) {
+    return build_cat(b, build_text(b, ","), build_json_space(b));
+}
+
+uint32_t build_json_colon(struct build *b) {
+    if (b->how.space == GRAMMAR_SPACE_COMPACT)
+        return build_text(b, ":");
+    return build_or(b, build_text(b, ":"), build_text(b, ": "));
+}
+
 static uint32_t hex(struct build *b, const char *ranges) {
     uint32_t parts[4];
     size_t n = 0;
@@ -96,8 +106,8 @@ uint32_t build_json_number(struct build *b) {
 // OPEN, any number of items with commas between them, CLOSE.
 static uint32_t list_of(struct build *b, const char *open, uint32_t item, const char *close) {
     uint32_t space = build_json_space(b);
-    uint32_t next[] = {space, build_text(b, ","), space, item};
-    uint32_t items[] = {space, item, build_repeat(b, build_seq(b, next, 4), 0, BUILD_ENDLESS)};
+    uint32_t next = build_cat(b, build_json_comma(b), item);
+    uint32_t items[] = {space, item, build_repeat(b, next, 0, BUILD_ENDLESS)};
     uint32_t inner = build_or(b, BUILD_EMPTY, build_seq(b, items, 3));
     uint32_t all[] = {build_text(b, open), inner, space, build_text(b, close)};
     return build_shared(b, build_seq(b, all, 4));
@@ -122,10 +132,8 @@ uint32_t build_json_object(struct build *b) {
         build_json_value(b); // its rule comes first: the two need each other
         if (b->objects)
             return b->objects;
-        uint32_t space = build_json_space(b);
-        uint32_t member[] = {build_json_string(b), space, build_text(b, ":"), space,
-                             build_json_value(b)};
-        b->objects = list_of(b, "{", build_seq(b, member, 5), "}");
+        uint32_t member[] = {build_json_string(b), build_json_colon(b), build_json_value(b)};
+        b->objects = list_of(b, "{", build_seq(b, member, 3), "}");
     }
     return b->objects;
 }

@@ -78,7 +78,7 @@ static void test_json(void **state) {
     assert_int_equal(grammar_json_object(&g, NULL, &e), 0);
     check_texts(g, (const char *const[]){
                        "+{}", "+{\"a\": [1, -2.5e3, true, null, \"x\\n\\u00e4\\\\\"]}",
-                       "+{\n  \"a\":{\"b\" : [ ]\n}}", "-[]", "-{\"a\"}", "-{\"a\":01}",
+                       "+{\n  \"a\":{\"b\": [ ]\n}}", "-[]", "-{\"a\"}", "-{\"a\":01}",
                        "-{\"a\":1,}", "-{\"\\ud800\":1}", "+{\"\\ud83d\\ude00\":1}",
                        "-{\"a\":\"\n\"}", "-{  }", "-{\"a\":\"\xFF\"}", "-{\"a\":tru}", "-", NULL});
 }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of conjunctions: choices first, then one alternative for each type. What no grammar here
+// can hold is refused by name, with its place.
+#include "grammar/schema.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+
+// Keywords that nothing here can hold, whatever the type.
+static void refuse_keywords(struct schema *s, const struct json *v) {
+    static const char *const names[] = {
+        "not",          "dependentSchemas",      "dependentRequired",
+        "dependencies", "unevaluatedProperties", "unevaluatedItems"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct json *at = json_get(v, names[i]);
+        bool unevaluated = i >= 4 && json_kind_of(at) == JSON_BOOL && json_bool(at, false);
+        if (at && !unevaluated)
+            schema_fail(s, ERR_UNSUPPORTED, v, names[i], "this keyword is not supported");
+    }
+    if (json_has(v, "if") && (json_has(v, "then") || json_has(v, "else")))
+        schema_fail(s, ERR_UNSUPPORTED, v, "if", "if, then and else are not supported");
+}
+
+static void check_one_of(struct schema *s, const struct json *v, const struct json *list) {
+    if (s->b->how.one_of_as_any)
+        return;
+    if (json_len(list) > 64)
+        schema_fail(s, ERR_LIMIT, v, "oneOf", "it has more than 64 alternatives; use anyOf");
+    for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++)
+        for (size_t k = 0; k < i && !s->b->e.code; k++)
+            if (schema_overlap(s, json_at(list, k), json_at(list, i)))
+                schema_fail(s, ERR_UNSUPPORTED, v, "oneOf",
+                            "two alternatives may hold at once; tell them apart by type or by a "
+                            "const of a required property, or use anyOf");
+}
+
+// The alternatives of a member's anyOf or oneOf, each with all other members.
+static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at, uint64_t choice,
+                             const struct json *list) {
+    size_t n = json_len(list);
+    uint32_t *parts = calloc(n, sizeof *parts);
+    if (!parts)
+        return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
+    for (size_t k = 0; k < n && !s->b->e.code; k++) {
+        struct conj one = {.never = c->never};
+        if (vec_reserve(&one.list, &one.cap, c->count, sizeof *one.list, &s->b->e))
+            break;
+        memcpy(one.list, c->list, (size_t)c->count * sizeof *c->list);
+        one.count = c->count;
+        one.list[at].done |= choice;
+        conj_add(s, &one, json_at(list, k));
+        parts[k] = schema_rule(s, &one);
+    }
+    uint32_t x = build_alt(s->b, parts, n);
+    free(parts);
+    return x;
+}
+
+// Makes the first choice that is still to be made; false: there is none.
+static bool choose(struct schema *s, const struct conj *c, uint32_t *x) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct member *m = &c->list[i];
+        bool any = json_has(m->schema, "anyOf") && !(m->done & SCHEMA_ANY_OF);
+        bool one = json_has(m->schema, "oneOf") && !(m->done & SCHEMA_ONE_OF);
+        if (!any && !one)
+            continue;
+        const char *keyword = any ? "anyOf" : "oneOf";
+        const struct json *list = json_get(m->schema, keyword);
+        *x = BUILD_NEVER;
+        if (json_kind_of(list) != JSON_ARRAY || json_len(list) == 0) {
+            schema_fail(s, ERR_FORMAT, m->schema, keyword, "it must be an array with alternatives");
+            return true;
+        }
+        if (!any)
+            check_one_of(s, m->schema, list);
+        *x = alternatives(s, c, i, any ? SCHEMA_ANY_OF : SCHEMA_ONE_OF, list);
+        return true;
+    }
+    return false;
+}
+
+static uint32_t by_types(struct schema *s, const struct conj *c) {
+    int types = schema_types(s, c);
+    bool values = false;
+    for (int64_t i = 0; i < c->count; i++)
+        values |= json_has(c->list[i].schema, "const") || json_has(c->list[i].schema, "enum");
+    if (values)
+        return schema_values(s, c, types);
+    uint32_t list[8], n = 0;
+    if (types & TYPE_OBJECT)
+        list[n++] = schema_object(s, c);
+    if (types & TYPE_ARRAY)
+        list[n++] = schema_array(s, c);
+    if (types & TYPE_STRING)
+        list[n++] = schema_string(s, c);
+    if (types & TYPE_INT)
+        list[n++] = schema_number(s, c, !(types & TYPE_FRACTION));
+    if (types & TYPE_BOOL)
+        list[n++] = build_or(s->b, build_text(s->b, "true"), build_text(s->b, "false"));
+    if (types & TYPE_NULL)
+        list[n++] = build_text(s->b, "null");
+    return build_alt(s->b, list, n);
+}
+
+static void write_rule(struct schema *s, struct open_rule *o) {
+    uint32_t x;
+    for (int64_t i = 0; i < o->c.count; i++)
+        refuse_keywords(s, o->c.list[i].schema);
+    if (!choose(s, &o->c, &x))
+        x = by_types(s, &o->c);
+    if (x == BUILD_NEVER && !s->never)
+        s->never = o->c.list[o->c.count - 1].schema;
+    build_define(s->b, o->rule, x);
+    conj_fini(&o->c);
+}
+
+// For the sentence when nothing can satisfy the grammar: where the first contradiction is.
+static void tell_place(struct schema *s) {
+    struct str path = {0};
+    schema_place(s, s->never, &path);
+    if (s->never)
+        snprintf(s->b->place, sizeof s->b->place, ": nothing fits the schema at '#%.*s'",
+                 (int)min_size(path.len, 200), path.len ? path.data : "");
+    str_fini(&path);
+}
+
+uint32_t build_schema(struct build *b, const struct json *schema) {
+    struct schema s = {.b = b, .root = schema};
+    struct conj c = {0};
+    conj_add(&s, &c, schema);
+    bool never = c.never;
+    uint32_t x = schema_rule(&s, &c);
+    while (s.open_count > 0) {
+        struct open_rule o = s.open[--s.open_count];
+        write_rule(&s, &o);
+    }
+    if (never && !b->e.code)
+        schema_fail(&s, ERR_MISMATCH, schema, NULL, "no value can satisfy it");
+    tell_place(&s);
+    free(s.open);
+    map_fini(&s.rules);
+    arena_fini(&s.arena);
+    return x;
+}
+
+int grammar_from_schema(struct grammar **out, const struct json *schema,
+                        const struct grammar_json *how, struct err *e) {
+    struct build *b;
+    *out = NULL;
+    int rc = build_create(&b, e);
+    if (rc)
+        return rc;
+    if (how)
+        build_json_how(b, how);
+    rc = build_finish(b, build_schema(b, schema), out, e);
+    build_destroy(b);
+    return rc;
+}

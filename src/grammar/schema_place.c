@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where in a schema something stands, for the sentences of errors, and values of JSON compared as
+// schemas compare them.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "grammar/schema.h"
+
+// ---- places
+
+struct finder {
+    const struct json *target;
+    struct str path;
+    bool found;
+};
+
+static bool find_place(struct finder *f, const struct json *at);
+
+static int find_in_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct finder *f = arg;
+    size_t before = f->path.len;
+    str_putc(&f->path, '/');
+    for (size_t i = 0; i < n; i++) {
+        if (key[i] == '~' || key[i] == '/')
+            str_puts(&f->path, key[i] == '~' ? "~0" : "~1");
+        else
+            str_putc(&f->path, key[i]);
+    }
+    if (find_place(f, v))
+        return 1;
+    f->path.len = before;
+    return 0;
+}
+
+static bool find_place(struct finder *f, const struct json *at) {
+    if (at == f->target)
+        return true;
+    if (json_kind_of(at) == JSON_OBJECT)
+        return json_each(at, find_in_member, f) != 0;
+    for (size_t i = 0; json_kind_of(at) == JSON_ARRAY && i < json_len(at); i++) {
+        size_t before = f->path.len;
+        str_printf(&f->path, "/%zu", i);
+        if (find_place(f, json_at(at, i)))
+            return true;
+        f->path.len = before;
+    }
+    return false;
+}
+
+uint32_t schema_fail(struct schema *s, int code, const struct json *at, const char *keyword,
+                     const char *what) {
+    struct finder f = {.target = at};
+    if (s->b->e.code)
+        return BUILD_NEVER;
+    if (!at || !find_place(&f, s->root))
+        f.path.len = 0;
+    int n = (int)min_size(f.path.len, 200);
+    build_fail(s->b, code, "the schema at '#%.*s%s%s': %s", n, n ? f.path.data : "",
+               keyword ? "/" : "", keyword ? keyword : "", what);
+    str_fini(&f.path);
+    return BUILD_NEVER;
+}
+
+// ---- values
+
+struct wanted {
+    const char *key;
+    bool found;
+};
+
+static int is_wanted(void *arg, const char *key, size_t n, const struct json *v) {
+    struct wanted *w = arg;
+    (void)v;
+    w->found = strlen(w->key) == n && memcmp(w->key, key, n) == 0;
+    return w->found;
+}
+
+bool json_has(const struct json *object, const char *key) {
+    struct wanted w = {.key = key};
+    if (json_get(object, key))
+        return true;
+    json_each(object, is_wanted, &w);
+    return w.found;
+}
+
+static int same_member(void *arg, const char *key, size_t n, const struct json *v) {
+    const struct json *other = arg;
+    (void)n;
+    return !json_has(other, key) || !json_same(v, json_get(other, key));
+}
+
+bool json_same(const struct json *a, const struct json *b) {
+    enum json_kind ka = json_kind_of(a), kb = json_kind_of(b);
+    size_t na, nb;
+    if ((ka == JSON_INT || ka == JSON_DOUBLE) && (kb == JSON_INT || kb == JSON_DOUBLE))
+        return ka == JSON_INT && kb == JSON_INT ? json_int(a, 0) == json_int(b, 0)
+                                                : json_num(a, 0) == json_num(b, 0);
+    if (ka != kb)
+        return false;
+    if (ka == JSON_STRING) {
+        const char *sa = json_str(a, &na), *sb = json_str(b, &nb);
+        return na == nb && memcmp(sa, sb, na) == 0;
+    }
+    if (ka == JSON_BOOL)
+        return json_bool(a, false) == json_bool(b, false);
+    if (ka != JSON_ARRAY && ka != JSON_OBJECT)
+        return true;
+    if (json_len(a) != json_len(b))
+        return false;
+    if (ka == JSON_OBJECT)
+        return json_each(a, same_member, (void *)b) == 0;
+    for (size_t i = 0; i < json_len(a); i++)
+        if (!json_same(json_at(a, i), json_at(b, i)))
+            return false;
+    return true;
+}
+
+int schema_type_of(const struct json *v) {
+    static const int types[] = {
+        [JSON_NULL] = TYPE_NULL,       [JSON_BOOL] = TYPE_BOOL,     [JSON_INT] = TYPE_INT,
+        [JSON_DOUBLE] = TYPE_FRACTION, [JSON_STRING] = TYPE_STRING, [JSON_ARRAY] = TYPE_ARRAY,
+        [JSON_OBJECT] = TYPE_OBJECT};
+    enum json_kind kind = json_kind_of(v);
+    if (kind == JSON_DOUBLE && json_num(v, 0) == floor(json_num(v, 0)))
+        return TYPE_INT;
+    return types[kind];
+}
+
+void schema_place(struct schema *s, const struct json *at, struct str *path) {
+    struct finder f = {.target = at};
+    bool found = at && find_place(&f, s->root) && f.path.len;
+    str_append(path, found ? f.path.data : "", found ? f.path.len : 0);
+    str_fini(&f.path);
+}

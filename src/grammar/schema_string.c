@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strings of a schema: lengths, patterns and formats. Without a pattern a string may use every
+// escape of JSON; with one, characters are escaped only where they must be, so that the pattern can
+// be read as bytes.
+#include <string.h>
+
+#include "grammar/schema.h"
+
+enum { LONG = 1024 }; // of a string with a pattern and a greatest length
+
+#define HOST_LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,59}[A-Za-z0-9])?"
+#define HOST       HOST_LABEL "(?:\\." HOST_LABEL "){0,3}"
+#define YEAR       "(?:\\d{3}[1-9]|\\d\\d[1-9]0|\\d[1-9]00|[1-9]000)"
+#define DAY                                                                                        \
+    "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"          \
+    "02-(?:0[1-9]|1\\d|2[0-8]))"
+#define TIME                                                                                       \
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define BYTE "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define IPV4 "(?:" BYTE "\\.){3}" BYTE
+#define H16  "[0-9a-fA-F]{1,4}"
+
+const char *schema_format(const char *name) {
+    static const struct {
+        const char *name, *regex;
+    } formats[] = {
+        {"date", YEAR "-" DAY},
+        {"time", TIME},
+        {"date-time", YEAR "-" DAY "T" TIME},
+        {"duration",
+         "P(?:\\d{1,6}W|(?:\\d{1,6}Y(?:\\d{1,6}M(?:\\d{1,6}D)?)?|\\d{1,6}M(?:\\d{1,6}D)?|"
+         "\\d{1,6}D)(?:T(?:\\d{1,6}H(?:\\d{1,6}M(?:\\d{1,6}S)?)?|\\d{1,6}M(?:\\d{1,6}S)?|"
+         "\\d{1,6}S))?|T(?:\\d{1,6}H(?:\\d{1,6}M(?:\\d{1,6}S)?)?|\\d{1,6}M(?:\\d{1,6}S)?|"
+         "\\d{1,6}S))"},
+        {"email", "[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,10}){0,2}@" HOST},
+        {"hostname", HOST},
+        {"ipv4", IPV4},
+        {"ipv6", "(?:" H16 ":){7}" H16 "|(?:" H16 ":){6}:" H16 "|(?:" H16 ":){5}(?::" H16
+                 "){1,2}|(?:" H16 ":){4}(?::" H16 "){1,3}|(?:" H16 ":){3}(?::" H16 "){1,4}|(?:" H16
+                 ":){2}(?::" H16 "){1,5}|" H16 ":(?::" H16 "){1,6}|:(?::" H16 "){1,7}|(?:" H16
+                 ":){1,7}:|::|(?:" H16 ":){6}" IPV4 "|::(?:" H16 ":){0,5}" IPV4},
+        {"uuid", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"},
+        {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,19}://" HOST
+                "(?::[1-9]\\d{0,3})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*"
+                "(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?(?:#[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?"},
+        {"json-pointer", "(?:/(?:[^~/]|~[01])*)*"},
+    };
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return formats[i].regex;
+    return NULL;
+}
+
+uint32_t schema_regex(struct schema *s, const struct json *at, const char *text, size_t n,
+                      bool anchored) {
+    struct err e = {0};
+    uint32_t x;
+    if (s->b->e.code)
+        return BUILD_NEVER;
+    x = build_regex(s->b, text, n, anchored, BUILD_JSON, "the pattern");
+    if (s->b->e.code) { // said again with its place
+        build_error(s->b, &e);
+        s->b->e.code = 0;
+        schema_fail(s, e.code, at, NULL, e.text);
+    }
+    return x;
+}
+
+uint32_t schema_text(struct schema *s) {
+    static const struct build_chars any[] = {{0, 0x10FFFF}};
+    return build_class(s->b, any, 1, BUILD_JSON);
+}
+
+// What all patterns and formats say of the text between the quotes, if there are *any.
+static uint32_t patterns(struct schema *s, const struct conj *c, bool *any) {
+    uint32_t x = BUILD_EMPTY;
+    for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
+        const struct json *v = c->list[i].schema, *given = json_get(v, "pattern");
+        const char *format = json_str(json_get(v, "format"), NULL);
+        size_t n;
+        const char *text = json_str(given, &n);
+        if (given && !text)
+            return schema_fail(s, ERR_FORMAT, v, "pattern", "it must be a string");
+        for (int k = 0; k < 2; k++) {
+            const char *regex = k == 0 ? text : format ? schema_format(format) : NULL;
+            if (!regex)
+                continue;
+            uint32_t one = schema_regex(s, v, regex, k == 0 ? n : strlen(regex), k == 1);
+            x = *any ? build_and(s->b, x, one) : one;
+            *any = true;
+        }
+    }
+    return x;
+}
+
+uint32_t schema_string(struct schema *s, const struct conj *c) {
+    int64_t min = schema_count(s, c, "minLength", true, 0);
+    int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
+    bool any = false;
+    uint32_t quote = build_text(s->b, "\""), x = patterns(s, c, &any);
+    if (!any) {
+        if (min == 0 && max == BUILD_ENDLESS)
+            return build_json_string(s->b);
+        x = build_repeat(s->b, build_json_char(s->b), min, max);
+    } else if (min > 0 || max != BUILD_ENDLESS) {
+        if (max > LONG && min <= LONG)
+            max = LONG;
+        x = build_and(s->b, x, build_repeat(s->b, schema_text(s), min, max));
+    }
+    return build_shared(s->b, build_seq(s->b, (uint32_t[]){quote, x, quote}, 3));
+}

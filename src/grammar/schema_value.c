@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// const and enum: the values that all of them name, as far as the other keywords allow them; and
+// whether two alternatives of a oneOf can hold for one value.
+#include "grammar/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+
+enum { MOST_VALUES = 100000 };
+
+// ---- a value as it is written
+
+struct written {
+    struct build *b;
+    uint32_t x;
+    size_t count;
+};
+
+static uint32_t write_value(struct build *b, const struct json *v);
+
+static void add_part(struct written *w, uint32_t part) {
+    uint32_t before = w->count++ ? build_json_comma(w->b) : build_json_space(w->b);
+    w->x = build_seq(w->b, (uint32_t[]){w->x, before, part}, 3);
+}
+
+static int write_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct written *w = arg;
+    uint32_t parts[] = {build_json_quote(w->b, key, n), build_json_colon(w->b),
+                        write_value(w->b, v)};
+    add_part(w, build_seq(w->b, parts, 3));
+    return w->b->e.code;
+}
+
+static uint32_t write_value(struct build *b, const struct json *v) {
+    enum json_kind kind = json_kind_of(v);
+    struct written w = {.b = b, .x = BUILD_EMPTY};
+    size_t n;
+    const char *text;
+    if (kind == JSON_STRING) {
+        text = json_str(v, &n);
+        return build_json_quote(b, text, n);
+    }
+    if (kind == JSON_INT || kind == JSON_DOUBLE) {
+        text = json_number_text(v);
+        return text ? build_text(b, text) : build_fail(b, ERR_MEMORY, "no memory for a schema");
+    }
+    if (kind == JSON_NULL || kind == JSON_BOOL)
+        return build_text(b, kind == JSON_NULL ? "null" : json_bool(v, false) ? "true" : "false");
+    if (kind == JSON_OBJECT)
+        json_each(v, write_member, &w);
+    for (size_t i = 0; kind == JSON_ARRAY && i < json_len(v) && !b->e.code; i++)
+        add_part(&w, write_value(b, json_at(v, i)));
+    uint32_t all[] = {build_text(b, kind == JSON_ARRAY ? "[" : "{"), w.x, build_json_space(b),
+                      build_text(b, kind == JSON_ARRAY ? "]" : "}")};
+    return build_seq(b, all, 4);
+}
+
+// ---- which values
+
+static bool in_enum(const struct json *schema, const struct json *v) {
+    const struct json *list = json_get(schema, "enum");
+    if (json_has(schema, "const") && !json_same(json_get(schema, "const"), v))
+        return false;
+    if (!list)
+        return true;
+    for (size_t i = 0; i < json_len(list); i++)
+        if (json_same(json_at(list, i), v))
+            return true;
+    return false;
+}
+
+static bool constrained(const struct conj *c, int type) {
+    static const char *const strings[] = {"pattern", "minLength", "maxLength", "format"};
+    static const char *const others[] = {
+        "properties",        "required",       "additionalProperties",
+        "patternProperties", "propertyNames",  "minProperties",
+        "maxProperties",     "items",          "prefixItems",
+        "minItems",          "maxItems",       "uniqueItems",
+        "contains",          "additionalItems"};
+    bool string = type == TYPE_STRING;
+    size_t n = string ? sizeof strings / sizeof *strings : sizeof others / sizeof *others;
+    for (int64_t i = 0; i < c->count; i++)
+        for (size_t k = 0; k < n; k++)
+            if (json_has(c->list[i].schema, (string ? strings : others)[k]))
+                return true;
+    return false;
+}
+
+// A value that all members name, or BUILD_NEVER.
+static uint32_t one_value(struct schema *s, const struct conj *c, int types, const struct json *v) {
+    int type = schema_type_of(v);
+    if (!(type & types))
+        return BUILD_NEVER;
+    for (int64_t i = 0; i < c->count; i++)
+        if (!in_enum(c->list[i].schema, v))
+            return BUILD_NEVER;
+    if (type & TYPE_NUMBER && !schema_number_ok(c, v))
+        return BUILD_NEVER;
+    uint32_t x = write_value(s->b, v);
+    if (type == TYPE_STRING && constrained(c, type))
+        return build_and(s->b, x, schema_string(s, c));
+    if (type & (TYPE_ARRAY | TYPE_OBJECT) && constrained(c, type))
+        return schema_fail(s, ERR_UNSUPPORTED, c->list[0].schema, NULL,
+                           "const and enum of arrays and objects are not supported beside "
+                           "keywords for arrays and objects");
+    return x;
+}
+
+uint32_t schema_values(struct schema *s, const struct conj *c, int types) {
+    const struct json *first = NULL, *list = NULL;
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *v = c->list[i].schema;
+        if (json_has(v, "enum") && json_kind_of(json_get(v, "enum")) != JSON_ARRAY)
+            return schema_fail(s, ERR_FORMAT, v, "enum", "it must be an array");
+        if (!first && (json_has(v, "const") || json_has(v, "enum")))
+            first = v;
+    }
+    if (json_has(first, "const"))
+        return one_value(s, c, types, json_get(first, "const"));
+    list = json_get(first, "enum");
+    if (json_len(list) > MOST_VALUES)
+        return schema_fail(s, ERR_LIMIT, first, "enum", "it has more than 100,000 values");
+    uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
+    if (!parts)
+        return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
+    for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++)
+        parts[i] = one_value(s, c, types, json_at(list, i));
+    uint32_t x = build_alt(s->b, parts, json_len(list));
+    free(parts);
+    return x;
+}
+
+// ---- overlaps
+
+// The values that a schema names by itself; NULL: it names none. *one: a const.
+static const struct json *named(const struct conj *c, bool *one) {
+    for (int64_t i = 0; i < c->count; i++) {
+        *one = json_has(c->list[i].schema, "const");
+        if (*one)
+            return c->list[i].schema;
+        if (json_has(c->list[i].schema, "enum"))
+            return json_get(c->list[i].schema, "enum");
+    }
+    return NULL;
+}
+
+static const struct json *named_at(const struct json *values, bool one, size_t i) {
+    return one ? json_get(values, "const") : json_at(values, i);
+}
+
+static bool share_values(const struct conj *a, const struct conj *b) {
+    bool one_a, one_b;
+    const struct json *va = named(a, &one_a), *vb = named(b, &one_b);
+    if (!va || !vb)
+        return true;
+    size_t na = one_a ? 1 : json_len(va), nb = one_b ? 1 : json_len(vb);
+    if (na * nb > 1 << 16)
+        return true;
+    for (size_t i = 0; i < na; i++)
+        for (size_t k = 0; k < nb; k++)
+            if (json_same(named_at(va, one_a, i), named_at(vb, one_b, k)))
+                return true;
+    return false;
+}
+
+// Types of a conjunction, of its choices too, and of the values that it names.
+static int possible_types(struct schema *s, const struct conj *c, int depth) {
+    int types = schema_types(s, c), values = 0;
+    bool one;
+    const struct json *list = named(c, &one);
+    for (size_t i = 0; list && i < (one ? 1 : json_len(list)); i++)
+        values |= schema_type_of(named_at(list, one, i));
+    types &= list ? values : TYPE_ANY;
+    for (int64_t i = 0; i < c->count && depth < 4 && !s->b->e.code; i++) {
+        const struct json *any = json_get(c->list[i].schema, "anyOf");
+        any = any ? any : json_get(c->list[i].schema, "oneOf");
+        int some = 0;
+        for (size_t k = 0; k < json_len(any) && k < 64; k++) {
+            struct conj alternative = {0};
+            conj_add(s, &alternative, json_at(any, k));
+            some |= alternative.never ? 0 : possible_types(s, &alternative, depth + 1);
+            conj_fini(&alternative);
+        }
+        types &= any && json_len(any) <= 64 ? some : TYPE_ANY;
+    }
+    return c->never ? 0 : types;
+}
+
+static bool
+    requires(const struct conj *c, const char *name)
+{
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *list = json_get(c->list[i].schema, "required");
+        for (size_t k = 0; k < json_len(list); k++) {
+            const char *one = json_str(json_at(list, k), NULL);
+            if (one && strcmp(one, name) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+struct pair_of {
+    struct schema *s;
+    const struct conj *a, *b;
+    bool apart;
+};
+
+static void add_property(struct schema *s, const struct conj *c, const char *name,
+                         struct conj *value) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *own = json_get(c->list[i].schema, "properties");
+        const struct json *rest = json_get(c->list[i].schema, "additionalProperties");
+        if (own && json_has(own, name))
+            conj_add(s, value, json_get(own, name));
+        else if (rest && !json_has(c->list[i].schema, "patternProperties"))
+            conj_add(s, value, rest);
+    }
+}
+
+// A property that one of the two requires and that cannot be the same in both.
+static int tells_apart(void *arg, const char *key, size_t n, const struct json *v) {
+    struct pair_of *p = arg;
+    struct conj a = {0}, b = {0};
+    (void)n;
+    (void)v;
+    if (!requires(p->a, key) && !requires(p->b, key))
+        return 0;
+    add_property(p->s, p->a, key, &a);
+    add_property(p->s, p->b, key, &b);
+    p->apart = a.never || b.never || !share_values(&a, &b) ||
+               !(possible_types(p->s, &a, 0) & possible_types(p->s, &b, 0));
+    conj_fini(&a);
+    conj_fini(&b);
+    return p->apart;
+}
+
+bool schema_overlap(struct schema *s, const struct json *one, const struct json *other) {
+    struct conj a = {0}, b = {0};
+    struct pair_of p = {.s = s, .a = &a, .b = &b};
+    conj_add(s, &a, one);
+    conj_add(s, &b, other);
+    int types = possible_types(s, &a, 0) & possible_types(s, &b, 0);
+    bool overlap = types && share_values(&a, &b);
+    for (int k = 0; k < 2 && types == TYPE_OBJECT; k++)
+        for (int64_t i = 0; i < (k ? b : a).count && overlap; i++) {
+            json_each(json_get((k ? b : a).list[i].schema, "properties"), tells_apart, &p);
+            overlap = !p.apart;
+        }
+    conj_fini(&a);
+    conj_fini(&b);
+    return overlap;
+}
