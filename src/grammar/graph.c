@@ -68,7 +68,8 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Adds a node and what it reaches by empty edges to the list, whose new length it returns.
+// Adds a node and what it reaches by empty edges to the list, whose new length it returns. Nodes
+// with nothing but empty edges are left out: sets that differ only in these are the same.
 static uint32_t close_over(struct subsets *s, uint32_t node, uint32_t n) {
     uint32_t depth = 0;
     if (s->mark[node] == s->turn)
@@ -77,16 +78,19 @@ static uint32_t close_over(struct subsets *s, uint32_t node, uint32_t n) {
     s->stack[depth++] = node;
     while (depth) {
         uint32_t at = s->stack[--depth];
-        s->list[n++] = at;
+        bool counts = s->g->nodes[at].accept;
         ++*s->work;
         for (uint32_t k = s->g->nodes[at].first; k; k = s->g->edges[k - 1].next) {
             const struct graph_edge *edge = &s->g->edges[k - 1];
             ++*s->work;
+            counts |= edge->kind != EDGE_EMPTY;
             if (edge->kind != EDGE_EMPTY || s->mark[edge->to] == s->turn)
                 continue;
             s->mark[edge->to] = s->turn;
             s->stack[depth++] = edge->to;
         }
+        if (counts)
+            s->list[n++] = at;
     }
     return n;
 }

@@ -15,11 +15,6 @@ enum { FRAMES = 4 }; // of small rules that a local mask knows
 
 // ---- walks
 
-static void set_bits(const struct grammar_vocab *v, uint32_t *bits, int32_t token) {
-    for (; token >= 0; token = v->same[token])
-        bits[token / 32] |= 1u << (token % 32);
-}
-
 static void keep_exit(struct grammar_matcher *m, struct local_mask *l, uint32_t place) {
     if (vec_reserve(&l->exits, &l->exit_cap, l->exit_count + 1, sizeof *l->exits, &m->t.e))
         m->t.rc = m->t.e.code;
@@ -27,18 +22,25 @@ static void keep_exit(struct grammar_matcher *m, struct local_mask *l, uint32_t 
         l->exits[l->exit_count++] = place;
 }
 
-static void count_token(const struct grammar_matcher *m, struct walk *w, int32_t token) {
+static void take_token(struct walk *w, int32_t token) {
     if (w->bits) {
-        set_bits(m->v, w->bits, token);
-        return;
-    }
-    for (; token >= 0; token = m->v->same[token]) {
+        w->bits[token / 32] |= 1u << (token % 32);
+    } else {
         w->count++;
         w->last = token;
     }
 }
 
+// Is everything below a node plain text that the state takes, whatever it is?
+static bool takes_all(struct grammar_matcher *m, const struct trie_node *n, uint32_t state) {
+    bool closed;
+    if (!m->t.states[state].run)
+        m->t.states[state].run = (uint8_t)(plain_run(m, state, &closed) + 1);
+    return n->plain <= m->t.states[state].run && !m->t.rc;
+}
+
 void walk_trie(struct grammar_matcher *m, struct walk *w) {
+    enum { MANY = 64 }; // nodes below one, for which it pays to ask
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
     const struct trie_node *nodes = w->trie->nodes;
     if (w->begin == w->end)
@@ -53,9 +55,17 @@ void walk_trie(struct grammar_matcher *m, struct walk *w) {
         }
         if (to == STATE_ERROR)
             return;
+        if (n->plain && n->end > i + MANY && w->bits && takes_all(m, n, to)) {
+            for (uint32_t k = n->rank; k < nodes[n->end].rank; k++)
+                take_token(w, w->trie->tokens[k]);
+            i = n->end;
+            continue;
+        }
         states[n->depth] = to;
         if (n->token >= 0)
-            count_token(m, w, n->token);
+            take_token(w, n->token);
+        for (int32_t t = n->twins ? m->v->same[n->token] : -1; t >= 0; t = m->v->same[t])
+            take_token(w, t);
         if (w->exits && n->end > i + 1 && m->t.states[to].open)
             keep_exit(m, w->exits, i);
         i++;

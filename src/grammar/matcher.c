@@ -21,6 +21,7 @@ int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
     if (!m->bits)
         rc = err_set(e, ERR_MEMORY, "no memory for a mask");
     rc = rc ? rc : tables_init(&m->t, g, MATCHER_BYTES, e);
+    plain_prepare(m);
     if (rc)
         grammar_matcher_destroy(m);
     else

@@ -32,7 +32,7 @@ struct whole_mask {
     uint64_t used;
     uint32_t *bits;
 };
-enum { WHOLE_MASKS = 128, MATCHER_BYTES = 256 << 20 }; // bytes of tables, at most
+enum { PLAIN_ROWS = 18, WHOLE_MASKS = 128, MATCHER_BYTES = 256 << 20 }; // bytes of tables, at most
 
 struct grammar_matcher {
     struct grammar *g;
@@ -45,7 +45,8 @@ struct grammar_matcher {
     size_t local_bytes;
     struct whole_mask whole[WHOLE_MASKS];
     uint64_t uses;
-    uint32_t *bits; // [words], being made
+    uint32_t *bits;                  // [words], being made
+    uint8_t starts[PLAIN_ROWS][129]; // plain.c: a byte of each class, behind their number
     // Of the call that is running:
     struct frame {
         uint32_t tail, node, set;
@@ -69,6 +70,7 @@ void walk_trie(struct grammar_matcher *m, struct walk *w); // errors: m->t.rc
 // PLAIN_CHARS. *closed: behind so many none may follow, and no reading has left its frame
 // (plain.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
+void plain_prepare(struct grammar_matcher *m); // once, before the first plain_run
 
 void local_mask_fini(struct local_mask *l);
 void masks_forget(struct grammar_matcher *m); // all that were made

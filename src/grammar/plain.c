@@ -8,14 +8,14 @@
 // together; the form 0 is a whole code point.
 static const struct plain_row {
     uint8_t form, lo, hi, next;
-} rows[] = {
+} rows[PLAIN_ROWS] = {
     {1, 0x20, 0x21, 0}, {1, 0x23, 0x5B, 0}, {1, 0x5D, 0x7F, 0}, {1, 0xC2, 0xDF, 2},
     {1, 0xE0, 0xE0, 4}, {1, 0xE1, 0xEC, 3}, {1, 0xED, 0xED, 5}, {1, 0xEE, 0xEF, 3},
     {1, 0xF0, 0xF0, 6}, {1, 0xF1, 0xF3, 7}, {1, 0xF4, 0xF4, 8}, {2, 0x80, 0xBF, 0},
     {3, 0x80, 0xBF, 2}, {4, 0xA0, 0xBF, 2}, {5, 0x80, 0x9F, 2}, {6, 0x90, 0xBF, 3},
     {7, 0x80, 0xBF, 3}, {8, 0x80, 0x8F, 3},
 };
-enum { ROWS = sizeof rows / sizeof *rows, MOST_STATES = 8 };
+enum { MOST_STATES = 8 };
 
 struct run {
     struct grammar_matcher *m;
@@ -52,19 +52,25 @@ static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next)
         add_next(r, to);
 }
 
-// Bytes of one class lead to the same state, so one of them is enough. Ends when the answer is
-// known.
+// Ends when the answer is known.
 static void take(struct run *r, uint32_t state, uint8_t form) {
-    const uint8_t *class_of = r->m->g->class_of;
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < PLAIN_ROWS; i++) {
+        const uint8_t *starts = r->m->starts[i];
         if (rows[i].form != form)
             continue;
-        for (int byte = rows[i].lo; byte <= rows[i].hi; byte++)
-            if (byte == rows[i].lo || class_of[byte] != class_of[byte - 1])
-                take_byte(r, state, (uint8_t)byte, rows[i].next);
+        for (int k = 1; k <= starts[0]; k++)
+            take_byte(r, state, starts[k], rows[i].next);
         if ((!r->all && r->any) || r->m->t.rc)
             return;
     }
+}
+
+void plain_prepare(struct grammar_matcher *m) {
+    const uint8_t *class_of = m->g->class_of;
+    for (int i = 0; i < PLAIN_ROWS; i++)
+        for (int byte = rows[i].lo; byte <= rows[i].hi; byte++) // bytes of a class lie together
+            if (byte == rows[i].lo || class_of[byte] != class_of[byte - 1])
+                m->starts[i][++m->starts[i][0]] = (uint8_t)byte;
 }
 
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed) {

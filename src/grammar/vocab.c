@@ -82,35 +82,61 @@ static uint32_t shared_bytes(const struct entry *a, const struct entry *b) {
     return n;
 }
 
+// Takes into account, in the nodes on a token's way, what of it lies below them.
+static void note_plain(struct trie *t, const uint32_t *way, const struct entry *x) {
+    for (uint32_t depth = 1; depth < x->len; depth++) {
+        struct trie_node *n = &t->nodes[way[depth - 1]];
+        int chars = plain_chars(x->bytes + depth, x->len - depth);
+        if (chars == 0)
+            n->plain = 0;
+        else if (n->plain && n->plain < chars + 1)
+            n->plain = (uint8_t)(chars + 1);
+    }
+}
+
+static void add_entry(struct trie *t, uint32_t *way, uint32_t depth, const struct entry *x,
+                      uint32_t rank) {
+    for (; depth < x->len; depth++) {
+        way[depth] = t->count;
+        t->nodes[t->count++] = (struct trie_node){.token = -1,
+                                                  .rank = rank,
+                                                  .byte = (uint8_t)x->bytes[depth],
+                                                  .depth = (uint8_t)(depth + 1),
+                                                  .plain = 1};
+    }
+    t->nodes[t->count - 1].token = x->id;
+}
+
 // A trie of sorted entries.
 static int make_trie(struct trie *t, const struct entry *list, uint32_t n, int32_t *same,
                      struct err *e) {
-    uint32_t open[GRAMMAR_TOKEN_BYTES + 1], depth = 0;
+    uint32_t way[GRAMMAR_TOKEN_BYTES + 1], depth = 0;
     uint64_t most = 1;
     for (uint32_t i = 0; i < n; i++)
         most += list[i].len - (i ? shared_bytes(&list[i - 1], &list[i]) : 0);
     t->nodes = most < UINT32_MAX ? calloc(most, sizeof *t->nodes) : NULL;
-    if (!t->nodes)
+    t->tokens = calloc((size_t)n + 1, sizeof *t->tokens);
+    if (!t->nodes || !t->tokens)
         return err_set(e, ERR_MEMORY, "no memory for the trie of a vocabulary");
     for (uint32_t i = 0; i < n; i++) {
         uint32_t keep = i ? shared_bytes(&list[i - 1], &list[i]) : 0;
+        t->tokens[i] = list[i].id;
         while (depth > keep)
-            t->nodes[open[--depth]].end = t->count;
+            t->nodes[way[--depth]].end = t->count;
         if (depth == list[i].len) { // the bytes of the one before
-            same[list[i].id] = t->nodes[open[depth - 1]].token;
-            t->nodes[open[depth - 1]].token = list[i].id;
+            struct trie_node *twin = &t->nodes[way[depth - 1]];
+            same[list[i].id] = twin->token;
+            twin->token = list[i].id;
+            twin->twins = true;
             continue;
         }
-        while (depth < list[i].len) {
-            open[depth] = t->count;
-            t->nodes[t->count++] = (struct trie_node){
-                .token = -1, .byte = (uint8_t)list[i].bytes[depth], .depth = (uint8_t)(depth + 1)};
-            depth++;
-        }
-        t->nodes[t->count - 1].token = list[i].id;
+        add_entry(t, way, depth, &list[i], i);
+        depth = list[i].len;
+        note_plain(t, way, &list[i]);
     }
     while (depth)
-        t->nodes[open[--depth]].end = t->count;
+        t->nodes[way[--depth]].end = t->count;
+    t->nodes[t->count].rank = n;
     return 0;
 }
 
@@ -167,7 +193,9 @@ void grammar_vocab_destroy(struct grammar_vocab *v) {
     if (!v)
         return;
     free(v->all.nodes);
+    free(v->all.tokens);
     free(v->other.nodes);
+    free(v->other.tokens);
     free(v->same);
     free(v->plain);
     free(v->ends);

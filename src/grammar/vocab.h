@@ -10,12 +10,16 @@
 
 struct trie_node {
     uint32_t end;        // one behind the last node below this one
-    int32_t token;       // that ends here, or -1; others of the same bytes: same[]
+    int32_t token;       // that ends here, or -1
+    uint32_t rank;       // tokens before this node, in the order of the trie
     uint8_t byte, depth; // depth of the first byte: 1
+    bool twins;          // other tokens have the same bytes: same[]
+    uint8_t plain; // 1 + the most code points below, when all that is below is plain text; or 0
 };
 struct trie {
-    struct trie_node *nodes;
+    struct trie_node *nodes; // [count + 1]: the last one has only its rank
     uint32_t count;
+    int32_t *tokens; // in this order
 };
 
 enum { PLAIN_CHARS = 32 }; // plain tokens have at most so many code points
