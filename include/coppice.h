@@ -201,8 +201,7 @@ struct coppice_request {
     uint64_t seed;
     int speculate;   // enum coppice_speculate
     int budget;      // guesses verified per pass; 0 or COPPICE_BUDGET_AUTO: as many as pay
-    double min_prob; // leave out guesses less likely than this; 0: 0.1 where budget is a number,
-                     // else none; negative: none
+    double min_prob; // leave out less likely guesses; 0: 0.1 with a budget, else none; < 0: none
     int logit_hash;  // compute the result's logit_hash
     // Called from within coppice_generate; non-zero ends it. They must not touch this model.
     int (*tokens)(void *arg, const struct coppice_piece *piece); // NULL: none
@@ -211,7 +210,8 @@ struct coppice_request {
     const int32_t *bias_ids; // [n_bias] distinct tokens, and
     const float *bias;       // [n_bias] what is added to their logits; -INFINITY forbids one
     int64_t n_bias;
-    int logprobs; // `tokens` gets log-probabilities
+    int logprobs;                // `tokens` gets log-probabilities
+    const char *grammar, *regex; // NULL, or what the new text must be (docs/structured-output.md)
 };
 
 enum coppice_end {

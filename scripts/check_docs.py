@@ -35,6 +35,7 @@ SCORER = "models/coppice-tiny-scorer-q8_0.gguf"
 FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D.gguf", "draft.gguf"],
          SCORER: ["SCORER.gguf"],
          "README.md": ["text.txt", "prompt.txt"], "examples/conversation.json": ["conversation.json"],
+         "examples/answer.gbnf": ["answer.gbnf"],
          "tests/fixtures/templates/tagged.jinja": ["template.jinja"]}
 PROMPTS = ["FILE.jsonl", "all.jsonl", "build/all.jsonl"]
 SECONDS = 60

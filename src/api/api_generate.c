@@ -2,6 +2,7 @@
 // Requests of the public interface: defaults filled in, tokens handed on as whole characters, the
 // reply reduced to what stays valid without an owner.
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/api.h"
 
@@ -104,6 +105,21 @@ static int fill_bias(const struct coppice_request *r, struct sample_params *p, s
     return 0;
 }
 
+// What the new text is held to; *out: to be dropped, or NULL.
+static int fill_constraint(const struct coppice_request *r, const struct session *s,
+                           struct constraint **out, struct err *e) {
+    const char *text = r->grammar ? r->grammar : r->regex;
+    *out = NULL;
+    if (r->grammar && r->regex)
+        return err_set(e, ERR_USAGE, "a reply is held to a grammar or a regex, not to both");
+    if (!text)
+        return 0;
+    struct structured w = {
+        .form = r->grammar ? STRUCTURED_GBNF : STRUCTURED_REGEX, .text = text, .n = strlen(text)};
+    int rc = structured_make(session_structured(s), &w, out, e);
+    return rc ? err_prefix(e, r->grammar ? "grammar" : "regex") : 0;
+}
+
 static void fill(struct request *q, const struct coppice_request *r,
                  const struct coppice_model *m) {
     request_init(q);
@@ -150,13 +166,18 @@ int coppice_generate(struct coppice_sequence *s, const struct coppice_request *r
         return api_result(rc, &e, error);
     fill(&q, &r, s->m);
     rc = fill_bias(&r, &q.sample, &e);
-    if (rc)
+    if (!rc)
+        rc = fill_constraint(&r, s->m->s, &q.constraint, &e);
+    if (rc) {
+        free((void *)q.sample.bias);
         return api_result(rc, &e, error);
+    }
     q.tokens = r.tokens ? on_tokens : NULL;
     q.progress = r.progress ? on_progress : NULL;
     q.tokens_arg = q.progress_arg = &c;
     rc = transcript_generate(s->t, &q, &y, &e);
     free((void *)q.sample.bias);
+    constraint_drop(q.constraint);
     str_clear(&c.text);
     utf8_stream_end(&c.utf8, &c.text);
     if (c.text.len && !c.no_memory)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/compression.h"
 #include "cli/conversation.h"
 #include "cli/decode.h"
@@ -97,6 +98,23 @@ static int parse_bias(const char *text, struct sample_params *p, struct err *e) 
         text = rest + 1;
     }
     return 0;
+}
+
+// What the reply is held to; *out: to be dropped, or NULL.
+static int make_constraint(const struct cli_args *a, const struct session *s,
+                           struct constraint **out, struct err *e) {
+    const char *path = options_str(&a->opt, OPT_GRAMMAR_FILE);
+    struct str text = {0};
+    *out = NULL;
+    if (!path)
+        return 0;
+    int rc = file_read(&text, path, STRUCTURED_BYTES, e);
+    struct structured w = {
+        STRUCTURED_GBNF, text.data ? text.data : "", text.len, NULL, NULL, false};
+    if (!rc && structured_make(session_structured(s), &w, out, e))
+        rc = err_prefix(e, "%s", path);
+    str_fini(&text);
+    return rc;
 }
 
 // What the options want beside what all decoding commands have.
@@ -235,6 +253,8 @@ static int generate(const struct cli_args *a, struct session *s, const struct co
     decode_request(a, s, &r);
     int rc = fill_request(a, &r, e);
     if (!rc)
+        rc = make_constraint(a, s, &r.constraint, e);
+    if (!rc)
         rc = read_prompt(a, s, k, &prompt, &report, e);
     if (rc)
         goto out;
@@ -258,6 +278,7 @@ out:
     str_fini(&out.text);
     reply_fini(&y);
     token_list_fini(&prompt);
+    constraint_drop(r.constraint);
     free((void *)r.sample.bias);
     return rc;
 }

@@ -262,6 +262,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_LOGIT_BIAS] = {"logit-bias", 0, OPTION_STRING, "LIST", .groups = GENERATE,
                         .help = "add to the logits of single tokens, as in 42:-1.5,1000:8; -inf "
                                 "forbids a token"},
+    [OPT_GRAMMAR_FILE] = {"grammar-file", 0, OPTION_STRING, "FILE", .groups = GENERATE,
+                          .help = "hold the reply to a grammar in GBNF, whose rule root it is; "
+                                  "guessing goes on"},
     [OPT_LOGPROBS] = {"logprobs", 0, OPTION_INT, "N", .lo = 0, .hi = OPS_LOGPROBS_MAX,
                       .groups = GENERATE,
                       .help = "with --json: the log-probability of each new token and those of "

@@ -26,6 +26,7 @@ struct session {
     struct model *model;
     struct dflash *draft;
     struct tokenizer *tokenizer;
+    struct structured_store *structured;
     struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
     struct price *price;         // what passes and drafts take here,
     struct price *prompts;       // and passes with pieces of prompts
@@ -147,6 +148,9 @@ static int open_parts(struct session *s, struct err *e) {
         rc = model_load(&s->model, x, s->file, &s->o.target, e);
     if (rc)
         return err_prefix(e, "%s", s->o.model);
+    rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
+    if (rc)
+        return rc;
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
     if (!rc)
@@ -204,6 +208,7 @@ void session_close(struct session *s) {
     drafter_destroy(s->drafter);
     dflash_destroy(s->draft);
     model_destroy(s->model);
+    structured_store_destroy(s->structured);
     if (s->tokenizer)
         tokenizer_destroy(s->tokenizer);
     if (s->device)
@@ -224,6 +229,10 @@ struct dflash *session_draft(const struct session *s) {
 
 const struct tokenizer *session_tokenizer(const struct session *s) {
     return s->tokenizer;
+}
+
+struct structured_store *session_structured(const struct session *s) {
+    return s->structured;
 }
 
 const struct gguf *session_file(const struct session *s) {

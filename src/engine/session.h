@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "engine/plan.h"
 #include "engine/runtime.h"
+#include "engine/structured.h"
 #include "models/dflash.h"
 #include "models/model.h"
 #include "spec/budget.h"
@@ -62,7 +63,9 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
 struct model *session_model(const struct session *s);
 struct dflash *session_draft(const struct session *s);              // NULL: none
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
-const struct gguf *session_file(const struct session *s);           // the target's
+// Constraints of requests on it (structured.h); any thread.
+struct structured_store *session_structured(const struct session *s);
+const struct gguf *session_file(const struct session *s); // the target's
 // The draft model as the members of a step share it; NULL without a draft.
 struct drafter *session_drafter(const struct session *s);
 struct price *session_price(const struct session *s);        // what passes and drafts take here,

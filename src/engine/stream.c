@@ -119,6 +119,8 @@ void stream_finish(struct stream *s, enum end_reason reason, const struct err *e
         end->err = *e;
     for (int64_t i = 0; i < y->steps; i++)
         end->accepted += y->accepted[i] - 1;
+    constraint_drop(s->o.r.constraint); // it may not outlive the engine's session, as a stream may
+    s->o.r.constraint = NULL;
     double joined = s->joined > 0 ? s->joined : now, chosen = s->chosen > 0 ? s->chosen : now;
     if (s->joined > 0)
         end->cached = atomic_load(&s->done) - y->fed;

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "support/automaton.h"
 #include "support/tiny_gguf.h"
 
 enum {
@@ -52,12 +53,13 @@ struct ask {
     int32_t prompt[LONGEST];
     struct logit_bias bias[BIASES];
     int32_t pair[2];
+    struct automaton *automaton; // NULL: anything goes; of all choices
     int choices;
     struct reply alone[CHOICES];
     int32_t recording[CHOICES][LONGEST + NEW]; // prompt and reply, for oracles
 };
 
-enum { ENDED, CANCELLED, STOPPED, DRAFTED, BIASED, LOGPROBS, PROMPTS, MANY, PARKED, COUNTS };
+enum { ENDED, CANCELLED, STOPPED, DRAFTED, BIASED, LOGPROBS, PROMPTS, MANY, HELD, PARKED, COUNTS };
 static const struct {
     const char *name;
     double least; // a case
@@ -69,6 +71,7 @@ static const struct {
                     {"log-probabilities compared while others were chosen", 100},
                     {"answers with log-probabilities of the prompt", 2},
                     {"choices beside others of their prompt", 5},
+                    {"answers held to an automaton", 3},
                     {"times that a member was parked", 0.2}};
 
 struct scene {
@@ -136,8 +139,14 @@ static void pick_ask(struct ask *a, struct rng *g) {
 // lies in the first one.
 static int run_alone(struct ask *a, struct session *s, struct rng *g, struct err *e) {
     struct stop stop = {.pair = {-1, -1}};
-    struct reply whole;
-    int rc = session_generate(s, &a->r, &whole, e);
+    struct reply whole = {0};
+    int rc = rng_below(g, 4)
+                 ? 0
+                 : automaton_create(&a->automaton, model_params_of(session_model(s))->vocab, false,
+                                    rng_next(g), e);
+    a->r.constraint = a->automaton ? a->automaton->constraint : NULL;
+    if (!rc)
+        rc = session_generate(s, &a->r, &whole, e);
     if (!rc && whole.n > 1 && rng_below(g, 3) == 0) {
         int64_t at = 1 + rng_below(g, (uint32_t)whole.n - 1);
         memcpy(a->pair, &whole.ids[at - 1], sizeof a->pair);
@@ -318,6 +327,7 @@ static int submit(struct caller *k, struct shot *t) {
     for (int i = 0; i < a->choices; i++)
         t[i].s = s[i];
     note(k->c, MANY, a->choices > 1 ? a->choices : 0);
+    note(k->c, HELD, a->automaton ? a->choices : 0);
     return a->choices;
 }
 
@@ -404,9 +414,14 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     engine_destroy(c.g);
     if (!rc && c.failure[0])
         rc = err_set(e, ERR_STATE, "%s", c.failure);
-    for (int i = 0; i < ASKS; i++)
+    for (int i = 0; i < ASKS; i++) {
+        struct automaton *a = c.ask[i].automaton;
         for (int j = 0; j < CHOICES; j++)
             reply_fini(&c.ask[i].alone[j]);
+        if (a && a->live && !rc)
+            rc = err_set(e, ERR_STATE, "%lld states were not dropped", (long long)a->live);
+        constraint_drop(a ? a->constraint : NULL);
+    }
     for (int i = 0; i < COUNTS; i++)
         total[i] += c.count[i];
     pthread_mutex_destroy(&c.lock);
