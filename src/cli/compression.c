@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "cli/prefill.h"
 #include "compress/open.h"
+#include "engine/plan.h"
 
 enum { LONGEST = 131072 };
 
@@ -38,6 +39,19 @@ int compression_options(struct compression *k, const struct cli_args *a, struct 
     return rc ? rc : prefill_scorer_options(o, &k->scorer, e);
 }
 
+// Said where a pair's plan is said, too.
+static void show_plan(const struct compression *k, const struct cli_args *a) {
+    char weights[PLAN_SIZE], rest[PLAN_SIZE];
+    const struct exec *x = runtime_exec(k->device);
+    if (options_flag(&a->opt, OPT_JSON) ||
+        !(exec_is_device(x) || options_flag(&a->opt, OPT_VERBOSE)))
+        return;
+    plan_size(weights, k->plan.weights);
+    plan_size(rest, k->plan.total - k->plan.weights + k->plan.own);
+    fprintf(stderr, "memory of the scorer on %s: weights %s, %s more for a prompt of %d tokens\n",
+            exec_label(x), weights, rest, LONGEST);
+}
+
 int compression_open(struct compression *k, const struct cli_args *a, struct err *e) {
     const struct options *o = &a->opt;
     const char *where = options_str(o, OPT_PREFILL_DEVICE);
@@ -46,45 +60,46 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
                                      .threads = (int)options_int(o, OPT_THREADS),
                                      .cuda_path = (enum cuda_path)options_int(o, OPT_CUDA_PATH),
                                      .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
-    struct runtime_device *device;
     if (k->options.mode == PREFILL_OFF)
         return 0;
     int rc = runtime_create(&k->runtime, 0, e);
     if (!rc)
-        rc = runtime_device(k->runtime, &d, &device, e);
+        rc = runtime_device(k->runtime, &d, &k->device, e);
     if (!rc)
-        rc = compressor_open(&k->c, runtime_exec(device), k->path, &k->scorer, e);
+        rc = scorer_claim(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->claim, e);
     if (!rc)
-        k->x = runtime_exec(device);
+        rc = compressor_open(&k->c, runtime_exec(k->device), k->path, &k->scorer, e);
+    if (!rc)
+        show_plan(k, a);
     return rc;
 }
 
 int compression_share(const struct compression *k, const struct cli_args *a,
                       struct session_options *o, struct err *e) {
-    struct score_plan plan = {0};
     struct exec_memory m;
-    struct gguf *g;
-    if (!k->c || !exec_is_device(k->x) || options_given(&a->opt, OPT_PREFILL_DEVICE))
+    char need[PLAN_SIZE], have[PLAN_SIZE];
+    if (!k->claim || options_given(&a->opt, OPT_PREFILL_DEVICE))
         return 0;
-    int rc = gguf_open(&g, k->path, e);
-    if (rc)
-        return rc;
-    rc = score_plan_of(&plan, k->x, g, &k->scorer, LONGEST, e);
-    gguf_close(g);
-    exec_memory_of(k->x, &m);
-    int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, m.free) : m.free;
-    if (!rc && plan.total >= all)
-        rc = err_set(e, ERR_MEMORY,
-                     "the scorer takes %.1f GiB for a prompt of %d tokens, and there are %.1f GiB "
-                     "for it and the target",
-                     (double)plan.total / (1 << 30), LONGEST, (double)all / (1 << 30));
-    if (!rc)
-        o->vram_limit = all - plan.total;
-    return rc;
+    // Its weights are there already, and count as used.
+    exec_memory_of(runtime_exec(k->device), &m);
+    int64_t left = m.free + m.used, claimed = claims_total(runtime_claims(k->device));
+    int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, left) : left;
+    if (claimed < all) {
+        o->vram_limit = all - claimed;
+        return 0;
+    }
+    plan_size(need, claimed);
+    plan_size(have, all);
+    return err_set(e, ERR_MEMORY,
+                   "the scorer takes %s for a prompt of %d tokens, and there are %s for it and the "
+                   "target; run it elsewhere (--prefill-device cpu)",
+                   need, LONGEST, have);
 }
 
 void compression_close(struct compression *k) {
     compressor_close(k->c);
+    if (k->device)
+        runtime_release(k->device, k->claim);
     runtime_destroy(k->runtime);
     *k = (struct compression){0};
 }

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "compress/prefill.h"
 #include "compress/score.h"
+#include "engine/scorer_claim.h"
 #include "engine/session.h"
 
 // Zeroed: there is none.
@@ -15,17 +16,19 @@ struct compression {
     struct score_options scorer;
     const char *path; // of the scorer; borrowed
     struct runtime *runtime;
-    struct exec *x;
+    struct runtime_device *device;
+    struct score_plan plan; // for a prompt of 131,072 tokens
+    struct claim *claim;
     struct compressor *c; // NULL: off, or not opened yet
 };
 
 // Reads the options. ERR_USAGE: a value out of range, what compresses without a mode, a mode
 // without --prefill-drafter.
 int compression_options(struct compression *k, const struct cli_args *a, struct err *e);
-// Opens the compressor; nothing where it is off.
+// Plans and claims the scorer's memory and opens the compressor; nothing where it is off.
 int compression_open(struct compression *k, const struct cli_args *a, struct err *e);
-// Where both share a GPU, takes what the scorer needs for a prompt of 131,072 tokens off the memory
-// that the session may take. ERR_MEMORY: nothing would be left.
+// Where both share a GPU, takes what the scorer has claimed off the memory that the session may
+// take. ERR_MEMORY: nothing would be left.
 int compression_share(const struct compression *k, const struct cli_args *a,
                       struct session_options *o, struct err *e);
 void compression_close(struct compression *k);

@@ -187,6 +187,9 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
     int rc = build(s, g, o, true, e);
     if (!rc)
         *p = score_plan_shape(&s->p, x, &s->o, n, s->load.weight_bytes);
+    const struct exec_limits l = score_limits(s, n);
+    if (!rc && x)
+        p->own = exec_own_bytes(x, &l);
     score_destroy(&s->base);
     return rc;
 }

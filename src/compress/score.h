@@ -54,6 +54,7 @@ struct score_plan {
     int64_t blocks;  // means, masses and lists of block-sparse attention
     int64_t mass;    // of the queries, and as much scratch
     int64_t total;
+    int64_t own; // of the backend for itself, beside the total; 0 without one
 };
 // What score_open and a call with n tokens take; x NULL: on a backend that stores weights as the
 // file does and activations in 16 bits. Errors as score_open.

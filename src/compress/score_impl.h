@@ -68,5 +68,7 @@ void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int l
 // Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
 int score_reserve(struct model_scorer *s, int64_t n, struct err *e);
 void score_release(struct model_scorer *s);
+// What a text of n tokens asks of the backend.
+struct exec_limits score_limits(const struct model_scorer *s, int64_t n);
 
 #endif

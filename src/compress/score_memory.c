@@ -101,6 +101,16 @@ static bool take_host(struct model_scorer *s, int64_t n) {
     return true;
 }
 
+struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
+    struct exec_limits l = {.rows = s->o.chunk,
+                            .seqs = 1,
+                            .context = n,
+                            .n_heads = s->p.n_heads,
+                            .head_dim = s->p.head_dim};
+    exec_limits_join(&l, &s->load.limits);
+    return l;
+}
+
 int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
     if (n > TOKENS_MAX)
         return err_set(e, ERR_LIMIT, "the text has %lld tokens for the scorer; at most %d are read",
@@ -109,12 +119,7 @@ int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
         return 0;
     score_release(s);
     n = round_up(n, s->o.chunk);
-    struct exec_limits l = {.rows = s->o.chunk,
-                            .seqs = 1,
-                            .context = n,
-                            .n_heads = s->p.n_heads,
-                            .head_dim = s->p.head_dim};
-    exec_limits_join(&l, &s->load.limits);
+    const struct exec_limits l = score_limits(s, n);
     int rc = exec_reserve(s->x, &l, e);
     if (rc)
         return rc;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A scorer's memory on a device with a limit: it is claimed before anything is loaded, a pair
+// beside it is planned in what is left, what does not fit is refused with what would, and given
+// back it is free again. The device is a CPU with a limit.
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/scorer_claim.h"
+#include "engine/session.h"
+#include "support/tiny_gguf.h"
+#include "test.h"
+
+enum { TOKENS = 16384 };
+
+static char path[64], target[64];
+
+static int setup(void **state) {
+    (void)state;
+    const struct tiny_shape plain = tiny_shape_plain(), pair = tiny_shape_default();
+    snprintf(path, sizeof path, "/tmp/test_scorer_claim.%d.gguf", (int)getpid());
+    snprintf(target, sizeof target, "/tmp/test_scorer_claim.%d-t.gguf", (int)getpid());
+    return tiny_target_write(&plain, path, NULL) || tiny_target_write(&pair, target, NULL);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return remove(path) || remove(target);
+}
+
+struct rig {
+    struct runtime *r;
+    struct runtime_device *d;
+    struct score_plan p;
+    struct claim *c;
+    struct err e;
+};
+
+static int open_with(struct rig *g, int64_t limit) {
+    const struct device_options o = {.name = "cpu", .threads = 1, .memory_limit = limit};
+    const struct score_options so = score_options_default();
+    *g = (struct rig){0};
+    assert_int_equal(runtime_create(&g->r, 0, &g->e), 0);
+    assert_int_equal(runtime_device(g->r, &o, &g->d, &g->e), 0);
+    return scorer_claim(g->d, path, &so, TOKENS, &g->p, &g->c, &g->e);
+}
+
+static void close_rig(struct rig *g) {
+    runtime_release(g->d, g->c);
+    runtime_destroy(g->r);
+}
+
+static int64_t needed(void) {
+    struct rig g;
+    assert_int_equal(open_with(&g, 0), 0);
+    assert_null(g.c); // no limit is known
+    int64_t bytes = g.p.total + g.p.own;
+    assert_true(g.p.weights > 0 && g.p.total > g.p.weights);
+    close_rig(&g);
+    return bytes;
+}
+
+static void test_claim(void **state) {
+    (void)state;
+    struct rig g;
+    int64_t need = needed(), more = 64 << 20;
+    assert_int_equal(open_with(&g, need + more), 0);
+    assert_non_null(g.c);
+    assert_int_equal(claims_total(runtime_claims(g.d)), need);
+    assert_int_equal(runtime_available(g.d), more);
+    struct session_options o = session_options_default();
+    struct memory_plan beside = {0}, alone = {0};
+    o.runtime = g.r;
+    o.device = "cpu";
+    o.model = target;
+    assert_int_equal(session_measure(&o, &beside, &g.e), 0);
+    assert_int_equal(beside.available, more);
+    runtime_release(g.d, g.c);
+    g.c = NULL;
+    assert_int_equal(session_measure(&o, &alone, &g.e), 0);
+    assert_true(alone.available > more);
+    close_rig(&g);
+}
+
+static void refused(int64_t limit, const char *words) {
+    struct rig g;
+    assert_int_equal(open_with(&g, limit), ERR_MEMORY);
+    assert_null(g.c);
+    if (!strstr(g.e.text, words))
+        fail_msg("'%s' lacks '%s'", g.e.text, words);
+    assert_int_equal(claims_total(runtime_claims(g.d)), 0);
+    close_rig(&g);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    int64_t need = needed();
+    struct rig g;
+    refused(need - 1, "enough for 12288 tokens");
+    refused(1000, "weights take");
+    assert_int_equal(open_with(&g, need), 0); // to the byte
+    close_rig(&g);
+    // What a pair has taken is told.
+    assert_int_equal(open_with(&g, need + (64 << 20)), 0);
+    struct claim *second;
+    struct score_plan p;
+    const struct score_options so = score_options_default();
+    assert_int_equal(scorer_claim(g.d, path, &so, 100 * TOKENS, &p, &second, &g.e), ERR_MEMORY);
+    assert_non_null(strstr(g.e.text, "test_scorer_claim"));
+    assert_int_equal(scorer_claim(g.d, target, &so, TOKENS, &p, &second, &g.e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(g.e.text, target));
+    close_rig(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
