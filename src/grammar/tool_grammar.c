@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tool_grammar.h. Each call is written from the family's row of text/tool_formats.c, so that
+// reader and grammar cannot drift apart.
+#include "grammar/tool_grammar.h"
+
+#include <string.h>
+
+#include "grammar/build.h"
+#include "text/tool_impl.h"
+
+struct writer {
+    struct build *b;
+    const struct tool_format *f;
+    enum tool_family family;
+};
+
+static const char freeform_schema[] =
+    "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":"
+    "[\"input\"],\"additionalProperties\":false}";
+
+static bool is_object(const struct json *schema) {
+    const char *type = json_str(json_get(schema, "type"), NULL);
+    return type && !strcmp(type, "object");
+}
+
+// Whether a grammar holds the schema; without one any value will do.
+static bool holds(const struct json *schema) {
+    const struct grammar_json how = {.one_of_as_any = true};
+    struct grammar *g = NULL;
+    struct err e = {0};
+    int rc = grammar_from_schema(&g, schema, &how, &e);
+    grammar_unref(g);
+    return rc == 0;
+}
+
+static uint32_t arguments(const struct writer *w, const struct json *schema) {
+    if (!is_object(schema) || !holds(schema))
+        return build_json_object(w->b);
+    return build_schema(w->b, schema);
+}
+
+static uint32_t seq(const struct writer *w, uint32_t a, uint32_t b, uint32_t c) {
+    const uint32_t parts[] = {a, b, c};
+    return build_seq(w->b, parts, 3);
+}
+
+static uint32_t text(const struct writer *w, const char *s) {
+    return build_text(w->b, s);
+}
+
+static uint32_t maybe(const struct writer *w, uint32_t part) {
+    return build_or(w->b, BUILD_EMPTY, part);
+}
+
+// ---- pairs of tags
+
+// A parameter's schema by itself: references lead into those definitions of the whole that are
+// usually referred to.
+static int schema_of(const struct json *property, const struct json *whole, struct json **out,
+                     struct err *e) {
+    static const char *const definitions[] = {"$defs", "definitions"};
+    struct json_writer w = {0};
+    jw_begin(&w, '{');
+    jw_key(&w, "allOf");
+    jw_begin(&w, '[');
+    jw_value(&w, property);
+    jw_end(&w, ']');
+    for (int i = 0; i < 2; i++)
+        if (json_get(whole, definitions[i])) {
+            jw_key(&w, definitions[i]);
+            jw_value(&w, json_get(whole, definitions[i]));
+        }
+    jw_end(&w, '}');
+    const struct json_rules rules = {.depth = 256, .big_integers = true};
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the schema of a parameter")
+                          : json_parse_with(out, w.out.data, w.out.len, &rules, e);
+    str_fini(&w.out);
+    return rc;
+}
+
+// The strings that an enum or a const allows; BUILD_NEVER: it is none.
+static uint32_t listed(const struct writer *w, const struct json *property) {
+    const struct json *list = json_get(property, "enum"), *one = json_get(property, "const");
+    uint32_t all = BUILD_NEVER;
+    size_t n = one ? 1 : json_len(list);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        const char *s = json_str(one ? one : json_at(list, i), &len);
+        if (!s)
+            return BUILD_NEVER;
+        uint32_t value = build_bytes(w->b, s, len);
+        all = all == BUILD_NEVER ? value : build_or(w->b, all, value);
+    }
+    return all;
+}
+
+// From behind the opening tag to behind the closing one.
+static uint32_t tagged_value(const struct writer *w, unsigned types, const struct json *property,
+                             const struct json *whole) {
+    const char *line = w->f->lines ? "\n" : "";
+    uint32_t choice = types == TOOL_STRING ? listed(w, property) : BUILD_NEVER;
+    if (choice != BUILD_NEVER)
+        return seq(w, build_cat(w->b, text(w, line), choice), text(w, line),
+                   text(w, w->f->value_end));
+    if (types & TOOL_STRING)
+        return build_cat(w->b, text(w, line), build_until(w->b, w->f->value_end));
+    struct json *schema = NULL;
+    struct err e = {0};
+    int rc = schema_of(property, whole, &schema, &e);
+    if (rc)
+        return build_fail(w->b, rc, "%s", e.text);
+    uint32_t value = holds(schema) ? build_schema(w->b, schema) : build_json_value(w->b);
+    json_free(schema);
+    return seq(w, build_cat(w->b, text(w, line), value), text(w, line), text(w, w->f->value_end));
+}
+
+struct members {
+    const struct writer *w;
+    const struct tool *tool;
+    const struct json *schema;
+    uint32_t all;
+    bool first; // GEMMA
+};
+
+static bool is_required(const struct json *schema, const char *key) {
+    const struct json *list = json_get(schema, "required");
+    for (size_t i = 0; i < json_len(list); i++) {
+        const char *name = json_str(json_at(list, i), NULL);
+        if (name && !strcmp(name, key))
+            return true;
+    }
+    return false;
+}
+
+static int put_tagged(void *arg, const char *key, size_t n, const struct json *property) {
+    struct members *m = arg;
+    const struct writer *w = m->w;
+    const struct tool_format *f = w->f;
+    const char *line = f->lines ? "\n" : "";
+    uint32_t name = build_bytes(w->b, key, n);
+    uint32_t tag = seq(w, text(w, f->key), name, text(w, f->key_end));
+    if (f->value)
+        tag = seq(w, tag, maybe(w, text(w, "\n")), text(w, f->value));
+    uint32_t value = tagged_value(w, tool_param_types(m->tool, key, n), property, m->schema);
+    uint32_t one = seq(w, tag, value, f->lines ? text(w, line) : maybe(w, text(w, "\n")));
+    m->all = build_cat(w->b, m->all, is_required(m->schema, key) ? one : maybe(w, one));
+    return 0;
+}
+
+// Parameters in the order of the schema, behind the name up to the closing mark.
+static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
+                            const struct json *schema) {
+    struct members m = {.w = w, .tool = tool, .schema = schema, .all = BUILD_EMPTY};
+    json_each(json_get(schema, "properties"), put_tagged, &m);
+    uint32_t line = w->f->lines ? text(w, "\n") : maybe(w, text(w, "\n"));
+    return seq(w, line, m.all, text(w, w->f->close));
+}
+
+// ---- Gemma's notation
+
+static uint32_t gemma_string(const struct writer *w) {
+    return build_cat(w->b, text(w, "<|\"|>"), build_until(w->b, "<|\"|>"));
+}
+
+static uint32_t gemma_list(const struct writer *w, const char *open, uint32_t one,
+                           const char *close) {
+    uint32_t more = build_repeat(w->b, build_cat(w->b, text(w, ","), one), 0, BUILD_ENDLESS);
+    uint32_t inner = maybe(w, build_cat(w->b, one, more));
+    return seq(w, text(w, open), inner, text(w, close));
+}
+
+static uint32_t gemma_key(const struct writer *w) {
+    static const struct build_chars chars[] = {
+        {'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    return build_repeat(w->b, build_class(w->b, chars, 5, BUILD_PLAIN), 1, 64);
+}
+
+static uint32_t gemma_value(const struct writer *w, uint32_t value, unsigned types) {
+    uint32_t member = seq(w, gemma_key(w), text(w, ":"), value);
+    const uint32_t all[] = {types & TOOL_STRING ? gemma_string(w) : BUILD_NEVER,
+                            types & TOOL_NUMBER ? build_json_number(w->b) : BUILD_NEVER,
+                            types & TOOL_BOOL ? build_or(w->b, text(w, "true"), text(w, "false"))
+                                              : BUILD_NEVER,
+                            types & TOOL_NULL ? text(w, "null") : BUILD_NEVER,
+                            types & TOOL_ARRAY ? gemma_list(w, "[", value, "]") : BUILD_NEVER,
+                            types & TOOL_OBJECT ? gemma_list(w, "{", member, "}") : BUILD_NEVER};
+    return build_alt(w->b, all, 6);
+}
+
+// Members may be left out where they are not required, so a comma belongs to what is behind it:
+// `all` is what may stand before the member, with and without a member before.
+struct gemma {
+    const struct writer *w;
+    const struct tool *tool;
+    const struct json *schema;
+    uint32_t value;      // any
+    uint32_t some, none; // texts so far that have members, that have none
+};
+
+static int put_gemma(void *arg, const char *key, size_t n, const struct json *property) {
+    struct gemma *g = arg;
+    const struct writer *w = g->w;
+    unsigned types = tool_param_types(g->tool, key, n);
+    uint32_t value = types == TOOL_STRING ? listed(w, property) : BUILD_NEVER;
+    if (value == BUILD_NEVER)
+        value = gemma_value(w, g->value, types);
+    else
+        value = seq(w, text(w, "<|\"|>"), value, text(w, "<|\"|>"));
+    uint32_t one = seq(w, build_bytes(w->b, key, n), text(w, ":"), value);
+    uint32_t behind = g->some == BUILD_NEVER ? BUILD_NEVER : seq(w, g->some, text(w, ","), one);
+    uint32_t first = g->none == BUILD_NEVER ? BUILD_NEVER : build_cat(w->b, g->none, one);
+    uint32_t with = behind == BUILD_NEVER  ? first
+                    : first == BUILD_NEVER ? behind
+                                           : build_or(w->b, behind, first);
+    if (is_required(g->schema, key)) {
+        g->some = with;
+        g->none = BUILD_NEVER;
+    } else {
+        g->some = g->some == BUILD_NEVER ? with : build_or(w->b, g->some, with);
+    }
+    g->some = build_shared(w->b, g->some);
+    return 0;
+}
+
+static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
+                           const struct json *schema) {
+    uint32_t rule = build_rule(w->b, "gemma");
+    uint32_t any = build_call(w->b, rule);
+    build_define(w->b, rule, gemma_value(w, any, TOOL_ANY));
+    struct gemma g = {w, tool, schema, any, BUILD_NEVER, BUILD_EMPTY};
+    if (json_len(json_get(schema, "properties")) == 0)
+        return build_cat(w->b, gemma_value(w, any, TOOL_OBJECT), text(w, w->f->close));
+    json_each(json_get(schema, "properties"), put_gemma, &g);
+    uint32_t inner = g.none == BUILD_NEVER ? g.some : build_or(w->b, g.none, g.some);
+    return build_cat(w->b, seq(w, text(w, "{"), inner, text(w, "}")), text(w, w->f->close));
+}
+
+// ---- calls
+
+static uint32_t named_call(const struct writer *w, const struct tool_grammar_tool *t,
+                           const struct json *schema) {
+    const char *key = w->family == TOOLS_LLAMA ? "\"parameters\":" : "\"arguments\":";
+    uint32_t space = build_json_space(w->b);
+    uint32_t head = seq(w, text(w, "{"), space, text(w, "\"name\":"));
+    uint32_t name = seq(w, space, build_json_quote(w->b, t->name, t->n), text(w, ","));
+    uint32_t args = seq(w, space, text(w, key), space);
+    uint32_t object = seq(w, head, name, seq(w, args, arguments(w, schema), space));
+    object = seq(w, space, object, text(w, "}"));
+    return w->f->close[0] ? seq(w, object, space, text(w, w->f->close)) : object;
+}
+
+// What stands between the name and an object.
+static uint32_t behind_name(const struct writer *w) {
+    switch (w->family) {
+    case TOOLS_HARMONY:
+        return seq(w, maybe(w, text(w, "<|channel|>commentary")),
+                   maybe(w, build_or(w->b, text(w, " json"), text(w, " <|constrain|>json"))),
+                   text(w, "<|message|>"));
+    case TOOLS_KIMI: {
+        uint32_t digits = build_repeat(w->b, build_range(w->b, '0', '9'), 1, 3);
+        return seq(w, text(w, ":"), digits, text(w, w->f->name_end[0]));
+    }
+    default:
+        return text(w, w->f->keep_end ? "" : w->f->name_end[0]);
+    }
+}
+
+// A call from behind its mark on.
+static uint32_t call_of(const struct writer *w, const struct tool_grammar_tool *t,
+                        const struct tool *tool, const struct json *schema) {
+    const struct tool_format *f = w->f;
+    if (f->args == TOOL_ARGS_NAMED)
+        return named_call(w, t, schema);
+    uint32_t name = build_bytes(w->b, t->name, t->n);
+    if (f->prefix)
+        name = build_cat(w->b, text(w, f->prefix), name);
+    name = build_cat(w->b, name, behind_name(w));
+    if (f->args == TOOL_ARGS_TAGGED)
+        return build_cat(w->b, name, tagged_call(w, tool, schema));
+    if (f->args == TOOL_ARGS_GEMMA)
+        return build_cat(w->b, name, gemma_call(w, tool, schema));
+    bool fenced = w->family == TOOLS_DEEPSEEK_V3, framed = w->family == TOOLS_HARMONY;
+    uint32_t args = seq(w, name, arguments(w, schema), text(w, fenced ? "\n" : ""));
+    return framed ? args : build_cat(w->b, args, text(w, f->close));
+}
+
+static uint32_t calls(const struct writer *w, const struct tool_grammar_tool *tools,
+                      const struct tool_set *set, const struct json *freeform) {
+    uint32_t all = BUILD_NEVER;
+    for (int i = 0; i < set->n; i++) {
+        const struct json *schema = tools[i].freeform ? freeform : tools[i].schema;
+        uint32_t one = call_of(w, &tools[i], &set->list[i], schema);
+        all = all == BUILD_NEVER ? one : build_or(w->b, all, one);
+    }
+    return build_shared(w->b, all);
+}
+
+// What a call begins with; harmony's is the header, which the reader of reasoning frames.
+static const char *mark_of(const struct writer *w) {
+    if (w->family == TOOLS_HARMONY)
+        return " to=functions.";
+    return w->family == TOOLS_LLAMA ? w->f->section : w->f->open;
+}
+
+// From behind a section's mark to its end: for those that call by it.
+static uint32_t in_section(const struct writer *w, uint32_t call, bool several) {
+    const struct tool_format *f = w->f;
+    uint32_t blank = maybe(w, text(w, w->family == TOOLS_MISTRAL_LIST ? " " : "\n"));
+    uint32_t list = call;
+    if (several && f->between)
+        list = build_cat(
+            w->b, call,
+            build_repeat(w->b, seq(w, text(w, f->between), blank, call), 0, BUILD_ENDLESS));
+    uint32_t open = text(w, f->list ? f->list : f->open);
+    return seq(w, build_cat(w->b, blank, open), list,
+               seq(w, BUILD_EMPTY, f->list ? BUILD_EMPTY : blank, text(w, f->section_end)));
+}
+
+// A reply of calls, from its first byte on.
+static uint32_t whole_of(const struct writer *w, uint32_t call, bool several) {
+    const struct tool_format *f = w->f;
+    uint32_t blanks = build_repeat(w->b, text(w, "\n"), 0, 4), one, all;
+    bool single = w->family == TOOLS_HARMONY || w->family == TOOLS_LLAMA;
+    if (w->family == TOOLS_QWEN || w->family == TOOLS_MISTRAL_LIST)
+        one = build_cat(w->b, text(w, f->section), in_section(w, call, several));
+    else
+        one = w->family == TOOLS_LLAMA ? call : build_cat(w->b, text(w, mark_of(w)), call);
+    all = one;
+    if (several && !single && w->family != TOOLS_MISTRAL_LIST) {
+        bool lines = w->family != TOOLS_GEMMA && w->family != TOOLS_MISTRAL;
+        uint32_t next = build_cat(w->b, lines ? maybe(w, text(w, "\n")) : BUILD_EMPTY, one);
+        all = build_cat(w->b, one, build_repeat(w->b, next, 0, BUILD_ENDLESS));
+    }
+    if (f->section && w->family != TOOLS_QWEN && w->family != TOOLS_MISTRAL_LIST && !single)
+        all = seq(w, text(w, f->section), all, text(w, f->section_end));
+    return w->family == TOOLS_HARMONY ? all : build_cat(w->b, blanks, all);
+}
+
+struct source {
+    const struct tool_grammar_tool *tools;
+    const struct tool_set *set;
+    const struct json *freeform;
+    enum tool_family family;
+    bool several;
+};
+
+enum part { BEHIND_MARK, BEHIND_SECTION, WHOLE };
+
+static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
+    struct writer w = {.f = &tool_formats[s->family], .family = s->family};
+    const struct grammar_json how = {.one_of_as_any = true};
+    int rc = build_create(&w.b, e);
+    if (rc)
+        return rc;
+    build_json_how(w.b, &how);
+    uint32_t call = calls(&w, s->tools, s->set, s->freeform);
+    uint32_t root = part == WHOLE            ? whole_of(&w, call, s->several)
+                    : part == BEHIND_SECTION ? in_section(&w, call, s->several)
+                                             : call;
+    rc = build_finish(w.b, root, out, e);
+    build_destroy(w.b);
+    return rc;
+}
+
+static int make_set(const struct tool_grammar_tool *tools, int n, struct tool_set *set,
+                    struct err *e) {
+    int rc = 0;
+    for (int i = 0; i < n && !rc; i++)
+        rc = tool_set_add(set, tools[i].name, tools[i].n, tools[i].schema, tools[i].freeform, e);
+    return rc;
+}
+
+static int add_mark(struct tool_grammar *g, const struct source *s, const char *mark,
+                    enum part part, struct err *e) {
+    g->marks[g->n] = mark;
+    return make(s, part, &g->rest[g->n++], e);
+}
+
+int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
+                        const struct tool_grammar_tool *tools, int n, bool several, struct err *e) {
+    const struct writer w = {.f = &tool_formats[f], .family = f};
+    struct json *freeform = NULL;
+    struct tool_set set = {0};
+    *out = (struct tool_grammar){0};
+    int rc = make_set(tools, n, &set, e);
+    if (!rc)
+        rc = json_parse(&freeform, freeform_schema, sizeof freeform_schema - 1, e);
+    const struct source s = {tools, &set, freeform, f, several};
+    if (!rc && f != TOOLS_MISTRAL_LIST)
+        rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
+    if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))
+        rc = add_mark(out, &s, w.f->section, BEHIND_SECTION, e);
+    if (!rc)
+        rc = make(&s, WHOLE, &out->whole, e);
+    json_free(freeform);
+    tool_set_fini(&set);
+    return rc;
+}
+
+void tool_grammar_fini(struct tool_grammar *g) {
+    for (int i = 0; i < g->n; i++)
+        grammar_unref(g->rest[i]);
+    grammar_unref(g->whole);
+    *g = (struct tool_grammar){0};
+}

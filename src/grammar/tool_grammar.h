@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The grammars of calls of tools, as each family of models writes them (text/tool_calls.h): what
+// follows a family's mark, with the names of the tools and arguments by their schemas, and a whole
+// reply that is calls. What they allow, the reader of replies reads as calls.
+#ifndef COPPICE_GRAMMAR_TOOL_GRAMMAR_H
+#define COPPICE_GRAMMAR_TOOL_GRAMMAR_H
+
+#include "base/json.h"
+#include "grammar/grammar.h"
+#include "text/tool_calls.h"
+
+struct tool_grammar_tool {
+    const char *name; // [n], borrowed
+    size_t n;
+    const struct json *schema; // of its arguments; NULL: any. What no grammar can hold: any object
+    bool freeform;             // one text, in the parameter "input"
+};
+
+enum { TOOL_GRAMMAR_MARKS = 2 };
+
+// Zeroed is valid.
+struct tool_grammar {
+    int n; // marks behind which the grammar of the same number holds; free text before and after
+    const char *marks[TOOL_GRAMMAR_MARKS];
+    struct grammar *rest[TOOL_GRAMMAR_MARKS];
+    struct grammar *whole; // a reply that is one call, or several; blanks may come first
+};
+
+// several: calls may follow each other in `whole`. ERR_LIMIT for schemas that grow too large,
+// ERR_MEMORY. tool_grammar_fini in any case.
+int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
+                        const struct tool_grammar_tool *tools, int n, bool several, struct err *e);
+void tool_grammar_fini(struct tool_grammar *g);
+
+#endif

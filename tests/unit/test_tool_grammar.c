@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the grammars of calls allow, the reader of replies reads: random walks through the grammar
+// of each family come out as whole calls whose arguments the schemas allow, with no text left over.
+#include "test.h"
+
+#include "base/rng.h"
+#include "grammar/tool_grammar.h"
+#include "text/reasoning.h"
+
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},\"n\":{\"type\":"
+    "\"integer\"},\"on\":{\"type\":\"boolean\"},\"kind\":{\"enum\":[\"a\",\"bc\"]},\"list\":{"
+    "\"$ref\":\"#/$defs/list\"}},\"required\":[\"path\",\"kind\"],\"additionalProperties\":false,"
+    "\"$defs\":{\"list\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}";
+
+static struct tool_set tools;
+static struct tool_grammar_tool declared[3];
+static struct json *parsed;
+
+static int start(void **state) {
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(json_parse(&parsed, schema, sizeof schema - 1, &e), 0);
+    declared[0] = (struct tool_grammar_tool){"get", 3, parsed, false};
+    declared[1] = (struct tool_grammar_tool){"do-it", 5, NULL, false};
+    declared[2] = (struct tool_grammar_tool){"patch", 5, NULL, true};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tool_set_add(&tools, declared[i].name, declared[i].n, declared[i].schema,
+                                      declared[i].freeform, &e),
+                         0);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    json_free(parsed);
+    tool_set_fini(&tools);
+    return 0;
+}
+
+// ---- a vocabulary: bytes, and the words that end things
+
+static const char *const words[] = {"</parameter>\n",
+                                    "</function>",
+                                    "</tool_call>",
+                                    "\n</tool_call>",
+                                    "</arg_value>",
+                                    "</arg_key>",
+                                    "<parameter=",
+                                    "<arg_key>",
+                                    "<arg_value>",
+                                    "<|\"|>",
+                                    "<tool_call|>",
+                                    "\"",
+                                    "\"}",
+                                    "}}",
+                                    "]",
+                                    "}",
+                                    "\n",
+                                    "get",
+                                    "path",
+                                    "<|message|>",
+                                    "[ARGS]",
+                                    "```",
+                                    " <|constrain|>json",
+                                    "input",
+                                    "<tool_call>",
+                                    "abc"};
+enum { BYTES = 256, WORDS = sizeof words / sizeof *words, END = BYTES + WORDS, VOCAB };
+
+static void bytes_of(void *arg, int32_t id, struct str *out) {
+    (void)arg;
+    if (id < BYTES)
+        str_putc(out, (char)id);
+    else if (id < END)
+        str_puts(out, words[id - BYTES]);
+}
+
+static bool ends(void *arg, int32_t id) {
+    (void)arg;
+    return id == END;
+}
+
+// A random text of the grammar, which is brought to its end by words rather than by bytes.
+static void walk(struct grammar *g, struct rng *rng, struct str *out) {
+    const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
+    struct grammar_vocab *v;
+    struct grammar_matcher *m;
+    struct err e = {0};
+    assert_int_equal(grammar_vocab_create(&v, &tokens, &e), 0);
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    struct grammar_state *at = grammar_start(m);
+    for (int i = 0; !grammar_must_end(m, at); i++) {
+        uint32_t bits[(VOCAB + 31) / 32];
+        int32_t ids[VOCAB];
+        uint32_t n = 0, from;
+        struct grammar_state *to;
+        assert_int_equal(grammar_mask(m, at, bits, &e), 0);
+        for (int32_t id = 0; id < VOCAB; id++)
+            if (bits[id / 32] >> (id % 32) & 1)
+                ids[n++] = id;
+        assert_true(n > 0 && i < 20000);
+        if (ids[n - 1] == END && rng_below(rng, 3) == 0)
+            break;
+        n -= ids[n - 1] == END;
+        for (from = 0; from < n && ids[from] < BYTES; from++)
+            continue;
+        bool word = from < n && rng_below(rng, 3) > 0;
+        int32_t id = word ? ids[from + rng_below(rng, n - from)] : ids[rng_below(rng, n)];
+        assert_int_equal(grammar_accept(m, at, id, &to, &e), 1);
+        grammar_state_unref(m, at);
+        at = to;
+        bytes_of(NULL, id, out);
+    }
+    grammar_state_unref(m, at);
+    grammar_matcher_destroy(m);
+    grammar_vocab_destroy(v);
+}
+
+// ---- what the reader makes of it
+
+struct heard {
+    struct str text, args;
+    const struct tool *tool;
+    int calls;
+};
+
+static void on_text(void *arg, const char *s, size_t n) {
+    struct heard *h = arg;
+    str_append(&h->text, s, n);
+}
+
+static void on_begin(void *arg, const struct tool *t) {
+    struct heard *h = arg;
+    h->tool = t;
+    str_clear(&h->args);
+}
+
+static void on_arguments(void *arg, const char *s, size_t n) {
+    struct heard *h = arg;
+    str_append(&h->args, s, n);
+}
+
+static void on_end(void *arg, bool whole) {
+    struct heard *h = arg;
+    struct json *v = NULL;
+    struct err e = {0};
+    assert_true(whole);
+    h->calls++;
+    if (h->tool->freeform)
+        return;
+    if (json_parse(&v, h->args.data, h->args.len, &e))
+        fail_msg("%s: %s", h->args.data, e.text);
+    const char *kind = json_str(json_get(v, "kind"), NULL);
+    bool known = kind && (!strcmp(kind, "a") || !strcmp(kind, "bc"));
+    if (!strcmp(h->tool->name, "get") && (!known || !json_str(json_get(v, "path"), NULL)))
+        fail_msg("arguments that the schema does not allow: %s", h->args.data);
+    assert_int_equal(json_kind_of(v), JSON_OBJECT);
+    json_free(v);
+}
+
+static void read_reply(enum tool_family f, const struct str *reply, bool sure, struct heard *h) {
+    const struct tool_sink sink = {h, on_text, on_begin, on_arguments, on_end};
+    struct tool_calls c;
+    struct reasoning r;
+    struct str thought = {0}, content = {0};
+    struct err e = {0};
+    reasoning_init(&r, f == TOOLS_HARMONY ? REASONING_HARMONY : REASONING_NONE, false);
+    r.frames = true;
+    assert_int_equal(tool_calls_init(&c, f, &tools, sure, &e), 0);
+    reasoning_push(&r, reply->data, reply->len, &thought, &content);
+    reasoning_end(&r, &thought, &content);
+    tool_calls_push(&c, content.data ? content.data : "", content.len, &sink);
+    tool_calls_end(&c, &sink);
+    tool_calls_fini(&c);
+    reasoning_fini(&r);
+    str_fini(&thought);
+    str_fini(&content);
+}
+
+static void one_walk(enum tool_family f, struct grammar *g, const char *mark, struct rng *rng) {
+    struct str reply = {0};
+    str_puts(&reply, mark);
+    walk(g, rng, &reply);
+    for (int sure = 0; sure < 2; sure++) {
+        struct heard h = {0};
+        read_reply(f, &reply, sure, &h);
+        size_t left = h.text.len;
+        while (left > 0 && h.text.data[left - 1] == '\n')
+            left--;
+        if (h.calls == 0 || left > 0)
+            fail_msg("%s: %d calls and '%s' of: %s", tool_family_name(f), h.calls,
+                     h.text.data ? h.text.data : "", reply.data);
+        str_fini(&h.text);
+        str_fini(&h.args);
+    }
+    str_fini(&reply);
+}
+
+static void walk_family(enum tool_family f, bool several, struct rng *rng) {
+    struct tool_grammar g;
+    struct err e = {0};
+    if (tool_grammar_create(&g, f, declared, 3, several, &e))
+        fail_msg("%s: %s", tool_family_name(f), e.text);
+    assert_true(g.n > 0);
+    for (int i = 0; i < 40; i++) {
+        for (int k = 0; k < g.n; k++)
+            one_walk(f, g.rest[k], g.marks[k], rng);
+        one_walk(f, g.whole, "", rng);
+    }
+    tool_grammar_fini(&g);
+}
+
+static void what_is_allowed_is_read(void **state) {
+    (void)state;
+    struct rng rng = {3};
+    for (int f = 0; f < TOOLS_FAMILIES; f++) {
+        walk_family((enum tool_family)f, false, &rng);
+        walk_family((enum tool_family)f, true, &rng);
+    }
+}
+
+// A schema that no grammar holds leaves the tool with any object.
+static void odd_schemas_take_any_object(void **state) {
+    (void)state;
+    static const char odd[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{}}},"
+                              "\"unevaluatedProperties\":{\"$dynamicRef\":\"#x\"}}";
+    struct json *v;
+    struct err e = {0};
+    assert_int_equal(json_parse(&v, odd, sizeof odd - 1, &e), 0);
+    const struct tool_grammar_tool t = {"odd", 3, v, false};
+    struct tool_grammar g;
+    if (tool_grammar_create(&g, TOOLS_HERMES, &t, 1, false, &e))
+        fail_msg("%s", e.text);
+    tool_grammar_fini(&g);
+    json_free(v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_allowed_is_read),
+        cmocka_unit_test(odd_schemas_take_any_object),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
