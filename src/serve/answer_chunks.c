@@ -52,7 +52,8 @@ void chunks_finish(struct completion *c, struct choice *k) {
 }
 
 void chunks_start(struct completion *c) {
-    for (int i = 0; i < c->n_choices && c->d->form->roles; i++) {
+    int n = c->prepared ? c->n_choices : (int)c->p.n; // only chats have roles: one prompt
+    for (int i = 0; i < n && c->d->form->roles; i++) {
         struct answer_choice a = {.index = i, .role = true, .content = {"", 0}};
         put_chunk(c, &a);
     }
@@ -60,7 +61,7 @@ void chunks_start(struct completion *c) {
 
 void chunks_alive(struct completion *c) {
     struct answer_choice a = {0};
-    for (int i = 0; i < c->n_choices; i++)
+    for (int i = 0; c->prepared && i < c->n_choices; i++)
         if (!c->choices[i].ended) {
             a.index = i;
             break;

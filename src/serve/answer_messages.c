@@ -180,7 +180,7 @@ void blocks_error(struct completion *c, const struct api_error *why) {
 
 // Some clients do not count pings: within a block an empty piece of it follows.
 void blocks_alive(struct completion *c) {
-    const struct answer_item *it = answer_items_open(&c->choices->items);
+    const struct answer_item *it = c->prepared ? answer_items_open(&c->choices->items) : NULL;
     open_event(c, "ping");
     close_event(c, "ping");
     if (it)

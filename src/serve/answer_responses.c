@@ -206,7 +206,7 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
     jw_key_str(w, "model", c->p.model ? c->p.model : c->s->model);
     jw_key(w, "output");
     jw_begin(w, '[');
-    for (int i = 0; done && k && i < k->items.n; i++) {
+    for (int i = 0; done && c->prepared && k && i < k->items.n; i++) {
         bool last = i == k->items.n - 1;
         put_item(c, w, &k->items.at[i], (cut || why) && last ? "incomplete" : "completed");
     }

@@ -72,6 +72,7 @@ static bool prepare(struct completion *c) {
     const struct json *v = c->p.prompt;
     bool many = json_kind_of(v) == JSON_ARRAY && json_kind_of(json_at(v, 0)) != JSON_INT;
     size_t n = many ? json_len(v) : 1;
+    atomic_store(&c->readable, true);
     if (n == 0)
         return api_refuse(&c->error, "prompt", "prompt is an empty array");
     if (n > PARAMS_MAX_CHOICES)

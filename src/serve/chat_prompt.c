@@ -136,6 +136,7 @@ bool chat_prompt_make(struct completion *c, const struct conversation *v, const 
         return false;
     }
     c->n_prompts = 1;
+    atomic_store(&c->readable, true);
     return make_prompt(c);
 }
 

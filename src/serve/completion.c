@@ -19,6 +19,7 @@
 enum {
     TOKENS_AT_ONCE = 256, // of one chunk
     LINGER_MS = 10000,    // that trees wait for somebody who looks at them
+    SIGNS = 10,           // of the time between signs of life, until a stream begins
 };
 
 static void unlink_completion(struct completion *c) {
@@ -358,7 +359,7 @@ static void on_prepared(void *arg) {
     } else if (refused || !service_ready(c->s, &c->error) || !submit(c)) {
         finish(c, &c->error);
     } else {
-        if (c->p.stream)
+        if (c->p.stream && !c->streaming)
             completion_write_begin(c);
         advance(c);
     }
@@ -513,6 +514,9 @@ void completion_tick(struct service *s) {
     double now = clock_ms();
     for (struct completion *c = s->completions, *next; c; c = next) {
         next = c->next;
+        bool waits = !c->prepared && c->x && !c->streaming && atomic_load(&c->readable);
+        if (waits && c->p.stream && now - c->arrived >= (double)s->o->alive_ms / SIGNS)
+            completion_write_begin(c);
         if (c->streaming && c->x && now - c->written >= s->o->alive_ms &&
             exchange_backlog(c->x) == 0)
             completion_write_alive(c);

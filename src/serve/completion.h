@@ -39,7 +39,8 @@ struct dialect {
     void (*drop)(struct completion *c); // frees c->own; NULL: there is none
 
     // A streamed answer. Each appends its events to c->s->out (serve/sse.h), which is sent behind
-    // it. NULL: nothing is said at that point.
+    // it. NULL: nothing is said at that point. start, alive and error may be asked for before
+    // c->prepared, and must then not look at prompts and choices.
     void (*start)(struct completion *c);
     // The items of a choice, one behind the other: what a reply is made of.
     void (*item_begin)(struct completion *c, struct choice *k, const struct answer_item *it);
@@ -103,8 +104,11 @@ struct completion {
     struct choice *choices; // [n_choices], those of a prompt beside each other
     int n_choices, open;    // open: not ended
     bool streaming;         // the head of the answer has been sent
-    atomic_bool gone;       // the client has gone, or the answer has been cut off
-    atomic_bool posted;     // the engine has told of news that are on their way
+    // What was asked for has been read and does not change any more: a stream may begin although
+    // its prompts are still being made.
+    atomic_bool readable;
+    atomic_bool gone;   // the client has gone, or the answer has been cut off
+    atomic_bool posted; // the engine has told of news that are on their way
     bool prepared, dead;
 
     struct exchange *watcher; // of its trees; NULL: nobody

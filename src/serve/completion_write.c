@@ -13,6 +13,8 @@ static int prompt_of(const struct completion *c, const struct choice *k) {
 }
 
 struct answer_totals completion_totals(const struct completion *c) {
+    if (!c->prepared)
+        return (struct answer_totals){0};
     struct answer_totals t = {.choices = c->n_choices, .compression = c->compression};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;

@@ -25,7 +25,7 @@ int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
 // "coppice": {...}, the server's own part of an answer, where the request asks for it.
 void completion_extra(const struct completion *c, struct json_writer *w);
 
-// Sums over the choices; whole once all have ended.
+// Sums over the choices; whole once all have ended, zeros before they are made.
 struct answer_totals completion_totals(const struct completion *c);
 
 #endif

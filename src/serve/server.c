@@ -15,7 +15,7 @@
 #include "serve/api.h"
 #include "serve/completion.h"
 
-enum { WORKER_QUEUE = 4096, TICK_MS = 1000, ALIVE_MS = 5000 };
+enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000 };
 
 struct server {
     struct server_options o;

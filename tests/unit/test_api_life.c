@@ -105,6 +105,82 @@ static void a_stream_that_waits_shows_that_it_lives(void **state) {
     str_fini(&body);
 }
 
+// What each interface asks and says: a stream that waits, its first event, its sign of life.
+static const struct {
+    const char *path, *members, *first, *sign;
+} interfaces[] = {
+    {CHAT, "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]", "\"role\":\"assistant\"",
+     "\"delta\":{}"},
+    {TEXT, "\"prompt\":\"%s\"", "", "\"text\":\"\""},
+    {"/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]",
+     "event: message_start\n", "event: ping\ndata: {\"type\":\"ping\"}\n"},
+    {"/v1/responses", "\"max_output_tokens\":4,\"input\":\"%s\"", "event: response.created\n",
+     "event: response.in_progress\n"},
+};
+enum { INTERFACES = sizeof interfaces / sizeof interfaces[0] };
+
+static int open_stream(struct server_rig *r, size_t i, const char *words, size_t times) {
+    struct str members = {0}, all = {0};
+    for (size_t k = 0; k < times; k++)
+        str_puts(&all, words);
+    str_puts(&members, "\"stream\":true,\"max_tokens\":3,\"ignore_eos\":true,");
+    str_printf(&members, interfaces[i].members, all.data);
+    int fd = server_rig_open(r, interfaces[i].path, members.data, 0);
+    str_fini(&members);
+    str_fini(&all);
+    return fd;
+}
+
+static int count(const struct str *body, const char *words) {
+    int n = 0;
+    for (const char *at = body->data; (at = strstr(at, words)); at++)
+        n++;
+    return n;
+}
+
+static void all_interfaces_show_that_they_live(void **state) {
+    (void)state;
+    struct server_rig small;
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
+    for (size_t i = 0; i < INTERFACES; i++) {
+        struct str head = {0}, body = {0};
+        int first = server_rig_open(&small, TEXT, LONG, 0);
+        server_rig_running(&small);
+        int second = open_stream(&small, i, "Hi", 1);
+        usleep(400000);
+        close(first);
+        assert_int_equal(peer_answer(second, &head, &body), 200);
+        close(second);
+        const char *begin = strstr(body.data, interfaces[i].first);
+        assert_true(begin && begin < body.data + 300);
+        assert_true(count(&body, interfaces[i].sign) >= 2);
+        str_fini(&head);
+        str_fini(&body);
+    }
+    server_rig_stop(&small);
+}
+
+// A stream begins while its prompt is still being made; what is then found wrong is its last event.
+static void streams_begin_before_their_prompts(void **state) {
+    (void)state;
+    struct server_rig small;
+    server_rig_start(&small, (struct server_options){.alive_ms = 20});
+    for (size_t i = 0; i < INTERFACES; i++) {
+        struct str head = {0}, body = {0};
+        int fd = open_stream(&small, i, "many words of no use, ", 400000);
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        close(fd);
+        assert_non_null(strstr(body.data, interfaces[i].first));
+        assert_true(count(&body, interfaces[i].sign) >= 1);
+        assert_int_equal(count(&body, "\"error\":{"), 1);
+        assert_non_null(strstr(body.data, "prompt is too long"));
+        str_fini(&head);
+        str_fini(&body);
+    }
+    server_rig_idle(&small);
+    server_rig_stop(&small);
+}
+
 static void streams_end_with_the_server(void **state) {
     (void)state;
     struct server_rig small;
@@ -150,6 +226,8 @@ int main(void) {
         cmocka_unit_test(thinking_is_told_apart),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
         cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
+        cmocka_unit_test(all_interfaces_show_that_they_live),
+        cmocka_unit_test(streams_begin_before_their_prompts),
         cmocka_unit_test(streams_end_with_the_server),
         cmocka_unit_test(the_log_may_be_json_with_prompts),
     };

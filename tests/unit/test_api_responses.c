@@ -214,7 +214,7 @@ static void set_up(struct bench *b, const char *echo) {
     b->c = (struct completion){.s = &b->s, .own = &b->own, .choices = &b->k, .n_choices = 1};
     static const struct dialect d = {.id_prefix = "resp_", .keeps_text = true};
     b->c.d = &d;
-    b->c.streaming = true;
+    b->c.prepared = b->c.streaming = true;
     snprintf(b->c.id, sizeof b->c.id, "resp_0123456789abcdef01234567");
     assert_int_equal(json_parse(&b->own.echo, echo, strlen(echo), NULL), 0);
 }
