@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench start input exact cache drain load relay daemon life openai anthropic js schema)
+[ $# -gt 0 ] || parts=(bench start input exact cache drain load relay daemon life openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node
@@ -49,7 +49,7 @@ python_clients() {
 node_clients() {
     local wanted=tests/server/package-lock.json
     command -v npm >/dev/null && mkdir -p "$node" || return
-    cp tests/server/test_openai.mjs tests/server/test_anthropic.mjs "$node"
+    cp tests/server/test_*.mjs "$node"
     cmp -s "$wanted" "$node/installed" && return
     cp tests/server/package.json "$wanted" "$node"
     (cd "$node" && timeout 300 npm ci --no-audit --no-fund) >"$logs/server-npm.log" 2>&1 &&
@@ -59,7 +59,7 @@ node_clients() {
 for part in "${parts[@]}"; do
     script=tests/server/test_$part.py
     case $part in
-    openai | anthropic | schema)
+    openai | responses | anthropic | schema)
         if python_clients; then
             run "$part" "$venv/bin/python" "$script" "$program"
         else

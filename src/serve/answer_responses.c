@@ -136,6 +136,7 @@ static void put_usage(const struct completion *c, struct json_writer *w) {
     jw_key(w, "input_tokens_details");
     jw_begin(w, '{');
     jw_key_int(w, "cached_tokens", t.cached);
+    jw_key_int(w, "cache_write_tokens", 0);
     jw_end(w, '}');
     jw_key_int(w, "output_tokens", t.tokens);
     jw_key(w, "output_tokens_details");

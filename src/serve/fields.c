@@ -141,7 +141,11 @@ const struct field fields[] = {
     {"response_format", OPENAI, FIELD_OBJECT, .read = field_read_response_format,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
      .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
-    {"tools", MESSAGES | RESPONSES, FIELD_ARRAY, .read = field_read_tools,
+    {"tools", RESPONSES, FIELD_ARRAY, .read = field_read_tools,
+     .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
+     .help = "Tools that the reply may call: type function with name, description and parameters "
+             "beside it, custom, or namespace, which has tools. Other types are passed by."},
+    {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
      .help = "Tools that the reply may call: type function with name, description and parameters "
              "(a JSON schema), or custom, whose input is free text. Other types are passed by."},

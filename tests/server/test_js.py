@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Servers for test_openai.mjs and test_anthropic.mjs, which count their own checks. Usage: test_js.py PROGRAM
+"""Servers for test_openai.mjs and the other scripts, which count their own checks. Usage: test_js.py PROGRAM
 NODE-FOLDER, the folder with node_modules and copies of the scripts.
 """
 import os
@@ -13,7 +13,7 @@ from suite import Server, check, counts, equal, finish
 if __name__ == "__main__":
     open_server, keyed = Server(), Server("--api-key", "k1")
     urls = [f"http://127.0.0.1:{s.port}" for s in (open_server, keyed)]
-    for script in ("test_openai.mjs", "test_anthropic.mjs"):
+    for script in ("test_openai.mjs", "test_responses.mjs", "test_anthropic.mjs"):
         done = subprocess.run(["node", os.path.join(sys.argv[2], script), *urls], capture_output=True, text=True,
                               timeout=300, check=False)
         print(done.stdout, done.stderr, sep="")

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Responses interface through the official OpenAI SDK for Python, as its users call it."""
+import os
+import tempfile
+import threading
+import time
+
+import openai
+from openai.types import responses as types
+
+from suite import Server, check, equal, finish, part
+
+INPUT = [{"role": "user", "content": "Say hello."}]
+TOOL = {"type": "function", "name": "read", "description": "Reads a file.", "strict": True,
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"],
+                       "additionalProperties": False}}
+# Opens a block of thinking, so that a tiny model seems to think.
+TEMPLATE = """{%- for m in messages -%}
+<|im_start|>{{ m.role }}
+{% if m.role == 'assistant' and m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}<|im_end|>
+{% endfor -%}
+{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+# What each kind of event is in the SDK.
+EVENTS = {
+    "response.created": types.ResponseCreatedEvent,
+    "response.in_progress": types.ResponseInProgressEvent,
+    "response.output_item.added": types.ResponseOutputItemAddedEvent,
+    "response.content_part.added": types.ResponseContentPartAddedEvent,
+    "response.output_text.delta": types.ResponseTextDeltaEvent,
+    "response.output_text.done": types.ResponseTextDoneEvent,
+    "response.reasoning_text.delta": types.ResponseReasoningTextDeltaEvent,
+    "response.reasoning_text.done": types.ResponseReasoningTextDoneEvent,
+    "response.reasoning_summary_part.added": types.ResponseReasoningSummaryPartAddedEvent,
+    "response.reasoning_summary_part.done": types.ResponseReasoningSummaryPartDoneEvent,
+    "response.reasoning_summary_text.delta": types.ResponseReasoningSummaryTextDeltaEvent,
+    "response.reasoning_summary_text.done": types.ResponseReasoningSummaryTextDoneEvent,
+    "response.content_part.done": types.ResponseContentPartDoneEvent,
+    "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.completed": types.ResponseCompletedEvent,
+    "response.incomplete": types.ResponseIncompleteEvent,
+}
+server = client = None
+
+
+def connect(port, **more):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", **{"max_retries": 0, **more})
+
+
+def create(by=None, **fields):
+    return (by or client).responses.create(**{"model": "m", "max_output_tokens": 24, "input": INPUT, "temperature": 0,
+                                              "instructions": "Be brief.", **fields})
+
+
+def validated(events):
+    """The events, each checked against the SDK's own type, field by field."""
+    seen = list(events)
+    for i, event in enumerate(seen):
+        kind = EVENTS.get(event.type)
+        if not check(f"event {event.type} is known", kind is not None):
+            continue
+        try:
+            kind.model_validate(event.model_dump(), strict=False)
+        except ValueError as error:
+            check(f"event {event.type} is of its type", False, error)
+        if event.sequence_number != i:
+            equal(f"event {event.type}: number", event.sequence_number, i)
+    return seen
+
+
+def response():
+    r = create()
+    equal("response: what it is", (r.object, r.model, r.error), ("response", "m", None))
+    check("response: id", r.id.startswith("resp_") and r._request_id, r)
+    check("response: text", r.output_text and r.output[0].content[0].annotations == [], r)
+    check("response: status", r.status in ("completed", "incomplete"), r.status)
+    check("response: usage", r.usage.input_tokens > 5 and 0 < r.usage.output_tokens <= 24
+          and r.usage.total_tokens == r.usage.input_tokens + r.usage.output_tokens
+          and r.usage.input_tokens_details.cached_tokens >= 0
+          and r.usage.output_tokens_details.reasoning_tokens == 0, r.usage)
+    equal("response: echoes", (r.instructions, r.temperature, r.max_output_tokens, r.tool_choice, r.truncation),
+          ("Be brief.", 0.0, 24, "auto", "disabled"))
+    types.Response.model_validate(r.model_dump())
+    equal("response: again the same", create().output_text, r.output_text)
+
+
+def stream():
+    whole = create()
+    seen = validated(create(stream=True))
+    names = [e.type.removeprefix("response.") for e in seen]
+    equal("stream: begins", names[:4], ["created", "in_progress", "output_item.added", "content_part.added"])
+    equal("stream: ends", names[-4:], ["output_text.done", "content_part.done", "output_item.done", whole.status])
+    equal("stream: deltas join", "".join(e.delta for e in seen if e.type.endswith("text.delta")), whole.output_text)
+    equal("stream: last response", seen[-1].response.output_text, whole.output_text)
+    equal("stream: counts", seen[-1].response.usage.output_tokens, whole.usage.output_tokens)
+
+
+def stream_helper():
+    with client.responses.stream(model="m", input="Count.", max_output_tokens=400, temperature=0) as s:
+        text = "".join(e.delta for e in s if e.type == "response.output_text.delta")
+        try:
+            equal("helper: the whole of it", s.get_final_response().output_text, text)
+        except RuntimeError as error:  # it was cut off, which the helper does not take for an end
+            check("helper: cut off", "completed" in str(error), error)
+
+
+def conversation():
+    first = create()
+    second = create(input="And again.", previous_response_id=first.id)
+    items = [*INPUT, *[i.model_dump(exclude_none=True) for i in first.output], {"role": "user", "content": "And again."}]
+    third = create(input=items, store=False)
+    equal("kept: the same as all of it", second.output_text, third.output_text)
+    equal("kept: shown", client.responses.retrieve(first.id).output_text, first.output_text)
+    equal("kept: its input", [i.role for i in client.responses.input_items.list(second.id)],
+          ["user", "assistant", "user"])
+    check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
+    client.responses.delete(first.id)
+    for name, call in (("deleted", lambda: client.responses.retrieve(first.id)),
+                       ("not stored", lambda: client.responses.retrieve(third.id))):
+        try:
+            check(f"kept: {name}", False, call())
+        except openai.NotFoundError as error:
+            check(f"kept: {name}", "is kept here" in str(error), error)
+
+
+def tools():
+    call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"path": "a.txt"}'}
+    r = create(tools=[TOOL, {"type": "web_search"}, {"type": "custom", "name": "apply_patch"},
+                      {"type": "namespace", "name": "mcp__x", "description": "d", "tools": [TOOL]},
+                      {"type": "kind_of_tomorrow"}],
+               input=[*INPUT, call, {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+                      {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** Begin Patch"},
+                      {"type": "custom_tool_call_output", "call_id": "c2", "output": "Done."},
+                      {"role": "user", "content": "Go on."}])
+    check("tools: an answer", r.output, r)
+    equal("tools: come back", [t.type for t in r.tools][:3], ["function", "web_search", "custom"])
+    equal("tools: none", create(tools=[TOOL], tool_choice="none").output[0].type, "message")
+
+
+def reasoning():
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+        file.write(TEMPLATE)
+        file.flush()
+        thinker = Server("--chat-template-file", file.name)
+        by = connect(thinker.port)
+        seen = validated(create(by, stream=True))
+        thought = "".join(e.delta for e in seen if e.type == "response.reasoning_text.delta")
+        item = seen[-1].response.output[0]
+        equal("reasoning: an item", (item.type, item.content[0].text, item.summary), ("reasoning", thought, []))
+        check("reasoning: counted", seen[-1].response.usage.output_tokens_details.reasoning_tokens > 0, seen[-1])
+        r = create(by, reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])
+        equal("reasoning: as a summary", r.output[0].summary[0].text, thought)
+        names = [e.type for e in validated(create(by, stream=True, reasoning={"summary": "auto"}))]
+        check("reasoning: summary events", names.count("response.reasoning_summary_part.done") == 1, names)
+        sealed = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": r.output[0].encrypted_content}]
+        plain = [{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": thought}]}]
+        said = [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "More."}]
+        counts = [create(by, input=INPUT + i + said).usage.input_tokens for i in (sealed, plain, [])]
+        check("reasoning: comes back sealed", counts[0] == counts[1] > counts[2], counts)
+        check("reasoning: the server ends", thinker.end() == 0)
+
+
+def errors():
+    cases = (({"input": []}, "input is empty"), ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
+             ({"previous_response_id": "resp_0"}, "is kept here"),
+             ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}]}, "reads text only"),
+             ({"input": "x " * 20000}, "too long"))
+    for fields, words in cases:
+        try:
+            check(f"errors: {words}", False, create(**fields))
+        except openai.BadRequestError as error:
+            check(f"errors: {words}", words in str(error), error)
+            equal(f"errors: {words}: no retry", error.response.headers.get("x-should-retry"), "false")
+    try:
+        check("errors: a long input", False, create(input="x " * 20000))
+    except openai.BadRequestError as error:
+        equal("errors: its code", error.code, "context_length_exceeded")
+
+
+def abort():
+    with create(stream=True, max_output_tokens=4000, extra_body={"ignore_eos": True}) as s:
+        for event in s:
+            if event.type == "response.output_text.delta":
+                break
+    check("abort: the work ends", server.calm(5))
+    waiting = threading.Thread(target=lambda: part(cut_off))
+    waiting.start()
+    time.sleep(0.3)
+    waiting.join()
+    check("abort: of a whole answer", server.calm(5))
+
+
+def cut_off():
+    try:
+        create(connect(server.port, timeout=0.2), max_output_tokens=4000, extra_body={"ignore_eos": True})
+        check("abort: no answer in time", False)
+    except openai.APITimeoutError:
+        check("abort: no answer in time", True)
+
+
+if __name__ == "__main__":
+    os.makedirs("build", exist_ok=True)
+    server = Server()
+    client = connect(server.port)
+    for one in (response, stream, stream_helper, conversation, tools, reasoning, errors, abort):
+        part(one)
+    equal("the server ends in order", server.end(), 0)
+    finish()
