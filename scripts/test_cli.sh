@@ -286,6 +286,7 @@ if [ -n "$target" ] && has serve; then
     serve 1 "missing.keys" --api-key-file missing.keys
     serve 2 "empty.gguf holds no key" --api-key-file empty.gguf
     serve 2 "--port" --port 70000
+    serve 2 "prefill-upstream-base" --port 0 --prefill-upstream-template form.jinja
     serve 1 "nowhere" --port 0 --unix nowhere/socket
     serve 1 "nowhere/trace" --port 0 --trace nowhere/trace
     serve 1 "no.such.host.invalid" --host no.such.host.invalid --api-key k

@@ -111,7 +111,22 @@ static int serve_model(const struct cli_args *a, struct err *e) {
     return rc;
 }
 
+// What speaks of another server means nothing without one.
+static int refuse_upstream(const struct cli_args *a, struct err *e) {
+    static const int of_it[] = {OPT_UPSTREAM_KEY, OPT_UPSTREAM_KEY_FILE, OPT_UPSTREAM_MODEL,
+                                OPT_UPSTREAM_TEMPLATE, OPT_UPSTREAM_TIMEOUT};
+    for (size_t i = 0; i < sizeof of_it / sizeof *of_it; i++)
+        if (options_given(&a->opt, of_it[i]))
+            return err_set(e, ERR_USAGE,
+                           "--%s is about another server; give --prefill-upstream-base as well",
+                           cli_options[of_it[i]].name);
+    return 0;
+}
+
 int cmd_serve(const struct cli_args *a, struct err *e) {
     signal(SIGPIPE, SIG_IGN); // a log that nobody reads any more ends nothing
-    return options_given(&a->opt, OPT_UPSTREAM) ? serve_relay(a, e) : serve_model(a, e);
+    if (options_given(&a->opt, OPT_UPSTREAM))
+        return serve_relay(a, e);
+    int rc = refuse_upstream(a, e);
+    return rc ? rc : serve_model(a, e);
 }

@@ -365,8 +365,8 @@ static void walk(struct rig *r, const struct score_options *o, int64_t limit, ui
     struct keeping k;
     int32_t *ids = random_ids(seed, KEPT_MOST);
     keeping_open(r, &k, *o, limit);
-    for (int i = 0; i < 40; i++) {
-        int64_t n = 128 * (1 + (int64_t)rng_below(&g, 13)) + rest[rng_below(&g, 5)];
+    for (int i = 0; i < 16; i++) {
+        int64_t n = 128 * (1 + (int64_t)rng_below(&g, 9)) + rest[rng_below(&g, 5)];
         int64_t n_q = 1 + (int64_t)rng_below(&g, SCORE_QUERIES);
         if (rng_below(&g, 3) == 0)
             ids[rng_below(&g, (uint32_t)n)] = (int32_t)rng_below(&g, 250);
@@ -375,7 +375,7 @@ static void walk(struct rig *r, const struct score_options *o, int64_t limit, ui
         same_scores(r, &k, ids, n, n_q);
         assert_true(score_held(k.kept) <= limit);
     }
-    assert_true(k.known > 128 * 20);
+    assert_true(k.known > 128 * 8);
     keeping_close(&k);
     free(ids);
 }
@@ -391,7 +391,7 @@ static void test_kept(void **state) {
     walk(&r, &o, 1 << 26, 1);
     o.sparse.alpha = 0.9f; // most blocks are left out
     walk(&r, &o, 1 << 26, 2);
-    walk(&r, &o, 2500 << 10, 3); // about one long text
+    walk(&r, &o, 1500 << 10, 3); // about one long text
     o.sparse.density = 0.3f;
     walk(&r, &o, 1 << 26, 4);
     o.sparse.density = 0;
