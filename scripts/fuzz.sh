@@ -37,6 +37,7 @@ declare -A sources=(
     [chat]="src/text/chat*.c src/cli/edit.c"
     [checkpoint]="src/state/checkpoint_stored.c src/ops/kv_codec.h" [convert]="src/convert/convert_*.c"
     [api]="src/serve/params.c src/serve/field*.c src/serve/messages.c src/serve/stop_match.c src/serve/answer_json.c src/serve/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf*.c" [http]="src/serve/http*.c"
+    [grammar]="src/grammar/*.c tests/fixtures/grammar/schemas.jsonl"
     [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench_prompts.c"
     [model]="src/models/*.c src/text/vocab.c" [options]="src/cli/options_table.c src/formats/quant.c"
     [reasoning]="src/text/reasoning.c" [template]="src/text/jinja/*.c src/text/chat*.c"

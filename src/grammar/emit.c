@@ -2,6 +2,9 @@
 // Expressions to graphs, after Thompson ("Regular Expression Search Algorithm", 1968): each is
 // written between two nodes. What is both of two languages, or one without another, is worked out
 // on the spot as a product of two graphs with unique choices.
+#include <stdlib.h>
+#include <string.h>
+
 #include "grammar/grammar_impl.h"
 
 enum { DEPTH = 2000, PRODUCT_NODES = 1 << 17 };
@@ -53,11 +56,69 @@ static int emit_apart(struct emit *m, uint32_t expr, uint32_t from, uint32_t to)
     return rc ? rc : empty_edge(m, last, to);
 }
 
-static int emit_alt(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
-    uint32_t first = x->a, n = x->b;
+struct text {
+    const uint8_t *bytes;
+    uint32_t n;
+};
+
+static int by_bytes(const void *a, const void *b) {
+    const struct text *x = a, *y = b;
+    int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+// Sorted texts from one node, those with the same beginning by the same nodes; way: has room for
+// the longest of them, and one more.
+static int emit_trie(struct emit *m, const struct text *list, uint32_t n, uint32_t *way,
+                     uint32_t to) {
     int rc = 0;
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rc = emit_apart(m, m->b->kids[first + i], from, to);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        uint32_t at = 0;
+        while (i && at < list[i - 1].n && at < list[i].n &&
+               list[i - 1].bytes[at] == list[i].bytes[at])
+            at++;
+        for (; at < list[i].n && !rc; at++) {
+            way[at + 1] = graph_node(m->g, &m->b->e);
+            if (way[at + 1] == NO_NODE)
+                return m->b->e.code;
+            rc = byte_edge(m, way[at], way[at + 1], list[i].bytes[at], list[i].bytes[at]);
+        }
+        rc = rc ? rc : empty_edge(m, way[list[i].n], to);
+    }
+    return rc;
+}
+
+// The texts among alternatives; many may begin alike.
+static int emit_texts(struct emit *m, const uint32_t *kids, uint32_t n, uint32_t from,
+                      uint32_t to) {
+    struct text *list = calloc((size_t)n + 1, sizeof *list);
+    uint32_t count = 0, longest = 0, *way = NULL;
+    for (uint32_t i = 0; i < n && list; i++) {
+        const struct expr *x = &m->b->exprs[kids[i]];
+        if (x->kind != EXPR_BYTES)
+            continue;
+        list[count++] = (struct text){(const uint8_t *)m->b->data.data + x->a, x->b};
+        longest = x->b > longest ? x->b : longest;
+    }
+    if (list)
+        way = calloc((size_t)longest + 1, sizeof *way);
+    int rc = way ? 0 : err_set(&m->b->e, ERR_MEMORY, "no memory for the states of a grammar");
+    if (!rc) {
+        way[0] = from;
+        qsort(list, count, sizeof *list, by_bytes);
+        rc = emit_trie(m, list, count, way, to);
+    }
+    free(list);
+    free(way);
+    return rc;
+}
+
+static int emit_alt(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    const uint32_t *kids = m->b->kids + x->a;
+    int rc = emit_texts(m, kids, x->b, from, to);
+    for (uint32_t i = 0; i < x->b && !rc; i++)
+        if (m->b->exprs[kids[i]].kind != EXPR_BYTES)
+            rc = emit_apart(m, kids[i], from, to);
     return rc;
 }
 

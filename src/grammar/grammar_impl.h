@@ -86,7 +86,7 @@ void graph_fini(struct graph *g);
 // Makes each node's choice of bytes and calls unique where that takes at most `most` nodes: returns
 // 1 and a new graph whose node 0 is the start, 0 when it would take more or `work`, which is
 // counted up, passes GRAPH_WORK, or an error.
-enum { GRAPH_WORK = 1 << 26 };
+enum { GRAPH_WORK = 1 << 24 };
 int graph_determinise(const struct graph *g, uint32_t start, int64_t most, struct graph *out,
                       int64_t *work, struct err *e);
 // Both must have unique choices and no calls. without: of one but not of the other. ERR_LIMIT above

@@ -114,6 +114,8 @@ static uint32_t list_of(struct build *b, const char *open, uint32_t item, const 
 }
 
 uint32_t build_json_value(struct build *b) {
+    if (b->e.code) // or the parts would ask each other for ever
+        return BUILD_NEVER;
     if (!b->values) {
         uint32_t rule = build_rule(b, "value");
         b->values = build_call(b, rule);
@@ -128,6 +130,8 @@ uint32_t build_json_value(struct build *b) {
 }
 
 uint32_t build_json_object(struct build *b) {
+    if (b->e.code)
+        return BUILD_NEVER;
     if (!b->objects) {
         build_json_value(b); // its rule comes first: the two need each other
         if (b->objects)
@@ -139,6 +143,8 @@ uint32_t build_json_object(struct build *b) {
 }
 
 uint32_t build_json_array(struct build *b) {
+    if (b->e.code)
+        return BUILD_NEVER;
     if (!b->arrays) {
         build_json_value(b);
         if (!b->arrays)

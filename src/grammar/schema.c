@@ -112,6 +112,11 @@ static void write_rule(struct schema *s, struct open_rule *o) {
         refuse_keywords(s, o->c.list[i].schema);
     if (!choose(s, &o->c, &x))
         x = by_types(s, &o->c);
+    if (s->b->e.code && strncmp(s->b->e.text, "the schema at", 13) != 0) {
+        struct err e = s->b->e; // said again with its place
+        s->b->e.code = 0;
+        schema_fail(s, e.code, o->c.list[o->c.count - 1].schema, NULL, e.text);
+    }
     if (x == BUILD_NEVER && !s->never)
         s->never = o->c.list[o->c.count - 1].schema;
     build_define(s->b, o->rule, x);

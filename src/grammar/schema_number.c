@@ -60,6 +60,15 @@ struct digits {
     uint32_t *rules;     // [left][rest][tight]: expression + 1
 };
 
+// From min to max digits, of which the last `point` stand behind a point.
+static uint32_t free_digits(struct build *b, int min, int max, int point) {
+    uint32_t digit = build_range(b, '0', '9'), x = build_repeat(b, digit, min - point, max - point);
+    if (point == 0)
+        return x;
+    x = build_cat(b, x, build_text(b, "."));
+    return build_cat(b, x, build_repeat(b, digit, point, point));
+}
+
 // Texts of `left` more digits, the ones before having `rest` modulo the multiple; tight: bit 0 when
 // they are those of lo, bit 1 those of hi.
 static uint32_t digits_left(struct digits *d, int left, int64_t rest, int tight) {
@@ -69,6 +78,8 @@ static uint32_t digits_left(struct digits *d, int left, int64_t rest, int tight)
         return rest == 0 ? BUILD_EMPTY : BUILD_NEVER;
     if (d->rules[slot] || d->b->e.code)
         return d->rules[slot] ? d->rules[slot] - 1 : (uint32_t)BUILD_NEVER;
+    if (tight == 0 && d->multiple == 1)
+        return free_digits(d->b, left, left, d->point <= left ? d->point : 0);
     int at = d->length - left;
     char lo = tight & 1 ? d->lo[at] : '0', hi = tight & 2 ? d->hi[at] : '9';
     for (char c = lo; c <= hi; c++) {
@@ -90,21 +101,31 @@ static uint32_t natural(struct build *b, int64_t lo, int64_t hi, int64_t multipl
     struct digits d = {.b = b, .multiple = multiple, .point = point};
     uint32_t parts[DIGITS + 1], n = 0;
     int64_t first = 0, last = 9;
+    int free_from = 0, free_to = 0; // lengths of which every number is within the bounds
     size_t bytes = (DIGITS + 1) * (size_t)multiple * 4 * sizeof *d.rules;
     d.rules = malloc(bytes);
     if (!d.rules)
         return build_fail(b, ERR_MEMORY, "no memory for a schema");
     for (d.length = 1; d.length <= DIGITS; d.length++, last = last * 10 + 9) {
-        int64_t from = lo > first ? lo : first, until = hi < last ? hi : last;
+        int64_t least = first, from = lo > first ? lo : first, until = hi < last ? hi : last;
         if (d.length <= point)
             continue;
         first = last + 1;
         if (from > until)
             continue;
+        if (multiple == 1 && d.length > point + 1 && from == least && until == last) {
+            free_from = free_from ? free_from : d.length;
+            free_to = d.length;
+            continue;
+        }
         snprintf(d.lo, sizeof d.lo, "%0*lld", d.length, (long long)from);
         snprintf(d.hi, sizeof d.hi, "%0*lld", d.length, (long long)until);
         memset(d.rules, 0, bytes);
         parts[n++] = digits_left(&d, d.length, 0, 3);
+    }
+    if (free_to) {
+        uint32_t rest = free_digits(b, free_from - 1, free_to - 1, point);
+        parts[n++] = build_cat(b, build_range(b, '1', '9'), rest);
     }
     free(d.rules);
     return build_alt(b, parts, n);

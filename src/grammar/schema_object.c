@@ -213,16 +213,16 @@ static uint32_t other_members(struct object *o) {
 static uint32_t others_from(struct object *o, bool first, int64_t count) {
     struct build *b = o->s->b;
     int64_t min = max_i64(o->min - count, 0);
-    int64_t max = o->max == BUILD_ENDLESS ? BUILD_ENDLESS : o->max - count;
+    bool endless = o->max == BUILD_ENDLESS;
+    int64_t max = endless ? BUILD_ENDLESS : o->max - count;
     uint32_t next = build_cat(b, o->comma, o->others);
-    if (max != BUILD_ENDLESS && (max < 0 || max < min))
+    if (!endless && (max < 0 || max < min))
         return BUILD_NEVER;
     if (!first)
         return build_repeat(b, next, min, max);
     if (max == 0)
         return BUILD_EMPTY;
-    uint32_t more =
-        build_repeat(b, next, max_i64(min - 1, 0), max == BUILD_ENDLESS ? BUILD_ENDLESS : max - 1);
+    uint32_t more = build_repeat(b, next, max_i64(min - 1, 0), endless ? BUILD_ENDLESS : max - 1);
     uint32_t some = build_seq(b, (uint32_t[]){o->space, o->others, more}, 3);
     return min ? some : build_or(b, BUILD_EMPTY, some);
 }

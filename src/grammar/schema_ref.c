@@ -15,9 +15,10 @@ static void find_anchor(struct anchor *a, const struct json *at);
 
 static int anchor_in(void *arg, const char *key, size_t n, const struct json *v) {
     struct anchor *a = arg;
-    (void)key;
-    (void)n;
-    find_anchor(a, v);
+    bool value =
+        (n == 4 && memcmp(key, "enum", n) == 0) || (n == 5 && memcmp(key, "const", n) == 0);
+    if (!value)
+        find_anchor(a, v);
     return a->found != NULL;
 }
 

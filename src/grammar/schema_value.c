@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_VALUES = 100000 };
+enum { MOST_VALUES = 100000, MOST_COMPARED = 1 << 22 };
 
 // ---- a value as it is written
 
@@ -89,13 +89,15 @@ static bool constrained(const struct conj *c, int type) {
     return false;
 }
 
-// A value that all members name, or BUILD_NEVER.
-static uint32_t one_value(struct schema *s, const struct conj *c, int types, const struct json *v) {
+// A value of the member `from`, if all others name it, or BUILD_NEVER.
+static uint32_t one_value(struct schema *s, const struct conj *c, int types,
+                          const struct json *from, const struct json *v) {
     int type = schema_type_of(v);
     if (!(type & types))
         return BUILD_NEVER;
     for (int64_t i = 0; i < c->count; i++)
-        if (!in_enum(c->list[i].schema, v))
+        if ((c->list[i].schema != from || json_has(from, "const")) &&
+            !in_enum(c->list[i].schema, v))
             return BUILD_NEVER;
     if (type & TYPE_NUMBER && !schema_number_ok(c, v))
         return BUILD_NEVER;
@@ -119,15 +121,21 @@ uint32_t schema_values(struct schema *s, const struct conj *c, int types) {
             first = v;
     }
     if (json_has(first, "const"))
-        return one_value(s, c, types, json_get(first, "const"));
+        return one_value(s, c, types, first, json_get(first, "const"));
     list = json_get(first, "enum");
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *v = c->list[i].schema;
+        if (v != first && json_len(json_get(v, "enum")) * json_len(list) > MOST_COMPARED)
+            return schema_fail(s, ERR_LIMIT, v, "enum",
+                               "two long lists of values hold at once; write out what is in both");
+    }
     if (json_len(list) > MOST_VALUES)
         return schema_fail(s, ERR_LIMIT, first, "enum", "it has more than 100,000 values");
     uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
     if (!parts)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++)
-        parts[i] = one_value(s, c, types, json_at(list, i));
+        parts[i] = one_value(s, c, types, first, json_at(list, i));
     uint32_t x = build_alt(s->b, parts, json_len(list));
     free(parts);
     return x;

@@ -487,8 +487,27 @@ def select_seeds():
     save("select", "curve_twice", b"\xff10:.5 10:.2")
 
 
+def grammar_seeds():
+    """Kind and walk, then a text; see fuzz_grammar.c. Schemas are those of the unit test."""
+    regexes = ["^(a|b)*a(a|b){3}$", "[a-z]{2,70}(\\.\\d+)?", "\\u00e4|[^\\W\\d]+?|(?:x{0,3}|.)*",
+               "(((a{1,9}){1,9}){1,9})*", "(a|b)*a(a|b){40}"]
+    gbnf = ['root ::= "(" root ")" root | [a-c]{2,5} | "" # x\n',
+            'root ::= item ("," item)*\nitem ::= "\\"" [^"\\\\\\x00-\\x1f]* "\\"" | num\nnum ::= [0-9]+\n',
+            'root ::= "a" root "a" | "b" root "b" | .?\n', 'root ::= root "a" | "b"']
+    for i, x in enumerate(regexes):
+        save("grammar", f"regex{i}", b"\0" + bytes([i]) + x.encode())
+    for i, x in enumerate(gbnf):
+        save("grammar", f"gbnf{i}", b"\1" + bytes([i]) + x.encode())
+    fixtures = CORPUS.parent.parent / "fixtures" / "grammar" / "schemas.jsonl"
+    for i, line in enumerate(fixtures.read_text().splitlines()):
+        schema = json.dumps(json.loads(line)["schema"], separators=(",", ":"), ensure_ascii=False)
+        if i % 2 == 0:
+            save("grammar", f"schema{i:02}", bytes([2 + i // 2 % 2, i]) + schema.encode())
+
+
 if __name__ == "__main__":
     main()
     http_seeds()
     jinja_seeds()
     select_seeds()
+    grammar_seeds()
