@@ -242,6 +242,7 @@ static void put_state(struct completion *c, const char *type, const char *status
 }
 
 void responses_start(struct completion *c) {
+    own_of(c)->sequence = 0;
     put_state(c, "response.created", "in_progress", NULL, false);
     put_state(c, "response.in_progress", "in_progress", NULL, false);
 }

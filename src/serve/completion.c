@@ -298,18 +298,24 @@ static bool submit(struct completion *c) {
     return false;
 }
 
-static int make_choice(struct completion *c, int i, struct err *e) {
-    struct choice *k = &c->choices[i];
-    k->c = c;
-    k->index = i;
+// The reader of a choice's reply from its first token on.
+static int begin_text(struct choice *k, struct reply_text *out, struct err *e) {
+    const struct completion *c = k->c;
     const struct reply_form form = {.family = c->family,
-                                    .inside = c->prompts[i / (int)c->p.n].in_reasoning,
+                                    .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
                                     .stops = &c->p.stops,
                                     .tools = &c->tools.set,
                                     .calls = c->tools.family,
                                     .one_call = c->tools.one_call};
-    int rc = reply_text_init(&k->text, c->s->tokenizer, &form, e);
-    return rc ? rc : reply_text_init(&k->asked, c->s->tokenizer, &form, e);
+    return reply_text_init(out, c->s->tokenizer, &form, e);
+}
+
+static int make_choice(struct completion *c, int i, struct err *e) {
+    struct choice *k = &c->choices[i];
+    k->c = c;
+    k->index = i;
+    int rc = begin_text(k, &k->text, e);
+    return rc ? rc : begin_text(k, &k->asked, e);
 }
 
 static bool make_choices(struct completion *c) {
@@ -439,6 +445,59 @@ static void on_cut(void *arg) {
         completion_write_error(c, &why);
 }
 
+static void name_answer(const struct completion *c) {
+    bool theirs = c->d->endpoint == ENDPOINT_ANTHROPIC;
+    exchange_header(c->x, theirs ? "request-id" : "x-request-id", c->id);
+}
+
+static const struct exchange_hooks client_hooks = {
+    .gone = on_gone, .writable = on_writable, .cut = on_cut};
+
+// Has a choice told from its beginning again; its tokens are with the engine.
+static int tell_again(struct choice *k, struct err *e) {
+    reply_text_fini(&k->text);
+    answer_items_fini(&k->items);
+    k->seen = k->shown = k->offset = 0;
+    k->echoed = false;
+    k->c->open += k->ended;
+    k->ended = false;
+    return begin_text(k, &k->text, e);
+}
+
+// Gives the answer to a request that is being answered already and has been sent again to the newer
+// connection, from its beginning; the older one, which its client has given up, is broken off.
+// False where there is no such request.
+static bool join(struct service *s, struct exchange *x, const struct dialect *d,
+                 const struct resend_mark *m) {
+    struct completion *c = s->completions;
+    struct err e = {0};
+    int rc = 0;
+    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x || !resend_mark_joins(&c->mark, m)))
+        c = c->next;
+    if (!c)
+        return false;
+    bool again = c->streaming && c->prepared;
+    exchange_drop_body(x);
+    exchange_abort(c->x);
+    c->x = x;
+    c->mark = *m;
+    c->streaming = false; // the tick begins streams of what is not prepared
+    snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
+    name_answer(c);
+    exchange_watch(x, &client_hooks, c);
+    for (int i = 0; again && i < c->n_choices && !rc; i++)
+        rc = tell_again(&c->choices[i], &e);
+    if (rc) {
+        api_error_of(&c->error, &e);
+        cancel_all(c);
+        finish(c, &c->error);
+    } else if (again) {
+        completion_write_begin(c);
+        advance(c);
+    }
+    return true;
+}
+
 static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d) {
     size_t n;
     const char *text = exchange_body(x, &n);
@@ -454,7 +513,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->created = (int64_t)time(NULL);
     snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
     random_id(c->id, d->id_prefix);
-    exchange_header(x, d->endpoint == ENDPOINT_ANTHROPIC ? "request-id" : "x-request-id", c->id);
+    name_answer(c);
     c->next = s->completions;
     if (c->next)
         c->next->prev = c;
@@ -463,15 +522,19 @@ static struct completion *create(struct service *s, struct exchange *x, const st
 }
 
 void completion_start(struct service *s, struct exchange *x, const struct dialect *d) {
-    static const struct exchange_hooks hooks = {
-        .gone = on_gone, .writable = on_writable, .cut = on_cut};
+    struct resend_mark mark;
     struct api_error why = {0};
     struct err e = {0};
     if (!service_ready(s, &why)) {
         service_refuse(x, &why);
         return;
     }
+    resend_mark_take(&mark, x, s->seed);
+    if (join(s, x, d, &mark))
+        return;
     struct completion *c = create(s, x, d);
+    if (c)
+        c->mark = mark;
     if (!c || c->text.failed) {
         api_fail(&why, 503, NULL, "no memory for the request");
         service_refuse(x, &why);
@@ -479,7 +542,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
             free_completion(c);
         return;
     }
-    exchange_watch(x, &hooks, c);
+    exchange_watch(x, &client_hooks, c);
     if (workers_run(s->workers, prepare, c, &e)) {
         api_fail(&why, 429, "queue_full", "%s", e.text);
         why.retry_after = 1;

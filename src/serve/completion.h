@@ -15,6 +15,7 @@
 #include "serve/random_id.h"
 #include "serve/reply_text.h"
 #include "serve/request_tools.h"
+#include "serve/resend.h"
 #include "serve/service.h"
 
 struct completion_prompt {
@@ -86,6 +87,7 @@ struct completion {
     double ended;    // ms; 0: not yet
 
     char peer[64];
+    struct resend_mark mark;
 
     struct str text;   // the body as it came, until it has been read
     struct json *body; // the same, while p borrows from it
@@ -115,7 +117,8 @@ struct completion {
     bool watched;             // there has been one
 };
 
-// Takes a request over; answers at once where it cannot be begun.
+// Takes a request over; answers at once where it cannot be begun. One that is being answered
+// already and comes again (resend.h) gets that answer.
 void completion_start(struct service *s, struct exchange *x, const struct dialect *d);
 // Sends the trees of a request in progress, or of one that has just ended, to x. False where there
 // is no such request, or somebody watches it already: x is then as it was.

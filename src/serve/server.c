@@ -14,6 +14,7 @@
 #include "formats/quant.h"
 #include "serve/api.h"
 #include "serve/completion.h"
+#include "serve/random_id.h"
 
 enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000 };
 
@@ -225,6 +226,7 @@ int server_create(struct server **out, const struct server_options *o, struct er
         v->o.engine.slots = ENGINE_SLOTS;
     v->s.o = &v->o;
     v->s.started = (int64_t)time(NULL);
+    v->s.seed = random_seed();
     metrics_init(&v->s.metrics);
     response_store_init(&v->s.responses);
     int rc = start(v, e);

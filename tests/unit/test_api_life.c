@@ -62,6 +62,88 @@ static void thinking_is_told_apart(void **state) {
     str_fini(&out);
 }
 
+// A request with a header of its own; the connection is for the caller.
+static int ask_marked(struct server_rig *r, const char *mark, const char *body) {
+    struct str text = {0};
+    int fd = server_rig_connect(r);
+    str_printf(
+        &text,
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", mark,
+        strlen(body), body);
+    peer_send_bytes(fd, text.data, text.len);
+    str_fini(&text);
+    return fd;
+}
+
+// The text of this stream is that of another one with the same body.
+static void expect_stream(struct server_rig *r, const char *body, const struct str *out) {
+    struct rig_stream joined, plain;
+    struct str other = {0};
+    assert_int_equal(server_rig_ask(r, TEXT, body, &other), 200);
+    rig_stream_read(&joined, out);
+    rig_stream_read(&plain, &other);
+    assert_true(joined.done && joined.text.len > 0);
+    assert_string_equal(joined.text.data, plain.text.data);
+    rig_stream_fini(&joined);
+    rig_stream_fini(&plain);
+    str_fini(&other);
+}
+
+// What is sent again, marked, gets the answer that is being made, all of it.
+static void what_is_sent_again_joins(void **state) {
+    (void)state;
+    static const char stream[] = "{" LONG ",\"seed\":1}";
+    static const char whole[] =
+        "{\"prompt\":\"x\",\"max_tokens\":900,\"ignore_eos\":true,\"seed\":1}";
+    static const char *const marks[][2] = {
+        {"", "x-stainless-retry-count: 1\r\n"},
+        {"Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"},
+    };
+    struct server_rig small;
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 2}});
+    for (int i = 0; i < 4; i++) {
+        const char *body = i < 2 ? stream : whole;
+        struct str old = {0}, head = {0}, out = {0};
+        int first = ask_marked(&small, marks[i % 2][0], body);
+        server_rig_running(&small);
+        usleep(20000);
+        int second = ask_marked(&small, marks[i % 2][1], body);
+        peer_read_all(first, &old, 20000); // broken off
+        assert_int_equal(peer_answer(second, &head, &out), 200);
+        assert_int_equal(engine_stats(server_engine(small.v)).taken, i + 1 + (i > 0));
+        if (i == 0)
+            expect_stream(&small, body, &out);
+        else if (i == 1)
+            assert_non_null(strstr(out.data, "data: [DONE]"));
+        else
+            assert_non_null(strstr(out.data, "\"completion_tokens\":900"));
+        close(first);
+        close(second);
+        server_rig_idle(&small);
+        str_fini(&old);
+        str_fini(&head);
+        str_fini(&out);
+    }
+    server_rig_stop(&small);
+}
+
+static void what_is_not_marked_is_another_request(void **state) {
+    (void)state;
+    static const char body[] = "{" LONG ",\"seed\":1}";
+    struct server_rig small;
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 4}});
+    int fds[4] = {ask_marked(&small, "", body), ask_marked(&small, "", body),
+                  ask_marked(&small, "Idempotency-Key: k\r\n", body),
+                  ask_marked(&small, "x-api-key: k\r\nx-stainless-retry-count: 1\r\n", body)};
+    for (int i = 0; i < 500 && engine_stats(server_engine(small.v)).running < 4; i++)
+        usleep(10000);
+    assert_int_equal(engine_stats(server_engine(small.v)).running, 4);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    server_rig_idle(&small);
+    server_rig_stop(&small);
+}
+
 static void a_full_queue_says_when_to_come_back(void **state) {
     (void)state;
     struct server_rig small;
@@ -224,6 +306,8 @@ static void the_log_may_be_json_with_prompts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thinking_is_told_apart),
+        cmocka_unit_test(what_is_sent_again_joins),
+        cmocka_unit_test(what_is_not_marked_is_another_request),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
         cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
         cmocka_unit_test(all_interfaces_show_that_they_live),
