@@ -210,8 +210,8 @@ struct coppice_request {
     const int32_t *bias_ids; // [n_bias] distinct tokens, and
     const float *bias;       // [n_bias] what is added to their logits; -INFINITY forbids one
     int64_t n_bias;
-    int logprobs;                // `tokens` gets log-probabilities
-    const char *grammar, *regex; // NULL, or what the new text must be (docs/structured-output.md)
+    int logprobs;                              // `tokens` gets log-probabilities
+    const char *grammar, *regex, *json_schema; // NULL, or what the new text is held to: one
 };
 
 enum coppice_end {

@@ -36,6 +36,7 @@ FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D
          SCORER: ["SCORER.gguf"],
          "README.md": ["text.txt", "prompt.txt"], "examples/conversation.json": ["conversation.json"],
          "examples/answer.gbnf": ["answer.gbnf"],
+         "examples/person.schema.json": ["person.json"],
          "tests/fixtures/templates/tagged.jinja": ["template.jinja"]}
 PROMPTS = ["FILE.jsonl", "all.jsonl", "build/all.jsonl"]
 SECONDS = 60

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench start input exact cache drain load relay daemon life openai responses anthropic js schema)
+[ $# -gt 0 ] || parts=(bench start input exact structured cache drain load relay daemon life openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node

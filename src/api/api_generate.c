@@ -108,16 +108,23 @@ static int fill_bias(const struct coppice_request *r, struct sample_params *p, s
 // What the new text is held to; *out: to be dropped, or NULL.
 static int fill_constraint(const struct coppice_request *r, const struct session *s,
                            struct constraint **out, struct err *e) {
-    const char *text = r->grammar ? r->grammar : r->regex;
+    static const enum structured_form forms[] = {STRUCTURED_GBNF, STRUCTURED_REGEX,
+                                                 STRUCTURED_SCHEMA};
+    static const char *const names[] = {"grammar", "regex", "json_schema"};
+    const char *const texts[] = {r->grammar, r->regex, r->json_schema};
+    int given = -1;
     *out = NULL;
-    if (r->grammar && r->regex)
-        return err_set(e, ERR_USAGE, "a reply is held to a grammar or a regex, not to both");
-    if (!text)
+    for (int i = 0; i < 3; i++) {
+        if (texts[i] && given >= 0)
+            return err_set(e, ERR_USAGE, "a reply is held to a %s or a %s, not to both",
+                           names[given], names[i]);
+        given = texts[i] ? i : given;
+    }
+    if (given < 0)
         return 0;
-    struct structured w = {
-        .form = r->grammar ? STRUCTURED_GBNF : STRUCTURED_REGEX, .text = text, .n = strlen(text)};
+    struct structured w = {.form = forms[given], .text = texts[given], .n = strlen(texts[given])};
     int rc = structured_make(session_structured(s), &w, out, e);
-    return rc ? err_prefix(e, r->grammar ? "grammar" : "regex") : 0;
+    return rc ? err_prefix(e, "%s", names[given]) : 0;
 }
 
 static void fill(struct request *q, const struct coppice_request *r,

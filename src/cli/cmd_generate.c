@@ -103,14 +103,18 @@ static int parse_bias(const char *text, struct sample_params *p, struct err *e) 
 // What the reply is held to; *out: to be dropped, or NULL.
 static int make_constraint(const struct cli_args *a, const struct session *s,
                            struct constraint **out, struct err *e) {
-    const char *path = options_str(&a->opt, OPT_GRAMMAR_FILE);
+    const char *grammar = options_str(&a->opt, OPT_GRAMMAR_FILE),
+               *schema = options_str(&a->opt, OPT_JSON_SCHEMA), *path = grammar ? grammar : schema;
     struct str text = {0};
     *out = NULL;
+    if (grammar && schema)
+        return err_set(e, ERR_USAGE, "--grammar-file and --json-schema: give one of them");
     if (!path)
         return 0;
     int rc = file_read(&text, path, STRUCTURED_BYTES, e);
-    struct structured w = {
-        STRUCTURED_GBNF, text.data ? text.data : "", text.len, NULL, NULL, false};
+    struct structured w = {.form = grammar ? STRUCTURED_GBNF : STRUCTURED_SCHEMA,
+                           .text = text.data ? text.data : "",
+                           .n = text.len};
     if (!rc && structured_make(session_structured(s), &w, out, e))
         rc = err_prefix(e, "%s", path);
     str_fini(&text);

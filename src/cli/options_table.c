@@ -265,6 +265,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_GRAMMAR_FILE] = {"grammar-file", 0, OPTION_STRING, "FILE", .groups = GENERATE,
                           .help = "hold the reply to a grammar in GBNF, whose rule root it is; "
                                   "guessing goes on"},
+    [OPT_JSON_SCHEMA] = {"json-schema", 0, OPTION_STRING, "FILE", .groups = GENERATE,
+                         .help = "hold the reply to JSON that satisfies this schema"},
     [OPT_LOGPROBS] = {"logprobs", 0, OPTION_INT, "N", .lo = 0, .hi = OPS_LOGPROBS_MAX,
                       .groups = GENERATE,
                       .help = "with --json: the log-probability of each new token and those of "

@@ -59,6 +59,15 @@ int structured_vocab(struct structured_store *s, const struct grammar_vocab **ou
     return rc;
 }
 
+static int from_schema(struct grammar **out, const struct structured *w, struct err *e) {
+    struct json *schema = NULL;
+    int rc = json_parse(&schema, w->text, w->n, e);
+    if (!rc)
+        rc = grammar_from_schema(out, schema, NULL, e);
+    json_free(schema);
+    return rc;
+}
+
 static int make_grammar(const struct structured *w, struct grammar **out, struct err *e) {
     if (w->form != STRUCTURED_OBJECT && w->n > STRUCTURED_BYTES)
         return err_set(e, ERR_LIMIT, "a text of %zu bytes; at most %d are possible", w->n,
@@ -68,6 +77,8 @@ static int make_grammar(const struct structured *w, struct grammar **out, struct
         return grammar_from_gbnf(out, w->text, w->n, e);
     case STRUCTURED_REGEX:
         return grammar_from_regex(out, w->text, w->n, e);
+    case STRUCTURED_SCHEMA:
+        return from_schema(out, w, e);
     case STRUCTURED_OBJECT:
         break;
     }

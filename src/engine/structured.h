@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what a caller writes (a grammar, a regular expression, "any JSON object") to the constraint
-// of a request. A store keeps the vocabulary as grammars need it, made when it is first asked for,
-// and the newest constraints, which have worked out masks that the next request need not. Any
-// thread may use one; the constraints belong to the thread that runs the requests.
+// From what a caller writes (a grammar, a regular expression, a JSON Schema, "any JSON object") to
+// the constraint of a request. A store keeps the vocabulary as grammars need it, made when it is
+// first asked for, and the newest constraints, which have worked out masks that the next request
+// need not. Any thread may use one; the constraints belong to the thread that runs the requests.
 #ifndef COPPICE_ENGINE_STRUCTURED_H
 #define COPPICE_ENGINE_STRUCTURED_H
 
@@ -11,6 +11,7 @@
 enum structured_form {
     STRUCTURED_GBNF,   // a grammar in GBNF
     STRUCTURED_REGEX,  // a regular expression for the whole reply
+    STRUCTURED_SCHEMA, // the text of a JSON Schema
     STRUCTURED_OBJECT, // any JSON object; `text` is not looked at
 };
 

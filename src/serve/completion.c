@@ -12,6 +12,7 @@
 #include "serve/cache_note.h"
 #include "serve/completion_trees.h"
 #include "serve/completion_write.h"
+#include "serve/reply_form.h"
 #include "serve/session_ratio.h"
 #include "serve/sse.h"
 #include "serve/thinking.h"
@@ -373,7 +374,7 @@ static void on_prepared(void *arg) {
 
 // The last of what is done before the loop thread takes it.
 static void hand_over(struct completion *c, bool ok) {
-    if (ok && check_room(c) && thinking_constrain(c))
+    if (ok && check_room(c) && reply_form_constrain(c) && thinking_constrain(c))
         make_choices(c);
     str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);

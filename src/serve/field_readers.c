@@ -219,26 +219,6 @@ bool field_read_suffix(struct params *p, const struct field *f, const struct jso
     return n == 0 || api_refuse(x, f->name, "suffix is not supported: leave it out");
 }
 
-bool field_read_response_format(struct params *p, const struct field *f, const struct json *v,
-                                const struct params_limits *l, struct api_error *x) {
-    (void)p, (void)l;
-    const struct json *type = json_get(v, "type");
-    const char *s = json_str(type, NULL);
-    if (!s)
-        return api_refuse(x, "response_format.type",
-                          "response_format.type is %s and must be "
-                          "\"text\"",
-                          type ? fields_kind_name(type) : "missing");
-    if (!strcmp(s, "text"))
-        return true;
-    api_refuse(x, f->name,
-               "response_format %.40s is not supported yet: leave it out, or ask for "
-               "{\"type\":\"text\"} and describe the form in words",
-               s);
-    x->code = "unsupported_response_format";
-    return false;
-}
-
 bool field_read_tools(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)l;
@@ -284,15 +264,6 @@ bool field_read_functions(struct params *p, const struct field *f, const struct 
     api_refuse(x, f->name, "functions are not supported: tool calls come later, and as tools");
     x->code = "unsupported_tools";
     return false;
-}
-
-bool field_read_constraint(struct params *p, const struct field *f, const struct json *v,
-                           const struct params_limits *l, struct api_error *x) {
-    (void)p, (void)v, (void)l;
-    return api_refuse(x, f->name,
-                      "%s is not supported yet: output cannot be constrained; leave "
-                      "it out",
-                      f->name);
 }
 
 bool field_read_generation_prompt(struct params *p, const struct field *f, const struct json *v,

@@ -35,14 +35,12 @@ bool field_read_output_config(struct params *p, const struct field *f, const str
                           "output_config.effort must be low, medium, high, xhigh or max");
     if (s)
         memcpy(p->effort, s, n + 1);
-    if (format) {
-        api_refuse(x, "output_config.format",
-                   "output_config.format is not supported yet: leave it out and describe the form "
-                   "in words");
-        x->code = "unsupported_response_format";
-        return false;
-    }
-    return true;
+    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
+        return api_refuse(x, "output_config.format",
+                          "output_config.format is %s and must be an object",
+                          fields_kind_name(format));
+    return json_kind_of(format) != JSON_OBJECT ||
+           field_read_format(p, "output_config.format", format, x);
 }
 
 bool field_read_anthropic_choice(struct params *p, const struct field *f, const struct json *v,

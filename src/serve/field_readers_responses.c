@@ -38,10 +38,8 @@ bool field_read_text_options(struct params *p, const struct field *f, const stru
     if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
         return api_refuse(x, "text.format", "text.format is %s and must be an object",
                           fields_kind_name(format));
-    if (!format || field_read_response_format(p, f, format, l, x))
-        return true;
-    snprintf(x->param, sizeof x->param, "text.format");
-    return false;
+    (void)f, (void)l;
+    return json_kind_of(format) != JSON_OBJECT || field_read_format(p, "text.format", format, x);
 }
 
 bool field_read_background(struct params *p, const struct field *f, const struct json *v,

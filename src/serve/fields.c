@@ -63,10 +63,10 @@ const struct field fields[] = {
      .help = "effort: as reasoning_effort of chat completions. summary: any word has reasoning "
              "sent as its summary."},
     {"text", RESPONSES, FIELD_OBJECT, .read = field_read_text_options,
-     .schema = "{'type':'object','properties':{'format':{'oneOf':[{'type':'null'},{'type':'object',"
-               "'required':['type'],'properties':{'type':{'const':'text'}}}]},'verbosity':{'type':["
+     .schema = "{'type':'object','properties':{'format':{'type':['object','null'],'properties':{"
+               "'type':{'enum':['text','json_object','json_schema']}}},'verbosity':{'type':["
                "'string','null']}}}",
-     .help = "format: {\"type\":\"text\"}; JSON and schemas are refused as yet."},
+     .help = "format: the form of the reply: text, json_object, or json_schema with schema."},
     {"background", RESPONSES, FIELD_BOOL, .read = field_read_background,
      .schema = "{'const':false}",
      .help = "Refused when true: answers are made while the client waits."},
@@ -139,8 +139,10 @@ const struct field fields[] = {
      .schema = "{'type':'string','maxLength':0}",
      .help = "Refused unless empty: this model does not fill in the middle."},
     {"response_format", OPENAI, FIELD_OBJECT, .read = field_read_response_format,
-     .schema = "{'type':'object','required':['type'],'properties':{'type':{'const':'text'}}}",
-     .help = "{\"type\":\"text\"}; JSON and schemas are refused as yet."},
+     .schema = "{'type':'object','required':['type'],'properties':{'type':{'enum':['text',"
+               "'json_object','json_schema']},'json_schema':{'type':'object'}}}",
+     .help = "The form of the reply: text, json_object, or json_schema with json_schema.schema. A "
+             "block of reasoning before it stays free."},
     {"tools", RESPONSES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
      .help = "Tools that the reply may call: type function with name, description and parameters "
@@ -189,27 +191,32 @@ const struct field fields[] = {
      .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking. "
              "Without it the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
-     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},'"
-               "format':"
-               "{'type':'null'}}}",
-     .help = "effort: how much the model is to think, as reasoning_effort of chats. format is "
-             "refused as yet."},
+     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
+               "'format':{'type':['object','null']}}}",
+     .help = "effort: how much the model is to think, as reasoning_effort of chats. format: the "
+             "form of the reply, json_schema with schema."},
     {"enable_thinking", MESSAGES | RESPONSES, FIELD_BOOL, .read = field_read_enable_thinking,
      .help = "For templates that can switch thinking on and off."},
-    {"grammar", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
-    {"json_schema", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
-    {"structured_outputs", OPENAI, FIELD_ANY, .read = field_read_constraint,
-     .schema = "{'type':'null'}", .help = "Refused: constraints are not supported as yet."},
-    {"guided_json", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
-    {"guided_regex", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
-    {"guided_grammar", OPENAI, FIELD_ANY, .read = field_read_constraint,
-     .schema = "{'type':'null'}", .help = "Refused: constraints are not supported as yet."},
-    {"guided_choice", OPENAI, FIELD_ANY, .read = field_read_constraint, .schema = "{'type':'null'}",
-     .help = "Refused: constraints are not supported as yet."},
+    {"grammar", OPENAI, FIELD_STRING, .read = field_read_grammar,
+     .help = "llama-server's name for guided_grammar."},
+    {"json_schema", OPENAI, FIELD_ANY, .read = field_read_schema,
+     .schema = "{'type':['object','boolean','string']}",
+     .help = "llama-server's name for guided_json."},
+    {"structured_outputs", OPENAI, FIELD_OBJECT, .read = field_read_structured,
+     .schema = "{'type':'object','properties':{'json':{'type':['object','boolean','string']},"
+               "'regex':{'type':'string'},'choice':{'type':'array','items':{'type':'string'}},"
+               "'grammar':{'type':'string'},'json_object':{'type':'boolean'}}}",
+     .help = "vLLM's form of the guided fields: one of json, regex, choice, grammar, json_object."},
+    {"guided_json", OPENAI, FIELD_ANY, .read = field_read_schema,
+     .schema = "{'type':['object','boolean','string']}",
+     .help = "The reply is JSON that satisfies this schema."},
+    {"guided_regex", OPENAI, FIELD_STRING, .read = field_read_regex,
+     .help = "The whole reply matches this regular expression."},
+    {"guided_grammar", OPENAI, FIELD_STRING, .read = field_read_grammar,
+     .help = "The reply is what the rule root of this GBNF says."},
+    {"guided_choice", OPENAI, FIELD_ARRAY, .read = field_read_choice,
+     .schema = "{'type':'array','minItems':1,'items':{'type':'string'}}",
+     .help = "The reply is one of these texts."},
     {"content", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text,
      .schema = "{'type':'string'}", .help = "The text."},
     {"prompt", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text, .schema = "{'type':'string'}",

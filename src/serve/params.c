@@ -74,5 +74,6 @@ void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
     free(p->bias);
     free(p->model);
+    str_fini(&p->form_text);
     *p = (struct params){0};
 }

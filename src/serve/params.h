@@ -58,9 +58,12 @@ struct params {
     struct stop_set stops;
     struct logit_bias *bias; // [n_bias] distinct tokens
     int n_bias;
-    char *model;             // NULL where the request names none
-    int thinking;            // 1 on, 0 off, -1 not said: for the template
-    char effort[32];         // "": not said
+    char *model;         // NULL where the request names none
+    int thinking;        // 1 on, 0 off, -1 not said: for the template
+    char effort[32];     // "": not said
+    char form_field[48]; // the field that says what the reply must be; "": none does
+    enum structured_form form;
+    struct str form_text;
     int64_t thinking_tokens; // most tokens of reasoning; -1: no end to it
     bool no_generation_prompt;
     bool add_special, no_special, with_pieces; // of /v1/tokenize

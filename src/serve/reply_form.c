@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reply_form.h.
+#include "serve/reply_form.h"
+
+#include <stdio.h>
+
+bool reply_form_constrain(struct completion *c) {
+    const struct params *p = &c->p;
+    const struct session *s = engine_session(c->s->engine);
+    struct err e = {0};
+    if (!p->form_field[0])
+        return true;
+    if (c->tools.set.n > 0)
+        return api_refuse(&c->error, p->form_field,
+                          "%s beside tools that may be called is not supported: send "
+                          "tool_choice none with it, or leave one of them out",
+                          p->form_field);
+    if (!s) {
+        api_fail(&c->error, 503, NULL, "the model is being loaded");
+        return false;
+    }
+    struct structured w = {.form = p->form,
+                           .text = p->form_text.data ? p->form_text.data : "",
+                           .n = p->form_text.len,
+                           .closing = reasoning_closing(c->family),
+                           .inside = c->prompts->in_reasoning};
+    if (p->thinking != 0)
+        w.opening = reasoning_opening(c->family);
+    if (!structured_make(session_structured(s), &w, &c->constraint, &e))
+        return true;
+    if (e.code == ERR_MEMORY) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    return api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+}
