@@ -83,6 +83,7 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     out->engine.cache.disk = options_int(o, OPT_CACHE_DISK);
     out->engine.trace = options_str(o, OPT_TRACE);
     out->name = options_str(o, OPT_NAME);
+    out->warm_file = options_str(o, OPT_WARM);
     out->template_file = options_str(o, OPT_TEMPLATE_FILE);
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
     out->defaults = set_defaults;

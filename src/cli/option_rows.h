@@ -120,6 +120,7 @@ enum cli_option {
     OPT_CACHE_RAM,
     OPT_CACHE_DIR,
     OPT_CACHE_DISK,
+    OPT_WARM,
     OPT_GRACE,
     OPT_BODY_LIMIT,
     OPT_HEADER_LIMIT,

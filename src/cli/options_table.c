@@ -358,6 +358,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                "server writes there, others may read"},
     [OPT_CACHE_DISK] = {"cache-disk", 0, OPTION_SIZE, "SIZE", "20G", 1, 1e16, .groups = SERVE,
                         .help = "most bytes of all files in --cache-dir"},
+    [OPT_WARM] = {"warm", 0, OPTION_STRING, "FILE", .groups = SERVE,
+                  .help = "a conversation, as the body of a chat completion, that is read at the "
+                          "start, so that prompts which begin like it are found"},
     [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 86400, .groups = SERVE,
                    .help = "seconds that running answers may still take when the server is told to "
                            "stop"},

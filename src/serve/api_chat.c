@@ -15,15 +15,30 @@ static bool read(const struct params *p, struct conversation *v, struct api_erro
     return true;
 }
 
-bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
-                     struct api_error *x) {
+// prompt: NULL where only the text is wanted.
+static bool render(const struct service *s, const struct params *p, struct chat_text *out,
+                   struct completion_prompt *prompt, struct api_error *x) {
     struct params plain = *p; // borrows what p owns
     struct conversation v = {0};
     struct chat_words words = {0};
     bool ok = read(p, &v, x) && chat_prompt_take(&plain, &v, "messages", &words, NULL, x) &&
-              chat_prompt_render(s, &plain, out, x);
+              (prompt ? chat_prompt_encode(s, &plain, out, prompt, x)
+                      : chat_prompt_render(s, &plain, out, x));
     conversation_fini(&v);
     chat_words_fini(&words);
+    return ok;
+}
+
+bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
+                     struct api_error *x) {
+    return render(s, p, out, NULL, x);
+}
+
+bool api_chat_encode(const struct service *s, const struct params *p, struct completion_prompt *out,
+                     struct api_error *x) {
+    struct chat_text text = {0};
+    bool ok = render(s, p, &text, out, x);
+    chat_text_fini(&text);
     return ok;
 }
 

@@ -11,5 +11,8 @@ extern const struct dialect api_chat_dialect;
 // in any case.
 bool api_chat_render(const struct service *s, const struct params *p, struct chat_text *out,
                      struct api_error *x);
+// The same to tokens, without the text.
+bool api_chat_encode(const struct service *s, const struct params *p, struct completion_prompt *out,
+                     struct api_error *x);
 
 #endif

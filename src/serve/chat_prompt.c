@@ -104,18 +104,25 @@ static void find_places(const struct service *s, const struct params *p,
     json_free(variables);
 }
 
+bool chat_prompt_encode(const struct service *s, const struct params *p, struct chat_text *text,
+                        struct completion_prompt *out, struct api_error *x) {
+    struct err e = {0};
+    if (!chat_prompt_render(s, p, text, x))
+        return false;
+    if (chat_encode(s->tokenizer, text, &out->tokens, &e)) {
+        api_error_of(x, &e);
+        return false;
+    }
+    find_places(s, p, text, out);
+    out->in_reasoning = text->in_reasoning;
+    return true;
+}
+
 // The prompt of c's messages.
 static bool make_prompt(struct completion *c) {
     struct chat_text text = {0};
-    struct err e = {0};
-    bool ok = chat_prompt_render(c->s, &c->p, &text, &c->error);
-    if (ok && chat_encode(c->s->tokenizer, &text, &c->prompts->tokens, &e)) {
-        api_error_of(&c->error, &e);
-        ok = false;
-    }
+    bool ok = chat_prompt_encode(c->s, &c->p, &text, c->prompts, &c->error);
     if (ok) {
-        find_places(c->s, &c->p, &text, c->prompts);
-        c->prompts->in_reasoning = text.in_reasoning;
         c->family = chat_template_reasoning(c->s->chat);
         str_clear(&c->rendered);
         if (c->s->o->log_prompts)

@@ -15,6 +15,9 @@ bool chat_prompt_take(struct params *p, const struct conversation *v, const char
 // Renders p's messages and tools. False with x filled; chat_text_fini in any case.
 bool chat_prompt_render(const struct service *s, const struct params *p, struct chat_text *out,
                         struct api_error *x);
+// The same, and its tokens with the places where others may part from them.
+bool chat_prompt_encode(const struct service *s, const struct params *p, struct chat_text *text,
+                        struct completion_prompt *out, struct api_error *x);
 
 // c's one prompt, of a conversation. False with c->error filled.
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where);

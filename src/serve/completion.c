@@ -16,6 +16,7 @@
 #include "serve/session_ratio.h"
 #include "serve/sse.h"
 #include "serve/thinking.h"
+#include "serve/warm.h"
 
 enum {
     TOKENS_AT_ONCE = 256, // of one chunk
@@ -139,6 +140,8 @@ static void finish(struct completion *c, const struct api_error *why) {
         completion_write_error(c, why);
     else if (c->x)
         completion_write_end(c);
+    if (!failed)
+        warm_ahead(c);
     if (failed)
         give_up(c);
     else
@@ -286,6 +289,7 @@ static int submit_prompt(struct completion *c, int first, struct err *e) {
 static bool submit(struct completion *c) {
     struct err e = {0};
     int rc = 0;
+    warm_yield(c->s);
     for (int i = 0; i < c->n_choices && !rc; i += (int)c->p.n)
         rc = submit_prompt(c, i, &e);
     c->open = c->n_choices;
@@ -357,9 +361,11 @@ static bool check_room(struct completion *c) {
 static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
-    json_free(c->body);
-    chat_words_fini(&c->words);
-    c->body = NULL;
+    if (!warm_wants(c)) {
+        json_free(c->body);
+        chat_words_fini(&c->words);
+        c->body = NULL;
+    }
     c->prepared = true;
     if (c->gone) {
         finish(c, NULL);

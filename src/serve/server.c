@@ -15,14 +15,16 @@
 #include "serve/api.h"
 #include "serve/completion.h"
 #include "serve/random_id.h"
+#include "serve/warm.h"
 
-enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000 };
+enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000, WARM_BYTES = 64 << 20 };
 
 struct server {
     struct server_options o;
     struct service s;
     struct gguf *file;   // until the model is loaded
     struct str template; // of the file that was named
+    struct str warm;     // likewise
     struct sample_params sample;
     struct err failure; // of the engine
 };
@@ -46,6 +48,7 @@ static const char *refuse(void *arg, const struct http_refusal *r, struct str *b
 static void tick(void *arg) {
     struct server *v = arg;
     completion_tick(&v->s);
+    warm_tick(&v->s);
 }
 
 // "qwen-27b-q4_k_m" of "/models/qwen-27b-q4_k_m-00001-of-00003.gguf".
@@ -131,7 +134,9 @@ static int read_file(struct server *v, struct err *e) {
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
     find_quantization(s, v->file);
     read_sampling(&v->sample, v->file);
-    return v->o.template_file ? read_template(v, e) : 0;
+    if (v->o.warm_file)
+        rc = file_read(&v->warm, v->o.warm_file, WARM_BYTES, e);
+    return rc || !v->o.template_file ? rc : read_template(v, e);
 }
 
 static int make_template(struct server *v, struct err *e) {
@@ -167,6 +172,8 @@ static void on_loaded(struct server *v) {
                                        .sample = s->defaults.sample,
                                        .how = s->defaults.how};
     s->ready = true;
+    if (v->warm.len)
+        warm_read(s, v->warm.data, v->warm.len);
 }
 
 static void on_engine(void *arg) {
@@ -255,12 +262,14 @@ void server_destroy(struct server *v) {
     workers_destroy(v->s.shorteners);
     engine_destroy(v->s.engine);
     completion_free_all(&v->s);
+    warm_free_all(&v->s);
     if (v->s.http)
         http_destroy(v->s.http);
     chat_template_free(v->s.chat);
     gguf_close(v->file);
     response_store_fini(&v->s.responses);
     str_fini(&v->template);
+    str_fini(&v->warm);
     str_fini(&v->s.out);
     str_fini(&v->s.json.out);
     free(v->s.model);

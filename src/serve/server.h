@@ -16,6 +16,7 @@ struct server_options {
     struct engine_options engine; // `changed` is the server's
     struct http_options http;     // handler, refuse, arg and open paths are the server's
     const char *name;             // the model's name for clients; NULL: its file's
+    const char *warm_file;        // a conversation to be read at the start; NULL: none
     const char *template_file;    // a chat template in place of the model's own; NULL: none
     // How long prompts are compressed, and by what; the mode is not off only with a compressor,
     // which is used in one thread.

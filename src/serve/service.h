@@ -18,6 +18,7 @@
 #include "text/chat.h"
 
 struct completion;
+struct warm;
 
 struct service {
     const struct server_options *o;
@@ -43,6 +44,7 @@ struct service {
 
     struct metrics metrics;
     struct completion *completions; // in progress
+    struct warm *warm;              // texts that are read ahead
     struct response_store responses;
     struct str out;          // scratch of the loop thread
     struct json_writer json; // likewise

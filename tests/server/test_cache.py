@@ -196,6 +196,52 @@ def full():
     equal("full: end", server.end(), 0)
 
 
+THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}{%- set c = m.content %}
+{%- if m.role == 'assistant' and '</think>' in c %}{%- set c = c.split('</think>')[-1] %}{%- endif %}
+{{- c + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"""
+
+
+def ahead():
+    """A conversation from a file, and the next turn behind an answer whose reasoning the template leaves out."""
+    system, said = conversation(6, 2)
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": said[0]}]
+    file, template = os.path.join(FOLDER, "warm.json"), os.path.join(FOLDER, "thinking.jinja")
+    with open(file, "w", encoding="utf-8") as f:
+        json.dump({"messages": messages}, f)
+    with open(template, "w", encoding="utf-8") as f:
+        f.write(THINKING)
+    more = {"tokens": 150, "ignore_eos": True, "thinking_token_budget": 20}
+    plain = Server("--cache-ram", "0", "--chat-template-file", template)
+    server = Server("--warm", file, "--chat-template-file", template)
+    server.calm()
+    end = time.monotonic() + 20
+    while server.metric("coppice_cache_entries") < 1 and time.monotonic() < end:
+        time.sleep(0.1)
+    value = chat(server.port, messages, **more)
+    prompt, hit = value["usage"]["prompt_tokens"], value["usage"]["prompt_tokens_details"]["cached_tokens"]
+    check(f"--warm: {hit} of {prompt} tokens", hit >= prompt - 64)
+    equal("--warm: the answer", essence(value), essence(chat(plain.port, messages, **more)))
+    end = time.monotonic() + 20
+    while server.metric("coppice_cache_entries") < 4 and time.monotonic() < end:
+        time.sleep(0.1)
+    answer = value["choices"][0]["message"]["content"]
+    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": said[1]}]
+    value = chat(server.port, messages, **more)
+    hit = value["usage"]["prompt_tokens_details"]["cached_tokens"]
+    check(f"read ahead: {hit} tokens, the last prompt had {prompt}", hit > prompt + 32)
+    equal("read ahead: the answer", essence(value), essence(chat(plain.port, messages, **more)))
+    with open(file, "w", encoding="utf-8") as f:
+        f.write('{"messages": 3}')
+    plain.end()
+    server.end()
+    server = Server("--warm", file)
+    time.sleep(0.3)
+    check("--warm: a file that is none", "--warm" in server.output() and "messages" in server.output(),
+          server.output()[-500:])
+    server.end()
+
+
 def refused():
     status = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--cache-dir", FOLDER, "--cache-ram", "0"],
                             capture_output=True, text=True, check=False)
@@ -248,7 +294,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, damages, full, refused, kills):
+    for one in (turns, misses, ahead, damages, full, refused, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
