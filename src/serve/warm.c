@@ -180,9 +180,11 @@ static void put_body(struct json_writer *w, const struct completion *c, const st
 void warm_ahead(struct completion *c) {
     struct json_writer w = {0};
     struct str content = {0};
-    enum end_reason end = c->choices[0].end.reason;
-    bool ended = c->choices[0].ended && (end == END_STOP || end == END_LENGTH);
-    if (!warm_wants(c) || !ended || c->choices[0].text.reasoning_tokens == 0 || !is_idle(c->s))
+    if (!warm_wants(c)) // it may have no choices at all
+        return;
+    const struct choice *k = &c->choices[0];
+    bool ended = k->ended && (k->end.reason == END_STOP || k->end.reason == END_LENGTH);
+    if (!ended || k->text.reasoning_tokens == 0 || !is_idle(c->s))
         return;
     put_content(c, &content);
     put_body(&w, c, &content);
