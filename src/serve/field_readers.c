@@ -241,12 +241,19 @@ bool field_read_tools(struct params *p, const struct field *f, const struct json
 
 bool field_read_tool_choice(struct params *p, const struct field *f, const struct json *v,
                             const struct params_limits *l, struct api_error *x) {
+    static const char *const words[] = {"none", "auto", "required"};
+    const char *word = json_str(v, NULL);
     (void)l;
-    if (!json_str(v, NULL) && json_kind_of(v) != JSON_OBJECT)
-        return api_refuse(x, f->name, "tool_choice is %s and must be a string or an object",
-                          fields_kind_name(v));
     p->tool_choice = v;
-    return true;
+    if (json_kind_of(v) == JSON_OBJECT)
+        return true;
+    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
+        if (!strcmp(word, words[i]))
+            return true;
+    return api_refuse(x, f->name,
+                      "tool_choice is %.40s and must be none, auto, required, or an object that "
+                      "names a tool",
+                      word ? word : fields_kind_name(v));
 }
 
 bool field_read_parallel(struct params *p, const struct field *f, const struct json *v,

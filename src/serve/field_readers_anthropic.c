@@ -47,7 +47,15 @@ bool field_read_anthropic_choice(struct params *p, const struct field *f, const 
                                  const struct params_limits *l, struct api_error *x) {
     static const char *const known[] = {"auto", "any", "tool", "none"};
     const char *type = json_str(json_get(v, "type"), NULL);
+    const struct json *one = json_get(v, "disable_parallel_tool_use"), *name = json_get(v, "name");
     (void)p, (void)l;
+    if (one && json_kind_of(one) != JSON_BOOL && json_kind_of(one) != JSON_NULL)
+        return api_refuse(x, f->name,
+                          "tool_choice.disable_parallel_tool_use is %s and must be a boolean",
+                          fields_kind_name(one));
+    if (name && !json_str(name, NULL) && json_kind_of(name) != JSON_NULL)
+        return api_refuse(x, f->name, "tool_choice.name is %s and must be a string",
+                          fields_kind_name(name));
     for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(type, known[i]))
             return true;
