@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "ops/copy_backend.h"
 #include "ops/exec.h"
@@ -15,33 +14,11 @@ union host_head {
     unsigned char storage[64];
 };
 
-// From so many bytes on memory is asked of the system and given back to it, block by block: between
-// other things of the heap large blocks of mixed sizes leave holes that nothing fits into.
-enum { HOST_MAPPED = 1 << 16 };
-
-static size_t with_head(size_t bytes) {
-    return sizeof(union host_head) + (bytes + 63) / 64 * 64;
-}
-
-static void *map(size_t bytes) {
-    if (bytes < HOST_MAPPED)
-        return aligned_alloc(64, bytes);
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-static void unmap(void *p, size_t bytes) {
-    if (bytes < HOST_MAPPED)
-        free(p);
-    else
-        munmap(p, bytes);
-}
-
 void *exec_host_alloc(struct exec *x, size_t bytes) {
     if (bytes > INT64_MAX / 2)
         return NULL;
-    size_t whole = with_head(bytes);
-    union host_head *h = x->copies ? x->copies->host_alloc(x, whole) : map(whole);
+    size_t whole = sizeof(union host_head) + (bytes + 63) / 64 * 64;
+    union host_head *h = x->copies ? x->copies->host_alloc(x, whole) : aligned_alloc(64, whole);
     if (!h)
         return NULL;
     h->bytes = bytes;
@@ -57,7 +34,7 @@ void exec_host_free(struct exec *x, void *p) {
     if (x->copies)
         x->copies->host_free(x, h);
     else
-        unmap(h, with_head(h->bytes));
+        free(h);
 }
 
 int64_t exec_host_bytes(const struct exec *x) {

@@ -109,7 +109,8 @@ static bool check_system(const struct json *system, struct api_error *x) {
     if (k != JSON_ARRAY)
         return wrong(x, "system", "", system, "a string or an array of text blocks");
     for (size_t i = 0; i < json_len(system); i++)
-        if (!json_str(json_get(json_at(system, i), "text"), NULL))
+        if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
+            !json_str(json_get(json_at(system, i), "type"), NULL))
             return api_refuse(x, "system", "system[%zu] is no text block", i);
     return true;
 }

@@ -43,7 +43,7 @@ static const struct openapi_schema openapi_schemas[] = {
                  "'input_tokens','output_tokens','total_tokens'],'properties':{'input_tokens':" INT
                  ",'output_tokens':" INT ",'total_tokens':" INT
                  "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
-    {"Block", "{'type':'object','required':['type'],'properties':{'type':" STR ",'text':" STR "}}"},
+    {"Block", "{'type':'object','required':['type'],'properties':{'type':" STR "}}"},
     {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':["
              "'user','assistant','system']},'content':{'oneOf':[" STR
              ",{'type':'array','items':" SCHEMA_REF("Block") "}]}}}"},
