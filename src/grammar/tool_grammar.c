@@ -237,16 +237,16 @@ static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
 
 // ---- calls
 
+// The object around name and arguments as templates lay it out, so that most of it is forced.
 static uint32_t named_call(const struct writer *w, const struct tool_grammar_tool *t,
                            const struct json *schema) {
     const char *key = w->family == TOOLS_LLAMA ? "\"parameters\":" : "\"arguments\":";
-    uint32_t space = build_json_space(w->b);
-    uint32_t head = seq(w, text(w, "{"), space, text(w, "\"name\":"));
-    uint32_t name = seq(w, space, build_json_quote(w->b, t->name, t->n), text(w, ","));
-    uint32_t args = seq(w, space, text(w, key), space);
-    uint32_t object = seq(w, head, name, seq(w, args, arguments(w, schema), space));
-    object = seq(w, space, object, text(w, "}"));
-    return w->f->close[0] ? seq(w, object, space, text(w, w->f->close)) : object;
+    uint32_t blank = maybe(w, text(w, " ")), line = maybe(w, text(w, "\n"));
+    uint32_t head = seq(w, text(w, "{\"name\":"), blank, build_json_quote(w->b, t->name, t->n));
+    uint32_t args = seq(w, seq(w, text(w, ","), blank, text(w, key)), blank, arguments(w, schema));
+    uint32_t object = seq(w, head, args, text(w, "}"));
+    return w->f->close[0] ? seq(w, line, object, build_cat(w->b, line, text(w, w->f->close)))
+                          : object;
 }
 
 // What stands between the name and an object.
@@ -319,7 +319,7 @@ static uint32_t in_section(const struct writer *w, uint32_t call, bool several) 
 // A reply of calls, from its first byte on.
 static uint32_t whole_of(const struct writer *w, uint32_t call, bool several) {
     const struct tool_format *f = w->f;
-    uint32_t blanks = build_repeat(w->b, text(w, "\n"), 0, 4), one, all;
+    uint32_t blanks = build_repeat(w->b, text(w, "\n"), 0, 2), one, all;
     bool single = w->family == TOOLS_HARMONY || w->family == TOOLS_LLAMA;
     if (w->family == TOOLS_QWEN || w->family == TOOLS_MISTRAL_LIST)
         one = build_cat(w->b, text(w, f->section), in_section(w, call, several));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "serve/session_ratio.h"
+#include "serve/tool_constraint.h"
 
 struct merge {
     struct json_writer *w;
@@ -144,7 +145,7 @@ bool chat_prompt_make(struct completion *c, const struct conversation *v, const 
     }
     c->n_prompts = 1;
     atomic_store(&c->readable, true);
-    return make_prompt(c);
+    return make_prompt(c) && tool_constrain(c, v);
 }
 
 bool chat_prompt_shorten(struct completion *c) {

@@ -311,6 +311,7 @@ static int begin_text(struct choice *k, struct reply_text *out, struct err *e) {
                                     .stops = &c->p.stops,
                                     .tools = &c->tools.set,
                                     .calls = c->tools.family,
+                                    .sure = c->tools.sure,
                                     .one_call = c->tools.one_call};
     return reply_text_init(out, c->s->tokenizer, &form, e);
 }

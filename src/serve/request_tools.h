@@ -16,6 +16,7 @@ struct request_tools {
     enum tool_family family; // how the model writes calls
     bool required;           // at least one call
     bool one_call;           // the reply ends with its first call
+    bool sure;               // a grammar holds calls (tool_constraint.h)
 };
 
 // Out of v's tools, choice and parallel. The choice may be of any interface's form where it is raw:

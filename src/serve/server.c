@@ -15,6 +15,7 @@
 #include "serve/api.h"
 #include "serve/completion.h"
 #include "serve/random_id.h"
+#include "serve/tool_constraint.h"
 #include "serve/warm.h"
 
 enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000, WARM_BYTES = 64 << 20 };
@@ -157,6 +158,9 @@ static void on_loaded(struct server *v) {
         err_set(&s->chat_error, ERR_UNSUPPORTED, "the model's file has no tokenizer");
     else
         make_template(v, &s->chat_error);
+    struct err none; // without memory for them, calls are the model's own
+    if (s->chat)
+        tool_constraints_create(&s->tool_constraints, s->tokenizer, s->chat, m->vocab, &none);
     gguf_close(v->file);
     v->file = NULL;
     s->n_ctx = engine_context(s->engine);
@@ -263,6 +267,7 @@ void server_destroy(struct server *v) {
     engine_destroy(v->s.engine);
     completion_free_all(&v->s);
     warm_free_all(&v->s);
+    tool_constraints_destroy(v->s.tool_constraints);
     if (v->s.http)
         http_destroy(v->s.http);
     chat_template_free(v->s.chat);

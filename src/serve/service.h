@@ -19,6 +19,7 @@
 
 struct completion;
 struct warm;
+struct tool_constraints;
 
 struct service {
     const struct server_options *o;
@@ -37,6 +38,7 @@ struct service {
     const struct tokenizer *tokenizer; // NULL: the file has none
     struct chat_template *chat;        // NULL: chat_error says why
     struct err chat_error;
+    struct tool_constraints *tool_constraints; // NULL: no tokenizer, no template
     struct params_limits limits;
     struct request defaults; // without prompt
     int64_t n_ctx;           // tokens of a request, prompt and reply together

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tool_constraint.h. Grammars are compiled outside of the lock.
+#include "serve/tool_constraint.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/tool_grammar.h"
+#include "spec/grammar_constraint.h"
+
+enum { MOST_KEPT = 8 };
+
+struct kept {
+    struct str key; // all that it was made of
+    struct constraint *constraint;
+    uint64_t used; // when it was asked for last
+};
+
+struct tool_constraints {
+    const struct tokenizer *t;
+    enum tool_family calls;
+    enum reasoning_family family;
+    int64_t model_vocab;
+    pthread_mutex_t making; // held while the vocabulary is made
+    struct grammar_vocab *vocab;
+    pthread_mutex_t lock; // of what follows
+    struct kept kept[MOST_KEPT];
+    uint64_t uses;
+};
+
+int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
+                            const struct chat_template *chat, int64_t model_vocab, struct err *e) {
+    struct tool_constraints *k = calloc(1, sizeof *k);
+    if (!k)
+        return err_set(e, ERR_MEMORY, "no memory for constraints of calls");
+    k->t = t;
+    k->calls = chat_template_calls(chat);
+    k->family = chat_template_reasoning(chat);
+    k->model_vocab = model_vocab;
+    pthread_mutex_init(&k->making, NULL);
+    pthread_mutex_init(&k->lock, NULL);
+    *out = k;
+    return 0;
+}
+
+void tool_constraints_destroy(struct tool_constraints *k) {
+    if (!k)
+        return;
+    for (int i = 0; i < MOST_KEPT; i++) {
+        constraint_drop(k->kept[i].constraint);
+        str_fini(&k->kept[i].key);
+    }
+    grammar_vocab_destroy(k->vocab);
+    pthread_mutex_destroy(&k->making);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+// The text of a token as the reader of calls sees it: control tokens where they are marks of calls.
+static void token_bytes(void *arg, int32_t id, struct str *out) {
+    const struct tool_constraints *k = arg;
+    size_t before = out->len;
+    tokenizer_decode(k->t, id, false, out);
+    if (out->failed || out->len > before)
+        return;
+    if (k->family == REASONING_HARMONY)
+        reasoning_decode(k->family, k->t, id, out);
+    else
+        tokenizer_decode(k->t, id, true, out);
+    bool mark = !out->failed && out->len > before &&
+                (k->family == REASONING_HARMONY ||
+                 tool_family_mark(k->calls, out->data + before, out->len - before));
+    if (!mark && !out->failed && out->len > before) {
+        out->len = before;
+        out->data[before] = 0;
+    }
+}
+
+static bool token_ends(void *arg, int32_t id) {
+    const struct tool_constraints *k = arg;
+    return tokenizer_is_eog(k->t, id);
+}
+
+static int take_vocab(struct tool_constraints *k, const struct grammar_vocab **out, struct err *e) {
+    const struct grammar_tokens tokens = {tokenizer_size(k->t), token_bytes, token_ends, k};
+    pthread_mutex_lock(&k->making);
+    int rc = k->vocab ? 0 : grammar_vocab_create(&k->vocab, &tokens, e);
+    pthread_mutex_unlock(&k->making);
+    *out = k->vocab;
+    return rc;
+}
+
+// How a reply is to be held.
+struct wish {
+    struct tool_grammar_tool *tools; // [n]
+    int n;
+    bool required, several;
+    bool inside;         // the prompt ended in an open block of reasoning
+    const char *opening; // of such a block, where one may come first
+};
+
+static int make_key(const struct wish *w, struct str *key, struct err *e) {
+    struct json_writer json = {0};
+    str_printf(key, "%d%d%d%s", w->required, w->several, w->inside, w->opening ? w->opening : "");
+    jw_begin(&json, '[');
+    for (int i = 0; i < w->n; i++) {
+        jw_str(&json, w->tools[i].name, w->tools[i].n);
+        jw_bool(&json, w->tools[i].freeform);
+        jw_value(&json, w->tools[i].schema);
+    }
+    jw_end(&json, ']');
+    if (!json.out.failed)
+        str_append(key, json.out.data, json.out.len);
+    key->failed |= json.out.failed;
+    str_fini(&json.out);
+    return key->failed ? err_set(e, ERR_MEMORY, "no memory for constraints of calls") : 0;
+}
+
+static struct constraint *find(struct tool_constraints *k, const struct str *key) {
+    struct constraint *found = NULL;
+    pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < MOST_KEPT && !found; i++) {
+        struct kept *one = &k->kept[i];
+        if (!one->constraint || one->key.len != key->len ||
+            memcmp(one->key.data, key->data, key->len) != 0)
+            continue;
+        one->used = ++k->uses;
+        found = constraint_keep(one->constraint);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return found;
+}
+
+// In place of the one that was not asked for longest. The key is taken over.
+static void keep(struct tool_constraints *k, struct str *key, struct constraint *c) {
+    pthread_mutex_lock(&k->lock);
+    struct kept *oldest = &k->kept[0];
+    for (int i = 1; i < MOST_KEPT; i++)
+        if (k->kept[i].used < oldest->used)
+            oldest = &k->kept[i];
+    constraint_drop(oldest->constraint);
+    str_fini(&oldest->key);
+    *oldest = (struct kept){*key, constraint_keep(c), ++k->uses};
+    *key = (struct str){0};
+    pthread_mutex_unlock(&k->lock);
+}
+
+static int compile(struct tool_constraints *k, const struct wish *w, struct constraint **out,
+                   struct err *e) {
+    struct tool_grammar g = {0};
+    const struct grammar_vocab *vocab;
+    struct grammar_trigger triggers[TOOL_GRAMMAR_MARKS];
+    struct grammar_constraint o = {.tokenizer = k->t,
+                                   .model_vocab = k->model_vocab,
+                                   .triggers = triggers,
+                                   .required = w->required};
+    int rc = take_vocab(k, &vocab, e);
+    if (!rc)
+        rc = tool_grammar_create(&g, k->calls, w->tools, w->n, w->several, e);
+    const char *closing = reasoning_closing(k->family);
+    o.vocab = vocab;
+    if (!rc && w->required) {
+        o.whole = w->inside ? NULL : g.whole;
+        o.opening = w->opening;
+        triggers[0] = (struct grammar_trigger){
+            .marker = closing, .n_marker = closing ? strlen(closing) : 0, .grammar = g.whole};
+        triggers[0].rest = true;
+        o.n_triggers = closing && (w->inside || w->opening);
+    } else if (!rc) {
+        for (; o.n_triggers < g.n; o.n_triggers++)
+            triggers[o.n_triggers] =
+                (struct grammar_trigger){.marker = g.marks[o.n_triggers],
+                                         .n_marker = strlen(g.marks[o.n_triggers]),
+                                         .grammar = g.rest[o.n_triggers]};
+    }
+    if (!rc)
+        rc = grammar_constraint_create(out, &o, e);
+    tool_grammar_fini(&g);
+    return rc;
+}
+
+static int make(struct tool_constraints *k, const struct wish *w, struct constraint **out,
+                struct err *e) {
+    struct str key = {0};
+    int rc = make_key(w, &key, e);
+    if (!rc)
+        *out = find(k, &key);
+    if (!rc && !*out) {
+        rc = compile(k, w, out, e);
+        if (!rc)
+            keep(k, &key, *out);
+    }
+    str_fini(&key);
+    return rc;
+}
+
+static const struct conversation_tool *declaration(const struct conversation *v,
+                                                   const struct tool *t) {
+    for (int i = 0; i < v->n_tools; i++)
+        if (v->tools[i].kind != TOOL_OTHER && v->tools[i].name.n == t->n &&
+            !memcmp(v->tools[i].name.s, t->name, t->n))
+            return &v->tools[i];
+    return NULL;
+}
+
+static int constrain(struct completion *c, const struct conversation *v, struct err *e) {
+    struct tool_set *set = &c->tools.set;
+    bool may_think = c->p.thinking != 0;
+    struct wish w = {.n = set->n,
+                     .required = c->tools.required,
+                     .several = !c->tools.one_call,
+                     .inside = c->prompts->in_reasoning,
+                     .opening = may_think ? reasoning_opening(c->family) : NULL};
+    w.tools = calloc((size_t)set->n, sizeof *w.tools);
+    if (!w.tools)
+        return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
+    for (int i = 0; i < set->n; i++) {
+        const struct conversation_tool *t = declaration(v, &set->list[i]);
+        w.tools[i] = (struct tool_grammar_tool){.name = set->list[i].name,
+                                                .n = set->list[i].n,
+                                                .schema = t ? t->schema : NULL,
+                                                .freeform = set->list[i].freeform};
+    }
+    int rc = make(c->s->tool_constraints, &w, &c->constraint, e);
+    free(w.tools);
+    return rc;
+}
+
+bool tool_constrain(struct completion *c, const struct conversation *v) {
+    struct err e = {0};
+    if (c->tools.set.n == 0 || c->constraint || !c->s->tool_constraints)
+        return true;
+    int rc = constrain(c, v, &e);
+    // Llama's calls need no mark: what is none of a grammar may begin there.
+    c->tools.sure = !rc && (c->tools.required || c->tools.family != TOOLS_LLAMA);
+    if (!rc || (!c->tools.required && rc != ERR_MEMORY))
+        return true;
+    api_error_of(&c->error, &e);
+    return false;
+}
