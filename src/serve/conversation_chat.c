@@ -43,7 +43,8 @@ static void read_part(struct conversation *v, const struct json *from,
         p->kind = PART_TEXT;
         p->text = words_of(string ? from : json_get(from, "text"));
         extras_take(v, &p->extras, from, of_text);
-    } else if (!strcmp(type, "refusal") || (!type[0] && json_get(from, "refusal"))) {
+    } else if ((!strcmp(type, "refusal") || !type[0]) &&
+               json_kind_of(json_get(from, "refusal")) == JSON_STRING) {
         p->kind = PART_REFUSAL;
         p->text = words_of(json_get(from, "refusal"));
         extras_take(v, &p->extras, from, of_refusal);

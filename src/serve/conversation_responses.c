@@ -62,7 +62,7 @@ static void read_part(struct reader *r, const struct json *from, struct conversa
         p->text = words_of(string ? from : json_get(from, "text"));
         if (!string)
             take_text_extras(r, p, from);
-    } else if (!strcmp(type, "refusal")) {
+    } else if (!strcmp(type, "refusal") && json_kind_of(json_get(from, "refusal")) == JSON_STRING) {
         p->kind = PART_REFUSAL;
         p->text = words_of(json_get(from, "refusal"));
         extras_take(r->v, &p->extras, from, responses_of_refusal);
