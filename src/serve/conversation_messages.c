@@ -37,8 +37,9 @@ static enum conversation_kind kind_of(const struct json *block, bool answer) {
             return answers[i].kind;
     if (!answer && is(block, "tool_result"))
         return PART_RESULT;
+    bool plain = is(block, "text") || !json_get(block, "type");
     if (json_kind_of(block) == JSON_STRING ||
-        (is(block, "text") && json_kind_of(json_get(block, "text")) == JSON_STRING))
+        (plain && json_kind_of(json_get(block, "text")) == JSON_STRING))
         return PART_TEXT;
     if (is(block, "refusal"))
         return PART_REFUSAL;

@@ -110,7 +110,7 @@ static bool check_system(const struct json *system, struct api_error *x) {
         return wrong(x, "system", "", system, "a string or an array of text blocks");
     for (size_t i = 0; i < json_len(system); i++)
         if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
-            !json_str(json_get(json_at(system, i), "type"), NULL))
+            !is(type_of(json_at(system, i)), "text"))
             return api_refuse(x, "system", "system[%zu] is no text block", i);
     return true;
 }

@@ -354,50 +354,121 @@ static struct jinja_value as_content(const struct repair *r, const struct str *t
     return list;
 }
 
-// The words of all system messages, with an empty line between them.
-static void system_words(const struct repair *r, struct str *out) {
-    str_puts(out, "");
-    for (size_t i = 0; i < jinja_count(r->list); i++) {
-        struct jinja_value m = jinja_at(r->list, i);
-        if (!is_role(m, CHAT_SYSTEM) && !is_role(m, CHAT_DEVELOPER))
-            continue;
-        if (out->len)
-            str_puts(out, "\n\n");
-        append_words(out, jinja_member(m, "content"));
-    }
+static bool is_system(struct jinja_value m) {
+    return is_role(m, CHAT_SYSTEM) || is_role(m, CHAT_DEVELOPER);
 }
 
-// The first message of a role, or none.
-static struct jinja_value first_of(const struct repair *r, enum chat_role role) {
-    for (size_t i = 0; i < jinja_count(r->list); i++)
+// The first message of the assistant; their number where there is none.
+static size_t first_answer(const struct repair *r) {
+    size_t i = 0;
+    while (i < jinja_count(r->list) && !is_role(jinja_at(r->list, i), CHAT_ASSISTANT))
+        i++;
+    return i;
+}
+
+static void add_words(struct str *out, struct jinja_value m) {
+    if (out->len)
+        str_puts(out, "\n\n");
+    append_words(out, jinja_member(m, "content"));
+}
+
+// The words of the system messages before the first answer, with an empty line between them.
+static void system_words(const struct repair *r, struct str *out) {
+    str_puts(out, "");
+    for (size_t i = 0; i < first_answer(r); i++)
+        if (is_system(jinja_at(r->list, i)))
+            add_words(out, jinja_at(r->list, i));
+}
+
+// The first message of a role among the first n, or none.
+static struct jinja_value first_of(const struct repair *r, enum chat_role role, size_t n) {
+    for (size_t i = 0; i < n; i++)
         if (is_role(jinja_at(r->list, i), role))
             return jinja_at(r->list, i);
     return (struct jinja_value){0};
 }
 
-// All system messages become one in front, or stand before the words of the first user.
+static int no_memory(const struct repair *r) {
+    return err_set(r->e, ERR_MEMORY, "no memory for the system messages");
+}
+
+// Words of the system behind the last message of the list: at the end of the user's or a tool's,
+// else kept for the next one.
+static int take_late(const struct repair *r, struct jinja_value list, struct jinja_value m,
+                     struct str *kept) {
+    size_t n = jinja_count(list);
+    struct jinja_value last = n ? jinja_at(list, n - 1) : (struct jinja_value){0};
+    bool tool = n && is_role(last, CHAT_TOOL), user = n && is_role(last, CHAT_USER);
+    struct str text = {0};
+    if (!tool && !user) {
+        add_words(kept, m);
+        return kept->failed ? no_memory(r) : 0;
+    }
+    add_words(&text, last);
+    add_words(&text, m);
+    str_puts(&text, "");
+    int rc = text.failed ? no_memory(r) : 0;
+    if (!rc)
+        put(r, last, "content", as_content(r, &text, tool ? CHAT_TOOL : CHAT_USER));
+    str_fini(&text);
+    return rc;
+}
+
+// What was kept stands before the words of the user, or is a message of theirs. m: the next one of
+// the conversation; absent at its end.
+static int put_late(const struct repair *r, struct jinja_value list, struct jinja_value m,
+                    struct str *kept) {
+    bool user = m.kind != JINJA_ABSENT && is_role(m, CHAT_USER);
+    if (kept->len == 0)
+        return 0;
+    if (user) {
+        add_words(kept, m);
+    } else {
+        m = jinja_dict(r->c, true);
+        put(r, m, "role", words(r, chat_roles[CHAT_USER]));
+        jinja_append(r->c, list, m);
+    }
+    int rc = kept->failed ? no_memory(r) : 0;
+    if (!rc)
+        put(r, m, "content", as_content(r, kept, CHAT_USER));
+    str_clear(kept);
+    return rc;
+}
+
+// Where the template takes system messages in front only: those before the first answer become one
+// there, or stand before the words of the first user. Later ones stay at their place as words of
+// its neighbour, or the prompt would change from its first tokens on with each of them.
 static int merge_system(const struct repair *r, struct jinja_value *out) {
     bool never = r->t->traits.system == CHAT_SYSTEM_NEVER;
-    struct jinja_value list = jinja_list(r->c, true), into = first_of(r, CHAT_USER);
-    struct str text = {0};
+    struct jinja_value list = jinja_list(r->c, true);
+    struct jinja_value into = first_of(r, CHAT_USER, jinja_count(r->list));
+    size_t answer = first_answer(r);
+    struct str text = {0}, kept = {0};
     system_words(r, &text);
-    if (never && into.kind != JINJA_ABSENT) {
-        str_puts(&text, "\n\n");
-        append_words(&text, jinja_member(into, "content"));
+    if (never && into.kind != JINJA_ABSENT && text.len) {
+        add_words(&text, into);
     } else if (!never) {
-        struct jinja_value first = first_of(r, CHAT_SYSTEM);
-        into = first.kind != JINJA_ABSENT ? first : first_of(r, CHAT_DEVELOPER);
-        jinja_append(r->c, list, into);
+        struct jinja_value first = first_of(r, CHAT_SYSTEM, answer);
+        into = first.kind != JINJA_ABSENT ? first : first_of(r, CHAT_DEVELOPER, answer);
+        if (text.len)
+            jinja_append(r->c, list, into);
     }
-    int rc = text.failed ? err_set(r->e, ERR_MEMORY, "no memory for the system message") : 0;
-    if (!rc && into.kind != JINJA_ABSENT)
+    int rc = text.failed ? no_memory(r) : 0;
+    if (!rc && text.len && into.kind != JINJA_ABSENT)
         put(r, into, "content", as_content(r, &text, never ? CHAT_USER : CHAT_SYSTEM));
     str_fini(&text);
-    for (size_t i = 0; i < jinja_count(r->list); i++) {
+    for (size_t i = 0; i < jinja_count(r->list) && !rc; i++) {
         struct jinja_value m = jinja_at(r->list, i);
-        if (!is_role(m, CHAT_SYSTEM) && !is_role(m, CHAT_DEVELOPER))
-            jinja_append(r->c, list, m);
+        if (is_system(m)) {
+            rc = i < answer ? 0 : take_late(r, list, m, &kept);
+            continue;
+        }
+        rc = put_late(r, list, m, &kept);
+        jinja_append(r->c, list, m);
     }
+    if (!rc)
+        rc = put_late(r, list, (struct jinja_value){0}, &kept);
+    str_fini(&kept);
     *out = list;
     return rc;
 }

@@ -114,12 +114,24 @@ static void system_messages_go_where_they_may(void **state) {
                   "<|im_start|>assistant\nHo<|im_end|>\n<|im_start|>system\nTwo.<|im_end|>\n"
                   "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n");
     assert_render("tagged", later,
-                  "<|im_start|>system\nOne.\n\nTwo.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
-                  "<|im_start|>assistant\nHo<|im_end|>\n<|im_start|>user\n?<|im_end|>\n"
+                  "<|im_start|>system\nOne.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+                  "<|im_start|>assistant\nHo<|im_end|>\n<|im_start|>user\nTwo.\n\n?<|im_end|>\n"
                   "<|im_start|>assistant\n<think>\n");
-    assert_render("no_system", later,
-                  "<start_of_turn>user\nOne.\n\nTwo.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
-                  "Ho<end_of_turn>\n<start_of_turn>user\n?<end_of_turn>\n<start_of_turn>model\n");
+    assert_render(
+        "no_system", later,
+        "<start_of_turn>user\nOne.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
+        "Ho<end_of_turn>\n<start_of_turn>user\nTwo.\n\n?<end_of_turn>\n<start_of_turn>model"
+        "\n");
+    assert_render("tagged", "[" USER("Hi") "," ASSISTANT("Ho") "," USER("?") "," SYSTEM("Two.") "]",
+                  "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
+                  "<|im_start|>user\n?\n\nTwo.<|im_end|>\n<|im_start|>assistant\n<think>\n");
+    assert_render("tagged",
+                  "[" USER("Hi") "," ASSISTANT("Ho") "," SYSTEM("Two.") "," SYSTEM("3") "]",
+                  "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
+                  "<|im_start|>user\nTwo.\n\n3<|im_end|>\n<|im_start|>assistant\n<think>\n");
+    assert_render("tagged", "[" SYSTEM("One.") "," USER("Hi") "," SYSTEM("Two.") "]",
+                  "<|im_start|>system\nOne.\n\nTwo.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+                  "<|im_start|>assistant\n<think>\n");
     assert_render("tagged", "[" USER("Hi") "," SYSTEM("One.") "]",
                   "<|im_start|>system\nOne.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
                   "<|im_start|>assistant\n<think>\n");
