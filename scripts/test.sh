@@ -3,7 +3,8 @@
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs): format, lint, release build and its tests, the same under
 # AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the reproduce script on made-up prompts, the demo, the server over real HTTP with clients
+# documents, the reproduce script on made-up prompts, the demo, schemas as grammars against another reader
+# (skipped where that cannot be had), the server over real HTTP with clients
 # from PyPI and npm and the page in Chromium (skipped where these cannot be had), a build of the engine
 # alone, the same for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of
 # fuzzing for each target. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources, and
@@ -144,6 +145,24 @@ server() {
     [ "$bad" = 0 ] || tail -n 80 "$log"
 }
 
+# Schemas as grammars against the standard's test suite and another reader; every comparison counts.
+grammar() {
+    local start=$SECONDS log=$logs/grammar.log rc counts good bad
+    scripts/test_grammar.sh >"$log" 2>&1
+    rc=$?
+    if [ "$rc" = 77 ]; then
+        grep '^skipped' "$log"
+        return
+    fi
+    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
+    read -r good bad <<<"${counts:-0 1}"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "grammar: $((good + bad)) comparisons" \
+        $((SECONDS - start))
+    [ "$bad" = 0 ] || tail -n 60 "$log"
+}
+
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
 }
@@ -196,6 +215,7 @@ step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
+grammar
 server
 browser
 suite asan
