@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The official OpenAI SDK for Python and LangChain's ChatOpenAI, as their users call them."""
 import asyncio
+import json
 import math
 import signal
 import threading
@@ -278,11 +279,38 @@ def langchain():
     check("langchain: logprobs", len(bound.response_metadata["logprobs"]["content"]) > 0, bound)
 
 
+def tools():
+    declared = [{"type": "function", "function": {"name": "read", "parameters": {
+        "type": "object", "properties": {"path": {"type": "string", "maxLength": 8}, "n": {"type": "integer"}},
+        "required": ["path", "n"], "additionalProperties": False}}}]
+    wanted = {"type": "function", "function": {"name": "read"}}
+    ask = {"model": "m", "messages": MESSAGES, "max_tokens": 300, "seed": 5, "tools": declared, "tool_choice": wanted}
+    whole = client.chat.completions.create(**ask)
+    choice = whole.choices[0]
+    equal("tools: finish", choice.finish_reason, "tool_calls")
+    call = choice.message.tool_calls[0]
+    equal("tools: one call of the tool", [(c.type, c.function.name) for c in choice.message.tool_calls],
+          [("function", "read")])
+    values = json.loads(call.function.arguments)
+    check("tools: arguments as the schema has them", isinstance(values["path"], str) and isinstance(values["n"], int)
+          and set(values) == {"path", "n"}, values)
+    with client.chat.completions.stream(**ask) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion().choices[0]
+    check("tools: events of the stream helper", "tool_calls.function.arguments.delta" in kinds
+          and "tool_calls.function.arguments.done" in kinds, kinds)
+    equal("tools: streamed arguments", final.message.tool_calls[0].function.arguments, call.function.arguments)
+    check("tools: another id", final.message.tool_calls[0].id != call.id)
+    behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
+    r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=declared)
+    check("tools: a result goes on", r.choices[0].finish_reason in ("stop", "length", "tool_calls"), r)
+
+
 if __name__ == "__main__":
     server = Server()
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x", max_retries=0)
-    for function in [chat, chat_stream, sampling, stops, choices, logprobs, prompts, models, errors, retries, timeouts,
-                     many_at_once, broken_stream, langchain]:
+    for function in [chat, chat_stream, sampling, stops, choices, logprobs, prompts, tools, models, errors, retries,
+                     timeouts, many_at_once, broken_stream, langchain]:
         part(function)
     check("nothing is left in progress", server.calm())
     finish()
