@@ -281,6 +281,7 @@ static void test_store(void **state) {
     end(&k);
     structured_store_destroy(s);
     assert_int_equal(structured_store_create(&s, NULL, f->vocab, &e), 0);
+    w = (struct structured){.form = STRUCTURED_REGEX, .text = "a", .n = 1};
     assert_int_equal(structured_make(s, &w, &b, &e), ERR_UNSUPPORTED);
     structured_store_destroy(s);
 }
