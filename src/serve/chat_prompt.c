@@ -145,7 +145,11 @@ bool chat_prompt_make(struct completion *c, const struct conversation *v, const 
     }
     c->n_prompts = 1;
     atomic_store(&c->readable, true);
-    return make_prompt(c) && tool_constrain(c, v);
+    struct conversation tools = {0};
+    conversation_plain_tools(v, &tools);
+    bool ok = make_prompt(c) && tool_constrain(c, &tools);
+    conversation_fini(&tools);
+    return ok;
 }
 
 bool chat_prompt_shorten(struct completion *c) {

@@ -313,12 +313,8 @@ static bool take_turn(struct plain *r, const struct conversation_turn *from) {
     return ok;
 }
 
-bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
-                        struct api_error *x) {
-    struct plain r = {.from = v, .to = out, .where = where, .x = x};
-    for (; r.turn < v->n_turns; r.turn++)
-        if (!take_turn(&r, &v->turns[r.turn]))
-            return false;
+void conversation_plain_tools(const struct conversation *v, struct conversation *out) {
+    struct plain r = {.from = v, .to = out};
     for (int i = 0; i < v->n_tools; i++) {
         struct conversation_tool *t = NULL;
         if (v->tools[i].kind != TOOL_OTHER)
@@ -328,6 +324,15 @@ bool conversation_plain(const struct conversation *v, const char *where, struct 
         if (t)
             *t = v->tools[i];
     }
+}
+
+bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
+                        struct api_error *x) {
+    struct plain r = {.from = v, .to = out, .where = where, .x = x};
+    for (; r.turn < v->n_turns; r.turn++)
+        if (!take_turn(&r, &v->turns[r.turn]))
+            return false;
+    conversation_plain_tools(v, out);
     out->choice = v->choice;
     out->parallel = v->parallel;
     if (v->failed || out->failed)

@@ -15,6 +15,9 @@
 bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
                         struct api_error *x);
 
+// Only the tools of that: functions, those of groups among them, and custom ones.
+void conversation_plain_tools(const struct conversation *v, struct conversation *out);
+
 // `messages` and `tools` of a plain one, as text/chat.h renders them; owned.
 struct chat_words {
     struct json *messages, *tools; // tools NULL: none

@@ -199,6 +199,26 @@ static void unknown_kinds_are_passed_by(void **state) {
         200));
 }
 
+// A call that is asked for keeps to the schema of a tool in a group.
+static void calls_of_groups_keep_to_their_schema(void **state) {
+    (void)state;
+    struct json *v = server_rig_json(
+        &rig, RESPONSES,
+        "{\"input\":\"Go.\",\"tools\":[{\"type\":\"namespace\",\"name\":\"mcp__a\",\"tools\":[{"
+        "\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+        "\"n\":{\"enum\":[7]}},\"required\":[\"n\"],\"additionalProperties\":false}}]}],"
+        "\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_output_tokens\":60}",
+        200);
+    const char *arguments = server_rig_text(v, "output.0.arguments");
+    struct json *parsed = NULL;
+    assert_int_equal(json_parse(&parsed, arguments, strlen(arguments), NULL), 0);
+    assert_int_equal(server_rig_int(parsed, "n"), 7);
+    assert_string_equal(server_rig_text(v, "output.0.namespace"), "mcp__a");
+    assert_string_equal(server_rig_text(v, "output.0.name"), "f");
+    json_free(parsed);
+    json_free(v);
+}
+
 // One answer of all kinds of items, written without an engine.
 struct bench {
     struct service s;
@@ -372,6 +392,7 @@ int main(void) {
         cmocka_unit_test(kept_responses_are_gone_on_from),
         cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(unknown_kinds_are_passed_by),
+        cmocka_unit_test(calls_of_groups_keep_to_their_schema),
         cmocka_unit_test(every_kind_of_item_has_its_events),
         cmocka_unit_test(reasoning_goes_out_as_a_summary_where_asked_for),
         cmocka_unit_test(sealed_reasoning_comes_back),
