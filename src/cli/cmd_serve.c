@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice serve`: starts the server that the options describe, says where it is and how to try it,
 // and runs it until it is told to stop. What it serves is in src/serve.
+#include <malloc.h>
 #include <signal.h>
 
 #include "cli/compression.h"
@@ -124,7 +125,18 @@ static int refuse_upstream(const struct cli_args *a, struct err *e) {
     return 0;
 }
 
+// States of several megabytes come and go with every request. glibc would raise the size from which
+// memory is mapped as soon as one of them is freed, keep them in heaps that other blocks cut up,
+// and so take ever more.
+static void map_large_blocks(void) {
+#ifdef __GLIBC__
+    enum { LARGE = 1 << 20 };
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE);
+#endif
+}
+
 int cmd_serve(const struct cli_args *a, struct err *e) {
+    map_large_blocks();
     signal(SIGPIPE, SIG_IGN); // a log that nobody reads any more ends nothing
     if (options_given(&a->opt, OPT_UPSTREAM))
         return serve_relay(a, e);
