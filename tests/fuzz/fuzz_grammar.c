@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "grammar/grammar.h"
 
-enum { STEPS = 5, END = 256, FIRST = 257, WORDS = 48, SIZE = FIRST + WORDS };
+enum { STEPS = 12, END = 256, FIRST = 257, WORDS = 48, SIZE = FIRST + WORDS };
 
 static struct grammar_vocab *vocab;
 static const char *const words[WORDS] = {
