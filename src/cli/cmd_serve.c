@@ -130,7 +130,7 @@ static int refuse_upstream(const struct cli_args *a, struct err *e) {
 // and so take ever more.
 static void map_large_blocks(void) {
 #ifdef __GLIBC__
-    enum { LARGE = 1 << 20 };
+    enum { LARGE = 1 << 16 };
     (void)mallopt(M_MMAP_THRESHOLD, LARGE);
 #endif
 }

@@ -4,7 +4,6 @@
 // the program quietly.
 #include "cli/cli.h"
 
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,9 +85,6 @@ static int print_text(const char *text) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); // a parent may have left it ignored
-    // A fixed bound: the one that glibc adapts lets saved states, megabytes each, come from the
-    // heap, and what lies between them keeps their memory from ever going back.
-    mallopt(M_MMAP_THRESHOLD, 1 << 16);
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0)
         return print_text("coppice " COPPICE_VERSION "\n");
