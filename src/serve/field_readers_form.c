@@ -95,6 +95,11 @@ static bool take_format(struct params *p, const char *field, const struct json *
     const struct json *type = json_get(v, "type"), *inner = json_get(v, "json_schema");
     const char *s = json_str(type, NULL);
     char at[48];
+    snprintf(at, sizeof at, "%s.json_schema", field);
+    if (json_kind_of(inner) == JSON_NULL)
+        inner = NULL;
+    if (inner && json_kind_of(inner) != JSON_OBJECT)
+        return api_refuse(x, at, "%s is %s and must be an object", at, fields_kind_name(inner));
     snprintf(at, sizeof at, "%s.type", field);
     if (!s)
         return api_refuse(x, at,

@@ -140,7 +140,7 @@ const struct field fields[] = {
      .help = "Refused unless empty: this model does not fill in the middle."},
     {"response_format", OPENAI, FIELD_OBJECT, .read = field_read_response_format,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'enum':['text',"
-               "'json_object','json_schema']},'json_schema':{'type':'object'}}}",
+               "'json_object','json_schema']},'json_schema':{'type':['object','null']}}}",
      .help = "The form of the reply: text, json_object, or json_schema with json_schema.schema. A "
              "block of reasoning before it stays free."},
     {"tools", RESPONSES, FIELD_ARRAY, .read = field_read_tools,
