@@ -49,7 +49,7 @@ python_clients() {
 node_clients() {
     local wanted=tests/server/package-lock.json
     command -v npm >/dev/null && mkdir -p "$node" || return
-    cp tests/server/test_*.mjs "$node"
+    cp tests/server/*.mjs "$node"
     cmp -s "$wanted" "$node/installed" && return
     cp tests/server/package.json "$wanted" "$node"
     (cd "$node" && timeout 300 npm ci --no-audit --no-fund) >"$logs/server-npm.log" 2>&1 &&

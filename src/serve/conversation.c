@@ -7,6 +7,14 @@
 const char *const conversation_roles[CONVERSATION_ROLES] = {"system",    "developer", "user",
                                                             "assistant", "tool",      "function"};
 
+enum conversation_role conversation_role_of(const struct json *message) {
+    struct words name = words_of(json_get(message, "role"));
+    for (int i = 0; i < CONVERSATION_ROLES; i++)
+        if (words_equal(name, conversation_roles[i]))
+            return (enum conversation_role)i;
+    return CONVERSATION_USER;
+}
+
 void conversation_fini(struct conversation *v) {
     arena_fini(&v->arena);
     *v = (struct conversation){0};

@@ -30,6 +30,8 @@ enum conversation_role {
     CONVERSATION_ROLES,
 };
 extern const char *const conversation_roles[CONVERSATION_ROLES]; // "system", ...
+// The role that a message names; CONVERSATION_USER where it is none of them.
+enum conversation_role conversation_role_of(const struct json *message);
 
 enum conversation_kind {
     PART_TEXT,

@@ -190,18 +190,10 @@ static void read_result(struct conversation *v, const struct json *m) {
     extras_take(v, &p->extras, m, of_result);
 }
 
-static enum conversation_role role_of(const struct json *m) {
-    struct words name = words_of(json_get(m, "role"));
-    for (int i = 0; i < CONVERSATION_ROLES; i++)
-        if (words_equal(name, conversation_roles[i]))
-            return (enum conversation_role)i;
-    return CONVERSATION_USER;
-}
-
 void conversation_read_chat(struct conversation *v, const struct json *messages) {
     for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
         const struct json *m = json_at(messages, i);
-        enum conversation_role role = role_of(m);
+        enum conversation_role role = conversation_role_of(m);
         if (role == CONVERSATION_ASSISTANT) {
             read_answer(v, m);
         } else if (role == CONVERSATION_TOOL) {

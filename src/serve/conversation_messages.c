@@ -182,14 +182,6 @@ static void read_words(struct conversation *v, const struct json *m, enum conver
         t->extras = extras;
 }
 
-static enum conversation_role role_of(const struct json *m) {
-    struct words name = words_of(json_get(m, "role"));
-    for (int i = 0; i < CONVERSATION_ROLES; i++)
-        if (words_equal(name, conversation_roles[i]))
-            return (enum conversation_role)i;
-    return CONVERSATION_USER;
-}
-
 void conversation_read_messages(struct conversation *v, const struct json *body) {
     const struct json *system = json_get(body, "system"), *messages = json_get(body, "messages");
     struct conversation_turn *t = NULL;
@@ -199,7 +191,7 @@ void conversation_read_messages(struct conversation *v, const struct json *body)
         read_content(v, at(system, i), conversation_part(v, t, inner_kind(at(system, i))));
     for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
         const struct json *m = json_at(messages, i);
-        enum conversation_role role = role_of(m);
+        enum conversation_role role = conversation_role_of(m);
         if (role == CONVERSATION_ASSISTANT)
             read_answer(v, m);
         else

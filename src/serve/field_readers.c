@@ -268,7 +268,7 @@ bool field_read_functions(struct params *p, const struct field *f, const struct 
     (void)p, (void)l;
     if (json_len(v) == 0)
         return true;
-    api_refuse(x, f->name, "functions are not supported: tool calls come later, and as tools");
+    api_refuse(x, f->name, "functions are not supported: declare them as tools");
     x->code = "unsupported_tools";
     return false;
 }

@@ -94,12 +94,8 @@ static bool choose_allowed(struct request_tools *r, const struct json *v, struct
 
 static bool choose_raw(struct request_tools *r, const struct json *v, struct api_error *x) {
     static const char *const words[] = {"none", "auto", "any", "required"};
-    struct words text = words_of(v), type = words_of(json_get(v, "type"));
-    if (text.s)
-        return choose_word(r, text, x);
-    r->one_call |= json_bool(json_get(v, "disable_parallel_tool_use"), false);
-    if (!type.s || words_equal(type, "function") || words_equal(type, "custom") ||
-        words_equal(type, "tool"))
+    struct words type = words_of(json_get(v, "type"));
+    if (!type.s || words_equal(type, "function") || words_equal(type, "custom"))
         return choose_name(r, name_in(v), x);
     if (words_equal(type, "allowed_tools"))
         return choose_allowed(r, v, x);

@@ -19,10 +19,8 @@ struct request_tools {
     bool sure;               // a grammar holds calls (tool_constraint.h)
 };
 
-// Out of v's tools, choice and parallel. The choice may be of any interface's form where it is raw:
-// {"type": "any" | "tool" | ..., "name", "disable_parallel_tool_use"} too. False with x filled: a
-// choice that names what is not declared, a call asked for without tools. request_tools_fini in any
-// case.
+// Out of v's tools, choice and parallel. False with x filled: a choice that names nothing, or what
+// is not declared; a call asked for without tools. request_tools_fini in any case.
 bool request_tools_take(struct request_tools *r, const struct conversation *v, struct api_error *x);
 void request_tools_fini(struct request_tools *r);
 

@@ -5,37 +5,10 @@ import { createAnthropic } from "@ai-sdk/anthropic";
 import Anthropic from "@anthropic-ai/sdk";
 import { generateText, streamText } from "ai";
 
-const [url, keyed] = process.argv.slice(2);
-const counts = { passed: 0, failed: 0 };
+import { calm, check, equal, keyed, run, url } from "./suite.mjs";
+
 const messages = [{ role: "user", content: "Say hello." }];
 const ask = { model: "m", max_tokens: 24, system: "Be brief.", messages };
-
-function check(name, ok, why = "") {
-  counts[ok ? "passed" : "failed"]++;
-  console.log(`${ok ? "ok      " : "FAILED  "} ${name}${ok ? "" : ": " + JSON.stringify(why)}`);
-}
-
-function equal(name, seen, wanted) {
-  const [a, b] = [JSON.stringify(seen), JSON.stringify(wanted)];
-  check(name, a === b, `${a}, not ${b}`);
-}
-
-async function part(run) {
-  try {
-    await run();
-  } catch (error) {
-    check(run.name, false, String(error.stack));
-  }
-}
-
-async function calm() {
-  for (let i = 0; i < 100; i++) {
-    const slots = await (await fetch(`${url}/slots`)).json();
-    if (!slots.some((slot) => slot.is_processing)) return true;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  return false;
-}
 
 const client = new Anthropic({ baseURL: url, apiKey: "x", maxRetries: 0 });
 
@@ -104,5 +77,4 @@ async function provider() {
   equal("ai sdk: its end", await stream.finishReason, whole.finishReason);
 }
 
-for (const run of [message, errors, aborts, provider]) await part(run);
-console.log(`${counts.passed} passed, ${counts.failed} failed`);
+await run(message, errors, aborts, provider);

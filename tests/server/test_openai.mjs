@@ -5,43 +5,12 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, streamText } from "ai";
 import OpenAI from "openai";
 
-const [url, keyed] = process.argv.slice(2);
-const counts = { passed: 0, failed: 0 };
+import { calm, check, equal, keyed, run, url } from "./suite.mjs";
+
 const messages = [
   { role: "system", content: "Answer in few words." },
   { role: "user", content: "Say hello." },
 ];
-
-function check(name, ok, why = "") {
-  counts[ok ? "passed" : "failed"]++;
-  console.log(`${ok ? "ok      " : "FAILED  "} ${name}${ok ? "" : ": " + JSON.stringify(why)}`);
-}
-
-function equal(name, seen, wanted) {
-  const [a, b] = [JSON.stringify(seen), JSON.stringify(wanted)];
-  check(name, a === b, `${a}, not ${b}`);
-}
-
-async function part(run) {
-  try {
-    await run();
-  } catch (error) {
-    check(run.name, false, String(error.stack));
-  }
-}
-
-async function busy() {
-  const slots = await (await fetch(`${url}/slots`)).json();
-  return slots.filter((slot) => slot.is_processing).length;
-}
-
-async function calm() {
-  for (let i = 0; i < 100; i++) {
-    if ((await busy()) === 0) return true;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  return false;
-}
 
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "x", maxRetries: 0 });
 
@@ -154,6 +123,4 @@ async function aiSdk() {
   check("ai sdk: a refusal is told", failed.statusCode === 400 && /temperature/.test(failed.message), String(failed));
 }
 
-for (const run of [chat, completions, models, errors, aborts, aiSdk]) await part(run);
-console.log(`${counts.passed} passed, ${counts.failed} failed`);
-process.exit(counts.failed ? 1 : 0);
+await run(chat, completions, models, errors, aborts, aiSdk);

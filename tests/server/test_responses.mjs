@@ -3,36 +3,9 @@
 // Usage: node test_responses.mjs URL KEYED-URL, servers without a key and with the key "k1".
 import OpenAI from "openai";
 
-const [url, keyed] = process.argv.slice(2);
-const counts = { passed: 0, failed: 0 };
+import { calm, check, equal, keyed, run, url } from "./suite.mjs";
+
 const ask = { model: "m", max_output_tokens: 24, instructions: "Be brief.", input: "Say hello.", temperature: 0 };
-
-function check(name, ok, why = "") {
-  counts[ok ? "passed" : "failed"]++;
-  console.log(`${ok ? "ok      " : "FAILED  "} ${name}${ok ? "" : ": " + JSON.stringify(why)}`);
-}
-
-function equal(name, seen, wanted) {
-  const [a, b] = [JSON.stringify(seen), JSON.stringify(wanted)];
-  check(name, a === b, `${a}, not ${b}`);
-}
-
-async function part(run) {
-  try {
-    await run();
-  } catch (error) {
-    check(run.name, false, String(error.stack));
-  }
-}
-
-async function calm() {
-  for (let i = 0; i < 100; i++) {
-    const slots = await (await fetch(`${url}/slots`)).json();
-    if (!slots.some((slot) => slot.is_processing)) return true;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  return false;
-}
 
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "x", maxRetries: 0 });
 
@@ -93,5 +66,4 @@ async function abort() {
   check("abort: its work ends", await calm());
 }
 
-for (const run of [whole_and_stream, helper, kept, errors, abort]) await part(run);
-console.log(`${counts.passed} passed, ${counts.failed} failed`);
+await run(whole_and_stream, helper, kept, errors, abort);
