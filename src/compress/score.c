@@ -194,10 +194,6 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
     return rc;
 }
 
-const struct model_params *score_params(const struct scorer *s) {
-    return &((const struct model_scorer *)s)->p;
-}
-
 int64_t score_known(const struct scorer *s) {
     return ((const struct model_scorer *)s)->known;
 }

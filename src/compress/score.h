@@ -39,7 +39,6 @@ enum { SCORE_QUERIES = 64, SCORE_CHUNK = 4096 };
 // ERR_USAGE.
 int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
                const struct score_options *o, struct err *e);
-const struct model_params *score_params(const struct scorer *s);
 // Tokens of the last text that were known from texts before, and bytes that are kept now.
 int64_t score_known(const struct scorer *s);
 int64_t score_held(const struct scorer *s);

@@ -303,7 +303,6 @@ static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
     }
     g->start = start;
     g->node_count = (uint32_t)nodes;
-    g->bytes = sizeof *g + nodes * sizeof *g->nodes + edges * sizeof *g->edges;
     for (uint32_t i = 0; i < g->node_count; i++)
         pack_node(c, g, i);
     find_classes(g);

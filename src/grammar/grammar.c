@@ -19,7 +19,3 @@ void grammar_unref(struct grammar *g) {
     free(g->edges);
     free(g);
 }
-
-size_t grammar_bytes(const struct grammar *g) {
-    return g->bytes;
-}

@@ -54,7 +54,6 @@ int grammar_json_object(struct grammar **out, const struct grammar_json *how, st
 
 struct grammar *grammar_ref(struct grammar *g); // returns g
 void grammar_unref(struct grammar *g);          // NULL: nothing
-size_t grammar_bytes(const struct grammar *g);  // memory it takes
 
 // ---- vocabularies: read-only after creation; one serves all grammars of a tokenizer.
 

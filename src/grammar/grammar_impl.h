@@ -123,7 +123,6 @@ struct grammar {
     struct edge *edges;
     uint8_t class_of[256]; // bytes that no edge tells apart share a class
     int classes;
-    size_t bytes;
 };
 
 #endif

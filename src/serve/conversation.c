@@ -34,6 +34,13 @@ bool words_equal(struct words a, const char *s) {
     return a.s && a.n == strlen(s) && !memcmp(a.s, s, a.n);
 }
 
+void words_put(struct json_writer *w, const char *key, struct words t) {
+    if (!t.s)
+        return;
+    jw_key(w, key);
+    jw_str(w, t.s, t.n);
+}
+
 struct words conversation_copy(struct conversation *v, const char *s, size_t n) {
     struct words w = {arena_strndup(&v->arena, s, n), n};
     v->failed |= !w.s;
@@ -169,17 +176,4 @@ bool conversation_is_media(const char *type) {
         "image_url", "input_image", "image", "input_audio", "audio",    "audio_url", "video_url",
         "video",     "input_video", "file",  "input_file",  "document", NULL};
     return type && among(kinds, type);
-}
-
-const struct conversation_part *conversation_call(const struct conversation *v, struct words id,
-                                                  int before) {
-    for (int i = before - 1; id.s && i >= 0; i--) {
-        const struct conversation_turn *t = &v->turns[i];
-        for (int k = 0; k < t->n_parts; k++) {
-            const struct conversation_part *p = &t->parts[k];
-            if (p->kind == PART_CALL && p->id.s && p->id.n == id.n && !memcmp(p->id.s, id.s, id.n))
-                return p;
-        }
-    }
-    return NULL;
 }

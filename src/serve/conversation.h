@@ -133,6 +133,8 @@ void conversation_fini(struct conversation *v);
 struct words words_of(const struct json *v);
 struct words words_of_text(const char *s); // NULL is absent
 bool words_equal(struct words a, const char *s);
+// Writes a key with them; nothing where they are absent.
+void words_put(struct json_writer *w, const char *key, struct words t);
 // A copy in the arena; absent, with v->failed set, when memory is short.
 struct words conversation_copy(struct conversation *v, const char *s, size_t n);
 
@@ -157,10 +159,6 @@ void extras_put(struct json_writer *w, const struct extras *x, const char *const
 
 // Whether a part of this type is an image, sound or a file, in any interface's word for it.
 bool conversation_is_media(const char *type);
-
-// The call that an id names, in turns before `before`; NULL: there is none.
-const struct conversation_part *conversation_call(const struct conversation *v, struct words id,
-                                                  int before);
 
 // What differs first between two conversations, as "turns[2].parts[0].text"; empty: nothing. The
 // spelling in which arguments came (`object`) and raw forms of tools are no difference. ERR_MEMORY.

@@ -263,13 +263,6 @@ void conversation_read_chat_tools(struct conversation *v, const struct json *too
     v->parallel = tristate(parallel);
 }
 
-static void put_words(struct json_writer *w, const char *key, struct words t) {
-    if (!t.s)
-        return;
-    jw_key(w, key);
-    jw_str(w, t.s, t.n);
-}
-
 static void put_part(struct json_writer *w, const struct conversation_part *p) {
     bool refusal = p->kind == PART_REFUSAL;
     if (p->raw) {
@@ -317,9 +310,9 @@ static void put_detail(struct json_writer *w, const struct conversation_part *p)
                p->text.s      ? "reasoning.text"
                : p->summary.s ? "reasoning.summary"
                               : "reasoning.encrypted");
-    put_words(w, "text", p->text);
-    put_words(w, "summary", p->summary);
-    put_words(w, p->text.s || p->summary.s ? "signature" : "data", p->signature);
+    words_put(w, "text", p->text);
+    words_put(w, "summary", p->summary);
+    words_put(w, p->text.s || p->summary.s ? "signature" : "data", p->signature);
     extras_put(w, &p->extras, of_detail);
     jw_end(w, '}');
 }
@@ -358,16 +351,16 @@ static bool put_reasoning(struct json_writer *w, const struct conversation_turn 
 static void put_call(struct json_writer *w, const struct conversation_part *p) {
     const char *kind = p->custom ? "custom" : "function";
     jw_begin(w, '{');
-    put_words(w, "id", p->id);
+    words_put(w, "id", p->id);
     jw_key_str(w, "type", kind);
     jw_key(w, kind);
     jw_begin(w, '{');
-    put_words(w, "name", p->name);
+    words_put(w, "name", p->name);
     if (p->object) {
         jw_key(w, "arguments");
         jw_value(w, p->raw);
     } else {
-        put_words(w, p->custom ? "input" : "arguments", p->text);
+        words_put(w, p->custom ? "input" : "arguments", p->text);
     }
     jw_end(w, '}');
     extras_put(w, &p->extras, of_call);
@@ -394,7 +387,7 @@ static void put_result(struct json_writer *w, const struct conversation_part *p)
     jw_begin(w, '{');
     jw_key_str(w, "role", "tool");
     if (p->kind == PART_RESULT) {
-        put_words(w, "tool_call_id", p->id);
+        words_put(w, "tool_call_id", p->id);
         if (p->custom)
             jw_key_str(w, "type", "custom");
         if (p->is_error)
@@ -444,8 +437,8 @@ void conversation_write_chat_tool(const struct conversation_tool *t, struct json
     jw_key_str(w, "type", custom ? "custom" : "function");
     jw_key(w, custom ? "custom" : "function");
     jw_begin(w, '{');
-    put_words(w, "name", t->name);
-    put_words(w, "description", t->description);
+    words_put(w, "name", t->name);
+    words_put(w, "description", t->description);
     if (custom ? t->format : t->schema) {
         jw_key(w, custom ? "format" : "parameters");
         jw_value(w, custom ? t->format : t->schema);
@@ -473,7 +466,7 @@ void conversation_write_chat_choice(const struct conversation *v, struct json_wr
         jw_key_str(w, "type", kind);
         jw_key(w, kind);
         jw_begin(w, '{');
-        put_words(w, "name", v->choice.name);
+        words_put(w, "name", v->choice.name);
         jw_end(w, '}');
         jw_end(w, '}');
         break;

@@ -239,26 +239,19 @@ void conversation_read_messages_tools(struct conversation *v, const struct json 
     v->parallel = -tristate(json_get(choice, "disable_parallel_tool_use"));
 }
 
-static void put_words(struct json_writer *w, const char *key, struct words t) {
-    if (!t.s)
-        return;
-    jw_key(w, key);
-    jw_str(w, t.s, t.n);
-}
-
 static void put_text(struct json_writer *w, const struct conversation_part *p) {
     bool refusal = p->kind == PART_REFUSAL;
     jw_key_str(w, "type", refusal ? "refusal" : "text");
-    put_words(w, refusal ? "refusal" : "text", p->text.s ? p->text : words_of_text(""));
+    words_put(w, refusal ? "refusal" : "text", p->text.s ? p->text : words_of_text(""));
     extras_put(w, &p->extras, refusal ? of_refusal : of_text);
 }
 
 static void put_thought(struct json_writer *w, const struct conversation_part *p) {
     bool readable = p->text.s || p->summary.s;
     jw_key_str(w, "type", readable ? "thinking" : "redacted_thinking");
-    put_words(w, "thinking", p->text);
-    put_words(w, "summary", p->summary);
-    put_words(w, readable ? "signature" : "data", p->signature);
+    words_put(w, "thinking", p->text);
+    words_put(w, "summary", p->summary);
+    words_put(w, readable ? "signature" : "data", p->signature);
     extras_put(w, &p->extras, of_thought);
 }
 
@@ -277,15 +270,15 @@ static void put_input(struct json_writer *w, const struct conversation_part *p) 
         jw_key(w, "input");
         jw_value(w, object);
     } else {
-        put_words(w, "input", p->text);
+        words_put(w, "input", p->text);
     }
     json_free(parsed);
 }
 
 static void put_call(struct json_writer *w, const struct conversation_part *p) {
     jw_key_str(w, "type", "tool_use");
-    put_words(w, "id", p->id);
-    put_words(w, "name", p->name);
+    words_put(w, "id", p->id);
+    words_put(w, "name", p->name);
     put_input(w, p);
     if (p->custom)
         jw_key_bool(w, "custom", true);
@@ -296,7 +289,7 @@ static void put_part(struct json_writer *w, const struct conversation_part *p);
 
 static void put_result(struct json_writer *w, const struct conversation_part *p) {
     jw_key_str(w, "type", "tool_result");
-    put_words(w, "tool_use_id", p->id);
+    words_put(w, "tool_use_id", p->id);
     if (p->is_error)
         jw_key_bool(w, "is_error", true);
     if (p->custom)
@@ -365,8 +358,8 @@ static void put_tool(struct json_writer *w, const struct conversation_tool *t) {
     jw_begin(w, '{');
     if (custom)
         jw_key_str(w, "type", "freeform");
-    put_words(w, "name", t->name);
-    put_words(w, "description", t->description);
+    words_put(w, "name", t->name);
+    words_put(w, "description", t->description);
     if (custom ? t->format : t->schema) {
         jw_key(w, custom ? "format" : "input_schema");
         jw_value(w, custom ? t->format : t->schema);
@@ -392,7 +385,7 @@ void conversation_write_messages_tools(const struct conversation *v, struct json
     jw_begin(w, '{');
     if (chosen)
         jw_key_str(w, "type", choices[v->choice.kind]);
-    put_words(w, "name", v->choice.name);
+    words_put(w, "name", v->choice.name);
     if (v->choice.custom)
         jw_key_bool(w, "custom", true);
     if (v->parallel)

@@ -5,13 +5,6 @@
 #include "serve/conversation_responses.h"
 #include "serve/conversation_responses_impl.h"
 
-static void put_words(struct json_writer *w, const char *key, struct words t) {
-    if (!t.s)
-        return;
-    jw_key(w, key);
-    jw_str(w, t.s, t.n);
-}
-
 static void put_part(struct json_writer *w, const struct conversation_part *p, bool answer) {
     bool refusal = p->kind == PART_REFUSAL;
     if (p->raw) {
@@ -36,7 +29,7 @@ static void put_texts(struct json_writer *w, const char *key, const char *type, 
     if (t.s) {
         jw_begin(w, '{');
         jw_key_str(w, "type", type);
-        put_words(w, "text", t);
+        words_put(w, "text", t);
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -48,7 +41,7 @@ static void put_reasoning(struct json_writer *w, const struct conversation_part 
     put_texts(w, "summary", "summary_text", p->summary);
     if (p->text.s)
         put_texts(w, "content", "reasoning_text", p->text);
-    put_words(w, "encrypted_content", p->signature);
+    words_put(w, "encrypted_content", p->signature);
     extras_put(w, &p->extras, responses_of_reasoning);
     jw_end(w, '}');
 }
@@ -56,9 +49,9 @@ static void put_reasoning(struct json_writer *w, const struct conversation_part 
 static void put_call(struct json_writer *w, const struct conversation_part *p) {
     jw_begin(w, '{');
     jw_key_str(w, "type", p->custom ? "custom_tool_call" : "function_call");
-    put_words(w, "call_id", p->id);
-    put_words(w, "name", p->name);
-    put_words(w, p->custom ? "input" : "arguments", p->text);
+    words_put(w, "call_id", p->id);
+    words_put(w, "name", p->name);
+    words_put(w, p->custom ? "input" : "arguments", p->text);
     extras_put(w, &p->extras, p->custom ? responses_of_custom_call : responses_of_call);
     jw_end(w, '}');
 }
@@ -71,7 +64,7 @@ static void put_result(struct json_writer *w, const struct conversation_part *p)
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", p->custom ? "custom_tool_call_output" : "function_call_output");
-    put_words(w, "call_id", p->id);
+    words_put(w, "call_id", p->id);
     jw_key(w, "output");
     if (only && only->kind == PART_TEXT && only->extras.n == 0) {
         jw_str(w, only->text.s ? only->text.s : "", only->text.n);
@@ -164,8 +157,8 @@ static void put_tool(struct json_writer *w, const struct conversation_tool *t) {
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", custom ? "custom" : "function");
-    put_words(w, "name", t->name);
-    put_words(w, "description", t->description);
+    words_put(w, "name", t->name);
+    words_put(w, "description", t->description);
     if (custom ? t->format : t->schema) {
         jw_key(w, custom ? "format" : "parameters");
         jw_value(w, custom ? t->format : t->schema);
@@ -189,7 +182,7 @@ void conversation_write_responses_choice(const struct conversation *v, struct js
     case CHOICE_NAMED:
         jw_begin(w, '{');
         jw_key_str(w, "type", v->choice.custom ? "custom" : "function");
-        put_words(w, "name", v->choice.name);
+        words_put(w, "name", v->choice.name);
         jw_end(w, '}');
         break;
     case CHOICE_ALLOWED:

@@ -61,9 +61,6 @@ void service_json(struct exchange *x, int status, struct json_writer *w);
 void service_refuse(struct exchange *x, const struct api_error *why);
 // The same of a request that has a name, of which clients have been told already.
 void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id);
-// The body of a request as JSON, by the rules of the interface. False with `why` filled. Any
-// thread.
-bool service_read(const struct str *text, struct json **out, struct api_error *why);
 // False with `why` filled while requests cannot be taken: loading, failed, ending.
 bool service_ready(struct service *s, struct api_error *why);
 void service_log(struct service *s, const struct request_record *r);
