@@ -6,20 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct kept {
-    struct str key; // all that it was made of
-    struct constraint *c;
-    uint64_t used; // when it was asked for last; 0: none
-};
+#include "engine/constraint_store.h"
 
 struct structured_store {
     const struct tokenizer *t;
     int64_t vocab_size;
     pthread_mutex_t making; // held while the vocabulary is made
     struct grammar_vocab *vocab;
-    pthread_mutex_t lock; // of what follows
-    struct kept kept[STRUCTURED_KEPT];
-    uint64_t uses;
+    struct constraint_store kept;
 };
 
 int structured_store_create(struct structured_store **out, const struct tokenizer *t, int64_t vocab,
@@ -30,7 +24,7 @@ int structured_store_create(struct structured_store **out, const struct tokenize
     s->t = t;
     s->vocab_size = vocab;
     pthread_mutex_init(&s->making, NULL);
-    pthread_mutex_init(&s->lock, NULL);
+    constraint_store_init(&s->kept, STRUCTURED_KEPT);
     *out = s;
     return 0;
 }
@@ -38,13 +32,9 @@ int structured_store_create(struct structured_store **out, const struct tokenize
 void structured_store_destroy(struct structured_store *s) {
     if (!s)
         return;
-    for (int i = 0; i < STRUCTURED_KEPT; i++) {
-        constraint_drop(s->kept[i].c);
-        str_fini(&s->kept[i].key);
-    }
+    constraint_store_fini(&s->kept);
     grammar_vocab_destroy(s->vocab);
     pthread_mutex_destroy(&s->making);
-    pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
@@ -125,45 +115,17 @@ static int make_key(const struct structured *w, struct str *key, struct err *e) 
     return key->failed ? err_set(e, ERR_MEMORY, "no memory for structured output") : 0;
 }
 
-// The one with this key; NULL: none. A reference for the caller.
-static struct constraint *find(struct structured_store *s, const struct str *key) {
-    for (int i = 0; i < STRUCTURED_KEPT; i++) {
-        struct kept *k = &s->kept[i];
-        if (!k->c || k->key.len != key->len || memcmp(k->key.data, key->data, key->len) != 0)
-            continue;
-        k->used = ++s->uses;
-        return constraint_keep(k->c);
-    }
-    return NULL;
-}
-
-// Keeps it in place of the one that was not asked for longest. The key is taken over.
-static void keep(struct structured_store *s, struct str *key, struct constraint *c) {
-    struct kept *oldest = &s->kept[0];
-    for (int i = 1; i < STRUCTURED_KEPT; i++)
-        if (s->kept[i].used < oldest->used)
-            oldest = &s->kept[i];
-    constraint_drop(oldest->c);
-    str_fini(&oldest->key);
-    *oldest = (struct kept){*key, constraint_keep(c), ++s->uses};
-    *key = (struct str){0};
-}
-
 int structured_make(struct structured_store *s, const struct structured *w, struct constraint **out,
                     struct err *e) {
     struct str key = {0};
     int rc = make_key(w, &key, e);
     *out = NULL;
-    pthread_mutex_lock(&s->lock);
     if (!rc)
-        *out = find(s, &key);
-    pthread_mutex_unlock(&s->lock);
+        *out = constraint_store_find(&s->kept, &key);
     if (!rc && !*out) {
         rc = make(s, w, out, e);
-        pthread_mutex_lock(&s->lock);
         if (!rc)
-            keep(s, &key, *out);
-        pthread_mutex_unlock(&s->lock);
+            constraint_store_keep(&s->kept, &key, *out);
     }
     str_fini(&key);
     return rc;

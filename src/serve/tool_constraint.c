@@ -6,16 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/constraint_store.h"
 #include "grammar/tool_grammar.h"
 #include "spec/grammar_constraint.h"
 
 enum { MOST_KEPT = 8 };
-
-struct kept {
-    struct str key; // all that it was made of
-    struct constraint *constraint;
-    uint64_t used; // when it was asked for last
-};
 
 struct tool_constraints {
     const struct tokenizer *t;
@@ -24,9 +19,7 @@ struct tool_constraints {
     int64_t model_vocab;
     pthread_mutex_t making; // held while the vocabulary is made
     struct grammar_vocab *vocab;
-    pthread_mutex_t lock; // of what follows
-    struct kept kept[MOST_KEPT];
-    uint64_t uses;
+    struct constraint_store kept;
 };
 
 int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
@@ -39,7 +32,7 @@ int tool_constraints_create(struct tool_constraints **out, const struct tokenize
     k->family = chat_template_reasoning(chat);
     k->model_vocab = model_vocab;
     pthread_mutex_init(&k->making, NULL);
-    pthread_mutex_init(&k->lock, NULL);
+    constraint_store_init(&k->kept, MOST_KEPT);
     *out = k;
     return 0;
 }
@@ -47,13 +40,9 @@ int tool_constraints_create(struct tool_constraints **out, const struct tokenize
 void tool_constraints_destroy(struct tool_constraints *k) {
     if (!k)
         return;
-    for (int i = 0; i < MOST_KEPT; i++) {
-        constraint_drop(k->kept[i].constraint);
-        str_fini(&k->kept[i].key);
-    }
+    constraint_store_fini(&k->kept);
     grammar_vocab_destroy(k->vocab);
     pthread_mutex_destroy(&k->making);
-    pthread_mutex_destroy(&k->lock);
     free(k);
 }
 
@@ -117,35 +106,6 @@ static int make_key(const struct wish *w, struct str *key, struct err *e) {
     return key->failed ? err_set(e, ERR_MEMORY, "no memory for constraints of calls") : 0;
 }
 
-static struct constraint *find(struct tool_constraints *k, const struct str *key) {
-    struct constraint *found = NULL;
-    pthread_mutex_lock(&k->lock);
-    for (int i = 0; i < MOST_KEPT && !found; i++) {
-        struct kept *one = &k->kept[i];
-        if (!one->constraint || one->key.len != key->len ||
-            memcmp(one->key.data, key->data, key->len) != 0)
-            continue;
-        one->used = ++k->uses;
-        found = constraint_keep(one->constraint);
-    }
-    pthread_mutex_unlock(&k->lock);
-    return found;
-}
-
-// In place of the one that was not asked for longest. The key is taken over.
-static void keep(struct tool_constraints *k, struct str *key, struct constraint *c) {
-    pthread_mutex_lock(&k->lock);
-    struct kept *oldest = &k->kept[0];
-    for (int i = 1; i < MOST_KEPT; i++)
-        if (k->kept[i].used < oldest->used)
-            oldest = &k->kept[i];
-    constraint_drop(oldest->constraint);
-    str_fini(&oldest->key);
-    *oldest = (struct kept){*key, constraint_keep(c), ++k->uses};
-    *key = (struct str){0};
-    pthread_mutex_unlock(&k->lock);
-}
-
 static int compile(struct tool_constraints *k, const struct wish *w, struct constraint **out,
                    struct err *e) {
     struct tool_grammar g = {0};
@@ -185,11 +145,11 @@ static int make(struct tool_constraints *k, const struct wish *w, struct constra
     struct str key = {0};
     int rc = make_key(w, &key, e);
     if (!rc)
-        *out = find(k, &key);
+        *out = constraint_store_find(&k->kept, &key);
     if (!rc && !*out) {
         rc = compile(k, w, out, e);
         if (!rc)
-            keep(k, &key, *out);
+            constraint_store_keep(&k->kept, &key, *out);
     }
     str_fini(&key);
     return rc;
