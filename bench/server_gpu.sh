@@ -5,9 +5,10 @@
 #   alone    8, 32 and 64 sequences side by side, without and with the engine thread
 #   users    the same numbers of clients over HTTP, beside what `alone` gives for the same lengths
 #   long     16 clients with 8,192 tokens in and 1,024 out, 32 requests
+#   long:MS  the same with --max-gap MS
 #   gap      the longest wait of a running stream while a prompt of 16,384 tokens is read
 # FOLDER (by default /dev/shm) holds the model, which is made when it is missing. Results are also
-# left there as JSON.
+# left there as JSON. TRACE: a file for the trace of the passes of `long`.
 set -u
 program=${1:?usage: bench/server_gpu.sh PROGRAM [FOLDER] [PART]...}
 shift
@@ -68,10 +69,11 @@ users() {
     stop
 }
 
+# long [MS]
 long() {
-    serve --parallel 16 --max-ctx 9728
+    serve --parallel 16 --max-ctx 9728 ${1:+--max-gap "$1"} ${TRACE:+--trace "$TRACE"}
     load long --clients 16 --requests 32 --input-tokens 8192 --output-tokens 1024 --temp 0
-    echo "== 16 clients, 8,192 in, 1,024 out"
+    echo "== 16 clients, 8,192 in, 1,024 out${1:+, --max-gap $1}"
     cat "$folder/long.json"
     stop
 }
@@ -92,6 +94,7 @@ gap() {
 for part in "$@"; do
     case $part in
     alone | users | long | gap) "$part" ;;
+    long:*) long "${part#*:}" ;;
     *)
         echo "server_gpu.sh: there is no part '$part'; the head of this file lists them" >&2
         exit 2

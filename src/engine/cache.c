@@ -85,15 +85,6 @@ static void settle(struct cache *c, bool wait) {
     }
 }
 
-void cache_poll(struct cache *c) {
-    settle(c, false);
-    cache_tier_poll(c);
-}
-
-void cache_flush(struct cache *c) {
-    settle(c, true);
-}
-
 // Puts an entry's state into seq, cut to at most `most` tokens; the tokens that are there then.
 static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *ids, int64_t most,
                         struct sequence *seq) {
@@ -179,9 +170,119 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
     return !y->loading && !cache_tier_load(c, y);
 }
 
+enum { LATER = 1 };
+
+// The entry of a checkpoint, which is only in a file or not there at all. LATER: memory for it is
+// being made, and `wait` is false.
+static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
+               struct err *e) {
+    struct model *m = session_model(c->session);
+    const int32_t *ids = checkpoint_tokens(p);
+    int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
+    struct prefix_node *n;
+    struct image_source from = {.checkpoint = p,
+                                .model = c->model,
+                                .device = exec_kind(model_exec(m)),
+                                .vocab = model_params_of(m)->vocab};
+    struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
+    from.kin.image = kin ? kin->image : NULL;
+    int64_t more =
+        (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
+    if (!cache_make_room(c, more, kin))
+        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
+                       (long long)len);
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    if (!wait && !image_ready(&from, &c->blocks))
+        return LATER;
+    int rc = prefix_add(&c->tree, ids, len, &n, e);
+    if (!rc && !y && !(y = cache_hang(c, n, end)))
+        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
+    if (rc)
+        return rc;
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    rc = image_take(&y->image, &from, &c->blocks, c->copier, &y->ticket, e);
+    if (rc) {
+        if (!y->file)
+            cache_drop(c, y);
+        return rc;
+    }
+    y->source = p;
+    y->used = c->clock;
+    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+    c->stats.put++;
+    return 0;
+}
+
+// Keeps a checkpoint or gives it up; false: it has to wait for memory.
+static bool put(struct cache *c, struct checkpoint *p, bool wait) {
+    int64_t len = checkpoint_len(p);
+    const int32_t *ids = checkpoint_tokens(p);
+    struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
+    struct prefix_match m = prefix_find(&c->tree, ids, len, 0);
+    struct cache_entry *y = NULL;
+    if (m.common == len && m.node->end == len)
+        y = cache_entry_of(m.node, len, &w);
+    if (y)
+        y->used = c->clock;
+    if ((y && (y->image || y->loading)) || len < CACHE_LEAST || !checkpoint_usable(p)) {
+        checkpoint_destroy(p);
+        return true;
+    }
+    int rc = add(c, p, y, wait, NULL);
+    if (rc == LATER)
+        return false;
+    if (rc) {
+        c->stats.refused++;
+        checkpoint_destroy(p);
+    }
+    return true;
+}
+
+// Keeps those that wait, the first n of them at any cost and others as long as there is memory.
+static void put_deferred(struct cache *c, int n) {
+    int done = 0;
+    while (done < c->n_deferred && put(c, c->deferred[done], done < n))
+        done++;
+    c->n_deferred -= done;
+    memmove(c->deferred, c->deferred + done, (size_t)c->n_deferred * sizeof c->deferred[0]);
+}
+
+void cache_put(struct cache *c, struct checkpoint *p) {
+    if (c->n_deferred == CACHE_DEFERRED)
+        put_deferred(c, 1);
+    if (c->n_deferred || !put(c, p, false))
+        c->deferred[c->n_deferred++] = p;
+    settle(c, false);
+    cache_tier_poll(c);
+}
+
+void cache_poll(struct cache *c) {
+    put_deferred(c, 0);
+    settle(c, false);
+    cache_tier_poll(c);
+}
+
+void cache_flush(struct cache *c) {
+    put_deferred(c, c->n_deferred);
+    settle(c, true);
+}
+
+// Keeps those that wait for memory and that this text goes on from.
+static void catch_up(struct cache *c, const int32_t *ids, int64_t n) {
+    for (int i = c->n_deferred; i-- > 0;) {
+        int64_t len = checkpoint_len(c->deferred[i]);
+        const int32_t *its = checkpoint_tokens(c->deferred[i]);
+        if (len < n && memcmp(its, ids, (size_t)len * sizeof *ids) == 0) {
+            put_deferred(c, i + 1);
+            return;
+        }
+    }
+}
+
 struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n,
                                   int64_t sparse_end, struct sequence *seq) {
-    cache_flush(c); // before what it may drop is looked at
+    catch_up(c, ids, n);
+    settle(c, true); // before what it may drop is looked at
     struct prefix_match m = prefix_find(&c->tree, ids, n, ++c->clock);
     struct cache_report r = {.common = m.common, .here = -1, .there = token_behind(&m)};
     struct cache_wanted w = {.sparse_end = c->sparse ? sparse_end : 0, .ready = true};
@@ -204,64 +305,6 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
         cache_tier_touch(c, y);
     }
     return r;
-}
-
-// The entry of a checkpoint, which is only in a file or not there at all.
-static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, struct err *e) {
-    struct model *m = session_model(c->session);
-    const int32_t *ids = checkpoint_tokens(p);
-    int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
-    struct prefix_node *n;
-    struct image_source from = {.checkpoint = p,
-                                .model = c->model,
-                                .device = exec_kind(model_exec(m)),
-                                .vocab = model_params_of(m)->vocab};
-    struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
-    from.kin.image = kin ? kin->image : NULL;
-    int64_t more =
-        (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
-    if (!cache_make_room(c, more, kin))
-        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
-                       (long long)len);
-    int rc = prefix_add(&c->tree, ids, len, &n, e);
-    if (!rc && !y && !(y = cache_hang(c, n, end)))
-        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
-    if (rc)
-        return rc;
-    c->blocks.most = c->o.ram - c->tree.bytes;
-    rc = image_take(&y->image, &from, &c->blocks, c->copier, &y->ticket, e);
-    if (rc) {
-        if (!y->file)
-            cache_drop(c, y);
-        return rc;
-    }
-    y->source = p;
-    y->used = c->clock;
-    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
-    c->stats.put++;
-    return 0;
-}
-
-void cache_put(struct cache *c, struct checkpoint *p) {
-    int64_t len = checkpoint_len(p);
-    const int32_t *ids = checkpoint_tokens(p);
-    struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
-    struct prefix_match m = prefix_find(&c->tree, ids, len, 0);
-    struct cache_entry *y = NULL;
-    if (m.common == len && m.node->end == len)
-        y = cache_entry_of(m.node, len, &w);
-    if (y)
-        y->used = c->clock;
-    if ((y && (y->image || y->loading)) || len < CACHE_LEAST || !checkpoint_usable(p)) {
-        checkpoint_destroy(p);
-        return;
-    }
-    if (add(c, p, y, NULL)) {
-        c->stats.refused++;
-        checkpoint_destroy(p);
-        return;
-    }
-    cache_poll(c);
 }
 
 // Where a checkpoint that is asked for at `at` would be.

@@ -8,7 +8,10 @@
 #include "engine/prefix_tree.h"
 #include "state/image.h"
 
-enum { CACHE_LEAST = 32 }; // tokens of a text that is worth an entry
+enum {
+    CACHE_LEAST = 32,   // tokens of a text that is worth an entry
+    CACHE_DEFERRED = 8, // checkpoints that wait for memory, at most: they hold the device's
+};
 
 struct cache_entry {
     struct prefix_node *node;
@@ -36,6 +39,8 @@ struct cache {
     struct copier *copier;
     struct prefix_tree tree;
     struct cache_entry *all; // the newest first
+    struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
+    int n_deferred;
     uint64_t model;          // content hash
     int64_t clock;           // lookups so far
     int64_t grid;            // tokens between checkpoints within a prompt

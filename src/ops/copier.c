@@ -22,7 +22,7 @@ void *exec_host_alloc(struct exec *x, size_t bytes) {
     if (!h)
         return NULL;
     h->bytes = bytes;
-    x->host_bytes += (int64_t)bytes;
+    __atomic_fetch_add(&x->host_bytes, (int64_t)bytes, __ATOMIC_RELAXED);
     return h + 1;
 }
 
@@ -30,7 +30,7 @@ void exec_host_free(struct exec *x, void *p) {
     if (!p)
         return;
     union host_head *h = (union host_head *)p - 1;
-    x->host_bytes -= (int64_t)h->bytes;
+    __atomic_fetch_sub(&x->host_bytes, (int64_t)h->bytes, __ATOMIC_RELAXED);
     if (x->copies)
         x->copies->host_free(x, h);
     else
@@ -38,7 +38,11 @@ void exec_host_free(struct exec *x, void *p) {
 }
 
 int64_t exec_host_bytes(const struct exec *x) {
-    return x->host_bytes;
+    return __atomic_load_n(&x->host_bytes, __ATOMIC_RELAXED);
+}
+
+bool exec_host_pinned(const struct exec *x) {
+    return x->copies != NULL;
 }
 
 struct copier {

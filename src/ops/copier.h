@@ -14,11 +14,13 @@
 struct exec;
 
 // Host memory that copies run from and to without the processor's help: pinned on a GPU, plain on
-// the CPU; 64-byte aligned, not zeroed. NULL when there is none. Taking and giving is slow on a
-// GPU and may wait for it, so take much at once.
+// the CPU; 64-byte aligned, not zeroed. NULL when there is none. Any thread may take and give.
+// Giving may wait for the GPU.
 void *exec_host_alloc(struct exec *x, size_t bytes);
 void exec_host_free(struct exec *x, void *p);  // NULL is allowed
 int64_t exec_host_bytes(const struct exec *x); // held so now
+// Whether it is pinned: taking it is slow, some 0.4 ms for each MB (state/host_maker.h).
+bool exec_host_pinned(const struct exec *x);
 
 struct copier;
 

@@ -19,6 +19,7 @@ struct taking {
     uint64_t ticket;
     size_t rest; // bytes so far
     int64_t needs;
+    bool ready; // with `b` and no copier: all blocks can be taken at once
     int group, rc;
 };
 
@@ -109,6 +110,8 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
     if (!t->copier) {
         int64_t fresh = n - max_i64(first, image_shared(&t->kin, g, k->len));
         t->needs += max_i64(fresh, 0) * ((int64_t)host_blocks_size((size_t)bytes) + 48) + n * 8;
+        if (t->b && !host_blocks_ready(t->b, (size_t)bytes, fresh))
+            t->ready = false;
         return;
     }
     struct image_group *y = &t->m->groups[g];
@@ -151,6 +154,16 @@ int64_t image_needs(const struct image_source *from) {
     int64_t bytes = t.needs + (int64_t)(host_blocks_size(t.rest) + form.cap + sizeof(struct image));
     str_fini(&form);
     return rc ? 0 : bytes;
+}
+
+bool image_ready(const struct image_source *from, struct host_blocks *b) {
+    struct taking t = {.b = b, .ready = true};
+    struct str form = {0};
+    if (!exec_host_pinned(b->x))
+        return true;
+    int rc = run(from, &t, &form, NULL);
+    str_fini(&form);
+    return rc || (host_blocks_ready(b, t.rest, t.rest > 0) && t.ready);
 }
 
 int image_kind(const struct image_source *from, uint64_t *kind, struct err *e) {

@@ -59,6 +59,10 @@ int image_take(struct image **out, const struct image_source *from, struct host_
 // Bytes of blocks and other memory that it will take at most.
 int64_t image_needs(const struct image_source *from);
 
+// Whether image_take would find its blocks without waiting for the system; if not, they are being
+// made (host_blocks_ready).
+bool image_ready(const struct image_source *from, struct host_blocks *b);
+
 // What states of such checkpoints are of and how they were read, as one number: equal for those
 // that may stand for each other. checkpoint: one of no tokens. ERR_MEMORY.
 int image_kind(const struct image_source *from, uint64_t *kind, struct err *e);

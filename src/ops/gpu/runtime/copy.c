@@ -23,19 +23,19 @@ static void enter(struct gpu *g) {
     gpu_flush(gpu_enter(&g->base));
 }
 
+// Any thread may call this and host_free, so neither touches what ops have deferred.
 static void *host_alloc(struct exec *x, size_t bytes) {
     void *p = NULL;
-    enter(gpu_of(x));
-    if (gpu_host_malloc(&p, bytes) == GPU_OK)
+    if (gpu_use_device(gpu_of(x)->device) == GPU_OK && gpu_host_malloc(&p, bytes) == GPU_OK)
         return p;
     gpu_last_error(); // an allocation that fails is an answer, not a fault
     return NULL;
 }
 
 static void host_free(struct exec *x, void *p) {
-    struct gpu *g = gpu_of(x);
-    enter(g);
-    gpu_check(g, gpu_host_free(p), "freeing host memory");
+    (void)gpu_use_device(gpu_of(x)->device);
+    if (gpu_host_free(p) != GPU_OK)
+        gpu_last_error(); // after a fault of the device, which ops report
 }
 
 static void close_queue(struct copy_queue *q) {

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefix cache where host memory is pinned, that is slow to come by: a checkpoint waits until a
+// thread has made its memory and nothing else does, it is found all the same by the text that goes
+// on from it, and what the system refuses is refused. Pinned memory is a fake: plain memory that
+// other threads than the test's get only while a gate is open.
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/cache.h"
+#include "engine/generate.h"
+#include "ops/copy_backend.h"
+#include "ops/exec.h"
+#include "support/tiny_gguf.h"
+#include "unit/test.h"
+
+enum { PROMPT = 200, POINT = 96, RAM = 1 << 24 };
+
+static struct {
+    pthread_t test;
+    pthread_mutex_t gate;
+    bool refuse;        // other threads
+    int made_beside;    // by other threads, under the gate
+    int made_by_itself; // by the test's
+} memory = {.gate = PTHREAD_MUTEX_INITIALIZER};
+
+static void *slow_alloc(struct exec *x, size_t bytes) {
+    (void)x;
+    if (pthread_equal(pthread_self(), memory.test)) {
+        memory.made_by_itself++;
+        return aligned_alloc(64, bytes);
+    }
+    pthread_mutex_lock(&memory.gate);
+    void *p = memory.refuse ? NULL : aligned_alloc(64, bytes);
+    memory.made_beside++;
+    pthread_mutex_unlock(&memory.gate);
+    return p;
+}
+
+static void plain_free(struct exec *x, void *p) {
+    (void)x;
+    free(p);
+}
+
+static int no_queue(struct copy_queue **out, struct exec *x, struct err *e) {
+    (void)x;
+    (void)e;
+    *out = NULL;
+    return 0;
+}
+
+static void nothing(struct copy_queue *q) {
+    (void)q;
+}
+
+static void copy_now(struct copy_queue *q, void *dst, const void *src, size_t bytes,
+                     uint64_t ticket, bool to_host) {
+    (void)q;
+    (void)ticket;
+    (void)to_host;
+    memcpy(dst, src, bytes);
+}
+
+static bool always(struct copy_queue *q, uint64_t ticket) {
+    (void)q;
+    (void)ticket;
+    return true;
+}
+
+static int ended(struct copy_queue *q, uint64_t ticket, struct err *e) {
+    (void)q;
+    (void)ticket;
+    (void)e;
+    return 0;
+}
+
+static void in_order(struct copy_queue *q, uint64_t ticket) {
+    (void)q;
+    (void)ticket;
+}
+
+static const struct copy_backend slow = {slow_alloc, plain_free, no_queue, nothing, nothing,
+                                         copy_now,   always,     ended,    in_order};
+
+struct scene {
+    struct tiny_pair files;
+    struct session *session;
+    struct cache *cache;
+    int32_t prompt[PROMPT];
+};
+
+static void keep(void *arg, struct checkpoint *c, const struct err *e) {
+    (void)e;
+    assert_non_null(c);
+    cache_put(((struct scene *)arg)->cache, c);
+}
+
+// Reads the prompt and leaves a checkpoint in the cache.
+static void read_prompt(struct scene *s) {
+    static const int64_t at[] = {POINT};
+    struct request r;
+    struct reply reply = {0};
+    struct err e = {0};
+    request_init(&r);
+    r.prompt = s->prompt;
+    r.n_prompt = PROMPT;
+    r.max_tokens = 2;
+    r.ignore_eos = true;
+    r.how = SPECULATE_OFF;
+    r.checkpoint_at = at;
+    r.n_checkpoints = 1;
+    r.checkpoint = keep;
+    r.checkpoint_arg = s;
+    assert_int_equal(session_generate(s->session, &r, &reply, &e), 0);
+    reply_fini(&reply);
+}
+
+static void open_scene(struct scene *s, const char *name) {
+    struct session_options o = session_options_default();
+    struct cache_options c = {.ram = RAM};
+    struct err e = {0};
+    memset(s, 0, sizeof *s);
+    memory.test = pthread_self();
+    memory.refuse = false;
+    memory.made_beside = memory.made_by_itself = 0;
+    assert_int_equal(tiny_pair_write(&s->files, name), 0);
+    o.model = s->files.target;
+    o.threads = 1;
+    o.target.max_ctx = 512;
+    o.make_plan = true;
+    assert_int_equal(session_open(&s->session, &o, &e), 0);
+    model_exec(session_model(s->session))->copies = &slow;
+    assert_int_equal(cache_create(&s->cache, s->session, &c, &e), 0);
+    for (int i = 0; i < PROMPT; i++)
+        s->prompt[i] = (i * 37 + i / 9) % 250;
+}
+
+static void close_scene(struct scene *s) {
+    struct exec *x = model_exec(session_model(s->session));
+    cache_destroy(s->cache);
+    assert_int_equal(exec_host_bytes(x), 0); // all of it was given back
+    x->copies = NULL;
+    session_close(s->session);
+    tiny_pair_remove(&s->files);
+}
+
+static int64_t cached(struct scene *s) {
+    struct sequence *seq = NULL;
+    struct err e = {0};
+    assert_int_equal(model_sequence(session_model(s->session), &seq, &e), 0);
+    struct cache_report r = cache_restore(s->cache, s->prompt, PROMPT, PROMPT, seq);
+    assert_int_equal(sequence_len(seq), r.cached);
+    assert_memory_equal(sequence_tokens(seq), s->prompt, (size_t)r.cached * sizeof s->prompt[0]);
+    sequence_destroy(seq);
+    return r.cached;
+}
+
+// Polls until so many entries have been made, or for ten seconds.
+static int64_t poll_until(struct scene *s, int64_t put) {
+    for (int i = 0; i < 10000 && cache_stats(s->cache).put < put; i++) {
+        usleep(1000);
+        cache_poll(s->cache);
+    }
+    return cache_stats(s->cache).put;
+}
+
+static void a_checkpoint_waits_for_its_memory_and_nobody_else(void **state) {
+    (void)state;
+    struct scene s;
+    open_scene(&s, "cache_waits");
+    pthread_mutex_lock(&memory.gate);
+    read_prompt(&s); // ends although there is no memory
+    cache_poll(s.cache);
+    assert_int_equal(cache_stats(s.cache).put, 0);
+    pthread_mutex_unlock(&memory.gate);
+    assert_int_equal(poll_until(&s, 1), 1);
+    assert_true(memory.made_beside > 0);
+    assert_int_equal(memory.made_by_itself, 0);
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+}
+
+static void what_goes_on_from_it_does_not_wait(void **state) {
+    (void)state;
+    struct scene s;
+    open_scene(&s, "cache_goes_on");
+    pthread_mutex_lock(&memory.gate);
+    read_prompt(&s);
+    s.prompt[POINT - 1] ^= 1; // another text
+    assert_int_equal(cached(&s), 0);
+    assert_int_equal(cache_stats(s.cache).put, 0);
+    assert_int_equal(memory.made_by_itself, 0);
+    s.prompt[POINT - 1] ^= 1;
+    assert_int_equal(cached(&s), POINT);
+    assert_true(memory.made_by_itself > 0);
+    pthread_mutex_unlock(&memory.gate);
+    close_scene(&s);
+}
+
+static void memory_that_cannot_be_made_beside_is_asked_for_at_once(void **state) {
+    (void)state;
+    struct scene s;
+    open_scene(&s, "cache_refused");
+    memory.refuse = true;
+    read_prompt(&s);
+    assert_int_equal(poll_until(&s, 1), 1);
+    assert_true(memory.made_by_itself > 0);
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+}
+
+static void more_than_may_wait_is_kept_in_order(void **state) {
+    (void)state;
+    struct scene s;
+    open_scene(&s, "cache_many");
+    pthread_mutex_lock(&memory.gate);
+    for (int i = 0; i < 12; i++) {
+        s.prompt[0] = i;
+        read_prompt(&s);
+    }
+    int64_t put = cache_stats(s.cache).put;
+    assert_true(put >= 4 && put < 12); // the first ones had to make room
+    pthread_mutex_unlock(&memory.gate);
+    assert_int_equal(poll_until(&s, 12), 12);
+    for (int i = 0; i < 12; i++) {
+        s.prompt[0] = i;
+        assert_int_equal(cached(&s), POINT);
+    }
+    assert_true(cache_stats(s.cache).bytes <= RAM);
+    close_scene(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
+        cmocka_unit_test(what_goes_on_from_it_does_not_wait),
+        cmocka_unit_test(memory_that_cannot_be_made_beside_is_asked_for_at_once),
+        cmocka_unit_test(more_than_may_wait_is_kept_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
