@@ -8,7 +8,7 @@
 #   long:MS  the same with --max-gap MS
 #   gap      the longest wait of a running stream while a prompt of 16,384 tokens is read
 # FOLDER (by default /dev/shm) holds the model, which is made when it is missing. Results are also
-# left there as JSON. TRACE: a file for the trace of the passes of `long`.
+# left there as JSON. TRACE: a file for the trace of the server's passes (of the last part).
 set -u
 program=${1:?usage: bench/server_gpu.sh PROGRAM [FOLDER] [PART]...}
 shift
@@ -55,12 +55,12 @@ load() {
 
 alone() {
     "$program" bench -m "$target" --device cuda --prompt-tokens 64 -n 1024 --sequences 8,32,64 \
-        --modes off --engine
+        --modes off ${ENGINE:---engine}
 }
 
 users() {
     local n
-    serve --parallel 64 --max-ctx 4096
+    serve --parallel 64 --max-ctx 4096 ${TRACE:+--trace "$TRACE"}
     for n in 8 32 64; do
         load "users-$n" --clients "$n" --requests "$n" --input-tokens 64 --output-tokens 1024 --temp 0
         echo "== $n clients"
@@ -80,7 +80,7 @@ long() {
 
 gap() {
     local stream
-    serve --parallel 4 --max-ctx 20480
+    serve --parallel 4 --max-ctx 20480 ${TRACE:+--trace "$TRACE"}
     load stream --clients 1 --requests 1 --warmup 0 --input-tokens 64 --output-tokens 1200 --temp 0 &
     stream=$!
     sleep 2
