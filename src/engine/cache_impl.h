@@ -38,15 +38,15 @@ struct cache {
     struct host_blocks blocks;
     struct copier *copier;
     struct prefix_tree tree;
-    struct cache_entry *all; // the newest first
+    struct cache_entry *all;                     // the newest first
     struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
     int n_deferred;
-    uint64_t model;          // content hash
-    int64_t clock;           // lookups so far
-    int64_t grid;            // tokens between checkpoints within a prompt
-    bool sparse;             // prompts are read by a sparse rule
-    bool cuts;               // states can be cut to any length
-    int64_t ghosts;          // bytes of texts that nothing is kept of any more
+    uint64_t model; // content hash
+    int64_t clock;  // lookups so far
+    int64_t grid;   // tokens between checkpoints within a prompt
+    bool sparse;    // prompts are read by a sparse rule
+    bool cuts;      // states can be cut to any length
+    int64_t ghosts; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
     struct cache_disk *disk;   // NULL: none
     uint64_t kind;             // of its files
