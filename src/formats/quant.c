@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of tensor element formats and the half and bfloat16 conversions that all share.
-// A format is one row; its codecs live in quant_{fp,legacy,k,iq}.c. Ids that GGUF has removed
+// A format is one row; its codecs live in quant_{fp,legacy,k,iq,grid}.c. Ids that GGUF has removed
 // have no row, so a file that uses them is refused rather than divided by a zero block size.
 #include "formats/quant.h"
 
@@ -38,15 +38,15 @@ static const struct quant_format formats[] = {
     {"I16", TYPE_I16, 1, 2, READ(i16), NULL, NULL},
     {"I32", TYPE_I32, 1, 4, READ(i32), NULL, NULL},
     {"I64", TYPE_I64, 1, 8, READ(i64), NULL, NULL},
-    {"IQ2_XXS", TYPE_IQ2_XXS, 256, 66, NULL, NULL, NULL},
-    {"IQ2_XS", TYPE_IQ2_XS, 256, 74, NULL, NULL, NULL},
-    {"IQ3_XXS", TYPE_IQ3_XXS, 256, 98, NULL, NULL, NULL},
-    {"IQ1_S", TYPE_IQ1_S, 256, 50, NULL, NULL, NULL},
-    {"IQ3_S", TYPE_IQ3_S, 256, 110, NULL, NULL, NULL},
-    {"IQ2_S", TYPE_IQ2_S, 256, 82, NULL, NULL, NULL},
-    {"IQ1_M", TYPE_IQ1_M, 256, 56, NULL, NULL, NULL},
-    {"TQ1_0", TYPE_TQ1_0, 256, 54, NULL, NULL, NULL},
-    {"TQ2_0", TYPE_TQ2_0, 256, 66, NULL, NULL, NULL},
+    {"IQ2_XXS", TYPE_IQ2_XXS, 256, 66, READ(iq2_xxs), NULL, NULL},
+    {"IQ2_XS", TYPE_IQ2_XS, 256, 74, READ(iq2_xs), NULL, NULL},
+    {"IQ3_XXS", TYPE_IQ3_XXS, 256, 98, READ(iq3_xxs), NULL, NULL},
+    {"IQ1_S", TYPE_IQ1_S, 256, 50, READ(iq1_s), NULL, NULL},
+    {"IQ3_S", TYPE_IQ3_S, 256, 110, READ(iq3_s), NULL, NULL},
+    {"IQ2_S", TYPE_IQ2_S, 256, 82, READ(iq2_s), NULL, NULL},
+    {"IQ1_M", TYPE_IQ1_M, 256, 56, READ(iq1_m), NULL, NULL},
+    {"TQ1_0", TYPE_TQ1_0, 256, 54, READ(tq1_0), NULL, NULL},
+    {"TQ2_0", TYPE_TQ2_0, 256, 66, READ(tq2_0), NULL, NULL},
     {"Q1_0", TYPE_Q1_0, 128, 18, NULL, NULL, NULL},
     {"Q2_0", TYPE_Q2_0, 64, 18, NULL, NULL, NULL},
 };

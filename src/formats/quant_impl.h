@@ -23,6 +23,9 @@ quant_decode_fn quant_decode_q4_0, quant_decode_q4_1, quant_decode_q5_0, quant_d
 quant_decode_fn quant_decode_q2_k, quant_decode_q3_k, quant_decode_q4_k, quant_decode_q5_k,
     quant_decode_q6_k, quant_decode_q8_k;
 quant_decode_fn quant_decode_iq4_nl, quant_decode_iq4_xs;
+quant_decode_fn quant_decode_iq1_s, quant_decode_iq1_m, quant_decode_iq2_xxs, quant_decode_iq2_xs,
+    quant_decode_iq2_s, quant_decode_iq3_xxs, quant_decode_iq3_s, quant_decode_tq1_0,
+    quant_decode_tq2_0;
 
 quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16, quant_encode_mxfp4,
     quant_encode_nvfp4;

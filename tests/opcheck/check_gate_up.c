@@ -134,7 +134,7 @@ static void check_forms(struct check *c) {
         struct ops_needs needs = {.activation = (enum activation)(form % 3), .bias = form >= 3};
         if (!check_takes(c, &needs, "linear_gate_up"))
             continue;
-        for (int t = form; t < TYPES; t += c->device ? 1 : 3)
+        for (int t = form; t < type_count(c); t += c->device ? 1 : 3)
             gate_up_case(c, weight_types[t], widths[t % 3], form, &levels, &guards);
         struct gated l = {.gate = matrix_new(&c->rng, TYPE_F32, K, M),
                           .up = matrix_new(&c->rng, TYPE_F32, K, M),
@@ -163,7 +163,7 @@ void check_gate_up(struct check *c) {
     bool guards = true;
     if (!CHECK_HAS(c, linear_gate_up))
         return;
-    for (int t = 0; t < TYPES; t++)
+    for (int t = 0; t < type_count(c); t++)
         for (int s = 0; s < 5; s++)
             gate_up_case(c, weight_types[t], widths[s], 0, &d, &guards);
     report_tally(c, &d, guards, DEVICE_ERROR, "linear_gate_up", "all types");

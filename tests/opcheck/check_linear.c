@@ -50,7 +50,7 @@ void check_linear(struct check *c) {
     static const int counts[] = {1, 2, 3, 5, 8, 16, 17, 33};
     if (c->device)
         return;
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         struct tally d = {0};
         bool guards = true;
         const struct quant_format *f = quant_format(weight_types[t]);
@@ -82,7 +82,7 @@ static void check_gather(struct check *c) {
     bool guards = true;
     if (!CHECK_HAS(c, gather_rows))
         return;
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         int64_t k = random_k(&c->rng, f), m = 50;
         struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
@@ -172,7 +172,7 @@ static void check_bias(struct check *c) {
     int64_t differ = 0;
     if (!check_takes(c, &(struct ops_needs){.bias = true}, "linear"))
         return;
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         int64_t k = random_k(&c->rng, quant_format(weight_types[t]));
         struct matrix m = matrix_new(&c->rng, weight_types[t], k, M);
         float *in = malloc((size_t)(N * k) * sizeof *in), bias[M], out[2][N * M];
@@ -197,7 +197,7 @@ void check_linear_rule(struct check *c) {
     int64_t worst = 0, seen = 0;
     if (!has_linear(c))
         return;
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         // On a device, long enough to be cut into parts that are not of one length.
         // Every fourth type is short, so that there is one part.
@@ -339,7 +339,7 @@ void check_linear_double(struct check *c) {
     static const int counts[] = {1, 7, 9, 24, 70, 130, 260};
     if (!has_linear(c))
         return;
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         struct tally d = {0};
         double bound = 0;
@@ -416,7 +416,7 @@ static void time_type(struct check *c, const struct quant_format *f, int64_t k, 
 void check_linear_time(struct check *c) {
     if (!has_linear(c))
         return;
-    for (int t = 0; t < TYPES; t++)
+    for (int t = 0; t < type_count(c); t++)
         time_type(c, quant_format(weight_types[t]), c->device ? 5120 : 1024,
                   c->device ? 17408 : 4096);
 }

@@ -438,7 +438,7 @@ void check_moe(struct check *c) {
         return;
     for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->spec, c->exec, 37);
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], between(&c->rng, 1, 60), 1 + t % 4);
         layers += layer_differences(c, &l, c->spec, c->exec, l.n);
@@ -455,7 +455,7 @@ void check_moe_rule(struct check *c) {
         return;
     for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->exec, c->other, 1 + i % 9);
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < type_count(c); t++) {
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], 27, 1 + t % 4);
         layers += layer_differences(c, &l, c->exec, c->other, 1 + t);

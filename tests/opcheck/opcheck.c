@@ -61,6 +61,12 @@ int64_t between(struct rng *r, int64_t lo, int64_t hi) {
     return lo + (int64_t)rng_below(r, (uint32_t)(hi - lo + 1));
 }
 
+// A half in the top nibbles of four words.
+static void put_spread_half(unsigned char *p, uint16_t h) {
+    for (int i = 0; i < 4; i++)
+        p[2 * i + 1] = (unsigned char)((p[2 * i + 1] & 15) | (h >> 4 * i & 15) << 4);
+}
+
 // Random codes; the fp16 fields at the given offsets of each block become small numbers.
 static void random_blocks(struct rng *r, const struct quant_format *f, unsigned char *p, int64_t n,
                           const int *halves) {
@@ -76,6 +82,8 @@ static void random_blocks(struct rng *r, const struct quant_format *f, unsigned 
         if (f->type == TYPE_NVFP4)
             for (int s = 0; s < 4; s++)
                 p[s] = (unsigned char)rng_below(r, 0x60);
+        if (f->type == TYPE_IQ1_M)
+            put_spread_half(p + 48, f32_to_f16(unit_random(r) * 0.05f));
     }
 }
 
@@ -84,11 +92,14 @@ void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t 
         uint32_t type;
         int halves[3];
     } scales[] = {
-        {TYPE_Q8_0, {0, -1, -1}},   {TYPE_Q4_0, {0, -1, -1}},   {TYPE_Q4_1, {0, 2, -1}},
-        {TYPE_Q5_0, {0, -1, -1}},   {TYPE_Q5_1, {0, 2, -1}},    {TYPE_IQ4_NL, {0, -1, -1}},
-        {TYPE_IQ4_XS, {0, -1, -1}}, {TYPE_Q2_K, {80, 82, -1}},  {TYPE_Q3_K, {108, -1, -1}},
-        {TYPE_Q4_K, {0, 2, -1}},    {TYPE_Q5_K, {0, 2, -1}},    {TYPE_Q6_K, {208, -1, -1}},
-        {TYPE_MXFP4, {-1, -1, -1}}, {TYPE_NVFP4, {-1, -1, -1}},
+        {TYPE_Q8_0, {0, -1, -1}},   {TYPE_Q4_0, {0, -1, -1}},    {TYPE_Q4_1, {0, 2, -1}},
+        {TYPE_Q5_0, {0, -1, -1}},   {TYPE_Q5_1, {0, 2, -1}},     {TYPE_IQ4_NL, {0, -1, -1}},
+        {TYPE_IQ4_XS, {0, -1, -1}}, {TYPE_Q2_K, {80, 82, -1}},   {TYPE_Q3_K, {108, -1, -1}},
+        {TYPE_Q4_K, {0, 2, -1}},    {TYPE_Q5_K, {0, 2, -1}},     {TYPE_Q6_K, {208, -1, -1}},
+        {TYPE_MXFP4, {-1, -1, -1}}, {TYPE_NVFP4, {-1, -1, -1}},  {TYPE_IQ1_M, {-1, -1, -1}},
+        {TYPE_IQ1_S, {0, -1, -1}},  {TYPE_IQ2_XXS, {0, -1, -1}}, {TYPE_IQ2_XS, {0, -1, -1}},
+        {TYPE_IQ2_S, {0, -1, -1}},  {TYPE_IQ3_XXS, {0, -1, -1}}, {TYPE_IQ3_S, {0, -1, -1}},
+        {TYPE_TQ1_0, {52, -1, -1}}, {TYPE_TQ2_0, {64, -1, -1}},
     };
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
         if (scales[i].type == (uint32_t)f->type) {
@@ -102,10 +113,15 @@ void fill_quant(struct rng *r, const struct quant_format *f, void *dst, int64_t 
 }
 
 const uint32_t weight_types[TYPES] = {
-    TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,
-    TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,
-    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4,
+    TYPE_F32,    TYPE_F16,     TYPE_BF16,  TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,    TYPE_Q5_0,
+    TYPE_Q5_1,   TYPE_Q2_K,    TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,  TYPE_Q6_K,    TYPE_IQ4_NL,
+    TYPE_IQ4_XS, TYPE_MXFP4,   TYPE_NVFP4, TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS,
+    TYPE_IQ2_S,  TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0,
 };
+
+int type_count(const struct check *c) {
+    return c->device ? TYPES_DEVICE : TYPES;
+}
 
 int64_t random_k(struct rng *r, const struct quant_format *f) {
     int64_t block = f->block == 1 ? 1 : f->block < 32 ? 32 : f->block;

@@ -55,12 +55,14 @@ enum scale_kind {
     X(N4_SUPER_MIN, 4, 0, 1, 1, SCALE_SUPER)                                                       \
     X(B6_SUPER_MIN, 6, 0, 1, 1, SCALE_SUPER)                                                       \
     X(B8_SUPER, 8, 7, 1, 0, SCALE_SUPER)                                                           \
-    X(B6_FLOAT, 6, 4, 1, 0, SCALE_FLOAT)
+    X(B6_FLOAT, 6, 4, 1, 0, SCALE_FLOAT)                                                           \
+    X(B8_FLOAT, 8, 7, 1, 0, SCALE_FLOAT)
 #define LINEAR_FORMS_TWO(X)                                                                        \
     X(N4_SUPER_2MIN, 4, 0, 2, 1, SCALE_SUPER)                                                      \
     X(N4_SUPER_2, 4, 2, 2, 0, SCALE_SUPER)                                                         \
     X(B6_SUPER_2, 6, 5, 2, 0, SCALE_SUPER)                                                         \
-    X(B6_FLOAT_2, 6, 4, 2, 0, SCALE_FLOAT)
+    X(B6_FLOAT_2, 6, 4, 2, 0, SCALE_FLOAT)                                                         \
+    X(B8_FLOAT_2, 8, 7, 2, 0, SCALE_FLOAT)
 #define LINEAR_FORMS(X) LINEAR_FORMS_ONE(X) LINEAR_FORMS_TWO(X)
 
 enum linear_form {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "formats/quant.h"
+#include "formats/quant_grid.h"
 
 static const struct form forms[FORM_COUNT] = {
 #define X(name, bits, shift, subs, min, scale) [FORM_##name] = {bits, shift, subs, min, scale},
@@ -184,6 +185,47 @@ static void q3_k(const unsigned char *b, struct unpacked *u) {
     }
 }
 
+// Codes of a codebook, stored with `offset` added; a factor for every `each` values.
+static void grid(quant_codes_fn *fn, const unsigned char *b, int offset, int each,
+                 struct unpacked *u) {
+    struct quant_codes c;
+    fn(b, &c);
+    for (int i = 0; i < 256; i++)
+        u->code[i] = (uint8_t)(c.v[i] + offset);
+    for (int s = 0; s < 256 / each; s++)
+        u->f[s] = c.f[s * each / 16];
+}
+
+#define GRID(name, offset, each)                                                                   \
+    static void name(const unsigned char *b, struct unpacked *u) {                                 \
+        grid(quant_codes_##name, b, offset, each, u);                                              \
+    }
+GRID(iq1_s, 16, 32)
+GRID(iq1_m, 16, 16)
+GRID(iq2_xxs, 128, 32)
+GRID(iq2_xs, 128, 16)
+GRID(iq2_s, 128, 16)
+GRID(iq3_xxs, 128, 32)
+GRID(iq3_s, 16, 32)
+
+// -1 to 2 times one half; there is no form without scales of groups, so that these are 1.
+static void ternary(quant_codes_fn *fn, const unsigned char *b, int d_at, struct unpacked *u) {
+    struct quant_codes c;
+    fn(b, &c);
+    u->d = u16_at(b + d_at);
+    memset(u->s, 1, sizeof u->s);
+    for (int i = 0; i < 256; i++)
+        u->code[i] = (uint8_t)(c.v[i] + 4);
+}
+
+static void tq1_0(const unsigned char *b, struct unpacked *u) {
+    ternary(quant_codes_tq1_0, b, 52, u);
+}
+
+static void tq2_0(const unsigned char *b, struct unpacked *u) {
+    ternary(quant_codes_tq2_0, b, 64, u);
+}
+
 static const struct unpack_row rows[] = {
     {TYPE_F32, FORM_F32, NULL},
     {TYPE_F16, FORM_F16, NULL},
@@ -202,6 +244,15 @@ static const struct unpack_row rows[] = {
     {TYPE_IQ4_XS, FORM_B8_SUPER, iq4_xs},
     {TYPE_MXFP4, FORM_B6_FLOAT, mxfp4},
     {TYPE_NVFP4, FORM_B6_FLOAT_2, nvfp4},
+    {TYPE_IQ1_S, FORM_B6_FLOAT, iq1_s},
+    {TYPE_IQ1_M, FORM_B6_FLOAT_2, iq1_m},
+    {TYPE_IQ2_XXS, FORM_B8_FLOAT, iq2_xxs},
+    {TYPE_IQ2_XS, FORM_B8_FLOAT_2, iq2_xs},
+    {TYPE_IQ2_S, FORM_B8_FLOAT_2, iq2_s},
+    {TYPE_IQ3_XXS, FORM_B8_FLOAT, iq3_xxs},
+    {TYPE_IQ3_S, FORM_B6_FLOAT, iq3_s},
+    {TYPE_TQ1_0, FORM_N4_SUPER_2, tq1_0},
+    {TYPE_TQ2_0, FORM_N4_SUPER_2, tq2_0},
 };
 
 const struct unpack_row *unpack_row(uint32_t type) {

@@ -12,7 +12,7 @@ struct unpacked {
     uint8_t code[256];
     int8_t s[16], m[16]; // SCALE_SUPER
     uint16_t d, dm;      // fp16: SCALE_HALF and SCALE_SUPER
-    float f[4];          // SCALE_FLOAT
+    float f[16];         // SCALE_FLOAT
 };
 
 struct unpack_row {

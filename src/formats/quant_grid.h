@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Types whose codes index a codebook (IQ1_S to IQ3_S) and ternary ones (TQ1_0, TQ2_0): every value
+// is a small integer times a factor that 16 or more neighbours share. Layouts: docs/formats.md.
+#ifndef COPPICE_FORMATS_QUANT_GRID_H
+#define COPPICE_FORMATS_QUANT_GRID_H
+
+#include <stdint.h>
+
+extern const uint16_t quant_grid_iq2_xxs[256], quant_grid_iq2_xs[512], quant_grid_iq2_s[1024];
+extern const uint16_t quant_grid_iq3_xxs[256], quant_grid_iq3_s[512], quant_grid_iq1[2048];
+
+// One block of 256: value i = f[i / 16] * v[i], exact in f32.
+struct quant_codes {
+    int8_t v[256];
+    float f[16];
+};
+typedef void quant_codes_fn(const unsigned char *block, struct quant_codes *c);
+quant_codes_fn quant_codes_iq1_s, quant_codes_iq1_m, quant_codes_iq2_xxs, quant_codes_iq2_xs,
+    quant_codes_iq2_s, quant_codes_iq3_xxs, quant_codes_iq3_s, quant_codes_tq1_0, quant_codes_tq2_0;
+
+#endif
