@@ -310,9 +310,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                   "attn_v=Q8_0,output=F16; the first that fits counts"},
 
     [OPT_SHAPE] = {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
-                   .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
-                           "qwen3-0.6b, -8b, dflash-4b, -27b, or qwen35-tiny, qwen3-tiny and "
-                           "dflash-tiny for tests"},
+                   .help =
+                       "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
+                       "qwen3-0.6b, -8b, qwen2-7b, llama-1b, -8b, dflash-4b, -27b, or for tests "
+                       "qwen35-tiny, qwen3-tiny, qwen2-tiny, llama-tiny and dflash-tiny"},
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
                    .help = "type of the matrices, for example F16, Q8_0 or Q4_K_M"},
 

@@ -54,7 +54,9 @@ static const struct kind {
     {"qwen3_5_moe", "qwen35moe", convert_target},
     {"qwen3_5_moe_text", "qwen35moe", convert_target},
     {"qwen3", "qwen3", convert_plain},
+    {"qwen2", "qwen2", convert_plain},
     {"llama", "llama", convert_plain},
+    {"mistral", "llama", convert_plain},
 };
 
 static int fill(struct convert_job *j, struct err *e) {
@@ -72,7 +74,8 @@ static int fill(struct convert_job *j, struct err *e) {
     }
     return err_set(e, ERR_UNSUPPORTED,
                    "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
-                   "qwen3 and llama models and DFlashDraftModel drafts can be converted",
+                   "qwen3, qwen2, llama and mistral models and DFlashDraftModel drafts can be "
+                   "converted",
                    f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain transformers: qwen3, with norms of queries and keys, and llama, whose rotated halves become
-// neighbouring pairs and whose long-context scaling becomes a tensor of divisors. Norms are plain.
+// Plain transformers: qwen3, with norms of queries and keys, qwen2, with biases instead, and llama,
+// whose rotated halves become neighbouring pairs and whose long-context scaling becomes a tensor of
+// divisors. Norms are plain.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +35,21 @@ static const struct convert_rule qwen3_layer[] = {
     {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
     {0},
 };
+static const struct convert_rule qwen2_layer[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
+    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+    {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, 0},
+    {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, 0},
+    {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
+    {0},
+};
+static const struct convert_rule llama_biases[] = {
+    {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, HEADS_PAIRS},
+    {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, HEADS_PAIRS},
+    {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
+    {"self_attn.o_proj.bias", "attn_output.bias", {DIM_D}, OP_NONE, 0},
+    {0},
+};
 static const struct convert_rule llama_layer[] = {
     {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, HEADS_PAIRS},
     {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, HEADS_PAIRS},
@@ -42,6 +58,10 @@ static const struct convert_rule llama_layer[] = {
 
 static bool is_llama(const struct convert_job *j) {
     return !strcmp(j->arch, "llama");
+}
+
+static bool has_biases(const struct convert_job *j) {
+    return json_bool(hf_get(&j->config, "attention_bias"), false);
 }
 
 // Rotation settings stand in rope_parameters, in rope_scaling (older) or at the top level.
@@ -65,12 +85,19 @@ static bool rope_is(const struct convert_job *j, const char *type) {
 
 static int check_supported(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
-    static const char *const biases[] = {"attention_bias", "mlp_bias", "use_sliding_window"};
-    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
-        if (json_bool(hf_get(f, biases[i]), false))
+    static const char *const parts[] = {"mlp_bias", "use_sliding_window", "attention_bias"};
+    for (size_t i = 0; i < (is_llama(j) ? 2 : 3); i++)
+        if (json_bool(hf_get(f, parts[i]), false))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s has %s true: this checkpoint cannot be converted", f->path,
-                           biases[i]);
+                           parts[i]);
+    if (!hf_get(f, "use_sliding_window") && // where that is absent, a number is enough
+        json_int(hf_get(f, "sliding_window"), INT32_MAX) <
+            json_int(hf_get(f, "max_position_embeddings"), 0))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has a sliding_window within its context: this checkpoint cannot be "
+                       "converted",
+                       f->path);
     int rc = hf_check_silu(f, e);
     if (rc)
         return rc;
@@ -207,6 +234,10 @@ static int put_keys(struct convert_job *j, struct err *e) {
     return !rc && rope_is(j, "llama3") ? add_divisors(j, base, e) : rc;
 }
 
+static const struct convert_rule *layer_rules(const struct convert_job *j) {
+    return is_llama(j) ? llama_layer : !strcmp(j->arch, "qwen2") ? qwen2_layer : qwen3_layer;
+}
+
 int convert_plain(struct convert_job *j, struct err *e) {
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
@@ -225,7 +256,9 @@ int convert_plain(struct convert_job *j, struct err *e) {
     if (!rc)
         rc = convert_take_all(j, outside, -1, e);
     for (int i = 0; i < j->layers && !rc; i++) {
-        rc = convert_take_all(j, is_llama(j) ? llama_layer : qwen3_layer, i, e);
+        rc = convert_take_all(j, layer_rules(j), i, e);
+        if (!rc && has_biases(j))
+            rc = convert_take_all(j, llama_biases, i, e);
         if (!rc)
             rc = convert_take_all(j, every_layer, i, e);
     }

@@ -114,7 +114,9 @@ static struct convert_remap head_order(const struct convert_job *j, const struct
                                        int64_t row) {
     struct convert_remap m = {.keys = j->keys, .copies = j->copies};
     if (r->heads == HEADS_PAIRS)
-        return (struct convert_remap){.unit = row, .keys = 2, .copies = (int)j->dim[DIM_HD] / 2};
+        return (struct convert_remap){.unit = r->dims[1] ? row : 1, // a bias has one value a row
+                                      .keys = 2,
+                                      .copies = (int)j->dim[DIM_HD] / 2};
     if (r->heads == HEADS_KEEP || j->copies == 1)
         return m;
     int64_t head = j->dim[DIM_DV];

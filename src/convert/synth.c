@@ -63,7 +63,7 @@ static int describe(struct job *j, struct err *e) {
     if (j->list.failed || !j->fill || !j->places)
         return err_set(e, ERR_MEMORY, "no memory to make a file of random weights");
     synth_metadata(j->writer, s, j->o->recipe);
-    int rc = s->draft ? 0 : synth_vocabulary(j->writer, s->vocab, s->plain ? "qwen2" : "qwen35", e);
+    int rc = s->draft ? 0 : synth_vocabulary(j->writer, s->vocab, synth_pre(s), e);
     if (rc)
         return rc;
     for (int i = 0; i < j->list.n; i++) {

@@ -14,11 +14,12 @@
 
 enum { SYNTH_MAX_TAPS = 8 };
 
-// Sizes of a qwen35 or qwen3 target, or of a DFlash draft for one.
+// Sizes of a target, or of a DFlash draft for one.
 struct synth_shape {
     const char *name; // "qwen35-27b"
     bool draft;
-    bool plain; // qwen3: all layers are full attention, all of a head turns
+    bool plain;       // all layers are full attention, all of a head turns
+    const char *arch; // of a plain one: "llama", "qwen2"; NULL: qwen3
     int layers;
     int64_t dim, ffn, vocab;
     int heads, kv, head_dim;

@@ -28,6 +28,9 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
 void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
                     const struct convert_recipe *r);
 
+// How the shape's tokenizer cuts texts (tokenizer.ggml.pre).
+const char *synth_pre(const struct synth_shape *s);
+
 // Writes a vocabulary of n tokens, n >= 256, whose texts are cut as `pre` says. ERR_MEMORY.
 int synth_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, struct err *e);
 

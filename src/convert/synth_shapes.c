@@ -12,6 +12,7 @@
 
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
 #define QWEN3  .plain = true, .head_dim = 128, .vocab = 151936
+#define LLAMA  .plain = true, .arch = "llama", .kv = 8, .vocab = 128256
 
 static const struct synth_shape shapes[] = {
     {"qwen35-0.8b", QWEN35, .layers = 24, .dim = 1024, .ffn = 3584, .heads = 8, .kv = 2,
@@ -31,6 +32,15 @@ static const struct synth_shape shapes[] = {
     {"qwen3-8b", QWEN3, .layers = 36, .dim = 4096, .ffn = 12288, .heads = 32, .kv = 8},
     {"qwen3-tiny", .plain = true, .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
      .kv = 2, .head_dim = 64, .tied = true},
+    {"llama-1b", LLAMA, .layers = 16, .dim = 2048, .ffn = 8192, .heads = 32, .head_dim = 64,
+     .tied = true},
+    {"llama-8b", LLAMA, .layers = 32, .dim = 4096, .ffn = 14336, .heads = 32, .head_dim = 128},
+    {"llama-tiny", .plain = true, .arch = "llama", .layers = 4, .dim = 256, .ffn = 512,
+     .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .tied = true},
+    {"qwen2-7b", .plain = true, .arch = "qwen2", .layers = 28, .dim = 3584, .ffn = 18944,
+     .vocab = 152064, .heads = 28, .kv = 4, .head_dim = 128},
+    {"qwen2-tiny", .plain = true, .arch = "qwen2", .layers = 4, .dim = 256, .ffn = 512,
+     .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .tied = true},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
@@ -57,7 +67,17 @@ static bool full_layer(const struct synth_shape *s, int i) {
 }
 
 static const char *arch_of(const struct synth_shape *s) {
-    return s->draft ? "dflash" : s->plain ? "qwen3" : "qwen35";
+    if (s->draft || !s->plain)
+        return s->draft ? "dflash" : "qwen35";
+    return s->arch ? s->arch : "qwen3";
+}
+
+static bool is_arch(const struct synth_shape *s, const char *arch) {
+    return !strcmp(arch_of(s), arch);
+}
+
+const char *synth_pre(const struct synth_shape *s) {
+    return is_arch(s, "llama") ? "llama-bpe" : s->plain ? "qwen2" : "qwen35";
 }
 
 // Tensors. A builder adds them one by one; `model` decides the types of matrices.
@@ -113,14 +133,21 @@ static void norm(struct builder *b, int layer, const char *name, int64_t n) {
 
 static void attention(struct builder *b, const struct synth_shape *s, int i) {
     int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
-    bool gated = !s->draft && !s->plain;
-    matrix(b, i, "attn_q.weight", s->dim, gated ? 2 * width : width, 1);
-    matrix(b, i, "attn_k.weight", s->dim, kv, 1);
-    matrix(b, i, "attn_v.weight", s->dim, kv, 1);
-    matrix(b, i, "attn_output.weight", width, s->dim, 1);
+    bool gated = !s->draft && !s->plain, normed = !s->plain || is_arch(s, "qwen3");
     // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
     // the next token a function of the last, and every text would soon repeat itself.
     float size = s->plain ? 2 : 1;
+    matrix(b, i, "attn_q.weight", s->dim, gated ? 2 * width : width, normed ? 1 : size);
+    matrix(b, i, "attn_k.weight", s->dim, kv, normed ? 1 : size);
+    matrix(b, i, "attn_v.weight", s->dim, kv, 1);
+    matrix(b, i, "attn_output.weight", width, s->dim, 1);
+    if (is_arch(s, "qwen2")) {
+        vector(b, i, "attn_q.bias", width, 0, 0.5f);
+        vector(b, i, "attn_k.bias", kv, 0, 0.5f);
+        vector(b, i, "attn_v.bias", kv, 0, 0.5f);
+    }
+    if (!normed)
+        return;
     vector(b, i, "attn_q_norm.weight", s->head_dim, size, 0.2f);
     vector(b, i, "attn_k_norm.weight", s->head_dim, size, 0.2f);
 }
@@ -160,6 +187,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
     norm(&b, -1, "output_norm.weight", s->dim);
     if (!s->draft && !s->tied)
         matrix(&b, -1, "output.weight", s->dim, s->vocab, 2);
+    if (is_arch(s, "llama"))
+        vector(&b, -1, "rope_freqs.weight", s->head_dim / 2, 1.5f, 0.5f);
     for (int i = 0; i < s->layers; i++) {
         norm(&b, i, "attn_norm.weight", s->dim);
         norm(&b, i, s->draft || s->plain ? "ffn_norm.weight" : "post_attention_norm.weight",
@@ -227,7 +256,8 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
     gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
     put(w, s, "block_count", s->layers);
-    put(w, s, "context_length", s->plain ? 40960 : 262144);
+    bool llama = is_arch(s, "llama");
+    put(w, s, "context_length", llama ? 131072 : s->plain ? 40960 : 262144);
     put(w, s, "embedding_length", s->dim);
     put(w, s, "feed_forward_length", s->ffn);
     put(w, s, "attention.head_count", s->heads);
@@ -235,7 +265,7 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     put(w, s, "attention.key_length", s->head_dim);
     put(w, s, "attention.value_length", s->head_dim);
     gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
-    gguf_put_f32(w, key_of(s, "rope.freq_base").text, s->plain ? 1e6f : 1e7f);
+    gguf_put_f32(w, key_of(s, "rope.freq_base").text, llama ? 5e5f : s->plain ? 1e6f : 1e7f);
     if (s->draft)
         draft_metadata(w, s);
     else if (!s->plain)

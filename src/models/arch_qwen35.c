@@ -97,8 +97,14 @@ static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurre
 }
 
 static struct attention_shape attention_shape_of(const struct model_params *p) {
-    return (struct attention_shape){p->dim,  p->n_heads, p->n_kv,       p->head_dim,
-                                    p->rope, p->eps,     p->attn_scale, true};
+    return (struct attention_shape){.dim = p->dim,
+                                    .n_heads = p->n_heads,
+                                    .n_kv = p->n_kv,
+                                    .head_dim = p->head_dim,
+                                    .rope = p->rope,
+                                    .eps = p->eps,
+                                    .scale = p->attn_scale,
+                                    .gated = true};
 }
 
 static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {

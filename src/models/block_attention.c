@@ -26,20 +26,47 @@ static int load_qkv(struct attention_block *b, const struct attention_shape *s, 
     return rc;
 }
 
+// Biases of a fused projection lie one behind the other, as its rows do.
+static int load_qkv_bias(struct attention_block *b, const struct attention_shape *s, struct load *l,
+                         int i, struct err *e) {
+    char name[LOAD_NAME];
+    int64_t q = q_rows(s), kv = (int64_t)s->n_kv * s->head_dim;
+    if (l->find(l->arg, load_name(name, i, "attn_qkv.bias"))) {
+        int rc = load_floats(l, name, q + 2 * kv, 1, &b->q_bias, e);
+        b->k_bias = b->q_bias ? b->q_bias + q : NULL;
+        b->v_bias = b->q_bias ? b->k_bias + kv : NULL;
+        return rc;
+    }
+    int rc = load_floats(l, load_name(name, i, "attn_q.bias"), q, 1, &b->q_bias, e);
+    if (!rc)
+        rc = load_floats(l, load_name(name, i, "attn_k.bias"), kv, 1, &b->k_bias, e);
+    return rc ? rc : load_floats(l, load_name(name, i, "attn_v.bias"), kv, 1, &b->v_bias, e);
+}
+
+static int load_norms(struct attention_block *b, const struct attention_shape *s, struct load *l,
+                      int i, struct err *e) {
+    char name[LOAD_NAME];
+    int rc =
+        load_floats(l, load_name(name, i, "attn_q_norm.weight"), s->head_dim, 1, &b->q_norm, e);
+    return rc ? rc
+              : load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim, 1, &b->k_norm,
+                            e);
+}
+
 int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,
                    int i, struct err *e) {
     char name[LOAD_NAME];
     int64_t width = (int64_t)s->n_heads * s->head_dim;
     int rc = load_qkv(b, s, l, i, e);
+    if (!rc && s->bias)
+        rc = load_qkv_bias(b, s, l, i, e);
     if (!rc)
         rc = load_weight(l, load_name(name, i, "attn_output.weight"), width, s->dim, &b->wo, e);
-    if (!rc)
-        rc =
-            load_floats(l, load_name(name, i, "attn_q_norm.weight"), s->head_dim, 1, &b->q_norm, e);
-    if (!rc)
-        rc =
-            load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim, 1, &b->k_norm, e);
-    return rc;
+    if (!rc && s->out_bias)
+        rc = load_floats(l, load_name(name, i, "attn_output.bias"), s->dim, 1, &b->out_bias, e);
+    if (!rc && s->sinks)
+        rc = load_floats(l, load_name(name, i, "attn_sinks.weight"), s->n_heads, 1, &b->sinks, e);
+    return rc || s->no_qk_norm ? rc : load_norms(b, s, l, i, e);
 }
 
 int attention_buffers_load(struct attention_buffers *b, const struct attention_shape *s, int64_t n,
@@ -83,6 +110,7 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
                   .dk = s->head_dim,
                   .dv = s->head_dim,
                   .scale = s->scale,
+                  .sinks = c->block->sinks,
                   .mask = c->mask,
                   .window = c->window},
         .gate_stride = 2 * s->head_dim,
@@ -97,14 +125,18 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
 
 int attention_check(const struct exec *x, const struct attention_call *c, struct err *e) {
     const struct attention_buffers none = {0};
-    const struct attention_block block = {.q_norm = (float *)&c->shape->eps,
-                                          .k_norm = (float *)&c->shape->eps}; // there will be some
+    const struct attention_shape *s = c->shape;
+    float *some = (float *)&s->eps; // there will be some
+    const struct attention_block block = {.q_norm = s->no_qk_norm ? NULL : some,
+                                          .k_norm = s->no_qk_norm ? NULL : some,
+                                          .sinks = s->sinks ? some : NULL};
     struct attention_call call = *c;
     call.buf = &none;
     call.block = &block;
     struct qk_args qk = qk_args_of(&call);
     struct attend_args at = attend_args_of(&call);
-    return exec_takes(x, &(struct ops_needs){.qk = &qk, .attend = &at}, e);
+    return exec_takes(
+        x, &(struct ops_needs){.bias = s->bias || s->out_bias, .qk = &qk, .attend = &at}, e);
 }
 
 void attention_run(struct exec *x, const struct attention_call *c) {
@@ -112,9 +144,9 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     const struct attention_shape *s = c->shape;
     const struct attention_buffers *b = c->buf;
     int64_t n = c->rows->n;
-    struct linear_job in[3] = {{.w = c->block->wq, .out = b->q},
-                               {.w = c->block->wk, .out = b->k},
-                               {.w = c->block->wv, .out = b->v}};
+    struct linear_job in[3] = {{.w = c->block->wq, .out = b->q, .bias = c->block->q_bias},
+                               {.w = c->block->wk, .out = b->k, .bias = c->block->k_bias},
+                               {.w = c->block->wv, .out = b->v, .bias = c->block->v_bias}};
     ops->linear(x, in, 3, c->in, n);
     struct qk_args qk = qk_args_of(c);
     qk.q = b->q;
@@ -124,13 +156,13 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : NULL;
     ops->attend(x, &at, c->rows);
-    linear_reduce(c->ranks, x, c->block->wo, NULL, b->out, n, c->h);
+    linear_reduce(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->h);
 }
 
 void attention_store(struct exec *x, const struct attention_call *c) {
     const struct ops *ops = exec_ops(x);
-    struct linear_job in[2] = {{.w = c->block->wk, .out = c->buf->k},
-                               {.w = c->block->wv, .out = c->buf->v}};
+    struct linear_job in[2] = {{.w = c->block->wk, .out = c->buf->k, .bias = c->block->k_bias},
+                               {.w = c->block->wv, .out = c->buf->v, .bias = c->block->v_bias}};
     ops->linear(x, in, 2, c->in, c->rows->n);
     struct qk_args qk = qk_args_of(c);
     ops->qk_norm_rope_store(x, &qk, c->rows);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention block shared by targets and drafts: projections, per-head norms, rotary embedding,
 // attention over stored keys, optional output gate, output projection into the residual stream.
+// What architectures have beside or without that are fields whose zero is this form.
 #ifndef COPPICE_MODELS_BLOCK_ATTENTION_H
 #define COPPICE_MODELS_BLOCK_ATTENTION_H
 
@@ -12,12 +13,19 @@ struct attention_shape {
     int n_heads, n_kv, head_dim;
     struct rope rope;
     float eps, scale;
-    bool gated; // attn_q holds [query | gate] per head
+    bool gated;      // attn_q holds [query | gate] per head
+    bool no_qk_norm; // heads of queries and keys turn as they come
+    bool bias;       // of queries, keys and values
+    bool out_bias;   // of the output projection
+    bool sinks;      // attn_sinks: one more score of each head, without a key
 };
 
+// Arrays are NULL where the shape has no such part.
 struct attention_block {
     const struct weight *wq, *wk, *wv, *wo;
-    float *q_norm, *k_norm; // [head_dim]
+    float *q_norm, *k_norm;                     // [head_dim]
+    float *q_bias, *k_bias, *v_bias, *out_bias; // [outputs]
+    float *sinks;                               // [n_heads]
 };
 
 // Workspace for n rows, shared by all layers.

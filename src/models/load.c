@@ -9,7 +9,7 @@
 #include "base/vec.h"
 #include "formats/quant.h"
 
-enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY };
+enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };
 
 struct load_item {
     enum item_kind kind;
@@ -24,13 +24,14 @@ static int keep(struct load *l, enum item_kind kind, void *p, struct err *e) {
 }
 
 static void drop(struct exec *x, const struct load_item *i) {
-    const struct ops *ops = exec_ops(x);
-    if (i->kind == ITEM_WEIGHT)
-        ops->weight_destroy(x, i->p);
+    if (i->kind == ITEM_HOST)
+        free(i->p);
+    else if (i->kind == ITEM_WEIGHT)
+        exec_ops(x)->weight_destroy(x, i->p);
     else if (i->kind == ITEM_ACT)
-        ops->act_destroy(x, i->p);
+        exec_ops(x)->act_destroy(x, i->p);
     else
-        ops->free(x, i->p);
+        exec_ops(x)->free(x, i->p);
 }
 
 void load_fini(struct load *l) {
@@ -186,4 +187,18 @@ int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **
     exec_ops(l->x)->upload(l->x, *out, host, (size_t)(k * m) * sizeof *host);
     free(host);
     return 0;
+}
+
+int load_host_floats(struct load *l, const char *name, int64_t k, float **out, struct err *e) {
+    const struct tensor *t;
+    int rc = find_shape(l, name, k, 1, &t, e);
+    if (rc)
+        return rc;
+    float *host = calloc((size_t)k, sizeof *host);
+    if (!host)
+        return err_set(e, ERR_MEMORY, "no memory to read tensor %s", name);
+    if (!l->dry)
+        quant_format(t->type)->dequantize(t->data, host, k);
+    *out = host;
+    return keep_or_drop(l, ITEM_HOST, host, e);
 }

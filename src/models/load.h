@@ -43,6 +43,8 @@ int load_weight_rows(struct load *l, const char *name, int64_t k, const struct l
                      const struct weight **out, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
+// The same in memory of the host, [k]; zeros in a dry load.
+int load_host_floats(struct load *l, const char *name, int64_t k, float **out, struct err *e);
 
 // Zeroed device memory of n floats, or of bytes; an activation for n rows of k values.
 int load_buffer(struct load *l, int64_t n, float **out, struct err *e);

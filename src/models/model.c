@@ -9,8 +9,10 @@
 #include "base/num.h"
 #include "formats/quant.h"
 #include "models/model_impl.h"
+#include "models/plain.h"
 
-static const struct model_desc *const archs[] = {&arch_qwen35, &arch_qwen3};
+static const struct model_desc *const archs[] = {&arch_qwen35, &arch_qwen3.desc, &arch_qwen2.desc,
+                                                 &arch_llama.desc};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
@@ -31,7 +33,8 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
         }
     }
     return err_set(e, ERR_UNSUPPORTED,
-                   "architecture %.*s is not supported as a target; use a qwen35 or qwen3 model",
+                   "architecture %.*s is not supported as a target; use a qwen35, qwen3, qwen2 or "
+                   "llama model",
                    (int)(len < 64 ? len : 64), s);
 }
 

@@ -24,9 +24,10 @@ struct model_params {
     struct rope rope;
     float eps, attn_scale;
     struct gdn_shape gdn;
-    int64_t context;    // trained context length, tokens
-    int64_t draft_mask; // MASK of published drafts, for draft files that do not say
-    bool tied;          // the head is the embedding
+    int64_t context;         // trained context length, tokens
+    int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
+    bool tied;               // the head is the embedding
+    bool qkv_bias, out_bias; // of attention's projections
 };
 
 struct model_options {

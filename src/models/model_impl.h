@@ -88,6 +88,7 @@ struct model {
     struct load load;
     const struct weight *embed, *head;
     float *out_norm;
+    float *rope_factors;  // host [rope.dims / 2], or NULL
     struct layer *layers; // [n_layers]
     int n_groups;
     struct model_group groups[SEQ_GROUPS];
@@ -108,7 +109,7 @@ struct model_desc {
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
-extern const struct model_desc arch_qwen35, arch_qwen3;
+extern const struct model_desc arch_qwen35;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,

@@ -50,8 +50,9 @@ int params_read_attention(struct model_params *p, const struct gguf *g, int64_t 
     double scale;
     const char *arch = p->arch;
     int rc = meta_heads(g, params_key(key, arch, "attention.head_count"), blocks, &p->n_heads, e);
-    if (!rc)
-        rc = meta_heads(g, params_key(key, arch, "attention.head_count_kv"), blocks, &p->n_kv, e);
+    p->n_kv = p->n_heads;
+    if (!rc && gguf_find(g, params_key(key, arch, "attention.head_count_kv")))
+        rc = meta_heads(g, key, blocks, &p->n_kv, e);
     if (!rc)
         rc = meta_int(g, params_key(key, arch, "attention.key_length"), 32, OPS_HEAD_MAX,
                       p->dim / p->n_heads, &hd, e);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole model files: a qwen35 or qwen3 GGUF file is loaded and runs a few tokens; anything else is
+// Whole model files: a GGUF file of a target is loaded and runs a few tokens; anything else is
 // tried as the draft of a fixed tiny target; an input of parts is a draft's folder. Lying shapes
 // and metadata must be refused before memory or time is spent on them.
 #include "fuzz.h"

@@ -44,6 +44,13 @@ int main(int argc, char **argv) {
     plain.rope_dims = plain.head_dim;
     snprintf(path, sizeof path, "%s/plain.gguf", argv[1]);
     rc |= tiny_target_write(&plain, path, &e);
+    plain.form = TINY_FORM_LLAMA;
+    plain.fused = false;
+    snprintf(path, sizeof path, "%s/llama.gguf", argv[1]);
+    rc |= tiny_target_write(&plain, path, &e);
+    plain.form = TINY_FORM_QWEN2;
+    snprintf(path, sizeof path, "%s/qwen2.gguf", argv[1]);
+    rc |= tiny_target_write(&plain, path, &e);
     for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
         struct tiny_draft_shape d = tiny_draft_default(&t);
         d.layers = 2;

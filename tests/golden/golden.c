@@ -33,9 +33,21 @@ static int get_ints(const struct json *array, int *out, int cap) {
     return n;
 }
 
+static enum tiny_kind get_kind(const struct json *o) {
+    static const char *const names[] = {
+        [TINY_QWEN3] = "qwen3", [TINY_QWEN2] = "qwen2", [TINY_LLAMA] = "llama"};
+    const char *kind = json_str(json_get(o, "kind"), NULL);
+    for (int i = TINY_QWEN2; kind && i <= TINY_LLAMA; i++)
+        if (!strcmp(kind, names[i]))
+            return i;
+    return TINY_QWEN3;
+}
+
 static struct tiny_target read_target(const struct json *o) {
     return (struct tiny_target){
         .plain = json_bool(json_get(o, "plain"), false),
+        .kind = get_kind(o),
+        .bias = json_bool(json_get(o, "bias"), false),
         .vocab = get_int(o, "vocab"),
         .hidden = get_int(o, "hidden"),
         .ffn = get_int(o, "ffn"),
@@ -52,6 +64,7 @@ static struct tiny_target read_target(const struct json *o) {
         .dt_mean = get_int(o, "dt_mean"),
         .rope = get_rope(o),
         .yarn = get_int(o, "yarn"),
+        .bands = get_int(o, "bands"),
         .trained = get_int(o, "trained"),
         .seed = (uint64_t)get_int(o, "seed"),
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The qwen35 and qwen3 targets against HuggingFace transformers: one prompt of 200 tokens as one
+// Targets of all architectures against HuggingFace transformers: one prompt of 200 tokens as one
 // pass, token by token, in ragged pieces, after truncate, checkpoint, restore and fork, and by
 // verified trees. Logits agree with the stored ones to 1e-4, and every way gives the same bits
 // (rule E).
@@ -248,6 +248,10 @@ int main(void) {
         cmocka_unit_test_prestate(test_plain, "q3_tied"),
         cmocka_unit_test_prestate(test_basic, "q3_yarn"),
         cmocka_unit_test_prestate(test_scalar, "q3_untied"),
+        cmocka_unit_test_prestate(test_plain, "l3_bands"),
+        cmocka_unit_test_prestate(test_basic, "l2_bias"),
+        cmocka_unit_test_prestate(test_plain, "q2_untied"),
+        cmocka_unit_test_prestate(test_scalar, "l3_bands"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,8 @@ int main(void) {
         BOTH("r1_tied"),         BOTH("r2_untied"),    BOTH("r3_untied"),    BOTH("r3_slow"),
         BOTH("r3_tied"),         BOTH("draft_mixed2"), BOTH("draft_mixed4"), BOTH("draft_full"),
         BOTH("draft_noncausal"), BOTH("draft_causal"), BOTH("q3_untied"),    BOTH("q3_tied"),
-        BOTH("q3_yarn"),         BOTH("draft_q3"),
+        BOTH("q3_yarn"),         BOTH("draft_q3"),     BOTH("l3_bands"),     BOTH("l2_bias"),
+        BOTH("q2_untied"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

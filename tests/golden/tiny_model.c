@@ -24,8 +24,17 @@ static void add_attention(struct tiny_store *s, const char *p, const struct tiny
     (void)tiny_store_add(s, p, "self_attn.k_proj.weight", SHAPE(hd * t->kv_heads, d));
     (void)tiny_store_add(s, p, "self_attn.v_proj.weight", SHAPE(hd * t->kv_heads, d));
     (void)tiny_store_add(s, p, "self_attn.o_proj.weight", SHAPE(d, hd * t->heads));
-    (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
-    (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
+    if (t->bias) {
+        (void)tiny_store_add(s, p, "self_attn.q_proj.bias", SHAPE(hd * t->heads));
+        (void)tiny_store_add(s, p, "self_attn.k_proj.bias", SHAPE(hd * t->kv_heads));
+        (void)tiny_store_add(s, p, "self_attn.v_proj.bias", SHAPE(hd * t->kv_heads));
+    }
+    if (t->bias && t->kind == TINY_LLAMA)
+        (void)tiny_store_add(s, p, "self_attn.o_proj.bias", SHAPE(d));
+    if (t->kind == TINY_QWEN3) {
+        (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
+        (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
+    }
 }
 
 static void add_linear(struct tiny_store *s, const char *p, const struct tiny_target *t) {
@@ -128,7 +137,7 @@ static void put_sizes(struct json_writer *w, const struct tiny_target *t, const 
     jw_key_int(w, "head_dim", s->head_dim);
     jw_key_num(w, "rms_norm_eps", 1e-6);
     jw_key_int(w, "max_position_embeddings", 4096);
-    jw_key_bool(w, "attention_bias", false);
+    jw_key_bool(w, "attention_bias", t->kind == TINY_LLAMA && t->bias);
     jw_key_str(w, "hidden_act", "silu");
 }
 
@@ -155,22 +164,32 @@ static void put_text_config(struct json_writer *w, const struct tiny_target *t) 
     put_rope(w, t);
 }
 
+static void put_scaling(struct json_writer *w, const struct tiny_target *t) {
+    jw_key(w, "rope_scaling");
+    jw_begin(w, '{');
+    jw_key_str(w, "rope_type", t->yarn ? "yarn" : "llama3");
+    jw_key_num(w, "factor", t->yarn ? t->yarn : t->bands);
+    jw_key_int(w, "original_max_position_embeddings", t->trained);
+    if (t->bands) {
+        jw_key_num(w, "low_freq_factor", 1);
+        jw_key_num(w, "high_freq_factor", 4);
+    }
+    jw_end(w, '}');
+}
+
 static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
-    put_architecture(w, "Qwen3ForCausalLM");
-    jw_key_str(w, "model_type", "qwen3");
+    static const char *const names[][2] = {[TINY_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
+                                           [TINY_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
+                                           [TINY_LLAMA] = {"LlamaForCausalLM", "llama"}};
+    put_architecture(w, names[t->kind][0]);
+    jw_key_str(w, "model_type", names[t->kind][1]);
     const struct sizes sizes = target_sizes(t);
     put_sizes(w, t, &sizes);
     jw_key_bool(w, "tie_word_embeddings", t->tied);
     jw_key_bool(w, "use_sliding_window", false);
     jw_key_num(w, "rope_theta", t->rope);
-    if (!t->yarn)
-        return;
-    jw_key(w, "rope_scaling");
-    jw_begin(w, '{');
-    jw_key_str(w, "rope_type", "yarn");
-    jw_key_num(w, "factor", t->yarn);
-    jw_key_int(w, "original_max_position_embeddings", t->trained);
-    jw_end(w, '}');
+    if (t->yarn || t->bands)
+        put_scaling(w, t);
 }
 
 static void target_config(struct json_writer *w, const struct tiny_target *t) {

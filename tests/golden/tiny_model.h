@@ -9,9 +9,13 @@
 
 #include "base/err.h"
 
-// Hyper-parameters of a qwen35 or qwen3 target; names as in config.json, shortened.
+enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA }; // of plain decoders
+
+// Hyper-parameters of a qwen35 target or a plain decoder; names as in config.json, shortened.
 struct tiny_target {
-    bool plain; // qwen3: plain norms, attention without a gate in every layer
+    bool plain; // plain norms, attention without a gate in every layer
+    enum tiny_kind kind;
+    bool bias; // of queries, keys and values; of llama also of the output
     int vocab, hidden, ffn, layers,
         interval; // layer i has full attention iff (i+1) % interval == 0
     int heads, kv_heads, head_dim;
@@ -20,7 +24,7 @@ struct tiny_target {
     bool full;   // as multimodal folders are: nested config, longer prefix, parts to be dropped
     int dt_mean; // mean of dt_bias; -5 gives slow decays
     int rope;    // rotary base
-    int yarn, trained; // its factor, 0: none; positions of the training
+    int yarn, bands, trained; // factors of YaRN and of llama3, 0: none; positions of the training
     uint64_t seed;
 };
 

@@ -11,7 +11,7 @@
 #include "support/device.h"
 #include "support/tiny_gguf.h"
 
-static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
+static void choose_shape(struct tiny_shape *t, int index, const char *level, struct rng *g) {
     static const uint32_t types[] = {TYPE_F32,  TYPE_Q8_0, TYPE_Q4_K, TYPE_F16,
                                      TYPE_Q4_0, TYPE_BF16, TYPE_Q6_K, TYPE_Q8_0};
     static const int heads[][2] = {{2, 4}, {2, 2}, {1, 3}, {2, 6}};
@@ -28,8 +28,11 @@ static void choose_shape(struct tiny_shape *t, int index, struct rng *g) {
     t->fused = rng_below(g, 4) == 0;
     t->context = PAIR_CONTEXT;
     t->seed = (uint64_t)index * 2 + 1000;
-    if (index % 5 == 2) { // one in five is qwen3
+    if (index % 5 == 2) { // one in five is a plain decoder
+        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA, TINY_FORM_QWEN2};
         t->plain = true;
+        if (!level || strncmp(level, "cuda", 4) != 0)
+            t->form = forms[index / 5 % 3];
         t->interval = 1;
         t->rope_dims = t->head_dim;
         t->kv_heads = t->heads / 2;
@@ -85,11 +88,11 @@ int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     if (!level)
         level = index % 8 == 3 ? "scalar" : "auto";
     *p = (struct pair){0};
-    choose_shape(&t, index, &g);
+    choose_shape(&t, index, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
-             t.plain ? "qwen3" : "qwen35", quant_format(t.type)->name, kv_codec_of(kv[0])->name,
+             tiny_arch(&t), quant_format(t.type)->name, kv_codec_of(kv[0])->name,
              kv_codec_of(kv[1])->name, t.key_heads, t.value_heads, d.block, level);
     snprintf(target, sizeof target, "/tmp/coppice-exact-%d-t.gguf", (int)getpid());
     snprintf(draft, sizeof draft, "/tmp/coppice-exact-%d-d.gguf", (int)getpid());

@@ -58,6 +58,12 @@ struct tiny_shape tiny_shape_plain(void) {
     return t;
 }
 
+const char *tiny_arch(const struct tiny_shape *t) {
+    static const char *const plain[] = {
+        [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2", [TINY_FORM_LLAMA] = "llama"};
+    return t->plain ? plain[t->form] : "qwen35";
+}
+
 struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
     return (struct tiny_draft_shape){.layers = 2,
                                      .heads = 2,
@@ -110,6 +116,16 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     }
     matrix(l, blk(b, i, "attn_output.weight"), (int64_t)t->heads * t->head_dim, t->dim,
            fan(t->heads * t->head_dim, t->plain ? 2 : 4));
+    if (t->plain && t->form == TINY_FORM_QWEN2) {
+        vector(l, blk(b, i, t->fused ? "attn_qkv.bias" : "attn_q.bias"), t->fused ? q + 2 * kv : q,
+               1, 0, 0.5f);
+        if (!t->fused) {
+            vector(l, blk(b, i, "attn_k.bias"), kv, 1, 0, 0.5f);
+            vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
+        }
+    }
+    if (t->plain && t->form != TINY_FORM_QWEN3)
+        return;
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
 }
@@ -150,6 +166,8 @@ static void target_tensors(struct list *l, const struct tiny_shape *t) {
     vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
     if (!t->tied)
         matrix(l, "output.weight", t->dim, t->vocab, fan(t->dim, 3));
+    if (t->plain && t->form == TINY_FORM_LLAMA)
+        vector(l, "rope_freqs.weight", t->rope_dims / 2, 1, 2, 0.3f);
     for (int i = 0; i < t->layers + t->nextn; i++)
         layer_tensors(l, t, i);
     for (int i = t->layers; i < t->layers + t->nextn; i++) {
@@ -301,7 +319,7 @@ static void put_f32(struct gguf_writer *w, const char *arch, const char *key, fl
 }
 
 static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
-    const char *a = t->plain ? "qwen3" : "qwen35";
+    const char *a = tiny_arch(t);
     gguf_put_str(w, "general.architecture", a, strlen(a));
     gguf_put_str(w, "general.name", "tiny random target", 18);
     put_u32(w, a, "block_count", t->layers + t->nextn);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tiny models as GGUF files, for tests: a qwen35 or qwen3 target of any shape and weight
-// type, and a DFlash draft that fits it, in any of the three dialects. The same shape and seed give
-// the same file. The logits are spread out, so that greedy decoding visits many tokens.
+// Random tiny models as GGUF files, for tests: a qwen35 target or a plain one of any shape and
+// weight type, and a DFlash draft that fits it, in any of the three dialects. The same shape and
+// seed give the same file. The logits are spread out, so that greedy decoding visits many tokens.
 #ifndef COPPICE_TESTS_SUPPORT_TINY_GGUF_H
 #define COPPICE_TESTS_SUPPORT_TINY_GGUF_H
 
@@ -12,8 +12,11 @@
 
 enum { TINY_VOCAB = 300 }; // of the default shape
 
+enum tiny_form { TINY_FORM_QWEN3, TINY_FORM_QWEN2, TINY_FORM_LLAMA };
+
 struct tiny_shape {
-    bool plain; // qwen3: every layer is full attention, without a gate
+    bool plain;          // every layer is full attention, without a gate
+    enum tiny_form form; // of a plain one; llama has rope_freqs and no biases
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
     int heads, kv_heads, head_dim, rope_dims;
@@ -31,6 +34,7 @@ struct tiny_shape {
 struct tiny_shape tiny_shape_default(void);
 // The same as a qwen3 model: all layers attention, all 64 dimensions of a head turn.
 struct tiny_shape tiny_shape_plain(void);
+const char *tiny_arch(const struct tiny_shape *t); // general.architecture
 
 enum tiny_dialect { TINY_LUCEBOX, TINY_BEELLAMA, TINY_UPSTREAM };
 

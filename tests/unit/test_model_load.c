@@ -9,87 +9,8 @@
 #include "base/rng.h"
 #include "formats/quant.h"
 #include "support/tiny_rig.h"
+#include "unit/bad_files.h"
 #include "unit/test.h"
-
-// One change of a file. Keys and tensors that are not named are copied.
-struct edit {
-    const char *key; // replaced by value, or dropped with kind -1
-    int kind;        // enum gguf_kind: an integer kind, GGUF_F32, GGUF_STRING
-    int64_t value;
-    double number;
-    const char *text;
-    int32_t list[5];    // GGUF_ARRAY: `value` numbers of it
-    const char *tensor; // dropped, or renamed to `name`, or given `rows` rows
-    const char *name;
-    int64_t rows;
-};
-
-static void put_key(struct gguf_writer *w, const struct edit *d) {
-    if (d->kind == GGUF_F32)
-        gguf_put_f32(w, d->key, (float)d->number);
-    else if (d->kind == GGUF_STRING)
-        gguf_put_str(w, d->key, d->text, strlen(d->text));
-    else if (d->kind == GGUF_BOOL)
-        gguf_put_bool(w, d->key, d->value != 0);
-    else if (d->kind == GGUF_ARRAY)
-        gguf_put_array(w, d->key, GGUF_I32, d->list, (uint64_t)d->value);
-    else if (d->kind >= 0)
-        gguf_put_int(w, d->key, d->kind, d->value);
-}
-
-// The tensor as the edit leaves it; false when it is dropped.
-static bool edited(struct tensor *t, const struct edit *d) {
-    if (!d->tensor || strcmp(t->name, d->tensor) != 0)
-        return true;
-    if (!d->name && !d->rows)
-        return false;
-    if (d->name)
-        t->name = d->name;
-    if (d->rows) {
-        t->bytes = t->bytes / t->ne[1] * d->rows;
-        t->ne[1] = d->rows;
-    }
-    return true;
-}
-
-// All tensors of g as the edit leaves them; closes w.
-static void copy_tensors(const struct gguf *g, struct gguf_writer *w, const struct edit *d) {
-    struct err e;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-            struct tensor t = *gguf_tensor_at(g, i);
-            if (!edited(&t, d))
-                continue;
-            if (pass == 0)
-                gguf_add_tensor(w, t.name, t.type, t.n_dims, t.ne);
-            else
-                assert_int_equal(gguf_write_data(w, t.data, (size_t)t.bytes, &e), 0);
-        }
-    }
-    assert_int_equal(gguf_writer_close(w, &e), 0);
-}
-
-static void rewrite(const char *in, const char *out, const struct edit *d) {
-    struct gguf *g;
-    struct gguf_writer *w;
-    struct err e;
-    assert_int_equal(gguf_open(&g, in, &e), 0);
-    assert_int_equal(gguf_writer_open(&w, out, &e), 0);
-    for (size_t i = 0; i < gguf_kv_count(g); i++) {
-        if (!d->key || strcmp(gguf_kv_at(g, i)->key, d->key) != 0)
-            gguf_put_kv(w, gguf_kv_at(g, i));
-    }
-    if (d->key)
-        put_key(w, d);
-    copy_tensors(g, w, d);
-    gguf_close(g);
-}
-
-struct bad {
-    int code;
-    const char *word; // in the sentence
-    struct edit edit;
-};
 
 static const struct bad targets[] = {
     {0, "", {0}},
@@ -186,88 +107,9 @@ static const struct bad targets[] = {
     {ERR_UNSUPPORTED, "scale", {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.ffn_up.scale"}},
 };
 
-// The same for the plain architecture: 4 layers, 2/1 heads of 64.
-static const struct bad plain_targets[] = {
-    {0, "", {0}},
-    {0, "", {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "none"}},
-    {0, "", {.key = "qwen3.rope.dimension_count", .kind = GGUF_U32, .value = 32}},
-    {ERR_UNSUPPORTED,
-     "qwen3moe",
-     {.key = "general.architecture", .kind = GGUF_STRING, .text = "qwen3moe"}},
-    {ERR_UNSUPPORTED,
-     "longrope",
-     {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "longrope"}},
-    {ERR_FORMAT,
-     "qwen3.rope.scaling.factor",
-     {.key = "qwen3.rope.scaling.type", .kind = GGUF_STRING, .text = "yarn"}},
-    {ERR_FORMAT, "qwen3.block_count", {.key = "qwen3.block_count", .kind = -1}},
-    {ERR_FORMAT, "qwen3.context_length", {.key = "qwen3.context_length", .kind = -1}},
-    {ERR_FORMAT, "qwen3.rope.freq_base", {.key = "qwen3.rope.freq_base", .kind = -1}},
-    {ERR_FORMAT, "epsilon", {.key = "qwen3.attention.layer_norm_rms_epsilon", .kind = GGUF_F32}},
-    {ERR_FORMAT, "head_count_kv", {.key = "qwen3.attention.head_count_kv", .kind = GGUF_U32}},
-    {ERR_UNSUPPORTED,
-     "2 heads over 3",
-     {.key = "qwen3.attention.head_count_kv", .kind = GGUF_U32, .value = 3}},
-    {ERR_UNSUPPORTED,
-     "value length 32",
-     {.key = "qwen3.attention.value_length", .kind = GGUF_U32, .value = 32}},
-    {ERR_MISMATCH,
-     "blk.0.attn_q.weight is [64, 128] but [64, 256] is expected",
-     {.key = "qwen3.attention.head_count", .kind = GGUF_U32, .value = 4}},
-    {ERR_MISMATCH,
-     "blk.0.ffn_gate",
-     {.key = "qwen3.feed_forward_length", .kind = GGUF_U32, .value = 64}},
-    {ERR_MISMATCH, "blk.5.attn_norm", {.key = "qwen3.block_count", .kind = GGUF_U32, .value = 7}},
-    {ERR_MISMATCH, "token_embd", {.tensor = "token_embd.weight"}},
-    {0, "", {.tensor = "output.weight"}}, // then the embedding is the head
-    {ERR_MISMATCH, "output.weight is [64, 200]", {.tensor = "output.weight", .rows = 200}},
-    {ERR_MISMATCH, "output_norm", {.tensor = "output_norm.weight"}},
-    {ERR_MISMATCH, "blk.2.attn_k_norm", {.tensor = "blk.2.attn_k_norm.weight"}},
-    {ERR_MISMATCH, "blk.3.ffn_norm", {.tensor = "blk.3.ffn_norm.weight"}},
-    {ERR_MISMATCH, "blk.1.attn_v", {.tensor = "blk.1.attn_v.weight", .rows = 32}},
-    {ERR_UNSUPPORTED,
-     "blk.4.attn_q.bias",
-     {.tensor = "blk.4.attn_norm.weight", .name = "blk.4.attn_q.bias"}},
-    {ERR_UNSUPPORTED,
-     "cls.output",
-     {.tensor = "blk.4.attn_norm.weight", .name = "cls.output.weight"}},
-    {ERR_UNSUPPORTED,
-     "rope_freqs",
-     {.tensor = "blk.4.attn_norm.weight", .name = "rope_freqs.weight"}},
-};
-
-static void refuse_each(struct tiny_shape shape, const struct bad *list, size_t n) {
-    struct tiny_rig r;
-    shape.nextn = 1; // so that there are tensors which nobody misses
-    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
-    struct model_options o = model_options_default();
-    o.max_rows = o.max_verify = 32;
-    for (size_t i = 0; i < n; i++) {
-        const struct bad *b = &list[i];
-        struct model *m = NULL;
-        struct model_plan p;
-        struct gguf *g;
-        rewrite(r.target_path, r.draft_path, &b->edit);
-        assert_int_equal(gguf_open(&g, r.draft_path, &r.e), 0);
-        int code = model_load(&m, r.x, g, &o, &r.e);
-        if (code != b->code || (code && !strstr(r.e.text, b->word)))
-            fail_msg("case %zu (%s): %d, \"%s\"", i, b->word, code, code ? r.e.text : "");
-        assert_int_equal(model_plan(&p, NULL, NULL, g, &o, &r.e), b->code);
-        assert_true(code || p.weights > 0);
-        model_destroy(m);
-        gguf_close(g);
-    }
-    tiny_rig_close(&r);
-}
-
 static void test_targets(void **state) {
     (void)state;
     refuse_each(tiny_shape_default(), targets, sizeof targets / sizeof *targets);
-}
-
-static void test_plain_targets(void **state) {
-    (void)state;
-    refuse_each(tiny_shape_plain(), plain_targets, sizeof plain_targets / sizeof *plain_targets);
 }
 
 static const struct bad drafts[] = {
@@ -581,11 +423,10 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),       cmocka_unit_test(test_plain_targets),
-        cmocka_unit_test(test_drafts),        cmocka_unit_test(test_draft_params),
-        cmocka_unit_test(test_target_params), cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_draft_of_plain),
-        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_targets),        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_draft_params),   cmocka_unit_test(test_target_params),
+        cmocka_unit_test(test_tokens),         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_draft_of_plain), cmocka_unit_test(test_scaling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

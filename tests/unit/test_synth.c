@@ -78,6 +78,12 @@ static void test_published_sizes(void **state) {
     assert_int_equal(n, 310);
     assert_int_equal(count("qwen3-8b", "Q8_0", &n, &bytes), 8190735360);
     assert_int_equal(n, 399);
+    assert_int_equal(count("llama-1b", "BF16", &n, &bytes), 1235814400 + 32); // and the divisors
+    assert_int_equal(n, 147);
+    assert_int_equal(count("llama-8b", "Q8_0", &n, &bytes), 8030261248 + 64);
+    assert_int_equal(n, 292);
+    assert_int_equal(count("qwen2-7b", "BF16", &n, &bytes), 7615616512);
+    assert_int_equal(n, 339);
     count("qwen35-2b", "F16", &n, &bytes);
     assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
 }
@@ -245,6 +251,8 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test_prestate(test_pair_decodes, "qwen35-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "qwen3-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen2-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "llama-tiny"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -5,7 +5,7 @@ NAME.json holds the hyper-parameters, the ids and the index of the rows; NAME.bi
 little-endian over the vocabulary. Prints how far the oracle itself moves between prefill, token by
 token and ragged pieces, and between fp32 and fp64.
 
-Usage: python golden_fixtures.py [OUTPUT_DIR]
+Usage: python golden_fixtures.py [OUTPUT_DIR [CASE...]]
 """
 import json
 import os
@@ -37,6 +37,16 @@ TARGETS |= {
     "q3_tied": PLAIN | {"heads": 8, "kv_heads": 1, "head_dim": 64, "tied": True, "rope": 5000000,
                         "seed": 107},
     "q3_yarn": PLAIN | {"tied": True, "rope": 10000, "yarn": 4, "trained": 64, "seed": 108},
+}
+# Llama targets: rotary pairs side by side in our files, angles divided by bands ("llama3"), biases of
+# all four projections. Qwen2 targets: biases of three.
+TARGETS |= {
+    "l3_bands": PLAIN | {"kind": "llama", "tied": True, "rope": 10000, "bands": 8, "trained": 64,
+                         "seed": 109},
+    "l2_bias": PLAIN | {"kind": "llama", "heads": 4, "kv_heads": 4, "head_dim": 64, "tied": False,
+                        "bias": True, "rope": 10000, "seed": 110},
+    "q2_untied": PLAIN | {"kind": "qwen2", "heads": 4, "kv_heads": 1, "head_dim": 64, "tied": False,
+                          "bias": True, "rope": 1000000, "seed": 111},
 }
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
@@ -99,12 +109,17 @@ def target_case(out, name, t):
 
 
 def main():
+    """Cases to make anew may be named behind the folder."""
     here = os.path.dirname(os.path.abspath(__file__))
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../tests/golden/data")
     os.makedirs(out, exist_ok=True)
     torch.set_num_threads(1)
-    known = {name: target_case(out, name, t) for name, t in TARGETS.items()}
+    only = sys.argv[2:]
+    known = {name: target_case(out, name, t) for name, t in TARGETS.items()
+             if not only or name in only}
     for name, (base, d, contexts) in DRAFTS.items():
+        if only:
+            break
         model, ids, logits, streams = known[base]
         rows, anchors = [], []
         for n in contexts:

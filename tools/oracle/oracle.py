@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right answers: the target by HuggingFace transformers, the draft by a transcription.
 
-Target: Qwen3_5ForCausalLM or Qwen3ForCausalLM in fp32 on the CPU, eager attention, the pure PyTorch
+Target: Qwen3_5ForCausalLM or a plain decoder's class in fp32 on the CPU, eager attention, the pure PyTorch
 delta rule.
 Draft: the DFlash block forward written here from its description (arXiv 2602.06036 and the public
 checkpoints' conventions), in fp64, without a cache: every context row is computed anew. It shares
@@ -14,14 +14,17 @@ import tiny_model
 
 
 def load_target(t):
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
+    import transformers as tf
     config = tiny_model.target_config(t)
-    plain = tiny_model.is_plain(t)
-    config = Qwen3Config(**config) if plain else \
-        Qwen3_5TextConfig(**config.get("text_config", config))
+    if tiny_model.is_plain(t):
+        name = config["architectures"][0]
+        config = getattr(tf, name.removesuffix("ForCausalLM") + "Config")(**config)
+    else:
+        name = "Qwen3_5ForCausalLM"
+        config = tf.Qwen3_5TextConfig(**config.get("text_config", config))
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    model = (Qwen3ForCausalLM if plain else Qwen3_5ForCausalLM)(config).float().eval()
+    model = getattr(tf, name)(config).float().eval()
     state = {n: torch.from_numpy(tiny_model.target_weight(t, n, s))
              for n, s in tiny_model.target_tensors(t)}
     missing, unexpected = model.load_state_dict(state, strict=False)

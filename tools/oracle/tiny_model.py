@@ -48,6 +48,8 @@ def recipe(name, shape, plain_norms, dt_mean):
         return None
     if name.endswith("dt_bias"):
         return dt_mean, 1.0
+    if name.endswith(".bias"):
+        return 0.0, 0.5
     if name.endswith("norm.weight"):
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
@@ -70,8 +72,13 @@ def weight(seed, name, shape, plain_norms=False, dt_mean=0.0):
 
 
 def is_plain(t):
-    """A Qwen3 target: plain norms, attention without a gate in every layer."""
+    """A plain decoder: plain norms, attention without a gate in every layer."""
     return t.get("plain", False)
+
+
+def kind(t):
+    """Of a plain decoder: qwen3, qwen2 or llama."""
+    return t.get("kind", "qwen3")
 
 
 def target_weight(t, name, shape):
@@ -85,11 +92,19 @@ def full_attention(t, i):
 def attention_tensors(p, t):
     d, hd = t["hidden"], t["head_dim"]
     gate = 1 if is_plain(t) else 2
-    return [(p + "self_attn.q_proj.weight", (gate * hd * t["heads"], d)),
-            (p + "self_attn.k_proj.weight", (hd * t["kv_heads"], d)),
-            (p + "self_attn.v_proj.weight", (hd * t["kv_heads"], d)),
-            (p + "self_attn.o_proj.weight", (d, hd * t["heads"])),
-            (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+    out = [(p + "self_attn.q_proj.weight", (gate * hd * t["heads"], d)),
+           (p + "self_attn.k_proj.weight", (hd * t["kv_heads"], d)),
+           (p + "self_attn.v_proj.weight", (hd * t["kv_heads"], d)),
+           (p + "self_attn.o_proj.weight", (d, hd * t["heads"]))]
+    if t.get("bias"):
+        out += [(p + "self_attn.q_proj.bias", (hd * t["heads"],)),
+                (p + "self_attn.k_proj.bias", (hd * t["kv_heads"],)),
+                (p + "self_attn.v_proj.bias", (hd * t["kv_heads"],))]
+    if t.get("bias") and kind(t) == "llama":
+        out += [(p + "self_attn.o_proj.bias", (d,))]
+    if kind(t) == "qwen3":
+        out += [(p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+    return out
 
 
 def linear_tensors(p, t):
@@ -133,15 +148,23 @@ def extra_tensors(t):
     return out + [("model.visual.patch_embed.proj.weight", (64, 3, 2, 4, 4))]
 
 
+CLASSES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+
+
 def plain_config(t):
     c = {
-        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": t["vocab"],
+        "architectures": [CLASSES[kind(t)]], "model_type": kind(t), "vocab_size": t["vocab"],
         "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
         "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
         "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"], "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 4096, "attention_bias": False, "hidden_act": "silu",
+        "max_position_embeddings": 4096, "hidden_act": "silu",
+        "attention_bias": kind(t) == "llama" and t.get("bias", False),
         "tie_word_embeddings": t["tied"], "use_sliding_window": False, "rope_theta": t["rope"],
     }
+    if t.get("bands"):
+        c["rope_scaling"] = {"rope_type": "llama3", "factor": float(t["bands"]),
+                             "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                             "original_max_position_embeddings": t["trained"]}
     if t.get("yarn"):
         c["rope_scaling"] = {"rope_type": "yarn", "factor": float(t["yarn"]),
                              "original_max_position_embeddings": t["trained"]}
