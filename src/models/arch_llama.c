@@ -12,4 +12,3 @@ const struct plain_arch arch_llama = {
     .base = 10000,
     .draft_mask = 128002, // <|reserved_special_token_0|> of Llama 3
 };
-
