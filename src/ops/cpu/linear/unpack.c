@@ -207,6 +207,7 @@ GRID(iq2_xs, 128, 16)
 GRID(iq2_s, 128, 16)
 GRID(iq3_xxs, 128, 32)
 GRID(iq3_s, 16, 32)
+#undef GRID
 
 // -1 to 2 times one half; there is no form without scales of groups, so that these are 1.
 static void ternary(quant_codes_fn *fn, const unsigned char *b, int d_at, struct unpacked *u) {
