@@ -196,19 +196,6 @@ static void grid(quant_codes_fn *fn, const unsigned char *b, int offset, int eac
         u->f[s] = c.f[s * each / 16];
 }
 
-#define GRID(name, offset, each)                                                                   \
-    static void name(const unsigned char *b, struct unpacked *u) {                                 \
-        grid(quant_codes_##name, b, offset, each, u);                                              \
-    }
-GRID(iq1_s, 16, 32)
-GRID(iq1_m, 16, 16)
-GRID(iq2_xxs, 128, 32)
-GRID(iq2_xs, 128, 16)
-GRID(iq2_s, 128, 16)
-GRID(iq3_xxs, 128, 32)
-GRID(iq3_s, 16, 32)
-#undef GRID
-
 // -1 to 2 times one half; there is no form without scales of groups, so that these are 1.
 static void ternary(quant_codes_fn *fn, const unsigned char *b, int d_at, struct unpacked *u) {
     struct quant_codes c;
@@ -226,6 +213,18 @@ static void tq1_0(const unsigned char *b, struct unpacked *u) {
 static void tq2_0(const unsigned char *b, struct unpacked *u) {
     ternary(quant_codes_tq2_0, b, 64, u);
 }
+
+#define GRID(name, offset, each)                                                                   \
+    static void name(const unsigned char *b, struct unpacked *u) {                                 \
+        grid(quant_codes_##name, b, offset, each, u);                                              \
+    }
+GRID(iq1_s, 16, 32)
+GRID(iq1_m, 16, 16)
+GRID(iq2_xxs, 128, 32)
+GRID(iq2_xs, 128, 16)
+GRID(iq2_s, 128, 16)
+GRID(iq3_xxs, 128, 32)
+GRID(iq3_s, 16, 32)
 
 static const struct unpack_row rows[] = {
     {TYPE_F32, FORM_F32, NULL},
