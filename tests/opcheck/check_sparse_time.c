@@ -72,7 +72,8 @@ enum { DENSITIES = 4 };
 static const float densities[DENSITIES] = {0.05f, 0.1f, 0.25f, 1};
 
 static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t first, int64_t n) {
-    struct kv_layout l = kv_layout_for((struct kv_shape){1, n_kv, d, d, false, KV_BF16, KV_BF16});
+    const enum kv_codec_id codec = c->device ? KV_F16 : KV_BF16; // as scorers have it
+    struct kv_layout l = kv_layout_for((struct kv_shape){1, n_kv, d, d, false, codec, codec});
     int64_t blocks = sparse_blocks(first + n), lists = sparse_query_blocks(first, n) * n_heads;
     size_t bytes = (size_t)(2 * blocks * l.page_bytes);
     unsigned char *image = malloc(bytes);
@@ -82,7 +83,7 @@ static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t fi
     char shape[64];
     if (!image)
         abort();
-    for (size_t i = 0; i < bytes; i += 2) { // between 0.5 and 2, both signs
+    for (size_t i = 0; i < bytes; i += 2) { // between 0.5 and 2 (F16: 1.75 and 2), both signs
         image[i] = (unsigned char)(rng_next(&c->rng) >> 56);
         image[i + 1] = (unsigned char)(0x3F | (rng_next(&c->rng) >> 63) << 7);
     }

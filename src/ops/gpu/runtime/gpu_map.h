@@ -22,8 +22,9 @@ static inline void *gpu_map_maker(void) {
     return f;
 }
 
-// Maps halves at x for tiles of `box` values in the 128-byte swizzle; what lies outside arrives as
-// zeros. step: bytes between neighbours of the dimensions behind the first.
+// Maps halves at x, of up to five dimensions, for tiles of `box` values in the 128-byte swizzle;
+// what lies outside arrives as zeros. step: bytes between neighbours of the dimensions behind the
+// first.
 static inline gpu_error gpu_make_map_of(void *maker, gpu_tile_map *map, const void *x, int dims,
                                         const cuuint64_t *size, const cuuint64_t *step,
                                         const cuuint32_t *box) {
@@ -31,7 +32,7 @@ static inline gpu_error gpu_make_map_of(void *maker, gpu_tile_map *map, const vo
                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    const cuuint32_t one[3] = {1, 1, 1};
+    const cuuint32_t one[5] = {1, 1, 1, 1, 1};
     if (!maker)
         return cudaErrorNotSupported;
     CUresult r = ((make_fn *)maker)(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, (cuuint32_t)dims,

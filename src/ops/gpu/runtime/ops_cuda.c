@@ -73,7 +73,7 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
     if (!what && n->attend)
         what = cuda_attend_lacks(n->attend);
     if (!what && n->sparse)
-        what = "block-sparse attention";
+        what = cuda_sparse_lacks(n->sparse);
     if (!what)
         return 0;
     return err_set(e, ERR_UNSUPPORTED,

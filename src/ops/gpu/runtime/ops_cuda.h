@@ -42,6 +42,7 @@ size_t linear_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t attend_scratch(const struct exec_limits *l);
 size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t sample_scratch(const struct exec_limits *l);
+size_t mass_scratch(const struct exec_limits *l);
 size_t linear_kept(void);
 bool linear_reserve(struct gpu *g);
 size_t attend_kept(const struct exec_limits *l);
@@ -81,6 +82,14 @@ void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *sr
                     const int32_t *index, int64_t n, size_t row_bytes);
 void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
                   const struct kv_slot *src, int64_t n);
+
+// Block-sparse attention (sparse/): NULL, or what calls ask for and there is no kernel for.
+const char *cuda_sparse_lacks(const struct sparse_args *a);
+void cuda_sparse_means(struct exec *x, const struct sparse_args *a);
+void cuda_sparse_select(struct exec *x, const struct sparse_args *a);
+void cuda_sparse_attend(struct exec *x, const struct sparse_args *a);
+// Attention as a score (mass.cu).
+void cuda_key_mass(struct exec *x, const struct key_mass_args *a);
 
 // Gated DeltaNet (gdn*.cu).
 void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);

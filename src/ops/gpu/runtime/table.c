@@ -96,6 +96,26 @@ static void enter_attend(struct exec *x, const struct attend_args *a, const stru
     cuda_attend(x, a, r);
 }
 
+static void enter_sparse_means(struct exec *x, const struct sparse_args *a) {
+    gpu_enter(x);
+    cuda_sparse_means(x, a);
+}
+
+static void enter_sparse_select(struct exec *x, const struct sparse_args *a) {
+    gpu_enter(x);
+    cuda_sparse_select(x, a);
+}
+
+static void enter_sparse_attend(struct exec *x, const struct sparse_args *a) {
+    gpu_enter(x);
+    cuda_sparse_attend(x, a);
+}
+
+static void enter_key_mass(struct exec *x, const struct key_mass_args *a) {
+    gpu_enter(x);
+    cuda_key_mass(x, a);
+}
+
 static void enter_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     gpu_enter(x);
@@ -173,6 +193,10 @@ const struct ops cuda_table = {
     .gated_norm_to_act = enter_gated_norm_to_act,
     .qk_norm_rope_store = enter_qk_norm_rope_store,
     .attend = enter_attend,
+    .sparse_means = enter_sparse_means,
+    .sparse_select = enter_sparse_select,
+    .sparse_attend = enter_sparse_attend,
+    .key_mass = enter_key_mass,
     .copy_rows = enter_copy_rows,
     .kv_copy = enter_kv_copy,
     .head_topk = enter_head_topk,

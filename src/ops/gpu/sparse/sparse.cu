@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of block-sparse attention: means of key blocks, and the choice of kernels for the other
+// two stages. All stages of a call are launches behind each other; nothing comes back to the host.
+#include "ops/gpu/sparse/sparse.cuh"
+
+// Rows of 8 values for load8; heads end with whole such pieces and whole blocks of codecs.
+extern "C" const char *cuda_sparse_lacks(const struct sparse_args *a) {
+    return a->d % 32 ? "block-sparse attention with heads that are no multiple of 32" : NULL;
+}
+
+// Pieces that lie at equal distances need no table.
+static bool spaced(struct sparse_places *p, unsigned char *const *pages, int64_t n) {
+    int64_t step = n > 1 ? pages[1] - pages[0] : 0;
+    for (int64_t i = 1; i < n; i++)
+        if (pages[i] - pages[i - 1] != step)
+            return false;
+    p->data = pages[0];
+    p->piece = step;
+    return step >= 0;
+}
+
+static bool places_of(struct gpu *g, struct sparse_places *p, const struct sparse_rows *s,
+                      int64_t positions) {
+    int64_t pieces = (positions + KV_PAGE - 1) / KV_PAGE;
+    *p = (struct sparse_places){
+        s->data,      NULL,         s->piece,      s->codes,      s->scales,
+        s->code_slot, s->code_head, s->scale_slot, s->scale_head, (int32_t)s->codec};
+    if (!s->pages || spaced(p, s->pages, pieces))
+        return true;
+    p->pages = (unsigned char *const *)gpu_stage(g, s->pages, (size_t)pieces * sizeof *s->pages);
+    return p->pages != NULL;
+}
+
+// False: nothing to do, or a fault.
+static bool run_of(struct gpu *g, struct sparse_run *u, const struct sparse_args *a) {
+    *u = (struct sparse_run){};
+    u->n_heads = a->n_heads;
+    u->n_kv = a->n_kv;
+    u->group = a->n_heads / a->n_kv;
+    u->d = a->d;
+    u->scale = a->scale;
+    u->opt = a->opt;
+    u->first = a->first;
+    u->n = a->n;
+    u->blocks = sparse_blocks(a->first + a->n);
+    u->text_blocks = sparse_blocks(a->total);
+    u->block = a->first / SPARSE_BLOCK;
+    u->rows_blocks = sparse_query_blocks(a->first, a->n);
+    u->q = a->q;
+    u->means = a->means;
+    u->mass = a->mass;
+    u->count = a->count;
+    u->list = a->list;
+    if (cuda_sparse_lacks(a)) {
+        gpu_check(g, GPU_NOT_SUPPORTED, "sparse: a form without a kernel");
+        return false;
+    }
+    return a->n > 0 && places_of(g, &u->k, &a->k, a->first + a->n) &&
+           places_of(g, &u->v, &a->v, a->first + a->n);
+}
+
+// Block (key block, kv head). A thread adds up 8 values of some of the keys; then a thread a value
+// adds those sums in order.
+static __global__ void __launch_bounds__(SPARSE_THREADS)
+    mean_blocks(const __grid_constant__ struct sparse_run u) {
+    __shared__ float part[SPARSE_THREADS * 8];
+    const int eights = u.d / 8, sharers = SPARSE_THREADS / eights, own = threadIdx.x / eights;
+    const int at = threadIdx.x % eights;
+    const int64_t block = u.block + blockIdx.x;
+    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, x[8];
+    gpu_await();
+    gpu_let_next();
+    if (own < sharers) {
+        for (int i = own; i < SPARSE_BLOCK; i += sharers) {
+            kv_load8(u.k.codec, sparse_row(&u.k, block * SPARSE_BLOCK + i, blockIdx.y), at, x);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                sum[j] += x[j];
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            part[own * u.d + at * 8 + j] = sum[j];
+    }
+    __syncthreads();
+    float *out = u.means + (block * u.n_kv + blockIdx.y) * u.d;
+    for (int i = threadIdx.x; i < u.d; i += SPARSE_THREADS) {
+        float all = 0;
+        for (int s = 0; s < sharers; s++)
+            all += part[s * u.d + i];
+        out[i] = all * (1.0f / SPARSE_BLOCK);
+    }
+}
+
+extern "C" void cuda_sparse_means(struct exec *x, const struct sparse_args *a) {
+    struct gpu *g = gpu_of(x);
+    struct sparse_run u;
+    if (!run_of(g, &u, a))
+        return;
+    int64_t whole = (a->first + a->n) / SPARSE_BLOCK - u.block;
+    if (whole > 0)
+        gpu_launch_early(g, "sparse_means", mean_blocks, dim3((unsigned)whole, (unsigned)u.n_kv),
+                         SPARSE_THREADS, 0, u);
+}
+
+static bool by_matrix(const struct gpu *g, int d) {
+    return (d == 64 || d == 128) && g->sm >= 80 && g->path != CUDA_PATH_SMALL &&
+           sparse_attend_matrix_bytes(d) <= g->shared;
+}
+
+extern "C" void cuda_sparse_select(struct exec *x, const struct sparse_args *a) {
+    struct gpu *g = gpu_of(x);
+    struct sparse_run u;
+    if (!run_of(g, &u, a))
+        return;
+    if (by_matrix(g, u.d))
+        sparse_select_matrix(g, &u);
+    else
+        sparse_select_plain(g, &u);
+}
+
+extern "C" void cuda_sparse_attend(struct exec *x, const struct sparse_args *a) {
+    struct gpu *g = gpu_of(x);
+    struct sparse_run u;
+    if (!run_of(g, &u, a))
+        return;
+    cuda_act_shape(a->out, a->n, (int64_t)a->n_heads * a->d);
+    u.out = a->out->wide;
+    u.out_stride = a->out->stride;
+    if (!by_matrix(g, u.d) || u.k.codec == KV_F32 || u.v.codec == KV_F32)
+        sparse_attend_plain(g, &u);
+    else if (g->path == CUDA_PATH_WGMMA && sparse_wide_takes(g, &u))
+        sparse_attend_wide(g, &u);
+    else
+        sparse_attend_matrix(g, &u);
+    cuda_act_finish(x, a->out, a->n);
+}
