@@ -145,6 +145,11 @@ if has bench; then
     refuse 2 "'sparse'" bench niah -m tiny.gguf --ways sparse
     refuse 2 "--ways is for 'bench niah'" bench -m tiny.gguf --prompt-tokens 3 --ways dense
     refuse 2 "needs --sequences" bench -m tiny.gguf --prompt-tokens 3 --engine
+    refuse 2 "needs --prefill-drafter" bench score -m tiny.gguf --prompt-tokens 640
+    refuse 2 "--depths has no meaning" bench score --prefill-drafter x --prompt-tokens 9 --depths 5
+    refuse 1 "qwen3" bench score --prefill-drafter tiny.gguf --prompt-tokens 640
+    accept "160 kept" bench score -m tiny.gguf --prompt-tokens 640 --prefill-keep-ratio 0.25 \
+        --prefill-drafter "$root/models/coppice-tiny-scorer-q8_0.gguf"
     accept " 2 off " bench -m tiny.gguf --prompt-tokens 9 -n 8 --sequences 1,2 --modes off --engine
     accept " 3 oracle tree:auto " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \
         --modes off,tree:auto --drafter oracle:al=4

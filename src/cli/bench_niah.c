@@ -52,8 +52,12 @@ static int refuse(const struct cli_args *a, const int *rows, size_t n, const cha
 bool bench_niah_wanted(const struct cli_args *a, int *rc, struct err *e) {
     const char *what = a->opt.n_operands ? a->opt.operands[0] : NULL;
     bool wanted = what && !strcmp(what, "niah");
+    *rc = 0;
+    if (what && !strcmp(what, "score"))
+        return false; // bench_score.h
     if (what && !wanted)
-        *rc = err_set(e, ERR_USAGE, "there is no 'bench %.40s'; there is 'bench niah'", what);
+        *rc = err_set(e, ERR_USAGE,
+                      "there is no 'bench %.40s'; there are 'bench niah' and 'bench score'", what);
     else if (wanted)
         *rc =
             refuse(a, others, sizeof others / sizeof *others, "has no meaning for 'bench niah'", e);

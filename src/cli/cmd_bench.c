@@ -10,6 +10,7 @@
 #include "cli/bench_engine.h"
 #include "cli/bench_niah.h"
 #include "cli/bench_report.h"
+#include "cli/bench_score.h"
 #include "cli/bench_url.h"
 
 static bool equal(const struct reply *a, const struct reply *b) {
@@ -200,6 +201,8 @@ int cmd_bench(const struct cli_args *a, struct err *e) {
     bool niah = bench_niah_wanted(a, &rc, e);
     if (rc || niah)
         return rc ? rc : bench_niah(a, e);
+    if (a->opt.n_operands)
+        return bench_score(a, e);
     bool server = bench_url_wanted(a, &rc, e);
     if (rc || server)
         return rc ? rc : bench_url(a, e);
