@@ -7,7 +7,6 @@
 
 #include "base/num.h"
 #include "compress/score_impl.h"
-#include "formats/quant.h"
 
 struct score_options score_options_default(void) {
     return (struct score_options){
@@ -174,7 +173,7 @@ static void score_destroy(struct scorer *base) {
     free(s->layers);
     free(s->parent);
     free(s->seq);
-    free(s->rows);
+    score_embed_close(&s->embedding);
     free(s);
 }
 
@@ -206,21 +205,11 @@ static int host_memory(struct model_scorer *s, struct err *e) {
     size_t n = (size_t)s->o.chunk;
     s->parent = calloc(n, sizeof *s->parent);
     s->seq = calloc(n, sizeof *s->seq);
-    s->rows = malloc(n * (size_t)s->p.dim * sizeof *s->rows);
-    if (!s->parent || !s->seq || !s->rows)
+    if (!s->parent || !s->seq)
         return err_set(e, ERR_MEMORY, "no memory for chunks of %zu rows", n);
     for (int i = 0; i < s->o.chunk; i++)
         s->parent[i] = i - 1;
-    return 0;
-}
-
-// Embeddings are looked up on the host: a table of all tokens would be as large as many layers.
-static void embed(struct model_scorer *s, const int32_t *ids, int64_t first, int64_t n) {
-    const struct quant_format *f = quant_format(s->embed->type);
-    int64_t d = s->p.dim, row = quant_row_bytes(f, d);
-    for (int64_t i = 0; i < n; i++)
-        f->dequantize((const char *)s->embed->data + ids[first + i] * row, s->rows + i * d, d);
-    exec_ops(s->x)->upload(s->x, s->t.h + first * d, s->rows, (size_t)(n * d) * sizeof *s->rows);
+    return score_embed_open(&s->embedding, s->x, s->embed, s->o.chunk, e);
 }
 
 // A chunk of rows of the text.
@@ -347,11 +336,17 @@ static void score_layer(struct model_scorer *s, const struct score_layer *y, int
     exec_ops(s->x)->key_mass(s->x, &a);
 }
 
-static void run_layers(struct model_scorer *s, int64_t n_q, int64_t n,
+// Embeddings of rows of the text from `first` on.
+static void embed(struct model_scorer *s, const int32_t *ids, int64_t first, int64_t n) {
+    score_embed(&s->embedding, ids + first, n, s->t.h + first * s->p.dim);
+}
+
+static void run_layers(struct model_scorer *s, const int32_t *ids, int64_t n_q, int64_t n,
                        const struct score_reuse *u) {
     int64_t first = u->known * SPARSE_BLOCK, step = s->o.dense ? SCORE_DENSE_ROWS : s->o.chunk;
     if (step > s->o.chunk)
         step = s->o.chunk;
+    embed(s, ids, n - n_q, n_q); // the others come chunk by chunk
     for (int i = 0; i < s->o.layers; i++) {
         const struct score_layer *y = &s->layers[i];
         bool scored = i >= s->o.layers - s->o.last, last = i == s->o.layers - 1;
@@ -360,6 +355,8 @@ static void run_layers(struct model_scorer *s, int64_t n_q, int64_t n,
         score_reuse_layer(s, u, i);
         for (int64_t at = first; at < n; at += step) {
             const struct span c = {at, n - at < step ? n - at : step};
+            if (i == 0)
+                embed(s, ids, at, min_i64(at + c.n, n - n_q) - at);
             run_chunk(s, y, &c, n, last);
         }
         if (scored)
@@ -382,6 +379,20 @@ static int check_call(const struct model_scorer *s, const struct score_call *c, 
     return 0;
 }
 
+// out[i] = the mean over the queries of mass[t][i]; row by row, since a column lies far apart.
+static void take_means(const float *mass, int64_t n_q, int64_t n, float *out) {
+    enum { AT_ONCE = 512 };
+    for (int64_t from = 0; from < n; from += AT_ONCE) {
+        double sum[AT_ONCE] = {0};
+        int64_t count = min_i64(n - from, AT_ONCE);
+        for (int64_t t = 0; t < n_q; t++)
+            for (int64_t i = 0; i < count; i++)
+                sum[i] += (double)mass[t * n + from + i];
+        for (int64_t i = 0; i < count; i++)
+            out[from + i] = (float)(sum[i] / (double)n_q);
+    }
+}
+
 static int score_text(struct scorer *base, const struct score_call *c, struct err *e) {
     struct model_scorer *s = (struct model_scorer *)base;
     const struct ops *ops = exec_ops(s->x);
@@ -394,19 +405,13 @@ static int score_text(struct scorer *base, const struct score_call *c, struct er
     size_t bytes = (size_t)(n_q * c->n) * sizeof(float);
     ops->zero(s->x, s->t.mass, bytes);
     struct score_reuse u = score_reuse_begin(s, c);
-    for (int64_t at = s->known; at < c->n; at += s->o.chunk)
-        embed(s, c->ids, at, c->n - at < s->o.chunk ? c->n - at : s->o.chunk);
-    run_layers(s, n_q, c->n, &u);
+    run_layers(s, c->ids, n_q, c->n, &u);
     ops->download(s->x, s->host, s->t.mass, bytes);
     rc = exec_status(s->x, e);
     if (rc && u.text) // which may hold anything
         score_kept_drop(&s->kept, u.text);
-    for (int64_t i = 0; i < c->n && !rc; i++) {
-        double sum = 0;
-        for (int64_t t = 0; t < n_q; t++)
-            sum += (double)s->host[t * c->n + i];
-        c->out[i] = (float)(sum / (double)n_q);
-    }
+    if (!rc)
+        take_means(s->host, n_q, c->n, c->out);
     return rc;
 }
 

@@ -3,10 +3,12 @@
 #ifndef COPPICE_COMPRESS_SCORE_IMPL_H
 #define COPPICE_COMPRESS_SCORE_IMPL_H
 
+#include "base/pool.h"
 #include "compress/score.h"
 #include "compress/score_kept.h"
 #include "models/block_attention.h"
 #include "models/block_mlp.h"
+#include "ops/copier.h"
 
 // Rows that dense attention takes at a time: keys of earlier rows are then read by the page.
 enum { SCORE_DENSE_ROWS = 256 };
@@ -37,6 +39,24 @@ struct score_text {
     unsigned char **page_of; // host [cap / KV_PAGE]
 };
 
+// Embeddings on their way to the device (score_embed.c). Zeroed is closed.
+struct score_embed {
+    struct exec *x;
+    const struct tensor *table;
+    struct pool *pool; // NULL: the caller's thread alone
+    struct copier *copier;
+    float *rows[2]; // host [chunk][D], used in turn
+    uint64_t ticket[2];
+    int turn;
+    const int32_t *ids;
+};
+// For up to so many rows at a time.
+int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
+                     int64_t rows, struct err *e);
+void score_embed_close(struct score_embed *m);
+// out[n][D] = embeddings, for ops that are queued from now on; nothing queued may still use out.
+void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out);
+
 struct model_scorer {
     struct scorer base;
     struct exec *x;
@@ -49,7 +69,8 @@ struct model_scorer {
     struct score_chunk c;
     struct score_text t;
     int32_t *parent, *seq; // host [chunk]: a chain of one sequence
-    float *rows, *host;    // host [chunk][D]; [SCORE_QUERIES][cap]
+    float *host;           // host [SCORE_QUERIES][cap]
+    struct score_embed embedding;
     struct score_kept kept;
     int64_t known; // tokens of the last text that were kept
 };

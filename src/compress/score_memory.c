@@ -49,7 +49,7 @@ void score_release(struct model_scorer *s) {
     free(t->pos);
     free(t->slots);
     free(t->page_of);
-    free(s->host);
+    exec_host_free(s->x, s->host);
     s->host = NULL;
     *t = (struct score_text){0};
 }
@@ -89,7 +89,7 @@ static bool take_host(struct model_scorer *s, int64_t n) {
     t->pos = calloc((size_t)n, sizeof *t->pos);
     t->slots = calloc((size_t)n, sizeof *t->slots);
     t->page_of = calloc((size_t)pages, sizeof *t->page_of);
-    s->host = calloc((size_t)(SCORE_QUERIES * n), sizeof *s->host);
+    s->host = exec_host_alloc(s->x, (size_t)(SCORE_QUERIES * n) * sizeof *s->host);
     if (!t->pos || !t->slots || !t->page_of || !s->host)
         return false;
     for (int64_t i = 0; i < pages; i++)
