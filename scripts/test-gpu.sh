@@ -69,7 +69,7 @@ property() {
 # at once.
 sanitize() {
     local from=$SECONDS tool=$1 level=$2 family jobs=() i
-    local families=(rows attend linear gdn gdn_many gdn_layer moe sample)
+    local families=(rows attend linear gdn gdn_many gdn_layer sparse mass moe sample)
     shift 2
     for family in "${families[@]}"; do
         timeout "${LIMIT:-400}" compute-sanitizer --tool "$tool" --error-exitcode 1 "$@" \
@@ -91,6 +91,7 @@ for suite in opcheck golden; do
     part "$suite" "$tests/gpu_tests" "$suite"
 done
 property
+part score "$tests/gpu_tests" score
 part compare "$tests/gpu_tests" --levels cuda compare
 part pair "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 64,700 -n 192 \

@@ -19,10 +19,8 @@ static const struct suite {
     const char *name;
     gpu_suite_fn *run;
 } suites[] = {
-    {"opcheck", suite_opcheck},
-    {"golden", suite_golden},
-    {"property", suite_property},
-    {"compare", suite_compare},
+    {"opcheck", suite_opcheck}, {"golden", suite_golden},   {"property", suite_property},
+    {"score", suite_score},     {"compare", suite_compare},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 

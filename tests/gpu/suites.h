@@ -30,6 +30,7 @@ typedef void gpu_suite_fn(const char *level, const struct gpu_options *o, struct
 gpu_suite_fn suite_opcheck;  // ops against the scalar level and doubles (tests/opcheck)
 gpu_suite_fn suite_golden;   // small models against stored answers (tests/golden)
 gpu_suite_fn suite_property; // rule E over random models (tests/property)
+gpu_suite_fn suite_score;    // the scorer of prompts: near the CPU's, same bits in chunks
 gpu_suite_fn suite_compare;  // logits against the CPU's, beside what int8 activations change
 
 #endif

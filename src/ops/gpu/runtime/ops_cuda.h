@@ -42,6 +42,7 @@ size_t linear_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t attend_scratch(const struct exec_limits *l);
 size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t sample_scratch(const struct exec_limits *l);
+size_t sparse_scratch(const struct exec_limits *l);
 size_t mass_scratch(const struct exec_limits *l);
 size_t linear_kept(void);
 bool linear_reserve(struct gpu *g);

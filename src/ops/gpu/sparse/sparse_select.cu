@@ -3,8 +3,8 @@
 // makes one list. Scores are products of queries and means, a tile of key blocks at a time: their
 // sums are kept under the largest score of the tile, and brought under the largest of all at the
 // end, so that a tile is looked at once. One kernel multiplies by mma.sync with queries and means
-// in 16 bits, one in f32 for all other devices and heads. No sum depends on what else is in the
-// call.
+// in 16 bits, to which a launch before it takes the means; one in f32 is for all other devices and
+// heads. No sum depends on what else is in the call.
 #include <math.h>
 
 #include "ops/gpu/sparse/sparse_tile.cuh"
@@ -18,7 +18,8 @@ enum {
 
 // What a block of threads shares beside means; [tile] behind it top[], then masses if they fit.
 struct choosing {
-    float part[SPARSE_WARPS][WIDE_TILE]; // sums of a tile's columns, by warps
+    // Of two tiles in turn, by warps: sums of columns, and the largest score that they are under.
+    float part[2][SPARSE_WARPS][WIDE_TILE], tile_top[2][SPARSE_WARPS];
     float top[SPARSE_WARPS], sum[SPARSE_WARPS];
     int32_t found[2][SPARSE_WARPS];
 };
@@ -84,17 +85,21 @@ static __device__ __forceinline__ int32_t rank_among(bool has, int32_t *part, in
     return before;
 }
 
-// The column sums of a tile: those of the warps in their order. top: the tile's largest score.
-static __device__ __forceinline__ void keep_tile(const struct choosing *c, int width, int64_t tile,
-                                                 int64_t columns, float top, float *tops,
-                                                 float *mass) {
-    __syncthreads();
-    if ((int)threadIdx.x < width && tile * width + threadIdx.x < columns) {
-        float sum = 0;
-        for (int w = 0; w < SPARSE_WARPS; w++)
-            sum += c->part[w][threadIdx.x];
-        mass[tile * width + threadIdx.x] = sum;
-    }
+// The column sums of a tile under its largest score: those of the warps in their order. Behind a
+// barrier.
+static __device__ __forceinline__ void keep_tile(const struct choosing *c, int width, int32_t tile,
+                                                 int32_t columns, float *tops, float *mass) {
+    const float *tile_top = c->tile_top[tile % 2];
+    float top = tile_top[0], sum = 0;
+    int32_t block = tile * width + (int32_t)threadIdx.x;
+    if ((int)threadIdx.x >= width)
+        return;
+    for (int w = 1; w < SPARSE_WARPS; w++)
+        top = fmaxf(top, tile_top[w]);
+    for (int w = 0; w < SPARSE_WARPS; w++)
+        sum = fmaf(c->part[tile % 2][w][threadIdx.x], attend_exp2(tile_top[w] - top), sum);
+    if (block < columns)
+        mass[block] = sum;
     if (threadIdx.x == 0)
         tops[tile] = top;
 }
@@ -175,7 +180,7 @@ static __device__ void write_list(const struct sparse_run *u, const struct spars
 
 // Sums of `columns` blocks by tiles of `width` become masses, and masses a list.
 static __device__ void choose(const struct sparse_run *u, const struct sparse_item *t,
-                              struct choosing *c, int width, int64_t columns, const float *tops,
+                              struct choosing *c, int width, int32_t columns, const float *tops,
                               float *mass) {
     float top = -INFINITY, sum = 0, most = 0;
     __syncthreads();
@@ -202,38 +207,34 @@ static __device__ void choose(const struct sparse_run *u, const struct sparse_it
 }
 
 // Key blocks that have a score: those before the query block, and itself if its last row is here.
-static __device__ __forceinline__ int64_t scored(const struct sparse_item *t) {
-    return t->m + (t->end == SPARSE_BLOCK);
+static __device__ __forceinline__ int32_t scored(const struct sparse_item *t) {
+    return (int32_t)t->m + (t->end == SPARSE_BLOCK);
 }
 
 // Whether a row of the query block scores a key block.
-static __device__ __forceinline__ bool scores(const struct sparse_item *t, int row, int64_t block,
-                                              int64_t columns) {
+static __device__ __forceinline__ bool scores(const struct sparse_item *t, int row, int32_t block,
+                                              int32_t columns) {
     return block < columns && sparse_has(t, row) && (block < t->m || row == SPARSE_BLOCK - 1);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Means of 64 key blocks as rows of D halves; zeros behind the last.
+// Means of a tile of 64 key blocks on their way to rows of D halves; zeros behind the last.
 template <int D>
-static __device__ __forceinline__ void load_means(const struct sparse_run *u,
-                                                  const struct sparse_item *t, int64_t from,
-                                                  int64_t columns, unsigned char *tile) {
+static __device__ __forceinline__ void bring_means(const struct sparse_run *u, const __half *halves,
+                                                   int kv, int32_t tile, int32_t columns,
+                                                   unsigned to) {
     constexpr int PIECES = D / 8, STEP = SPARSE_THREADS / PIECES;
     int at = threadIdx.x % PIECES;
+    const __half *from = halves + kv * u->blocks * D + at * 8;
 #pragma unroll
     for (int i = 0; i < WIDE_TILE / STEP; i++) {
         int row = i * STEP + threadIdx.x / PIECES;
-        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (from + row < columns) {
-            const float4 *k =
-                (const float4 *)(u->means + ((from + row) * u->n_kv + t->kv) * D) + 2 * at;
-            float4 a = __ldcg(k), b = __ldcg(k + 1);
-            x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-            x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-        }
-        *(uint4 *)(tile + whole_rows<D>::at(row, at)) = pack_eight(x);
+        int32_t block = tile * WIDE_TILE + row;
+        copy_or_zero(to + (unsigned)whole_rows<D>::at(row, at),
+                     block < columns ? from + (int64_t)block * D : NULL);
     }
+    close_copies();
 }
 
 // s = scores of the warp's 16 rows and 64 key blocks.
@@ -281,49 +282,80 @@ static __device__ __forceinline__ float2 add_rows(const float (&s)[8][4]) {
     return make_float2(c[0][0], c[0][1]);
 }
 
-// Block (query block, head).
+// Scores of a tile in units of log 2; -inf where a row does not score a block. Returns the warp's
+// largest. row: the lane's first.
+static __device__ __forceinline__ float scale_tile(const struct sparse_item *t, int row,
+                                                   int32_t from, int32_t columns,
+                                                   const float (&factor)[2], float (&s)[8][4]) {
+    bool all = from + WIDE_TILE <= t->m && t->begin == 0 && t->end == SPARSE_BLOCK;
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        s[i / 4][i % 4] *= factor[i % 4 / 2];
+    if (!all) {
+        int32_t first = from + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            if (!scores(t, row + i % 4 / 2 * 8, first + i / 4 * 8 + i % 2, columns))
+                s[i / 4][i % 4] = -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        top = fmaxf(top, s[i / 4][i % 4]);
+    return warp_max(top);
+}
+
+// Block (query block, head). The next tile arrives while one is worked on, and the sums of the one
+// before are kept; so a tile takes one barrier.
 template <int D>
 static __global__ void __launch_bounds__(SPARSE_THREADS, 2)
-    select_blocks(const __grid_constant__ struct sparse_run u) {
+    select_blocks(const __grid_constant__ struct sparse_run u, const __half *halves) {
     extern __shared__ __align__(1024) unsigned char memory[];
+    constexpr int TILE = WIDE_TILE * D * 2;
     __shared__ struct choosing c;
     const struct sparse_item t = sparse_item_of(&u);
-    const int64_t columns = scored(&t), tiles = (u.blocks + WIDE_TILE - 1) / WIDE_TILE;
-    float *tops = (float *)(memory + WIDE_TILE * D * 2), *mass = masses_at(&u, &t, tops + tiles);
+    const int32_t columns = scored(&t), tiles = (columns + WIDE_TILE - 1) / WIDE_TILE;
+    float *tops = (float *)(memory + 2 * TILE);
+    float *mass = masses_at(&u, &t, tops + (u.blocks + WIDE_TILE - 1) / WIDE_TILE);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp * 16 + lane / 4;
-    unsigned a[D / 16][4];
+    unsigned a[D / 16][4], at = shared_address(memory);
     float factor[2];
     gpu_await();
     gpu_let_next();
+    if (tiles > 0)
+        bring_means<D>(&u, halves, t.kv, 0, columns, at);
     sparse_queries<D>(&u, &t, warp * 16, a, factor);
-    for (int64_t from = 0; from < columns; from += WIDE_TILE) {
-        float s[8][4], top = -INFINITY;
-        load_means<D>(&u, &t, from, columns, memory);
+    for (int32_t tile = 0; tile < tiles; tile++) {
+        float s[8][4];
+        await_copies<0>();
         __syncthreads();
-        score_tile<D>(a, shared_address(memory), s);
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            int64_t block = from + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            float *x = &s[i / 4][i % 4];
-            *x = scores(&t, row + i % 4 / 2 * 8, block, columns) ? *x * factor[i % 4 / 2]
-                                                                 : -INFINITY;
-            top = fmaxf(top, *x);
-        }
-        top = block_max(top, c.top);
+        if (tile + 1 < tiles)
+            bring_means<D>(&u, halves, t.kv, tile + 1, columns, at + (tile + 1) % 2 * TILE);
+        if (tile > 0)
+            keep_tile(&c, WIDE_TILE, tile - 1, columns, tops, mass);
+        score_tile<D>(a, at + tile % 2 * TILE, s);
+        float top = scale_tile(&t, row, tile * WIDE_TILE, columns, factor, s);
         float base = top > -INFINITY ? top : 0;
 #pragma unroll
         for (int i = 0; i < 32; i++)
             s[i / 4][i % 4] = attend_exp2(s[i / 4][i % 4] - base);
-        *(float2 *)&c.part[warp][lane / 4 * 8 + lane % 4 * 2] = add_rows(s);
-        keep_tile(&c, WIDE_TILE, from / WIDE_TILE, columns, base, tops, mass);
+        *(float2 *)&c.part[tile % 2][warp][lane / 4 * 8 + lane % 4 * 2] = add_rows(s);
+        if (lane == 0)
+            c.tile_top[tile % 2][warp] = top;
     }
+    __syncthreads();
+    if (tiles > 0)
+        keep_tile(&c, WIDE_TILE, tiles - 1, columns, tops, mass);
     choose(&u, &t, &c, WIDE_TILE, columns, tops, mass);
 }
 
 #else
 
-template <int D> static __global__ void select_blocks(const __grid_constant__ struct sparse_run u) {
+template <int D>
+static __global__ void select_blocks(const __grid_constant__ struct sparse_run u,
+                                     const __half *halves) {
     (void)u;
+    (void)halves;
     gpu_await();
 }
 
@@ -337,7 +369,7 @@ struct slim_memory {
 
 // Values at .. at + SLICE - 1 of 32 means, turned, and of the queries; zeros where there is none.
 static __device__ void load_slice(const struct sparse_run *u, const struct sparse_item *t,
-                                  int64_t from, int64_t columns, int at, struct slim_memory *m) {
+                                  int32_t from, int32_t columns, int at, struct slim_memory *m) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int i = warp; i < SLIM_TILE; i += SPARSE_WARPS) {
         const float *mean = u->means + ((from + i) * u->n_kv + t->kv) * u->d;
@@ -362,13 +394,14 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
     __shared__ struct choosing c;
     __shared__ struct slim_memory m;
     const struct sparse_item t = sparse_item_of(&u);
-    const int64_t columns = scored(&t), tiles = (u.blocks + SLIM_TILE - 1) / SLIM_TILE;
-    float *tops = slim, *mass = masses_at(&u, &t, tops + tiles);
+    const int32_t columns = scored(&t);
+    float *tops = slim, *mass = masses_at(&u, &t, tops + (u.blocks + SLIM_TILE - 1) / SLIM_TILE);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     gpu_await();
     gpu_let_next();
-    for (int64_t from = 0; from < columns; from += SLIM_TILE) {
+    for (int32_t from = 0; from < columns; from += SLIM_TILE) {
         float s[ROWS], top = -INFINITY, sum = 0;
+        int32_t tile = from / SLIM_TILE;
         for (int i = 0; i < ROWS; i++)
             s[i] = 0;
         for (int at = 0; at < u.d; at += SLICE) {
@@ -383,34 +416,78 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
             s[i] = seen ? s[i] * (u.scale * 1.44269504f) : -INFINITY;
             top = fmaxf(top, s[i]);
         }
-        top = block_max(top, c.top);
+        top = warp_max(top);
         float base = top > -INFINITY ? top : 0;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
             sum += attend_exp2(s[i] - base);
-        c.part[warp][lane] = sum;
-        keep_tile(&c, SLIM_TILE, from / SLIM_TILE, columns, base, tops, mass);
+        c.part[tile % 2][warp][lane] = sum;
+        if (lane == 0)
+            c.tile_top[tile % 2][warp] = top;
+        __syncthreads();
+        keep_tile(&c, SLIM_TILE, tile, columns, tops, mass);
     }
     choose(&u, &t, &c, SLIM_TILE, columns, tops, mass);
 }
 
-typedef void select_fn(const struct sparse_run);
+// Means [blocks][n_kv][d] as halves [n_kv][blocks][d], eight a thread; those of whole blocks.
+static __global__ void __launch_bounds__(SPARSE_THREADS)
+    halve_means(const __grid_constant__ struct sparse_run u, int32_t whole, __half *halves) {
+    int32_t eights = u.d / 8, i = (int32_t)blockIdx.x * SPARSE_THREADS + (int32_t)threadIdx.x;
+    int32_t block = i / eights;
+    gpu_await();
+    gpu_let_next();
+    if (block >= whole)
+        return;
+    const float4 *from =
+        (const float4 *)(u.means + ((int64_t)block * u.n_kv + blockIdx.y) * u.d) + i % eights * 2;
+    float4 a = __ldcg(from), b = __ldcg(from + 1);
+    float limit = 65504.0f, x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    __half2 y[4];
+    for (int j = 0; j < 8; j++)
+        x[j] = fminf(fmaxf(x[j], -limit), limit);
+    for (int j = 0; j < 4; j++)
+        y[j] = __floats2half2_rn(x[2 * j], x[2 * j + 1]);
+    *(uint4 *)(halves + (blockIdx.y * u.blocks + block) * u.d + i % eights * 8) = *(uint4 *)y;
+}
 
-static void launch(struct gpu *g, const struct sparse_run *u, select_fn *kernel, size_t bytes) {
-    dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
+static bool may_launch(struct gpu *g, const struct sparse_run *u, const void *kernel) {
     if (u->blocks > BLOCKS_MOST) {
         gpu_check(g, GPU_NOT_SUPPORTED, "sparse_select: a text of more than 2^24 positions");
-        return;
+        return false;
     }
-    if (gpu_allow_most_shared(g, (const void *)kernel, "sparse_select"))
-        gpu_launch_early(g, "sparse_select", kernel, grid, SPARSE_THREADS, bytes, *u);
+    return gpu_allow_most_shared(g, kernel, "sparse_select");
+}
+
+template <int D> static void launch(struct gpu *g, const struct sparse_run *u) {
+    dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
+    int32_t whole = (int32_t)((u->first + u->n) / SPARSE_BLOCK);
+    dim3 eights((unsigned)((whole * (D / 8) + SPARSE_THREADS - 1) / SPARSE_THREADS),
+                (unsigned)u->n_kv);
+    __half *halves = (__half *)gpu_scratch(g, (size_t)(u->blocks * u->n_kv * D) * sizeof(__half));
+    if (!halves || !may_launch(g, u, (const void *)select_blocks<D>))
+        return;
+    if (whole > 0)
+        gpu_launch_early(g, "sparse_select", halve_means, eights, SPARSE_THREADS, 0, *u, whole,
+                         halves);
+    gpu_launch_early(g, "sparse_select", select_blocks<D>, grid, SPARSE_THREADS,
+                     shared_bytes(u, WIDE_TILE, (size_t)(2 * WIDE_TILE * D * 2)), *u, halves);
+}
+
+extern "C" size_t sparse_scratch(const struct exec_limits *l) {
+    return (size_t)(sparse_blocks(l->context) * l->n_heads * l->head_dim) * sizeof(__half);
 }
 
 extern "C" void sparse_select_matrix(struct gpu *g, const struct sparse_run *u) {
-    size_t bytes = shared_bytes(u, WIDE_TILE, (size_t)(WIDE_TILE * u->d * 2));
-    launch(g, u, u->d == 64 ? select_blocks<64> : select_blocks<128>, bytes);
+    if (u->d == 64)
+        launch<64>(g, u);
+    else
+        launch<128>(g, u);
 }
 
 extern "C" void sparse_select_plain(struct gpu *g, const struct sparse_run *u) {
-    launch(g, u, select_plain, shared_bytes(u, SLIM_TILE, 0));
+    dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
+    if (may_launch(g, u, (const void *)select_plain))
+        gpu_launch_early(g, "sparse_select", select_plain, grid, SPARSE_THREADS,
+                         shared_bytes(u, SLIM_TILE, 0), *u);
 }
