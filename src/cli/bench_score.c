@@ -71,6 +71,7 @@ static int open_device(struct score_bench *b, struct err *e) {
         return rc;
     b->x = runtime_exec(device);
     b->copy_rate = timing_copy_rate(b->x);
+    exec_trim(b->x); // whose buffers are no part of what a scorer takes
     return 0;
 }
 
@@ -233,8 +234,8 @@ static int run_length(struct score_bench *b, int64_t n, struct err *e) {
     jw_end(&b->json, ']');
     if (!rc) {
         str_printf(&b->text, "%9lld tokens: %10.1f ms, %.2f GB\n", (long long)n, best,
-                   (double)plan.total / 1e9);
-        jw_key_int(&b->json, "bytes", plan.total);
+                   (double)(plan.total + plan.own) / 1e9);
+        jw_key_int(&b->json, "bytes", plan.total + plan.own);
     }
     if (!rc && b->s) {
         str_printf(&b->text, "    %lld kept, first token after %.1f ms\n", (long long)kept,
