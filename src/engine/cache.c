@@ -8,6 +8,8 @@
 #include "base/num.h"
 #include "models/model_checkpoint.h"
 
+enum { EDITED = 256, EDITED_LEAST = 512 }; // tokens, see edited_from
+
 const char *cache_why_name(enum cache_why why) {
     static const char *const names[] = {"off",     "hit",      "new",     "changed",
                                         "evicted", "settings", "between", "failed"};
@@ -312,9 +314,18 @@ static int64_t place_of(const struct cache *c, int64_t at) {
     return c->cuts ? at : at / GDN_BLOCK * GDN_BLOCK;
 }
 
+// What stands in front of the first place, instructions, is edited near its end most often: notes
+// of the day, of the state of a folder. Texts that can be cut need no entry there; short ones are
+// run.
+static int64_t edited_from(const struct cache *c, const struct cache_places *places) {
+    int64_t end = places->n ? places->at[0] : 0;
+    return c->cuts || end < EDITED_LEAST ? 0 : end - min_i64(EDITED, end / 20);
+}
+
 int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
                  const struct cache_places *places, int64_t **out) {
-    int64_t *at = malloc((size_t)(places->n + n / c->grid + 1) * sizeof *at), last = from;
+    int64_t *at = malloc((size_t)(places->n + n / c->grid + 2) * sizeof *at), last = from;
+    int64_t edited = edited_from(c, places);
     int count = 0, i = c->cuts && places->n ? places->n - 1 : 0; // texts can be cut: the last one
     if (!at)
         return 0;
@@ -322,7 +333,12 @@ int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
         int64_t grid = c->cuts ? INT64_MAX : (last / c->grid + 1) * c->grid;
         int64_t place = i < places->n ? places->at[i] : INT64_MAX;
         int64_t next = place_of(c, min_i64(place, grid));
-        i += place <= grid && i < places->n;
+        if (edited > last && edited < next) {
+            next = place_of(c, edited);
+            edited = 0;
+        } else {
+            i += place <= grid && i < places->n;
+        }
         if (next >= n && place >= n)
             break;
         if (next <= last || next >= n || next < CACHE_LEAST)

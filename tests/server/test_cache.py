@@ -25,7 +25,8 @@ WORDS = "the house of many rivers has a door and every door has its own small ke
 
 def chat(port, messages, tokens=12, **more):
     status, _, body = request(port, "POST", "/v1/chat/completions",
-                              {"messages": messages, "max_tokens": tokens, "temperature": 0, "logit_hash": True, **more})
+                              {"messages": messages, "max_tokens": tokens, "temperature": 0,
+                               "coppice": {"logit_hash": True}, **more})
     value = json.loads(body)
     if status != 200:
         raise RuntimeError(value)
@@ -34,7 +35,7 @@ def chat(port, messages, tokens=12, **more):
 
 def essence(value):
     choice = value["choices"][0]
-    return choice["message"]["content"], choice["finish_reason"], value.get("logit_hash")
+    return choice["message"]["content"], choice["finish_reason"], value["coppice"]["logit_hash"]
 
 
 def conversation(seed, turns, words=60):
@@ -196,6 +197,20 @@ def full():
     equal("full: end", server.end(), 0)
 
 
+def note():
+    """A system message whose last words change, at places of all alignments: most of it is found."""
+    server, r = Server(), random.Random(9)
+    for i in range(4):
+        system = " ".join(r.choice(WORDS) for _ in range(1500 + 5 * i))
+        for branch in ("main", "work"):
+            messages = [{"role": "system", "content": f"{system} Note {i}: the branch is {branch}."},
+                        {"role": "user", "content": "Hello"}]
+            usage = chat(server.port, messages, tokens=1)["usage"]
+        prompt, hit = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+        check(f"a changed note {i}: {hit} of {prompt} tokens", hit >= 0.9 * prompt)
+    server.end()
+
+
 THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}{%- set c = m.content %}
 {%- if m.role == 'assistant' and '</think>' in c %}{%- set c = c.split('</think>')[-1] %}{%- endif %}
 {{- c + '<|im_end|>\\n' }}{%- endfor %}
@@ -294,7 +309,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, ahead, damages, full, refused, kills):
+    for one in (turns, misses, note, ahead, damages, full, refused, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
