@@ -10,21 +10,6 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-// Keywords that nothing here can hold, whatever the type.
-static void refuse_keywords(struct schema *s, const struct json *v) {
-    static const char *const names[] = {
-        "not",          "dependentSchemas",      "dependentRequired",
-        "dependencies", "unevaluatedProperties", "unevaluatedItems"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct json *at = json_get(v, names[i]);
-        bool unevaluated = i >= 4 && json_kind_of(at) == JSON_BOOL && json_bool(at, false);
-        if (at && !unevaluated)
-            schema_fail(s, ERR_UNSUPPORTED, v, names[i], "this keyword is not supported");
-    }
-    if (json_has(v, "if") && (json_has(v, "then") || json_has(v, "else")))
-        schema_fail(s, ERR_UNSUPPORTED, v, "if", "if, then and else are not supported");
-}
-
 static void check_one_of(struct schema *s, const struct json *v, const struct json *list) {
     if (s->b->how.one_of_as_any)
         return;
@@ -39,7 +24,7 @@ static void check_one_of(struct schema *s, const struct json *v, const struct js
 }
 
 // The alternatives of a member's anyOf or oneOf, each with all other members.
-static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at, uint64_t choice,
+static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at, uint32_t choice,
                              const struct json *list) {
     size_t n = json_len(list);
     uint32_t *parts = calloc(n, sizeof *parts);
@@ -52,7 +37,7 @@ static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at,
         memcpy(one.list, c->list, (size_t)c->count * sizeof *c->list);
         one.count = c->count;
         one.list[at].done |= choice;
-        conj_add(s, &one, json_at(list, k));
+        conj_choose(s, &one, json_at(list, k), at);
         parts[k] = schema_rule(s, &one);
     }
     uint32_t x = build_alt(s->b, parts, n);
@@ -108,8 +93,6 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
 
 static void write_rule(struct schema *s, struct open_rule *o) {
     uint32_t x;
-    for (int64_t i = 0; i < o->c.count; i++)
-        refuse_keywords(s, o->c.list[i].schema);
     if (!choose(s, &o->c, &x))
         x = by_types(s, &o->c);
     if (s->b->e.code && strncmp(s->b->e.text, "the schema at", 13) != 0) {
@@ -147,6 +130,7 @@ uint32_t build_schema(struct build *b, const struct json *schema) {
         schema_fail(&s, ERR_MISMATCH, schema, NULL, "no value can satisfy it");
     tell_place(&s);
     free(s.open);
+    schema_words_fini(&s);
     map_fini(&s.rules);
     arena_fini(&s.arena);
     return x;

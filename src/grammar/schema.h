@@ -11,7 +11,8 @@
 #include "base/map.h"
 #include "grammar/grammar_impl.h"
 
-enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2 }; // choices that were made already
+// Choices that were made already; a member that says what another one must not be.
+enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2, SCHEMA_NEGATED = 4 };
 enum {
     TYPE_NULL = 1,
     TYPE_BOOL = 2,
@@ -26,7 +27,8 @@ enum {
 
 struct member {
     const struct json *schema; // an object
-    uint64_t done;             // SCHEMA_ANY_OF, SCHEMA_ONE_OF
+    uint32_t done;             // SCHEMA_...
+    int32_t from;              // the member that it is a part of by $ref, allOf or a choice, or -1
 };
 struct conj {
     struct member *list;
@@ -38,6 +40,18 @@ struct open_rule {
     uint32_t rule;
 };
 
+// Schemas that say in choices what a keyword asks for.
+enum schema_words {
+    WORDS_NOT,       // of the schema behind `not`
+    WORDS_IF,        // of one with if, then and else
+    WORDS_DEPENDENT, // of one with dependentRequired, dependentSchemas, dependencies
+};
+struct worded {
+    struct json *doc;
+    const struct json *of;
+    enum schema_words what;
+};
+
 struct schema {
     struct build *b;
     const struct json *root;
@@ -45,15 +59,38 @@ struct schema {
     struct arena arena;
     struct open_rule *open;
     int64_t open_count, open_cap;
+    struct worded *worded; // made once for each schema
+    int64_t worded_count, worded_cap;
+    size_t worded_bytes;
     int64_t made;             // rules
     const struct json *never; // the first place where nothing can hold
 };
 
-// Adds a schema and what it takes in by $ref and allOf.
+// Adds a schema and what it takes in by $ref, allOf and what is said in other words. conj_choose:
+// as an alternative of member `from`.
 void conj_add(struct schema *s, struct conj *c, const struct json *v);
+void conj_choose(struct schema *s, struct conj *c, const struct json *v, int64_t from);
+// Is member i a part of member u in place, so that what it says of properties and items counts as
+// said by u?
+bool conj_within(const struct conj *c, int64_t i, int64_t u);
 void conj_fini(struct conj *c);
 // A call of the rule of a conjunction, which it takes over.
 uint32_t schema_rule(struct schema *s, struct conj *c);
+
+// Writes a schema that holds where v does not; depth: references that led here.
+enum { SCHEMA_DEEPEST = 24 };
+void schema_negate(struct schema *s, struct json_writer *w, const struct json *v, int depth);
+void schema_open_type(struct json_writer *w, const char *type);   // {"type": type
+void schema_put_not(struct json_writer *w, const struct json *v); // {"not": v}
+void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n);
+// "properties": {name: false}, or what is not `never`.
+void schema_put_property(struct json_writer *w, const char *name, size_t n,
+                         const struct json *never);
+// NULL after an error. WORDS_NOT: v is what must not hold.
+const struct json *schema_in_words(struct schema *s, enum schema_words what, const struct json *v);
+void schema_words_fini(struct schema *s);
+// {"type": "string", "not": {"enum": strings}}, or a pattern there: nothing has to be said of it.
+bool schema_plain_not(const struct json *v);
 
 // Keeps an error with the place of a schema, or of its keyword where that is not NULL.
 uint32_t schema_fail(struct schema *s, int code, const struct json *at, const char *keyword,
@@ -72,10 +109,24 @@ int64_t schema_count(struct schema *s, const struct conj *c, const char *keyword
 
 // One type each.
 uint32_t schema_string(struct schema *s, const struct conj *c);
+uint32_t schema_string_text(struct schema *s, const struct conj *c);   // between its quotes
+uint32_t schema_escaped(struct schema *s, const char *text, size_t n); // one such text
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer);
 uint32_t schema_array(struct schema *s, const struct conj *c);
+// What stands between the brackets under contains or uniqueItems.
+uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max);
+const struct json *schema_prefix(const struct json *v); // items by their place, or NULL
+const struct json *schema_others(const struct json *v); // the schema of the others, or NULL
+// What the item at a place must be; behind all prefixes when it is -1. To be finished, or made a
+// rule.
+void schema_item(struct schema *s, const struct conj *c, int64_t place, struct conj *item);
 uint32_t schema_object(struct schema *s, const struct conj *c);
 uint32_t schema_values(struct schema *s, const struct conj *c, int types); // const and enum
+// One value that member `from` names, if all others allow it, or BUILD_NEVER.
+uint32_t schema_value(struct schema *s, const struct conj *c, int types, const struct json *from,
+                      const struct json *v);
+// Do const and enum of a schema leave room for this text?
+bool schema_listed(const struct json *schema, const char *text, size_t n);
 const char *schema_format(const char *name); // a regular expression, NULL: not known
 // Can both hold for one value? When in doubt, they can. The places are two alternatives of a oneOf.
 bool schema_overlap(struct schema *s, const struct json *a, const struct json *b);

@@ -1,60 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a schema: items by their place (prefixItems), the others (items), and how many. An
-// array of schemas in `items`, as older drafts have it, counts as prefixItems.
+// Arrays of a schema: items by their place (prefixItems), the others (items), and how many.
 #include "grammar/schema.h"
 
 #include <stdlib.h>
 
 #include "base/num.h"
 
-static const struct json *prefix_of(const struct json *v) {
-    const struct json *prefix = json_get(v, "prefixItems"), *items = json_get(v, "items");
-    return prefix ? prefix : json_kind_of(items) == JSON_ARRAY ? items : NULL;
-}
-
-static const struct json *others_of(const struct json *v) {
-    const struct json *items = json_get(v, "items");
-    return json_kind_of(items) == JSON_ARRAY ? json_get(v, "additionalItems") : items;
-}
-
-// What the item at a place must be; behind all prefixes when it is -1.
 static uint32_t item_at(struct schema *s, const struct conj *c, int64_t place) {
     struct conj item = {0};
-    for (int64_t i = 0; i < c->count; i++) {
-        const struct json *v = c->list[i].schema, *prefix = prefix_of(v);
-        bool named = place >= 0 && place < (int64_t)json_len(prefix);
-        const struct json *one = named ? json_at(prefix, (size_t)place) : others_of(v);
-        if (one || named)
-            conj_add(s, &item, one);
-    }
+    schema_item(s, c, place, &item);
     return schema_rule(s, &item);
 }
 
-static void refuse(struct schema *s, const struct conj *c, int64_t max) {
+// Whether items have to be counted by what they are.
+static bool counted(struct schema *s, const struct conj *c, int64_t max) {
+    bool any = false;
     for (int64_t i = 0; i < c->count; i++) {
-        const struct json *v = c->list[i].schema;
-        if (json_bool(json_get(v, "uniqueItems"), false) && (max == BUILD_ENDLESS || max > 1))
-            schema_fail(s, ERR_UNSUPPORTED, v, "uniqueItems",
-                        "it is supported only beside a maxItems of 1 at most");
-        if (json_has(v, "contains"))
-            schema_fail(s, ERR_UNSUPPORTED, v, "contains", "this keyword is not supported");
+        const struct json *v = c->list[i].schema, *rest = json_get(v, "unevaluatedItems");
+        bool none = json_num(json_get(v, "minContains"), 1) == 0 && !json_has(v, "maxContains");
+        bool different = json_bool(json_get(v, "uniqueItems"), false);
+        any |=
+            (different && (max == BUILD_ENDLESS || max > 1)) || (json_has(v, "contains") && !none);
         if (json_has(v, "prefixItems") && json_kind_of(json_get(v, "prefixItems")) != JSON_ARRAY)
             schema_fail(s, ERR_FORMAT, v, "prefixItems", "it must be an array of schemas");
+        for (int64_t k = 0; rest && !json_bool(rest, false) && k < c->count; k++)
+            if (json_has(c->list[k].schema, "contains") && conj_within(c, k, i))
+                schema_fail(s, ERR_UNSUPPORTED, v, "unevaluatedItems",
+                            "beside contains it is not supported");
     }
+    return any;
 }
 
 uint32_t schema_array(struct schema *s, const struct conj *c) {
     struct build *b = s->b;
     int64_t min = schema_count(s, c, "minItems", true, 0);
     int64_t max = schema_count(s, c, "maxItems", false, BUILD_ENDLESS), places = 0;
-    refuse(s, c, max);
+    bool counts = counted(s, c, max);
     for (int64_t i = 0; i < c->count; i++)
-        places = max_i64(places, (int64_t)json_len(prefix_of(c->list[i].schema)));
+        places = max_i64(places, (int64_t)json_len(schema_prefix(c->list[i].schema)));
     if (max != BUILD_ENDLESS)
         places = min_i64(places, max);
     if (max != BUILD_ENDLESS && max < min)
         return BUILD_NEVER;
     uint32_t space = build_json_space(b), comma = build_json_comma(b);
+    if (counts) {
+        uint32_t inner[] = {build_text(b, "["), schema_counted(s, c, min, max), space,
+                            build_text(b, "]")};
+        return build_seq(b, inner, 4);
+    }
     uint32_t other = max == places ? (uint32_t)BUILD_NEVER : item_at(s, c, -1), x;
     uint32_t next = build_cat(b, comma, other);
     if (places == 0) { // the first one has no comma

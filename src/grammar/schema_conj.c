@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conjunctions, and what their members say together; schema.h says what they are.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,8 @@ void conj_fini(struct conj *c) {
     *c = (struct conj){0};
 }
 
-static void add_one(struct schema *s, struct conj *c, const struct json *v) {
+static void add_one(struct schema *s, struct conj *c, const struct json *v, int64_t from,
+                    uint32_t flags) {
     if (json_kind_of(v) == JSON_BOOL) {
         c->never |= !json_bool(v, true);
         return;
@@ -31,28 +31,55 @@ static void add_one(struct schema *s, struct conj *c, const struct json *v) {
         schema_fail(s, ERR_LIMIT, v, NULL, "more than 2,000 schemas must hold at once");
     else if (!s->b->e.code &&
              !vec_reserve(&c->list, &c->cap, c->count + 1, sizeof *c->list, &s->b->e))
-        c->list[c->count++] = (struct member){.schema = v};
+        c->list[c->count++] = (struct member){.schema = v, .done = flags, .from = (int32_t)from};
 }
 
-static void take_in(struct schema *s, struct conj *c, const struct json *v) {
+// Keywords that are said in other words.
+static void take_words(struct schema *s, struct conj *c, const struct json *v, int64_t at) {
+    bool dependent = json_has(v, "dependentRequired") || json_has(v, "dependentSchemas") ||
+                     json_has(v, "dependencies");
+    bool ends = json_has(v, "then") || json_has(v, "else");
+    const struct json *words;
+    if (json_has(v, "not") && !schema_plain_not(v) &&
+        (words = schema_in_words(s, WORDS_NOT, json_get(v, "not"))))
+        add_one(s, c, words, at, SCHEMA_NEGATED);
+    if (json_has(v, "if") && ends && (words = schema_in_words(s, WORDS_IF, v)))
+        add_one(s, c, words, at, 0);
+    if (dependent && (words = schema_in_words(s, WORDS_DEPENDENT, v)))
+        add_one(s, c, words, at, 0);
+}
+
+static void take_in(struct schema *s, struct conj *c, const struct json *v, int64_t at) {
     const struct json *ref = json_get(v, "$ref"), *all = json_get(v, "allOf");
     if (json_has(v, "$dynamicRef") || json_has(v, "$recursiveRef"))
         schema_fail(s, ERR_UNSUPPORTED, v, NULL, "$dynamicRef and $recursiveRef are not supported");
     if (ref && !json_str(ref, NULL))
         schema_fail(s, ERR_FORMAT, v, "$ref", "it must be a string");
     else if (ref)
-        add_one(s, c, schema_target(s, v, json_str(ref, NULL)));
+        add_one(s, c, schema_target(s, v, json_str(ref, NULL)), at, 0);
     if (all && json_kind_of(all) != JSON_ARRAY)
         schema_fail(s, ERR_FORMAT, v, "allOf", "it must be an array");
     for (size_t i = 0; all && i < json_len(all) && !s->b->e.code; i++)
-        add_one(s, c, json_at(all, i));
+        add_one(s, c, json_at(all, i), at, 0);
+    take_words(s, c, v, at);
+}
+
+void conj_choose(struct schema *s, struct conj *c, const struct json *v, int64_t from) {
+    int64_t at = c->count;
+    add_one(s, c, v, from, 0);
+    for (; at < c->count && !s->b->e.code; at++)
+        take_in(s, c, c->list[at].schema, at);
 }
 
 void conj_add(struct schema *s, struct conj *c, const struct json *v) {
-    int64_t from = c->count;
-    add_one(s, c, v);
-    for (; from < c->count && !s->b->e.code; from++)
-        take_in(s, c, c->list[from].schema);
+    conj_choose(s, c, v, -1);
+}
+
+bool conj_within(const struct conj *c, int64_t i, int64_t u) {
+    for (; i >= 0 && i != u; i = c->list[i].from)
+        if (c->list[i].done & SCHEMA_NEGATED)
+            return false;
+    return i == u;
 }
 
 uint32_t schema_rule(struct schema *s, struct conj *c) {
@@ -83,58 +110,4 @@ uint32_t schema_rule(struct schema *s, struct conj *c) {
     s->open[s->open_count++] = (struct open_rule){*c, rule};
     *c = (struct conj){0};
     return build_call(s->b, rule);
-}
-
-int64_t schema_count(struct schema *s, const struct conj *c, const char *keyword, bool largest,
-                     int64_t otherwise) {
-    int64_t result = otherwise;
-    bool any = false;
-    for (int64_t i = 0; i < c->count; i++) {
-        const struct json *v = json_get(c->list[i].schema, keyword);
-        double number = json_num(v, -1);
-        if (!v)
-            continue;
-        if (!(number >= 0) || number != floor(number)) {
-            schema_fail(s, ERR_FORMAT, c->list[i].schema, keyword,
-                        "it must be a whole number from 0");
-            return otherwise;
-        }
-        int64_t n = (int64_t)fmin(number, 1e15);
-        result = !any ? n : largest ? max_i64(result, n) : min_i64(result, n);
-        any = true;
-    }
-    return result;
-}
-
-static int type_named(const char *name) {
-    static const struct {
-        const char *name;
-        int type;
-    } types[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOL},  {"integer", TYPE_INT},
-                 {"number", TYPE_NUMBER}, {"string", TYPE_STRING}, {"array", TYPE_ARRAY},
-                 {"object", TYPE_OBJECT}};
-    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, name) == 0)
-            return types[i].type;
-    return 0;
-}
-
-int schema_types(struct schema *s, const struct conj *c) {
-    int types = TYPE_ANY;
-    for (int64_t i = 0; i < c->count; i++) {
-        const struct json *v = json_get(c->list[i].schema, "type");
-        bool list = json_kind_of(v) == JSON_ARRAY;
-        int here = 0;
-        if (!v)
-            continue;
-        for (size_t k = 0; k < (list ? json_len(v) : 1); k++) {
-            int type = type_named(json_str(list ? json_at(v, k) : v, NULL));
-            here |= type;
-            if (!type)
-                schema_fail(s, ERR_FORMAT, c->list[i].schema, "type",
-                            "types are null, boolean, integer, number, string, array and object");
-        }
-        types &= here;
-    }
-    return types;
 }

@@ -34,6 +34,9 @@ struct object {
     struct map known; // name -> index
     struct pattern patterns[PATTERNS];
     int pattern_count;
+    struct conj names;        // what every name must be
+    bool named, names_listed; // there is such a thing; it is a list of names
+    uint32_t texts;           // between the quotes, as `names` has it
     uint32_t comma, colon, space;
     uint32_t others;  // a member that is not declared, BUILD_NEVER: none may come
     int64_t min, max; // members
@@ -91,8 +94,6 @@ static void read_names(struct object *o) {
                 schema_fail(o->s, ERR_FORMAT, v, objects[k], "it must be an object");
             json_each(at, k ? add_pattern : declare, o);
         }
-        if (json_has(v, "propertyNames"))
-            schema_fail(o->s, ERR_UNSUPPORTED, v, "propertyNames", "this keyword is not supported");
         if (required && json_kind_of(required) != JSON_ARRAY)
             schema_fail(o->s, ERR_FORMAT, v, "required", "it must be an array of names");
     }
@@ -108,6 +109,55 @@ static void read_names(struct object *o) {
                             "it must be an array of names");
         }
     }
+}
+
+// Names of propertyNames: a list of them is declared, so that each comes once.
+static void read_name_rules(struct object *o) {
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    const struct json *from = NULL, *list;
+    for (int64_t i = 0; i < o->c->count; i++) {
+        const struct json *v = o->c->list[i].schema;
+        if (!json_has(v, "propertyNames"))
+            continue;
+        o->named = true;
+        conj_add(o->s, &o->names, json_get(v, "propertyNames"));
+        from = v;
+    }
+    for (int64_t i = 0; i < o->names.count; i++) {
+        const struct json *v = o->names.list[i].schema;
+        for (int k = 0; k < 2; k++)
+            if (json_has(v, choices[k]))
+                schema_fail(o->s, ERR_UNSUPPORTED, from, "propertyNames",
+                            "only enum, const, pattern, format and lengths of names are "
+                            "supported, and allOf and $ref of these");
+        list = json_get(v, "enum");
+        for (size_t k = 0; k < json_len(list) + json_has(v, "const"); k++) {
+            size_t n;
+            const char *name =
+                json_str(k < json_len(list) ? json_at(list, k) : json_get(v, "const"), &n);
+            if (name)
+                add_property(o, name, n, false);
+        }
+        o->names_listed |= json_has(v, "enum") || json_has(v, "const");
+    }
+    o->names.never |= o->named && o->names.count && !(schema_types(o->s, &o->names) & TYPE_STRING);
+    if (o->named && o->names.count && !o->names.never)
+        o->texts = build_shared(o->s->b, schema_string_text(o->s, &o->names));
+}
+
+// A declared name between quotes, BUILD_NEVER where it must not be one.
+static uint32_t name_of(struct object *o, const struct property *p) {
+    struct build *b = o->s->b;
+    uint32_t text = schema_escaped(o->s, p->name, p->n);
+    if (!o->named || (!o->names.never && o->names.count == 0))
+        return build_json_quote(b, p->name, p->n);
+    for (int64_t i = 0; i < o->names.count; i++)
+        if (!schema_listed(o->names.list[i].schema, p->name, p->n))
+            return BUILD_NEVER;
+    if (o->names.never)
+        return BUILD_NEVER;
+    uint32_t parts[] = {build_text(b, "\""), build_and(b, text, o->texts), build_text(b, "\"")};
+    return build_seq(b, parts, 3);
 }
 
 // Does a pattern match somewhere in a name?
@@ -138,6 +188,31 @@ static bool matches(struct object *o, struct pattern *p, const char *name, size_
 
 // ---- values
 
+// Does member i say of a name what its value must be? *own: by properties or a pattern.
+static bool says(struct object *o, int64_t i, const char *name, unsigned set, bool *own) {
+    const struct json *v = o->c->list[i].schema, *named = json_get(v, "properties");
+    const struct json *patterns = json_get(v, "patternProperties");
+    *own = name && named && json_has(named, name);
+    for (int k = 0; k < o->pattern_count; k++)
+        *own |= set >> k & 1 && patterns && json_has(patterns, o->patterns[k].text);
+    return *own || json_has(v, "additionalProperties");
+}
+
+// What unevaluatedProperties of member u says: only where no part of it in place says anything.
+static void add_rest(struct object *o, int64_t u, const char *name, unsigned set,
+                     struct conj *value) {
+    const struct json *v = o->c->list[u].schema;
+    bool own;
+    if (!json_has(v, "unevaluatedProperties"))
+        return;
+    for (int64_t i = 0; i < o->c->count; i++)
+        if ((says(o, i, name, set, &own) ||
+             (i != u && json_has(o->c->list[i].schema, "unevaluatedProperties"))) &&
+            conj_within(o->c, i, u))
+            return;
+    conj_add(o->s, value, json_get(v, "unevaluatedProperties"));
+}
+
 // What members say of the value of a name: `set` has the patterns that it matches; name NULL: it is
 // not declared.
 static uint32_t value_of(struct object *o, const char *name, unsigned set) {
@@ -156,6 +231,7 @@ static uint32_t value_of(struct object *o, const char *name, unsigned set) {
         }
         if (!named && json_has(v, "additionalProperties"))
             conj_add(o->s, &value, json_get(v, "additionalProperties"));
+        add_rest(o, i, name, set, &value);
     }
     return schema_rule(o->s, &value);
 }
@@ -175,13 +251,8 @@ static uint32_t declared(struct object *o) {
     uint32_t *names = calloc((size_t)o->count + 1, sizeof *names);
     if (!names)
         return build_fail(b, ERR_MEMORY, "no memory for a schema");
-    for (int64_t i = 0; i < o->count; i++) {
-        struct json_writer w = {0};
-        jw_str(&w, o->list[i].name, o->list[i].n);
-        names[i] = w.out.failed ? build_fail(b, ERR_MEMORY, "no memory for a schema")
-                                : build_bytes(b, w.out.data + 1, w.out.len - 2);
-        str_fini(&w.out);
-    }
+    for (int64_t i = 0; i < o->count; i++)
+        names[i] = schema_escaped(o->s, o->list[i].name, o->list[i].n);
     uint32_t x = build_alt(b, names, (size_t)o->count);
     free(names);
     return x;
@@ -193,6 +264,8 @@ static uint32_t other_members(struct object *o) {
     uint32_t parts[1 << PATTERNS], quote = build_text(b, "\""), no = declared(o);
     uint32_t text = build_repeat(b, schema_text(o->s), 0, BUILD_ENDLESS);
     size_t n = 0;
+    if (o->names_listed || o->names.never)
+        return BUILD_NEVER;
     for (unsigned set = 0; set < 1u << o->pattern_count; set++) {
         uint32_t value = value_of(o, NULL, set), names = text;
         if (value == BUILD_NEVER)
@@ -202,6 +275,8 @@ static uint32_t other_members(struct object *o) {
                                  : build_without(b, names, o->patterns[k].names);
         if (o->count)
             names = build_without(b, names, no);
+        if (o->named && o->names.count)
+            names = build_and(b, names, o->texts);
         names = build_shared(b, build_seq(b, (uint32_t[]){quote, names, quote}, 3));
         parts[n++] = build_seq(b, (uint32_t[]){names, o->colon, value}, 3);
     }
@@ -242,8 +317,8 @@ static uint32_t members_text(struct object *o, int64_t i, int64_t count, bool fi
     if (i == o->count)
         return others_from(o, first, count);
     const struct property *p = &o->list[i];
-    uint32_t parts[] = {first ? o->space : o->comma, build_json_quote(b, p->name, p->n), o->colon,
-                        p->value, members_from(o, i + 1, count + 1, false)};
+    uint32_t parts[] = {first ? o->space : o->comma, name_of(o, p), o->colon, p->value,
+                        members_from(o, i + 1, count + 1, false)};
     uint32_t with = build_seq(b, parts, 5);
     return p->required ? with : build_or(b, with, members_from(o, i + 1, count, first));
 }
@@ -296,6 +371,7 @@ uint32_t schema_object(struct schema *s, const struct conj *c) {
     o.comma = build_json_comma(b);
     o.colon = build_json_colon(b);
     read_names(&o);
+    read_name_rules(&o);
     read_values(&o);
     o.others = b->e.code ? (uint32_t)BUILD_NEVER : other_members(&o);
     read_counts(&o);
@@ -303,6 +379,7 @@ uint32_t schema_object(struct schema *s, const struct conj *c) {
     all[1] = b->e.code ? (uint32_t)BUILD_NEVER : write_members(&o);
     for (int i = 0; i < o.pattern_count; i++)
         grammar_unref(o.patterns[i].g);
+    conj_fini(&o.names);
     free(o.list);
     map_fini(&o.known);
     return build_seq(b, all, 4);

@@ -49,13 +49,31 @@ static bool find_place(struct finder *f, const struct json *at) {
     return false;
 }
 
+// The place of `at`, or of the schema that it was made of.
+static void find(struct schema *s, const struct json *at, struct finder *f) {
+    f->target = at;
+    if (!at || find_place(f, s->root))
+        return;
+    for (int64_t i = 0; i < s->worded_count; i++) {
+        f->path.len = 0;
+        f->target = at;
+        if (find_place(f, s->worded[i].doc)) {
+            at = f->target = s->worded[i].of;
+            f->path.len = 0;
+            if (find_place(f, s->root))
+                return;
+            i = -1; // made of what was made itself
+        }
+    }
+    f->path.len = 0;
+}
+
 uint32_t schema_fail(struct schema *s, int code, const struct json *at, const char *keyword,
                      const char *what) {
-    struct finder f = {.target = at};
+    struct finder f = {0};
     if (s->b->e.code)
         return BUILD_NEVER;
-    if (!at || !find_place(&f, s->root))
-        f.path.len = 0;
+    find(s, at, &f);
     int n = (int)min_size(f.path.len, 200);
     build_fail(s->b, code, "the schema at '#%.*s%s%s': %s", n, n ? f.path.data : "",
                keyword ? "/" : "", keyword ? keyword : "", what);
@@ -129,8 +147,8 @@ int schema_type_of(const struct json *v) {
 }
 
 void schema_place(struct schema *s, const struct json *at, struct str *path) {
-    struct finder f = {.target = at};
-    bool found = at && find_place(&f, s->root) && f.path.len;
-    str_append(path, found ? f.path.data : "", found ? f.path.len : 0);
+    struct finder f = {0};
+    find(s, at, &f);
+    str_append(path, f.path.len ? f.path.data : "", f.path.len);
     str_fini(&f.path);
 }

@@ -2,6 +2,7 @@
 // Strings of a schema: lengths, patterns and formats. Without a pattern a string may use every
 // escape of JSON; with one, characters are escaped only where they must be, so that the pattern can
 // be read as bytes.
+#include <stdlib.h>
 #include <string.h>
 
 #include "grammar/schema.h"
@@ -93,19 +94,72 @@ static uint32_t patterns(struct schema *s, const struct conj *c, bool *any) {
     return x;
 }
 
-uint32_t schema_string(struct schema *s, const struct conj *c) {
+uint32_t schema_escaped(struct schema *s, const char *text, size_t n) {
+    struct json_writer w = {0};
+    jw_str(&w, text, n);
+    uint32_t x = w.out.failed ? build_fail(s->b, ERR_MEMORY, "no memory for a schema")
+                              : build_bytes(s->b, w.out.data + 1, w.out.len - 2);
+    str_fini(&w.out);
+    return x;
+}
+
+// Texts that a plain `not` of a member leaves out.
+static uint32_t left_out(struct schema *s, const struct json *v) {
+    const struct json *no = json_get(v, "not"), *list = json_get(no, "enum");
+    size_t n;
+    const char *text = json_str(json_get(no, "pattern"), &n);
+    if (text)
+        return schema_regex(s, v, text, n, false);
+    uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
+    if (!parts)
+        return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
+    for (size_t i = 0; i < json_len(list); i++) {
+        text = json_str(json_at(list, i), &n);
+        parts[i] = schema_escaped(s, text, n);
+    }
+    uint32_t x = build_alt(s->b, parts, json_len(list));
+    free(parts);
+    return x;
+}
+
+uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     int64_t min = schema_count(s, c, "minLength", true, 0);
     int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
-    bool any = false;
-    uint32_t quote = build_text(s->b, "\""), x = patterns(s, c, &any);
-    if (!any) {
-        if (min == 0 && max == BUILD_ENDLESS)
-            return build_json_string(s->b);
-        x = build_repeat(s->b, build_json_char(s->b), min, max);
-    } else if (min > 0 || max != BUILD_ENDLESS) {
+    bool any = false, out = false;
+    uint32_t x = patterns(s, c, &any), all = build_repeat(s->b, schema_text(s), 0, BUILD_ENDLESS);
+    for (int64_t i = 0; i < c->count; i++)
+        out |= schema_plain_not(c->list[i].schema);
+    if (!any && out) { // one way to write each text
+        x = all;
+        any = true;
+    }
+    if (!any)
+        return build_repeat(s->b, build_json_char(s->b), min, max);
+    if (min > 0 || max != BUILD_ENDLESS) {
         if (max > LONG && min <= LONG)
             max = LONG;
-        x = build_and(s->b, x, build_repeat(s->b, schema_text(s), min, max));
+        uint32_t counted = build_repeat(s->b, schema_text(s), min, max);
+        x = x == all ? counted : build_and(s->b, x, counted);
     }
+    for (int64_t i = 0; i < c->count && out; i++)
+        if (schema_plain_not(c->list[i].schema))
+            x = build_without(s->b, x, left_out(s, c->list[i].schema));
+    return x;
+}
+
+uint32_t schema_string(struct schema *s, const struct conj *c) {
+    static const char *const words[] = {"minLength", "maxLength", "pattern"};
+    uint32_t quote = build_text(s->b, "\""), x;
+    bool any = false;
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *v = c->list[i].schema;
+        const char *format = json_str(json_get(v, "format"), NULL);
+        any |= schema_plain_not(v) || (format && schema_format(format));
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            any |= json_has(v, words[k]);
+    }
+    if (!any)
+        return build_json_string(s->b);
+    x = schema_string_text(s, c);
     return build_shared(s->b, build_seq(s->b, (uint32_t[]){quote, x, quote}, 3));
 }

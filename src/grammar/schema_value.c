@@ -72,14 +72,37 @@ static bool in_enum(const struct json *schema, const struct json *v) {
     return false;
 }
 
+bool schema_listed(const struct json *schema, const char *text, size_t n) {
+    const struct json *list = json_get(schema, "enum"), *one = json_get(schema, "const");
+    bool found = !list;
+    size_t bytes;
+    for (size_t i = 0; i < json_len(list) && !found; i++) {
+        const char *value = json_str(json_at(list, i), &bytes);
+        found = value && bytes == n && !memcmp(value, text, n);
+    }
+    const char *value = json_str(one, &bytes);
+    return found &&
+           (!json_has(schema, "const") || (value && bytes == n && !memcmp(value, text, n)));
+}
+
 static bool constrained(const struct conj *c, int type) {
-    static const char *const strings[] = {"pattern", "minLength", "maxLength", "format"};
-    static const char *const others[] = {
-        "properties",        "required",       "additionalProperties",
-        "patternProperties", "propertyNames",  "minProperties",
-        "maxProperties",     "items",          "prefixItems",
-        "minItems",          "maxItems",       "uniqueItems",
-        "contains",          "additionalItems"};
+    static const char *const strings[] = {"pattern", "minLength", "maxLength", "format", "not"};
+    static const char *const others[] = {"properties",
+                                         "required",
+                                         "additionalProperties",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "items",
+                                         "prefixItems",
+                                         "minItems",
+                                         "maxItems",
+                                         "uniqueItems",
+                                         "contains",
+                                         "additionalItems",
+                                         "unevaluatedItems",
+                                         "unevaluatedProperties"};
     bool string = type == TYPE_STRING;
     size_t n = string ? sizeof strings / sizeof *strings : sizeof others / sizeof *others;
     for (int64_t i = 0; i < c->count; i++)
@@ -89,9 +112,8 @@ static bool constrained(const struct conj *c, int type) {
     return false;
 }
 
-// A value of the member `from`, if all others name it, or BUILD_NEVER.
-static uint32_t one_value(struct schema *s, const struct conj *c, int types,
-                          const struct json *from, const struct json *v) {
+uint32_t schema_value(struct schema *s, const struct conj *c, int types, const struct json *from,
+                      const struct json *v) {
     int type = schema_type_of(v);
     if (!(type & types))
         return BUILD_NEVER;
@@ -121,7 +143,7 @@ uint32_t schema_values(struct schema *s, const struct conj *c, int types) {
             first = v;
     }
     if (json_has(first, "const"))
-        return one_value(s, c, types, first, json_get(first, "const"));
+        return schema_value(s, c, types, first, json_get(first, "const"));
     list = json_get(first, "enum");
     for (int64_t i = 0; i < c->count; i++) {
         const struct json *v = c->list[i].schema;
@@ -135,7 +157,7 @@ uint32_t schema_values(struct schema *s, const struct conj *c, int types) {
     if (!parts)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++)
-        parts[i] = one_value(s, c, types, first, json_at(list, i));
+        parts[i] = schema_value(s, c, types, first, json_at(list, i));
     uint32_t x = build_alt(s->b, parts, json_len(list));
     free(parts);
     return x;

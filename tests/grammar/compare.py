@@ -19,6 +19,8 @@ from pathlib import Path
 
 # Why a valid instance may be none of the grammar's texts.
 STRICTER = "whole numbers are written as in the schema, without a point, and with up to 17 digits"
+# Of alternatives that hold beside the chosen one, and of an `if` without ends, nothing counts as evaluated.
+UNEVALUATED = "unevaluated: what other alternatives evaluate does not count"
 # Other documents, and keywords that are only annotations; a format is checked here: --formats.
 SKIP_FILES = {"refRemote", "dynamicRef", "vocabulary", "content", "default", "format"}
 FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
@@ -91,6 +93,8 @@ def compare(tool, cases, may_be_stricter=False):
                 counts["valid and not accepted"] += 1
             elif valid and (floats(instance) or floats(schema)):
                 counts[f"stricter ({STRICTER})"] += 1
+            elif valid and "unevaluated" in json.dumps(schema):
+                counts[f"stricter ({UNEVALUATED})"] += 1
             else:
                 wrong += 1
                 print(f"{name} / {what}: {json.dumps(instance)[:100]} is "
@@ -172,6 +176,13 @@ class Maker:
             s["prefixItems"] = [self.schema(depth - 1) for _ in range(self.r.randint(1, 3))]
         if self.maybe(0.5):
             self.bounds(s, "minItems", "maxItems", 0, 4)
+        elif "prefixItems" not in s and self.maybe(0.15):
+            s["contains"] = self.schema(0)
+            if self.maybe(0.4):
+                s["maxContains"] = self.r.randint(1, 3)
+        elif "prefixItems" not in s and self.maybe(0.15):
+            s["items"] = {"enum": [1, "a", "b", None, True, 2, "c", "d", "e", "f"][:self.r.randint(1, 10)]}
+            s["uniqueItems"] = True
         return s
 
     def object(self, depth):
@@ -187,9 +198,32 @@ class Maker:
             s["maxProperties"] = self.r.randint(len(s["required"]), 6)
         if self.maybe(0.1) and s.get("additionalProperties") is False:
             s["minProperties"] = self.r.randint(0, len(names))
+        if self.maybe(0.1):
+            s["propertyNames"] = self.r.choice([{"maxLength": 3}, {"pattern": "^[a-z]"}, {"enum": names + ["w"]}])
+        if len(names) > 1 and self.maybe(0.15):
+            s["dependentRequired"] = {names[0]: [names[1]]}
+        if names and self.maybe(0.1):
+            s["dependentSchemas"] = {names[-1]: self.object(0)}
+        if names and self.maybe(0.15):
+            s["if"] = {"properties": {names[0]: self.simple()}, "required": names[:self.r.randint(0, 2)]}
+            s[self.r.choice(["then", "else"])] = {"properties": {names[-1]: self.simple()}}
+        if "additionalProperties" not in s and self.maybe(0.3):
+            s["allOf"] = [{"properties": {"id": self.simple()}}]
+            s["unevaluatedProperties"] = False
         return s
 
+    def simple(self):
+        """A schema that can be negated."""
+        return self.r.choice([{"type": "integer"}, {"const": 3}, {"enum": ["x", "y", None]}, {"minLength": 2},
+                              {"type": ["string", "null"]}, {"pattern": "^a"}, {"minimum": 3, "maximum": 9},
+                              {"required": ["a"]}, {"minItems": 1}, {"anyOf": [{"type": "null"}, {"maximum": 0}]}])
+
+    def without(self):
+        return {**self.r.choice([{}, {"type": ["string", "integer"]}, {"type": "object"}]), "not": self.simple()}
+
     def schema(self, depth):
+        if self.maybe(0.05):
+            return self.without()
         kind = self.r.randrange(13)
         if depth <= 0:
             kind %= 6

@@ -120,11 +120,52 @@ static void test_hostile(void **state) {
     str_fini(&s);
 }
 
+// Keywords that become choices: these multiply, and what is negated refers to itself.
+static void test_hostile_choices(void **state) {
+    struct str s = {0};
+    struct grammar *g = NULL;
+    (void)state;
+    str_puts(&s, "{\"type\":\"object\",\"dependentRequired\":{");
+    for (int i = 0; i < 60; i++)
+        str_printf(&s, "%s\"p%d\":[\"q%d\"]", i ? "," : "", i, i);
+    str_puts(&s, "}}");
+    assert_int_equal(hostile(&s, &g), ERR_LIMIT);
+    str_clear(&s);
+    for (int i = 0; i < 40; i++)
+        str_puts(&s, "{\"if\":{\"required\":[\"a\"]},\"else\":{\"const\":1},\"then\":");
+    str_puts(&s, "true");
+    for (int i = 0; i < 40; i++)
+        str_puts(&s, "}");
+    hostile(&s, &g);
+    grammar_unref(g);
+    str_clear(&s);
+    str_puts(&s,
+             "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"not\":{\"$ref\":\"#/$defs/b\"}},\"b\":{"
+             "\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"not\":{\"$ref\":\"#/$defs/b\"}}]}}}");
+    g = NULL;
+    hostile(&s, &g);
+    grammar_unref(g);
+    str_clear(&s);
+    str_puts(&s, "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"contains\":{\"const\":1},"
+                 "\"minContains\":300,\"maxContains\":301,\"maxItems\":400}");
+    assert_int_equal(hostile(&s, &g), ERR_LIMIT);
+    str_clear(&s);
+    str_puts(&s, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[0");
+    for (int i = 1; i < 1024; i++)
+        str_printf(&s, ",%d", i);
+    str_puts(&s, "]}}");
+    g = NULL;
+    assert_int_equal(hostile(&s, &g), 0);
+    grammar_unref(g);
+    str_fini(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixtures),
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_hostile_choices),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }
