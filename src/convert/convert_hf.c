@@ -18,8 +18,12 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
         return true;
     if (has_part(name, "lm_head.weight") && j->model.tied)
         return true;
-    return has_part(name, "visual.") || has_part(name, "mtp.") ||
-           strstr(name, "rotary_emb.inv_freq");
+    static const char *const parts[] = {"visual.",      "mtp.",          "vision_tower.",
+                                        "audio_tower.", "embed_vision.", "embed_audio."};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (has_part(name, parts[i]))
+            return true;
+    return strstr(name, "rotary_emb.inv_freq");
 }
 
 static int check_leftovers(const struct convert_job *j, struct err *e) {
@@ -57,6 +61,8 @@ static const struct kind {
     {"qwen2", "qwen2", convert_plain},
     {"llama", "llama", convert_plain},
     {"mistral", "llama", convert_plain},
+    {"gemma4", "gemma4", convert_gemma},
+    {"gemma4_text", "gemma4", convert_gemma},
 };
 
 static int fill(struct convert_job *j, struct err *e) {
@@ -72,11 +78,12 @@ static int fill(struct convert_job *j, struct err *e) {
         if (!strcmp(type, kinds[i].type))
             return kinds[i].fill(j, e);
     }
-    return err_set(e, ERR_UNSUPPORTED,
-                   "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
-                   "qwen3, qwen2, llama and mistral models and DFlashDraftModel drafts can be "
-                   "converted",
-                   f->path, type ? type : "", arch ? arch : "no architecture");
+    return err_set(
+        e, ERR_UNSUPPORTED,
+        "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
+        "qwen3, qwen2, llama, mistral and gemma4 models and DFlashDraftModel drafts can be "
+        "converted",
+        f->path, type ? type : "", arch ? arch : "no architecture");
 }
 
 static int convert_all(struct convert_job *j, const char *out, struct err *e) {

@@ -103,6 +103,8 @@ enum convert_dim {
     DIM_E,
     DIM_FE,
     DIM_FS, // experts, width of one, width of the shared one
+    DIM_P,
+    DIM_LP, // embeddings of a layer, of all
     DIM_COUNT,
 };
 enum convert_heads {
@@ -157,6 +159,7 @@ int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 // Fill the plan and write all metadata.
 int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
+int convert_gemma(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
 // The sizes that every kind has: d, v, layers, f (if asked), heads, kv_heads, head width, and those

@@ -19,9 +19,9 @@ static int load_qkv(struct attention_block *b, const struct attention_shape *s, 
         return rc ? rc : load_weight_rows(l, name, s->dim, &parts[2], &b->wv, e);
     }
     int rc = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
-    if (!rc)
+    if (!rc && !s->borrows)
         rc = load_weight(l, load_name(name, i, "attn_k.weight"), s->dim, kv, &b->wk, e);
-    if (!rc)
+    if (!rc && !s->borrows && !s->v_is_k)
         rc = load_weight(l, load_name(name, i, "attn_v.weight"), s->dim, kv, &b->wv, e);
     return rc;
 }
@@ -48,9 +48,9 @@ static int load_norms(struct attention_block *b, const struct attention_shape *s
     char name[LOAD_NAME];
     int rc =
         load_floats(l, load_name(name, i, "attn_q_norm.weight"), s->head_dim, 1, &b->q_norm, e);
-    return rc ? rc
-              : load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim, 1, &b->k_norm,
-                            e);
+    return rc || s->borrows ? rc
+                            : load_floats(l, load_name(name, i, "attn_k_norm.weight"), s->head_dim,
+                                          1, &b->k_norm, e);
 }
 
 int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,
@@ -93,9 +93,10 @@ static struct qk_args qk_args_of(const struct attention_call *c) {
         .eps = s->eps,
         .q_norm = c->block->q_norm,
         .k_norm = c->block->k_norm,
+        .v_norm = s->v_norm,
         .q_stride = s->gated ? 2 * s->head_dim : s->head_dim,
-        .k = c->buf->k,
-        .v = c->buf->v,
+        .k = s->borrows ? NULL : c->buf->k,
+        .v = s->v_is_k ? c->buf->k : c->buf->v,
         .layout = c->layout,
         .layer = c->layer,
         .store = c->store,
@@ -124,9 +125,9 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
 }
 
 int attention_check(const struct exec *x, const struct attention_call *c, struct err *e) {
-    const struct attention_buffers none = {0};
+    float *some = (float *)&c->shape->eps; // there will be some
+    const struct attention_buffers none = {.q = some, .k = some, .v = some};
     const struct attention_shape *s = c->shape;
-    float *some = (float *)&s->eps; // there will be some
     const struct attention_block block = {.q_norm = s->no_qk_norm ? NULL : some,
                                           .k_norm = s->no_qk_norm ? NULL : some,
                                           .sinks = s->sinks ? some : NULL};
@@ -147,7 +148,7 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     struct linear_job in[3] = {{.w = c->block->wq, .out = b->q, .bias = c->block->q_bias},
                                {.w = c->block->wk, .out = b->k, .bias = c->block->k_bias},
                                {.w = c->block->wv, .out = b->v, .bias = c->block->v_bias}};
-    ops->linear(x, in, 3, c->in, n);
+    ops->linear(x, in, s->borrows ? 1 : s->v_is_k ? 2 : 3, c->in, n);
     struct qk_args qk = qk_args_of(c);
     qk.q = b->q;
     qk.q_out = b->q_rot;
@@ -156,7 +157,10 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : NULL;
     ops->attend(x, &at, c->rows);
-    linear_reduce(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->h);
+    if (c->apart)
+        linear_reduce_to(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->apart);
+    else
+        linear_reduce(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->h);
 }
 
 void attention_store(struct exec *x, const struct attention_call *c) {

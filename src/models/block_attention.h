@@ -18,6 +18,9 @@ struct attention_shape {
     bool bias;       // of queries, keys and values
     bool out_bias;   // of the output projection
     bool sinks;      // attn_sinks: one more score of each head, without a key
+    bool v_norm;     // RMSNorm of values, without weights
+    bool v_is_k;     // no attn_v: values are keys before their norm and turn
+    bool borrows;    // no keys and values of its own: it reads those that an earlier layer stored
 };
 
 // Arrays are NULL where the shape has no such part.
@@ -50,6 +53,7 @@ struct attention_call {
     int64_t window;
     const struct act *in; // [n][dim], normed
     float *h;             // [n][dim] residual stream, added to
+    float *apart;         // NULL, or [n][dim]: what comes out goes there, and h stays
 };
 
 // Tensors blk.i.attn_*; a fused attn_qkv (rows q with gate | k | v) is taken apart.

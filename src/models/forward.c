@@ -209,6 +209,8 @@ static void compute_logits(struct model *m, int64_t first, int64_t n) {
     struct linear_job head = {.w = m->head, .out = m->ws.logits};
     ops->linear(m->x, &head, 1, m->ws.act_d, n);
     ranks_gather(&m->ranks, m->x, m->ws.logits, n, p->vocab);
+    if (p->logit_cap > 0)
+        ops->scale(m->x, &(struct scale_args){m->ws.logits, n * p->vocab, 1, p->logit_cap});
     m->pass.logits_stretch = exec_stretch(m->x);
     m->pass.logits_first = first;
     m->pass.logits_n = n;

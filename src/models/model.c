@@ -3,6 +3,7 @@
 // name and shape, and only counts. The forward function is in forward.c.
 #include "models/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "models/plain.h"
 
 static const struct model_desc *const archs[] = {&arch_qwen35, &arch_qwen3.desc, &arch_qwen2.desc,
-                                                 &arch_llama.desc};
+                                                 &arch_llama.desc, &arch_gemma4};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
@@ -33,8 +34,8 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
         }
     }
     return err_set(e, ERR_UNSUPPORTED,
-                   "architecture %.*s is not supported as a target; use a qwen35, qwen3, qwen2 or "
-                   "llama model",
+                   "architecture %.*s is not supported as a target; use a qwen35, qwen3, qwen2, "
+                   "llama or gemma4 model",
                    (int)(len < 64 ? len : 64), s);
 }
 
@@ -379,6 +380,21 @@ int model_load_ends(struct model *m, struct err *e) {
     if (!rc && !p->tied)
         rc = load_weight(&m->load, "output.weight", p->dim, p->vocab, &m->head, e);
     return rc ? rc : load_floats(&m->load, "output_norm.weight", p->dim, 1, &m->out_norm, e);
+}
+
+int model_load_factors(struct model *m, const struct gguf *g, struct err *e) {
+    static const char name[] = "rope_freqs.weight";
+    struct load *l = &m->load;
+    int64_t n = m->params.rope.dims / 2;
+    if (!gguf_tensor(g, name))
+        return 0;
+    int rc = load_host_floats(l, name, n, &m->rope_factors, e);
+    for (int64_t i = 0; !rc && !l->dry && i < n; i++)
+        if (!(m->rope_factors[i] > 0) || !isfinite(m->rope_factors[i]))
+            rc = err_set(e, ERR_FORMAT,
+                         "tensor %s divides rotary angle %lld by %g; positive numbers are needed",
+                         name, (long long)i, (double)m->rope_factors[i]);
+    return rc;
 }
 
 int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,

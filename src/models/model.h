@@ -28,6 +28,16 @@ struct model_params {
     int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
     bool tied;               // the head is the embedding
     bool qkv_bias, out_bias; // of attention's projections
+    // Layers with a window where a model has some: heads and rotary embedding above are of the
+    // others.
+    struct {
+        int64_t width; // tokens that a row sees, 0: there are no such layers
+        int n_kv, head_dim;
+        struct rope rope;
+    } window;
+    int borrowing;     // the last layers, which read keys and values of earlier ones
+    int64_t per_layer; // width of embeddings that each layer has of its own, 0: none
+    float logit_cap;   // logits are cap tanh(logit / cap), 0: as they are
 };
 
 struct model_options {

@@ -8,13 +8,21 @@
 #include "models/block_attention.h"
 #include "models/block_deltanet.h"
 #include "models/block_mlp.h"
+#include "models/block_ple.h"
 #include "models/model.h"
 
 struct layer {
     bool full;                    // attention, else Gated DeltaNet
     int group;                    // of keys and values
+    bool borrows;                 // K and V of an earlier layer, whose place it has
+    bool v_is_k;                  // values are keys before their norm and turn
     int index;                    // among the layers of its kind (of its group)
     float *mixer_norm, *ffn_norm; // [D]
+    // Norms behind the blocks, before their output joins the stream, and what the stream is
+    // multiplied by behind the layer; NULL and 0 where an architecture has none.
+    float *mixer_out_norm, *ffn_out_norm; // [D]
+    float out_scale;
+    struct ple_layer ple;
     struct attention_block attention;
     struct deltanet_block deltanet;
     struct mlp_block mlp;
@@ -44,6 +52,8 @@ struct workspace {
     struct act *act_d, *act_f; // R rows of D, of F
     struct attention_buffers attention;
     struct deltanet_buffers deltanet;
+    struct ple_buffers ple;
+    float *apart; // [R][D] output of a block that is normed before it joins the stream
     // Room for choices of rows, and the ends of the sequences that it points to. Nothing where no
     // row chooses.
     struct attend_choice choice;
@@ -88,6 +98,7 @@ struct model {
     struct load load;
     const struct weight *embed, *head;
     float *out_norm;
+    struct ple_block ple;
     float *rope_factors;  // host [rope.dims / 2], or NULL
     struct layer *layers; // [n_layers]
     int n_groups;
@@ -109,7 +120,7 @@ struct model_desc {
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
-extern const struct model_desc arch_qwen35;
+extern const struct model_desc arch_qwen35, arch_gemma4;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
@@ -126,6 +137,9 @@ int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, i
 
 // The embeddings, the head, which is the same matrix in a tied model, and the norm before it.
 int model_load_ends(struct model *m, struct err *e);
+
+// The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
+int model_load_factors(struct model *m, const struct gguf *g, struct err *e);
 
 // What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
 const struct attend_choice *model_choice(const struct model *m);

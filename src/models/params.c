@@ -144,6 +144,26 @@ int params_read_scaling(struct model_params *p, const struct gguf *g, struct err
     return rc || !yarn ? rc : read_yarn(r, p, g, e);
 }
 
+static bool is_listed(const char *const *list, const char *name) {
+    while (*list && strcmp(*list, name) != 0)
+        list++;
+    return *list;
+}
+
+int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,
+                          const char *const *layer, struct err *e) {
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const char *name = gguf_tensor_at(g, i)->name;
+        const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
+        if (part ? !is_listed(layer, part + 1) : !is_listed(names, name))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the file has a tensor %.80s, which a %s model lacks; use a file "
+                           "without it",
+                           name, arch);
+    }
+    return 0;
+}
+
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {
     const struct tensor *t = gguf_tensor(g, "token_embd.weight");
     if (!t)

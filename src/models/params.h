@@ -32,6 +32,11 @@ int params_read_attention(struct model_params *p, const struct gguf *g, int64_t 
 int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e);
 int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e);
 
+// ERR_UNSUPPORTED for a tensor that is not in the lists (each ends with NULL): of names, and of
+// what follows "blk.N.".
+int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,
+                          const char *const *layer, struct err *e);
+
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);
 

@@ -3,7 +3,6 @@
 // change the result. Format: docs/models.md.
 #include "models/plain.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,21 +139,6 @@ static void find_biases(struct model_params *p, const struct gguf *g) {
     p->out_bias = gguf_tensor(g, "blk.0.attn_output.bias");
 }
 
-static int load_factors(struct model *m, const struct gguf *g, struct err *e) {
-    static const char name[] = "rope_freqs.weight";
-    struct load *l = &m->load;
-    int64_t n = m->params.rope.dims / 2;
-    if (!arch_of(m)->factors || !gguf_tensor(g, name))
-        return 0;
-    int rc = load_host_floats(l, name, n, &m->rope_factors, e);
-    for (int64_t i = 0; !rc && !l->dry && i < n; i++)
-        if (!(m->rope_factors[i] > 0) || !isfinite(m->rope_factors[i]))
-            rc = err_set(e, ERR_FORMAT,
-                         "tensor %s divides rotary angle %lld by %g; positive numbers are needed",
-                         name, (long long)i, (double)m->rope_factors[i]);
-    return rc;
-}
-
 static int load_layer(struct model *m, const struct attention_shape *shape, int i, struct err *e) {
     const struct model_params *p = &m->params;
     struct layer *y = &m->layers[i];
@@ -191,7 +175,7 @@ int plain_load(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
     struct load *l = &m->load;
     find_biases(&m->params, g);
-    int rc = load_factors(m, g, e);
+    int rc = arch_of(m)->factors ? model_load_factors(m, g, e) : 0;
     if (rc)
         return rc;
     struct attention_shape shape = shape_of(m);

@@ -23,6 +23,13 @@ void linear_reduce(const struct ranks *r, struct exec *x, const struct weight *w
     exec_ops(x)->linear(x, &job, 1, in, n);
 }
 
+void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight *w,
+                      const float *bias, const struct act *in, int64_t n, float *out) {
+    (void)r;
+    struct linear_job job = {.w = w, .out = out, .bias = bias};
+    exec_ops(x)->linear(x, &job, 1, in, n);
+}
+
 void ranks_gather(const struct ranks *r, struct exec *x, float *rows, int64_t n, int64_t m) {
     (void)r; // the only one has filled all columns
     (void)x;

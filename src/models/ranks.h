@@ -31,6 +31,10 @@ int ranks_init(struct ranks *r, int n, int rank, struct err *e);
 void linear_reduce(const struct ranks *r, struct exec *x, const struct weight *w, const float *bias,
                    const struct act *in, int64_t n, float *h);
 
+// The same sum in place of what is in out: of a block whose output is normed before it joins.
+void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight *w,
+                      const float *bias, const struct act *in, int64_t n, float *out);
+
 // rows: [n][m], of which each rank has filled columns m * rank / n_ranks to m * (rank + 1) /
 // n_ranks; afterwards all have all. Of one rank they already are.
 void ranks_gather(const struct ranks *r, struct exec *x, float *rows, int64_t n, int64_t m);

@@ -53,7 +53,9 @@ struct qk_args {
     bool v_norm;                  // RMSNorm of V, without weights
     const float *q;               // [n][n_heads][q_stride]; the query is the first dk of a head
     int q_stride;                 // dk, or more when a gate follows each query head
-    const float *k, *v;           // [n][n_kv][dk], [n][n_kv][dv]; v NULL where V is a part of K
+    // [n][n_kv][dk], [n][n_kv][dv]; v NULL where V is a part of K; k NULL: only queries are turned,
+    // for layers that read what an earlier one has stored.
+    const float *k, *v;
     const struct kv_layout *layout;
     int layer;                   // within the KV group
     const struct kv_slot *store; // [n] host: where K and V go

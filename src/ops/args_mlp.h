@@ -41,6 +41,23 @@ struct norm_args {
     bool add;   // out += instead of out = (a norm behind a block, before the residual)
 };
 
+// Values times a number, then held within a cap: x = cap tanh(scale x / cap).
+struct scale_args {
+    float *x; // [n], in place
+    int64_t n;
+    float scale;
+    float cap; // 0: none
+};
+
+// activation(g, u) of values that are there already, as linear_gate_up makes it of products.
+struct activate_args {
+    const float *gate, *up; // row i at gate + i * gate_stride, up + i * up_stride
+    int64_t gate_stride, up_stride;
+    int64_t n, k;
+    enum activation activation;
+    struct act *out; // [n][k]
+};
+
 // RMSNorm of each head of dv values, times silu(z).
 struct gated_norm_args {
     const float *in, *z; // [n][heads][dv]

@@ -77,7 +77,18 @@ int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
         rc = rope_check(&n->qk->rope, n->qk->dk, e);
     if (!rc && n->sparse)
         rc = sparse_check(n->sparse, e);
-    return !rc && x && x->takes ? x->takes(x, n, e) : rc;
+    if (!rc && x && x->takes)
+        rc = x->takes(x, n, e);
+    const char *what = !x                                 ? NULL
+                       : n->norm && !x->ops->norm         ? "norm"
+                       : n->scale && !x->ops->scale       ? "scale"
+                       : n->activate && !x->ops->activate ? "activate"
+                                                          : NULL;
+    if (!rc && what)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "the backend %s has no op %s, which this model needs; use --device cpu",
+                     x->label, what);
+    return rc;
 }
 
 const char *exec_label(const struct exec *x) {

@@ -58,6 +58,10 @@ struct ops {
     // The same with an activation as its result.
     void (*norm_to_act)(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                         int64_t k, struct act *out);
+    // Values times a number, softly capped. NULL: the backend has no such op.
+    void (*scale)(struct exec *x, const struct scale_args *a);
+    // act = activation(gate, up) of values. NULL: the backend has no such op.
+    void (*activate)(struct exec *x, const struct activate_args *a);
     // out = in W^T + bias for each job.
     void (*linear)(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                    int64_t n);
@@ -140,8 +144,10 @@ void exec_survey_cuda(struct device_survey *s);
 // Forms of ops that not every backend has; a zeroed struct asks for none.
 struct ops_needs {
     enum activation activation;
-    bool bias;    // of linear and linear_gate_up
-    bool norm;    // the op of that name
+    bool bias;  // of linear and linear_gate_up
+    bool norm;  // the op of that name
+    bool scale; // the same
+    bool activate;
     bool experts; // weights of three dimensions and the ops moe_*
     // NULL, or calls of that form: looked at are shapes, codecs of the layout, and which optional
     // arrays there are; no array is read.

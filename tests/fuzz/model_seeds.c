@@ -51,6 +51,10 @@ int main(int argc, char **argv) {
     plain.form = TINY_FORM_QWEN2;
     snprintf(path, sizeof path, "%s/qwen2.gguf", argv[1]);
     rc |= tiny_target_write(&plain, path, &e);
+    plain.form = TINY_FORM_GEMMA4;
+    plain.layers = 4;
+    snprintf(path, sizeof path, "%s/gemma4.gguf", argv[1]);
+    rc |= tiny_target_write(&plain, path, &e);
     for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
         struct tiny_draft_shape d = tiny_draft_default(&t);
         d.layers = 2;

@@ -34,10 +34,12 @@ static int get_ints(const struct json *array, int *out, int cap) {
 }
 
 static enum tiny_kind get_kind(const struct json *o) {
-    static const char *const names[] = {
-        [TINY_QWEN3] = "qwen3", [TINY_QWEN2] = "qwen2", [TINY_LLAMA] = "llama"};
+    static const char *const names[] = {[TINY_QWEN3] = "qwen3",
+                                        [TINY_QWEN2] = "qwen2",
+                                        [TINY_LLAMA] = "llama",
+                                        [TINY_GEMMA4] = "gemma4"};
     const char *kind = json_str(json_get(o, "kind"), NULL);
-    for (int i = TINY_QWEN2; kind && i <= TINY_LLAMA; i++)
+    for (int i = TINY_QWEN2; kind && i <= TINY_GEMMA4; i++)
         if (!strcmp(kind, names[i]))
             return i;
     return TINY_QWEN3;
@@ -66,6 +68,14 @@ static struct tiny_target read_target(const struct json *o) {
         .yarn = get_int(o, "yarn"),
         .bands = get_int(o, "bands"),
         .trained = get_int(o, "trained"),
+        .gemma = {.period = get_int(o, "period"),
+                  .window = get_int(o, "window"),
+                  .head_dim = get_int(o, "full_head_dim"),
+                  .kv_heads = get_int(o, "full_kv_heads"),
+                  .borrowing = get_int(o, "borrowing"),
+                  .per_layer = get_int(o, "per_layer"),
+                  .cap = get_int(o, "cap"),
+                  .k_eq_v = json_bool(json_get(o, "k_eq_v"), false)},
         .seed = (uint64_t)get_int(o, "seed"),
     };
 }

@@ -252,6 +252,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_basic, "l2_bias"),
         cmocka_unit_test_prestate(test_plain, "q2_untied"),
         cmocka_unit_test_prestate(test_scalar, "l3_bands"),
+        cmocka_unit_test_prestate(test_plain, "g4_dense"),
+        cmocka_unit_test_prestate(test_plain, "g4_own"),
+        cmocka_unit_test_prestate(test_scalar, "g4_own"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

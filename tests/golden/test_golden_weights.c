@@ -13,7 +13,8 @@ static void test_probes(void **state) {
     if (golden_load(&g, TEST_DATA "/golden/data", *state, &e) != 0)
         fail_msg("%s", e.text);
     struct tiny_seed from = {g.has_draft ? g.draft.seed : g.target.seed,
-                             g.has_draft || g.target.plain, g.target.dt_mean};
+                             g.has_draft || g.target.plain, g.target.dt_mean,
+                             !g.has_draft && g.target.kind == TINY_GEMMA4};
     assert_in_range(g.n_probes, 4, GOLDEN_MAX_PROBES);
     for (int i = 0; i < g.n_probes; i++) {
         const struct golden_probe *p = &g.probes[i];
@@ -50,7 +51,7 @@ int main(void) {
         BOTH("r3_tied"),         BOTH("draft_mixed2"), BOTH("draft_mixed4"), BOTH("draft_full"),
         BOTH("draft_noncausal"), BOTH("draft_causal"), BOTH("q3_untied"),    BOTH("q3_tied"),
         BOTH("q3_yarn"),         BOTH("draft_q3"),     BOTH("l3_bands"),     BOTH("l2_bias"),
-        BOTH("q2_untied"),
+        BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,45 @@ static void add_mlp(struct tiny_store *s, const char *p, int64_t d, int64_t f) {
     (void)tiny_store_add(s, p, "mlp.down_proj.weight", SHAPE(d, f));
 }
 
+static bool gemma_full(const struct tiny_target *t, int i) {
+    return (i + 1) % t->gemma.period == 0;
+}
+
+static void add_gemma_layer(struct tiny_store *s, const char *p, const struct tiny_target *t,
+                            int i) {
+    bool full = gemma_full(t, i), borrows = i >= t->layers - t->gemma.borrowing;
+    int64_t d = t->hidden, hd = full ? t->gemma.head_dim : t->head_dim;
+    int64_t kv = hd * (full ? t->gemma.kv_heads : t->kv_heads);
+    (void)tiny_store_add(s, p, "self_attn.q_proj.weight", SHAPE(hd * t->heads, d));
+    (void)tiny_store_add(s, p, "self_attn.o_proj.weight", SHAPE(d, hd * t->heads));
+    (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
+    if (!borrows) {
+        (void)tiny_store_add(s, p, "self_attn.k_proj.weight", SHAPE(kv, d));
+        (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
+    }
+    if (!borrows && !(full && t->gemma.k_eq_v))
+        (void)tiny_store_add(s, p, "self_attn.v_proj.weight", SHAPE(kv, d));
+    add_mlp(s, p, d, borrows ? 2 * t->ffn : t->ffn);
+    (void)tiny_store_add(s, p, "pre_feedforward_layernorm.weight", SHAPE(d));
+    (void)tiny_store_add(s, p, "post_feedforward_layernorm.weight", SHAPE(d));
+    (void)tiny_store_add(s, p, "layer_scalar", SHAPE(1));
+    if (!t->gemma.per_layer)
+        return;
+    (void)tiny_store_add(s, p, "per_layer_input_gate.weight", SHAPE(t->gemma.per_layer, d));
+    (void)tiny_store_add(s, p, "per_layer_projection.weight", SHAPE(d, t->gemma.per_layer));
+    (void)tiny_store_add(s, p, "post_per_layer_input_norm.weight", SHAPE(d));
+}
+
+static void add_gemma_outside(struct tiny_store *s, const struct tiny_target *t) {
+    int64_t width = (int64_t)t->layers * t->gemma.per_layer;
+    if (!t->gemma.per_layer)
+        return;
+    (void)tiny_store_add(s, "model.", "embed_tokens_per_layer.weight", SHAPE(t->vocab, width));
+    (void)tiny_store_add(s, "model.", "per_layer_model_projection.weight", SHAPE(width, t->hidden));
+    (void)tiny_store_add(s, "model.", "per_layer_projection_norm.weight",
+                         SHAPE(t->gemma.per_layer));
+}
+
 static void add_dropped_parts(struct tiny_store *s, const struct tiny_target *t) {
     int64_t d = t->hidden;
     (void)tiny_store_add(s, "mtp.", "fc.weight", SHAPE(d, 2 * d));
@@ -84,12 +123,18 @@ static void target_tensors(struct tiny_store *s, const struct tiny_target *t) {
     for (int i = 0; i < t->layers; i++) {
         char p[64];
         (void)snprintf(p, sizeof p, "model.layers.%d.", i);
+        if (t->kind == TINY_GEMMA4) {
+            add_gemma_layer(s, p, t, i);
+            continue;
+        }
         if (full_attention(t, i))
             add_attention(s, p, t);
         else
             add_linear(s, p, t);
         add_mlp(s, p, t->hidden, t->ffn);
     }
+    if (t->kind == TINY_GEMMA4)
+        add_gemma_outside(s, t);
     (void)tiny_store_add(s, "model.", "norm.weight", SHAPE(t->hidden));
     if (!t->tied)
         (void)tiny_store_add(s, "", "lm_head.weight", SHAPE(t->vocab, t->hidden));
@@ -177,6 +222,51 @@ static void put_scaling(struct json_writer *w, const struct tiny_target *t) {
     jw_end(w, '}');
 }
 
+static void put_gemma_rope(struct json_writer *w) {
+    jw_key(w, "rope_parameters");
+    jw_begin(w, '{');
+    for (int full = 0; full < 2; full++) {
+        jw_key(w, full ? "full_attention" : "sliding_attention");
+        jw_begin(w, '{');
+        jw_key_str(w, "rope_type", full ? "proportional" : "default");
+        if (full)
+            jw_key_num(w, "partial_rotary_factor", 0.25);
+        jw_key_num(w, "rope_theta", full ? 1000000 : 10000);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
+static void put_gemma_config(struct json_writer *w, const struct tiny_target *t) {
+    put_architecture(w, "Gemma4ForCausalLM");
+    jw_key_str(w, "model_type", "gemma4_text");
+    jw_key_int(w, "vocab_size", t->vocab);
+    jw_key_int(w, "hidden_size", t->hidden);
+    jw_key_int(w, "intermediate_size", t->ffn);
+    jw_key_int(w, "num_hidden_layers", t->layers);
+    jw_key_int(w, "num_attention_heads", t->heads);
+    jw_key_int(w, "num_key_value_heads", t->kv_heads);
+    jw_key_int(w, "head_dim", t->head_dim);
+    jw_key_int(w, "global_head_dim", t->gemma.head_dim);
+    jw_key_int(w, "num_global_key_value_heads", t->gemma.kv_heads);
+    jw_key_bool(w, "attention_k_eq_v", t->gemma.k_eq_v);
+    jw_key_num(w, "rms_norm_eps", 1e-6);
+    jw_key_int(w, "max_position_embeddings", 4096);
+    jw_key_str(w, "hidden_activation", "gelu_pytorch_tanh");
+    jw_key_int(w, "sliding_window", t->gemma.window);
+    jw_key_num(w, "final_logit_softcapping", t->gemma.cap);
+    jw_key_int(w, "num_kv_shared_layers", t->gemma.borrowing);
+    jw_key_bool(w, "use_double_wide_mlp", true);
+    jw_key_int(w, "hidden_size_per_layer_input", t->gemma.per_layer);
+    jw_key_bool(w, "tie_word_embeddings", t->tied);
+    jw_key(w, "layer_types");
+    jw_begin(w, '[');
+    for (int i = 0; i < t->layers; i++)
+        jw_cstr(w, gemma_full(t, i) ? "full_attention" : "sliding_attention");
+    jw_end(w, ']');
+    put_gemma_rope(w);
+}
+
 static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
     static const char *const names[][2] = {[TINY_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
                                            [TINY_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
@@ -194,7 +284,9 @@ static void put_plain_config(struct json_writer *w, const struct tiny_target *t)
 
 static void target_config(struct json_writer *w, const struct tiny_target *t) {
     jw_begin(w, '{');
-    if (t->plain) {
+    if (t->kind == TINY_GEMMA4) {
+        put_gemma_config(w, t);
+    } else if (t->plain) {
         put_plain_config(w, t);
     } else if (t->full) {
         put_architecture(w, "Qwen3_5ForConditionalGeneration");
@@ -330,7 +422,7 @@ int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *
     struct json_writer w = {0};
     target_tensors(&s, t);
     target_config(&w, t);
-    struct tiny_seed from = {t->seed, t->plain, t->dt_mean};
+    struct tiny_seed from = {t->seed, t->plain, t->dt_mean, t->kind == TINY_GEMMA4};
     int rc = write_model(dir, &w.out, &s, &from, e);
     if (rc == 0)
         rc = write_tokenizer(dir, t->plain, e);
@@ -404,7 +496,7 @@ int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, co
     struct json_writer w = {0};
     draft_tensors(&s, t, d);
     draft_config(&w, t, d);
-    struct tiny_seed from = {d->seed, true, 0};
+    struct tiny_seed from = {d->seed, true, 0, false};
     int rc = write_model(dir, &w.out, &s, &from, e);
     str_fini(&w.out);
     tiny_store_fini(&s);

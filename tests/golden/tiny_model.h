@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA }; // of plain decoders
+enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA, TINY_GEMMA4 }; // of plain decoders
 
 // Hyper-parameters of a qwen35 target or a plain decoder; names as in config.json, shortened.
 struct tiny_target {
@@ -25,6 +25,13 @@ struct tiny_target {
     int dt_mean; // mean of dt_bias; -5 gives slow decays
     int rope;    // rotary base
     int yarn, bands, trained; // factors of YaRN and of llama3, 0: none; positions of the training
+    // Gemma 4: each period-th layer is full, the others have the window; the last `borrowing` ones
+    // are twice as wide and have no keys; values of full layers are the keys; cap of logits.
+    struct {
+        int period, window, head_dim, kv_heads; // the last two of full layers
+        int borrowing, per_layer, cap;
+        bool k_eq_v;
+    } gemma;
     uint64_t seed;
 };
 

@@ -36,6 +36,12 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
     struct recipe r = {.hash = fnv1a(name) ^ from->seed};
     if (ends_with(name, "A_log")) {
         r.log_uniform = true;
+    } else if (from->gemma && ends_with(name, "q_norm.weight")) {
+        r.mean = 0.3;
+        r.std = 0.06;
+    } else if (ends_with(name, "layer_scalar")) {
+        r.mean = 1.0;
+        r.std = 0.2;
     } else if (ends_with(name, "norm.weight")) {
         r.mean = from->plain_norms || ends_with(name, "linear_attn.norm.weight") ? 1.0 : 0.0;
         r.std = 0.2;
@@ -46,7 +52,7 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
         r.std = 1.0;
     } else if (ends_with(name, ".bias")) {
         r.std = 0.5;
-    } else if (ends_with(name, "embed_tokens.weight")) {
+    } else if (!from->gemma && ends_with(name, "embed_tokens.weight")) {
         r.std = 1.0;
     } else {
         r.std = 1.0 / sqrt((double)last);

@@ -29,6 +29,7 @@ static const struct family families[] = {
     {"attend", check_attend, check_attend_rule, check_attend_double, check_attend_time},
     {"sparse", check_sparse, check_sparse_rule, check_sparse_double, check_sparse_time},
     {"choice", check_choice, check_choice_rule, check_choice_double, NULL},
+    {"values", check_values, check_values_rule, check_values_double, NULL},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
     {"mass", check_mass, NULL, check_mass_double, NULL},

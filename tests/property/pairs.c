@@ -29,13 +29,16 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     t->context = PAIR_CONTEXT;
     t->seed = (uint64_t)index * 2 + 1000;
     if (index % 5 == 2) { // one in five is a plain decoder
-        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA, TINY_FORM_QWEN2};
+        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA, TINY_FORM_QWEN2,
+                                               TINY_FORM_GEMMA4};
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)
-            t->form = forms[index / 5 % 3];
+            t->form = forms[index / 5 % 4];
         t->interval = 1;
         t->rope_dims = t->head_dim;
         t->kv_heads = t->heads / 2;
+        if (t->form == TINY_FORM_GEMMA4) // all parts of it are apart
+            t->fused = false;
     }
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;

@@ -59,8 +59,10 @@ struct tiny_shape tiny_shape_plain(void) {
 }
 
 const char *tiny_arch(const struct tiny_shape *t) {
-    static const char *const plain[] = {
-        [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2", [TINY_FORM_LLAMA] = "llama"};
+    static const char *const plain[] = {[TINY_FORM_QWEN3] = "qwen3",
+                                        [TINY_FORM_QWEN2] = "qwen2",
+                                        [TINY_FORM_LLAMA] = "llama",
+                                        [TINY_FORM_GEMMA4] = "gemma4"};
     return t->plain ? plain[t->form] : "qwen35";
 }
 
@@ -130,6 +132,49 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
 }
 
+static bool is_gemma(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_GEMMA4;
+}
+
+static bool gemma_borrows(const struct tiny_shape *t, int i) {
+    return t->layers >= 4 && i >= t->layers - 2;
+}
+
+static void gemma_layer(struct list *l, const struct tiny_shape *t, int i) {
+    static const char *const norms[] = {"attn_norm.weight", "post_attention_norm.weight",
+                                        "ffn_norm.weight", "post_ffw_norm.weight",
+                                        "post_norm.weight"};
+    char b[64];
+    bool full = i % 2, borrows = gemma_borrows(t, i);
+    int hd = t->head_dim * (full ? 2 : 1), q = t->heads * hd, kv = (full ? 1 : t->kv_heads) * hd;
+    int ffn = t->ffn * (borrows ? 2 : 1);
+    for (int k = 0; k < 5; k++)
+        vector(l, blk(b, i, norms[k]), t->dim, 1, 1, 0.2f);
+    matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 1));
+    vector(l, blk(b, i, "attn_q_norm.weight"), hd, 1, 0.4f, 0.1f);
+    matrix(l, blk(b, i, "attn_output.weight"), q, t->dim, fan(q, 2));
+    if (!borrows) {
+        matrix(l, blk(b, i, "attn_k.weight"), t->dim, kv, fan(t->dim, 1));
+        vector(l, blk(b, i, "attn_k_norm.weight"), hd, 1, 1, 0.2f);
+        if (!full)
+            matrix(l, blk(b, i, "attn_v.weight"), t->dim, kv, fan(t->dim, 1));
+    }
+    matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, ffn, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ffn_up.weight"), t->dim, ffn, fan(t->dim, 1));
+    matrix(l, blk(b, i, "ffn_down.weight"), ffn, t->dim, fan(ffn, 2));
+    matrix(l, blk(b, i, "inp_gate.weight"), t->dim, TINY_PER_LAYER, fan(t->dim, 1));
+    matrix(l, blk(b, i, "proj.weight"), TINY_PER_LAYER, t->dim, fan(TINY_PER_LAYER, 1));
+    vector(l, blk(b, i, "layer_output_scale.weight"), 1, 1, 1, 0.1f);
+}
+
+static void gemma_outside(struct list *l, const struct tiny_shape *t) {
+    int all = t->layers * TINY_PER_LAYER;
+    matrix(l, "per_layer_token_embd.weight", all, t->vocab, fan(TINY_PER_LAYER, 1));
+    matrix(l, "per_layer_model_proj.weight", t->dim, all, fan(t->dim, 1));
+    vector(l, "per_layer_proj_norm.weight", TINY_PER_LAYER, 1, 1, 0.2f);
+    vector(l, "rope_freqs.weight", t->head_dim, 1, 2, 0.3f);
+}
+
 static void deltanet_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
     int vd = t->value_heads * t->state, c = 2 * t->key_heads * t->state + vd;
@@ -147,6 +192,10 @@ static void deltanet_tensors(struct list *l, const struct tiny_shape *t, int i) 
 
 static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
+    if (is_gemma(t)) {
+        gemma_layer(l, t, i);
+        return;
+    }
     vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
     if (i >= t->layers || (i + 1) % t->interval == 0)
         attention_tensors(l, t, i);
@@ -162,10 +211,15 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
 static void target_tensors(struct list *l, const struct tiny_shape *t) {
     char b[64];
     // A tied head with large embeddings would only repeat the token it has just read.
-    matrix(l, "token_embd.weight", t->dim, t->vocab, t->tied ? 0.3f : 1);
+    matrix(l, "token_embd.weight", t->dim, t->vocab,
+           t->tied       ? 0.3f
+           : is_gemma(t) ? fan(t->dim, 1)
+                         : 1);
     vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
     if (!t->tied)
         matrix(l, "output.weight", t->dim, t->vocab, fan(t->dim, 3));
+    if (is_gemma(t))
+        gemma_outside(l, t);
     if (t->plain && t->form == TINY_FORM_LLAMA)
         vector(l, "rope_freqs.weight", t->rope_dims / 2, 1, 2, 0.3f);
     for (int i = 0; i < t->layers + t->nextn; i++)
@@ -318,6 +372,30 @@ static void put_f32(struct gguf_writer *w, const char *arch, const char *key, fl
     gguf_put_f32(w, name, v);
 }
 
+static void put_gemma_keys(struct gguf_writer *w, const struct tiny_shape *t) {
+    const char *a = tiny_arch(t);
+    int32_t kv[64], ffn[64];
+    uint8_t windowed[64];
+    for (int i = 0; i < t->layers; i++) {
+        windowed[i] = i % 2 == 0;
+        kv[i] = windowed[i] ? t->kv_heads : 1;
+        ffn[i] = t->ffn * (gemma_borrows(t, i) ? 2 : 1);
+    }
+    uint64_t n = (uint64_t)t->layers;
+    gguf_put_array(w, "gemma4.attention.head_count_kv", GGUF_I32, kv, n);
+    gguf_put_array(w, "gemma4.feed_forward_length", GGUF_I32, ffn, n);
+    gguf_put_array(w, "gemma4.attention.sliding_window_pattern", GGUF_BOOL, windowed, n);
+    put_u32(w, a, "attention.sliding_window", TINY_WINDOW);
+    put_u32(w, a, "attention.shared_kv_layers", t->layers >= 4 ? 2 : 0);
+    put_u32(w, a, "attention.key_length", 2 * t->head_dim);
+    put_u32(w, a, "attention.value_length", 2 * t->head_dim);
+    put_u32(w, a, "attention.key_length_swa", t->head_dim);
+    put_u32(w, a, "attention.value_length_swa", t->head_dim);
+    put_u32(w, a, "embedding_length_per_layer_input", TINY_PER_LAYER);
+    put_f32(w, a, "rope.freq_base_swa", 1e4f);
+    put_f32(w, a, "final_logit_softcapping", 8);
+}
+
 static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     const char *a = tiny_arch(t);
     gguf_put_str(w, "general.architecture", a, strlen(a));
@@ -327,11 +405,15 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
         put_u32(w, a, "nextn_predict_layers", t->nextn);
     put_u32(w, a, "context_length", t->context);
     put_u32(w, a, "embedding_length", t->dim);
-    put_u32(w, a, "feed_forward_length", t->ffn);
     put_u32(w, a, "attention.head_count", t->heads);
-    put_u32(w, a, "attention.head_count_kv", t->kv_heads);
-    put_u32(w, a, "attention.key_length", t->head_dim);
-    put_u32(w, a, "attention.value_length", t->head_dim);
+    if (is_gemma(t)) {
+        put_gemma_keys(w, t);
+    } else {
+        put_u32(w, a, "feed_forward_length", t->ffn);
+        put_u32(w, a, "attention.head_count_kv", t->kv_heads);
+        put_u32(w, a, "attention.key_length", t->head_dim);
+        put_u32(w, a, "attention.value_length", t->head_dim);
+    }
     put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(w, a, "rope.freq_base", t->plain ? 1e6f : 1e7f);
     if (t->plain)
@@ -345,7 +427,11 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_u32(w, a, "ssm.inner_size", (int64_t)t->value_heads * t->state);
 }
 
-int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e) {
+int tiny_target_write(const struct tiny_shape *shape, const char *path, struct err *e) {
+    struct tiny_shape own = *shape;
+    const struct tiny_shape *t = &own;
+    if (is_gemma(t)) // which has no such blocks
+        own.nextn = 0;
     struct gguf_writer *w;
     struct list *l = calloc(1, sizeof *l);
     if (!l)

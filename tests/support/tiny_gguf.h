@@ -12,11 +12,15 @@
 
 enum { TINY_VOCAB = 300 }; // of the default shape
 
-enum tiny_form { TINY_FORM_QWEN3, TINY_FORM_QWEN2, TINY_FORM_LLAMA };
+enum tiny_form { TINY_FORM_QWEN3, TINY_FORM_QWEN2, TINY_FORM_LLAMA, TINY_FORM_GEMMA4 };
+enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4
 
 struct tiny_shape {
-    bool plain;          // every layer is full attention, without a gate
-    enum tiny_form form; // of a plain one; llama has rope_freqs and no biases
+    bool plain; // every layer is full attention, without a gate
+    // Of a plain one. llama has rope_freqs and no biases. gemma4: every second layer is full, with
+    // heads of twice the size whose values are keys; the last two borrow keys and are twice as
+    // wide; layers have embeddings of their own.
+    enum tiny_form form;
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
     int heads, kv_heads, head_dim, rope_dims;

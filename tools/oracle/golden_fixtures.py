@@ -48,6 +48,16 @@ TARGETS |= {
     "q2_untied": PLAIN | {"kind": "qwen2", "heads": 4, "kv_heads": 1, "head_dim": 64, "tied": False,
                           "bias": True, "rope": 1000000, "seed": 111},
 }
+# Gemma 4 targets: windows and full layers with heads of another size, of which values are the keys,
+# or with embeddings of each layer and last layers that borrow keys.
+GEMMA = {"plain": True, "kind": "gemma4", "vocab": 512, "hidden": 256, "ffn": 256, "heads": 4,
+         "kv_heads": 2, "head_dim": 64, "full_head_dim": 128, "period": 3, "window": 24, "cap": 2,
+         "tied": True}
+TARGETS |= {
+    "g4_dense": GEMMA | {"layers": 6, "full_kv_heads": 1, "k_eq_v": True, "seed": 112},
+    "g4_own": GEMMA | {"layers": 9, "full_kv_heads": 2, "per_layer": 32, "borrowing": 3,
+                       "seed": 113},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]

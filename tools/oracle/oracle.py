@@ -18,7 +18,8 @@ def load_target(t):
     config = tiny_model.target_config(t)
     if tiny_model.is_plain(t):
         name = config["architectures"][0]
-        config = getattr(tf, name.removesuffix("ForCausalLM") + "Config")(**config)
+        text = "Text" if name.startswith("Gemma4") else ""
+        config = getattr(tf, name.removesuffix("ForCausalLM") + text + "Config")(**config)
     else:
         name = "Qwen3_5ForCausalLM"
         config = tf.Qwen3_5TextConfig(**config.get("text_config", config))

@@ -42,8 +42,12 @@ def counter_hash(seed, name, n):
     return x ^ (x >> np.uint64(31))
 
 
-def recipe(name, shape, plain_norms, dt_mean):
+def recipe(name, shape, plain_norms, dt_mean, gemma=False):
     """(mean, std) of a tensor; A_log gives None."""
+    if gemma and name.endswith("q_norm.weight"):
+        return 0.3, 0.06  # scores are not scaled
+    if name.endswith("layer_scalar"):
+        return 1.0, 0.2
     if name.endswith("A_log"):
         return None
     if name.endswith("dt_bias"):
@@ -54,14 +58,14 @@ def recipe(name, shape, plain_norms, dt_mean):
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
         return 0.0, 0.3
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith("embed_tokens.weight") and not gemma:
         return 0.0, 1.0
     return 0.0, 1.0 / math.sqrt(float(shape[-1]))
 
 
-def weight(seed, name, shape, plain_norms=False, dt_mean=0.0):
+def weight(seed, name, shape, plain_norms=False, dt_mean=0.0, gemma=False):
     u = counter_hash(seed, name, int(np.prod(shape)))
-    how = recipe(name, shape, plain_norms, dt_mean)
+    how = recipe(name, shape, plain_norms, dt_mean, gemma)
     if how is None:
         v = np.log(0.01 + 15.99 * ((u >> np.uint64(11)).astype(np.float64) * 2.0 ** -53))
     else:
@@ -77,12 +81,13 @@ def is_plain(t):
 
 
 def kind(t):
-    """Of a plain decoder: qwen3, qwen2 or llama."""
+    """Of a plain decoder: qwen3, qwen2, llama or gemma4."""
     return t.get("kind", "qwen3")
 
 
 def target_weight(t, name, shape):
-    return weight(t["seed"], name, shape, is_plain(t), float(t.get("dt_mean", 0)))
+    return weight(t["seed"], name, shape, is_plain(t), float(t.get("dt_mean", 0)),
+                  kind(t) == "gemma4")
 
 
 def full_attention(t, i):
@@ -105,6 +110,42 @@ def attention_tensors(p, t):
     if kind(t) == "qwen3":
         out += [(p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
     return out
+
+
+def gemma_is_full(t, i):
+    return (i + 1) % t["period"] == 0
+
+
+def gemma_layer(p, t, i):
+    d, full = t["hidden"], gemma_is_full(t, i)
+    hd = t["full_head_dim"] if full else t["head_dim"]
+    kv = hd * (t["full_kv_heads"] if full else t["kv_heads"])
+    borrows = i >= t["layers"] - t.get("borrowing", 0)
+    f = t["ffn"] * (2 if borrows else 1)
+    out = [(p + "self_attn.q_proj.weight", (hd * t["heads"], d)),
+           (p + "self_attn.o_proj.weight", (d, hd * t["heads"])),
+           (p + "self_attn.q_norm.weight", (hd,))]
+    if not borrows:
+        out += [(p + "self_attn.k_proj.weight", (kv, d)), (p + "self_attn.k_norm.weight", (hd,))]
+        if not (full and t.get("k_eq_v")):
+            out += [(p + "self_attn.v_proj.weight", (kv, d))]
+    out += mlp_tensors(p, d, f)
+    out += [(p + "pre_feedforward_layernorm.weight", (d,)),
+            (p + "post_feedforward_layernorm.weight", (d,)), (p + "layer_scalar", (1,))]
+    if t.get("per_layer"):
+        out += [(p + "per_layer_input_gate.weight", (t["per_layer"], d)),
+                (p + "per_layer_projection.weight", (d, t["per_layer"])),
+                (p + "post_per_layer_input_norm.weight", (d,))]
+    return out
+
+
+def gemma_outside(t):
+    if not t.get("per_layer"):
+        return []
+    width = t["layers"] * t["per_layer"]
+    return [("model.embed_tokens_per_layer.weight", (t["vocab"], width)),
+            ("model.per_layer_model_projection.weight", (width, t["hidden"])),
+            ("model.per_layer_projection_norm.weight", (t["per_layer"],))]
 
 
 def linear_tensors(p, t):
@@ -131,8 +172,13 @@ def target_tensors(t):
     out = [("model.embed_tokens.weight", (t["vocab"], t["hidden"]))]
     for i in range(t["layers"]):
         p = f"model.layers.{i}."
+        if kind(t) == "gemma4":
+            out += gemma_layer(p, t, i)
+            continue
         out += attention_tensors(p, t) if full_attention(t, i) else linear_tensors(p, t)
         out += mlp_tensors(p, t["hidden"], t["ffn"])
+    if kind(t) == "gemma4":
+        out += gemma_outside(t)
     out.append(("model.norm.weight", (t["hidden"],)))
     if not t["tied"]:
         out.append(("lm_head.weight", (t["vocab"], t["hidden"])))
@@ -171,7 +217,31 @@ def plain_config(t):
     return c
 
 
+def gemma_config(t):
+    return {
+        "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text",
+        "vocab_size": t["vocab"], "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
+        "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
+        "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"],
+        "global_head_dim": t["full_head_dim"], "num_global_key_value_heads": t["full_kv_heads"],
+        "attention_k_eq_v": t.get("k_eq_v", False), "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096, "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": t["window"], "final_logit_softcapping": float(t["cap"]),
+        "num_kv_shared_layers": t.get("borrowing", 0), "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": t.get("per_layer", 0),
+        "vocab_size_per_layer_input": t["vocab"], "tie_word_embeddings": t["tied"],
+        "layer_types": ["full_attention" if gemma_is_full(t, i) else "sliding_attention"
+                        for i in range(t["layers"])],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                               "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    }
+
+
 def target_config(t):
+    if kind(t) == "gemma4":
+        return gemma_config(t)
     if is_plain(t):
         return plain_config(t)
     text = {

@@ -159,13 +159,14 @@ void cpu_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_l
                      const struct act *in, struct act *out);
 void cpu_moe_linear(struct exec *x, const struct moe_linear_args *a);
 void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a);
-
 void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                      float *out);
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
 void cpu_norm(struct exec *x, const struct norm_args *a);
 void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                      int64_t k, struct act *out);
+void cpu_scale(struct exec *x, const struct scale_args *a);
+void cpu_activate_values(struct exec *x, const struct activate_args *a);
 void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 void cpu_key_mass(struct exec *x, const struct key_mass_args *a);
 void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);

@@ -236,7 +236,7 @@ static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {
         for (int h = 0; a->q && h < a->n_heads; h++)
             norm_rope(u, a->q + (i * a->n_heads + h) * a->q_stride, a->q_norm, cs,
                       a->q_out + (i * a->n_heads + h) * a->dk);
-        for (int h = 0; h < a->n_kv; h++)
+        for (int h = 0; a->k && h < a->n_kv; h++)
             store_head(u, i, h, cs);
     }
 }

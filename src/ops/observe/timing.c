@@ -184,6 +184,18 @@ static void timed_norm(struct exec *x, const struct norm_args *a) {
     end(x);
 }
 
+static void timed_scale(struct exec *x, const struct scale_args *a) {
+    begin(x, "scale", TIMING_OTHER, a->n * 8);
+    timing_of(x)->inner->scale(x, a);
+    end(x);
+}
+
+static void timed_activate(struct exec *x, const struct activate_args *a) {
+    begin(x, "activate", TIMING_FEED_FORWARD, 8 * a->n * a->k + exec_act_bytes(x, a->n, a->k));
+    timing_of(x)->inner->activate(x, a);
+    end(x);
+}
+
 static void timed_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                               int64_t k, struct act *out) {
     begin(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
@@ -437,6 +449,10 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
     o->to_act = timed_to_act;
     if (inner->norm)
         o->norm = timed_norm;
+    if (inner->scale)
+        o->scale = timed_scale;
+    if (inner->activate)
+        o->activate = timed_activate;
     o->norm_to_act = timed_norm_to_act;
     o->linear = timed_linear;
     o->linear_gate_up = timed_linear_gate_up;

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gemma 4 without experts (31B, and the E models with embeddings of each layer): layers with a
+// window and full ones, which have heads of another size; norms before and behind each block;
+// attention without a scale; GELU. Format: docs/models.md.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/meta.h"
+#include "models/model_impl.h"
+#include "models/params.h"
+
+#define ARCH "gemma4"
+
+// Element i of a key that is one number or an array over the layers.
+static int per_layer(const struct gguf *g, const char *key, int64_t n, int64_t i, int64_t hi,
+                     int64_t *out, struct err *e) {
+    const struct gguf_kv *kv = gguf_find(g, key);
+    if (!kv || kv->kind != GGUF_ARRAY)
+        return meta_int(g, key, 1, hi, 0, out, e);
+    if (kv->count != (uint64_t)n || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
+        kv->elem == GGUF_F64)
+        return err_set(e, ERR_FORMAT, "metadata key %s must have %lld integers", key, (long long)n);
+    *out = gguf_array_int(kv, (uint64_t)i);
+    if (*out >= 1 && *out <= hi)
+        return 0;
+    return err_set(e, ERR_FORMAT, "metadata key %s has %lld in layer %lld; allowed are 1 to %lld",
+                   key, (long long)*out, (long long)i, (long long)hi);
+}
+
+// Whether layer i has a window: the pattern says so for each layer, or counts to the full one.
+static int is_windowed(const struct gguf *g, const struct model_params *p, int i, bool *windowed,
+                       struct err *e) {
+    static const char key[] = ARCH ".attention.sliding_window_pattern";
+    const struct gguf_kv *kv = gguf_find(g, key);
+    int64_t period = 6;
+    if (kv && kv->kind == GGUF_ARRAY) {
+        if (kv->count != (uint64_t)p->n_layers || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
+            kv->elem == GGUF_F64)
+            return err_set(e, ERR_FORMAT, "metadata key %s must have %d values", key, p->n_layers);
+        *windowed = gguf_array_int(kv, (uint64_t)i) != 0;
+        return 0;
+    }
+    int rc = meta_int(g, key, 1, PARAMS_MAX_LAYERS, 6, &period, e);
+    *windowed = !rc && (i + 1) % period != 0;
+    return rc;
+}
+
+// Heads of keys in the first layer with and without a window, and that others of a kind have as
+// many; the widest feed-forward layer.
+static int read_layers(struct model_params *p, const struct gguf *g, struct err *e) {
+    int rc = 0;
+    p->n_kv = p->window.n_kv = 0;
+    for (int i = 0; !rc && i < p->n_layers; i++) {
+        int64_t kv, ffn;
+        bool windowed = false;
+        rc = is_windowed(g, p, i, &windowed, e);
+        if (!rc)
+            rc = per_layer(g, ARCH ".attention.head_count_kv", p->n_layers, i, 4096, &kv, e);
+        if (!rc)
+            rc = per_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn,
+                           e);
+        if (rc)
+            break;
+        int *known = windowed ? &p->window.n_kv : &p->n_kv;
+        if (ffn % 32)
+            return err_set(e, ERR_UNSUPPORTED, "width %lld of layer %d must be a multiple of 32",
+                           (long long)ffn, i);
+        if ((*known && *known != kv) || p->n_heads % kv)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "layer %d has %lld heads of keys for %d of queries, which is not "
+                           "supported beside those of other layers",
+                           i, (long long)kv, p->n_heads);
+        *known = (int)kv;
+        p->ffn = ffn > p->ffn ? ffn : p->ffn;
+    }
+    if (!rc && (!p->n_kv || !p->window.n_kv))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "the file has layers of one kind only; gemma4 has some with a window and some "
+                     "without");
+    return rc;
+}
+
+// Size of a head, and how much of it turns; with `tail` the keys of windowed layers.
+static int read_heads(const struct gguf *g, const char *tail, double base, int *head_dim,
+                      struct rope *rope, struct err *e) {
+    char key[PARAMS_KEY], name[PARAMS_KEY];
+    int64_t hd, vd, dims;
+    snprintf(name, sizeof name, "attention.key_length%s", tail);
+    int rc = meta_int(g, params_key(key, ARCH, name), 32, OPS_HEAD_MAX, 0, &hd, e);
+    snprintf(name, sizeof name, "attention.value_length%s", tail);
+    if (!rc)
+        rc = meta_int(g, params_key(key, ARCH, name), 32, OPS_HEAD_MAX, hd, &vd, e);
+    snprintf(name, sizeof name, "rope.dimension_count%s", tail);
+    if (!rc)
+        rc = meta_int(g, params_key(key, ARCH, name), 2, hd, hd, &dims, e);
+    if (!rc && (hd != vd || hd % 32 || dims % 2))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "heads with key length %lld, value length %lld and %lld rotary dimensions are "
+                     "not supported",
+                     (long long)hd, (long long)vd, (long long)dims);
+    if (rc)
+        return rc;
+    *head_dim = (int)hd;
+    *rope = (struct rope){.dims = (int)dims};
+    snprintf(name, sizeof name, "rope.freq_base%s", tail);
+    return meta_positive(g, params_key(key, ARCH, name), base, &rope->base, e);
+}
+
+static int read_sizes(struct model_params *p, const struct gguf *g, struct err *e) {
+    int64_t n, heads, borrowing;
+    double cap;
+    p->arch = ARCH;
+    int rc = meta_int(g, ARCH ".block_count", 1, PARAMS_MAX_LAYERS, 0, &n, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".context_length", 1, (int64_t)1 << 31, 0, &p->context, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".embedding_length", 32, PARAMS_MAX_WIDTH, 0, &p->dim, e);
+    if (!rc && p->dim % 32)
+        rc = err_set(e, ERR_UNSUPPORTED, "width %lld must be a multiple of 32", (long long)p->dim);
+    if (!rc)
+        rc = meta_positive(g, ARCH ".attention.layer_norm_rms_epsilon", 0, &p->eps, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.head_count", 1, 4096, 0, &heads, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.shared_kv_layers", 0, n - 1, 0, &borrowing, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.sliding_window", 1, (int64_t)1 << 31, 0, &p->window.width,
+                      e);
+    if (!rc)
+        rc = gguf_get_float(g, ARCH ".final_logit_softcapping", 0, &cap, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".embedding_length_per_layer_input", 0, PARAMS_MAX_WIDTH, 0,
+                      &p->per_layer, e);
+    if (rc)
+        return rc;
+    if (p->per_layer % 32 || !(cap >= 0) || !isfinite((float)cap))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "embeddings of %lld values a layer, or a cap of %g for logits, are not "
+                       "supported",
+                       (long long)p->per_layer, cap);
+    p->n_layers = p->n_full = (int)n;
+    p->n_heads = (int)heads;
+    p->borrowing = (int)borrowing;
+    p->logit_cap = (float)cap;
+    p->attn_scale = 1;
+    return 0;
+}
+
+static const char *const names[] = {"token_embd.weight",
+                                    "output_norm.weight",
+                                    "output.weight",
+                                    "rope_freqs.weight",
+                                    "per_layer_token_embd.weight",
+                                    "per_layer_model_proj.weight",
+                                    "per_layer_proj_norm.weight",
+                                    NULL};
+static const char *const layer_names[] = {"attn_norm.weight",
+                                          "attn_q.weight",
+                                          "attn_k.weight",
+                                          "attn_v.weight",
+                                          "attn_qkv.weight",
+                                          "attn_output.weight",
+                                          "attn_q_norm.weight",
+                                          "attn_k_norm.weight",
+                                          "ffn_norm.weight",
+                                          "ffn_gate.weight",
+                                          "ffn_up.weight",
+                                          "ffn_down.weight",
+                                          "post_ffw_norm.weight",
+                                          "inp_gate.weight",
+                                          "proj.weight",
+                                          "post_norm.weight",
+                                          "rope_freqs.weight",
+                                          "post_attention_norm.weight",
+                                          "layer_output_scale.weight",
+                                          NULL};
+
+static int read_params(struct model *m, const struct gguf *g, struct err *e) {
+    struct model_params *p = &m->params;
+    int64_t experts;
+    int rc = meta_int(g, ARCH ".expert_count", 0, OPS_EXPERTS_MAX, 0, &experts, e);
+    if (!rc && experts)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "metadata key " ARCH ".expert_count is %lld; gemma4 models with experts are "
+                     "not supported yet",
+                     (long long)experts);
+    if (!rc)
+        rc = params_refuse_tensors(g, ARCH, names, layer_names, e);
+    if (!rc)
+        rc = read_sizes(p, g, e);
+    if (!rc)
+        rc = read_layers(p, g, e);
+    if (!rc)
+        rc = read_heads(g, "", 0, &p->head_dim, &p->rope, e);
+    if (!rc)
+        rc = read_heads(g, "_swa", 10000, &p->window.head_dim, &p->window.rope, e);
+    if (!rc)
+        rc = params_refuse_scaling(g, ARCH, e);
+    p->draft_mask = 4; // <mask>
+    return rc ? rc : params_read_vocab(p, g, e);
+}
+
+static struct attention_shape shape_of(const struct model *m, const struct layer *y) {
+    const struct model_params *p = &m->params;
+    bool windowed = m->groups[y->group].window > 0;
+    struct attention_shape s = {.dim = p->dim,
+                                .n_heads = p->n_heads,
+                                .n_kv = windowed ? p->window.n_kv : p->n_kv,
+                                .head_dim = windowed ? p->window.head_dim : p->head_dim,
+                                .rope = windowed ? p->window.rope : p->rope,
+                                .eps = p->eps,
+                                .scale = p->attn_scale,
+                                .v_norm = true,
+                                .v_is_k = y->v_is_k,
+                                .borrows = y->borrows};
+    if (!windowed)
+        s.rope.factors = m->rope_factors;
+    return s;
+}
+
+static struct ple_shape ple_shape_of(const struct model_params *p) {
+    return (struct ple_shape){
+        .dim = p->dim, .width = p->per_layer, .layers = p->n_layers, .eps = p->eps};
+}
+
+// Group 0 has the layers with a window, 1 the others. A layer that borrows has the place of the
+// last one of its kind that does not.
+static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
+    const struct model_params *p = &m->params;
+    int count[2] = {0, 0}, rc = 0;
+    for (int i = 0; !rc && i < p->n_layers; i++) {
+        struct layer *y = &m->layers[i];
+        char name[LOAD_NAME];
+        bool windowed = false;
+        rc = is_windowed(g, p, i, &windowed, e);
+        y->full = true;
+        y->group = windowed ? 0 : 1;
+        y->borrows = i >= p->n_layers - p->borrowing;
+        y->v_is_k = !y->borrows && !gguf_tensor(g, load_name(name, i, "attn_v.weight")) &&
+                    !gguf_tensor(g, load_name(name, i, "attn_qkv.weight"));
+        if (y->borrows && !count[y->group])
+            rc = err_set(e, ERR_FORMAT,
+                         "layer %d reads keys of an earlier layer of its kind, of which there is "
+                         "none",
+                         i);
+        y->index = y->borrows ? count[y->group] - 1 : count[y->group]++;
+    }
+    for (int k = 0; !rc && k < 2; k++) {
+        int group;
+        struct kv_shape kv = {.n_layers = count[k],
+                              .n_heads = k ? p->n_kv : p->window.n_kv,
+                              .dk = k ? p->head_dim : p->window.head_dim,
+                              .dv = k ? p->head_dim : p->window.head_dim,
+                              .codec_k = m->options.codec_k,
+                              .codec_v = m->options.codec_v};
+        rc = model_add_group(m, &kv, k ? 0 : p->window.width, &group, e);
+    }
+    return rc;
+}
+
+static int check_backend(struct model *m, struct err *e) {
+    struct ops_needs needs = {
+        .activation = ACTIVATION_GELU_TANH, .norm = true, .scale = true, .activate = true};
+    int rc = m->x ? exec_takes(m->x, &needs, e) : 0;
+    for (int i = 0; !rc && i < m->params.n_layers; i++) {
+        struct attention_shape shape = shape_of(m, &m->layers[i]);
+        const struct model_group *at = &m->groups[m->layers[i].group];
+        struct attention_call call = {.shape = &shape,
+                                      .layout = &at->layout,
+                                      .mask = ATTEND_PATH,
+                                      .window = at->window,
+                                      .choice = at->window ? NULL : model_choice(m)};
+        rc = attention_check(m->x, &call, e);
+    }
+    return rc;
+}
+
+static int load_norms(struct model *m, int i, struct err *e) {
+    struct layer *y = &m->layers[i];
+    char name[LOAD_NAME];
+    const struct {
+        const char *name;
+        float **at;
+    } norms[] = {{"attn_norm.weight", &y->mixer_norm},
+                 {"post_attention_norm.weight", &y->mixer_out_norm},
+                 {"ffn_norm.weight", &y->ffn_norm},
+                 {"post_ffw_norm.weight", &y->ffn_out_norm}};
+    int rc = 0;
+    for (int k = 0; !rc && k < 4; k++)
+        rc = load_floats(&m->load, load_name(name, i, norms[k].name), m->params.dim, 1, norms[k].at,
+                         e);
+    return rc;
+}
+
+static int load_layer(struct model *m, const struct gguf *g, int i, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct layer *y = &m->layers[i];
+    struct load *l = &m->load;
+    struct attention_shape shape = shape_of(m, y);
+    struct ple_shape ple = ple_shape_of(p);
+    char name[LOAD_NAME];
+    float *scale = NULL;
+    int64_t ffn;
+    int rc = load_norms(m, i, e);
+    if (!rc)
+        rc = attention_load(&y->attention, &shape, l, i, e);
+    if (!rc)
+        rc = per_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn, e);
+    if (!rc)
+        rc = mlp_load(&y->mlp, p->dim, ffn, l, i, e);
+    y->mlp.activation = ACTIVATION_GELU_TANH;
+    if (!rc && p->per_layer)
+        rc = ple_layer_load(&y->ple, &ple, l, i, e);
+    if (!rc && gguf_tensor(g, load_name(name, i, "layer_output_scale.weight")))
+        rc = load_host_floats(l, name, 1, &scale, e);
+    y->out_scale = scale ? *scale : 1;
+    return rc;
+}
+
+static int load_buffers(struct model *m, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct load *l = &m->load;
+    int64_t rows = m->options.max_rows;
+    // Wide enough for layers of both kinds.
+    struct attention_shape wide = {.dim = p->dim, .n_heads = p->n_heads};
+    wide.head_dim = p->head_dim > p->window.head_dim ? p->head_dim : p->window.head_dim;
+    wide.n_kv = p->n_kv > p->window.n_kv ? p->n_kv : p->window.n_kv;
+    struct ple_shape ple = ple_shape_of(p);
+    int rc = attention_buffers_load(&m->ws.attention, &wide, rows, l, e);
+    if (!rc)
+        rc = load_buffer(l, rows * p->dim, &m->ws.apart, e);
+    return rc || !p->per_layer ? rc : ple_buffers_load(&m->ws.ple, &ple, rows, l, e);
+}
+
+static int load_all(struct model *m, const struct gguf *g, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct ple_shape ple = ple_shape_of(p);
+    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
+    if (!m->layers)
+        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
+    int rc = model_load_factors(m, g, e);
+    if (!rc)
+        rc = place_layers(m, g, e);
+    if (!rc)
+        rc = check_backend(m, e);
+    if (!rc)
+        rc = model_load_ends(m, e);
+    if (!rc && p->per_layer)
+        rc = ple_load(&m->ple, &ple, p->vocab, &m->load, e);
+    for (int i = 0; !rc && i < p->n_layers; i++)
+        rc = load_layer(m, g, i, e);
+    return rc ? rc : load_buffers(m, e);
+}
+
+// h += norm(apart).
+static void join(struct model *m, const float *norm, int64_t n) {
+    exec_ops(m->x)->norm(m->x, &(struct norm_args){.in = m->ws.apart,
+                                                   .w = norm,
+                                                   .eps = m->params.eps,
+                                                   .n = n,
+                                                   .k = m->params.dim,
+                                                   .out = m->ws.h,
+                                                   .add = true});
+}
+
+static void forward(struct model *m, const struct pass *p) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct model_params *q = &m->params;
+    const struct workspace *w = &m->ws;
+    struct ple_shape ple = ple_shape_of(q);
+    int64_t n = p->rows.n, all = n * q->dim;
+    struct ple_call own = {&m->ranks, &ple, &w->ple, w->h, w->act_d, w->apart, n};
+    ops->scale(m->x, &(struct scale_args){w->h, all, sqrtf((float)q->dim), 0});
+    if (q->per_layer)
+        ple_begin(m->x, &m->ple, &own, p->rows.token);
+    for (int i = 0; i < q->n_layers; i++) {
+        const struct layer *y = &m->layers[i];
+        struct attention_shape shape = shape_of(m, y);
+        struct attention_call c = model_attention_call(m, p, y);
+        c.shape = &shape;
+        c.apart = w->apart;
+        ops->norm_to_act(m->x, w->h, y->mixer_norm, q->eps, n, q->dim, w->act_d);
+        attention_run(m->x, &c);
+        join(m, y->mixer_out_norm, n);
+        ops->norm_to_act(m->x, w->h, y->ffn_norm, q->eps, n, q->dim, w->act_d);
+        mlp_run_apart(m->x, &m->ranks, &y->mlp, w->act_d, w->act_f, w->apart, n);
+        join(m, y->ffn_out_norm, n);
+        if (q->per_layer)
+            ple_run(m->x, &y->ple, &own, i);
+        if (y->out_scale != 1)
+            ops->scale(m->x, &(struct scale_args){w->h, all, y->out_scale, 0});
+        model_tap(m, i, n);
+    }
+}
+
+const struct model_desc arch_gemma4 = {ARCH, read_params, load_all, forward};

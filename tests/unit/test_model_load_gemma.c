@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of gemma4 that must not load: each edit of a good file is refused with a sentence that
+// names the culprit.
+#include "unit/bad_files.h"
+#include "unit/test.h"
+
+// 4 layers: a window of 48 in those of even numbers, the last two without keys; heads of 64 and
+// 128.
+static const struct bad edits[] = {
+    {0, "", {0}},
+    {0, "", {.key = "gemma4.final_logit_softcapping", .kind = -1}},
+    {0, "", {.key = "gemma4.rope.freq_base_swa", .kind = -1}},
+    {0, "", {.tensor = "rope_freqs.weight"}},
+    {0, "", {.tensor = "blk.1.layer_output_scale.weight"}},
+    {ERR_UNSUPPORTED,
+     "gemma4.expert_count is 8",
+     {.key = "gemma4.expert_count", .kind = GGUF_U32, .value = 8}},
+    {ERR_FORMAT,
+     "gemma4.attention.sliding_window is missing",
+     {.key = "gemma4.attention.sliding_window", .kind = -1}},
+    {ERR_FORMAT,
+     "sliding_window_pattern must have 4",
+     {.key = "gemma4.attention.sliding_window_pattern",
+      .kind = GGUF_ARRAY,
+      .value = 3,
+      .list = {1, 0, 1}}},
+    {ERR_UNSUPPORTED,
+     "layers of one kind",
+     {.key = "gemma4.attention.sliding_window_pattern",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {0, 0, 0, 0}}},
+    {ERR_FORMAT,
+     "head_count_kv must have 4",
+     {.key = "gemma4.attention.head_count_kv", .kind = GGUF_ARRAY, .value = 2, .list = {1, 1}}},
+    {ERR_UNSUPPORTED,
+     "layer 2 has 2 heads",
+     {.key = "gemma4.attention.head_count_kv",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {1, 1, 2, 1}}},
+    {ERR_FORMAT,
+     "feed_forward_length has 0 in layer 1",
+     {.key = "gemma4.feed_forward_length",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {96, 0, 192, 192}}},
+    {ERR_MISMATCH,
+     "blk.3.ffn_gate",
+     {.key = "gemma4.feed_forward_length",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {96, 96, 192, 96}}},
+    {ERR_FORMAT,
+     "gemma4.attention.key_length is missing",
+     {.key = "gemma4.attention.key_length", .kind = -1}},
+    {ERR_UNSUPPORTED,
+     "value length 64",
+     {.key = "gemma4.attention.value_length", .kind = GGUF_U32, .value = 64}},
+    {ERR_FORMAT,
+     "layer 2 reads keys of an earlier layer",
+     {.key = "gemma4.attention.sliding_window_pattern",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {0, 0, 1, 0}}},
+    {ERR_FORMAT,
+     "shared_kv_layers",
+     {.key = "gemma4.attention.shared_kv_layers", .kind = GGUF_U32, .value = 4}},
+    {ERR_UNSUPPORTED,
+     "cap of -1",
+     {.key = "gemma4.final_logit_softcapping", .kind = GGUF_F32, .number = -1}},
+    {ERR_MISMATCH,
+     "per_layer_token_embd.weight is [128, 300] but [256, 300]",
+     {.key = "gemma4.embedding_length_per_layer_input", .kind = GGUF_U32, .value = 64}},
+    {ERR_UNSUPPORTED,
+     "yarn",
+     {.key = "gemma4.rope.scaling.type", .kind = GGUF_STRING, .text = "yarn"}},
+    {ERR_MISMATCH,
+     "blk.0.post_ffw_norm.weight is missing",
+     {.tensor = "blk.0.post_ffw_norm.weight"}},
+    {ERR_UNSUPPORTED,
+     "blk.2.attn_q.bias",
+     {.tensor = "blk.2.layer_output_scale.weight", .name = "blk.2.attn_q.bias"}},
+    {ERR_MISMATCH, "blk.0.attn_k.weight is missing", {.tensor = "blk.0.attn_k.weight"}},
+    {ERR_MISMATCH, "blk.3.inp_gate.weight is missing", {.tensor = "blk.3.inp_gate.weight"}},
+};
+
+static void test_gemma(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_plain();
+    shape.form = TINY_FORM_GEMMA4;
+    refuse_each(shape, edits, sizeof edits / sizeof *edits);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemma),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
