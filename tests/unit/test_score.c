@@ -501,7 +501,7 @@ static void test_refused(void **state) {
     rig_close(&r);
 }
 
-// Every file with one tensor renamed is refused by its name, or does not need it.
+// Every file with one tensor renamed is refused by its name, the old or the new one.
 static void test_missing(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_plain();
@@ -525,7 +525,8 @@ static void test_missing(void **state) {
         struct scorer *s;
         assert_int_equal(gguf_open_memory(&g, bytes, n, &r.e), 0);
         assert_true(score_open(&s, r.x, g, &o, &r.e) < 0);
-        assert_non_null(strstr(r.e.text, names[i]));
+        at[strlen(names[i]) - 1] = '\0'; // one that is missing, or the one that should not be there
+        assert_non_null(strstr(r.e.text, at));
         gguf_close(g);
         at[strlen(names[i]) - 1] = 't';
     }
