@@ -88,7 +88,8 @@ void quant_codes_iq3_s(const unsigned char *b, struct quant_codes *c) {
     for (int g = 0; g < 8; g++)
         both(c, g, d * (float)(2 * (b[106 + g / 2] >> 4 * (g % 2) & 15) + 1));
     for (int p = 0; p < 64; p++) {
-        unsigned high = b[66 + p / 8] >> p % 8 & 1, signs = b[74 + p / 2] >> 4 * (p % 2);
+        unsigned high = (unsigned)b[66 + p / 8] >> p % 8 & 1,
+                 signs = (unsigned)b[74 + p / 2] >> 4 * (p % 2);
         four(quant_grid_iq3_s[b[2 + p] + 256 * high], of_iq3_s, signs, c->v + 4 * p);
     }
 }
