@@ -342,6 +342,7 @@ struct source {
     const struct json *freeform;
     enum tool_family family;
     bool several;
+    const struct json *otherwise;
 };
 
 enum part { BEHIND_MARK, BEHIND_SECTION, WHOLE };
@@ -357,6 +358,11 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
     uint32_t root = part == WHOLE            ? whole_of(&w, call, s->several)
                     : part == BEHIND_SECTION ? in_section(&w, call, s->several)
                                              : call;
+    if (part == WHOLE && s->otherwise) {
+        const struct grammar_json strict = {0};
+        build_json_how(w.b, &strict);
+        root = build_or(w.b, root, build_schema(w.b, s->otherwise));
+    }
     rc = build_finish(w.b, root, out, e);
     build_destroy(w.b);
     return rc;
@@ -377,7 +383,8 @@ static int add_mark(struct tool_grammar *g, const struct source *s, const char *
 }
 
 int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
-                        const struct tool_grammar_tool *tools, int n, bool several, struct err *e) {
+                        const struct tool_grammar_tool *tools, int n,
+                        const struct tool_grammar_how *how, struct err *e) {
     const struct writer w = {.f = &tool_formats[f], .family = f};
     struct json *freeform = NULL;
     struct tool_set set = {0};
@@ -385,7 +392,7 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
     int rc = make_set(tools, n, &set, e);
     if (!rc)
         rc = json_parse(&freeform, freeform_schema, sizeof freeform_schema - 1, e);
-    const struct source s = {tools, &set, freeform, f, several};
+    const struct source s = {tools, &set, freeform, f, how->several, how->otherwise};
     if (!rc && f != TOOLS_MISTRAL_LIST)
         rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
     if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))

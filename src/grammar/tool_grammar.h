@@ -26,10 +26,16 @@ struct tool_grammar {
     struct grammar *whole; // a reply that is one call, or several; blanks may come first
 };
 
-// several: calls may follow each other in `whole`. ERR_LIMIT for schemas that grow too large,
-// ERR_MEMORY. tool_grammar_fini in any case.
+// several: calls may follow each other in `whole`. otherwise: NULL, or a schema of what a whole
+// reply may be in place of calls. ERR_LIMIT for schemas that grow too large, ERR_MEMORY.
+// tool_grammar_fini in any case.
+struct tool_grammar_how {
+    bool several;
+    const struct json *otherwise;
+};
 int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
-                        const struct tool_grammar_tool *tools, int n, bool several, struct err *e);
+                        const struct tool_grammar_tool *tools, int n,
+                        const struct tool_grammar_how *how, struct err *e);
 void tool_grammar_fini(struct tool_grammar *g);
 
 #endif

@@ -23,6 +23,9 @@ struct answer_item {
     bool broken;        // of ITEM_CALL: the reply ended within it
     char id[RANDOM_ID]; // of ITEM_CALL: what results name it by
     struct str name;    // of ITEM_CALL: the tool's
+    // Of words where log-probabilities are asked for and items carry them: the tokens that they
+    // came of, by their index in the reply.
+    int64_t first_token, tokens;
     // What came of it: words, or the arguments of a call. Empty unless its interface keeps text.
     struct str text;
 };

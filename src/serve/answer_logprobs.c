@@ -49,9 +49,7 @@ static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t
     str_fini(&s);
 }
 
-void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l) {
-    jw_begin(w, '{');
-    jw_key(w, "content");
+void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l) {
     jw_begin(w, '[');
     for (int64_t i = 0; i < l->n; i++) {
         struct token_logprobs p = logprobs_at(l->at, l->from + i);
@@ -68,6 +66,12 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
         jw_end(w, '}');
     }
     jw_end(w, ']');
+}
+
+void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l) {
+    jw_begin(w, '{');
+    jw_key(w, "content");
+    answer_logprobs_list(w, l);
     jw_key(w, "refusal");
     jw_null(w);
     jw_end(w, '}');

@@ -21,6 +21,8 @@ struct answer_logprobs {
     int64_t offset; // characters of text before the first token (completions)
 };
 
+// [{"token", "logprob", "bytes", "top_logprobs"}, ...]
+void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l);
 // {"content": [..]}
 void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l);
 // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [..], "text_offset": [..]}

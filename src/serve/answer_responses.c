@@ -42,17 +42,36 @@ static void put_empty_list(struct json_writer *w, const char *key) {
     jw_end(w, ']');
 }
 
+// Those of an item's words, as far as they are asked for.
+static void put_logprobs(const struct completion *c, struct json_writer *w,
+                         const struct answer_item *it) {
+    const struct reply *r = c->p.logprobs ? stream_reply(c->choices->stream) : NULL;
+    struct answer_logprobs l = {.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
+    if (r) {
+        l.ids = r->ids + it->first_token;
+        l.n = it->tokens;
+        l.at = &r->logprobs;
+        l.from = it->first_token;
+    }
+    jw_key(w, "logprobs");
+    answer_logprobs_list(w, &l);
+}
+
 // One part of an item's content, with its text or none.
-static void put_part(struct json_writer *w, const char *type, const struct str *text) {
+static void put_part(const struct completion *c, struct json_writer *w, const char *type,
+                     const struct answer_item *it, bool done) {
     jw_begin(w, '{');
     jw_key_str(w, "type", type);
-    if (text)
-        put_str(w, "text", text);
+    if (done)
+        put_str(w, "text", &it->text);
     else
         jw_key_str(w, "text", "");
     if (type[0] == 'o') {
         put_empty_list(w, "annotations");
-        put_empty_list(w, "logprobs");
+        if (done)
+            put_logprobs(c, w, it);
+        else
+            put_empty_list(w, "logprobs");
     }
     jw_end(w, '}');
 }
@@ -70,7 +89,7 @@ static void put_reasoning(const struct completion *c, struct json_writer *w,
         jw_key(w, i ? "content" : "summary");
         jw_begin(w, '[');
         if (done && (i == 0) == summary)
-            put_part(w, part_type(c, it), &it->text);
+            put_part(c, w, part_type(c, it), it, true);
         jw_end(w, ']');
     }
     if (!done || !own_of(c)->seals) {
@@ -114,7 +133,7 @@ static void put_item(const struct completion *c, struct json_writer *w,
         jw_key(w, "content");
         jw_begin(w, '[');
         if (done)
-            put_part(w, "output_text", &it->text);
+            put_part(c, w, "output_text", it, true);
         jw_end(w, ']');
     } else {
         jw_key_str(w, "call_id", it->id);
@@ -280,7 +299,7 @@ static void put_part_event(struct completion *c, const struct answer_item *it, b
                                : "response.content_part.added";
     struct json_writer *w = open_item_event(c, type, it);
     jw_key(w, "part");
-    put_part(w, part_type(c, it), done ? &it->text : NULL);
+    put_part(c, w, part_type(c, it), it, done);
     close_event(c, type);
 }
 
@@ -310,8 +329,12 @@ void responses_item_delta(struct completion *c, struct choice *k, const struct a
     struct json_writer *w = open_item_event(c, type, it);
     jw_key(w, "delta");
     jw_str(w, p->text.s, p->text.n);
-    if (it->kind == ITEM_TEXT)
+    if (it->kind == ITEM_TEXT && p->logprobs) {
+        jw_key(w, "logprobs");
+        answer_logprobs_list(w, p->logprobs);
+    } else if (it->kind == ITEM_TEXT) {
         put_empty_list(w, "logprobs");
+    }
     close_event(c, type);
 }
 
@@ -323,7 +346,7 @@ void responses_item_end(struct completion *c, struct choice *k, const struct ans
         put_name(c, w, it);
     put_str(w, it->kind != ITEM_CALL ? "text" : it->custom ? "input" : "arguments", &it->text);
     if (it->kind == ITEM_TEXT)
-        put_empty_list(w, "logprobs");
+        put_logprobs(c, w, it);
     close_event(c, type);
     if (it->kind != ITEM_CALL)
         put_part_event(c, it, true);

@@ -182,7 +182,7 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
         jw_begin(&w, '[');
         jw_end(&w, ']');
     }
-    jw_key_int(&w, "top_logprobs", 0);
+    jw_key_int(&w, "top_logprobs", c->p.top_logprobs > 0 ? c->p.top_logprobs : 0);
     jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
     put_or(&w, "truncation", json_get(b, "truncation"), "disabled");
     put_or(&w, "user", json_get(b, "user"), NULL);

@@ -383,7 +383,8 @@ static void on_prepared(void *arg) {
 static void hand_over(struct completion *c, bool ok) {
     if (ok && check_room(c) && reply_form_constrain(c) && thinking_constrain(c))
         make_choices(c);
-    str_fini(&c->text);
+    if (!c->keeps_body)
+        str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);
 }
 
@@ -465,7 +466,7 @@ static const struct exchange_hooks client_hooks = {
 static int tell_again(struct choice *k, struct err *e) {
     reply_text_fini(&k->text);
     answer_items_fini(&k->items);
-    k->seen = k->shown = k->offset = 0;
+    k->seen = k->shown = k->offset = k->matched = 0;
     k->echoed = false;
     k->c->open += k->ended;
     k->ended = false;
@@ -480,7 +481,8 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
     struct completion *c = s->completions;
     struct err e = {0};
     int rc = 0;
-    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x || !resend_mark_joins(&c->mark, m)))
+    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x || !resend_mark_joins(&c->mark, m) ||
+                 !resend_same(&c->text, x)))
         c = c->next;
     if (!c)
         return false;
@@ -506,7 +508,8 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
     return true;
 }
 
-static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d) {
+static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d,
+                                 const struct resend_mark *mark) {
     size_t n;
     const char *text = exchange_body(x, &n);
     struct completion *c = calloc(1, sizeof *c);
@@ -517,6 +520,8 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->s = s;
     c->d = d;
     c->x = x;
+    c->mark = *mark;
+    c->keeps_body = mark->keep;
     c->arrived = clock_ms();
     c->created = (int64_t)time(NULL);
     snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
@@ -540,9 +545,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
     resend_mark_take(&mark, x, s->seed);
     if (join(s, x, d, &mark))
         return;
-    struct completion *c = create(s, x, d);
-    if (c)
-        c->mark = mark;
+    struct completion *c = create(s, x, d, &mark);
     if (!c || c->text.failed) {
         api_fail(&why, 503, NULL, "no memory for the request");
         service_refuse(x, &why);

@@ -69,6 +69,7 @@ struct choice {
     double spoke;            // ms, when the newest one was; 0: none yet
     int64_t shown;           // tokens whose log-probabilities have been written
     int64_t offset;          // characters of text before them
+    int64_t matched;         // tokens whose words have been found in items
     bool echoed;             // the prompt has been written
     struct answer_items items;
     bool ended; // all of it has been taken in
@@ -88,8 +89,9 @@ struct completion {
 
     char peer[64];
     struct resend_mark mark;
+    bool keeps_body; // `text` stays until the end, to be compared with what comes again
 
-    struct str text;   // the body as it came, until it has been read
+    struct str text;   // the body as it came, at least until it has been read
     struct json *body; // the same, while p borrows from it
     struct params p;
     struct request_tools tools;

@@ -165,10 +165,58 @@ static struct answer_item *begin_item(struct completion *c, struct choice *k,
     return it;
 }
 
+// The tokens that a piece of words came of: the words are looked for behind those of the piece
+// before. What is left out between, marks and blanks, belongs to nobody.
+static void find_tokens(struct completion *c, struct choice *k, struct answer_item *it,
+                        const struct answer_piece *p, struct answer_logprobs *out) {
+    const struct reply *r = stream_reply(k->stream);
+    struct str s = {0};
+    int64_t last = k->matched, first = -1;
+    const char *found = NULL;
+    size_t at = 0;
+    *out = (struct answer_logprobs){.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
+    if (!c->s->tokenizer || p->text.n == 0)
+        return;
+    for (; last < k->seen && !found && !s.failed; last++) {
+        size_t known = s.len >= p->text.n ? s.len - p->text.n + 1 : 0; // no match ends before
+        tokenizer_decode(c->s->tokenizer, r->ids[last], false, &s);
+        if (s.len >= p->text.n)
+            found = memmem(s.data + known, s.len - known, p->text.s, p->text.n);
+    }
+    if (found && !s.failed) {
+        size_t begin = (size_t)(found - s.data);
+        for (int64_t i = k->matched; i < last; i++) {
+            size_t before = at;
+            str_clear(&s);
+            tokenizer_decode(c->s->tokenizer, r->ids[i], false, &s);
+            at += s.len;
+            if (first < 0 && at > begin && at > before)
+                first = i;
+        }
+        it->first_token = it->tokens ? it->first_token : first;
+        it->tokens = last - it->first_token;
+        out->ids = r->ids + first;
+        out->n = last - first;
+        out->at = &r->logprobs;
+        out->from = first;
+        k->matched = last;
+    }
+    c->s->out.failed |= s.failed;
+    str_fini(&s);
+}
+
 static void put_piece(struct completion *c, struct choice *k, struct answer_item *it,
                       const struct answer_piece *p) {
+    struct answer_logprobs own;
+    struct answer_piece with = *p;
     if (!it)
         return;
+    if (c->d->endpoint == ENDPOINT_RESPONSES && c->p.logprobs && it->kind != ITEM_CALL) {
+        find_tokens(c, k, it, p, &own);
+        with.logprobs = &own;
+        with.n_logprobs = 1;
+        p = &with;
+    }
     if ((c->d->keeps_text || !c->streaming) && p->text.n)
         str_append(&it->text, p->text.s, p->text.n);
     c->s->out.failed |= it->text.failed;

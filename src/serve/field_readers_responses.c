@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Request fields of the Responses interface; see field_readers.h.
 #include <stdio.h>
+#include <string.h>
 
 #include "serve/field_readers.h"
 
@@ -17,6 +18,16 @@ bool field_read_input(struct params *p, const struct field *f, const struct json
 bool field_read_noted(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)p, (void)f, (void)v, (void)l, (void)x;
+    return true;
+}
+
+bool field_read_include(struct params *p, const struct field *f, const struct json *v,
+                        const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l, (void)x;
+    for (size_t i = 0; i < json_len(v); i++) {
+        const char *what = json_str(json_at(v, i), NULL);
+        p->logprobs |= what && !strcmp(what, "message.output_text.logprobs");
+    }
     return true;
 }
 

@@ -50,8 +50,9 @@ const struct field fields[] = {
     {"store", RESPONSES, FIELD_BOOL, .read = field_read_noted,
      .help = "false: the response is not kept. Otherwise the newest 512 are, in memory, 64 MiB of "
              "them."},
-    {"include", RESPONSES, FIELD_ARRAY, .read = field_read_noted, .schema = "{'type':'array'}",
-     .help = "reasoning.encrypted_content: reasoning in a form to be given back unread. Others do "
+    {"include", RESPONSES, FIELD_ARRAY, .read = field_read_include, .schema = "{'type':'array'}",
+     .help = "reasoning.encrypted_content: reasoning in a form to be given back unread; "
+             "message.output_text.logprobs: the log-probability of each token. Others do "
              "nothing."},
     {"metadata", RESPONSES, FIELD_OBJECT, .read = field_read_noted, .schema = "{'type':'object'}",
      .help = "Comes back in the answer."},
@@ -131,6 +132,8 @@ const struct field fields[] = {
     {"logprobs", CHAT, FIELD_BOOL, AT(logprobs), .help = "Send the log-probability of each token."},
     {"top_logprobs", CHAT, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
      .help = "So many of the likeliest tokens beside each; needs logprobs."},
+    {"top_logprobs", RESPONSES, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
+     .help = "So many of the likeliest tokens beside each, where include asks for them."},
     {"logprobs", COMPLETIONS, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
      .help = "Log-probabilities of each token and so many of the likeliest beside it."},
     {"echo", COMPLETIONS, FIELD_BOOL, AT(echo),

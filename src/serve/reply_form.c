@@ -10,10 +10,13 @@ bool reply_form_constrain(struct completion *c) {
     struct err e = {0};
     if (!p->form_field[0])
         return true;
+    bool schema = p->form == STRUCTURED_SCHEMA || p->form == STRUCTURED_OBJECT;
+    if (c->tools.set.n > 0 && (c->tools.required || (c->constraint && schema)))
+        return true; // a call must come, or tool_constrain has seen to it
     if (c->tools.set.n > 0)
         return api_refuse(&c->error, p->form_field,
                           "%s beside tools that may be called is not supported: send "
-                          "tool_choice none with it, or leave one of them out",
+                          "tool_choice none with it, a JSON schema, or leave one of them out",
                           p->form_field);
     if (!s) {
         api_fail(&c->error, 503, NULL, "the model is being loaded");

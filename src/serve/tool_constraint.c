@@ -85,8 +85,9 @@ struct wish {
     struct tool_grammar_tool *tools; // [n]
     int n;
     bool required, several;
-    bool inside;         // the prompt ended in an open block of reasoning
-    const char *opening; // of such a block, where one may come first
+    bool inside;             // the prompt ended in an open block of reasoning
+    const char *opening;     // of such a block, where one may come first
+    const struct json *form; // NULL, or a schema that the reply may follow in place of calls
 };
 
 static int make_key(const struct wish *w, struct str *key, struct err *e) {
@@ -98,6 +99,8 @@ static int make_key(const struct wish *w, struct str *key, struct err *e) {
         jw_bool(&json, w->tools[i].freeform);
         jw_value(&json, w->tools[i].schema);
     }
+    if (w->form)
+        jw_value(&json, w->form);
     jw_end(&json, ']');
     if (!json.out.failed)
         str_append(key, json.out.data, json.out.len);
@@ -114,13 +117,14 @@ static int compile(struct tool_constraints *k, const struct wish *w, struct cons
     struct grammar_constraint o = {.tokenizer = k->t,
                                    .model_vocab = k->model_vocab,
                                    .triggers = triggers,
-                                   .required = w->required};
+                                   .required = w->required || w->form};
+    const struct tool_grammar_how how = {w->several, w->form};
     int rc = take_vocab(k, &vocab, e);
     if (!rc)
-        rc = tool_grammar_create(&g, k->calls, w->tools, w->n, w->several, e);
+        rc = tool_grammar_create(&g, k->calls, w->tools, w->n, &how, e);
     const char *closing = reasoning_closing(k->family);
     o.vocab = vocab;
-    if (!rc && w->required) {
+    if (!rc && o.required) {
         o.whole = w->inside ? NULL : g.whole;
         o.opening = w->opening;
         triggers[0] = (struct grammar_trigger){
@@ -164,12 +168,14 @@ static const struct conversation_tool *declaration(const struct conversation *v,
     return NULL;
 }
 
-static int constrain(struct completion *c, const struct conversation *v, struct err *e) {
+static int constrain(struct completion *c, const struct conversation *v, const struct json *form,
+                     struct err *e) {
     struct tool_set *set = &c->tools.set;
     bool may_think = c->p.thinking != 0;
     struct wish w = {.n = set->n,
                      .required = c->tools.required,
                      .several = !c->tools.one_call,
+                     .form = form,
                      .inside = c->prompts->in_reasoning,
                      .opening = may_think ? reasoning_opening(c->family) : NULL};
     w.tools = calloc((size_t)set->n, sizeof *w.tools);
@@ -187,14 +193,38 @@ static int constrain(struct completion *c, const struct conversation *v, struct 
     return rc;
 }
 
-bool tool_constrain(struct completion *c, const struct conversation *v) {
+// The form that the request gives the reply, as a schema; *form is free()d by json_free.
+static bool read_form(struct completion *c, struct json **form) {
+    static const char object[] = "{\"type\":\"object\"}";
+    const struct params *p = &c->p;
+    bool schema = p->form == STRUCTURED_SCHEMA;
+    struct grammar *alone = NULL;
     struct err e = {0};
+    int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
+                                         : json_parse(form, object, sizeof object - 1, &e);
+    if (!rc) // so that it is known whose fault it is
+        rc = grammar_from_schema(&alone, *form, NULL, &e);
+    grammar_unref(alone);
+    return !rc || api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+}
+
+bool tool_constrain(struct completion *c, const struct conversation *v) {
+    struct json *form = NULL;
+    struct err e = {0};
+    bool formed = c->p.form_field[0] && !c->tools.required &&
+                  (c->p.form == STRUCTURED_SCHEMA || c->p.form == STRUCTURED_OBJECT);
     if (c->tools.set.n == 0 || c->constraint || !c->s->tool_constraints)
         return true;
-    int rc = constrain(c, v, &e);
-    // Llama's calls need no mark: what is none of a grammar may begin there.
-    c->tools.sure = !rc && (c->tools.required || c->tools.family != TOOLS_LLAMA);
-    if (!rc || (!c->tools.required && rc != ERR_MEMORY))
+    if (formed && !read_form(c, &form)) {
+        json_free(form);
+        return false;
+    }
+    int rc = constrain(c, v, form, &e);
+    json_free(form);
+    // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
+    // within a text of another form.
+    c->tools.sure = !rc && !formed && (c->tools.required || c->tools.family != TOOLS_LLAMA);
+    if (!rc || (!c->tools.required && !formed && rc != ERR_MEMORY))
         return true;
     api_error_of(&c->error, &e);
     return false;

@@ -101,6 +101,23 @@ def stream():
     equal("stream: counts", seen[-1].response.usage.output_tokens, whole.usage.output_tokens)
 
 
+def chances():
+    """Log-probabilities of the words' tokens, whole and streamed, and none that are not asked for."""
+    more = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
+    whole = create(**more)
+    part = whole.output[0].content[0]
+    equal("chances: tokens join", b"".join(bytes(p.bytes) for p in part.logprobs).decode(), part.text)
+    check("chances: the likeliest first", all(p.logprob <= 0 and len(p.top_logprobs) == 3
+                                              and p.top_logprobs[0].token == p.token for p in part.logprobs), part)
+    seen = validated(create(stream=True, **more))
+    deltas = [e for e in seen if e.type == "response.output_text.delta"]
+    equal("chances: streamed", [p.logprob for e in deltas for p in e.logprobs], [p.logprob for p in part.logprobs])
+    check("chances: each piece has its own", all(b"".join(s.encode() for s in [e.delta]) ==
+                                                 "".join(p.token for p in e.logprobs).encode() for e in deltas
+                                                 if e.delta.isascii()), deltas[:3])
+    equal("chances: none", create().output[0].content[0].logprobs, [])
+
+
 def stream_helper():
     with client.responses.stream(model="m", input="Count.", max_output_tokens=400, temperature=0) as s:
         text = "".join(e.delta for e in s if e.type == "response.output_text.delta")
@@ -208,7 +225,7 @@ if __name__ == "__main__":
     os.makedirs("build", exist_ok=True)
     server = Server()
     client = connect(server.port)
-    for one in (response, stream, stream_helper, conversation, tools, reasoning, errors, abort):
+    for one in (response, stream, chances, stream_helper, conversation, tools, reasoning, errors, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()

@@ -137,6 +137,47 @@ static void choices_that_cannot_be_kept_are_refused(void **state) {
     json_free(v);
 }
 
+#define FORM                                                                                       \
+    ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{"  \
+    "\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\",\"maximum\":9,\"minimum\":0}" \
+    "},"                                                                                           \
+    "\"required\":[\"n\"],\"additionalProperties\":false}}}"
+
+// A form of the reply beside tools: what comes is a call or has the form.
+static void a_reply_is_a_call_or_has_its_form(void **state) {
+    (void)state;
+    struct json *v = server_rig_json(&rig, "/v1/tokenize", "{\"content\":\"{\"}", 200), *value;
+    struct str open = {0}, body = {0};
+    int calls = 0;
+    str_printf(&open, FORM ",\"logit_bias\":{\"%lld\":100}",
+               (long long)json_int(server_rig_at(v, "tokens.0"), -1));
+    json_free(v);
+    for (int seed = 0; seed < 12; seed++) {
+        struct err e = {0};
+        v = ask("\"auto\"", seed, seed < 6 ? FORM : open.data);
+        if (server_rig_at(v, "choices.0.message.tool_calls.0")) {
+            calls++;
+        } else if (strcmp(server_rig_text(v, "choices.0.finish_reason"), "length") != 0) {
+            const char *text = server_rig_text(v, "choices.0.message.content");
+            assert_int_equal(json_parse(&value, text, strlen(text), &e), 0);
+            int64_t n = json_int(json_get(value, "n"), -1);
+            assert_true(json_len(value) == 1 && n >= 0 && n <= 9);
+            json_free(value);
+        }
+        json_free(v);
+    }
+    assert_true(calls > 0 && calls <= 6);
+    v = ask("\"required\"", 1, FORM);
+    assert_non_null(server_rig_at(v, "choices.0.message.tool_calls.0"));
+    json_free(v);
+    str_printf(&body, "%s\"auto\",\"guided_regex\":\"a+\"}", HEAD);
+    v = server_rig_json(&rig, CHAT, body.data, 400);
+    assert_string_equal(server_rig_text(v, "error.param"), "guided_regex");
+    json_free(v);
+    str_fini(&open);
+    str_fini(&body);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_tool_is_called),
@@ -144,6 +185,7 @@ int main(void) {
         cmocka_unit_test(free_text_is_a_string),
         cmocka_unit_test(streamed_pieces_join_to_the_call),
         cmocka_unit_test(choices_that_cannot_be_kept_are_refused),
+        cmocka_unit_test(a_reply_is_a_call_or_has_its_form),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -200,7 +200,7 @@ static void one_walk(enum tool_family f, struct grammar *g, const char *mark, st
 static void walk_family(enum tool_family f, bool several, struct rng *rng) {
     struct tool_grammar g;
     struct err e = {0};
-    if (tool_grammar_create(&g, f, declared, 3, several, &e))
+    if (tool_grammar_create(&g, f, declared, 3, &(struct tool_grammar_how){several, NULL}, &e))
         fail_msg("%s: %s", tool_family_name(f), e.text);
     assert_true(g.n > 0);
     for (int i = 0; i < 40; i++) {
@@ -230,7 +230,7 @@ static void odd_schemas_take_any_object(void **state) {
     assert_int_equal(json_parse(&v, odd, sizeof odd - 1, &e), 0);
     const struct tool_grammar_tool t = {"odd", 3, v, false};
     struct tool_grammar g;
-    if (tool_grammar_create(&g, TOOLS_HERMES, &t, 1, false, &e))
+    if (tool_grammar_create(&g, TOOLS_HERMES, &t, 1, &(struct tool_grammar_how){0}, &e))
         fail_msg("%s", e.text);
     tool_grammar_fini(&g);
     json_free(v);
