@@ -242,9 +242,9 @@ def fill(folder):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: check_docs.py PROGRAM")
-    checker = Checker(os.path.abspath(sys.argv[1]))
+    if len(sys.argv) > 2:
+        sys.exit("usage: check_docs.py [PROGRAM]")
+    checker = Checker(os.path.abspath(sys.argv[1] if len(sys.argv) == 2 else "build/release/coppice"))
     with tempfile.TemporaryDirectory() as folder:
         fill(folder)
         for pattern in DOCUMENTS:

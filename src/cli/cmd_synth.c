@@ -20,6 +20,7 @@ int cmd_synth(const struct cli_args *a, struct err *e) {
     int64_t shown = -1;
     struct synth_options o = {.seed = (uint64_t)options_int(&a->opt, OPT_SEED),
                               .threads = (int)options_int(&a->opt, OPT_THREADS),
+                              .layers = (int)options_int(&a->opt, OPT_LAYERS),
                               .progress = cli_convert_progress,
                               .progress_arg = &shown};
     int rc = cli_need(a, OPT_SHAPE, e);

@@ -89,10 +89,11 @@ static const struct cli_command commands[] = {
      .run = cmd_inspect},
     {"convert", CLI_CONVERT, .operands = "DIR OUT", .min_operands = 2, .max_operands = 2,
      .summary = "make a GGUF file from a HuggingFace folder",
-     .description = "Converts a folder with config.json, safetensors and tokenizer.json or "
-                    "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3 and llama, "
-                    "and DFlash drafts. A draft takes its tokenizer from its target "
-                    "(--target-dir). Norms and other small tensors stay F32.",
+     .description =
+         "Converts a folder with config.json, safetensors and tokenizer.json or "
+         "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3, qwen3_moe and llama, "
+         "and DFlash drafts. A draft takes its tokenizer from its target "
+         "(--target-dir). Norms and other small tensors stay F32.",
      .run = cmd_convert},
     {"quantize", CLI_QUANTIZE, .operands = "IN OUT TYPE", .min_operands = 3, .max_operands = 3,
      .summary = "re-encode the matrices of a GGUF file",

@@ -103,6 +103,7 @@ enum cli_option {
     OPT_PURE,
     OPT_TENSOR_TYPES,
     OPT_SHAPE,
+    OPT_LAYERS,
     OPT_QUANT,
     OPT_HOST,
     OPT_PORT,

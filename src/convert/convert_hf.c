@@ -2,6 +2,7 @@
 // HuggingFace folder to GGUF: finds out what the folder holds, has its plan filled, and refuses
 // tensors that no rule took (convert_take.c), so that nothing is lost in silence. Vision and
 // multi-token-prediction parts are left out on purpose.
+#include <stdlib.h>
 #include <string.h>
 
 #include "convert/convert_impl.h"
@@ -9,6 +10,12 @@
 static bool has_part(const char *name, const char *part) {
     const char *at = strstr(name, part);
     return at && (at == name || at[-1] == '.');
+}
+
+// Layers behind the last one predict further tokens, as in GLM-4.5.
+static bool is_behind(const struct convert_job *j, const char *name) {
+    const char *at = strstr(name, "layers.");
+    return at && !strcmp(j->arch, "glm4moe") && strtoll(at + 7, NULL, 10) >= j->layers;
 }
 
 // Parts of a checkpoint that a text model has no use for.
@@ -23,7 +30,7 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
-    return strstr(name, "rotary_emb.inv_freq");
+    return is_behind(j, name) || strstr(name, "rotary_emb.inv_freq");
 }
 
 static int check_leftovers(const struct convert_job *j, struct err *e) {
@@ -59,6 +66,8 @@ static const struct kind {
     {"qwen3_5_moe_text", "qwen35moe", convert_target},
     {"qwen3", "qwen3", convert_plain},
     {"qwen2", "qwen2", convert_plain},
+    {"qwen3_moe", "qwen3moe", convert_plain},
+    {"glm4_moe", "glm4moe", convert_glm},
     {"llama", "llama", convert_plain},
     {"mistral", "llama", convert_plain},
     {"gemma4", "gemma4", convert_gemma},
@@ -81,8 +90,8 @@ static int fill(struct convert_job *j, struct err *e) {
     return err_set(
         e, ERR_UNSUPPORTED,
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
-        "qwen3, qwen2, llama, mistral and gemma4 models and DFlashDraftModel drafts can be "
-        "converted",
+        "qwen3, qwen3_moe, qwen2, glm4_moe, llama, mistral and gemma4 models and DFlashDraftModel "
+        "drafts can be converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

@@ -160,6 +160,7 @@ int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
 int convert_gemma(struct convert_job *j, struct err *e);
+int convert_glm(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
 // The sizes that every kind has: d, v, layers, f (if asked), heads, kv_heads, head width, and those

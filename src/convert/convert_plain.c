@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain transformers: qwen3, with norms of queries and keys, qwen2, with biases instead, and llama,
+// Plain transformers: qwen3, with norms of queries and keys, dense or with experts, qwen2, with
+// biases instead, and llama,
 // whose rotated halves become neighbouring pairs and whose long-context scaling becomes a tensor of
 // divisors. Norms are plain.
 #include <inttypes.h>
@@ -23,9 +24,16 @@ static const struct convert_rule every_layer[] = {
     {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
     {"post_attention_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
+    {0},
+};
+static const struct convert_rule dense_layer[] = {
     {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
     {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {0},
+};
+static const struct convert_rule moe_layer[] = {
+    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
     {0},
 };
 static const struct convert_rule qwen3_layer[] = {
@@ -62,6 +70,10 @@ static bool is_llama(const struct convert_job *j) {
 
 static bool has_biases(const struct convert_job *j) {
     return json_bool(hf_get(&j->config, "attention_bias"), false);
+}
+
+static bool has_experts(const struct convert_job *j) {
+    return !strcmp(j->arch, "qwen3moe");
 }
 
 // Rotation settings stand in rope_parameters, in rope_scaling (older) or at the top level.
@@ -205,6 +217,52 @@ static int add_divisors(struct convert_job *j, double base, struct err *e) {
     return convert_add(j, &item, e);
 }
 
+// Layers without experts among those that have some, and weights that do not add up to 1, have no
+// keys in files of this kind.
+static int read_experts(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    int64_t *d = j->dim, used, step;
+    int rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    if (!rc)
+        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &used, e);
+    if (!rc)
+        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
+    if (!rc)
+        rc = hf_int(f, "decoder_sparse_step", 1, 1 << 16, 1, &step, e);
+    if (rc)
+        return rc;
+    if (step != 1 || json_len(hf_get(f, "mlp_only_layers")))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has layers without experts (decoder_sparse_step, mlp_only_layers): this "
+                       "checkpoint cannot be converted",
+                       f->path);
+    if (!json_bool(hf_get(f, "norm_topk_prob"), false))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has norm_topk_prob false, but qwen3moe weighs experts by shares: this "
+                       "checkpoint cannot be converted",
+                       f->path);
+    convert_put_u32(j, "expert_count", d[DIM_E]);
+    convert_put_u32(j, "expert_used_count", used);
+    convert_put_u32(j, "expert_feed_forward_length", d[DIM_FE]);
+    j->model.experts = (int)d[DIM_E];
+    return 0;
+}
+
+static const struct convert_rule *layer_rules(const struct convert_job *j) {
+    return is_llama(j) ? llama_layer : !strcmp(j->arch, "qwen2") ? qwen2_layer : qwen3_layer;
+}
+
+static int take_layer(struct convert_job *j, int i, struct err *e) {
+    int rc = convert_take_all(j, layer_rules(j), i, e);
+    if (!rc && has_biases(j))
+        rc = convert_take_all(j, llama_biases, i, e);
+    if (!rc)
+        rc = convert_take_all(j, every_layer, i, e);
+    if (!rc)
+        rc = convert_take_all(j, has_experts(j) ? moe_layer : dense_layer, i, e);
+    return !rc && has_experts(j) ? convert_take_experts(j, i, e) : rc;
+}
+
 static int put_keys(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t context;
@@ -234,10 +292,6 @@ static int put_keys(struct convert_job *j, struct err *e) {
     return !rc && rope_is(j, "llama3") ? add_divisors(j, base, e) : rc;
 }
 
-static const struct convert_rule *layer_rules(const struct convert_job *j) {
-    return is_llama(j) ? llama_layer : !strcmp(j->arch, "qwen2") ? qwen2_layer : qwen3_layer;
-}
-
 int convert_plain(struct convert_job *j, struct err *e) {
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
@@ -253,15 +307,12 @@ int convert_plain(struct convert_job *j, struct err *e) {
     };
     convert_put_general(j);
     rc = put_keys(j, e);
+    if (!rc && has_experts(j))
+        rc = read_experts(j, e);
     if (!rc)
         rc = convert_take_all(j, outside, -1, e);
-    for (int i = 0; i < j->layers && !rc; i++) {
-        rc = convert_take_all(j, layer_rules(j), i, e);
-        if (!rc && has_biases(j))
-            rc = convert_take_all(j, llama_biases, i, e);
-        if (!rc)
-            rc = convert_take_all(j, every_layer, i, e);
-    }
+    for (int i = 0; i < j->layers && !rc; i++)
+        rc = take_layer(j, i, e);
     if (!rc && !j->model.tied)
         rc = convert_take(j, &output, -1, e);
     return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);

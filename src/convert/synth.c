@@ -26,7 +26,7 @@ struct job {
 };
 
 static int64_t bytes_of(const struct synth_tensor *t) {
-    return quant_row_bytes(quant_format(t->type), t->ne[0]) * t->ne[1];
+    return quant_row_bytes(quant_format(t->type), t->ne[0]) * t->ne[1] * t->ne[2];
 }
 
 static int64_t block_bytes_of(uint32_t type) {
@@ -56,7 +56,12 @@ static int fill_tensor(struct job *j, int i, struct err *e) {
 }
 
 static int describe(struct job *j, struct err *e) {
-    const struct synth_shape *s = j->o->shape;
+    struct synth_shape cut = *j->o->shape;
+    const struct synth_shape *s = &cut;
+    if (j->o->layers > cut.layers)
+        return err_set(e, ERR_USAGE, "the shape %s has %d layers, so there are no first %d",
+                       cut.name, cut.layers, j->o->layers);
+    cut.layers = j->o->layers ? j->o->layers : cut.layers;
     synth_tensors(&j->list, s, j->o->recipe);
     j->fill = malloc(sizeof *j->fill);
     j->places = calloc((size_t)j->list.n + 1, sizeof *j->places);

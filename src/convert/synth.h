@@ -26,6 +26,10 @@ struct synth_shape {
     // qwen35: every fourth layer is full attention, the others Gated DeltaNet.
     int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
     int rope_dims;
+    // Experts in place of the feed-forward layers: 0, or how many, used for a row, width of one, of
+    // the shared one.
+    int experts, used, lead; // lead: dense layers before
+    int64_t expert_ffn, shared_ffn;
     bool tied; // the embedding is the head
     // Drafts: windowed layers but the last, tapped target layers (0-based).
     int block, n_taps;
@@ -41,13 +45,15 @@ struct synth_options {
     const struct synth_shape *shape;
     const struct convert_recipe *recipe;
     uint64_t seed;
+    int layers;                    // only the first so many; 0: all
     int threads;                   // 0: all CPUs
     convert_progress_fn *progress; // may be NULL; told after each tensor
     void *progress_arg;
 };
 
 // Writes the file, without a tokenizer, in bounded memory. Errors: a type that needs wider rows
-// than the shape has (ERR_UNSUPPORTED), and those of the writer.
+// than the shape has (ERR_UNSUPPORTED), more layers than the shape has (ERR_USAGE), and those of
+// the writer.
 int synth_write(const char *out, const struct synth_options *o, struct err *e);
 
 #endif

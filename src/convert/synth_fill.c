@@ -176,7 +176,7 @@ void synth_fill_blocks(const struct synth_fill *f, int64_t first, int64_t n, uns
         fill_quants(f, first, n, out);
         return;
     }
-    int64_t total = f->t->ne[0] * f->t->ne[1];
+    int64_t total = f->t->ne[0] * f->t->ne[1] * f->t->ne[2];
     for (int64_t i = first; i < first + n; i++, out += PLAIN_BLOCK * q->bytes) {
         int64_t left = total - i * PLAIN_BLOCK, now = min_i64(left, PLAIN_BLOCK);
         if (q->bytes == 4)

@@ -10,7 +10,7 @@ struct synth_tensor {
     char name[64];
     uint32_t type;
     int n_dims;
-    int64_t ne[2];
+    int64_t ne[3];
     float mean, half; // values are spread over mean +- half; quantised types have mean 0
 };
 

@@ -41,9 +41,29 @@ static const struct synth_shape shapes[] = {
      .vocab = 152064, .heads = 28, .kv = 4, .head_dim = 128},
     {"qwen2-tiny", .plain = true, .arch = "qwen2", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .tied = true},
+    {"qwen35-35b-a3b", QWEN35, .layers = 40, .dim = 2048, .heads = 16, .kv = 2, .gdn_v = 32,
+     .experts = 256, .used = 8, .expert_ffn = 512, .shared_ffn = 512},
+    {"qwen35-122b-a10b", QWEN35, .layers = 48, .dim = 3072, .heads = 32, .kv = 2, .gdn_v = 64,
+     .experts = 256, .used = 8, .expert_ffn = 1024, .shared_ffn = 1024},
+    {"qwen35moe-tiny", .layers = 4, .dim = 256, .vocab = 512, .heads = 2, .kv = 1, .head_dim = 64,
+     .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
+     .expert_ffn = 256, .shared_ffn = 256},
+    {"qwen3-30b-a3b", QWEN3, .layers = 48, .dim = 2048, .heads = 32, .kv = 4, .experts = 128,
+     .used = 8, .expert_ffn = 768},
+    {"qwen3moe-tiny", .plain = true, .layers = 4, .dim = 256, .vocab = 512, .heads = 4, .kv = 2,
+     .head_dim = 64, .experts = 16, .used = 4, .expert_ffn = 256, .tied = true},
+    {"glm-4.5-air", .plain = true, .arch = "glm4moe", .layers = 46, .dim = 4096, .ffn = 10944,
+     .vocab = 151552, .heads = 96, .kv = 8, .head_dim = 128, .rope_dims = 64, .experts = 128,
+     .used = 8, .lead = 1, .expert_ffn = 1408, .shared_ffn = 1408},
+    {"glm4moe-tiny", .plain = true, .arch = "glm4moe", .layers = 4, .dim = 256, .ffn = 512,
+     .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
+     .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
+    {"dflash-35b-a3b", .draft = true, .layers = 6, .dim = 2048, .ffn = 6144, .vocab = 248320,
+     .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
+     .n_taps = 8, .taps = {1, 6, 11, 16, 22, 27, 32, 37}},
     {"dflash-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 2048, .mask = 248070,
      .n_taps = 5, .taps = {1, 16, 31, 46, 61}},
@@ -67,13 +87,21 @@ static bool full_layer(const struct synth_shape *s, int i) {
 }
 
 static const char *arch_of(const struct synth_shape *s) {
-    if (s->draft || !s->plain)
-        return s->draft ? "dflash" : "qwen35";
+    if (s->draft)
+        return "dflash";
+    if (s->experts && !s->arch)
+        return s->plain ? "qwen3moe" : "qwen35moe";
+    if (!s->plain)
+        return "qwen35";
     return s->arch ? s->arch : "qwen3";
 }
 
 static bool is_arch(const struct synth_shape *s, const char *arch) {
     return !strcmp(arch_of(s), arch);
+}
+
+static bool is_glm(const struct synth_shape *s) {
+    return is_arch(s, "glm4moe");
 }
 
 const char *synth_pre(const struct synth_shape *s) {
@@ -94,7 +122,7 @@ static struct synth_tensor *add(struct builder *b, int layer, const char *name) 
         return NULL;
     }
     struct synth_tensor *t = &l->items[l->n++];
-    *t = (struct synth_tensor){.n_dims = 1, .ne = {1, 1}};
+    *t = (struct synth_tensor){.n_dims = 1, .ne = {1, 1, 1}};
     if (layer < 0)
         snprintf(t->name, sizeof t->name, "%s", name);
     else
@@ -127,13 +155,25 @@ static void matrix(struct builder *b, int layer, const char *name, int64_t k, in
         t->type = convert_type(&b->model, &(struct convert_matrix){t->name, k, 1, 0});
 }
 
+// The same of each expert, one after another.
+static void expert_matrix(struct builder *b, int layer, const char *name, const int64_t shape[3]) {
+    struct synth_tensor *t = add(b, layer, name);
+    if (!t)
+        return;
+    t->n_dims = 3;
+    memcpy(t->ne, shape, sizeof t->ne);
+    t->half = (float)sqrt(3.0 / (double)t->ne[0]);
+    t->type = convert_type(&b->model, &(struct convert_matrix){t->name, t->ne[0], t->ne[2], 0});
+}
+
 static void norm(struct builder *b, int layer, const char *name, int64_t n) {
     vector(b, layer, name, n, 1, 0.2f);
 }
 
 static void attention(struct builder *b, const struct synth_shape *s, int i) {
     int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
-    bool gated = !s->draft && !s->plain, normed = !s->plain || is_arch(s, "qwen3");
+    bool gated = !s->draft && !s->plain;
+    bool normed = !s->plain || (s->experts && !is_glm(s)) || is_arch(s, "qwen3");
     // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
     // the next token a function of the last, and every text would soon repeat itself.
     float size = s->plain ? 2 : 1;
@@ -141,7 +181,7 @@ static void attention(struct builder *b, const struct synth_shape *s, int i) {
     matrix(b, i, "attn_k.weight", s->dim, kv, normed ? 1 : size);
     matrix(b, i, "attn_v.weight", s->dim, kv, 1);
     matrix(b, i, "attn_output.weight", width, s->dim, 1);
-    if (is_arch(s, "qwen2")) {
+    if (is_arch(s, "qwen2") || is_glm(s)) {
         vector(b, i, "attn_q.bias", width, 0, 0.5f);
         vector(b, i, "attn_k.bias", kv, 0, 0.5f);
         vector(b, i, "attn_v.bias", kv, 0, 0.5f);
@@ -166,7 +206,30 @@ static void deltanet(struct builder *b, const struct synth_shape *s, int i) {
     matrix(b, i, "ssm_out.weight", vd, s->dim, 1);
 }
 
+// Router logits of size 2 choose as unevenly as those of trained models do for a text.
+static void experts(struct builder *b, const struct synth_shape *s, int i) {
+    const int64_t in[3] = {s->dim, s->expert_ffn, s->experts};
+    const int64_t out[3] = {s->expert_ffn, s->dim, s->experts};
+    matrix(b, i, "ffn_gate_inp.weight", s->dim, s->experts, 2);
+    expert_matrix(b, i, "ffn_gate_exps.weight", in);
+    expert_matrix(b, i, "ffn_up_exps.weight", in);
+    expert_matrix(b, i, "ffn_down_exps.weight", out);
+    if (!s->shared_ffn)
+        return;
+    if (is_glm(s))
+        vector(b, i, "exp_probs_b.bias", s->experts, 0, 0.2f);
+    else
+        vector(b, i, "ffn_gate_inp_shexp.weight", s->dim, 0, (float)sqrt(3.0 / (double)s->dim));
+    matrix(b, i, "ffn_gate_shexp.weight", s->dim, s->shared_ffn, 1);
+    matrix(b, i, "ffn_up_shexp.weight", s->dim, s->shared_ffn, 1);
+    matrix(b, i, "ffn_down_shexp.weight", s->shared_ffn, s->dim, 1);
+}
+
 static void mlp(struct builder *b, const struct synth_shape *s, int i) {
+    if (s->experts && i >= s->lead) {
+        experts(b, s, i);
+        return;
+    }
     matrix(b, i, "ffn_gate.weight", s->dim, s->ffn, 1);
     matrix(b, i, "ffn_up.weight", s->dim, s->ffn, 1);
     matrix(b, i, "ffn_down.weight", s->ffn, s->dim, 1);
@@ -174,7 +237,8 @@ static void mlp(struct builder *b, const struct synth_shape *s, int i) {
 
 void synth_tensors(struct synth_list *l, const struct synth_shape *s,
                    const struct convert_recipe *r) {
-    struct builder b = {l, {.recipe = r, .layers = s->layers, .tied = s->tied}};
+    struct builder b = {l,
+                        {.recipe = r, .layers = s->layers, .tied = s->tied, .experts = s->experts}};
     if (s->draft) {
         matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
         norm(&b, -1, "enc.output_norm.weight", s->dim);
@@ -191,8 +255,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         vector(&b, -1, "rope_freqs.weight", s->head_dim / 2, 1.5f, 0.5f);
     for (int i = 0; i < s->layers; i++) {
         norm(&b, i, "attn_norm.weight", s->dim);
-        norm(&b, i, s->draft || s->plain ? "ffn_norm.weight" : "post_attention_norm.weight",
-             s->dim);
+        bool plain = s->draft || (s->plain && !is_glm(s));
+        norm(&b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
         if (full_layer(s, i))
             attention(&b, s, i);
         else
@@ -221,12 +285,20 @@ static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     const int32_t sections[4] = {11, 11, 10, 0};
     put(w, s, "full_attention_interval", 4);
     put(w, s, "rope.dimension_count", s->rope_dims);
-    gguf_put_array(w, "qwen35.rope.dimension_sections", GGUF_I32, sections, 4);
+    gguf_put_array(w, key_of(s, "rope.dimension_sections").text, GGUF_I32, sections, 4);
     put(w, s, "ssm.conv_kernel", 4);
     put(w, s, "ssm.state_size", s->gdn_dim);
     put(w, s, "ssm.group_count", s->gdn_k);
     put(w, s, "ssm.time_step_rank", s->gdn_v);
     put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
+}
+
+static void glm_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    put(w, s, "expert_shared_count", s->shared_ffn / s->expert_ffn);
+    put(w, s, "leading_dense_block_count", s->lead);
+    put(w, s, "expert_gating_func", 2);
+    put(w, s, "rope.dimension_count", s->rope_dims);
+    gguf_put_bool(w, key_of(s, "expert_weights_norm").text, true);
 }
 
 // The upstream dialect: taps are counted from 1.
@@ -259,7 +331,17 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     bool llama = is_arch(s, "llama");
     put(w, s, "context_length", llama ? 131072 : s->plain ? 40960 : 262144);
     put(w, s, "embedding_length", s->dim);
-    put(w, s, "feed_forward_length", s->ffn);
+    if (s->ffn)
+        put(w, s, "feed_forward_length", s->ffn);
+    if (s->experts) {
+        put(w, s, "expert_count", s->experts);
+        put(w, s, "expert_used_count", s->used);
+        put(w, s, "expert_feed_forward_length", s->expert_ffn);
+    }
+    if (is_glm(s))
+        glm_metadata(w, s);
+    else if (s->shared_ffn)
+        put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
     put(w, s, "attention.head_count", s->heads);
     put(w, s, "attention.head_count_kv", s->kv);
     put(w, s, "attention.key_length", s->head_dim);

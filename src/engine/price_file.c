@@ -49,6 +49,22 @@ static void put_key(struct str *key, const struct price_subject *s) {
                    s->sparse.sinks, s->sparse.window);
 }
 
+struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p) {
+    double experts = 0, all = 0;
+    if (!p->moe.experts)
+        return (struct price_experts){0};
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        bool one_of_many = t->n_dims == 3 && t->ne[2] == p->moe.experts;
+        double part = one_of_many ? (double)p->moe.used / p->moe.experts : 1;
+        if (!p->tied && !strcmp(t->name, "token_embd.weight"))
+            continue; // of which a row reads a row
+        experts += one_of_many ? part * (double)t->bytes : 0;
+        all += part * (double)t->bytes;
+    }
+    return (struct price_experts){p->moe.experts, p->moe.used, all > 0 ? experts / all : 0};
+}
+
 static void tell(const struct price_note *n, const struct err *e, const char *rest) {
     char sentence[sizeof e->text + 64];
     snprintf(sentence, sizeof sentence, "%s; %s", e->text, rest);

@@ -26,6 +26,9 @@ struct price_subject {
     struct sparse_rule sparse;
 };
 
+// What the experts of a model are to its price, by the tensors of its file.
+struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p);
+
 // Shown to the user; NULL: nobody.
 struct price_note {
     void (*note)(void *arg, const char *sentence);

@@ -123,9 +123,10 @@ static int make_price(struct session *s, struct err *e) {
                                     .sparse = s->o.target.sparse};
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
-    int rc = price_create(&s->price, kind, e);
+    const struct price_experts experts = price_experts_of(s->file, model_params_of(s->model));
+    int rc = price_create(&s->price, kind, &experts, e);
     if (!rc)
-        rc = price_create(&s->prompts, kind, e);
+        rc = price_create(&s->prompts, kind, &experts, e);
     if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
         price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
     return rc;

@@ -49,6 +49,7 @@ struct tensor {
 
 struct gguf; // an open file (or set of split files)
 
+// Of a model in parts (-00001-of-N.gguf) any part may be given; all are opened.
 // The file must not shrink while it is open: reading a page that has gone raises SIGBUS.
 int gguf_open(struct gguf **out, const char *path, struct err *e);
 // The same over memory that the caller keeps alive (tests, fuzzing); no split files.
@@ -59,7 +60,7 @@ void gguf_close(struct gguf *g);
 void gguf_stream(const struct gguf *g);
 void gguf_release(const struct gguf *g, const struct tensor *t);
 
-const char *gguf_path(const struct gguf *g); // as given, for messages
+const char *gguf_path(const struct gguf *g); // as given, or the first part's
 int gguf_version(const struct gguf *g);
 uint64_t gguf_bytes(const struct gguf *g); // size of all parts
 int gguf_parts(const struct gguf *g);      // 1 unless the file is split

@@ -62,10 +62,30 @@ static int open_sibling(struct gguf *g, size_t stem, int no, int count, struct e
     return rc;
 }
 
+// Another part than the first was given: begins again with the first, which has the metadata.
+static int reopen_first(struct gguf *g, size_t stem, int count, struct err *e) {
+    size_t size = stem + 48;
+    char *path = arena_alloc(&g->arena, size);
+    if (!path)
+        return err_set(e, ERR_MEMORY, "%s: not enough memory to open its parts", g->path);
+    snprintf(path, size, "%.*s-00001-of-%05d.gguf", (int)stem, g->path, count);
+    gguf_meta_fini(&g->meta);
+    map_fini(&g->names);
+    file_map_close(&g->parts[--g->n_parts]);
+    g->n_tensors = 0;
+    g->bytes = 0;
+    g->path = path;
+    int rc = open_part(g, path, &g->meta, e);
+    if (!rc && (split_int(&g->meta, "split.no", -1) != 0 ||
+                split_int(&g->meta, "split.count", -1) != count))
+        rc = err_set(e, ERR_FORMAT, "%s is not part 1 of %d: get the parts of one model again",
+                     path, count);
+    return rc;
+}
+
 // Opens the other parts of a split file; a file without split keys is complete as it is.
 static int open_splits(struct gguf *g, struct err *e) {
     int count = split_int(&g->meta, "split.count", 0), no = split_int(&g->meta, "split.no", 0);
-    int64_t total = split_int(&g->meta, "split.tensors.count", -1);
     if (count >= 0 && count <= 1)
         return 0;
     if (count < 0 || count > 65535 || no < 0 || no >= count)
@@ -77,14 +97,10 @@ static int open_splits(struct gguf *g, struct err *e) {
                        "%s is part %d of %d, but its name does not end in -%05d-of-%05d.gguf: "
                        "restore its name",
                        g->path, no + 1, count, no + 1, count);
-    if (no)
-        return err_set(e, ERR_USAGE,
-                       "%s is part %d of %d: give the first part, %.*s-00001-of-%05d"
-                       ".gguf",
-                       g->path, no + 1, count, (int)stem, g->path, count);
-    int rc = 0;
+    int rc = no ? reopen_first(g, stem, count, e) : 0;
     for (int i = 1; i < count && !rc; i++)
         rc = open_sibling(g, stem, i, count, e);
+    int64_t total = split_int(&g->meta, "split.tensors.count", -1);
     if (!rc && total != (int64_t)g->n_tensors)
         rc = err_set(e, ERR_FORMAT,
                      "%s: the %d parts hold %zu tensors, but split.tensors.count says %" PRId64

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen3.5 dense: a hybrid of Gated DeltaNet layers and gated full-attention layers. Norm weights in
-// GGUF files are final (nothing is added here), ssm_a is already negative, value head h reads key
-// head h mod n_k, post_attention_norm is the norm before the feed-forward block, and blocks beyond
-// the backbone (next-token-prediction layers) are ignored. Format: docs/models.md.
+// Qwen3.5, dense (qwen35) and with experts (qwen35moe): a hybrid of Gated DeltaNet layers and gated
+// full-attention layers. Norm weights in GGUF files are final (nothing is added here), ssm_a is
+// already negative, value head h reads key head h mod n_k, post_attention_norm is the norm before
+// the feed-forward block, and blocks beyond the backbone (next-token-prediction layers) are
+// ignored. With experts, every layer has a shared one, whose gate is a row's own. Format:
+// docs/models.md.
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/meta.h"
 #include "models/model_impl.h"
 #include "models/params.h"
-
-#define ARCH "qwen35"
 
 static int refuse_variants(const struct gguf *g, struct err *e) {
     for (size_t i = 0; i < gguf_kv_count(g); i++) {
@@ -24,17 +24,20 @@ static int refuse_variants(const struct gguf *g, struct err *e) {
     return 0;
 }
 
-static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err *e) {
+static int read_recurrent(struct gdn_shape *s, const struct gguf *g, const char *arch,
+                          struct err *e) {
+    char key[PARAMS_KEY];
     int64_t conv, state, groups, rank, inner;
-    int rc = meta_int(g, ARCH ".ssm.conv_kernel", 1, 64, GDN_CONV, &conv, e);
+    int rc = meta_int(g, params_key(key, arch, "ssm.conv_kernel"), 1, 64, GDN_CONV, &conv, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".ssm.state_size", 32, 256, 0, &state, e);
+        rc = meta_int(g, params_key(key, arch, "ssm.state_size"), 32, 256, 0, &state, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".ssm.group_count", 1, 1024, 0, &groups, e);
+        rc = meta_int(g, params_key(key, arch, "ssm.group_count"), 1, 1024, 0, &groups, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".ssm.time_step_rank", 1, 4096, 0, &rank, e);
+        rc = meta_int(g, params_key(key, arch, "ssm.time_step_rank"), 1, 4096, 0, &rank, e);
     if (!rc)
-        rc = meta_int(g, ARCH ".ssm.inner_size", 1, PARAMS_MAX_WIDTH, rank * state, &inner, e);
+        rc = meta_int(g, params_key(key, arch, "ssm.inner_size"), 1, PARAMS_MAX_WIDTH, rank * state,
+                      &inner, e);
     if (rc)
         return rc;
     if (conv != GDN_CONV || rank % groups != 0 || inner != rank * state || state % 32 != 0)
@@ -51,30 +54,55 @@ static int read_recurrent(struct gdn_shape *s, const struct gguf *g, struct err 
     return 0;
 }
 
+// Softmax over all experts and weights that add up to 1; the shared expert's gate always.
+static const struct moe_shape experts = {
+    .score = ROUTE_SOFTMAX, .normalise = true, .shared_gate = true};
+
+static int read_sizes(struct model *m, const struct gguf *g, int64_t *blocks, struct err *e) {
+    struct model_params *p = &m->params;
+    const char *arch = m->desc->arch;
+    if (m->desc != &arch_qwen35moe)
+        return params_read_sizes(p, g, arch, blocks, e);
+    p->moe = experts;
+    int rc = params_read_experts(p, g, arch, e);
+    if (!rc)
+        rc = params_read_sizes(p, g, arch, blocks, e);
+    if (!rc)
+        rc = params_read_shared(p, g, p->ffn, e);
+    p->ffn = p->moe.shared;
+    return rc;
+}
+
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks;
     int rc = refuse_variants(g, e);
     p->draft_mask = 248070;
     if (!rc)
-        rc = params_read_sizes(p, g, ARCH, &blocks, e);
+        rc = read_sizes(m, g, &blocks, e);
     if (!rc)
-        rc = params_refuse_scaling(g, ARCH, e);
+        rc = params_refuse_scaling(g, p->arch, e);
     if (!rc)
         rc = params_read_attention(p, g, blocks, 1e7, e);
     return rc ? rc : params_read_vocab(p, g, e);
 }
 
 // Whether layer i is recurrent; the first source that says so decides, and two must not disagree.
-static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurrent, struct err *e) {
-    char name[LOAD_NAME];
+static int layer_kind(const struct model *m, const struct gguf *g, int i, bool *recurrent,
+                      struct err *e) {
+    const char *arch = m->params.arch;
+    char name[LOAD_NAME], key[PARAMS_KEY];
+    int64_t blocks = 0;
+    int rc = meta_int(g, params_key(key, arch, "block_count"), 1, PARAMS_MAX_LAYERS, 0, &blocks, e);
+    if (rc)
+        return rc;
     int64_t interval;
     bool conv = gguf_tensor(g, load_name(name, i, "ssm_conv1d.weight")) != NULL;
-    const struct gguf_kv *list = gguf_find(g, ARCH ".attention.recurrent_layers");
+    const struct gguf_kv *list = gguf_find(g, params_key(key, arch, "attention.recurrent_layers"));
     if (list) {
         if (list->kind != GGUF_ARRAY || list->elem != GGUF_BOOL || list->count != (uint64_t)blocks)
-            return err_set(e, ERR_FORMAT, "metadata key %s must have %lld booleans",
-                           ARCH ".attention.recurrent_layers", (long long)blocks);
+            return err_set(e, ERR_FORMAT, "metadata key %s must have %lld booleans", key,
+                           (long long)blocks);
         *recurrent = gguf_array_int(list, (uint64_t)i) != 0;
         if (*recurrent != conv)
             return err_set(e, ERR_MISMATCH,
@@ -86,12 +114,13 @@ static int layer_kind(const struct gguf *g, int i, int64_t blocks, bool *recurre
     *recurrent = conv;
     if (conv)
         return 0;
-    const struct gguf_kv *kv = gguf_find(g, ARCH ".attention.head_count_kv");
+    const struct gguf_kv *kv = gguf_find(g, params_key(key, arch, "attention.head_count_kv"));
     if (kv && kv->kind == GGUF_ARRAY) {
         *recurrent = gguf_array_int(kv, (uint64_t)i) == 0;
         return 0;
     }
-    int rc = meta_int(g, ARCH ".full_attention_interval", 1, PARAMS_MAX_LAYERS, 4, &interval, e);
+    rc = meta_int(g, params_key(key, arch, "full_attention_interval"), 1, PARAMS_MAX_LAYERS, 4,
+                  &interval, e);
     *recurrent = !rc && (i + 1) % interval != 0;
     return rc;
 }
@@ -109,18 +138,16 @@ static struct attention_shape attention_shape_of(const struct model_params *p) {
 
 static int load_kinds(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
-    int64_t blocks = 0;
-    int rc = meta_int(g, ARCH ".block_count", 1, PARAMS_MAX_LAYERS, 0, &blocks, e);
-    int n_recurrent = 0;
+    int rc = 0, n_recurrent = 0;
     p->n_full = 0;
     for (int i = 0; !rc && i < p->n_layers; i++) {
         bool recurrent = false;
-        rc = layer_kind(g, i, blocks, &recurrent, e);
+        rc = layer_kind(m, g, i, &recurrent, e);
         m->layers[i].full = !recurrent;
         m->layers[i].index = recurrent ? n_recurrent++ : p->n_full++;
     }
     if (!rc && n_recurrent)
-        rc = read_recurrent(&p->gdn, g, e);
+        rc = read_recurrent(&p->gdn, g, p->arch, e);
     struct kv_shape kv = {.n_layers = p->n_full,
                           .n_heads = p->n_kv,
                           .dk = p->head_dim,
@@ -144,7 +171,10 @@ static int load_layer(struct model *m, int i, struct err *e) {
     if (!rc)
         rc = y->full ? attention_load(&y->attention, &shape, l, i, e)
                      : deltanet_load(&y->deltanet, &p->gdn, p->dim, l, i, e);
-    return rc ? rc : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
+    if (rc)
+        return rc;
+    return p->moe.experts ? moe_load(&y->moe, &p->moe, p->dim, l, i, e)
+                          : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
 }
 
 static int load_all(struct model *m, const struct gguf *g, struct err *e) {
@@ -162,6 +192,8 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
                                   .choice = model_choice(m)};
     if (!rc && p->n_full)
         rc = attention_check(m->x, &call, e);
+    if (!rc && p->moe.experts)
+        rc = moe_check(m->x, e);
     if (!rc)
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
@@ -232,9 +264,13 @@ static void forward(struct model *m, const struct pass *p) {
         else
             run_deltanet(m, p, y);
         ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
+        if (q->moe.experts)
+            model_run_experts(m, y, n);
+        else
+            mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
         model_tap(m, i, n);
     }
 }
 
-const struct model_desc arch_qwen35 = {ARCH, read_params, load_all, forward};
+const struct model_desc arch_qwen35 = {"qwen35", read_params, load_all, forward};
+const struct model_desc arch_qwen35moe = {"qwen35moe", read_params, load_all, forward};

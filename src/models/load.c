@@ -80,20 +80,22 @@ static int check_scale(const struct load *l, const char *name, struct err *e) {
     return 0;
 }
 
-static int find_shape(const struct load *l, const char *name, int64_t k, int64_t m,
-                      const struct tensor **out, struct err *e) {
+static int find_experts(const struct load *l, const char *name, const struct load_experts *s,
+                        const struct tensor **out, struct err *e) {
     const struct tensor *t = l->find(l->arg, name);
     if (!t)
         return err_set(e, ERR_MISMATCH,
                        "tensor %s is missing; the file is incomplete or of another architecture",
                        name);
-    if (t->ne[0] != k || t->ne[1] != m || t->ne[2] != 1 || t->ne[3] != 1) {
-        char found[128];
+    if (t->ne[0] != s->k || t->ne[1] != s->m || t->ne[2] != s->n || t->ne[3] != 1) {
+        char found[128], many[24] = "";
+        if (s->n > 1)
+            snprintf(many, sizeof many, ", %lld", (long long)s->n);
         print_dims(found, sizeof found, t);
         return err_set(e, ERR_MISMATCH,
-                       "tensor %s is %s but [%lld, %lld] is expected; the metadata and the tensors "
-                       "of this file disagree",
-                       name, found, (long long)k, (long long)m);
+                       "tensor %s is %s but [%lld, %lld%s] is expected; the metadata and the "
+                       "tensors of this file disagree",
+                       name, found, (long long)s->k, (long long)s->m, many);
     }
     const struct quant_format *f = quant_format(t->type);
     if (!f || !f->dequantize)
@@ -103,6 +105,11 @@ static int find_shape(const struct load *l, const char *name, int64_t k, int64_t
                        name, f ? f->name : "unknown");
     *out = t;
     return 0;
+}
+
+static int find_shape(const struct load *l, const char *name, int64_t k, int64_t m,
+                      const struct tensor **out, struct err *e) {
+    return find_experts(l, name, &(struct load_experts){k, m, 1}, out, e);
 }
 
 static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,
@@ -141,6 +148,19 @@ int load_weight_rows(struct load *l, const char *name, int64_t k, const struct l
 int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
                 struct err *e) {
     return load_weight_rows(l, name, k, &(struct load_rows){m, 0, m}, out, e);
+}
+
+int load_experts(struct load *l, const char *name, const struct load_experts *shape,
+                 const struct weight **out, struct err *e) {
+    const struct tensor *t;
+    int rc = check_scale(l, name, e);
+    if (!rc)
+        rc = find_experts(l, name, shape, &t, e);
+    if (rc)
+        return rc;
+    struct tensor all = *t;
+    all.n_dims = 3; // one expert is a list of experts, too
+    return make_weight(l, &all, out, e);
 }
 
 int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {

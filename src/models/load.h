@@ -41,6 +41,12 @@ struct load_rows {
 };
 int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
                      const struct weight **out, struct err *e);
+// The matrices [k -> m] of experts (ne = {k, m, n}).
+struct load_experts {
+    int64_t k, m, n;
+};
+int load_experts(struct load *l, const char *name, const struct load_experts *shape,
+                 const struct weight **out, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
 // The same in memory of the host, [k]; zeros in a dry load.

@@ -4,6 +4,7 @@
 #include "models/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,9 @@
 #include "models/model_impl.h"
 #include "models/plain.h"
 
-static const struct model_desc *const archs[] = {&arch_qwen35, &arch_qwen3.desc, &arch_qwen2.desc,
-                                                 &arch_llama.desc, &arch_gemma4};
+static const struct model_desc *const archs[] = {
+    &arch_qwen35,     &arch_qwen35moe,  &arch_qwen3.desc,   &arch_qwen3moe.desc,
+    &arch_qwen2.desc, &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
@@ -27,16 +29,18 @@ static int find_arch(const struct gguf *g, const struct model_desc **out, struct
         return rc;
     if (!s)
         return err_set(e, ERR_FORMAT, "the file names no architecture; it is not a model");
+    char known[256] = "";
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         if (strlen(archs[i]->arch) == len && memcmp(archs[i]->arch, s, len) == 0) {
             *out = archs[i];
             return 0;
         }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i]->arch);
     }
     return err_set(e, ERR_UNSUPPORTED,
-                   "architecture %.*s is not supported as a target; use a qwen35, qwen3, qwen2, "
-                   "llama or gemma4 model",
-                   (int)(len < 64 ? len : 64), s);
+                   "architecture %.*s is not supported as a target; use a model of one of: %s",
+                   (int)(len < 64 ? len : 64), s, known);
 }
 
 static int fill_options(struct model *m, const struct model_options *o, struct err *e) {
@@ -140,8 +144,11 @@ static int workspace_init(struct model *m, struct err *e) {
     int rc = load_buffer(l, rows * p->dim, &w->h, e);
     if (!rc)
         rc = load_act(l, rows, p->dim, &w->act_d, e);
-    if (!rc)
-        rc = load_act(l, rows, p->ffn, &w->act_f, e);
+    int64_t mid = p->ffn > p->moe.shared ? p->ffn : p->moe.shared;
+    if (!rc && mid)
+        rc = load_act(l, rows, mid, &w->act_f, e);
+    if (!rc && p->moe.experts)
+        rc = moe_buffers_load(&w->moe, &p->moe, p->dim, rows, l, e);
     if (!rc)
         rc = load_buffer(l, logits * p->dim, &w->wanted, e);
     if (!rc)
@@ -428,4 +435,17 @@ struct attention_call model_attention_call(const struct model *m, const struct p
         .in = m->ws.act_d,
         .h = m->ws.h,
     };
+}
+
+void model_run_experts(struct model *m, const struct layer *y, int64_t n) {
+    struct moe_call c = {.ranks = &m->ranks,
+                         .shape = &m->params.moe,
+                         .block = &y->moe,
+                         .buf = &m->ws.moe,
+                         .in = m->ws.act_d,
+                         .mid = m->ws.act_f,
+                         .h = m->ws.h,
+                         .n = n,
+                         .dim = m->params.dim};
+    moe_run(m->x, &c);
 }

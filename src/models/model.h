@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "formats/gguf.h"
+#include "models/moe_shape.h"
 #include "ops/ops.h"
 #include "state/forest.h"
 #include "state/sequence.h"
@@ -19,15 +20,17 @@ struct model;
 struct model_params {
     const char *arch;        // "qwen35"
     int n_layers, n_full;    // backbone layers; of which full attention
-    int64_t dim, ffn, vocab; // D, F, rows of the head
+    int64_t dim, ffn, vocab; // D, F (widest plain layer; 0: there is none), rows of the head
     int n_heads, n_kv, head_dim;
     struct rope rope;
     float eps, attn_scale;
     struct gdn_shape gdn;
+    struct moe_shape moe;
     int64_t context;         // trained context length, tokens
     int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
     bool tied;               // the head is the embedding
     bool qkv_bias, out_bias; // of attention's projections
+    bool qk_norm;            // of heads, where an architecture leaves it to the file
     // Layers with a window where a model has some: heads and rotary embedding above are of the
     // others.
     struct {

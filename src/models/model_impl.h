@@ -8,6 +8,7 @@
 #include "models/block_attention.h"
 #include "models/block_deltanet.h"
 #include "models/block_mlp.h"
+#include "models/block_moe.h"
 #include "models/block_ple.h"
 #include "models/model.h"
 
@@ -26,6 +27,7 @@ struct layer {
     struct attention_block attention;
     struct deltanet_block deltanet;
     struct mlp_block mlp;
+    struct moe_block moe; // in its place where the layer has experts
 };
 
 // One forward pass as a layer recipe sees it.
@@ -50,6 +52,7 @@ struct model_group {
 struct workspace {
     float *h;                  // [R][D] residual stream, kept for logits until the next pass
     struct act *act_d, *act_f; // R rows of D, of F
+    struct moe_buffers moe;
     struct attention_buffers attention;
     struct deltanet_buffers deltanet;
     struct ple_buffers ple;
@@ -120,7 +123,7 @@ struct model_desc {
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
-extern const struct model_desc arch_qwen35, arch_gemma4;
+extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
@@ -140,6 +143,9 @@ int model_load_ends(struct model *m, struct err *e);
 
 // The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
 int model_load_factors(struct model *m, const struct gguf *g, struct err *e);
+
+// Layer y's experts over the rows of a pass.
+void model_run_experts(struct model *m, const struct layer *y, int64_t n);
 
 // What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
 const struct attend_choice *model_choice(const struct model *m);

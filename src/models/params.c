@@ -30,8 +30,8 @@ int params_read_sizes(struct model_params *p, const struct gguf *g, const char *
         rc = meta_int(g, params_key(key, arch, "embedding_length"), 32, PARAMS_MAX_WIDTH, 0,
                       &p->dim, e);
     if (!rc)
-        rc = meta_int(g, params_key(key, arch, "feed_forward_length"), 32, PARAMS_MAX_WIDTH, 0,
-                      &p->ffn, e);
+        rc = meta_int(g, params_key(key, arch, "feed_forward_length"), p->moe.experts ? 0 : 32,
+                      PARAMS_MAX_WIDTH, 0, &p->ffn, e);
     if (!rc && (p->dim % 32 || p->ffn % 32))
         rc = err_set(e, ERR_UNSUPPORTED, "widths %lld and %lld must be multiples of 32",
                      (long long)p->dim, (long long)p->ffn);

@@ -17,7 +17,8 @@ enum { PARAMS_MAX_LAYERS = 1024, PARAMS_MAX_WIDTH = 1 << 20, PARAMS_KEY = 96 };
 const char *params_key(char *buf, const char *arch, const char *suffix);
 
 // Layers (without next-token-prediction blocks, which follow them: *blocks counts both), context,
-// widths, epsilon; p->arch is set. ERR_FORMAT, ERR_UNSUPPORTED name the key.
+// widths (of the dense feed-forward layers; 0 where a model with experts names none), epsilon;
+// p->arch is set. ERR_FORMAT, ERR_UNSUPPORTED name the key.
 int params_read_sizes(struct model_params *p, const struct gguf *g, const char *arch,
                       int64_t *blocks, struct err *e);
 
@@ -36,6 +37,15 @@ int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e)
 // what follows "blk.N.".
 int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,
                           const char *const *layer, struct err *e);
+
+// A mixture of experts, into p->moe, where what the architecture takes for granted stands before:
+// numbers, widths, how the router chooses. Before params_read_sizes.
+int params_read_experts(struct model_params *p, const struct gguf *g, const char *arch,
+                        struct err *e);
+// The width of its shared experts together (otherwise: where the file has none; 0: it must).
+// After params_read_sizes.
+int params_read_shared(struct model_params *p, const struct gguf *g, int64_t otherwise,
+                       struct err *e);
 
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);

@@ -6,10 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/meta.h"
 #include "models/params.h"
 
 static const struct plain_arch *arch_of(const struct model *m) {
     return (const struct plain_arch *)m->desc; // its first member
+}
+
+static bool has_experts(const struct plain_arch *f) {
+    return f->experts.scale > 0;
 }
 
 // Tensors of a plain layer; rotary tables of old files are what every reader computes.
@@ -22,6 +27,11 @@ static bool is_known(const struct plain_arch *f, const char *name) {
     static const char *const norms[] = {"attn_q_norm.weight", "attn_k_norm.weight"};
     static const char *const biases[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias",
                                          "attn_qkv.bias", "attn_output.bias"};
+    static const char *const experts[] = {"ffn_gate_inp.weight", "ffn_gate_exps.weight",
+                                          "ffn_up_exps.weight",  "ffn_down_exps.weight",
+                                          "exp_probs_b.bias",    "ffn_gate_shexp.weight",
+                                          "ffn_up_shexp.weight", "ffn_down_shexp.weight"};
+    size_t n_experts = !has_experts(f) ? 0 : f->experts.shared ? 8 : 4;
     size_t n_biases = f->bias == PLAIN_NO_BIAS ? 0 : f->bias == PLAIN_BIAS ? 4 : 5;
     const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
     if (!part)
@@ -29,11 +39,16 @@ static bool is_known(const struct plain_arch *f, const char *name) {
                !strcmp(name, "output.weight") || (f->factors && !strcmp(name, "rope_freqs.weight"));
     if (strncmp(++part, "nextn.", 6) == 0) // of a block that is left alone
         return true;
+    if (f->ffn_norm && !strcmp(part, f->ffn_norm))
+        return true;
     for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
         if (!strcmp(part, layer[i]))
             return true;
-    for (size_t i = 0; f->qk_norm && i < sizeof norms / sizeof *norms; i++)
+    for (size_t i = 0; f->qk_norm != PLAIN_NO_NORM && i < sizeof norms / sizeof *norms; i++)
         if (!strcmp(part, norms[i]))
+            return true;
+    for (size_t i = 0; i < n_experts; i++)
+        if (!strcmp(part, experts[i]))
             return true;
     for (size_t i = 0; i < n_biases; i++)
         if (!strcmp(part, biases[i]))
@@ -54,7 +69,7 @@ static int refuse_tensors(const struct model *m, const struct gguf *g, struct er
 }
 
 // Keys of relatives whose forward pass differs, and the value with which it does not.
-static int refuse_keys(const struct gguf *g, const char *arch, struct err *e) {
+static int refuse_keys(const struct plain_arch *f, const struct gguf *g, struct err *e) {
     static const struct {
         const char *key;
         double neutral;
@@ -66,9 +81,10 @@ static int refuse_keys(const struct gguf *g, const char *arch, struct err *e) {
                 {"residual_scale", 1},
                 {"final_logit_softcapping", 0},
                 {"attn_logit_softcapping", 0},
-                {"expert_count", 0}};
+                {"expert_count", 0}}; // the last, which layers with experts have
+    const char *arch = f->desc.arch;
     char key[PARAMS_KEY];
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys - has_experts(f); i++) {
         const struct gguf_kv *kv = gguf_find(g, params_key(key, arch, keys[i].key));
         double v = keys[i].neutral;
         int64_t number = 0;
@@ -94,15 +110,50 @@ static int refuse_keys(const struct gguf *g, const char *arch, struct err *e) {
     return 0;
 }
 
+// Dense layers come first; shared experts are one that is as wide as all of them.
+static int read_shared(struct model_params *p, const struct gguf *g, struct err *e) {
+    char key[PARAMS_KEY], name[LOAD_NAME];
+    int64_t lead, shared;
+    int rc = meta_int(g, params_key(key, p->arch, "leading_dense_block_count"), 0, p->n_layers - 1,
+                      0, &lead, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, p->arch, "expert_shared_count"), 1, 64, 0, &shared, e);
+    if (!rc && lead && !p->ffn)
+        rc = err_set(e, ERR_FORMAT,
+                     "metadata key %s.feed_forward_length is missing, but %lld layers are dense; "
+                     "the file is incomplete",
+                     p->arch, (long long)lead);
+    if (rc)
+        return rc;
+    p->moe.lead = (int)lead;
+    p->moe.shared = shared * p->moe.ffn;
+    p->moe.choice_bias = gguf_tensor(g, load_name(name, p->moe.lead, "exp_probs_b.bias"));
+    return 0;
+}
+
+static int read_sizes(struct model *m, const struct gguf *g, int64_t *blocks, struct err *e) {
+    struct model_params *p = &m->params;
+    const struct plain_arch *f = arch_of(m);
+    p->moe = f->experts;
+    int rc = has_experts(f) ? params_read_experts(p, g, f->desc.arch, e) : 0;
+    if (!rc)
+        rc = params_read_sizes(p, g, f->desc.arch, blocks, e);
+    if (!rc && f->experts.shared)
+        return read_shared(p, g, e);
+    if (has_experts(f))
+        p->ffn = 0; // what a file names is the size of layers that it does not have
+    return rc;
+}
+
 int plain_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     const struct plain_arch *f = arch_of(m);
     int64_t blocks;
     int rc = refuse_tensors(m, g, e);
     if (!rc)
-        rc = refuse_keys(g, m->desc->arch, e);
+        rc = refuse_keys(f, g, e);
     if (!rc)
-        rc = params_read_sizes(p, g, m->desc->arch, &blocks, e);
+        rc = read_sizes(m, g, &blocks, e);
     if (!rc)
         rc = params_read_attention(p, g, blocks, f->base, e);
     if (!rc)
@@ -118,6 +169,7 @@ int plain_params(struct model *m, const struct gguf *g, struct err *e) {
 static struct attention_shape shape_of(const struct model *m) {
     const struct model_params *p = &m->params;
     const struct plain_arch *f = arch_of(m);
+    bool norm = f->qk_norm == PLAIN_NORM || (f->qk_norm == PLAIN_NORM_IF_THERE && p->qk_norm);
     bool maybe = f->bias == PLAIN_BIAS_IF_THERE;
     struct attention_shape s = {.dim = p->dim,
                                 .n_heads = p->n_heads,
@@ -126,32 +178,37 @@ static struct attention_shape shape_of(const struct model *m) {
                                 .rope = p->rope,
                                 .eps = p->eps,
                                 .scale = p->attn_scale,
-                                .no_qk_norm = !f->qk_norm,
+                                .no_qk_norm = !norm,
                                 .bias = f->bias == PLAIN_BIAS || (maybe && p->qkv_bias),
                                 .out_bias = maybe && p->out_bias};
     s.rope.factors = m->rope_factors;
     return s;
 }
 
-// A bias in the first layer must be in all.
-static void find_biases(struct model_params *p, const struct gguf *g) {
+// A bias or a norm in the first layer must be in all.
+static void find_options(struct model_params *p, const struct gguf *g) {
     p->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") || gguf_tensor(g, "blk.0.attn_qkv.bias");
     p->out_bias = gguf_tensor(g, "blk.0.attn_output.bias");
+    p->qk_norm = gguf_tensor(g, "blk.0.attn_q_norm.weight");
 }
 
 static int load_layer(struct model *m, const struct attention_shape *shape, int i, struct err *e) {
     const struct model_params *p = &m->params;
     struct layer *y = &m->layers[i];
     struct load *l = &m->load;
+    const char *ffn_norm = arch_of(m)->ffn_norm ? arch_of(m)->ffn_norm : "ffn_norm.weight";
     char name[LOAD_NAME];
     y->full = true;
     y->index = i;
     int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
     if (!rc)
-        rc = load_floats(l, load_name(name, i, "ffn_norm.weight"), p->dim, 1, &y->ffn_norm, e);
+        rc = load_floats(l, load_name(name, i, ffn_norm), p->dim, 1, &y->ffn_norm, e);
     if (!rc)
         rc = attention_load(&y->attention, shape, l, i, e);
-    return rc ? rc : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
+    if (rc)
+        return rc;
+    return p->moe.experts && i >= p->moe.lead ? moe_load(&y->moe, &p->moe, p->dim, l, i, e)
+                                              : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
 }
 
 static int add_group(struct model *m, const struct attention_shape *shape, struct err *e) {
@@ -174,7 +231,7 @@ static int add_group(struct model *m, const struct attention_shape *shape, struc
 int plain_load(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
     struct load *l = &m->load;
-    find_biases(&m->params, g);
+    find_options(&m->params, g);
     int rc = arch_of(m)->factors ? model_load_factors(m, g, e) : 0;
     if (rc)
         return rc;
@@ -183,6 +240,8 @@ int plain_load(struct model *m, const struct gguf *g, struct err *e) {
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
     rc = add_group(m, &shape, e);
+    if (!rc && p->moe.experts)
+        rc = moe_check(m->x, e);
     if (!rc)
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
@@ -202,7 +261,10 @@ void plain_forward(struct model *m, const struct pass *p) {
         ops->norm_to_act(m->x, m->ws.h, y->mixer_norm, q->eps, n, q->dim, m->ws.act_d);
         attention_run(m->x, &c);
         ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
+        if (q->moe.experts && i >= q->moe.lead)
+            model_run_experts(m, y, n);
+        else
+            mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
         model_tap(m, i, n);
     }
 }

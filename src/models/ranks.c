@@ -30,6 +30,13 @@ void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight
     exec_ops(x)->linear(x, &job, 1, in, n);
 }
 
+void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_combine_args *a) {
+    (void)r; // the only one
+    struct moe_combine_args sum = *a;
+    sum.add = true;
+    exec_ops(x)->moe_combine(x, &sum);
+}
+
 void ranks_gather(const struct ranks *r, struct exec *x, float *rows, int64_t n, int64_t m) {
     (void)r; // the only one has filled all columns
     (void)x;

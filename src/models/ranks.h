@@ -35,6 +35,10 @@ void linear_reduce(const struct ranks *r, struct exec *x, const struct weight *w
 void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight *w,
                       const float *bias, const struct act *in, int64_t n, float *out);
 
+// The same for the weighed sum of entries' results (a->in: this rank's part of each), where a->add
+// counts as set: of one rank, moe_combine.
+void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_combine_args *a);
+
 // rows: [n][m], of which each rank has filled columns m * rank / n_ranks to m * (rank + 1) /
 // n_ranks; afterwards all have all. Of one rank they already are.
 void ranks_gather(const struct ranks *r, struct exec *x, float *rows, int64_t n, int64_t m);

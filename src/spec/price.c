@@ -68,6 +68,7 @@ enum { MAX_OUTLIERS = 3 };
 
 struct price {
     const struct shape *shape;
+    struct price_experts experts;
     double mean[DIMS];
     double cov[DIMS][DIMS];
     double ms[KNOTS];         // exp of the mean
@@ -116,13 +117,36 @@ static void add_speed(struct price *p, double variance) {
     widen(p, 0, MEMBER - 1, variance);
 }
 
+static double shape_of(const struct shape *s, double rows) {
+    int i = 0;
+    while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
+        i++;
+    return s->rows[i] + (rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]) * (s->rows[i + 1] - s->rows[i]);
+}
+
+// What is usual of a pass of some rows, beside one. Rows that choose experts independently go
+// through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
+// only the rows that chose it.
+static double usual(const struct price *p, int rows) {
+    const struct price_experts *x = &p->experts;
+    double dense = shape_of(p->shape, rows);
+    if (!x->experts)
+        return dense;
+    double k = x->used, all = x->experts, chosen = all * (1 - pow(1 - k / all, rows));
+    return (1 - x->share) * dense +
+           x->share * chosen / k * shape_of(p->shape, fmax(1, rows * k / chosen));
+}
+
 static void begin(struct price *p) {
     const struct shape *s = p->shape;
-    *p = (struct price){.shape = s};
+    double logs[KNOTS];
+    *p = (struct price){.shape = s, .experts = p->experts};
+    for (int i = 0; i < KNOTS; i++)
+        logs[i] = log(usual(p, ROWS[i]));
     for (int i = 0; i < KNOTS; i++) {
-        p->mean[i] = log(s->rows[i]);
+        p->mean[i] = logs[i];
         for (int j = 0; j < KNOTS; j++)
-            p->cov[i][j] = STEEP * STEEP * log(s->rows[i]) * log(s->rows[j]) + near(i, j);
+            p->cov[i][j] = STEEP * STEEP * logs[i] * logs[j] + near(i, j);
     }
     for (int i = 0; i < PRICE_REACHES; i++) {
         p->mean[DRAFT + i] = log(s->draft[i]);
@@ -137,11 +161,13 @@ static void begin(struct price *p) {
     refresh(p);
 }
 
-int price_create(struct price **out, enum price_kind kind, struct err *e) {
+int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
+                 struct err *e) {
     struct price *p = malloc(sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "no memory for what passes cost");
     p->shape = &SHAPES[kind];
+    p->experts = experts ? *experts : (struct price_experts){0};
     begin(p);
     *out = p;
     return 0;

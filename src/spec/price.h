@@ -21,7 +21,15 @@ enum { PRICE_REACHES = 3 };
 
 struct price;
 
-int price_create(struct price **out, enum price_kind kind, struct err *e);
+// What a model's experts are: rows go through different ones, so that a pass of many rows reads
+// more of them than a pass of one.
+struct price_experts {
+    int experts, used; // 0: none
+    double share;      // of the bytes that one row reads, 0 to 1: those of its experts
+};
+// experts: NULL, or what the model has.
+int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
+                 struct err *e);
 void price_destroy(struct price *p); // NULL is allowed
 
 // Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.

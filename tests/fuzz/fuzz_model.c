@@ -113,8 +113,12 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     if (gguf_open_memory(&g, data, size, &e))
         return;
     int rc = gguf_get_str(g, "general.architecture", &arch, &len, &e);
-    if (rc == 0 && ((len == 6 && memcmp(arch, "qwen35", 6) == 0) ||
-                    (len == 5 && memcmp(arch, "qwen3", 5) == 0)))
+    static const char *const targets[] = {"qwen35", "qwen35moe", "qwen3",  "qwen3moe",
+                                          "qwen2",  "llama",     "glm4moe"};
+    bool known = false;
+    for (size_t i = 0; rc == 0 && i < sizeof targets / sizeof *targets; i++)
+        known = known || (strlen(targets[i]) == len && memcmp(arch, targets[i], len) == 0);
+    if (known)
         try_target(g, fragile);
     else
         try_draft(data, size);

@@ -55,6 +55,21 @@ int main(int argc, char **argv) {
     plain.layers = 4;
     snprintf(path, sizeof path, "%s/gemma4.gguf", argv[1]);
     rc |= tiny_target_write(&plain, path, &e);
+    struct tiny_shape experts = plain;
+    experts.layers = 2;
+    experts.form = TINY_FORM_QWEN3;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/experts.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
+    experts.form = TINY_FORM_GLM;
+    experts.rope_dims = 16;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/glm.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
+    experts = t;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/shared.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
     for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
         struct tiny_draft_shape d = tiny_draft_default(&t);
         d.layers = 2;

@@ -37,9 +37,10 @@ static enum tiny_kind get_kind(const struct json *o) {
     static const char *const names[] = {[TINY_QWEN3] = "qwen3",
                                         [TINY_QWEN2] = "qwen2",
                                         [TINY_LLAMA] = "llama",
-                                        [TINY_GEMMA4] = "gemma4"};
+                                        [TINY_GEMMA4] = "gemma4",
+                                        [TINY_GLM] = "glm4_moe"};
     const char *kind = json_str(json_get(o, "kind"), NULL);
-    for (int i = TINY_QWEN2; kind && i <= TINY_GEMMA4; i++)
+    for (int i = TINY_QWEN2; kind && i <= TINY_GLM; i++)
         if (!strcmp(kind, names[i]))
             return i;
     return TINY_QWEN3;
@@ -76,6 +77,15 @@ static struct tiny_target read_target(const struct json *o) {
                   .per_layer = get_int(o, "per_layer"),
                   .cap = get_int(o, "cap"),
                   .k_eq_v = json_bool(json_get(o, "k_eq_v"), false)},
+        .experts = get_int(o, "experts"),
+        .used = get_int(o, "used"),
+        .expert_ffn = get_int(o, "expert_ffn"),
+        .shared_ffn = get_int(o, "shared_ffn"),
+        .lead = get_int(o, "lead"),
+        .groups = get_int(o, "groups"),
+        .groups_used = get_int(o, "groups_used"),
+        .norms = json_bool(json_get(o, "norms"), false),
+        .normalised = json_bool(json_get(o, "normalised"), false),
         .seed = (uint64_t)get_int(o, "seed"),
     };
 }

@@ -235,6 +235,8 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_noncausal"),
         cmocka_unit_test_prestate(test_draft, "draft_causal"),
         cmocka_unit_test_prestate(test_draft, "draft_q3"),
+        cmocka_unit_test_prestate(test_draft, "draft_q3moe"),
+        cmocka_unit_test_prestate(test_draft, "draft_r3moe"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,15 +202,26 @@ static void test_basic(void **state) {
     bench_fini(&b);
 }
 
+static void hybrid_ways(struct bench *b) {
+    basic_ways(b);
+    after_truncate(b, 120, 101, 96);
+    after_truncate(b, 97, 96, 96);
+    after_truncate(b, 50, 31, 0);
+    after_restore(b, 64);
+    by_trees(b);
+}
+
+static void test_hybrid(void **state) {
+    struct bench b;
+    bench_init(&b, *state, "auto");
+    hybrid_ways(&b);
+    bench_fini(&b);
+}
+
 static void test_all_ways(void **state) {
     struct bench b;
     bench_init(&b, *state, "auto");
-    basic_ways(&b);
-    after_truncate(&b, 120, 101, 96);
-    after_truncate(&b, 97, 96, 96);
-    after_truncate(&b, 50, 31, 0);
-    after_restore(&b, 64);
-    by_trees(&b);
+    hybrid_ways(&b);
     as_variant(&b, VARIANT_MTP, "with a next-token block");
     as_variant(&b, VARIANT_OLD_KEYS, "with older keys");
     bench_fini(&b);
@@ -255,6 +266,12 @@ int main(void) {
         cmocka_unit_test_prestate(test_plain, "g4_dense"),
         cmocka_unit_test_prestate(test_plain, "g4_own"),
         cmocka_unit_test_prestate(test_scalar, "g4_own"),
+        cmocka_unit_test_prestate(test_plain, "q3moe"),
+        cmocka_unit_test_prestate(test_basic, "r3moe"),
+        cmocka_unit_test_prestate(test_hybrid, "r1moe"),
+        cmocka_unit_test_prestate(test_scalar, "q3moe"),
+        cmocka_unit_test_prestate(test_plain, "glm_norms"),
+        cmocka_unit_test_prestate(test_basic, "glm_air"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

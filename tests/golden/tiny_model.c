@@ -31,7 +31,7 @@ static void add_attention(struct tiny_store *s, const char *p, const struct tiny
     }
     if (t->bias && t->kind == TINY_LLAMA)
         (void)tiny_store_add(s, p, "self_attn.o_proj.bias", SHAPE(d));
-    if (t->kind == TINY_QWEN3) {
+    if (t->kind == TINY_QWEN3 || t->norms) {
         (void)tiny_store_add(s, p, "self_attn.q_norm.weight", SHAPE(hd));
         (void)tiny_store_add(s, p, "self_attn.k_norm.weight", SHAPE(hd));
     }
@@ -51,9 +51,13 @@ static void add_linear(struct tiny_store *s, const char *p, const struct tiny_ta
     (void)tiny_store_add(s, p, "linear_attn.out_proj.weight", SHAPE(d, hd * nv));
 }
 
-static void add_mlp(struct tiny_store *s, const char *p, int64_t d, int64_t f) {
+static void add_norms(struct tiny_store *s, const char *p, int64_t d) {
     (void)tiny_store_add(s, p, "input_layernorm.weight", SHAPE(d));
     (void)tiny_store_add(s, p, "post_attention_layernorm.weight", SHAPE(d));
+}
+
+static void add_mlp(struct tiny_store *s, const char *p, int64_t d, int64_t f) {
+    add_norms(s, p, d);
     (void)tiny_store_add(s, p, "mlp.gate_proj.weight", SHAPE(f, d));
     (void)tiny_store_add(s, p, "mlp.up_proj.weight", SHAPE(f, d));
     (void)tiny_store_add(s, p, "mlp.down_proj.weight", SHAPE(d, f));
@@ -98,6 +102,51 @@ static void add_gemma_outside(struct tiny_store *s, const struct tiny_target *t)
                          SHAPE(t->gemma.per_layer));
 }
 
+// One tensor an expert in plain models, all in one in others.
+static void add_experts(struct tiny_store *s, const char *p, const struct tiny_target *t) {
+    int64_t d = t->hidden, e = t->experts, f = t->expert_ffn, both = 2 * f;
+    for (int i = 0; t->plain && i < e; i++) {
+        char q[80];
+        (void)snprintf(q, sizeof q, "%smlp.experts.%d.", p, i);
+        (void)tiny_store_add(s, q, "gate_proj.weight", SHAPE(f, d));
+        (void)tiny_store_add(s, q, "up_proj.weight", SHAPE(f, d));
+        (void)tiny_store_add(s, q, "down_proj.weight", SHAPE(d, f));
+    }
+    if (!t->plain) {
+        (void)tiny_store_add(s, p, "mlp.experts.gate_up_proj", SHAPE(e, both, d));
+        (void)tiny_store_add(s, p, "mlp.experts.down_proj", SHAPE(e, d, f));
+    }
+}
+
+static void add_shared(struct tiny_store *s, const char *p, const char *name,
+                       const struct tiny_target *t) {
+    int64_t d = t->hidden, f = t->shared_ffn;
+    char q[80];
+    (void)snprintf(q, sizeof q, "%smlp.%s.", p, name);
+    (void)tiny_store_add(s, q, "gate_proj.weight", SHAPE(f, d));
+    (void)tiny_store_add(s, q, "up_proj.weight", SHAPE(f, d));
+    (void)tiny_store_add(s, q, "down_proj.weight", SHAPE(d, f));
+}
+
+static void add_feed_forward(struct tiny_store *s, const char *p, const struct tiny_target *t,
+                             int i) {
+    int64_t d = t->hidden;
+    if (!t->experts || i < t->lead) {
+        add_mlp(s, p, d, t->ffn);
+        return;
+    }
+    add_norms(s, p, d);
+    (void)tiny_store_add(s, p, "mlp.gate.weight", SHAPE(t->experts, d));
+    add_experts(s, p, t);
+    if (t->kind == TINY_GLM) {
+        (void)tiny_store_add(s, p, "mlp.gate.e_score_correction_bias", SHAPE(t->experts));
+        add_shared(s, p, "shared_experts", t);
+    } else if (t->shared_ffn) {
+        (void)tiny_store_add(s, p, "mlp.shared_expert_gate.weight", SHAPE(1, d));
+        add_shared(s, p, "shared_expert", t);
+    }
+}
+
 static void add_dropped_parts(struct tiny_store *s, const struct tiny_target *t) {
     int64_t d = t->hidden;
     (void)tiny_store_add(s, "mtp.", "fc.weight", SHAPE(d, 2 * d));
@@ -105,7 +154,7 @@ static void add_dropped_parts(struct tiny_store *s, const struct tiny_target *t)
     (void)tiny_store_add(s, "mtp.", "pre_fc_norm_embedding.weight", SHAPE(d));
     (void)tiny_store_add(s, "mtp.", "pre_fc_norm_hidden.weight", SHAPE(d));
     add_attention(s, "mtp.layers.0.", t);
-    add_mlp(s, "mtp.layers.0.", d, t->ffn);
+    add_feed_forward(s, "mtp.layers.0.", t, 0);
     (void)tiny_store_add(s, "model.visual.", "patch_embed.proj.weight", SHAPE(64, 3, 2, 4, 4));
 }
 
@@ -131,7 +180,7 @@ static void target_tensors(struct tiny_store *s, const struct tiny_target *t) {
             add_attention(s, p, t);
         else
             add_linear(s, p, t);
-        add_mlp(s, p, t->hidden, t->ffn);
+        add_feed_forward(s, p, t, i);
     }
     if (t->kind == TINY_GEMMA4)
         add_gemma_outside(s, t);
@@ -175,23 +224,35 @@ struct sizes {
 static void put_sizes(struct json_writer *w, const struct tiny_target *t, const struct sizes *s) {
     jw_key_int(w, "vocab_size", t->vocab);
     jw_key_int(w, "hidden_size", s->hidden);
-    jw_key_int(w, "intermediate_size", s->ffn);
+    if (s->ffn)
+        jw_key_int(w, "intermediate_size", s->ffn);
     jw_key_int(w, "num_hidden_layers", s->layers);
     jw_key_int(w, "num_attention_heads", s->heads);
     jw_key_int(w, "num_key_value_heads", s->kv_heads);
     jw_key_int(w, "head_dim", s->head_dim);
     jw_key_num(w, "rms_norm_eps", 1e-6);
     jw_key_int(w, "max_position_embeddings", 4096);
-    jw_key_bool(w, "attention_bias", t->kind == TINY_LLAMA && t->bias);
+    jw_key_bool(w, "attention_bias", (t->kind == TINY_LLAMA || t->kind == TINY_GLM) && t->bias);
     jw_key_str(w, "hidden_act", "silu");
 }
 
 static struct sizes target_sizes(const struct tiny_target *t) {
-    return (struct sizes){t->hidden, t->ffn, t->layers, t->heads, t->kv_heads, t->head_dim};
+    int ffn = t->experts && !t->plain ? 0 : t->ffn; // Qwen3 names a size that no layer has
+    return (struct sizes){t->hidden, ffn, t->layers, t->heads, t->kv_heads, t->head_dim};
+}
+
+static void put_experts(struct json_writer *w, const struct tiny_target *t) {
+    jw_key_int(w, "num_experts", t->experts);
+    jw_key_int(w, "num_experts_per_tok", t->used);
+    jw_key_int(w, "moe_intermediate_size", t->expert_ffn);
+    if (t->shared_ffn)
+        jw_key_int(w, "shared_expert_intermediate_size", t->shared_ffn);
 }
 
 static void put_text_config(struct json_writer *w, const struct tiny_target *t) {
-    jw_key_str(w, "model_type", "qwen3_5_text");
+    jw_key_str(w, "model_type", t->experts ? "qwen3_5_moe_text" : "qwen3_5_text");
+    if (t->experts)
+        put_experts(w, t);
     const struct sizes sizes = target_sizes(t);
     put_sizes(w, t, &sizes);
     jw_key_int(w, "full_attention_interval", t->interval);
@@ -267,12 +328,34 @@ static void put_gemma_config(struct json_writer *w, const struct tiny_target *t)
     put_gemma_rope(w);
 }
 
+static void put_glm(struct json_writer *w, const struct tiny_target *t) {
+    jw_key_int(w, "n_routed_experts", t->experts);
+    jw_key_int(w, "num_experts_per_tok", t->used);
+    jw_key_int(w, "moe_intermediate_size", t->expert_ffn);
+    jw_key_int(w, "n_shared_experts", t->shared_ffn / t->expert_ffn);
+    jw_key_int(w, "first_k_dense_replace", t->lead);
+    jw_key_int(w, "n_group", t->groups);
+    jw_key_int(w, "topk_group", t->groups_used);
+    jw_key_num(w, "routed_scaling_factor", 2.5);
+    jw_key_num(w, "partial_rotary_factor", 0.5);
+    jw_key_bool(w, "norm_topk_prob", t->normalised);
+    jw_key_bool(w, "use_qk_norm", t->norms);
+}
+
 static void put_plain_config(struct json_writer *w, const struct tiny_target *t) {
     static const char *const names[][2] = {[TINY_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
                                            [TINY_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
-                                           [TINY_LLAMA] = {"LlamaForCausalLM", "llama"}};
-    put_architecture(w, names[t->kind][0]);
-    jw_key_str(w, "model_type", names[t->kind][1]);
+                                           [TINY_LLAMA] = {"LlamaForCausalLM", "llama"},
+                                           [TINY_GLM] = {"Glm4MoeForCausalLM", "glm4_moe"}};
+    bool qwen_moe = t->experts && t->kind == TINY_QWEN3;
+    put_architecture(w, qwen_moe ? "Qwen3MoeForCausalLM" : names[t->kind][0]);
+    jw_key_str(w, "model_type", qwen_moe ? "qwen3_moe" : names[t->kind][1]);
+    if (t->kind == TINY_GLM)
+        put_glm(w, t);
+    if (qwen_moe) {
+        put_experts(w, t);
+        jw_key_bool(w, "norm_topk_prob", true);
+    }
     const struct sizes sizes = target_sizes(t);
     put_sizes(w, t, &sizes);
     jw_key_bool(w, "tie_word_embeddings", t->tied);
@@ -289,8 +372,9 @@ static void target_config(struct json_writer *w, const struct tiny_target *t) {
     } else if (t->plain) {
         put_plain_config(w, t);
     } else if (t->full) {
-        put_architecture(w, "Qwen3_5ForConditionalGeneration");
-        jw_key_str(w, "model_type", "qwen3_5");
+        put_architecture(w, t->experts ? "Qwen3_5MoeForConditionalGeneration"
+                                       : "Qwen3_5ForConditionalGeneration");
+        jw_key_str(w, "model_type", t->experts ? "qwen3_5_moe" : "qwen3_5");
         jw_key_bool(w, "tie_word_embeddings", t->tied);
         jw_key(w, "text_config");
         jw_begin(w, '{');
@@ -302,7 +386,7 @@ static void target_config(struct json_writer *w, const struct tiny_target *t) {
         jw_key_int(w, "depth", 1);
         jw_end(w, '}');
     } else {
-        put_architecture(w, "Qwen3_5ForCausalLM");
+        put_architecture(w, t->experts ? "Qwen3_5MoeForCausalLM" : "Qwen3_5ForCausalLM");
         put_text_config(w, t);
     }
     jw_end(w, '}');

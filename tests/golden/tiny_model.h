@@ -9,9 +9,10 @@
 
 #include "base/err.h"
 
-enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA, TINY_GEMMA4 }; // of plain decoders
+enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA, TINY_GEMMA4, TINY_GLM }; // of plain decoders
 
-// Hyper-parameters of a qwen35 target or a plain decoder; names as in config.json, shortened.
+// Hyper-parameters of a qwen35 target or a plain decoder, or of one with experts; names as in
+// config.json, shortened.
 struct tiny_target {
     bool plain; // plain norms, attention without a gate in every layer
     enum tiny_kind kind;
@@ -32,6 +33,10 @@ struct tiny_target {
         int borrowing, per_layer, cap;
         bool k_eq_v;
     } gemma;
+    int experts, used, expert_ffn, shared_ffn; // 0 experts: dense layers; shared_ffn 0: no such one
+    // GLM: dense layers first, groups of experts, norms of heads, weights that add up to 1
+    int lead, groups, groups_used;
+    bool norms, normalised;
     uint64_t seed;
 };
 

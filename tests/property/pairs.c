@@ -30,18 +30,22 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     t->seed = (uint64_t)index * 2 + 1000;
     if (index % 5 == 2) { // one in five is a plain decoder
         static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA, TINY_FORM_QWEN2,
-                                               TINY_FORM_GEMMA4};
+                                               TINY_FORM_GEMMA4, TINY_FORM_GLM};
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)
-            t->form = forms[index / 5 % 4];
+            t->form = forms[index / 5 % 5];
         t->interval = 1;
-        t->rope_dims = t->head_dim;
+        t->rope_dims = t->form == TINY_FORM_GLM ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
         if (t->form == TINY_FORM_GEMMA4) // all parts of it are apart
             t->fused = false;
     }
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;
+    if (t->form == TINY_FORM_GLM ||
+        (index % 3 == 1 && t->form == TINY_FORM_QWEN3 &&
+         (!level || strncmp(level, "cuda", 4) != 0))) // most of one in three have experts
+        tiny_shape_experts(t);
 }
 
 static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t, int index,

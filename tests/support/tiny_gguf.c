@@ -13,12 +13,14 @@
 #include "base/rng.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
+#include "support/tiny_vocab.h"
 
 enum { MAX_TENSORS = 512 };
 
 struct entry {
     char name[64];
-    int64_t k, m;
+    int64_t k, m;    // m: rows of all experts together
+    int64_t experts; // 0: a plain matrix
     uint32_t type;
     float mean, std;
     bool rates;         // ssm_a: minus a log-uniform number
@@ -58,12 +60,27 @@ struct tiny_shape tiny_shape_plain(void) {
     return t;
 }
 
+static bool is_glm(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_GLM;
+}
+
 const char *tiny_arch(const struct tiny_shape *t) {
     static const char *const plain[] = {[TINY_FORM_QWEN3] = "qwen3",
                                         [TINY_FORM_QWEN2] = "qwen2",
                                         [TINY_FORM_LLAMA] = "llama",
-                                        [TINY_FORM_GEMMA4] = "gemma4"};
+                                        [TINY_FORM_GEMMA4] = "gemma4",
+                                        [TINY_FORM_GLM] = "glm4moe"};
+    if (t->experts && !is_glm(t))
+        return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
+}
+
+void tiny_shape_experts(struct tiny_shape *t) {
+    int width = quant_format(t->type)->block > 32 ? quant_format(t->type)->block : 32;
+    t->experts = 6;
+    t->used = 2;
+    t->expert_ffn = width;
+    t->shared_ffn = t->plain && !is_glm(t) ? 0 : 2 * width;
 }
 
 struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
@@ -87,6 +104,12 @@ static void matrix(struct list *l, const char *name, int64_t k, int64_t m, float
     struct entry *e = &l->e[l->n++];
     *e = (struct entry){.k = k, .m = m, .type = type, .std = std};
     snprintf(e->name, sizeof e->name, "%s", name);
+}
+
+static void expert_matrix(struct list *l, const char *name, int64_t k, int64_t m, int64_t experts,
+                          float std) {
+    matrix(l, name, k, m * experts, std);
+    l->e[l->n - 1].experts = experts;
 }
 
 static void vector(struct list *l, const char *name, int64_t k, int64_t m, float mean, float std) {
@@ -118,7 +141,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     }
     matrix(l, blk(b, i, "attn_output.weight"), (int64_t)t->heads * t->head_dim, t->dim,
            fan(t->heads * t->head_dim, t->plain ? 2 : 4));
-    if (t->plain && t->form == TINY_FORM_QWEN2) {
+    if ((t->plain && t->form == TINY_FORM_QWEN2) || is_glm(t)) {
         vector(l, blk(b, i, t->fused ? "attn_qkv.bias" : "attn_q.bias"), t->fused ? q + 2 * kv : q,
                1, 0, 0.5f);
         if (!t->fused) {
@@ -126,7 +149,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
             vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
         }
     }
-    if (t->plain && t->form != TINY_FORM_QWEN3)
+    if (t->plain && t->form != TINY_FORM_QWEN3 && !is_glm(t))
         return;
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
@@ -190,6 +213,30 @@ static void deltanet_tensors(struct list *l, const struct tiny_shape *t, int i) 
     vector(l, blk(b, i, "ssm_norm.weight"), t->state, 1, 1, 0.2f);
 }
 
+static void feed_forward_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int64_t d = t->dim, e = t->experts, f = t->expert_ffn, s = t->shared_ffn;
+    if (!e || (is_glm(t) && i == 0)) {
+        matrix(l, blk(b, i, "ffn_gate.weight"), d, t->ffn, fan(d, 1));
+        matrix(l, blk(b, i, "ffn_up.weight"), d, t->ffn, fan(d, 1));
+        matrix(l, blk(b, i, "ffn_down.weight"), t->ffn, d, fan(t->ffn, 2));
+        return;
+    }
+    vector(l, blk(b, i, "ffn_gate_inp.weight"), d, e, 0, fan(d, 2));
+    expert_matrix(l, blk(b, i, "ffn_gate_exps.weight"), d, f, e, fan(d, 1));
+    expert_matrix(l, blk(b, i, "ffn_up_exps.weight"), d, f, e, fan(d, 1));
+    expert_matrix(l, blk(b, i, "ffn_down_exps.weight"), f, d, e, fan(f, 3));
+    if (!s)
+        return;
+    if (is_glm(t))
+        vector(l, blk(b, i, "exp_probs_b.bias"), e, 1, 0, 0.3f);
+    else
+        vector(l, blk(b, i, "ffn_gate_inp_shexp.weight"), d, 1, 0, fan(d, 2));
+    matrix(l, blk(b, i, "ffn_gate_shexp.weight"), d, s, fan(d, 1));
+    matrix(l, blk(b, i, "ffn_up_shexp.weight"), d, s, fan(d, 1));
+    matrix(l, blk(b, i, "ffn_down_shexp.weight"), s, d, fan(s, 2));
+}
+
 static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
     if (is_gemma(t)) {
@@ -201,11 +248,9 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
         attention_tensors(l, t, i);
     else
         deltanet_tensors(l, t, i);
-    vector(l, blk(b, i, t->plain ? "ffn_norm.weight" : "post_attention_norm.weight"), t->dim, 1, 1,
-           0.2f);
-    matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, t->ffn, fan(t->dim, 1));
-    matrix(l, blk(b, i, "ffn_up.weight"), t->dim, t->ffn, fan(t->dim, 1));
-    matrix(l, blk(b, i, "ffn_down.weight"), t->ffn, t->dim, fan(t->ffn, 2));
+    vector(l, blk(b, i, t->plain && !is_glm(t) ? "ffn_norm.weight" : "post_attention_norm.weight"),
+           t->dim, 1, 1, 0.2f);
+    feed_forward_tensors(l, t, i);
 }
 
 static void target_tensors(struct list *l, const struct tiny_shape *t) {
@@ -297,8 +342,8 @@ static int write_entry(struct gguf_writer *w, const struct list *l, int index, s
 static int write_list(struct gguf_writer *w, const struct list *l, struct err *e) {
     for (int i = 0; i < l->n; i++) {
         const struct entry *t = &l->e[i];
-        int64_t ne[2] = {t->k, t->m};
-        gguf_add_tensor(w, t->name, t->type, t->m > 1 ? 2 : 1, ne);
+        int64_t ne[3] = {t->k, t->experts ? t->m / t->experts : t->m, t->experts};
+        gguf_add_tensor(w, t->name, t->type, t->experts ? 3 : t->m > 1 ? 2 : 1, ne);
     }
     for (int i = 0; i < l->n; i++) {
         int rc = write_entry(w, l, i, e);
@@ -308,56 +353,6 @@ static int write_list(struct gguf_writer *w, const struct list *l, struct err *e
         }
     }
     return gguf_writer_close(w, e);
-}
-
-// The printable stand-in of a byte in a byte-level vocabulary, as UTF-8.
-static size_t byte_text(int byte, char *out) {
-    int rc = byte, extra = 0;
-    for (int b = 0; b <= byte; b++) {
-        bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-        rc = printable ? b : 256 + extra++;
-    }
-    if (rc < 128) {
-        out[0] = (char)rc;
-        return 1;
-    }
-    out[0] = (char)(0xC0 | rc >> 6);
-    out[1] = (char)(0x80 | (rc & 63));
-    return 2;
-}
-
-static int put_tokenizer(struct gguf_writer *w, int vocab, const char *pre, struct err *e) {
-    static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "th"};
-    char(*text)[24] = calloc((size_t)vocab, sizeof *text);
-    const char **ptr = calloc((size_t)vocab, sizeof *ptr);
-    size_t *len = calloc((size_t)vocab, sizeof *len);
-    int32_t *type = calloc((size_t)vocab, sizeof *type);
-    int rc = text && ptr && len && type ? 0 : err_set(e, ERR_MEMORY, "no memory for a vocabulary");
-    for (int i = 0; !rc && i < vocab; i++) {
-        if (i < 256)
-            len[i] = byte_text(i, text[i]);
-        else
-            len[i] = (size_t)(i < 260 ? snprintf(text[i], sizeof *text, "%s", special[i - 256])
-                                      : snprintf(text[i], sizeof *text, "[PAD%d]", i));
-        ptr[i] = text[i];
-        type[i] = i < 256 || i == 259 ? 1 : i < 259 ? 3 : 5;
-    }
-    if (!rc) {
-        const char *merge = "t h";
-        size_t merge_len = 3;
-        gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
-        gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
-        gguf_put_str_array(w, "tokenizer.ggml.tokens", ptr, len, (uint64_t)vocab);
-        gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, type, (uint64_t)vocab);
-        gguf_put_str_array(w, "tokenizer.ggml.merges", &merge, &merge_len, 1);
-        gguf_put_int(w, "tokenizer.ggml.eos_token_id", GGUF_U32, 258);
-        gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
-    }
-    free(text);
-    free(ptr);
-    free(len);
-    free(type);
-    return rc;
 }
 
 static void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v) {
@@ -396,6 +391,25 @@ static void put_gemma_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_f32(w, a, "final_logit_softcapping", 8);
 }
 
+static void put_expert_keys(struct gguf_writer *w, const char *a, const struct tiny_shape *t) {
+    put_u32(w, a, "expert_count", t->experts);
+    put_u32(w, a, "expert_used_count", t->used);
+    put_u32(w, a, "expert_feed_forward_length", t->expert_ffn);
+    if (!is_glm(t)) {
+        if (t->shared_ffn)
+            put_u32(w, a, "expert_shared_feed_forward_length", t->shared_ffn);
+        return;
+    }
+    put_u32(w, a, "feed_forward_length", t->ffn);
+    put_u32(w, a, "expert_shared_count", t->shared_ffn / t->expert_ffn);
+    put_u32(w, a, "leading_dense_block_count", 1);
+    put_u32(w, a, "expert_group_count", 3);
+    put_u32(w, a, "expert_group_used_count", 2);
+    put_u32(w, a, "expert_gating_func", 2);
+    put_u32(w, a, "rope.dimension_count", t->rope_dims);
+    put_f32(w, a, "expert_weights_scale", 1.5f);
+}
+
 static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     const char *a = tiny_arch(t);
     gguf_put_str(w, "general.architecture", a, strlen(a));
@@ -405,11 +419,14 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
         put_u32(w, a, "nextn_predict_layers", t->nextn);
     put_u32(w, a, "context_length", t->context);
     put_u32(w, a, "embedding_length", t->dim);
+    if (t->experts)
+        put_expert_keys(w, a, t);
     put_u32(w, a, "attention.head_count", t->heads);
     if (is_gemma(t)) {
         put_gemma_keys(w, t);
     } else {
-        put_u32(w, a, "feed_forward_length", t->ffn);
+        if (!t->experts)
+            put_u32(w, a, "feed_forward_length", t->ffn);
         put_u32(w, a, "attention.head_count_kv", t->kv_heads);
         put_u32(w, a, "attention.key_length", t->head_dim);
         put_u32(w, a, "attention.value_length", t->head_dim);
@@ -439,7 +456,8 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
     int rc = gguf_writer_open(&w, path, e);
     if (!rc) {
         put_target_keys(w, t);
-        rc = t->vocab >= 260 ? put_tokenizer(w, t->vocab, t->plain ? "qwen2" : "qwen35", e) : 0;
+        rc =
+            t->vocab >= 260 ? tiny_put_tokenizer(w, t->vocab, t->plain ? "qwen2" : "qwen35", e) : 0;
         l->type = t->type;
         l->seed = t->seed;
         target_tensors(l, t);

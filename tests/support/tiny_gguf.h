@@ -12,20 +12,29 @@
 
 enum { TINY_VOCAB = 300 }; // of the default shape
 
-enum tiny_form { TINY_FORM_QWEN3, TINY_FORM_QWEN2, TINY_FORM_LLAMA, TINY_FORM_GEMMA4 };
+enum tiny_form {
+    TINY_FORM_QWEN3,
+    TINY_FORM_QWEN2,
+    TINY_FORM_LLAMA,
+    TINY_FORM_GEMMA4,
+    TINY_FORM_GLM
+};
 enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4
 
 struct tiny_shape {
     bool plain; // every layer is full attention, without a gate
     // Of a plain one. llama has rope_freqs and no biases. gemma4: every second layer is full, with
     // heads of twice the size whose values are keys; the last two borrow keys and are twice as
-    // wide; layers have embeddings of their own.
+    // wide; layers have embeddings of their own. GLM has experts behind one dense layer.
     enum tiny_form form;
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
     int heads, kv_heads, head_dim, rope_dims;
     int key_heads, value_heads, state; // Gated DeltaNet; state = dk = dv
     int context;
+    // Experts in place of the feed-forward layers; 0: none. The widths are multiples of 32; qwen35
+    // and GLM models have a shared one.
+    int experts, used, expert_ffn, shared_ffn;
     int nextn;     // next-token-prediction blocks behind the backbone, to be ignored
     bool tied;     // no output.weight
     bool fused;    // attention layers hold attn_qkv instead of three matrices
@@ -36,6 +45,9 @@ struct tiny_shape {
 // 4 layers (interval 2), D 64, F 96, 2/1 heads of 64, 2/4 recurrent heads of 64, vocabulary 300,
 // context 1024, untied, F32, seed 1.
 struct tiny_shape tiny_shape_default(void);
+// Gives a shape, all of which but its experts stands, experts: 6, of which 2 are used, of width 32
+// (or one block of the type).
+void tiny_shape_experts(struct tiny_shape *t);
 // The same as a qwen3 model: all layers attention, all 64 dimensions of a head turn.
 struct tiny_shape tiny_shape_plain(void);
 const char *tiny_arch(const struct tiny_shape *t); // general.architecture

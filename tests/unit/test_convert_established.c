@@ -30,6 +30,7 @@ static const char *const extra[] = {
     "qwen35.vocab_size",
     "qwen35moe.vocab_size",
     "qwen3.vocab_size",
+    "qwen3moe.vocab_size",
     "dflash.vocab_size",
     "tokenizer.ggml.eot_token_id",
     "tokenizer.ggml.normalizer.nfc",
@@ -207,6 +208,7 @@ static void test_experts(void **state) {
     (void)state;
     check("qwen35moe", "BF16", "qwen35moe.bf16", NULL);
     check("qwen35moe-parts", "F16", "qwen35moe-parts.f16", NULL);
+    check("qwen3moe", "BF16", "qwen3moe.bf16", NULL);
 }
 
 static void test_qwen3(void **state) {

@@ -53,8 +53,8 @@ static int64_t count(const char *shape, const char *type, int *tensors, int64_t 
     *bytes = 0;
     for (int i = 0; i < l.n; i++) {
         const struct synth_tensor *t = &l.items[i];
-        elements += t->ne[0] * t->ne[1];
-        *bytes += quant_row_bytes(quant_format(t->type), t->ne[0]) * t->ne[1];
+        elements += t->ne[0] * t->ne[1] * t->ne[2];
+        *bytes += quant_row_bytes(quant_format(t->type), t->ne[0]) * t->ne[1] * t->ne[2];
     }
     free(l.items);
     return elements;
@@ -84,13 +84,19 @@ static void test_published_sizes(void **state) {
     assert_int_equal(n, 292);
     assert_int_equal(count("qwen2-7b", "BF16", &n, &bytes), 7615616512);
     assert_int_equal(n, 339);
+    assert_int_equal(count("qwen3-30b-a3b", "Q4_K_M", &n, &bytes), 30532122624);
+    assert_int_equal(n, 3 + 48 * 12);
+    assert_in_range(count("qwen35-35b-a3b", "Q4_K_M", &n, &bytes), 34600000000, 34700000000);
+    assert_int_equal(n, 753 - 20); // without the prediction layer
+    assert_in_range(count("qwen35-122b-a10b", "Q4_K_M", &n, &bytes), 120000000000, 124000000000);
+    assert_in_range(count("glm-4.5-air", "Q4_K_M", &n, &bytes), 106000000000, 107000000000);
     count("qwen35-2b", "F16", &n, &bytes);
     assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
 }
 
 static void check_spread(const struct tensor *t) {
     const struct quant_format *f = quant_format(t->type);
-    int64_t n = t->ne[0] * t->ne[1];
+    int64_t n = t->ne[0] * t->ne[1] * t->ne[2];
     float *v = malloc((size_t)n * sizeof *v);
     assert_non_null(v);
     f->dequantize(t->data, v, n);
@@ -135,7 +141,7 @@ static void test_no_lean(void **state) {
     assert_non_null(v);
     assert_non_null(f);
     for (int i = 0; convert_recipe_at(i); i++) {
-        struct synth_tensor t = {.n_dims = 2, .ne = {4096, VALUES / 4096}, .half = 1};
+        struct synth_tensor t = {.n_dims = 2, .ne = {4096, VALUES / 4096, 1}, .half = 1};
         t.type = convert_recipe_at(i)->type;
         const struct quant_format *q = quant_format(t.type);
         unsigned char *bytes = malloc((size_t)(quant_row_bytes(q, 4096) * t.ne[1]));
@@ -240,6 +246,9 @@ static void test_refusals(void **state) {
     assert_null(synth_shape("qwen35"));
     assert_int_equal(synth_write("/nonexistent/x.gguf", &o, &e), ERR_IO);
     assert_non_null(strstr(e.text, "/nonexistent/x.gguf"));
+    o.layers = 5;
+    assert_int_equal(synth_write("/tmp/x.gguf", &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "first 5"));
 }
 
 int main(void) {
@@ -253,6 +262,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_pair_decodes, "qwen3-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "qwen2-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "llama-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen35moe-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen3moe-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "glm4moe-tiny"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

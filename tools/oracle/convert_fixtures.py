@@ -206,6 +206,25 @@ def qwen3(folder):
     save_shards(folder, weights(plain_shapes(32, 2, 4, 2, 16, 48, True), torch.bfloat16, 3), 1)
 
 
+def qwen3moe(folder):
+    end = qwen_tokenizer(folder, REGEX["qwen2"])
+    write_json(folder, "config.json", {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": V,
+        "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 96, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 262144, "rope_theta": 10000000,
+        "rope_scaling": None, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
+        "moe_intermediate_size": 16, "decoder_sparse_step": 1, "mlp_only_layers": [],
+        "tie_word_embeddings": False, "attention_bias": False, "sliding_window": None,
+        "use_sliding_window": False, "bos_token_id": 310, "eos_token_id": end})
+    shapes = plain_shapes(32, 2, 4, 2, 16, 48, True) | {"lm_head.weight": (V, 32)}
+    shapes = {n: s for n, s in shapes.items() if ".mlp." not in n}
+    for i in range(2):
+        p = f"model.layers.{i}.mlp."
+        shapes |= {n: s for n, s in experts(p, False).items() if "shared" not in n}
+    save_shards(folder, weights(shapes, torch.bfloat16, 7), 1)
+
+
 def llama3(folder):
     added = [("<|begin_of_text|>", True), ("<|end_of_text|>", True), ("<|eot_id|>", True),
              ("<|python_tag|>", False)]
@@ -274,6 +293,7 @@ CASES = {  # folder: maker, pre-tokenizer, types
     "qwen35moe": (qwen35moe, "qwen35", ("bf16",)),
     "qwen35moe-parts": (lambda f: qwen35moe(f, False), "qwen35", ("f16",)),
     "qwen3": (qwen3, "qwen2", ("bf16",)),
+    "qwen3moe": (qwen3moe, "qwen2", ("bf16",)),
     "llama3": (llama3, "llama-bpe", ("f16",)),
     "llama2": (llama2, None, ("f32",)),
     "draft": (draft, "qwen35", ("f16",)),

@@ -58,6 +58,27 @@ TARGETS |= {
     "g4_own": GEMMA | {"layers": 9, "full_kv_heads": 2, "per_layer": 32, "borrowing": 3,
                        "seed": 113},
 }
+# Mixtures of experts: one tensor an expert, and all in one with a shared expert behind a gate.
+MOE = {"experts": 8, "used": 2, "expert_ffn": 128}
+TARGETS |= {
+    "q3moe": PLAIN | MOE | {"layers": 4, "heads": 8, "kv_heads": 1, "head_dim": 64, "tied": False,
+                            "rope": 1000000, "seed": 109},
+    "r3moe": TARGET | MOE | {"layers": 4, "value_heads": 6, "shared_ffn": 96, "tied": False,
+                             "full": True, "seed": 110},
+    "r1moe": TARGET | MOE | {"layers": 4, "value_heads": 2, "experts": 12, "used": 5,
+                             "shared_ffn": 160, "tied": True, "full": False, "seed": 111,
+                             "dt_mean": -5},
+}
+# GLM: a dense layer first, sigmoids with a bias for the choice, groups, a shared expert as wide as two.
+GLM = PLAIN | MOE | {"kind": "glm4_moe", "layers": 4, "lead": 1, "heads": 8, "kv_heads": 2,
+                     "head_dim": 64, "bias": True, "tied": False, "rope": 10000, "experts": 16,
+                     "used": 4}
+TARGETS |= {
+    "glm_norms": GLM | {"norms": True, "groups": 4, "groups_used": 2, "shared_ffn": 256,
+                        "normalised": True, "seed": 112},
+    "glm_air": GLM | {"norms": False, "groups": 1, "groups_used": 1, "shared_ffn": 128,
+                      "normalised": False, "seed": 113},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]
@@ -81,6 +102,11 @@ DRAFTS = {
     "draft_q3": ("q3_untied", DRAFT | {
         "layers": 3, "windows": [0, 0, 0], "taps": [1, 2, 4], "block": 16, "seed": 206,
         "rope": 1000000}, [16, 40]),
+    "draft_q3moe": ("q3moe", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [1, 3], "block": 8, "seed": 207,
+        "rope": 1000000}, [40]),
+    "draft_r3moe": ("r3moe", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [0, 2], "block": 8, "seed": 208}, [40]),
 }
 
 

@@ -21,13 +21,15 @@ def load_target(t):
         text = "Text" if name.startswith("Gemma4") else ""
         config = getattr(tf, name.removesuffix("ForCausalLM") + text + "Config")(**config)
     else:
-        name = "Qwen3_5ForCausalLM"
-        config = tf.Qwen3_5TextConfig(**config.get("text_config", config))
-    config._attn_implementation = "eager"
+        kind = "Qwen3_5Moe" if t.get("experts") else "Qwen3_5"
+        name = kind + "ForCausalLM"
+        config = getattr(tf, kind + "TextConfig")(**config.get("text_config", config))
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(0)
     model = getattr(tf, name)(config).float().eval()
-    state = {n: torch.from_numpy(tiny_model.target_weight(t, n, s))
-             for n, s in tiny_model.target_tensors(t)}
+    state = tiny_model.packed_experts(t, {n: tiny_model.target_weight(t, n, s)
+                                          for n, s in tiny_model.target_tensors(t)})
+    state = {n: torch.from_numpy(v) for n, v in state.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if t["tied"] else set()
     assert set(missing) <= allowed and not unexpected, (missing, unexpected)

@@ -81,7 +81,7 @@ def is_plain(t):
 
 
 def kind(t):
-    """Of a plain decoder: qwen3, qwen2, llama or gemma4."""
+    """Of a plain decoder: qwen3, qwen2, llama, gemma4 or glm4_moe."""
     return t.get("kind", "qwen3")
 
 
@@ -107,7 +107,7 @@ def attention_tensors(p, t):
                 (p + "self_attn.v_proj.bias", (hd * t["kv_heads"],))]
     if t.get("bias") and kind(t) == "llama":
         out += [(p + "self_attn.o_proj.bias", (d,))]
-    if kind(t) == "qwen3":
+    if kind(t) == "qwen3" or t.get("norms"):
         out += [(p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
     return out
 
@@ -167,6 +167,55 @@ def mlp_tensors(p, d, f):
             (p + "mlp.down_proj.weight", (d, f))]
 
 
+def glm_tensors(p, t):
+    d, e, f, s = t["hidden"], t["experts"], t["expert_ffn"], t["shared_ffn"]
+    q = p + "mlp.shared_experts."
+    out = [n for n in expert_tensors(p, t | {"shared_ffn": 0})]
+    return out + [(p + "mlp.gate.e_score_correction_bias", (e,)), (q + "gate_proj.weight", (s, d)),
+                  (q + "up_proj.weight", (s, d)), (q + "down_proj.weight", (d, s))]
+
+
+def layer_feed_forward(p, t, i):
+    if not t.get("experts") or i < t.get("lead", 0):
+        return mlp_tensors(p, t["hidden"], t["ffn"])
+    return glm_tensors(p, t) if kind(t) == "glm4_moe" else expert_tensors(p, t)
+
+
+def expert_tensors(p, t):
+    """Names as folders store them: plain models one tensor an expert, qwen35 all in one."""
+    d, e, f, s = t["hidden"], t["experts"], t["expert_ffn"], t.get("shared_ffn", 0)
+    out = [(p + "input_layernorm.weight", (d,)), (p + "post_attention_layernorm.weight", (d,)),
+           (p + "mlp.gate.weight", (e, d))]
+    if is_plain(t):
+        for i in range(e):
+            q = f"{p}mlp.experts.{i}."
+            out += [(q + "gate_proj.weight", (f, d)), (q + "up_proj.weight", (f, d)),
+                    (q + "down_proj.weight", (d, f))]
+    else:
+        out += [(p + "mlp.experts.gate_up_proj", (e, 2 * f, d)),
+                (p + "mlp.experts.down_proj", (e, d, f))]
+    if s:
+        q = p + "mlp.shared_expert"
+        out += [(q + "_gate.weight", (1, d)), (q + ".gate_proj.weight", (s, d)),
+                (q + ".up_proj.weight", (s, d)), (q + ".down_proj.weight", (d, s))]
+    return out
+
+
+def packed_experts(t, state):
+    """The same weights with those of one layer's experts in one tensor each, as transformers has
+    them."""
+    if not (is_plain(t) and t.get("experts")):
+        return state
+    out = {n: v for n, v in state.items() if ".mlp.experts." not in n}
+    for i in range(t.get("lead", 0), t["layers"]):
+        p = f"model.layers.{i}.mlp.experts."
+        gate, up, down = ([state[f"{p}{k}.{m}_proj.weight"] for k in range(t["experts"])]
+                          for m in ("gate", "up", "down"))
+        out[p + "gate_up_proj"] = np.stack([np.concatenate(both) for both in zip(gate, up)])
+        out[p + "down_proj"] = np.stack(down)
+    return out
+
+
 def target_tensors(t):
     """(name, shape) of the tensors that the text model uses."""
     out = [("model.embed_tokens.weight", (t["vocab"], t["hidden"]))]
@@ -176,7 +225,7 @@ def target_tensors(t):
             out += gemma_layer(p, t, i)
             continue
         out += attention_tensors(p, t) if full_attention(t, i) else linear_tensors(p, t)
-        out += mlp_tensors(p, t["hidden"], t["ffn"])
+        out += layer_feed_forward(p, t, i)
     if kind(t) == "gemma4":
         out += gemma_outside(t)
     out.append(("model.norm.weight", (t["hidden"],)))
@@ -190,11 +239,14 @@ def extra_tensors(t):
     d = t["hidden"]
     out = [("mtp.fc.weight", (d, 2 * d)), ("mtp.norm.weight", (d,)),
            ("mtp.pre_fc_norm_embedding.weight", (d,)), ("mtp.pre_fc_norm_hidden.weight", (d,))]
-    out += attention_tensors("mtp.layers.0.", t) + mlp_tensors("mtp.layers.0.", d, t["ffn"])
+    out += attention_tensors("mtp.layers.0.", t)
+    out += expert_tensors("mtp.layers.0.", t) if t.get("experts") else \
+        mlp_tensors("mtp.layers.0.", d, t["ffn"])
     return out + [("model.visual.patch_embed.proj.weight", (64, 3, 2, 4, 4))]
 
 
-CLASSES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+CLASSES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM",
+           "glm4_moe": "Glm4MoeForCausalLM"}
 
 
 def plain_config(t):
@@ -204,7 +256,7 @@ def plain_config(t):
         "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
         "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"], "rms_norm_eps": 1e-6,
         "max_position_embeddings": 4096, "hidden_act": "silu",
-        "attention_bias": kind(t) == "llama" and t.get("bias", False),
+        "attention_bias": kind(t) in ("llama", "glm4_moe") and t.get("bias", False),
         "tie_word_embeddings": t["tied"], "use_sliding_window": False, "rope_theta": t["rope"],
     }
     if t.get("bands"):
@@ -214,6 +266,17 @@ def plain_config(t):
     if t.get("yarn"):
         c["rope_scaling"] = {"rope_type": "yarn", "factor": float(t["yarn"]),
                              "original_max_position_embeddings": t["trained"]}
+    if kind(t) == "glm4_moe":
+        return c | {"n_routed_experts": t["experts"], "num_experts_per_tok": t["used"],
+                    "moe_intermediate_size": t["expert_ffn"], "norm_topk_prob": t["normalised"],
+                    "n_shared_experts": t["shared_ffn"] // t["expert_ffn"],
+                    "first_k_dense_replace": t["lead"], "n_group": t["groups"],
+                    "topk_group": t["groups_used"], "routed_scaling_factor": 2.5,
+                    "use_qk_norm": t["norms"], "partial_rotary_factor": 0.5}
+    if t.get("experts"):
+        c |= {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+              "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        c |= expert_config(t)
     return c
 
 
@@ -239,6 +302,11 @@ def gemma_config(t):
     }
 
 
+def expert_config(t):
+    return {"num_experts": t["experts"], "num_experts_per_tok": t["used"],
+            "moe_intermediate_size": t["expert_ffn"]}
+
+
 def target_config(t):
     if kind(t) == "gemma4":
         return gemma_config(t)
@@ -259,10 +327,16 @@ def target_config(t):
                             "partial_rotary_factor": 64.0 / t["head_dim"],
                             "mrope_section": [11, 11, 10], "mrope_interleaved": True},
     }
+    kind, name = "qwen3_5", "Qwen3_5"
+    if t.get("experts"):
+        kind, name = "qwen3_5_moe", "Qwen3_5Moe"
+        del text["intermediate_size"]
+        text |= expert_config(t) | {"model_type": "qwen3_5_moe_text",
+                                    "shared_expert_intermediate_size": t["shared_ffn"]}
     if not t["full"]:
-        return {"architectures": ["Qwen3_5ForCausalLM"], **text}
+        return {"architectures": [name + "ForCausalLM"], **text}
     text["mtp_num_hidden_layers"] = 1
-    return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
+    return {"architectures": [name + "ForConditionalGeneration"], "model_type": kind,
             "tie_word_embeddings": t["tied"], "text_config": text, "vision_config": {"depth": 1}}
 
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Router and gate of the shared expert read the same rows, so they are one job. Entries of all rows
+// go through the experts together, which reads each chosen expert once.
+#include "models/block_moe.h"
+
+int moe_check(const struct exec *x, struct err *e) {
+    return exec_takes(x, &(struct ops_needs){.experts = true}, e);
+}
+
+static int load_shared(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
+                       int i, struct err *e) {
+    char name[LOAD_NAME];
+    struct mlp_block *m = &b->shared;
+    int rc =
+        load_weight(l, load_name(name, i, "ffn_gate_shexp.weight"), dim, s->shared, &m->gate, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_up_shexp.weight"), dim, s->shared, &m->up, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_down_shexp.weight"), s->shared, dim, &m->down,
+                         e);
+    if (!rc && s->shared_gate)
+        rc = load_weight(l, load_name(name, i, "ffn_gate_inp_shexp.weight"), dim, 1,
+                         &b->shared_gate, e);
+    return rc;
+}
+
+int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l, int i,
+             struct err *e) {
+    char name[LOAD_NAME];
+    const struct load_experts into = {dim, s->ffn, s->experts}, back = {s->ffn, dim, s->experts};
+    int rc =
+        load_weight(l, load_name(name, i, "ffn_gate_inp.weight"), dim, s->experts, &b->router, e);
+    if (!rc && s->choice_bias)
+        rc = load_floats(l, load_name(name, i, "exp_probs_b.bias"), s->experts, 1, &b->choice_bias,
+                         e);
+    if (!rc)
+        rc = load_experts(l, load_name(name, i, "ffn_gate_exps.weight"), &into, &b->gate, e);
+    if (!rc)
+        rc = load_experts(l, load_name(name, i, "ffn_up_exps.weight"), &into, &b->up, e);
+    if (!rc)
+        rc = load_experts(l, load_name(name, i, "ffn_down_exps.weight"), &back, &b->down, e);
+    return rc || !s->shared ? rc : load_shared(b, s, dim, l, i, e);
+}
+
+static int load_ids(struct load *l, int64_t n, int32_t **out, struct err *e) {
+    void *p = NULL;
+    int rc = load_bytes(l, n * (int64_t)sizeof **out, &p, e);
+    *out = p;
+    return rc;
+}
+
+int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t dim, int64_t n,
+                     struct load *l, struct err *e) {
+    int64_t entries = n * s->used;
+    int rc = load_buffer(l, n * s->experts, &b->logits, e);
+    if (!rc)
+        rc = load_buffer(l, entries, &b->weights, e);
+    if (!rc)
+        rc = load_ids(l, entries, &b->ids, e);
+    if (!rc)
+        rc = load_act(l, entries, s->ffn, &b->mid, e);
+    if (!rc)
+        rc = load_buffer(l, entries * dim, &b->out, e);
+    if (rc || !s->shared_gate)
+        return rc;
+    rc = load_buffer(l, n, &b->gate, e);
+    if (!rc)
+        rc = load_buffer(l, n, &b->gate_weight, e);
+    if (!rc)
+        rc = load_ids(l, n, &b->gate_id, e);
+    return rc ? rc : load_buffer(l, n * dim, &b->shared, e);
+}
+
+static void run_shared(struct exec *x, const struct moe_call *c) {
+    const struct ops *ops = exec_ops(x);
+    const struct moe_buffers *b = c->buf;
+    const struct mlp_block *m = &c->block->shared;
+    if (!c->shape->shared_gate) {
+        mlp_run(x, c->ranks, m, c->in, c->mid, c->h, c->n);
+        return;
+    }
+    struct gate_up both = {.gate = m->gate, .up = m->up};
+    ops->linear_gate_up(x, &both, c->in, c->n, c->mid);
+    struct linear_job down = {.w = m->down, .out = b->shared};
+    ops->linear(x, &down, 1, c->mid, c->n);
+    struct moe_route_args gate = {.logits = b->gate,
+                                  .n = c->n,
+                                  .experts = 1,
+                                  .used = 1,
+                                  .score = ROUTE_SIGMOID,
+                                  .scale = 1,
+                                  .ids = b->gate_id,
+                                  .weights = b->gate_weight};
+    ops->moe_route(x, &gate);
+    struct moe_combine_args sum = {
+        .in = b->shared, .weights = b->gate_weight, .n = c->n, .m = c->dim, .used = 1, .out = c->h};
+    experts_reduce(c->ranks, x, &sum);
+}
+
+void moe_run(struct exec *x, const struct moe_call *c) {
+    const struct ops *ops = exec_ops(x);
+    const struct moe_shape *s = c->shape;
+    const struct moe_block *w = c->block;
+    const struct moe_buffers *b = c->buf;
+    struct linear_job in[2] = {{.w = w->router, .out = b->logits},
+                               {.w = w->shared_gate, .out = b->gate}};
+    ops->linear(x, in, s->shared_gate ? 2 : 1, c->in, c->n);
+    struct moe_route_args route = {.logits = b->logits,
+                                   .n = c->n,
+                                   .experts = s->experts,
+                                   .used = s->used,
+                                   .score = s->score,
+                                   .bias = w->choice_bias,
+                                   .groups = s->groups,
+                                   .groups_used = s->groups_used,
+                                   .group_best = s->group_best,
+                                   .normalise = s->normalise,
+                                   .scale = s->scale,
+                                   .ids = b->ids,
+                                   .weights = b->weights};
+    ops->moe_route(x, &route);
+    struct moe_list list = {c->n, s->used, b->ids};
+    struct gate_up both = {.gate = w->gate, .up = w->up};
+    ops->moe_gate_up(x, &both, &list, c->in, b->mid);
+    struct moe_linear_args down = {
+        .w = w->down, .list = list, .in = b->mid, .entries = true, .out = b->out};
+    ops->moe_linear(x, &down);
+    struct moe_combine_args sum = {
+        .in = b->out, .weights = b->weights, .n = c->n, .m = c->dim, .used = s->used, .out = c->h};
+    experts_reduce(c->ranks, x, &sum);
+    if (s->shared)
+        run_shared(x, c);
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mixture of experts in place of a dense feed-forward block: a router chooses some of many SwiGLU
+// experts for each row, and their weighed results join the residual stream in the router's order.
+// Beside them there may be a shared expert, through which every row goes, with a gate or without.
+#ifndef COPPICE_MODELS_BLOCK_MOE_H
+#define COPPICE_MODELS_BLOCK_MOE_H
+
+#include "models/block_mlp.h"
+#include "models/moe_shape.h"
+
+struct moe_block {
+    const struct weight *router;           // [D -> experts]
+    float *choice_bias;                    // [experts]; NULL: none
+    const struct weight *gate, *up, *down; // of each expert, [D -> F], [D -> F], [F -> D]
+    struct mlp_block shared;               // if there is a shared expert
+    const struct weight *shared_gate;      // [D -> 1], or NULL
+};
+
+// Workspace for n rows, shared by all layers; `used` entries a row.
+struct moe_buffers {
+    float *logits, *weights; // [n][experts], [n][used]
+    int32_t *ids;            // [n][used]
+    struct act *mid;         // [n * used][F]
+    float *out;              // [n * used][D]
+    // Where a shared expert has a gate: its logits, what the router of one expert makes of them,
+    // and the expert's results.
+    float *gate, *gate_weight; // [n]
+    int32_t *gate_id;          // [n]
+    float *shared;             // [n][D]
+};
+
+struct moe_call {
+    const struct ranks *ranks;
+    const struct moe_shape *shape;
+    const struct moe_block *block;
+    const struct moe_buffers *buf;
+    const struct act *in; // [n][D] normed
+    struct act *mid;      // scratch for [n][shared]
+    float *h;             // [n][D] residual stream, added to
+    int64_t n, dim;
+};
+
+// Whether the backend has experts: 0 or ERR_UNSUPPORTED.
+int moe_check(const struct exec *x, struct err *e);
+// Tensors blk.i.ffn_gate_inp, ffn_{gate,up,down}_exps and, as the shape says, exp_probs_b,
+// ffn_{gate,up,down}_shexp and ffn_gate_inp_shexp, for rows of dim values (D).
+int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l, int i,
+             struct err *e);
+int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t dim, int64_t n,
+                     struct load *l, struct err *e);
+void moe_run(struct exec *x, const struct moe_call *c);
+
+#endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files with experts that must not load, and what the sentence names.
+#include "unit/bad_files.h"
+#include "unit/test.h"
+
+// With experts: 6 of width 32, of which 2 are used.
+#define EXPERTS(which, number) {.key = "qwen3moe." which, .kind = GGUF_U32, .value = (number)}
+static const struct bad expert_targets[] = {
+    {0, "", {0}},
+    {0, "", EXPERTS("feed_forward_length", 4096)}, // of layers that there are not
+    {0, "", EXPERTS("expert_gating_func", 1)},
+    {0, "", EXPERTS("expert_gating_func", 2)},
+    {0, "", EXPERTS("expert_gating_func", 3)},
+    {0, "", {.key = "qwen3moe.expert_weights_scale", .kind = GGUF_F32, .number = 2.5}},
+    {0, "", {.key = "qwen3moe.expert_weights_norm", .kind = GGUF_BOOL, .value = 0}},
+    {ERR_UNSUPPORTED, "expert_gating_func is 4", EXPERTS("expert_gating_func", 4)},
+    {ERR_FORMAT,
+     "expert_weights_scale is -1",
+     {.key = "qwen3moe.expert_weights_scale", .kind = GGUF_F32, .number = -1}},
+    {ERR_FORMAT, "expert_count", {.key = "qwen3moe.expert_count", .kind = -1}},
+    {ERR_FORMAT, "expert_count", EXPERTS("expert_count", 1025)},
+    {ERR_MISMATCH, "blk.0.ffn_gate_inp.weight is [64, 6] but [64, 8] is expected",
+     EXPERTS("expert_count", 8)},
+    {ERR_FORMAT, "expert_used_count is missing", {.key = "qwen3moe.expert_used_count", .kind = -1}},
+    {ERR_FORMAT, "expert_used_count", EXPERTS("expert_used_count", 7)},
+    {ERR_FORMAT,
+     "expert_feed_forward_length is missing",
+     {.key = "qwen3moe.expert_feed_forward_length", .kind = -1}},
+    {ERR_UNSUPPORTED, "multiple of 32", EXPERTS("expert_feed_forward_length", 48)},
+    {ERR_MISMATCH, "blk.0.ffn_gate_exps.weight is [64, 32, 6] but [64, 64, 6] is expected",
+     EXPERTS("expert_feed_forward_length", 64)},
+    {ERR_MISMATCH, "blk.2.ffn_down_exps", {.tensor = "blk.2.ffn_down_exps.weight"}},
+    {ERR_MISMATCH, "blk.3.ffn_gate_inp", {.tensor = "blk.3.ffn_gate_inp.weight"}},
+    {ERR_UNSUPPORTED,
+     "scale",
+     {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.ffn_up_exps.scale"}},
+    {ERR_FORMAT, "2 of 6 experts cannot be chosen from so many of 4 groups",
+     EXPERTS("expert_group_count", 4)},
+};
+
+// With a shared expert of width 64 as well.
+static const struct bad shared_targets[] = {
+    {0, "", {0}},
+    {ERR_FORMAT,
+     "expert_shared_feed_forward_length is missing",
+     {.key = "qwen35moe.expert_shared_feed_forward_length", .kind = -1}},
+    {ERR_UNSUPPORTED,
+     "multiple of 32",
+     {.key = "qwen35moe.expert_shared_feed_forward_length", .kind = GGUF_U32, .value = 33}},
+    {ERR_MISMATCH,
+     "ffn_gate_shexp.weight is [64, 64] but [64, 96] is expected",
+     {.key = "qwen35moe.expert_shared_feed_forward_length", .kind = GGUF_U32, .value = 96}},
+    {ERR_MISMATCH, "blk.1.ffn_down_shexp", {.tensor = "blk.1.ffn_down_shexp.weight"}},
+    {ERR_MISMATCH, "blk.3.ffn_gate_inp_shexp", {.tensor = "blk.3.ffn_gate_inp_shexp.weight"}},
+};
+
+// Behind a dense layer of width 96, with groups, biases and norms.
+#define GLM(which, number) {.key = "glm4moe." which, .kind = GGUF_U32, .value = (number)}
+static const struct bad glm_targets[] = {
+    {0, "", {0}},
+    {0, "", GLM("expert_group_count", 1)},
+    {ERR_MISMATCH, "blk.0.ffn_gate_inp", GLM("leading_dense_block_count", 0)},
+    {ERR_MISMATCH, "blk.1.ffn_gate.weight", GLM("leading_dense_block_count", 2)},
+    {ERR_FORMAT, "leading_dense_block_count", GLM("leading_dense_block_count", 4)},
+    {ERR_FORMAT,
+     "feed_forward_length is missing, but 1 layers are dense",
+     {.key = "glm4moe.feed_forward_length", .kind = -1}},
+    {ERR_FORMAT,
+     "expert_shared_count is missing",
+     {.key = "glm4moe.expert_shared_count", .kind = -1}},
+    {ERR_MISMATCH, "ffn_gate_shexp.weight is [64, 64] but [64, 32] is expected",
+     GLM("expert_shared_count", 1)},
+    {ERR_MISMATCH, "blk.2.exp_probs_b.bias", {.tensor = "blk.2.exp_probs_b.bias"}},
+    {ERR_MISMATCH, "blk.3.attn_k.bias", {.tensor = "blk.3.attn_k.bias"}},
+    {ERR_MISMATCH, "blk.3.attn_q_norm", {.tensor = "blk.3.attn_q_norm.weight"}},
+    {ERR_MISMATCH, "post_attention_norm", {.tensor = "blk.1.post_attention_norm.weight"}},
+    {ERR_UNSUPPORTED,
+     "ffn_gate_inp_shexp",
+     {.tensor = "blk.4.attn_norm.weight", .name = "blk.2.ffn_gate_inp_shexp.weight"}},
+};
+
+static void test_expert_targets(void **state) {
+    (void)state;
+    struct tiny_shape plain = tiny_shape_plain(), shared = tiny_shape_default();
+    tiny_shape_experts(&plain);
+    tiny_shape_experts(&shared);
+    struct tiny_shape glm = tiny_shape_plain();
+    glm.form = TINY_FORM_GLM;
+    glm.rope_dims = 32;
+    tiny_shape_experts(&glm);
+    refuse_each(glm, glm_targets, sizeof glm_targets / sizeof *glm_targets);
+    refuse_each(plain, expert_targets, sizeof expert_targets / sizeof *expert_targets);
+    refuse_each(shared, shared_targets, sizeof shared_targets / sizeof *shared_targets);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_expert_targets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
