@@ -7,6 +7,22 @@ int moe_check(const struct exec *x, struct err *e) {
     return exec_takes(x, &(struct ops_needs){.experts = true}, e);
 }
 
+static int load_biases(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
+                       int i, struct err *e) {
+    char name[LOAD_NAME];
+    int rc =
+        load_floats(l, load_name(name, i, "ffn_gate_inp.bias"), s->experts, 1, &b->router_bias, e);
+    if (!rc)
+        rc = load_floats(l, load_name(name, i, "ffn_gate_exps.bias"), s->ffn, s->experts,
+                         &b->gate_bias, e);
+    if (!rc)
+        rc = load_floats(l, load_name(name, i, "ffn_up_exps.bias"), s->ffn, s->experts, &b->up_bias,
+                         e);
+    return rc ? rc
+              : load_floats(l, load_name(name, i, "ffn_down_exps.bias"), dim, s->experts,
+                            &b->down_bias, e);
+}
+
 static int load_shared(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
                        int i, struct err *e) {
     char name[LOAD_NAME];
@@ -39,6 +55,8 @@ int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct
         rc = load_experts(l, load_name(name, i, "ffn_up_exps.weight"), &into, &b->up, e);
     if (!rc)
         rc = load_experts(l, load_name(name, i, "ffn_down_exps.weight"), &back, &b->down, e);
+    if (!rc && s->biases)
+        rc = load_biases(b, s, dim, l, i, e);
     return rc || !s->shared ? rc : load_shared(b, s, dim, l, i, e);
 }
 
@@ -102,7 +120,7 @@ void moe_run(struct exec *x, const struct moe_call *c) {
     const struct moe_shape *s = c->shape;
     const struct moe_block *w = c->block;
     const struct moe_buffers *b = c->buf;
-    struct linear_job in[2] = {{.w = w->router, .out = b->logits},
+    struct linear_job in[2] = {{.w = w->router, .out = b->logits, .bias = w->router_bias},
                                {.w = w->shared_gate, .out = b->gate}};
     ops->linear(x, in, s->shared_gate ? 2 : 1, c->in, c->n);
     struct moe_route_args route = {.logits = b->logits,
@@ -120,10 +138,18 @@ void moe_run(struct exec *x, const struct moe_call *c) {
                                    .weights = b->weights};
     ops->moe_route(x, &route);
     struct moe_list list = {c->n, s->used, b->ids};
-    struct gate_up both = {.gate = w->gate, .up = w->up};
+    struct gate_up both = {.gate = w->gate,
+                           .up = w->up,
+                           .gate_bias = w->gate_bias,
+                           .up_bias = w->up_bias,
+                           .activation = s->activation};
     ops->moe_gate_up(x, &both, &list, c->in, b->mid);
-    struct moe_linear_args down = {
-        .w = w->down, .list = list, .in = b->mid, .entries = true, .out = b->out};
+    struct moe_linear_args down = {.w = w->down,
+                                   .bias = w->down_bias,
+                                   .list = list,
+                                   .in = b->mid,
+                                   .entries = true,
+                                   .out = b->out};
     ops->moe_linear(x, &down);
     struct moe_combine_args sum = {
         .in = b->out, .weights = b->weights, .n = c->n, .m = c->dim, .used = s->used, .out = c->h};

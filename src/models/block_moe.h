@@ -9,8 +9,10 @@
 #include "models/moe_shape.h"
 
 struct moe_block {
-    const struct weight *router;           // [D -> experts]
-    float *choice_bias;                    // [experts]; NULL: none
+    const struct weight *router; // [D -> experts]
+    float *choice_bias;          // [experts]; NULL: none
+    // NULL: none. [experts], [experts][F], [experts][F], [experts][D]
+    float *router_bias, *gate_bias, *up_bias, *down_bias;
     const struct weight *gate, *up, *down; // of each expert, [D -> F], [D -> F], [F -> D]
     struct mlp_block shared;               // if there is a shared expert
     const struct weight *shared_gate;      // [D -> 1], or NULL

@@ -123,7 +123,7 @@ struct model_desc {
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
-extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4;
+extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gpt_oss;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,

@@ -21,6 +21,8 @@ struct moe_shape {
     bool group_best;
     bool normalise;
     float scale;
+    bool biases; // of the router's logits and of the experts' matrices
+    enum activation activation;
 };
 
 #endif

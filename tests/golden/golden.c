@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "convert/convert.h"
 #include "formats/quant.h"
+#include "golden/tiny_oss.h"
 
 enum { FIXTURE_LIMIT = 1 << 20 };
 
@@ -34,13 +35,11 @@ static int get_ints(const struct json *array, int *out, int cap) {
 }
 
 static enum tiny_kind get_kind(const struct json *o) {
-    static const char *const names[] = {[TINY_QWEN3] = "qwen3",
-                                        [TINY_QWEN2] = "qwen2",
-                                        [TINY_LLAMA] = "llama",
-                                        [TINY_GEMMA4] = "gemma4",
-                                        [TINY_GLM] = "glm4_moe"};
+    static const char *const names[] = {
+        [TINY_QWEN3] = "qwen3",   [TINY_QWEN2] = "qwen2",  [TINY_LLAMA] = "llama",
+        [TINY_GEMMA4] = "gemma4", [TINY_GLM] = "glm4_moe", [TINY_OSS] = "gpt_oss"};
     const char *kind = json_str(json_get(o, "kind"), NULL);
-    for (int i = TINY_QWEN2; kind && i <= TINY_GLM; i++)
+    for (int i = TINY_QWEN2; kind && i <= TINY_OSS; i++)
         if (!strcmp(kind, names[i]))
             return i;
     return TINY_QWEN3;
@@ -195,6 +194,8 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     (void)snprintf(f->draft_gguf, sizeof f->draft_gguf, "%s/draft.gguf", f->dir);
     if (mkdir(f->hf, 0700) != 0)
         return err_set(e, ERR_IO, "cannot create %s", f->hf);
+    if (g->target.kind == TINY_OSS)
+        return tiny_write_oss(&g->target, f->gguf, e);
     struct convert_options o = {.recipe = convert_recipe("F32")};
     int rc = tiny_write_target(&g->target, f->hf, e);
     if (rc == 0)

@@ -267,6 +267,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_plain, "g4_own"),
         cmocka_unit_test_prestate(test_scalar, "g4_own"),
         cmocka_unit_test_prestate(test_plain, "q3moe"),
+        cmocka_unit_test_prestate(test_plain, "oss"),
         cmocka_unit_test_prestate(test_basic, "r3moe"),
         cmocka_unit_test_prestate(test_hybrid, "r1moe"),
         cmocka_unit_test_prestate(test_scalar, "q3moe"),

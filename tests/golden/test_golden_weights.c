@@ -51,9 +51,9 @@ int main(void) {
         BOTH("r3_tied"),         BOTH("draft_mixed2"), BOTH("draft_mixed4"), BOTH("draft_full"),
         BOTH("draft_noncausal"), BOTH("draft_causal"), BOTH("q3_untied"),    BOTH("q3_tied"),
         BOTH("q3_yarn"),         BOTH("draft_q3"),     BOTH("l3_bands"),     BOTH("l2_bias"),
-        BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),       BOTH("q3moe"),
-        BOTH("r3moe"),           BOTH("r1moe"),        BOTH("draft_q3moe"),  BOTH("glm_norms"),
-        BOTH("glm_air"),         BOTH("draft_r3moe"),
+        BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),       BOTH("oss"),
+        BOTH("q3moe"),           BOTH("r3moe"),        BOTH("r1moe"),        BOTH("draft_q3moe"),
+        BOTH("glm_norms"),       BOTH("glm_air"),      BOTH("draft_r3moe"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,14 @@
 
 #include "base/err.h"
 
-enum tiny_kind { TINY_QWEN3, TINY_QWEN2, TINY_LLAMA, TINY_GEMMA4, TINY_GLM }; // of plain decoders
+enum tiny_kind {
+    TINY_QWEN3,
+    TINY_QWEN2,
+    TINY_LLAMA,
+    TINY_GEMMA4,
+    TINY_GLM,
+    TINY_OSS
+}; // of plain decoders
 
 // Hyper-parameters of a qwen35 target or a plain decoder, or of one with experts; names as in
 // config.json, shortened.

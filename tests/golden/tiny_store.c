@@ -50,8 +50,10 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
     } else if (ends_with(name, "dt_bias")) {
         r.mean = from->dt_mean;
         r.std = 1.0;
-    } else if (ends_with(name, ".bias")) {
+    } else if (ends_with(name, ".bias") || ends_with(name, "_proj_bias")) {
         r.std = 0.5;
+    } else if (ends_with(name, "sinks")) {
+        r.std = 1.0;
     } else if (!from->gemma && ends_with(name, "embed_tokens.weight")) {
         r.std = 1.0;
     } else {

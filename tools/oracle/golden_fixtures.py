@@ -79,6 +79,13 @@ TARGETS |= {
     "glm_air": GLM | {"norms": False, "groups": 1, "groups_used": 1, "shared_ffn": 128,
                       "normalised": False, "seed": 113},
 }
+# gpt-oss: sinks, windows in even layers, biases everywhere, a clamped SwiGLU, YaRN without rounding.
+TARGETS |= {
+    "oss": {"plain": True, "kind": "gpt_oss", "bias": True, "vocab": 512, "hidden": 256, "ffn": 128,
+            "layers": 5, "heads": 8, "kv_heads": 2, "head_dim": 64, "window": 24, "experts": 8,
+            "used": 3, "expert_ffn": 128, "rope": 150000, "yarn": 32, "trained": 64, "tied": False,
+            "seed": 114},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]

@@ -52,8 +52,10 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
         return None
     if name.endswith("dt_bias"):
         return dt_mean, 1.0
-    if name.endswith(".bias"):
+    if name.endswith((".bias", "_proj_bias")):
         return 0.0, 0.5
+    if name.endswith("sinks"):
+        return 0.0, 1.0
     if name.endswith("norm.weight"):
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
@@ -110,6 +112,34 @@ def attention_tensors(p, t):
     if kind(t) == "qwen3" or t.get("norms"):
         out += [(p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
     return out
+
+
+def oss_layer(p, t):
+    d, e, f = t["hidden"], t["experts"], t["expert_ffn"]
+    q = p + "mlp."
+    return attention_tensors(p, t) + [
+        (p + "self_attn.o_proj.bias", (d,)), (p + "self_attn.sinks", (t["heads"],)),
+        (p + "input_layernorm.weight", (d,)), (p + "post_attention_layernorm.weight", (d,)),
+        (q + "router.weight", (e, d)), (q + "router.bias", (e,)),
+        (q + "experts.gate_up_proj", (e, d, 2 * f)), (q + "experts.gate_up_proj_bias", (e, 2 * f)),
+        (q + "experts.down_proj", (e, f, d)), (q + "experts.down_proj_bias", (e, d))]
+
+
+def oss_config(t):
+    return {
+        "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": t["vocab"],
+        "hidden_size": t["hidden"], "intermediate_size": t["expert_ffn"],
+        "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
+        "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"], "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096, "sliding_window": t["window"],
+        "num_local_experts": t["experts"], "num_experts_per_tok": t["used"],
+        "tie_word_embeddings": False, "attention_bias": True,
+        "layer_types": ["full_attention" if i % 2 else "sliding_attention"
+                        for i in range(t["layers"])],
+        "rope_parameters": {"rope_type": "yarn", "factor": float(t["yarn"]), "beta_fast": 32.0,
+                            "beta_slow": 1.0, "truncate": False, "rope_theta": float(t["rope"]),
+                            "original_max_position_embeddings": t["trained"]},
+    }
 
 
 def gemma_is_full(t, i):
@@ -204,7 +234,7 @@ def expert_tensors(p, t):
 def packed_experts(t, state):
     """The same weights with those of one layer's experts in one tensor each, as transformers has
     them."""
-    if not (is_plain(t) and t.get("experts")):
+    if kind(t) == "gpt_oss" or not (is_plain(t) and t.get("experts")):
         return state
     out = {n: v for n, v in state.items() if ".mlp.experts." not in n}
     for i in range(t.get("lead", 0), t["layers"]):
@@ -223,6 +253,9 @@ def target_tensors(t):
         p = f"model.layers.{i}."
         if kind(t) == "gemma4":
             out += gemma_layer(p, t, i)
+            continue
+        if kind(t) == "gpt_oss":
+            out += oss_layer(p, t)
             continue
         out += attention_tensors(p, t) if full_attention(t, i) else linear_tensors(p, t)
         out += layer_feed_forward(p, t, i)
@@ -310,6 +343,8 @@ def expert_config(t):
 def target_config(t):
     if kind(t) == "gemma4":
         return gemma_config(t)
+    if kind(t) == "gpt_oss":
+        return oss_config(t)
     if is_plain(t):
         return plain_config(t)
     text = {
@@ -327,16 +362,16 @@ def target_config(t):
                             "partial_rotary_factor": 64.0 / t["head_dim"],
                             "mrope_section": [11, 11, 10], "mrope_interleaved": True},
     }
-    kind, name = "qwen3_5", "Qwen3_5"
+    base, name = "qwen3_5", "Qwen3_5"
     if t.get("experts"):
-        kind, name = "qwen3_5_moe", "Qwen3_5Moe"
+        base, name = "qwen3_5_moe", "Qwen3_5Moe"
         del text["intermediate_size"]
         text |= expert_config(t) | {"model_type": "qwen3_5_moe_text",
                                     "shared_expert_intermediate_size": t["shared_ffn"]}
     if not t["full"]:
         return {"architectures": [name + "ForCausalLM"], **text}
     text["mtp_num_hidden_layers"] = 1
-    return {"architectures": [name + "ForConditionalGeneration"], "model_type": kind,
+    return {"architectures": [name + "ForConditionalGeneration"], "model_type": base,
             "tie_word_embeddings": t["tied"], "text_config": text, "vision_config": {"depth": 1}}
 
 

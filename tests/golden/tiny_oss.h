@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tiny gpt-oss target as a GGUF file, the weights those of tools/oracle/tiny_model.py: published
+// folders hold MXFP4, so that these models are not made by conversion here.
+#ifndef COPPICE_TESTS_GOLDEN_TINY_OSS_H
+#define COPPICE_TESTS_GOLDEN_TINY_OSS_H
+
+#include "base/err.h"
+#include "golden/tiny_model.h"
+
+int tiny_write_oss(const struct tiny_target *t, const char *path, struct err *e);
+
+#endif
