@@ -7,7 +7,7 @@ in code blocks are run too, word for word, in a scratch folder whose T.gguf, D.g
 ... are the bundled pair and one prompt of each group; SKIPPED lists those that are not, and why.
 Options, files of this repository and links that a document names anywhere must exist. Output is
 not compared, but for logit hashes of one prompt in one document, which must be equal.
-Usage: scripts/check_docs.py PROGRAM
+Usage: scripts/check_docs.py [PROGRAM] (build/release/coppice)
 """
 import glob
 import os

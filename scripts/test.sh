@@ -7,9 +7,9 @@
 # (skipped where that cannot be had), the server over real HTTP with clients
 # from PyPI and npm and the page in Chromium (skipped where these cannot be had), a build of the engine
 # alone, the same for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of
-# fuzzing for each target. --all adds ThreadSanitizer, a clang build, clang-tidy on the sources, and
-# fuzzes each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores:
-# 40 minutes on one. Logs are in build/logs. The last line of output
+# fuzzing for each target. --all adds the agents and other clients of scripts/test_clients.sh,
+# ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes each target for 2 minutes with
+# libFuzzer and 2 with AFL++, as many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
 # is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -145,6 +145,20 @@ server() {
     [ "$bad" = 0 ] || tail -n 80 "$log"
 }
 
+# Clients as people run them; every check counts.
+clients() {
+    local start=$SECONDS log=$logs/clients.log counts good bad
+    scripts/test_clients.sh build/release/coppice >"$log" 2>&1
+    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
+    read -r good bad <<<"${counts:-0 1}"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "clients: $((good + bad)) checks" \
+        $((SECONDS - start))
+    grep '^skipped' "$log"
+    [ "$bad" = 0 ] || tail -n 80 "$log"
+}
+
 # Schemas as grammars against the standard's test suite and another reader; every comparison counts.
 grammar() {
     local start=$SECONDS log=$logs/grammar.log rc counts good bad
@@ -243,6 +257,7 @@ elif [ "$all" = 1 ]; then
 fi
 
 if [ "$all" = 1 ]; then
+    clients
     suite tsan -LE golden # those add arithmetic, not threads
     [ -z "$clang" ] || step build-clang build_clang
     if clang_tidy=$(find_tool clang-tidy) && [ -f build/clang/compile_commands.json ]; then
