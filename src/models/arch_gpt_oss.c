@@ -134,9 +134,11 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
-    int rc = add_groups(m, &shape, e);
+    const struct ops_needs needs = {
+        .activation = ACTIVATION_SWIGLU_CLAMPED, .bias = true, .experts = true};
+    int rc = exec_takes(m->x, &needs, e);
     if (!rc)
-        rc = moe_check(m->x, e);
+        rc = add_groups(m, &shape, e);
     if (!rc)
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
