@@ -25,10 +25,9 @@ def answers(lines):
 
 
 def reported(lines, _):
-    last = answers(lines)[-1]
-    if provider == "responses" and last["stopReason"] != "stop":
+    usage = answers(lines)[-1]["usage"]
+    if provider == "responses" and not usage["output"]:
         return None  # it reads no usage from an answer that was cut off
-    usage = last["usage"]
     return usage["input"] + usage["cacheRead"], usage["cacheRead"], usage["output"]
 
 
