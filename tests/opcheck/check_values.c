@@ -105,15 +105,13 @@ void check_values_rule(struct check *c) {
 void check_values_double(struct check *c) {
     if (!has_values(c))
         return;
-    float *v = random_floats(&c->rng, N * K, 20);
-    double worst = 0, *want = malloc(N * K * sizeof *want);
+    float *v = random_floats(&c->rng, N * K, 20), *want = malloc(N * K * sizeof *want);
     for (int i = 0; want && i < N * K; i++)
-        want[i] = 30 * tanh(3 * (double)v[i] / 30);
+        want[i] = (float)(30 * tanh(3 * (double)v[i] / 30));
     run_scale(c, c->exec, v, 30);
-    for (int i = 0; want && i < N * K; i++)
-        worst = fmax(worst, fabs((double)v[i] - want[i]) / (fabs(want[i]) + 1e-30));
-    report(c, want && worst < 1e-6, "scale / double", "with a cap",
-           "relative error %.1e (max 1e-6)", worst);
+    double worst = want ? relative_error(v, want, N * K) : INFINITY;
+    report(c, worst < 1e-6, "scale / double", "with a cap", "relative error %.1e (max 1e-6)",
+           worst);
     free(v);
     free(want);
 }
