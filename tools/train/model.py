@@ -33,7 +33,7 @@ class TargetConfig:
     rotary: int = 64
     theta: float = 1e7
     eps: float = 1e-6
-    context: int = 4096
+    context: int = 65536
 
     def full(self, i):
         return (i + 1) % self.interval == 0
@@ -312,10 +312,15 @@ class Target(nn.Module):
             elif "conv1d" in n:
                 nn.init.uniform_(p, -0.5, 0.5)
 
-    def forward(self, ids, taps=()):
-        """ids [B,T] -> final normed hidden [B,T,D], tapped streams [B,T,len(taps)*D] or None"""
+    def forward(self, ids, taps=(), pos=None):
+        """ids [B,T] -> final normed hidden [B,T,D], tapped streams [B,T,len(taps)*D] or None; pos
+        [B,T] where positions are not 0, 1, ..."""
         h = self.embed_tokens(ids)
-        cos, sin = rope_tables(ids.shape[1], self.c.rotary, self.c.theta, ids.device)
+        if pos is None:
+            cos, sin = rope_tables(ids.shape[1], self.c.rotary, self.c.theta, ids.device)
+        else:
+            cos, sin = (t[pos][:, None] for t in rope_tables(self.c.context, self.c.rotary,
+                                                             self.c.theta, ids.device))  # fmt: skip
         seen = {}
         for i, layer in enumerate(self.layers):
             h = layer(h, cos, sin)

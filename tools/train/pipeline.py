@@ -209,13 +209,14 @@ def draft_loss(d, raw, anc, tok, mask, weight, labels, ok, hid):
         w = run.flip(-1).cumsum(-1).flip(-1) * ok
         hit = ((logq.argmax(-1) == labels) | ~ok).cumprod(-1) * ok
     kl = -(p * logq).sum(-1)
-    loss = (w * (0.6 * ce + 0.4 * kl)).sum() / w.sum()
+    loss = (w * (0.6 * ce + 0.4 * kl)).sum() / w.sum().clamp(min=1)
     return loss, 1 + hit.sum(-1).float().mean()
 
 
-def train_draft(a, target, dd, dev, d, seconds, lr):
+def train_draft(a, target, dd, dev, d, seconds, lr, fn=None):
     c = d.c
-    fn = torch.compile(draft_loss) if dev == "cuda" or a.compile else draft_loss
+    if fn is None:
+        fn = torch.compile(draft_loss, dynamic=False) if dev == "cuda" or a.compile else draft_loss
     opt = Mixed(d, lr, lr, wd=0.05)
     weight = target.embed_tokens.weight.detach()
     mask = weight[c.mask_id]
@@ -231,6 +232,8 @@ def train_draft(a, target, dd, dev, d, seconds, lr):
         loss.backward()
         if step == 3:
             began = time.time()
+            if getattr(a, "until", None):
+                seconds = T0 + a.until - began
         x = (time.time() - began) / seconds if began else 0.0
         opt.step(schedule(x, 0.03, 0.3))
         avg = 0.98 * avg + 0.02 * length.detach() if step else length.detach()

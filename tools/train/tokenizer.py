@@ -31,10 +31,28 @@ ADDED = [
     "</tool_call>",
 ] + [f"<|spare_{i}|>" for i in range(8)]
 TEMPLATE = (
-    "{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
-    "'<|im_end|>\\n' }}{%- endfor %}"
+    "{%- set s = messages[0].role == 'system' %}{%- if tools %}{{ '<|im_start|>system\\n' + "
+    "(messages[0].content + '\\n\\n' if s else '') + '# Tools\\n' }}{%- for t in tools %}"
+    "{{ '\\n' + t.function | tojson }}{%- endfor %}{{ '\\n\\nTo call one:\\n<tool_call>\\n"
+    "<function=NAME>\\n<parameter=KEY>\\nVALUE\\n</parameter>\\n</function>\\n</tool_call>"
+    "<|im_end|>\\n' }}{%- endif %}{%- for m in (messages[1:] if tools and s else messages) %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}{%- for c in m.tool_calls or [] %}"
+    "{{ ('\\n' if m.content or not loop.first else '') + '<tool_call>\\n<function=' + "
+    "c.function.name + '>\\n' }}{%- for k, v in c.function.arguments.items() %}{{ '<parameter=' + k "
+    "+ '>\\n' + (v if v is string else v | tojson) + '\\n</parameter>\\n' }}{%- endfor %}"
+    "{{ '</function>\\n</tool_call>' }}{%- endfor %}{{ '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
 )
+CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "add_bos_token": False,
+    "bos_token": None,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+    "model_max_length": 65536,
+    "clean_up_tokenization_spaces": False,
+    "chat_template": TEMPLATE,
+}
 
 
 def main():
@@ -78,17 +96,7 @@ def main():
     )
     assert tok.get_vocab_size() == VOCAB
     tok.save(f"{out}/tokenizer.json")
-    conf = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_bos_token": False,
-        "bos_token": None,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "model_max_length": 4096,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": TEMPLATE,
-    }
-    json.dump(conf, open(f"{out}/tokenizer_config.json", "w"), indent=1)
+    json.dump(CONFIG, open(f"{out}/tokenizer_config.json", "w"), indent=1)
 
 
 if __name__ == "__main__":
