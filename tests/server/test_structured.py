@@ -112,7 +112,7 @@ def refusals():
              ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#/no"}}}},
               "response_format.json_schema.schema"),
              ({"guided_regex": "a", "guided_choice": ["a"]}, None),
-             ({"response_format": {"type": "json_object"}, "tools": tools}, "response_format")]
+             ({"guided_regex": "a+", "tools": tools}, "guided_regex")]
     for extra, param in cases:
         status, _, answer = request(server.port, "POST", CHAT, {
             "messages": [{"role": "user", "content": "x"}], **extra})
@@ -121,6 +121,12 @@ def refusals():
         check(f"refused: {extra}: {error.get('message')}", len(error.get("message", "")) > 10)
         if param:
             equal(f"refused: {extra}: the field", error.get("param"), param)
+    status, _, answer = request(server.port, "POST", CHAT, {
+        "messages": [{"role": "user", "content": "x"}], "max_tokens": 60, "temperature": 0,
+        "response_format": {"type": "json_object"}, "tools": tools})
+    message = json.loads(answer)["choices"][0]["message"]
+    check("a form beside tools: a call or the form",
+          status == 200 and (message.get("tool_calls") or (message["content"] or "").lstrip()[:1] in ("{", "<", "")), answer)
     r = run({"response_format": {"type": "json_object"}, "tools": tools, "tool_choice": "none"})
     check("tools that may not be called", r["texts"][0].lstrip().startswith("{"), r["texts"][0])
 
