@@ -41,7 +41,7 @@ static enum tiny_kind get_kind(const struct json *o) {
     const char *kind = json_str(json_get(o, "kind"), NULL);
     for (int i = TINY_QWEN2; kind && i <= TINY_OSS; i++)
         if (!strcmp(kind, names[i]))
-            return i;
+            return (enum tiny_kind)i;
     return TINY_QWEN3;
 }
 
