@@ -73,7 +73,7 @@ def fields():
                  (TEXT, text, "suffix", ["tail"]), (TEXT, text, "best_of", [3]),
                  (CHAT, chat, "tools", [5, "x", [None], [{"type": "function"}]]),
                  (CHAT, chat, "response_format", [5, "json_object"]),
-                 (CHAT, chat, "guided_json", [5, {"type": "string", "unevaluatedProperties": 3}]),
+                 (CHAT, chat, "guided_json", [5, {"type": "string", "$dynamicRef": "#x"}]),
                  (CHAT, chat, "guided_regex", [5, "a(b"]), (CHAT, chat, "guided_grammar", [5, "root ::= ("]),
                  (TEXT, text, "guided_choice", [5, [], [3]]),
                  (CHAT, chat, "chat_template_kwargs", [5, []])]
