@@ -249,6 +249,12 @@ static void put_deferred(struct cache *c, int n) {
     memmove(c->deferred, c->deferred + done, (size_t)c->n_deferred * sizeof c->deferred[0]);
 }
 
+// What has been hung on the tree behind the last look at the budget takes its room, too.
+static void keep_to_budget(struct cache *c) {
+    (void)cache_make_room(c, 0, NULL);
+    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+}
+
 void cache_put(struct cache *c, struct checkpoint *p) {
     if (c->n_deferred == CACHE_DEFERRED)
         put_deferred(c, 1);
@@ -256,17 +262,20 @@ void cache_put(struct cache *c, struct checkpoint *p) {
         c->deferred[c->n_deferred++] = p;
     settle(c, false);
     cache_tier_poll(c);
+    keep_to_budget(c);
 }
 
 void cache_poll(struct cache *c) {
     put_deferred(c, 0);
     settle(c, false);
     cache_tier_poll(c);
+    keep_to_budget(c);
 }
 
 void cache_flush(struct cache *c) {
     put_deferred(c, c->n_deferred);
     settle(c, true);
+    keep_to_budget(c);
 }
 
 // Keeps those that wait for memory and that this text goes on from.
