@@ -72,6 +72,11 @@ uint32_t build_regex(struct build *b, const char *text, size_t n, bool anchored,
 // UTF-8 text that does not hold `end` (not empty) before it comes, and then `end` itself.
 uint32_t build_until(struct build *b, const char *end);
 
+// UTF-8 text of min to max code points (BUILD_ENDLESS: any number) that does not hold `without`,
+// which is ASCII. Each of them is a state for each byte of `without`: where that are more than
+// 2^17, max does not count, and min is ERR_LIMIT.
+uint32_t build_text_without(struct build *b, const char *without, int64_t min, int64_t max);
+
 // JSON. build_json_string is any string, with all escapes; build_json_quote exactly one, escaped
 // where it must be.
 void build_json_how(struct build *b, const struct grammar_json *how); // zeroed at first
@@ -89,5 +94,10 @@ uint32_t build_json_colon(struct build *b);
 
 // What a JSON Schema allows (grammar_from_schema). The schema is borrowed for the call.
 uint32_t build_schema(struct build *b, const struct json *schema);
+// The same for a value that stands between marks: a string is its own text, without quotes and
+// escapes, and does not hold `end`; other values are JSON. No string looks like a value of `others`
+// (TOOL_... of text/tool_set.h), which whoever reads it would take it for.
+uint32_t build_schema_bare(struct build *b, const struct json *schema, const char *end,
+                           unsigned others);
 
 #endif

@@ -56,7 +56,8 @@ static int add_rule(struct compile *c, uint32_t rule) {
     if (rc)
         goto out;
     const struct rule *r = &c->b->rules[rule];
-    bool chain = c->b->exprs[r->expr].kind == EXPR_CHAIN;
+    int kind = c->b->exprs[r->expr].kind;
+    bool chain = kind == EXPR_CHAIN || kind == EXPR_TEXT;
     int made =
         chain ? 0 : graph_determinise(&part, start, 2 * part.node_count + 64, &unique, &work, c->e);
     if (made < 0) {

@@ -207,6 +207,71 @@ static int emit_call(struct emit *m, uint32_t rule, uint32_t from, uint32_t to) 
     return graph_edge(m->g, from, edge, &m->b->e);
 }
 
+uint32_t emit_matched(const char *text, uint32_t k, char byte) {
+    for (uint32_t n = k + 1; n > 0; n--)
+        if (text[n - 1] == byte && memcmp(text, text + k + 1 - n, n - 1) == 0)
+            return n;
+    return 0;
+}
+
+// From the node that was reached after `at` code points, the last k of which are bytes of the text
+// that must not come: each byte of it leads on in it, anything else to its beginning.
+static int emit_text_node(struct emit *m, const struct expr *x, uint32_t from, uint32_t row,
+                          uint32_t k) {
+    const struct expr *without = &m->b->exprs[m->b->kids[x->a]];
+    char text[EXPR_TEXT_BYTES];
+    int rc = 0;
+    memcpy(text, m->b->data.data + without->a, x->b);
+    for (uint32_t i = 0; i < x->b && !rc; i++) {
+        uint32_t next = emit_matched(text, k, text[i]);
+        bool again = memchr(text, text[i], i) != NULL;
+        if (next > 0 && next < x->b && !again)
+            rc = byte_edge(m, from, row + next, (uint8_t)text[i], (uint8_t)text[i]);
+    }
+    return rc ? rc : emit_expr(m, m->b->kids[x->a + 1 + k], from, row);
+}
+
+// Rows of x.b nodes, one row for each code point. Far from both ends one row allows what another
+// does, for as long as a token can be.
+static int emit_text(struct emit *m, const struct expr *given, uint32_t *start) {
+    struct expr x = *given;
+    struct err *e = &m->b->e;
+    uint32_t base = (uint32_t)m->g->node_count, width = x.b;
+    int32_t last = x.max == BUILD_ENDLESS ? x.min : x.max, wide = (int32_t)width;
+    int rc = 0;
+    *start = base;
+    for (int64_t i = 0; i < (last + 1) * (int64_t)width; i++)
+        if (graph_node(m->g, e) == NO_NODE)
+            return e->code;
+    for (int32_t i = 0; i <= last; i++) {
+        int32_t first = (i >= x.min ? x.min : 0) + wide, until = i >= x.min ? last : x.min;
+        uint32_t row = base + (uint32_t)i * width, to = i < last ? row + width : row;
+        for (uint32_t k = 0; k < width && !rc; k++) {
+            struct graph_node *node = &m->g->nodes[row + k];
+            node->accept = i >= x.min;
+            if (i >= first && until - i > GRAMMAR_TOKEN_BYTES)
+                node->like = base + (uint32_t)first * width + k;
+            if ((int32_t)k <= i && (i < last || x.max == BUILD_ENDLESS))
+                rc = emit_text_node(m, &x, row + k, to, k);
+        }
+    }
+    return rc;
+}
+
+// As a part of something else, its ends lead to `to`.
+static int emit_text_part(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
+    uint32_t start, first = (uint32_t)m->g->node_count;
+    int rc = emit_text(m, x, &start);
+    rc = rc ? rc : empty_edge(m, from, start);
+    uint32_t end = (uint32_t)m->g->node_count;
+    for (uint32_t i = first; i < end && !rc; i++)
+        if (m->g->nodes[i].accept) {
+            m->g->nodes[i].accept = false;
+            rc = empty_edge(m, i, to);
+        }
+    return rc;
+}
+
 static int emit_kind(struct emit *m, const struct expr *x, uint32_t from, uint32_t to) {
     switch (x->kind) {
     case EXPR_EMPTY:
@@ -224,6 +289,8 @@ static int emit_kind(struct emit *m, const struct expr *x, uint32_t from, uint32
     case EXPR_REPEAT:
     case EXPR_CHAIN:
         return emit_repeat(m, x, from, to);
+    case EXPR_TEXT:
+        return emit_text_part(m, x, from, to);
     case EXPR_AND:
     case EXPR_WITHOUT:
         return emit_product(m, x, from, to);
@@ -278,6 +345,8 @@ int emit_rule(struct emit *m, uint32_t rule, uint32_t *start) {
                        m->b->data.data + r->name);
     if (m->b->exprs[r->expr].kind == EXPR_CHAIN)
         return emit_chain(m, &m->b->exprs[r->expr], start);
+    if (m->b->exprs[r->expr].kind == EXPR_TEXT)
+        return emit_text(m, &m->b->exprs[r->expr], start);
     uint32_t from = graph_node(m->g, &m->b->e), to = graph_node(m->g, &m->b->e);
     if (from == NO_NODE || to == NO_NODE)
         return m->b->e.code;

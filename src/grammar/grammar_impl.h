@@ -22,6 +22,8 @@ enum expr_kind {
     EXPR_ALT,     // the same
     EXPR_REPEAT,  // a: part; min, max (-1: endless); written out
     EXPR_CHAIN,   // the same as the whole of a rule, one node a time, with `like`
+    EXPR_TEXT,    // min to max code points without a text in them: kid a is that text, behind it
+                  // stand b kids, one for each of its bytes: what begins none of it there
     EXPR_AND,     // a, b
     EXPR_WITHOUT, // a, b
 };
@@ -102,6 +104,9 @@ struct emit {
     int depth;
 };
 int emit_expr(struct emit *m, uint32_t expr, uint32_t from, uint32_t to);
+// How much of text[n] stands at the end of its first k bytes and this one.
+enum { EXPR_TEXT_BYTES = 32 }; // of the text that an EXPR_TEXT is without, at most
+uint32_t emit_matched(const char *text, uint32_t k, char byte);
 int emit_rule(struct emit *m, uint32_t rule, uint32_t *start); // into m->g, which may hold others
 
 // ---- the compiled form

@@ -81,7 +81,7 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
     if (types & TYPE_ARRAY)
         list[n++] = schema_array(s, c);
     if (types & TYPE_STRING)
-        list[n++] = schema_string(s, c);
+        list[n++] = schema_is_bare(c) ? schema_bare(s, c) : schema_string(s, c);
     if (types & TYPE_INT)
         list[n++] = schema_number(s, c, !(types & TYPE_FRACTION));
     if (types & TYPE_BOOL)
@@ -116,24 +116,37 @@ static void tell_place(struct schema *s) {
     str_fini(&path);
 }
 
-uint32_t build_schema(struct build *b, const struct json *schema) {
-    struct schema s = {.b = b, .root = schema};
+static uint32_t write_all(struct schema *given) {
+    struct schema s = *given;
+    struct build *b = s.b;
     struct conj c = {0};
-    conj_add(&s, &c, schema);
+    conj_add(&s, &c, s.root);
     bool never = c.never;
-    uint32_t x = schema_rule(&s, &c);
+    if (s.bare && c.count > 0)
+        c.list[0].done |= SCHEMA_BARE;
+    uint32_t x = s.bare && c.count == 0 && !never ? build_text_without(b, s.bare, 0, BUILD_ENDLESS)
+                                                  : schema_rule(&s, &c);
     while (s.open_count > 0) {
         struct open_rule o = s.open[--s.open_count];
         write_rule(&s, &o);
     }
     if (never && !b->e.code)
-        schema_fail(&s, ERR_MISMATCH, schema, NULL, "no value can satisfy it");
+        schema_fail(&s, ERR_MISMATCH, s.root, NULL, "no value can satisfy it");
     tell_place(&s);
     free(s.open);
     schema_words_fini(&s);
     map_fini(&s.rules);
     arena_fini(&s.arena);
     return x;
+}
+
+uint32_t build_schema(struct build *b, const struct json *schema) {
+    return write_all(&(struct schema){.b = b, .root = schema});
+}
+
+uint32_t build_schema_bare(struct build *b, const struct json *schema, const char *end,
+                           unsigned others) {
+    return write_all(&(struct schema){.b = b, .root = schema, .bare = end, .others = others});
 }
 
 int grammar_from_schema(struct grammar **out, const struct json *schema,

@@ -11,8 +11,9 @@
 #include "base/map.h"
 #include "grammar/grammar_impl.h"
 
-// Choices that were made already; a member that says what another one must not be.
-enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2, SCHEMA_NEGATED = 4 };
+// Choices that were made already; a member that says what another one must not be; the first member
+// of a conjunction whose strings are bare.
+enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2, SCHEMA_NEGATED = 4, SCHEMA_BARE = 8 };
 enum {
     TYPE_NULL = 1,
     TYPE_BOOL = 2,
@@ -64,6 +65,8 @@ struct schema {
     size_t worded_bytes;
     int64_t made;             // rules
     const struct json *never; // the first place where nothing can hold
+    const char *bare;         // what a bare string does not hold; NULL: there is none
+    unsigned others;          // TOOL_... that it must not look like
 };
 
 // Adds a schema and what it takes in by $ref, allOf and what is said in other words. conj_choose:
@@ -111,6 +114,9 @@ int64_t schema_count(struct schema *s, const struct conj *c, const char *keyword
 uint32_t schema_string(struct schema *s, const struct conj *c);
 uint32_t schema_string_text(struct schema *s, const struct conj *c);   // between its quotes
 uint32_t schema_escaped(struct schema *s, const char *text, size_t n); // one such text
+bool schema_is_bare(const struct conj *c);
+uint32_t schema_bare(struct schema *s, const struct conj *c); // such a string, and one of them:
+uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n);
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer);
 uint32_t schema_array(struct schema *s, const struct conj *c);
 // What stands between the brackets under contains or uniqueItems.
@@ -132,7 +138,7 @@ const char *schema_format(const char *name); // a regular expression, NULL: not 
 bool schema_overlap(struct schema *s, const struct json *a, const struct json *b);
 bool schema_number_ok(const struct conj *c, const struct json *v); // within the bounds
 uint32_t schema_regex(struct schema *s, const struct json *at, const char *text, size_t n,
-                      bool anchored);
+                      bool anchored, enum build_coding coding);
 uint32_t schema_text(struct schema *s); // any text inside of a string, escaped where it must be
 
 #endif

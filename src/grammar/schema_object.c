@@ -80,7 +80,7 @@ static int add_pattern(void *arg, const char *key, size_t n, const struct json *
     }
     struct pattern *p = &o->patterns[o->pattern_count++];
     *p = (struct pattern){.text = key, .n = n};
-    p->names = schema_regex(o->s, o->c->list[0].schema, key, n, false);
+    p->names = schema_regex(o->s, o->c->list[0].schema, key, n, false, BUILD_JSON);
     return 0;
 }
 

@@ -53,12 +53,12 @@ const char *schema_format(const char *name) {
 }
 
 uint32_t schema_regex(struct schema *s, const struct json *at, const char *text, size_t n,
-                      bool anchored) {
+                      bool anchored, enum build_coding coding) {
     struct err e = {0};
     uint32_t x;
     if (s->b->e.code)
         return BUILD_NEVER;
-    x = build_regex(s->b, text, n, anchored, BUILD_JSON, "the pattern");
+    x = build_regex(s->b, text, n, anchored, coding, "the pattern");
     if (s->b->e.code) { // said again with its place
         build_error(s->b, &e);
         s->b->e.code = 0;
@@ -86,7 +86,8 @@ static uint32_t patterns(struct schema *s, const struct conj *c, bool *any) {
             const char *regex = k == 0 ? text : format ? schema_format(format) : NULL;
             if (!regex)
                 continue;
-            uint32_t one = schema_regex(s, v, regex, k == 0 ? n : strlen(regex), k == 1);
+            uint32_t one =
+                schema_regex(s, v, regex, k == 0 ? n : strlen(regex), k == 1, BUILD_JSON);
             x = *any ? build_and(s->b, x, one) : one;
             *any = true;
         }
@@ -109,7 +110,7 @@ static uint32_t left_out(struct schema *s, const struct json *v) {
     size_t n;
     const char *text = json_str(json_get(no, "pattern"), &n);
     if (text)
-        return schema_regex(s, v, text, n, false);
+        return schema_regex(s, v, text, n, false, BUILD_JSON);
     uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
     if (!parts)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");

@@ -123,6 +123,11 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
             return BUILD_NEVER;
     if (type & TYPE_NUMBER && !schema_number_ok(c, v))
         return BUILD_NEVER;
+    if (type == TYPE_STRING && schema_is_bare(c)) {
+        size_t n = 0;
+        const char *text = json_str(v, &n);
+        return schema_bare_value(s, c, text, n);
+    }
     uint32_t x = write_value(s->b, v);
     if (type == TYPE_STRING && constrained(c, type))
         return build_and(s->b, x, schema_string(s, c));

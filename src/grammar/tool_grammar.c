@@ -5,14 +5,18 @@
 
 #include <string.h>
 
-#include "grammar/build.h"
+#include "grammar/grammar_impl.h"
 #include "text/tool_impl.h"
 
 struct writer {
     struct build *b;
     const struct tool_format *f;
     enum tool_family family;
+    int64_t *spent; // states of all schemas so far
 };
+
+// States that the schemas of all tools may need, and what one counts as that needs too many.
+enum { MOST_STATES = 1 << 19, FAR_TOO_MANY = 1 << 16 };
 
 static const char freeform_schema[] =
     "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":"
@@ -23,18 +27,37 @@ static bool is_object(const struct json *schema) {
     return type && !strcmp(type, "object");
 }
 
-// Whether a grammar holds the schema; without one any value will do.
-static bool holds(const struct json *schema) {
+// How the strings of a parameter stand in a call; zeroed: as JSON.
+struct bare {
+    const char *end;
+    unsigned others;
+};
+
+static uint32_t value_of(struct build *b, const struct json *schema, const struct bare *bare) {
+    return bare->end ? build_schema_bare(b, schema, bare->end, bare->others)
+                     : build_schema(b, schema);
+}
+
+// Whether a grammar holds the schema; without one any value will do. So it is where the tools'
+// schemas together would take too long.
+static bool holds(const struct writer *w, const struct json *schema, const struct bare *bare) {
     const struct grammar_json how = {.one_of_as_any = true};
     struct grammar *g = NULL;
+    struct build *b = NULL;
     struct err e = {0};
-    int rc = grammar_from_schema(&g, schema, &how, &e);
+    int rc = *w->spent < MOST_STATES ? build_create(&b, &e) : ERR_LIMIT;
+    if (rc)
+        return false;
+    build_json_how(b, &how);
+    rc = build_finish(b, value_of(b, schema, bare), &g, &e);
+    build_destroy(b);
+    *w->spent += g ? g->node_count : rc == ERR_LIMIT ? FAR_TOO_MANY : 0;
     grammar_unref(g);
-    return rc == 0;
+    return rc == 0 && *w->spent <= MOST_STATES;
 }
 
 static uint32_t arguments(const struct writer *w, const struct json *schema) {
-    if (!is_object(schema) || !holds(schema))
+    if (!is_object(schema) || !holds(w, schema, &(struct bare){0}))
         return build_json_object(w->b);
     return build_schema(w->b, schema);
 }
@@ -78,40 +101,45 @@ static int schema_of(const struct json *property, const struct json *whole, stru
     return rc;
 }
 
-// The strings that an enum or a const allows; BUILD_NEVER: it is none.
-static uint32_t listed(const struct writer *w, const struct json *property) {
-    const struct json *list = json_get(property, "enum"), *one = json_get(property, "const");
-    uint32_t all = BUILD_NEVER;
-    size_t n = one ? 1 : json_len(list);
-    for (size_t i = 0; i < n; i++) {
-        size_t len = 0;
-        const char *s = json_str(one ? one : json_at(list, i), &len);
-        if (!s)
-            return BUILD_NEVER;
-        uint32_t value = build_bytes(w->b, s, len);
-        all = all == BUILD_NEVER ? value : build_or(w->b, all, value);
-    }
-    return all;
+static int says_nothing(void *arg, const char *key, size_t n, const struct json *v) {
+    static const char *const words[] = {"type",     "description", "title",      "default",
+                                        "examples", "$comment",    "deprecated", "readOnly"};
+    (void)arg;
+    (void)n;
+    (void)v;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(key, words[i]))
+            return 0;
+    return 1;
 }
 
-// From behind the opening tag to behind the closing one.
-static uint32_t tagged_value(const struct writer *w, unsigned types, const struct json *property,
-                             const struct json *whole) {
-    const char *line = w->f->lines ? "\n" : "";
-    uint32_t choice = types == TOOL_STRING ? listed(w, property) : BUILD_NEVER;
-    if (choice != BUILD_NEVER)
-        return seq(w, build_cat(w->b, text(w, line), choice), text(w, line),
-                   text(w, w->f->value_end));
-    if (types & TOOL_STRING)
-        return build_cat(w->b, text(w, line), build_until(w->b, w->f->value_end));
+// The value of a parameter with what its schema says of it; BUILD_NEVER: no grammar holds that.
+static uint32_t held_value(const struct writer *w, const struct json *property,
+                           const struct json *whole, const struct bare *bare) {
     struct json *schema = NULL;
     struct err e = {0};
     int rc = schema_of(property, whole, &schema, &e);
     if (rc)
         return build_fail(w->b, rc, "%s", e.text);
-    uint32_t value = holds(schema) ? build_schema(w->b, schema) : build_json_value(w->b);
+    uint32_t value = holds(w, schema, bare) ? value_of(w->b, schema, bare) : (uint32_t)BUILD_NEVER;
     json_free(schema);
-    return seq(w, build_cat(w->b, text(w, line), value), text(w, line), text(w, w->f->value_end));
+    return value;
+}
+
+// From behind the opening tag to behind the closing one.
+static uint32_t tagged_value(const struct writer *w, unsigned types, const struct json *property,
+                             const struct json *whole) {
+    const char *line = w->f->lines ? "\n" : "", *end = w->f->value_end;
+    bool string = types & TOOL_STRING;
+    const struct bare bare = {string ? end : NULL, types & ~(unsigned)TOOL_STRING};
+    uint32_t value = BUILD_NEVER;
+    if (!string || json_each(property, says_nothing, NULL))
+        value = held_value(w, property, whole, &bare);
+    if (value == BUILD_NEVER && string)
+        return build_cat(w->b, text(w, line), build_until(w->b, end));
+    if (value == BUILD_NEVER)
+        value = build_json_value(w->b);
+    return seq(w, build_cat(w->b, text(w, line), value), text(w, line), text(w, end));
 }
 
 struct members {
@@ -158,8 +186,10 @@ static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
 
 // ---- Gemma's notation
 
+#define GEMMA_QUOTE "<|\"|>"
+
 static uint32_t gemma_string(const struct writer *w) {
-    return build_cat(w->b, text(w, "<|\"|>"), build_until(w->b, "<|\"|>"));
+    return build_cat(w->b, text(w, GEMMA_QUOTE), build_until(w->b, GEMMA_QUOTE));
 }
 
 static uint32_t gemma_list(const struct writer *w, const char *open, uint32_t one,
@@ -201,11 +231,16 @@ static int put_gemma(void *arg, const char *key, size_t n, const struct json *pr
     struct gemma *g = arg;
     const struct writer *w = g->w;
     unsigned types = tool_param_types(g->tool, key, n);
-    uint32_t value = types == TOOL_STRING ? listed(w, property) : BUILD_NEVER;
+    const struct bare bare = {types == TOOL_STRING ? GEMMA_QUOTE : NULL, 0};
+    // Numbers and words are written as in JSON; lists and objects, and what is several, are not.
+    bool scalar = types && !(types & (TOOL_STRING | TOOL_ARRAY | TOOL_OBJECT));
+    uint32_t value = BUILD_NEVER;
+    if (scalar || (bare.end && json_each(property, says_nothing, NULL)))
+        value = held_value(w, property, g->schema, &bare);
     if (value == BUILD_NEVER)
         value = gemma_value(w, g->value, types);
-    else
-        value = seq(w, text(w, "<|\"|>"), value, text(w, "<|\"|>"));
+    else if (bare.end)
+        value = seq(w, text(w, GEMMA_QUOTE), value, text(w, GEMMA_QUOTE));
     uint32_t one = seq(w, build_bytes(w->b, key, n), text(w, ":"), value);
     uint32_t behind = g->some == BUILD_NEVER ? BUILD_NEVER : seq(w, g->some, text(w, ","), one);
     uint32_t first = g->none == BUILD_NEVER ? BUILD_NEVER : build_cat(w->b, g->none, one);
@@ -348,7 +383,8 @@ struct source {
 enum part { BEHIND_MARK, BEHIND_SECTION, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
-    struct writer w = {.f = &tool_formats[s->family], .family = s->family};
+    int64_t spent = 0;
+    struct writer w = {.f = &tool_formats[s->family], .family = s->family, .spent = &spent};
     const struct grammar_json how = {.one_of_as_any = true};
     int rc = build_create(&w.b, e);
     if (rc)

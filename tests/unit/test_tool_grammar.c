@@ -3,6 +3,9 @@
 // of each family come out as whole calls whose arguments the schemas allow, with no text left over.
 #include "test.h"
 
+#include <stdio.h>
+#include <time.h>
+
 #include "base/rng.h"
 #include "grammar/tool_grammar.h"
 #include "text/reasoning.h"
@@ -211,6 +214,161 @@ static void walk_family(enum tool_family f, bool several, struct rng *rng) {
     tool_grammar_fini(&g);
 }
 
+// ---- what schemas say of strings holds between tags, too
+
+static const char bounded[] =
+    "{\"type\":\"object\",\"properties\":{"
+    "\"short\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":5},"
+    "\"long\":{\"type\":\"string\",\"minLength\":100,\"maxLength\":400},"
+    "\"word\":{\"type\":\"string\",\"pattern\":\"^[a-f]+<?[0-9]{2}$\"},"
+    "\"both\":{\"type\":\"string\",\"pattern\":\"b.*e\",\"maxLength\":9},"
+    "\"day\":{\"type\":\"string\",\"format\":\"date\"},"
+    "\"kind\":{\"$ref\":\"#/$defs/kind\"},"
+    "\"maybe\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"integer\",\"minimum\":"
+    "500,\"maximum\":600},{\"type\":\"null\"}]},"
+    "\"tag\":{\"type\":\"string\",\"maxLength\":30,\"minLength\":1},"
+    "\"none\":{\"type\":\"string\",\"maxLength\":0},"
+    "\"part\":{\"type\":\"number\",\"minimum\":0,\"maximum\":1}},"
+    "\"required\":[\"short\",\"long\",\"word\",\"both\",\"day\",\"kind\",\"maybe\",\"tag\","
+    "\"none\",\"part\"],\"additionalProperties\":false,"
+    "\"$defs\":{\"kind\":{\"enum\":[\"a b\",\"<c>\",\"\",\"</parameter>\"]}}}";
+
+struct checked {
+    struct str args;
+    int calls;
+};
+
+static void no_text(void *arg, const char *s, size_t n) {
+    (void)arg;
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(s[i], '\n');
+}
+
+static void no_begin(void *arg, const struct tool *t) {
+    (void)arg;
+    (void)t;
+}
+
+static void add_arguments(void *arg, const char *s, size_t n) {
+    str_append(&((struct checked *)arg)->args, s, n);
+}
+
+static void count_call(void *arg, bool whole) {
+    assert_true(whole);
+    ((struct checked *)arg)->calls++;
+}
+
+static bool fits(struct grammar *g, const struct grammar_vocab *v, const struct str *text) {
+    struct grammar_matcher *m;
+    struct grammar_state *to = NULL;
+    struct err e = {0};
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    struct grammar_state *first = grammar_start(m);
+    bool ok = grammar_accept_bytes(m, first, text->data, text->len, &to, &e) == 1 &&
+              grammar_may_end(m, to);
+    if (to)
+        grammar_state_unref(m, to);
+    grammar_state_unref(m, first);
+    grammar_matcher_destroy(m);
+    return ok;
+}
+
+static void bounds_hold_between_tags(void **state) {
+    (void)state;
+    static const enum tool_family families[] = {TOOLS_QWEN, TOOLS_LAGUNA};
+    const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
+    struct json *v;
+    struct grammar *whole;
+    struct grammar_vocab *vocab;
+    struct tool_set set = {0};
+    struct rng rng = {5};
+    struct err e = {0};
+    assert_int_equal(json_parse(&v, bounded, sizeof bounded - 1, &e), 0);
+    assert_int_equal(grammar_from_schema(&whole, v, NULL, &e), 0);
+    assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
+    const struct tool_grammar_tool t = {"t", 1, v, false};
+    assert_int_equal(tool_set_add(&set, "t", 1, v, false, &e), 0);
+    for (int i = 0; i < 60; i++) {
+        enum tool_family f = families[i % 2];
+        struct tool_grammar g;
+        struct str reply = {0};
+        struct checked h = {0};
+        struct tool_calls c;
+        const struct tool_sink sink = {&h, no_text, no_begin, add_arguments, count_call};
+        if (tool_grammar_create(&g, f, &t, 1, &(struct tool_grammar_how){0}, &e))
+            fail_msg("%s", e.text);
+        walk(g.whole, &rng, &reply);
+        assert_int_equal(tool_calls_init(&c, f, &set, i % 4 < 2, &e), 0);
+        tool_calls_push(&c, reply.data, reply.len, &sink);
+        tool_calls_end(&c, &sink);
+        tool_calls_fini(&c);
+        if (h.calls != 1 || !fits(whole, vocab, &h.args))
+            fail_msg("%d calls, '%s' of: %s", h.calls, h.args.data, reply.data);
+        str_fini(&h.args);
+        str_fini(&reply);
+        tool_grammar_fini(&g);
+    }
+    tool_set_fini(&set);
+    grammar_vocab_destroy(vocab);
+    grammar_unref(whole);
+    json_free(v);
+}
+
+// A tag's text between tags: of `text` as the value of a parameter with these words.
+static bool takes(const char *keywords, const char *value) {
+    const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
+    struct str schema_text = {0}, call = {0};
+    struct json *v;
+    struct grammar_vocab *vocab;
+    struct tool_grammar g;
+    struct err e = {0};
+    str_printf(&schema_text,
+               "{\"type\":\"object\",\"properties\":{\"p\":{%s}},\"required\":[\"p\"]}", keywords);
+    if (json_parse(&v, schema_text.data, schema_text.len, &e))
+        fail_msg("%s", e.text);
+    const struct tool_grammar_tool t = {"t", 1, v, false};
+    assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
+    assert_int_equal(tool_grammar_create(&g, TOOLS_QWEN, &t, 1, &(struct tool_grammar_how){0}, &e),
+                     0);
+    str_printf(
+        &call,
+        "<tool_call>\n<function=t>\n<parameter=p>\n%s\n</parameter>\n</function>\n</tool_call>",
+        value);
+    bool ok = fits(g.whole, vocab, &call);
+    tool_grammar_fini(&g);
+    grammar_vocab_destroy(vocab);
+    json_free(v);
+    str_fini(&call);
+    str_fini(&schema_text);
+    return ok;
+}
+
+static void values_between_tags(void **state) {
+    (void)state;
+    static const char two[] = "\"type\":\"string\",\"maxLength\":2";
+    static const char big[] = "\"type\":\"string\",\"maxLength\":20000";
+    static const char num[] = "\"type\":[\"string\",\"integer\"],\"minimum\":5,\"maxLength\":9";
+    assert_true(takes(two, "ab"));
+    assert_true(takes(two, "\xe2\x82\xac\n"));
+    assert_true(takes(two, "<<"));
+    assert_true(takes(two, "\"\\"));
+    assert_false(takes(two, "abc"));
+    assert_true(takes("\"type\":\"string\",\"maxLength\":11", "</parameter"));
+    assert_false(takes("\"type\":\"string\",\"maxLength\":40", "a</parameter>b"));
+    assert_false(takes("\"type\":\"string\",\"minLength\":3", "ab"));
+    assert_true(takes("\"type\":\"string\",\"pattern\":\"^a+$\"", "aaa"));
+    assert_false(takes("\"type\":\"string\",\"pattern\":\"^a+$\"", "aab"));
+    assert_true(takes("\"allOf\":[{\"type\":\"string\"},{\"pattern\":\"b\"}]", "abc"));
+    assert_false(takes("\"allOf\":[{\"type\":\"string\"},{\"pattern\":\"b\"}]", "ac"));
+    assert_true(takes(num, "7"));
+    assert_false(takes(num, "3"));
+    assert_true(takes(num, "3 a"));
+    assert_true(takes(big, "any"));
+    // More than states allow: everything goes, as without the bound.
+    assert_true(takes("\"type\":\"string\",\"maxLength\":1000000", "any"));
+    assert_true(takes("\"type\":\"string\",\"pattern\":\"(?=a)b\"", "any"));
+}
+
 static void what_is_allowed_is_read(void **state) {
     (void)state;
     struct rng rng = {3};
@@ -218,6 +376,34 @@ static void what_is_allowed_is_read(void **state) {
         walk_family((enum tool_family)f, false, &rng);
         walk_family((enum tool_family)f, true, &rng);
     }
+}
+
+// Many tools that ask for much cost seconds, not minutes.
+static void many_bounds_are_bounded(void **state) {
+    (void)state;
+    enum { MANY = 300 };
+    static const char one[] =
+        "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\",\"maxLength\":9000},\"q\":"
+        "{"
+        "\"type\":\"string\",\"pattern\":\"(a|b)*a(a|b){20}\"}},\"required\":[\"p\"]}";
+    struct tool_grammar_tool list[MANY];
+    char names[MANY][8];
+    struct json *v;
+    struct err e = {0};
+    struct tool_grammar g;
+    assert_int_equal(json_parse(&v, one, sizeof one - 1, &e), 0);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        list[i] = (struct tool_grammar_tool){names[i], strlen(names[i]), v, false};
+    }
+    clock_t from = clock();
+    if (tool_grammar_create(&g, TOOLS_QWEN, list, MANY, &(struct tool_grammar_how){0}, &e))
+        fail_msg("%s", e.text);
+    double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
+    if (seconds > 60)
+        fail_msg("%.1f s", seconds);
+    tool_grammar_fini(&g);
+    json_free(v);
 }
 
 // A schema that no grammar holds leaves the tool with any object.
@@ -238,7 +424,8 @@ static void odd_schemas_take_any_object(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_allowed_is_read),
+        cmocka_unit_test(what_is_allowed_is_read),     cmocka_unit_test(bounds_hold_between_tags),
+        cmocka_unit_test(values_between_tags),         cmocka_unit_test(many_bounds_are_bounded),
         cmocka_unit_test(odd_schemas_take_any_object),
     };
     return cmocka_run_group_tests(tests, start, stop);
