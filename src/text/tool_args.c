@@ -36,10 +36,14 @@ enum tool_step tool_read_json(struct tool_calls *c, bool end) {
         if (c->held.data[c->at] != '{')
             return TOOL_BAD;
     }
-    c->at += json_pieces_push(&a->json, c->held.data + c->at, c->held.len - c->at, &c->args);
-    return a->json.state == PIECES_DONE  ? TOOL_OK
-           : a->json.state == PIECES_BAD ? TOOL_BAD
-                                         : TOOL_MORE;
+    // The end of harmony's frame is none of it: the reply was cut off there.
+    const char *from = c->held.data + c->at;
+    const char *frame = memchr(from, TOOL_FRAME_END[0], c->held.len - c->at);
+    size_t n = frame ? (size_t)(frame - from) : c->held.len - c->at;
+    c->at += json_pieces_push(&a->json, from, n, &c->args);
+    return a->json.state == PIECES_DONE           ? TOOL_OK
+           : a->json.state == PIECES_BAD || frame ? TOOL_BAD
+                                                  : TOOL_MORE;
 }
 
 // Members of a call's object.

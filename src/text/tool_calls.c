@@ -42,6 +42,7 @@ void tool_calls_fini(struct tool_calls *c) {
     free(c->reader);
     str_fini(&c->held);
     str_fini(&c->args);
+    str_fini(&c->said_input);
     *c = (struct tool_calls){0};
 }
 
@@ -209,12 +210,20 @@ static void begin(struct tool_calls *c, const struct tool_sink *s) {
     c->open = c->called = true;
 }
 
-// Arguments go out as they come.
+// Arguments go out as they come, of a freeform tool their text.
 static void flow(struct tool_calls *c, const struct tool_sink *s) {
-    if (!c->sure || !c->tool || c->tool->freeform || c->args.len == 0)
+    const struct str *new = &c->args;
+    if (!c->sure || !c->tool || c->args.len == 0)
         return;
     begin(c, s);
-    s->arguments(s->arg, c->args.data, c->args.len);
+    if (c->tool->freeform) {
+        str_clear(&c->said_input);
+        freeform_push(&c->input, c->args.data, c->args.len, &c->said_input);
+        c->failed |= c->said_input.failed;
+        new = &c->said_input;
+    }
+    if (new->len)
+        s->arguments(s->arg, new->data, new->len);
     str_clear(&c->args);
     drop(c, c->at);
     c->at = 0;
@@ -238,12 +247,12 @@ static bool take_input(struct tool_calls *c) {
 }
 
 static bool finish(struct tool_calls *c, const struct tool_sink *s) {
-    if (c->tool->freeform && !take_input(c))
+    if (c->tool->freeform && !c->open && !take_input(c))
         return false;
     begin(c, s);
     if (c->args.len)
         s->arguments(s->arg, c->args.data, c->args.len);
-    s->end(s->arg, true);
+    s->end(s->arg, !c->sure || !c->tool->freeform || c->input.state == FREEFORM_DONE);
     c->open = c->closed = false;
     drop(c, c->at);
     c->at = 0;
@@ -273,6 +282,7 @@ static bool step_call(struct tool_calls *c, const struct tool_sink *s, bool end)
             c->state = ARGS;
             tool_args_reset(c->reader);
             str_clear(&c->args);
+            c->input = (struct freeform){0};
         }
     } else if (c->state == ARGS) {
         step = read_args(c, end);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "base/str.h"
+#include "text/freeform.h"
 #include "text/json_pieces.h"
 #include "text/tool_set.h"
 
@@ -48,7 +49,8 @@ struct tool_sink {
 struct tool_calls {
     enum tool_family family;
     const struct tool_set *set; // borrowed
-    // Calls are known to be well-formed, as under a grammar: arguments go out as they come.
+    // Calls are known to be well-formed, as under a grammar: arguments go out as they come, of
+    // freeform tools their text.
     // Otherwise a call goes out when all of it has come, so that a bad one can be given back.
     bool sure;
     int state;
@@ -59,7 +61,9 @@ struct tool_calls {
     struct str held; // undecided: what came from the first byte that may belong to a call
     size_t at;       // how much of it has been read
     const struct tool *tool;
-    struct str args; // of the open call, not yet gone out
+    struct str args;       // of the open call, not yet gone out
+    struct freeform input; // of a freeform tool whose text goes out as it comes
+    struct str said_input; // a piece of it
     struct tool_args *reader;
     bool failed; // memory was short
 };

@@ -268,11 +268,41 @@ static void arguments_flow(void **state) {
         {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{\"a\":\"xy", "{{get {\"a\":\"xy !}}"},
         {TOOLS_QWEN, TC "<function=get><parameter=city>Ro\nme", "{{get {\"city\":\"Ro\\nme !}}"},
         {TOOLS_GEMMA, "<|tool_call>call:get{city:<|\"|>ab", "{{get {\"city\":\"ab !}}"},
+        {TOOLS_HARMONY, " to=functions.get<|channel|>commentary<|message|>{\"a\":\"xy",
+         "{{get {\"a\":\"xy !}}"},
         {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{\"a\":oops}}",
          "{{get {\"a\": !}}oops}}"},
     };
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
         one(&cut[i], true, NULL);
+}
+
+// The text of a freeform tool goes out while it comes, as text.
+static void freeform_text_flows(void **state) {
+    (void)state;
+    static const struct sample cut[] = {
+        {TOOLS_HERMES,
+         TC "{\"name\":\"patch\",\"arguments\":{\"input\": \"*** Be\\ngin \\\"x\\\" \\u00e9",
+         "{{patch *** Be\ngin \"x\" \xc3\xa9 !}}"},
+        {TOOLS_HERMES,
+         TC "{\"name\":\"patch\",\"arguments\":{\"input\":\"\\ud83d\\ude00 \\ud83dx \\ude00",
+         "{{patch \xf0\x9f\x98\x80 \xef\xbf\xbdx \xef\xbf\xbd !}}"},
+        {TOOLS_HERMES, TC "{\"name\":\"patch\",\"arguments\":{\"input\":\"a\\", "{{patch a !}}"},
+        {TOOLS_HERMES, TC "{\"name\":\"patch\",\"arguments\":{\"input\":\"a\\u00", "{{patch a !}}"},
+        {TOOLS_HERMES, TC "{\"name\":\"patch\",\"arguments\":{\"input\":\"\\/\\b\\f\\r\\t\"}}" CT,
+         "{{patch /\b\f\r\t}}"},
+        {TOOLS_HERMES, TC "{\"name\":\"patch\",\"arguments\":{\"input\":\"\"}}" CT "x",
+         "{{patch }}x"},
+        {TOOLS_QWEN, TC "<function=patch><parameter=input>\n*** \"a\\n\"\n+b",
+         "{{patch *** \"a\\n\"\n+b !}}"},
+        {TOOLS_LAGUNA, TC "patch<arg_key>input</arg_key><arg_value>a\"b", "{{patch a\"b !}}"},
+        {TOOLS_HARMONY, " to=functions.patch<|channel|>commentary<|message|>{\"input\":\"a\\tb",
+         "{{patch a\tb !}}"},
+    };
+    struct rng rng = {8};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        for (int k = 0; k < 30; k++)
+            one(&cut[i], true, k ? &rng : NULL);
 }
 
 static void a_parameter_given_twice_counts_once(void **state) {
@@ -376,6 +406,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_and_text_come_apart),
         cmocka_unit_test(arguments_flow),
+        cmocka_unit_test(freeform_text_flows),
         cmocka_unit_test(a_parameter_given_twice_counts_once),
         cmocka_unit_test(templates_tell_their_family),
         cmocka_unit_test(types_follow_schemas),
