@@ -73,6 +73,8 @@ const struct route api_routes[] = {
     {"POST", "/v1/responses", responses, "The answer to items of a conversation.",
      .body = ENDPOINT_RESPONSES, .answer = "Response"},
     {"POST", "/responses", .handle = responses},
+    {"POST", "/v1/responses/input_tokens", api_input_tokens, "The tokens of its prompt.",
+     .body = ENDPOINT_INPUT_TOKENS, .answer = "InputTokens"},
     {"GET", "/v1/responses/", api_response_get,
      "A kept response, or with /input_items behind the id what it answered.", .answer = "Object",
      .rest = "{response_id}"},

@@ -12,7 +12,9 @@
 
 // What a request is made of, while its prompt is made.
 struct source {
-    struct completion *c;
+    struct service *s;
+    const struct json *body;
+    struct api_error *error;
     struct json *before, *answer; // input and response of previous_response_id
     struct json *resolved;        // `input` with what it refers to in its place; NULL: as it came
     struct conversation v;
@@ -35,7 +37,7 @@ static bool parse(const struct str *text, struct json **out, struct api_error *x
 }
 
 // The kept response that an item's id tells of: "msg_" and the digits of the response.
-static bool find_item(struct completion *c, const char *id, struct json_writer *w) {
+static bool find_item(struct service *s, const char *id, struct json_writer *w) {
     char response[RANDOM_ID];
     struct str text = {0};
     struct json *doc = NULL;
@@ -45,9 +47,8 @@ static bool find_item(struct completion *c, const char *id, struct json_writer *
     int n = digits ? (int)strcspn(++digits, "_") : 0;
     if (!digits || n > 24)
         return false;
-    snprintf(response, sizeof response, "%s%.*s", c->d->id_prefix, n, digits);
-    if (response_store_get(&c->s->responses, response, &text, NULL) &&
-        parse(&text, &doc, &ignored)) {
+    snprintf(response, sizeof response, "resp_%.*s", n, digits);
+    if (response_store_get(&s->responses, response, &text, NULL) && parse(&text, &doc, &ignored)) {
         const struct json *output = json_get(doc, "output");
         for (size_t i = 0; i < json_len(output) && !found; i++) {
             const struct json *item = json_at(output, i);
@@ -71,7 +72,7 @@ static bool is_reference(const struct json *item) {
 // Puts items that kept responses hold in the place of references to them.
 static bool resolve(struct source *r, const struct json *input) {
     struct json_writer w = {0};
-    struct api_error *x = &r->c->error;
+    struct api_error *x = r->error;
     char place[48];
     bool any = false, ok = true;
     for (size_t i = 0; i < json_len(input) && !any; i++)
@@ -84,7 +85,7 @@ static bool resolve(struct source *r, const struct json *input) {
         const char *id = json_str(json_get(item, "id"), NULL);
         if (!is_reference(item)) {
             jw_value(&w, item);
-        } else if (!id || !find_item(r->c, id, &w)) {
+        } else if (!id || !find_item(r->s, id, &w)) {
             snprintf(place, sizeof place, "input[%zu].id", i);
             ok = api_refuse(x, place,
                             "%s: no item '%.60s' is kept here; send the item itself in its place",
@@ -99,13 +100,13 @@ static bool resolve(struct source *r, const struct json *input) {
 
 // What an earlier response answered, and its answer.
 static bool read_previous(struct source *r) {
-    struct api_error *x = &r->c->error;
-    const char *id = json_str(json_get(r->c->body, "previous_response_id"), NULL);
+    struct api_error *x = r->error;
+    const char *id = json_str(json_get(r->body, "previous_response_id"), NULL);
     struct str response = {0}, input = {0};
     bool ok = true;
     if (!id)
         return true;
-    if (!response_store_get(&r->c->s->responses, id, &response, &input)) {
+    if (!response_store_get(&r->s->responses, id, &response, &input)) {
         api_refuse(x, "previous_response_id",
                    "no response '%.60s' is kept here: it had to be made with store, and only the "
                    "newest are kept; send the whole conversation as input",
@@ -206,11 +207,10 @@ static bool asks_for(const struct json *include, const char *what) {
     return false;
 }
 
-// The conversation of the body; what is to be kept of it is written down.
-static bool read_conversation(struct source *r, struct responses_own *own) {
-    struct completion *c = r->c;
-    struct words instructions = words_of(json_get(c->body, "instructions"));
-    const struct json *input = json_get(c->body, "input");
+// The conversation of the body; kept: what is to be kept of it is written there, or NULL.
+static bool read_conversation(struct source *r, struct str *kept) {
+    struct words instructions = words_of(json_get(r->body, "instructions"));
+    const struct json *input = json_get(r->body, "input");
     if (instructions.n) {
         struct conversation_part *p = conversation_part(
             &r->v, conversation_turn(&r->v, CONVERSATION_SYSTEM, PART_TEXT), PART_TEXT);
@@ -218,42 +218,64 @@ static bool read_conversation(struct source *r, struct responses_own *own) {
             p->text = instructions;
     }
     if (!read_previous(r) || !resolve(r, input) ||
-        !conversation_read_responses(&r->v, r->resolved ? r->resolved : input, &c->error))
+        !conversation_read_responses(&r->v, r->resolved ? r->resolved : input, r->error))
         return false;
-    if (own->keeps) { // without the instructions, which each request has its own of
-        struct conversation kept = r->v;
+    if (kept) { // without the instructions, which each request has its own of
+        struct conversation rest = r->v;
         struct json_writer w = {0};
-        kept.turns += instructions.n > 0;
-        kept.n_turns -= instructions.n > 0;
+        rest.turns += instructions.n > 0;
+        rest.n_turns -= instructions.n > 0;
         if (!r->v.failed)
-            conversation_write_responses(&kept, &w);
-        own->input = w.out;
+            conversation_write_responses(&rest, &w);
+        *kept = w.out;
     }
     if (r->v.failed)
-        return no_memory(&c->error);
+        return no_memory(r->error);
     if (r->v.n_turns == (instructions.n > 0))
-        return api_refuse(&c->error, "input", "input is empty: at least one item is needed");
+        return api_refuse(r->error, "input", "input is empty: at least one item is needed");
     return true;
+}
+
+// All of what the request says, with its tools.
+static bool read_source(struct source *r, const struct params *p, struct str *kept) {
+    if (!read_conversation(r, kept))
+        return false;
+    conversation_read_responses_tools(&r->v, p->tools, json_get(r->body, "tool_choice"),
+                                      json_get(r->body, "parallel_tool_calls"));
+    return true;
+}
+
+static void source_fini(struct source *r) {
+    conversation_fini(&r->v);
+    json_free(r->before);
+    json_free(r->answer);
+    json_free(r->resolved);
+}
+
+bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
+                          struct chat_text *out, struct api_error *x) {
+    struct source r = {.s = s, .body = body, .error = x};
+    struct params plain = *p; // borrows what p owns
+    struct chat_words words = {0};
+    bool ok = read_source(&r, p, NULL) &&
+              chat_prompt_take(&plain, &r.v, "input", &words, NULL, x) &&
+              chat_prompt_render(s, &plain, out, x);
+    source_fini(&r);
+    chat_words_fini(&words);
+    return ok;
 }
 
 static bool prepare(struct completion *c) {
     struct responses_own *own = c->own = calloc(1, sizeof *own);
-    struct source r = {.c = c};
+    struct source r = {.s = c->s, .body = c->body, .error = &c->error};
     if (!own)
         return no_memory(&c->error);
     own->keeps = json_bool(json_get(c->body, "store"), true);
     own->summarises = json_str(json_get(json_get(c->body, "reasoning"), "summary"), NULL);
     own->seals = asks_for(json_get(c->body, "include"), "reasoning.encrypted_content");
-    bool ok = make_echo(c, own) && read_conversation(&r, own);
-    if (ok) {
-        conversation_read_responses_tools(&r.v, c->p.tools, json_get(c->body, "tool_choice"),
-                                          json_get(c->body, "parallel_tool_calls"));
-        ok = chat_prompt_make(c, &r.v, "input");
-    }
-    conversation_fini(&r.v);
-    json_free(r.before);
-    json_free(r.answer);
-    json_free(r.resolved);
+    bool ok = make_echo(c, own) && read_source(&r, &c->p, own->keeps ? &own->input : NULL) &&
+              chat_prompt_make(c, &r.v, "input");
+    source_fini(&r);
     return ok;
 }
 

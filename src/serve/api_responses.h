@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/responses, with the kept responses: GET and DELETE /v1/responses/{id}, and
-// GET /v1/responses/{id}/input_items. The body's items become a conversation
-// (conversation_responses.h) that is rendered as a chat; the answer is written as typed events or
-// one object (answer_responses.h).
+// POST /v1/responses and the prompt of POST /v1/responses/input_tokens, with the kept responses:
+// GET and DELETE /v1/responses/{id}, and GET /v1/responses/{id}/input_items. The body's items
+// become a conversation (conversation_responses.h) that is rendered as a chat; the answer is
+// written as typed events or one object (answer_responses.h).
 #ifndef COPPICE_SERVE_API_RESPONSES_H
 #define COPPICE_SERVE_API_RESPONSES_H
 
 #include "serve/completion.h"
 
 extern const struct dialect api_responses_dialect;
+
+// Checks and renders a body whose fields p holds, with what previous_response_id stands for. False
+// with x filled. Any thread; out needs chat_text_fini in any case.
+bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
+                          struct chat_text *out, struct api_error *x);
 
 service_handler api_response_get, api_response_delete;
 

@@ -8,6 +8,7 @@
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
 #include "serve/api_messages.h"
+#include "serve/api_responses.h"
 
 struct task;
 // Fills t->out from t->p, or t->error.
@@ -190,21 +191,40 @@ static void apply_template(struct task *t) {
     chat_text_fini(&text);
 }
 
-static void count_tokens(struct task *t) {
+typedef bool render_fn(struct service *s, const struct params *p, const struct json *body,
+                       struct chat_text *out, struct api_error *x);
+
+// object: what the answer calls itself, or NULL.
+static void count_prompt(struct task *t, render_fn *render, const char *object) {
     struct chat_text text = {0};
     struct token_list l = {0};
     struct err e = {0};
-    if (has_tokenizer(t) && api_messages_render(t->s, &t->p, t->body, &text, &t->error)) {
+    if (has_tokenizer(t) && render(t->s, &t->p, t->body, &text, &t->error)) {
         if (chat_encode(t->s->tokenizer, &text, &l, &e)) {
             api_error_of(&t->error, &e);
         } else {
             jw_begin(&t->out, '{');
+            if (object)
+                jw_key_str(&t->out, "object", object);
             jw_key_int(&t->out, "input_tokens", (int64_t)l.count);
             jw_end(&t->out, '}');
         }
     }
     token_list_fini(&l);
     chat_text_fini(&text);
+}
+
+static bool render_messages(struct service *s, const struct params *p, const struct json *body,
+                            struct chat_text *out, struct api_error *x) {
+    return api_messages_render(s, p, body, out, x);
+}
+
+static void count_tokens(struct task *t) {
+    count_prompt(t, render_messages, NULL);
+}
+
+static void input_tokens(struct task *t) {
+    count_prompt(t, api_responses_render, "response.input_tokens");
 }
 
 void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
@@ -225,4 +245,9 @@ void api_apply_template(struct service *s, struct exchange *x, const char *rest)
 void api_count_tokens(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     start(s, x, ENDPOINT_COUNT, count_tokens);
+}
+
+void api_input_tokens(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_INPUT_TOKENS, input_tokens);
 }

@@ -9,14 +9,16 @@
 #define TEXT        ENDPOINT_TEXT
 #define OPENAI      (ENDPOINT_CHAT | ENDPOINT_COMPLETIONS)
 #define ANTHROPIC   (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)
-#define RESPONSES   ENDPOINT_RESPONSES
+#define RESPONSES   (ENDPOINT_RESPONSES | ENDPOINT_INPUT_TOKENS)
 #define CHAT        ENDPOINT_CHAT
 #define COMPLETIONS ENDPOINT_COMPLETIONS
 #define MESSAGES    ENDPOINT_MESSAGES
 #define ANY_LIMIT   9007199254740992.0 // 2^53: beyond it a double is no exact integer
 
 const struct field fields[] = {
-    {"model", TEXT | MESSAGES | ENDPOINT_COUNT | ENDPOINT_TOKENIZE | ENDPOINT_DETOKENIZE,
+    {"model",
+     TEXT | MESSAGES | ENDPOINT_COUNT | ENDPOINT_INPUT_TOKENS | ENDPOINT_TOKENIZE |
+         ENDPOINT_DETOKENIZE,
      FIELD_STRING, .read = field_read_model, .schema = "{'type':'string','maxLength':1024}",
      .help = "Any name is accepted and comes back in the answer."},
     {"messages", MESSAGES, FIELD_ARRAY, AT(messages),

@@ -65,6 +65,7 @@ static const struct {
     {ENDPOINT_ANTHROPIC, "AnthropicRequest", "'required':['messages']"},
     {ENDPOINT_COUNT, "CountRequest", "'required':['messages']"},
     {ENDPOINT_RESPONSES, "ResponsesRequest", "'required':['input']"},
+    {ENDPOINT_INPUT_TOKENS, "InputTokensRequest", "'required':['input']"},
     {ENDPOINT_TOKENIZE, "TokenizeRequest",
      "'anyOf':[{'required':['content']},{'required':['prompt']}]"},
     {ENDPOINT_DETOKENIZE, "DetokenizeRequest", "'required':['tokens']"},

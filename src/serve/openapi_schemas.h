@@ -56,6 +56,9 @@ static const struct openapi_schema openapi_schemas[] = {
                   "'input_tokens':" INT ",'output_tokens':" INT ",'cache_read_input_tokens':" INT
                   ",'cache_creation_input_tokens':" INT
                   "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
+    {"InputTokens",
+     "{'type':'object','required':['object','input_tokens'],'properties':{'object':"
+     "{'type':'string','enum':['response.input_tokens']},'input_tokens':{'type':'integer'}}}"},
     {"TokenCount",
      "{'type':'object','required':['input_tokens'],'properties':{'input_tokens':" INT "}}"},
     {"AnthropicError",

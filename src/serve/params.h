@@ -25,6 +25,7 @@ enum endpoint { // bits
     ENDPOINT_ANTHROPIC = 32, // POST /v1/messages
     ENDPOINT_COUNT = 64,     // POST /v1/messages/count_tokens
     ENDPOINT_RESPONSES = 128,
+    ENDPOINT_INPUT_TOKENS = 256, // POST /v1/responses/input_tokens
     ENDPOINT_TEXT = ENDPOINT_CHAT | ENDPOINT_COMPLETIONS | ENDPOINT_ANTHROPIC |
                     ENDPOINT_RESPONSES, // that generate
     ENDPOINT_MESSAGES = ENDPOINT_CHAT | ENDPOINT_TEMPLATE,

@@ -43,6 +43,8 @@ EVENTS = {
     "response.reasoning_summary_text.done": types.ResponseReasoningSummaryTextDoneEvent,
     "response.content_part.done": types.ResponseContentPartDoneEvent,
     "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
+    "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
     "response.completed": types.ResponseCompletedEvent,
     "response.incomplete": types.ResponseIncompleteEvent,
 }
@@ -146,6 +148,41 @@ def conversation():
             check(f"kept: {name}", "is kept here" in str(error), error)
 
 
+def input_tokens():
+    """What a request's prompt counts is what its answer says that it counted."""
+    count = client.responses.input_tokens.count
+    fields = {"model": "m", "input": INPUT, "instructions": "Be brief."}
+    n = count(**fields)
+    equal("count: what it is", n.object, "response.input_tokens")
+    equal("count: as the answer", n.input_tokens, create().usage.input_tokens)
+    equal("count: a string", count(input="Say hello.", instructions="Be brief.").input_tokens, n.input_tokens)
+    more = {"tools": [TOOL, {"type": "web_search"}], "reasoning": {"effort": "none"}}
+    equal("count: with tools", count(**fields, **more).input_tokens, create(**more).usage.input_tokens)
+    first = create()
+    equal("count: behind a response", count(input="And again.", previous_response_id=first.id).input_tokens,
+          create(input="And again.", instructions=None, previous_response_id=first.id).usage.input_tokens)
+    for name, wrong in (("no input", {}), ("a number", {"input": 5}),
+                        ("a picture", {"input": [{"role": "user", "content": [
+                            {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AA=="}]}]})):
+        try:
+            check(f"count: {name}", False, count(**wrong))
+        except openai.BadRequestError as error:
+            check(f"count: {name}", "input" in str(error), error)
+
+
+def custom():
+    """The input of a custom tool comes in pieces, which join to the item's."""
+    patch = {"type": "custom", "name": "apply_patch", "description": "Changes files."}
+    for choice in ({"type": "custom", "name": "apply_patch"}, "required"):
+        seen = validated(create(tools=[patch], tool_choice=choice, stream=True, max_output_tokens=120))
+        deltas = [e.delta for e in seen if e.type == "response.custom_tool_call_input.delta"]
+        items = [e.item for e in seen if e.type == "response.output_item.done" and e.item.type == "custom_tool_call"]
+        check("custom: a call", len(items) >= 1 and items[0].name == "apply_patch", seen[-1])
+        equal("custom: pieces join", "".join(deltas), "".join(i.input for i in items))
+        check("custom: several pieces", len(deltas) > 2 * len(items), deltas)
+        check("custom: text, not JSON", not items[0].input.startswith("{\"input\""), items[0].input)
+
+
 def tools():
     call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"path": "a.txt"}'}
     r = create(tools=[TOOL, {"type": "web_search"}, {"type": "custom", "name": "apply_patch"},
@@ -225,7 +262,8 @@ if __name__ == "__main__":
     os.makedirs("build", exist_ok=True)
     server = Server()
     client = connect(server.port)
-    for one in (response, stream, chances, stream_helper, conversation, tools, reasoning, errors, abort):
+    for one in (response, stream, chances, stream_helper, conversation, input_tokens, custom, tools, reasoning, errors,
+                abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()
