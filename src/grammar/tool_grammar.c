@@ -272,16 +272,49 @@ static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
 
 // ---- calls
 
-// The object around name and arguments as templates lay it out, so that most of it is forced.
-static uint32_t named_call(const struct writer *w, const struct tool_grammar_tool *t,
+#define FIRST_KEY "{\"name\":"
+
+// The object around name and arguments as templates lay it out, so that most of it is forced; from
+// behind its first key.
+static uint32_t named_rest(const struct writer *w, const struct tool_grammar_tool *t,
                            const struct json *schema) {
     const char *key = w->family == TOOLS_LLAMA ? "\"parameters\":" : "\"arguments\":";
     uint32_t blank = maybe(w, text(w, " ")), line = maybe(w, text(w, "\n"));
-    uint32_t head = seq(w, text(w, "{\"name\":"), blank, build_json_quote(w->b, t->name, t->n));
+    uint32_t head = build_cat(w->b, blank, build_json_quote(w->b, t->name, t->n));
     uint32_t args = seq(w, seq(w, text(w, ","), blank, text(w, key)), blank, arguments(w, schema));
     uint32_t object = seq(w, head, args, text(w, "}"));
-    return w->f->close[0] ? seq(w, line, object, build_cat(w->b, line, text(w, w->f->close)))
+    return w->f->close[0] ? build_cat(w->b, object, build_cat(w->b, line, text(w, w->f->close)))
                           : object;
+}
+
+static uint32_t named_call(const struct writer *w, const struct tool_grammar_tool *t,
+                           const struct json *schema) {
+    uint32_t object = build_cat(w->b, text(w, FIRST_KEY), named_rest(w, t, schema));
+    return w->f->close[0] ? build_cat(w->b, maybe(w, text(w, "\n")), object) : object;
+}
+
+static uint32_t any_text(struct build *b) {
+    static const struct build_chars chars[] = {{0, 0x10FFFF}};
+    return build_repeat(b, build_class(b, chars, 1, BUILD_PLAIN), 0, BUILD_ENDLESS);
+}
+
+// Llama's calls have no mark, so an object with a name may be one or any text: it is one as soon as
+// parameters follow the name of a tool.
+static uint32_t named_or_text(const struct writer *w, const struct tool_grammar_tool *tools, int n,
+                              const struct json *freeform) {
+    uint32_t calls = BUILD_NEVER, names = BUILD_NEVER, any = any_text(w->b);
+    uint32_t blanks = build_repeat(
+        w->b, build_or(w->b, build_range(w->b, ' ', ' '), build_range(w->b, '\t', '\r')), 0,
+        BUILD_ENDLESS);
+    for (int i = 0; i < n; i++) {
+        const struct json *schema = tools[i].freeform ? freeform : tools[i].schema;
+        calls = build_or(w->b, calls, named_rest(w, &tools[i], schema));
+        names = build_or(w->b, names, build_json_quote(w->b, tools[i].name, tools[i].n));
+    }
+    const uint32_t like[] = {blanks, names, blanks, text(w, ","), blanks, text(w, "\"parameters\""),
+                             any};
+    return build_or(w->b, calls,
+                    build_without(w->b, any, build_seq(w->b, like, sizeof like / sizeof *like)));
 }
 
 // What stands between the name and an object.
@@ -380,7 +413,7 @@ struct source {
     const struct json *otherwise;
 };
 
-enum part { BEHIND_MARK, BEHIND_SECTION, WHOLE };
+enum part { BEHIND_MARK, BEHIND_SECTION, BEHIND_KEY, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
     int64_t spent = 0;
@@ -393,6 +426,7 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
     uint32_t call = calls(&w, s->tools, s->set, s->freeform);
     uint32_t root = part == WHOLE            ? whole_of(&w, call, s->several)
                     : part == BEHIND_SECTION ? in_section(&w, call, s->several)
+                    : part == BEHIND_KEY     ? named_or_text(&w, s->tools, s->set->n, s->freeform)
                                              : call;
     if (part == WHOLE && s->otherwise) {
         const struct grammar_json strict = {0};
@@ -415,6 +449,7 @@ static int make_set(const struct tool_grammar_tool *tools, int n, struct tool_se
 static int add_mark(struct tool_grammar *g, const struct source *s, const char *mark,
                     enum part part, struct err *e) {
     g->marks[g->n] = mark;
+    g->first[g->n] = part == BEHIND_KEY;
     return make(s, part, &g->rest[g->n++], e);
 }
 
@@ -433,10 +468,35 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
         rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
     if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))
         rc = add_mark(out, &s, w.f->section, BEHIND_SECTION, e);
+    if (!rc && f == TOOLS_LLAMA)
+        rc = add_mark(out, &s, FIRST_KEY, BEHIND_KEY, e);
     if (!rc)
         rc = make(&s, WHOLE, &out->whole, e);
     json_free(freeform);
     tool_set_fini(&set);
+    return rc;
+}
+
+bool tool_grammar_can_refuse(enum tool_family f) {
+    return f != TOOLS_HARMONY;
+}
+
+int tool_grammar_refuse(struct tool_grammar *out, enum tool_family f, struct err *e) {
+    const struct tool_format *r = &tool_formats[f];
+    const char *const marks[] = {r->section, r->section_end, r->open,     r->close,
+                                 r->key,     r->value,       r->value_end};
+    struct build *b = NULL;
+    *out = (struct tool_grammar){0};
+    int rc = build_create(&b, e);
+    if (rc)
+        return rc;
+    uint32_t any = any_text(b), calls = BUILD_NEVER;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (marks[i] && strlen(marks[i]) > 3) // a bracket is none by itself
+            calls = build_or(b, calls, build_text(b, marks[i]));
+    uint32_t one = build_seq(b, (uint32_t[]){any, calls, any}, 3);
+    rc = build_finish(b, build_without(b, any, one), &out->whole, e);
+    build_destroy(b);
     return rc;
 }
 

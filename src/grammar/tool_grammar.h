@@ -23,6 +23,7 @@ struct tool_grammar {
     int n; // marks behind which the grammar of the same number holds; free text before and after
     const char *marks[TOOL_GRAMMAR_MARKS];
     struct grammar *rest[TOOL_GRAMMAR_MARKS];
+    bool first[TOOL_GRAMMAR_MARKS]; // the mark counts at the beginning of a reply only
     struct grammar *whole; // a reply that is one call, or several; blanks may come first
 };
 
@@ -36,6 +37,10 @@ struct tool_grammar_how {
 int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
                         const struct tool_grammar_tool *tools, int n,
                         const struct tool_grammar_how *how, struct err *e);
+// A reply that calls nothing: only `whole`, any text without the family's marks of calls. Not for
+// families whose replies are framed (harmony).
+bool tool_grammar_can_refuse(enum tool_family f);
+int tool_grammar_refuse(struct tool_grammar *out, enum tool_family f, struct err *e);
 void tool_grammar_fini(struct tool_grammar *g);
 
 #endif

@@ -85,11 +85,9 @@ bool chat_prompt_take(struct params *p, const struct conversation *v, const char
     bool ok = conversation_plain(v, where, &plain, x) &&
               (!tools || request_tools_take(tools, &plain, x)) &&
               conversation_words(&plain, out, x);
-    bool none = v->choice.kind == CHOICE_NONE ||
-                words_equal(words_of(json_get(v->choice.raw, "type")), "none");
     conversation_fini(&plain);
     p->messages = out->messages;
-    p->tools = none ? NULL : out->tools;
+    p->tools = out->tools; // with tool_choice none, too: the prompt stays as it was
     return ok;
 }
 

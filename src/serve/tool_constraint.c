@@ -20,6 +20,8 @@ struct tool_constraints {
     pthread_mutex_t making; // held while the vocabulary is made
     struct grammar_vocab *vocab;
     struct constraint_store kept;
+    bool looked;            // for tokens that are marks of calls
+    struct constraint *ban; // keeps them out; NULL: there are none
 };
 
 int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
@@ -85,6 +87,7 @@ struct wish {
     struct tool_grammar_tool *tools; // [n]
     int n;
     bool required, several;
+    bool none;               // no calls
     bool inside;             // the prompt ended in an open block of reasoning
     const char *opening;     // of such a block, where one may come first
     const struct json *form; // NULL, or a schema that the reply may follow in place of calls
@@ -92,7 +95,8 @@ struct wish {
 
 static int make_key(const struct wish *w, struct str *key, struct err *e) {
     struct json_writer json = {0};
-    str_printf(key, "%d%d%d%s", w->required, w->several, w->inside, w->opening ? w->opening : "");
+    str_printf(key, "%d%d%d%d%s", w->required, w->several, w->none, w->inside,
+               w->opening ? w->opening : "");
     jw_begin(&json, '[');
     for (int i = 0; i < w->n; i++) {
         jw_str(&json, w->tools[i].name, w->tools[i].n);
@@ -120,11 +124,13 @@ static int compile(struct tool_constraints *k, const struct wish *w, struct cons
                                    .required = w->required || w->form};
     const struct tool_grammar_how how = {w->several, w->form};
     int rc = take_vocab(k, &vocab, e);
-    if (!rc)
+    if (!rc && w->none)
+        rc = tool_grammar_refuse(&g, k->calls, e);
+    else if (!rc)
         rc = tool_grammar_create(&g, k->calls, w->tools, w->n, &how, e);
     const char *closing = reasoning_closing(k->family);
     o.vocab = vocab;
-    if (!rc && o.required) {
+    if (!rc && (o.required || w->none)) {
         o.whole = w->inside ? NULL : g.whole;
         o.opening = w->opening;
         triggers[0] = (struct grammar_trigger){
@@ -136,7 +142,8 @@ static int compile(struct tool_constraints *k, const struct wish *w, struct cons
             triggers[o.n_triggers] =
                 (struct grammar_trigger){.marker = g.marks[o.n_triggers],
                                          .n_marker = strlen(g.marks[o.n_triggers]),
-                                         .grammar = g.rest[o.n_triggers]};
+                                         .grammar = g.rest[o.n_triggers],
+                                         .first = g.first[o.n_triggers]};
     }
     if (!rc)
         rc = grammar_constraint_create(out, &o, e);
@@ -173,12 +180,13 @@ static int constrain(struct completion *c, const struct conversation *v, const s
     struct tool_set *set = &c->tools.set;
     bool may_think = c->p.thinking != 0;
     struct wish w = {.n = set->n,
+                     .none = set->n == 0,
                      .required = c->tools.required,
                      .several = !c->tools.one_call,
                      .form = form,
                      .inside = c->prompts->in_reasoning,
                      .opening = may_think ? reasoning_opening(c->family) : NULL};
-    w.tools = calloc((size_t)set->n, sizeof *w.tools);
+    w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
     if (!w.tools)
         return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
     for (int i = 0; i < set->n; i++) {
@@ -213,7 +221,11 @@ bool tool_constrain(struct completion *c, const struct conversation *v) {
     struct err e = {0};
     bool formed = c->p.form_field[0] && !c->tools.required &&
                   (c->p.form == STRUCTURED_SCHEMA || c->p.form == STRUCTURED_OBJECT);
-    if (c->tools.set.n == 0 || c->constraint || !c->s->tool_constraints)
+    if (c->constraint || !c->s->tool_constraints)
+        return true;
+    // Declared, and none is to be called: the prompt has the tools all the same.
+    bool none = c->tools.set.n == 0;
+    if (none && (v->n_tools == 0 || !tool_grammar_can_refuse(c->tools.family)))
         return true;
     if (formed && !read_form(c, &form)) {
         json_free(form);
@@ -223,7 +235,8 @@ bool tool_constrain(struct completion *c, const struct conversation *v) {
     json_free(form);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
     // within a text of another form.
-    c->tools.sure = !rc && !formed && (c->tools.required || c->tools.family != TOOLS_LLAMA);
+    c->tools.sure =
+        !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
     if (!rc || (!c->tools.required && !formed && rc != ERR_MEMORY))
         return true;
     api_error_of(&c->error, &e);

@@ -25,6 +25,7 @@ struct constraint_state {
     bool fulfilled; // a trigger's grammar was completed
     int part;
     struct grammar_state *g;
+    bool gone;  // free text: some of it is not in the tail any more
     int n_tail; // free text: its last bytes
     char tail[GRAMMAR_MARKER_BYTES];
     bool hinted, looked;
@@ -39,7 +40,7 @@ struct part {
     struct grammar_matcher *m;
     size_t n; // of its marker; 0: of the whole reply
     char marker[GRAMMAR_MARKER_BYTES];
-    bool rest;
+    bool rest, first;
 };
 
 struct guide {
@@ -146,11 +147,13 @@ static size_t blanks(const char *s, size_t n) {
 // is there. Markers that end earlier come first.
 static int find_marker(struct guide *q, struct constraint_state *s, const char *text, size_t n,
                        size_t fresh, struct err *e) {
+    bool gone = s->gone;
     for (size_t end = n - fresh + 1; end <= n; end++) {
         for (int i = 0; i < q->n_parts; i++) {
             const struct part *p = &q->part[i];
             struct grammar_state *first, *g = NULL;
-            if (!p->n || p->n > end || memcmp(text + end - p->n, p->marker, p->n) != 0)
+            if (!p->n || p->n > end || memcmp(text + end - p->n, p->marker, p->n) != 0 ||
+                (p->first && (gone || blanks(text, end - p->n) < end - p->n)))
                 continue;
             size_t rest = n - end;
             if (blanks(text + end, rest) == rest)
@@ -175,6 +178,7 @@ static int next_free(struct guide *q, const struct constraint_state *from, int32
                      struct constraint_state *s, struct err *e) {
     struct str *text = &q->text;
     s->fulfilled = from->fulfilled;
+    s->gone = from->gone;
     str_clear(text);
     str_append(text, from->tail, (size_t)from->n_tail);
     tokenizer_decode(q->t, token, true, text);
@@ -187,6 +191,7 @@ static int next_free(struct guide *q, const struct constraint_state *from, int32
     if (rc || s->phase == PHASE_GRAMMAR)
         return rc;
     s->n_tail = (int)min_size(n, GRAMMAR_MARKER_BYTES);
+    s->gone |= n > GRAMMAR_MARKER_BYTES;
     memcpy(s->tail, text->data ? text->data + n - (size_t)s->n_tail : "", (size_t)s->n_tail);
     return 0;
 }
@@ -196,8 +201,10 @@ static int next_grammar(struct guide *q, const struct constraint_state *from, in
     const struct part *p = &q->part[from->part];
     struct grammar_state *g = NULL;
     s->fulfilled = from->fulfilled;
-    if (from->first && token == q->opening)
+    if (from->first && token == q->opening) {
+        s->gone = true;
         return 0; // free text
+    }
     int rc = grammar_accept(p->m, from->g, token, &g, e);
     if (rc < 0)
         return rc;
@@ -212,7 +219,7 @@ static int next_grammar(struct guide *q, const struct constraint_state *from, in
     s->g = NULL;
     s->phase = PHASE_FREE;
     s->part = -1;
-    s->fulfilled = true;
+    s->gone = s->fulfilled = true;
     return 0;
 }
 
@@ -339,7 +346,7 @@ static const struct constraint_class guide_class = {"grammar",  guide_destroy, g
 static int add_part(struct guide *q, const struct grammar_constraint *o, struct grammar *g,
                     const struct grammar_trigger *t, struct err *e) {
     struct part *p = &q->part[q->n_parts];
-    *p = (struct part){.n = t ? t->n_marker : 0, .rest = t && t->rest};
+    *p = (struct part){.n = t ? t->n_marker : 0, .rest = t && t->rest, .first = t && t->first};
     if (t)
         memcpy(p->marker, t->marker, t->n_marker);
     int rc = grammar_matcher_create(&p->m, g, o->vocab, e);

@@ -19,6 +19,7 @@ struct grammar_trigger {
     size_t n_marker;
     struct grammar *grammar; // of what follows; a reference is taken
     bool rest;               // it is all of the rest: once complete, only the end may follow
+    bool first;              // the marker counts where only blanks stand before it in the reply
 };
 
 struct grammar_constraint {

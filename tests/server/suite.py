@@ -90,12 +90,12 @@ class Process:
 
 
 class Server(Process):
-    """`coppice serve` with the bundled pair, or one of another folder, on a free port, once it is ready."""
+    """`coppice serve` with the bundled pair, or one of another folder, on a free port, once it is ready. by: a command in front."""
 
-    def __init__(self, *options, draft=True, folder=os.path.dirname(TARGET)):
+    def __init__(self, *options, draft=True, folder=os.path.dirname(TARGET), by=()):
         port = free_port()
         target, guesses = (os.path.join(folder, os.path.basename(path)) for path in (TARGET, DRAFT))
-        command = [PROGRAM, "serve", "-m", target, *(["-d", guesses] if draft else []),
+        command = [*by, PROGRAM, "serve", "-m", target, *(["-d", guesses] if draft else []),
                    "--port", str(port), *options]
         super().__init__(command, "")
         self.port = port

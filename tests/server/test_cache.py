@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 
-from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
+from suite import AGENT, PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
 
 KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
 FOLDER = tempfile.mkdtemp(prefix="cache-", dir=os.path.join(ROOT, "build"))
@@ -197,6 +197,59 @@ def full():
     equal("full: end", server.end(), 0)
 
 
+def read_only():
+    """A folder that may not be written: what is there is found, the answers are right, and the log says why nothing
+    new is kept."""
+    folder = tempfile.mkdtemp(prefix="read-", dir=FOLDER)
+    want = plain_answers([8], 3)[8]
+    server, talk = cached(folder=folder), Talk(8)
+    equal("read-only: before", talk.turn(server.port)[1], want[0])
+    written(server)
+    server.end()
+    for name in os.listdir(folder):
+        os.chmod(os.path.join(folder, name), 0o444)
+    there = sorted(os.listdir(folder))
+    os.chmod(FOLDER, 0o755)  # for others to come in
+    os.chmod(folder, 0o555)
+    nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    try:
+        server = Server("--cache-ram", "256M", "--cache-dir", folder, "--cache-disk", "1G", by=nobody)
+        for i in range(1, 3):
+            (prompt, hit, shared), got = talk.turn(server.port)
+            equal(f"read-only: answer {i}", got, want[i])
+            check(f"read-only: {hit} of {shared} tokens", hit >= 0.8 * shared - 64)
+        check("read-only: told", "only reads it" in server.output() and folder in server.output(),
+              server.output()[-500:])
+        time.sleep(0.3)
+        equal("read-only: nothing new", sorted(os.listdir(folder)), there)
+        equal("read-only: end", server.end(), 0)
+    finally:
+        os.chmod(folder, 0o755)
+
+
+def no_calls():
+    """tool_choice none: the prompt stays what it was, so the cache holds, and there is no call, not even as text."""
+    tools = [{"type": "function", "function": {
+        "name": name, "description": " ".join(WORDS), "parameters": {
+            "type": "object", "properties": {"path": {"type": "string", "description": "A file"}},
+            "required": ["path"]}}} for name in ("read", "edit", "list")]
+    messages = [{"role": "system", "content": "You use tools."},
+                {"role": "user", "content": "Read the file notes.txt with the tool read."}]
+    server = Server(folder=AGENT)
+    first = chat(server.port, messages, tokens=60, tools=tools)
+    check("none: without it there is a call", first["choices"][0]["message"].get("tool_calls"), first)
+    answers = [chat(server.port, messages, tokens=60, tools=tools, tool_choice="none", coppice={
+        "logit_hash": True, "speculate": how}) for how in ("tree", "chain", "off")]
+    prompt, hit = answers[0]["usage"]["prompt_tokens"], answers[0]["usage"]["prompt_tokens_details"]["cached_tokens"]
+    equal("none: the same prompt", prompt, first["usage"]["prompt_tokens"])
+    check(f"none: {hit} of {prompt} tokens", hit >= prompt - 64)
+    equal("none: however it is guessed", [essence(a) for a in answers[1:]], [essence(answers[0])] * 2)
+    message = answers[0]["choices"][0]["message"]
+    check("none: no call", not message.get("tool_calls") and message["content"] and
+          "tool_call" not in message["content"], message)
+    server.end()
+
+
 def note():
     """A system message whose last words change, at places of all alignments: most of it is found."""
     server, r = Server(), random.Random(9)
@@ -309,7 +362,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, note, ahead, damages, full, refused, kills):
+    for one in (turns, misses, note, ahead, damages, full, read_only, no_calls, refused, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)

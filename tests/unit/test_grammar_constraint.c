@@ -181,7 +181,7 @@ static void test_whole(void **state) {
 static void test_lazy(void **state) {
     const struct fixture *f = *state;
     struct grammar *g = gbnf("root ::= \"{\\\"n\\\": \" [0-9]+ \"}</call>\"");
-    struct grammar_trigger t = {"<call>", 6, g, false};
+    struct grammar_trigger t = {"<call>", 6, g, false, false};
     struct grammar_constraint o = {.triggers = &t, .n_triggers = 1};
     struct writer w = begin(f, make(f, o));
     assert_true(put_text(&w, "I call <cal"));
@@ -208,11 +208,35 @@ static void test_lazy(void **state) {
     grammar_unref(g);
 }
 
+// A marker that counts only at the beginning.
+static void test_first(void **state) {
+    const struct fixture *f = *state;
+    struct grammar *g = gbnf("root ::= [0-9]+ \"}\"");
+    struct grammar_trigger t = {"{\"n\":", 5, g, false, true};
+    struct grammar_constraint o = {.triggers = &t, .n_triggers = 1};
+    static const char *const free[] = {"a {\"n\":", "\n.{\"n\":",
+                                       "a text that is longer than what is kept of it, so that its "
+                                       "beginning is gone, and then {\"n\":"};
+    for (size_t i = 0; i < 3; i++) {
+        struct writer w = begin(f, make(f, o));
+        assert_true(put_text(&w, free[i]));
+        assert_true(put_text(&w, "x"));
+        end(&w);
+    }
+    struct writer w = begin(f, make(f, o));
+    assert_true(put_text(&w, " \n{\"n\":"));
+    assert_false(put_text(&w, "x"));
+    assert_true(put_text(&w, "12}"));
+    assert_true(put_text(&w, "{\"n\":x"));
+    end(&w);
+    grammar_unref(g);
+}
+
 // A reply may begin with a block of free text, or not.
 static void test_block(void **state) {
     const struct fixture *f = *state;
     struct grammar *g = gbnf("root ::= [0-9]+");
-    struct grammar_trigger t = {"<|im_start|>", 12, g, true};
+    struct grammar_trigger t = {"<|im_start|>", 12, g, true, false};
     struct grammar_constraint o = {
         .whole = g, .opening = "<|im_start|>", .triggers = &t, .n_triggers = 1, .required = true};
     struct writer w = begin(f, make(f, o));
@@ -235,7 +259,7 @@ static void test_block(void **state) {
 static void test_refusals(void **state) {
     const struct fixture *f = *state;
     struct grammar *g = gbnf("root ::= \"a\"");
-    struct grammar_trigger t = {"", 0, g, false};
+    struct grammar_trigger t = {"", 0, g, false, false};
     struct grammar_constraint o = {.tokenizer = f->t, .vocab = f->v, .model_vocab = f->vocab};
     struct constraint *c;
     struct err e = {0};
@@ -288,8 +312,9 @@ static void test_store(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks), cmocka_unit_test(test_whole),    cmocka_unit_test(test_lazy),
-        cmocka_unit_test(test_block), cmocka_unit_test(test_refusals), cmocka_unit_test(test_store),
+        cmocka_unit_test(test_masks), cmocka_unit_test(test_whole), cmocka_unit_test(test_lazy),
+        cmocka_unit_test(test_first), cmocka_unit_test(test_block), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_store),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

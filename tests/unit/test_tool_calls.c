@@ -185,6 +185,12 @@ static const struct sample {
      "{{get {}}}{{no-args {}}}"},
     {TOOLS_LLAMA, "See {\"name\": \"get\", \"parameters\": {}}", NULL},
     {TOOLS_LLAMA, "{\"a\": \"get\"}", NULL},
+    {TOOLS_LLAMA, "{\"name\": \"Bob\", \"parameters\": {\"city\": \"Rome\"}}", NULL},
+    {TOOLS_LLAMA, "{\"name\": \"get\", \"age\": 3, \"x\": [1, {\"y\": null}]} and so on", NULL},
+    {TOOLS_LLAMA, "{\"name\": \"get\", \"parameters\": \"oops", NULL},
+    {TOOLS_LLAMA, "{\"name\": \"ge", NULL},
+    {TOOLS_LLAMA, "\n{\"name\":\"get\",\"parameters\":{\"a\":\"}\\\"{\"}}\n",
+     "{{get {\"a\":\"}\\\"{\"}}}"},
     {TOOLS_LLAMA, "<|python_tag|>print(1)", NULL},
 
     {TOOLS_GEMMA,

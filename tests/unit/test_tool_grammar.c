@@ -207,7 +207,7 @@ static void walk_family(enum tool_family f, bool several, struct rng *rng) {
         fail_msg("%s: %s", tool_family_name(f), e.text);
     assert_true(g.n > 0);
     for (int i = 0; i < 40; i++) {
-        for (int k = 0; k < g.n; k++)
+        for (int k = 0; k < g.n && !g.first[k]; k++)
             one_walk(f, g.rest[k], g.marks[k], rng);
         one_walk(f, g.whole, "", rng);
     }
@@ -378,6 +378,76 @@ static void what_is_allowed_is_read(void **state) {
     }
 }
 
+// Llama's bare form: an object that begins like a call is one as soon as it names a tool and has
+// parameters; everything else stays free.
+static void an_object_may_be_a_call(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool fits;
+    } texts[] = {
+        {" \"get\", \"parameters\": {\"path\": \"x\", \"kind\": \"a\"}}", true},
+        {"\"get\",\"parameters\":{\"path\":\"x\",\"n\":3,\"kind\":\"bc\"}}", true},
+        {" \"get\", \"parameters\": {\"path\": \"x\", \"kind\": \"c\"}}", false},
+        {" \"get\", \"parameters\": {\"path\": \"x\"}}", false},
+        {" \"get\", \"parameters\": 3", false},
+        {" \"get\", \"parameters\": {\"path\": \"x\", \"kind\": \"a\"}} and more", false},
+        {" \"get\", \"age\": 3} is what I know", true},
+        {" \"get\"}", true},
+        {" \"Bob\", \"parameters\": 3} or [any", true},
+        {" 5}", true},
+    };
+    const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
+    struct grammar_vocab *vocab;
+    struct tool_grammar g;
+    struct err e = {0};
+    assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
+    assert_int_equal(
+        tool_grammar_create(&g, TOOLS_LLAMA, declared, 3, &(struct tool_grammar_how){0}, &e), 0);
+    assert_true(g.n == 2 && g.first[1] && !g.first[0]);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct str text = {0};
+        str_puts(&text, texts[i].text);
+        if (fits(g.rest[1], vocab, &text) != texts[i].fits)
+            fail_msg("%s", texts[i].text);
+        str_fini(&text);
+    }
+    tool_grammar_fini(&g);
+    grammar_vocab_destroy(vocab);
+}
+
+// Where no call is to be made, there is none, not even as text.
+static void refused_calls_do_not_come(void **state) {
+    (void)state;
+    const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
+    struct grammar_vocab *vocab;
+    struct rng rng = {9};
+    struct err e = {0};
+    assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
+    assert_false(tool_grammar_can_refuse(TOOLS_HARMONY));
+    for (int f = 0; f < TOOLS_FAMILIES; f++) {
+        struct tool_grammar g, calls;
+        if (!tool_grammar_can_refuse((enum tool_family)f))
+            continue;
+        if (tool_grammar_refuse(&g, (enum tool_family)f, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(tool_grammar_create(&calls, (enum tool_family)f, declared, 3,
+                                             &(struct tool_grammar_how){0}, &e),
+                         0);
+        struct str call = {0}, plain = {0};
+        walk(calls.whole, &rng, &call);
+        str_puts(&plain, "No <tool is [called] here.\n{\"name\": 1}");
+        assert_true(fits(g.whole, vocab, &plain));
+        if (f != TOOLS_LLAMA && fits(g.whole, vocab, &call))
+            fail_msg("%s: %s", tool_family_name((enum tool_family)f), call.data);
+        str_fini(&call);
+        str_fini(&plain);
+        tool_grammar_fini(&calls);
+        tool_grammar_fini(&g);
+    }
+    grammar_vocab_destroy(vocab);
+}
+
 // Many tools that ask for much cost seconds, not minutes.
 static void many_bounds_are_bounded(void **state) {
     (void)state;
@@ -425,7 +495,8 @@ static void odd_schemas_take_any_object(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_allowed_is_read),     cmocka_unit_test(bounds_hold_between_tags),
-        cmocka_unit_test(values_between_tags),         cmocka_unit_test(many_bounds_are_bounded),
+        cmocka_unit_test(values_between_tags),         cmocka_unit_test(an_object_may_be_a_call),
+        cmocka_unit_test(refused_calls_do_not_come),   cmocka_unit_test(many_bounds_are_bounded),
         cmocka_unit_test(odd_schemas_take_any_object),
     };
     return cmocka_run_group_tests(tests, start, stop);
