@@ -24,7 +24,7 @@ struct tool_grammar {
     const char *marks[TOOL_GRAMMAR_MARKS];
     struct grammar *rest[TOOL_GRAMMAR_MARKS];
     bool first[TOOL_GRAMMAR_MARKS]; // the mark counts at the beginning of a reply only
-    struct grammar *whole; // a reply that is one call, or several; blanks may come first
+    struct grammar *whole;          // a reply that is one call, or several; blanks may come first
 };
 
 // several: calls may follow each other in `whole`. otherwise: NULL, or a schema of what a whole
