@@ -11,14 +11,12 @@
 
 #include "base/num.h"
 #include "base/vec.h"
-#include "grammar/chars.h"
 #include "grammar/grammar_impl.h"
 
 enum {
     MOST_TIMES = 65536, // of a repetition
     MOST_EXPRS = 1 << 22,
-    TEXT_NODES = 1 << 17, // of a text without marks, all its places
-    WRITTEN_OUT = 96,     // nodes of a repetition that is written out, at most
+    WRITTEN_OUT = 96, // nodes of a repetition that is written out, at most
     SIZE_MAX_NODES = 1 << 28,
 };
 
@@ -70,7 +68,7 @@ static uint32_t size_sum(uint64_t a, uint64_t b) {
     return sum < SIZE_MAX_NODES ? (uint32_t)sum : SIZE_MAX_NODES;
 }
 
-static uint32_t add(struct build *b, struct expr x) {
+uint32_t build_expr(struct build *b, struct expr x) {
     if (b->e.code)
         return BUILD_NEVER;
     if (b->expr_count >= MOST_EXPRS)
@@ -92,9 +90,9 @@ uint32_t build_bytes(struct build *b, const char *bytes, size_t n) {
     str_append(&b->data, bytes, n);
     if (b->data.failed)
         return build_fail(b, ERR_MEMORY, "no memory for the texts of a grammar");
-    return add(b,
-               (struct expr){
-                   .kind = EXPR_BYTES, .a = (uint32_t)at, .b = (uint32_t)n, .size = (uint32_t)n});
+    return build_expr(
+        b, (struct expr){
+               .kind = EXPR_BYTES, .a = (uint32_t)at, .b = (uint32_t)n, .size = (uint32_t)n});
 }
 
 uint32_t build_text(struct build *b, const char *text) {
@@ -102,8 +100,9 @@ uint32_t build_text(struct build *b, const char *text) {
 }
 
 uint32_t build_range(struct build *b, uint8_t lo, uint8_t hi) {
-    return lo > hi ? (uint32_t)BUILD_NEVER
-                   : add(b, (struct expr){.kind = EXPR_RANGE, .lo = lo, .hi = hi, .size = 1});
+    return lo > hi
+               ? (uint32_t)BUILD_NEVER
+               : build_expr(b, (struct expr){.kind = EXPR_RANGE, .lo = lo, .hi = hi, .size = 1});
 }
 
 // Copies parts behind the kids that are there; `skip` is left out of them.
@@ -129,7 +128,8 @@ static uint32_t add_list(struct build *b, int kind, const uint32_t *parts, size_
         b->kid_count--;
         return b->kids[b->kid_count];
     }
-    return add(b, (struct expr){.kind = (uint8_t)kind, .a = first, .b = count, .size = size});
+    return build_expr(b,
+                      (struct expr){.kind = (uint8_t)kind, .a = first, .b = count, .size = size});
 }
 
 uint32_t build_seq(struct build *b, const uint32_t *parts, size_t n) {
@@ -151,8 +151,7 @@ uint32_t build_or(struct build *b, uint32_t one, uint32_t other) {
     return build_alt(b, (uint32_t[]){one, other}, 2);
 }
 
-// A rule of an expression that a chain calls once a time.
-static uint32_t small_rule(struct build *b, uint32_t part) {
+uint32_t build_small_rule(struct build *b, uint32_t part) {
     if (b->exprs[part].kind == EXPR_CALL)
         return part;
     uint32_t rule = build_rule(b, "");
@@ -185,64 +184,11 @@ uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) 
     struct expr x = {.kind = EXPR_REPEAT, .a = part, .min = (int32_t)min, .max = (int32_t)max};
     x.size = (uint32_t)size;
     if (times == 1 || size <= WRITTEN_OUT)
-        return add(b, x);
+        return build_expr(b, x);
     x.kind = EXPR_CHAIN;
-    x.a = small_rule(b, part);
+    x.a = build_small_rule(b, part);
     uint32_t rule = build_rule(b, "");
-    build_define(b, rule, add(b, x));
-    if (!b->e.code)
-        b->rules[rule].clear = true;
-    return build_call(b, rule);
-}
-
-// What may stand where k bytes of a text have come and the next one begins none of it.
-static uint32_t apart_from(struct build *b, const char *text, uint32_t n, uint32_t k) {
-    struct chars set = {0};
-    for (uint32_t i = 0; i < n; i++)
-        if (emit_matched(text, k, text[i])) {
-            uint32_t code = (uint8_t)text[i];
-            chars_add(b, &set, &(struct build_chars){code, code}, 1);
-        }
-    chars_invert(b, &set);
-    return small_rule(b, chars_class(b, &set, BUILD_PLAIN));
-}
-
-uint32_t build_text_without(struct build *b, const char *without, int64_t min, int64_t max) {
-    size_t n = strlen(without);
-    bool ascii = n > 0 && n <= EXPR_TEXT_BYTES;
-    uint32_t kids[EXPR_TEXT_BYTES + 1];
-    for (size_t i = 0; i < n; i++)
-        ascii &= (unsigned char)without[i] < 0x80;
-    if (!ascii)
-        return build_fail(b, ERR_UNSUPPORTED, "text cannot be kept free of '%s'", without);
-    int64_t most = TEXT_NODES / (int64_t)n - 1;
-    if (min > most)
-        return build_fail(b, ERR_LIMIT,
-                          "a text is to have at least %lld characters; at most %lld can be asked "
-                          "for between marks",
-                          (long long)min, (long long)most);
-    if (max > most)
-        max = BUILD_ENDLESS;
-    min = max_i64(min, 0);
-    if (b->e.code || (max != BUILD_ENDLESS && max < min))
-        return BUILD_NEVER;
-    kids[0] = build_bytes(b, without, n);
-    for (uint32_t k = 0; k < n; k++)
-        kids[k + 1] = apart_from(b, without, (uint32_t)n, k);
-    if (b->e.code ||
-        vec_reserve(&b->kids, &b->kid_cap, b->kid_count + 1 + (int64_t)n, sizeof *b->kids, &b->e))
-        return BUILD_NEVER;
-    int64_t size = (max_i64(min, max) + 1) * (int64_t)n;
-    uint32_t rule = build_rule(b, ""), at = (uint32_t)b->kid_count;
-    memcpy(b->kids + at, kids, (n + 1) * sizeof *kids);
-    b->kid_count += 1 + (int64_t)n;
-    build_define(b, rule,
-                 add(b, (struct expr){.kind = EXPR_TEXT,
-                                      .a = at,
-                                      .b = (uint32_t)n,
-                                      .min = (int32_t)min,
-                                      .max = (int32_t)max,
-                                      .size = (uint32_t)size}));
+    build_define(b, rule, build_expr(b, x));
     if (!b->e.code)
         b->rules[rule].clear = true;
     return build_call(b, rule);
@@ -252,7 +198,7 @@ static uint32_t add_pair(struct build *b, int kind, uint32_t one, uint32_t other
     if (b->e.code)
         return BUILD_NEVER;
     uint32_t size = size_sum(b->exprs[one].size, b->exprs[other].size);
-    return add(b, (struct expr){.kind = (uint8_t)kind, .a = one, .b = other, .size = size});
+    return build_expr(b, (struct expr){.kind = (uint8_t)kind, .a = one, .b = other, .size = size});
 }
 
 uint32_t build_and(struct build *b, uint32_t one, uint32_t other) {
@@ -290,7 +236,7 @@ void build_define(struct build *b, uint32_t rule, uint32_t expression) {
 }
 
 uint32_t build_call(struct build *b, uint32_t rule) {
-    return add(b, (struct expr){.kind = EXPR_CALL, .a = rule, .size = 1});
+    return build_expr(b, (struct expr){.kind = EXPR_CALL, .a = rule, .size = 1});
 }
 
 uint32_t build_shared(struct build *b, uint32_t expression) {

@@ -59,6 +59,10 @@ struct build {
     char place[256]; // what the sentence says when no text can satisfy the grammar
 };
 
+uint32_t build_expr(struct build *b, struct expr x); // a new one; BUILD_NEVER: an error
+// A call of a rule of an expression that a chain calls once a time.
+uint32_t build_small_rule(struct build *b, uint32_t part);
+
 // ---- graphs (graph.c): nodes with lists of edges, growing.
 
 enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
