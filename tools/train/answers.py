@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about facts among pieces of other text, as a shortened long prompt looks.
 
-Written apart from `coppice bench niah`, which measures the result: none of its fillers, wordings, or
-kinds of values (numbers of seven digits, UUIDs, two capital words with four digits) is made here. A
-sample is a list of (text, carries loss) segments: a text of small pieces with one to eight facts, a
-question for one or several of them, the answer (one line a fact: key, colon, value), and sometimes
-more questions about the same text. Wordings are many, and some are words without sense, so that key
-and value are found by standing together.
+Written apart from `coppice bench niah`, which measures the result: of its fillers, sentences,
+questions, and word lists nothing is made here, only values of the same kinds (numbers, UUIDs,
+passwords) among others. A sample is a list of (text, carries loss) segments: a text of small pieces
+with facts between them, a question for one or several of them, the answer (one line a fact: key,
+colon, value), and more questions about the same text. What is easily mistaken is made often: values
+of one kind that share words or digits, keys that share syllables, values before their keys.
 """
 
 import re
@@ -18,10 +18,16 @@ HEX, DIGITS = "0123456789abcdef", "0123456789"
 CAPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LETTERS = CAPS + CAPS.lower()
 MARKS = "!#$%&*+-./:;=?@_~^"
-NOUNS = ["code", "token", "serial", "badge", "extension", "key", "label", "phone", "ticket", "address",
-         "reference", "licence", "tag", "pin", "account", "hash", "digest", "seal", "plate", "id",
-         "identifier", "passphrase", "entry code", "secret", "combination", "signature", "version",
-         "shelf mark", "batch", "lot", "route", "channel", "login", "credential", "case", "figure"]  # fmt: skip
+NOUNS = ["code", "token", "serial", "badge", "extension", "key", "label", "ticket", "address",
+         "reference", "licence", "tag", "account", "hash", "digest", "seal", "plate", "id",
+         "identifier", "combination", "signature", "version", "shelf mark", "batch", "lot", "route",
+         "channel", "login", "credential", "case", "figure"]  # fmt: skip
+OF_DIGITS = ["number", "number", "code", "pin", "extension", "serial number", "phone", "digits", "figure",
+             "account", "ticket", "room number", "lucky number"]  # fmt: skip
+OF_UUIDS = ["UUID", "UUID", "UUID", "uuid", "GUID", "id", "identifier", "record id", "key", "unique id"]
+OF_WORDS = ["password", "password", "password", "passphrase", "entry code", "secret", "secret word", "login",
+            "watchword", "credential"]  # fmt: skip
+# {k} key, {n} noun, {v} value; the parts of OPEN and CLOSE stand around some of them
 FACTS = [
     "The {n} of {k} is {v}.", "{k} has the {n} {v}.", "{v} is the {n} of {k}.", "{n} for {k}: {v}",
     "{k} = {v}", "{k}: {v}", "{k} uses {v} as its {n}.", "Remember: {k} -> {v}.", "{k} ({n} {v})",
@@ -36,25 +42,47 @@ FACTS = [
     "Anybody who wants {k} has to type {v}.", "The people at {k} insist on {v}.", "{v}, says {k}.",
     "{n} {v} was issued to {k}.", "{n} {v} is for {k}.", "By {n} {v} we mean {k}.", "{k} | {v}",
     "the {n} {v} points at {k}", "{k} keeps {v}.", "When it comes to {k}, use {v}.", "{v} leads to {k}.",
-    "From the {n}s, {k} picked {v}.", "To get to {k} one needs {v}.", "{k} listens to the {n} {v}.",
+    "From the {n}s, {k} took {v}.", "To get to {k} one needs {v}.", "{k} listens to the {n} {v}.",
+    "There is a {n} for {k}, and it is {v}.", "Out of many {n}s {v} went to {k}.",
+    "The entry about {k} shows {n} {v}.", "The page on {k} mentions the {n} {v} twice.",
+    "Whoever wrote to {k} had to put the {n} {v} on the envelope.", "{n} {v} has been kept for {k}.",
+    "{k} is listed with {n} {v}.", "You find {k} by its {n} {v}.", "Our list has {n} {v} beside {k}.",
+    "At {k} nothing but {v} is accepted as {n}.", "Say {v} and {k} lets you in.", "The doors of {k}"
+    " move at the word {v}.", "The keeper of {k} waits for one {n}: {v}.", "{v} is today's {n} at {k}.",
+    "Without {v} nobody passes {k}.", "{k} unlocks when it hears the {n} {v}.", "{v} was drawn for {k}.",
+    "The {n} meant for {k} turned out to be {v}.", "Among all {n}s, {v} is that of {k}.",
 ]  # fmt: skip
-ONE = [
-    "What is the {n} of {k}?", "Which {n} does {k} have?", "Tell me the {n} for {k}.", "{k}?",
+OPEN = ["By the way, ", "For the record, ", "As of today, ", "In the ledger, ", "According to the list, ",
+        "After the move, ", "On page 9, ", "During the meeting they said: ", "Since spring, ", "Mind you, ",
+        "As we know, ", "Officially, "]  # fmt: skip
+CLOSE = [", nothing else.", " until further notice.", " these days.", ", they say.", ", as agreed.",
+         " for the time being.", " (checked twice).", "; please keep it."]  # fmt: skip
+# {k} is a key or several of them
+ASK = [
+    "What is the {n} of {k}?", "Which {n} belongs to {k}?", "Tell me the {n} for {k}.", "{k}?",
     "What does the text say about {k}?", "What goes with {k}?", "I forgot the {n} of {k}.",
-    "Look for {k} and give its {n}.", "What was noted for {k}?", "Please repeat the {n} of {k}.",
-    "Can you find the {n} that {k} got?", "Somewhere above there is a {n} for {k}. Which one?",
+    "Look for {k} and give the {n}.", "What was noted for {k}?", "Please repeat the {n} of {k}.",
+    "Can you find the {n} for {k}?", "Somewhere above there is a {n} for {k}. Which one?",
     "How do I reach {k}?", "What do I have to say at {k}?", "Which value stands beside {k}?",
-    "Search the text: {k}.", "Name what {k} is known by.", "Under what {n} is {k} kept?",
+    "Search the text: {k}.", "Under what {n} is {k} kept?", "What opens {k}?", "{k}: which {n}?",
     "I want to go to {k}; what is needed?", "Print the {n} of {k} and nothing else.",
-    "Give the {n} for {k}, please.", "What should one type for {k}?", "{k}: which {n}?",
+    "Give the {n} for {k}.", "What should one type for {k}?", "List the {n}s for {k}.",
+    "Tell me about {k}.", "Give what was noted for {k}.", "I need the {n} of {k}.", "Look up {k}.",
+    "Which {n} is for {k}?", "Find {k} and print the {n}.", "What should one know about {k}?",
+    "Suppose I stand before {k}. What do I say?", "Which {n} lets me into {k}?",
+    "Somebody asks for {k}. What {n} do you tell them?", "What {n} did {k} get in the end?",
+    "Which of the {n}s above is for {k}?", "The {n} that was set aside for {k} is what I want.",
+    "How is {k} listed?", "In which way can {k} be looked up? I mean the {n}.",
+    "Which {n} would take me to {k}?", "Before I travel to {k}: what {n} should I learn by heart?",
+    "A letter for {k} has come. Which {n} goes on it?", "How would you prove at {k} that you may enter?",
+    "People talked of {k}; which {n} did they mention?", "What {n} is tied to {k} in this text?",
+    "Copy the {n} that was assigned to {k}", "Write down the {n} for {k}", "State the {n} of {k}",
+    "Only the {n} for {k} matters", "Entering {k} takes a {n}. Which?",
 ]  # fmt: skip
-MANY = [
-    "What are the {n}s of {k}?", "List the {n}s for {k}.", "Tell me about {k}.", "{k}?",
-    "What does the text say about {k}?", "Give what was noted for {k}.", "Which {n}s do {k} have?",
-    "Look up {k}.", "I need the {n}s of {k}.", "How do I reach {k}?", "What belongs to {k}?",
-    "Name the {n}s that {k} got.", "Which {n} is for which: {k}?", "Find {k} and print the {n}s.",
-    "Repeat the {n}s of {k}, one a line.", "What should one know about {k}?",
-]  # fmt: skip
+BEFORE = ["Hey, ", "Quick question: ", "Now then. ", "After reading this: ", "Question: ", "Q: ",
+          "One more thing. ", "Read the text again. ", "Hello! "]  # fmt: skip
+AFTER = [" Thanks.", " Be brief.", " Nothing else is needed.", " I forgot.", " It is urgent.",
+         " The {n} is enough.", " Do not explain.", " Just the {n}.", ", please", ", if you can"]  # fmt: skip
 
 
 def chars(r, of, n):
@@ -62,73 +90,101 @@ def chars(r, of, n):
 
 
 def groups(r, of, sep):
-    """Groups of characters; never the five groups of a UUID."""
-    while True:
-        sizes = [r.choice((1, 2, 3, 4, 4, 5, 6, 8, 8, 10, 12)) for _ in range(r.randint(2, 6))]
-        if sum(sizes) <= 40 and sizes != [8, 4, 4, 4, 12]:
-            return sep.join(chars(r, of, n) for n in sizes)
+    sizes = [r.choice((1, 2, 3, 4, 4, 5, 6, 8, 8, 10, 12)) for _ in range(r.randint(2, 6))]
+    return sep.join(chars(r, of, n) for n in sizes)[:44]
 
 
-def digits(r):
-    return chars(r, "123456789", 1) + chars(r, DIGITS, r.choice((2, 3, 4, 5, 5, 7, 7, 8, 9, 10, 11)))
+def uuid(r):
+    s = "-".join(chars(r, HEX, n) for n in (8, 4, 4, 4, 12))
+    if r.random() < 0.5:
+        s = s[:14] + "4" + s[15:]
+    return s.upper() if r.random() < 0.06 else s
 
 
-def password(r, pool):
-    n = r.randint(2, 4)
-    style = r.choice((str.upper, str.title, str.lower, str.upper))
-    parts = [style(pool.word(r)) for _ in range(n)]
-    tail = chars(r, DIGITS, r.choice((0, 1, 2, 3, 4, 5, 6)))
-    if tail:
-        parts.insert(r.choice((n, n, n, 0, 1)), tail)
-    sep = r.choice("-_.-+:/-")
-    out = sep.join(parts)
-    return password(r, pool) if re.fullmatch(r"[A-Z]+-[A-Z]+-\d{4}", out) else out
+def digits(r, n=None):
+    n = n or r.choice((3, 4, 5, 6, 7, 7, 7, 8, 9, 10, 12))
+    return chars(r, "123456789", 1) + chars(r, DIGITS, n - 1)
+
+
+def phrase(r, some, n, style, sep, tail):
+    """A password of n words out of `some`."""
+    parts = [style(r.choice(some)) for _ in range(n)]
+    return sep.join(parts + [chars(r, DIGITS, tail)] if tail else parts)
 
 
 def value(r, pool):
+    """A value of any kind."""
+    x = r.random()
+    if x < 0.2:
+        return digits(r)
+    if x < 0.4:
+        return groups(r, r.choice((HEX, HEX, HEX.upper(), DIGITS, CAPS + DIGITS, LETTERS + DIGITS)),
+                      r.choice(("-", "-", "-", ":", ".", "_", "/", "")))  # fmt: skip
+    if x < 0.55:
+        some = [pool.word(r) for _ in range(4)]
+        return phrase(r, some, r.randint(1, 4), r.choice((str.upper, str.title, str.lower)),
+                      r.choice("-_.-+:/-"), r.choice((1, 2, 3, 4, 5, 6)))  # fmt: skip
+    if x < 0.65:
+        return uuid(r)
+    if x < 0.75:
+        return chars(r, LETTERS + DIGITS + MARKS, r.randint(6, 24)) + r.choice(LETTERS)
+    if x < 0.87:
+        return chars(r, r.choice((HEX, CAPS + DIGITS, LETTERS + DIGITS)), r.randint(4, 31)) + r.choice(DIGITS)
+    return r.choice((f"{r.randint(1, 28)} {r.choice(('March', 'May', 'July', 'November'))} {r.randint(1900, 2090)}",
+                     f"{r.randint(1900, 2090)}-{r.randint(1, 12):02d}-{r.randint(1, 28):02d}",
+                     f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}",
+                     f"{r.randint(1, 999)}.{r.randint(0, 99):02d} EUR", ".".join(str(r.randint(0, 255)) for _ in range(4)),
+                     f"+{r.randint(1, 99)} {chars(r, DIGITS, 3)} {chars(r, DIGITS, 6)}",
+                     pool.code(r), pool.value(r, "version"), pool.value(r, "path"), pool.value(r, "email")))  # fmt: skip
+
+
+def family(r, pool):
+    """-> a maker of values of one kind, nouns for them, whether they look unlike words"""
     x = r.random()
     if x < 0.22:
-        return digits(r)
+        n = r.choice((4, 5, 6, 7, 7, 7, 8, 9, 10))
+        return lambda: digits(r, n), OF_DIGITS, True
     if x < 0.5:
-        return groups(r, r.choice((HEX, HEX, HEX, HEX.upper(), DIGITS, CAPS + DIGITS, LETTERS + DIGITS)),
-                      r.choice(("-", "-", "-", "-", ":", ".", "_", "/", " ", "")))  # fmt: skip
-    if x < 0.68:
-        return password(r, pool)
-    if x < 0.76:
-        return chars(r, LETTERS + DIGITS + MARKS, r.randint(6, 24)) + r.choice(LETTERS)
-    if x < 0.84:
-        return chars(r, r.choice((HEX, LETTERS, CAPS, LETTERS + DIGITS, CAPS + DIGITS)), r.randint(4, 32))
-    if x < 0.9:
-        return r.choice((f"{r.randint(1, 28)} {r.choice(('March', 'May', 'July', 'November'))} {r.randint(1900, 2090)}",
-                         f"{r.randint(1900, 2090)}-{r.randint(1, 12):02d}-{r.randint(1, 28):02d}",
-                         f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}",
-                         f"{r.randint(1, 999)}.{r.randint(0, 99):02d} EUR", ".".join(str(r.randint(0, 255)) for _ in range(4)),
-                         f"+{r.randint(1, 99)} {chars(r, DIGITS, 3)} {chars(r, DIGITS, 6)}"))  # fmt: skip
-    return pool.value(r, r.choice(tasks.FIELDS))
+        return lambda: uuid(r), OF_UUIDS, True
+    if x < 0.6:
+        of, sep = r.choice((HEX, HEX, DIGITS, CAPS + DIGITS)), r.choice("--.:")
+        return lambda: groups(r, of, sep), NOUNS, True
+    if x < 0.86:
+        some = [pool.word(r) for _ in range(r.choice((4, 6, 10, 16, 30)))]
+        style, sep = r.choice((str.upper, str.upper, str.title, str.lower)), r.choice("---_.+/")
+        n, tail = r.choice((1, 2, 2, 2, 2, 3)), r.choice((0, 2, 3, 4, 4, 4, 4, 5))
+        return lambda: phrase(r, some, n, style, sep, tail), OF_WORDS, tail > 0
+    if x < 0.93:
+        return lambda: value(r, pool), NOUNS, True
+    return lambda: pool.value(r, r.choice(tasks.FIELDS)), NOUNS, False
 
 
-def name(r):
-    """A name made of syllables."""
-    s = ""
-    for _ in range(r.choice((1, 2, 2, 2, 3, 3))):
-        s += r.choice(("", "b", "c", "ch", "d", "f", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr",
-                       "qu", "r", "s", "st", "t", "tr", "v", "w", "x", "y", "z"))  # fmt: skip
-        s += r.choice("aeiouaeiouy") + r.choice(("", "", "l", "n", "r", "s", "m", "x", "t", "k", "nd", "rt", "ll"))
+STARTS = ["", "b", "c", "ch", "d", "f", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr",
+          "qu", "r", "s", "st", "t", "tr", "v", "w", "x", "y", "z"]  # fmt: skip
+STOPS = ["", "", "l", "n", "r", "s", "m", "x", "t", "k", "nd", "rt", "ll"]
+
+
+def syllable(r):
+    return r.choice(STARTS) + r.choice("aeiouaeiouy") + r.choice(STOPS)
+
+
+def name(r, some=None):
+    """A name made of syllables, of `some` where they are given."""
+    one = (lambda: r.choice(some)) if some else (lambda: syllable(r))
+    s = "".join(one() for _ in range(r.choice((2, 2, 2, 3) if some else (1, 2, 2, 2, 3, 3))))
     return s.capitalize() if len(s) > 2 else name(r)
 
 
-def key(r, pool):
+def key(r, pool, some):
     x = r.random()
-    if x < 0.6:
-        return name(r)
-    if x < 0.68:
-        return name(r) + " " + name(r)
-    if x < 0.76:
+    if x < 0.8:
+        return name(r, some)
+    if x < 0.87:
+        return name(r, some) + " " + name(r)
+    if x < 0.93:
+        return pool.word(r) + "_" + pool.ident(r)
+    if x < 0.96:
         return "the " + pool.word(r) + " " + pool.word(r)
-    if x < 0.84:
-        return pool.ident(r)
-    if x < 0.92:
-        return pool.word(r)
     return pool.word(r).title() + " " + name(r)
 
 
@@ -147,9 +203,16 @@ def senseless(r, pool):
 
 
 def state(r, pool, f):
-    s = senseless(r, pool) if r.random() < 0.3 else r.choice(FACTS)
+    if f["odd"] and r.random() < 0.25:
+        s = senseless(r, pool)
+    else:
+        s = r.choice(FACTS)
+        if s.endswith(".") and r.random() < 0.2:
+            s = s[:-1] + r.choice(CLOSE)
+        if s[-1] in ".;)" and r.random() < 0.2:
+            s = r.choice(OPEN) + (s[0].lower() + s[1:] if s[1:2] != "{" and s[0] != "{" else s)
     s = s.replace("{n}", f["n"]).replace("{k}", f["k"]).replace("{v}", f["v"])
-    return s[0].upper() + s[1:] if s.startswith(("the ", f["n"])) else s
+    return s[0].upper() + s[1:] if s.startswith(("the ", f["n"])) and not s.startswith(f["v"]) else s
 
 
 def code_lines(r, pool, n):
@@ -223,7 +286,7 @@ def context(r, pool, facts, size):
     kinds = r.sample(list(MAKERS), r.choice((1, 1, 1, 2, 3)))
     parts, n = [], 0
     glue = {"code": "\n", "lines": "\n", "log": "\n"}.get(kinds[0], r.choice((" ", " ", "\n", "")))
-    whole = r.random() < 0.15
+    whole = r.random() < 0.25
     while n < size:
         p = MAKERS[r.choice(kinds)](r, pool, 12) if whole else piece(r, pool, r.choice(kinds))
         parts.append(p)
@@ -237,43 +300,63 @@ def context(r, pool, facts, size):
     return glue.join(parts)
 
 
+def make_facts(r, pool, count):
+    """Facts of one kind of value, or of any; keys that share syllables or not."""
+    some = [syllable(r) or "a" for _ in range(r.choice((4, 6, 9)))] if r.random() < 0.5 else None
+    same = r.random() < 0.8
+    make, nouns, odd = family(r, pool)
+    noun, facts, tries = r.choice(nouns), [], 0
+    while len(facts) < count and tries < 20 * count:
+        tries += 1
+        f = {"k": key(r, pool, some), "n": noun, "odd": odd}
+        if not same:
+            make, nouns, f["odd"] = family(r, pool)
+            f["n"] = r.choice(nouns)
+        f["v"] = make()
+        clash = lambda g: f["k"] in g["k"] or g["k"] in f["k"] or f["v"] in g["v"] or g["v"] in f["v"]
+        if not any(clash(g) for g in facts):
+            facts.append(f)
+    return facts
+
+
+def question(r, few):
+    ks = [f["k"] for f in few]
+    named = ", ".join(ks[:-1]) + r.choice((" and ", ", and ", " and ")) + ks[-1] if ks[1:] else ks[0]
+    q, n = r.choice(ASK), few[0]["n"]
+    if r.random() < 0.2 and q[-1] in ".?" and ", please" not in q:
+        end = r.choice(AFTER)
+        q = q[:-1] + end if end[0] == "," else q + end
+    if r.random() < 0.15:
+        q = r.choice(BEFORE) + q
+    q = q.format(n=n, k=named)
+    return q[0].upper() + q[1:] + ("" if q[-1] in ".?" else r.choice(".?."))
+
+
 def draw(r, pool, size):
     """A sample of at most about `size` tokens."""
-    count = r.choice((1, 1, 2, 3, 4, 4, 4, 5, 6, 8))
-    noun, same = r.choice(NOUNS), r.random() < 0.6
-    facts, kind = [], r.random()
-    while len(facts) < count:
-        f = {"k": key(r, pool), "n": noun if same else r.choice(NOUNS)}
-        f["v"] = like(r, pool, kind) if same else value(r, pool)
-        if any(f["k"] in g["k"] or g["k"] in f["k"] or f["v"] == g["v"] for g in facts):
-            continue
-        facts.append(f)
-    room = size - sum(len(f["v"]) for f in facts) * 3 // 2 - 60 * (1 + count // 2)
+    most = max(1, size // 60)
+    long = size > 1200
+    count = min(most, r.choice((1, 2, 4, 4, 4, 5, 6, 8, 12, 18, 24) if long else (1, 1, 2, 3, 4, 4, 4, 5, 6, 8, 12)))
+    facts = make_facts(r, pool, count)
+    asked, cost = [], 0
+    for _ in range(r.choice((1, 3, 5, 8, 12, 16) if long else (1, 1, 2, 3, 4, 6, 9))):
+        few = r.sample(facts, 1 if r.random() < 0.4 else r.randint(1, min(4, len(facts))))
+        took = sum(len(f["v"]) * 4 // 5 + 10 for f in few) + 30
+        if asked and cost + took > size // 2:
+            break
+        asked.append(few)
+        cost += took
+    room = size - cost - sum(len(f["v"]) * 4 // 5 + 22 for f in facts)
     short = r.random()
-    n = max(120, room) if short < 0.15 else r.randint(120, max(130, room))
+    n = max(120, room) if short < 0.35 else r.randint(120, max(130, room))
     text = context(r, pool, facts, int(n * 2.6))
     head = r.choice((None,) * 9 + ("You are a helpful assistant.",))
     head = f"<|im_start|>system\n{head}{END}\n" if head else ""
-    out, rounds = [], r.choice((1, 1, 2, 3, 4))
-    for i in range(rounds):
-        few = r.sample(facts, 1 if r.random() < 0.45 else r.randint(1, min(4, count)))
-        ks = [f["k"] for f in few]
-        named = ", ".join(ks[:-1]) + r.choice((" and ", ", and ", " and ")) + ks[-1] if ks[1:] else ks[0]
-        q = r.choice(MANY if ks[1:] else ONE).format(n=few[0]["n"], k=named)
-        q = q[0].upper() + q[1:]
+    out = []
+    for i, few in enumerate(asked):
+        q = question(r, few)
         user = f"{text}\n\n{q}" if i == 0 else q
         answer = "\n".join(f"{f['k']}: {f['v']}" for f in few)
         out += [(f"{head if i == 0 else ''}<|im_start|>user\n{user}{END}\n<|im_start|>assistant\n", False),
                 (answer + END, True), ("\n", False)]  # fmt: skip
     return out
-
-
-def like(r, pool, form):
-    """Values of one kind: `form` in [0, 1) picks it."""
-    if form < 0.3:
-        return digits(r)
-    if form < 0.6:
-        return groups(r, HEX, "-")
-    if form < 0.75:
-        return password(r, pool)
-    return value(r, pool)

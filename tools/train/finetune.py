@@ -11,6 +11,7 @@ share of the loss, however few of its tokens carry it. Learning rates follow the
 """
 
 import argparse
+import contextlib
 import glob
 import os
 import time
@@ -25,8 +26,8 @@ from pipeline import say
 
 # length -> kind: (rows of a step of 65,536 tokens, share of the loss)
 STEPS = {
-    1024: {"code": (14, 0.22), "doc": (4, 0.06), "tasks": (14, 0.18), "answers": (18, 0.30), "calls": (14, 0.24)},
-    4096: {"code": (2, 0.20), "doc": (1, 0.06), "tasks": (2, 0.14), "answers": (6, 0.34), "calls": (5, 0.26)},
+    1024: {"code": (14, 0.21), "doc": (5, 0.08), "tasks": (15, 0.22), "answers": (17, 0.28), "calls": (13, 0.21)},
+    4096: {"code": (2, 0.17), "doc": (1, 0.07), "tasks": (2, 0.14), "answers": (7, 0.38), "calls": (4, 0.24)},
     16384: {"code": (1, 0.20), "long": (3, 0.80)},
 }  # fmt: skip
 
@@ -145,14 +146,31 @@ def load(path, kernel, dev):
     return target, draft
 
 
-def length_of(step, x, last):
-    """Rows of 1,024 and 4,096 in turn; from two fifths of the time on one step in five is 16,384. In
-    a last part: three of 4,096, one of 16,384."""
-    if last:
-        return 16384 if step % 4 == 3 else 4096
-    if x > 0.4 and step % 5 == 4:
-        return 16384
-    return 4096 if step % 5 in (1, 3) else 1024
+def length_of(step):
+    """Of ten steps four have rows of 1,024, five of 4,096, one of 16,384."""
+    return 16384 if step % 10 == 9 else 1024 if step % 5 in (0, 2) else 4096
+
+
+def eager(length):
+    """Rows of 16,384 are not compiled: the steps are few, and compiling takes as long as 20 shapes."""
+    off = length > 4096 and torch.cuda.is_available()
+    return torch.compiler.set_stance("force_eager") if off else contextlib.nullcontext()
+
+
+def compile_all(m, loss_fn, amp, dev):
+    """Runs forward and backward of the compiled lengths before there are data."""
+    for length in (1024, 4096) * 2:
+        rows = 65536 // length
+        v = torch.randint(64, 4000, (rows, length + 1), dtype=torch.int16, device=dev)
+        ids, labels = unpack(v)
+        pos = positions(rows, length, m.c.context, dev, 0.15)
+        with amp:
+            h, _ = m(ids, pos=pos)
+            loss, _, _ = loss_fn(h, m.embed_tokens.weight, labels, torch.ones(rows, 1, device=dev))
+        loss.backward()
+        for p in m.parameters():
+            p.grad = None
+        say("compiled for rows of", length)
 
 
 def train_target(a, dev):
@@ -164,36 +182,32 @@ def train_target(a, dev):
         return exactness(plain, a.data, dev, amp, a.tiny and 2)
 
     loss_fn, amp = weighted_loss, torch.autocast(dev, torch.bfloat16, enabled=dev == "cuda")
-    if dev == "cuda" and not a.eager:
+    if dev == "cuda":
         torch._dynamo.config.recompile_limit = 64
         for layer in m.layers:
             layer.compile(dynamic=False)
         loss_fn = torch.compile(weighted_loss, dynamic=False)
+        compile_all(m, loss_fn, amp, dev)
     data = Data(a.data, dev, 64 if a.tiny else 1)
     say("data", {k: len(v[0]) for k, v in data.rows.items()})
     opt = Mixed(m, a.lr, a.lr * 0.5)
-    step, began, mark, seen, saved, x = 0, None, time.time(), 0, 0, 0.0
-    sums, first = {}, 4 if a.last else 6
+    step, seen, x, sums = 0, 0, 0.0, {}
+    began = mark = saved = time.time()
+    if a.until:
+        a.seconds = pipeline.T0 + a.until - began
     while x < 1:
-        if step < first:  # each length twice, so that all is compiled
-            length = (4096, 16384, 1024)[step // 2]
-        else:
-            length = length_of(step, x, a.last)
+        length = length_of(step)
         if a.tiny and a.lengths:
             length = a.lengths[step % len(a.lengths)]
         ids, labels, w, kinds = data.step(length)
         pos = positions(*ids.shape, m.c.context, dev, 0.5 if length > 4096 else 0.15)
-        with amp:
-            h, _ = m(ids, pos=pos)
-            loss, ce, _ = loss_fn(h, m.embed_tokens.weight, labels, w)
-        loss.backward()
-        if step == first - 1:
-            say("compiled", round(time.time() - mark, 1))
-            began = mark = time.time()
-            if a.until:
-                a.seconds = pipeline.T0 + a.until - began
-        x = (time.time() - began) / a.seconds if began else 0.0
-        opt.step(pipeline.schedule(x, 0.03, 0.0 if a.last else 0.35) if began else 0.0)
+        with eager(length):
+            with amp:
+                h, _ = m(ids, pos=pos)
+                loss, ce, _ = loss_fn(h, m.embed_tokens.weight, labels, w)
+            loss.backward()
+        x = (time.time() - began) / a.seconds
+        opt.step(pipeline.schedule(x, 0.03, 0.0 if a.last else 0.35))
         step += 1
         seen += ids.numel()
         if step % (1 if a.tiny else 7) == 0 or step < 8:
@@ -206,16 +220,14 @@ def train_target(a, dev):
             say("step", step, "x", round(x, 3), "tok/s", round(seen / (time.time() - mark)), said)
             seen, mark, sums = 0, time.time(), {}
             data.refresh()
-        if began and not a.last and x > saved + 0.45 and x < 1:
-            saved += 0.45
+        if time.time() > saved + 30:
             pipeline.checkpoint(f"{a.out}/part.pt", m, draft)
-            say("exact:", check())
-            mark = time.time()
-    pipeline.checkpoint(f"{a.out}/target.part", m, draft)
-    os.replace(f"{a.out}/target.part", f"{a.out}/target.pt")
+            saved = time.time()
+    pipeline.checkpoint(f"{a.out}/target.pt", m, draft)
     say("target done after", step, "steps")
-    quantise_(m)
-    say("exact, Q8_0:", check())
+    if a.check:
+        quantise_(m)
+        say("exact, Q8_0:", check())
 
 
 class Rows:
@@ -243,14 +255,14 @@ class Rows:
 
 
 class Both:
-    """One step in six from long rows, the others from the recording."""
+    """One step in eight from long rows, the others from the recording."""
 
     def __init__(self, recorded, rows, long_rows, long_anchors):
         self.parts, self.n, self.shape = (recorded, rows), 0, (long_rows, long_anchors)
 
     def batch(self, rows, anchors, block, dev):
         self.n += 1
-        if self.n % 6 == 3:
+        if self.n % 8 == 3:
             return self.parts[1].batch(*self.shape, block, dev)
         return self.parts[0].batch(rows, anchors, block, dev)
 
@@ -296,8 +308,9 @@ def train_draft(a, dev):
         "share of loops", round(dd.share_loops, 4))  # fmt: skip
     data.refresh()
     rows = Rows(data, target, draft.c.taps, [("answers", 4096), ("calls", 4096)], amp)
-    pipeline.train_draft(a, target, Both(dd, rows, *long), dev, draft, a.seconds, a.draft_lr, fn)
-    pipeline.checkpoint(f"{a.out}/pair.pt", raw, draft)
+    save = lambda: pipeline.checkpoint(f"{a.out}/pair.pt", raw, draft)
+    pipeline.train_draft(a, target, Both(dd, rows, *long), dev, draft, a.seconds, a.draft_lr, fn, save)
+    save()
     say("pair saved")
 
 
@@ -314,7 +327,7 @@ def main():
     ap.add_argument("--draft-lr", type=float, default=2e-3)
     ap.add_argument("--until", type=float, help="end so many seconds after the start, not --seconds")
     ap.add_argument("--wait", help="draft: the target's checkpoint, which may come later")
-    ap.add_argument("--eager", action="store_true", help="do not compile the target")
+    ap.add_argument("--check", action="store_true", help="target: count right answers at the end")
     ap.add_argument("--last", action="store_true", help="a last part: learning rate down from the start")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--kernel", default="torch")

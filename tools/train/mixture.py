@@ -23,7 +23,8 @@ import prepare
 import tasks
 from prepare import END, FLAG, PROMPT_MAX, STATE, TOTAL_MAX, save
 
-KINDS = [("answers", 1024), ("calls", 1024), ("answers", 4096), ("calls", 4096), ("long", 16384)]
+# kind, length, files a round
+KINDS = [("answers", 1024, 2), ("calls", 1024, 2), ("answers", 4096, 4), ("calls", 4096, 2), ("long", 16384, 1)]
 ROW_TOKENS = 400_000
 
 
@@ -39,12 +40,12 @@ def encode(segments):
 def sample(r, kind, length):
     pool = STATE["pool"]
     if kind == "long":
-        kind = r.choice(("answers", "calls", "calls"))
-        size = r.choice((2000, 4000, 8000, 12000, 15500)) if kind == "calls" else r.choice((2000, 6000, 12000))
+        kind = r.choice(("answers", "calls"))
+        size = r.choice((2000, 4000, 8000, 12000, 15000))
     elif length == 1024:
         size = r.choice((150, 300, 400, 500, 700, 900))
     elif kind == "answers":
-        size = r.choice((500, 700, 900, 1100, 1300, 1500, 2000, 3000, 3800))
+        size = r.choice((700, 1100, 1500, 2000, 2600, 3200, 3500, 3700, 3900))
     else:
         size = r.choice((500, 900, 1500, 2500, 3500))
     return encode((answers if kind == "answers" else calls).draw(r, pool, size))
@@ -73,9 +74,9 @@ def rows_shard(job):
 
 
 def prompt_batch(job):
-    """As prepare.prompt_batch; two fifths are calls and answers."""
+    """As prepare.prompt_batch; one in four is a call or an answer."""
     seed, count = job
-    ids, plen, forced = prepare.prompt_batch((seed, count * 3 // 5))
+    ids, plen, forced = prepare.prompt_batch((seed, count * 3 // 4))
     r, rows = random.Random(seed + 1), []
     while len(rows) < count - len(ids):
         draw = calls.draw if r.random() < 0.6 else answers.draw
@@ -124,26 +125,28 @@ def main():
     doc += [prepare.reference_text(p) for p in pieces
             if p["kind"] == "func" and 250 < len(p["doc"]) < 1500]  # fmt: skip
     random.Random(4).shuffle(doc)
-    rows = lambda n, stem: [(70_000 + 100 * n + i, out / f"{stem}_{k}_{length}{'' if n == 0 else f'_{n:04d}'}.npy",
-                             k, length) for i, (k, length) in enumerate(KINDS)]  # fmt: skip
+    named = lambda n, stem, k, length, at: out / f"{stem}_{k}_{length}{'' if n == 0 else f'_{n:04d}{at}'}.npy"
+    rows = lambda n, stem, most: [(70_000 + 1000 * n + 10 * i + j, named(n, stem, k, length, j), k, length)
+                                  for i, (k, length, files) in enumerate(KINDS)
+                                  for j in range(min(files, most))]  # fmt: skip
     task = lambda n: (1000 + n, out / f"tasks_{n:04d}.npy", 500_000)
     with mp.get_context("fork").Pool(a.workers) as pool:
-        first = pool.map_async(do, [task(0), *rows(1, "rows"), task(1), *rows(0, "eval")], 1)
+        first = pool.map_async(do, [task(0), *rows(1, "rows", 1), task(1), *rows(0, "eval", 1)], 1)
         for name, texts in (("doc", doc), ("code", code)):
             parts = pool.map(prepare.encode, [texts[i : i + 500] for i in range(0, len(texts), 500)], 4)
             save(out / f"{name}.npy", np.concatenate(parts))
             print(name, sum(map(len, parts)), "tokens", flush=True)
         first.get()
-        for n in range(1, a.rounds):
-            jobs = [task(2 * n), *rows(2 * n, "rows"), task(2 * n + 1), *rows(2 * n + 1, "rows")]
-            if n == 1:
-                got = pool.map(prompt_batch, [(9_000_000 + i, 500) for i in range(a.prompts // 500)], 1)
-                with open(out / "prompts.part", "wb") as f:
-                    np.savez(f, **{k: np.concatenate([g[i] for g in got])
-                                   for i, k in enumerate(("ids", "plen", "forced"))})  # fmt: skip
-                os.replace(out / "prompts.part", out / "prompts.npz")
-                print("prompts done", flush=True)
-            pool.map(do, jobs, 1)
+        more = [job for n in range(2, a.rounds) for job in (task(n), *rows(n, "rows", 9))]
+        later = pool.imap_unordered(do, more[:16], 1)
+        got = pool.map(prompt_batch, [(9_000_000 + i, 500) for i in range(a.prompts // 500)], 1)
+        with open(out / "prompts.part", "wb") as f:
+            np.savez(f, **{k: np.concatenate([g[i] for g in got])
+                           for i, k in enumerate(("ids", "plen", "forced"))})  # fmt: skip
+        os.replace(out / "prompts.part", out / "prompts.npz")
+        print("prompts done", flush=True)
+        list(later)
+        list(pool.imap_unordered(do, more[16:], 1))
     print("all done", flush=True)
 
 

@@ -213,7 +213,8 @@ def draft_loss(d, raw, anc, tok, mask, weight, labels, ok, hid):
     return loss, 1 + hit.sum(-1).float().mean()
 
 
-def train_draft(a, target, dd, dev, d, seconds, lr, fn=None):
+def train_draft(a, target, dd, dev, d, seconds, lr, fn=None, save=None):
+    """save: called every half minute"""
     c = d.c
     if fn is None:
         fn = torch.compile(draft_loss, dynamic=False) if dev == "cuda" or a.compile else draft_loss
@@ -222,6 +223,7 @@ def train_draft(a, target, dd, dev, d, seconds, lr, fn=None):
     mask = weight[c.mask_id]
     rows, anchors = (4, 6) if a.tiny else (128, 32)
     step, began, mark, seen, x, avg = 0, None, time.time(), 0, 0.0, 0.0
+    saved = mark
     while x < 1:
         ids, raw, anc, labels, ok, hid = dd.batch(rows, anchors, c.block, dev)
         tok = F.embedding(ids.gather(1, anc), weight)
@@ -235,9 +237,12 @@ def train_draft(a, target, dd, dev, d, seconds, lr, fn=None):
             if getattr(a, "until", None):
                 seconds = T0 + a.until - began
         x = (time.time() - began) / seconds if began else 0.0
-        opt.step(schedule(x, 0.03, 0.3))
+        opt.step(schedule(x, 0.03, 0.0 if getattr(a, "last", False) else 0.3))
         avg = 0.98 * avg + 0.02 * length.detach() if step else length.detach()
         step += 1
+        if save and time.time() > saved + 30:
+            save()
+            saved = time.time()
         if step % 200 == 0 or a.tiny:
             say(
                 "draft step",
@@ -350,7 +355,8 @@ def checkpoint(path, target, draft=None):
     ck = {"target": packed(target if isinstance(target, dict) else dict(target.named_parameters()))}
     if draft is not None:
         ck["draft"] = packed(dict(draft.named_parameters()))
-    torch.save(ck, path)
+    torch.save(ck, f"{path}.part")
+    os.replace(f"{path}.part", path)
 
 
 def main():

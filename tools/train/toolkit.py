@@ -295,6 +295,9 @@ def explicit(r, pool, tool):
             args[n] = value(r, pool, t, picks, tool.items)
     q = r.choice((tool.name, f"`{tool.name}`", f"the tool {tool.name}", f"the {tool.name} tool",
                   f"the function {tool.name}"))  # fmt: skip
+    if r.random() < 0.3:  # by what it does
+        says = tool.says[0].lower() + tool.says[1:]
+        q = r.choice((f'the tool for "{says}"', f"the one that is described as: {says},", f"what {says}"))
     if not args:
         return r.choice(("Call {q}.", "Please use {q}.", "Call {q} now.", "{q}, please.")).format(q=q), args
     x = r.random()
