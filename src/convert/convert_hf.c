@@ -12,10 +12,11 @@ static bool has_part(const char *name, const char *part) {
     return at && (at == name || at[-1] == '.');
 }
 
-// Layers behind the last one predict further tokens, as in GLM-4.5.
+// Layers behind the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
 static bool is_behind(const struct convert_job *j, const char *name) {
     const char *at = strstr(name, "layers.");
-    return at && !strcmp(j->arch, "glm4moe") && strtoll(at + 7, NULL, 10) >= j->layers;
+    bool may = !strcmp(j->arch, "glm4moe") || !strcmp(j->arch, "deepseek2");
+    return at && may && strtoll(at + 7, NULL, 10) >= j->layers;
 }
 
 // Parts of a checkpoint that a text model has no use for.
@@ -68,6 +69,10 @@ static const struct kind {
     {"qwen2", "qwen2", convert_plain},
     {"qwen3_moe", "qwen3moe", convert_plain},
     {"glm4_moe", "glm4moe", convert_glm},
+    {"deepseek_v2", "deepseek2", convert_deepseek},
+    {"deepseek_v3", "deepseek2", convert_deepseek},
+    {"kimi_k2", "deepseek2", convert_deepseek},
+    {"glm4_moe_lite", "deepseek2", convert_deepseek},
     {"llama", "llama", convert_plain},
     {"mistral", "llama", convert_plain},
     {"gemma4", "gemma4", convert_gemma},
@@ -90,8 +95,8 @@ static int fill(struct convert_job *j, struct err *e) {
     return err_set(
         e, ERR_UNSUPPORTED,
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
-        "qwen3, qwen3_moe, qwen2, glm4_moe, llama, mistral and gemma4 models and DFlashDraftModel "
-        "drafts can be converted",
+        "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
+        "llama, mistral and gemma4 models and DFlashDraftModel drafts can be converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

@@ -21,7 +21,7 @@ enum convert_op { OP_NONE, OP_PLUS_ONE, OP_NEG_EXP };
 
 // Moves value heads from the source's order (key head, then copy) to GGUF's (copy, then key head):
 // behind the first `skip` elements, each period of keys * copies units of `unit` elements is
-// permuted. unit 0: nothing moves.
+// permuted. unit 0: nothing moves. With a cut, what it leaves is permuted.
 struct convert_remap {
     int64_t skip, unit;
     int keys, copies;
@@ -105,6 +105,9 @@ enum convert_dim {
     DIM_FS, // experts, width of one, width of the shared one
     DIM_P,
     DIM_LP, // embeddings of a layer, of all
+    DIM_QL,
+    DIM_L,
+    DIM_O, // latent attention: width of queries between matrices, of latents, of all heads' values
     DIM_COUNT,
 };
 enum convert_heads {
@@ -161,6 +164,7 @@ int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
 int convert_gemma(struct convert_job *j, struct err *e);
 int convert_glm(struct convert_job *j, struct err *e);
+int convert_deepseek(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
 // The sizes that every kind has: d, v, layers, f (if asked), heads, kv_heads, head width, and those

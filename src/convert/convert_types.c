@@ -185,7 +185,7 @@ static uint32_t wanted_type(const struct convert_model *m, const struct convert_
     int layer = 0;
     if (is_head(m, t->name))
         return r->mix->head;
-    if (t->slices > 1 && r->mix->experts)
+    if (t->slices > 1 && r->mix->experts && strstr(t->name, "_exps"))
         return r->mix->experts;
     if (quant_format(r->type)->block == 1 || !strcmp(t->name, "token_embd.weight") ||
         sscanf(t->name, "blk.%6d.", &layer) != 1)

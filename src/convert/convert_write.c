@@ -99,7 +99,10 @@ static void decode_remapped(const struct convert_item *it, int64_t at, int64_t n
             run = m->unit - inside;
         }
         run = min_i64(run, n);
-        decode(it->src, from, run, dst);
+        if (it->cut.slice)
+            decode_cut(it, from, run, dst);
+        else
+            decode(it->src, from, run, dst);
         at += run;
         dst += run;
         n -= run;

@@ -30,7 +30,8 @@ struct synth_shape {
     // the shared one.
     int experts, used, lead; // lead: dense layers before
     int64_t expert_ffn, shared_ffn;
-    bool tied; // the embedding is the head
+    int q_lora, kv_lora, nope, v_dim; // latent attention: kv_lora not 0; rope_dims turn
+    bool tied;                        // the embedding is the head
     // Drafts: windowed layers but the last, tapped target layers (0-based).
     int block, n_taps;
     int64_t window, mask;

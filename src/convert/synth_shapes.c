@@ -13,6 +13,9 @@
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
 #define QWEN3  .plain = true, .head_dim = 128, .vocab = 151936
 #define LLAMA  .plain = true, .arch = "llama", .kv = 8, .vocab = 128256
+#define DEEPSEEK                                                                                   \
+    .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
+    .rope_dims = 64
 
 static const struct synth_shape shapes[] = {
     {"qwen35-0.8b", QWEN35, .layers = 24, .dim = 1024, .ffn = 3584, .heads = 8, .kv = 2,
@@ -58,6 +61,16 @@ static const struct synth_shape shapes[] = {
     {"glm4moe-tiny", .plain = true, .arch = "glm4moe", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"deepseek-v2-lite", DEEPSEEK, .layers = 27, .dim = 2048, .ffn = 10944, .heads = 16,
+     .vocab = 102400, .experts = 64, .used = 6, .lead = 1, .expert_ffn = 1408, .shared_ffn = 2816},
+    {"deepseek-v3", DEEPSEEK, .layers = 61, .dim = 7168, .ffn = 18432, .heads = 128,
+     .vocab = 129280, .q_lora = 1536, .experts = 256, .used = 8, .lead = 3, .expert_ffn = 2048,
+     .shared_ffn = 2048},
+    {"kimi-k2", DEEPSEEK, .layers = 61, .dim = 7168, .ffn = 18432, .heads = 64, .vocab = 163840,
+     .q_lora = 1536, .experts = 384, .used = 8, .lead = 1, .expert_ffn = 2048, .shared_ffn = 2048},
+    {"deepseek2-tiny", .plain = true, .arch = "deepseek2", .layers = 4, .dim = 256, .ffn = 512,
+     .vocab = 512, .heads = 4, .kv = 1, .q_lora = 128, .kv_lora = 64, .nope = 32, .v_dim = 64,
+     .rope_dims = 32, .experts = 16, .used = 4, .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
@@ -104,7 +117,14 @@ static bool is_glm(const struct synth_shape *s) {
     return is_arch(s, "glm4moe");
 }
 
+// Dense layers first, then experts beside a shared one, with a bias for the choice.
+static bool has_lead(const struct synth_shape *s) {
+    return is_glm(s) || is_arch(s, "deepseek2");
+}
+
 const char *synth_pre(const struct synth_shape *s) {
+    if (is_arch(s, "deepseek2"))
+        return "deepseek-v3";
     return is_arch(s, "llama") ? "llama-bpe" : s->plain ? "qwen2" : "qwen35";
 }
 
@@ -192,6 +212,23 @@ static void attention(struct builder *b, const struct synth_shape *s, int i) {
     vector(b, i, "attn_k_norm.weight", s->head_dim, size, 0.2f);
 }
 
+static void latent(struct builder *b, const struct synth_shape *s, int i) {
+    int64_t q = (int64_t)s->heads * (s->nope + s->rope_dims);
+    const int64_t k[3] = {s->nope, s->kv_lora, s->heads}, v[3] = {s->kv_lora, s->v_dim, s->heads};
+    if (s->q_lora) {
+        matrix(b, i, "attn_q_a.weight", s->dim, s->q_lora, 1);
+        norm(b, i, "attn_q_a_norm.weight", s->q_lora);
+        matrix(b, i, "attn_q_b.weight", s->q_lora, q, 2);
+    } else {
+        matrix(b, i, "attn_q.weight", s->dim, q, 2);
+    }
+    matrix(b, i, "attn_kv_a_mqa.weight", s->dim, s->kv_lora + s->rope_dims, 1);
+    norm(b, i, "attn_kv_a_norm.weight", s->kv_lora);
+    expert_matrix(b, i, "attn_k_b.weight", k);
+    expert_matrix(b, i, "attn_v_b.weight", v);
+    matrix(b, i, "attn_output.weight", (int64_t)s->heads * s->v_dim, s->dim, 1);
+}
+
 // Decay of a step is exp(ssm_a * softplus(a + bias)): from nearly 1 down to about 0.1.
 static void deltanet(struct builder *b, const struct synth_shape *s, int i) {
     int64_t vd = (int64_t)s->gdn_v * s->gdn_dim, c = 2 * (int64_t)s->gdn_k * s->gdn_dim + vd;
@@ -216,7 +253,7 @@ static void experts(struct builder *b, const struct synth_shape *s, int i) {
     expert_matrix(b, i, "ffn_down_exps.weight", out);
     if (!s->shared_ffn)
         return;
-    if (is_glm(s))
+    if (has_lead(s))
         vector(b, i, "exp_probs_b.bias", s->experts, 0, 0.2f);
     else
         vector(b, i, "ffn_gate_inp_shexp.weight", s->dim, 0, (float)sqrt(3.0 / (double)s->dim));
@@ -257,7 +294,9 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         norm(&b, i, "attn_norm.weight", s->dim);
         bool plain = s->draft || (s->plain && !is_glm(s));
         norm(&b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
-        if (full_layer(s, i))
+        if (s->kv_lora)
+            latent(&b, s, i);
+        else if (full_layer(s, i))
             attention(&b, s, i);
         else
             deltanet(&b, s, i);
@@ -293,12 +332,22 @@ static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
 }
 
-static void glm_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     put(w, s, "expert_shared_count", s->shared_ffn / s->expert_ffn);
     put(w, s, "leading_dense_block_count", s->lead);
     put(w, s, "expert_gating_func", 2);
     put(w, s, "rope.dimension_count", s->rope_dims);
     gguf_put_bool(w, key_of(s, "expert_weights_norm").text, true);
+}
+
+// Layers of a latent, and weights that are divided by their sum and then times 2.5.
+static void latent_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    put(w, s, "attention.key_length_mla", s->nope + s->rope_dims);
+    put(w, s, "attention.value_length_mla", s->v_dim);
+    put(w, s, "attention.kv_lora_rank", s->kv_lora);
+    if (s->q_lora)
+        put(w, s, "attention.q_lora_rank", s->q_lora);
+    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, 2.5f);
 }
 
 // The upstream dialect: taps are counted from 1.
@@ -338,14 +387,16 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
         put(w, s, "expert_used_count", s->used);
         put(w, s, "expert_feed_forward_length", s->expert_ffn);
     }
-    if (is_glm(s))
-        glm_metadata(w, s);
+    if (has_lead(s))
+        lead_metadata(w, s);
     else if (s->shared_ffn)
         put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
     put(w, s, "attention.head_count", s->heads);
     put(w, s, "attention.head_count_kv", s->kv);
-    put(w, s, "attention.key_length", s->head_dim);
-    put(w, s, "attention.value_length", s->head_dim);
+    put(w, s, "attention.key_length", s->kv_lora ? s->kv_lora + s->rope_dims : s->head_dim);
+    put(w, s, "attention.value_length", s->kv_lora ? s->kv_lora : s->head_dim);
+    if (s->kv_lora)
+        latent_metadata(w, s);
     gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
     gguf_put_f32(w, key_of(s, "rope.freq_base").text, llama ? 5e5f : s->plain ? 1e6f : 1e7f);
     if (s->draft)

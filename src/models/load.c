@@ -87,7 +87,8 @@ static int find_experts(const struct load *l, const char *name, const struct loa
         return err_set(e, ERR_MISMATCH,
                        "tensor %s is missing; the file is incomplete or of another architecture",
                        name);
-    if (t->ne[0] != s->k || t->ne[1] != s->m || t->ne[2] != s->n || t->ne[3] != 1) {
+    bool folded = s->n > 1 && t->ne[1] == s->m * s->n && t->ne[2] == 1;
+    if (t->ne[0] != s->k || (!folded && (t->ne[1] != s->m || t->ne[2] != s->n)) || t->ne[3] != 1) {
         char found[128], many[24] = "";
         if (s->n > 1)
             snprintf(many, sizeof many, ", %lld", (long long)s->n);
@@ -160,7 +161,90 @@ int load_experts(struct load *l, const char *name, const struct load_experts *sh
         return rc;
     struct tensor all = *t;
     all.n_dims = 3; // one expert is a list of experts, too
+    all.ne[1] = shape->m;
+    all.ne[2] = shape->n;
     return make_weight(l, &all, out, e);
+}
+
+static void copy_rows(const struct tensor *t, const struct load_cut *c, unsigned char *out) {
+    size_t row = (size_t)quant_row_bytes(quant_format(t->type), c->shape.k);
+    size_t bytes = row * (size_t)c->shape.m;
+    for (int64_t i = 0; i < c->shape.n; i++)
+        memcpy(out + bytes * (size_t)i,
+               (const unsigned char *)t->data + row * (size_t)(i * c->rows + c->first), bytes);
+}
+
+// Rows of m values to columns: halves from types without plain numbers.
+static int transpose_rows(const struct tensor *t, const struct load_cut *c, unsigned char *out,
+                          struct err *e) {
+    const struct quant_format *f = quant_format(t->type);
+    int64_t k = c->shape.k, m = c->shape.m;
+    size_t row = (size_t)quant_row_bytes(f, m), each = f->block == 1 ? (size_t)f->bytes : 2;
+    float *x = malloc((size_t)m * sizeof *x);
+    if (!x)
+        return err_set(e, ERR_MEMORY, "no memory to read tensor %s", t->name);
+    for (int64_t i = 0; i < c->shape.n * k; i++) {
+        int64_t head = i / k, column = i % k;
+        const unsigned char *from =
+            (const unsigned char *)t->data + row * (size_t)(head * c->rows + c->first + column);
+        unsigned char *to = out + each * (size_t)(head * k * m + column);
+        if (f->block > 1)
+            f->dequantize(from, x, m);
+        for (int64_t r = 0; r < m; r++) {
+            uint16_t half = f->block > 1 ? f32_to_f16(x[r]) : 0;
+            memcpy(to + each * (size_t)(r * k),
+                   f->block > 1 ? (void *)&half : (void *)(from + each * (size_t)r), each);
+        }
+    }
+    free(x);
+    return 0;
+}
+
+// A tensor like t but with the cut's rows and no data yet.
+static struct tensor cut_tensor(const struct tensor *t, const struct load_cut *c) {
+    struct tensor out = *t;
+    if (c->transposed && quant_format(t->type)->block > 1)
+        out.type = TYPE_F16;
+    out.n_dims = 3;
+    out.ne[0] = c->shape.k;
+    out.ne[1] = c->shape.m;
+    out.ne[2] = c->shape.n;
+    out.bytes = quant_row_bytes(quant_format(out.type), c->shape.k) * c->shape.m * c->shape.n;
+    out.data = NULL;
+    return out;
+}
+
+int load_experts_cut(struct load *l, const char *name, const struct load_cut *cut,
+                     const struct weight **out, struct err *e) {
+    const struct load_experts *s = &cut->shape;
+    const struct load_experts all = {cut->transposed ? s->m : s->k, cut->rows, s->n};
+    const struct tensor *t;
+    int rc = check_scale(l, name, e);
+    if (!rc)
+        rc = find_experts(l, name, &all, &t, e);
+    if (rc)
+        return rc;
+    struct tensor part = cut_tensor(t, cut);
+    if (l->dry)
+        return make_weight(l, &part, out, e);
+    unsigned char *data = malloc((size_t)part.bytes);
+    if (!data)
+        return err_set(e, ERR_MEMORY, "no memory to take tensor %s apart", name);
+    part.data = data;
+    if (cut->transposed)
+        rc = transpose_rows(t, cut, data, e);
+    else
+        copy_rows(t, cut, data);
+    load_done_fn *done = l->done;
+    l->done = NULL; // which is about tensors of the file
+    if (!rc)
+        rc = make_weight(l, &part, out, e);
+    l->done = done;
+    if (rc || !exec_is_device(l->x)) { // the CPU has packed it
+        free(data);
+        return rc;
+    }
+    return keep_or_drop(l, ITEM_HOST, data, e);
 }
 
 int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {

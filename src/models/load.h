@@ -41,12 +41,22 @@ struct load_rows {
 };
 int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
                      const struct weight **out, struct err *e);
-// The matrices [k -> m] of experts (ne = {k, m, n}).
+// The matrices [k -> m] of experts, or of heads (ne = {k, m, n}, or {k, m n}).
 struct load_experts {
     int64_t k, m, n;
 };
 int load_experts(struct load *l, const char *name, const struct load_experts *shape,
                  const struct weight **out, struct err *e);
+// The same of a tensor that holds `rows` rows for each of them, of which these begin at row
+// `first`: m rows of k values, or, transposed, k rows of m values (what has no plain numbers then
+// becomes F16).
+struct load_cut {
+    struct load_experts shape;
+    int64_t rows, first;
+    bool transposed;
+};
+int load_experts_cut(struct load *l, const char *name, const struct load_cut *cut,
+                     const struct weight **out, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
 // The same in memory of the host, [k]; zeros in a dry load.

@@ -15,7 +15,7 @@
 
 static const struct model_desc *const archs[] = {
     &arch_qwen35,     &arch_qwen35moe,    &arch_qwen3.desc, &arch_qwen3moe.desc, &arch_qwen2.desc,
-    &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4,     &arch_gpt_oss};
+    &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4,     &arch_gpt_oss,       &arch_deepseek2};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};

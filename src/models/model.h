@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "formats/gguf.h"
+#include "models/mla_shape.h"
 #include "models/moe_shape.h"
 #include "ops/ops.h"
 #include "state/forest.h"
@@ -26,6 +27,7 @@ struct model_params {
     float eps, attn_scale;
     struct gdn_shape gdn;
     struct moe_shape moe;
+    struct mla_shape mla;    // latent attention, if kv_lora is not 0: one kv head, keys of head_dim
     int64_t context;         // trained context length, tokens
     int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
     bool tied;               // the head is the embedding

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "models/block_attention.h"
 #include "models/block_deltanet.h"
+#include "models/block_mla.h"
 #include "models/block_mlp.h"
 #include "models/block_moe.h"
 #include "models/block_ple.h"
@@ -25,6 +26,7 @@ struct layer {
     float out_scale;
     struct ple_layer ple;
     struct attention_block attention;
+    struct mla_block mla; // in its place where attention is latent
     struct deltanet_block deltanet;
     struct mlp_block mlp;
     struct moe_block moe; // in its place where the layer has experts
@@ -54,6 +56,7 @@ struct workspace {
     struct act *act_d, *act_f; // R rows of D, of F
     struct moe_buffers moe;
     struct attention_buffers attention;
+    struct mla_buffers mla;
     struct deltanet_buffers deltanet;
     struct ple_buffers ple;
     float *apart; // [R][D] output of a block that is normed before it joins the stream
@@ -123,7 +126,8 @@ struct model_desc {
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
-extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gpt_oss;
+extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gpt_oss,
+    arch_deepseek2;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,

@@ -155,6 +155,8 @@ int params_refuse_tensors(const struct gguf *g, const char *arch, const char *co
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const char *name = gguf_tensor_at(g, i)->name;
         const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
+        if (part && strncmp(part, ".nextn.", 7) == 0) // of a block that is left alone
+            continue;
         if (part ? !is_listed(layer, part + 1) : !is_listed(names, name))
             return err_set(e, ERR_UNSUPPORTED,
                            "the file has a tensor %.80s, which a %s model lacks; use a file "

@@ -47,6 +47,11 @@ int params_read_experts(struct model_params *p, const struct gguf *g, const char
 int params_read_shared(struct model_params *p, const struct gguf *g, int64_t otherwise,
                        struct err *e);
 
+// Of models whose first layers are dense and whose shared experts are one that is as wide as all of
+// them (shared_too: there must be one): how many, how wide, and whether experts have a bias for the
+// choice. After params_read_sizes.
+int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_too, struct err *e);
+
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);
 

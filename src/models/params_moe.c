@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of mixtures of experts. What an architecture does where a key is absent stands in the shape
 // already; a value that no op computes is refused by its key.
+#include "models/load.h"
 #include "models/meta.h"
 #include "models/params.h"
 
@@ -98,4 +99,25 @@ int params_read_shared(struct model_params *p, const struct gguf *g, int64_t oth
         rc = err_set(e, ERR_UNSUPPORTED, "metadata key %s is %lld; a multiple of 32 is supported",
                      key, (long long)*width);
     return rc;
+}
+
+int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_too, struct err *e) {
+    char key[PARAMS_KEY], name[LOAD_NAME];
+    int64_t lead, shared;
+    int rc = meta_int(g, params_key(key, p->arch, "leading_dense_block_count"), 0, p->n_layers - 1,
+                      0, &lead, e);
+    if (!rc)
+        rc = meta_int(g, params_key(key, p->arch, "expert_shared_count"), shared_too ? 1 : 0, 64, 0,
+                      &shared, e);
+    if (!rc && lead && !p->ffn)
+        rc = err_set(e, ERR_FORMAT,
+                     "metadata key %s.feed_forward_length is missing, but %lld layers are dense; "
+                     "the file is incomplete",
+                     p->arch, (long long)lead);
+    if (rc)
+        return rc;
+    p->moe.lead = (int)lead;
+    p->moe.shared = shared * p->moe.ffn;
+    p->moe.choice_bias = gguf_tensor(g, load_name(name, p->moe.lead, "exp_probs_b.bias"));
+    return 0;
 }

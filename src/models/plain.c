@@ -110,27 +110,6 @@ static int refuse_keys(const struct plain_arch *f, const struct gguf *g, struct 
     return 0;
 }
 
-// Dense layers come first; shared experts are one that is as wide as all of them.
-static int read_shared(struct model_params *p, const struct gguf *g, struct err *e) {
-    char key[PARAMS_KEY], name[LOAD_NAME];
-    int64_t lead, shared;
-    int rc = meta_int(g, params_key(key, p->arch, "leading_dense_block_count"), 0, p->n_layers - 1,
-                      0, &lead, e);
-    if (!rc)
-        rc = meta_int(g, params_key(key, p->arch, "expert_shared_count"), 1, 64, 0, &shared, e);
-    if (!rc && lead && !p->ffn)
-        rc = err_set(e, ERR_FORMAT,
-                     "metadata key %s.feed_forward_length is missing, but %lld layers are dense; "
-                     "the file is incomplete",
-                     p->arch, (long long)lead);
-    if (rc)
-        return rc;
-    p->moe.lead = (int)lead;
-    p->moe.shared = shared * p->moe.ffn;
-    p->moe.choice_bias = gguf_tensor(g, load_name(name, p->moe.lead, "exp_probs_b.bias"));
-    return 0;
-}
-
 static int read_sizes(struct model *m, const struct gguf *g, int64_t *blocks, struct err *e) {
     struct model_params *p = &m->params;
     const struct plain_arch *f = arch_of(m);
@@ -139,7 +118,7 @@ static int read_sizes(struct model *m, const struct gguf *g, int64_t *blocks, st
     if (!rc)
         rc = params_read_sizes(p, g, f->desc.arch, blocks, e);
     if (!rc && f->experts.shared)
-        return read_shared(p, g, e);
+        return params_read_lead(p, g, true, e);
     if (has_experts(f))
         p->ffn = 0; // what a file names is the size of layers that it does not have
     return rc;

@@ -115,6 +115,18 @@ struct moe_linear_args {
     float *out; // [n * used][m]
 };
 
+// Heads with a matrix each, as latent attention has them: out of head h = its in times matrix h.
+struct heads_args {
+    const struct weight *w; // [k -> m] of each head, as that of experts
+    int heads;
+    int64_t n;
+    const float *in;       // [n][heads][in_stride], the first k are multiplied; or NULL, and
+    const struct act *act; // [n][heads * k]
+    int64_t in_stride, out_stride;
+    float *out; // [n][heads][out_stride], the first m are the product
+    int tail;   // values behind the first k of in that are copied behind the first m of out
+};
+
 struct moe_combine_args {
     const float *in;      // [n * used][m]
     const float *weights; // [n][used]

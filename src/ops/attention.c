@@ -76,9 +76,9 @@ int attend_check(const struct attend_shape *s, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%d query heads over %d kv heads are not supported; up to %d share one",
                        s->n_heads, s->n_kv, OPS_GROUP_MAX);
-    if (s->dk < 1 || s->dv < 1 || s->dk > OPS_HEAD_MAX || s->dv > OPS_HEAD_MAX)
+    if (s->dk < 1 || s->dv < 1 || s->dk > OPS_KEY_MAX || s->dv > OPS_HEAD_MAX)
         return err_set(e, ERR_UNSUPPORTED,
-                       "attention heads of %d and %d values are not supported; up to %d are", s->dk,
-                       s->dv, OPS_HEAD_MAX);
+                       "attention heads of %d and %d values are not supported; up to %d and %d are",
+                       s->dk, s->dv, OPS_KEY_MAX, OPS_HEAD_MAX);
     return 0;
 }

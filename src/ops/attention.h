@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-// Bounds that loaders check: dk and dv of attention and of recurrent heads; query heads of one kv
-// head.
-enum { OPS_HEAD_MAX = 512, OPS_GROUP_MAX = 128 };
+// Bounds that loaders check: dk and dv of attention and of recurrent heads; dk of attention where
+// keys are longer than values (latent attention); query heads of one kv head.
+enum { OPS_HEAD_MAX = 512, OPS_KEY_MAX = 576, OPS_GROUP_MAX = 128 };
 
 enum rope_pairs {
     ROPE_HALVES,     // (i, i + dims / 2), as GPT-NeoX has them

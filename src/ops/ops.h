@@ -79,6 +79,9 @@ struct ops {
     // out = the sum of weight times entry over a row's entries, one fma after another in the
     // router's order, beginning with 0 or with out.
     void (*moe_combine)(struct exec *x, const struct moe_combine_args *a);
+    // A matrix for each head: the bits that linear makes of the head's row. NULL: the backend has
+    // no such op.
+    void (*linear_heads)(struct exec *x, const struct heads_args *a);
     // RMSNorm per head, rotary embedding (arXiv 2104.09864), K and V stored in the KV types.
     void (*qk_norm_rope_store)(struct exec *x, const struct qk_args *a, const struct rows *r);
     // Softmax attention over pages and rows. Keys are taken in chunks of 64 absolute positions,
@@ -149,6 +152,7 @@ struct ops_needs {
     bool scale; // the same
     bool activate;
     bool experts; // weights of three dimensions and the ops moe_*
+    bool heads;   // weights of three dimensions and linear_heads
     // NULL, or calls of that form: looked at are shapes, codecs of the layout, and which optional
     // arrays there are; no array is read.
     const struct qk_args *qk;

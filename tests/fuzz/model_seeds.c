@@ -66,6 +66,16 @@ int main(int argc, char **argv) {
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/glm.gguf", argv[1]);
     rc |= tiny_target_write(&experts, path, &e);
+    experts.form = TINY_FORM_DEEPSEEK;
+    experts.rope_dims = 32;
+    experts.seed = 3;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/deepseek.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
+    experts.fused = true;
+    experts.seed = 1;
+    snprintf(path, sizeof path, "%s/deepseek-old.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
     experts = t;
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/shared.gguf", argv[1]);

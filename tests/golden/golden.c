@@ -122,6 +122,23 @@ static void read_probes(struct golden *g, const struct json *array) {
     }
 }
 
+// Configuration and tensors of a folder, where the fixture has them.
+static void read_folder(struct golden *g, const struct json *root) {
+    const struct json *tensors = json_get(root, "tensors");
+    size_t n = 0;
+    const char *config = json_str(json_get(root, "config"), &n);
+    if (config)
+        str_append(&g->config, config, n);
+    for (size_t i = 0; i < json_len(tensors); i++) {
+        const struct json *t = json_at(tensors, i), *dims = json_at(t, 1);
+        int64_t shape[TINY_MAX_DIMS] = {0};
+        for (size_t d = 0; d < json_len(dims) && d < TINY_MAX_DIMS; d++)
+            shape[d] = json_int(json_at(dims, d), 0);
+        const char *name = json_str(json_at(t, 0), NULL);
+        (void)tiny_store_add(&g->tensors, "", name ? name : "", shape);
+    }
+}
+
 static int read_meta(struct golden *g, const char *data, const char *name, struct err *e) {
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s.json", data, name);
@@ -141,6 +158,7 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
                               GOLDEN_MAX_INDEX);
         (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
         read_probes(g, json_get(root, "probes"));
+        read_folder(g, root);
     }
     json_free(root);
     str_fini(&text);
@@ -172,6 +190,8 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
 void golden_fini(struct golden *g) {
     free(g->rows);
     g->rows = NULL;
+    str_fini(&g->config);
+    tiny_store_fini(&g->tensors);
 }
 
 static int make_draft(struct golden_files *f, const struct golden *g,
@@ -197,7 +217,8 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     if (g->target.kind == TINY_OSS)
         return tiny_write_oss(&g->target, f->gguf, e);
     struct convert_options o = {.recipe = convert_recipe("F32")};
-    int rc = tiny_write_target(&g->target, f->hf, e);
+    int rc = g->config.len ? tiny_write_listed(&g->target, &g->config, &g->tensors, f->hf, e)
+                           : tiny_write_target(&g->target, f->hf, e);
     if (rc == 0)
         rc = convert_hf(f->hf, f->gguf, &o, e);
     o.target_dir = f->hf;

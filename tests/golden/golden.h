@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "golden/tiny_model.h"
+#include "golden/tiny_store.h"
 
 enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64 };
 
@@ -30,6 +31,8 @@ struct golden {
     int32_t anchors[GOLDEN_MAX_INDEX]; // draft: [n_index]
     struct golden_probe probes[GOLDEN_MAX_PROBES];
     int n_probes;
+    struct str config; // of architectures whose folders stand in the fixture, with
+    struct tiny_store tensors;
     float *rows; // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs
 };
 

@@ -239,6 +239,18 @@ static void test_plain(void **state) {
     bench_fini(&b);
 }
 
+// Latent attention; older files have keys and values of heads in one matrix.
+static void test_latent(void **state) {
+    struct bench b;
+    bench_init(&b, *state, "auto");
+    basic_ways(&b);
+    after_truncate(&b, 120, 101, 101);
+    after_restore(&b, 75);
+    by_trees(&b);
+    as_variant(&b, VARIANT_KV_B, "with one matrix for heads");
+    bench_fini(&b);
+}
+
 static void test_scalar(void **state) {
     static const int sevens[] = {7};
     struct bench b;
@@ -273,6 +285,11 @@ int main(void) {
         cmocka_unit_test_prestate(test_scalar, "q3moe"),
         cmocka_unit_test_prestate(test_plain, "glm_norms"),
         cmocka_unit_test_prestate(test_basic, "glm_air"),
+        cmocka_unit_test_prestate(test_latent, "ds3"),
+        cmocka_unit_test_prestate(test_basic, "ds3_yarn"),
+        cmocka_unit_test_prestate(test_basic, "ds2"),
+        cmocka_unit_test_prestate(test_basic, "ds2_groups"),
+        cmocka_unit_test_prestate(test_scalar, "ds3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,8 @@ int main(void) {
         BOTH("q3_yarn"),         BOTH("draft_q3"),     BOTH("l3_bands"),     BOTH("l2_bias"),
         BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),       BOTH("oss"),
         BOTH("q3moe"),           BOTH("r3moe"),        BOTH("r1moe"),        BOTH("draft_q3moe"),
-        BOTH("glm_norms"),       BOTH("glm_air"),      BOTH("draft_r3moe"),
+        BOTH("glm_norms"),       BOTH("glm_air"),      BOTH("draft_r3moe"),  BOTH("ds3"),
+        BOTH("ds3_yarn"),        BOTH("ds2"),          BOTH("ds2_groups"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -501,15 +501,19 @@ static int write_model(const char *dir, const struct str *config, const struct t
     return rc == 0 ? tiny_store_write(s, path, from, e) : rc;
 }
 
+int tiny_write_listed(const struct tiny_target *t, const struct str *config,
+                      const struct tiny_store *s, const char *dir, struct err *e) {
+    struct tiny_seed from = {t->seed, t->plain, t->dt_mean, t->kind == TINY_GEMMA4};
+    int rc = write_model(dir, config, s, &from, e);
+    return rc ? rc : write_tokenizer(dir, t->plain, e);
+}
+
 int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e) {
     struct tiny_store s = {0};
     struct json_writer w = {0};
     target_tensors(&s, t);
     target_config(&w, t);
-    struct tiny_seed from = {t->seed, t->plain, t->dt_mean, t->kind == TINY_GEMMA4};
-    int rc = write_model(dir, &w.out, &s, &from, e);
-    if (rc == 0)
-        rc = write_tokenizer(dir, t->plain, e);
+    int rc = tiny_write_listed(t, &w.out, &s, dir, e);
     str_fini(&w.out);
     tiny_store_fini(&s);
     return rc;

@@ -63,6 +63,11 @@ struct tiny_draft {
 // Write config.json, model.safetensors (F32) and, for targets, a tokenizer of single bytes into
 // an existing folder. ERR_IO names the file.
 int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e);
+// The same of a configuration and tensors that stand in a fixture.
+struct str;
+struct tiny_store;
+int tiny_write_listed(const struct tiny_target *t, const struct str *config,
+                      const struct tiny_store *s, const char *dir, struct err *e);
 int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, const char *dir,
                      struct err *e);
 

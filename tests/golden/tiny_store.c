@@ -39,7 +39,7 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
     } else if (from->gemma && ends_with(name, "q_norm.weight")) {
         r.mean = 0.3;
         r.std = 0.06;
-    } else if (ends_with(name, "layer_scalar")) {
+    } else if (ends_with(name, "layer_scalar") || ends_with(name, "scale")) {
         r.mean = 1.0;
         r.std = 0.2;
     } else if (ends_with(name, "norm.weight")) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewrites a qwen35 GGUF file: metadata with a few entries changed, tensors copied, and for the
-// prediction block one full-attention layer's tensors once more under the next layer's name.
+// Rewrites a GGUF file of qwen35, or of deepseek2 (last part): metadata with a few entries changed,
+// tensors copied, and for the prediction block one full-attention layer's tensors once more under
+// the next layer's name.
 #include "golden/variants.h"
 
 #include <stdbool.h>
@@ -102,6 +103,84 @@ static int put_tensors(struct gguf_writer *w, enum variant v, const struct gguf 
     return rc == 0 && v == VARIANT_MTP ? write_nextn(w, norm, e) : rc;
 }
 
+// Latent attention as older files have it.
+
+static bool is_part(const struct tensor *t, const char *part) {
+    return strstr(t->name, part) != NULL;
+}
+
+// Row (d of head h) of attn_kv_b: column d of the head's attn_k_b, or a row of its attn_v_b.
+static int write_kv_b(struct gguf_writer *w, const struct tensor *k, const struct tensor *v,
+                      struct err *e) {
+    const float *keys = k->data, *values = v->data;
+    int64_t nope = k->ne[0], lora = k->ne[1], rows = nope + v->ne[1];
+    float row[512];
+    int rc = 0;
+    for (int64_t i = 0; rc == 0 && i < k->ne[2] * rows; i++) {
+        int64_t h = i / rows, d = i % rows;
+        for (int64_t r = 0; r < lora && r < 512; r++)
+            row[r] = d < nope ? keys[(h * lora + r) * nope + d]
+                              : values[(h * v->ne[1] + d - nope) * lora + r];
+        rc = gguf_write_data(w, row, (size_t)lora * sizeof *row, e);
+    }
+    return rc;
+}
+
+static void put_old_widths(struct gguf_writer *w, const struct gguf *g) {
+    static const char *const pairs[][2] = {
+        {"deepseek2.attention.key_length", "deepseek2.attention.key_length_mla"},
+        {"deepseek2.attention.value_length", "deepseek2.attention.value_length_mla"},
+        {"deepseek2.attention.head_count_kv", "deepseek2.attention.head_count"}};
+    struct err e;
+    for (size_t i = 0; i < 3; i++) {
+        int64_t n = 0;
+        (void)gguf_get_int(g, pairs[i][1], 0, 1 << 20, 0, &n, &e);
+        gguf_put_int(w, pairs[i][0], GGUF_U32, n);
+    }
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        bool changed = strstr(kv->key, "_mla") || !strcmp(kv->key, pairs[0][0]) ||
+                       !strcmp(kv->key, pairs[1][0]) || !strcmp(kv->key, pairs[2][0]);
+        if (!changed)
+            gguf_put_kv(w, kv);
+    }
+}
+
+// One tensor: described, or (data) written. Values of heads go where their keys are.
+static int put_one(struct gguf_writer *w, const struct gguf *g, const struct tensor *t, bool data,
+                   struct err *e) {
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s", t->name);
+    char *at = strstr(name, "attn_k_b");
+    if (is_part(t, "attn_v_b"))
+        return 0;
+    if (!at && data)
+        return gguf_write_data(w, t->data, (size_t)t->bytes, e);
+    if (!at) {
+        gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+        return 0;
+    }
+    at[5] = 'v';
+    const struct tensor *v = gguf_tensor(g, name);
+    if (!v)
+        return err_set(e, ERR_FORMAT, "no %s", name);
+    (void)snprintf(at, 24, "attn_kv_b.weight");
+    const int64_t ne[2] = {t->ne[1], t->ne[2] * (t->ne[0] + v->ne[1])};
+    if (data)
+        return write_kv_b(w, t, v, e);
+    gguf_add_tensor(w, name, t->type, 2, ne);
+    return 0;
+}
+
+static int put_latent(struct gguf_writer *w, const struct gguf *g, struct err *e) {
+    int rc = 0;
+    put_old_widths(w, g);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; rc == 0 && i < gguf_tensor_count(g); i++)
+            rc = put_one(w, g, gguf_tensor_at(g, i), pass, e);
+    return rc;
+}
+
 int variant_write(enum variant v, const char *in, const char *out, struct err *e) {
     struct gguf *g = NULL;
     struct gguf_writer *w = NULL;
@@ -110,8 +189,11 @@ int variant_write(enum variant v, const char *in, const char *out, struct err *e
         rc = gguf_writer_open(&w, out, e);
     if (rc != 0)
         goto out;
-    rc = put_metadata(w, v, g, e);
-    if (rc == 0)
+    if (v == VARIANT_KV_B)
+        rc = put_latent(w, g, e);
+    else
+        rc = put_metadata(w, v, g, e);
+    if (rc == 0 && v != VARIANT_KV_B)
         rc = put_tensors(w, v, g, e);
     if (rc == 0)
         rc = gguf_writer_close(w, e);

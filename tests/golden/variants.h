@@ -6,8 +6,10 @@
 #include "base/err.h"
 
 enum variant {
-    VARIANT_MTP,     // block_count counts one more layer, whose tensors must be left alone
-    VARIANT_OLD_KEYS // without the keys that older files lack; the layer kinds must be inferred
+    VARIANT_MTP,      // block_count counts one more layer, whose tensors must be left alone
+    VARIANT_OLD_KEYS, // without the keys that older files lack; the layer kinds must be inferred
+    VARIANT_KV_B // deepseek2: keys and values of heads in one matrix, widths as older files name
+                 // them
 };
 
 // in: a converted target. The logits of the written file are those of `in`.

@@ -29,20 +29,23 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     t->context = PAIR_CONTEXT;
     t->seed = (uint64_t)index * 2 + 1000;
     if (index % 5 == 2) { // one in five is a plain decoder
-        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA, TINY_FORM_QWEN2,
-                                               TINY_FORM_GEMMA4, TINY_FORM_GLM};
+        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA,
+                                               TINY_FORM_QWEN2, TINY_FORM_GEMMA4,
+                                               TINY_FORM_GLM,   TINY_FORM_DEEPSEEK};
+        enum { FORMS = sizeof forms / sizeof *forms };
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)
-            t->form = forms[index / 5 % 5];
+            t->form = forms[index / 5 % FORMS];
         t->interval = 1;
-        t->rope_dims = t->form == TINY_FORM_GLM ? t->head_dim / 2 : t->head_dim;
+        bool half = t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK;
+        t->rope_dims = half ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
         if (t->form == TINY_FORM_GEMMA4) // all parts of it are apart
             t->fused = false;
     }
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;
-    if (t->form == TINY_FORM_GLM ||
+    if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK ||
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3 &&
          (!level || strncmp(level, "cuda", 4) != 0))) // most of one in three have experts
         tiny_shape_experts(t);
@@ -91,13 +94,15 @@ int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     struct tiny_shape t;
     struct tiny_draft_shape d;
     char target[64], draft[64];
-    const enum kv_codec_id *kv = kvs[index % KVS];
+    enum kv_codec_id kv[2] = {kvs[index % KVS][0], kvs[index % KVS][1]};
     if (!level)
         level = index % 8 == 3 ? "scalar" : "auto";
     *p = (struct pair){0};
     choose_shape(&t, index, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
+    if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
+        kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
              tiny_arch(&t), quant_format(t.type)->name, kv_codec_of(kv[0])->name,
              kv_codec_of(kv[1])->name, t.key_heads, t.value_heads, d.block, level);

@@ -13,26 +13,8 @@
 #include "base/rng.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
+#include "support/tiny_list.h"
 #include "support/tiny_vocab.h"
-
-enum { MAX_TENSORS = 512 };
-
-struct entry {
-    char name[64];
-    int64_t k, m;    // m: rows of all experts together
-    int64_t experts; // 0: a plain matrix
-    uint32_t type;
-    float mean, std;
-    bool rates;         // ssm_a: minus a log-uniform number
-    int64_t k_at, v_at; // attn_qkv: the rows where k and v begin
-};
-
-struct list {
-    struct entry e[MAX_TENSORS];
-    int n;
-    uint32_t type;
-    uint64_t seed;
-};
 
 struct tiny_shape tiny_shape_default(void) {
     return (struct tiny_shape){.vocab = 300,
@@ -64,13 +46,21 @@ static bool is_glm(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_GLM;
 }
 
+static bool is_deep(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_DEEPSEEK;
+}
+
+// Dense layers first, then experts with a shared one and a bias for the choice.
+static bool has_lead(const struct tiny_shape *t) {
+    return is_glm(t) || is_deep(t);
+}
+
 const char *tiny_arch(const struct tiny_shape *t) {
-    static const char *const plain[] = {[TINY_FORM_QWEN3] = "qwen3",
-                                        [TINY_FORM_QWEN2] = "qwen2",
-                                        [TINY_FORM_LLAMA] = "llama",
-                                        [TINY_FORM_GEMMA4] = "gemma4",
-                                        [TINY_FORM_GLM] = "glm4moe"};
-    if (t->experts && !is_glm(t))
+    static const char *const plain[] = {
+        [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2",
+        [TINY_FORM_LLAMA] = "llama", [TINY_FORM_GEMMA4] = "gemma4",
+        [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2"};
+    if (t->experts && !has_lead(t))
         return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
 }
@@ -80,7 +70,7 @@ void tiny_shape_experts(struct tiny_shape *t) {
     t->experts = 6;
     t->used = 2;
     t->expert_ffn = width;
-    t->shared_ffn = t->plain && !is_glm(t) ? 0 : 2 * width;
+    t->shared_ffn = t->plain && !has_lead(t) ? 0 : 2 * width;
 }
 
 struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
@@ -98,33 +88,13 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
                                      .seed = 2};
 }
 
-// Adds a matrix [k -> m] of the list's type.
-static void matrix(struct list *l, const char *name, int64_t k, int64_t m, float std) {
-    uint32_t type = k % quant_format(l->type)->block ? TYPE_F32 : l->type;
-    struct entry *e = &l->e[l->n++];
-    *e = (struct entry){.k = k, .m = m, .type = type, .std = std};
-    snprintf(e->name, sizeof e->name, "%s", name);
+// Values of a latent: with the rotated ones behind them whole blocks of every codec.
+static int tiny_latent(const struct tiny_shape *t) {
+    return t->head_dim * 2 - t->rope_dims;
 }
 
-static void expert_matrix(struct list *l, const char *name, int64_t k, int64_t m, int64_t experts,
-                          float std) {
-    matrix(l, name, k, m * experts, std);
-    l->e[l->n - 1].experts = experts;
-}
-
-static void vector(struct list *l, const char *name, int64_t k, int64_t m, float mean, float std) {
-    struct entry *e = &l->e[l->n++];
-    *e = (struct entry){.k = k, .m = m, .type = TYPE_F32, .mean = mean, .std = std};
-    snprintf(e->name, sizeof e->name, "%s", name);
-}
-
-static float fan(int64_t k, float gain) {
-    return gain / sqrtf((float)k);
-}
-
-static const char *blk(char buf[64], int i, const char *suffix) {
-    snprintf(buf, 64, "blk.%d.%s", i, suffix);
-    return buf;
+static bool low_rank(const struct tiny_shape *t) {
+    return t->seed / 2 % 2;
 }
 
 static void attention_tensors(struct list *l, const struct tiny_shape *t, int i) {
@@ -153,6 +123,32 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
         return;
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
+}
+
+// The latent is as wide as a head and a half of keys; queries have a low rank in every second
+// model.
+static void latent_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int q = t->heads * (t->head_dim / 2 + t->rope_dims), lora = tiny_latent(t);
+    int64_t v = t->head_dim / 2;
+    if (low_rank(t)) {
+        matrix(l, blk(b, i, "attn_q_a.weight"), t->dim, t->dim / 2, fan(t->dim, 1));
+        vector(l, blk(b, i, "attn_q_a_norm.weight"), t->dim / 2, 1, 1, 0.2f);
+        matrix(l, blk(b, i, "attn_q_b.weight"), t->dim / 2, q, fan(t->dim / 2, 2));
+    } else {
+        matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 2));
+    }
+    matrix(l, blk(b, i, "attn_kv_a_mqa.weight"), t->dim, lora + t->rope_dims, fan(t->dim, 1));
+    vector(l, blk(b, i, "attn_kv_a_norm.weight"), lora, 1, 1, 0.2f);
+    if (t->fused) {
+        matrix(l, blk(b, i, "attn_kv_b.weight"), lora, t->heads * (t->head_dim / 2 + v),
+               fan(lora, 1));
+    } else {
+        expert_matrix(l, blk(b, i, "attn_k_b.weight"), t->head_dim / 2, lora, t->heads,
+                      fan(lora, 1));
+        expert_matrix(l, blk(b, i, "attn_v_b.weight"), lora, v, t->heads, fan(lora, 1));
+    }
+    matrix(l, blk(b, i, "attn_output.weight"), t->heads * v, t->dim, fan(t->heads * v, 2));
 }
 
 static bool is_gemma(const struct tiny_shape *t) {
@@ -216,7 +212,7 @@ static void deltanet_tensors(struct list *l, const struct tiny_shape *t, int i) 
 static void feed_forward_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
     int64_t d = t->dim, e = t->experts, f = t->expert_ffn, s = t->shared_ffn;
-    if (!e || (is_glm(t) && i == 0)) {
+    if (!e || (has_lead(t) && i == 0)) {
         matrix(l, blk(b, i, "ffn_gate.weight"), d, t->ffn, fan(d, 1));
         matrix(l, blk(b, i, "ffn_up.weight"), d, t->ffn, fan(d, 1));
         matrix(l, blk(b, i, "ffn_down.weight"), t->ffn, d, fan(t->ffn, 2));
@@ -228,7 +224,7 @@ static void feed_forward_tensors(struct list *l, const struct tiny_shape *t, int
     expert_matrix(l, blk(b, i, "ffn_down_exps.weight"), f, d, e, fan(f, 3));
     if (!s)
         return;
-    if (is_glm(t))
+    if (has_lead(t))
         vector(l, blk(b, i, "exp_probs_b.bias"), e, 1, 0, 0.3f);
     else
         vector(l, blk(b, i, "ffn_gate_inp_shexp.weight"), d, 1, 0, fan(d, 2));
@@ -244,7 +240,9 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
         return;
     }
     vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
-    if (i >= t->layers || (i + 1) % t->interval == 0)
+    if (is_deep(t))
+        latent_tensors(l, t, i);
+    else if (i >= t->layers || (i + 1) % t->interval == 0)
         attention_tensors(l, t, i);
     else
         deltanet_tensors(l, t, i);
@@ -395,7 +393,7 @@ static void put_expert_keys(struct gguf_writer *w, const char *a, const struct t
     put_u32(w, a, "expert_count", t->experts);
     put_u32(w, a, "expert_used_count", t->used);
     put_u32(w, a, "expert_feed_forward_length", t->expert_ffn);
-    if (!is_glm(t)) {
+    if (!has_lead(t)) {
         if (t->shared_ffn)
             put_u32(w, a, "expert_shared_feed_forward_length", t->shared_ffn);
         return;
@@ -408,6 +406,25 @@ static void put_expert_keys(struct gguf_writer *w, const char *a, const struct t
     put_u32(w, a, "expert_gating_func", 2);
     put_u32(w, a, "rope.dimension_count", t->rope_dims);
     put_f32(w, a, "expert_weights_scale", 1.5f);
+}
+
+static void put_latent_keys(struct gguf_writer *w, const struct tiny_shape *t) {
+    const char *a = tiny_arch(t);
+    int key = t->head_dim / 2 + t->rope_dims, lora = tiny_latent(t);
+    put_u32(w, a, "attention.head_count_kv", t->fused ? t->heads : 1);
+    put_u32(w, a, "attention.key_length", t->fused ? key : lora + t->rope_dims);
+    put_u32(w, a, "attention.value_length", t->fused ? t->head_dim / 2 : lora);
+    put_u32(w, a, "attention.kv_lora_rank", lora);
+    if (low_rank(t))
+        put_u32(w, a, "attention.q_lora_rank", t->dim / 2);
+    if (!t->fused) {
+        put_u32(w, a, "attention.key_length_mla", key);
+        put_u32(w, a, "attention.value_length_mla", t->head_dim / 2);
+    }
+    gguf_put_str(w, "deepseek2.rope.scaling.type", "yarn", 4);
+    put_f32(w, a, "rope.scaling.factor", 4);
+    put_u32(w, a, "rope.scaling.original_context_length", 128);
+    put_f32(w, a, "rope.scaling.yarn_log_multiplier", 0.1f);
 }
 
 static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
@@ -424,6 +441,8 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_u32(w, a, "attention.head_count", t->heads);
     if (is_gemma(t)) {
         put_gemma_keys(w, t);
+    } else if (is_deep(t)) {
+        put_latent_keys(w, t);
     } else {
         if (!t->experts)
             put_u32(w, a, "feed_forward_length", t->ffn);

@@ -17,7 +17,8 @@ enum tiny_form {
     TINY_FORM_QWEN2,
     TINY_FORM_LLAMA,
     TINY_FORM_GEMMA4,
-    TINY_FORM_GLM
+    TINY_FORM_GLM,
+    TINY_FORM_DEEPSEEK
 };
 enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4
 
@@ -25,7 +26,9 @@ struct tiny_shape {
     bool plain; // every layer is full attention, without a gate
     // Of a plain one. llama has rope_freqs and no biases. gemma4: every second layer is full, with
     // heads of twice the size whose values are keys; the last two borrow keys and are twice as
-    // wide; layers have embeddings of their own. GLM has experts behind one dense layer.
+    // wide; layers have embeddings of their own. GLM has experts behind one dense layer, and so has
+    // deepseek, whose attention is latent, with queries of low rank for half of the seeds; fused:
+    // keys and values of heads are one matrix.
     enum tiny_form form;
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0

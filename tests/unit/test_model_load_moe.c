@@ -79,6 +79,61 @@ static const struct bad glm_targets[] = {
      {.tensor = "blk.4.attn_norm.weight", .name = "blk.2.ffn_gate_inp_shexp.weight"}},
 };
 
+// Latent attention: 2 heads of 32 + 32 values over latents of 96, queries of rank 32.
+#define DEEP(which, number) {.key = "deepseek2." which, .kind = GGUF_U32, .value = (number)}
+static const struct bad latent_targets[] = {
+    {0, "", {0}},
+    {0, "", DEEP("expert_gating_func", 1)},
+    {0, "", {.key = "deepseek2.rope.scaling.yarn_log_multiplier", .kind = -1}},
+    {ERR_UNSUPPORTED, "expert_gating_func is 4", DEEP("expert_gating_func", 4)},
+    {ERR_FORMAT, "kv_lora_rank", {.key = "deepseek2.attention.kv_lora_rank", .kind = -1}},
+    {ERR_UNSUPPORTED, "latents of 64", DEEP("attention.kv_lora_rank", 64)},
+    {ERR_FORMAT, "kv_lora_rank", DEEP("attention.kv_lora_rank", 1024)},
+    {ERR_FORMAT,
+     "rope.dimension_count is missing",
+     {.key = "deepseek2.rope.dimension_count", .kind = -1}},
+    {ERR_UNSUPPORTED, "33 rotary dimensions", DEEP("rope.dimension_count", 33)},
+    {ERR_UNSUPPORTED, "value length 33", DEEP("attention.value_length_mla", 33)},
+    {ERR_MISMATCH, "blk.0.attn_q_b.weight", DEEP("attention.key_length_mla", 96)},
+    {ERR_FORMAT, "key_length_mla", DEEP("attention.key_length_mla", 32)},
+    {ERR_UNSUPPORTED, "latents of 96", DEEP("attention.key_length", 160)},
+    {ERR_FORMAT,
+     "q_lora_rank is missing, and so is",
+     {.key = "deepseek2.attention.q_lora_rank", .kind = -1}},
+    {ERR_UNSUPPORTED, "up to 128", DEEP("attention.head_count", 129)},
+    {ERR_FORMAT,
+     "yarn_log_multiplier is -1",
+     {.key = "deepseek2.rope.scaling.yarn_log_multiplier", .kind = GGUF_F32, .number = -1}},
+    {ERR_FORMAT, "leading_dense_block_count", DEEP("leading_dense_block_count", 4)},
+    {ERR_MISMATCH, "blk.0.attn_k_b", {.tensor = "blk.0.attn_k_b.weight"}},
+    {ERR_MISMATCH, "blk.1.attn_v_b", {.tensor = "blk.1.attn_v_b.weight"}},
+    {ERR_MISMATCH, "attn_kv_a_norm", {.tensor = "blk.2.attn_kv_a_norm.weight"}},
+    {ERR_MISMATCH, "blk.2.exp_probs_b.bias", {.tensor = "blk.2.exp_probs_b.bias"}},
+    {ERR_UNSUPPORTED,
+     "attn_k.bias",
+     {.tensor = "blk.4.attn_norm.weight", .name = "blk.2.attn_k.bias"}},
+};
+
+static const struct bad older_latent_targets[] = {
+    {0, "", {0}},
+    {ERR_MISMATCH, "blk.0.attn_kv_b.weight is [96, 128]", DEEP("attention.value_length", 64)},
+    {ERR_MISMATCH, "blk.3.attn_k_b", {.tensor = "blk.3.attn_kv_b.weight"}},
+};
+
+static void test_latent_targets(void **state) {
+    (void)state;
+    struct tiny_shape deep = tiny_shape_plain();
+    deep.form = TINY_FORM_DEEPSEEK;
+    deep.rope_dims = 32;
+    deep.seed = 3;
+    tiny_shape_experts(&deep);
+    refuse_each(deep, latent_targets, sizeof latent_targets / sizeof *latent_targets);
+    deep.fused = true;
+    deep.seed = 1;
+    refuse_each(deep, older_latent_targets,
+                sizeof older_latent_targets / sizeof *older_latent_targets);
+}
+
 static void test_expert_targets(void **state) {
     (void)state;
     struct tiny_shape plain = tiny_shape_plain(), shared = tiny_shape_default();
@@ -96,6 +151,7 @@ static void test_expert_targets(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_targets),
+        cmocka_unit_test(test_latent_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,20 @@ TARGETS |= {
             "used": 3, "expert_ffn": 128, "rope": 150000, "yarn": 32, "trained": 64, "tied": False,
             "seed": 114},
 }
+# DeepSeek: latent attention with queries of low rank and without, values shorter than keys; groups
+# by their two best beside a bias (V3), by their best (V2), or none; YaRN that scales scores.
+DEEP = {"plain": True, "vocab": 512, "hidden": 256, "ffn": 384, "layers": 4, "lead": 1, "heads": 4,
+        "kv_heads": 4, "head_dim": 48, "q_lora": 128, "kv_lora": 64, "nope": 32, "turns": 32,
+        "v": 64, "experts": 16, "used": 4, "expert_ffn": 96, "shared_ffn": 192, "groups": 4,
+        "groups_used": 2, "routed": 2.5, "tied": False, "rope": 10000}
+TARGETS |= {
+    "ds3": DEEP | {"kind": "deepseek_v3", "seed": 115},
+    "ds3_yarn": DEEP | {"kind": "deepseek_v3", "q_lora": 0, "yarn": 40, "trained": 64,
+                        "mscale": 0.707, "layers": 3, "seed": 116},
+    "ds2": DEEP | {"kind": "deepseek_v2", "q_lora": 0, "groups": 1, "groups_used": 1,
+                   "routed": 1.0, "layers": 3, "seed": 117},
+    "ds2_groups": DEEP | {"kind": "deepseek_v2", "routed": 16.0, "layers": 3, "seed": 118},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]
@@ -144,10 +158,13 @@ def target_case(out, name, t):
     model.float()
     print(f"{name}: token by token {step:.1e}, ragged {ragged:.1e}, "
           f"fp64 {oracle.relative_error(logits, exact):.1e}, logit std {float(logits.std()):.2f}")
-    write(out, name, {"target": t, "ids": ids, "positions": POSITIONS,
-                      "probes": probes(tiny_model.target_tensors(t),
-                                       lambda n, s: tiny_model.target_weight(t, n, s))},
-          logits[POSITIONS])
+    meta = {"target": t, "ids": ids, "positions": POSITIONS,
+            "probes": probes(tiny_model.target_tensors(t),
+                             lambda n, s: tiny_model.target_weight(t, n, s))}
+    if tiny_model.is_listed(t):
+        meta |= {"config": json.dumps(tiny_model.target_config(t)),
+                 "tensors": tiny_model.target_tensors(t)}
+    write(out, name, meta, logits[POSITIONS])
     return model, ids, logits, streams
 
 

@@ -46,7 +46,7 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
     """(mean, std) of a tensor; A_log gives None."""
     if gemma and name.endswith("q_norm.weight"):
         return 0.3, 0.06  # scores are not scaled
-    if name.endswith("layer_scalar"):
+    if name.endswith(("layer_scalar", "scale")):
         return 1.0, 0.2
     if name.endswith("A_log"):
         return None
@@ -83,7 +83,7 @@ def is_plain(t):
 
 
 def kind(t):
-    """Of a plain decoder: qwen3, qwen2, llama, gemma4 or glm4_moe."""
+    """Of a plain decoder: qwen3, qwen2, llama, gemma4, glm4_moe, or one of LISTED."""
     return t.get("kind", "qwen3")
 
 
@@ -231,10 +231,76 @@ def expert_tensors(p, t):
     return out
 
 
+def is_listed(t):
+    """Whether a fixture names configuration and tensors itself, so that C needs no list of them."""
+    return kind(t) in LISTED or (kind(t) == "gemma4" and t.get("experts", 0) > 0)
+
+
+def latent_tensors(p, t):
+    d, h, lora, turns = t["hidden"], t["heads"], t["kv_lora"], t["turns"]
+    q = h * (t["nope"] + turns)
+    out = [(p + "self_attn.kv_a_proj_with_mqa.weight", (lora + turns, d)),
+           (p + "self_attn.kv_a_layernorm.weight", (lora,)),
+           (p + "self_attn.kv_b_proj.weight", (h * (t["nope"] + t["v"]), lora)),
+           (p + "self_attn.o_proj.weight", (d, h * t["v"]))]
+    if not t["q_lora"]:
+        return out + [(p + "self_attn.q_proj.weight", (q, d))]
+    return out + [(p + "self_attn.q_a_proj.weight", (t["q_lora"], d)),
+                  (p + "self_attn.q_a_layernorm.weight", (t["q_lora"],)),
+                  (p + "self_attn.q_b_proj.weight", (q, t["q_lora"]))]
+
+
+def shared_moe_tensors(p, t, bias):
+    d, e, f, s = t["hidden"], t["experts"], t["expert_ffn"], t["shared_ffn"]
+    q = p + "mlp.shared_experts."
+    out = [(p + "input_layernorm.weight", (d,)), (p + "post_attention_layernorm.weight", (d,)),
+           (p + "mlp.gate.weight", (e, d)), (p + "mlp.experts.gate_up_proj", (e, 2 * f, d)),
+           (p + "mlp.experts.down_proj", (e, d, f)), (q + "gate_proj.weight", (s, d)),
+           (q + "up_proj.weight", (s, d)), (q + "down_proj.weight", (d, s))]
+    return out + ([(p + bias, (e,))] if bias else [])
+
+
+def deepseek_layer(p, t, i):
+    bias = "mlp.gate.e_score_correction_bias" if kind(t) == "deepseek_v3" else None
+    return latent_tensors(p, t) + (mlp_tensors(p, t["hidden"], t["ffn"]) if i < t["lead"] else
+                                   shared_moe_tensors(p, t, bias))
+
+
+def deepseek_config(t):
+    v3 = kind(t) == "deepseek_v3"
+    c = {
+        "architectures": ["DeepseekV3ForCausalLM" if v3 else "DeepseekV2ForCausalLM"],
+        "model_type": kind(t), "vocab_size": t["vocab"], "hidden_size": t["hidden"],
+        "intermediate_size": t["ffn"], "num_hidden_layers": t["layers"],
+        "num_attention_heads": t["heads"], "num_key_value_heads": t["heads"],
+        "q_lora_rank": t["q_lora"] or None, "kv_lora_rank": t["kv_lora"],
+        "qk_nope_head_dim": t["nope"], "qk_rope_head_dim": t["turns"], "v_head_dim": t["v"],
+        "n_routed_experts": t["experts"], "num_experts_per_tok": t["used"],
+        "n_shared_experts": t["shared_ffn"] // t["expert_ffn"], "n_group": t["groups"],
+        "topk_group": t["groups_used"], "moe_intermediate_size": t["expert_ffn"],
+        "first_k_dense_replace": t["lead"], "norm_topk_prob": v3, "rms_norm_eps": 1e-6,
+        "routed_scaling_factor": t["routed"], "max_position_embeddings": 4096,
+        "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": t["tied"],
+        "rope_theta": float(t["rope"]),
+    }
+    if not v3:
+        c["topk_method"] = "greedy" if t["groups"] == 1 else "group_limited_greedy"
+    if t.get("yarn"):
+        c["rope_scaling"] = {"type": "yarn", "rope_type": "yarn", "factor": float(t["yarn"]),
+                             "original_max_position_embeddings": t["trained"], "beta_fast": 32.0,
+                             "beta_slow": 1.0, "mscale": t["mscale"],
+                             "mscale_all_dim": t["mscale"], "rope_theta": float(t["rope"])}
+    return c
+
+
+LISTED = {"deepseek_v2": (deepseek_layer, deepseek_config),
+          "deepseek_v3": (deepseek_layer, deepseek_config)}
+
+
 def packed_experts(t, state):
     """The same weights with those of one layer's experts in one tensor each, as transformers has
     them."""
-    if kind(t) == "gpt_oss" or not (is_plain(t) and t.get("experts")):
+    if is_listed(t) or kind(t) == "gpt_oss" or not (is_plain(t) and t.get("experts")):
         return state
     out = {n: v for n, v in state.items() if ".mlp.experts." not in n}
     for i in range(t.get("lead", 0), t["layers"]):
@@ -251,6 +317,9 @@ def target_tensors(t):
     out = [("model.embed_tokens.weight", (t["vocab"], t["hidden"]))]
     for i in range(t["layers"]):
         p = f"model.layers.{i}."
+        if kind(t) in LISTED:
+            out += LISTED[kind(t)][0](p, t, i)
+            continue
         if kind(t) == "gemma4":
             out += gemma_layer(p, t, i)
             continue
@@ -341,6 +410,8 @@ def expert_config(t):
 
 
 def target_config(t):
+    if kind(t) in LISTED:
+        return LISTED[kind(t)][1](t)
     if kind(t) == "gemma4":
         return gemma_config(t)
     if kind(t) == "gpt_oss":

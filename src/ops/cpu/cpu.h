@@ -20,15 +20,15 @@ enum {
 struct rope_slot {
     int64_t pos;
     uint64_t id; // of the embedding; 0: empty
-    float cs[OPS_HEAD_MAX];
+    float cs[OPS_KEY_MAX];
 };
 
 // Angles of position 1, which all positions are multiples of.
 struct rope_steps {
     uint64_t id; // never used twice; 0: empty
     struct rope rope;
-    float factors[OPS_HEAD_MAX / 2]; // what rope.factors points to
-    double angle[OPS_HEAD_MAX / 2];
+    float factors[OPS_KEY_MAX / 2]; // what rope.factors points to
+    double angle[OPS_KEY_MAX / 2];
 };
 
 // The keys and values that one row sees in one chunk: slots [begin, end), in position order.
@@ -55,8 +55,8 @@ enum { ATTEND_STEP = 16 }; // keys that stay in the nearest cache while all rows
 // One worker's scratch for attention: ATTEND_STEP committed keys or values, and those of rows in
 // flight, as rows of head_dim floats.
 struct attend_scratch {
-    float page[ATTEND_STEP * OPS_HEAD_MAX];
-    float row_k[ROWS * KV_PAGE * OPS_HEAD_MAX], row_v[ROWS * KV_PAGE * OPS_HEAD_MAX];
+    float page[ATTEND_STEP * OPS_KEY_MAX];
+    float row_k[ROWS * KV_PAGE * OPS_KEY_MAX], row_v[ROWS * KV_PAGE * OPS_HEAD_MAX];
     float score[ROWS][OPS_GROUP_MAX][KV_PAGE];
     struct keys keys[ROWS];
     struct quad quad[ROWS * OPS_GROUP_MAX / 4];
@@ -77,8 +77,8 @@ enum { SPARSE_PANEL = 64 }; // keys, or values of a head, that lie side by side
 // One worker's scratch for block-sparse attention: a block of keys by columns, [panel of keys][d]
 // [SPARSE_PANEL], and of values, [panel of values][SPARSE_BLOCK][SPARSE_PANEL].
 struct sparse_scratch {
-    float k[SPARSE_BLOCK * OPS_HEAD_MAX], v[SPARSE_BLOCK * OPS_HEAD_MAX];
-    float rows[SPARSE_BLOCK * OPS_HEAD_MAX]; // of a block, as they come
+    float k[SPARSE_BLOCK * OPS_KEY_MAX], v[SPARSE_BLOCK * OPS_HEAD_MAX];
+    float rows[SPARSE_BLOCK * OPS_KEY_MAX]; // of a block, as they come
     float score[SPARSE_BLOCK][SPARSE_BLOCK];
     float most[OPS_GROUP_MAX][SPARSE_BLOCK], sum[OPS_GROUP_MAX][SPARSE_BLOCK];
     float fade[SPARSE_BLOCK];
@@ -104,9 +104,9 @@ struct cpu {
     struct exec base; // first
     struct pool *pool;
     struct row_kernels row;
-    struct pages pages;            // of weights
-    struct rope_slot *rope;        // [ROPE_SLOTS]
-    float (*angles)[OPS_HEAD_MAX]; // [ROPE_ROWS]
+    struct pages pages;           // of weights
+    struct rope_slot *rope;       // [ROPE_SLOTS]
+    float (*angles)[OPS_KEY_MAX]; // [ROPE_ROWS]
     struct rope_steps steps[ROPE_KINDS];
     uint64_t rope_ids;
     struct attend_scratch *attend; // [threads]
@@ -159,6 +159,8 @@ void cpu_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_l
                      const struct act *in, struct act *out);
 void cpu_moe_linear(struct exec *x, const struct moe_linear_args *a);
 void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a);
+struct act *cpu_moe_rows(const struct cpu *c, int worker); // ROWS rows of what is reserved
+void cpu_linear_heads(struct exec *x, const struct heads_args *a);
 void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                      float *out);
 void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
@@ -178,7 +180,6 @@ void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot
 // Means and choices of rows that choose blocks; a->choice is there.
 void cpu_attend_choose(struct cpu *c, const struct attend_args *a, const struct rows *r);
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
-
 void cpu_sparse_means(struct exec *x, const struct sparse_args *a);
 void cpu_sparse_select(struct exec *x, const struct sparse_args *a);
 void cpu_sparse_attend(struct exec *x, const struct sparse_args *a);
@@ -189,7 +190,6 @@ void cpu_sparse_load(const struct cpu *c, const struct sparse_rows *s, int64_t p
 void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
 void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
 void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
-
 void cpu_head_topk(struct exec *x, const struct topk_args *a);
 // What head_topk does with one row without noise, k >= 0; returns the log of the sum of e^logit.
 float cpu_row_topk(const struct row_kernels *r, const float *logits, int64_t vocab, int k,

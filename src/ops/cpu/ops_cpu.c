@@ -64,6 +64,7 @@ static const struct ops cpu_table = {
     .moe_gate_up = cpu_moe_gate_up,
     .moe_linear = cpu_moe_linear,
     .moe_combine = cpu_moe_combine,
+    .linear_heads = cpu_linear_heads,
     .qk_norm_rope_store = cpu_qk_norm_rope_store,
     .attend = cpu_attend,
     .sparse_means = cpu_sparse_means,

@@ -215,7 +215,7 @@ static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs
     const struct kv_slot *s = &a->store[i];
     struct kv_row k = kv_row_at(l, &l->k, s->page, a->layer, h, s->slot);
     struct kv_row v = kv_row_at(l, &l->v, s->page, a->layer, h, s->slot);
-    float tmp[OPS_HEAD_MAX];
+    float tmp[OPS_KEY_MAX];
     norm_rope(u, a->k + (i * a->n_kv + h) * a->dk, a->k_norm, cs, tmp);
     u->store_k(tmp, k.codes, k.scales, a->dk);
     if (l->s.v_in_k)

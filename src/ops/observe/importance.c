@@ -211,6 +211,29 @@ static void summed_moe_linear(struct exec *x, const struct moe_linear_args *a) {
     importance_of(x)->inner->moe_linear(x, a);
 }
 
+// Adds the rows of each head to what its matrix has read.
+static void summed_linear_heads(struct exec *x, const struct heads_args *a) {
+    struct importance *m = importance_of(x);
+    struct imatrix_sum *s = sum_of(m, a->w);
+    int64_t k = s ? s->columns : 0;
+    for (int64_t i = 0; s && i < a->n; i++) {
+        if (a->act && i == 0)
+            x->act_read(x, a->act, a->n, m->rows);
+        for (int h = 0; h < a->heads; h++) {
+            const float *row = m->rows + (a->act ? (i * a->heads + h) * k : 0);
+            double *to = (double *)s->squares + h * k;
+            if (!a->act)
+                m->inner->download(x, m->rows, a->in + (i * a->heads + h) * a->in_stride,
+                                   (size_t)k * sizeof *m->rows);
+            for (int64_t j = 0; j < k; j++)
+                to[j] += (double)row[j] * (double)row[j];
+            ((int64_t *)s->counts)[h]++;
+            s->rows++;
+        }
+    }
+    m->inner->linear_heads(x, a);
+}
+
 int importance_prepare(struct exec *x, struct err *e) {
     if (importance_of(x))
         return 0;
@@ -228,6 +251,8 @@ int importance_prepare(struct exec *x, struct err *e) {
         m->table.moe_gate_up = summed_moe_gate_up;
         m->table.moe_linear = summed_moe_linear;
     }
+    if (m->inner->linear_heads)
+        m->table.linear_heads = summed_linear_heads;
     m->base.destroy = destroy;
     exec_attach(x, &m->base);
     x->ops = &m->table;

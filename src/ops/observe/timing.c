@@ -272,6 +272,14 @@ static void timed_moe_combine(struct exec *x, const struct moe_combine_args *a) 
     end(x);
 }
 
+static void timed_linear_heads(struct exec *x, const struct heads_args *a) {
+    const struct known_weight *w = known(timing_of(x), a->w);
+    begin(x, "linear_heads", TIMING_ATTENTION,
+          w->bytes + 4 * a->n * a->heads * (w->k + w->m + 2 * a->tail));
+    timing_of(x)->inner->linear_heads(x, a);
+    end(x);
+}
+
 static void timed_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
     int64_t q = a->q ? 2 * (int64_t)a->n_heads * a->dk : 0, kv = a->n_kv * (a->dk + a->dv);
@@ -462,6 +470,8 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
         o->moe_linear = timed_moe_linear;
         o->moe_combine = timed_moe_combine;
     }
+    if (inner->linear_heads)
+        o->linear_heads = timed_linear_heads;
     o->qk_norm_rope_store = timed_qk_norm_rope_store;
     o->attend = timed_attend;
     if (inner->sparse_attend) {

@@ -33,7 +33,7 @@ static void make_query(const struct mass_run *u, int64_t t, int head, float *out
 // Scores of queries t .. end - 1 of a head, in their rows of work.
 static void score_keys(const struct mass_run *u, int64_t t, int64_t end, int head) {
     const struct key_mass_args *a = u->a;
-    float q[QUERIES][OPS_HEAD_MAX];
+    float q[QUERIES][OPS_KEY_MAX];
     int kv = head / (a->n_heads / a->n_kv);
     for (int64_t i = t; i < end; i++)
         make_query(u, i, head, q[i - t]);

@@ -61,6 +61,10 @@ int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e) {
     return 0;
 }
 
+struct act *cpu_moe_rows(const struct cpu *c, int worker) {
+    return c->moe->rows[worker];
+}
+
 // Entries [begin, end) of a list by expert.
 static void order(struct moe_scratch *s, const int32_t *ids, int64_t begin, int64_t end) {
     int32_t at[OPS_EXPERTS_MAX + 1] = {0};

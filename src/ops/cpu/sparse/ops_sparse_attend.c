@@ -22,7 +22,7 @@ struct item {
     int64_t m, row;   // the query block, its first row of the call
     int rows, offset; // rows, and place of the first within the block
     int kv, head, heads;
-    const float *k[SPARSE_BLOCK / SPARSE_PANEL][OPS_HEAD_MAX]; // rows of the scratch's panels
+    const float *k[SPARSE_BLOCK / SPARSE_PANEL][OPS_KEY_MAX]; // rows of the scratch's panels
     const float *v[OPS_HEAD_MAX / SPARSE_PANEL][SPARSE_BLOCK];
 };
 

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek-V2, -V3 and R1, Kimi K2, Moonlight, GLM-4.7-Flash: latent attention in every layer, then
+// SwiGLU in the first layers, experts beside a shared one in the others. Format: docs/models.md.
+#include <math.h>
+#include <stdlib.h>
+
+#include "models/meta.h"
+#include "models/model_impl.h"
+#include "models/params.h"
+
+#define ARCH "deepseek2"
+
+static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight",
+                                    NULL};
+static const char *const layer_names[] = {"attn_norm.weight",
+                                          "attn_q.weight",
+                                          "attn_q_a.weight",
+                                          "attn_q_a_norm.weight",
+                                          "attn_q_b.weight",
+                                          "attn_kv_a_mqa.weight",
+                                          "attn_kv_a_norm.weight",
+                                          "attn_kv_b.weight",
+                                          "attn_k_b.weight",
+                                          "attn_v_b.weight",
+                                          "attn_output.weight",
+                                          "ffn_norm.weight",
+                                          "ffn_gate.weight",
+                                          "ffn_up.weight",
+                                          "ffn_down.weight",
+                                          "ffn_gate_inp.weight",
+                                          "exp_probs_b.bias",
+                                          "ffn_gate_exps.weight",
+                                          "ffn_up_exps.weight",
+                                          "ffn_down_exps.weight",
+                                          "ffn_gate_up_exps.weight",
+                                          "ffn_gate_shexp.weight",
+                                          "ffn_up_shexp.weight",
+                                          "ffn_down_shexp.weight",
+                                          NULL};
+
+// Widths of heads. Newer files say of what is stored how wide it is and name the heads' own widths
+// *_mla; older ones have the latter only.
+static int read_widths(struct mla_shape *s, const struct gguf *g, struct err *e) {
+    bool newer = gguf_find(g, ARCH ".attention.key_length_mla");
+    const char *k = newer ? ARCH ".attention.key_length_mla" : ARCH ".attention.key_length";
+    const char *v = newer ? ARCH ".attention.value_length_mla" : ARCH ".attention.value_length";
+    int64_t key, value, lora, turns, q_lora, stored = 0;
+    int rc = meta_int(g, ARCH ".attention.kv_lora_rank", 32, OPS_HEAD_MAX, 0, &lora, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".rope.dimension_count", 2, OPS_KEY_MAX - lora, 0, &turns, e);
+    if (!rc)
+        rc = meta_int(g, k, turns + 1, OPS_HEAD_MAX, 0, &key, e);
+    if (!rc)
+        rc = meta_int(g, v, 1, OPS_HEAD_MAX, 0, &value, e);
+    if (!rc)
+        rc = meta_int(g, ARCH ".attention.q_lora_rank", 0, PARAMS_MAX_WIDTH, 0, &q_lora, e);
+    if (!rc && newer)
+        rc = meta_int(g, ARCH ".attention.key_length", 1, PARAMS_MAX_WIDTH, lora + turns, &stored,
+                      e);
+    if (rc)
+        return rc;
+    if (lora % 32 || turns % 2 || (lora + turns) % 32 || value % 32 || q_lora % 32 ||
+        (newer && stored != lora + turns))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "latent attention with latents of %lld, %lld rotary dimensions, key length "
+                       "%lld, value length %lld and queries of rank %lld is not supported",
+                       (long long)lora, (long long)turns, (long long)key, (long long)value,
+                       (long long)q_lora);
+    s->kv_lora = (int)lora;
+    s->turns = (int)turns;
+    s->nope = (int)(key - turns);
+    s->v = (int)value;
+    // Files that have one matrix for queries may name a rank all the same.
+    s->q_lora = gguf_tensor(g, "blk.0.attn_q.weight") ? 0 : (int)q_lora;
+    if (!s->q_lora && !gguf_tensor(g, "blk.0.attn_q.weight"))
+        return err_set(e, ERR_FORMAT,
+                       "metadata key " ARCH ".attention.q_lora_rank is missing, and so is tensor "
+                       "blk.0.attn_q.weight; the file is incomplete");
+    return 0;
+}
+
+// YaRN here scales scores instead of cosines: by (1 + l ln factor)^2, where l is the key below.
+static int read_turning(struct model_params *p, const struct gguf *g, struct err *e) {
+    struct mla_shape *s = &p->mla;
+    double l;
+    p->rope = (struct rope){.first = s->kv_lora, .dims = s->turns, .pairs = ROPE_NEIGHBOURS};
+    int rc = meta_positive(g, ARCH ".rope.freq_base", 10000, &p->rope.base, e);
+    if (!rc)
+        rc = params_read_scaling(p, g, e);
+    if (!rc)
+        rc = gguf_get_float(g, ARCH ".rope.scaling.yarn_log_multiplier", 0, &l, e);
+    if (!rc && !(l >= 0 && l <= 1))
+        rc = err_set(
+            e, ERR_FORMAT,
+            "metadata key " ARCH ".rope.scaling.yarn_log_multiplier is %g; 0 to 1 is expected", l);
+    if (rc)
+        return rc;
+    double m = 1;
+    if (l > 0 && p->rope.factor > 1) {
+        m = 1 + l * log((double)p->rope.factor);
+        p->rope.magnitude = 1;
+    }
+    s->rope = p->rope;
+    s->scale = (float)(m * m / sqrt((double)(s->nope + s->turns)));
+    return 0;
+}
+
+static int read_attention(struct model_params *p, const struct gguf *g, int64_t blocks,
+                          struct err *e) {
+    struct mla_shape *s = &p->mla;
+    int rc = meta_heads(g, ARCH ".attention.head_count", blocks, &p->n_heads, e);
+    if (!rc && p->n_heads > OPS_GROUP_MAX)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "metadata key " ARCH ".attention.head_count is %d; up to %d are supported",
+                     p->n_heads, OPS_GROUP_MAX);
+    if (!rc)
+        rc = read_widths(s, g, e);
+    if (!rc)
+        rc = read_turning(p, g, e);
+    s->dim = p->dim;
+    s->n_heads = p->n_heads;
+    s->eps = p->eps;
+    s->latent_eps = 1e-6f; // whatever the other norms have (the authors' code)
+    p->n_kv = 1;
+    p->head_dim = s->kv_lora + s->turns;
+    p->attn_scale = s->scale;
+    return rc;
+}
+
+// Files without the key: what has a bias for the choice has sigmoids. With softmax, groups are as
+// good as their best expert (DeepSeek-V2), with sigmoids as their two best (-V3).
+static void finish_experts(struct model_params *p, const struct gguf *g) {
+    if (!gguf_find(g, ARCH ".expert_gating_func") && p->moe.choice_bias)
+        p->moe.score = ROUTE_SIGMOID;
+    p->moe.group_best = p->moe.score == ROUTE_SOFTMAX;
+}
+
+static int read_params(struct model *m, const struct gguf *g, struct err *e) {
+    struct model_params *p = &m->params;
+    int64_t blocks;
+    p->moe = (struct moe_shape){.score = ROUTE_SOFTMAX, .scale = 1};
+    int rc = params_refuse_tensors(g, ARCH, names, layer_names, e);
+    if (!rc)
+        rc = params_read_experts(p, g, ARCH, e);
+    if (!rc)
+        rc = params_read_sizes(p, g, ARCH, &blocks, e);
+    if (!rc)
+        rc = params_read_lead(p, g, false, e);
+    if (!rc)
+        rc = read_attention(p, g, blocks, e);
+    if (!rc)
+        rc = params_read_vocab(p, g, e);
+    finish_experts(p, g);
+    p->n_full = p->n_layers;
+    p->draft_mask = 0;
+    return rc;
+}
+
+static int load_layer(struct model *m, int i, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct layer *y = &m->layers[i];
+    struct load *l = &m->load;
+    char name[LOAD_NAME];
+    y->full = true;
+    y->index = i;
+    int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
+    if (!rc)
+        rc = load_floats(l, load_name(name, i, "ffn_norm.weight"), p->dim, 1, &y->ffn_norm, e);
+    if (!rc)
+        rc = mla_load(&y->mla, &p->mla, l, i, e);
+    if (rc)
+        return rc;
+    return i < p->moe.lead ? mlp_load(&y->mlp, p->dim, p->ffn, l, i, e)
+                           : moe_load(&y->moe, &p->moe, p->dim, l, i, e);
+}
+
+static int load_all(struct model *m, const struct gguf *g, struct err *e) {
+    (void)g;
+    const struct model_params *p = &m->params;
+    struct kv_shape kv = mla_kv(&p->mla, p->n_layers, m->options.codec_k, m->options.codec_v);
+    int group; // 0, which is in all layers
+    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
+    if (!m->layers)
+        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
+    int rc = model_add_group(m, &kv, 0, &group, e);
+    if (!rc)
+        rc = mla_check(m->x, &p->mla, &m->groups[0].layout, model_choice(m), e);
+    if (!rc)
+        rc = moe_check(m->x, e);
+    if (!rc)
+        rc = model_load_ends(m, e);
+    for (int i = 0; !rc && i < p->n_layers; i++)
+        rc = load_layer(m, i, e);
+    return rc ? rc : mla_buffers_load(&m->ws.mla, &p->mla, m->options.max_rows, &m->load, e);
+}
+
+static void forward(struct model *m, const struct pass *p) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct model_params *q = &m->params;
+    const struct model_group *g = &m->groups[0];
+    int64_t n = p->rows.n;
+    struct mla_call c = {.ranks = &m->ranks,
+                         .shape = &q->mla,
+                         .buf = &m->ws.mla,
+                         .rows = &p->rows,
+                         .identity = m->pass.identity,
+                         .layout = &g->layout,
+                         .store = g->store,
+                         .views = g->views,
+                         .choice = model_choice(m),
+                         .in = m->ws.act_d,
+                         .h = m->ws.h};
+    for (int i = 0; i < q->n_layers; i++) {
+        const struct layer *y = &m->layers[i];
+        c.block = &y->mla;
+        c.layer = y->index;
+        ops->norm_to_act(m->x, m->ws.h, y->mixer_norm, q->eps, n, q->dim, m->ws.act_d);
+        mla_run(m->x, &c);
+        ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
+        if (i < q->moe.lead)
+            mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
+        else
+            model_run_experts(m, y, n);
+        model_tap(m, i, n);
+    }
+}
+
+const struct model_desc arch_deepseek2 = {ARCH, read_params, load_all, forward};

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a random model while they are listed; see tiny_gguf.c, which fills and writes
+// them.
+#ifndef COPPICE_TESTS_SUPPORT_TINY_LIST_H
+#define COPPICE_TESTS_SUPPORT_TINY_LIST_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "formats/quant.h"
+
+enum { MAX_TENSORS = 512 };
+
+struct entry {
+    char name[64];
+    int64_t k, m;    // m: rows of all experts together
+    int64_t experts; // 0: a plain matrix
+    uint32_t type;
+    float mean, std;
+    bool rates;         // ssm_a: minus a log-uniform number
+    int64_t k_at, v_at; // attn_qkv: the rows where k and v begin
+};
+
+struct list {
+    struct entry e[MAX_TENSORS];
+    int n;
+    uint32_t type;
+    uint64_t seed;
+};
+
+// Adds a matrix [k -> m] of the list's type.
+static inline void matrix(struct list *l, const char *name, int64_t k, int64_t m, float std) {
+    uint32_t type = k % quant_format(l->type)->block ? TYPE_F32 : l->type;
+    struct entry *e = &l->e[l->n++];
+    *e = (struct entry){.k = k, .m = m, .type = type, .std = std};
+    snprintf(e->name, sizeof e->name, "%s", name);
+}
+
+static inline void expert_matrix(struct list *l, const char *name, int64_t k, int64_t m,
+                                 int64_t experts, float std) {
+    matrix(l, name, k, m * experts, std);
+    l->e[l->n - 1].experts = experts;
+}
+
+static inline void vector(struct list *l, const char *name, int64_t k, int64_t m, float mean,
+                          float std) {
+    struct entry *e = &l->e[l->n++];
+    *e = (struct entry){.k = k, .m = m, .type = TYPE_F32, .mean = mean, .std = std};
+    snprintf(e->name, sizeof e->name, "%s", name);
+}
+
+static inline float fan(int64_t k, float gain) {
+    return gain / sqrtf((float)k);
+}
+
+static inline const char *blk(char buf[64], int i, const char *suffix) {
+    snprintf(buf, 64, "blk.%d.%s", i, suffix);
+    return buf;
+}
+
+#endif
