@@ -8,7 +8,8 @@
 #   long:MS  the same with --max-gap MS
 #   gap      the longest wait of a running stream while a prompt of 16,384 tokens is read
 # FOLDER (by default /dev/shm) holds the model, which is made when it is missing. Results are also
-# left there as JSON. TRACE: a file for the trace of the server's passes (of the last part).
+# left there as JSON. ROUNDS: `alone` tells the best of that many runs (3). TRACE: a file for the
+# trace of the server's passes (of the last part).
 set -u
 program=${1:?usage: bench/server_gpu.sh PROGRAM [FOLDER] [PART]...}
 shift
@@ -55,7 +56,7 @@ load() {
 
 alone() {
     "$program" bench -m "$target" --device cuda --prompt-tokens 64 -n 1024 --sequences 8,32,64 \
-        --modes off ${ENGINE:---engine}
+        --modes off --engine --rounds "${ROUNDS:-3}"
 }
 
 users() {

@@ -12,8 +12,6 @@
 #include "base/num.h"
 #include "engine/engine.h"
 
-enum { ROUNDS = 3 };
-
 struct engine_bench {
     struct bench *b;
     int64_t n_prompt;
@@ -130,7 +128,8 @@ static int run_both(struct engine_bench *c, int mode, int n, struct engine_times
     *t = (struct engine_times){.batch = INFINITY, .engine = INFINITY, .outside = INFINITY};
     for (int i = 0; !rc && i < n; i++)
         fill_request(c, mode, i, &r[i]);
-    for (int round = 0; !rc && round < ROUNDS && !cli_interrupted(); round++) {
+    int64_t rounds = options_int(&c->b->a->opt, OPT_ROUNDS);
+    for (int64_t round = 0; !rc && round < rounds && !cli_interrupted(); round++) {
         double start = clock_ms();
         rc = session_generate_many(c->b->s, r, n, y, NULL, e);
         t->batch = fmin(t->batch, clock_ms() - start);
@@ -208,8 +207,8 @@ int bench_engine(struct bench *b, struct err *e) {
     jw_end(&c.json, ']');
     str_printf(&c.text,
                "prompts of %lld tokens; tokens a second of all requests, prompts included, the "
-               "best of %d runs in turns; outside: the engine's time that was in no pass\n",
-               (long long)c.n_prompt, ROUNDS);
+               "best of %lld runs in turns; outside: the engine's time that was in no pass\n",
+               (long long)c.n_prompt, (long long)options_int(&b->a->opt, OPT_ROUNDS));
     if (!rc && !cli_interrupted())
         rc =
             options_flag(&b->a->opt, OPT_JSON) ? cli_print_json(&c.json, e) : cli_print(&c.text, e);

@@ -35,11 +35,11 @@ static const int own[] = {OPT_OUT,           OPT_DEPTHS,          OPT_NEEDLES,
                           OPT_PREFILL_MOST,  OPT_PREFILL_LAYERS,  OPT_PREFILL_SCORE_LAYERS,
                           OPT_PREFILL_DENSE, OPT_PREFILL_ALPHA,   OPT_PREFILL_DENSITY};
 // Rows of other ways of measuring.
-static const int others[] = {OPT_PROMPTS,   OPT_SEQUENCES,    OPT_ENGINE,        OPT_MODES,
-                             OPT_DRAFTER,   OPT_DRAFT,        OPT_URL,           OPT_ENDPOINT,
-                             OPT_CLIENTS,   OPT_RATE,         OPT_REQUESTS,      OPT_WARMUP,
-                             OPT_LENGTHS,   OPT_INPUT_TOKENS, OPT_OUTPUT_TOKENS, OPT_API_KEY,
-                             OPT_API_MODEL, OPT_GOODPUT,      OPT_EXTRA,         OPT_TIMEOUT};
+static const int others[] = {
+    OPT_PROMPTS, OPT_SEQUENCES, OPT_ENGINE,       OPT_ROUNDS,        OPT_MODES,   OPT_DRAFTER,
+    OPT_DRAFT,   OPT_URL,       OPT_ENDPOINT,     OPT_CLIENTS,       OPT_RATE,    OPT_REQUESTS,
+    OPT_WARMUP,  OPT_LENGTHS,   OPT_INPUT_TOKENS, OPT_OUTPUT_TOKENS, OPT_API_KEY, OPT_API_MODEL,
+    OPT_GOODPUT, OPT_EXTRA,     OPT_TIMEOUT};
 
 static int refuse(const struct cli_args *a, const int *rows, size_t n, const char *why,
                   struct err *e) {

@@ -36,9 +36,10 @@ struct score_bench {
 
 static int check_options(const struct cli_args *a, struct err *e) {
     static const int needed[] = {OPT_PREFILL_DRAFTER, OPT_PROMPT_TOKENS};
-    static const int others[] = {
-        OPT_PROMPTS, OPT_SEQUENCES, OPT_ENGINE, OPT_MODES,   OPT_DRAFTER, OPT_DRAFT,       OPT_URL,
-        OPT_DEPTHS,  OPT_WAYS,      OPT_KINDS,  OPT_NEEDLES, OPT_FILLERS, OPT_FILLER_FILE, OPT_OUT};
+    static const int others[] = {OPT_PROMPTS, OPT_SEQUENCES,   OPT_ENGINE, OPT_ROUNDS,
+                                 OPT_MODES,   OPT_DRAFTER,     OPT_DRAFT,  OPT_URL,
+                                 OPT_DEPTHS,  OPT_WAYS,        OPT_KINDS,  OPT_NEEDLES,
+                                 OPT_FILLERS, OPT_FILLER_FILE, OPT_OUT};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!options_given(&a->opt, needed[i]))
             return err_set(e, ERR_USAGE, "'bench score' needs --%s", cli_options[needed[i]].name);

@@ -144,6 +144,8 @@ static int read_prompts(struct bench *b, struct err *e) {
         return err_set(e, ERR_USAGE, "--sequences needs --prompt-tokens N");
     if (options_flag(o, OPT_ENGINE) && !options_given(o, OPT_SEQUENCES))
         return err_set(e, ERR_USAGE, "--engine needs --sequences LIST, as in --sequences 1,8");
+    if (options_given(o, OPT_ROUNDS) && !options_flag(o, OPT_ENGINE))
+        return err_set(e, ERR_USAGE, "--rounds needs --engine");
     if (!random)
         return bench_prompts_read(&b->prompts, options_str(o, OPT_PROMPTS), e);
     return 0;

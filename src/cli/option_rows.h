@@ -16,6 +16,7 @@ enum cli_option {
     OPT_PROMPT_TOKENS,
     OPT_SEQUENCES,
     OPT_ENGINE,
+    OPT_ROUNDS,
     OPT_MODES,
     OPT_DRAFTER,
     OPT_URL,

@@ -55,6 +55,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_ENGINE] = {"engine", 0, OPTION_FLAG, .groups = BENCH,
                     .help = "with --sequences: the same requests as a batch and through the engine "
                             "thread that 'serve' uses, and what of the speed is left there"},
+    [OPT_ROUNDS] = {"rounds", 0, OPTION_INT, "N", "3", 1, 100, .groups = BENCH,
+                    .help = "with --engine: the best of that many runs of each kind"},
     [OPT_MODES] = {"modes", 0, OPTION_STRING, "LIST", .groups = BENCH,
                    .help = "ways of decoding to compare: off first, then lookup, chain and tree, "
                            "with a block or budget as in off,chain:16,tree:22,tree:60"},
