@@ -9,6 +9,7 @@
 #include "models/model_checkpoint.h"
 
 enum { EDITED = 256, EDITED_LEAST = 512 }; // tokens, see edited_from
+static const int64_t PREPARED = INT64_C(2) << 30;
 
 const char *cache_why_name(enum cache_why why) {
     static const char *const names[] = {"off",     "hit",      "new",     "changed",
@@ -17,12 +18,15 @@ const char *cache_why_name(enum cache_why why) {
 }
 
 // A checkpoint of a recurrent state takes as much as so many tokens; closer ones cost more than
-// what lies between them.
-static int64_t grid_of(const struct session *s, const struct sequence_spec *spec) {
-    enum { LEAST = 2048, MANY = 1 << 16 };
+// what lies between them. A text that takes less than a sixteenth of that is sooner run again than
+// its state is copied out and back.
+static void set_distances(struct cache *c, const struct sequence_spec *spec, int64_t grid) {
+    enum { LEAST = 2048, MANY = 1 << 16, SHARE = 16 };
     int64_t state = recurrent_save_bytes(&spec->shape, spec->n_recurrent);
-    int64_t token = max_i64(plan_kv(session_plan(s), MANY) / MANY, 1);
-    return round_up(max_i64(LEAST, state / token), KV_PAGE);
+    int64_t token = max_i64(plan_kv(session_plan(c->session), MANY) / MANY, 1);
+    c->grid =
+        grid > 0 ? round_up(grid, GDN_BLOCK) : round_up(max_i64(LEAST, state / token), KV_PAGE);
+    c->least = max_i64(CACHE_LEAST, state / token / SHARE);
 }
 
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
@@ -35,7 +39,7 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
     c->session = s;
     c->o = *o;
     c->model = model_content(m);
-    c->grid = o->grid > 0 ? round_up(o->grid, GDN_BLOCK) : grid_of(s, &spec);
+    set_distances(c, &spec, o->grid);
     c->sparse = spec.sparse.on;
     c->cuts = spec.n_recurrent == 0;
     for (int i = 0; i < spec.n_groups; i++)
@@ -49,6 +53,34 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
     cache_tier_open(c);
     *out = c;
     return 0;
+}
+
+int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *e) {
+    struct model *m = session_model(c->session);
+    *out = (struct cache_nothing){0};
+    int rc = model_sequence(m, &out->seq, e);
+    if (!rc)
+        rc = sequence_checkpoint(out->seq, &out->checkpoint, e);
+    out->source = (struct image_source){.checkpoint = out->checkpoint,
+                                        .model = c->model,
+                                        .device = exec_kind(model_exec(m)),
+                                        .vocab = model_params_of(m)->vocab};
+    return rc;
+}
+
+void cache_nothing_fini(struct cache_nothing *n) {
+    checkpoint_destroy(n->checkpoint);
+    sequence_destroy(n->seq);
+}
+
+void cache_prepare(struct cache *c) {
+    struct sequence_spec spec = model_spec(session_model(c->session));
+    size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);
+    struct cache_nothing n;
+    if (cache_nothing(c, &n, NULL) == 0)
+        image_prepare(&n.source, &c->blocks, spec.n_recurrent ? state : 0,
+                      min_i64(c->o.ram, PREPARED));
+    cache_nothing_fini(&n);
 }
 
 void cache_destroy(struct cache *c) {
@@ -226,7 +258,7 @@ static bool put(struct cache *c, struct checkpoint *p, bool wait) {
         y = cache_entry_of(m.node, len, &w);
     if (y)
         y->used = c->clock;
-    if ((y && (y->image || y->loading)) || len < CACHE_LEAST || !checkpoint_usable(p)) {
+    if ((y && (y->image || y->loading)) || len < c->least || !checkpoint_usable(p)) {
         checkpoint_destroy(p);
         return true;
     }
@@ -350,7 +382,7 @@ int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
         }
         if (next >= n && place >= n)
             break;
-        if (next <= last || next >= n || next < CACHE_LEAST)
+        if (next <= last || next >= n || next < c->least)
             continue;
         struct prefix_match m = prefix_find(&c->tree, ids, next, 0);
         last = next;

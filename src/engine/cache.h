@@ -59,6 +59,10 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
                  struct err *e);
 void cache_destroy(struct cache *c); // NULL is allowed
 
+// Begins to make memory for what is yet to come, where that is slow (pinned): as much as may be
+// used, 2 GiB at most. Once, behind cache_create; a thread does it.
+void cache_prepare(struct cache *c);
+
 // Whether cache_restore of the same can begin now; false: a file is being read, so ask again when
 // `wake` has been called.
 bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end);

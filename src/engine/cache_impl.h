@@ -9,7 +9,7 @@
 #include "state/image.h"
 
 enum {
-    CACHE_LEAST = 32,   // tokens of a text that is worth an entry
+    CACHE_LEAST = 32,   // tokens of a text that is worth an entry, at least
     CACHE_DEFERRED = 8, // checkpoints that wait for memory, at most: they hold the device's
 };
 
@@ -44,6 +44,7 @@ struct cache {
     uint64_t model; // content hash
     int64_t clock;  // lookups so far
     int64_t grid;   // tokens between checkpoints within a prompt
+    int64_t least;  // tokens of a text that is worth an entry
     bool sparse;    // prompts are read by a sparse rule
     bool cuts;      // states can be cut to any length
     int64_t ghosts; // bytes of texts that nothing is kept of any more
@@ -61,6 +62,15 @@ struct cache {
 static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int64_t sparse_end) {
     return (y->sparse_end < len ? y->sparse_end : len) == (sparse_end < len ? sparse_end : len);
 }
+
+// A checkpoint of no tokens: what all states of this cache have in common.
+struct cache_nothing {
+    struct sequence *seq;
+    struct image_source source;
+    struct checkpoint *checkpoint;
+};
+int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *e);
+void cache_nothing_fini(struct cache_nothing *n);
 
 // What an entry is looked for.
 struct cache_wanted {

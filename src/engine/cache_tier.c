@@ -505,20 +505,11 @@ void cache_tier_look(struct cache *c) {
 
 // What files of this model and these settings are called by.
 static int find_kind(struct cache *c, struct err *e) {
-    struct model *m = session_model(c->session);
-    struct sequence *empty = NULL;
-    struct checkpoint *p = NULL;
-    int rc = model_sequence(m, &empty, e);
+    struct cache_nothing n;
+    int rc = cache_nothing(c, &n, e);
     if (!rc)
-        rc = sequence_checkpoint(empty, &p, e);
-    struct image_source from = {.checkpoint = p,
-                                .model = c->model,
-                                .device = exec_kind(model_exec(m)),
-                                .vocab = model_params_of(m)->vocab};
-    if (!rc)
-        rc = image_kind(&from, &c->kind, e);
-    checkpoint_destroy(p);
-    sequence_destroy(empty);
+        rc = image_kind(&n.source, &c->kind, e);
+    cache_nothing_fini(&n);
     return rc;
 }
 

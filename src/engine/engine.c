@@ -36,7 +36,10 @@ static int open_cache(struct engine *g, struct err *e) {
     o->note_arg = g->o.session.note_arg;
     o->wake = wake;
     o->wake_arg = g->queue;
-    return o->ram > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
+    int rc = o->ram > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
+    if (g->cache)
+        cache_prepare(g->cache);
+    return rc;
 }
 
 static int load(struct engine *g, struct err *e) {

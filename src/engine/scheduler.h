@@ -34,7 +34,7 @@ int64_t schedule_rows(const struct pass_frame *f);
 
 // Milliseconds between two steps that requests have to expect: `wanted`, or where that is 0
 // SCHEDULE_GAP, or SCHEDULE_STEPS steps of `step_ms` without pieces where those take longer.
-enum { SCHEDULE_GAP = 100, SCHEDULE_STEPS = 4 };
+enum { SCHEDULE_GAP = 120, SCHEDULE_STEPS = 4 };
 double schedule_gap(double wanted, double step_ms);
 
 struct prompt_turn {

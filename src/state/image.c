@@ -19,7 +19,8 @@ struct taking {
     uint64_t ticket;
     size_t rest; // bytes so far
     int64_t needs;
-    bool ready; // with `b` and no copier: all blocks can be taken at once
+    bool ready;    // with `b` and no copier: all blocks can be taken at once
+    int64_t ahead; // with `b` and no copier: bytes of pages of each group to have made, if not 0
     int group, rc;
 };
 
@@ -97,6 +98,12 @@ static bool init_group(struct image_group *y, size_t page_bytes, int64_t len, in
     return y->pages != NULL;
 }
 
+// Asks for blocks of one size that take so many bytes together; of small ones there are too many.
+static void have_made(struct host_blocks *b, size_t block, int64_t bytes) {
+    enum { BLOCKS = 256 };
+    (void)host_blocks_ready(b, block, min_i64(BLOCKS, bytes / (int64_t)host_blocks_size(block)));
+}
+
 static void put_pages(void *arg, struct exec *x, const struct kv *k) {
     struct taking *t = arg;
     int g = t->group++;
@@ -105,6 +112,10 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
         first++;
     if (g >= IMAGE_GROUPS) {
         fail(t);
+        return;
+    }
+    if (t->ahead > 0) {
+        have_made(t->b, (size_t)bytes, t->ahead);
         return;
     }
     if (!t->copier) {
@@ -164,6 +175,20 @@ bool image_ready(const struct image_source *from, struct host_blocks *b) {
     int rc = run(from, &t, &form, NULL);
     str_fini(&form);
     return rc || (host_blocks_ready(b, t.rest, t.rest > 0) && t.ready);
+}
+
+void image_prepare(const struct image_source *from, struct host_blocks *b, size_t rest,
+                   int64_t bytes) {
+    struct taking sizes = {0}, t = {.b = b};
+    struct str form = {0};
+    if (exec_host_pinned(b->x) && run(from, &sizes, &form, NULL) == 0) {
+        if (rest)
+            have_made(b, rest, bytes / 2);
+        t.ahead = (rest ? bytes / 2 : bytes) / max_i64(sizes.group, 1);
+        str_clear(&form);
+        (void)run(from, &t, &form, NULL);
+    }
+    str_fini(&form);
 }
 
 int image_kind(const struct image_source *from, uint64_t *kind, struct err *e) {

@@ -63,6 +63,12 @@ int64_t image_needs(const struct image_source *from);
 // made (host_blocks_ready).
 bool image_ready(const struct image_source *from, struct host_blocks *b);
 
+// Has blocks made for images that are yet to come, of `bytes` in all: half of it for what is not
+// pages, `rest` bytes of an image (0: nothing is), the rest for pages of all groups alike. from: of
+// a checkpoint of no tokens. Nothing where memory is not pinned.
+void image_prepare(const struct image_source *from, struct host_blocks *b, size_t rest,
+                   int64_t bytes);
+
 // What states of such checkpoints are of and how they were read, as one number: equal for those
 // that may stand for each other. checkpoint: one of no tokens. ERR_MEMORY.
 int image_kind(const struct image_source *from, uint64_t *kind, struct err *e);

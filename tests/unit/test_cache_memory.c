@@ -181,6 +181,31 @@ static void a_checkpoint_waits_for_its_memory_and_nobody_else(void **state) {
     close_scene(&s);
 }
 
+static void prepared_memory_is_there_at_the_first_checkpoint(void **state) {
+    (void)state;
+    struct scene s;
+    open_scene(&s, "cache_prepared");
+    struct exec *x = model_exec(session_model(s.session));
+    cache_prepare(s.cache);
+    int64_t held = 0, before = -1;
+    for (int i = 0; i < 1000 && (held == 0 || held != before); i++) {
+        before = held;
+        usleep(20000);
+        held = exec_host_bytes(x);
+    }
+    assert_true(held > 0 && held <= RAM);
+    pthread_mutex_lock(&memory.gate);
+    int made = memory.made_beside;
+    read_prompt(&s);
+    assert_int_equal(cache_stats(s.cache).put, 1);
+    assert_int_equal(memory.made_beside, made);
+    assert_int_equal(memory.made_by_itself, 0);
+    pthread_mutex_unlock(&memory.gate);
+    assert_int_equal(cached(&s), POINT);
+    assert_true(cache_stats(s.cache).bytes <= RAM);
+    close_scene(&s);
+}
+
 static void what_goes_on_from_it_does_not_wait(void **state) {
     (void)state;
     struct scene s;
@@ -234,6 +259,7 @@ static void more_than_may_wait_is_kept_in_order(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
+        cmocka_unit_test(prepared_memory_is_there_at_the_first_checkpoint),
         cmocka_unit_test(what_goes_on_from_it_does_not_wait),
         cmocka_unit_test(memory_that_cannot_be_made_beside_is_asked_for_at_once),
         cmocka_unit_test(more_than_may_wait_is_kept_in_order),

@@ -3,7 +3,9 @@
 // followed by an event; events are a ring, so an old ticket is told by a younger copy's event,
 // which the stream's order makes right, only late.
 #include <stdlib.h>
+#include <sys/mman.h>
 
+#include "base/num.h"
 #include "ops/copy_backend.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -23,19 +25,33 @@ static void enter(struct gpu *g) {
     gpu_flush(gpu_enter(&g->base));
 }
 
-// Any thread may call this and host_free, so neither touches what ops have deferred.
+// Any thread may call this and host_free, so neither touches what ops have deferred. While the
+// driver pins pages, launches of other threads wait for it, so pages are there before, and large
+// ones where the system has them: what is left for the driver is short.
 static void *host_alloc(struct exec *x, size_t bytes) {
-    void *p = NULL;
-    if (gpu_use_device(gpu_of(x)->device) == GPU_OK && gpu_host_malloc(&p, bytes) == GPU_OK)
+    enum { PAGE = 4096, LARGE = 1 << 21 };
+    size_t page = bytes < LARGE ? PAGE : LARGE, whole = round_up_size(bytes, page);
+    unsigned char *p = aligned_alloc(page, whole);
+    if (!p)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (page == LARGE)
+        (void)madvise(p, whole, MADV_HUGEPAGE); // it is a wish
+#endif
+    for (size_t i = 0; i < whole; i += PAGE)
+        ((volatile unsigned char *)p)[i] = 0;
+    if (gpu_use_device(gpu_of(x)->device) == GPU_OK && gpu_host_pin(p, whole) == GPU_OK)
         return p;
     gpu_last_error(); // an allocation that fails is an answer, not a fault
+    free(p);
     return NULL;
 }
 
 static void host_free(struct exec *x, void *p) {
     (void)gpu_use_device(gpu_of(x)->device);
-    if (gpu_host_free(p) != GPU_OK)
+    if (gpu_host_unpin(p) != GPU_OK)
         gpu_last_error(); // after a fault of the device, which ops report
+    free(p);
 }
 
 static void close_queue(struct copy_queue *q) {

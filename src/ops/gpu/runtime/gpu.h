@@ -42,6 +42,8 @@ typedef cudaError_t gpu_error;
 #define gpu_free                  cudaFree
 #define gpu_host_malloc(p, bytes) cudaHostAlloc((p), (bytes), cudaHostAllocDefault)
 #define gpu_host_free             cudaFreeHost
+#define gpu_host_pin(p, bytes)    cudaHostRegister((p), (bytes), cudaHostRegisterDefault)
+#define gpu_host_unpin            cudaHostUnregister
 #define gpu_zero                  cudaMemsetAsync
 #define gpu_to_device(dst, src, bytes, stream)                                                     \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyHostToDevice, (stream))
