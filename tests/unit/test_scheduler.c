@@ -104,7 +104,7 @@ static void something_is_always_read(void **state) {
     f.decoding = 4;
     assert_int_equal(schedule_rows(&f), 5);
     price_destroy(p);
-    assert_true(schedule_gap(0, 10) == 100);
+    assert_true(schedule_gap(0, 10) == SCHEDULE_GAP);
     assert_true(schedule_gap(0, 50) == 200);
     assert_true(schedule_gap(70, 50) == 70);
 }
