@@ -55,24 +55,6 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
     return 0;
 }
 
-int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *e) {
-    struct model *m = session_model(c->session);
-    *out = (struct cache_nothing){0};
-    int rc = model_sequence(m, &out->seq, e);
-    if (!rc)
-        rc = sequence_checkpoint(out->seq, &out->checkpoint, e);
-    out->source = (struct image_source){.checkpoint = out->checkpoint,
-                                        .model = c->model,
-                                        .device = exec_kind(model_exec(m)),
-                                        .vocab = model_params_of(m)->vocab};
-    return rc;
-}
-
-void cache_nothing_fini(struct cache_nothing *n) {
-    checkpoint_destroy(n->checkpoint);
-    sequence_destroy(n->seq);
-}
-
 void cache_prepare(struct cache *c) {
     struct sequence_spec spec = model_spec(session_model(c->session));
     size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);

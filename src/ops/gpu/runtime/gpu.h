@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include <cuda_runtime_api.h>
-
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #endif
