@@ -64,7 +64,7 @@ static void dice_destroy(struct scorer *s) {
 }
 
 static int open_dice(struct niah_ways *w, uint64_t seed, const struct tokenizer *t, struct err *e) {
-    static const struct scorer_kind kind = {roll, dice_destroy};
+    static const struct scorer_kind kind = {.score = roll, .destroy = dice_destroy};
     struct dice *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for random scores");

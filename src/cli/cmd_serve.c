@@ -69,6 +69,7 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     rc = compression_options(&v->compression, v->a, e);
     if (!rc)
         rc = compression_open(&v->compression, v->a, e);
+    out->engine.session.target.max_seqs = (int)options_int(o, OPT_PARALLEL);
     if (!rc)
         rc = compression_share(&v->compression, v->a, &out->engine.session, e);
     if (rc)

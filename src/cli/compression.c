@@ -74,26 +74,80 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
     return rc;
 }
 
-int compression_share(const struct compression *k, const struct cli_args *a,
-                      struct session_options *o, struct err *e) {
+// Whether a pair fits into a limit; *plan is filled also where it does not.
+static int fits(const struct session_options *o, int64_t limit, struct memory_plan *plan,
+                struct err *e) {
+    struct session_options alone = *o;
+    alone.vram_limit = limit;
+    alone.note = NULL;
+    return session_measure(&alone, plan, e);
+}
+
+static int refuse(const struct compression *k, const struct memory_plan *plan, int64_t all,
+                  struct err *e) {
+    char need[PLAN_SIZE], weights[PLAN_SIZE], have[PLAN_SIZE];
+    plan_size(need, scorer_stays(&k->plan) + scorer_takes(&k->plan));
+    plan_size(weights, plan->weights + plan->draft);
+    plan_size(have, all);
+    return err_set(e, ERR_MEMORY,
+                   "the scorer takes %s for a prompt of %d tokens and the target's weights %s; %s "
+                   "may be taken, which is not enough even while these weights wait in the host's "
+                   "memory; give a smaller --max-ctx or run the scorer elsewhere (--prefill-device "
+                   "cpu)",
+                   need, LONGEST, weights, have);
+}
+
+int compression_share(struct compression *k, const struct cli_args *a, struct session_options *o,
+                      struct err *e) {
     struct exec_memory m;
-    char need[PLAN_SIZE], have[PLAN_SIZE];
+    struct memory_plan plan = {0};
+    struct scorer_share share;
+    char size[PLAN_SIZE];
     if (!k->claim || options_given(&a->opt, OPT_PREFILL_DEVICE))
         return 0;
     // Its weights are there already, and count as used.
     exec_memory_of(runtime_exec(k->device), &m);
-    int64_t left = m.free + m.used, claimed = claims_total(runtime_claims(k->device));
+    int64_t left = m.free + m.used;
     int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, left) : left;
-    if (claimed < all) {
-        o->vram_limit = all - claimed;
-        return 0;
+    int rc = ERR_MEMORY;
+    if (scorer_share(&k->plan, all, 0, &share))
+        rc = fits(o, share.limit, &plan, e);
+    else
+        (void)fits(o, all, &plan, e);
+    int64_t weights = plan.weights + plan.draft;
+    if (rc == ERR_MEMORY) {
+        if (!weights || !scorer_share(&k->plan, all, weights, &share))
+            return refuse(k, &plan, all, e);
+        rc = fits(o, share.limit, &plan, e);
+        if (rc == ERR_MEMORY)
+            return refuse(k, &plan, all, e);
     }
-    plan_size(need, claimed);
-    plan_size(have, all);
-    return err_set(e, ERR_MEMORY,
-                   "the scorer takes %s for a prompt of %d tokens, and there are %s for it and the "
-                   "target; run it elsewhere (--prefill-device cpu)",
-                   need, LONGEST, have);
+    if (rc)
+        return rc;
+    o->vram_limit = share.limit;
+    o->park = k->park = share.park;
+    plan_size(size, share.park);
+    if (share.park)
+        fprintf(stderr,
+                "coppice: %s of the target's weights wait in the host's memory while a prompt is "
+                "scored\n",
+                size);
+    return 0;
+}
+
+static int lend(void *arg, struct err *e) {
+    (void)e;
+    session_park(arg);
+    return 0;
+}
+
+static int lend_end(void *arg, struct err *e) {
+    return session_unpark(arg, e);
+}
+
+void compression_lend(struct compression *k, struct session *s) {
+    if (k->park)
+        compressor_turns(k->c, &(struct compress_turns){lend, lend_end, s});
 }
 
 void compression_close(struct compression *k) {
@@ -109,7 +163,9 @@ void compression_show(const struct prefill_report *r) {
         fprintf(stderr, "coppice: the prompt of %lld tokens is not compressed: %s\n",
                 (long long)r->from, r->reason);
     else if (r->tried)
-        fprintf(stderr, "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms%s\n",
+        fprintf(stderr,
+                "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms%s%s\n",
                 (long long)r->from, (long long)r->to, r->ms,
+                r->parked_ms > 0 ? ", while weights made room" : "",
                 r->adapted > 0 ? ", by how earlier answers were guessed" : "");
 }

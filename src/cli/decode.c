@@ -206,7 +206,7 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     return rc;
 }
 
-static int open_pair(const struct cli_args *a, bool needs_draft, const struct compression *k,
+static int open_pair(const struct cli_args *a, bool needs_draft, struct compression *k,
                      struct session **out, struct err *e) {
     struct session_options o;
     struct decode_files files = {0};
@@ -218,8 +218,6 @@ static int open_pair(const struct cli_args *a, bool needs_draft, const struct co
         rc = budget = decode_budget(a, &choose, e);
     if (rc < 0)
         goto out;
-    if (k && (rc = compression_share(k, a, &o, e)))
-        goto out;
     o.target.max_seqs = most_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
     o.importance = a->command->id == CLI_IMATRIX;
@@ -228,7 +226,11 @@ static int open_pair(const struct cli_args *a, bool needs_draft, const struct co
     if (a->command->id == CLI_GENERATE ||
         a->command->id == CLI_CHAT) // a verification is the tree and its root
         o.target.max_verify = 1 + budget;
-    rc = session_open(out, &o, e);
+    rc = k ? compression_share(k, a, &o, e) : 0;
+    if (!rc)
+        rc = session_open(out, &o, e);
+    if (!rc && k)
+        compression_lend(k, *out);
     if (!rc)
         decode_show_plan(a, *out);
 out:
@@ -240,7 +242,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     return open_pair(a, needs_draft, NULL, out, e);
 }
 
-int decode_open_beside(const struct cli_args *a, const struct compression *k, struct session **out,
+int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e) {
     return open_pair(a, false, k, out, e);
 }

@@ -24,7 +24,7 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
 // The same beside a scorer.
-int decode_open_beside(const struct cli_args *a, const struct compression *k, struct session **out,
+int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e);
 
 // The memory plan goes to standard error where it was made for a device or a server, or asked for.

@@ -20,6 +20,7 @@ struct compressor {
     struct scorer *scorer;
     const struct tokenizer *t;
     struct flowkv flow;
+    struct compress_turns turns; // begin NULL: none
 };
 
 struct compress_options compress_options_default(void) {
@@ -61,6 +62,10 @@ void compressor_close(struct compressor *c) {
     c->scorer->kind->destroy(c->scorer);
     flowkv_fini(&c->flow);
     free(c);
+}
+
+void compressor_turns(struct compressor *c, const struct compress_turns *t) {
+    c->turns = *t;
 }
 
 void compress_kept(const struct compress_result *r, const struct compress_conversation *v,
@@ -144,15 +149,36 @@ static int question_make(const struct reading *r, int64_t whole, struct question
     return 0;
 }
 
+// Scores between begin and end of a turn; *ms: what those took.
+static int score_turn(struct compressor *c, const struct score_call *call, double *ms,
+                      struct err *e) {
+    struct scorer *s = c->scorer;
+    struct err late;
+    if (!c->turns.begin)
+        return s->kind->score(s, call, e);
+    double start = clock_ms();
+    int rc = c->turns.begin(c->turns.arg, e);
+    *ms += clock_ms() - start;
+    if (rc)
+        return rc;
+    rc = s->kind->score(s, call, e);
+    start = clock_ms();
+    if (s->kind->rest)
+        s->kind->rest(s);
+    int ended = c->turns.end(c->turns.arg, rc ? &late : e);
+    *ms += clock_ms() - start;
+    return rc ? rc : ended;
+}
+
 static int score(struct compressor *c, const struct reading *r, int queries, struct question *q,
-                 struct err *e) {
+                 double *turn_ms, struct err *e) {
     int64_t first = q->turn.end - q->turn.first > queries ? q->turn.end - queries : q->turn.first;
     struct score_call call = {
         .ids = r->ids.ids, .n = r->place[q->turn.end - 1] + 1, .query = r->place[first]};
     call.out = calloc((size_t)call.n, sizeof *call.out);
     if (!call.out)
         return err_set(e, ERR_MEMORY, "no memory to score %lld tokens", (long long)call.n);
-    int rc = c->scorer->kind->score(c->scorer, &call, e);
+    int rc = score_turn(c, &call, turn_ms, e);
     for (int64_t i = 0; i < q->turn.end && !rc; i++)
         q->score[i] = call.out[r->place[i]];
     free(call.out);
@@ -214,7 +240,7 @@ static int compress_reading(struct compressor *c, const struct reading *r, int64
     }
     double ms = clock_ms();
     if (!rc)
-        rc = score(c, r, o->queries, &q, e);
+        rc = score(c, r, o->queries, &q, &out->ms_turn, e);
     out->ms_score += clock_ms() - ms;
     if (!rc)
         rc = select_for(r, o, &q, out, e);
@@ -277,6 +303,7 @@ static int compress_alone(struct flow *f, const struct compress_message *m,
     if (!rc)
         rc = remember(f, key, &made, e);
     f->out->ms_score += made.ms_score;
+    f->out->ms_turn += made.ms_turn;
     f->out->ms_select += made.ms_select;
     compress_result_fini(&made);
     reading_fini(&r);

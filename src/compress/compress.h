@@ -59,6 +59,7 @@ struct compress_result {
     int64_t n_spans;
     int64_t from, to; // scorer tokens of all texts, and of what stays
     double ms_encode, ms_score, ms_select;
+    double ms_turn;     // of ms_score, what begin and end of compress_turns took
     const char *reason; // a constant; why nothing was left out. NULL: something was
 };
 void compress_result_fini(struct compress_result *r);
@@ -73,6 +74,15 @@ struct compressor;
 int compressor_create(struct compressor **out, struct scorer *s, const struct tokenizer *t,
                       struct err *e);
 void compressor_close(struct compressor *c); // NULL is allowed
+
+// What has to be done around a scoring, such as making room for it. end follows every begin that
+// returned 0; between them and after end the scorer holds nothing of the text.
+struct compress_turns {
+    int (*begin)(void *arg, struct err *e);
+    int (*end)(void *arg, struct err *e);
+    void *arg;
+};
+void compressor_turns(struct compressor *c, const struct compress_turns *t);
 
 // ERR_USAGE: options; ERR_FORMAT: a text that is no UTF-8; ERR_UNSUPPORTED: text that the scorer's
 // vocabulary cannot represent; what the scorer says. out is then empty. Prompts of fewer than nine

@@ -19,6 +19,12 @@ static int opened_score(struct scorer *s, const struct score_call *c, struct err
     return inner->kind->score(inner, c, e);
 }
 
+static void opened_rest(struct scorer *s) {
+    struct scorer *inner = ((struct opened *)s)->inner;
+    if (inner->kind->rest)
+        inner->kind->rest(inner);
+}
+
 static void opened_destroy(struct scorer *s) {
     struct opened *o = (struct opened *)s;
     if (o->inner)
@@ -46,7 +52,7 @@ static int open_all(struct opened *o, struct exec *x, const char *path,
 
 int compressor_open(struct compressor **out, struct exec *x, const char *path,
                     const struct score_options *o, struct err *e) {
-    static const struct scorer_kind kind = {opened_score, opened_destroy};
+    static const struct scorer_kind kind = {opened_score, opened_destroy, opened_rest};
     struct opened *made = calloc(1, sizeof *made);
     *out = NULL;
     if (!made)

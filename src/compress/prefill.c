@@ -44,6 +44,7 @@ static void fill_report(struct prefill_report *report, const struct prefill_opti
     report->from = r->from;
     report->to = r->to;
     report->ms = r->ms_encode + r->ms_score + r->ms_select;
+    report->parked_ms = r->ms_turn;
     report->reason = r->reason;
 }
 
@@ -128,6 +129,8 @@ void prefill_report_write(struct json_writer *w, const struct prefill_report *r)
         jw_cstr(w, r->reason);
     else
         jw_null(w);
+    if (r->parked_ms > 0)
+        jw_key_num(w, "parked_ms", (double)(int64_t)(r->parked_ms * 1000 + 0.5) / 1000);
     if (r->adapted > 0) {
         jw_key_bool(w, "adapted", true);
         jw_key_num(w, "keep_ratio", r->adapted);

@@ -29,6 +29,7 @@ struct prefill_report {
     bool tried;         // by the mode it might have been compressed
     int64_t from, to;   // tokens before and after; whose, the caller says
     double ms;          // that it took
+    double parked_ms;   // of ms, what making room for the scorer took; 0: there was room
     const char *reason; // a constant: why nothing was left out; NULL: something was
     double adapted;     // the ratio that guesses about earlier answers made of it; 0: none did
 };
@@ -55,6 +56,7 @@ int prefill_text(struct compressor *c, const struct prefill_options *o,
                  struct prefill_report *report, struct err *e);
 
 // {"from":..,"to":..,"ms":..,"reason":..}, reason null where something was left out; with
+// "parked_ms":.. where the target's weights made room; with
 // "adapted":true,"keep_ratio":.. where the prompt depends on how earlier answers were guessed.
 void prefill_report_write(struct json_writer *w, const struct prefill_report *r);
 

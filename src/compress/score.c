@@ -393,6 +393,12 @@ static void take_means(const float *mass, int64_t n_q, int64_t n, float *out) {
     }
 }
 
+static void score_rest(struct scorer *base) {
+    struct model_scorer *s = (struct model_scorer *)base;
+    score_release(s);
+    exec_trim(s->x);
+}
+
 static int score_text(struct scorer *base, const struct score_call *c, struct err *e) {
     struct model_scorer *s = (struct model_scorer *)base;
     const struct ops *ops = exec_ops(s->x);
@@ -417,7 +423,7 @@ static int score_text(struct scorer *base, const struct score_call *c, struct er
 
 int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
                const struct score_options *o, struct err *e) {
-    static const struct scorer_kind kind = {score_text, score_destroy};
+    static const struct scorer_kind kind = {score_text, score_destroy, score_rest};
     struct model_scorer *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)

@@ -20,6 +20,7 @@ struct score_call {
 struct scorer_kind {
     int (*score)(struct scorer *s, const struct score_call *c, struct err *e);
     void (*destroy)(struct scorer *s);
+    void (*rest)(struct scorer *s); // gives back what the last text took; NULL: nothing is kept
 };
 
 // Embedded as the first member.

@@ -102,6 +102,45 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     set_state(g, state, &e);
 }
 
+// Whose turn it is: a round begins when nobody has borrowed the session's memory.
+static void begin_round(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    while (g->lent)
+        pthread_cond_wait(&g->turned, &g->lock);
+    g->in_round = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void end_round(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    g->in_round = false;
+    pthread_cond_broadcast(&g->turned);
+    pthread_mutex_unlock(&g->lock);
+}
+
+int engine_lend(struct engine *g, struct err *e) {
+    pthread_mutex_lock(&g->lock);
+    int rc = g->state == ENGINE_READY ? 0 : err_set(e, ERR_STATE, "the engine is not ready");
+    g->lent += !rc;
+    while (!rc && g->in_round)
+        pthread_cond_wait(&g->turned, &g->lock);
+    if (!rc && !g->away)
+        session_park(g->session);
+    g->away |= !rc;
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+int engine_lend_end(struct engine *g, struct err *e) {
+    pthread_mutex_lock(&g->lock);
+    bool last = --g->lent == 0;
+    int rc = last ? session_unpark(g->session, e) : 0;
+    g->away = !last;
+    pthread_cond_broadcast(&g->turned);
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
 static void *engine_main(void *arg) {
     struct engine *g = arg;
     struct err e = {0};
@@ -111,7 +150,9 @@ static void *engine_main(void *arg) {
         set_state(g, ENGINE_READY, NULL);
     }
     while (!rc && take(g)) {
+        begin_round(g);
         rc = engine_round(g, &e);
+        end_round(g);
         tell_trace(g);
     }
     if (!rc)
@@ -148,6 +189,7 @@ static void engine_free(struct engine *g) {
     trace_close(g->trace);
     queue_drop(g->queue);
     pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->turned);
     free(g->members);
     free(g->spares);
     free(g->turns);
@@ -172,6 +214,7 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
     g->o.session.kv_limit = o->kv_limit;
     g->o.session.make_plan = true; // it tells how much a text takes
     pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->turned, NULL);
     int rc = make_lists(g, e);
     if (!rc)
         rc = queue_create(&g->queue, g->o.queue, e);

@@ -55,6 +55,12 @@ const struct session *engine_session(struct engine *g);
 // Tokens, prompt and reply together, of the longest request that fits; 0 before ENGINE_READY.
 int64_t engine_context(struct engine *g);
 
+// Waits until no pass runs, and keeps it so until engine_lend_end, while its session's weights are
+// parked (session_options.park). Any thread; several may lend at once. ERR_STATE: not ready.
+int engine_lend(struct engine *g, struct err *e);
+// ERR_MEMORY: they did not come back, and the engine fails.
+int engine_lend_end(struct engine *g, struct err *e);
+
 // From now on nothing is taken any more; what was submitted goes on.
 void engine_drain(struct engine *g);
 

@@ -20,7 +20,10 @@ struct engine {
     struct engine_options o;
     struct queue *queue;
     pthread_t thread;
-    pthread_mutex_t lock; // guards the five below
+    pthread_mutex_t lock;  // guards the eight below
+    pthread_cond_t turned; // one of the next two has changed
+    int lent;              // threads in engine_lend or behind it: no round begins
+    bool in_round, away;   // away: the session is parked
     enum engine_state state;
     bool draining;
     struct err failure;

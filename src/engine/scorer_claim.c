@@ -4,12 +4,13 @@
 
 #include <stdio.h>
 
+#include "base/num.h"
 #include "engine/plan.h"
 
 // Tokens for which the scorer's plan fits into `bytes`: all but its weights and its chunk grows
 // evenly with them, whole chunks of them here.
 static int64_t longest(const struct score_plan *p, int64_t tokens, int64_t bytes) {
-    int64_t fixed = p->weights + p->chunk + p->own, each = p->total + p->own - fixed;
+    int64_t fixed = scorer_stays(p), each = scorer_takes(p);
     return bytes > fixed && each > 0
                ? (int64_t)((double)(bytes - fixed) / (double)each * (double)tokens) / SCORE_CHUNK *
                      SCORE_CHUNK
@@ -36,6 +37,21 @@ static int refuse(const struct runtime_device *d, const struct score_plan *p, in
                 weights, have);
     claims_blame(runtime_claims(d), e);
     return ERR_MEMORY;
+}
+
+int64_t scorer_stays(const struct score_plan *p) {
+    return p->weights + p->chunk + p->own;
+}
+
+int64_t scorer_takes(const struct score_plan *p) {
+    return p->total + p->own - scorer_stays(p);
+}
+
+bool scorer_share(const struct score_plan *p, int64_t all, int64_t weights,
+                  struct scorer_share *out) {
+    out->park = min_i64(scorer_takes(p), weights);
+    out->limit = all - scorer_stays(p) - scorer_takes(p) + out->park;
+    return out->limit > 0;
 }
 
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,

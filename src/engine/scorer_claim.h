@@ -14,4 +14,18 @@
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
                  int64_t tokens, struct score_plan *plan, struct claim **out, struct err *e);
 
+// What a scorer holds between texts, and what a text of the plan's length takes beside that.
+int64_t scorer_stays(const struct score_plan *p);
+int64_t scorer_takes(const struct score_plan *p);
+
+// How a target and a scorer share `all` bytes of a device.
+struct scorer_share {
+    int64_t limit; // bytes for the target, with what it lends
+    int64_t park;  // of its weights that make room while a text is scored; 0: none need to
+};
+// weights: of the target, and its draft, if they may be parked, else 0. False: nothing is left for
+// a target.
+bool scorer_share(const struct score_plan *p, int64_t all, int64_t weights,
+                  struct scorer_share *out);
+
 #endif

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "engine/plan_pair.h"
 #include "engine/price_file.h"
+#include "ops/parking.h"
 
 struct lent_budget {
     struct budget *budget;
@@ -145,6 +146,8 @@ static int open_parts(struct session *s, struct err *e) {
     struct exec *x = runtime_exec(s->device);
     if (gguf_find(s->file, "tokenizer.ggml.model"))
         rc = tokenizer_create(&s->tokenizer, s->file, e);
+    if (!rc && s->o.park > 0)
+        rc = exec_park_open(x, e);
     if (!rc)
         rc = model_load(&s->model, x, s->file, &s->o.target, e);
     if (rc)
@@ -154,6 +157,8 @@ static int open_parts(struct session *s, struct err *e) {
         return rc;
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
+    if (!rc && s->o.park > 0)
+        rc = exec_park_seal(x, s->o.park, e);
     if (!rc)
         rc = make_price(s, e);
     return rc || !s->draft ? rc : make_drafter(s, e);
@@ -264,6 +269,14 @@ int64_t session_trim(struct session *s) {
     int64_t bytes = kv_budget_trim(&s->pages);
     exec_trim(runtime_exec(s->device));
     return bytes;
+}
+
+void session_park(struct session *s) {
+    exec_park(runtime_exec(s->device));
+}
+
+int session_unpark(struct session *s, struct err *e) {
+    return exec_unpark(runtime_exec(s->device), e);
 }
 
 double session_load_ms(const struct session *s) {

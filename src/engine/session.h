@@ -43,8 +43,11 @@ struct session_options {
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
     int chunk;                    // most prompt tokens a pass; 0: what suits the device
-    bool timing;                  // its ops can be timed (ops/observe/timing.h)
-    bool importance;              // inputs of its matrices are summed (ops/observe/importance.h)
+    // Bytes of weights on a GPU that session_park gives back, beside keys, values and states; their
+    // copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
+    int64_t park;
+    bool timing;     // its ops can be timed (ops/observe/timing.h)
+    bool importance; // inputs of its matrices are summed (ops/observe/importance.h)
 };
 struct session_options session_options_default(void);
 
@@ -84,6 +87,11 @@ int64_t session_kv_limit(const struct session *s);
 // Bytes that its free pages of keys and values hold, and giving them back to the device.
 int64_t session_spare(const struct session *s);
 int64_t session_trim(struct session *s);
+
+// Lends the memory of its weights (ops/parking.h) and takes it again; in between the session may
+// not be used. ERR_MEMORY: it did not come back, and the session's device has a fault.
+void session_park(struct session *s);
+int session_unpark(struct session *s, struct err *e);
 
 // The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.
 int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,

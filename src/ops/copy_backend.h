@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/parked.h"
 
 struct exec;
 struct copy_queue; // the backend's own
@@ -24,6 +25,9 @@ struct copy_backend {
     bool (*done)(struct copy_queue *q, uint64_t ticket);
     int (*wait)(struct copy_queue *q, uint64_t ticket, struct err *e);
     void (*before_compute)(struct copy_queue *q, uint64_t ticket);
+    // Parking (parking.h). ERR_UNSUPPORTED: addresses cannot stay without memory here.
+    int (*park_open)(struct exec *x, struct parked *k, struct err *e);
+    void (*park_fault)(struct exec *x); // contents did not come back: nothing may be computed
 };
 
 #endif

@@ -80,7 +80,7 @@ static const struct openapi_schema openapi_schemas[] = {
      ",'prompt_ms':" NUM ",'prompt_per_second':" NUM ",'predicted_n':" INT ",'predicted_ms':" NUM
      ",'predicted_per_second':" NUM ",'decode_ms':" NUM ",'draft_n':" INT ",'draft_n_accepted':" INT
      ",'steps':" INT ",'accept_length':" NUM ",'compression':{'type':'object','properties':{"
-     "'from':" INT ",'to':" INT ",'ms':" NUM
+     "'from':" INT ",'to':" INT ",'ms':" NUM ",'parked_ms':" NUM
      ",'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':" NUM "}}}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",

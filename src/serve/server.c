@@ -200,6 +200,15 @@ static void engine_changed(void *arg) {
     http_post(v->s.http, on_engine, v);
 }
 
+// Room for the scorer, where the target has to make some.
+static int lend(void *arg, struct err *e) {
+    return engine_lend(arg, e);
+}
+
+static int lend_end(void *arg, struct err *e) {
+    return engine_lend_end(arg, e);
+}
+
 static int start(struct server *v, struct err *e) {
     static const char *const open_paths[] = {"/", "/health", "/v1/health"};
     struct service *s = &v->s;
@@ -223,7 +232,11 @@ static int start(struct server *v, struct err *e) {
                             WORKER_QUEUE, e);
     if (!rc && v->o.compressor)
         rc = workers_create(&s->shorteners, 1, WORKER_QUEUE, e);
-    return rc ? rc : engine_create(&s->engine, &v->o.engine, e);
+    if (!rc)
+        rc = engine_create(&s->engine, &v->o.engine, e);
+    if (!rc && v->o.compressor && v->o.engine.session.park > 0)
+        compressor_turns(v->o.compressor, &(struct compress_turns){lend, lend_end, s->engine});
+    return rc;
 }
 
 int server_create(struct server **out, const struct server_options *o, struct err *e) {

@@ -65,7 +65,7 @@ static void read_ways(struct niah_ways *w, struct cli_args *a, int argc, char **
 
 static void test_kept(void **state) {
     (void)state;
-    static const struct scorer_kind kind = {score, destroy};
+    static const struct scorer_kind kind = {.score = score, .destroy = destroy};
     struct tokenizer *t = load();
     struct niah_ways w;
     struct cli_args a;

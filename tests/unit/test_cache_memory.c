@@ -80,8 +80,15 @@ static void in_order(struct copy_queue *q, uint64_t ticket) {
     (void)ticket;
 }
 
-static const struct copy_backend slow = {slow_alloc, plain_free, no_queue, nothing, nothing,
-                                         copy_now,   always,     ended,    in_order};
+static const struct copy_backend slow = {.host_alloc = slow_alloc,
+                                         .host_free = plain_free,
+                                         .open = no_queue,
+                                         .close = nothing,
+                                         .after_compute = nothing,
+                                         .copy = copy_now,
+                                         .done = always,
+                                         .wait = ended,
+                                         .before_compute = in_order};
 
 struct scene {
     struct tiny_pair files;

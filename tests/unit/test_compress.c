@@ -16,11 +16,19 @@ struct words {
     int calls, closed;
     int64_t n, query; // of the last call
     int fail;
+    char order[16]; // s: scored, r: rested, b and e: begin and end of a turn
 };
+
+static void note(struct words *w, char what) {
+    size_t n = strlen(w->order);
+    if (n + 1 < sizeof w->order)
+        w->order[n] = what;
+}
 
 static int score_words(struct scorer *s, const struct score_call *c, struct err *e) {
     struct words *w = (struct words *)s;
     w->calls++;
+    note(w, 's');
     w->n = c->n;
     w->query = c->query;
     if (w->fail)
@@ -41,7 +49,11 @@ static void close_words(struct scorer *s) {
     ((struct words *)s)->closed++;
 }
 
-static const struct scorer_kind words_kind = {score_words, close_words};
+static void rest_words(struct scorer *s) {
+    note((struct words *)s, 'r');
+}
+
+static const struct scorer_kind words_kind = {score_words, close_words, rest_words};
 
 struct rig {
     struct words words;
@@ -512,6 +524,48 @@ static void test_no_token(void **state) {
     rig_close(&r);
 }
 
+static int begin_turn(void *arg, struct err *e) {
+    struct words *w = arg;
+    note(w, 'b');
+    return w->fail == 2 ? err_set(e, ERR_MEMORY, "no room for the scorer") : 0;
+}
+
+static int end_turn(void *arg, struct err *e) {
+    struct words *w = arg;
+    note(w, 'e');
+    return w->fail == 3 ? err_set(e, ERR_MEMORY, "weights do not come back") : 0;
+}
+
+// What is done around a scoring, also around one that fails.
+static void test_turns(void **state) {
+    static const struct {
+        int fail, rc;
+        const char *order;
+    } cases[] = {{0, 0, "bsre"}, {1, ERR_DEVICE, "bsre"}, {2, ERR_MEMORY, "b"}};
+    struct made m = {0};
+    (void)state;
+    add(&m, "user", filler(200, "The secret of the lighthouse is 4711."));
+    add(&m, "user", "What is the secret of the lighthouse?");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rig r;
+        struct compress_result out;
+        struct compress_options o = keep(0.2);
+        struct err e = {0};
+        rig_open(&r, "qwen2");
+        compressor_turns(r.c, &(struct compress_turns){begin_turn, end_turn, &r.words});
+        r.words.fail = cases[i].fail;
+        assert_int_equal(compress_messages(r.c, &m.v, &o, &out, &e), cases[i].rc);
+        assert_string_equal(r.words.order, cases[i].order);
+        if (!cases[i].rc)
+            assert_true(out.ms_turn >= 0 && out.ms_turn <= out.ms_score);
+        else
+            assert_true(e.text[0] && out.n_spans == 0);
+        compress_result_fini(&out);
+        rig_close(&r);
+    }
+    made_fini(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
@@ -522,6 +576,7 @@ int main(void) {
         cmocka_unit_test(test_unchanged),
         cmocka_unit_test(test_flow),
         cmocka_unit_test(test_flow_adapted),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_token),
     };

@@ -128,9 +128,15 @@ static void fake_before(struct copy_queue *q, uint64_t ticket) {
     say('b');
 }
 
-static const struct copy_backend fake_backend = {fake_alloc, fake_free,  fake_open,
-                                                 fake_close, fake_after, fake_copy,
-                                                 fake_done,  fake_wait,  fake_before};
+static const struct copy_backend fake_backend = {.host_alloc = fake_alloc,
+                                                 .host_free = fake_free,
+                                                 .open = fake_open,
+                                                 .close = fake_close,
+                                                 .after_compute = fake_after,
+                                                 .copy = fake_copy,
+                                                 .done = fake_done,
+                                                 .wait = fake_wait,
+                                                 .before_compute = fake_before};
 
 static void a_backend_with_a_queue_is_asked_in_order(void **state) {
     (void)state;

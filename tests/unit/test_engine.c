@@ -3,6 +3,9 @@
 // tokens and logits are those of session_generate. Faults, full queues, requests that can never fit
 // and an engine that is stopped end with their sentence and never hang.
 #include "engine/generate.h"
+
+#include <time.h>
+
 #include "engine/scheduler.h"
 #include "support/faulty.h"
 #include "unit/engine_rig.h"
@@ -95,6 +98,34 @@ static void cancels(void **state) {
     assert_memory_equal(ids, f->alone[7].ids, 5 * sizeof *ids);
     stream_release(s);
     stream_release(queued);
+    engine_destroy(g);
+}
+
+// No pass runs while the session's memory is lent, twice over, and what comes out is the same.
+static void lends(void **state) {
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    o.slots = 3;
+    struct engine *g = rig_engine(f, &o);
+    struct stream *s[RIG_MOST];
+    for (int i = 0; i < f->n; i++)
+        s[i] = rig_submit(f, g, &f->r[i]);
+    for (int turn = 0; turn < 20; turn++) {
+        const struct timespec moment = {.tv_nsec = 2000000};
+        assert_int_equal(engine_lend(g, NULL), 0);
+        assert_int_equal(engine_lend(g, NULL), 0);
+        int64_t passes = engine_stats(g).passes;
+        assert_int_equal(engine_lend_end(g, NULL), 0);
+        nanosleep(&moment, NULL);
+        assert_int_equal(engine_stats(g).passes, passes);
+        assert_int_equal(engine_lend_end(g, NULL), 0);
+        nanosleep(&moment, NULL);
+    }
+    for (int i = 0; i < f->n; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &f->alone[i]);
+        stream_release(s[i]);
+    }
     engine_destroy(g);
 }
 
@@ -320,9 +351,10 @@ static void trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_alone),   cmocka_unit_test(cancels),  cmocka_unit_test(choices),
-        cmocka_unit_test(short_overtakes), cmocka_unit_test(refusals), cmocka_unit_test(faults),
-        cmocka_unit_test(trees),
+        cmocka_unit_test(same_as_alone),   cmocka_unit_test(cancels),
+        cmocka_unit_test(lends),           cmocka_unit_test(choices),
+        cmocka_unit_test(short_overtakes), cmocka_unit_test(refusals),
+        cmocka_unit_test(faults),          cmocka_unit_test(trees),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -111,9 +111,31 @@ static void test_refused(void **state) {
     close_rig(&g);
 }
 
+// Where both fit beside each other nothing is parked; else as much as a text takes, or all weights.
+static void test_share(void **state) {
+    const struct score_plan p = {.weights = 900, .chunk = 100, .own = 50, .total = 2900};
+    struct scorer_share y;
+    (void)state;
+    assert_int_equal(scorer_stays(&p), 1050);
+    assert_int_equal(scorer_takes(&p), 1900);
+    assert_true(scorer_share(&p, 24000, 0, &y));
+    assert_int_equal(y.park, 0);
+    assert_int_equal(y.limit, 24000 - 2950);
+    assert_true(scorer_share(&p, 18000, 16000, &y));
+    assert_int_equal(y.park, 1900);
+    assert_int_equal(y.limit, 18000 - 1050);
+    // While a text is scored: what the target does not park, and all of the scorer.
+    assert_int_equal(y.limit - y.park + scorer_stays(&p) + scorer_takes(&p), 18000);
+    assert_true(scorer_share(&p, 4000, 500, &y));
+    assert_int_equal(y.park, 500);
+    assert_int_equal(y.limit, 4000 - 2950 + 500);
+    assert_false(scorer_share(&p, 2000, 500, &y));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_share),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

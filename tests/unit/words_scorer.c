@@ -26,7 +26,7 @@ static void close_words(struct scorer *s) {
 }
 
 struct words_scorer words_scorer(void) {
-    static const struct scorer_kind kind = {score_words, close_words};
+    static const struct scorer_kind kind = {.score = score_words, .destroy = close_words};
     return (struct words_scorer){.base = {&kind}};
 }
 

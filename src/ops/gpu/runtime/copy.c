@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "ops/copy_backend.h"
 #include "ops/gpu/runtime/ops_cuda.h"
+#include "ops/gpu/runtime/park.h"
 
 enum { EVENTS = 64 };
 
@@ -148,12 +149,16 @@ static void before_compute(struct copy_queue *q, uint64_t ticket) {
     gpu_check(g, gpu_stream_after(g->stream, q->copied[ticket % EVENTS]), "waiting for a copy");
 }
 
-const struct copy_backend cuda_copies = {.host_alloc = host_alloc,
-                                         .host_free = host_free,
-                                         .open = open_queue,
-                                         .close = close_queue,
-                                         .after_compute = after_compute,
-                                         .copy = copy,
-                                         .done = done,
-                                         .wait = wait,
-                                         .before_compute = before_compute};
+const struct copy_backend cuda_copies = {
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .open = open_queue,
+    .close = close_queue,
+    .after_compute = after_compute,
+    .copy = copy,
+    .done = done,
+    .wait = wait,
+    .before_compute = before_compute,
+    .park_open = cuda_park_open,
+    .park_fault = cuda_park_fault,
+};
