@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "serve/conversation_chat.h"
+#include "serve/conversation_ids.h"
 #include "serve/noise.h"
 #include "serve/reasoning_seal.h"
 
@@ -329,6 +330,8 @@ void conversation_plain_tools(const struct conversation *v, struct conversation 
 bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
                         struct api_error *x) {
     struct plain r = {.from = v, .to = out, .where = where, .x = x};
+    if (!conversation_ids_check(v, where, x))
+        return false;
     for (; r.turn < v->n_turns; r.turn++)
         if (!take_turn(&r, &v->turns[r.turn]))
             return false;

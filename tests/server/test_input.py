@@ -300,6 +300,43 @@ def accepted():
     equal("accepted: a chunked body and a query", raw(chunked + b"0\r\nTrailer: x\r\n\r\n")[0], 200)
 
 
+def ids():
+    """Results of tools whose ids match nothing, in each dialect: 400 in its own shape, with the place and the id."""
+    result = {"type": "function_call_output", "call_id": "lost", "output": "42"}
+    cases = [
+        ("chat", CHAT, chat(messages=[
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "lost", "content": "42"}]), "messages"),
+        ("chat, before its call", CHAT, chat(messages=[
+            {"role": "tool", "tool_call_id": "lost", "content": "42"},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "lost", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "user", "content": "x"}]), "messages"),
+        ("messages", "/v1/messages", {"max_tokens": 4, "messages": [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "lost", "content": "42"}]}]}, "messages"),
+        ("count_tokens", "/v1/messages/count_tokens", {"messages": [
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "lost", "content": "42"}]}]}, "messages"),
+        ("responses", "/v1/responses", {"input": [{"role": "user", "content": "x"}, result], "store": False}, "input"),
+        ("input_tokens", "/v1/responses/input_tokens", {"input": [result]}, "input"),
+    ]
+    for name, path, body, place in cases:
+        status, headers, answer = request(server.port, "POST", path, body)
+        value = json.loads(answer)
+        why = value.get("error", {})
+        equal(f"ids, {name}: status", status, 400)
+        check(f"ids, {name}: the field and the id", place in why.get("message", "") and "'lost'" in why["message"], value)
+        equal(f"ids, {name}: its shape", (value.get("type"), why.get("type")),
+              ("error" if path.startswith("/v1/messages") else None, "invalid_request_error"))
+        equal(f"ids, {name}: no use to try again", headers.get("x-should-retry"), "false")
+    status, _, _ = request(server.port, "POST", CHAT, chat(messages=[
+        {"role": "user", "content": "x"}, {"role": "tool", "content": "without an id"}]))
+    equal("ids: none at all is fine", status, 200)
+
+
 def nothing_shown():
     """What users write reaches neither the log nor other answers."""
     secret = "xylophone-" + os.urandom(4).hex()
@@ -315,7 +352,7 @@ def nothing_shown():
 
 if __name__ == "__main__":
     server = Server()
-    for function in [fields, messages, documents, lengths, transport, paths, keys, accepted, nothing_shown]:
+    for function in [fields, messages, documents, lengths, transport, paths, keys, accepted, ids, nothing_shown]:
         part(function)
     equal("the server is well", server.health(), 200)
     equal("and ends in order", server.end(), 0)

@@ -60,7 +60,17 @@ static void reads(const char *body, const char *wanted) {
 }
 
 #define USER(content) "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
-#define TEXT(words)   "{\"type\":\"text\",\"text\":\"" words "\"}"
+#define CALLS                                                                                      \
+    "{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\","     \
+    "\"input\":{"                                                                                  \
+    "}},{\"type\":\"tool_use\",\"id\":\"b\",\"name\":\"g\"}]}"
+#define CALLED                                                                                     \
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"type\":"             \
+    "\"function\","                                                                                \
+    "\"function\":{\"name\":\"f\",\"arguments\":{}}},{\"id\":\"b\",\"type\":\"function\","         \
+    "\"function\":{"                                                                               \
+    "\"name\":\"g\",\"arguments\":\"{}\"}}]}"
+#define TEXT(words) "{\"type\":\"text\",\"text\":\"" words "\"}"
 
 static void conversations_are_read(void **state) {
     (void)state;
@@ -80,10 +90,12 @@ static void conversations_are_read(void **state) {
           "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
-    reads(USER("[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
-               "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
-                              "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT("Go on.") "]"),
-          "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"is_error\":true,\"content\":[" TEXT(
+    reads("{\"messages\":[" CALLS ",{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+                                  "\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
+          "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
+                         "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT("Go on.") "]}]}",
+          "[" CALLED
+          ",{\"role\":\"tool\",\"tool_call_id\":\"a\",\"is_error\":true,\"content\":[" TEXT(
               "one") "," TEXT("[image]") "]},{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":"
                                          "null},{\"role\":\"user\",\"content\":\"Go on.\"}]");
     reads(USER("[{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"text\",\"data\":"

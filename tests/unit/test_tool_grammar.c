@@ -288,7 +288,7 @@ static void bounds_hold_between_tags(void **state) {
     assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
     const struct tool_grammar_tool t = {"t", 1, v, false};
     assert_int_equal(tool_set_add(&set, "t", 1, v, false, &e), 0);
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 24; i++) {
         enum tool_family f = families[i % 2];
         struct tool_grammar g;
         struct str reply = {0};
@@ -451,7 +451,7 @@ static void refused_calls_do_not_come(void **state) {
 // Many tools that ask for much cost seconds, not minutes.
 static void many_bounds_are_bounded(void **state) {
     (void)state;
-    enum { MANY = 300 };
+    enum { MANY = 100 };
     static const char one[] =
         "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\",\"maxLength\":9000},\"q\":"
         "{"
