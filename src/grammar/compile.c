@@ -52,10 +52,15 @@ static int add_rule(struct compile *c, uint32_t rule) {
     struct emit m = {.b = c->b, .g = &part};
     uint32_t start, base = (uint32_t)c->g.node_count;
     int64_t work = GRAPH_WORK / 64 * 63;
+    const struct rule *r = &c->b->rules[rule];
     int rc = emit_rule(&m, rule, &start);
+    if (rc == ERR_LIMIT && r->n) { // said again with its place
+        struct err e = *c->e;
+        err_set(c->e, rc, "'%.*s': %.300s", (int)min_i64(r->n, 150), c->b->data.data + r->name,
+                e.text);
+    }
     if (rc)
         goto out;
-    const struct rule *r = &c->b->rules[rule];
     int kind = c->b->exprs[r->expr].kind;
     bool chain = kind == EXPR_CHAIN || kind == EXPR_TEXT;
     int made =

@@ -109,8 +109,8 @@ static void write_rule(struct schema *s, struct open_rule *o) {
 // For the sentence when nothing can satisfy the grammar: where the first contradiction is.
 static void tell_place(struct schema *s) {
     struct str path = {0};
-    schema_place(s, s->never, &path);
-    if (s->never)
+    schema_place(s, s->never ? s->never : s->root, &path); // it never ends
+    if (!s->b->place[0])
         snprintf(s->b->place, sizeof s->b->place, ": nothing fits the schema at '#%.*s'",
                  (int)min_size(path.len, 200), path.len ? path.data : "");
     str_fini(&path);

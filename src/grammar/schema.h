@@ -64,6 +64,7 @@ struct schema {
     int64_t worded_count, worded_cap;
     size_t worded_bytes;
     int64_t made;             // rules
+    int placed;               // rules that have a place for a name
     const struct json *never; // the first place where nothing can hold
     const char *bare;         // what a bare string does not hold; NULL: there is none
     unsigned others;          // TOOL_... that it must not look like
@@ -139,6 +140,8 @@ bool schema_overlap(struct schema *s, const struct json *a, const struct json *b
 bool schema_number_ok(const struct conj *c, const struct json *v); // within the bounds
 uint32_t schema_regex(struct schema *s, const struct json *at, const char *text, size_t n,
                       bool anchored, enum build_coding coding);
+// A rule of what patterns or lengths may make large, named by its place for the sentence then.
+uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x);
 uint32_t schema_text(struct schema *s); // any text inside of a string, escaped where it must be
 
 #endif

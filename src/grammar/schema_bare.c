@@ -90,7 +90,7 @@ uint32_t schema_bare(struct schema *s, const struct conj *c) {
     for (int64_t i = 0; i < c->count; i++)
         if (schema_plain_not(c->list[i].schema))
             x = without(s, c->list[i].schema, x);
-    return unlike(s, c, x);
+    return schema_large(s, c, unlike(s, c, x));
 }
 
 uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n) {

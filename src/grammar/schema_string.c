@@ -148,6 +148,20 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     return x;
 }
 
+uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x) {
+    enum { PLACED = 256 }; // each is looked for in the whole schema
+    struct str path = {0};
+    if (s->b->e.code || x <= BUILD_EMPTY || s->b->exprs[x].kind == EXPR_CALL ||
+        s->placed++ >= PLACED)
+        return build_shared(s->b, x);
+    str_puts(&path, "#");
+    schema_place(s, c->list[c->count - 1].schema, &path);
+    uint32_t rule = build_rule(s->b, path.failed ? "" : path.data);
+    build_define(s->b, rule, x);
+    str_fini(&path);
+    return build_call(s->b, rule);
+}
+
 uint32_t schema_string(struct schema *s, const struct conj *c) {
     static const char *const words[] = {"minLength", "maxLength", "pattern"};
     uint32_t quote = build_text(s->b, "\""), x;
@@ -162,5 +176,5 @@ uint32_t schema_string(struct schema *s, const struct conj *c) {
     if (!any)
         return build_json_string(s->b);
     x = schema_string_text(s, c);
-    return build_shared(s->b, build_seq(s->b, (uint32_t[]){quote, x, quote}, 3));
+    return schema_large(s, c, build_seq(s->b, (uint32_t[]){quote, x, quote}, 3));
 }

@@ -114,7 +114,8 @@ def conversation():
             check("conversation: the prompt holds it", r.usage.input_tokens + r.usage.cache_read_input_tokens > 200, r)
     r = create(messages=[{"role": "user", "content": "Count."}, {"role": "assistant", "content": "One, two,"}])
     check("conversation: an answer that has begun goes on", r.type == "message", r)
-    big = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x" * (10 << 20)}]}]
+    big = [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x" * (10 << 20)}]}]
     start = time.monotonic()
     try:
         create(messages=big)

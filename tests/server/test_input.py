@@ -6,6 +6,7 @@ names the field. What must be accepted although it looks odd is here too.
 import json
 import os
 import socket
+import time
 
 from suite import Server, check, equal, finish, part, request
 
@@ -337,6 +338,23 @@ def ids():
     equal("ids: none at all is fine", status, 200)
 
 
+def large_results():
+    """A tool's result of 10 MB: one sentence, soon, and nothing stays behind."""
+    big, call = "words of a file " * (10 << 16), {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before = server.memory()
+    for path, body in ((CHAT, chat(messages=[{"role": "user", "content": "x"},
+                                             {"role": "assistant", "content": None, "tool_calls": [call]},
+                                             {"role": "tool", "tool_call_id": "c", "content": big}])),
+                       ("/v1/responses", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                                                    {"type": "function_call_output", "call_id": "c", "output": big}]})):
+        start = time.monotonic()
+        status, _, answer = request(server.port, "POST", path, body)
+        error = json.loads(answer)["error"]
+        equal(f"10 MB to {path}", (status, error["code"]), (400, "context_length_exceeded"))
+        check(f"10 MB to {path}: soon", time.monotonic() - start < 20, time.monotonic() - start)
+    check("10 MB: memory", server.memory() - before < 600 << 20, server.memory() - before)
+
+
 def nothing_shown():
     """What users write reaches neither the log nor other answers."""
     secret = "xylophone-" + os.urandom(4).hex()
@@ -352,7 +370,7 @@ def nothing_shown():
 
 if __name__ == "__main__":
     server = Server()
-    for function in [fields, messages, documents, lengths, transport, paths, keys, accepted, ids, nothing_shown]:
+    for function in [fields, messages, documents, lengths, transport, paths, keys, accepted, ids, large_results, nothing_shown]:
         part(function)
     equal("the server is well", server.health(), 200)
     equal("and ends in order", server.end(), 0)

@@ -6,6 +6,7 @@ and hash however tokens are guessed and among others; what is refused is refused
 import json
 import re
 import threading
+import time
 
 from suite import Server, ask, check, equal, finish, part, request
 
@@ -131,8 +132,46 @@ def refusals():
     check("tools that may not be called", r["texts"][0].lstrip().startswith("{"), r["texts"][0])
 
 
+def hostile():
+    """Schemas made to cost much: a grammar or one sentence that names the place, in seconds and in bounded memory."""
+    words = [f"{i:x}" for i in range(100001)]
+    nested = {"type": "integer"}
+    for _ in range(100):
+        nested = {"type": "array", "items": nested}
+    double = {"allOf": [{"anyOf": [{"minLength": i}, {"maxLength": i + 70}, {"minimum": i}]} for i in range(60)]}
+    inside = lambda schema: {"type": "object", "properties": {"here": schema}, "required": ["here"]}
+    cases = [("100,000 values", {"enum": words[:100000]}, None), ("100,001 values", inside({"enum": words}), "/here"),
+             ("1 MB", {"type": "object", "properties": {f"p{i}": {"type": "integer", "description": "d" * 350}
+                                                        for i in range(2500)}}, None),
+             ("a pattern that doubles", inside({"type": "string", "pattern": "(a|b)*a(a|b){60}", "maxLength": 900}), "/here"),
+             ("choices that multiply", inside(double), "/"), ("nested 100 deep", nested, None),
+             ("recursive", {"$ref": "#/$defs/a", "$defs": {"a": {
+                 "type": "array", "items": {"$ref": "#/$defs/a"}}}}, None),
+             ("recursive without an end", {"$ref": "#/$defs/a", "$defs": {"a": {
+                 "type": "array", "minItems": 1, "items": {"$ref": "#/$defs/a"}}}}, "#"),
+             ("a reference to itself", {"$ref": "#"}, None)]
+    before = server.memory()
+    for name, schema, place in cases:
+        start = time.monotonic()
+        status, _, answer = request(server.port, "POST", CHAT, {
+            "messages": [{"role": "user", "content": "x"}], "max_tokens": 4,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}, timeout=120)
+        message = json.loads(answer).get("error", {}).get("message", "")
+        check(f"hostile: {name}: {message[:150]}", status == (400 if place else 200) and (place or "") in message, answer[:300])
+        check(f"hostile: {name}: soon", time.monotonic() - start < 15, time.monotonic() - start)
+        # As the schema of a tool it makes no error: what no grammar holds is left to the model.
+        start = time.monotonic()
+        status, _, answer = request(server.port, "POST", CHAT, {
+            "messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "tools": [{"type": "function", "function": {
+                "name": "f", "parameters": inside(schema)}}]}, timeout=120)
+        told = b"context_length_exceeded" in answer  # its text is part of the prompt
+        check(f"hostile: {name} of a tool", status == 200 or told, answer[:300])
+        check(f"hostile: {name} of a tool: soon", time.monotonic() - start < 30, time.monotonic() - start)
+    check("hostile: memory", server.memory() - before < 1 << 30, server.memory() - before)
+
+
 if __name__ == "__main__":
     server = Server()
-    for function in [forms, any_object, together, other_interfaces, refusals]:
+    for function in [forms, any_object, together, other_interfaces, refusals, hostile]:
         part(function)
     finish()
