@@ -8,8 +8,8 @@
 #include "serve/conversation.h"
 
 // Refuses a result with an id that no call before it has, by that id; where: the field that holds
-// the conversation. A result without an id belongs to whatever stands before it. Any size of conversation
-// in about the time of reading it.
+// the conversation. A result without an id belongs to whatever stands before it. Any size of
+// conversation in about the time of reading it.
 bool conversation_ids_check(const struct conversation *v, const char *where, struct api_error *x);
 
 #endif

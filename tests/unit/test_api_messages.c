@@ -91,7 +91,7 @@ static void conversations_are_read(void **state) {
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
     reads("{\"messages\":[" CALLS ",{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
-                                  "\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
+          "\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
           "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
                          "\"tool_result\",\"tool_use_id\":\"b\"}," TEXT("Go on.") "]}]}",
           "[" CALLED
