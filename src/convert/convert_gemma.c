@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4 without experts: gemma4_text, or gemma4 with its language model in text_config. Layers
+// Gemma 4: gemma4_text, or gemma4 with its language model in text_config. Layers
 // are of two kinds with heads of their own sizes; norms are plain; the part of a head that does not
 // turn becomes divisors of 1e30.
 #include <inttypes.h>
@@ -58,16 +58,28 @@ static const struct convert_rule ple_layer[] = {
     {0},
 };
 
+static const struct convert_rule moe_layer[] = {
+    {"router.proj.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
+    {"router.scale", "ffn_gate_inp.scale", {DIM_D}, OP_NONE, 0},
+    {"router.per_expert_scale", "ffn_down_exps.scale", {DIM_E}, OP_NONE, 0},
+    {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight", {DIM_D}, OP_NONE, 0},
+    {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight", {DIM_D}, OP_NONE, 0},
+    {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight", {DIM_D}, OP_NONE, 0},
+    {"experts.gate_up_proj", "ffn_gate_up_exps.weight", {DIM_D, DIM_FG, DIM_E}, OP_NONE, 0},
+    {"experts.down_proj", "ffn_down_exps.weight", {DIM_FE, DIM_D, DIM_E}, OP_NONE, 0},
+    {0},
+};
+
 struct gemma {
-    int64_t head[2], kv[2]; // of windowed, of full layers
-    int64_t window, borrowing, ffn;
+    int64_t head[2], kv[2];               // of windowed, of full layers
+    int64_t window, borrowing, ffn, used; // used: experts of a row
     bool k_eq_v, wide; // values of full layers are keys; borrowing layers are twice as wide
     uint8_t windowed[MAX_LAYERS];
 };
 
 static int check_supported(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
-    static const char *const parts[] = {"enable_moe_block", "attention_bias"};
+    static const char *const parts[] = {"attention_bias"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (json_bool(hf_get(f, parts[i]), false))
             return err_set(e, ERR_UNSUPPORTED,
@@ -128,6 +140,14 @@ static int read_sizes(struct convert_job *j, struct gemma *g, struct err *e) {
         rc = hf_int(f, "num_kv_shared_layers", 0, j->layers - 1, 0, &g->borrowing, e);
     if (!rc)
         rc = hf_int(f, "hidden_size_per_layer_input", 0, 1 << 20, 256, &d[DIM_P], e);
+    if (!rc && json_bool(hf_get(f, "enable_moe_block"), false)) {
+        rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+        if (!rc)
+            rc = hf_int(f, "top_k_experts", 1, d[DIM_E], -1, &g->used, e);
+        if (!rc)
+            rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
+        d[DIM_FG] = 2 * d[DIM_FE];
+    }
     if (!g->k_eq_v)
         g->kv[1] = g->kv[0];
     d[DIM_LP] = j->layers * d[DIM_P];
@@ -220,6 +240,11 @@ static int put_keys(struct convert_job *j, const struct gemma *g, struct err *e)
     convert_put_u32(j, "attention.shared_kv_layers", g->borrowing);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
     convert_put_u32(j, "embedding_length_per_layer_input", j->dim[DIM_P]);
+    if (g->used) {
+        convert_put_u32(j, "expert_count", j->dim[DIM_E]);
+        convert_put_u32(j, "expert_used_count", g->used);
+        convert_put_u32(j, "expert_feed_forward_length", j->dim[DIM_FE]);
+    }
     if (cap > 0)
         convert_put_f32(j, "final_logit_softcapping", cap);
     return put_rope(j, g, e);
@@ -250,6 +275,8 @@ static int take_layer(struct convert_job *j, const struct gemma *g, int i, struc
         rc = borrows(j, g, i) ? drop_keys(j, i, e) : convert_take_all(j, keys, i, e);
     if (!rc && !borrows(j, g, i) && !(full && g->k_eq_v))
         rc = convert_take(j, &values, i, e);
+    if (!rc && g->used)
+        rc = convert_take_all(j, moe_layer, i, e);
     return rc || !d[DIM_P] ? rc : convert_take_all(j, ple_layer, i, e);
 }
 
@@ -264,6 +291,7 @@ int convert_gemma(struct convert_job *j, struct err *e) {
         .layers = (int)j->layers,
         .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), true),
         .shared = j->heads >= 4 * j->kv_heads,
+        .experts = (int)j->dim[DIM_E],
     };
     convert_put_general(j);
     rc = put_keys(j, &g, e);

@@ -107,7 +107,8 @@ enum convert_dim {
     DIM_LP, // embeddings of a layer, of all
     DIM_QL,
     DIM_L,
-    DIM_O, // latent attention: width of queries between matrices, of latents, of all heads' values
+    DIM_FG, // two of DIM_FE
+    DIM_O,  // latent attention: width of queries between matrices, of latents, of all heads' values
     DIM_COUNT,
 };
 enum convert_heads {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4 without experts (31B, and the E models with embeddings of each layer): layers with a
-// window and full ones, which have heads of another size; norms before and behind each block;
-// attention without a scale; GELU. Format: docs/models.md.
+// Gemma 4 (31B, 26B-A4B with experts beside each dense block, the E models with embeddings of each
+// layer): layers with a window and full ones, which have heads of another size; norms before and
+// behind each block; attention without a scale; GELU. Format: docs/models.md.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,17 +175,30 @@ static const char *const layer_names[] = {"attn_norm.weight",
                                           "rope_freqs.weight",
                                           "post_attention_norm.weight",
                                           "layer_output_scale.weight",
+                                          "ffn_gate_inp.weight",
+                                          "ffn_gate_inp.scale",
+                                          "pre_ffw_norm_2.weight",
+                                          "post_ffw_norm_1.weight",
+                                          "post_ffw_norm_2.weight",
+                                          "ffn_gate_exps.weight",
+                                          "ffn_up_exps.weight",
+                                          "ffn_gate_up_exps.weight",
+                                          "ffn_down_exps.weight",
+                                          "ffn_down_exps.scale",
                                           NULL};
 
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t experts;
     int rc = meta_int(g, ARCH ".expert_count", 0, OPS_EXPERTS_MAX, 0, &experts, e);
-    if (!rc && experts)
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "metadata key " ARCH ".expert_count is %lld; gemma4 models with experts are "
-                     "not supported yet",
-                     (long long)experts);
+    if (!rc && experts) {
+        p->moe = (struct moe_shape){.score = ROUTE_SOFTMAX,
+                                    .normalise = true,
+                                    .scale = 1,
+                                    .scales = true,
+                                    .activation = ACTIVATION_GELU_TANH};
+        rc = params_read_experts(p, g, ARCH, e);
+    }
     if (!rc)
         rc = params_refuse_tensors(g, ARCH, names, layer_names, e);
     if (!rc)
@@ -261,8 +274,11 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
 }
 
 static int check_backend(struct model *m, struct err *e) {
-    struct ops_needs needs = {
-        .activation = ACTIVATION_GELU_TANH, .norm = true, .scale = true, .activate = true};
+    struct ops_needs needs = {.activation = ACTIVATION_GELU_TANH,
+                              .norm = true,
+                              .scale = true,
+                              .activate = true,
+                              .experts = m->params.moe.experts > 0};
     int rc = m->x ? exec_takes(m->x, &needs, e) : 0;
     for (int i = 0; !rc && i < m->params.n_layers; i++) {
         struct attention_shape shape = shape_of(m, &m->layers[i]);
@@ -294,6 +310,32 @@ static int load_norms(struct model *m, int i, struct err *e) {
     return rc;
 }
 
+// The router reads the stream normed by its own weights over the root of the width.
+static int load_experts_of(struct model *m, int i, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct layer *y = &m->layers[i];
+    struct load *l = &m->load;
+    char name[LOAD_NAME];
+    const struct {
+        const char *name;
+        float **at;
+    } norms[] = {{"pre_ffw_norm_2.weight", &y->moe_norms.in},
+                 {"ffn_gate_inp.scale", &y->moe_norms.router},
+                 {"post_ffw_norm_2.weight", &y->moe_norms.out},
+                 {"post_ffw_norm_1.weight", &y->moe_norms.dense_out}};
+    int rc = 0;
+    l->own_scales = true;
+    for (int k = 0; !rc && k < 4; k++)
+        rc = load_floats(l, load_name(name, i, norms[k].name), p->dim, 1, norms[k].at, e);
+    if (!rc)
+        rc = moe_load(&y->moe, &p->moe, p->dim, l, i, e);
+    l->own_scales = false;
+    if (!rc && !l->dry)
+        exec_ops(m->x)->scale(
+            m->x, &(struct scale_args){y->moe_norms.router, p->dim, 1 / sqrtf((float)p->dim), 0});
+    return rc;
+}
+
 static int load_layer(struct model *m, const struct gguf *g, int i, struct err *e) {
     const struct model_params *p = &m->params;
     struct layer *y = &m->layers[i];
@@ -311,6 +353,8 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     if (!rc)
         rc = mlp_load(&y->mlp, p->dim, ffn, l, i, e);
     y->mlp.activation = ACTIVATION_GELU_TANH;
+    if (!rc && p->moe.experts)
+        rc = load_experts_of(m, i, e);
     if (!rc && p->per_layer)
         rc = ple_layer_load(&y->ple, &ple, l, i, e);
     if (!rc && gguf_tensor(g, load_name(name, i, "layer_output_scale.weight")))
@@ -331,6 +375,10 @@ static int load_buffers(struct model *m, struct err *e) {
     int rc = attention_buffers_load(&m->ws.attention, &wide, rows, l, e);
     if (!rc)
         rc = load_buffer(l, rows * p->dim, &m->ws.apart, e);
+    if (!rc && p->moe.experts)
+        rc = load_buffer(l, rows * p->dim, &m->ws.experts_apart, e);
+    if (!rc && p->moe.experts)
+        rc = load_act(l, rows, p->dim, &m->ws.router, e);
     return rc || !p->per_layer ? rc : ple_buffers_load(&m->ws.ple, &ple, rows, l, e);
 }
 
@@ -365,6 +413,38 @@ static void join(struct model *m, const float *norm, int64_t n) {
                                                    .add = true});
 }
 
+// What the dense block has left apart is normed, and beside it come the experts, from the same
+// stream.
+static void run_experts(struct model *m, const struct layer *y, int64_t n) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct workspace *w = &m->ws;
+    int64_t dim = m->params.dim;
+    float eps = m->params.eps;
+    struct norm_args dense = {
+        .in = w->apart, .w = y->moe_norms.dense_out, .eps = eps, .n = n, .k = dim, .out = w->apart};
+    ops->norm(m->x, &dense);
+    ops->norm_to_act(m->x, w->h, y->moe_norms.router, eps, n, dim, w->router);
+    ops->norm_to_act(m->x, w->h, y->moe_norms.in, eps, n, dim, w->act_d);
+    moe_run(m->x, &(struct moe_call){.ranks = &m->ranks,
+                                     .shape = &m->params.moe,
+                                     .block = &y->moe,
+                                     .buf = &w->moe,
+                                     .in = w->act_d,
+                                     .router_in = w->router,
+                                     .h = w->h,
+                                     .apart = w->experts_apart,
+                                     .n = n,
+                                     .dim = dim});
+    struct norm_args experts = {.in = w->experts_apart,
+                                .w = y->moe_norms.out,
+                                .eps = eps,
+                                .n = n,
+                                .k = dim,
+                                .out = w->apart,
+                                .add = true};
+    ops->norm(m->x, &experts);
+}
+
 static void forward(struct model *m, const struct pass *p) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *q = &m->params;
@@ -386,6 +466,8 @@ static void forward(struct model *m, const struct pass *p) {
         join(m, y->mixer_out_norm, n);
         ops->norm_to_act(m->x, w->h, y->ffn_norm, q->eps, n, q->dim, w->act_d);
         mlp_run_apart(m->x, &m->ranks, &y->mlp, w->act_d, w->act_f, w->apart, n);
+        if (q->moe.experts)
+            run_experts(m, y, n);
         join(m, y->ffn_out_norm, n);
         if (q->per_layer)
             ple_run(m->x, &y->ple, &own, i);

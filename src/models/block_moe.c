@@ -40,6 +40,20 @@ static int load_shared(struct moe_block *b, const struct moe_shape *s, int64_t d
     return rc;
 }
 
+// Gate and up of each expert, as two tensors or as one with the rows of up behind those of gate.
+static int load_gate_up(struct moe_block *b, const struct load_experts *s, struct load *l, int i,
+                        struct err *e) {
+    char name[LOAD_NAME];
+    if (l->find(l->arg, load_name(name, i, "ffn_gate_up_exps.weight"))) {
+        int rc = load_experts_cut(l, name, &(struct load_cut){*s, 2 * s->m, 0, false}, &b->gate, e);
+        return rc ? rc
+                  : load_experts_cut(l, name, &(struct load_cut){*s, 2 * s->m, s->m, false}, &b->up,
+                                     e);
+    }
+    int rc = load_experts(l, load_name(name, i, "ffn_gate_exps.weight"), s, &b->gate, e);
+    return rc ? rc : load_experts(l, load_name(name, i, "ffn_up_exps.weight"), s, &b->up, e);
+}
+
 int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l, int i,
              struct err *e) {
     char name[LOAD_NAME];
@@ -49,10 +63,10 @@ int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct
     if (!rc && s->choice_bias)
         rc = load_floats(l, load_name(name, i, "exp_probs_b.bias"), s->experts, 1, &b->choice_bias,
                          e);
+    if (!rc && s->scales)
+        rc = load_floats(l, load_name(name, i, "ffn_down_exps.scale"), s->experts, 1, &b->scale, e);
     if (!rc)
-        rc = load_experts(l, load_name(name, i, "ffn_gate_exps.weight"), &into, &b->gate, e);
-    if (!rc)
-        rc = load_experts(l, load_name(name, i, "ffn_up_exps.weight"), &into, &b->up, e);
+        rc = load_gate_up(b, &into, l, i, e);
     if (!rc)
         rc = load_experts(l, load_name(name, i, "ffn_down_exps.weight"), &back, &b->down, e);
     if (!rc && s->biases)
@@ -122,7 +136,7 @@ void moe_run(struct exec *x, const struct moe_call *c) {
     const struct moe_buffers *b = c->buf;
     struct linear_job in[2] = {{.w = w->router, .out = b->logits, .bias = w->router_bias},
                                {.w = w->shared_gate, .out = b->gate}};
-    ops->linear(x, in, s->shared_gate ? 2 : 1, c->in, c->n);
+    ops->linear(x, in, s->shared_gate ? 2 : 1, c->router_in ? c->router_in : c->in, c->n);
     struct moe_route_args route = {.logits = b->logits,
                                    .n = c->n,
                                    .experts = s->experts,
@@ -134,6 +148,7 @@ void moe_run(struct exec *x, const struct moe_call *c) {
                                    .group_best = s->group_best,
                                    .normalise = s->normalise,
                                    .scale = s->scale,
+                                   .expert_scale = w->scale,
                                    .ids = b->ids,
                                    .weights = b->weights};
     ops->moe_route(x, &route);
@@ -151,9 +166,16 @@ void moe_run(struct exec *x, const struct moe_call *c) {
                                    .entries = true,
                                    .out = b->out};
     ops->moe_linear(x, &down);
-    struct moe_combine_args sum = {
-        .in = b->out, .weights = b->weights, .n = c->n, .m = c->dim, .used = s->used, .out = c->h};
-    experts_reduce(c->ranks, x, &sum);
+    struct moe_combine_args sum = {.in = b->out,
+                                   .weights = b->weights,
+                                   .n = c->n,
+                                   .m = c->dim,
+                                   .used = s->used,
+                                   .out = c->apart ? c->apart : c->h};
+    if (c->apart)
+        experts_reduce_to(c->ranks, x, &sum);
+    else
+        experts_reduce(c->ranks, x, &sum);
     if (s->shared)
         run_shared(x, c);
 }

@@ -11,6 +11,7 @@
 struct moe_block {
     const struct weight *router; // [D -> experts]
     float *choice_bias;          // [experts]; NULL: none
+    float *scale;                // [experts], of each one's weight; NULL: ones
     // NULL: none. [experts], [experts][F], [experts][F], [experts][D]
     float *router_bias, *gate_bias, *up_bias, *down_bias;
     const struct weight *gate, *up, *down; // of each expert, [D -> F], [D -> F], [F -> D]
@@ -36,9 +37,11 @@ struct moe_call {
     const struct moe_shape *shape;
     const struct moe_block *block;
     const struct moe_buffers *buf;
-    const struct act *in; // [n][D] normed
-    struct act *mid;      // scratch for [n][shared]
-    float *h;             // [n][D] residual stream, added to
+    const struct act *in;        // [n][D] normed
+    const struct act *router_in; // [n][D] what the router reads; NULL: in
+    struct act *mid;             // scratch for [n][shared]
+    float *h;                    // [n][D] residual stream, added to
+    float *apart;                // NULL, or [n][D]: the result goes there, and h stays
     int64_t n, dim;
 };
 

@@ -69,7 +69,7 @@ static int check_scale(const struct load *l, const char *name, struct err *e) {
     size_t stem = strlen(name);
     if (stem > 7 && strcmp(name + stem - 7, ".weight") == 0)
         stem -= 7;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; !l->own_scales && i < 2; i++) {
         snprintf(other, sizeof other, "%.*s.scale", (int)(i ? strlen(name) : stem), name);
         if (l->find(l->arg, other))
             return err_set(e, ERR_UNSUPPORTED,

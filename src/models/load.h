@@ -22,6 +22,7 @@ struct load {
     load_done_fn *done; // NULL, or told of every tensor that a device has copied
     const void *arg;
     bool dry;
+    bool own_scales; // NAME.scale beside a matrix is what the architecture asks for itself
     int64_t weight_bytes, buffer_bytes; // made so far
     struct exec_limits limits;          // inputs, outputs and act of what was made
     struct load_item *items;

@@ -29,6 +29,9 @@ struct layer {
     struct mla_block mla; // in its place where attention is latent
     struct deltanet_block deltanet;
     struct mlp_block mlp;
+    struct {
+        float *in, *router, *out, *dense_out;
+    } moe_norms;          // [D] where experts stand beside the dense block (Gemma 4)
     struct moe_block moe; // in its place where the layer has experts
 };
 
@@ -59,7 +62,9 @@ struct workspace {
     struct mla_buffers mla;
     struct deltanet_buffers deltanet;
     struct ple_buffers ple;
-    float *apart; // [R][D] output of a block that is normed before it joins the stream
+    float *apart;         // [R][D] output of a block that is normed before it joins the stream
+    float *experts_apart; // [R][D] the same of experts beside the dense block, with
+    struct act *router;   // R rows of D: what their router reads
     // Room for choices of rows, and the ends of the sequences that it points to. Nothing where no
     // row chooses.
     struct attend_choice choice;

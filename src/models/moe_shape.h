@@ -21,6 +21,7 @@ struct moe_shape {
     bool group_best;
     bool normalise;
     float scale;
+    bool scales; // of experts' weights, one each
     bool biases; // of the router's logits and of the experts' matrices
     enum activation activation;
 };

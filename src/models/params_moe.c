@@ -68,9 +68,10 @@ int params_read_experts(struct model_params *p, const struct gguf *g, const char
     if (!rc)
         rc = meta_int(g, params_key(key, arch, "expert_used_count"), 1,
                       experts < OPS_EXPERTS_USED_MAX ? experts : OPS_EXPERTS_USED_MAX, 0, &used, e);
-    if (!rc)
-        rc = meta_int(g, params_key(key, arch, "feed_forward_length"), 0, PARAMS_MAX_WIDTH, 0, &ffn,
-                      e);
+    const struct gguf_kv *dense = gguf_find(g, params_key(key, arch, "feed_forward_length"));
+    ffn = 0;
+    if (!rc && dense && dense->kind != GGUF_ARRAY)
+        rc = meta_int(g, key, 0, PARAMS_MAX_WIDTH, 0, &ffn, e);
     if (!rc)
         rc = meta_int(g, params_key(key, arch, "expert_feed_forward_length"), 32, PARAMS_MAX_WIDTH,
                       ffn / used, &s->ffn, e);

@@ -27,11 +27,11 @@ static bool is_known(const struct plain_arch *f, const char *name) {
     static const char *const norms[] = {"attn_q_norm.weight", "attn_k_norm.weight"};
     static const char *const biases[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias",
                                          "attn_qkv.bias", "attn_output.bias"};
-    static const char *const experts[] = {"ffn_gate_inp.weight", "ffn_gate_exps.weight",
-                                          "ffn_up_exps.weight",  "ffn_down_exps.weight",
-                                          "exp_probs_b.bias",    "ffn_gate_shexp.weight",
-                                          "ffn_up_shexp.weight", "ffn_down_shexp.weight"};
-    size_t n_experts = !has_experts(f) ? 0 : f->experts.shared ? 8 : 4;
+    static const char *const experts[] = {
+        "ffn_gate_inp.weight",   "ffn_gate_exps.weight",    "ffn_up_exps.weight",
+        "ffn_down_exps.weight",  "ffn_gate_up_exps.weight", "exp_probs_b.bias",
+        "ffn_gate_shexp.weight", "ffn_up_shexp.weight",     "ffn_down_shexp.weight"};
+    size_t n_experts = !has_experts(f) ? 0 : f->experts.shared ? 9 : 5;
     size_t n_biases = f->bias == PLAIN_NO_BIAS ? 0 : f->bias == PLAIN_BIAS ? 4 : 5;
     const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
     if (!part)

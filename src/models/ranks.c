@@ -37,6 +37,11 @@ void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_comb
     exec_ops(x)->moe_combine(x, &sum);
 }
 
+void experts_reduce_to(const struct ranks *r, struct exec *x, const struct moe_combine_args *a) {
+    (void)r; // the only one
+    exec_ops(x)->moe_combine(x, a);
+}
+
 void ranks_gather(const struct ranks *r, struct exec *x, float *rows, int64_t n, int64_t m) {
     (void)r; // the only one has filled all columns
     (void)x;

@@ -38,6 +38,8 @@ void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight
 // The same for the weighed sum of entries' results (a->in: this rank's part of each), where a->add
 // counts as set: of one rank, moe_combine.
 void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_combine_args *a);
+// The same into rows of its own, which hold nothing before.
+void experts_reduce_to(const struct ranks *r, struct exec *x, const struct moe_combine_args *a);
 
 // rows: [n][m], of which each rank has filled columns m * rank / n_ranks to m * (rank + 1) /
 // n_ranks; afterwards all have all. Of one rank they already are.

@@ -57,6 +57,12 @@ int main(int argc, char **argv) {
     rc |= tiny_target_write(&plain, path, &e);
     struct tiny_shape experts = plain;
     experts.layers = 2;
+    experts.fused = true;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/gemma4-experts.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
+    experts = plain;
+    experts.layers = 2;
     experts.form = TINY_FORM_QWEN3;
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/experts.gguf", argv[1]);

@@ -285,6 +285,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_scalar, "q3moe"),
         cmocka_unit_test_prestate(test_plain, "glm_norms"),
         cmocka_unit_test_prestate(test_basic, "glm_air"),
+        cmocka_unit_test_prestate(test_plain, "g4_moe"),
         cmocka_unit_test_prestate(test_latent, "ds3"),
         cmocka_unit_test_prestate(test_basic, "ds3_yarn"),
         cmocka_unit_test_prestate(test_basic, "ds2"),

@@ -54,7 +54,7 @@ int main(void) {
         BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),       BOTH("oss"),
         BOTH("q3moe"),           BOTH("r3moe"),        BOTH("r1moe"),        BOTH("draft_q3moe"),
         BOTH("glm_norms"),       BOTH("glm_air"),      BOTH("draft_r3moe"),  BOTH("ds3"),
-        BOTH("ds3_yarn"),        BOTH("ds2"),          BOTH("ds2_groups"),
+        BOTH("ds3_yarn"),        BOTH("ds2"),          BOTH("ds2_groups"),   BOTH("g4_moe"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

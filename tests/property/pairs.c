@@ -40,12 +40,13 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
         bool half = t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK;
         t->rope_dims = half ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
-        if (t->form == TINY_FORM_GEMMA4) // all parts of it are apart
-            t->fused = false;
     }
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;
-    if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK ||
+    bool gemma = t->form == TINY_FORM_GEMMA4; // half of them have experts, in one tensor or two
+    if (gemma && index % 2 == 0)
+        t->fused = false;
+    if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK || (gemma && index % 2) ||
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3 &&
          (!level || strncmp(level, "cuda", 4) != 0))) // most of one in three have experts
         tiny_shape_experts(t);

@@ -46,6 +46,10 @@ static bool is_glm(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_GLM;
 }
 
+static bool is_gemma(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_GEMMA4;
+}
+
 static bool is_deep(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_DEEPSEEK;
 }
@@ -60,7 +64,7 @@ const char *tiny_arch(const struct tiny_shape *t) {
         [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2",
         [TINY_FORM_LLAMA] = "llama", [TINY_FORM_GEMMA4] = "gemma4",
         [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2"};
-    if (t->experts && !has_lead(t))
+    if (t->experts && !has_lead(t) && !is_gemma(t))
         return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
 }
@@ -151,12 +155,27 @@ static void latent_tensors(struct list *l, const struct tiny_shape *t, int i) {
     matrix(l, blk(b, i, "attn_output.weight"), t->heads * v, t->dim, fan(t->heads * v, 2));
 }
 
-static bool is_gemma(const struct tiny_shape *t) {
-    return t->plain && t->form == TINY_FORM_GEMMA4;
-}
-
 static bool gemma_borrows(const struct tiny_shape *t, int i) {
     return t->layers >= 4 && i >= t->layers - 2;
+}
+
+// Beside the dense block; gate and up are one tensor if `fused`.
+static void gemma_experts(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int64_t d = t->dim, e = t->experts, f = t->expert_ffn;
+    vector(l, blk(b, i, "pre_ffw_norm_2.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "post_ffw_norm_1.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "post_ffw_norm_2.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "ffn_gate_inp.weight"), d, e, 0, 2);
+    vector(l, blk(b, i, "ffn_gate_inp.scale"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "ffn_down_exps.scale"), e, 1, 1, 0.3f);
+    if (t->fused) {
+        expert_matrix(l, blk(b, i, "ffn_gate_up_exps.weight"), d, 2 * f, e, fan(d, 1));
+    } else {
+        expert_matrix(l, blk(b, i, "ffn_gate_exps.weight"), d, f, e, fan(d, 1));
+        expert_matrix(l, blk(b, i, "ffn_up_exps.weight"), d, f, e, fan(d, 1));
+    }
+    expert_matrix(l, blk(b, i, "ffn_down_exps.weight"), f, d, e, fan(f, 3));
 }
 
 static void gemma_layer(struct list *l, const struct tiny_shape *t, int i) {
@@ -181,6 +200,8 @@ static void gemma_layer(struct list *l, const struct tiny_shape *t, int i) {
     matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, ffn, fan(t->dim, 1));
     matrix(l, blk(b, i, "ffn_up.weight"), t->dim, ffn, fan(t->dim, 1));
     matrix(l, blk(b, i, "ffn_down.weight"), ffn, t->dim, fan(ffn, 2));
+    if (t->experts)
+        gemma_experts(l, t, i);
     matrix(l, blk(b, i, "inp_gate.weight"), t->dim, TINY_PER_LAYER, fan(t->dim, 1));
     matrix(l, blk(b, i, "proj.weight"), TINY_PER_LAYER, t->dim, fan(TINY_PER_LAYER, 1));
     vector(l, blk(b, i, "layer_output_scale.weight"), 1, 1, 1, 0.1f);
@@ -273,15 +294,6 @@ static void target_tensors(struct list *l, const struct tiny_shape *t) {
     }
 }
 
-// About normal: a sum of four uniforms.
-static float noise(uint64_t seed, uint64_t tensor, uint64_t i) {
-    uint64_t u = rng_hash(seed, tensor, i, 0);
-    double s = 0;
-    for (int j = 0; j < 4; j++, u >>= 16)
-        s += (double)(u & 65535);
-    return (float)((s - 131070.0) / 37837.0);
-}
-
 // What a tensor is called for its values: the same in all dialects of a draft.
 static void canonical(const char *name, char out[64]) {
     static const char *const same[][2] = {{"hidden_norm", "enc.output_norm.weight"},
@@ -351,18 +363,6 @@ static int write_list(struct gguf_writer *w, const struct list *l, struct err *e
         }
     }
     return gguf_writer_close(w, e);
-}
-
-static void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v) {
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    gguf_put_int(w, name, GGUF_U32, v);
-}
-
-static void put_f32(struct gguf_writer *w, const char *arch, const char *key, float v) {
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    gguf_put_f32(w, name, v);
 }
 
 static void put_gemma_keys(struct gguf_writer *w, const struct tiny_shape *t) {

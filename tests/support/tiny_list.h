@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/rng.h"
+#include "formats/gguf.h"
 #include "formats/quant.h"
 
 enum { MAX_TENSORS = 512 };
@@ -58,6 +60,27 @@ static inline float fan(int64_t k, float gain) {
 static inline const char *blk(char buf[64], int i, const char *suffix) {
     snprintf(buf, 64, "blk.%d.%s", i, suffix);
     return buf;
+}
+
+// About normal: a sum of four uniforms.
+static inline float noise(uint64_t seed, uint64_t tensor, uint64_t i) {
+    uint64_t u = rng_hash(seed, tensor, i, 0);
+    double s = 0;
+    for (int j = 0; j < 4; j++, u >>= 16)
+        s += (double)(u & 65535);
+    return (float)((s - 131070.0) / 37837.0);
+}
+
+static inline void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_put_int(w, name, GGUF_U32, v);
+}
+
+static inline void put_f32(struct gguf_writer *w, const char *arch, const char *key, float v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_put_f32(w, name, v);
 }
 
 #endif

@@ -12,8 +12,8 @@ static const struct bad edits[] = {
     {0, "", {.key = "gemma4.rope.freq_base_swa", .kind = -1}},
     {0, "", {.tensor = "rope_freqs.weight"}},
     {0, "", {.tensor = "blk.1.layer_output_scale.weight"}},
-    {ERR_UNSUPPORTED,
-     "gemma4.expert_count is 8",
+    {ERR_FORMAT,
+     "gemma4.expert_used_count is missing",
      {.key = "gemma4.expert_count", .kind = GGUF_U32, .value = 8}},
     {ERR_FORMAT,
      "gemma4.attention.sliding_window is missing",
@@ -85,6 +85,31 @@ static const struct bad edits[] = {
     {ERR_MISMATCH, "blk.3.inp_gate.weight is missing", {.tensor = "blk.3.inp_gate.weight"}},
 };
 
+// With 6 experts of width 32, gate and up in one tensor.
+static const struct bad expert_targets[] = {
+    {0, "", {0}},
+    {ERR_FORMAT, "expert_used_count is missing", {.key = "gemma4.expert_used_count", .kind = -1}},
+    {ERR_MISMATCH,
+     "ffn_gate_up_exps.weight is [64, 64, 6] but [64, 128, 6] is expected",
+     {.key = "gemma4.expert_feed_forward_length", .kind = GGUF_U32, .value = 64}},
+    {ERR_MISMATCH, "blk.0.ffn_gate_exps", {.tensor = "blk.0.ffn_gate_up_exps.weight"}},
+    {ERR_MISMATCH, "blk.1.ffn_down_exps.scale", {.tensor = "blk.1.ffn_down_exps.scale"}},
+    {ERR_MISMATCH, "blk.1.ffn_gate_inp.scale", {.tensor = "blk.1.ffn_gate_inp.scale"}},
+    {ERR_MISMATCH, "blk.2.post_ffw_norm_2", {.tensor = "blk.2.post_ffw_norm_2.weight"}},
+    {ERR_UNSUPPORTED,
+     "exp_probs_b",
+     {.tensor = "blk.3.post_norm.weight", .name = "blk.3.exp_probs_b.bias"}},
+};
+
+static void test_experts(void **state) {
+    (void)state;
+    struct tiny_shape t = tiny_shape_plain();
+    t.form = TINY_FORM_GEMMA4;
+    t.fused = true;
+    tiny_shape_experts(&t);
+    refuse_each(t, expert_targets, sizeof expert_targets / sizeof *expert_targets);
+}
+
 static void test_gemma(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_plain();
@@ -95,6 +120,7 @@ static void test_gemma(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

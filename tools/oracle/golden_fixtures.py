@@ -58,6 +58,10 @@ TARGETS |= {
     "g4_own": GEMMA | {"layers": 9, "full_kv_heads": 2, "per_layer": 32, "borrowing": 3,
                        "seed": 113},
 }
+TARGETS |= {
+    "g4_moe": GEMMA | {"layers": 6, "full_kv_heads": 1, "k_eq_v": True, "experts": 12, "used": 3,
+                       "expert_ffn": 96, "seed": 119},
+}
 # Mixtures of experts: one tensor an expert, and all in one with a shared expert behind a gate.
 MOE = {"experts": 8, "used": 2, "expert_ffn": 128}
 TARGETS |= {

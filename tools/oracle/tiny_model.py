@@ -56,7 +56,7 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
         return 0.0, 0.5
     if name.endswith("sinks"):
         return 0.0, 1.0
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
         return 0.0, 0.3
@@ -162,6 +162,14 @@ def gemma_layer(p, t, i):
     out += mlp_tensors(p, d, f)
     out += [(p + "pre_feedforward_layernorm.weight", (d,)),
             (p + "post_feedforward_layernorm.weight", (d,)), (p + "layer_scalar", (1,))]
+    if t.get("experts"):
+        e, f = t["experts"], t["expert_ffn"]
+        out += [(p + "router.proj.weight", (e, d)), (p + "router.scale", (d,)),
+                (p + "router.per_expert_scale", (e,)), (p + "experts.gate_up_proj", (e, 2 * f, d)),
+                (p + "experts.down_proj", (e, d, f)),
+                (p + "pre_feedforward_layernorm_2.weight", (d,)),
+                (p + "post_feedforward_layernorm_1.weight", (d,)),
+                (p + "post_feedforward_layernorm_2.weight", (d,))]
     if t.get("per_layer"):
         out += [(p + "per_layer_input_gate.weight", (t["per_layer"], d)),
                 (p + "per_layer_projection.weight", (d, t["per_layer"])),
@@ -383,7 +391,11 @@ def plain_config(t):
 
 
 def gemma_config(t):
-    return {
+    moe = {}
+    if t.get("experts"):
+        moe = {"enable_moe_block": True, "num_experts": t["experts"], "top_k_experts": t["used"],
+               "moe_intermediate_size": t["expert_ffn"]}
+    return moe | {
         "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text",
         "vocab_size": t["vocab"], "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
         "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
