@@ -13,6 +13,7 @@
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
 #define QWEN3  .plain = true, .head_dim = 128, .vocab = 151936
 #define LLAMA  .plain = true, .arch = "llama", .kv = 8, .vocab = 128256
+#define OSS    .plain = true, .arch = "gpt-oss"
 #define DEEPSEEK                                                                                   \
     .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
     .rope_dims = 64
@@ -61,6 +62,12 @@ static const struct synth_shape shapes[] = {
     {"glm4moe-tiny", .plain = true, .arch = "glm4moe", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"gpt-oss-20b", OSS, .layers = 24, .dim = 2880, .heads = 64, .kv = 8, .head_dim = 64,
+     .vocab = 201088, .window = 128, .experts = 32, .used = 4, .expert_ffn = 2880},
+    {"gpt-oss-120b", OSS, .layers = 36, .dim = 2880, .heads = 64, .kv = 8, .head_dim = 64,
+     .vocab = 201088, .window = 128, .experts = 128, .used = 4, .expert_ffn = 2880},
+    {"gpt-oss-tiny", OSS, .layers = 4, .dim = 256, .heads = 4, .kv = 2, .head_dim = 64,
+     .vocab = 512, .window = 32, .experts = 16, .used = 4, .expert_ffn = 256},
     {"deepseek-v2-lite", DEEPSEEK, .layers = 27, .dim = 2048, .ffn = 10944, .heads = 16,
      .vocab = 102400, .experts = 64, .used = 6, .lead = 1, .expert_ffn = 1408, .shared_ffn = 2816},
     {"deepseek-v3", DEEPSEEK, .layers = 61, .dim = 7168, .ffn = 18432, .heads = 128,
@@ -117,6 +124,10 @@ static bool is_glm(const struct synth_shape *s) {
     return is_arch(s, "glm4moe");
 }
 
+static bool is_oss(const struct synth_shape *s) {
+    return is_arch(s, "gpt-oss");
+}
+
 // Dense layers first, then experts beside a shared one, with a bias for the choice.
 static bool has_lead(const struct synth_shape *s) {
     return is_glm(s) || is_arch(s, "deepseek2");
@@ -125,6 +136,8 @@ static bool has_lead(const struct synth_shape *s) {
 const char *synth_pre(const struct synth_shape *s) {
     if (is_arch(s, "deepseek2"))
         return "deepseek-v3";
+    if (is_oss(s))
+        return "gpt-4o";
     return is_arch(s, "llama") ? "llama-bpe" : s->plain ? "qwen2" : "qwen35";
 }
 
@@ -186,6 +199,17 @@ static void expert_matrix(struct builder *b, int layer, const char *name, const 
     t->type = convert_type(&b->model, &(struct convert_matrix){t->name, t->ne[0], t->ne[2], 0});
 }
 
+// n values of each of m experts.
+static void bias_matrix(struct builder *b, int layer, const char *name, int64_t n, int64_t m) {
+    struct synth_tensor *t = add(b, layer, name);
+    if (!t)
+        return;
+    t->n_dims = 2;
+    t->ne[0] = n;
+    t->ne[1] = m;
+    t->half = 0.1f;
+}
+
 static void norm(struct builder *b, int layer, const char *name, int64_t n) {
     vector(b, layer, name, n, 1, 0.2f);
 }
@@ -193,7 +217,7 @@ static void norm(struct builder *b, int layer, const char *name, int64_t n) {
 static void attention(struct builder *b, const struct synth_shape *s, int i) {
     int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
     bool gated = !s->draft && !s->plain;
-    bool normed = !s->plain || (s->experts && !is_glm(s)) || is_arch(s, "qwen3");
+    bool normed = !s->plain || (s->experts && !is_glm(s) && !is_oss(s)) || is_arch(s, "qwen3");
     // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
     // the next token a function of the last, and every text would soon repeat itself.
     float size = s->plain ? 2 : 1;
@@ -201,7 +225,11 @@ static void attention(struct builder *b, const struct synth_shape *s, int i) {
     matrix(b, i, "attn_k.weight", s->dim, kv, normed ? 1 : size);
     matrix(b, i, "attn_v.weight", s->dim, kv, 1);
     matrix(b, i, "attn_output.weight", width, s->dim, 1);
-    if (is_arch(s, "qwen2") || is_glm(s)) {
+    if (is_oss(s)) {
+        vector(b, i, "attn_output.bias", s->dim, 0, 0.1f);
+        vector(b, i, "attn_sinks.weight", s->heads, 0, 1);
+    }
+    if (is_arch(s, "qwen2") || is_glm(s) || is_oss(s)) {
         vector(b, i, "attn_q.bias", width, 0, 0.5f);
         vector(b, i, "attn_k.bias", kv, 0, 0.5f);
         vector(b, i, "attn_v.bias", kv, 0, 0.5f);
@@ -251,6 +279,12 @@ static void experts(struct builder *b, const struct synth_shape *s, int i) {
     expert_matrix(b, i, "ffn_gate_exps.weight", in);
     expert_matrix(b, i, "ffn_up_exps.weight", in);
     expert_matrix(b, i, "ffn_down_exps.weight", out);
+    if (is_oss(s)) {
+        vector(b, i, "ffn_gate_inp.bias", s->experts, 0, 0.2f);
+        bias_matrix(b, i, "ffn_gate_exps.bias", s->expert_ffn, s->experts);
+        bias_matrix(b, i, "ffn_up_exps.bias", s->expert_ffn, s->experts);
+        bias_matrix(b, i, "ffn_down_exps.bias", s->dim, s->experts);
+    }
     if (!s->shared_ffn)
         return;
     if (has_lead(s))
@@ -292,7 +326,7 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         vector(&b, -1, "rope_freqs.weight", s->head_dim / 2, 1.5f, 0.5f);
     for (int i = 0; i < s->layers; i++) {
         norm(&b, i, "attn_norm.weight", s->dim);
-        bool plain = s->draft || (s->plain && !is_glm(s));
+        bool plain = s->draft || (s->plain && !is_glm(s) && !is_oss(s));
         norm(&b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
         if (s->kv_lora)
             latent(&b, s, i);
@@ -330,6 +364,14 @@ static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     put(w, s, "ssm.group_count", s->gdn_k);
     put(w, s, "ssm.time_step_rank", s->gdn_v);
     put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
+}
+
+// YaRN as published: 32 times 4,096 positions.
+static void oss_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    put(w, s, "attention.sliding_window", s->window);
+    gguf_put_str(w, key_of(s, "rope.scaling.type").text, "yarn", 4);
+    gguf_put_f32(w, key_of(s, "rope.scaling.factor").text, 32);
+    put(w, s, "rope.scaling.original_context_length", 4096);
 }
 
 static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
@@ -378,7 +420,7 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
     put(w, s, "block_count", s->layers);
     bool llama = is_arch(s, "llama");
-    put(w, s, "context_length", llama ? 131072 : s->plain ? 40960 : 262144);
+    put(w, s, "context_length", llama || is_oss(s) ? 131072 : s->plain ? 40960 : 262144);
     put(w, s, "embedding_length", s->dim);
     if (s->ffn)
         put(w, s, "feed_forward_length", s->ffn);
@@ -387,6 +429,8 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
         put(w, s, "expert_used_count", s->used);
         put(w, s, "expert_feed_forward_length", s->expert_ffn);
     }
+    if (is_oss(s))
+        oss_metadata(w, s);
     if (has_lead(s))
         lead_metadata(w, s);
     else if (s->shared_ffn)

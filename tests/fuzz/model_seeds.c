@@ -73,6 +73,7 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%s/glm.gguf", argv[1]);
     rc |= tiny_target_write(&experts, path, &e);
     experts.form = TINY_FORM_DEEPSEEK;
+    experts.dim = experts.head_dim = 64;
     experts.rope_dims = 32;
     experts.seed = 3;
     tiny_shape_experts(&experts);
@@ -81,6 +82,12 @@ int main(int argc, char **argv) {
     experts.fused = true;
     experts.seed = 1;
     snprintf(path, sizeof path, "%s/deepseek-old.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
+    experts = plain;
+    experts.form = TINY_FORM_OSS;
+    experts.layers = 2;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/oss.gguf", argv[1]);
     rc |= tiny_target_write(&experts, path, &e);
     experts = t;
     tiny_shape_experts(&experts);

@@ -29,9 +29,9 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     t->context = PAIR_CONTEXT;
     t->seed = (uint64_t)index * 2 + 1000;
     if (index % 5 == 2) { // one in five is a plain decoder
-        static const enum tiny_form forms[] = {TINY_FORM_QWEN3, TINY_FORM_LLAMA,
-                                               TINY_FORM_QWEN2, TINY_FORM_GEMMA4,
-                                               TINY_FORM_GLM,   TINY_FORM_DEEPSEEK};
+        static const enum tiny_form forms[] = {
+            TINY_FORM_QWEN3, TINY_FORM_LLAMA,    TINY_FORM_QWEN2, TINY_FORM_GEMMA4,
+            TINY_FORM_GLM,   TINY_FORM_DEEPSEEK, TINY_FORM_OSS};
         enum { FORMS = sizeof forms / sizeof *forms };
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)
@@ -46,7 +46,8 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     bool gemma = t->form == TINY_FORM_GEMMA4; // half of them have experts, in one tensor or two
     if (gemma && index % 2 == 0)
         t->fused = false;
-    if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK || (gemma && index % 2) ||
+    if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK || t->form == TINY_FORM_OSS ||
+        (gemma && index % 2) ||
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3 &&
          (!level || strncmp(level, "cuda", 4) != 0))) // most of one in three have experts
         tiny_shape_experts(t);

@@ -50,6 +50,10 @@ static bool is_gemma(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_GEMMA4;
 }
 
+static bool is_oss(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_OSS;
+}
+
 static bool is_deep(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_DEEPSEEK;
 }
@@ -63,8 +67,9 @@ const char *tiny_arch(const struct tiny_shape *t) {
     static const char *const plain[] = {
         [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2",
         [TINY_FORM_LLAMA] = "llama", [TINY_FORM_GEMMA4] = "gemma4",
-        [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2"};
-    if (t->experts && !has_lead(t) && !is_gemma(t))
+        [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2",
+        [TINY_FORM_OSS] = "gpt-oss"};
+    if (t->experts && !has_lead(t) && !is_gemma(t) && !is_oss(t))
         return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
 }
@@ -115,7 +120,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     }
     matrix(l, blk(b, i, "attn_output.weight"), (int64_t)t->heads * t->head_dim, t->dim,
            fan(t->heads * t->head_dim, t->plain ? 2 : 4));
-    if ((t->plain && t->form == TINY_FORM_QWEN2) || is_glm(t)) {
+    if ((t->plain && t->form == TINY_FORM_QWEN2) || is_glm(t) || is_oss(t)) {
         vector(l, blk(b, i, t->fused ? "attn_qkv.bias" : "attn_q.bias"), t->fused ? q + 2 * kv : q,
                1, 0, 0.5f);
         if (!t->fused) {
@@ -157,25 +162,6 @@ static void latent_tensors(struct list *l, const struct tiny_shape *t, int i) {
 
 static bool gemma_borrows(const struct tiny_shape *t, int i) {
     return t->layers >= 4 && i >= t->layers - 2;
-}
-
-// Beside the dense block; gate and up are one tensor if `fused`.
-static void gemma_experts(struct list *l, const struct tiny_shape *t, int i) {
-    char b[64];
-    int64_t d = t->dim, e = t->experts, f = t->expert_ffn;
-    vector(l, blk(b, i, "pre_ffw_norm_2.weight"), d, 1, 1, 0.2f);
-    vector(l, blk(b, i, "post_ffw_norm_1.weight"), d, 1, 1, 0.2f);
-    vector(l, blk(b, i, "post_ffw_norm_2.weight"), d, 1, 1, 0.2f);
-    vector(l, blk(b, i, "ffn_gate_inp.weight"), d, e, 0, 2);
-    vector(l, blk(b, i, "ffn_gate_inp.scale"), d, 1, 1, 0.2f);
-    vector(l, blk(b, i, "ffn_down_exps.scale"), e, 1, 1, 0.3f);
-    if (t->fused) {
-        expert_matrix(l, blk(b, i, "ffn_gate_up_exps.weight"), d, 2 * f, e, fan(d, 1));
-    } else {
-        expert_matrix(l, blk(b, i, "ffn_gate_exps.weight"), d, f, e, fan(d, 1));
-        expert_matrix(l, blk(b, i, "ffn_up_exps.weight"), d, f, e, fan(d, 1));
-    }
-    expert_matrix(l, blk(b, i, "ffn_down_exps.weight"), f, d, e, fan(f, 3));
 }
 
 static void gemma_layer(struct list *l, const struct tiny_shape *t, int i) {
@@ -261,13 +247,18 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
         return;
     }
     vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
+    if (is_oss(t))
+        oss_tensors(l, t, i);
     if (is_deep(t))
         latent_tensors(l, t, i);
     else if (i >= t->layers || (i + 1) % t->interval == 0)
         attention_tensors(l, t, i);
     else
         deltanet_tensors(l, t, i);
-    vector(l, blk(b, i, t->plain && !is_glm(t) ? "ffn_norm.weight" : "post_attention_norm.weight"),
+    vector(l,
+           blk(b, i,
+               t->plain && !is_glm(t) && !is_oss(t) ? "ffn_norm.weight"
+                                                    : "post_attention_norm.weight"),
            t->dim, 1, 1, 0.2f);
     feed_forward_tensors(l, t, i);
 }
@@ -450,6 +441,8 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
         put_u32(w, a, "attention.key_length", t->head_dim);
         put_u32(w, a, "attention.value_length", t->head_dim);
     }
+    if (is_oss(t))
+        put_u32(w, a, "attention.sliding_window", TINY_WINDOW);
     put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(w, a, "rope.freq_base", t->plain ? 1e6f : 1e7f);
     if (t->plain)

@@ -18,9 +18,10 @@ enum tiny_form {
     TINY_FORM_LLAMA,
     TINY_FORM_GEMMA4,
     TINY_FORM_GLM,
-    TINY_FORM_DEEPSEEK
+    TINY_FORM_DEEPSEEK,
+    TINY_FORM_OSS
 };
-enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4
+enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4 and gpt-oss; of gemma4
 
 struct tiny_shape {
     bool plain; // every layer is full attention, without a gate

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "formats/gguf.h"
 #include "formats/quant.h"
+#include "support/tiny_gguf.h"
 
 enum { MAX_TENSORS = 512 };
 
@@ -60,6 +61,36 @@ static inline float fan(int64_t k, float gain) {
 static inline const char *blk(char buf[64], int i, const char *suffix) {
     snprintf(buf, 64, "blk.%d.%s", i, suffix);
     return buf;
+}
+
+// Beside the dense block; gate and up are one tensor if `fused`.
+static inline void gemma_experts(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int64_t d = t->dim, e = t->experts, f = t->expert_ffn;
+    vector(l, blk(b, i, "pre_ffw_norm_2.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "post_ffw_norm_1.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "post_ffw_norm_2.weight"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "ffn_gate_inp.weight"), d, e, 0, 2);
+    vector(l, blk(b, i, "ffn_gate_inp.scale"), d, 1, 1, 0.2f);
+    vector(l, blk(b, i, "ffn_down_exps.scale"), e, 1, 1, 0.3f);
+    if (t->fused) {
+        expert_matrix(l, blk(b, i, "ffn_gate_up_exps.weight"), d, 2 * f, e, fan(d, 1));
+    } else {
+        expert_matrix(l, blk(b, i, "ffn_gate_exps.weight"), d, f, e, fan(d, 1));
+        expert_matrix(l, blk(b, i, "ffn_up_exps.weight"), d, f, e, fan(d, 1));
+    }
+    expert_matrix(l, blk(b, i, "ffn_down_exps.weight"), f, d, e, fan(f, 3));
+}
+
+// Biases of the router and of experts, sinks of heads.
+static inline void oss_tensors(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    vector(l, blk(b, i, "attn_output.bias"), t->dim, 1, 0, 0.3f);
+    vector(l, blk(b, i, "attn_sinks.weight"), t->heads, 1, 0, 1);
+    vector(l, blk(b, i, "ffn_gate_inp.bias"), t->experts, 1, 0, 0.3f);
+    vector(l, blk(b, i, "ffn_gate_exps.bias"), t->expert_ffn, t->experts, 0, 0.3f);
+    vector(l, blk(b, i, "ffn_up_exps.bias"), t->expert_ffn, t->experts, 0, 0.3f);
+    vector(l, blk(b, i, "ffn_down_exps.bias"), t->dim, t->experts, 0, 0.3f);
 }
 
 // About normal: a sum of four uniforms.

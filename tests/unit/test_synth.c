@@ -93,6 +93,8 @@ static void test_published_sizes(void **state) {
     assert_in_range(count("deepseek-v2-lite", "Q4_K_M", &n, &bytes), 15600000000, 15800000000);
     assert_in_range(count("deepseek-v3", "Q4_K_M", &n, &bytes), 670900000000, 671200000000);
     assert_in_range(count("kimi-k2", "Q4_K_M", &n, &bytes), 1020000000000, 1030000000000);
+    assert_in_range(count("gpt-oss-20b", "MXFP4_MOE", &n, &bytes), 20900000000, 20930000000);
+    assert_in_range(count("gpt-oss-120b", "MXFP4_MOE", &n, &bytes), 116800000000, 116900000000);
     count("qwen35-2b", "F16", &n, &bytes);
     assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
 }
@@ -269,6 +271,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_pair_decodes, "qwen3moe-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "glm4moe-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "deepseek2-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "gpt-oss-tiny"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
