@@ -214,9 +214,11 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     (void)snprintf(f->draft_gguf, sizeof f->draft_gguf, "%s/draft.gguf", f->dir);
     if (mkdir(f->hf, 0700) != 0)
         return err_set(e, ERR_IO, "cannot create %s", f->hf);
-    if (g->target.kind == TINY_OSS)
-        return tiny_write_oss(&g->target, f->gguf, e);
-    struct convert_options o = {.recipe = convert_recipe("F32")};
+    struct convert_options o = {.recipe = convert_recipe("F32"), .target_dir = f->gguf};
+    if (g->target.kind == TINY_OSS) {
+        int rc = tiny_write_oss(&g->target, f->gguf, e);
+        return rc == 0 && g->has_draft ? make_draft(f, g, &o, e) : rc;
+    }
     int rc = g->config.len ? tiny_write_listed(&g->target, &g->config, &g->tensors, f->hf, e)
                            : tiny_write_target(&g->target, f->hf, e);
     if (rc == 0)

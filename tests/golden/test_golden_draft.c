@@ -237,6 +237,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_q3"),
         cmocka_unit_test_prestate(test_draft, "draft_q3moe"),
         cmocka_unit_test_prestate(test_draft, "draft_r3moe"),
+        cmocka_unit_test_prestate(test_draft, "draft_ds3"),
+        cmocka_unit_test_prestate(test_draft, "draft_oss"),
+        cmocka_unit_test_prestate(test_draft, "draft_l3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

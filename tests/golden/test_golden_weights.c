@@ -47,14 +47,18 @@ static void test_rows_are_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        BOTH("r1_tied"),         BOTH("r2_untied"),    BOTH("r3_untied"),    BOTH("r3_slow"),
-        BOTH("r3_tied"),         BOTH("draft_mixed2"), BOTH("draft_mixed4"), BOTH("draft_full"),
-        BOTH("draft_noncausal"), BOTH("draft_causal"), BOTH("q3_untied"),    BOTH("q3_tied"),
-        BOTH("q3_yarn"),         BOTH("draft_q3"),     BOTH("l3_bands"),     BOTH("l2_bias"),
-        BOTH("q2_untied"),       BOTH("g4_dense"),     BOTH("g4_own"),       BOTH("oss"),
-        BOTH("q3moe"),           BOTH("r3moe"),        BOTH("r1moe"),        BOTH("draft_q3moe"),
-        BOTH("glm_norms"),       BOTH("glm_air"),      BOTH("draft_r3moe"),  BOTH("ds3"),
-        BOTH("ds3_yarn"),        BOTH("ds2"),          BOTH("ds2_groups"),   BOTH("g4_moe"),
+        BOTH("r1_tied"),      BOTH("r2_untied"),  BOTH("r3_untied"),
+        BOTH("r3_slow"),      BOTH("r3_tied"),    BOTH("draft_mixed2"),
+        BOTH("draft_mixed4"), BOTH("draft_full"), BOTH("draft_noncausal"),
+        BOTH("draft_causal"), BOTH("q3_untied"),  BOTH("q3_tied"),
+        BOTH("q3_yarn"),      BOTH("draft_q3"),   BOTH("l3_bands"),
+        BOTH("l2_bias"),      BOTH("q2_untied"),  BOTH("g4_dense"),
+        BOTH("g4_own"),       BOTH("oss"),        BOTH("q3moe"),
+        BOTH("r3moe"),        BOTH("r1moe"),      BOTH("draft_q3moe"),
+        BOTH("glm_norms"),    BOTH("glm_air"),    BOTH("draft_r3moe"),
+        BOTH("draft_ds3"),    BOTH("draft_oss"),  BOTH("draft_l3"),
+        BOTH("ds3"),          BOTH("ds3_yarn"),   BOTH("ds2"),
+        BOTH("ds2_groups"),   BOTH("g4_moe"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

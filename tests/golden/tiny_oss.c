@@ -9,6 +9,7 @@
 #include "formats/gguf.h"
 #include "formats/quant.h"
 #include "golden/tiny_store.h"
+#include "support/tiny_vocab.h"
 
 enum { MAX_ITEMS = 128 };
 
@@ -159,6 +160,8 @@ int tiny_write_oss(const struct tiny_target *t, const char *path, struct err *e)
     for (s->layer = 0; s->layer < t->layers; s->layer++)
         layer(s, t);
     keys(w, t);
+    if (t->vocab >= 260)
+        rc = tiny_put_tokenizer(w, t->vocab, "gpt-4o", e);
     for (int i = 0; i < s->n; i++)
         gguf_add_tensor(w, s->of[i].name, TYPE_F32, s->of[i].n_dims, s->of[i].ne);
     for (int i = 0; !rc && i < s->n; i++)

@@ -132,6 +132,15 @@ DRAFTS = {
         "rope": 1000000}, [40]),
     "draft_r3moe": ("r3moe", DRAFT | {
         "layers": 2, "windows": [W, 0], "taps": [0, 2], "block": 8, "seed": 208}, [40]),
+    "draft_ds3": ("ds3", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [0, 2], "block": 8, "seed": 209,
+        "rope": 10000}, [40]),
+    "draft_oss": ("oss", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [1, 3], "block": 8, "seed": 210,
+        "rope": 150000}, [40]),
+    "draft_l3": ("l3_bands", DRAFT | {
+        "layers": 2, "windows": [0, 0], "taps": [0, 4], "block": 8, "seed": 211,
+        "rope": 10000}, [40]),
 }
 
 
@@ -182,8 +191,8 @@ def main():
     known = {name: target_case(out, name, t) for name, t in TARGETS.items()
              if not only or name in only}
     for name, (base, d, contexts) in DRAFTS.items():
-        if only:
-            break
+        if base not in known or (only and name not in only):
+            continue
         model, ids, logits, streams = known[base]
         rows, anchors = [], []
         for n in contexts:
@@ -196,6 +205,9 @@ def main():
                 "contexts": contexts, "anchors": anchors,
                 "probes": probes(tiny_model.draft_tensors(TARGETS[base], d),
                                  lambda n, s: tiny_model.weight(d["seed"], n, s, True))}
+        if tiny_model.is_listed(TARGETS[base]):
+            meta |= {"config": json.dumps(tiny_model.target_config(TARGETS[base])),
+                     "tensors": tiny_model.target_tensors(TARGETS[base])}
         write(out, name, meta, torch.cat(rows))
         body = oracle.check_transcription(model, TARGETS[base], d, ids[:12])
         assert body < 1e-5, (name, body)
