@@ -354,7 +354,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_MAX_GAP] = {"max-gap", 0, OPTION_FLOAT, "MS", "0", 0, 1e6, .groups = SERVE,
                      .help =
                          "most milliseconds between two steps of a running answer while prompts "
-                         "are read; 0 for 120, or four steps where those take longer"},
+                         "are read; 0 for 100, or four steps where those take longer"},
     [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
                        .help = "most memory for keys and values of all requests; 0 for what the "
                                "memory plan leaves"},
