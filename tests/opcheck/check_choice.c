@@ -9,7 +9,12 @@
 
 #include "opcheck/families.h"
 
-enum { B = SPARSE_BLOCK, MOST = 1100 };
+enum { B = SPARSE_BLOCK, MOST = 2700, CASES = 10 };
+
+// Cases: longer ones with heads of 64, 128 and 256 where a device has kernels for many rows.
+static int cases(const struct check *c) {
+    return c->device && !c->brief ? CASES + 6 : CASES;
+}
 
 // One text; all keys and values are in its pages, and a call says how many of them count.
 struct text {
@@ -59,12 +64,18 @@ static void text_init(struct text *t, struct check *c, int i) {
     static const int64_t rests[] = {0, 1, 7, 8, 127};
     struct rng *r = &c->rng;
     int n_kv = (int)between(r, 1, 2), d = 32 * (int)between(r, 1, 4);
+    if (i >= CASES)
+        d = 64 << i % 3;
     *t = (struct text){.rule = {true, alphas[i % 5], (int)between(r, 0, 1), (int)between(r, 0, 2)}};
     t->shape = (struct attend_shape){
         .n_heads = n_kv * (int)between(r, 1, 3), .n_kv = n_kv, .dk = d, .dv = d, .scale = 0.15f};
     t->layout = kv_layout_for(
         (struct kv_shape){1, n_kv, d, d, false, codecs[rng_below(r, 4)], codecs[rng_below(r, 4)]});
     t->len = B * between(r, 1, 7) + rests[i % 5];
+    if (i >= CASES) {
+        t->shape.n_heads = n_kv * (int)between(r, 4, 7);
+        t->len = B * between(r, 12, 20) + rests[i % 5];
+    }
     t->end = rng_below(r, 2) ? t->len : between(r, t->len / 2, t->len);
     t->blocks = 32 * between(r, 1, 2);
     t->bytes = (size_t)((t->len / KV_PAGE + 1) * t->layout.page_bytes);
@@ -175,13 +186,14 @@ void check_choice(struct check *c) {
 
 void check_choice_rule(struct check *c) {
     static const int64_t pieces[] = {1, 7, 16, 64, 127, 128, 129, 300};
-    for (int i = 0; has_choice(c) && i < 10; i++) {
+    for (int i = 0; has_choice(c) && i < cases(c); i++) {
         struct text t;
         char shape[64];
         text_init(&t, c, i);
         describe(&t, shape, sizeof shape);
         run_text(c, c->exec, &t, t.len);
-        int64_t piece = pieces[(uint32_t)i % 7 + rng_below(&c->rng, 2)];
+        int64_t piece =
+            i < CASES ? pieces[(uint32_t)i % 7 + rng_below(&c->rng, 2)] : between(&c->rng, 60, 700);
         int64_t n = differences(c, c->other, &t, piece, true);
         report(c, n == 0, "choosing, pieces", shape, "%lld values differ (exact), pieces of %lld",
                (long long)n, (long long)piece);
@@ -277,7 +289,8 @@ static void compare_row(const struct text *t, const double *k, const double *v, 
 static void compare_head(struct check *c, const struct text *t, int h, struct errors *e) {
     int kv = h / (t->shape.n_heads / t->shape.n_kv);
     double *k = decoded(t, false, kv), *v = decoded(t, true, kv);
-    for (int64_t row = 0; row < t->len; row += 1 + (int64_t)rng_below(&c->rng, 40)) {
+    for (int64_t row = 0; row < t->len;
+         row += 1 + (int64_t)rng_below(&c->rng, t->len > B * 8 ? 160 : 40)) {
         if (row < t->end)
             compare_choice(t, k, row, h, e);
         compare_row(t, k, v, row, h, e);
@@ -287,13 +300,13 @@ static void compare_head(struct check *c, const struct text *t, int h, struct er
 }
 
 void check_choice_double(struct check *c) {
-    for (int i = 0; has_choice(c) && i < 10; i++) {
+    for (int i = 0; has_choice(c) && i < cases(c); i++) {
         struct text t;
         struct errors e = {0};
         char shape[64];
         text_init(&t, c, i);
         describe(&t, shape, sizeof shape);
-        run_text(c, c->exec, &t, B * between(&c->rng, 1, 3) + 5);
+        run_text(c, c->exec, &t, i < CASES ? B * between(&c->rng, 1, 3) + 5 : t.len);
         for (int h = 0; h < t.shape.n_heads; h++)
             compare_head(c, &t, h, &e);
         report(c, e.choices == 0 && e.out <= (c->device ? 4e-3 : 1e-5), "choosing, doubles", shape,

@@ -158,6 +158,8 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.v = l->v;
     u.layer = a->layer * l->layer_bytes;
     u.scale = a->shape.scale;
+    u.chosen = a->choice ? a->choice->chosen : NULL;
+    u.words = a->choice ? a->choice->blocks / 32 : 0;
     return u;
 }
 
@@ -290,6 +292,8 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     m.tiles_whole = 6;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
+    if (a->choice) // kernels for those are fewer
+        return m;
     int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;
     if (r->n * group > 3 * ATTEND_TILE &&
         attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
@@ -315,14 +319,20 @@ static const struct attend_plans *plans_of(struct gpu *g, const struct attend_ar
     return attend_make(g, a, r, &cut);
 }
 
-extern "C" void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
+extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, const struct rows *r) {
     struct gpu *g = gpu_of(x);
+    struct attend_args all = *call;
+    const struct attend_args *a = &all;
     if (r->n == 0)
         return;
     if (cuda_attend_lacks(a)) {
         gpu_check(g, GPU_NOT_SUPPORTED, "attend: a form without a kernel");
         return;
     }
+    if (!attend_chooses(a, r))
+        all.choice = NULL;
+    else if (!attend_choose(g, a, r))
+        return;
     cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dk);
     struct attend_run u = run_of(a);
     // The stage keeps one copy of the same bytes, so this tells whether just these rows were

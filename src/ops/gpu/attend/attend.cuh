@@ -31,7 +31,17 @@ struct attend_run {
     int64_t layer; // bytes from a page to the layer
     float scale;
     bool ahead; // the launch in front writes no committed K and V
+    // NULL, or the blocks that pairs see (struct attend_choice): words of pair row * n_heads +
+    // head.
+    const uint32_t *chosen;
+    int64_t words;
 };
+
+// Whether a pair sees a chunk's block.
+static __device__ inline bool attend_chosen(const struct attend_run *u, int64_t pair, int chunk) {
+    int block = chunk * ATTEND_CHUNK / SPARSE_BLOCK;
+    return u->chosen[pair * u->words + block / 32] >> block % 32 & 1;
+}
 
 // An entry of a staged table, past the first-level cache: also in front of gpu_await.
 template <typename T> static __device__ inline T attend_entry(const T *p) {
@@ -54,6 +64,9 @@ extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const str
 extern "C" int attend_wide_bytes(int head_dim); // most shared memory of its blocks
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p);
+// Whether rows of a call choose blocks, and the choice (choose.cu); false: a fault.
+extern "C" bool attend_chooses(const struct attend_args *a, const struct rows *r);
+extern "C" bool attend_choose(struct gpu *g, const struct attend_args *a, const struct rows *r);
 
 // The keys of one chunk, in shared memory. pos is -1 where there is no key.
 struct attend_keys {

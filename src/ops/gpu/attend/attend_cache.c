@@ -14,6 +14,7 @@ struct call_key {
     const struct kv_layout *layout;
     const struct kv_view *seqs;
     const struct kv_slot *store;
+    const struct attend_choice *choice; // whose calls are cut up otherwise
 };
 
 struct kept_call {
@@ -41,13 +42,15 @@ static struct call_key key_of(const struct attend_args *a, const struct rows *r)
                              .window = a->shape.window,
                              .layout = a->layout,
                              .seqs = a->seqs,
-                             .store = a->store};
+                             .store = a->store,
+                             .choice = a->choice};
 }
 
 static bool same_call(const struct call_key *a, const struct call_key *b) {
     return a->pass == b->pass && a->n_heads == b->n_heads && a->n_kv == b->n_kv && a->dk == b->dk &&
            a->dv == b->dv && a->mask == b->mask && a->window == b->window &&
-           a->layout == b->layout && a->seqs == b->seqs && a->store == b->store;
+           a->layout == b->layout && a->seqs == b->seqs && a->store == b->store &&
+           a->choice == b->choice;
 }
 
 const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *a,

@@ -22,8 +22,6 @@ const char *cuda_qk_lacks(const struct qk_args *a) {
 
 const char *cuda_attend_lacks(const struct attend_args *a) {
     const struct attend_shape *s = &a->shape;
-    if (a->choice)
-        return "block-sparse attention";
     if (s->sinks)
         return "attention sinks";
     if (s->soft_cap > 0)

@@ -11,29 +11,31 @@
 // chunk are fp16, up to 1024; they are summed by a matrix instruction too, over a column of ones. A
 // pair's operations do not depend on where it lies, and a hidden key adds zeros, so rule E2 holds
 // as attend_plan.h says.
-#include "ops/gpu/attend/attend_block.cuh"
+#include "ops/gpu/attend/attend_choice.cuh"
 
 enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// The parameters of an instance and its places in shared memory.
-template <int D_, int T_, bool WHOLE_> struct form : plain_places<D_> {
+// The parameters of an instance and its places in shared memory. CHOICE: pairs choose blocks.
+template <int D_, int T_, bool WHOLE_, bool CHOICE_ = false> struct form : plain_places<D_> {
     static constexpr int D = D_, T = T_;
     static constexpr int WARPS = 8, THREADS = WARPS * 32;
     static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
     static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
-    static constexpr bool WHOLE = WHOLE_;
+    static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
     static constexpr int BIT = (D == 64 ? 0 : D == 128 ? 5 : 10) + (WHOLE ? 4 : T / 3);
-    static constexpr int SMALL = WHOLE || T == 1 ? 0 : T == 3 ? 1 : 3; // tiles of short work
-    static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1;      // of a multiprocessor
+    // Tiles of short work.
+    static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : T == 3 ? 1 : 3;
+    static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1; // of a multiprocessor
     static constexpr int STAGES = WHOLE || T <= 3 ? 1 : 2;
     static constexpr int SAVED = WHOLE ? (T - LIVE) * N * 4 : 0; // folded values of a thread
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + T * 16 * D * 2;
     static constexpr int ALL = W + T * 16 * ATTEND_CHUNK * 2;
     static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
-    static constexpr int BYTES = STATE + (int)sizeof(struct state<T>);
+    static constexpr int ANY = STATE + (int)sizeof(struct state<T>);
+    static constexpr int BYTES = ANY + (CHOICE ? CHOICE_BYTES : 0);
 };
 
 // Accumulators of a thread for C tiles: the warp's values of each, and sums of the warp's own
@@ -98,9 +100,9 @@ static __device__ inline void score(unsigned queries, unsigned keys, float s[][2
 
 // Scores of hidden keys to -inf.
 template <class F, int C>
-static __device__ inline void hide(const struct attend_item *t, const struct state<F::T> *m,
-                                   const struct attend_keys *keys, int chunk,
-                                   float s[share<F, C>::MOST][2][4]) {
+static __device__ inline void hide(const struct attend_run *u, const struct attend_item *t,
+                                   const struct state<F::T> *m, const struct attend_keys *keys,
+                                   int chunk, float s[share<F, C>::MOST][2][4]) {
     int at = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
@@ -109,6 +111,8 @@ static __device__ inline void hide(const struct attend_item *t, const struct sta
             continue;
         bool part =
             t->kind == ATTEND_WHOLE || (chunk < m->split[pair]) == (t->kind == ATTEND_SHARED);
+        if (F::CHOICE)
+            part = part && attend_chosen(u, m->place[pair], chunk);
         int32_t first = m->first[pair], last = part ? m->last[pair] : -1;
 #pragma unroll
         for (int y = 0; y < 4; y++) {
@@ -137,15 +141,31 @@ static __device__ inline void find_maxima(struct state<F::T> *m,
     }
 }
 
-// Whether a pair's part ends before a chunk; begins: whether a part below the splits begins there.
+// Where a block is: at a chunk, behind the chunk `before`, with maxima in m->most[turn % 2];
+// begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
+struct spot {
+    int chunk, before, turn;
+    bool begins;
+};
+
+// Turns are chunks where none is passed over.
+template <class F> static __device__ __forceinline__ int turn_of(const struct spot &p) {
+    return F::CHOICE ? p.turn : p.chunk;
+}
+
+// Whether a pair's part ends before a chunk.
 template <class F>
-static __device__ inline bool ends(const struct state<F::T> *m, int pair, int chunk, bool begins) {
-    return F::WHOLE ? chunk == m->split[pair] || (begins && chunk < m->split[pair]) : begins;
+static __device__ inline bool ends(const struct state<F::T> *m, int pair, const struct spot &p) {
+    if (!F::WHOLE)
+        return p.begins;
+    int split = m->split[pair];
+    bool reached = F::CHOICE ? p.before < split && p.chunk >= split : p.chunk == split;
+    return reached || (p.begins && p.chunk < split);
 }
 
 // Scores to weights under the new maximum. A part that begins with this chunk has none so far.
 template <class F, int C>
-static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begins,
+static __device__ inline void weigh(struct state<F::T> *m, const struct spot &p,
                                     const float s[share<F, C>::MOST][2][4],
                                     unsigned char *weights) {
     int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
@@ -154,8 +174,8 @@ static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begin
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
         if (!has_tile<F, C>(j))
             continue;
-        float old = m->most[chunk % 2][pair], now;
-        if (ends<F>(m, pair, chunk, begins))
+        float old = m->most[turn_of<F>(p) % 2][pair], now;
+        if (ends<F>(m, pair, p))
             old = -INFINITY;
         now = fmaxf(fmaxf(m->maxima[0][pair], m->maxima[1][pair]),
                     fmaxf(m->maxima[2][pair], m->maxima[3][pair]));
@@ -168,7 +188,7 @@ static __device__ inline void weigh(struct state<F::T> *m, int chunk, bool begin
                           lane % 4 * 4) = pack(attend_exp2(fmaf(s[j][n][i], scale, -base)),
                                                attend_exp2(fmaf(s[j][n][i + 1], scale, -base)));
         if (quarter == 0 && lane % 4 == 0) {
-            m->most[(chunk + 1) % 2][pair] = now;
+            m->most[(turn_of<F>(p) + 1) % 2][pair] = now;
             m->fade[pair] = now == -INFINITY ? 1 : attend_exp2(old - now);
         }
     }
@@ -251,10 +271,12 @@ template <class F, int C> static __device__ inline void clear(struct sums<F, C> 
         z->sum[i / 4][i % 4] = 0;
 }
 
-// Results of the part that ends before a chunk to its slot.
+enum { EMPTY = -1 }; // the turn of a part of which pairs have seen nothing
+
+// Results of the part that ends before a chunk to its slot, with the maxima of a turn.
 template <class F, int C>
 static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
-                                  const struct state<F::T> *m, int chunk,
+                                  const struct state<F::T> *m, int chunk, int turn,
                                   const struct sums<F, C> *z) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
@@ -271,22 +293,23 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
             *(float2 *)(acc + n * 8) = make_float2(z->acc[j][n][2 * i], z->acc[j][n][2 * i + 1]);
         if (j % F::WARPS == warp && lane % 4 == 0)
             *(float2 *)(u->ml + to * 2) =
-                make_float2(m->most[chunk % 2][pair], z->sum[j / F::WARPS][2 * i]);
+                make_float2(F::CHOICE && turn == EMPTY ? -INFINITY : m->most[turn % 2][pair],
+                            z->sum[j / F::WARPS][2 * i]);
     }
 }
 
 // Folds the part of those pairs that end one before this chunk (all at the end of the keys) into
 // what came before. Values are a thread's own; `saved` holds those that registers have no room for.
 template <class F>
-static __device__ inline void fold(const struct state<F::T> *m, int chunk, bool begins, bool end,
+static __device__ inline void fold(const struct state<F::T> *m, const struct spot &p, bool end,
                                    struct sums<F, F::T> *z, struct folded<F> *f) {
     int warp = threadIdx.x / 32;
 #pragma unroll
     for (int x = 0; x < 2 * F::T; x++) {
         int j = x / 2, i = x % 2, pair = pair_of(j, i);
-        if (!end && !ends<F>(m, pair, chunk, begins))
+        if (!end && !ends<F>(m, pair, p))
             continue;
-        float2 by = attend_fold(&f->most[x], m->most[chunk % 2][pair]);
+        float2 by = attend_fold(&f->most[x], m->most[turn_of<F>(p) % 2][pair]);
 #pragma unroll
         for (int y = 0; y < 2 * F::N; y++) {
             int n = y / 2, v = 2 * i + y % 2;
@@ -347,10 +370,10 @@ template <class F> static __device__ inline void clear_folded(struct folded<F> *
 // With ATTEND_WHOLE: the last fold and the output.
 template <class F>
 static __device__ inline void end_whole(const struct attend_run *u, const struct attend_item *t,
-                                        struct state<F::T> *m, struct sums<F, F::T> *z,
-                                        struct folded<F> *f) {
+                                        struct state<F::T> *m, const struct spot &p,
+                                        struct sums<F, F::T> *z, struct folded<F> *f) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    fold<F>(m, t->end, false, true, z, f);
+    fold<F>(m, p, true, z, f);
     __syncthreads();
     for (int i = 0; i < 2; i++)
         if (warp < F::T && lane % 4 == 0)
@@ -359,22 +382,40 @@ static __device__ inline void end_whole(const struct attend_run *u, const struct
     finish<F>(u, t, m, f);
 }
 
-// Keys or values of a chunk on their way; the group is closed also where there is no such chunk.
+// Keys or values of the chunk of a turn on their way; the group is closed also where there is no
+// such chunk.
 template <class F>
 static __device__ inline void load(const struct attend_run *u, const struct work *b,
-                                   const struct state<F::T> *m, int chunk, bool value) {
+                                   const struct state<F::T> *m, int chunk, int turn, bool value) {
     if (chunk < b->t.end)
         load_chunk<typename F::keys, F::D, F::THREADS>(
-            u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
     close_copies();
 }
 
-// All chunks of the item, for at most C tiles.
+// With CHOICE and without ATTEND_WHOLE: puts away the parts that end before a chunk, the first of
+// them with what was summed. *next: where the next part begins. Returns the turn of what
+// is left.
+template <class F, int C>
+static __device__ inline int put_parts(const struct attend_run *u, const struct attend_item *t,
+                                       const struct state<F::T> *m, const struct spot &p, int *next,
+                                       struct sums<F, C> *z) {
+    int turn = p.turn;
+    for (; *next <= p.chunk && *next < t->end; *next = attend_part_begin(attend_part(*next) + 1)) {
+        put<F, C>(u, t, m, *next, turn, z);
+        clear<F, C>(z);
+        turn = EMPTY;
+    }
+    return turn;
+}
+
+// All chunks of the item that some pair sees, for at most C tiles.
 template <class F, int C>
 static __device__ inline void run(const struct attend_run *u, const struct work *b,
                                   struct state<F::T> *m) {
     const struct attend_item *t = &b->t;
+    const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
     unsigned base = shared_address(b->memory);
     bool finds = threadIdx.x < ATTEND_CHUNK;
     struct sums<F, C> z;
@@ -384,56 +425,86 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
     clear<F, C>(&z);
     if (F::WHOLE)
         clear_folded<F>(&folded);
-    for (int chunk = t->chunk; chunk < t->end; chunk++) {
-        const struct attend_keys *keys = &m->keys[chunk % 3];
-        unsigned stage = base + (unsigned)(chunk % F::STAGES * F::TILE);
-        bool begins = chunk > t->chunk && t->kind != ATTEND_LAST &&
-                      attend_part_begin(attend_part(chunk)) == chunk;
+    int first = F::CHOICE ? next_seen(any, t->chunk, t->end) : t->chunk, next = 0;
+    struct spot p = {first, first, 0, false};
+    int part = t->kind == ATTEND_LAST ? INT32_MAX : attend_part_begin(attend_part(t->chunk) + 1);
+    if (F::CHOICE)
+        next = next_seen(any, first + 1, t->end);
+    while (p.chunk < t->end) {
+        const struct attend_keys *keys = &m->keys[turn_of<F>(p) % 3];
+        unsigned stage = base + (unsigned)(turn_of<F>(p) % F::STAGES * F::TILE);
+        bool later = p.chunk > first;
+        int ahead = F::CHOICE ? next : p.chunk + 1;
+        int third = F::CHOICE ? next_seen(any, next + 1, t->end) : p.chunk + 2;
+        if (F::CHOICE)
+            p.begins = p.chunk >= part;
+        else
+            p.begins = later && t->kind != ATTEND_LAST &&
+                       attend_part_begin(attend_part(p.chunk)) == p.chunk;
         float s[share<F, C>::MOST][2][4];
         struct attend_found found = {NULL, 0, 0};
         // Copies that are still on their way: this chunk's values, except with one stage, where
         // only the first chunk's are asked for so early.
-        if (F::STAGES == 2 || chunk == t->chunk)
+        if (F::STAGES == 2 || !later)
             await_copies<1>();
         else
             await_copies<0>();
         __syncthreads();
-        if (finds && chunk + 2 < t->end)
-            found = attend_look(u, t, chunk + 2, threadIdx.x);
+        if (finds && third < t->end)
+            found = attend_look(u, t, third, threadIdx.x);
         if (F::STAGES == 2) {
-            load<F>(u, b, m, chunk + 1, false);
-            load<F>(u, b, m, chunk + 1, true);
-        } else if (chunk > t->chunk) {
-            load<F>(u, b, m, chunk, true);
+            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+        } else if (later) {
+            load<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         }
         if constexpr (F::WHOLE) {
-            if (chunk > t->chunk && (begins || (chunk >= m->split_least && chunk <= m->split_most)))
-                fold<F>(m, chunk, begins, false, &z, &folded);
-        } else if (begins) {
-            put<F, C>(u, t, m, chunk, &z);
+            bool splits = p.chunk >= m->split_least &&
+                          (F::CHOICE ? p.before < m->split_most : p.chunk <= m->split_most);
+            if (later && (p.begins || splits))
+                fold<F>(m, p, false, &z, &folded);
+        } else if constexpr (F::CHOICE) {
+            put_parts<F, C>(u, t, m, p, &part, &z);
+        } else if (p.begins) {
+            put<F, C>(u, t, m, p.chunk, p.chunk, &z);
             clear<F, C>(&z);
         }
+        if (F::CHOICE && F::WHOLE && p.begins)
+            part = attend_part_begin(attend_part(p.chunk) + 1);
         if (has_tile<F, C>(share<F, C>::MOST - 1))
             score<F, share<F, C>::MOST>(base + F::Q, stage, s);
         else if (share<F, C>::MOST > 1)
             score<F, share<F, C>::FEWER>(base + F::Q, stage, s);
-        if (!all_seen(t, m, keys, chunk))
-            hide<F, C>(t, m, keys, chunk, s);
+        if (F::CHOICE || !all_seen(t, m, keys, p.chunk))
+            hide<F, C>(u, t, m, keys, p.chunk, s);
         find_maxima<F, C>(m, s);
         __syncthreads();
         if (F::STAGES == 1)
-            load<F>(u, b, m, chunk + 1, false);
-        weigh<F, C>(m, chunk, begins, s, b->memory + F::W);
+            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+        weigh<F, C>(m, p, s, b->memory + F::W);
         await_copies<F::STAGES>();
         if (finds)
-            attend_note(u, found, &m->keys[(chunk + 2) % 3], threadIdx.x);
+            attend_note(u, found, &m->keys[(turn_of<F>(p) + 2) % 3], threadIdx.x);
         __syncthreads();
         gather<F, C>(m, base + F::W, stage + F::V, &z);
+        if constexpr (F::CHOICE) {
+            p.before = p.chunk;
+            p.chunk = next;
+            next = third;
+            p.turn++;
+        } else {
+            p.chunk++;
+        }
     }
-    if constexpr (F::WHOLE)
-        end_whole<F>(u, t, m, &z, &folded);
-    else
-        put<F, C>(u, t, m, t->end, &z);
+    if constexpr (F::WHOLE) {
+        end_whole<F>(u, t, m, p, &z, &folded);
+    } else if constexpr (F::CHOICE) {
+        p.chunk = t->end;
+        int turn = put_parts<F, C>(u, t, m, p, &part, &z);
+        put<F, C>(u, t, m, t->end, turn, &z);
+    } else {
+        put<F, C>(u, t, m, t->end, t->end, &z);
+    }
 }
 
 // Block (item, kv head).
@@ -442,9 +513,18 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
+    if constexpr (F::CHOICE) {
+        struct work b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
+                                          [&](const struct work *w, int chunk) {
+                                              load<F>(&u, w, m, chunk, 0, false);
+                                              load<F>(&u, w, m, chunk, 0, true);
+                                          });
+        run<F, F::T>(&u, &b, m);
+        return;
+    }
     struct work b = begin(&u, m, memory, [&](const struct work *w) {
-        load<F>(&u, w, m, w->t.chunk, false);
-        load<F>(&u, w, m, w->t.chunk, true);
+        load<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
+        load<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
     });
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {
@@ -457,7 +537,7 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
 
 #else
 
-template <int D, int T, bool WHOLE> struct form {
+template <int D, int T, bool WHOLE, bool CHOICE = false> struct form {
     static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0, BIT = 0;
 };
 
@@ -480,9 +560,22 @@ static void launch_form(struct gpu *g, const struct attend_run *u, const struct 
     gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
 }
 
+// Pairs choose blocks.
+template <class F>
+static void launch_choosing(struct gpu *g, const struct attend_run *u,
+                            const struct attend_plan *p) {
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
+    if (gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
+        gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+}
+
 template <int D>
 static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
-    if (p->whole)
+    if (u->chosen && p->whole)
+        launch_choosing<form<D, 6, true, true>>(g, u, p);
+    else if (u->chosen)
+        launch_choosing<form<D, 3, false, true>>(g, u, p);
+    else if (p->whole)
         launch_form<form<D, 6, true>>(g, u, p);
     else if (p->tiles <= 1)
         launch_form<form<D, 1, false>>(g, u, p);
@@ -494,11 +587,12 @@ static void launch(struct gpu *g, const struct attend_run *u, const struct atten
         launch_form<form<D, 9, false>>(g, u, p);
 }
 
+// What pairs that choose take too, where they may be so many.
 template <int D> static int bytes_of(int tiles, bool whole) {
     if (whole)
-        return form<D, 6, true>::BYTES;
+        return form<D, 6, true, true>::BYTES;
     return tiles <= 1   ? form<D, 1, false>::BYTES
-           : tiles <= 3 ? form<D, 3, false>::BYTES
+           : tiles <= 3 ? form<D, 3, false, true>::BYTES
            : tiles <= 6 ? form<D, 6, false>::BYTES
                         : form<D, 9, false>::BYTES;
 }

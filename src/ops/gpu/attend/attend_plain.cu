@@ -70,10 +70,22 @@ static __device__ void score_slab(const struct attend_run *u, const struct share
     }
 }
 
-static __device__ bool takes_part(const struct attend_item *t, const struct pair *p, int chunk) {
-    if (p->row < 0 || t->kind == ATTEND_WHOLE)
-        return p->row >= 0;
-    return (chunk * ATTEND_CHUNK < p->sees.split) == (t->kind == ATTEND_SHARED);
+static __device__ bool takes_part(const struct attend_run *u, const struct attend_item *t,
+                                  const struct pair *p, int chunk) {
+    if (p->row < 0 ||
+        (u->chosen && !attend_chosen(u, (int64_t)p->row * u->n_heads + p->head, chunk)))
+        return false;
+    return t->kind == ATTEND_WHOLE ||
+           (chunk * ATTEND_CHUNK < p->sees.split) == (t->kind == ATTEND_SHARED);
+}
+
+// Whether some pair of the block sees something of a chunk. All threads.
+static __device__ bool anyone_sees(const struct attend_run *u, const struct attend_item *t,
+                                   const struct pair *p, int chunk) {
+    bool any = false;
+    for (int i = 0; i < PAIRS; i++)
+        any = any || takes_part(u, t, &p[i], chunk);
+    return __syncthreads_or(any);
 }
 
 // Scores to weights under the new maximum, into shared memory; returns what the sums before fade
@@ -82,7 +94,7 @@ static __device__ float weigh(const struct attend_run *u, const struct attend_it
                               struct pair *p, struct shared *m, int chunk, const float *s,
                               float *weight) {
     int lane = threadIdx.x % 32;
-    bool part = takes_part(t, p, chunk);
+    bool part = takes_part(u, t, p, chunk);
     float x[2], most;
     for (int j = 0; j < 2; j++) {
         int32_t pos = m->keys.pos[lane + 32 * j];
@@ -257,7 +269,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
             put<SLABS>(&u, &t, p, chunk - 1, acc, all);
             begin_part<SLABS>(p, acc);
         }
-        take_chunk<SLABS>(&u, &t, p, &m, chunk, kv, acc);
+        if (!u.chosen || anyone_sees(&u, &t, p, chunk))
+            take_chunk<SLABS>(&u, &t, p, &m, chunk, kv, acc);
     }
     const bool each[PAIRS] = {true, true, true, true};
     if (t.kind == ATTEND_WHOLE)

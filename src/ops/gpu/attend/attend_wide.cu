@@ -8,7 +8,7 @@
 //
 // Every element goes through the same operations in the same order as in attend_matrix.cu (the two
 // instructions make the same bits: tests/gpu/test_tiles.cu), so that either may serve a row.
-#include "ops/gpu/attend/attend_block.cuh"
+#include "ops/gpu/attend/attend_choice.cuh"
 #include "ops/gpu/attend/attend_wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -25,9 +25,10 @@ template <int N> struct wide_folded {
 
 #if !defined(__CUDA_ARCH__) || defined(ATTEND_WIDE)
 
-template <int D_, int N_, bool WHOLE_> struct wide_form {
+// CHOICE: pairs choose blocks; only with WHOLE.
+template <int D_, int N_, bool WHOLE_, bool CHOICE_ = false> struct wide_form {
     static constexpr int D = D_, N = N_, T = N / 16, H = N / 2;
-    static constexpr bool WHOLE = WHOLE_;
+    static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
     static constexpr int WARPS = 8, THREADS = WARPS * 32;
     static constexpr int M = D / 128;                   // tiles of 64 values of a warpgroup
     static constexpr int OWN = (T + WARPS - 1) / WARPS; // tiles of pairs whose sums a warp makes
@@ -39,7 +40,8 @@ template <int D_, int N_, bool WHOLE_> struct wide_form {
     static constexpr int ALL = W + N * ATTEND_CHUNK * 2;
     static constexpr int STATE = ALL + SAVED * THREADS * (int)sizeof(float);
     static constexpr int FOLDED = STATE + (int)sizeof(struct state<T>);
-    static constexpr int BYTES = FOLDED + (WHOLE ? (int)sizeof(struct wide_folded<N>) : 0);
+    static constexpr int ANY = FOLDED + (WHOLE ? (int)sizeof(struct wide_folded<N>) : 0);
+    static constexpr int BYTES = ANY + (CHOICE ? CHOICE_BYTES : 0);
 
     typedef cut_rows<N> queries;
     typedef cut_rows<ATTEND_CHUNK> keys;
@@ -85,9 +87,9 @@ static __device__ __forceinline__ void wide_score(unsigned queries, unsigned key
 
 // Scores of hidden keys to -inf.
 template <class F>
-static __device__ inline void wide_hide(const struct attend_item *t, const struct state<F::T> *m,
-                                        const struct attend_keys *keys, int chunk,
-                                        float (&s)[F::H / 2]) {
+static __device__ inline void wide_hide(const struct attend_run *u, const struct attend_item *t,
+                                        const struct state<F::T> *m, const struct attend_keys *keys,
+                                        int chunk, float (&s)[F::H / 2]) {
     int lane = threadIdx.x % 32, at = threadIdx.x / 32 % 4 * 16 + lane / 4;
     int32_t pos[2] = {keys->pos[at], keys->pos[at + 8]};
 #pragma unroll
@@ -95,6 +97,8 @@ static __device__ inline void wide_hide(const struct attend_item *t, const struc
         int pair = group_of() * F::H + x / 2 * 8 + lane % 4 * 2 + x % 2;
         bool part =
             t->kind == ATTEND_WHOLE || (chunk < m->split[pair]) == (t->kind == ATTEND_SHARED);
+        if (F::CHOICE)
+            part = part && attend_chosen(u, m->place[pair], chunk);
         int32_t first = m->first[pair], last = part ? m->last[pair] : -1;
 #pragma unroll
         for (int y = 0; y < 2; y++)
@@ -145,20 +149,33 @@ static __device__ __forceinline__ void store_two_turned(unsigned at, unsigned a,
                  : "memory");
 }
 
+// Where a block is: at a chunk, behind the chunk `before`, with maxima in m->most[turn % 2];
+// begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
+struct wide_spot {
+    int chunk, before, turn;
+    bool begins;
+};
+
+// Turns are chunks where none is passed over.
+template <class F> static __device__ __forceinline__ int turn_of(const struct wide_spot &p) {
+    return F::CHOICE ? p.turn : p.chunk;
+}
+
 // The new maximum of one pair a thread, to m->maxima[0] what weights are under, and whether its
 // sums fade. A part that begins with this chunk has none so far.
 template <class F>
-static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m, int chunk, bool begins) {
+static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m,
+                                                  const struct wide_spot &p) {
     int at = F::slot(group_of() * F::H + threadIdx.x % 128);
     if (threadIdx.x % 128 >= F::H)
         return false;
     float part =
         fmaxf(fmaxf(m->maxima[0][at], m->maxima[1][at]), fmaxf(m->maxima[2][at], m->maxima[3][at]));
-    float old = !F::WHOLE && begins ? -INFINITY : m->most[chunk % 2][at];
+    float old = !F::WHOLE && p.begins ? -INFINITY : m->most[turn_of<F>(p) % 2][at];
     float now = renewed(old, part * m->scale[at]);
     float fade = now == -INFINITY ? 1 : attend_exp2(old - now);
     m->maxima[0][at] = now == -INFINITY ? 0 : now - EXTRA;
-    m->most[(chunk + 1) % 2][at] = now;
+    m->most[(turn_of<F>(p) + 1) % 2][at] = now;
     m->fade[at] = fade;
     return fade != 1;
 }
@@ -286,16 +303,18 @@ wide_put(const struct attend_run *u, const struct attend_item *t, const struct s
 // Folds the part of those pairs that end one before this chunk (all at the end of the keys) into
 // what came before. All threads.
 template <class F>
-static __device__ __forceinline__ void wide_fold(struct state<F::T> *m, int chunk, bool begins,
+static __device__ __forceinline__ void wide_fold(struct state<F::T> *m, const struct wide_spot &p,
                                                  bool end, struct wide_sums<F> *z,
                                                  struct wide_whole<F> *f) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x;
     if (own < F::N) {
         int at = F::slot(own);
         float2 by = {0, -1};
-        if (end || chunk == m->split[own] || (begins && chunk < m->split[own])) {
-            by = attend_fold(&f->m->most[at], m->most[chunk % 2][at]);
-            m->most[chunk % 2][at] = -INFINITY;
+        int split = m->split[own];
+        bool reached = F::CHOICE ? p.before < split && p.chunk >= split : p.chunk == split;
+        if (end || reached || (p.begins && p.chunk < split)) {
+            by = attend_fold(&f->m->most[at], m->most[turn_of<F>(p) % 2][at]);
+            m->most[turn_of<F>(p) % 2][at] = -INFINITY;
         }
         f->m->by[at] = by;
     }
@@ -326,11 +345,11 @@ static __device__ __forceinline__ void wide_fold(struct state<F::T> *m, int chun
 
 // With ATTEND_WHOLE: the last fold and the output.
 template <class F>
-static __device__ __forceinline__ void wide_end(const struct attend_run *u,
-                                                const struct attend_item *t, struct state<F::T> *m,
-                                                struct wide_sums<F> *z, struct wide_whole<F> *f) {
+static __device__ __forceinline__ void
+wide_end(const struct attend_run *u, const struct attend_item *t, struct state<F::T> *m,
+         const struct wide_spot &p, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    wide_fold<F>(m, t->end, false, true, z, f);
+    wide_fold<F>(m, p, true, z, f);
     if (warp < F::T && lane % 4 == 0)
         for (int i = 0; i < 2; i++)
             m->fade[warp * 16 + lane / 4 + 8 * i] = f->sum[i];
@@ -372,15 +391,16 @@ static __device__ __forceinline__ bool is_full(const struct attend_item *t,
     return chunk < t->end && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0];
 }
 
-// Keys or values of a chunk on their way to their stage; the group is closed also where there is no
-// such chunk.
+// Keys or values of the chunk of a turn on their way to their stage; the group is closed also where
+// there is no such chunk.
 template <class F>
 static __device__ __forceinline__ void bring(const struct attend_run *u, const struct work *b,
-                                             const struct state<F::T> *m, int chunk, bool value) {
+                                             const struct state<F::T> *m, int chunk, int turn,
+                                             bool value) {
     if (chunk < b->t.end)
         load_chunk<typename F::keys, F::D, F::THREADS>(
-            u, &b->t, &m->keys[chunk % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + chunk % F::STAGES * F::TILE);
+            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
     close_copies();
 }
 
@@ -429,61 +449,81 @@ static __device__ __forceinline__ bool sees_all(const struct attend_item *t, con
     return F::WHOLE || (t->kind == ATTEND_SHARED ? chunk < x.split_least : chunk >= x.split_most);
 }
 
-// All chunks of the item.
+// All chunks of the item that some pair sees; *p: the end.
 template <class F>
 static __device__ __forceinline__ void wide_run(const struct attend_run *u, const struct work *b,
-                                                struct state<F::T> *m, struct wide_sums<F> *z,
-                                                struct wide_whole<F> *f) {
+                                                struct state<F::T> *m, struct wide_spot *end,
+                                                struct wide_sums<F> *z, struct wide_whole<F> *f) {
     const struct attend_item *t = &b->t;
     const struct sight sight = {m->first_most, m->last_least, m->split_least, m->split_most};
+    const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
     unsigned base = shared_address(b->memory);
     int turn = t->kind == ATTEND_LAST ? INT32_MAX : attend_part_begin(attend_part(t->chunk) + 1);
+    int first = F::CHOICE ? next_seen(any, t->chunk, t->end) : t->chunk, next = 0;
+    struct wide_spot p = {first, first, 0, false};
+    if (F::CHOICE)
+        next = next_seen(any, first + 1, t->end);
 #pragma unroll 1
-    for (int chunk = t->chunk; chunk < t->end; chunk++) {
-        unsigned stage = base + (unsigned)(chunk % F::STAGES * F::TILE);
-        bool begins = chunk == turn;
+    while (p.chunk < t->end) {
+        unsigned stage = base + (unsigned)(turn_of<F>(p) % F::STAGES * F::TILE);
+        int ahead = F::CHOICE ? next : p.chunk + 1;
+        int third = F::CHOICE ? next_seen(any, next + 1, t->end) : p.chunk + 2;
+        p.begins = F::CHOICE ? p.chunk >= turn : p.chunk == turn;
         float s[F::H / 2];
         // Copies that are still on their way: this chunk's values, except with one stage, where
         // only the first chunk's are asked for so early.
-        if (F::STAGES == 2 || chunk == t->chunk)
+        if (F::STAGES == 2 || p.chunk == first)
             await_copies<1>();
         else
             await_copies<0>();
         let_products_see();
         __syncthreads();
-        struct finder found = find_ahead(u, t, chunk + 2);
+        struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
-            bring<F>(u, b, m, chunk + 1, false);
-        if (F::STAGES == 2 || chunk > t->chunk)
-            bring<F>(u, b, m, chunk + F::STAGES - 1, true);
-        if (begins)
-            turn = attend_part_begin(attend_part(chunk) + 1);
+            bring<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+        if (F::STAGES == 2)
+            bring<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+        else if (p.chunk > first)
+            bring<F>(u, b, m, p.chunk, turn_of<F>(p), true);
+        if (p.begins)
+            turn = attend_part_begin(attend_part(p.chunk) + 1);
         if constexpr (F::WHOLE) {
-            if (begins ||
-                (chunk > t->chunk && chunk >= sight.split_least && chunk <= sight.split_most))
-                wide_fold<F>(m, chunk, begins, false, z, f);
-        } else if (begins) {
-            wide_put<F>(u, t, m, chunk, z);
+            bool splits = p.chunk >= sight.split_least &&
+                          (F::CHOICE ? p.before < sight.split_most : p.chunk <= sight.split_most);
+            if (p.chunk > first && (p.begins || splits))
+                wide_fold<F>(m, p, false, z, f);
+        } else if (p.begins) {
+            wide_put<F>(u, t, m, p.chunk, z);
             wide_clear<F>(z);
         }
         wide_score<F>(base + F::Q, stage, s);
         wgmma_wait<0>();
         attend_made(s);
-        if (!is_full(t, &m->keys[chunk % 3], chunk) || !sees_all<F>(t, sight, chunk))
-            wide_hide<F>(t, m, &m->keys[chunk % 3], chunk, s);
+        if (F::CHOICE || !is_full(t, &m->keys[turn_of<F>(p) % 3], p.chunk) ||
+            !sees_all<F>(t, sight, p.chunk))
+            wide_hide<F>(u, t, m, &m->keys[turn_of<F>(p) % 3], p.chunk, s);
         wide_maxima<F>(m, s);
         group_sync();
-        bool fades = wide_renew<F>(m, chunk, begins);
+        bool fades = wide_renew<F>(m, p);
         group_sync();
         wide_weigh<F>(m, s, base + F::W);
-        note_found(u, t, found, &m->keys[(chunk + 2) % 3], chunk + 2);
+        note_found(u, t, found, &m->keys[(turn_of<F>(p) + 2) % 3], third);
         await_copies<F::STAGES == 2 ? 2 : 0>();
         let_products_see();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
-            bring<F>(u, b, m, chunk + 1, false);
+            bring<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         wide_gather<F>(m, fades, base + F::W, stage + F::V, z);
+        if constexpr (F::CHOICE) {
+            p.before = p.chunk;
+            p.chunk = next;
+            next = third;
+            p.turn++;
+        } else {
+            p.chunk++;
+        }
     }
+    *end = p;
 }
 
 // Block (item, kv head).
@@ -492,28 +532,37 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     attend_wide_kernel(const __grid_constant__ struct attend_run u) {
     extern __shared__ __align__(1024) unsigned char memory[];
     struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
-    struct work b = begin(&u, m, memory, [&](const struct work *w) {
-        bring<F>(&u, w, m, w->t.chunk, false);
-        bring<F>(&u, w, m, w->t.chunk, true);
-    });
+    struct work b;
+    if constexpr (F::CHOICE)
+        b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
+                              [&](const struct work *w, int chunk) {
+                                  bring<F>(&u, w, m, chunk, 0, false);
+                                  bring<F>(&u, w, m, chunk, 0, true);
+                              });
+    else
+        b = begin(&u, m, memory, [&](const struct work *w) {
+            bring<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
+            bring<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+        });
+    struct wide_spot end = {};
     struct wide_sums<F> z;
     struct wide_whole<F> f;
     load_queries<F>(&u, &b, m, F::N);
     wide_clear<F>(&z);
     if constexpr (F::WHOLE) {
         clear_whole<F>(&f, memory);
-        wide_run<F>(&u, &b, m, &z, &f);
+        wide_run<F>(&u, &b, m, &end, &z, &f);
         __syncthreads();
-        wide_end<F>(&u, &b.t, m, &z, &f);
+        wide_end<F>(&u, &b.t, m, end, &z, &f);
     } else {
-        wide_run<F>(&u, &b, m, &z, NULL);
+        wide_run<F>(&u, &b, m, &end, &z, NULL);
         wide_put<F>(&u, &b.t, m, b.t.end, &z);
     }
 }
 
 #else
 
-template <int D, int N, bool WHOLE> struct wide_form {
+template <int D, int N, bool WHOLE, bool CHOICE = false> struct wide_form {
     static constexpr int THREADS = 32, BYTES = 0, BIT = 0;
 };
 
@@ -536,9 +585,20 @@ static void launch_form(struct gpu *g, const struct attend_run *u, const struct 
     gpu_launch_early(g, "attend", attend_wide_kernel<F>, grid, F::THREADS, F::BYTES, *u);
 }
 
+// Pairs choose blocks.
+template <class F>
+static void launch_choosing(struct gpu *g, const struct attend_run *u,
+                            const struct attend_plan *p) {
+    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
+    if (gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
+        gpu_launch_early(g, "attend", attend_wide_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+}
+
 template <int D>
 static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
-    if (p->whole)
+    if (u->chosen)
+        launch_choosing<wide_form<D, 96, true, true>>(g, u, p);
+    else if (p->whole)
         launch_form<wide_form<D, 96, true>>(g, u, p);
     else if (p->tiles <= 4)
         launch_form<wide_form<D, 64, false>>(g, u, p);
