@@ -241,12 +241,12 @@ if [ -n "$target" ] && has chat; then
     refuse 1 "byte" chat -m "$target" -d none --system "$(printf 'a\377')"
     ask() { printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$1"; }
     tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }
-    one=$(ask $'a\n b')$'\n'
+    one=$(ask $'Who are\n you?')$'\n'
     answer=$(tell "$one" && printf x) # all of it, but for the line end of generate
     two=$one${answer%$'\n'x}$'<|im_end|>\n'$(ask 'And then?')$'\n'
     { tell "$one" && tell "$two"; } >want
     why=
-    if ! printf '"""a\n b"""\n/nonsense\n\nAnd then?' | "$program" chat -m "$target" -d "$draft" \
+    if ! printf '"""Who are\n you?"""\n/nonsense\n\nAnd then?' | "$program" chat -m "$target" -d "$draft" \
         -n 30 >out 2>err || ! cmp -s want out || [ "$(cat err)" != \
         "There is no command /nonsense; /help lists them." ]; then
         why="gave $(cat out), not $(cat want)"
@@ -354,8 +354,10 @@ for command in generate chat; do
         --prefill-drafter "$vocab"
 done
 
-# Compression by the bundled scorer: the fact that is asked for stays, most of the rest does not.
+# Compression by the bundled scorers, one with the target's tokenizer and one with another: the fact that is asked for stays, most of the
+# rest does not.
 scorer=$root/models/coppice-tiny-scorer-q8_0.gguf
+other=$root/models/coppice-tiny-scorer-1536-q8_0.gguf
 if [ -n "$target" ] && [ -e "$scorer" ] && has compress; then
     rest='The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.'
     fact='The secret name of the harbour in Cork is Wumpelstilz.'
@@ -364,6 +366,10 @@ if [ -n "$target" ] && [ -e "$scorer" ] && has compress; then
     by=(--prefill-drafter "$scorer" --prefill-keep-ratio 0.1 --prefill-no-anchors)
     accept "$fact" compress -f long.txt "${by[@]}"
     check "a tenth of it" [ "$(wc -c <out)" -lt $(($(wc -c <long.txt) / 8)) ]
+    accept "$fact" compress -f long.txt --prefill-drafter "$other" "${by[@]:2}"
+    check "a tenth of it, by another tokenizer" [ "$(wc -c <out)" -lt $(($(wc -c <long.txt) / 8)) ]
+    accept '"facts":1,"kept":1' bench niah -m "$target" --prefill-drafter "$other" "${by[@]:2:2}" --prompt-tokens 2048 \
+        --fillers code --kinds uuid --depths 30 --ways scorer -n 0 --json
     by+=(--prefill-compression auto --prefill-threshold 500)
     accept '"reason":null}' generate -m "$target" --chat -f long.txt -n 4 --json "${by[@]}"
     accept '"reason":null}' generate -m "$target" -f long.txt -n 4 --json "${by[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Clients as people run them against `coppice serve` with the pair of models/agent (docs/clients.md), without a network: SDKs,
+# Clients as people run them against `coppice serve` with the bundled pair (docs/clients.md), without a network: SDKs,
 # agents on the command line, Open WebUI in a browser. Each comes from its registry, in the version below, into a folder under
 # build/clients; what cannot be had is skipped with a sentence. Some gigabytes and minutes, so that scripts/test.sh runs it
 # with --all only. Usage: scripts/test_clients.sh PROGRAM [CLIENT]... (all clients without)

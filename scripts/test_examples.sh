@@ -37,16 +37,16 @@ check_missing() {
 check_checkpoint() {
     local begin end read total file=$work/point.$RANDOM
     begin=$(head -c 600 "$root/scripts/demo-prompt.txt")
-    begin="$begin"$'\n\n'"$begin"$'\n\ndef '
-    "$1" "$target" "$file" "$begin" "load(path):" "save(path, data):" >"$work/out" 2>"$work/err" &&
+    begin="$begin"$'\n\n'"$begin"$'\n\n' # ends where a token ends, whatever follows
+    "$1" "$target" "$file" "$begin" "def load(path):" "def save(path, data):" >"$work/out" 2>"$work/err" &&
         grep -q "reading the beginning" "$work/err" || return 1
-    "$1" "$target" "$file" "$begin" "load(path):" "save(path, data):" >"$work/again" 2>"$work/err" &&
+    "$1" "$target" "$file" "$begin" "def load(path):" "def save(path, data):" >"$work/again" 2>"$work/err" &&
         ! grep -q "reading the beginning" "$work/err" && cmp "$work/out" "$work/again" || return 1
     printf x | dd of="$file" bs=1 seek=5000 conv=notrunc 2>/dev/null
     ! "$1" "$target" "$file" "$begin" "x" >"$work/again" 2>"$work/err" &&
         grep -q "is damaged" "$work/err" || return 1
     {
-        for end in "load(path):" "save(path, data):"; do
+        for end in "def load(path):" "def save(path, data):"; do
             printf '%s' "$end"
             plain 24 "$begin$end"
         done

@@ -14,7 +14,7 @@ let browser, stop, url;
 
 // Starts the program; -> where it is, and what ends it.
 async function serve(...options) {
-    const server = spawn(program, ["serve", "-m", model("coppice-tiny-q8_0.gguf"), "-d",
+    const server = spawn(program, ["serve", "--max-ctx", "4096", "-m", model("coppice-tiny-q8_0.gguf"), "-d",
         model("coppice-tiny-dflash-q8_0.gguf"), "--port", "0", ...options],
     { stdio: ["ignore", "ignore", "pipe"] });
     let said = "";

@@ -70,7 +70,7 @@ static struct report wait_report(struct terminal *t) {
     r.begin = at;
     assert_int_equal(sscanf(t->out.data + at, "[%lld tokens", &r.tokens), 1);
     const char *s = strstr(t->out.data + at, "; read ");
-    assert_int_equal(sscanf(s, "; read %lld of %lld tokens in %*f ms; context %lld of 4096",
+    assert_int_equal(sscanf(s, "; read %lld of %lld tokens in %*f ms; context %lld of 65536",
                             &r.read, &r.all, &r.context),
                      3);
     return r;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trials of clients share: a server with the pair of models/agent, a home and a work folder that are thrown away, no way
+"""What the trials of clients share: a server with the bundled pair, a home and a work folder that are thrown away, no way
 to the network, and the questions that each client is asked. A trial is `test_NAME.py PROGRAM FOLDER`, where FOLDER holds
 what was installed from the registries (scripts/test_clients.sh).
 """
@@ -20,7 +20,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests/server"))
 
-from suite import AGENT, Server, check, equal, finish, part, request  # noqa: E402 (found by the line above)
+from suite import Server, check, equal, finish, part, request  # noqa: E402 (found by the line above)
 
 FOLDER = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else os.path.join(ROOT, "build/clients")
 CONTEXT = 65536
@@ -76,7 +76,7 @@ class Trial:
         self.proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
         self.proxy.asked = []
         threading.Thread(target=self.proxy.serve_forever, daemon=True).start()
-        self.server = Server("--temp", "0", "-c", str(CONTEXT), "--log-json", "--log-prompts", *options, folder=AGENT)
+        self.server = Server("--temp", "0", "-c", str(CONTEXT), "--log-json", "--log-prompts", *options)
         self.url = f"http://127.0.0.1:{self.server.port}"
         out = f"http://127.0.0.1:{self.proxy.server_port}"
         self.env = {"PATH": os.environ["PATH"], "HOME": self.home, "TERM": "dumb", "LANG": "C.UTF-8", "CI": "1",

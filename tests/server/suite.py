@@ -19,7 +19,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build/release/coppice")
 TARGET = os.path.join(ROOT, "models/coppice-tiny-q8_0.gguf")
 DRAFT = os.path.join(ROOT, "models/coppice-tiny-dflash-q8_0.gguf")
-AGENT = os.path.join(ROOT, "models/agent") # a pair that calls tools, in files of the same names
 SCORER = os.path.join(ROOT, "models/coppice-tiny-scorer-q8_0.gguf")
 counts = {"passed": 0, "failed": 0}
 running = []
@@ -90,13 +89,13 @@ class Process:
 
 
 class Server(Process):
-    """`coppice serve` with the bundled pair, or one of another folder, on a free port, once it is ready. by: a command in front."""
+    """`coppice serve` with the bundled pair and a context of 4,096, on a free port, once it is ready. by: a command in front."""
 
-    def __init__(self, *options, draft=True, folder=os.path.dirname(TARGET), by=()):
+    def __init__(self, *options, draft=True, by=()):
         port = free_port()
-        target, guesses = (os.path.join(folder, os.path.basename(path)) for path in (TARGET, DRAFT))
-        command = [*by, PROGRAM, "serve", "-m", target, *(["-d", guesses] if draft else []),
-                   "--port", str(port), *options]
+        room = [] if {"--max-ctx", "-c"} & set(options) else ["--max-ctx", "4096"]
+        command = [*by, PROGRAM, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else []),
+                   "--port", str(port), *room, *options]
         super().__init__(command, "")
         self.port = port
         end = time.monotonic() + 60

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 
-from suite import AGENT, PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
+from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
 
 KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
 FOLDER = tempfile.mkdtemp(prefix="cache-", dir=os.path.join(ROOT, "build"))
@@ -235,7 +235,7 @@ def no_calls():
             "required": ["path"]}}} for name in ("read", "edit", "list")]
     messages = [{"role": "system", "content": "You use tools."},
                 {"role": "user", "content": "Read the file notes.txt with the tool read."}]
-    server = Server(folder=AGENT)
+    server = Server()
     first = chat(server.port, messages, tokens=60, tools=tools)
     check("none: without it there is a call", first["choices"][0]["message"].get("tool_calls"), first)
     answers = [chat(server.port, messages, tokens=60, tools=tools, tool_choice="none", coppice={
@@ -272,7 +272,7 @@ THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}{%- 
 
 def ahead():
     """A conversation from a file, and the next turn behind an answer whose reasoning the template leaves out."""
-    system, said = conversation(6, 2)
+    system, said = conversation(8, 2)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": said[0]}]
     file, template = os.path.join(FOLDER, "warm.json"), os.path.join(FOLDER, "thinking.jinja")
     with open(file, "w", encoding="utf-8") as f:

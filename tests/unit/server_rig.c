@@ -11,7 +11,9 @@
 #include "test.h"
 
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
-#define DRAFT SOURCE_ROOT "/models/coppice-tiny-dflash-q8_0.gguf"
+// Without another wish: small enough that a prompt beyond it is quickly made.
+#define RIG_MAX_CTX 4096
+#define DRAFT       SOURCE_ROOT "/models/coppice-tiny-dflash-q8_0.gguf"
 
 static void keep_line(void *arg, const char *line, size_t n) {
     struct server_rig *r = arg;
@@ -38,7 +40,8 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     d.engine.slots = o.engine.slots;
     d.engine.queue = o.engine.queue;
     d.engine.kv_limit = o.engine.kv_limit;
-    d.engine.session.target.max_ctx = o.engine.session.target.max_ctx;
+    d.engine.session.target.max_ctx =
+        o.engine.session.target.max_ctx ? o.engine.session.target.max_ctx : RIG_MAX_CTX;
     d.http = o.http;
     d.prefill = o.prefill;
     d.compressor = o.compressor;

@@ -351,7 +351,10 @@ static void thinking_is_a_block(void **state) {
                    &out);
     read_events(&v, &out);
     assemble(&v, &thinking, &text, &why);
-    assert_string_equal(thinking.data, server_rig_text(one, "content.0.thinking"));
+    // The budget ends it within max_tokens: the same words, perhaps fewer.
+    assert_true(thinking.len > 0);
+    assert_int_equal(
+        strncmp(thinking.data, server_rig_text(one, "content.0.thinking"), thinking.len), 0);
     bool signature = false;
     for (int i = 0; i < v.n; i++)
         signature |= server_rig_at(v.at[i], "delta.signature") != NULL;

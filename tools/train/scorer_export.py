@@ -3,7 +3,7 @@
 
 usage: scorer_export.py CHECKPOINT.pt TARGET.gguf OUT_DIR
 
-The layout is that of Qwen3ForCausalLM with tied embeddings; the tokenizer is the target's. What of
+The layout is that of Qwen3ForCausalLM with tied embeddings; the tokenizer is that of TARGET.gguf. What of
 the last layer is never run (values, output, feed-forward) is zero: as a language model the file
 says nothing.
 """
@@ -20,10 +20,10 @@ import scorer_model
 IDLE = ("v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-def main():
-    checkpoint, target, out = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+def write(model, tok, out):
+    """The folder of a scorer_model.Scorer with this tokenizer."""
+    out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    model, _ = scorer_model.load(checkpoint)
     c, tensors = model.c, {}
     for name, p in model.named_parameters():
         for mlp in IDLE[2:]:
@@ -49,11 +49,10 @@ def main():
         "max_position_embeddings": c.context,
         "tie_word_embeddings": True,
         "attention_bias": False,
-        "eos_token_id": 4082,
-        "pad_token_id": 4080,
+        "eos_token_id": tok.token_to_id("<|im_end|>"),
+        "pad_token_id": tok.token_to_id("<|endoftext|>"),
     }
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    tok, _ = scorer_data.read_tokenizer(target)
     tok.save(str(out / "tokenizer.json"))
     told = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -63,6 +62,11 @@ def main():
         "pad_token": "<|endoftext|>",
     }
     (out / "tokenizer_config.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def main():
+    checkpoint, target, out = sys.argv[1:4]
+    write(scorer_model.load(checkpoint)[0], scorer_data.read_tokenizer(target)[0], out)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def check(row, site):
              if d.metadata["Name"].lower() == row["name"].lower()]  # fmt: skip
     if not found:
         raise SystemExit(f"{row['name']} {row['version']} is not installed in {site}")
-    if found[0].version != row["version"]:
+    if found[0].version.split("+")[0] != row["version"]:
         raise SystemExit(f"{row['name']} is {found[0].version}; the list has {row['version']}")
     if not corpus.licence_of(found[0].metadata):
         raise SystemExit(f"the metadata of {row['name']} names no permissive licence alone")
