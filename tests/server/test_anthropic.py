@@ -73,7 +73,7 @@ def message_stream():
 
 def stops():
     whole = create(max_tokens=60).content[0].text
-    word = whole[20:24]
+    word = whole[4:8]
     r = create(max_tokens=60, stop_sequences=["nothing like it", word])
     equal("stop: cut before it", r.content[0].text, whole[:whole.index(word)])
     equal("stop: which one", (r.stop_reason, r.stop_sequence), ("stop_sequence", word))

@@ -173,8 +173,10 @@ def input_tokens():
 def custom():
     """The input of a custom tool comes in pieces, which join to the item's."""
     patch = {"type": "custom", "name": "apply_patch", "description": "Changes files."}
+    lines = "\n".join(f"+{word} {word}" for word in "alpha beta gamma delta epsilon zeta eta theta".split())
+    ask = f"Apply this patch:\n\n*** Begin Patch\n*** Add File: a.txt\n{lines}\n*** End Patch"
     for choice in ({"type": "custom", "name": "apply_patch"}, "required"):
-        seen = validated(create(tools=[patch], tool_choice=choice, stream=True, max_output_tokens=120))
+        seen = validated(create(input=ask, tools=[patch], tool_choice=choice, stream=True, max_output_tokens=160))
         deltas = [e.delta for e in seen if e.type == "response.custom_tool_call_input.delta"]
         items = [e.item for e in seen if e.type == "response.output_item.done" and e.item.type == "custom_tool_call"]
         check("custom: a call", len(items) >= 1 and items[0].name == "apply_patch", seen[-1])
