@@ -130,9 +130,10 @@ def stream_helper():
 
 
 def conversation():
-    first = create()
+    said = [{"role": "user", "content": "Say hello. " * 40}]  # long enough that the cache keeps it
+    first = create(input=said)
     second = create(input="And again.", previous_response_id=first.id)
-    items = [*INPUT, *[i.model_dump(exclude_none=True) for i in first.output], {"role": "user", "content": "And again."}]
+    items = [*said, *[i.model_dump(exclude_none=True) for i in first.output], {"role": "user", "content": "And again."}]
     third = create(input=items, store=False)
     equal("kept: the same as all of it", second.output_text, third.output_text)
     equal("kept: shown", client.responses.retrieve(first.id).output_text, first.output_text)
