@@ -227,7 +227,7 @@ def queue():
 def flat():
     """Resident memory after many requests is that after the first part of them, which fill the cache."""
     n = 20000 if LONG else 1000
-    own = Server("--parallel", "16", "--cache-ram", "64M")
+    own = Server("--parallel", "16", "--cache-ram", "8M")
     options = ["--clients", "16", "--warmup", "0", "--input-tokens", "4-40", "--output-tokens", "2-12"]
     r = bench(own.port, *options, "--requests", str(n // 4), "--seed", "1")
     first = own.memory()
