@@ -47,14 +47,42 @@ static bool allowed(const struct sample_row *s, int64_t id) {
     return !s->allow || (s->allow[id / 32] >> (id % 32) & 1);
 }
 
-// Minus infinity for the tokens of [at, at + n) that are not allowed; at is a multiple of 32.
-static void mask(const uint32_t *allow, int64_t at, float *z, int64_t n) {
-    for (int64_t i = 0; i < n; i += 32) {
-        uint32_t word = allow[(at + i) / 32];
-        for (int64_t j = i; word != 0xFFFFFFFFu && j < i + 32 && j < n; j++)
-            if (!(word >> (j - i) & 1))
-                z[j] = -INFINITY;
+// Minus infinity for those of 32 scores that are not allowed: the fewer of both kinds are touched.
+static void mask_word(uint32_t word, float *z) {
+    float kept[32];
+    if (word == 0xFFFFFFFFu)
+        return;
+    if (__builtin_popcount(word) > 16) {
+        for (uint32_t left = ~word; left; left &= left - 1)
+            z[__builtin_ctz(left)] = -INFINITY;
+        return;
     }
+    memcpy(kept, z, sizeof kept);
+    for (int i = 0; i < 32; i++)
+        z[i] = -INFINITY;
+    for (uint32_t left = word; left; left &= left - 1)
+        z[__builtin_ctz(left)] = kept[__builtin_ctz(left)];
+}
+
+// The same for the tokens of [at, at + n); at is a multiple of 32.
+static void mask(const uint32_t *allow, int64_t at, float *z, int64_t n) {
+    int64_t whole = n & ~(int64_t)31;
+    for (int64_t i = 0; i < whole; i += 32)
+        mask_word(allow[(at + i) / 32], z + i);
+    for (int64_t i = whole; i < n; i++)
+        if (!(allow[(at + i) / 32] >> (i % 32) & 1))
+            z[i] = -INFINITY;
+}
+
+// Whether no token of [at, at + BLOCK) is allowed.
+static bool none_of(const struct source *r, int64_t at) {
+    int64_t words = (r->vocab - at < BLOCK ? r->vocab - at : BLOCK) / 32;
+    uint32_t any = 0;
+    if (!r->s->allow)
+        return false;
+    for (int64_t i = 0; i < words; i++)
+        any |= r->s->allow[at / 32 + i];
+    return !any && (r->vocab - at >= BLOCK || words * 32 == r->vocab - at);
 }
 
 // The first bias of a token from id `at` on.
@@ -102,6 +130,8 @@ static int64_t best_of(const struct source *r, float *most) {
     int64_t best = first_allowed(r);
     *most = -INFINITY;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
+        if (none_of(r, at))
+            continue;
         int64_t n = load(r, at, z);
         for (int64_t i = 0; i < n; i++) {
             int64_t span = n - i < 64 ? n - i : 64;
