@@ -97,7 +97,7 @@ def park(program, folder, scorer, target, limits):
     rng = random.Random(1)
     path = os.path.join(folder, "park.txt")
     with open(path, "w", encoding="ascii") as f:
-        f.write("".join(rng.choice("abcdefgh ") if i % 60 else ".\n" for i in range(130000))
+        f.write("".join(rng.choice("abcdefgh ") if i % 60 else "\n" for i in range(130000))
                 + "\n\nWhat is the answer?")
     first = None
     print("\n| limit | tokens | ms of compression | of these parking | GiB in use at most | hash |\n"

@@ -75,10 +75,11 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
 }
 
 // Whether a pair fits into a limit; *plan is filled also where it does not.
-static int fits(const struct session_options *o, int64_t limit, struct memory_plan *plan,
-                struct err *e) {
+static int fits(const struct session_options *o, const struct scorer_share *share,
+                struct memory_plan *plan, struct err *e) {
     struct session_options alone = *o;
-    alone.vram_limit = limit;
+    alone.vram_limit = share->limit;
+    alone.park = share->park;
     alone.note = NULL;
     return session_measure(&alone, plan, e);
 }
@@ -111,14 +112,14 @@ int compression_share(struct compression *k, const struct cli_args *a, struct se
     int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, left) : left;
     int rc = ERR_MEMORY;
     if (scorer_share(&k->plan, all, 0, &share))
-        rc = fits(o, share.limit, &plan, e);
+        rc = fits(o, &share, &plan, e);
     else
-        (void)fits(o, all, &plan, e);
+        (void)fits(o, &(struct scorer_share){.limit = all}, &plan, e);
     int64_t weights = plan.weights + plan.draft;
     if (rc == ERR_MEMORY) {
         if (!weights || !scorer_share(&k->plan, all, weights, &share))
             return refuse(k, &plan, all, e);
-        rc = fits(o, share.limit, &plan, e);
+        rc = fits(o, &share, &plan, e);
         if (rc == ERR_MEMORY)
             return refuse(k, &plan, all, e);
     }

@@ -9,6 +9,8 @@
 // What may be taken: what others leave of the device, and no more than the caller allows itself.
 static int64_t available_to(const struct pair_request *r) {
     int64_t left = runtime_available(r->device), own = r->target.memory_limit;
+    if (left > 0)
+        left = max_i64(1, left - r->spare);
     if (exec_is_device(runtime_exec(r->device)) || own <= 0)
         return left;
     return left > 0 ? min_i64(left, own) : own;

@@ -17,6 +17,7 @@ struct pair_request {
     struct dflash_options dflash;
     int chunk;        // most prompt tokens a pass; 0: what suits the device
     bool vendor_gemm; // the device multiplies prompts by the vendor's library
+    int64_t spare;    // bytes that the plan leaves, for what blocks of memory round up
     bool always;      // plan also where no limit is known
 };
 

@@ -12,6 +12,9 @@
 #include "engine/price_file.h"
 #include "ops/parking.h"
 
+// A pair that is parked fills its device to the brim: of its limit this part stays free.
+enum { PARK_SPARE = 32 };
+
 struct lent_budget {
     struct budget *budget;
     bool lent; // to a request
@@ -77,6 +80,7 @@ static int make_plan(struct session *s, struct err *e) {
                              .dflash = s->o.dflash,
                              .chunk = s->o.chunk,
                              .vendor_gemm = s->o.vendor_gemm,
+                             .spare = s->o.park > 0 ? s->o.vram_limit / PARK_SPARE : 0,
                              .always = s->o.make_plan};
     int rc = plan_pair(&s->plan, &s->planned, &r, e);
     s->o.target = r.target;

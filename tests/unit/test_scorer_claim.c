@@ -74,6 +74,11 @@ static void test_claim(void **state) {
     o.model = target;
     assert_int_equal(session_measure(&o, &beside, &g.e), 0);
     assert_int_equal(beside.available, more);
+    o.vram_limit = 320;
+    o.park = 1; // then something is left
+    assert_int_equal(session_measure(&o, &beside, &g.e), 0);
+    assert_int_equal(beside.available, more - 10);
+    o.vram_limit = o.park = 0;
     runtime_release(g.d, g.c);
     g.c = NULL;
     assert_int_equal(session_measure(&o, &alone, &g.e), 0);
