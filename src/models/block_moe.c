@@ -84,6 +84,10 @@ static int load_ids(struct load *l, int64_t n, int32_t **out, struct err *e) {
 int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t dim, int64_t n,
                      struct load *l, struct err *e) {
     int64_t entries = n * s->used;
+    exec_limits_join(&l->limits,
+                     &(struct exec_limits){.entries = entries,
+                                           .experts = s->experts,
+                                           .expert_width = dim > s->ffn ? dim : s->ffn});
     int rc = load_buffer(l, n * s->experts, &b->logits, e);
     if (!rc)
         rc = load_buffer(l, entries, &b->weights, e);

@@ -49,10 +49,11 @@ static int64_t larger(int64_t a, int64_t b) {
 }
 
 void exec_limits_join(struct exec_limits *a, const struct exec_limits *b) {
-    int64_t *const all[] = {&a->rows,   &a->seqs,    &a->context, &a->tree,
-                            &a->inputs, &a->outputs, &a->act,     &a->vocab};
-    const int64_t other[] = {b->rows,   b->seqs,    b->context, b->tree,
-                             b->inputs, b->outputs, b->act,     b->vocab};
+    int64_t *const all[] = {&a->rows,    &a->seqs,    &a->context,     &a->tree,
+                            &a->inputs,  &a->outputs, &a->act,         &a->vocab,
+                            &a->entries, &a->experts, &a->expert_width};
+    const int64_t other[] = {b->rows, b->seqs,  b->context, b->tree,    b->inputs,      b->outputs,
+                             b->act,  b->vocab, b->entries, b->experts, b->expert_width};
     int *const small[] = {&a->n_heads, &a->head_dim, &a->gdn.n_k,     &a->gdn.n_v,
                           &a->gdn.dk,  &a->gdn.dv,   &a->gdn.channels};
     const int more[] = {b->n_heads, b->head_dim, b->gdn.n_k,     b->gdn.n_v,

@@ -47,6 +47,8 @@ struct exec_limits {
     int64_t rows, seqs, context;  // of a pass; positions of a sequence
     int64_t tree;                 // rows of one sequence that gdn takes in one call
     int64_t inputs, outputs, act; // of a matrix; values of the largest activation
+    int64_t entries, experts;     // rows of experts; experts of a layer (args_mlp.h)
+    int64_t expert_width;         // values of their longest row, in or out
     int64_t vocab;
     int n_heads, head_dim; // of attention
     struct gdn_shape gdn;

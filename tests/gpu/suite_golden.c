@@ -221,9 +221,12 @@ static void one_case(const char *level, const char *data, const char *name, stru
 
 void suite_golden(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
     static const char *const names[] = {
-        "r1_tied",      "r2_untied",    "r3_untied",  "r3_slow",         "r3_tied",
-        "draft_mixed2", "draft_mixed4", "draft_full", "draft_noncausal", "draft_causal",
-        "q3_untied",    "q3_tied",      "q3_yarn",    "draft_q3"};
+        "r1_tied",      "r2_untied",    "r3_untied",   "r3_slow",         "r3_tied",
+        "draft_mixed2", "draft_mixed4", "draft_full",  "draft_noncausal", "draft_causal",
+        "q3_untied",    "q3_tied",      "q3_yarn",     "draft_q3",        "l3_bands",
+        "l2_bias",      "q2_untied",    "g4_dense",    "g4_own",          "q3moe",
+        "r1moe",        "r3moe",        "draft_q3moe", "draft_r3moe",     "glm_air",
+        "glm_norms",    "oss"};
     char data[400];
     snprintf(data, sizeof data, "%s/golden/data", o->data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -471,6 +471,12 @@ void check_moe_rule(struct check *c) {
         outcome_free(&one);
         experts_fini(&l);
     }
+    for (int t = 0; c->device && t < type_count(c); t++) { // more entries than are few
+        struct experts l;
+        experts_init(&l, &c->rng, weight_types[t], 180, 3 + t % 2);
+        layers += layer_differences(c, &l, c->exec, c->other, 70);
+        experts_fini(&l);
+    }
     struct experts l; // more entries than are ordered at a time
     experts_sized(&l, &c->rng, TYPE_Q8_0, (struct sizes){32, 32, 20}, 2600, 4);
     layers += layer_differences(c, &l, c->exec, c->other, 900);

@@ -68,6 +68,7 @@ static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
             x.w = fmaf(acc[i].w, f.y, x.w * f.x);
         }
     }
+    sum = attend_sunk(u, w.head, most, sum);
     return make_float4(attend_divided(x.x, sum) * w.gate[0], attend_divided(x.y, sum) * w.gate[1],
                        attend_divided(x.z, sum) * w.gate[2], attend_divided(x.w, sum) * w.gate[3]);
 }
@@ -158,6 +159,7 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.v = l->v;
     u.layer = a->layer * l->layer_bytes;
     u.scale = a->shape.scale;
+    u.sinks = a->shape.sinks;
     u.chosen = a->choice ? a->choice->chosen : NULL;
     u.words = a->choice ? a->choice->blocks / 32 : 0;
     return u;
@@ -340,6 +342,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
     u.ahead = g->last == LAST_STORE &&
               gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
     enum kernel kernel = kernel_for(g, a);
+    u.extra = kernel == PLAIN ? 0 : ATTEND_EXTRA;
     const struct attend_plans *p = plans_of(g, a, r, kernel);
     if (!p)
         gpu_check(g, GPU_OUT_OF_MEMORY, "attend: no host memory");

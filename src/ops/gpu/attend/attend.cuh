@@ -10,6 +10,8 @@
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/runtime/cuda.h"
 
+enum { ATTEND_EXTRA = 10 }; // of the kernels with matrix instructions (EXTRA, attend_block.cuh)
+
 // Arguments of the kernels. Pointers are device memory.
 struct attend_run {
     const struct attend_row *rows;
@@ -30,7 +32,9 @@ struct attend_run {
     struct kv_plane k, v;
     int64_t layer; // bytes from a page to the layer
     float scale;
-    bool ahead; // the launch in front writes no committed K and V
+    const float *sinks; // [n_heads], or NULL
+    float extra;        // sums of the kernel are 2^extra times those under their maximum
+    bool ahead;         // the launch in front writes no committed K and V
     // NULL, or the blocks that pairs see (struct attend_choice): words of pair row * n_heads +
     // head.
     const uint32_t *chosen;
@@ -149,6 +153,16 @@ static __device__ inline bool attend_turns(const struct attend_item *t, int chun
 static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t slot, int32_t row,
                                              int32_t head) {
     return (slot * u->n_rows + row - u->begin) * u->n_heads + head;
+}
+
+// A head's sum with its sink, which is one more score; most: what the sum is under, in units of
+// log 2.
+static __device__ inline float attend_sunk(const struct attend_run *u, int32_t head, float most,
+                                           float sum) {
+    if (!u->sinks)
+        return sum;
+    const float score = __fmul_rn(u->sinks[head], 1.44269504f);
+    return __fadd_rn(sum, attend_exp2(__fadd_rn(__fadd_rn(score, -most), u->extra)));
 }
 
 // Output value: divided, and never -0 (a skipped chunk must not show); then times its gate.

@@ -375,9 +375,12 @@ static __device__ inline void end_whole(const struct attend_run *u, const struct
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     fold<F>(m, p, true, z, f);
     __syncthreads();
-    for (int i = 0; i < 2; i++)
-        if (warp < F::T && lane % 4 == 0)
-            m->fade[pair_of(warp, i)] = f->sum[i];
+#pragma unroll
+    for (int x = 0; x < 2 * F::T; x++) {
+        const int i = x % 2, pair = pair_of(x / 2, i);
+        if (warp == x / 2 && lane % 4 == 0)
+            m->fade[pair] = attend_sunk(u, m->place[pair] % u->n_heads, f->most[x], f->sum[i]);
+    }
     __syncthreads();
     finish<F>(u, t, m, f);
 }

@@ -164,14 +164,14 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
             continue;
         int64_t to = attend_slot(u, slot, p[i].row, p[i].head);
         float *out = u->out + p[i].row * u->out_stride + (int64_t)p[i].head * u->head_dim;
+        const float sum = attend_sunk(u, p[i].head, p[i].all_most, p[i].all_sum);
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++) {
             int at = j * 32 + lane;
             if (j * 32 >= u->head_dim)
                 break;
             if (t->kind == ATTEND_WHOLE)
-                out[at] =
-                    attend_output(u, p[i].row, p[i].head, at, all[j / 4][i][j % 4], p[i].all_sum);
+                out[at] = attend_output(u, p[i].row, p[i].head, at, all[j / 4][i][j % 4], sum);
             else
                 u->acc[to * u->head_dim + at] = acc[j / 4][i][j % 4];
         }

@@ -351,8 +351,11 @@ wide_end(const struct attend_run *u, const struct attend_item *t, struct state<F
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     wide_fold<F>(m, p, true, z, f);
     if (warp < F::T && lane % 4 == 0)
-        for (int i = 0; i < 2; i++)
-            m->fade[warp * 16 + lane / 4 + 8 * i] = f->sum[i];
+        for (int i = 0; i < 2; i++) {
+            const int pair = warp * 16 + lane / 4 + 8 * i;
+            m->fade[pair] =
+                attend_sunk(u, m->place[pair] % u->n_heads, f->m->most[F::slot(pair)], f->sum[i]);
+        }
     __syncthreads();
 #pragma unroll
     for (int x = 0; x < F::N / 4; x++) {

@@ -28,9 +28,8 @@ static __device__ void store_head(const float *x, int dim, int codec, struct kv_
     }
 }
 
-// RMSNorm and rotation of one head: x[i] = element i * 32 + lane, through the warp's shared row.
-static __device__ void norm_rope(const struct qk_args *a, const float *w, const float *cs,
-                                 float *row, float *x, int lane) {
+// RMSNorm of one head: x[i] = element i * 32 + lane. w: NULL, no weights.
+static __device__ void norm_head(const struct qk_args *a, const float *w, float *x, int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
@@ -43,20 +42,35 @@ static __device__ void norm_rope(const struct qk_args *a, const float *w, const 
     for (int i = 0; i < WARP_VALUES; i++) {
         if (i * 32 >= a->dk)
             break;
-        x[i] = x[i] * factor * w[i * 32 + lane];
+        x[i] = w ? x[i] * factor * w[i * 32 + lane] : x[i] * factor;
+    }
+}
+
+// Rotation of one head, through the warp's shared row. cs: cosines of the pairs, then sines.
+static __device__ void turn_head(const struct qk_args *a, const float *cs, float *row, float *x,
+                                 int lane) {
+    const int pairs = a->rope.dims / 2;
+    const bool halves = a->rope.pairs == ROPE_HALVES;
+#pragma unroll
+    for (int i = 0; i < WARP_VALUES; i++) {
+        if (i * 32 >= a->dk)
+            break;
         row[i * 32 + lane] = x[i];
     }
     __syncwarp();
-    int pairs = a->rope.dims / 2;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        int at = i * 32 + lane;
-        if (i * 32 >= a->rope.dims)
+        const int at = i * 32 + lane - a->rope.first;
+        if (i * 32 >= a->dk)
             break;
-        if (at < pairs)
-            x[i] = x[i] * cs[at] - row[at + pairs] * cs[pairs + at];
-        else if (at < 2 * pairs)
-            x[i] = x[i] * cs[at - pairs] + row[at - pairs] * cs[at];
+        if (at < 0 || at >= 2 * pairs)
+            continue;
+        const bool second = halves ? at >= pairs : at % 2;
+        const int pair = !halves ? at / 2 : second ? at - pairs : at;
+        const float other =
+            row[(halves ? second ? at - pairs : at + pairs : at ^ 1) + a->rope.first];
+        const float c = cs[pair], s = cs[pairs + pair];
+        x[i] = second ? x[i] * c + other * s : x[i] * c - other * s;
     }
 }
 
@@ -71,6 +85,8 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
     if (h < queries)
         return a->q + (row * a->n_heads + h) * a->q_stride;
     h -= queries;
+    if (!a->k)
+        return NULL;
     if (h < a->n_kv)
         return a->k + (row * a->n_kv + h) * a->dk;
     return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dk : NULL;
@@ -102,7 +118,9 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     if (!from)
         return;
     if (h < queries) {
-        norm_rope(a, a->q_norm, cs, rows[warp], x, lane);
+        if (a->q_norm)
+            norm_head(a, a->q_norm, x, lane);
+        turn_head(a, cs, rows[warp], x, lane);
         float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
         store_head(x, a->dk, KV_F32, to, lane);
@@ -110,10 +128,14 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     }
     h -= queries;
     if (h < a->n_kv) {
-        norm_rope(a, a->k_norm, cs, rows[warp], x, lane);
+        if (a->k_norm)
+            norm_head(a, a->k_norm, x, lane);
+        turn_head(a, cs, rows[warp], x, lane);
         store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
+    if (a->v_norm)
+        norm_head(a, NULL, x, lane);
     store_head(x, a->dk, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
@@ -128,20 +150,24 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
         gpu_check(g, GPU_NOT_SUPPORTED, "qk_norm_rope_store: a form without a kernel");
         return;
     }
-    double freq[OPS_HEAD_MAX / 2];
+    double freq[OPS_HEAD_MAX / 2 + 1] = {0};
     int pairs = a->rope.dims / 2;
     rope_angles(&a->rope, freq);
-    struct qk_run u;
+    struct qk_run u = {};
     u.a = *a;
-    u.layout = *a->layout;
+    if (a->layout)
+        u.layout = *a->layout;
     u.pos = (const int64_t *)gpu_stage(g, r->pos, (size_t)r->n * sizeof *r->pos);
-    u.store = (const struct kv_slot *)gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store);
-    u.freq = (const double *)gpu_stage(g, freq, (size_t)pairs * sizeof *freq);
-    if (!u.pos || !u.store || !u.freq)
+    if (a->k)
+        u.store = (const struct kv_slot *)gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store);
+    u.freq = (const double *)gpu_stage(g, freq, (size_t)(pairs + 1) * sizeof *freq);
+    if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
-    int heads = (a->q ? a->n_heads : 0) + (a->layout->s.v_in_k ? 1 : 2) * a->n_kv;
+    int heads = (a->q ? a->n_heads : 0) + (a->k ? 2 * a->n_kv : 0);
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
     gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
+    if (!a->k)
+        return;
     g->last = LAST_STORE;
     g->last_store = u.store;
 }

@@ -4,6 +4,7 @@
 // chosen here (tile of rows, split or loop) changes no bits.
 #include "base/num.h"
 #include "ops/gpu/linear/few/linear_few.h"
+#include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/linear/many/linear_gemm.h"
 #include "ops/gpu/linear/many/linear_unpacked.h"
@@ -289,14 +290,15 @@ static struct linear_launch launch_of(const struct act *in, int64_t n) {
     return l;
 }
 
-static void add_job(struct linear_launch *l, const struct linear_job *j) {
+// twins: the job is one of two alike that will be joined, cut as they are together.
+static void add_job(struct linear_launch *l, const struct linear_job *j, bool twins) {
     struct linear_one *o = &l->job[l->jobs++];
     o->w[0] = j->w->view;
     o->out = j->out;
     o->out_stride = j->w->m;
     o->add = j->add;
     o->pair = false;
-    o->parts = linear_parts(j->w->k, j->w->m);
+    o->parts = linear_parts(j->w->k, twins ? 2 * j->w->m : j->w->m);
 }
 
 // Queues the jobs of l as few rows of any forms where all of them can be; false: nothing is queued.
@@ -310,15 +312,15 @@ static bool run_few(struct gpu *g, const struct linear_launch *l, const int *for
     return true;
 }
 
-// At most LINEAR_JOBS jobs.
+// At most LINEAR_JOBS jobs; twins: see add_job.
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
-                     int64_t n, size_t kept) {
+                     int64_t n, size_t kept, bool twins) {
     struct stream_call calls[WEIGHT_FORMS];
     struct linear_launch many = launch_of(in, n), few = launch_of(in, n);
     int n_calls = 0, forms[LINEAR_JOBS];
     for (int j = 0; j < n_jobs; j++) {
         forms[j] = jobs[j].w->form;
-        add_job(&few, &jobs[j]);
+        add_job(&few, &jobs[j], twins);
     }
     if (run_few(g, &few, forms, kept))
         return;
@@ -328,7 +330,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
-                add_job(is_unpacked(family) ? &many : &c->l, &jobs[j]);
+                add_job(is_unpacked(family) ? &many : &c->l, &jobs[j], twins);
         if (c->l.jobs && family == LINEAR_STREAM && stream_plan(g, form, c))
             n_calls++;
         else if (c->l.jobs)
@@ -352,9 +354,6 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
                             const struct act *in, int64_t n) {
     struct gpu *g = gpu_of(x);
     const int64_t slice = linear_slice(g->path, n);
-    for (int j = 0; j < n_jobs; j++)
-        if (jobs[j].bias)
-            gpu_check(g, GPU_NOT_SUPPORTED, "linear with a bias");
     for (int64_t at = 0; at < n; at += slice) {
         const struct act part = rows_from(in, at);
         struct linear_job some[LINEAR_JOBS];
@@ -365,11 +364,12 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
                 some[j] = jobs[first + j];
                 some[j].out += at * some[j].w->m;
             }
-            run_some(g, some, jobs_now, &part, count, 0);
+            run_some(g, some, jobs_now, &part, count, 0, false);
         }
     }
     if (n > 0)
         g->last = LAST_ROWS;
+    values_add_biases(g, jobs, n_jobs, n);
 }
 
 // out[n][stride] = silu(g) * u of [n][m].
@@ -383,26 +383,26 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
     out[blockIdx.y * stride + i] = g / (1.0f + expf(-g)) * up[blockIdx.y * m + i];
 }
 
-// Matrices of two forms: each on its own, then joined, a slice of rows at a time.
-static void gate_up_apart(struct gpu *g, const struct weight *gate, const struct weight *up,
-                          const struct act *in, int64_t n, struct act *out) {
-    const int64_t slice = APART_ROWS;
-    int64_t m = gate->m;
+// Matrices of two forms, and any activation: each matrix on its own, then joined, a slice of rows
+// at a time. Slices of many rows are of those that need no memory for sums.
+static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
+                          struct act *out) {
+    enum { MANY = 96 };
+    const bool twins = w->gate->form == w->up->form;
+    const int64_t few = APART_ROWS, m = w->gate->m;
+    const int64_t slice = g->path == CUDA_PATH_WGMMA && n >= MANY ? min_i64(n, WGMMA_SLICE) : few;
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
-    if (!gpu_scratch(g, kept + 2 * slice * linear_sums_bytes(m))) // so that nothing moves below
+    if (!gpu_scratch(g, kept + 2 * few * linear_sums_bytes(m))) // so that nothing moves below
         return;
-    for (int64_t at = 0; at < n; at += slice) {
-        struct act part = *in;
-        int64_t count = n - at < slice ? n - at : slice;
+    for (int64_t at = 0, count; at < n; at += count) {
+        struct act part = rows_from(in, at);
+        count = min_i64(n - at, n - at >= MANY ? slice : few);
         float *wide = (float *)gpu_scratch(g, kept);
-        part.x = (__half *)in->x + at * in->stride;
-        part.unscale = in->unscale + at;
-        struct linear_job jobs[2] = {{gate, wide, false, NULL},
-                                     {up, wide + slice * m, false, NULL}};
-        run_some(g, jobs, 2, &part, count, kept);
-        dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
-        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
-                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
+        struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
+                                     {w->up, wide + slice * m, false, NULL}};
+        run_some(g, jobs, 2, &part, count, kept, twins);
+        values_join(g, w, NULL, wide, wide + slice * m, count, m, out->wide + at * out->stride,
+                    out->stride);
     }
 }
 
@@ -419,9 +419,7 @@ static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct
         for (int i = 0; i < 2; i++) {
             struct linear_job job = {i ? up : gate, wide + i * slice * m, false, NULL};
             struct linear_launch l = launch_of(&part, count);
-            add_job(&l, &job);
-            if (gate->form == up->form)
-                l.job[0].parts = linear_parts(gate->k, 2 * m); // as in a pair
+            add_job(&l, &job, gate->form == up->form);
             launch(g, job.w->form, &l, (size_t)(2 * slice * m) * sizeof(float));
         }
         dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
@@ -445,8 +443,9 @@ static struct linear_launch pair_of(const struct weight *gate, const struct weig
 }
 
 // Rows of linear_gate_up before they become fp16.
-static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct weight *up,
-                         const struct act *in, int64_t n, struct act *out) {
+static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
+                         struct act *out) {
+    const struct weight *gate = w->gate, *up = w->up;
     const bool same = gate->form == up->form;
     const enum linear_family family = family_of(g, gate->form, n, NO_STREAM);
     const enum linear_family other = family_of(g, up->form, n, NO_STREAM);
@@ -468,23 +467,25 @@ static void gate_up_rows(struct gpu *g, const struct weight *gate, const struct 
         else
             launch(g, gate->form, &c.l, 0);
     } else {
-        gate_up_apart(g, gate, up, in, n, out);
+        gate_up_apart(g, w, in, n, out);
     }
 }
 
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
                                     int64_t n, struct act *out) {
     struct gpu *g = gpu_of(x);
-    const struct weight *gate = w->gate, *up = w->up;
-    if (w->activation != ACTIVATION_SILU || w->gate_bias || w->up_bias)
-        gpu_check(g, GPU_NOT_SUPPORTED, "linear_gate_up with a bias or not by SiLU");
     const int64_t slice = linear_slice(g->path, n);
-    cuda_act_shape(out, n, gate->m);
+    cuda_act_shape(out, n, w->gate->m);
     g->peaked = false;
+    if (w->activation != ACTIVATION_SILU || w->gate_bias || w->up_bias) {
+        gate_up_apart(g, w, in, n, out);
+        cuda_act_finish(x, out, n);
+        return;
+    }
     for (int64_t at = 0; at < n; at += slice) {
         const struct act rows = rows_from(in, at);
         struct act part = rows_from(out, at);
-        gate_up_rows(g, gate, up, &rows, n - at < slice ? n - at : slice, &part);
+        gate_up_rows(g, w, &rows, n - at < slice ? n - at : slice, &part);
     }
     if (g->peaked && n <= PEAK_ROWS)
         act_defer(g, out, n);
@@ -514,11 +515,11 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
 }
 
 extern "C" size_t linear_kept(void) {
-    return TICKETS * sizeof(unsigned) + PEAK_ROWS * sizeof(unsigned long long);
+    return TICKETS * sizeof(unsigned) + PEAKS * sizeof(unsigned long long);
 }
 
 extern "C" bool linear_reserve(struct gpu *g) {
     if (!g->peaks)
-        g->peaks = (unsigned long long *)gpu_alloc(g, PEAK_ROWS * sizeof *g->peaks);
+        g->peaks = (unsigned long long *)gpu_alloc(g, PEAKS * sizeof *g->peaks);
     return g->peaks && need_tickets(g, TICKETS) && linear_defer_reserve(g);
 }

@@ -49,6 +49,7 @@ enum gpu_last {
     LAST_ROWS,  // results of linear layers, or of the convolution: no state, no pages
     LAST_GDN,   // rows of deltas and outputs of the delta rule only
     LAST_STORE, // rotated queries, and K and V at last_store only
+    LAST_MOE,   // rows of experts; the list of entries at last_store is older
 };
 
 struct gpu {
@@ -83,12 +84,13 @@ struct gpu {
     const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
     int n_allowed_most;
     uint32_t allowed_few;                  // the same of linear_few.cuh
+    uint32_t allowed_moe;                  // of moe_few.cuh, by form, and on the small path
     void (*flush)(struct gpu *g);          // see gpu_flush
     struct linear_deferred *deferred_sums; // of parts that nobody has added up yet,
     bool sums_deferred;                    // if so
     struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
     int64_t deferred_rows;                 // that many of them
-    unsigned long long *peaks;             // [PEAK_ROWS] largest magnitudes of such rows (act.cuh)
+    unsigned long long *peaks;             // [PEAKS] largest magnitudes of such rows (act.cuh)
     uint32_t epoch;                        // of the newest peaks
     bool peaked;                           // a linear_few_start of this op has left peaks
     void *scratch;                         // what lives within one op only
@@ -160,13 +162,16 @@ void cuda_marks_fini(struct gpu *g);
 // architecture that they were compiled for, as 900 for 9.0.
 gpu_error gpu_probe(struct gpu *g, int *code);
 
-// A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation.
+// A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation;
+// or those of experts, each in whole tiles, one behind the other: all tiles, then all exponents.
 struct weight {
     int64_t k, m;
-    int form;            // enum weight_form
-    int64_t bytes;       // of data
-    unsigned char *data; // owned; view points into it
-    struct matrix_view view;
+    int form;                // enum weight_form
+    int64_t bytes;           // of data
+    unsigned char *data;     // owned; view points into it
+    struct matrix_view view; // of the first expert, if there are some
+    int64_t experts;         // 0: it is one matrix
+    int64_t step;            // bytes of an expert's data; its exponents are tiles * TILE_ROWS
 };
 
 // Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an

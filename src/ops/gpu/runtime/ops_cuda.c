@@ -62,13 +62,7 @@ static void trim(struct exec *x) {
 // Forms that came with ops for models to be, and have no kernel here yet.
 static int takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
     const char *what = NULL;
-    if (n->activation != ACTIVATION_SILU)
-        what = "an activation other than SiLU";
-    if (n->bias)
-        what = "linear layers with a bias";
-    if (n->experts)
-        what = "experts";
-    if (!what && n->qk)
+    if (n->qk)
         what = cuda_qk_lacks(n->qk);
     if (!what && n->attend)
         what = cuda_attend_lacks(n->attend);

@@ -24,8 +24,9 @@ void cuda_act_shape(struct act *a, int64_t n, int64_t k);
 // Rows of a->wide (k values each) to fp16 with a power of two per row; writes the padding.
 void cuda_act_finish(struct exec *x, struct act *a, int64_t n);
 // The same at the next gpu_flush, unless linear_few.cu comes first (act_take), whose kernel
-// makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows.
-enum { PEAK_ROWS = 8 };
+// makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows; or
+// moe_few.cu, with up to PEAKS entries.
+enum { PEAK_ROWS = 8, PEAKS = 512 };
 void act_defer(struct gpu *g, struct act *a, int64_t n);
 // Whether these n rows of fp16 are deferred; then they are the caller's to make.
 bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a);
@@ -44,6 +45,7 @@ size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t sample_scratch(const struct exec_limits *l);
 size_t sparse_scratch(const struct exec_limits *l);
 size_t mass_scratch(const struct exec_limits *l);
+size_t moe_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t linear_kept(void);
 bool linear_reserve(struct gpu *g);
 size_t attend_kept(const struct exec_limits *l);
@@ -72,6 +74,17 @@ void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, cons
                  int64_t n);
 void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
                          struct act *out);
+
+// Experts (moe/): the router and the sum of a row's entries; layers.
+void cuda_moe_route(struct exec *x, const struct moe_route_args *a);
+void cuda_moe_combine(struct exec *x, const struct moe_combine_args *a);
+void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                      const struct act *in, struct act *out);
+void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a);
+
+// Values on their own (linear/form/values.cu).
+void cuda_scale(struct exec *x, const struct scale_args *a);
+void cuda_activate(struct exec *x, const struct activate_args *a);
 
 // Attention (attend*.cu) and rows of state (rows.cu). What such calls ask for and there is no
 // kernel for (attend_forms.c), in words; NULL: nothing.

@@ -10,6 +10,7 @@
 static size_t scratch_of(const struct gpu *g, const struct exec_limits *l) {
     size_t state = max_size(attend_scratch(l), gdn_scratch(g, l));
     state = max_size(state, max_size(sparse_scratch(l), mass_scratch(l)));
+    state = max_size(state, moe_scratch(g, l));
     return max_size(state, max_size(linear_scratch(g, l), sample_scratch(l)));
 }
 

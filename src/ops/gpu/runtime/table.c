@@ -85,6 +85,37 @@ static void enter_linear_gate_up(struct exec *x, const struct gate_up *w, const 
     cuda_linear_gate_up(x, w, in, n, out);
 }
 
+static void enter_scale(struct exec *x, const struct scale_args *a) {
+    gpu_enter(x);
+    cuda_scale(x, a);
+}
+
+static void enter_activate(struct exec *x, const struct activate_args *a) {
+    gpu_enter(x);
+    cuda_activate(x, a);
+}
+
+static void enter_moe_route(struct exec *x, const struct moe_route_args *a) {
+    gpu_enter(x);
+    cuda_moe_route(x, a);
+}
+
+static void enter_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+                              const struct act *in, struct act *out) {
+    gpu_enter(x);
+    cuda_moe_gate_up(x, w, l, in, out);
+}
+
+static void enter_moe_linear(struct exec *x, const struct moe_linear_args *a) {
+    gpu_enter(x);
+    cuda_moe_linear(x, a);
+}
+
+static void enter_moe_combine(struct exec *x, const struct moe_combine_args *a) {
+    gpu_enter(x);
+    cuda_moe_combine(x, a);
+}
+
 static void enter_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
     gpu_enter(x);
@@ -186,6 +217,12 @@ const struct ops cuda_table = {
     .norm_to_act = enter_norm_to_act,
     .linear = enter_linear,
     .linear_gate_up = enter_linear_gate_up,
+    .scale = enter_scale,
+    .activate = enter_activate,
+    .moe_route = enter_moe_route,
+    .moe_gate_up = enter_moe_gate_up,
+    .moe_linear = enter_moe_linear,
+    .moe_combine = enter_moe_combine,
     .gdn_gates_conv = enter_gdn_gates_conv,
     .gdn = enter_gdn,
     .gdn_commit = enter_gdn_commit,

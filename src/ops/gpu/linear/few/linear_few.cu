@@ -209,7 +209,7 @@ static void take_wide(struct gpu *g, struct linear_few *c) {
     if (c->n > PEAK_ROWS)
         return;
     if (o->pair && !g->peaks)
-        g->peaks = (unsigned long long *)gpu_alloc(g, PEAK_ROWS * sizeof *g->peaks);
+        g->peaks = (unsigned long long *)gpu_alloc(g, PEAKS * sizeof *g->peaks);
     if (!o->pair && act_take(g, c->x, c->n, &a)) {
         c->wide = a.wide;
         c->wide_k = (int)a.k;

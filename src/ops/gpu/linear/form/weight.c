@@ -31,8 +31,9 @@ static bool readable(uint32_t type) {
 // Shape and sizes of a tensor's device form; false when linear layers cannot read it.
 static bool layout(const struct tensor *t, struct weight *w) {
     const struct quant_format *q = quant_format(t->type);
-    if (!q || !readable(t->type) || t->ne[2] != 1 || t->ne[3] != 1 || t->ne[0] < 1 ||
-        t->ne[1] < 1 || quant_row_bytes(q, t->ne[0]) < 0)
+    const int64_t experts = t->n_dims > 2 ? t->ne[2] : 0, each = experts ? experts : 1;
+    if (!q || !readable(t->type) || t->ne[2] != each || t->ne[3] != 1 || t->ne[0] < 1 ||
+        t->ne[1] < 1 || each < 1 || quant_row_bytes(q, t->ne[0]) < 0)
         return false;
     int64_t k = t->ne[0], m = t->ne[1], tiles = ceil_div(m, TILE_ROWS);
     int form = weight_form_of(t->type), span = weight_span(form);
@@ -41,7 +42,9 @@ static bool layout(const struct tensor *t, struct weight *w) {
         pitch = quant_row_bytes(q, k);
         data = round_up(m * pitch, 16);
     }
-    *w = (struct weight){.k = k, .m = m, .form = form, .bytes = data + tiles * TILE_ROWS};
+    *w = (struct weight){.k = k, .m = m, .form = form, .bytes = each * (data + tiles * TILE_ROWS)};
+    w->experts = experts;
+    w->step = data;
     w->view = (struct matrix_view){.k = k, .m = m, .tiles = tiles, .pitch = pitch, .type = t->type};
     return true;
 }
@@ -86,7 +89,7 @@ static bool loader_open(struct gpu *g, size_t bytes) {
     return true;
 }
 
-// Rows of a tensor to the device, in pieces of whole tiles.
+// Rows of a matrix to the device, in pieces of whole tiles.
 static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *src) {
     struct gpu_loader *l = &g->loader;
     int64_t row = quant_row_bytes(quant_format(w->view.type), w->k);
@@ -105,6 +108,23 @@ static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *sr
                                     g->stream),
                       "loading a weight");
         gpu_check(g, gpu_event_record(l->sent[i], g->stream), "loading a weight");
+    }
+}
+
+// All experts are one matrix if each has whole tiles.
+static void stream_experts(struct gpu *g, const struct weight *w, const unsigned char *src) {
+    const int64_t row = quant_row_bytes(quant_format(w->view.type), w->k);
+    struct weight some = *w;
+    if (w->m % TILE_ROWS == 0 && (w->form != WEIGHT_RAW || w->step == w->m * row)) {
+        some.m *= w->experts;
+        stream_rows(g, &some, src);
+        return;
+    }
+    for (int64_t i = 0; i < w->experts; i++, src += w->m * row) {
+        stream_rows(g, &some, src);
+        some.data += w->step;
+        some.view.data += w->step;
+        some.view.exponent += w->view.tiles * TILE_ROWS;
     }
 }
 
@@ -137,8 +157,11 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
     *w = shape;
     w->data = data;
     w->view.data = data;
-    w->view.exponent = (const signed char *)data + shape.bytes - w->view.tiles * TILE_ROWS;
-    stream_rows(g, w, t->data);
+    w->view.exponent = (const signed char *)data + (w->experts ? w->experts : 1) * w->step;
+    if (w->experts)
+        stream_experts(g, w, t->data);
+    else
+        stream_rows(g, w, t->data);
     if (g->fault != GPU_OK) {
         cuda_weight_destroy(x, w);
         return exec_status(x, e); // others may have work in this stretch too

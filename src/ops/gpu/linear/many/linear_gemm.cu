@@ -1,344 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers of many rows on sm_90a: blocks that stay, each with four warps that bring and two
-// warpgroups that multiply. Every bringing warp has two tiles of 16 outputs: it keeps a ring of
-// their packed chunks under way, turns 64 of k at a time into fp16 and leaves them in shared
-// memory, in the swizzle that wgmma reads; one thread has the copy engine bring the activations
-// beside them. Both go into one ring of stages, which only mbarriers guard, so that the bringing
-// warps run ahead over the ends of tiles. A warpgroup multiplies 64 outputs with N rows.
-//
-// A tile of linear_gate_up has 64 outputs of each matrix, eight of gate and up in turn, so that a
-// thread holds both sums of an output. The weights' numbers, the order of k and its parts are those
-// of the mma.sync path, and so are the bits.
+// Launches of linear_gemm.cuh for jobs that share their rows.
 #include "ops/gpu/linear/many/linear_gemm.h"
 
-#include "ops/gpu/linear/few/linear_stream.cuh"
-#include "ops/gpu/linear/many/linear_many.cuh"
-#include "ops/gpu/runtime/gpu_map.h"
-
-enum {
-    // Of a thread. Together not more than the 168 that each of the 384 begins with: a block that
-    // asks for more waits for ever.
-    BRING_REGISTERS = 104,
-    MULTIPLY_REGISTERS = 200,
-    BARRIERS = 1024, // bytes
-};
-
-template <int FORM, int N> struct gemm_shape {
-    enum {
-        SECTIONS = dequant<FORM>::SPAN / STEP,
-        CHUNK = dequant<FORM>::CHUNK, // two of them are copied at once
-        SLOT = WARP_TILES * CHUNK,
-        A = OUTPUTS * STEP * 2,
-        STAGE = A + N * STEP * 2,
-        STAGES = N == 256 ? 3 : 4,
-        SLOTS = SECTIONS > 1 ? 2 : 4, // of a bringing warp
-        RAW = STAGES * STAGE,         // where they lie
-        BARS = RAW + BRINGERS * SLOTS * SLOT,
-        BYTES = BARS + BARRIERS,
-    };
-};
+#include "ops/gpu/linear/many/linear_gemm.cuh"
 
 struct gemm_call {
+    typedef many_tile tile;
+    enum { AHEAD = true };
     gpu_tile_map rows; // activations, in tiles of 64 values x N rows
     struct linear_launch l;
     int64_t tiles; // of all jobs; row tiles of one block of outputs follow each other
-};
 
-// In code for other devices the kernels are empty.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Addresses of the barriers of a block.
-template <class S> struct gemm_bars {
-    uint32_t at;
-
-    __device__ __forceinline__ uint32_t full(int stage) const {
-        return at + stage * 8;
+    __device__ __forceinline__ int64_t all_tiles(void) const {
+        return tiles;
     }
-    __device__ __forceinline__ uint32_t empty(int stage) const {
-        return at + (S::STAGES + stage) * 8;
+    __device__ __forceinline__ int64_t values(void) const {
+        return l.stride;
     }
-    __device__ __forceinline__ uint32_t raw(int warp, int slot) const {
-        return at + (2 * S::STAGES + warp * S::SLOTS + slot) * 8;
+    __device__ __forceinline__ many_tile tile_at(int64_t at, int rows_each) const {
+        many_tile t;
+        int j = 0;
+        t.block = at / l.row_tiles;
+        t.row = at % l.row_tiles * rows_each;
+        while (j + 1 < l.jobs && t.block >= l.job[j + 1].first)
+            j++;
+        t.job = &l.job[j];
+        t.block -= t.job->first;
+        return t;
     }
-};
-
-static __device__ __forceinline__ many_tile tile_of(const gemm_call &c, int64_t at, int rows) {
-    many_tile t;
-    int j = 0;
-    t.block = at / c.l.row_tiles;
-    t.row = at % c.l.row_tiles * rows;
-    while (j + 1 < c.l.jobs && t.block >= c.l.job[j + 1].first)
-        j++;
-    t.job = &c.l.job[j];
-    t.block -= t.job->first;
-    return t;
-}
-
-// Tile i of a bringing warp, in matrix *v; beyond the last it repeats it.
-static __device__ __forceinline__ int64_t own_tile(const many_tile &t, int warp, int i,
-                                                   const matrix_view **v) {
-    *v = &t.job->w[t.job->pair ? i : 0];
-    int64_t tile =
-        t.job->pair ? t.block * BRINGERS + warp : (t.block * BRINGERS + warp) * WARP_TILES + i;
-    return tile < (*v)->tiles ? tile : (*v)->tiles - 1;
-}
-
-// What a warp's copies of packed chunks do next.
-template <class S> struct gemm_feed {
-    int64_t tile, left; // chunks
-    const unsigned char *from[WARP_TILES];
-
-    __device__ __forceinline__ void start(const gemm_call &c, int rows, uint32_t to, uint32_t bar,
-                                          int64_t chunks, int warp) {
-        if (left == 0) {
-            if (tile >= c.tiles)
-                return;
-            many_tile t = tile_of(c, tile, rows);
-            for (int i = 0; i < WARP_TILES; i++) {
-                const matrix_view *v;
-                int64_t own = own_tile(t, warp, i, &v);
-                from[i] = v->data + own * v->pitch;
-            }
-            left = chunks;
-            tile += gridDim.x;
-        }
-        if (threadIdx.x % 32 == 0) {
-            barrier_expect(bar, S::SLOT);
-            for (int i = 0; i < WARP_TILES; i++)
-                copy_bulk(to + i * S::CHUNK, from[i], S::CHUNK, bar);
-        }
-        for (int i = 0; i < WARP_TILES; i++)
-            from[i] += S::CHUNK;
-        left--;
+    // Beyond the last tile it is repeated.
+    __device__ __forceinline__ const unsigned char *data(const many_tile &t, int warp,
+                                                         int i) const {
+        const matrix_view &v = t.job->w[t.job->pair ? i : 0];
+        const int64_t own =
+            t.job->pair ? t.block * BRINGERS + warp : (t.block * BRINGERS + warp) * WARP_TILES + i;
+        return v.data + (own < v.tiles ? own : v.tiles - 1) * v.pitch;
     }
-};
-
-// A bringing warp's 64 of k of its tiles, as fp16 to `to`; apart[i] is this lane's place in tile i.
-// All are made before the first is stored, so that no store holds up what is made next.
-template <int FORM>
-static __device__ __forceinline__ void unpack(const dequant<FORM> *q, uint32_t to,
-                                              const uint32_t *apart) {
-    int lane = threadIdx.x % 32;
-    uint32_t a[STEP / 16][WARP_TILES][1][4];
-#pragma unroll
-    for (int s = 0; s < STEP / 16; s++)
-#pragma unroll
-        for (int i = 0; i < WARP_TILES; i++)
-            q[i].step(s, a[s][i]);
-#pragma unroll
-    for (int s = 0; s < STEP / 16; s++)
-#pragma unroll
-        for (int i = 0; i < WARP_TILES; i++)
-            store_matrices(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[s][i][0]);
-}
-
-// A bringing warp: where it is in its rings, and what it has in hand.
-template <int FORM, int N> struct gemm_bringer {
-    using S = gemm_shape<FORM, N>;
-    gemm_bars<S> bars;
-    uint32_t shared, raw_phase, phase;
-    const unsigned char *memory;
-    int own, slot, stage; // own: its ring
-    int64_t chunks;       // of a tile
-    gemm_feed<S> feed;
-    dequant<FORM> q[WARP_TILES];
-
-    // Waits for the next chunk.
-    __device__ __forceinline__ void open(int64_t k) {
-        int lane = threadIdx.x % 32;
-        barrier_wait(bars.raw(threadIdx.x / 32, slot), raw_phase);
-        for (int i = 0; i < WARP_TILES; i++)
-            q[i].open(memory + own + slot * S::SLOT + i * S::CHUNK, k, lane);
+    __device__ __forceinline__ bool is_pair(const many_tile &t) const {
+        return t.job->pair;
     }
-    __device__ __forceinline__ void section(int sec) {
-        for (int i = 0; i < WARP_TILES; i++)
-            q[i].section(memory + own + slot * S::SLOT + i * S::CHUNK, sec, threadIdx.x % 32);
+    __device__ __forceinline__ int parts(const many_tile &t) const {
+        return t.job->parts;
     }
-    // Has the chunk's place filled again.
-    __device__ __forceinline__ void refill(const gemm_call &c) {
-        int warp = threadIdx.x / 32;
-        __syncwarp();
-        feed.start(c, N, shared + own + slot * S::SLOT, bars.raw(warp, slot), chunks, warp);
-        if (++slot == S::SLOTS) {
-            slot = 0;
-            raw_phase ^= 1;
-        }
+    __device__ __forceinline__ int64_t inputs(const many_tile &t) const {
+        return t.job->w[0].k;
     }
-    // A stage of 64 of k from k on, once there is room: what is in hand becomes fp16.
-    __device__ __forceinline__ void fill(const gemm_call &c, int k, int row,
-                                         const uint32_t *apart) {
-        barrier_wait(bars.empty(stage), phase ^ 1);
-        if (threadIdx.x == 0) {
-            barrier_expect(bars.full(stage), N * STEP * 2);
-            copy_rows(shared + stage * S::STAGE + S::A, &c.rows, k, row, bars.full(stage));
-        }
-        unpack<FORM>(q, shared + stage * S::STAGE, apart);
+    template <int N>
+    __device__ __forceinline__ void store(const many_tile &t, const float (&d)[N / 2]) const {
+        store_tile<N>(l, t, d);
     }
-    // Tells the multiplying warps of it.
-    __device__ __forceinline__ void give(void) {
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(bars.full(stage));
-        if (++stage == S::STAGES) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-    // The next chunk, stage by stage. What comes next is in hand before a stage is given.
-    __device__ __forceinline__ void bring(const gemm_call &c, int k, int row,
-                                          const uint32_t *apart) {
-        open(k);
-        section(0);
-#pragma unroll
-        for (int sec = 0; sec < S::SECTIONS; sec++) {
-            fill(c, k + sec * STEP, row, apart);
-            if (sec + 1 < S::SECTIONS)
-                section(sec + 1);
-            else
-                refill(c);
-            give();
-        }
-    }
-};
-
-template <int FORM, int N>
-static __device__ __forceinline__ void bring(const gemm_call &c, uint32_t shared,
-                                             const unsigned char *memory) {
-    using S = gemm_shape<FORM, N>;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    gemm_bringer<FORM, N> b;
-    b.bars.at = shared + S::BARS;
-    b.shared = shared;
-    b.memory = memory;
-    b.raw_phase = b.phase = 0;
-    b.own = S::RAW + warp * S::SLOTS * S::SLOT;
-    b.slot = b.stage = 0;
-    b.chunks = c.l.stride / STEP / S::SECTIONS;
-    b.feed.tile = blockIdx.x;
-    b.feed.left = 0;
-    for (int s = 0; s < S::SLOTS; s++)
-        b.feed.start(c, N, shared + b.own + s * S::SLOT, b.bars.raw(warp, s), b.chunks, warp);
-    gpu_await();
-    for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
-        many_tile t = tile_of(c, at, N);
-        uint32_t apart[WARP_TILES];
-        for (int i = 0; i < WARP_TILES; i++) {
-            const matrix_view *v;
-            int64_t tile = own_tile(t, warp, i, &v);
-            b.q[i].bind(*v, tile, lane);
-            // Eights of outputs: of a pair gate and up in turn, else one after another.
-            int eight =
-                t.job->pair ? warp * 4 + i + lane / 8 % 2 * 2 : warp * 4 + i * 2 + lane / 8 % 2;
-            apart[i] = eight * 1024 + lane % 8 * 128;
-        }
-        for (int64_t chunk = 0; chunk < b.chunks; chunk++)
-            b.bring(c, (int)chunk * dequant<FORM>::SPAN, (int)t.row, apart);
-    }
-}
-
-// Where a multiplying warpgroup is in the ring.
-template <int FORM, int N> struct gemm_multiplier {
-    using S = gemm_shape<FORM, N>;
-    gemm_bars<S> bars;
-    const unsigned char *memory;
-    int group, stage;
-    uint32_t phase;
-
-    // Says that a stage has been read.
-    __device__ __forceinline__ void leave(int which) const {
-        if (which >= 0 && threadIdx.x % 32 == 0)
-            barrier_arrive(bars.empty(which));
-    }
-
-    // d = the products of the next `steps` stages, in order. A stage is left when the one behind
-    // it is under way.
-    __device__ __forceinline__ void sum(float (&d)[N / 2], int64_t steps) {
-        int before = -1;
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            d[i] = 0;
-        for (int64_t step = 0; step < steps; step++) {
-            const unsigned char *from = memory + stage * S::STAGE;
-            barrier_wait(bars.full(stage), phase);
-            wgmma_fence();
-#pragma unroll
-            for (int i = 0; i < STEP / 16; i++)
-                wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
-                              wgmma_rows(from + S::A + i * 32));
-            wgmma_commit();
-            wgmma_wait<1>();
-            leave(before);
-            before = stage;
-            if (++stage == S::STAGES) {
-                stage = 0;
-                phase ^= 1;
-            }
-        }
-        wgmma_wait<0>();
-        leave(before);
-    }
-};
-
-template <int FORM, int N, bool PARTS>
-static __device__ __forceinline__ void multiply_tiles(const gemm_call &c, uint32_t shared,
-                                                      const unsigned char *memory) {
-    int group = threadIdx.x / 128 - BRINGERS / 4;
-    gemm_multiplier<FORM, N> w = {{shared + gemm_shape<FORM, N>::BARS}, memory, group, 0, 0};
-    int64_t steps = c.l.stride / STEP;
-    gpu_await();
-    for (int64_t at = blockIdx.x; at < c.tiles; at += gridDim.x) {
-        many_tile t = tile_of(c, at, N);
-        float d[N / 2];
-        if constexpr (PARTS) {
-            float total[N / 2];
-            int64_t begin = 0;
-            for (int part = 0; part < t.job->parts; part++) {
-                int64_t end = linear_part_begin(t.job->w[0].k, t.job->parts, part + 1) / STEP;
-                end = end < steps ? end : steps;
-                w.sum(d, end - begin);
-                begin = end;
-                add_part<N>(total, d, part == 0);
-            }
-            store_tile<N>(c.l, t, total);
-        } else {
-            w.sum(d, steps);
-            store_tile<N>(c.l, t, d);
-        }
-    }
-}
 #endif
-
-template <int FORM, int N, bool PARTS>
-static __global__ void __launch_bounds__(THREADS, 1)
-    linear_gemm(const __grid_constant__ struct gemm_call c) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using S = gemm_shape<FORM, N>;
-    extern __shared__ __align__(1024) unsigned char memory[];
-    uint32_t shared = (uint32_t)__cvta_generic_to_shared(memory);
-    gemm_bars<S> bars = {shared + S::BARS};
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < S::STAGES; s++) {
-            barrier_init(bars.full(s), BRINGERS + 1);
-            barrier_init(bars.empty(s), MULTIPLIERS);
-        }
-        for (int s = 0; s < BRINGERS * S::SLOTS; s++)
-            barrier_init(bars.raw(0, s), 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    __syncthreads();
-    if (threadIdx.x < BRINGERS * 32) {
-        set_registers_down<BRING_REGISTERS>();
-        bring<FORM, N>(c, shared, memory);
-    } else {
-        set_registers_up<MULTIPLY_REGISTERS>();
-        multiply_tiles<FORM, N, PARTS>(c, shared, memory);
-    }
-#else
-    gpu_await();
-    (void)c;
-#endif
-}
+};
 
 template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct gemm_call *c) {
     const int bytes = gemm_shape<FORM, N>::BYTES;
@@ -349,10 +62,11 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
     gpu_error made = gpu_make_map(g->map_maker, &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
     if (!gpu_check(g, made, "linear (gemm)"))
         return;
-    gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS>), bytes), "linear (gemm)");
+    gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS, gemm_call>), bytes),
+              "linear (gemm)");
     int64_t blocks = c->tiles < g->processors ? c->tiles : g->processors;
-    gpu_launch_early(g, "linear (gemm)", linear_gemm<FORM, N, PARTS>, dim3((unsigned)blocks),
-                     THREADS, (size_t)bytes, *c);
+    gpu_launch_early(g, "linear (gemm)", linear_gemm<FORM, N, PARTS, gemm_call>,
+                     dim3((unsigned)blocks), THREADS, (size_t)bytes, *c);
 }
 
 template <int FORM> static void launch_form(struct gpu *g, struct gemm_call *c, bool parts) {

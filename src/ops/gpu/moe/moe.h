@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host part of layers of experts (moe.cu) hands to its kernels: one matrix of each expert,
+// or two as a pair, entries with a row and an expert each, and, for many of them, their order by
+// expert, which the device makes. A sum is that of linear layers (linear.h): k in the same parts,
+// each from zero in k order, the parts added in order. Internal to this folder.
+#ifndef COPPICE_OPS_GPU_MOE_MOE_H
+#define COPPICE_OPS_GPU_MOE_MOE_H
+
+#include "ops/args_mlp.h"
+#include "ops/gpu/linear/linear_launch.h"
+#include "ops/gpu/runtime/ops_cuda.h"
+
+// Matrices of the experts of a layer.
+struct moe_matrix {
+    struct matrix_view w; // of the first
+    int64_t step;         // bytes from one to the next
+    const float *bias;    // [experts][m], or NULL
+};
+
+struct moe_call_args {
+    struct moe_matrix matrix[2]; // the second only in a pair
+    bool pair;
+    int activation; // of a pair
+    int form, parts, experts;
+    const int32_t *ids; // [entries]
+    int64_t entries;
+    int sharers;     // entries that follow each other and have one row
+    bool distinct;   // all entries have different experts
+    const __half *x; // [rows][stride]
+    int64_t stride;
+    const float *unscale; // [rows]
+    float *out;           // [entries][out_stride]
+    int64_t out_stride;
+};
+
+// Rows that are still f32 (act_defer), or rows whose peaks a launch raises (act.cuh).
+struct moe_peaks {
+    const float *wide; // [entries][stride]; NULL: none
+    int wide_k;
+    unsigned long long *peaks; // [entries]
+    uint32_t epoch;
+};
+
+// Entries by expert, in tiles of up to `rows` of one expert.
+struct moe_tile {
+    int32_t expert, first, n, none; // entry[first] .. are its entries
+};
+struct moe_order {
+    int32_t *entry;        // [entries]
+    struct moe_tile *tile; // [most]
+    int32_t *tiles;        // how many there are
+    int64_t most;          // tiles that there may be
+    int rows;
+};
+
+enum { MOE_FEW = PEAKS }; // entries that moe_few.cu takes
+
+// Queues up to MOE_FEW entries. from: where rows are f32 still, else zero; raises: a pair's outputs
+// raise peaks, else zero. ahead: the list is older than the launch in front. False: rows that are
+// f32 do not fit into a block's shared memory, nothing is queued.
+bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_peaks *from,
+                    const struct moe_peaks *raises, bool ahead);
+
+// Bytes of an order, and its making in such memory.
+size_t moe_order_bytes(int64_t entries, int experts, int rows);
+struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
+                                unsigned char *memory);
+
+// Queues ordered entries, MOE_TILE_ROWS in a tile.
+enum { MOE_TILE_ROWS = 64 };
+void moe_tiles_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o);
+
+// The same on sm_90a, MOE_GEMM_ROWS in a tile, for forms that it takes; rows: room for the rows of
+// all entries.
+enum { MOE_GEMM_ROWS = 128 };
+bool moe_gemm_takes(const struct gpu *g, int form);
+size_t moe_gemm_bytes(int64_t entries, int64_t stride);
+void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
+                     void *rows);
+
+#ifdef __CUDACC__
+// An expert's matrix.
+static __device__ __forceinline__ matrix_view moe_expert(const moe_matrix &m, int expert) {
+    matrix_view v = m.w;
+    v.data += expert * m.step;
+    v.exponent += expert * v.tiles * TILE_ROWS;
+    return v;
+}
+#endif
+
+#endif

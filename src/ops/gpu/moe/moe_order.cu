@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries by expert, on the device: one block counts, adds up, lists the tiles and fills in the
+// entries. In which order the entries of an expert stand changes no bits.
+#include "ops/gpu/moe/moe.h"
+
+enum { THREADS = 1024 };
+static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
+
+// The sum of v over the threads before this one, by one warp's scan of warps' scans.
+static __device__ int before(int v) {
+    __shared__ int part[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int sum = v;
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+        sum += lane >= d ? other : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        part[warp] = sum;
+    __syncthreads();
+    int all = part[lane];
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(0xFFFFFFFFu, all, d);
+        all += lane >= d ? other : 0;
+    }
+    const int of_warps = __shfl_sync(0xFFFFFFFFu, all, warp ? warp - 1 : 0);
+    return sum - v + (warp ? of_warps : 0);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    order_entries(const int32_t *ids, int entries, struct moe_order o) {
+    __shared__ int count[THREADS];
+    const int own = threadIdx.x;
+    gpu_await();
+    gpu_let_next();
+    count[own] = 0;
+    __syncthreads();
+    for (int i = own; i < entries; i += THREADS)
+        atomicAdd(&count[__ldcg(ids + i)], 1);
+    __syncthreads();
+    const int n = count[own], first = before(n), tiles = (n + o.rows - 1) / o.rows;
+    const int tile = before(tiles);
+    for (int i = 0; i < tiles; i++) {
+        const int left = n - i * o.rows;
+        o.tile[tile + i] = {own, first + i * o.rows, left < o.rows ? left : o.rows, 0};
+    }
+    if (own == THREADS - 1)
+        *o.tiles = tile + tiles;
+    __syncthreads();
+    count[own] = first;
+    __syncthreads();
+    for (int i = own; i < entries; i += THREADS)
+        o.entry[atomicAdd(&count[__ldcg(ids + i)], 1)] = i;
+}
+
+static int64_t most_tiles(int64_t entries, int experts, int rows) {
+    return entries / rows + (entries < experts ? entries : experts);
+}
+
+static size_t rounded(size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+size_t moe_order_bytes(int64_t entries, int experts, int rows) {
+    return rounded(sizeof(int32_t)) + rounded((size_t)entries * sizeof(int32_t)) +
+           rounded((size_t)most_tiles(entries, experts, rows) * sizeof(struct moe_tile));
+}
+
+struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
+                                unsigned char *memory) {
+    struct moe_order o = {};
+    o.tiles = (int32_t *)memory;
+    o.entry = (int32_t *)(memory + rounded(sizeof(int32_t)));
+    o.tile = (struct moe_tile *)((unsigned char *)o.entry +
+                                 rounded((size_t)c->entries * sizeof(int32_t)));
+    o.most = most_tiles(c->entries, c->experts, rows);
+    o.rows = rows;
+    gpu_launch_early(g, "moe", order_entries, 1, THREADS, 0, c->ids, (int)c->entries, o);
+    return o;
+}
