@@ -401,8 +401,18 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct a
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
         run_some(g, jobs, 2, &part, count, kept, twins);
-        values_join(g, w, NULL, wide, wide + slice * m, count, m, out->wide + at * out->stride,
-                    out->stride);
+        const struct values_join join = {wide,
+                                         wide + slice * m,
+                                         m,
+                                         m,
+                                         w->gate_bias,
+                                         w->up_bias,
+                                         NULL,
+                                         m,
+                                         w->activation,
+                                         out->wide + at * out->stride,
+                                         out->stride};
+        values_join(g, &join, count);
     }
 }
 

@@ -83,8 +83,18 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct m
             c.out_stride = m;
             run(g, &c);
         }
-        values_join(g, w, some.ids, wide, wide + MOE_FEW * m, some.n * l->used, m,
-                    out->wide + at * l->used * out->stride, out->stride);
+        const struct values_join join = {wide,
+                                         wide + MOE_FEW * m,
+                                         m,
+                                         m,
+                                         w->gate_bias,
+                                         w->up_bias,
+                                         some.ids,
+                                         m,
+                                         w->activation,
+                                         out->wide + at * l->used * out->stride,
+                                         out->stride};
+        values_join(g, &join, some.n * l->used);
     }
 }
 

@@ -21,19 +21,7 @@ extern "C" void cuda_scale(struct exec *x, const struct scale_args *a) {
                          (unsigned)((a->n + THREADS - 1) / THREADS), THREADS, 0, *a);
 }
 
-// Rows of joined values, [n][stride]; row i of a bias is the one of entry i's expert, or the only.
-struct join_run {
-    const float *gate, *up; // row i at gate + i * gate_stride, up + i * up_stride
-    int64_t gate_stride, up_stride;
-    const float *gate_bias, *up_bias; // NULL: none
-    const int32_t *ids;               // experts of the rows, or NULL
-    int64_t m;
-    int activation;
-    float *out;
-    int64_t stride;
-};
-
-static __global__ void __launch_bounds__(THREADS) join_rows(struct join_run a) {
+static __global__ void __launch_bounds__(THREADS) join_rows(struct values_join a) {
     gpu_await();
     const int64_t i = (int64_t)blockIdx.y * THREADS + threadIdx.x, row = blockIdx.x;
     if (i >= a.m)
@@ -45,7 +33,7 @@ static __global__ void __launch_bounds__(THREADS) join_rows(struct join_run a) {
     a.out[row * a.stride + i] = activated(a.activation, g, u);
 }
 
-static void launch_join(struct gpu *g, const struct join_run *a, int64_t n) {
+extern "C" void values_join(struct gpu *g, const struct values_join *a, int64_t n) {
     dim3 grid((unsigned)n, (unsigned)((a->m + THREADS - 1) / THREADS));
     if (n > 0)
         gpu_launch_early(g, "activate", join_rows, grid, THREADS, 0, *a);
@@ -53,19 +41,12 @@ static void launch_join(struct gpu *g, const struct join_run *a, int64_t n) {
 
 extern "C" void cuda_activate(struct exec *x, const struct activate_args *a) {
     cuda_act_shape(a->out, a->n, a->k);
-    struct join_run run = {a->gate, a->up, a->gate_stride, a->up_stride, NULL,          NULL,
-                           NULL,    a->k,  a->activation,  a->out->wide, a->out->stride};
-    launch_join(gpu_of(x), &run, a->n);
+    const struct values_join run = {a->gate,       a->up,        a->gate_stride, a->up_stride,
+                                    NULL,          NULL,         NULL,           a->k,
+                                    a->activation, a->out->wide, a->out->stride};
+    values_join(gpu_of(x), &run, a->n);
     if (a->n > 0)
         cuda_act_finish(x, a->out, a->n);
-}
-
-extern "C" void values_join(struct gpu *g, const struct gate_up *w, const int32_t *ids,
-                            const float *gate, const float *up, int64_t n, int64_t m, float *out,
-                            int64_t stride) {
-    struct join_run run = {gate,          up,  m,     m, w->gate_bias, w->up_bias, ids, m,
-                           w->activation, out, stride};
-    launch_join(g, &run, n);
 }
 
 struct bias_run {

@@ -11,10 +11,18 @@
 extern "C" {
 #endif
 
-// out[n][stride] = activation(gate + bias, up + bias) of [n][m]; w: biases and activation alone.
-// ids: experts of the rows, whose biases they are; NULL: biases of one matrix.
-void values_join(struct gpu *g, const struct gate_up *w, const int32_t *ids, const float *gate,
-                 const float *up, int64_t n, int64_t m, float *out, int64_t stride);
+// Rows of gate and up to join: out = activation(gate + bias, up + bias).
+struct values_join {
+    const float *gate, *up; // row i at gate + i * gate_stride, up + i * up_stride
+    int64_t gate_stride, up_stride;
+    const float *gate_bias, *up_bias; // [m], or of each expert; NULL: none
+    const int32_t *ids; // experts of the rows, whose biases they get; NULL: one for all
+    int64_t m;
+    int activation; // enum activation
+    float *out;     // [n][stride]
+    int64_t stride;
+};
+void values_join(struct gpu *g, const struct values_join *a, int64_t n);
 // The biases of the jobs that have one.
 void values_add_biases(struct gpu *g, const struct linear_job *jobs, int n_jobs, int64_t n);
 
