@@ -27,6 +27,7 @@
     X(Q6_K, 256, 3360)                                                                             \
     X(Q8_0, 64, 1088)                                                                              \
     X(Q4_0, 64, 576)                                                                               \
+    X(MXFP4, 64, 544)                                                                              \
     X(HALF, 64, 2048)  /* F16, BF16 */                                                             \
     X(FLOAT, 64, 4096) /* F32: enters the products as two halves, high and low */                  \
     X(RAW, 64, 0)      /* rows as they are in the file */
@@ -55,6 +56,13 @@ struct matrix_view {
     uint32_t type; // enum tensor_type of the file
 };
 
+#ifdef __cplusplus
+// Forms whose codes have about four bits: kernels have 256 values of k of them at once.
+LINEAR_BOTH constexpr bool weight_of_fours(int form) {
+    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0 || form == WEIGHT_MXFP4;
+}
+#endif
+
 static inline int weight_form_of(uint32_t type) {
     switch (type) {
     case TYPE_Q4_K:
@@ -67,6 +75,8 @@ static inline int weight_form_of(uint32_t type) {
         return WEIGHT_Q8_0;
     case TYPE_Q4_0:
         return WEIGHT_Q4_0;
+    case TYPE_MXFP4:
+        return WEIGHT_MXFP4;
     case TYPE_F16:
     case TYPE_BF16:
         return WEIGHT_HALF;

@@ -42,9 +42,9 @@ template <int FORM, bool SMALL> struct moe_ring {
     enum {
         STAGED = FORM != WEIGHT_RAW,
         SPAN = dequant<FORM>::SPAN,
-        STEP = FORM <= WEIGHT_Q6_K || FORM == WEIGHT_Q4_0 ? 256
-               : FORM == WEIGHT_Q8_0                      ? 128
-                                                          : 64,
+        STEP = weight_of_fours(FORM) ? 256
+               : FORM == WEIGHT_Q8_0 ? 128
+                                     : 64,
         SLOT = STAGED ? STEP / SPAN * dequant<FORM>::CHUNK : 0,
         SLOTS = SMALL                                         ? 1
                 : FORM == WEIGHT_Q6_K || FORM == WEIGHT_FLOAT ? 2

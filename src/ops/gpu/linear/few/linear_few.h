@@ -60,7 +60,7 @@ LINEAR_BOTH constexpr int few_pitch(int span) {
 
 // Values of k of a stage of weights, for kernels of `rows` rows.
 LINEAR_BOTH constexpr int few_step(int form, int rows) {
-    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0    ? 256
+    return weight_of_fours(form)                         ? 256
            : form == WEIGHT_Q8_0                         ? 128
            : form == WEIGHT_HALF && rows <= FEW_ROWS / 2 ? 128
                                                          : 64;

@@ -291,6 +291,40 @@ template <> struct dequant<WEIGHT_Q4_0> {
     }
 };
 
+// Chunk: 512 bytes of codes, 8 x 4 bytes of scales: the high bytes of powers of two in fp16, group
+// 0 of rows g and g+8, group 1 of them. A code is a sign and E2M1, which are the sign and the low
+// bits of the exponent and the first of the mantissa of its value times 2^-14 in fp16. In each half
+// of a word a[0] and a[1] have sign and code in bits 15 and 9..11, 12 and 6..8, a[2] and a[3] in
+// bits 14 and 3..5, 13 and 0..2.
+template <> struct dequant<WEIGHT_MXFP4> {
+    enum { SPAN = SPAN_MXFP4, CHUNK = CHUNK_MXFP4, TERMS = 1 };
+    __half2 s[2];
+    uint32_t code[4];
+
+    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    }
+    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
+    }
+    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+        uint4 v = load16(chunk + lane * 16);
+        code[0] = v.x;
+        code[1] = v.y;
+        code[2] = v.z;
+        code[3] = v.w;
+        uint32_t q = *(const uint32_t *)(chunk + 512 + lane / 4 * 4);
+        s[0] = half2_of(__byte_perm(q, 0, 0x1404));
+        s[1] = half2_of(__byte_perm(q, 0, 0x3424));
+    }
+    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+        const uint32_t w = code[i], both = 0x8E008E00, size = 0x0E000E00, sign = 0x80008000;
+        __half2 s0 = __low2half2(s[i / 2]), s1 = __high2half2(s[i / 2]);
+        a[0][0] = bits_of(__hmul2_rn(half2_of(w & both), s0));
+        a[0][1] = bits_of(__hmul2_rn(half2_of(w << 3 & both), s1));
+        a[0][2] = bits_of(__hmul2_rn(half2_of(and_or(w << 6, size, w << 1 & sign)), s0));
+        a[0][3] = bits_of(__hmul2_rn(half2_of(and_or(w << 9, size, w << 2 & sign)), s1));
+    }
+};
+
 // Chunk: 4 steps of 512 bytes, the operand itself.
 template <> struct dequant<WEIGHT_HALF> {
     enum { SPAN = SPAN_HALF, CHUNK = CHUNK_HALF, TERMS = 1 };

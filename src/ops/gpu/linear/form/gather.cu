@@ -88,6 +88,15 @@ static __device__ float q4_0_value(const unsigned char *c, int row, int k, int e
     return ldexpf(d, -e - (row < 8 ? 22 : 18)) * (float)(q - 8);
 }
 
+static __device__ float mxfp4_value(const unsigned char *c, int row, int k, int e) {
+    const int sign[4] = {15, 12, 14, 13}, size[4] = {9, 6, 3, 0};
+    struct place p = place_of(row, k);
+    uint32_t w = word_at(c, p.lane * 16 + p.step * 4);
+    int code = field(w, p.half, sign[p.reg], 1) << 3 | field(w, p.half, size[p.reg], 3);
+    int power = c[512 + row % 8 * 4 + k / 32 * 2 + row / 8] >> 2;
+    return power ? ldexpf(raw_e2m1(code), power - 15 - 15 - e) : 0.0f;
+}
+
 static __device__ float half_value(const unsigned char *c, int row, int k, int e) {
     struct place p = place_of(row, k);
     return ldexpf(half_at(c, p.step * 512 + p.lane * 16 + p.reg * 4 + p.half * 2), -e);
@@ -114,6 +123,8 @@ static __device__ float value_of(const matrix_view &w, int form, int64_t row, in
         return q8_0_value(fine, r, (int)(k % 64), e);
     case WEIGHT_Q4_0:
         return q4_0_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_MXFP4:
+        return mxfp4_value(fine, r, (int)(k % 64), e);
     case WEIGHT_HALF:
         return half_value(fine, r, (int)(k % 64), e);
     case WEIGHT_FLOAT:

@@ -212,6 +212,27 @@ __device__ uint32_t chunk_word<WEIGHT_Q4_0>(const tile_source &s, int64_t k0, in
 }
 
 template <>
+__device__ uint32_t chunk_word<WEIGHT_MXFP4>(const tile_source &s, int64_t k0, int word) {
+    const int sign[4] = {15, 12, 14, 13}, size[4] = {9, 6, 3, 0};
+    uint32_t out = 0;
+    for (int i = 0; word >= 128 && i < 4; i++) {
+        int row = word - 128 + i % 2 * 8;
+        const unsigned char *b = block_at(s, row, k0 + i / 2 * 32, 32, 17);
+        int field = b ? b[0] - 113 + s.exponent[row] + 15 : 0; // of an exponent in fp16
+        out |= (field < 1 ? 0u : field > 30 ? 30u : (uint32_t)field) << (8 * i + 2);
+    }
+    int lane = word / 4;
+    for (int i = 0; word < 128 && i < 8; i++) {
+        int reg = i % 4;
+        int64_t k = k0 + column_of(lane, word % 4, reg, i / 4);
+        const unsigned char *b = block_at(s, row_of(lane, reg), k, 32, 17);
+        uint32_t code = b ? (uint32_t)raw_nibble(b + 1, (int)(k % 32)) : 0;
+        out |= ((code >> 3) << sign[reg] | (code & 7) << size[reg]) << i / 4 * 16;
+    }
+    return out;
+}
+
+template <>
 __device__ uint32_t chunk_word<WEIGHT_HALF>(const tile_source &s, int64_t k0, int word) {
     int lane = word % 128 / 4, reg = word % 4;
     int64_t k = k0 + column_of(lane, word / 128, reg, 0);
@@ -244,6 +265,8 @@ static __device__ float block_bound(const tile_source &s, int form, const unsign
         return fabsf(raw_half(row + i * 34)) * 128;
     case WEIGHT_Q4_0:
         return fabsf(raw_half(row + i * 18)) * 8;
+    case WEIGHT_MXFP4:
+        return ldexpf(1, row[i * 17] - 128);
     default:
         return fabsf(raw_value(s.type, row, i));
     }
@@ -260,6 +283,8 @@ static __device__ int target_of(int form) {
         return -4;
     case WEIGHT_Q8_0:
         return -2;
+    case WEIGHT_MXFP4:
+        return 1; // scales up to 2^15
     case WEIGHT_HALF:
         return 16; // exact up to there
     default:
@@ -270,7 +295,7 @@ static __device__ int target_of(int form) {
 // Eight threads a row.
 static __device__ void row_exponents(const tile_source &s, int form, int *exponent) {
     int row = threadIdx.x / 8;
-    int size = form <= WEIGHT_Q6_K ? 256 : form <= WEIGHT_Q4_0 ? 32 : 1;
+    int size = form <= WEIGHT_Q6_K ? 256 : form <= WEIGHT_MXFP4 ? 32 : 1;
     float most = 0;
     if (row < s.count)
         for (int64_t i = threadIdx.x % 8; i < s.k / size; i += 8)

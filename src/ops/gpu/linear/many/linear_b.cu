@@ -8,6 +8,8 @@ struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool sm
         return variant_of<WEIGHT_Q8_0>(n_tiles, loop, small);
     case WEIGHT_Q4_0:
         return variant_of<WEIGHT_Q4_0>(n_tiles, loop, small);
+    case WEIGHT_MXFP4:
+        return variant_of<WEIGHT_MXFP4>(n_tiles, loop, small);
     case WEIGHT_HALF:
         return variant_of<WEIGHT_HALF>(n_tiles, loop, small);
     case WEIGHT_FLOAT:

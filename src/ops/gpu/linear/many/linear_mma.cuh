@@ -20,7 +20,7 @@ template <int FORM, int NT, bool SMALL> struct linear_shape {
     enum {
         STAGED = FORM != WEIGHT_RAW,
         SPAN = dequant<FORM>::SPAN,
-        STAGE_K = FORM <= WEIGHT_Q6_K || FORM == WEIGHT_Q4_0    ? 256
+        STAGE_K = weight_of_fours(FORM)                         ? 256
                   : FORM == WEIGHT_HALF || FORM == WEIGHT_FLOAT ? 64
                                                                 : 128,
         TILE_BYTES = STAGED ? STAGE_K / SPAN * dequant<FORM>::CHUNK : 0,

@@ -88,15 +88,12 @@ int64_t linear_unpacked_rows(const struct linear_one *o) {
 }
 
 void linear_unpack(struct gpu *g, const struct linear_one *o, void *to, int64_t stride) {
-    static void (*const launchers[])(struct gpu *, const matrix_view &,
-                                     const unpack_place &) = {unpack_form<WEIGHT_Q4_K>,
-                                                              unpack_form<WEIGHT_Q5_K>,
-                                                              unpack_form<WEIGHT_Q6_K>,
-                                                              unpack_form<WEIGHT_Q8_0>,
-                                                              unpack_form<WEIGHT_Q4_0>,
-                                                              unpack_form<WEIGHT_HALF>,
-                                                              NULL,
-                                                              unpack_form<WEIGHT_RAW>};
+    static void (*const launchers[])(struct gpu *, const matrix_view &, const unpack_place &) = {
+        unpack_form<WEIGHT_Q4_K>, unpack_form<WEIGHT_Q5_K>,
+        unpack_form<WEIGHT_Q6_K>, unpack_form<WEIGHT_Q8_0>,
+        unpack_form<WEIGHT_Q4_0>, unpack_form<WEIGHT_MXFP4>,
+        unpack_form<WEIGHT_HALF>, NULL,
+        unpack_form<WEIGHT_RAW>};
     unpack_place place = {(__half *)to, stride, o->pair, 0};
     for (; place.which < (o->pair ? 2 : 1); place.which++) {
         const matrix_view &v = o->w[place.which];
