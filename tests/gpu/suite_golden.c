@@ -17,6 +17,14 @@
 // Relative error of a row: activations keep 11 bits, and some forty products lie one behind the
 // other in eight layers.
 static const double DEVICE_GOLDEN = 5e-3;
+// Of models with norms behind blocks too, or whose experts are chosen between close ones: 1.2e-2 at
+// most on an H200 (g4_own).
+static const double DEVICE_GOLDEN_WIDE = 2e-2;
+
+static double bound_of(const char *name) {
+    bool wide = !strncmp(name, "g4_", 3) || !strncmp(name, "glm_", 4);
+    return wide ? DEVICE_GOLDEN_WIDE : DEVICE_GOLDEN;
+}
 
 struct bench {
     struct golden g;
@@ -213,9 +221,9 @@ static void one_case(const char *level, const char *data, const char *name, stru
     if (rc)
         gpu_line(n, false, level, "golden", name, "%s", e.text);
     else
-        gpu_line(n, b.worst <= DEVICE_GOLDEN && b.differ == 0, level, "golden", name,
+        gpu_line(n, b.worst <= bound_of(name) && b.differ == 0, level, "golden", name,
                  "relative error %.1e (max %.1e), %lld rows differ between ways", b.worst,
-                 DEVICE_GOLDEN, (long long)b.differ);
+                 bound_of(name), (long long)b.differ);
     bench_close(&b);
 }
 
