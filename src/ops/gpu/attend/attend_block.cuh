@@ -8,9 +8,8 @@
 #include "ops/gpu/attend/attend_tile.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 
-enum {
-    EXTRA = ATTEND_EXTRA
-};                  // 2^EXTRA: the weight of a key as large as the maximum that weights are under
+// 2^EXTRA: the weight of a key as large as the maximum that weights are under
+enum { EXTRA = ATTEND_EXTRA };
 enum { SLACK = 4 }; // which a score must pass by so much to take its place: few chunks change it
 
 // What a block keeps of its pairs, and the keys of the chunks in work.
