@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,12 +313,58 @@ static int read_piece(int fd, const struct cache_piece *p, struct err *e) {
     return 0;
 }
 
+// A reader's pieces: every READERS-th one.
+enum { READERS = 4, READ_ALONE = 1 << 26 }; // bytes that one thread reads as soon
+
+struct reading {
+    int fd, first, step;
+    const struct cache_piece *pieces;
+    int64_t n;
+    pthread_t thread;
+    bool beside; // the thread runs
+    int rc;
+    struct err err;
+};
+
+static void *read_pieces(void *arg) {
+    struct reading *r = arg;
+    for (int64_t i = r->first; i < r->n && !r->rc; i += r->step)
+        r->rc = read_piece(r->fd, &r->pieces[i], &r->err);
+    return NULL;
+}
+
+// Copying out of the page cache and summing take a processor's time, so several do it.
+static int read_all(int fd, const struct cache_piece *pieces, int64_t n, struct err *e) {
+    struct reading parts[READERS];
+    int64_t bytes = 0;
+    int rc = 0;
+    for (int64_t i = 0; i < n; i++)
+        bytes += (int64_t)pieces[i].bytes;
+    int readers = bytes < READ_ALONE ? 1 : READERS;
+    for (int i = readers; i-- > 0;) {
+        struct reading *r = &parts[i];
+        *r = (struct reading){.fd = fd, .first = i, .step = readers, .pieces = pieces, .n = n};
+        r->beside = i > 0 && pthread_create(&r->thread, NULL, read_pieces, r) == 0;
+        if (!r->beside)
+            read_pieces(r);
+    }
+    for (int i = 0; i < readers; i++) {
+        if (parts[i].beside)
+            pthread_join(parts[i].thread, NULL);
+        if (parts[i].rc && !rc) {
+            rc = parts[i].rc;
+            if (e)
+                *e = parts[i].err;
+        }
+    }
+    return rc;
+}
+
 int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
-    for (int64_t i = 0; i < n && !rc; i++)
-        rc = read_piece(fd, &pieces[i], e);
+    int rc = read_all(fd, pieces, n, e);
     close(fd);
     return rc ? err_prefix(e, "%s", path) : 0;
 }

@@ -2,9 +2,9 @@
 // Sections, numbers and device memory of the serial form; see stored.h. Groups of keys and values
 // are in stored_kv.c.
 #include "base/num.h"
+#include "state/finite.h"
 #include "state/stored_impl.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,9 +220,8 @@ unsigned char *stored_buffer(struct stored_in *in, size_t n) {
 static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     size_t bytes = (size_t)n * sizeof *p;
     const float *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
-    for (int64_t i = 0; host && in->apart->check && i < n; i++)
-        if (!isfinite(host[i]))
-            host = NULL;
+    if (host && in->apart->check && !finite_f32(host, n))
+        host = NULL;
     if (host)
         exec_ops(x)->upload(x, p, host, bytes);
     else if (bytes)
@@ -239,9 +238,8 @@ void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n
     for (int64_t i = 0; !in->rc && i < n; i += most) {
         int64_t some = min_i64(n - i, most);
         stored_get(in, host, (size_t)some * sizeof *p);
-        for (int64_t j = 0; j < some; j++)
-            if (!isfinite(host[j]))
-                stored_damaged(in);
+        if (!in->rc && !finite_f32(host, some))
+            stored_damaged(in);
         if (!in->rc)
             exec_ops(x)->upload(x, p + i, host, (size_t)some * sizeof *p);
     }

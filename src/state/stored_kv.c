@@ -3,11 +3,11 @@
 // there, then page by page the rows of each layer, plane and head, without unused slots. Values
 // that are no finite numbers are refused when read: pages hold none, because their unused slots may
 // be read.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
+#include "state/finite.h"
 #include "state/stored_impl.h"
 
 // The planes of a layer: bytes from its begin, bytes of a row.
@@ -119,28 +119,28 @@ static void get_run(void *arg, int64_t at, size_t bytes) {
     stored_get(r->in, r->page + at, bytes);
 }
 
-static bool finite_row(const struct kv_codec *c, const struct kv_row *r, int dim) {
-    enum { SOME = 32 }; // values at once, a multiple of every block
-    float x[SOME];
-    for (int i = 0; i < dim; i += SOME) {
-        int some = dim - i < SOME ? dim - i : SOME;
-        c->decode(r->codes + i / c->block * c->code_bytes,
-                  r->scales + i / c->block * c->scale_bytes, x, some);
-        for (int j = 0; j < some; j++)
-            if (!isfinite(x[j]))
-                return false;
+// Values that follow each other: scales tell of their blocks where a codec has some.
+static bool finite_values(const struct kv_codec *c, const struct kv_row *r, int64_t n) {
+    const unsigned char *p = c->scale_bytes ? r->scales : r->codes;
+    switch (c->scale_bytes ? (uint32_t)TYPE_F16 : c->type) {
+    case TYPE_F16:
+        return finite_f16(p, n / c->block);
+    case TYPE_BF16:
+        return finite_bf16(p, n / c->block);
+    case TYPE_F32:
+        return finite_f32(p, n / c->block);
+    default:
+        return false; // a codec that has no rule here
     }
-    return true;
 }
 
-// Whether the first n slots of K, or of V, are numbers.
+// Whether the first n slots of K, or of V, are numbers. Those of a layer's head lie side by side.
 static bool finite_rows(const struct kv_layout *l, const struct kv_plane *p, int dim,
                         enum kv_codec_id id, unsigned char *page, int64_t n) {
     bool finite = true;
-    for (int64_t i = 0; finite && i < l->s.n_layers * l->s.n_heads * n; i++) {
-        int layer = (int)(i / n / l->s.n_heads), head = (int)(i / n % l->s.n_heads);
-        struct kv_row r = kv_row_at(l, p, page, layer, head, (int)(i % n));
-        finite = finite_row(kv_codec_of(id), &r, dim);
+    for (int i = 0; finite && i < l->s.n_layers * l->s.n_heads; i++) {
+        struct kv_row r = kv_row_at(l, p, page, i / l->s.n_heads, i % l->s.n_heads, 0);
+        finite = finite_values(kv_codec_of(id), &r, n * dim);
     }
     return finite;
 }
