@@ -92,7 +92,7 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
     const streams = new Map();
     const seen = []; // bodies of the completions that were asked for
     const left = []; // ids of those whose client went away before their end
-    let count = 0;
+    let count = 0, held = false; // answers stop short of their end while it is set
 
     const fail = (response, status, message, param = null) => {
         const type = status === 401 ? "authentication_error" :
@@ -157,7 +157,9 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
             root = all[done + right];
             say({ content: all.slice(done, done + right + 1).join("") });
             done += right + 1;
-            await sleep(last.includes("slowly") ? 6 * pause : pause);
+            do
+                await sleep(last.includes("slowly") ? 6 * pause : pause);
+            while (held && done > 0.9 * all.length && !gone);
         }
         if (gone) left.push(id);
         const ms = Date.now() - began;
@@ -224,6 +226,7 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         seen,
         left,
         loaded: () => { loading = false; },
+        hold: (on) => { held = on; },
         close: () => { server.closeAllConnections(); server.close(); },
     })));
 }

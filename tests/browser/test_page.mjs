@@ -21,9 +21,11 @@ after(async () => {
 
 test("an answer is streamed, rendered and counted", async () => {
     const page = await open(browser, server.url, { permissions: ["clipboard-read", "clipboard-write"] });
+    server.hold(true); // a browser that has just been started may need seconds for its first page
     await say(page, "What is a coppice?\nTell me.");
     await page.waitForSelector(".prose ol li"); // while it is being written
     assert.equal(await page.locator("#send").getAttribute("aria-label"), "Stop");
+    server.hold(false);
     await idle(page);
     assert.deepEqual(await saidBy(page, "user"), ["What is a coppice?\nTell me."]);
     const prose = lastAnswer(page).locator(".prose");
