@@ -250,7 +250,7 @@ int64_t image_own_bytes(const struct image *m) {
     for (int g = 0; g < m->n_groups; g++) {
         const struct image_group *y = &m->groups[g];
         // Pages are shared from the first one on, so those of its own are the last ones.
-        for (int64_t i = y->n_pages; i-- > y->first && y->pages[i]->refs == 1;)
+        for (int64_t i = y->n_pages; i > y->first && y->pages[i - 1]->refs == 1; i--)
             bytes += (int64_t)(host_blocks_size(y->page_bytes) + sizeof(struct image_page));
     }
     return bytes;
