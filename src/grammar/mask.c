@@ -39,26 +39,31 @@ static bool takes_all(struct grammar_matcher *m, const struct trie_node *n, uint
     return n->plain <= m->t.states[state].run && !m->t.rc;
 }
 
+// The next node from i on that a walk looks at.
+static uint32_t walk_on(const struct grammar_matcher *m, const struct walk *w, uint32_t i) {
+    return w->other ? m->v->next_other[i] : i;
+}
+
 void walk_trie(struct grammar_matcher *m, struct walk *w) {
     enum { MANY = 64 }; // nodes below one, for which it pays to ask
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
-    const struct trie_node *nodes = w->trie->nodes;
+    const struct trie_node *nodes = m->v->nodes;
     if (w->begin == w->end)
         return;
     states[nodes[w->begin].depth - 1] = w->state;
-    for (uint32_t i = w->begin; i < w->end && w->count < w->most;) {
+    for (uint32_t i = walk_on(m, w, w->begin); i < w->end && w->count < w->most;) {
         const struct trie_node *n = &nodes[i];
         uint32_t to = tables_step(&m->t, states[n->depth - 1], n->byte);
         if (to == STATE_DEAD) {
-            i = n->end;
+            i = walk_on(m, w, n->end);
             continue;
         }
         if (to == STATE_ERROR)
             return;
         if (n->plain && n->end > i + MANY && w->bits && takes_all(m, n, to)) {
             for (uint32_t k = n->rank; k < nodes[n->end].rank; k++)
-                take_token(w, w->trie->tokens[k]);
-            i = n->end;
+                take_token(w, m->v->tokens[k]);
+            i = walk_on(m, w, n->end);
             continue;
         }
         states[n->depth] = to;
@@ -66,9 +71,10 @@ void walk_trie(struct grammar_matcher *m, struct walk *w) {
             take_token(w, n->token);
         for (int32_t t = n->twins ? m->v->same[n->token] : -1; t >= 0; t = m->v->same[t])
             take_token(w, t);
-        if (w->exits && n->end > i + 1 && m->t.states[to].open)
+        uint32_t next = walk_on(m, w, i + 1);
+        if (w->exits && next < n->end && m->t.states[to].open)
             keep_exit(m, w->exits, i);
-        i++;
+        i = next;
     }
 }
 
@@ -101,13 +107,16 @@ static void local_make(struct grammar_matcher *m, uint32_t state, struct local_m
     bool closed;
     int chars = plain_run(m, state, &closed);
     l->other = chars == PLAIN_CHARS || closed;
-    const struct trie *t = l->other ? &m->v->other : &m->v->all;
     if (l->other)
         memcpy(m->bits, m->v->plain + (size_t)chars * words, words * sizeof *m->bits);
     else
         memset(m->bits, 0, words * sizeof *m->bits);
-    struct walk w = {
-        .trie = t, .end = t->count, .state = state, .bits = m->bits, .exits = l, .most = 1};
+    struct walk w = {.other = l->other,
+                     .end = m->v->count,
+                     .state = state,
+                     .bits = m->bits,
+                     .exits = l,
+                     .most = 1};
     if (!m->t.rc)
         walk_trie(m, &w);
     if (!m->t.rc && !local_keep(m, l))
@@ -192,11 +201,11 @@ static void add_group(struct grammar_matcher *m, uint32_t count, uint32_t tail, 
         bits[l->ids[i] / 32] |= 1u << (l->ids[i] % 32);
     if (l->exit_count == 0)
         return;
-    struct walk w = {.trie = l->other ? &m->v->other : &m->v->all, .bits = bits, .most = 1};
+    struct walk w = {.other = l->other, .bits = bits, .most = 1};
     w.state = tables_return(&m->t, tail);
     for (int64_t i = 0; i < l->exit_count && !m->t.rc; i++) {
         w.begin = l->exits[i] + 1;
-        w.end = w.trie->nodes[l->exits[i]].end;
+        w.end = m->v->nodes[l->exits[i]].end;
         walk_trie(m, &w);
     }
 }
@@ -283,7 +292,7 @@ int32_t grammar_mask_single(const uint32_t *bits, int32_t size) {
 
 int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
                    struct err *e) {
-    struct walk w = {.trie = &m->v->all, .end = m->v->all.count, .most = 2, .last = -1};
+    struct walk w = {.end = m->v->count, .most = 2, .last = -1};
     *token = -1;
     if (s->ended)
         return 0;

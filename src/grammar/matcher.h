@@ -20,10 +20,10 @@ struct local_mask {
     uint32_t *bits; // [words], or NULL:
     int32_t *ids;   // [count] tokens
     int32_t count;
-    uint32_t *exits;    // places in the trie of all tokens behind which the frame has ended
-    int64_t exit_count; // and there is more below them in the trie
+    uint32_t *exits;    // places in the trie behind which the frame has ended, and there is more
+    int64_t exit_count; // below them
     int64_t exit_cap;
-    bool other; // the places are in the trie of tokens that are not plain
+    bool other; // only tokens that are not plain were looked at: the plain ones are known
     size_t bytes;
 };
 
@@ -56,9 +56,10 @@ struct grammar_matcher {
     int64_t reading_cap;
 };
 
-// Walks the part [begin, end) of a trie from a state and marks the tokens that it allows (mask.c).
+// Walks the part [begin, end) of the trie from a state and marks the tokens that it allows
+// (mask.c).
 struct walk {
-    const struct trie *trie;
+    bool other; // passes by what has only plain tokens
     uint32_t begin, end, state;
     uint32_t *bits;            // NULL: only counted
     struct local_mask *exits;  // NULL: not kept

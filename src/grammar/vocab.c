@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the tries of a vocabulary: token numbers sorted by their bytes, then one pass that closes
+// Builds the trie of a vocabulary: token numbers sorted by their bytes, then one pass that closes
 // and opens nodes where neighbours differ. See vocab.h.
 #include "grammar/vocab.h"
 
@@ -83,10 +83,13 @@ static uint32_t shared_bytes(const struct entry *a, const struct entry *b) {
 }
 
 // Takes into account, in the nodes on a token's way, what of it lies below them.
-static void note_plain(struct trie *t, const uint32_t *way, const struct entry *x) {
+static void note_token(struct grammar_vocab *v, const uint32_t *way, const struct entry *x) {
+    bool other = plain_chars(x->bytes, x->len) == 0;
+    v->next_other[way[x->len - 1]] |= other;
     for (uint32_t depth = 1; depth < x->len; depth++) {
-        struct trie_node *n = &t->nodes[way[depth - 1]];
+        struct trie_node *n = &v->nodes[way[depth - 1]];
         int chars = plain_chars(x->bytes + depth, x->len - depth);
+        v->next_other[way[depth - 1]] |= other;
         if (chars == 0)
             n->plain = 0;
         else if (n->plain && n->plain < chars + 1)
@@ -94,72 +97,78 @@ static void note_plain(struct trie *t, const uint32_t *way, const struct entry *
     }
 }
 
-static void add_entry(struct trie *t, uint32_t *way, uint32_t depth, const struct entry *x,
+static void add_entry(struct grammar_vocab *v, uint32_t *way, uint32_t depth, const struct entry *x,
                       uint32_t rank) {
     for (; depth < x->len; depth++) {
-        way[depth] = t->count;
-        t->nodes[t->count++] = (struct trie_node){.token = -1,
+        way[depth] = v->count;
+        v->nodes[v->count++] = (struct trie_node){.token = -1,
                                                   .rank = rank,
                                                   .byte = (uint8_t)x->bytes[depth],
                                                   .depth = (uint8_t)(depth + 1),
                                                   .plain = 1};
     }
-    t->nodes[t->count - 1].token = x->id;
+    v->nodes[v->count - 1].token = x->id;
 }
 
-// A trie of sorted entries.
-static int make_trie(struct trie *t, const struct entry *list, uint32_t n, int32_t *same,
-                     struct err *e) {
-    uint32_t way[GRAMMAR_TOKEN_BYTES + 1], depth = 0;
+// The nodes that sorted entries need, and one.
+static int alloc_trie(struct grammar_vocab *v, const struct entry *list, uint32_t n,
+                      struct err *e) {
     uint64_t most = 1;
     for (uint32_t i = 0; i < n; i++)
         most += list[i].len - (i ? shared_bytes(&list[i - 1], &list[i]) : 0);
-    t->nodes = most < UINT32_MAX ? calloc(most, sizeof *t->nodes) : NULL;
-    t->tokens = calloc((size_t)n + 1, sizeof *t->tokens);
-    if (!t->nodes || !t->tokens)
+    v->nodes = most < UINT32_MAX ? calloc(most, sizeof *v->nodes) : NULL;
+    v->next_other = v->nodes ? calloc(most, sizeof *v->next_other) : NULL;
+    v->tokens = calloc((size_t)n + 1, sizeof *v->tokens);
+    if (!v->next_other || !v->tokens)
         return err_set(e, ERR_MEMORY, "no memory for the trie of a vocabulary");
-    for (uint32_t i = 0; i < n; i++) {
+    return 0;
+}
+
+static int make_trie(struct grammar_vocab *v, const struct entry *list, uint32_t n, struct err *e) {
+    uint32_t way[GRAMMAR_TOKEN_BYTES + 1], depth = 0;
+    int rc = alloc_trie(v, list, n, e);
+    for (uint32_t i = 0; !rc && i < n; i++) {
         uint32_t keep = i ? shared_bytes(&list[i - 1], &list[i]) : 0;
-        t->tokens[i] = list[i].id;
+        v->tokens[i] = list[i].id;
         while (depth > keep)
-            t->nodes[way[--depth]].end = t->count;
+            v->nodes[way[--depth]].end = v->count;
         if (depth == list[i].len) { // the bytes of the one before
-            struct trie_node *twin = &t->nodes[way[depth - 1]];
-            same[list[i].id] = twin->token;
+            struct trie_node *twin = &v->nodes[way[depth - 1]];
+            v->same[list[i].id] = twin->token;
             twin->token = list[i].id;
             twin->twins = true;
             continue;
         }
-        add_entry(t, way, depth, &list[i], i);
+        add_entry(v, way, depth, &list[i], i);
         depth = list[i].len;
-        note_plain(t, way, &list[i]);
+        note_token(v, way, &list[i]);
     }
+    if (rc)
+        return rc;
     while (depth)
-        t->nodes[way[--depth]].end = t->count;
-    t->nodes[t->count].rank = n;
+        v->nodes[way[--depth]].end = v->count;
+    v->nodes[v->count].rank = n;
+    v->next_other[v->count] = v->count;
+    for (uint32_t i = v->count; i-- > 0;)
+        v->next_other[i] = v->next_other[i] ? i : v->next_other[i + 1];
     return 0;
 }
 
-static int make_tries(struct grammar_vocab *v, struct entry *list, struct err *e) {
-    uint32_t n = 0, others = 0;
+static int sort_tokens(struct grammar_vocab *v, struct entry *list, struct err *e) {
+    uint32_t n = 0;
     for (int32_t id = 0; id < v->size; id++) {
         const char *s;
         size_t len = vocab_bytes(v, id, &s);
         v->same[id] = -1;
-        if (len)
-            list[n++] = (struct entry){first_bytes(s, len), s, (uint32_t)len, id};
+        if (!len)
+            continue;
+        list[n++] = (struct entry){first_bytes(s, len), s, (uint32_t)len, id};
+        int chars = plain_chars(s, len);
+        for (int k = chars; chars && k <= PLAIN_CHARS; k++)
+            v->plain[(size_t)k * (size_t)v->words + (size_t)id / 32] |= 1u << (id % 32);
     }
     qsort(list, n, sizeof *list, by_bytes);
-    int rc = make_trie(&v->all, list, n, v->same, e);
-    for (uint32_t i = 0; i < n; i++) {
-        int chars = plain_chars(list[i].bytes, list[i].len);
-        for (int k = chars; chars && k <= PLAIN_CHARS; k++)
-            v->plain[(size_t)k * (size_t)v->words + (size_t)list[i].id / 32] |=
-                1u << (list[i].id % 32);
-        if (!chars)
-            list[others++] = list[i];
-    }
-    return rc ? rc : make_trie(&v->other, list, others, v->same, e);
+    return make_trie(v, list, n, e);
 }
 
 int grammar_vocab_create(struct grammar_vocab **out, const struct grammar_tokens *tokens,
@@ -180,7 +189,7 @@ int grammar_vocab_create(struct grammar_vocab **out, const struct grammar_tokens
     if (!v->same || !v->ends || !v->offset || !v->plain || !list)
         rc = err_set(e, ERR_MEMORY, "no memory for a vocabulary");
     rc = rc ? rc : read_tokens(v, tokens, e);
-    rc = rc ? rc : make_tries(v, list, e);
+    rc = rc ? rc : sort_tokens(v, list, e);
     free(list);
     if (rc)
         grammar_vocab_destroy(v);
@@ -192,10 +201,9 @@ int grammar_vocab_create(struct grammar_vocab **out, const struct grammar_tokens
 void grammar_vocab_destroy(struct grammar_vocab *v) {
     if (!v)
         return;
-    free(v->all.nodes);
-    free(v->all.tokens);
-    free(v->other.nodes);
-    free(v->other.tokens);
+    free(v->nodes);
+    free(v->next_other);
+    free(v->tokens);
     free(v->same);
     free(v->plain);
     free(v->ends);
