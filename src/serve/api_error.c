@@ -117,12 +117,19 @@ static void write_openai(struct json_writer *w, const struct api_error *x) {
     jw_end(w, '}');
 }
 
-// Clients look for these very words, and for the two numbers, when a prompt is too long.
-static void write_too_long(struct json_writer *w, const struct api_error *x) {
-    char text[96];
-    snprintf(text, sizeof text, "prompt is too long: %lld tokens > %lld maximum",
-             (long long)x->n_prompt, (long long)x->n_ctx);
-    jw_cstr(w, text);
+// Clients look for these very words: for the two numbers when a prompt is too long, and to tell
+// that a conversation must be wound back when its calls and results do not fit.
+static void write_anthropic_text(struct json_writer *w, const struct api_error *x) {
+    char text[256];
+    if (x->n_ctx > 0)
+        snprintf(text, sizeof text, "prompt is too long: %lld tokens > %lld maximum",
+                 (long long)x->n_prompt, (long long)x->n_ctx);
+    else if (x->lost_call[0])
+        snprintf(text, sizeof text,
+                 "%s: unexpected `tool_use_id` found in `tool_result` blocks: %s; send its "
+                 "`tool_use`, too, or leave the result out",
+                 x->param, x->lost_call);
+    jw_cstr(w, x->n_ctx > 0 || x->lost_call[0] ? text : x->text);
 }
 
 static void write_anthropic(struct json_writer *w, const struct api_error *x, const char *id) {
@@ -132,10 +139,7 @@ static void write_anthropic(struct json_writer *w, const struct api_error *x, co
     jw_begin(w, '{');
     jw_key_str(w, "type", api_error_type(api_error_status(x, API_ANTHROPIC), API_ANTHROPIC));
     jw_key(w, "message");
-    if (x->n_ctx > 0)
-        write_too_long(w, x);
-    else
-        jw_cstr(w, x->text);
+    write_anthropic_text(w, x);
     jw_end(w, '}');
     write_text(w, "request_id", id);
     jw_end(w, '}');

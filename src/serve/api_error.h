@@ -19,6 +19,7 @@ struct api_error {
     bool repeats;            // the same request will fail again: clients are told not to retry
     int retry_after;         // seconds; 0: not said
     int64_t n_prompt, n_ctx; // both above 0 where a prompt is too long
+    char lost_call[68];      // the id of a result without its call; "": that is not what is wrong
 };
 
 // 400 for a field of the request, with a sentence. Returns false, so that readers can end with it.

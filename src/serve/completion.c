@@ -343,11 +343,14 @@ static bool make_choices(struct completion *c) {
 }
 
 static bool check_room(struct completion *c) {
+    const char *field = c->d->endpoint == ENDPOINT_COMPLETIONS ? "prompt"
+                        : c->d->endpoint == ENDPOINT_RESPONSES ? "input"
+                                                               : "messages";
     for (int i = 0; i < c->n_prompts; i++) {
         int64_t n = (int64_t)c->prompts[i].tokens.count, most = c->s->n_ctx;
         if (n + (c->p.max_tokens != 0) <= most)
             continue;
-        api_refuse(&c->error, c->d->endpoint == ENDPOINT_COMPLETIONS ? "prompt" : "messages",
+        api_refuse(&c->error, field,
                    "the prompt is too long: it has %lld tokens, and the context has room for %lld "
                    "with the answer",
                    (long long)n, (long long)most);

@@ -2,6 +2,8 @@
 // See conversation_ids.h.
 #include "serve/conversation_ids.h"
 
+#include <stdio.h>
+
 #include "base/map.h"
 
 // The id of a call, of kinds that have no name here, too.
@@ -12,6 +14,18 @@ static struct words call_id(const struct conversation_part *p) {
         id = id.s ? id : words_of(json_get(p->raw, "id"));
     }
     return id;
+}
+
+// In the words that OpenAI's servers have for it, which clients look for.
+static bool refuse(const char *where, struct words id, struct api_error *x) {
+    api_refuse(x, where,
+               "No tool call found for function call output with call_id %.64s in %s: send the "
+               "call, too, or leave the result out",
+               id.s, where);
+    struct err clean;
+    err_set(&clean, 0, "%.64s", id.s);
+    snprintf(x->lost_call, sizeof x->lost_call, "%.67s", clean.text);
+    return false;
 }
 
 bool conversation_ids_check(const struct conversation *v, const char *where, struct api_error *x) {
@@ -26,11 +40,9 @@ bool conversation_ids_check(const struct conversation *v, const char *where, str
                 api_fail(x, 503, NULL, "no memory for the conversation");
                 ok = false;
             }
-            if (p->kind == PART_RESULT && p->id.n && !map_find(&calls, p->id.s, p->id.n, &any))
-                ok = api_refuse(x, where,
-                                "%s has a result of the call '%.64s', and no call before it has "
-                                "this id: send the call, too, or leave the result out",
-                                where, p->id.s);
+            if (ok && p->kind == PART_RESULT && p->id.n &&
+                !map_find(&calls, p->id.s, p->id.n, &any))
+                ok = refuse(where, p->id, x);
         }
     map_fini(&calls);
     return ok;

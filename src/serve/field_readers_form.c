@@ -113,7 +113,8 @@ static bool take_format(struct params *p, const char *field, const struct json *
         return api_refuse(x, at, "%s is \"%.40s\" and must be text, json_object or json_schema", at,
                           s);
     const struct json *schema = json_get(inner ? inner : v, "schema");
-    snprintf(at, sizeof at, "%s.%sschema", field, inner ? "json_schema." : "");
+    bool within = inner || !strcmp(field, "response_format"); // where official clients have it
+    snprintf(at, sizeof at, "%s.%sschema", field, within ? "json_schema." : "");
     if (!schema)
         return api_refuse(x, at, "%s is missing", at);
     return take_schema(p, at, schema, x);

@@ -41,8 +41,8 @@ static bool is_named(const struct tool *t, const void *arg) {
 static bool choose_name(struct request_tools *r, struct words name, struct api_error *x) {
     if (!name.s)
         return api_refuse(x, "tool_choice",
-                          "tool_choice names no tool: it needs a name, as in {\"type\": "
-                          "\"function\", \"function\": {\"name\": ...}}");
+                          "tool_choice names no tool: Messages and Responses have its name in "
+                          "tool_choice.name, Chat Completions in tool_choice.function.name");
     if (!tool_set_find(&r->set, name.s, name.n))
         return api_refuse(x, "tool_choice",
                           "tool_choice names '%.64s', and the tools of the request have none of "

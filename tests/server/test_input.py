@@ -329,7 +329,10 @@ def ids():
         value = json.loads(answer)
         why = value.get("error", {})
         equal(f"ids, {name}: status", status, 400)
-        check(f"ids, {name}: the field and the id", place in why.get("message", "") and "'lost'" in why["message"], value)
+        words = ("unexpected `tool_use_id` found in `tool_result` blocks: lost;" if path.startswith("/v1/messages")
+                 else f"No tool call found for function call output with call_id lost in {place}:")
+        check(f"ids, {name}: the words that clients look for, and the field", words in why.get("message", "") and
+              place in why["message"], value)
         equal(f"ids, {name}: its shape", (value.get("type"), why.get("type")),
               ("error" if path.startswith("/v1/messages") else None, "invalid_request_error"))
         equal(f"ids, {name}: no use to try again", headers.get("x-should-retry"), "false")

@@ -237,7 +237,7 @@ def errors():
     try:
         check("errors: a long input", False, create(input="x " * 20000))
     except openai.BadRequestError as error:
-        equal("errors: its code", error.code, "context_length_exceeded")
+        equal("errors: its code and field", (error.code, error.param), ("context_length_exceeded", "input"))
 
 
 def abort():

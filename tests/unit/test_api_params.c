@@ -209,6 +209,8 @@ static void wrong_fields_are_named(void **state) {
         {ENDPOINT_CHAT, "\"tool_choice\":3", "tool_choice"},
         {ENDPOINT_CHAT, "\"functions\":[{}]", "functions"},
         {ENDPOINT_CHAT, "\"response_format\":{\"type\":\"json\"}", "response_format.type"},
+        {ENDPOINT_CHAT, "\"response_format\":{\"type\":\"json_schema\"}",
+         "response_format.json_schema.schema"},
         {ENDPOINT_CHAT, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}}",
          "response_format.json_schema.schema"},
         {ENDPOINT_CHAT, "\"response_format\":{\"type\":\"json_object\"},\"guided_regex\":\"a\"",
