@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "serve/cache_note.h"
+#include "serve/completion_submit.h"
 #include "serve/completion_trees.h"
 #include "serve/completion_write.h"
 #include "serve/reply_form.h"
@@ -232,136 +233,6 @@ static void notify(void *arg) {
         atomic_store(&c->posted, false); // the tick will look
 }
 
-// Engine thread: asked for each token in order, so that the reply ends at the very one that
-// completes a stop string.
-static bool is_last(void *arg, int32_t id) {
-    struct choice *k = arg;
-    bool last = reply_text_push(&k->asked, id);
-    reply_pieces_clear(&k->asked.pieces);
-    return last;
-}
-
-static void fill_request(struct completion *c, struct choice *k, struct stream_options *o) {
-    const struct completion_prompt *prompt = &c->prompts[k->index / (int)c->p.n];
-    const struct service *s = c->s;
-    struct request *r = &o->r;
-    int64_t room = s->n_ctx - (int64_t)prompt->tokens.count;
-    *o = (struct stream_options){.notify = notify, .notify_arg = c, .trees = c->p.trees};
-    o->places = (struct cache_places){prompt->places, prompt->n_places};
-    *r = s->defaults;
-    r->prompt = prompt->tokens.ids;
-    r->n_prompt = (int64_t)prompt->tokens.count;
-    r->max_tokens = c->p.max_tokens < 0 || c->p.max_tokens > room ? room : c->p.max_tokens;
-    r->ignore_eos = c->p.ignore_eos;
-    r->sample = c->p.sample;
-    r->sample.choice = (uint64_t)(k->index % (int)c->p.n);
-    r->sample.bias = c->p.bias;
-    r->sample.n_bias = c->p.n_bias;
-    r->how = c->p.how;
-    r->logit_hash = c->p.logit_hash;
-    r->constraint = c->constraint;
-    if (c->p.logprobs)
-        r->logprobs = (int)c->p.top_logprobs;
-    r->prompt_logprobs = c->p.logprobs && c->p.echo;
-    if (c->p.stops.n > 0 || c->tools.one_call) {
-        r->stop = is_last;
-        r->stop_arg = k;
-    }
-}
-
-// Hands the choices of one prompt to the engine.
-static int submit_prompt(struct completion *c, int first, struct err *e) {
-    int n = (int)c->p.n;
-    struct stream_options *o = calloc((size_t)n, sizeof *o);
-    struct stream **out = calloc((size_t)n, sizeof *out);
-    int rc = o && out ? 0 : err_set(e, ERR_MEMORY, "no memory for %d answers", n);
-    for (int i = 0; i < n && !rc; i++)
-        fill_request(c, &c->choices[first + i], &o[i]);
-    if (!rc)
-        rc = engine_submit_choices(c->s->engine, o, n, out, e);
-    for (int i = 0; i < n && !rc; i++)
-        c->choices[first + i].stream = out[i];
-    free(o);
-    free(out);
-    return rc;
-}
-
-static bool submit(struct completion *c) {
-    struct err e = {0};
-    int rc = 0;
-    warm_yield(c->s);
-    for (int i = 0; i < c->n_choices && !rc; i += (int)c->p.n)
-        rc = submit_prompt(c, i, &e);
-    c->open = c->n_choices;
-    if (!rc)
-        return true;
-    api_error_of(&c->error, &e);
-    if (rc == ERR_LIMIT) {
-        api_fail(&c->error, 429, "queue_full", "%s", e.text);
-        c->error.retry_after = 1;
-    }
-    return false;
-}
-
-// The reader of a choice's reply from its first token on.
-static int begin_text(struct choice *k, struct reply_text *out, struct err *e) {
-    const struct completion *c = k->c;
-    const struct reply_form form = {.family = c->family,
-                                    .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
-                                    .stops = &c->p.stops,
-                                    .tools = &c->tools.set,
-                                    .calls = c->tools.family,
-                                    .sure = c->tools.sure,
-                                    .one_call = c->tools.one_call};
-    return reply_text_init(out, c->s->tokenizer, &form, e);
-}
-
-static int make_choice(struct completion *c, int i, struct err *e) {
-    struct choice *k = &c->choices[i];
-    k->c = c;
-    k->index = i;
-    int rc = begin_text(k, &k->text, e);
-    return rc ? rc : begin_text(k, &k->asked, e);
-}
-
-static bool make_choices(struct completion *c) {
-    struct err e = {0};
-    int n = c->n_prompts * (int)c->p.n, rc = 0;
-    if (n > PARAMS_MAX_CHOICES)
-        return api_refuse(&c->error, "n", "%d prompts with n %lld are %d answers; %d are the most",
-                          c->n_prompts, (long long)c->p.n, n, PARAMS_MAX_CHOICES);
-    c->choices = calloc((size_t)n, sizeof *c->choices);
-    if (!c->choices)
-        rc = err_set(&e, ERR_MEMORY, "no memory for %d answers", n);
-    else
-        c->n_choices = n;
-    for (int i = 0; i < n && !rc; i++)
-        rc = make_choice(c, i, &e);
-    if (rc)
-        api_error_of(&c->error, &e);
-    return rc == 0;
-}
-
-static bool check_room(struct completion *c) {
-    const char *field = c->d->endpoint == ENDPOINT_COMPLETIONS ? "prompt"
-                        : c->d->endpoint == ENDPOINT_RESPONSES ? "input"
-                                                               : "messages";
-    for (int i = 0; i < c->n_prompts; i++) {
-        int64_t n = (int64_t)c->prompts[i].tokens.count, most = c->s->n_ctx;
-        if (n + (c->p.max_tokens != 0) <= most)
-            continue;
-        api_refuse(&c->error, field,
-                   "the prompt is too long: it has %lld tokens, and the context has room for %lld "
-                   "with the answer",
-                   (long long)n, (long long)most);
-        c->error.code = "context_length_exceeded";
-        c->error.n_prompt = n;
-        c->error.n_ctx = most;
-        return false;
-    }
-    return true;
-}
-
 static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
@@ -373,7 +244,7 @@ static void on_prepared(void *arg) {
     c->prepared = true;
     if (c->gone) {
         finish(c, NULL);
-    } else if (refused || !service_ready(c->s, &c->error) || !submit(c)) {
+    } else if (refused || !service_ready(c->s, &c->error) || !completion_submit(c, notify)) {
         finish(c, &c->error);
     } else {
         if (c->p.stream && !c->streaming)
@@ -384,8 +255,8 @@ static void on_prepared(void *arg) {
 
 // The last of what is done before the loop thread takes it.
 static void hand_over(struct completion *c, bool ok) {
-    if (ok && check_room(c) && reply_form_constrain(c) && thinking_constrain(c))
-        make_choices(c);
+    if (ok && completion_fits(c) && reply_form_constrain(c) && thinking_constrain(c))
+        completion_choices(c);
     if (!c->keeps_body)
         str_fini(&c->text);
     http_post(c->s->http, on_prepared, c);
@@ -473,7 +344,7 @@ static int tell_again(struct choice *k, struct err *e) {
     k->echoed = false;
     k->c->open += k->ended;
     k->ended = false;
-    return begin_text(k, &k->text, e);
+    return completion_text(k, &k->text, e);
 }
 
 // Gives the answer to a request that is being answered already and has been sent again to the newer
