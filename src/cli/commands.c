@@ -99,10 +99,12 @@ static const struct cli_command commands[] = {
      .summary = "re-encode the matrices of a GGUF file",
      .description =
          "TYPE is F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, or one of "
-         "the "
-         "mixtures Q2_K, Q2_K_S, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K and "
-         "MXFP4_MOE, which give more bits to the matrices that need them. Below Q8_0 the output "
-         "matrix is kept at Q6_K. Norms and other small tensors are copied.",
+         "the mixtures Q2_K, Q2_K_S, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, "
+         "IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ2_M, IQ3_XXS, IQ3_XS, IQ3_S, IQ3_M, TQ1_0, TQ2_0 "
+         "and MXFP4_MOE, which give more bits to the matrices that need them. IQ1, IQ2, IQ3_XXS "
+         "and "
+         "IQ3_XS need --imatrix. Below Q8_0 the output matrix is kept at Q6_K, with these at Q5_K "
+         "or more. Norms and other small tensors are copied.",
      .run = cmd_quantize},
     {"imatrix", CLI_IMATRIX, .operands = "OUT", .min_operands = 1, .max_operands = 1,
      .summary = "find out which columns of a model's matrices matter",

@@ -159,6 +159,25 @@ static int find_importance(struct convert_plan *p, const struct imatrix *m, cons
     return 0;
 }
 
+// Types of so few bits that what counts must be known, but for embeddings and the output matrix.
+static int ask_for_importance(const struct convert_item *item, const struct imatrix *m,
+                              struct err *e) {
+    const struct quant_format *f = quant_format(item->type);
+    bool head = !strcmp(item->name, "token_embd.weight") || !strcmp(item->name, "output.weight");
+    if (!f->by_importance || item->importance || item->src->type == item->type || head)
+        return 0;
+    if (m)
+        return err_set(
+            e, ERR_MISMATCH,
+            "%s has no entry for tensor '%s', and %s needs one: give that tensor another "
+            "type with --tensor-types, or make the matrix from more text",
+            imatrix_path(m), item->name, f->name);
+    return err_set(e, ERR_USAGE,
+                   "%s, the type of tensor '%s', needs an importance matrix: make one with coppice "
+                   "imatrix and name it with --imatrix",
+                   f->name, item->name);
+}
+
 static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struct tensor *t,
                        const struct convert_options *o, struct err *e) {
     struct convert_model m = model_of(g, o);
@@ -171,6 +190,8 @@ static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struc
         m.values = count_values(g, t, &matrix.rank);
     item.type = convert_type(&m, &matrix);
     int rc = find_importance(p, o->imatrix, t, &item.importance, e);
+    if (!rc)
+        rc = ask_for_importance(&item, o->imatrix, e);
     return rc ? rc : convert_plan_add(p, &item, e);
 }
 

@@ -167,6 +167,13 @@ int convert_add(struct convert_job *j, struct convert_item *item, struct err *e)
     item->type = TYPE_F32;
     if (convert_eligible(item->name, item->n_dims))
         item->type = convert_type(&j->model, &matrix);
+    const struct quant_format *f = quant_format(item->type);
+    if (f->by_importance)
+        return err_set(
+            e, ERR_USAGE,
+            "%s, the type of tensor '%s', needs an importance matrix: convert to BF16, then "
+            "quantize that with --imatrix",
+            f->name, item->name);
     for (int i = 0; i < (item->n_parts ? item->n_parts : 1); i++) {
         const char *name = item->n_parts ? item->parts[i]->name : item->src->name;
         if (map_insert(&j->used, name, strlen(name), 0) < 0)

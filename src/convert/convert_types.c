@@ -20,8 +20,10 @@ enum where {
     FIRST_8TH,
     FIRST_8TH_WEIGHED, // if there are importances
     FIRST_8TH_UNWEIGHED,
-    HALF,   // the first and last eighth, and every third between
-    SHARED, // if four or more query heads share a key head
+    FIRST_8TH_OR_HALF, // half in models of 8 experts
+    HALF,              // the first and last eighth, and every third between
+    SHARED,            // if four or more query heads share a key head
+    SHARED_OR_4,       // the same, or if there are four or more experts
 };
 
 struct choice {
@@ -34,6 +36,12 @@ struct convert_mix {
     struct choice value[2], down[2], output; // attn_v, attn_qkv; ffn_down; attn_output
     uint32_t output_of_8;                    // attn_output in models of 8 experts; 0: as the others
     uint32_t experts; // of all matrices with one slice per expert; 0: as the others
+    // 0: as the others.
+    uint32_t embedding; // token_embd
+    uint32_t query;     // attn_q, attn_k
+    uint32_t middle;    // ffn_gate, ffn_up between the first and the last eighth of the layers
+    uint32_t
+        keys_of_8; // attn_k in models of 8 experts, whose attn_v is as in others then; 0: both Q8_0
 };
 
 #define MIX(...)                                                                                   \
@@ -53,6 +61,15 @@ struct convert_mix {
 #define Q5_K_M MIX(SIX, HALF_Q6)
 #define IQ4                                                                                        \
     MIX(SIX, .value = {{TYPE_Q5_K, SHARED}}, .down = {{TYPE_Q5_K, FIRST_8TH_UNWEIGHED}}, OF_8_Q5)
+
+#define FEW                                                                                        \
+    .head = TYPE_Q5_K, .embedding = TYPE_Q2_K, .down = {{TYPE_Q2_K, FIRST_8TH}}, OF_8_Q5,          \
+    .value = {{TYPE_Q4_K, SHARED_OR_4}, {TYPE_Q2_K, EVERYWHERE}}, .keys_of_8 = TYPE_Q4_K
+#define IQ2                                                                                        \
+    MIX(.head = TYPE_Q5_K, .embedding = TYPE_IQ3_S, .down = {{TYPE_IQ3_S, FIRST_8TH}}, OF_8_Q5,    \
+        .value = {{TYPE_Q4_K, SHARED_OR_4}, {TYPE_IQ3_S, EVERYWHERE}},                             \
+        .output = {TYPE_IQ3_S, EVERYWHERE}, .keys_of_8 = TYPE_Q4_K)
+#define IQ1 MIX(FEW, .output = {TYPE_IQ2_XXS, EVERYWHERE})
 
 // Low-bit types keep the output matrix at six bits: it decides the token and is read once.
 static const struct convert_recipe recipes[] = {
@@ -85,6 +102,24 @@ static const struct convert_recipe recipes[] = {
     {"Q6_K", TYPE_Q6_K, 18, MIX(SIX)},
     {"IQ4_NL", TYPE_IQ4_NL, 25, IQ4},
     {"IQ4_XS", TYPE_IQ4_XS, 30, IQ4},
+    {"IQ1_S", TYPE_IQ1_S, 24, IQ1},
+    {"IQ1_M", TYPE_IQ1_M, 31, IQ1},
+    {"IQ2_XXS", TYPE_IQ2_XXS, 19, MIX(FEW)},
+    {"IQ2_XS", TYPE_IQ2_XS, 20, MIX(FEW)},
+    {"IQ2_S", TYPE_IQ2_XS, 28, IQ2},
+    {"IQ2_M", TYPE_IQ2_S, 29, IQ2},
+    {"IQ3_XXS", TYPE_IQ3_XXS, 23,
+     MIX(.head = TYPE_Q5_K, .embedding = TYPE_IQ3_S, .value = {{TYPE_Q4_K, SHARED}},
+         .query = TYPE_IQ2_S, .output = {TYPE_IQ3_S, EVERYWHERE}, OF_8_Q5)},
+    {"IQ3_XS", TYPE_IQ3_S, 22,
+     MIX(SIX, .value = {{TYPE_Q4_K, SHARED}}, .query = TYPE_IQ3_XXS, .middle = TYPE_IQ3_XXS,
+         OF_8_Q5)},
+    {"IQ3_S", TYPE_IQ3_S, 26, MIX(SIX, .value = {{TYPE_Q4_K, SHARED}}, OF_8_Q5)},
+    {"IQ3_M", TYPE_IQ3_S, 27,
+     MIX(SIX, .value = {{TYPE_Q4_K, EVERYWHERE}}, .down = {{TYPE_Q4_K, FIRST_8TH_OR_HALF}},
+         .output = {TYPE_Q4_K, EVERYWHERE}, OF_8_Q5)},
+    {"TQ1_0", TYPE_TQ1_0, 36, MIX(SIX, .embedding = TYPE_Q4_K)},
+    {"TQ2_0", TYPE_TQ2_0, 37, MIX(SIX, .embedding = TYPE_Q4_K)},
     {"MXFP4", TYPE_MXFP4, 38, MIX(SIX)},
     {"MXFP4_MOE", TYPE_Q8_0, 38, MIX(.head = TYPE_Q8_0, .experts = TYPE_MXFP4)},
 };
@@ -146,10 +181,14 @@ static bool applies(const struct convert_model *m, enum where where, int i, int 
         return i < n / 8 && m->weighed;
     case FIRST_8TH_UNWEIGHED:
         return i < n / 8 && !m->weighed;
+    case FIRST_8TH_OR_HALF:
+        return m->experts == 8 ? matters_most(i, n) : i < n / 8;
     case HALF:
         return matters_most(i, n);
     case SHARED:
         return m->shared;
+    case SHARED_OR_4:
+        return m->shared || m->experts >= 4;
     default:
         return false;
     }
@@ -164,6 +203,8 @@ static uint32_t choose(const struct convert_model *m, const struct choice *c, in
 
 static uint32_t value_type(const struct convert_model *m, int i, int n) {
     uint32_t type = choose(m, m->recipe->mix->value, i, n);
+    if (m->recipe->mix->keys_of_8)
+        return type;
     if (m->experts == 8)
         return TYPE_Q8_0;
     return m->large && (type == TYPE_Q3_K || type == TYPE_Q4_K) ? (uint32_t)TYPE_Q5_K : type;
@@ -180,34 +221,56 @@ static bool is_head(const struct convert_model *m, const char *name) {
     return !strcmp(name, "output.weight") || (m->tied && !strcmp(name, "token_embd.weight"));
 }
 
+static uint32_t or_base(const struct convert_model *m, uint32_t type) {
+    return type ? type : m->recipe->type;
+}
+
+static uint32_t query_type(const struct convert_model *m, const char *name) {
+    const struct convert_mix *mix = m->recipe->mix;
+    if (m->experts == 8 && strstr(name, "attn_k.weight"))
+        return mix->keys_of_8 ? mix->keys_of_8 : (uint32_t)TYPE_Q8_0;
+    return or_base(m, mix->query);
+}
+
+// The type of a matrix of layers that has no rule of its own.
+static uint32_t other_type(const struct convert_model *m, const char *name, int layer) {
+    bool middle = layer >= m->layers / 8 && layer < 7 * m->layers / 8;
+    if (strstr(name, "attn_q.weight") || strstr(name, "attn_k.weight"))
+        return query_type(m, name);
+    if (middle && (strstr(name, "ffn_gate") || strstr(name, "ffn_up")))
+        return or_base(m, m->recipe->mix->middle);
+    return m->recipe->type;
+}
+
 static uint32_t wanted_type(const struct convert_model *m, const struct convert_matrix *t) {
     const struct convert_recipe *r = m->recipe;
     int layer = 0;
     if (is_head(m, t->name))
-        return r->mix->head;
+        return t->row % quant_format(r->mix->head)->block ? (uint32_t)TYPE_Q8_0 : r->mix->head;
     if (t->slices > 1 && r->mix->experts && strstr(t->name, "_exps"))
         return r->mix->experts;
-    if (quant_format(r->type)->block == 1 || !strcmp(t->name, "token_embd.weight") ||
-        sscanf(t->name, "blk.%6d.", &layer) != 1)
+    if (!strcmp(t->name, "token_embd.weight"))
+        return or_base(m, r->mix->embedding);
+    if (quant_format(r->type)->block == 1 || sscanf(t->name, "blk.%6d.", &layer) != 1)
         return r->type;
     // A few rows that steer the recurrent state: bits saved there are lost where it hurts.
     if (strstr(t->name, ".ssm_alpha.") || strstr(t->name, ".ssm_beta."))
         return TYPE_Q8_0;
     if (convert_is_value(t->name))
         return m->values ? value_type(m, t->rank, m->values) : value_type(m, layer, m->layers);
-    if (strstr(t->name, "attn_k.weight") && m->experts == 8)
-        return TYPE_Q8_0;
     if (strstr(t->name, "attn_output.weight"))
         return output_type(m);
     if (strstr(t->name, "ffn_down"))
         return choose(m, r->mix->down, layer, m->layers);
-    return r->type;
+    return other_type(m, t->name, layer);
 }
 
 static uint32_t narrower_block(uint32_t type) {
     switch (type) {
     case TYPE_Q2_K:
     case TYPE_Q3_K:
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0:
         return TYPE_Q4_0;
     case TYPE_Q4_K:
         return TYPE_Q5_0;
@@ -215,6 +278,13 @@ static uint32_t narrower_block(uint32_t type) {
         return TYPE_Q5_1;
     case TYPE_Q6_K:
         return TYPE_Q8_0;
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ2_XS:
+    case TYPE_IQ2_S:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S:
     case TYPE_IQ4_XS:
         return TYPE_IQ4_NL;
     default:

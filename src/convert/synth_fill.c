@@ -44,6 +44,23 @@ static double spread_of(uint32_t type) {
         return 381.4;
     case TYPE_Q6_K:
         return 1365;
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+        return 7.19;
+    case TYPE_IQ2_XXS:
+        return 53.3;
+    case TYPE_IQ2_XS:
+        return 56.0;
+    case TYPE_IQ2_S:
+        return 56.5;
+    case TYPE_IQ3_XXS:
+        return 142.7;
+    case TYPE_IQ3_S:
+        return 140.9;
+    case TYPE_TQ1_0:
+        return 0.8165;
+    case TYPE_TQ2_0:
+        return 0.7071;
     default:
         return 0;
     }
@@ -100,6 +117,18 @@ static unsigned char exponent_byte(float d, uint64_t h) {
     return (unsigned char)(e - 1 + above + 128);
 }
 
+// The half that scales a block of IQ1_M is in the top nibbles of four words.
+static void put_nibbles(unsigned char *p, uint16_t half) {
+    for (int k = 0; k < 4; k++)
+        p[2 * k + 1] = (unsigned char)((p[2 * k + 1] & 15) | (half >> 4 * k & 15) << 4);
+}
+
+// TQ2_0: digits of 3, which stand for two steps up, become 1, the middle.
+static void put_digits(unsigned char *p) {
+    for (int i = 0; i < 64; i++)
+        p[i] = (unsigned char)(p[i] & ~((p[i] & p[i] << 1) & 0xAA));
+}
+
 // Sets the scales of one block of random bits. d: scale; h: random bits of the block.
 static void put_scale(uint32_t type, unsigned char *b, float d, uint64_t h) {
     float either = h & 1 ? d : -d;
@@ -132,6 +161,24 @@ static void put_scale(uint32_t type, unsigned char *b, float d, uint64_t h) {
         put_half(b, d);
         put_half(b + 2, d * (type == TYPE_Q4_K ? 7.5f : 15.5f));
         put_scales(b + 4, rng_mix(h));
+        break;
+    case TYPE_IQ1_S:
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ2_XS:
+    case TYPE_IQ2_S:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S:
+        put_half(b, either);
+        break;
+    case TYPE_IQ1_M:
+        put_nibbles(b + 48, f32_to_f16(either));
+        break;
+    case TYPE_TQ1_0:
+        put_half(b + 52, either);
+        break;
+    case TYPE_TQ2_0:
+        put_digits(b);
+        put_half(b + 64, either);
         break;
     default: // Q6_K
         put_half(b + 208, d);

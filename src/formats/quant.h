@@ -5,6 +5,7 @@
 #ifndef COPPICE_FORMATS_QUANT_H
 #define COPPICE_FORMATS_QUANT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,8 @@ struct quant_format {
     // The same for one row of a matrix where errors count by column: importance[n] >= 0, usually
     // the mean square of what a column is multiplied by. NULL when the type has no choice to make.
     void (*quantize_weighted)(const float *src, const float *importance, void *dst, int64_t n);
+    // So few bits that matrices of a model should not be written without importances.
+    bool by_importance;
 };
 
 // The row of a type, or NULL for an unknown or removed one (a known name with NULL codecs is

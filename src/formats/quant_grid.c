@@ -7,15 +7,15 @@
 
 #include "formats/quant_impl.h"
 
-static const int8_t of_iq1[3] = {-8, 0, 8};
-static const int8_t of_iq2[3] = {8, 25, 43};
-static const int8_t of_iq3_xxs[8] = {4, 12, 20, 28, 36, 44, 52, 62};
-static const int8_t of_iq3_s[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+const int8_t quant_digits_iq1[3] = {-8, 0, 8};
+const int8_t quant_digits_iq2[3] = {8, 25, 43};
+const int8_t quant_digits_iq3_xxs[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+const int8_t quant_digits_iq3_s[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 // Eight values of an entry with three digits; those whose bit in `signs` is set are negative.
 static void eight(uint16_t entry, unsigned signs, int8_t *v) {
     for (int j = 0; j < 8; j++) {
-        int x = of_iq2[entry >> 2 * j & 3];
+        int x = quant_digits_iq2[entry >> 2 * j & 3];
         v[j] = (int8_t)(signs >> j & 1 ? -x : x);
     }
 }
@@ -78,7 +78,8 @@ void quant_codes_iq3_xxs(const unsigned char *b, struct quant_codes *c) {
         both(c, g, d * (float)(2 * (w >> 28) + 1) / 4);
         for (int p = 0; p < 8; p++) {
             unsigned signs = with_parity(w >> 7 * (p / 2) & 127) >> 4 * (p % 2);
-            four(quant_grid_iq3_xxs[b[2 + 8 * g + p]], of_iq3_xxs, signs, c->v + 32 * g + 4 * p);
+            four(quant_grid_iq3_xxs[b[2 + 8 * g + p]], quant_digits_iq3_xxs, signs,
+                 c->v + 32 * g + 4 * p);
         }
     }
 }
@@ -90,14 +91,14 @@ void quant_codes_iq3_s(const unsigned char *b, struct quant_codes *c) {
     for (int p = 0; p < 64; p++) {
         unsigned high = (unsigned)b[66 + p / 8] >> p % 8 & 1,
                  signs = (unsigned)b[74 + p / 2] >> 4 * (p % 2);
-        four(quant_grid_iq3_s[b[2 + p] + 256 * high], of_iq3_s, signs, c->v + 4 * p);
+        four(quant_grid_iq3_s[b[2 + p] + 256 * high], quant_digits_iq3_s, signs, c->v + 4 * p);
     }
 }
 
 // Eight times an entry of -1, 0, 1, and one more, or less, for each.
 static void around(uint16_t entry, bool less, int8_t *v) {
     for (int j = 0; j < 8; j++)
-        v[j] = (int8_t)(of_iq1[entry >> 2 * j & 3] + (less ? -1 : 1));
+        v[j] = (int8_t)(quant_digits_iq1[entry >> 2 * j & 3] + (less ? -1 : 1));
 }
 
 void quant_codes_iq1_s(const unsigned char *b, struct quant_codes *c) {

@@ -8,6 +8,9 @@
 
 extern const uint16_t quant_grid_iq2_xxs[256], quant_grid_iq2_xs[512], quant_grid_iq2_s[1024];
 extern const uint16_t quant_grid_iq3_xxs[256], quant_grid_iq3_s[512], quant_grid_iq1[2048];
+// What a digit of an entry stands for; an entry of IQ1 is one more, or less.
+extern const int8_t quant_digits_iq1[3], quant_digits_iq2[3], quant_digits_iq3_xxs[8],
+    quant_digits_iq3_s[8];
 
 // One block of 256: value i = f[i / 16] * v[i], exact in f32.
 struct quant_codes {

@@ -34,12 +34,18 @@ quant_encode_fn quant_encode_q4_0, quant_encode_q4_1, quant_encode_q5_0, quant_e
 quant_encode_fn quant_encode_q2_k, quant_encode_q3_k, quant_encode_q4_k, quant_encode_q5_k,
     quant_encode_q6_k;
 quant_encode_fn quant_encode_iq4_nl, quant_encode_iq4_xs;
+quant_encode_fn quant_encode_iq1_s, quant_encode_iq1_m, quant_encode_iq2_xxs, quant_encode_iq2_xs,
+    quant_encode_iq2_s, quant_encode_iq3_xxs, quant_encode_iq3_s, quant_encode_tq1_0,
+    quant_encode_tq2_0;
 
 quant_weighted_fn quant_weighted_q4_0, quant_weighted_q4_1, quant_weighted_q5_0,
     quant_weighted_q5_1;
 quant_weighted_fn quant_weighted_q2_k, quant_weighted_q3_k, quant_weighted_q4_k,
     quant_weighted_q5_k, quant_weighted_q6_k;
 quant_weighted_fn quant_weighted_iq4_nl, quant_weighted_iq4_xs;
+quant_weighted_fn quant_weighted_iq1_s, quant_weighted_iq1_m, quant_weighted_iq2_xxs,
+    quant_weighted_iq2_xs, quant_weighted_iq2_s, quant_weighted_iq3_xxs, quant_weighted_iq3_s,
+    quant_weighted_tq1_0, quant_weighted_tq2_0;
 
 static inline uint16_t load_u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);

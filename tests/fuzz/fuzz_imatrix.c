@@ -43,7 +43,7 @@ static void encode_as(const struct quant_format *f, const float *x, const float 
 // In the type that the last byte chooses.
 static void encode(const uint8_t *data, size_t size) {
     float x[ROW], v[ROW];
-    const struct quant_format *f = quant_format_at(size ? data[size - 1] & 31 : 0);
+    const struct quant_format *f = quant_format_at(size ? data[size - 1] & 63 : 0);
     if (!f || !f->dequantize || !f->quantize)
         return;
     fill_row(data, size, x, v);

@@ -115,20 +115,49 @@ static void check_tensors(const struct wanted *m, const struct gguf *g) {
     }
 }
 
-// An importance matrix for one tensor: enough to be one.
+// Importances of all matrices.
+struct ones {
+    struct imatrix_sum sum[MOST_STEMS * MOST_LAYERS];
+    char name[MOST_STEMS * MOST_LAYERS][64];
+    size_t n;
+};
+
+enum { MOST_ONES = 1 << 16 };
+static double one[MOST_ONES];
+static int64_t one_each[MOST_LAYERS];
+
+static void add_ones(const struct wanted *m, const char *name, const struct stem *s, void *arg) {
+    struct ones *o = arg;
+    int slices = slices_of(m, s);
+    assert_true(slices * m->shape.row <= MOST_ONES && slices <= MOST_LAYERS);
+    snprintf(o->name[o->n], sizeof o->name[0], "%s", name);
+    o->sum[o->n] = (struct imatrix_sum){.name = o->name[o->n],
+                                        .squares = one,
+                                        .columns = m->shape.row,
+                                        .rows = 1,
+                                        .experts = slices > 1 ? slices : 0,
+                                        .counts = one_each};
+    o->n++;
+}
+
 static void write_importances(const struct wanted *m) {
-    double *ones = calloc((size_t)m->shape.row, sizeof *ones);
+    static struct ones o;
     struct err e = {0};
-    assert_non_null(ones);
-    for (int i = 0; i < m->shape.row; i++)
-        ones[i] = 1;
-    struct imatrix_sum sum = {
-        .name = "blk.0.attn_q.weight", .squares = ones, .columns = m->shape.row, .rows = 1};
     struct imatrix_info info = {"text", 1, 512};
     struct gguf_writer *w = NULL;
+    for (int i = 0; i < MOST_ONES; i++)
+        one[i] = 1;
+    for (int i = 0; i < MOST_LAYERS; i++)
+        one_each[i] = 1;
+    o.n = 0;
+    each_tensor(m, add_ones, &o);
     assert_int_equal(gguf_writer_open(&w, imatrix_path_, &e), 0);
-    assert_int_equal(imatrix_write(w, &sum, 1, &info, &e), 0);
-    free(ones);
+    assert_int_equal(imatrix_write(w, o.sum, o.n, &info, &e), 0);
+}
+
+// Whether a mixture has matrices that are not written without importances.
+static bool wants_importances(const char *recipe) {
+    return !strncmp(recipe, "IQ1", 3) || !strncmp(recipe, "IQ2", 3) || !strncmp(recipe, "IQ3_X", 5);
 }
 
 static void check(const struct wanted *m) {
@@ -142,7 +171,7 @@ static void check(const struct wanted *m) {
         write_model(m);
         snprintf(written, sizeof written, "%s", m->shape.name);
     }
-    if (m->shape.weighed) {
+    if (m->shape.weighed || wants_importances(m->recipe)) {
         write_importances(m);
         assert_int_equal(imatrix_open(&importances, imatrix_path_, &e), 0);
         o.imatrix = importances;
@@ -201,7 +230,7 @@ static void picks_the_established_types(void **state) {
     }
     checked += finish(&m);
     fclose(f);
-    assert_int_equal(checked, 8 * 18); // models, mixtures
+    assert_int_equal(checked, 8 * 30); // models, mixtures
 }
 
 // Converts m by o: its output, attn_v and ffn_down tensors must get these types.
@@ -221,6 +250,39 @@ static void check_types(struct wanted *m, const char *const *types,
     assert_int_equal(gguf_open(&g, out_path, &e), 0);
     check_tensors(m, g);
     gguf_close(g);
+}
+
+// Without importances, or without those of one matrix: a sentence that names it.
+static void asks_for_importances(void **state) {
+    (void)state;
+    struct wanted m = {.shape = {"one", "llama", 2, 8, 8, 0, 256, 0}, .n = 2};
+    struct convert_options o = {.recipe = convert_recipe("IQ2_XS"), .threads = 1};
+    struct gguf *g = NULL;
+    struct err e = {0};
+    for (int i = 0; i < 2; i++) {
+        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", i ? "attn_k" : "attn_q");
+        m.stems[i].n = 2;
+        snprintf(m.stems[i].type[0], sizeof m.stems[i].type[0], "IQ2_XS");
+        snprintf(m.stems[i].type[1], sizeof m.stems[i].type[1], "IQ2_XS");
+    }
+    write_model(&m);
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "IQ2_XS, the type of tensor 'blk.0.attn_q.weight', needs an"));
+    m.n = 1;
+    write_importances(&m);
+    struct imatrix *partial = NULL;
+    assert_int_equal(imatrix_open(&partial, imatrix_path_, &e), 0);
+    o.imatrix = partial;
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), ERR_MISMATCH);
+    assert_non_null(strstr(e.text, "has no entry for tensor 'blk.0.attn_k.weight', and IQ2_XS"));
+    imatrix_close(partial);
+    o.imatrix = NULL;
+    o.recipe = convert_recipe("IQ3_S"); // can do without
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    assert_int_equal(gguf_open(&g, out_path, &e), 0);
+    assert_int_equal(gguf_tensor(g, "blk.1.attn_k.weight")->type, TYPE_IQ3_S);
+    gguf_close(g);
+    written[0] = 0;
 }
 
 // --pure and the names that stand for a mixture.
@@ -278,6 +340,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_the_established_types),
+        cmocka_unit_test(asks_for_importances),
         cmocka_unit_test(knows_aliases_and_pure),
         cmocka_unit_test(takes_types_for_names),
     };

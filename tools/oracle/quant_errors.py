@@ -17,8 +17,12 @@ import numpy as np
 ROWS, COLUMNS = 16, 1024
 MODEL_ROWS = 64
 TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
-         "IQ4_XS", "MXFP4", "NVFP4"]
-UNWEIGHTED = ["Q8_0", "MXFP4", "NVFP4"]
+         "IQ4_XS", "MXFP4", "NVFP4", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S",
+         "TQ1_0", "TQ2_0"]
+UNWEIGHTED = ["Q8_0", "MXFP4", "NVFP4", "TQ1_0", "TQ2_0"]
+# Those that ggml does not write without importances.
+WEIGHTED = ["IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "IQ3_XXS", "IQ2_S"]
+HOW = {**dict.fromkeys(UNWEIGHTED, ["plain"]), **dict.fromkeys(WEIGHTED, ["weighted"])}
 TENSORS = ["token_embd", "blk.0.attn_qkv", "blk.0.attn_gate", "blk.0.ssm_out", "blk.0.ffn_down",
            "blk.3.attn_q", "blk.3.attn_k", "blk.3.attn_v", "blk.3.attn_output", "blk.11.ffn_gate",
            "blk.11.ffn_up", "blk.11.ffn_down"]
@@ -103,7 +107,7 @@ def main():
         for name, x in tensors(sys.argv[2]):
             weights = importances(x.shape[1])
             for kind in TYPES:
-                for how in ["plain"] if kind in UNWEIGHTED else ["plain", "weighted"]:
+                for how in HOW.get(kind, ["plain", "weighted"]):
                     w = weights if how == "weighted" else None
                     error = x.astype(np.float64) - quantise(
                         library, gguf.GGMLQuantizationType[kind], x, w)

@@ -21,7 +21,11 @@ import numpy as np
 
 MIXTURES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_S": 11,
             "Q3_K_M": 12, "Q3_K_L": 13, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17,
-            "Q6_K": 18, "Q2_K_S": 21, "IQ4_NL": 25, "IQ4_XS": 30, "MXFP4_MOE": 38}
+            "Q6_K": 18, "Q2_K_S": 21, "IQ4_NL": 25, "IQ4_XS": 30, "MXFP4_MOE": 38,
+            "IQ1_S": 24, "IQ1_M": 31, "IQ2_XXS": 19, "IQ2_XS": 20, "IQ2_S": 28, "IQ2_M": 29,
+            "IQ3_XXS": 23, "IQ3_XS": 22, "IQ3_S": 26, "IQ3_M": 27, "TQ1_0": 36, "TQ2_0": 37}
+# Those that llama.cpp refuses to write without importances.
+WEIGHTED = ["Q2_K_S", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"]
 DENSE = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
 EXPERTS = DENSE[:4] + ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"]
 DELTA = ["attn_qkv", "attn_gate", "ssm_out", "ffn_gate", "ffn_up", "ffn_down"]
@@ -122,8 +126,7 @@ def quantise(library, model, mixture, source, target):
     p = library.llama_model_quantize_default_params()
     p.ftype = MIXTURES[mixture]
     p.nthread = 1
-    # Q2_K_S refuses to run without importances.
-    if MODELS[model][6] or mixture == "Q2_K_S":
+    if MODELS[model][6] or mixture in WEIGHTED:
         array, keep = imatrix_of(model)
         p.imatrix = ctypes.cast(array, ctypes.c_void_p)
     if library.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(p)):
