@@ -151,11 +151,14 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
     if (!rc)
         rc = session_generate(p->s, &r, &timed, e);
     timing_switch(x, false);
-    c.steps = once.steps;
-    c.tokens = once.n - 1;
-    c.drafted = once.drafted;
-    c.wall_ms = step_ms(&once);
-    if (!rc && (timed.steps != once.steps || c.steps == 0))
+    // A budget that is learnt from times may split the same tokens otherwise into steps.
+    bool same = timed.n == once.n && timed.steps &&
+                !memcmp(timed.ids, once.ids, (size_t)once.n * sizeof *once.ids);
+    c.steps = timed.steps;
+    c.tokens = timed.n - 1;
+    c.drafted = timed.drafted;
+    c.wall_ms = once.steps ? step_ms(&once) : 0;
+    if (!rc && !same)
         rc = err_set(e, ERR_STATE, "two runs of the same request differ; please report this");
     if (!rc) {
         jw_begin(&p->json, '{');
