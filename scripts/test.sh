@@ -92,13 +92,15 @@ build_cuda() {
         ctest --preset cuda-engine -R gpu/cli
 }
 
-# The ARM engine under qemu-user; every check counts.
-arm() {
-    local start=$SECONDS log=$logs/arm.log rc counts good bad
-    scripts/test_arm.sh >"$log" 2>&1
+# counted NAME UNIT COMMAND...: a script whose last line is "N passed, M failed"; each of these counts.
+# Status 77 means that it cannot run here.
+counted() {
+    local name=$1 unit=$2 start=$SECONDS log=$logs/$1.log rc counts good bad
+    shift 2
+    "$@" >"$log" 2>&1
     rc=$?
     if [ "$rc" = 77 ]; then
-        echo "skipped  arm: no cross compiler for ARM or no qemu-user"
+        grep '^skipped' "$log" || echo "skipped  $name"
         return
     fi
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
@@ -106,10 +108,10 @@ arm() {
     [ "$rc" = 0 ] || [ "$bad" != 0 ] || bad=1
     passed=$((passed + good))
     failed=$((failed + bad))
-    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "arm: $((good + bad)) checks" \
+    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "$name: $((good + bad)) $unit" \
         $((SECONDS - start))
     grep '^skipped' "$log"
-    [ "$bad" = 0 ] || tail -n 60 "$log"
+    [ "$bad" = 0 ] || tail -n 80 "$log"
 }
 
 # The page in Chromium; every test counts.
@@ -129,52 +131,6 @@ browser() {
     note "$([ "$rc" = 0 ] && echo ok || echo FAILED)" "browser: $((${good:-0} + ${bad:-0})) tests" \
         $((SECONDS - start))
     [ "$rc" = 0 ] || tail -n 80 "$log"
-}
-
-# The server suite; every check counts.
-server() {
-    local start=$SECONDS log=$logs/server.log counts good bad
-    scripts/test_server.sh build/release/coppice >"$log" 2>&1
-    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
-    read -r good bad <<<"${counts:-0 1}"
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "server: $((good + bad)) checks" \
-        $((SECONDS - start))
-    grep '^skipped' "$log"
-    [ "$bad" = 0 ] || tail -n 80 "$log"
-}
-
-# Clients as people run them; every check counts.
-clients() {
-    local start=$SECONDS log=$logs/clients.log counts good bad
-    scripts/test_clients.sh build/release/coppice >"$log" 2>&1
-    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
-    read -r good bad <<<"${counts:-0 1}"
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "clients: $((good + bad)) checks" \
-        $((SECONDS - start))
-    grep '^skipped' "$log"
-    [ "$bad" = 0 ] || tail -n 80 "$log"
-}
-
-# Schemas as grammars against the standard's test suite and another reader; every comparison counts.
-grammar() {
-    local start=$SECONDS log=$logs/grammar.log rc counts good bad
-    scripts/test_grammar.sh >"$log" 2>&1
-    rc=$?
-    if [ "$rc" = 77 ]; then
-        grep '^skipped' "$log"
-        return
-    fi
-    counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
-    read -r good bad <<<"${counts:-0 1}"
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "grammar: $((good + bad)) comparisons" \
-        $((SECONDS - start))
-    [ "$bad" = 0 ] || tail -n 60 "$log"
 }
 
 build_clang() {
@@ -229,12 +185,13 @@ step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
-grammar
-server
+# Schemas as grammars against the standard's test suite and another reader.
+counted grammar comparisons scripts/test_grammar.sh
+counted server checks scripts/test_server.sh build/release/coppice
 browser
 suite asan
 step build-engine build engine
-arm
+counted arm checks scripts/test_arm.sh # the ARM engine under qemu-user
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
 else
@@ -257,7 +214,8 @@ elif [ "$all" = 1 ]; then
 fi
 
 if [ "$all" = 1 ]; then
-    clients
+    # Clients as people run them.
+    counted clients checks scripts/test_clients.sh build/release/coppice
     suite tsan -LE golden # those add arithmetic, not threads
     [ -z "$clang" ] || step build-clang build_clang
     if clang_tidy=$(find_tool clang-tidy) && [ -f build/clang/compile_commands.json ]; then
