@@ -44,8 +44,7 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
 }
 
 // Hands the choices of one prompt to the engine.
-static int submit_prompt(struct completion *c, int first, completion_notify *notify,
-                         struct err *e) {
+static int submit_prompt(struct completion *c, int first, stream_notify_fn *notify, struct err *e) {
     int n = (int)c->p.n;
     struct stream_options *o = calloc((size_t)n, sizeof *o);
     struct stream **out = calloc((size_t)n, sizeof *out);
@@ -63,7 +62,7 @@ static int submit_prompt(struct completion *c, int first, completion_notify *not
     return rc;
 }
 
-bool completion_submit(struct completion *c, completion_notify *notify) {
+bool completion_submit(struct completion *c, stream_notify_fn *notify) {
     struct err e = {0};
     int rc = 0;
     warm_yield(c->s);

@@ -16,11 +16,8 @@ bool completion_choices(struct completion *c);
 // The reader of a choice's reply from its first token on. ERR_MEMORY.
 int completion_text(struct choice *k, struct reply_text *out, struct err *e);
 
-// What a stream tells its news to; arg: the request. Engine thread.
-typedef void completion_notify(void *arg);
-
 // Hands all choices to the engine; false with c->error filled. Those that it has taken by then are
 // released with the request. Loop thread.
-bool completion_submit(struct completion *c, completion_notify *notify);
+bool completion_submit(struct completion *c, stream_notify_fn *notify);
 
 #endif
