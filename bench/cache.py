@@ -10,8 +10,8 @@ Parts:
   restart     the same conversation behind a restart, from files: at least 90 %
   crowd       100 conversations in turns in a random order within --cache-ram 2G: share of prompts' tokens from the cache,
               beside a cache that forgets nothing and can go on from any token
-All without. What the conversation says is made of words by a fixed rule; answers are the model's own. The context is
-longer than what the pair was trained for, so what it says there means nothing. The exit status is 1 when a bound is missed.
+All without. What the conversation says is made of words by a fixed rule, calls too; answers are the model's own, without calls
+(tool_choice none). The exit status is 1 when a bound is missed.
 """
 import argparse
 import json
@@ -86,7 +86,8 @@ class Talk:
             sys.exit(f"{self.dialect.path} makes a prompt of {prompt} tokens where chat completions make {len(ids)}")
         shared = max([min(common(ids, old), prompt - 1) for old in Talk.known], default=0)
         Talk.known.append(ids + value["coppice"]["token_ids"][0])
-        self.messages.append({"role": "assistant", "content": reply})
+        # A mark of a call that the model wrote by itself would be words now, and /tokenize takes it for the mark.
+        self.messages.append({"role": "assistant", "content": reply.replace("<", "")})
         self.turns += 1
         return prompt, cached, shared, value["timings"]["prompt_ms"]
 
@@ -96,7 +97,8 @@ class Chat:
 
     @staticmethod
     def body(messages, tools):
-        return {"messages": messages, **({"tools": tools, "reasoning_effort": "medium"} if tools else {})}
+        said = {"tools": tools, "tool_choice": "none", "reasoning_effort": "medium"}
+        return {"messages": messages, **(said if tools else {})}
 
     @staticmethod
     def read(value):
@@ -119,7 +121,8 @@ class Responses:
             items.append({"type": "message", "role": m["role"], "content": [{"type": kind, "text": m["content"]}]})
             items += [{"type": "function_call", "call_id": c["id"], **c["function"]} for c in m.get("tool_calls", [])]
         return {"instructions": messages[0]["content"], "input": items, "store": False,
-                "tools": [{"type": "function", **t["function"]} for t in tools], "reasoning": {"effort": "medium"}}
+                "tools": [{"type": "function", **t["function"]} for t in tools], "tool_choice": "none",
+                "reasoning": {"effort": "medium"}}
 
     @staticmethod
     def read(value):
@@ -145,7 +148,7 @@ class Messages:
             turns.append({"role": m["role"], "content": blocks})
         declared = [{"name": t["function"]["name"], "description": t["function"]["description"],
                      "input_schema": t["function"]["parameters"]} for t in tools]
-        return {"system": messages[0]["content"], "messages": turns, "tools": declared,
+        return {"system": messages[0]["content"], "messages": turns, "tools": declared, "tool_choice": {"type": "none"},
                 "thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}, "top_k": 1}
 
     @staticmethod

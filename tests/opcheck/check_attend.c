@@ -388,10 +388,10 @@ void check_attend_rule(struct check *c) {
     int64_t diff = 0, seen = 0;
     if (!has_attend(c))
         return;
-    for (int i = 0; i < FEW + 6; i++) {
+    for (int i = 0; i < FEW + 6; i += c->brief ? 3 : 1) {
         struct scene *w = malloc(sizeof *w);
         struct setting s = random_setting(&c->rng);
-        s.seqs = i < FEW ? 2 : i == FEW ? SEQS : (int)between(&c->rng, 3, SEQS);
+        s.seqs = i < FEW ? 2 : i == FEW ? SEQS : (int)between(&c->rng, 3, c->brief ? 12 : SEQS);
         scene_init(w, &c->rng, s, i % 2 ? CHAIN : TREE, i >= FEW ? 1 + i % 3 : i % 4 ? 30 : 100);
         w->f.rows.pass = exec_pass(c->exec);
         int64_t n = w->f.rows.n * w->s.n_heads * w->s.head_dim;
@@ -402,7 +402,8 @@ void check_attend_rule(struct check *c) {
         stage_attend(&t, stage_query(&t), all);
         stage_attend(&t, stage_query(&t), all);
         diff += other_differences(c, w, q, all);
-        for (int32_t row = 0; row < w->f.rows.n; row += (int32_t)between(&c->rng, 1, 9), seen++)
+        for (int32_t row = 0; row < w->f.rows.n;
+             row += (int32_t)between(&c->rng, 1, c->brief ? 70 : 9), seen++)
             diff += alone_differences(&t, row, all);
         stage_fini(&t);
         free(q);

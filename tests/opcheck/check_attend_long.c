@@ -369,7 +369,7 @@ static int64_t company_differences(struct world *w, int64_t begin, int n, int64_
         differ += bit_differences(all, other, n * k);
         *compared += n * k;
     }
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < (w->c->brief ? 2 : 12); i++) {
         int64_t at = between(&w->c->rng, 0, n - 1);
         by_chunks(w, begin + at, 1, 1, other);
         differ += bit_differences(all + at * k, other, k);

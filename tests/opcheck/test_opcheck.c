@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every op check at every CPU level of this machine. `--time [level [threads [family]]]`
-// prints microseconds instead; `--only family` checks one. Devices have a program of their own
-// (tests/gpu).
+// prints microseconds instead; `--only family` checks one. Under sanitizers shapes are fewer.
+// Devices have a program of their own (tests/gpu).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,9 +18,15 @@ enum { LEVELS = sizeof levels / sizeof levels[0] };
 
 static const char *only; // a family, or NULL
 
+#ifdef OPCHECK_BRIEF // a sanitizer's build
+static const bool brief = true;
+#else
+static const bool brief = false;
+#endif
+
 static void one_level(void **state) {
     int passed = 0, failed = 0;
-    const struct opcheck_options o = {.threads = 2, .only = only};
+    const struct opcheck_options o = {.threads = 2, .brief = brief, .only = only};
     int rc = opcheck_level(*state, &o, &passed, &failed);
     if (rc == ERR_UNSUPPORTED)
         skip();
