@@ -164,6 +164,14 @@ static int put_tagged(void *arg, const char *key, size_t n, const struct json *p
     struct members *m = arg;
     const struct writer *w = m->w;
     const struct tool_format *f = w->f;
+    if (memmem(key, n, f->key_end, strlen(f->key_end))) { // the reader would take less for its name
+        if (is_required(m->schema, key))
+            build_fail(w->b, ERR_UNSUPPORTED,
+                       "tools: the parameter '%.64s' of '%.64s' cannot be written in calls of this "
+                       "model, where names end at %s",
+                       key, m->tool->name, f->key_end);
+        return 0;
+    }
     const char *line = f->lines ? "\n" : "";
     uint32_t name = build_bytes(w->b, key, n);
     uint32_t tag = seq(w, text(w, f->key), name, text(w, f->key_end));

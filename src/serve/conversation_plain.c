@@ -92,6 +92,18 @@ static struct words as_input(struct plain *r, struct words text) {
     return out;
 }
 
+// Arguments as templates read them, an object: what is none, as when a call was cut off, is one
+// text.
+static struct words as_object(struct plain *r, struct words text) {
+    const struct json_rules rules = {.depth = 256, .big_integers = true};
+    struct json *v = NULL;
+    bool blank = text.n == strspn(text.s ? text.s : "", " \t\r\n");
+    bool object = !blank && !json_parse_with(&v, text.s, text.n, &rules, NULL) &&
+                  json_kind_of(v) == JSON_OBJECT;
+    json_free(v);
+    return object ? text : blank ? words_of_text("{}") : as_input(r, text);
+}
+
 static bool refuse_media(struct plain *r, int part, const struct json *raw) {
     char place[64];
     const char *type = json_str(json_get(raw, "type"), NULL);
@@ -274,6 +286,8 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
         if (out && p->custom) {
             out->custom = false;
             out->text = as_input(r, p->text);
+        } else if (out && !p->object) {
+            out->text = as_object(r, p->text);
         }
         break;
     case PART_OTHER:

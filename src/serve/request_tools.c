@@ -4,6 +4,14 @@
 
 #include <string.h>
 
+// Whether calls can be written with the name, in each family's marks.
+static bool is_word(struct words name) {
+    bool good = true;
+    for (size_t i = 0; i < name.n; i++)
+        good = good && (unsigned char)name.s[i] >= ' ' && name.s[i] != '<' && name.s[i] != '>';
+    return good;
+}
+
 static bool add_tool(struct request_tools *r, const struct conversation_tool *t,
                      struct api_error *x) {
     struct err e = {0};
@@ -13,6 +21,10 @@ static bool add_tool(struct request_tools *r, const struct conversation_tool *t,
         return api_refuse(x, "tools",
                           "the name of a tool, '%.40s...', has %zu bytes and may have %d",
                           t->name.s, t->name.n, REQUEST_TOOLS_NAME);
+    if (!is_word(t->name))
+        return api_refuse(x, "tools",
+                          "the name of a tool, '%.64s', may not have control characters, < or >",
+                          t->name.s);
     if (!tool_set_add(&r->set, t->name.s, t->name.n, t->schema, t->kind == TOOL_CUSTOM, &e))
         return true;
     api_error_of(x, &e);

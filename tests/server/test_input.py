@@ -278,6 +278,11 @@ def accepted():
             {"role": "assistant", "content": None, "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]},
             {"role": "tool", "tool_call_id": "c1", "content": "42"}])),
+        *((f"a call with the arguments {given!r}", CHAT, chat(messages=[
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": given}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"}])) for given in ("{\"a\": \"cut o", "", " ", "[1]", "5")),
         ("tools with tool_choice none", CHAT, chat(tool_choice="none", tools=[
             {"type": "function", "function": {"name": "f", "parameters": {}}}])),
         ("token ids", TEXT, text(prompt=[1, 2, 3])), ("lists of token ids", TEXT, text(prompt=[[1, 2], [3]])),
@@ -336,6 +341,12 @@ def ids():
         equal(f"ids, {name}: its shape", (value.get("type"), why.get("type")),
               ("error" if path.startswith("/v1/messages") else None, "invalid_request_error"))
         equal(f"ids, {name}: no use to try again", headers.get("x-should-retry"), "false")
+    for name, properties, words in [("f>g", {}, "the name of a tool, 'f>g'"), ("f\n", {}, "the name of a tool"),
+                                    ("f", {"a>b": {"type": "string"}}, "the parameter 'a>b' of 'f'")]:
+        tool = {"type": "function", "function": {"name": name, "parameters": {
+            "type": "object", "properties": properties, "required": [*properties]}}}
+        refused(f"tools: {name!r} with {[*properties]}",
+                request(server.port, "POST", CHAT, chat(tools=[tool], tool_choice="required")), 400, words)
     status, _, _ = request(server.port, "POST", CHAT, chat(messages=[
         {"role": "user", "content": "x"}, {"role": "tool", "content": "without an id"}]))
     equal("ids: none at all is fine", status, 200)
