@@ -96,6 +96,36 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
                    (long long)p->context, need, have, missing, advice);
 }
 
+// Beside the slots: who has them, heats and addresses, and what blocks of memory round up.
+static int64_t beside_slots(const struct expert_classes *c) {
+    enum { EACH = 24, ROUND = 4 << 20 };
+    return (int64_t)expert_classes_layers(c) * c->experts * EACH + (int64_t)c->n * ROUND;
+}
+
+int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e) {
+    enum { USUAL = 16384 };
+    int64_t rest = p->weights - p->resident + beside_slots(&p->slots);
+    int64_t held = fixed(p) - p->weights + plan_kv(p, wanted ? wanted : min_i64(USUAL, p->trained));
+    int64_t left = p->available > 0 ? p->available - held - rest : p->experts;
+    int rc = slots_each ? expert_classes_per_layer(&p->slots, slots_each, e)
+                        : expert_classes_share(&p->slots, left, e);
+    if (rc)
+        return rc;
+    p->resident = expert_classes_held(&p->slots);
+    p->weights = rest + p->resident;
+    return 0;
+}
+
+static void print_experts(const struct memory_plan *p, struct str *out) {
+    char some[PLAN_SIZE], all[PLAN_SIZE];
+    if (p->resident >= p->experts)
+        return;
+    plan_size(some, p->resident);
+    plan_size(all, p->experts);
+    str_printf(out, " (of the experts' %s %.0f %% are resident, %s)", all,
+               100.0 * (double)p->resident / (double)p->experts, some);
+}
+
 void plan_print(const struct memory_plan *p, struct str *out) {
     const struct {
         const char *before;
@@ -111,6 +141,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
         plan_size(size, parts[i].bytes);
         if (parts[i].always || parts[i].bytes)
             str_printf(out, "%s%s", parts[i].before, size);
+        if (i == 0)
+            print_experts(p, out);
     }
     plan_size(size, plan_total(p));
     str_printf(out, "; %s with a context of %lld tokens", size, (long long)p->context);

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "ops/expert_pool.h"
 
 // Bytes, unless said otherwise.
 struct memory_plan {
@@ -20,9 +21,14 @@ struct memory_plan {
     int64_t kv_per_1k;             // keys and values of 1,024 tokens in layers without a window
     int64_t window_per_1k, window; // the same in layers with one; tokens held there at most
     int64_t kv_per_1k_q8;          // kv_per_1k with q8_0 keys and values; not smaller: no advice
-    int64_t available;             // what may be taken; 0: unknown, then everything fits
-    int64_t trained;               // context that the model was trained for, tokens
-    int64_t context;               // tokens that the plan is for
+    // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
+    // resident, with their slots. Where that is all, `resident` is `experts` and there are no
+    // slots.
+    int64_t experts, resident;
+    struct expert_classes slots;
+    int64_t available; // what may be taken; 0: unknown, then everything fits
+    int64_t trained;   // context that the model was trained for, tokens
+    int64_t context;   // tokens that the plan is for
 };
 
 // Keys and values of n tokens, in whole pages.
@@ -37,6 +43,11 @@ int64_t plan_longest(const struct memory_plan *p);
 // Sets the context: the one that is wanted, or with 0 the longest that fits. ERR_MEMORY with the
 // amount that is missing and what would fit.
 int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e);
+
+// Gives experts up where not all of them fit: the slots of p->slots take what is left beside the
+// context that is wanted, or with 0 beside a usual one; with slots_each, so many for each layer.
+// ERR_MEMORY, ERR_USAGE: those of one layer do not fit, or are too few.
+int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e);
 
 // "1.25 GiB", "3.00 MiB" of bytes.
 enum { PLAN_SIZE = 32 };

@@ -11,6 +11,8 @@ static int64_t available_to(const struct pair_request *r) {
     int64_t left = runtime_available(r->device), own = r->target.memory_limit;
     if (left > 0)
         left = max_i64(1, left - r->spare);
+    if (left > 0 && r->most > 0)
+        left = min_i64(left, r->most);
     if (exec_is_device(runtime_exec(r->device)) || own <= 0)
         return left;
     return left > 0 ? min_i64(left, own) : own;
@@ -47,6 +49,10 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .kv_per_1k_q8 = kv / stored * 2 * kv_codec_bytes(KV_Q8_0, 32),
                               .available = available_to(r),
                               .trained = params.context};
+    if (exec_is_device(x)) {
+        p->experts = p->resident = t.expert_bytes;
+        p->slots = t.experts;
+    }
     return 0;
 }
 
@@ -60,40 +66,78 @@ static int rows_for(const struct pair_request *r) {
     return r->vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
 }
 
-static int plan_with_chunk(struct memory_plan *p, struct pair_request *r, int chunk, bool rows_open,
-                           struct err *e) {
-    r->chunk = chunk;
-    if (rows_open)
-        r->target.max_rows = chunk;
+// How a plan is tried: rows of a prompt's pass, and whether experts may lie beyond the device.
+struct attempt {
+    int chunk;
+    bool rows_open, fewer;
+};
+
+static int plan_once(struct memory_plan *p, struct pair_request *r, const struct attempt *a,
+                     struct err *e) {
+    r->chunk = a->chunk;
+    if (a->rows_open)
+        r->target.max_rows = a->chunk;
     int rc = fill_plan(p, r, e);
+    if (!rc && a->fewer)
+        rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
     return rc ? rc : plan_fit_context(p, r->target.max_ctx, e);
 }
 
+static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
+                     struct err *e) {
+    int rc = plan_once(p, r, &a, e);
+    while (rc == ERR_MEMORY && open && a.chunk > ROWS) {
+        a.chunk /= 2;
+        rc = plan_once(p, r, &a, e);
+    }
+    return rc;
+}
+
+// Slots, or memory for them, that were asked for: of a model and on a device that can have them.
+static int refuse_slots(const char *why, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "--spark-slots and --spark-vram are for models of experts on a GPU, and %s; "
+                   "leave them out",
+                   why);
+}
+
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
     bool open = r->chunk == 0, rows_open = r->target.max_rows == 0;
     int chunk = open ? rows_for(r) : r->chunk;
     *p = (struct memory_plan){0};
-    *planned = r->always || runtime_limited(r->device) || r->target.memory_limit > 0;
+    if ((r->slots || r->most) && !exec_is_device(x))
+        return refuse_slots("the CPU is used", e);
+    *planned = r->always || r->slots || runtime_limited(r->device) || r->target.memory_limit > 0;
     if (!*planned) {
         r->chunk = chunk;
         if (rows_open)
             r->target.max_rows = chunk;
         return 0;
     }
-    int rc = plan_with_chunk(p, r, chunk, rows_open, e);
-    while (rc == ERR_MEMORY && open && r->chunk > ROWS)
-        rc = plan_with_chunk(p, r, r->chunk / 2, rows_open, e);
+    struct attempt a = {chunk, rows_open, r->slots > 0};
+    int rc = plan_rows(p, r, a, open, e);
+    if (!rc && r->slots && !p->slots.n)
+        rc = refuse_slots("this model has no experts", e);
+    if (rc == ERR_MEMORY && !a.fewer && p->slots.n) {
+        a.fewer = true;
+        rc = plan_rows(p, r, a, open, e);
+    }
     if (rc == ERR_MEMORY)
         claims_blame(runtime_claims(r->device), e);
-    if (!rc)
-        r->target.max_ctx = p->context;
-    return rc;
+    if (rc)
+        return rc;
+    r->target.max_ctx = p->context;
+    if (a.fewer && p->resident < p->experts)
+        r->target.experts = p->slots;
+    return 0;
 }
 
 struct claim plan_claim(const struct memory_plan *p, const struct runtime_device *d,
                         const char *who, bool share) {
-    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more,
-                                [ARENA_WEIGHTS] = p->weights + p->draft,
+    int64_t pool = p->resident < p->experts ? p->resident : 0;
+    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more + pool,
+                                [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
     int64_t one = plan_kv(p, p->context), left = runtime_available(d);
     int64_t most = left > 0 ? left - p->own_more - claim_bytes(&c) : INT64_MAX;

@@ -3,6 +3,8 @@
 // go through the experts together, which reads each chosen expert once.
 #include "models/block_moe.h"
 
+#include "formats/quant.h"
+
 int moe_check(const struct exec *x, struct err *e) {
     return exec_takes(x, &(struct ops_needs){.experts = true}, e);
 }
@@ -54,6 +56,29 @@ static int load_gate_up(struct moe_block *b, const struct load_experts *s, struc
     return rc ? rc : load_experts(l, load_name(name, i, "ffn_up_exps.weight"), s, &b->up, e);
 }
 
+// Shapes and types of the three matrices, for who keeps experts. What is missing or of a type that
+// nobody reads is told by those that load it.
+static int begin_experts(struct load *l, const struct moe_shape *s, int64_t dim, int i,
+                         struct err *e) {
+    static const char *const names[2][EXPERT_PARTS] = {
+        {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"},
+        {"ffn_gate_up_exps.weight", "ffn_gate_up_exps.weight", "ffn_down_exps.weight"}};
+    char name[LOAD_NAME];
+    struct tensor parts[EXPERT_PARTS];
+    bool joined = l->find(l->arg, load_name(name, i, names[1][0]));
+    for (int k = 0; k < EXPERT_PARTS; k++) {
+        const struct tensor *t = l->find(l->arg, load_name(name, i, names[joined][k]));
+        bool down = k == EXPERT_PARTS - 1;
+        if (!t || !quant_format(t->type) || !quant_format(t->type)->dequantize)
+            return 0;
+        parts[k] = (struct tensor){.name = t->name,
+                                   .type = t->type,
+                                   .n_dims = 3,
+                                   .ne = {down ? s->ffn : dim, down ? dim : s->ffn, s->experts, 1}};
+    }
+    return load_experts_begin(l, parts, s->experts, e);
+}
+
 int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l, int i,
              struct err *e) {
     char name[LOAD_NAME];
@@ -65,6 +90,8 @@ int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct
                          e);
     if (!rc && s->scales)
         rc = load_floats(l, load_name(name, i, "ffn_down_exps.scale"), s->experts, 1, &b->scale, e);
+    if (!rc)
+        rc = begin_experts(l, s, dim, i, e);
     if (!rc)
         rc = load_gate_up(b, &into, l, i, e);
     if (!rc)

@@ -117,10 +117,14 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
                        struct err *e) {
     l->weight_bytes += l->x ? exec_weight_bytes(l->x, t) : t->bytes;
     exec_limits_join(&l->limits, &(struct exec_limits){.inputs = t->ne[0], .outputs = t->ne[1]});
+    int part = l->of_expert > 0 ? EXPERT_PARTS - l->of_expert-- : -1;
+    if (part >= 0)
+        l->expert_bytes += exec_expert_bytes(l->x, t) * t->ne[2];
     if (l->dry)
         return 0;
     struct weight *w = NULL;
-    int rc = exec_ops(l->x)->weight_create(l->x, t, &w, e);
+    int rc = l->store && part >= 0 ? expert_store_weight(l->store, part, t, &w, e)
+                                   : exec_ops(l->x)->weight_create(l->x, t, &w, e);
     if (rc)
         return err_prefix(e, "tensor %s", t->name);
     *out = w;
@@ -164,6 +168,14 @@ int load_experts(struct load *l, const char *name, const struct load_experts *sh
     all.ne[1] = shape->m;
     all.ne[2] = shape->n;
     return make_weight(l, &all, out, e);
+}
+
+int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e) {
+    int class = expert_classes_add(&l->classes, n, exec_expert_record(l->x, parts), e);
+    l->of_expert = EXPERT_PARTS;
+    if (class < 0)
+        return class;
+    return l->store && !l->dry ? expert_store_layer(l->store, parts, e) : 0;
 }
 
 static void copy_rows(const struct tensor *t, const struct load_cut *c, unsigned char *out) {

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "formats/gguf.h"
+#include "ops/expert_store.h"
 #include "ops/ops.h"
 
 typedef const struct tensor *load_find_fn(const void *arg, const char *name);
@@ -25,6 +26,13 @@ struct load {
     bool own_scales; // NAME.scale beside a matrix is what the architecture asks for itself
     int64_t weight_bytes, buffer_bytes; // made so far
     struct exec_limits limits;          // inputs, outputs and act of what was made
+    // Layers of experts so far, and the bytes of weight_bytes that may lie beyond the device;
+    // store: NULL, or where they go. of_expert: matrices of the newest layer's that are still to
+    // come.
+    struct expert_classes classes;
+    int64_t expert_bytes;
+    struct expert_store *store;
+    int of_expert;
     struct load_item *items;
     int64_t n, cap;
 };
@@ -58,6 +66,9 @@ struct load_cut {
 };
 int load_experts_cut(struct load *l, const char *name, const struct load_cut *cut,
                      const struct weight **out, struct err *e);
+// Tells that the next weights are gate, up and down of a layer's experts, of n experts each: dims
+// k, m, n and types of the three.
+int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
 // The same in memory of the host, [k]; zeros in a dry load.

@@ -202,8 +202,12 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = m->desc->params(m, g, e);
     if (!rc)
         rc = fill_options(m, o, e);
+    if (!rc && !dry && o->experts.n)
+        rc = expert_store_create(&m->load.store, x, &o->experts, e);
     if (!rc)
         rc = m->desc->load(m, g, e);
+    if (!rc && m->load.store && !dry)
+        rc = expert_store_seal(m->load.store, o->heat, e);
     if (rc)
         return rc;
     rc = workspace_init(m, e);
@@ -224,8 +228,11 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
 static void plan_of(struct model_plan *out, const struct model *m) {
     const struct model_params *p = &m->params;
     int n_recurrent = p->n_layers - p->n_full;
-    *out = (struct model_plan){
-        .weights = m->load.weight_bytes, .scratch = m->load.buffer_bytes, .limits = m->load.limits};
+    *out = (struct model_plan){.weights = m->load.weight_bytes,
+                               .scratch = m->load.buffer_bytes,
+                               .limits = m->load.limits,
+                               .experts = m->load.classes,
+                               .expert_bytes = m->load.expert_bytes};
     for (int i = 0; i < m->n_groups; i++)
         out->kv_per_1k += 1024 / KV_PAGE * m->groups[i].layout.page_bytes;
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
@@ -303,6 +310,7 @@ void model_destroy(struct model *m) {
     if (!m)
         return;
     load_fini(&m->load);
+    expert_store_destroy(m->load.store);
     for (int i = 0; i < m->n_groups; i++)
         kv_pool_destroy(m->groups[i].pool);
     arena_fini(&m->pass.arena);
@@ -317,6 +325,10 @@ const struct model_params *model_params_of(const struct model *m) {
 
 struct exec *model_exec(const struct model *m) {
     return m->x;
+}
+
+struct expert_store *model_experts(const struct model *m) {
+    return m->load.store;
 }
 
 int64_t model_max_ctx(const struct model *m) {

@@ -12,6 +12,7 @@
 #include "formats/gguf.h"
 #include "models/mla_shape.h"
 #include "models/moe_shape.h"
+#include "ops/expert_store.h"
 #include "ops/ops.h"
 #include "state/forest.h"
 #include "state/sequence.h"
@@ -55,7 +56,10 @@ struct model_options {
     struct sparse_rule sparse;         // of rows that read prompts (ops/attention.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
-    int64_t memory_limit;              // bytes for weights, scratch and one full sequence; 0: none
+    // Slots of experts on a device that cannot hold all (ops/expert_pool.h); zeroed: it holds them.
+    struct expert_classes experts;
+    const uint32_t *heat; // NULL, or which experts are hot, [layers with experts][experts]
+    int64_t memory_limit; // bytes for weights, scratch and one full sequence; 0: none
 };
 // F16 KV, everything else 0 (that is: the defaults above).
 struct model_options model_options_default(void);
@@ -68,6 +72,10 @@ struct model_plan {
     int64_t recurrent;         // per sequence
     int64_t checkpoint;        // per recurrent checkpoint
     struct exec_limits limits; // for exec_own_bytes
+    // Experts by class, without slots, and what they take of `weights` beside what stays with the
+    // device; nothing where there are none.
+    struct expert_classes experts;
+    int64_t expert_bytes;
 };
 // x may be NULL: weights are then counted at their size in the file.
 int model_plan(struct model_plan *p, struct model_params *params, const struct exec *x,
@@ -81,6 +89,8 @@ void model_destroy(struct model *m); // after its sequences and readers; NULL is
 
 const struct model_params *model_params_of(const struct model *m);
 struct exec *model_exec(const struct model *m);
+// Where its experts come and go; NULL: all are resident, or it has none.
+struct expert_store *model_experts(const struct model *m);
 int64_t model_max_ctx(const struct model *m);
 int model_max_rows(const struct model *m);
 int model_max_verify(const struct model *m);

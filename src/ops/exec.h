@@ -5,6 +5,7 @@
 #define COPPICE_OPS_EXEC_H
 
 #include "base/num.h"
+#include "ops/expert_store.h"
 #include "ops/ops.h"
 
 // Something that lives as long as an exec, such as an observer of its ops (exec_attach). Embedded
@@ -27,9 +28,10 @@ struct exec {
     int (*takes)(const struct exec *x, const struct ops_needs *n, struct err *e);
     int64_t (*weight_bytes)(const struct exec *x, const struct tensor *t);
     int64_t (*act_bytes)(const struct exec *x, int64_t n, int64_t k);
-    bool device;                       // see exec_is_device
-    const struct copy_backend *copies; // (copier.h) NULL: memory is the host's
-    int64_t host_bytes;                // see exec_host_bytes
+    bool device;                          // see exec_is_device
+    const struct copy_backend *copies;    // (copier.h) NULL: memory is the host's
+    int64_t host_bytes;                   // see exec_host_bytes
+    const struct expert_backend *experts; // (expert_store.h) NULL: it has no such stores
     // Stretches (ops.h): the number of the present one, and the newest that were spoilt, a ring.
     uint64_t stretch, spoilt[EXEC_SPOILT], n_spoilt;
     // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes,
