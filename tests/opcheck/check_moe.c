@@ -485,6 +485,7 @@ void check_moe_rule(struct check *c) {
     report(c, layers == 0, "moe layers: rule E1", "all types; other exec", "%lld differ",
            (long long)layers);
     report(c, plain == 0, "moe layers / linear", "all types", "%lld differ", (long long)plain);
+    check_store_rule(c);
 }
 
 // Sums over a row's entries, and whole layers of plain numbers.
@@ -572,4 +573,5 @@ void check_moe_time(struct check *c) {
     exec_ops(c->exec)->weight_destroy(c->exec, gate);
     exec_ops(c->exec)->weight_destroy(c->exec, up);
     matrix_free(&m);
+    check_store_time(c);
 }

@@ -5,10 +5,13 @@
 #include "base/num.h"
 #include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/moe/moe.h"
+#include "ops/gpu/moe/moe_store.h"
 
 static void set_matrix(struct moe_matrix *m, const struct weight *w, const float *bias) {
     m->w = w->view;
     m->step = w->step;
+    m->place = w->place;
+    m->at = w->at;
     m->bias = bias;
 }
 
@@ -105,6 +108,8 @@ extern "C" void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const 
     cuda_act_shape(out, entries, m);
     if (entries == 0)
         return;
+    if (w->gate->home)
+        moe_bring(g, w->gate->home, l, false);
     if (w->gate->form != w->up->form) {
         gate_up_apart(g, w, l, in, out);
         cuda_act_finish(x, out, entries);
@@ -140,6 +145,8 @@ extern "C" void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a)
     struct act wide;
     if (c.entries == 0)
         return;
+    if (a->w->home)
+        moe_bring(g, a->w->home, &a->list, true);
     c.matrix[0].bias = a->bias;
     c.sharers = a->entries ? 1 : a->list.used;
     c.out = a->out;

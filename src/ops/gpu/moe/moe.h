@@ -14,7 +14,11 @@
 struct moe_matrix {
     struct matrix_view w; // of the first
     int64_t step;         // bytes from one to the next
-    const float *bias;    // [experts][m], or NULL
+    // Where experts come and go (moe_store.h): where each one's record lies, [experts], and this
+    // matrix's place in it. NULL: w and step say where they lie.
+    const unsigned char *const *place;
+    int64_t at;
+    const float *bias; // [experts][m], or NULL
 };
 
 struct moe_call_args {
@@ -79,10 +83,17 @@ void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct 
                      void *rows);
 
 #ifdef __CUDACC__
+// An expert's tiles.
+static __device__ __forceinline__ const unsigned char *moe_data(const moe_matrix &m, int expert) {
+    if (m.place)
+        return (const unsigned char *)__ldcg((const unsigned long long *)m.place + expert) + m.at;
+    return m.w.data + expert * m.step;
+}
+
 // An expert's matrix.
 static __device__ __forceinline__ matrix_view moe_expert(const moe_matrix &m, int expert) {
     matrix_view v = m.w;
-    v.data += expert * m.step;
+    v.data = moe_data(m, expert);
     v.exponent += expert * v.tiles * TILE_ROWS;
     return v;
 }

@@ -39,7 +39,7 @@ struct moe_gemm {
         const moe_matrix &m = c.matrix[c.pair ? i : 0];
         const int64_t own =
             c.pair ? t.block * BRINGERS + warp : (t.block * BRINGERS + warp) * WARP_TILES + i;
-        return m.w.data + t.expert * m.step + (own < m.w.tiles ? own : m.w.tiles - 1) * m.w.pitch;
+        return moe_data(m, t.expert) + (own < m.w.tiles ? own : m.w.tiles - 1) * m.w.pitch;
     }
     __device__ __forceinline__ bool is_pair(const moe_gemm_tile &) const {
         return c.pair;

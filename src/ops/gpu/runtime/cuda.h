@@ -58,10 +58,12 @@ struct gpu {
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
-    bool clusters;         // the device and the machine code in use have clusters of blocks
-    bool overlaps;         // launches may begin early: the machine code in use waits in gpu_await
-    void *map_maker;       // gpu_map_maker, or NULL
-    struct vendor *vendor; // its products for prompts (vendor.c); NULL: only ours
+    bool clusters; // the device and the machine code in use have clusters of blocks
+    bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
+    bool whole;    // the next one may not: weights were written, which kernels read early
+    struct expert_store *stores; // of experts (moe/moe_store.h), the newest first
+    void *map_maker;             // gpu_map_maker, or NULL
+    struct vendor *vendor;       // its products for prompts (vendor.c); NULL: only ours
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
@@ -172,6 +174,11 @@ struct weight {
     struct matrix_view view; // of the first expert, if there are some
     int64_t experts;         // 0: it is one matrix
     int64_t step;            // bytes of an expert's data; its exponents are tiles * TILE_ROWS
+    // Of experts that come and go (moe/moe_store.h), else NULL: their layer; then data has the
+    // exponents alone, and tiles lie at place[expert] + at.
+    struct moe_home *home;
+    const unsigned char *const *place;
+    int64_t at;
 };
 
 // Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an

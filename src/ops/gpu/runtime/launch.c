@@ -10,7 +10,8 @@ void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     if (gpu_falls(&g->fail_queue))
         gpu_check(g, GPU_OUT_OF_MEMORY, c->op);
     else
-        gpu_check(g, gpu_start(c, c->early && g->overlaps, g->stream), c->op);
+        gpu_check(g, gpu_start(c, c->early && g->overlaps && !g->whole, g->stream), c->op);
+    g->whole = false;
 }
 
 bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {

@@ -5,6 +5,7 @@
 
 #include "ops/gpu/attend/attend_cache.h"
 #include "ops/gpu/linear/many/vendor.h"
+#include "ops/gpu/moe/moe_store.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 static void memory_of(struct exec *x, struct exec_memory *m) {
@@ -27,6 +28,7 @@ static void begin_anew(struct gpu *g) {
     g->sums_deferred = false;
     g->deferred_rows = 0;
     gpu_stage_reserve(g, STAGE_BYTES);
+    moe_forget(g);
     if (g->tickets)
         gpu_clear(g, g->tickets, (size_t)g->n_tickets * sizeof *g->tickets);
     if (g->row_state)
@@ -178,6 +180,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .threads = 1,
                             .device = true,
                             .copies = &cuda_copies,
+                            .experts = &cuda_experts,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
                             .takes = takes,

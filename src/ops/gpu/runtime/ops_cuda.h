@@ -63,6 +63,11 @@ enum {
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
 int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
 void cuda_weight_destroy(struct exec *x, struct weight *w);
+// The parts of making one: its shape and sizes (false: linear layers cannot read it), and its way
+// into w->data and the exponents, which are set (false: no memory for pieces).
+bool cuda_weight_layout(const struct tensor *t, struct weight *w);
+bool cuda_weight_stream(struct gpu *g, struct weight *w, const struct tensor *t);
+int cuda_refuse_type(const struct tensor *t, struct err *e);
 void cuda_loader_close(struct gpu *g);
 // Makes the tiles of rows first .. first + count of w (first is a multiple of 16) from the file's
 // rows, which are in device memory; of WEIGHT_RAW the exponents only.

@@ -29,7 +29,7 @@ static bool readable(uint32_t type) {
 }
 
 // Shape and sizes of a tensor's device form; false when linear layers cannot read it.
-static bool layout(const struct tensor *t, struct weight *w) {
+bool cuda_weight_layout(const struct tensor *t, struct weight *w) {
     const struct quant_format *q = quant_format(t->type);
     const int64_t experts = t->n_dims > 2 ? t->ne[2] : 0, each = experts ? experts : 1;
     if (!q || !readable(t->type) || t->ne[2] != each || t->ne[3] != 1 || t->ne[0] < 1 ||
@@ -52,7 +52,7 @@ static bool layout(const struct tensor *t, struct weight *w) {
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t) {
     (void)x;
     struct weight w;
-    return layout(t, &w) ? w.bytes : 0;
+    return cuda_weight_layout(t, &w) ? w.bytes : 0;
 }
 
 void cuda_loader_close(struct gpu *g) {
@@ -128,7 +128,18 @@ static void stream_experts(struct gpu *g, const struct weight *w, const unsigned
     }
 }
 
-static int refuse_type(const struct tensor *t, struct err *e) {
+bool cuda_weight_stream(struct gpu *g, struct weight *w, const struct tensor *t) {
+    int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), w->k);
+    if (!loader_open(g, (size_t)max_i64(rows, PIECE)))
+        return false;
+    if (w->experts)
+        stream_experts(g, w, t->data);
+    else
+        stream_rows(g, w, t->data);
+    return true;
+}
+
+int cuda_refuse_type(const struct tensor *t, struct err *e) {
     return err_set(e, ERR_UNSUPPORTED,
                    "tensor %s (%s, %lld x %lld) is not a matrix of a type that linear layers read "
                    "on a GPU; convert it to Q8_0 or F16",
@@ -141,12 +152,19 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
     struct gpu *g = gpu_of(x);
     struct weight shape;
     *out = NULL;
-    if (!layout(t, &shape))
-        return refuse_type(t, e);
-    int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), shape.k);
+    if (!cuda_weight_layout(t, &shape))
+        return cuda_refuse_type(t, e);
     struct weight *w = malloc(sizeof *w);
     unsigned char *data = gpu_alloc_in(g, ARENA_WEIGHTS, (size_t)shape.bytes);
-    if (!w || !data || !loader_open(g, (size_t)max_i64(rows, PIECE))) {
+    bool ok = w && data;
+    if (ok) {
+        *w = shape;
+        w->data = data;
+        w->view.data = data;
+        w->view.exponent = (const signed char *)data + (w->experts ? w->experts : 1) * w->step;
+        ok = cuda_weight_stream(g, w, t);
+    }
+    if (!ok) {
         free(w);
         gpu_release(g, data);
         return err_set(e, ERR_MEMORY,
@@ -154,14 +172,6 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
                        "smaller --max-ctx",
                        t->name ? t->name : "?", (long long)shape.bytes);
     }
-    *w = shape;
-    w->data = data;
-    w->view.data = data;
-    w->view.exponent = (const signed char *)data + (w->experts ? w->experts : 1) * w->step;
-    if (w->experts)
-        stream_experts(g, w, t->data);
-    else
-        stream_rows(g, w, t->data);
     if (g->fault != GPU_OK) {
         cuda_weight_destroy(x, w);
         return exec_status(x, e); // others may have work in this stretch too

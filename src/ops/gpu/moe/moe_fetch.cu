@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bringing experts: one block looks at what a list of entries chose and gives slots to those that
+// are not resident, slot by slot as expert_pool_choose says; then many blocks read them from host
+// memory. What is brought is the copy of a record, so no bit depends on what was resident.
+#include "ops/gpu/moe/moe_store.h"
+
+enum { THREADS = 1024, WARPS = THREADS / 32, COPY_THREADS = 256, COPY_EACH = 4 };
+static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
+
+struct fetch {
+    struct moe_pool p;
+    int layer;
+    const int32_t *ids;
+    int entries;
+    uint32_t rows;
+    const unsigned char *from; // [experts][record] in host memory
+    struct expert_move *moves;
+    int32_t *missing;
+    struct expert_stats *counted, *told;
+};
+
+// What has to go first, of the slots that this thread looks after and that come behind `last`.
+static __device__ uint64_t next_slot(const fetch &f, const uint32_t *count, bool any,
+                                     uint64_t last) {
+    uint64_t best = UINT64_MAX;
+    for (int64_t s = threadIdx.x; s < f.p.slots; s += THREADS) {
+        const int32_t owner = __ldcg(f.p.owner + s);
+        uint64_t rank = (uint64_t)s;
+        if (owner >= 0) {
+            const int layer = owner / f.p.experts;
+            if (layer == f.layer && count[owner - layer * f.p.experts])
+                continue;
+            rank |= ((uint64_t)__ldcg(f.p.heat + owner) + 1) << 31;
+        }
+        if (rank < best && (any || rank > last))
+            best = rank;
+    }
+    return best;
+}
+
+static __device__ uint64_t lowest(uint64_t v) {
+    for (int by = 16; by; by /= 2) {
+        const uint64_t other = __shfl_xor_sync(0xFFFFFFFFu, (unsigned long long)v, by);
+        v = other < v ? other : v;
+    }
+    return v;
+}
+
+// How many of the threads before this one vote, and in *all how many do.
+static __device__ int votes_before(bool vote, int *all) {
+    __shared__ int part[WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned votes = __ballot_sync(0xFFFFFFFFu, vote);
+    int before = __popc(votes & ((1u << lane) - 1));
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = __popc(votes);
+    __syncthreads();
+    *all = 0;
+    for (int i = 0; i < WARPS; i++) {
+        before += i < warp ? part[i] : 0;
+        *all += part[i];
+    }
+    return before;
+}
+
+static __device__ void warm(const fetch &f, const uint32_t *count) {
+    const int own = threadIdx.x;
+    uint32_t *heat = f.p.heat + (int64_t)f.layer * f.p.experts;
+    const uint32_t rows = __ldcg(f.p.rows + f.layer);
+    const bool halve = (uint64_t)rows + f.rows >= EXPERT_HALF;
+    if (own < f.p.experts)
+        heat[own] = (__ldcg(heat + own) + count[own] * EXPERT_HEAT) >> (halve ? 1 : 0);
+    __syncthreads();
+    if (own == 0)
+        f.p.rows[f.layer] = halve ? 0 : rows + f.rows;
+}
+
+// Adds to what was counted so far, and tells the host.
+static __device__ void tell(const fetch &f, int used, int missing, int evicted) {
+    enum { COUNTS = sizeof(struct expert_stats) / sizeof(uint64_t) };
+    unsigned long long *counted = (unsigned long long *)f.counted;
+    volatile unsigned long long *told = (volatile unsigned long long *)f.told;
+    const uint64_t more[COUNTS] = {(uint64_t)(used - missing), (uint64_t)missing,
+                                   (uint64_t)missing * (uint64_t)f.p.record, (uint64_t)evicted};
+    for (int i = 0; i < COUNTS; i++) {
+        const unsigned long long now = __ldcg(counted + i) + more[i];
+        counted[i] = now;
+        told[i] = now;
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    choose_slots(const __grid_constant__ struct fetch f) {
+    __shared__ uint32_t count[THREADS];
+    __shared__ int wanted[THREADS], slot[THREADS];
+    __shared__ uint64_t part[2][WARPS];
+    const int own = threadIdx.x, lane = own % 32, warp = own / 32;
+    gpu_await();
+    gpu_let_next();
+    count[own] = 0;
+    __syncthreads();
+    for (int i = own; i < f.entries; i += THREADS)
+        atomicAdd(&count[__ldcg(f.ids + i)], 1u);
+    __syncthreads();
+    warm(f, count);
+    const unsigned char **place = f.p.place + (int64_t)f.layer * f.p.experts;
+    const bool used = own < f.p.experts && count[own];
+    const bool misses = used && !__ldcg((const unsigned long long *)place + own);
+    int missing, all;
+    const int at = votes_before(misses, &missing);
+    votes_before(used, &all);
+    if (misses)
+        wanted[at] = own;
+    __syncthreads();
+    uint64_t best = missing ? next_slot(f, count, true, 0) : 0;
+    for (int i = 0; i < missing; i++) {
+        uint64_t v = lowest(best);
+        if (lane == 0)
+            part[i % 2][warp] = v;
+        __syncthreads();
+        v = lowest(part[i % 2][lane]);
+        if (own == 0)
+            slot[i] = (int)(v & INT32_MAX);
+        if (best == v)
+            best = next_slot(f, count, false, v);
+    }
+    __syncthreads();
+    bool evicts = false;
+    if (own < missing) {
+        int32_t *owner = f.p.owner + slot[own];
+        const int32_t old = __ldcg(owner);
+        evicts = old >= 0;
+        if (evicts)
+            f.p.place[old] = NULL;
+        *owner = f.layer * f.p.experts + wanted[own];
+        place[wanted[own]] = f.p.data + slot[own] * f.p.record;
+        f.moves[own] = {wanted[own], slot[own]};
+    }
+    int evicted;
+    votes_before(evicts, &evicted);
+    if (own == 0) {
+        *f.missing = missing;
+        tell(f, all, missing, evicted);
+    }
+}
+
+static __global__ void __launch_bounds__(COPY_THREADS)
+    bring_experts(const __grid_constant__ struct fetch f) {
+    gpu_await();
+    gpu_let_next();
+    const int64_t units = f.p.record / 16, each = COPY_THREADS * COPY_EACH;
+    const int64_t pieces = (units + each - 1) / each, all = __ldcg(f.missing) * pieces;
+    for (int64_t piece = blockIdx.x; piece < all; piece += gridDim.x) {
+        const int move = (int)(piece / pieces);
+        const int2 m = __ldcg((const int2 *)f.moves + move); // struct expert_move
+        const int64_t first = (piece - move * pieces) * each + threadIdx.x;
+        const uint4 *from = (const uint4 *)(f.from + m.x * f.p.record) + first;
+        uint4 *to = (uint4 *)(f.p.data + m.y * f.p.record) + first, v[COPY_EACH];
+#pragma unroll
+        for (int i = 0; i < COPY_EACH; i++)
+            if (first + i * COPY_THREADS < units)
+                v[i] = __ldcs(from + i * COPY_THREADS);
+#pragma unroll
+        for (int i = 0; i < COPY_EACH; i++)
+            if (first + i * COPY_THREADS < units)
+                to[i * COPY_THREADS] = v[i];
+    }
+}
+
+extern "C" void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool last) {
+    struct expert_store *s = h->store;
+    const bool ready = last && s->ready == h && s->ready_for == l->ids;
+    s->ready = last ? NULL : h;
+    s->ready_for = l->ids;
+    if (ready)
+        return;
+    const struct fetch f = {*h->pool,       h->index,      l->ids,   (int)(l->n * l->used),
+                            (uint32_t)l->n, h->seen,       s->moves, s->missing,
+                            s->counted,     s->told_device};
+    gpu_launch_early(g, "experts (slots)", choose_slots, 1, THREADS, 0, f);
+    gpu_launch_early(g, "experts (bringing)", bring_experts, (unsigned)g->processors * 2,
+                     COPY_THREADS, 0, f);
+    g->whole = true;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores of experts on CUDA (ops/expert_store.h): what the host part (moe_store.c) shares with the
+// kernels that choose slots and bring experts (moe_fetch.cu). An expert's record is read straight
+// from pinned host memory by the device, behind the router and in front of the layer's experts, all
+// on the one stream: no host waits, and a layer that misses nothing goes on at once. Internal to
+// this folder.
+#ifndef COPPICE_OPS_GPU_MOE_MOE_STORE_H
+#define COPPICE_OPS_GPU_MOE_MOE_STORE_H
+
+#include "ops/args_mlp.h"
+#include "ops/expert_store.h"
+#include "ops/gpu/runtime/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A class's slots: struct expert_pool in device memory, where a place is an address.
+struct moe_pool {
+    int layers, experts;
+    int64_t slots, record;
+    unsigned char *data;         // [slots][record]
+    int32_t *owner;              // [slots]
+    const unsigned char **place; // [layers][experts], NULL: not resident
+    uint32_t *heat, *rows;       // [layers][experts], [layers]
+};
+
+// A layer whose experts come and go.
+struct moe_home {
+    struct expert_store *store;
+    struct moe_pool *pool;
+    int index;           // among the layers of its class
+    unsigned char *host; // [experts][record], pinned
+    unsigned char *seen; // the same as the device sees it
+    int64_t at[EXPERT_PARTS], step[EXPERT_PARTS];
+};
+
+struct expert_store {
+    struct expert_store_base base; // first
+    struct gpu *g;
+    struct expert_store *next; // of this GPU
+    struct moe_pool pool[EXPERT_CLASSES];
+    int told[EXPERT_CLASSES]; // layers so far
+    struct moe_home *layers;  // [expert_classes_layers]
+    int n;
+    // Whose experts are resident for which list, until its last op is queued or others are brought.
+    const struct moe_home *ready;
+    const int32_t *ready_for;
+    struct expert_move *moves;                    // device [experts]: of the newest choice
+    int32_t *missing;                             // device: how many of them
+    struct expert_stats *counted;                 // device
+    struct expert_stats *told_host, *told_device; // pinned, and as the device sees it
+};
+
+extern const struct expert_backend cuda_experts;
+
+// Nothing is resident any more: behind launches that may not have come about.
+void moe_forget(struct gpu *g);
+// Makes the experts of a list resident, unless the op in front has; last: no other op of this layer
+// reads that list.
+void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool last);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

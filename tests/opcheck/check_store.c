@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts that come and go (ops/expert_store.h), on backends that have that: layers that share too
+// few slots against the same layers with all experts resident, to the bit, and the slots, heats and
+// counts behind each call against those of expert_pool_choose.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "opcheck/families.h"
+#include "ops/expert_store.h"
+
+enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6 };
+
+// Layers of one or two classes.
+struct stored {
+    int experts, used;
+    int64_t k, f, m;
+    struct matrix part[LAYERS][EXPERT_PARTS];
+    struct weight *kept[LAYERS][EXPERT_PARTS], *loose[LAYERS][EXPERT_PARTS];
+    int class[LAYERS], index[LAYERS];
+    struct expert_classes classes;
+    struct expert_store *store;
+    struct expert_pool pool[EXPERT_CLASSES];
+    struct expert_stats count;
+};
+
+static void make_matrices(struct stored *s, struct rng *r, const uint32_t types[2]) {
+    s->experts = (int)between(r, 7, MOST_EXPERTS);
+    s->used = (int)between(r, 1, MOST_USED);
+    s->k = 256 * between(r, 1, 3);
+    s->f = 256 * between(r, 1, 2);
+    s->m = between(r, 10, 200);
+    for (int i = 0; i < LAYERS; i++)
+        for (int p = 0; p < EXPERT_PARTS; p++) {
+            bool down = p == EXPERT_PARTS - 1;
+            uint32_t type = down && i == LAYERS - 1 ? types[1] : types[0];
+            int64_t m = down ? s->m : s->f;
+            s->part[i][p] = matrix_new(r, type, down ? s->f : s->k, m * s->experts);
+            struct tensor *t = &s->part[i][p].t;
+            t->n_dims = 3;
+            t->ne[1] = m;
+            t->ne[2] = s->experts;
+        }
+}
+
+static void layer_tensors(const struct stored *s, int layer, struct tensor *parts) {
+    for (int p = 0; p < EXPERT_PARTS; p++)
+        parts[p] = s->part[layer][p].t;
+}
+
+static void open_pool(struct stored *s, int class) {
+    struct expert_pool *p = &s->pool[class];
+    struct err e;
+    *p = (struct expert_pool){.layers = s->classes.c[class].layers,
+                              .experts = s->experts,
+                              .slots = s->classes.c[class].slots};
+    size_t all = (size_t)(p->layers * p->experts);
+    p->owner = calloc((size_t)p->slots, sizeof *p->owner);
+    p->place = calloc(all, sizeof *p->place);
+    p->heat = calloc(all, sizeof *p->heat);
+    p->rows = calloc((size_t)p->layers, sizeof *p->rows);
+    for (size_t i = 0; i < all; i++)
+        p->heat[i] = (uint32_t)(i * 37 % 11);
+    expert_pool_fill(p, &e);
+}
+
+static int open_store(struct stored *s, struct check *c, struct err *e) {
+    struct tensor parts[EXPERT_PARTS];
+    uint32_t heat[LAYERS * MOST_EXPERTS];
+    s->classes = (struct expert_classes){0};
+    for (int i = 0; i < LAYERS; i++) {
+        layer_tensors(s, i, parts);
+        s->class[i] =
+            expert_classes_add(&s->classes, s->experts, exec_expert_record(c->exec, parts), e);
+        s->index[i] = s->classes.c[s->class[i]].layers - 1;
+    }
+    for (int i = 0; i < s->classes.n; i++) {
+        struct expert_class *k = &s->classes.c[i];
+        k->slots = s->experts + (int64_t)rng_below(&c->rng, (uint32_t)s->experts);
+        open_pool(s, i);
+    }
+    for (int i = 0; i < LAYERS; i++)
+        memcpy(heat + i * s->experts, s->pool[s->class[i]].heat + s->index[i] * s->experts,
+               (size_t)s->experts * sizeof *heat);
+    int rc = expert_store_create(&s->store, c->exec, &s->classes, e);
+    for (int i = 0; i < LAYERS && !rc; i++) {
+        layer_tensors(s, i, parts);
+        rc = expert_store_layer(s->store, parts, e);
+        for (int p = 0; p < EXPERT_PARTS && !rc; p++) {
+            s->loose[i][p] = matrix_pack(c->exec, &s->part[i][p]);
+            rc = expert_store_weight(s->store, p, &parts[p], &s->kept[i][p], e);
+        }
+    }
+    return rc ? rc : expert_store_seal(s->store, heat, e);
+}
+
+static void close_store(struct stored *s, struct exec *x) {
+    for (int i = 0; i < LAYERS; i++)
+        for (int p = 0; p < EXPERT_PARTS; p++) {
+            if (s->kept[i][p])
+                exec_ops(x)->weight_destroy(x, s->kept[i][p]);
+            if (s->loose[i][p])
+                exec_ops(x)->weight_destroy(x, s->loose[i][p]);
+            matrix_free(&s->part[i][p]);
+        }
+    expert_store_destroy(s->store);
+    for (int i = 0; i < s->classes.n; i++) {
+        free(s->pool[i].owner);
+        free(s->pool[i].place);
+        free(s->pool[i].heat);
+        free(s->pool[i].rows);
+    }
+}
+
+// n rows through a layer with these weights: [n * used][m] to out.
+static void run_layer(struct check *c, const struct stored *s, struct weight *const *w,
+                      const int32_t *ids, int64_t n, const float *in, float *out) {
+    struct exec *x = c->exec;
+    const struct ops *ops = exec_ops(x);
+    int64_t entries = n * s->used;
+    struct act *rows = act_new(x, n, s->k), *mid = act_new(x, entries, s->f);
+    struct buffers b;
+    buffers_open(&b, c, x);
+    struct moe_list list = {n, s->used, buffers_in(&b, ids, (size_t)entries * sizeof *ids)};
+    ops->to_act(x, buffers_in(&b, in, (size_t)(n * s->k) * sizeof *in), n, s->k, rows);
+    struct gate_up both = {.gate = w[0], .up = w[1]};
+    ops->moe_gate_up(x, &both, &list, rows, mid);
+    struct moe_linear_args down = {.w = w[2], .list = list, .in = mid, .entries = true};
+    down.out = buffers_io(&b, out, (size_t)(entries * s->m) * sizeof *out);
+    ops->moe_linear(x, &down);
+    buffers_close(&b);
+    ops->act_destroy(x, rows);
+    ops->act_destroy(x, mid);
+}
+
+// What a call does to the slots, without a device; whether the device did the same.
+static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
+    static uint32_t heat[LAYERS * MOST_EXPERTS];
+    static unsigned char resident[LAYERS * MOST_EXPERTS];
+    struct expert_move moves[MOST_EXPERTS];
+    struct expert_pool *p = &s->pool[s->class[layer]];
+    struct expert_stats now;
+    bool chosen[MOST_EXPERTS] = {false}, same = true;
+    int different = 0;
+    for (int64_t i = 0; i < n * s->used; i++) {
+        different += !chosen[ids[i]];
+        chosen[ids[i]] = true;
+    }
+    int missing = expert_pool_choose(p, s->index[layer], ids, n, s->used, moves);
+    s->count.misses += (uint64_t)missing;
+    s->count.hits += (uint64_t)(different - missing);
+    struct err e;
+    same = !expert_store_heat(s->store, heat, resident, &e);
+    expert_store_stats(s->store, &now);
+    for (int i = 0; i < LAYERS; i++)
+        for (int k = 0; k < s->experts; k++) {
+            const struct expert_pool *q = &s->pool[s->class[i]];
+            int at = s->index[i] * s->experts + k;
+            same = same && heat[i * s->experts + k] == q->heat[at] &&
+                   resident[i * s->experts + k] == (q->place[at] >= 0);
+        }
+    return same && now.hits == s->count.hits && now.misses == s->count.misses;
+}
+
+// Calls of layers in turn with few and many rows; what differed.
+static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int *slots) {
+    static const int most[] = {1, 1, 3, 20, MOST_ROWS};
+    float *in = malloc((size_t)(MOST_ROWS * s->k) * sizeof *in);
+    size_t values = (size_t)(MOST_ROWS * s->used * s->m);
+    float *a = calloc(values, sizeof *a), *b = calloc(values, sizeof *b);
+    int32_t ids[MOST_ROWS * MOST_USED];
+    fill_random(&c->rng, in, MOST_ROWS * s->k, 1);
+    for (int turn = 0; turn < 30; turn++) {
+        int layer = turn % LAYERS;
+        int64_t n = between(&c->rng, 1, most[rng_below(&c->rng, 5)]);
+        int64_t first = rng_below(&c->rng, (uint32_t)s->experts);
+        for (int64_t i = 0; i < n * s->used; i++) // neighbours, so that some are chosen often
+            ids[i] = (int32_t)((first + i / s->used % 9 + i % s->used) % s->experts);
+        run_layer(c, s, s->loose[layer], ids, n, in, a);
+        run_layer(c, s, s->kept[layer], ids, n, in, b);
+        *bits += bit_differences(a, b, n * s->used * s->m);
+        *slots += !follow(s, layer, ids, n);
+    }
+    free(in);
+    free(a);
+    free(b);
+}
+
+void check_store_rule(struct check *c) {
+    static const uint32_t types[][2] = {{TYPE_Q4_K, TYPE_Q6_K}, {TYPE_MXFP4, TYPE_MXFP4},
+                                        {TYPE_Q8_0, TYPE_F16},  {TYPE_Q3_K, TYPE_Q5_K},
+                                        {TYPE_F32, TYPE_Q4_0},  {TYPE_IQ4_XS, TYPE_IQ4_NL}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct stored s = {0};
+        struct err e = {0};
+        int64_t bits = 0;
+        int slots = 0;
+        make_matrices(&s, &c->rng, types[i]);
+        int rc = open_store(&s, c, &e);
+        if (!rc)
+            compare_calls(c, &s, &bits, &slots);
+        if (!rc)
+            rc = exec_status(c->exec, &e);
+        char shape[96];
+        snprintf(shape, sizeof shape, "%s and %s, %d of %d", quant_format(types[i][0])->name,
+                 quant_format(types[i][1])->name, s.used, s.experts);
+        uint64_t brought = s.count.misses;
+        close_store(&s, c->exec);
+        if (rc == ERR_UNSUPPORTED)
+            return; // the backend has no such stores
+        report(c, !rc && !bits && !slots && brought > 0, "experts that come and go", shape,
+               "%lld bits differ, %d of 30 calls chose other slots, %llu brought%s%s",
+               (long long)bits, slots, (unsigned long long)brought, rc ? "; " : "",
+               rc ? e.text : "");
+    }
+}
