@@ -149,6 +149,8 @@ static const struct {
     {"1,024 tokens of F16 KV", "kv_per_1k", offsetof(struct inspect_plan, kv_per_1k)},
     {"recurrent state, a sequence", "recurrent", offsetof(struct inspect_plan, recurrent)},
     {"checkpoint of it", "checkpoint", offsetof(struct inspect_plan, checkpoint)},
+    {"experts among the weights", "experts", offsetof(struct inspect_plan, experts)},
+    {"of them on a GPU at least", "experts_least", offsetof(struct inspect_plan, least)},
 };
 static const size_t plan_count = sizeof plan_rows / sizeof *plan_rows;
 

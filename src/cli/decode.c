@@ -190,6 +190,11 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
     o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
     o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
+    o.spark.keep = options_flag(&a->opt, OPT_SPARK);
+    o.spark.vram = options_int(&a->opt, OPT_SPARK_VRAM);
+    if (o.spark.vram < 1024) // as others count it
+        o.spark.vram <<= 30;
+    o.spark.slots = (int)options_int(&a->opt, OPT_SPARK_SLOTS);
     o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON) ||
                   options_flag(&a->opt, OPT_ENGINE);
     o.note = print_note;
@@ -334,6 +339,27 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
     jw_end(w, '}');
 }
 
+static void put_experts(struct json_writer *w, const struct session *s) {
+    const struct expert_use u = session_experts(s);
+    if (!u.slots)
+        return;
+    const struct {
+        const char *name;
+        int64_t value;
+    } parts[] = {{"slots", u.slots},
+                 {"experts", u.experts},
+                 {"slot_bytes", u.slot_bytes},
+                 {"hits", (int64_t)u.count.hits},
+                 {"misses", (int64_t)u.count.misses},
+                 {"bytes", (int64_t)u.count.bytes},
+                 {"evictions", (int64_t)u.count.evictions}};
+    jw_key(w, "experts");
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        jw_key_int(w, parts[i].name, parts[i].value);
+    jw_end(w, '}');
+}
+
 void decode_json_memory(struct json_writer *w, const struct session *s) {
     const struct memory_plan *p = session_plan(s);
     struct exec *x = model_exec(session_model(s));
@@ -349,6 +375,8 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
                  {"draft", p->draft},
                  {"kv_per_1k", p->kv_per_1k + p->window_per_1k},
                  {"kv", plan_kv(p, p->context)},
+                 {"experts", p->experts},
+                 {"experts_resident", p->resident},
                  {"state", p->state},
                  {"workspace", p->scratch},
                  {"planned", plan_total(p)},
@@ -364,6 +392,7 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
         jw_key_int(w, parts[i].name, parts[i].bytes);
     }
     jw_end(w, '}');
+    put_experts(w, s);
 }
 
 void decode_show_peak(const struct cli_args *a, const struct session *s) {

@@ -17,6 +17,8 @@ struct inspect_plan {
     int64_t kv_per_1k;  // keys and values of 1,024 tokens as F16
     int64_t recurrent;  // Gated DeltaNet state of one sequence
     int64_t checkpoint; // of that state
+    int64_t experts;    // of the weights: experts, which need not all be on the device,
+    int64_t least;      // and how many bytes of them must be
     struct err refusal; // why a target cannot be run; code 0 when there is nothing to say
 };
 

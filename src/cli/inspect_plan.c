@@ -35,6 +35,8 @@ static bool target_plan(struct inspect_plan *p, const struct gguf *g) {
     p->kv_per_1k = plan.kv_per_1k;
     p->recurrent = plan.recurrent;
     p->checkpoint = plan.checkpoint;
+    p->experts = plan.expert_bytes;
+    p->least = expert_classes_least(&plan.experts);
     return true;
 }
 

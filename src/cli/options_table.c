@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All options of all subcommands: parser, --help and the manual page come from these rows.
 #include "cli/cli.h"
+#include "ops/args_mlp.h"
 #include "ops/args_sample.h"
 #include "ops/kv_codec.h"
 
@@ -255,6 +256,19 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
                         .groups = RUNNING | COMPRESS,
                         .help = "most GPU memory to take, for example 24G; 0 for all that is free"},
+    [OPT_SPARK] = {"spark", 0, OPTION_FLAG, .groups = RUNNING,
+                   .help = "keep which experts of a model were used in MODEL.spark, so that the "
+                           "next start holds these on a GPU that has no room for all; the output "
+                           "does not depend on it"},
+    [OPT_SPARK_VRAM] = {"spark-vram", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = RUNNING,
+                        .help = "GPU memory for the model, its draft and their caches; experts "
+                                "beyond it stay in host memory and are brought when they are "
+                                "chosen; a number below 1024 is GiB, 0 is what --vram-limit "
+                                "leaves"},
+    [OPT_SPARK_SLOTS] = {"spark-slots", 0, OPTION_INT, "N", "0", 0, OPS_EXPERTS_MAX,
+                         .groups = RUNNING,
+                         .help = "experts of a layer, in the mean, that a GPU holds; 0 for as many "
+                                 "as fit"},
     [OPT_PRICE_CACHE] = {"price-cache", 0, OPTION_STRING, "WHERE", "auto", .groups = DECODING,
                          .help = "folder in which --budget auto keeps what passes cost on this "
                                  "device; off keeps nothing, auto is coppice in the user's "

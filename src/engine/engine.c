@@ -152,6 +152,8 @@ static void *engine_main(void *arg) {
     while (!rc && take(g)) {
         begin_round(g);
         rc = engine_round(g, &e);
+        if (!rc)
+            session_keep_experts(g->session);
         end_round(g);
         tell_trace(g);
     }

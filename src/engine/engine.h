@@ -86,6 +86,7 @@ struct engine_stats {
     int64_t pass_rows;                  // sum of rows of all passes
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed so many tokens
     struct cache_stats cache;           // zeros without one
+    struct expert_use experts;          // zeros where all are resident
     double pass_ms;                     // sum
     double gap_ms; // the longest time between two steps of one running member, the last ones' too
 };

@@ -44,6 +44,8 @@ static void put_key(struct str *key, const struct price_subject *s) {
     str_printf(key, "%s, %d threads%s; keys %s, values %s", exec_label(s->x), exec_threads(s->x),
                s->vendor_gemm ? ", vendor gemm" : "", kv_codec_of(s->codec_k)->name,
                kv_codec_of(s->codec_v)->name);
+    if (s->slots > 0)
+        str_printf(key, "; %lld slots of experts", (long long)s->slots);
     if (s->sparse.on)
         str_printf(key, "; sparse prompts, alpha %g, %d sinks, window %d", (double)s->sparse.alpha,
                    s->sparse.sinks, s->sparse.window);

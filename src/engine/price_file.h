@@ -23,6 +23,7 @@ struct price_subject {
     const struct dflash *draft_model;
     enum kv_codec_id codec_k, codec_v;
     bool vendor_gemm;
+    int64_t slots; // of experts, where not all are resident
     struct sparse_rule sparse;
 };
 

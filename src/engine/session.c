@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "engine/plan_pair.h"
 #include "engine/price_file.h"
+#include "engine/spark.h"
 #include "ops/parking.h"
 
 // A pair that is parked fills its device to the brim: of its limit this part stays free.
@@ -35,6 +36,7 @@ struct session {
     struct price *price;         // what passes and drafts take here,
     struct price *prompts;       // and passes with pieces of prompts
     struct price_file prices;    // where it is kept
+    struct spark spark;          // which experts are hot
     struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
     int n_budgets;
     struct memory_plan plan;
@@ -78,6 +80,8 @@ static int make_plan(struct session *s, struct err *e) {
                              .draft = s->o.draft,
                              .target = s->o.target,
                              .dflash = s->o.dflash,
+                             .slots = s->o.spark.slots,
+                             .most = s->o.spark.vram,
                              .chunk = s->o.chunk,
                              .vendor_gemm = s->o.vendor_gemm,
                              .spare = s->o.park > 0 ? s->o.vram_limit / PARK_SPARE : 0,
@@ -125,6 +129,7 @@ static int make_price(struct session *s, struct err *e) {
                                     .codec_k = s->o.target.codec_k,
                                     .codec_v = s->o.target.codec_v,
                                     .vendor_gemm = s->o.vendor_gemm,
+                                    .slots = session_experts(s).slots,
                                     .sparse = s->o.target.sparse};
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
@@ -135,6 +140,14 @@ static int make_price(struct session *s, struct err *e) {
     if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
         price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
     return rc;
+}
+
+// What is known of the experts that cannot all be resident.
+static void open_spark(struct session *s) {
+    const struct price_note n = note_of(s);
+    if (s->o.spark.keep && s->o.target.experts.n)
+        spark_open(&s->spark, s->o.model, s->file, &s->o.target.experts, &n);
+    s->o.target.heat = s->spark.heat;
 }
 
 static int open_parts(struct session *s, struct err *e) {
@@ -152,8 +165,10 @@ static int open_parts(struct session *s, struct err *e) {
         rc = tokenizer_create(&s->tokenizer, s->file, e);
     if (!rc && s->o.park > 0)
         rc = exec_park_open(x, e);
-    if (!rc)
+    if (!rc) {
+        open_spark(s);
         rc = model_load(&s->model, x, s->file, &s->o.target, e);
+    }
     if (rc)
         return err_prefix(e, "%s", s->o.model);
     rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
@@ -213,6 +228,9 @@ void session_close(struct session *s) {
     free(s->budgets);
     struct price_note note = note_of(s);
     price_file_close(&s->prices, s->price, &note);
+    if (s->model)
+        spark_keep(&s->spark, model_experts(s->model), true, &note);
+    spark_close(&s->spark);
     price_destroy(s->price);
     price_destroy(s->prompts);
     drafter_destroy(s->drafter);
@@ -281,6 +299,25 @@ void session_park(struct session *s) {
 
 int session_unpark(struct session *s, struct err *e) {
     return exec_unpark(runtime_exec(s->device), e);
+}
+
+void session_keep_experts(struct session *s) {
+    const struct price_note n = note_of(s);
+    spark_keep(&s->spark, model_experts(s->model), false, &n);
+}
+
+struct expert_use session_experts(const struct session *s) {
+    struct expert_use u = {0};
+    const struct expert_store *store = s->model ? model_experts(s->model) : NULL;
+    if (!store)
+        return u;
+    const struct expert_classes *c = expert_store_classes(store);
+    for (int i = 0; i < c->n; i++)
+        u.slots += c->c[i].slots;
+    u.experts = (int64_t)expert_classes_layers(c) * c->experts;
+    u.slot_bytes = expert_classes_held(c);
+    expert_store_stats(store, &u.count);
+    return u;
 }
 
 double session_load_ms(const struct session *s) {

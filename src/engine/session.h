@@ -34,6 +34,15 @@ struct session_options {
     // Where files of what passes cost are kept: read when the session opens, written when it closes
     // if anything was learnt. The folder is made. NULL: nothing is kept.
     const char *price_folder;
+    // Experts beyond a GPU's memory (docs/experts.md). keep: which ones were hot is read from the
+    // file beside the model when the session opens, and written there while it runs and when it
+    // closes. vram: bytes of the GPU for this pair, 0: what --vram-limit leaves; slots: resident
+    // experts for each layer, 0: as many as fit.
+    struct spark_options {
+        bool keep;
+        int64_t vram;
+        int slots;
+    } spark;
     bool make_plan;   // also where no limit is known, that is on a CPU without memory_limit
     int64_t kv_limit; // bytes of keys and values of all sequences at most; 0: what the plan leaves
     // NULL, or shown what the user should know, until the session is closed.
@@ -87,6 +96,16 @@ int64_t session_kv_limit(const struct session *s);
 // Bytes that its free pages of keys and values hold, and giving them back to the device.
 int64_t session_spare(const struct session *s);
 int64_t session_trim(struct session *s);
+
+// Experts that a GPU does not hold all of: slots, experts of all layers, and what was counted.
+// Zeros: all are resident, or there are none.
+struct expert_use {
+    int64_t slots, experts, slot_bytes;
+    struct expert_stats count;
+};
+struct expert_use session_experts(const struct session *s);
+// Writes which experts are hot, every few minutes, if that is kept (spark_options).
+void session_keep_experts(struct session *s);
 
 // Lends the memory of its weights (ops/parking.h) and takes it again; in between the session may
 // not be used. ERR_MEMORY: it did not come back, and the session's device has a fault.

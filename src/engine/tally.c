@@ -23,6 +23,7 @@ static void publish_stats(struct engine *g) {
     }
     g->now.page_bytes_used = session_kv_used(g->session);
     g->now.page_bytes_limit = session_kv_limit(g->session);
+    g->now.experts = session_experts(g->session);
     if (g->cache)
         g->now.cache = cache_stats(g->cache);
     pthread_mutex_lock(&g->lock);

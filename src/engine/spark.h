@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The profile of a session's experts: read before they are placed, written now and then while the
+// session is used and when it closes.
+#ifndef COPPICE_ENGINE_SPARK_H
+#define COPPICE_ENGINE_SPARK_H
+
+#include "engine/price_file.h"
+#include "engine/spark_file.h"
+#include "ops/expert_store.h"
+
+// Zeroed: nothing is kept.
+struct spark {
+    struct str path;
+    struct spark_subject subject;
+    uint32_t *heat;   // what was read, until the experts are placed; NULL: nothing
+    double written;   // clock_ms of the newest file
+    uint64_t touched; // hits and misses by then
+};
+
+// For a model whose slots are c. A file that cannot be used is told and left alone: then nothing is
+// kept.
+void spark_open(struct spark *k, const char *model, const struct gguf *file,
+                const struct expert_classes *c, const struct price_note *n);
+// Writes what is hot now, if anything was used since and the newest file is some minutes old, or if
+// `now`. This waits for the device.
+void spark_keep(struct spark *k, struct expert_store *s, bool now, const struct price_note *n);
+void spark_close(struct spark *k);
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiles of experts: what was written is read, and one of another model, a damaged one, and one
+// cut anywhere are told by a sentence.
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "engine/spark_file.h"
+
+static const struct spark_subject SUBJECT = {3, 8, 0x1234567890ABCDEFu};
+
+static void open_path(struct str *path) {
+    char folder[] = "/tmp/coppice-spark-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char model[64];
+    snprintf(model, sizeof model, "%s/m.gguf", folder);
+    spark_path(path, model);
+    assert_non_null(strstr(path->data, "/m.gguf.spark"));
+}
+
+static void end_path(struct str *path) {
+    unlink(path->data);
+    *strrchr(path->data, '/') = 0;
+    assert_int_equal(rmdir(path->data), 0); // and nothing else was left there
+    str_fini(path);
+}
+
+static void comes_back(void **state) {
+    (void)state;
+    struct str path = {0};
+    struct err e = {0};
+    uint32_t heat[24], *got = heat;
+    for (uint32_t i = 0; i < 24; i++)
+        heat[i] = i * 0x1234567u;
+    open_path(&path);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), 0);
+    assert_null(got); // there is none yet
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    heat[5] = 77;
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), 0);
+    assert_memory_equal(got, heat, sizeof heat);
+    free(got);
+    end_path(&path);
+}
+
+static void refuses(void **state) {
+    (void)state;
+    struct str path = {0}, text = {0};
+    struct err e = {0};
+    uint32_t heat[24] = {0}, *got;
+    open_path(&path);
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    struct spark_subject other = SUBJECT;
+    other.model++;
+    assert_int_equal(spark_read(&got, path.data, &other, &e), ERR_MISMATCH);
+    assert_non_null(strstr(e.text, "is of another model"));
+    other = (struct spark_subject){3, 16, SUBJECT.model};
+    assert_int_equal(spark_read(&got, path.data, &other, &e), ERR_MISMATCH);
+    assert_non_null(strstr(e.text, "3 layers of 8 experts, and this one has 3 of 16"));
+    assert_int_equal(file_read(&text, path.data, 4096, &e), 0);
+    for (size_t n = 0; n < text.len; n++) {
+        assert_int_equal(spark_parse(&got, text.data, n, "p", &SUBJECT, &e), ERR_FORMAT);
+        assert_null(got);
+        text.data[n] ^= 4; // a bit anywhere
+        assert_true(spark_parse(&got, text.data, text.len, "p", &SUBJECT, &e) < 0);
+        assert_null(got);
+        text.data[n] ^= 4;
+    }
+    str_fini(&text);
+    end_path(&path);
+    assert_int_equal(spark_write(heat, "/nonexistent/m.spark", &SUBJECT, &e), ERR_IO);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
