@@ -117,6 +117,7 @@ int expert_pool_fill(struct expert_pool *p, struct err *e) {
         r[i] = (struct rank){p->heat[i], (int32_t)(i % p->experts), (int32_t)(i / p->experts),
                              (int32_t)i};
         p->place[i] = -1;
+        p->total[i / p->experts] = (i % p->experts ? p->total[i / p->experts] : 0) + p->heat[i];
     }
     qsort(r, (size_t)all, sizeof *r, by_heat);
     for (int64_t s = 0; s < p->slots; s++) {
@@ -128,23 +129,25 @@ int expert_pool_fill(struct expert_pool *p, struct err *e) {
     return 0;
 }
 
-static void warm(struct expert_pool *p, int layer, const uint32_t *count, int64_t n) {
+static void warm(struct expert_pool *p, int layer, const uint32_t *count, int64_t n, int used) {
     uint32_t *heat = p->heat + (int64_t)layer * p->experts;
     bool halve = p->rows[layer] + (uint64_t)n >= EXPERT_HALF;
     for (int i = 0; i < p->experts; i++)
         heat[i] = (heat[i] + count[i] * EXPERT_HEAT) >> (halve ? 1 : 0);
+    p->total[layer] = (p->total[layer] + (uint32_t)(n * used) * EXPERT_HEAT) >> (halve ? 1 : 0);
     p->rows[layer] = halve ? 0 : p->rows[layer] + (uint32_t)n;
 }
 
-// What has to go first: heat above, slot below; free slots before all others, those that are needed
-// never.
+// What has to go first: its part above, slot below; free slots before all others, those that are
+// needed never.
 static uint64_t rank_of(const struct expert_pool *p, int layer, const uint32_t *count, int64_t s) {
     int32_t owner = p->owner[s];
     if (owner < 0)
         return (uint64_t)s;
     if (owner / p->experts == layer && count[owner % p->experts])
         return UINT64_MAX;
-    return ((uint64_t)p->heat[owner] + 1) << 31 | (uint64_t)s;
+    uint64_t part = expert_part(p->heat[owner], p->total[owner / p->experts], p->experts);
+    return (part + 1) << 31 | (uint64_t)s;
 }
 
 int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
@@ -155,7 +158,7 @@ int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int
     uint64_t last = 0;
     for (int64_t i = 0; i < n * used; i++)
         count[ids[i]]++;
-    warm(p, layer, count, n);
+    warm(p, layer, count, n, used);
     for (int i = 0; i < p->experts; i++) {
         if (!count[i] || place[i] >= 0)
             continue;

@@ -58,6 +58,7 @@ static void open_pool(struct stored *s, int class) {
     p->owner = calloc((size_t)p->slots, sizeof *p->owner);
     p->place = calloc(all, sizeof *p->place);
     p->heat = calloc(all, sizeof *p->heat);
+    p->total = calloc((size_t)p->layers, sizeof *p->total);
     p->rows = calloc((size_t)p->layers, sizeof *p->rows);
     for (size_t i = 0; i < all; i++)
         p->heat[i] = (uint32_t)(i * 37 % 11);
@@ -108,6 +109,7 @@ static void close_store(struct stored *s, struct exec *x) {
         free(s->pool[i].owner);
         free(s->pool[i].place);
         free(s->pool[i].heat);
+        free(s->pool[i].total);
         free(s->pool[i].rows);
     }
 }

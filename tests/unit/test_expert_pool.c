@@ -13,13 +13,14 @@ enum { LAYERS = 5, EXPERTS = 12, MOST = LAYERS * EXPERTS };
 struct rig {
     struct expert_pool p;
     int32_t owner[MOST], place[MOST];
-    uint32_t heat[MOST], rows[LAYERS];
+    uint32_t heat[MOST], total[LAYERS], rows[LAYERS];
     struct expert_move moves[EXPERTS];
 };
 
 static void open_rig(struct rig *r, int64_t slots) {
     memset(r, 0, sizeof *r);
-    r->p = (struct expert_pool){LAYERS, EXPERTS, slots, r->owner, r->place, r->heat, r->rows};
+    r->p = (struct expert_pool){LAYERS,   EXPERTS, slots,    r->owner,
+                                r->place, r->heat, r->total, r->rows};
 }
 
 static void check_tables(const struct rig *r) {
@@ -68,7 +69,7 @@ static void shares_bytes(void **state) {
     for (int i = 0; i < 500; i++) {
         struct expert_classes c = two_classes();
         int64_t least = expert_classes_least(&c), all = expert_classes_all(&c);
-        int64_t bytes = least + (int64_t)(rng_below(&r, 1 << 30)) * (all - least) / (1 << 30);
+        int64_t bytes = least + (int64_t)rng_below(&r, 1 << 20) * ((all - least) >> 20);
         assert_int_equal(expert_classes_share(&c, bytes, &e), 0);
         int64_t held = expert_classes_held(&c);
         assert_true(held <= bytes && held > bytes - 4000000);
@@ -171,6 +172,29 @@ static void choose_four(struct rng *r, bool skewed, int32_t *ids) {
     }
 }
 
+// Prompts that need every expert of every layer, in layer order: what was brought for a layer makes
+// room for the next one, and the others stay, so that about as much is missing as does not fit.
+static void prompts_keep_what_fits(void **state) {
+    (void)state;
+    struct rng r = {23};
+    struct rig g;
+    struct err e;
+    int32_t ids[600];
+    int64_t moved = 0;
+    open_rig(&g, 2 * MOST / 3);
+    assert_int_equal(expert_pool_fill(&g.p, &e), 0);
+    for (int chunk = 0; chunk < 12; chunk++)
+        for (int layer = 0; layer < LAYERS; layer++) {
+            for (int i = 0; i < 600; i++) // a third are chosen half as often
+                ids[i] = i < EXPERTS ? i : (int32_t)rng_below(&r, rng_below(&r, 2) ? 8 : EXPERTS);
+            int n = expert_pool_choose(&g.p, layer, ids, 150, 4, g.moves);
+            check_tables(&g);
+            moved += chunk >= 2 ? n : 0;
+        }
+    int64_t asked = 10 * MOST, beyond = asked / 3;
+    assert_true(moved >= beyond && moved < beyond * 5 / 3);
+}
+
 // Random passes over random pools: what a layer needs is there behind its choice, moves are what
 // changed, and with skewed choices few are missing once the pool is warm.
 static void random_passes(void **state) {
@@ -212,10 +236,10 @@ static void random_passes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_classes),        cmocka_unit_test(shares_bytes),
-        cmocka_unit_test(counts_slots_a_layer),  cmocka_unit_test(fills_with_the_hottest),
-        cmocka_unit_test(the_coldest_make_room), cmocka_unit_test(heat_fades),
-        cmocka_unit_test(random_passes),
+        cmocka_unit_test(counts_classes),         cmocka_unit_test(shares_bytes),
+        cmocka_unit_test(counts_slots_a_layer),   cmocka_unit_test(fills_with_the_hottest),
+        cmocka_unit_test(the_coldest_make_room),  cmocka_unit_test(heat_fades),
+        cmocka_unit_test(prompts_keep_what_fits), cmocka_unit_test(random_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,24 +19,38 @@ struct fetch {
     struct expert_stats *counted, *told;
 };
 
-// What has to go first, of the slots that this thread looks after and that come behind `last`.
-static __device__ uint64_t next_slot(const fetch &f, const uint32_t *count, bool any,
-                                     uint64_t last) {
-    uint64_t best = UINT64_MAX;
-    for (int64_t s = threadIdx.x; s < f.p.slots; s += THREADS) {
-        const int32_t owner = __ldcg(f.p.owner + s);
-        uint64_t rank = (uint64_t)s;
-        if (owner >= 0) {
-            const int layer = owner / f.p.experts;
-            if (layer == f.layer && count[owner - layer * f.p.experts])
+// The two slots that have to go first, of those that this thread looks after and that come behind
+// `last`, so that looking again is rare. A second one of 0: not known any more.
+struct first_slots {
+    uint64_t rank[2];
+
+    __device__ void look(const fetch &f, const uint32_t *count, bool any, uint64_t last) {
+        rank[0] = rank[1] = UINT64_MAX;
+        for (int64_t s = threadIdx.x; s < f.p.slots; s += THREADS) {
+            const int32_t owner = __ldcg(f.p.owner + s);
+            uint64_t own = (uint64_t)s;
+            if (owner >= 0) {
+                const int layer = owner / f.p.experts;
+                if (layer == f.layer && count[owner - layer * f.p.experts])
+                    continue;
+                const uint64_t part =
+                    expert_part(__ldcg(f.p.heat + owner), __ldcg(f.p.total + layer), f.p.experts);
+                own |= (part + 1) << 31;
+            }
+            if (!any && own <= last)
                 continue;
-            rank |= ((uint64_t)__ldcg(f.p.heat + owner) + 1) << 31;
+            rank[1] = own < rank[0] ? rank[0] : own < rank[1] ? own : rank[1];
+            rank[0] = own < rank[0] ? own : rank[0];
         }
-        if (rank < best && (any || rank > last))
-            best = rank;
     }
-    return best;
-}
+    __device__ void drop(const fetch &f, const uint32_t *count) {
+        const uint64_t last = rank[0];
+        rank[0] = rank[1];
+        rank[1] = 0;
+        if (!rank[0])
+            look(f, count, false, last);
+    }
+};
 
 static __device__ uint64_t lowest(uint64_t v) {
     for (int by = 16; by; by /= 2) {
@@ -72,8 +86,11 @@ static __device__ void warm(const fetch &f, const uint32_t *count) {
     if (own < f.p.experts)
         heat[own] = (__ldcg(heat + own) + count[own] * EXPERT_HEAT) >> (halve ? 1 : 0);
     __syncthreads();
-    if (own == 0)
+    if (own == 0) {
+        const uint32_t total = __ldcg(f.p.total + f.layer) + (uint32_t)f.entries * EXPERT_HEAT;
+        f.p.total[f.layer] = total >> (halve ? 1 : 0);
         f.p.rows[f.layer] = halve ? 0 : rows + f.rows;
+    }
 }
 
 // Adds to what was counted so far, and tells the host.
@@ -113,17 +130,19 @@ static __global__ void __launch_bounds__(THREADS)
     if (misses)
         wanted[at] = own;
     __syncthreads();
-    uint64_t best = missing ? next_slot(f, count, true, 0) : 0;
+    first_slots best = {{UINT64_MAX, UINT64_MAX}};
+    if (missing)
+        best.look(f, count, true, 0);
     for (int i = 0; i < missing; i++) {
-        uint64_t v = lowest(best);
+        uint64_t v = lowest(best.rank[0]);
         if (lane == 0)
             part[i % 2][warp] = v;
         __syncthreads();
         v = lowest(part[i % 2][lane]);
         if (own == 0)
             slot[i] = (int)(v & INT32_MAX);
-        if (best == v)
-            best = next_slot(f, count, false, v);
+        if (best.rank[0] == v)
+            best.drop(f, count);
     }
     __syncthreads();
     bool evicts = false;

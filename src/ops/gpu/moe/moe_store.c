@@ -44,7 +44,7 @@ static void destroy(struct expert_store *s) {
         exec_host_free(s->base.x, s->layers[i].host);
     for (int i = 0; i < s->base.classes.n; i++) {
         struct moe_pool *p = &s->pool[i];
-        void *all[] = {p->data, p->owner, p->place, p->heat, p->rows};
+        void *all[] = {p->data, p->owner, p->place, p->heat, p->total, p->rows};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             gpu_release(g, all[k]);
     }
@@ -59,13 +59,15 @@ static void destroy(struct expert_store *s) {
 static bool open_pool(struct gpu *g, struct moe_pool *p, const struct expert_class *c,
                       int experts) {
     size_t all = (size_t)c->layers * (size_t)experts, slots = (size_t)c->slots;
-    *p = (struct moe_pool){c->layers, experts, c->slots, c->record, NULL, NULL, NULL, NULL, NULL};
+    *p = (struct moe_pool){
+        .layers = c->layers, .experts = experts, .slots = c->slots, .record = c->record};
     p->data = gpu_alloc(g, slots * (size_t)c->record);
     p->owner = gpu_alloc(g, slots * sizeof *p->owner);
     p->place = gpu_alloc(g, all * sizeof *p->place);
     p->heat = gpu_alloc(g, all * sizeof *p->heat);
+    p->total = gpu_alloc(g, (size_t)c->layers * sizeof *p->total);
     p->rows = gpu_alloc(g, (size_t)c->layers * sizeof *p->rows);
-    return p->data && p->owner && p->place && p->heat && p->rows;
+    return p->data && p->total && p->owner && p->place && p->heat && p->rows;
 }
 
 static bool open_counts(struct expert_store *s) {
@@ -207,7 +209,8 @@ static int fill(struct expert_store *s, int class, const uint32_t *heat, struct 
     p.owner = calloc((size_t)d->slots, sizeof *p.owner);
     p.place = calloc(all, sizeof *p.place);
     p.heat = calloc(all, sizeof *p.heat);
-    bool ok = home && place && p.owner && p.place && p.heat;
+    p.total = calloc((size_t)d->layers, sizeof *p.total);
+    bool ok = home && place && p.owner && p.place && p.heat && p.total;
     for (int i = 0; ok && i < s->n; i++) {
         if (s->layers[i].pool != d)
             continue;
@@ -231,10 +234,12 @@ static int fill(struct expert_store *s, int class, const uint32_t *heat, struct 
         gpu_upload(g, d->owner, p.owner, (size_t)d->slots * sizeof *p.owner);
         gpu_upload(g, (void *)d->place, (const void *)place, all * sizeof *place);
         gpu_upload(g, d->heat, p.heat, all * sizeof *p.heat);
+        gpu_upload(g, d->total, p.total, (size_t)d->layers * sizeof *p.total);
     }
     free(p.owner);
     free(p.place);
     free(p.heat);
+    free(p.total);
     free((void *)home);
     free((void *)place);
     return rc;

@@ -22,7 +22,8 @@ struct moe_pool {
     unsigned char *data;         // [slots][record]
     int32_t *owner;              // [slots]
     const unsigned char **place; // [layers][experts], NULL: not resident
-    uint32_t *heat, *rows;       // [layers][experts], [layers]
+    uint32_t *heat;              // [layers][experts]
+    uint32_t *total, *rows;      // [layers]
 };
 
 // A layer whose experts come and go.
