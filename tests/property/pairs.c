@@ -48,8 +48,7 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
         t->fused = false;
     if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK || t->form == TINY_FORM_OSS ||
         (gemma && index % 2) ||
-        (index % 3 == 1 && t->form == TINY_FORM_QWEN3 &&
-         (!level || strncmp(level, "cuda", 4) != 0))) // most of one in three have experts
+        (index % 3 == 1 && t->form == TINY_FORM_QWEN3)) // most of one in three have experts
         tiny_shape_experts(t);
 }
 
@@ -74,13 +73,32 @@ static int open_exec(struct pair_backend *b, int i, const char *level, struct er
     return device_open(&b->x, level, last ? 2 : 1, e);
 }
 
+// On a device the first backend holds all experts, the second half of those that need not be there,
+// the last none of these.
+static int take_slots(struct model_options *o, const struct pair *p, const struct pair_backend *b,
+                      struct err *e) {
+    struct model_plan plan;
+    int i = (int)(b - p->b);
+    if (!i || !exec_is_device(b->x))
+        return 0;
+    int rc = model_plan(&plan, NULL, b->x, p->file, o, e);
+    if (rc || !plan.experts.n)
+        return rc;
+    int64_t least = expert_classes_least(&plan.experts), all = expert_classes_all(&plan.experts);
+    rc = expert_classes_share(&plan.experts, i == 1 ? (least + all) / 2 : least, e);
+    o->experts = plan.experts;
+    return rc;
+}
+
 static int open_backend(struct pair_backend *b, const struct pair *p, const enum kv_codec_id kv[2],
                         const char *draft, struct err *e) {
     struct model_options o = model_options_default();
     o.codec_k = kv[0];
     o.codec_v = kv[1];
     o.max_seqs = 16;
-    int rc = model_load(&b->model, b->x, p->file, &o, e);
+    int rc = take_slots(&o, p, b, e);
+    if (!rc)
+        rc = model_load(&b->model, b->x, p->file, &o, e);
     if (rc || !draft)
         return rc;
     struct dflash_options d = dflash_options_default();

@@ -15,7 +15,7 @@ struct pair_backend {
 };
 
 // b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
-// other path.
+// other path. On a device they differ in how many experts are resident, too.
 struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
