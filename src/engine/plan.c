@@ -96,15 +96,25 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
                    (long long)p->context, need, have, missing, advice);
 }
 
-// Beside the slots: who has them, heats and addresses, and what blocks of memory round up.
-static int64_t beside_slots(const struct expert_classes *c) {
+// What the last slab of an arena may leave unused (base/slabs.c): the slots are taken first, and
+// all of what is left, so others need room for that.
+static int64_t slack(int64_t bytes) {
+    enum { LEAST = 16 << 20, MOST = 256 << 20 };
+    return min_i64(max_i64(bytes / 8, LEAST), MOST);
+}
+
+// Beside the slots: who has them, heats and addresses.
+static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
     enum { EACH = 24, ROUND = 4 << 20 };
-    return (int64_t)expert_classes_layers(c) * c->experts * EACH + (int64_t)c->n * ROUND;
+    const struct expert_classes *c = &p->slots;
+    return (int64_t)expert_classes_layers(c) * c->experts * EACH + (int64_t)c->n * ROUND +
+           slack(rest + p->draft) + slack(p->scratch) + slack(p->state);
 }
 
 int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e) {
     enum { USUAL = 16384 };
-    int64_t rest = p->weights - p->resident + beside_slots(&p->slots);
+    int64_t rest = p->weights - p->resident;
+    rest += beside_slots(p, rest);
     int64_t held = fixed(p) - p->weights + plan_kv(p, wanted ? wanted : min_i64(USUAL, p->trained));
     int64_t left = p->available > 0 ? p->available - held - rest : p->experts;
     int rc = slots_each ? expert_classes_per_layer(&p->slots, slots_each, e)

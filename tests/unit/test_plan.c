@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "engine/plan.h"
@@ -117,8 +118,46 @@ static void prints_one_line(void **state) {
     str_fini(&text);
 }
 
+// Slots take what is left beside the context, and no more; what is asked for a layer is exact.
+static void gives_experts_up(void **state) {
+    (void)state;
+    struct rng r = {9};
+    struct err e = {0};
+    int refused = 0;
+    for (int i = 0; i < 300; i++) {
+        struct memory_plan p = pair();
+        for (int k = 0; k < 40; k++)
+            expert_classes_add(&p.slots, 256, 1900000, &e);
+        p.experts = p.resident = expert_classes_all(&p.slots);
+        p.weights = 2000 * MIB + p.experts;
+        p.available = (5000 + (int64_t)rng_below(&r, 15000)) * MIB;
+        int64_t wanted = rng_below(&r, 2) ? 4096 : 0;
+        int rc = plan_fewer_experts(&p, wanted, 0, &e);
+        refused += rc == ERR_MEMORY;
+        if (rc)
+            continue;
+        assert_int_equal(plan_fit_context(&p, wanted, &e), 0);
+        assert_true(plan_total(&p) <= p.available);
+        assert_true(p.context >= (wanted ? wanted : 16384));
+        assert_true(p.resident == expert_classes_held(&p.slots) && p.resident <= p.experts);
+        struct str text = {0};
+        plan_print(&p, &text);
+        assert_int_equal(!!strstr(text.data, "are resident"), p.resident < p.experts);
+        str_fini(&text);
+    }
+    assert_in_range(refused, 1, 200);
+    struct memory_plan p = pair();
+    expert_classes_add(&p.slots, 256, 1900000, &e);
+    expert_classes_add(&p.slots, 256, 1900000, &e);
+    p.experts = p.resident = expert_classes_all(&p.slots);
+    assert_int_equal(plan_fewer_experts(&p, 0, 128, &e), 0);
+    assert_int_equal(p.slots.c[0].slots, 256);
+    assert_int_equal(plan_fewer_experts(&p, 0, 127, &e), ERR_USAGE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gives_experts_up),
         cmocka_unit_test(counts_pages_and_windows),
         cmocka_unit_test(unknown_memory_takes_the_trained_context),
         cmocka_unit_test(finds_the_longest_context),
