@@ -7,13 +7,13 @@ import statistics
 import subprocess
 import sys
 
-import cpu_no_vocab
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "..", "models")
 PAIR = ["-m", os.path.join(MODELS, "coppice-tiny-q8_0.gguf"),
         "-d", os.path.join(MODELS, "coppice-tiny-dflash-q8_0.gguf")]
 PROMPT, TREE = 512, 22
+# Shapes of `models`, and how many times llama.cpp's decoding and prompts ours must be.
+BESIDE, LEAST = ["qwen3-0.6b", "llama-1b", "qwen3-30b-a3b/8"], (1.1, 1.3)
 
 
 def run_json(words):
@@ -54,42 +54,59 @@ def best(runs):
     return [max(r[0] for r in runs), max(r[1] for r in runs), min(r[2] for r in runs)]
 
 
-def files(o, shape, kind):
-    """Ours, and the same with metadata that llama.cpp asks for."""
-    model = os.path.join(o.folder, f"qwen35-{shape}-{kind}.gguf")
+def file_of(o, shape, kind):
+    """A file of that shape, "NAME" or "NAME/LAYERS"."""
+    name, _, layers = shape.partition("/")
+    model = os.path.join(o.folder, f"{shape.replace('/', '-')}-{kind}.gguf")
     if not os.path.exists(model):
-        subprocess.run([o.program, "synth", "--shape", f"qwen35-{shape}", "--quant", kind, model],
+        cut = ["--layers", layers] if layers else []
+        subprocess.run([o.program, "synth", "--shape", name, *cut, "--quant", kind, model],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    other = model.replace(".gguf", "-no-vocab.gguf")
-    if o.llama_bench and not os.path.exists(other):
-        cpu_no_vocab.main(model, other)
-    return model, other
+    return model
 
 
 def row(first, v):
     print(f"| {first} | {v[0]:.1f} | {v[1]:.0f} | {v[2]:.1f} |", flush=True)
 
 
+def beside(o, shape, kind, threads):
+    """Both programs in turns on the same file; how many times theirs our decoding and prompt are."""
+    model, mine, his = file_of(o, shape, kind), [], []
+    for _ in range(o.runs):
+        mine.append(ours(o, model, threads))
+        if o.llama_bench:
+            his.append(theirs(o, model, threads))
+    a = best(mine)
+    row(f"{shape} {kind}, {threads} thread{'s' if threads != '1' else ''}", a)
+    if not his:
+        return None
+    b = best(his)
+    row("llama.cpp", b)
+    print(f"| ratio | {a[0] / b[0]:.2f} | {a[1] / b[1]:.2f} | {b[2] / a[2]:.2f} |", flush=True)
+    return a[0] / b[0], a[1] / b[1]
+
+
+HEAD = "| | decoding, tok/s | prompt, tok/s | 23 rows, ms |\n|---|---|---|---|"
+
+
 def table(o):
-    print("| | decoding, tok/s | prompt, tok/s | 23 rows, ms |\n|---|---|---|---|")
+    print(HEAD)
     for shape in o.shapes.split(","):
         for kind in o.types.split(","):
-            model, other = files(o, shape, kind)
             for threads in o.threads.split(","):
-                mine, his = [], []
-                for _ in range(o.runs):
-                    mine.append(ours(o, model, threads))
-                    if o.llama_bench:
-                        his.append(theirs(o, other, threads))
-                name = f"{shape} {kind}, {threads} thread{'s' if threads != '1' else ''}"
-                a = best(mine)
-                row(name, a)
-                if his:
-                    b = best(his)
-                    row("llama.cpp", b)
-                    print(f"| ratio | {a[0] / b[0]:.2f} | {a[1] / b[1]:.2f} | {b[2] / a[2]:.2f} |",
-                          flush=True)
+                beside(o, "qwen35-" + shape, kind, threads)
     return 0
+
+
+def models(o):
+    if not o.llama_bench:
+        sys.exit("models compares with llama.cpp: name its llama-bench with --llama-bench FILE")
+    print(HEAD)
+    low = 0
+    for shape in BESIDE:
+        decoding, prompt = beside(o, shape, "Q4_K_M", o.threads.split(",")[0])
+        low += decoding < LEAST[0] or prompt < LEAST[1]
+    return 1 if low else 0
 
 
 def prompt_files():
@@ -141,7 +158,7 @@ def pair(o):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("part", choices=["table", "budget", "pair"])
+    p.add_argument("part", choices=["table", "models", "budget", "pair"])
     p.add_argument("program")
     p.add_argument("--shapes", default="0.8b,4b")
     p.add_argument("--types", default="Q4_K_M,Q8_0,BF16")
@@ -152,7 +169,7 @@ def main():
     p.add_argument("--folder", default="/tmp")
     p.add_argument("--llama-bench", default="")
     o = p.parse_args()
-    sys.exit({"table": table, "budget": budget, "pair": pair}[o.part](o))
+    sys.exit({"table": table, "models": models, "budget": budget, "pair": pair}[o.part](o))
 
 
 if __name__ == "__main__":
