@@ -116,6 +116,19 @@ if has synth; then
     refuse 1 "nowhere/out.gguf" synth --shape qwen35-tiny nowhere/out.gguf
     "$program" synth --shape qwen35-tiny tiny.gguf 2>/dev/null
 fi
+# Mixtures of experts: tokens and logits of chains and trees are plain decoding's, with a draft that is
+# never right and with guesses of which some are.
+if has synth && has bench; then
+    mkdir experts # a draft beside other models would be mentioned
+    "$program" synth --shape dflash-tiny --quant Q8_0 experts/d.gguf 2>/dev/null
+    for shape in qwen3moe qwen35moe gpt-oss glm4moe deepseek2; do
+        "$program" synth --shape "$shape-tiny" --quant Q8_0 experts/t.gguf 2>/dev/null
+        for how in draft oracle:al=4; do
+            accept '"equal":true' bench -m experts/t.gguf -d experts/d.gguf --prompt-tokens 70 -n 40 \
+                --modes off,chain:8,tree:22 --drafter "$how" --device cpu --json
+        done
+    done
+fi
 if has bench; then
     refuse 2 "--prompts" bench -m text.gguf
     refuse 2 "--prompts" bench -m text.gguf --prompts x --prompt-tokens 3
@@ -235,6 +248,9 @@ if [ -n "$target" ] && has generate; then
     "$program" quantize "$target" small.gguf Q2_K --imatrix out.imatrix 2>/dev/null
     accept "quantize.imatrix.entries_count               u32    93" inspect small.gguf
     accept '"ids":[' generate -m small.gguf -p "def f(x):" -n 4 --json
+    refuse 2 "IQ2_XXS, the type of tensor 'blk." quantize "$target" few.gguf IQ2_XXS
+    "$program" quantize "$target" few.gguf IQ2_XXS --imatrix out.imatrix 2>/dev/null
+    accept '"ids":[' generate -m few.gguf -p "def f(x):" -n 4 --json
 fi
 
 # Messages from a pipe: each answer is what the model says to the whole text.

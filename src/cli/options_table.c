@@ -30,8 +30,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     // What to run.
     [OPT_MODEL] = {"model", 'm', OPTION_STRING, "FILE", .groups = RUNNING | TOKENS | TEMPLATE,
                    .help = "target model (GGUF); chat and serve take the bundled one without it"},
-    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE",
-                   .groups = DECODING | SERVE | DRAFT | PROFILE,
+    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
                    .help = "draft model: a GGUF file, or a model.safetensors with its config.json; "
                            "chat and serve find one beside the target; none for none"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",

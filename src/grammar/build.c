@@ -168,7 +168,7 @@ uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) 
         return build_fail(b, ERR_LIMIT,
                           "a part is to come at least %lld times; at most %d can be asked for",
                           (long long)min, MOST_TIMES);
-    if (max != BUILD_ENDLESS && max > MOST_TIMES)
+    if (max > MOST_TIMES) // BUILD_ENDLESS is not
         max = MOST_TIMES;
     min = max_i64(min, 0);
     if (max != BUILD_ENDLESS && max < min)
