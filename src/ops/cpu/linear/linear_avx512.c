@@ -43,6 +43,12 @@ INLINE void fetch_ahead(struct form f, const unsigned char *p) {
         _mm_prefetch((const char *)p + FETCH_AHEAD + 64 * j, _MM_HINT_T0);
 }
 
+// The next tile's first scales lie behind all its codes and are read with the first of them.
+INLINE void fetch_next_scales(const unsigned char *scales) {
+    enum { LINES = 6 };
+    UNROLL for (int j = 0; j < LINES; j++) _mm_prefetch((const char *)scales + 64 * j, _MM_HINT_T0);
+}
+
 // Rows [i, i + rows) of the part times its tile t; rows is a constant.
 INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int64_t i, int rows) {
     const struct weight *w = p->w;
@@ -60,6 +66,8 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
         struct group g;
         if (rows < 8)
             fetch_ahead(f, first + at * step);
+        if (rows < 8 && at + 2 == groups)
+            fetch_next_scales(scales + w->tile_bytes);
         if (rows == 8) // half of the next tile, from far memory, behind this one's arithmetic
             for (int j = 0; j < f.bits / 2 + 1; j++)
                 _mm_prefetch((const char *)codes + ahead + 128 * j, _MM_HINT_T0);
