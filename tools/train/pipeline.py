@@ -148,7 +148,7 @@ def make_stream(a, m, taps, dev, data_dir):
         "plen": torch.from_numpy(z["plen"]).long().to(dev),
         "forced": torch.from_numpy(z["forced"]).long().to(dev),
         "temp": torch.where(torch.rand(n, generator=g) < 0.3, 0.8, 0.0).to(dev),
-        "limit": torch.full((n,), 192, device=dev),
+        "limit": torch.full((n,), getattr(a, "limit", 192), device=dev),
     }
     slots, steps = (8, 300) if a.tiny else (2048, a.gen_steps)
     dtype = torch.bfloat16 if dev == "cuda" else torch.float32
