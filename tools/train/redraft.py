@@ -117,21 +117,27 @@ class Mix:
 
     def __init__(self, a, recorded, texts, rows, shape):
         self.a, self.recorded, self.texts, self.rows, self.shape = a, recorded, texts, rows, shape
-        self.n, self.seen, self.full = 0, set(), False
+        self.n, self.seen, self.full, self.spent = 0, set(), False, 0.0
 
-    def refresh(self, most=4):
+    def refresh(self, most=2):
+        """Takes in new files, until there is no room or too much time was spent on it."""
         new = [f for f in sorted(glob.glob(f"{self.a.data}/texts_*.npz")) if f not in self.seen]
         for f in new[:most]:
-            if not self.full and not self.texts.add(f):
+            began = time.time()
+            if self.full or not self.texts.add(f):
                 self.full = True
-                say("no room for more texts")
+                return
             self.seen.add(f)
+            if self.a.device == "cuda":
+                torch.cuda.synchronize()
+            self.spent += time.time() - began
+            self.full = self.spent > self.a.add_seconds
 
     def batch(self, rows, anchors, block, dev):
         self.n += 1
-        if not self.full and self.n % 60 == 0:
+        if not self.full and self.n % 30 == 0:
             self.refresh()
-        if self.n % 1000 == 0:
+        if self.n % 1000 == 100:
             self.report()
         if self.rows and self.n % 16 == 7:
             return self.rows.batch(*self.shape, block, dev)
@@ -143,7 +149,7 @@ class Mix:
     def report(self):
         t = self.texts
         share = {g: f"{len(m[0])} ({r / max(1, n):.3f} right)" for g, m, (r, n) in zip(GROUPS, t.meta, t.right)}
-        say("texts", share, "tokens", t.end)
+        say("texts", share, "tokens", t.end, "files", len(self.seen), "in", round(self.spent, 1), "s")
 
 
 def main():
@@ -156,15 +162,16 @@ def main():
     ap.add_argument("--limit", type=int, default=128, help="new tokens of a generated text")
     ap.add_argument("--seconds", type=float, default=200)
     ap.add_argument("--until", type=float, help="end so many seconds after the start, not --seconds")
-    ap.add_argument("--room", type=int, default=32_000_000, help="tokens of texts, 2 KB each")
+    ap.add_argument("--room", type=int, default=26_000_000, help="tokens of texts, 2 KB each")
+    ap.add_argument("--add-seconds", type=float, default=40, help="at most, for the features of texts")
     ap.add_argument("--draft-lr", type=float, default=2e-3)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--kernel", default="torch")
+    ap.add_argument("--kernel", default="torch", help="triton tunes itself again for each number of rows")
     ap.add_argument("--warm", type=int)
     ap.add_argument("--tiny", action="store_true", help="few rows a step, for a try on a CPU")
     a = ap.parse_args()
     a.compile = False
-    dev = "cuda" if torch.cuda.is_available() else "cpu"
+    a.device = dev = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if dev == "cuda" else torch.float32
     if dev == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -190,7 +197,7 @@ def main():
     kinds = [k for k in found.rows]
     mix = Mix(a, dd, texts, finetune.Rows(found, target, draft.c.taps, kinds, amp) if kinds else None, long)
     while not mix.seen:
-        mix.refresh(1000)
+        mix.refresh(12)
         time.sleep(0.2)
     say("long rows", {k[0]: len(v) for k, v in found.rows.items()})
     mix.report()
