@@ -14,7 +14,7 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then
     folder=$1
     shift
 fi
-[ $# -gt 0 ] || set -- qwen35-35b-a3b qwen3-30b-a3b gpt-oss-20b llama-8b
+[ $# -gt 0 ] || set -- qwen35-35b-a3b qwen3-30b-a3b gpt-oss-20b laguna-xs.2 llama-8b
 failed=0
 for shape in "$@"; do
     model=$folder/$shape.gguf quant=q4_k_m

@@ -101,40 +101,81 @@ static const struct json *find_step(const struct json *step, const char *list, c
 #define MARKS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
 #define TAIL  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-// Splittings by their one expression. Whole pieces (ignore_merges) are part of the name.
+#define CASES     "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define NO_LETTER "[^\\r\\n\\p{L}\\p{N}]?"
+#define CAPITALS  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+
+// Splittings by their expressions, one behind the other. Whole pieces (ignore_merges) are part of
+// the name.
+enum { MOST_SPLITS = 3 };
 static const struct splitting {
-    const char *expression, *name;
+    const char *expression[MOST_SPLITS], *name;
     bool whole;
 } splittings[] = {
-    {HEAD "\\p{L}+|\\p{N}" MARKS TAIL, "qwen2", false},
-    {HEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL, "qwen35", false},
-    {HEAD "[\\p{M}\\p{L}]+|\\p{N}| ?[^\\s\\p{M}\\p{L}\\p{N}]+[\\r\\n]*|" TAIL, "qwen35", false},
-    {HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL, "llama-bpe", true},
-    {HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL, "smaug-bpe", false},
+    {{HEAD "\\p{L}+|\\p{N}" MARKS TAIL}, "qwen2", false},
+    {{HEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL}, "qwen35", false},
+    {{HEAD "[\\p{M}\\p{L}]+|\\p{N}| ?[^\\s\\p{M}\\p{L}\\p{N}]+[\\r\\n]*|" TAIL}, "qwen35", false},
+    {{HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL}, "llama-bpe", true},
+    {{HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL}, "smaug-bpe", false},
+    {{NO_LETTER CAPITALS "*" SMALL "+" CASES "|" NO_LETTER CAPITALS "+" SMALL "*" CASES
+                         "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL},
+     "gpt-4o",
+     false},
+    {{"[^\\n]+|[\\n]+", HEAD "\\p{L}+|\\p{N}" MARKS TAIL}, "laguna", false},
+    {{"\\p{N}{1,3}",
+      "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
+      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" TAIL},
+     "deepseek-v3",
+     false},
 };
+
+// Whether the steps of type Split are these, in this order, each cutting out what it finds.
+static bool splits_are(const struct json *steps, const struct splitting *s) {
+    int n = 0;
+    for (size_t i = 0; i < json_len(steps); i++) {
+        const struct json *step = json_at(steps, i);
+        const char *type = json_str(json_get(step, "type"), NULL);
+        const char *re = json_str(json_get(json_get(step, "pattern"), "Regex"), NULL);
+        if (!type || strcmp(type, "Split") != 0)
+            continue;
+        if (n == MOST_SPLITS || !re || !s->expression[n] || strcmp(s->expression[n], re) != 0)
+            return false;
+        n++;
+    }
+    return n == MOST_SPLITS || !s->expression[n];
+}
+
+static size_t count_splits(const struct json *steps) {
+    size_t n = 0;
+    for (size_t i = 0; i < json_len(steps); i++) {
+        const char *type = json_str(json_get(json_at(steps, i), "type"), NULL);
+        n += type && !strcmp(type, "Split");
+    }
+    return n;
+}
 
 // Names the splitting, NULL when it is not known. Without an expression of its own the step
 // ByteLevel splits as gpt-2 does, with a step for digits as smollm does.
 static const char *splitting(const struct vocab *v) {
     const struct json *pre = hf_get(&v->tokenizer, "pre_tokenizer");
-    const struct json *split = find_step(pre, "pretokenizers", "Split");
     const struct json *level = find_step(pre, "pretokenizers", "ByteLevel");
     const struct json *digits = find_step(pre, "pretokenizers", "Digits");
     const struct json *steps = json_get(pre, "pretokenizers");
-    const char *s = json_str(json_get(json_get(split, "pattern"), "Regex"), NULL);
     bool whole = json_bool(hf_get(&v->tokenizer, "model.ignore_merges"), false);
     bool own = json_bool(json_get(level, "use_regex"), true);
-    size_t known = (level ? 1u : 0u) + (split ? 1u : 0u) + (digits ? 1u : 0u);
+    size_t splits = count_splits(steps), known = splits + (level ? 1u : 0u) + (digits ? 1u : 0u);
     if (!level || (steps && json_len(steps) != known) ||
         json_bool(json_get(level, "add_prefix_space"), false) ||
-        (split && json_bool(json_get(level, "use_regex"), false)))
+        (splits && json_bool(json_get(level, "use_regex"), false)))
         return NULL;
-    if (!split && own && !whole)
+    if (!splits && own && !whole)
         return !digits                                                   ? "gpt-2"
                : json_bool(json_get(digits, "individual_digits"), false) ? "smollm"
                                                                          : NULL;
-    for (size_t i = 0; s && !digits && i < sizeof splittings / sizeof *splittings; i++)
-        if (splittings[i].whole == whole && !strcmp(splittings[i].expression, s))
+    for (size_t i = 0; splits && !digits && i < sizeof splittings / sizeof *splittings; i++)
+        if (splittings[i].whole == whole && splits_are(steps, &splittings[i]))
             return splittings[i].name;
     return NULL;
 }
@@ -163,7 +204,7 @@ int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
     const char *pre = rc ? NULL : splitting(v);
     if (!rc && !pre)
         rc = vocab_refuse(v, "a pre-tokenizer (or ignore_merges) other than that of qwen2, qwen35, "
-                             "llama-bpe, gpt-2 or smollm");
+                             "llama-bpe, gpt-2, smollm, gpt-4o, laguna or deepseek-v3");
     if (!rc)
         rc = read_tokens(v);
     if (!rc)
@@ -172,6 +213,7 @@ int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
         rc = read_merges(v);
     if (rc)
         return rc;
+    vocab_mark_ends(v);
     gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
     gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
     gguf_put_str_array(w, "tokenizer.ggml.tokens", v->text, v->length, (uint64_t)v->rows);

@@ -56,6 +56,16 @@ static int64_t end_of_turn(const struct vocab *v, int64_t eos) {
     return -1;
 }
 
+void vocab_mark_ends(struct vocab *v) {
+    const struct hf_file *const files[] = {&v->generation, &v->model};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < 8; i++) {
+            int64_t id = listed_id(files[k], "eos", i);
+            if (id >= 0 && id < v->rows && v->type[id] == TOKEN_USER)
+                v->type[id] = TOKEN_CONTROL;
+        }
+}
+
 // Whether a kind of token is added to a text: -1 when the folder does not say.
 struct added {
     int bos, eos, sep;

@@ -23,6 +23,7 @@ struct synth_shape {
     int layers;
     int64_t dim, ffn, vocab;
     int heads, kv, head_dim;
+    int window_heads; // of queries in layers with a window, 0: as in the others
     // qwen35: every fourth layer is full attention, the others Gated DeltaNet.
     int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
     int rope_dims;

@@ -14,6 +14,7 @@
 #define QWEN3  .plain = true, .head_dim = 128, .vocab = 151936
 #define LLAMA  .plain = true, .arch = "llama", .kv = 8, .vocab = 128256
 #define OSS    .plain = true, .arch = "gpt-oss"
+#define LAGUNA .plain = true, .arch = "laguna"
 #define DEEPSEEK                                                                                   \
     .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
     .rope_dims = 64
@@ -78,6 +79,12 @@ static const struct synth_shape shapes[] = {
     {"deepseek2-tiny", .plain = true, .arch = "deepseek2", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 1, .q_lora = 128, .kv_lora = 64, .nope = 32, .v_dim = 64,
      .rope_dims = 32, .experts = 16, .used = 4, .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"laguna-xs.2", LAGUNA, .layers = 40, .dim = 2048, .ffn = 8192, .heads = 48, .window_heads = 64,
+     .kv = 8, .head_dim = 128, .vocab = 100352, .rope_dims = 64, .window = 512, .experts = 256,
+     .used = 8, .lead = 1, .expert_ffn = 512, .shared_ffn = 512},
+    {"laguna-tiny", LAGUNA, .layers = 5, .dim = 256, .ffn = 512, .heads = 4, .window_heads = 6,
+     .kv = 2, .head_dim = 64, .vocab = 512, .rope_dims = 32, .window = 32, .experts = 16, .used = 4,
+     .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
@@ -128,9 +135,13 @@ static bool is_oss(const struct synth_shape *s) {
     return is_arch(s, "gpt-oss");
 }
 
+static bool is_laguna(const struct synth_shape *s) {
+    return is_arch(s, "laguna");
+}
+
 // Dense layers first, then experts beside a shared one, with a bias for the choice.
 static bool has_lead(const struct synth_shape *s) {
-    return is_glm(s) || is_arch(s, "deepseek2");
+    return is_glm(s) || is_laguna(s) || is_arch(s, "deepseek2");
 }
 
 const char *synth_pre(const struct synth_shape *s) {
@@ -138,6 +149,8 @@ const char *synth_pre(const struct synth_shape *s) {
         return "deepseek-v3";
     if (is_oss(s))
         return "gpt-4o";
+    if (is_laguna(s))
+        return "laguna";
     return is_arch(s, "llama") ? "llama-bpe" : s->plain ? "qwen2" : "qwen35";
 }
 
@@ -214,10 +227,17 @@ static void norm(struct builder *b, int layer, const char *name, int64_t n) {
     vector(b, layer, name, n, 1, 0.2f);
 }
 
+// Where layers with a window have another number, the first of each four is full.
+static int heads_of(const struct synth_shape *s, int i) {
+    return s->window_heads && i % 4 ? s->window_heads : s->heads;
+}
+
 static void attention(struct builder *b, const struct synth_shape *s, int i) {
-    int64_t width = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
+    int64_t width = (int64_t)heads_of(s, i) * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
     bool gated = !s->draft && !s->plain;
     bool normed = !s->plain || (s->experts && !is_glm(s) && !is_oss(s)) || is_arch(s, "qwen3");
+    if (is_laguna(s))
+        matrix(b, i, "attn_gate.weight", s->dim, heads_of(s, i), 1);
     // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
     // the next token a function of the last, and every text would soon repeat itself.
     float size = s->plain ? 2 : 1;
@@ -375,11 +395,25 @@ static void oss_metadata(struct gguf_writer *w, const struct synth_shape *s) {
 }
 
 static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    put(w, s, "expert_shared_count", s->shared_ffn / s->expert_ffn);
+    if (!is_laguna(s))
+        put(w, s, "expert_shared_count", s->shared_ffn / s->expert_ffn);
     put(w, s, "leading_dense_block_count", s->lead);
     put(w, s, "expert_gating_func", 2);
     put(w, s, "rope.dimension_count", s->rope_dims);
     gguf_put_bool(w, key_of(s, "expert_weights_norm").text, true);
+}
+
+// YaRN in full layers as published: 32 times 4,096 positions, of half a head.
+static void laguna_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    int32_t heads[128];
+    for (int i = 0; i < s->layers; i++)
+        heads[i] = heads_of(s, i);
+    oss_metadata(w, s);
+    gguf_put_array(w, key_of(s, "attention.head_count").text, GGUF_I32, heads, (uint64_t)s->layers);
+    put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
+    gguf_put_f32(w, key_of(s, "rope.scaling.yarn_beta_fast").text, 64);
+    gguf_put_f32(w, key_of(s, "rope.freq_base_swa").text, 1e4f);
+    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, 2.5f);
 }
 
 // Layers of a latent, and weights that are divided by their sum and then times 2.5.
@@ -420,7 +454,10 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
     put(w, s, "block_count", s->layers);
     bool llama = is_arch(s, "llama");
-    put(w, s, "context_length", llama || is_oss(s) ? 131072 : s->plain ? 40960 : 262144);
+    put(w, s, "context_length",
+        llama || is_oss(s) || is_laguna(s) ? 131072
+        : s->plain                         ? 40960
+                                           : 262144);
     put(w, s, "embedding_length", s->dim);
     if (s->ffn)
         put(w, s, "feed_forward_length", s->ffn);
@@ -435,14 +472,20 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
         lead_metadata(w, s);
     else if (s->shared_ffn)
         put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
-    put(w, s, "attention.head_count", s->heads);
+    if (is_laguna(s))
+        laguna_metadata(w, s);
+    else
+        put(w, s, "attention.head_count", s->heads);
     put(w, s, "attention.head_count_kv", s->kv);
     put(w, s, "attention.key_length", s->kv_lora ? s->kv_lora + s->rope_dims : s->head_dim);
     put(w, s, "attention.value_length", s->kv_lora ? s->kv_lora : s->head_dim);
     if (s->kv_lora)
         latent_metadata(w, s);
     gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
-    gguf_put_f32(w, key_of(s, "rope.freq_base").text, llama ? 5e5f : s->plain ? 1e6f : 1e7f);
+    gguf_put_f32(w, key_of(s, "rope.freq_base").text,
+                 llama || is_laguna(s) ? 5e5f
+                 : s->plain            ? 1e6f
+                                       : 1e7f);
     if (s->draft)
         draft_metadata(w, s);
     else if (!s->plain)

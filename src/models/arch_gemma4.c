@@ -13,39 +13,7 @@
 
 #define ARCH "gemma4"
 
-// Element i of a key that is one number or an array over the layers.
-static int per_layer(const struct gguf *g, const char *key, int64_t n, int64_t i, int64_t hi,
-                     int64_t *out, struct err *e) {
-    const struct gguf_kv *kv = gguf_find(g, key);
-    if (!kv || kv->kind != GGUF_ARRAY)
-        return meta_int(g, key, 1, hi, 0, out, e);
-    if (kv->count != (uint64_t)n || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
-        kv->elem == GGUF_F64)
-        return err_set(e, ERR_FORMAT, "metadata key %s must have %lld integers", key, (long long)n);
-    *out = gguf_array_int(kv, (uint64_t)i);
-    if (*out >= 1 && *out <= hi)
-        return 0;
-    return err_set(e, ERR_FORMAT, "metadata key %s has %lld in layer %lld; allowed are 1 to %lld",
-                   key, (long long)*out, (long long)i, (long long)hi);
-}
-
-// Whether layer i has a window: the pattern says so for each layer, or counts to the full one.
-static int is_windowed(const struct gguf *g, const struct model_params *p, int i, bool *windowed,
-                       struct err *e) {
-    static const char key[] = ARCH ".attention.sliding_window_pattern";
-    const struct gguf_kv *kv = gguf_find(g, key);
-    int64_t period = 6;
-    if (kv && kv->kind == GGUF_ARRAY) {
-        if (kv->count != (uint64_t)p->n_layers || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
-            kv->elem == GGUF_F64)
-            return err_set(e, ERR_FORMAT, "metadata key %s must have %d values", key, p->n_layers);
-        *windowed = gguf_array_int(kv, (uint64_t)i) != 0;
-        return 0;
-    }
-    int rc = meta_int(g, key, 1, PARAMS_MAX_LAYERS, 6, &period, e);
-    *windowed = !rc && (i + 1) % period != 0;
-    return rc;
-}
+enum { PERIOD = 6 }; // the last of each so many layers is full
 
 // Heads of keys in the first layer with and without a window, and that others of a kind have as
 // many; the widest feed-forward layer.
@@ -55,12 +23,12 @@ static int read_layers(struct model_params *p, const struct gguf *g, struct err 
     for (int i = 0; !rc && i < p->n_layers; i++) {
         int64_t kv, ffn;
         bool windowed = false;
-        rc = is_windowed(g, p, i, &windowed, e);
+        rc = params_is_windowed(p, g, PERIOD, false, i, &windowed, e);
         if (!rc)
-            rc = per_layer(g, ARCH ".attention.head_count_kv", p->n_layers, i, 4096, &kv, e);
+            rc = meta_of_layer(g, ARCH ".attention.head_count_kv", p->n_layers, i, 4096, &kv, e);
         if (!rc)
-            rc = per_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn,
-                           e);
+            rc = meta_of_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH,
+                               &ffn, e);
         if (rc)
             break;
         int *known = windowed ? &p->window.n_kv : &p->n_kv;
@@ -247,7 +215,7 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         struct layer *y = &m->layers[i];
         char name[LOAD_NAME];
         bool windowed = false;
-        rc = is_windowed(g, p, i, &windowed, e);
+        rc = params_is_windowed(p, g, PERIOD, false, i, &windowed, e);
         y->full = true;
         y->group = windowed ? 0 : 1;
         y->borrows = i >= p->n_layers - p->borrowing;
@@ -349,7 +317,8 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     if (!rc)
         rc = attention_load(&y->attention, &shape, l, i, e);
     if (!rc)
-        rc = per_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn, e);
+        rc = meta_of_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn,
+                           e);
     if (!rc)
         rc = mlp_load(&y->mlp, p->dim, ffn, l, i, e);
     y->mlp.activation = ACTIVATION_GELU_TANH;

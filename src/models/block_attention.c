@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention as three ops and two matrix products. The gate of each head lies behind its query in
-// the projection's output and is read there by attend.
+// the projection's output and is read there by attend, or has a projection of its own.
 #include "models/block_attention.h"
 
 static int64_t q_rows(const struct attention_shape *s) {
@@ -58,6 +58,9 @@ int attention_load(struct attention_block *b, const struct attention_shape *s, s
     char name[LOAD_NAME];
     int64_t width = (int64_t)s->n_heads * s->head_dim;
     int rc = load_qkv(b, s, l, i, e);
+    if (!rc && s->gate_width)
+        rc = load_weight(l, load_name(name, i, "attn_gate.weight"), s->dim,
+                         (int64_t)s->n_heads * s->gate_width, &b->wg, e);
     if (!rc && s->bias)
         rc = load_qkv_bias(b, s, l, i, e);
     if (!rc)
@@ -79,6 +82,8 @@ int attention_buffers_load(struct attention_buffers *b, const struct attention_s
         rc = load_buffer(l, n * kv, &b->v, e);
     if (!rc)
         rc = load_buffer(l, n * width, &b->q_rot, e);
+    if (!rc && s->gate_width)
+        rc = load_buffer(l, n * s->n_heads * s->gate_width, &b->gate, e);
     return rc ? rc : load_act(l, n, width, &b->out, e);
 }
 
@@ -114,7 +119,9 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
                   .sinks = c->block->sinks,
                   .mask = c->mask,
                   .window = c->window},
-        .gate_stride = 2 * s->head_dim,
+        .gate_stride = s->gated ? 2 * s->head_dim : s->gate_width,
+        .gate_softplus = s->gate_width > 0,
+        .gate_single = s->gate_width == 1,
         .layout = c->layout,
         .layer = c->layer,
         .seqs = c->views,
@@ -145,17 +152,20 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     const struct attention_shape *s = c->shape;
     const struct attention_buffers *b = c->buf;
     int64_t n = c->rows->n;
-    struct linear_job in[3] = {{.w = c->block->wq, .out = b->q, .bias = c->block->q_bias},
+    struct linear_job in[4] = {{.w = c->block->wq, .out = b->q, .bias = c->block->q_bias},
                                {.w = c->block->wk, .out = b->k, .bias = c->block->k_bias},
                                {.w = c->block->wv, .out = b->v, .bias = c->block->v_bias}};
-    ops->linear(x, in, s->borrows ? 1 : s->v_is_k ? 2 : 3, c->in, n);
+    int jobs = s->borrows ? 1 : s->v_is_k ? 2 : 3;
+    if (s->gate_width)
+        in[jobs++] = (struct linear_job){.w = c->block->wg, .out = b->gate};
+    ops->linear(x, in, jobs, c->in, n);
     struct qk_args qk = qk_args_of(c);
     qk.q = b->q;
     qk.q_out = b->q_rot;
     ops->qk_norm_rope_store(x, &qk, c->rows);
     struct attend_args at = attend_args_of(c);
     at.q = b->q_rot;
-    at.gate = s->gated ? b->q + s->head_dim : NULL;
+    at.gate = s->gated ? b->q + s->head_dim : s->gate_width ? b->gate : NULL;
     ops->attend(x, &at, c->rows);
     if (c->apart)
         linear_reduce_to(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->apart);

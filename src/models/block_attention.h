@@ -20,12 +20,15 @@ struct attention_shape {
     bool sinks;      // attn_sinks: one more score of each head, without a key
     bool v_norm;     // RMSNorm of values, without weights
     bool v_is_k;     // no attn_v: values are keys before their norm and turn
-    bool borrows;    // no keys and values of its own: it reads those that an earlier layer stored
+    // Width of attn_gate for a head: 0, there is none; 1 or head_dim: what comes out of a head, or
+    // of each of its values, is multiplied by the softplus of a number.
+    int gate_width;
+    bool borrows; // no keys and values of its own: it reads those that an earlier layer stored
 };
 
 // Arrays are NULL where the shape has no such part.
 struct attention_block {
-    const struct weight *wq, *wk, *wv, *wo;
+    const struct weight *wq, *wk, *wv, *wo, *wg;
     float *q_norm, *k_norm;                     // [head_dim]
     float *q_bias, *k_bias, *v_bias, *out_bias; // [outputs]
     float *sinks;                               // [n_heads]
@@ -35,6 +38,7 @@ struct attention_block {
 struct attention_buffers {
     float *q, *k, *v; // projections: [n][n_heads][head_dim or 2 head_dim], [n][n_kv][head_dim]
     float *q_rot;     // [n][n_heads][head_dim]
+    float *gate;      // [n][n_heads][gate_width]
     struct act *out;  // [n][n_heads * head_dim]
 };
 

@@ -168,6 +168,8 @@ void moe_run(struct exec *x, const struct moe_call *c) {
     struct linear_job in[2] = {{.w = w->router, .out = b->logits, .bias = w->router_bias},
                                {.w = w->shared_gate, .out = b->gate}};
     ops->linear(x, in, s->shared_gate ? 2 : 1, c->router_in ? c->router_in : c->in, c->n);
+    if (s->logit_cap > 0)
+        ops->scale(x, &(struct scale_args){b->logits, c->n * s->experts, 1, s->logit_cap});
     struct moe_route_args route = {.logits = b->logits,
                                    .n = c->n,
                                    .experts = s->experts,

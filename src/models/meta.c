@@ -52,3 +52,18 @@ int meta_heads(const struct gguf *g, const char *key, int64_t blocks, int *out, 
     *out = (int)v;
     return v ? 0 : err_set(e, ERR_FORMAT, "metadata key %s names no heads", key);
 }
+
+int meta_of_layer(const struct gguf *g, const char *key, int64_t n, int64_t i, int64_t hi,
+                  int64_t *out, struct err *e) {
+    const struct gguf_kv *kv = gguf_find(g, key);
+    if (!kv || kv->kind != GGUF_ARRAY)
+        return meta_int(g, key, 1, hi, 0, out, e);
+    if (kv->count != (uint64_t)n || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
+        kv->elem == GGUF_F64)
+        return err_set(e, ERR_FORMAT, "metadata key %s must have %lld integers", key, (long long)n);
+    *out = gguf_array_int(kv, (uint64_t)i);
+    if (*out >= 1 && *out <= hi)
+        return 0;
+    return err_set(e, ERR_FORMAT, "metadata key %s has %lld in layer %lld; allowed are 1 to %lld",
+                   key, (long long)*out, (long long)i, (long long)hi);
+}

@@ -17,5 +17,8 @@ int meta_positive(const struct gguf *g, const char *key, double otherwise, float
                   struct err *e);
 // A number of heads: one integer, or an array over `blocks` layers whose non-zero entries agree.
 int meta_heads(const struct gguf *g, const char *key, int64_t blocks, int *out, struct err *e);
+// Element i, in 1..hi, of a key that is one number or an array over n layers.
+int meta_of_layer(const struct gguf *g, const char *key, int64_t n, int64_t i, int64_t hi,
+                  int64_t *out, struct err *e);
 
 #endif

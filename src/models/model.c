@@ -14,8 +14,9 @@
 #include "models/plain.h"
 
 static const struct model_desc *const archs[] = {
-    &arch_qwen35,     &arch_qwen35moe,    &arch_qwen3.desc, &arch_qwen3moe.desc, &arch_qwen2.desc,
-    &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4,     &arch_gpt_oss,       &arch_deepseek2};
+    &arch_qwen35,     &arch_qwen35moe,  &arch_qwen3.desc,   &arch_qwen3moe.desc,
+    &arch_qwen2.desc, &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4,
+    &arch_gpt_oss,    &arch_deepseek2,  &arch_laguna};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
@@ -179,7 +180,7 @@ static void set_limits(struct model *m) {
                             .context = m->options.max_ctx,
                             .tree = m->options.max_verify,
                             .vocab = p->vocab,
-                            .n_heads = p->n_full ? p->n_heads : 0,
+                            .n_heads = p->n_full ? max_i32(p->n_heads, p->window.n_heads) : 0,
                             .head_dim = p->head_dim};
     if (l.tree < GDN_BLOCK)
         l.tree = GDN_BLOCK;

@@ -38,7 +38,7 @@ struct model_params {
     // others.
     struct {
         int64_t width; // tokens that a row sees, 0: there are no such layers
-        int n_kv, head_dim;
+        int n_heads, n_kv, head_dim;
         struct rope rope;
     } window;
     int borrowing;     // the last layers, which read keys and values of earlier ones

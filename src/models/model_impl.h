@@ -24,6 +24,7 @@ struct layer {
     // multiplied by behind the layer; NULL and 0 where an architecture has none.
     float *mixer_out_norm, *ffn_out_norm; // [D]
     float out_scale;
+    int gate_width; // of struct attention_shape, where layers differ
     struct ple_layer ple;
     struct attention_block attention;
     struct mla_block mla; // in its place where attention is latent
@@ -132,7 +133,7 @@ struct model_desc {
     void (*forward)(struct model *m, const struct pass *p);
 };
 extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gpt_oss,
-    arch_deepseek2;
+    arch_deepseek2, arch_laguna;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,

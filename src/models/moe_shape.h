@@ -16,6 +16,7 @@ struct moe_shape {
     bool shared_gate;  // its result is weighed by the sigmoid of a number that the row gives
     // How the router chooses (struct moe_route_args).
     enum route_score score;
+    float logit_cap;  // logits are cap tanh(logit / cap), 0: as they are
     bool choice_bias; // added to the probabilities for the choice alone
     int groups, groups_used;
     bool group_best;

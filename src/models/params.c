@@ -144,6 +144,24 @@ int params_read_scaling(struct model_params *p, const struct gguf *g, struct err
     return rc || !yarn ? rc : read_yarn(r, p, g, e);
 }
 
+int params_is_windowed(const struct model_params *p, const struct gguf *g, int period,
+                       bool full_first, int i, bool *windowed, struct err *e) {
+    char key[PARAMS_KEY];
+    int64_t counts;
+    const struct gguf_kv *kv =
+        gguf_find(g, params_key(key, p->arch, "attention.sliding_window_pattern"));
+    if (kv && kv->kind == GGUF_ARRAY) {
+        if (kv->count != (uint64_t)p->n_layers || kv->elem == GGUF_STRING || kv->elem == GGUF_F32 ||
+            kv->elem == GGUF_F64)
+            return err_set(e, ERR_FORMAT, "metadata key %s must have %d values", key, p->n_layers);
+        *windowed = gguf_array_int(kv, (uint64_t)i) != 0;
+        return 0;
+    }
+    int rc = meta_int(g, key, 1, PARAMS_MAX_LAYERS, period, &counts, e);
+    *windowed = !rc && i % counts != (full_first ? 0 : counts - 1);
+    return rc;
+}
+
 static bool is_listed(const char *const *list, const char *name) {
     while (*list && strcmp(*list, name) != 0)
         list++;

@@ -33,6 +33,11 @@ int params_read_attention(struct model_params *p, const struct gguf *g, int64_t 
 int params_read_scaling(struct model_params *p, const struct gguf *g, struct err *e);
 int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e);
 
+// Whether layer i has a window: attention.sliding_window_pattern says so for each layer, or counts
+// (otherwise: `period`) to the full one, which is the first or the last of so many.
+int params_is_windowed(const struct model_params *p, const struct gguf *g, int period,
+                       bool full_first, int i, bool *windowed, struct err *e);
+
 // ERR_UNSUPPORTED for a tensor that is not in the lists (each ends with NULL): of names, and of
 // what follows "blk.N.".
 int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,

@@ -74,9 +74,11 @@ struct attend_choice {
 
 struct attend_args {
     struct attend_shape shape;
-    const float *q;    // [n][n_heads][dk]
-    const float *gate; // NULL, or head h of row i at gate + (i * n_heads + h) * gate_stride
-    int gate_stride;   // output is multiplied by sigmoid(gate[0..dv))
+    const float *q;     // [n][n_heads][dk]
+    const float *gate;  // NULL, or head h of row i at gate + (i * n_heads + h) * gate_stride
+    int gate_stride;    // output is multiplied by sigmoid(gate[0..dv)),
+    bool gate_softplus; // or by ln(1 + e^gate),
+    bool gate_single;   // and all of a head by what gate[0] gives
     const struct kv_layout *layout;
     int layer;
     const struct kv_view *seqs;  // host [sequences]

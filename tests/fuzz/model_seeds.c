@@ -89,6 +89,12 @@ int main(int argc, char **argv) {
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/oss.gguf", argv[1]);
     rc |= tiny_target_write(&experts, path, &e);
+    experts.form = TINY_FORM_LAGUNA;
+    experts.rope_dims = 16;
+    experts.heads = 2;
+    tiny_shape_experts(&experts);
+    snprintf(path, sizeof path, "%s/laguna.gguf", argv[1]);
+    rc |= tiny_target_write(&experts, path, &e);
     experts = t;
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/shared.gguf", argv[1]);

@@ -291,6 +291,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_basic, "ds2"),
         cmocka_unit_test_prestate(test_basic, "ds2_groups"),
         cmocka_unit_test_prestate(test_scalar, "ds3"),
+        cmocka_unit_test_prestate(test_plain, "laguna_xs"),
+        cmocka_unit_test_prestate(test_plain, "laguna_m"),
+        cmocka_unit_test_prestate(test_scalar, "laguna_xs"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

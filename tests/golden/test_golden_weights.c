@@ -58,7 +58,8 @@ int main(void) {
         BOTH("glm_norms"),    BOTH("glm_air"),    BOTH("draft_r3moe"),
         BOTH("draft_ds3"),    BOTH("draft_oss"),  BOTH("draft_l3"),
         BOTH("ds3"),          BOTH("ds3_yarn"),   BOTH("ds2"),
-        BOTH("ds2_groups"),   BOTH("g4_moe"),
+        BOTH("ds2_groups"),   BOTH("g4_moe"),     BOTH("laguna_xs"),
+        BOTH("laguna_m"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

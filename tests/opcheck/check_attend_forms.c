@@ -17,7 +17,7 @@ static const double PI = 3.14159265358979323846;
 struct form {
     const char *name;
     int n_heads, n_kv, dk, dv;
-    bool v_in_k, sinks, gated, no_norm, v_norm;
+    bool v_in_k, sinks, gated, softplus, single, no_norm, v_norm;
     float soft_cap;
     int64_t window;
     struct rope rope;
@@ -30,6 +30,12 @@ struct form {
 static const struct form forms[] = {
     {"K 96, V 64", 6, 2, 96, 64, .rope = {.dims = 96, .base = 1e4f}, .codec_k = KV_Q8_0},
     {"K 64, V 160, gate", 4, 2, 64, 160, .gated = true, .rope = {.dims = 64, .base = 1e4f}},
+    {"gate by softplus", 4, 2, 64, 64, .gated = true, .softplus = true,
+     .rope = {.dims = 64, .base = 1e4f}},
+    {"one gate a head by softplus, window", 12, 2, 128, 128, .gated = true, .softplus = true,
+     .single = true, .window = 40, .rope = {.dims = 128, .base = 1e4f}},
+    {"one gate a head", 6, 2, 64, 64, .gated = true, .single = true,
+     .rope = {.dims = 64, .base = 1e4f}},
     {"V in K, neighbours of the last 32", 5, 1, 160, 128, .v_in_k = true,
      .rope = {.first = 128, .dims = 32, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
     {"V in K, Q8_0", 4, 1, 96, 64, .v_in_k = true, .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
@@ -146,6 +152,8 @@ static struct attend_args attend_of(const struct stage *t, int64_t first) {
                                 .q = t->q_out + first * f->n_heads * f->dk,
                                 .gate = f->gated ? gate : NULL,
                                 .gate_stride = width,
+                                .gate_softplus = f->softplus,
+                                .gate_single = f->single,
                                 .layout = &t->w->layout,
                                 .layer = LAYER,
                                 .store = t->slot + first};
@@ -322,23 +330,24 @@ static double head_error(const struct scene *w, const struct result *r, int64_t 
     const float *gate = w->q + (pos * f->n_heads + head) * (f->dk + f->dv) + f->dk;
     double sum = f->sinks ? exp((double)w->sinks[head]) : 0;
     double o[OPS_HEAD_MAX] = {0}, all[OPS_HEAD_MAX] = {0}, err = 0, size = 0;
-    float x[OPS_HEAD_MAX];
+    float have[OPS_HEAD_MAX];
     for (int64_t p = first < 0 ? 0 : first; p <= pos; p++) {
         double s = 0;
-        stored(w, r, false, p, head / (f->n_heads / f->n_kv), x);
+        stored(w, r, false, p, head / (f->n_heads / f->n_kv), have);
         for (int d = 0; d < f->dk; d++)
-            s += (double)q[d] * (double)x[d];
+            s += (double)q[d] * (double)have[d];
         s /= sqrt(f->dk);
         s = exp(f->soft_cap > 0 ? (double)f->soft_cap * tanh(s / (double)f->soft_cap) : s);
         sum += s;
-        stored(w, r, true, p, head / (f->n_heads / f->n_kv), x);
+        stored(w, r, true, p, head / (f->n_heads / f->n_kv), have);
         for (int d = 0; d < f->dv; d++) {
-            o[d] += s * (double)x[d];
-            all[d] += s * fabs((double)x[d]);
+            o[d] += s * (double)have[d];
+            all[d] += s * fabs((double)have[d]);
         }
     }
     for (int d = 0; d < f->dv; d++) {
-        double g = f->gated ? 1 / (1 + exp(-(double)gate[d])) : 1;
+        double x = (double)gate[f->single ? 0 : d];
+        double g = !f->gated ? 1 : f->softplus ? log1p(exp(x)) : 1 / (1 + exp(-x));
         double e = (double)r->out[(row * f->n_heads + head) * f->dv + d] - g * o[d] / sum;
         err += e * e;
         size += g * all[d] / sum * g * all[d] / sum;

@@ -31,13 +31,14 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     if (index % 5 == 2) { // one in five is a plain decoder
         static const enum tiny_form forms[] = {
             TINY_FORM_QWEN3, TINY_FORM_LLAMA,    TINY_FORM_QWEN2, TINY_FORM_GEMMA4,
-            TINY_FORM_GLM,   TINY_FORM_DEEPSEEK, TINY_FORM_OSS};
+            TINY_FORM_GLM,   TINY_FORM_DEEPSEEK, TINY_FORM_OSS,   TINY_FORM_LAGUNA};
         enum { FORMS = sizeof forms / sizeof *forms };
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)
             t->form = forms[index / 5 % FORMS];
         t->interval = 1;
-        bool half = t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK;
+        bool half = t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK ||
+                    t->form == TINY_FORM_LAGUNA;
         t->rope_dims = half ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
     }
@@ -47,7 +48,7 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
     if (gemma && index % 2 == 0)
         t->fused = false;
     if (t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK || t->form == TINY_FORM_OSS ||
-        (gemma && index % 2) ||
+        t->form == TINY_FORM_LAGUNA || (gemma && index % 2) ||
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3)) // most of one in three have experts
         tiny_shape_experts(t);
 }

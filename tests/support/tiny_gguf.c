@@ -58,9 +58,13 @@ static bool is_deep(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_DEEPSEEK;
 }
 
+static bool is_laguna(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_LAGUNA;
+}
+
 // Dense layers first, then experts with a shared one and a bias for the choice.
 static bool has_lead(const struct tiny_shape *t) {
-    return is_glm(t) || is_deep(t);
+    return is_glm(t) || is_deep(t) || is_laguna(t);
 }
 
 const char *tiny_arch(const struct tiny_shape *t) {
@@ -68,7 +72,7 @@ const char *tiny_arch(const struct tiny_shape *t) {
         [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2",
         [TINY_FORM_LLAMA] = "llama", [TINY_FORM_GEMMA4] = "gemma4",
         [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2",
-        [TINY_FORM_OSS] = "gpt-oss"};
+        [TINY_FORM_OSS] = "gpt-oss", [TINY_FORM_LAGUNA] = "laguna"};
     if (t->experts && !has_lead(t) && !is_gemma(t) && !is_oss(t))
         return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
@@ -128,7 +132,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
             vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
         }
     }
-    if (t->plain && t->form != TINY_FORM_QWEN3 && !is_glm(t))
+    if (t->plain && t->form != TINY_FORM_QWEN3 && !is_glm(t) && !is_laguna(t))
         return;
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
@@ -242,9 +246,14 @@ static void feed_forward_tensors(struct list *l, const struct tiny_shape *t, int
 
 static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
+    struct tiny_shape own = *t;
     if (is_gemma(t)) {
         gemma_layer(l, t, i);
         return;
+    }
+    if (is_laguna(t)) {
+        laguna_gate(l, t, i);
+        own.heads = laguna_heads(t, i);
     }
     vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
     if (is_oss(t))
@@ -252,7 +261,7 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
     if (is_deep(t))
         latent_tensors(l, t, i);
     else if (i >= t->layers || (i + 1) % t->interval == 0)
-        attention_tensors(l, t, i);
+        attention_tensors(l, &own, i);
     else
         deltanet_tensors(l, t, i);
     vector(l,
@@ -389,6 +398,8 @@ static void put_expert_keys(struct gguf_writer *w, const char *a, const struct t
             put_u32(w, a, "expert_shared_feed_forward_length", t->shared_ffn);
         return;
     }
+    if (is_laguna(t))
+        return;
     put_u32(w, a, "feed_forward_length", t->ffn);
     put_u32(w, a, "expert_shared_count", t->shared_ffn / t->expert_ffn);
     put_u32(w, a, "leading_dense_block_count", 1);
@@ -429,7 +440,10 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_u32(w, a, "embedding_length", t->dim);
     if (t->experts)
         put_expert_keys(w, a, t);
-    put_u32(w, a, "attention.head_count", t->heads);
+    if (is_laguna(t))
+        put_laguna_keys(w, t);
+    else
+        put_u32(w, a, "attention.head_count", t->heads);
     if (is_gemma(t)) {
         put_gemma_keys(w, t);
     } else if (is_deep(t)) {
@@ -459,7 +473,7 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
 int tiny_target_write(const struct tiny_shape *shape, const char *path, struct err *e) {
     struct tiny_shape own = *shape;
     const struct tiny_shape *t = &own;
-    if (is_gemma(t)) // which has no such blocks
+    if (is_gemma(t) || is_laguna(t)) // which have no such blocks
         own.nextn = 0;
     struct gguf_writer *w;
     struct list *l = calloc(1, sizeof *l);
@@ -483,18 +497,6 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
 }
 
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
-
-static void put_window(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
-    char key[96];
-    uint8_t pattern[64];
-    if (d->window <= 0)
-        return;
-    put_u32(w, a, "attention.sliding_window", d->window);
-    for (int i = 0; i < d->layers; i++)
-        pattern[i] = i < d->layers - 1;
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", a);
-    gguf_put_array(w, key, GGUF_BOOL, pattern, (uint64_t)d->layers);
-}
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
                            const struct tiny_draft_shape *d) {

@@ -93,6 +93,43 @@ static inline void oss_tensors(struct list *l, const struct tiny_shape *t, int i
     vector(l, blk(b, i, "ffn_down_exps.bias"), t->dim, t->experts, 0, 0.3f);
 }
 
+static inline bool laguna_windowed(int i) {
+    return i % 2 != 0;
+}
+
+static inline int laguna_heads(const struct tiny_shape *t, int i) {
+    return t->heads + (laguna_windowed(i) ? t->kv_heads : 0);
+}
+
+static inline void laguna_gate(struct list *l, const struct tiny_shape *t, int i) {
+    char b[64];
+    int64_t heads = laguna_heads(t, i);
+    matrix(l, blk(b, i, "attn_gate.weight"), t->dim, t->seed / 2 % 2 ? heads * t->head_dim : heads,
+           fan(t->dim, 1));
+}
+
+static inline void put_u32(struct gguf_writer *w, const char *arch, const char *key, int64_t v);
+static inline void put_f32(struct gguf_writer *w, const char *arch, const char *key, float v);
+
+static inline void put_laguna_keys(struct gguf_writer *w, const struct tiny_shape *t) {
+    int32_t heads[64];
+    for (int i = 0; i < t->layers; i++)
+        heads[i] = laguna_heads(t, i);
+    gguf_put_array(w, "laguna.attention.head_count", GGUF_I32, heads, (uint64_t)t->layers);
+    put_u32(w, "laguna", "feed_forward_length", t->ffn);
+    put_u32(w, "laguna", "expert_shared_feed_forward_length", t->shared_ffn);
+    put_u32(w, "laguna", "leading_dense_block_count", 1);
+    put_u32(w, "laguna", "attention.sliding_window", TINY_WINDOW);
+    put_u32(w, "laguna", "attention.sliding_window_pattern", 2);
+    put_u32(w, "laguna", "rope.dimension_count", t->rope_dims);
+    put_f32(w, "laguna", "rope.freq_base_swa", 1e4f);
+    put_f32(w, "laguna", "expert_weights_scale", 1.5f);
+    put_f32(w, "laguna", "router_logit_softcapping", 3);
+    gguf_put_str(w, "laguna.rope.scaling.type", "yarn", 4);
+    put_f32(w, "laguna", "rope.scaling.factor", 4);
+    put_u32(w, "laguna", "rope.scaling.original_context_length", 128);
+}
+
 // About normal: a sum of four uniforms.
 static inline float noise(uint64_t seed, uint64_t tensor, uint64_t i) {
     uint64_t u = rng_hash(seed, tensor, i, 0);
@@ -112,6 +149,20 @@ static inline void put_f32(struct gguf_writer *w, const char *arch, const char *
     char name[96];
     snprintf(name, sizeof name, "%s.%s", arch, key);
     gguf_put_f32(w, name, v);
+}
+
+// Of a draft: all layers but the last have it.
+static inline void put_window(struct gguf_writer *w, const char *a,
+                              const struct tiny_draft_shape *d) {
+    char key[96];
+    uint8_t pattern[64];
+    if (d->window <= 0)
+        return;
+    put_u32(w, a, "attention.sliding_window", d->window);
+    for (int i = 0; i < d->layers; i++)
+        pattern[i] = i < d->layers - 1;
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", a);
+    gguf_put_array(w, key, GGUF_BOOL, pattern, (uint64_t)d->layers);
 }
 
 #endif

@@ -120,6 +120,50 @@ static const struct bad older_latent_targets[] = {
     {ERR_MISMATCH, "blk.3.attn_k_b", {.tensor = "blk.3.attn_kv_b.weight"}},
 };
 
+// Layers 0 and 2 full with 2 heads, 1 and 3 with a window and 3; a dense layer of width 96 first.
+#define LAGUNA(which, number) {.key = "laguna." which, .kind = GGUF_U32, .value = (number)}
+static const struct bad laguna_targets[] = {
+    {0, "", {0}},
+    {0, "", {.key = "laguna.expert_gating_func", .kind = -1}},
+    {0, "", {.key = "laguna.rope.freq_base_swa", .kind = -1}},
+    {0, "", {.key = "laguna.router_logit_softcapping", .kind = -1}},
+    {ERR_UNSUPPORTED, "expert_gating_func is 4", LAGUNA("expert_gating_func", 4)},
+    {ERR_FORMAT,
+     "router_logit_softcapping is -1",
+     {.key = "laguna.router_logit_softcapping", .kind = GGUF_F32, .number = -1}},
+    {ERR_FORMAT,
+     "expert_shared_feed_forward_length is missing",
+     {.key = "laguna.expert_shared_feed_forward_length", .kind = -1}},
+    {ERR_FORMAT, "key_length is missing", {.key = "laguna.attention.key_length", .kind = -1}},
+    {ERR_FORMAT, "freq_base is missing", {.key = "laguna.rope.freq_base", .kind = -1}},
+    {ERR_UNSUPPORTED, "value length 32", LAGUNA("attention.value_length", 32)},
+    {ERR_UNSUPPORTED, "dimension_count_swa is 33", LAGUNA("rope.dimension_count_swa", 33)},
+    {ERR_FORMAT, "head_count is missing", {.key = "laguna.attention.head_count", .kind = -1}},
+    {ERR_MISMATCH, "blk.1.attn_q.weight", LAGUNA("attention.head_count", 2)},
+    // Without windows, or with another pattern, numbers of heads are not those of a kind.
+    {ERR_UNSUPPORTED, "layer 1 has 3 heads", LAGUNA("attention.sliding_window", 0)},
+    {ERR_UNSUPPORTED, "layer 2 has 2 heads", LAGUNA("attention.sliding_window_pattern", 4)},
+    {ERR_UNSUPPORTED, "3 heads of queries and 2", LAGUNA("attention.head_count_kv", 2)},
+    {ERR_FORMAT, "leading_dense_block_count", LAGUNA("leading_dense_block_count", 4)},
+    {ERR_MISMATCH, "blk.1.attn_gate.weight is missing", {.tensor = "blk.1.attn_gate.weight"}},
+    {ERR_MISMATCH, "blk.2.exp_probs_b.bias", {.tensor = "blk.2.exp_probs_b.bias"}},
+    {ERR_MISMATCH, "blk.3.attn_k_norm", {.tensor = "blk.3.attn_k_norm.weight"}},
+    {ERR_UNSUPPORTED,
+     "ffn_gate_inp_shexp",
+     {.tensor = "blk.1.attn_norm.weight", .name = "blk.2.ffn_gate_inp_shexp.weight"}},
+};
+
+static void test_laguna_targets(void **state) {
+    (void)state;
+    struct tiny_shape t = tiny_shape_plain();
+    t.form = TINY_FORM_LAGUNA;
+    t.rope_dims = 32;
+    tiny_shape_experts(&t);
+    refuse_each(t, laguna_targets, sizeof laguna_targets / sizeof *laguna_targets);
+    t.seed = 3; // gates of values
+    refuse_each(t, laguna_targets, 1);
+}
+
 static void test_latent_targets(void **state) {
     (void)state;
     struct tiny_shape deep = tiny_shape_plain();
@@ -152,6 +196,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_targets),
         cmocka_unit_test(test_latent_targets),
+        cmocka_unit_test(test_laguna_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

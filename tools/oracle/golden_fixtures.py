@@ -104,6 +104,18 @@ TARGETS |= {
                    "routed": 1.0, "layers": 3, "seed": 117},
     "ds2_groups": DEEP | {"kind": "deepseek_v2", "routed": 16.0, "layers": 3, "seed": 118},
 }
+# Laguna: XS.2 with windows, whose layers have more heads, gates of heads; M.1 without windows, gates
+# of values, logits of its router capped.
+LAGUNA = {"plain": True, "kind": "laguna", "vocab": 512, "hidden": 256, "ffn": 384, "heads": 4,
+          "window_heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 16, "used": 4,
+          "expert_ffn": 96, "shared_ffn": 64, "routed": 2.5, "tied": False, "rope": 500000,
+          "yarn": 32, "trained": 64}
+TARGETS |= {
+    "laguna_xs": LAGUNA | {"layers": 6, "lead": 1, "window": 24, "wide": False, "router_cap": 0.0,
+                           "seed": 120},
+    "laguna_m": LAGUNA | {"layers": 4, "lead": 2, "window": 0, "wide": True, "router_cap": 1.5,
+                          "seed": 121},
+}
 POSITIONS = [0, 1, 2, 3, 5, 10, 11, 31, 32, 33, 62, 63, 64, 65, 74, 75, 95, 96, 97, 127, 128, 129,
              160, 198, 199]
 PIECES = [1, 2, 3, 5, 64, 125]

@@ -301,7 +301,56 @@ def deepseek_config(t):
     return c
 
 
-LISTED = {"deepseek_v2": (deepseek_layer, deepseek_config),
+def laguna_is_full(t, i):
+    return i % 4 == 0 or not t["window"]
+
+
+def laguna_heads(t, i):
+    return t["heads"] if laguna_is_full(t, i) else t["window_heads"]
+
+
+def laguna_layer(p, t, i):
+    d, hd, h = t["hidden"], t["head_dim"], laguna_heads(t, i)
+    gates = h * hd if t["wide"] else h
+    out = [(p + "self_attn.q_proj.weight", (h * hd, d)),
+           (p + "self_attn.k_proj.weight", (t["kv_heads"] * hd, d)),
+           (p + "self_attn.v_proj.weight", (t["kv_heads"] * hd, d)),
+           (p + "self_attn.o_proj.weight", (d, h * hd)), (p + "self_attn.g_proj.weight", (gates, d)),
+           (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+    return out + (mlp_tensors(p, d, t["ffn"]) if i < t["lead"] else
+                  shared_moe_tensors(p, t, "mlp.gate.e_score_correction_bias"))
+
+
+def laguna_config(t):
+    n = t["layers"]
+    return {
+        "architectures": ["LagunaForCausalLM"], "model_type": "laguna", "vocab_size": t["vocab"],
+        "hidden_size": t["hidden"], "intermediate_size": t["ffn"], "num_hidden_layers": n,
+        "num_attention_heads": t["heads"], "num_key_value_heads": t["kv_heads"],
+        "head_dim": t["head_dim"], "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
+        "hidden_act": "silu", "tie_word_embeddings": t["tied"], "attention_bias": False,
+        "num_attention_heads_per_layer": [laguna_heads(t, i) for i in range(n)],
+        "layer_types": ["full_attention" if laguna_is_full(t, i) else "sliding_attention"
+                        for i in range(n)],
+        "mlp_layer_types": ["dense" if i < t["lead"] else "sparse" for i in range(n)],
+        "sliding_window": t["window"], "gating": "per-element" if t["wide"] else True,
+        "num_experts": t["experts"], "num_experts_per_tok": t["used"],
+        "moe_intermediate_size": t["expert_ffn"],
+        "shared_expert_intermediate_size": t["shared_ffn"], "moe_routed_scaling_factor": t["routed"],
+        "moe_router_logit_softcapping": t["router_cap"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "yarn", "rope_theta": float(t["rope"]),
+                               "partial_rotary_factor": 0.5, "factor": float(t["yarn"]),
+                               "original_max_position_embeddings": t["trained"],
+                               "beta_fast": 64.0, "beta_slow": 1.0,
+                               "attention_factor": 1 + 0.1 * math.log(t["yarn"])},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0,
+                                  "partial_rotary_factor": 1.0}},
+    }
+
+
+LISTED = {"laguna": (laguna_layer, laguna_config),
+          "deepseek_v2": (deepseek_layer, deepseek_config),
           "deepseek_v3": (deepseek_layer, deepseek_config)}
 
 

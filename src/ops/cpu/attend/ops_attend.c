@@ -253,9 +253,27 @@ static float divisor(const struct tile *t, int at, int h) {
     return fade / (sum * fade + row_exp(sink - m));
 }
 
-static void finish_rows(const struct tile *t) {
+// The head's output times s, and its gate.
+static void gate_head(const struct tile *t, float *x, float s, const float *gate) {
     const struct attend_args *a = t->run->a;
     const struct row_kernels *f = &t->run->cpu->row;
+    float by[OPS_HEAD_MAX];
+    int dim = a->shape.dv;
+    if (!gate || (!a->gate_softplus && !a->gate_single)) {
+        f->gate(x, s, gate, dim);
+        return;
+    }
+    if (a->gate_softplus)
+        f->softplus(by, gate, a->gate_single ? 1 : dim);
+    else
+        by[0] = row_sigmoid(gate[0]);
+    for (int i = 1; a->gate_single && i < dim; i++)
+        by[i] = by[0];
+    f->scale_mul(x, x, by, s, dim);
+}
+
+static void finish_rows(const struct tile *t) {
+    const struct attend_args *a = t->run->a;
     int dim = a->shape.dv;
     for (int64_t i = t->begin; i < t->end; i++)
         for (int h = 0; h < t->heads; h++) {
@@ -263,7 +281,7 @@ static void finish_rows(const struct tile *t) {
             const float *g =
                 a->gate ? a->gate + (i * a->shape.n_heads + head) * a->gate_stride : NULL;
             float *x = a->out->x + i * a->out->stride + head * dim;
-            f->gate(x, divisor(t, (int)(i - t->begin), h), g, dim);
+            gate_head(t, x, divisor(t, (int)(i - t->begin), h), g);
         }
 }
 

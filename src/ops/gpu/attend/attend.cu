@@ -33,10 +33,9 @@ static __device__ __forceinline__ struct fold_work fold_work_of(const struct att
     struct fold_work w = {row, v * 4 / u->head_dim, v * 4 % u->head_dim, 0, 0, {1, 1, 1, 1}};
     w.first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
     w.end = r.first < r.split ? attend_parts(r.split) : 0;
-    const float *gate = u->gate + ((int64_t)row * u->n_heads + w.head) * u->gate_stride + w.at;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        w.gate[i] = u->gate ? attend_gate(__ldcg(gate + i)) : 1.0f;
+        w.gate[i] = u->gate ? attend_gate(u, row, w.head, w.at + i) : 1.0f;
     return w;
 }
 
@@ -147,6 +146,8 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.q = a->q;
     u.gate = a->gate;
     u.gate_stride = a->gate_stride;
+    u.gate_softplus = a->gate_softplus;
+    u.gate_single = a->gate_single;
     u.out = a->out->wide;
     u.out_stride = a->out->stride;
     u.n_heads = a->shape.n_heads;

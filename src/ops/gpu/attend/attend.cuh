@@ -21,6 +21,7 @@ struct attend_run {
     const struct kv_slot *store;
     const float *q, *gate;
     int64_t gate_stride;
+    bool gate_softplus, gate_single;
     float *out; // [n][out_stride]
     int64_t out_stride;
     float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
@@ -170,8 +171,14 @@ static __device__ inline float attend_divided(float x, float sum) {
     return x * (1.0f / sum) + 0.0f;
 }
 
-static __device__ inline float attend_gate(float g) {
-    return 1.0f / (1.0f + expf(-g));
+// What value `at` of a head is multiplied by.
+static __device__ inline float attend_gate(const struct attend_run *u, int32_t row, int32_t head,
+                                           int at) {
+    const float g = __ldcg(u->gate + ((int64_t)row * u->n_heads + head) * u->gate_stride +
+                           (u->gate_single ? 0 : at));
+    if (!u->gate_softplus)
+        return 1.0f / (1.0f + expf(-g));
+    return g > 20 ? g : log1pf(expf(g));
 }
 
 static __device__ inline float attend_output(const struct attend_run *u, int32_t row, int32_t head,
@@ -179,7 +186,7 @@ static __device__ inline float attend_output(const struct attend_run *u, int32_t
     x = attend_divided(x, sum);
     if (!u->gate)
         return x;
-    return x * attend_gate(u->gate[((int64_t)row * u->n_heads + head) * u->gate_stride + at]);
+    return x * attend_gate(u, row, head, at);
 }
 
 #endif
