@@ -76,6 +76,7 @@ static const struct kind {
     {"llama", "llama", convert_plain},
     {"mistral", "llama", convert_plain},
     {"laguna", "laguna", convert_laguna},
+    {"gpt_oss", "gpt-oss", convert_oss},
     {"gemma4", "gemma4", convert_gemma},
     {"gemma4_text", "gemma4", convert_gemma},
 };
@@ -97,7 +98,8 @@ static int fill(struct convert_job *j, struct err *e) {
         e, ERR_UNSUPPORTED,
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
         "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
-        "llama, mistral, laguna and gemma4 models and DFlashDraftModel drafts can be converted",
+        "llama, mistral, laguna, gpt_oss and gemma4 models and DFlashDraftModel drafts can be "
+        "converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

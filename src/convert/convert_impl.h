@@ -37,6 +37,9 @@ struct convert_item {
     const struct tensor *src;
     const struct tensor *const *parts; // [n_parts] of equal type and size, one behind the other
     int n_parts;                       // 0: src alone
+    // MXFP4 as gpt-oss' folders have it: src holds the blocks' 16 bytes, values 2 i and 2 i + 1 in
+    // byte i, this their scales; cut says which rows. NULL: src holds values.
+    const struct tensor *scales;
     struct convert_cut cut;
     const char *name;
     uint32_t type;
@@ -153,6 +156,8 @@ int convert_take_all(struct convert_job *j, const struct convert_rule *rules, in
 // The source tensor of that name under any prefix, or NULL. ERR_UNSUPPORTED for an unreadable one.
 int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
                  struct err *e);
+// A tensor of bytes (dtype U8), or NULL.
+const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer);
 int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e);
 // Whether t has those dimensions, apart from ones of size 1.
 int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e);
@@ -195,6 +200,7 @@ int convert_plain(struct convert_job *j, struct err *e);
 int convert_gemma(struct convert_job *j, struct err *e);
 int convert_glm(struct convert_job *j, struct err *e);
 int convert_deepseek(struct convert_job *j, struct err *e);
+int convert_oss(struct convert_job *j, struct err *e);
 int convert_laguna(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 

@@ -151,6 +151,17 @@ int convert_find(struct convert_job *j, const char *hf, int layer, const struct 
                    name, unreadable);
 }
 
+const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer) {
+    char name[256];
+    for (int i = 0; i < prefix_count; i++) {
+        snprintf(name, sizeof name, "%slayers.%d.%s", prefixes[i], layer, hf);
+        const struct tensor *t = safetensors_bytes(j->weights, name);
+        if (t)
+            return t;
+    }
+    return NULL;
+}
+
 int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e) {
     char where[32] = "";
     if (layer >= 0)
@@ -167,6 +178,8 @@ int convert_add(struct convert_job *j, struct convert_item *item, struct err *e)
     item->type = TYPE_F32;
     if (convert_eligible(item->name, item->n_dims))
         item->type = convert_type(&j->model, &matrix);
+    if (item->scales) // is never encoded anew
+        item->type = TYPE_MXFP4;
     const struct quant_format *f = quant_format(item->type);
     if (f->by_importance)
         return err_set(

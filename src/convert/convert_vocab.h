@@ -50,7 +50,7 @@ bool vocab_wrapped(const char *s, size_t n, const char *begin, const char *end);
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v);
 int vocab_put_pieces(struct gguf_writer *w, struct vocab *v);
 
-// Added tokens at which generation stops are control tokens, whatever their flag.
+// Closing tags at which generation stops are control tokens, whatever their flag.
 void vocab_mark_ends(struct vocab *v);
 // Ids of special tokens, whether they are added, chat templates.
 void vocab_put_special(struct gguf_writer *w, const struct vocab *v);

@@ -61,7 +61,8 @@ void vocab_mark_ends(struct vocab *v) {
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < 8; i++) {
             int64_t id = listed_id(files[k], "eos", i);
-            if (id >= 0 && id < v->rows && v->type[id] == TOKEN_USER)
+            if (id >= 0 && id < v->rows && v->type[id] == TOKEN_USER &&
+                vocab_wrapped(v->text[id], v->length[id], "</", ">"))
                 v->type[id] = TOKEN_CONTROL;
         }
 }

@@ -260,9 +260,39 @@ static int write_encoded(struct gguf_writer *w, struct stream *s, const struct c
     return rc;
 }
 
+// The 17 bytes of a block: its scale, then value i in the low and i + 16 in the high half of byte
+// i.
+static void pack_block(unsigned char *out, const unsigned char *in, unsigned char scale) {
+    out[0] = scale;
+    for (int i = 0; i < 16; i++) {
+        int low = in[i / 2] >> (i % 2 ? 4 : 0), high = in[8 + i / 2] >> (i % 2 ? 4 : 0);
+        out[1 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
+    }
+}
+
+static int write_packed(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
+                        struct err *e) {
+    const unsigned char *blocks = it->src->data, *scales = it->scales->data;
+    int64_t n = it->ne[0] / 32, rows = it->ne[1] * it->ne[2], most = (int64_t)PIECE * 4 / 17;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t from = (r * it->cut.stride + it->cut.offset) * n;
+        for (int64_t b = 0, k; b < n; b += k) {
+            k = n - b < most ? n - b : most;
+            for (int64_t i = 0; i < k; i++)
+                pack_block(s->encoded + i * 17, blocks + (from + b + i) * 16, scales[from + b + i]);
+            int rc = gguf_write_data(w, s->encoded, (size_t)k * 17, e);
+            if (rc)
+                return rc;
+        }
+    }
+    return report(s, it, source_bytes(it), e);
+}
+
 static int write_item(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                       struct err *e) {
     const struct quant_format *from = quant_format(it->src->type), *to = quant_format(it->type);
+    if (it->scales)
+        return write_packed(w, s, it, e);
     bool whole = !it->remap.unit && !it->cut.slice && !it->n_parts;
     bool untouched = from == to && it->op == OP_NONE && whole;
     if (untouched && (from->block > 1 || !from->dequantize || !from->quantize)) {

@@ -37,6 +37,7 @@ static const struct dtype {
 struct entry {
     struct tensor t;
     const char *why;
+    bool bytes; // of dtype U8
     uint64_t begin, end;
 };
 
@@ -109,6 +110,9 @@ static bool describe(struct header *h, struct entry *x, const struct dtype *d,
         x->t.ne[i] = i < rank ? json_int(json_at(shape, rank - 1 - i), 0) : 1;
     if (rank <= 4 && d->type >= 0)
         return true;
+    x->bytes = rank <= 4 && !strcmp(d->name, "U8");
+    if (x->bytes)
+        x->t.type = TYPE_I8;
     if (d->type < 0)
         snprintf(why, sizeof why, "dtype %s", d->name);
     else
@@ -457,4 +461,10 @@ const char *safetensors_unreadable(const struct safetensors *s, const char *name
 
 size_t safetensors_unreadable_count(const struct safetensors *s) {
     return s->count - s->readable;
+}
+
+const struct tensor *safetensors_bytes(const struct safetensors *s, const char *name) {
+    uint32_t i;
+    bool found = map_find(&s->names, name, strlen(name), &i);
+    return found && s->entries[i].bytes ? &s->entries[i].t : NULL;
 }

@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "convert/convert.h"
 #include "formats/quant.h"
-#include "golden/tiny_oss.h"
 
 enum { FIXTURE_LIMIT = 1 << 20 };
 
@@ -215,10 +214,6 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     if (mkdir(f->hf, 0700) != 0)
         return err_set(e, ERR_IO, "cannot create %s", f->hf);
     struct convert_options o = {.recipe = convert_recipe("F32"), .target_dir = f->gguf};
-    if (g->target.kind == TINY_OSS) {
-        int rc = tiny_write_oss(&g->target, f->gguf, e);
-        return rc == 0 && g->has_draft ? make_draft(f, g, &o, e) : rc;
-    }
     int rc = g->config.len ? tiny_write_listed(&g->target, &g->config, &g->tensors, f->hf, e)
                            : tiny_write_target(&g->target, f->hf, e);
     if (rc == 0)

@@ -82,16 +82,17 @@ static void test_splits(void **state) {
     hf_write_folders();
 }
 
-// Token 5 is none that only programs write, but generation stops at it.
+// Token 5 is none that only programs write, but a closing tag at which generation stops.
 static void test_ends(void **state) {
     (void)state;
     struct err e = {0};
     struct gguf *g;
     int64_t eot;
     hf_write_folders();
+    hf_write_edited(hf_target, "tokenizer.json", hf_tokenizer, "<think>", "</assistant>");
     for (int listed = 0; listed < 2; listed++) {
-        hf_write_edited(hf_target, "config.json", hf_target_config, "\"eos_token_id\":4",
-                        listed ? "\"eos_token_id\":[4,5]" : "\"eos_token_id\":4");
+        hf_write_edited(hf_target, "generation_config.json",
+                        listed ? "{\"eos_token_id\":[4,5]}" : "{\"eos_token_id\":4}", NULL, NULL);
         struct convert_options o = hf_options("F32", NULL);
         assert_int_equal(convert_hf(hf_target, hf_out, &o, &e), 0);
         assert_int_equal(gguf_open(&g, hf_out, &e), 0);

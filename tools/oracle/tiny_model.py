@@ -350,6 +350,7 @@ def laguna_config(t):
 
 
 LISTED = {"laguna": (laguna_layer, laguna_config),
+          "gpt_oss": (lambda p, t, _i: oss_layer(p, t), oss_config),
           "deepseek_v2": (deepseek_layer, deepseek_config),
           "deepseek_v3": (deepseek_layer, deepseek_config)}
 
