@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 
 enum { MAX_LAYERS = 1024, PERIOD = 4 };
 
@@ -187,7 +187,7 @@ static void put_window(struct convert_job *j, const struct laguna *l) {
 static int put_keys(struct convert_job *j, const struct laguna *l, struct err *e) {
     double cap = json_num(hf_get(&j->config, "moe_router_logit_softcapping"), 0);
     bool windows = memchr(l->windowed, 1, (size_t)j->layers);
-    int rc = convert_put_sizes(j, e);
+    int rc = convert_put_sizes(j, 1e-6, e);
     if (!rc && windows && !l->window)
         rc =
             err_set(e, ERR_FORMAT, "%s lacks 'sliding_window': get the file again", j->config.path);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 #include "formats/quant.h"
 
 static const struct convert_rule layer_rules[] = {
@@ -30,31 +30,39 @@ static const struct matrix {
     {"down_proj", "ffn_down_exps", DIM_FE, DIM_D, 0, 1},
 };
 
-static int find(struct convert_job *j, const struct matrix *m, const char *tail, int layer,
-                bool bytes, const int64_t *ne, int n_dims, const struct tensor **out,
-                struct err *e) {
-    char hf[64];
-    snprintf(hf, sizeof hf, "mlp.experts.%s%s", m->hf, tail);
-    int rc = bytes ? 0 : convert_find(j, hf, layer, out, e);
-    if (bytes)
-        *out = convert_find_bytes(j, hf, layer);
+static void name_of(const struct matrix *m, const char *tail, char hf[64]) {
+    snprintf(hf, 64, "mlp.experts.%s%s", m->hf, tail);
+}
+
+// A part of the tensor in bytes, of the shape ne[4].
+static int find_bytes(struct convert_job *j, const char *hf, int layer, const int64_t *ne,
+                      const struct tensor **out, struct err *e) {
+    *out = convert_find_bytes(j, hf, layer);
+    return *out ? convert_check_shape(*out, ne, 4, e) : convert_missing(j, hf, layer, e);
+}
+
+static int find_values(struct convert_job *j, const char *hf, int layer, const int64_t *ne,
+                       const struct tensor **out, struct err *e) {
+    int rc = convert_find(j, hf, layer, out, e);
     if (!rc && !*out)
         rc = convert_missing(j, hf, layer, e);
-    return rc ? rc : convert_check_shape(*out, ne, n_dims, e);
+    return rc ? rc : convert_check_shape(*out, ne, 3, e);
 }
 
 // Blocks of 16 bytes, whose scales are a tensor of their own.
 static int take_packed(struct convert_job *j, const struct matrix *m, int layer, struct err *e) {
     char name[64];
     int64_t k = j->dim[m->k], rows = j->dim[m->m] * m->step, experts = j->dim[DIM_E];
-    const int64_t blocks[4] = {16, k / 32, rows, experts}, scales[3] = {k / 32, rows, experts};
+    const int64_t blocks[4] = {16, k / 32, rows, experts}, scales[4] = {k / 32, rows, experts, 1};
     struct convert_item item = {.name = name, .n_dims = 3, .ne = {k, j->dim[m->m], experts, 1}};
     if (k % 32)
         return err_set(e, ERR_UNSUPPORTED, "%s has experts of width %" PRId64 ", no multiple of 32",
                        j->config.path, k);
-    int rc = find(j, m, "_blocks", layer, true, blocks, 4, &item.src, e);
+    name_of(m, "_blocks", name);
+    int rc = find_bytes(j, name, layer, blocks, &item.src, e);
+    name_of(m, "_scales", name);
     if (!rc)
-        rc = find(j, m, "_scales", layer, true, scales, 3, &item.scales, e);
+        rc = find_bytes(j, name, layer, scales, &item.scales, e);
     item.cut = (struct convert_cut){1, m->step, m->first}; // of rows
     snprintf(name, sizeof name, "blk.%d.%s.weight", layer, m->gguf);
     return rc ? rc : convert_add(j, &item, e);
@@ -66,7 +74,8 @@ static int take_plain(struct convert_job *j, const struct matrix *m, int layer, 
     int64_t k = j->dim[m->k], rows = j->dim[m->m], experts = j->dim[DIM_E];
     const int64_t ne[3] = {rows * m->step, k, experts};
     struct convert_item item = {.name = name, .n_dims = 3, .ne = {k, rows, experts, 1}};
-    int rc = find(j, m, "", layer, false, ne, 3, &item.src, e);
+    name_of(m, "", name);
+    int rc = find_values(j, name, layer, ne, &item.src, e);
     item.cut = (struct convert_cut){1, m->step, m->first};
     item.remap = (struct convert_remap){.unit = 1, .keys = (int)k, .copies = (int)rows};
     snprintf(name, sizeof name, "blk.%d.%s.weight", layer, m->gguf);
@@ -76,9 +85,10 @@ static int take_plain(struct convert_job *j, const struct matrix *m, int layer, 
 static int take_bias(struct convert_job *j, const struct matrix *m, int layer, struct err *e) {
     char name[64];
     int64_t rows = j->dim[m->m];
-    const int64_t ne[2] = {rows * m->step, j->dim[DIM_E]};
+    const int64_t ne[3] = {rows * m->step, j->dim[DIM_E], 1};
     struct convert_item item = {.name = name, .n_dims = 2, .ne = {rows, j->dim[DIM_E], 1, 1}};
-    int rc = find(j, m, "_bias", layer, false, ne, 2, &item.src, e);
+    name_of(m, "_bias", name);
+    int rc = find_values(j, name, layer, ne, &item.src, e);
     item.cut = (struct convert_cut){1, m->step, m->first};
     snprintf(name, sizeof name, "blk.%d.%s.bias", layer, m->gguf);
     return rc ? rc : convert_add(j, &item, e);
@@ -157,7 +167,7 @@ int convert_oss(struct convert_job *j, struct err *e) {
     d[DIM_FE] = d[DIM_F];
     j->model = convert_model_of(j, false);
     convert_put_general(j);
-    rc = convert_put_sizes(j, e);
+    rc = convert_put_sizes(j, 1e-5, e);
     convert_put_u32(j, "attention.head_count", j->heads);
     convert_put_u32(j, "attention.sliding_window", window);
     convert_put_u32(j, "expert_count", d[DIM_E]);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 #include "formats/quant.h"
 
 const struct convert_rule convert_begin[] = {
@@ -82,12 +82,11 @@ void convert_put_bool(struct convert_job *j, const char *key, bool v) {
     gguf_put_bool(j->writer, full, v);
 }
 
-int convert_put_sizes(struct convert_job *j, struct err *e) {
+int convert_put_sizes(struct convert_job *j, double eps, struct err *e) {
     int64_t context;
-    double eps;
     int rc = hf_int(&j->config, "max_position_embeddings", 1, INT32_MAX, -1, &context, e);
     if (!rc)
-        rc = hf_float(&j->config, "rms_norm_eps", 1e-6, &eps, e);
+        rc = hf_float(&j->config, "rms_norm_eps", eps, &eps, e);
     if (rc)
         return rc;
     convert_put_u32(j, "block_count", j->layers);

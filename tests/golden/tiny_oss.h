@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny gpt-oss target as a GGUF file, the weights those of tools/oracle/tiny_model.py, for tests of
-// files that lack something.
+// A tiny gpt-oss target as a GGUF file, the weights those of tools/oracle/tiny_model.py, for tests
+// of files that lack something.
 #ifndef COPPICE_TESTS_GOLDEN_TINY_OSS_H
 #define COPPICE_TESTS_GOLDEN_TINY_OSS_H
 

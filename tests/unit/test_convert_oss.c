@@ -57,15 +57,13 @@ static float *decoded(const struct gguf *g, const char *part, uint32_t type, int
 static void compare(const struct gguf *g, const char *part, const float *want, int k, int m,
                     int first, int step) {
     float *have = decoded(g, part, TYPE_MXFP4, (int64_t)E * m * k);
-    for (int e = 0; e < E; e++)
-        for (int r = 0; r < m; r++)
-            for (int i = 0; i < k; i++) {
-                float a = have[(e * m + r) * k + i];
-                float b = want[(e * k + i) * m * step + first + step * r];
-                if (a != b)
-                    fail_msg("%s: expert %d, row %d, value %d is %g instead of %g", part, e, r, i,
-                             (double)a, (double)b);
-            }
+    for (int at = 0; at < E * m * k; at++) {
+        int i = at % k, r = at / k % m, e = at / k / m;
+        float b = want[(e * k + i) * m * step + first + step * r];
+        if (have[at] != b)
+            fail_msg("%s: expert %d, row %d, value %d is %g instead of %g", part, e, r, i,
+                     (double)have[at], (double)b);
+    }
     free(have);
 }
 
