@@ -8,22 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
-
-static const struct convert_rule outside[] = {
-    {"embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
+#include "convert/convert_rules.h"
 
 static const struct convert_rule every_layer[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
     {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
     {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight", {DIM_L}, OP_NONE, 0},
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_O, DIM_D}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
     {0},
 };
 static const struct convert_rule low_rank[] = {
@@ -36,23 +27,6 @@ static const struct convert_rule full_rank[] = {
     {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
     {0},
 };
-static const struct convert_rule dense_layer[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule router = {
-    "mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0};
-static const struct convert_rule choice_bias = {
-    "mlp.gate.e_score_correction_bias", "exp_probs_b.bias", {DIM_E}, OP_NONE, 0};
-static const struct convert_rule shared_expert[] = {
-    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
-    {0},
-};
-
 struct sizes {
     int64_t q_lora, lora, nope, turns, v;
     int64_t used, groups, groups_used, shared, lead, context;
@@ -86,7 +60,6 @@ static int put_yarn(struct convert_job *j, struct err *e) {
     double factor = json_num(rope(j, "factor"), 0), all = json_num(rope(j, "mscale_all_dim"), 0);
     double own = json_num(rope(j, "mscale"), all);
     int64_t trained = json_int(rope(j, "original_max_position_embeddings"), 0);
-    char key[64];
     if (!(factor >= 1) || !isfinite(factor) || trained < 1 || trained > INT32_MAX || !(all >= 0) ||
         all > 10)
         return err_set(e, ERR_FORMAT,
@@ -98,8 +71,7 @@ static int put_yarn(struct convert_job *j, struct err *e) {
                        "%s has mscale %g and mscale_all_dim %g: a checkpoint where they differ "
                        "cannot be converted",
                        j->config.path, own, all);
-    snprintf(key, sizeof key, "%s.rope.scaling.type", j->arch);
-    gguf_put_str(j->writer, key, "yarn", 4);
+    convert_put_str(j, "rope.scaling.type", "yarn");
     convert_put_f32(j, "rope.scaling.factor", factor);
     convert_put_u32(j, "rope.scaling.original_context_length", trained);
     if (all > 0)
@@ -202,15 +174,13 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
         {"expert_gating_func", s->sigmoid ? 2 : 1},
     };
     double base = json_num(rope(j, "rope_theta"), 10000);
-    char key[64];
     if (!(base > 0) || !isfinite(base))
         return err_set(e, ERR_FORMAT, "%s has a rope_theta of %g: get the file again",
                        j->config.path, base);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].v || strcmp(keys[i].key, "attention.q_lora_rank") != 0)
             convert_put_u32(j, keys[i].key, keys[i].v);
-    snprintf(key, sizeof key, "%s.expert_weights_norm", j->arch);
-    gguf_put_bool(j->writer, key, s->normalised);
+    convert_put_bool(j, "expert_weights_norm", s->normalised);
     convert_put_f32(j, "expert_weights_scale", s->scale);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", s->eps);
     convert_put_f32(j, "rope.freq_base", base);
@@ -248,17 +218,19 @@ static int take_heads(struct convert_job *j, int i, const struct sizes *s, struc
 static int take_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
     int rc = convert_take_all(j, every_layer, i, e);
     if (!rc)
+        rc = convert_take(j, &convert_ffn_norm, i, e);
+    if (!rc)
         rc = convert_take_all(j, s->q_lora ? low_rank : full_rank, i, e);
     if (!rc)
         rc = take_heads(j, i, s, e);
     if (!rc && i < s->lead)
-        return convert_take_all(j, dense_layer, i, e);
+        return convert_take_all(j, convert_dense, i, e);
     if (!rc)
-        rc = convert_take(j, &router, i, e);
+        rc = convert_take(j, &convert_router, i, e);
     if (!rc && s->sigmoid)
-        rc = convert_take(j, &choice_bias, i, e);
+        rc = convert_take(j, &convert_choice_bias, i, e);
     if (!rc && s->shared)
-        rc = convert_take_all(j, shared_expert, i, e);
+        rc = convert_take_all(j, convert_shared_expert, i, e);
     return rc ? rc : convert_take_experts(j, i, e);
 }
 
@@ -287,10 +259,8 @@ int convert_deepseek(struct convert_job *j, struct err *e) {
     convert_put_general(j);
     rc = put_keys(j, &s, e);
     if (!rc)
-        rc = convert_take_all(j, outside, -1, e);
+        rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
         rc = take_layer(j, i, &s, e);
-    if (!rc && !j->model.tied)
-        rc = convert_take(j, &output, -1, e);
-    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+    return rc ? rc : convert_end(j, e);
 }

@@ -7,18 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 #include "formats/quant.h"
 
 enum { MAX_LAYERS = 1024 };
 
-static const struct convert_rule outside[] = {
-    {"embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
 static const struct convert_rule ple_outside[] = {
     {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight", {DIM_LP, DIM_V}, OP_NONE, 0},
     {"per_layer_model_projection.weight",
@@ -37,9 +30,6 @@ static const struct convert_rule every_layer[] = {
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
     {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", {DIM_D}, OP_NONE, 0},
     {"layer_scalar", "layer_output_scale.weight", {DIM_ONE}, OP_NONE, 0},
     {0},
@@ -175,20 +165,11 @@ static int read_rope(const struct convert_job *j, const char *kind, const char *
 // Divisors of full layers' frequencies: pairs that do not turn are slowed beyond notice.
 static int add_divisors(struct convert_job *j, int64_t head, double part, struct err *e) {
     int64_t half = head / 2, turned = (int64_t)(part * (double)half);
-    struct tensor *t = arena_alloc(&j->plan.arena, sizeof *t);
-    float *values_of = arena_array(&j->plan.arena, (size_t)half, sizeof *values_of);
-    if (!t || !values_of)
-        return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
-    for (int64_t i = 0; i < half; i++)
-        values_of[i] = i < turned ? 1.0f : 1e30f;
-    *t = (struct tensor){.name = "rope_freqs.weight",
-                         .type = TYPE_F32,
-                         .n_dims = 1,
-                         .ne = {half, 1, 1, 1},
-                         .data = values_of,
-                         .bytes = half * (int64_t)sizeof *values_of};
-    struct convert_item item = {.src = t, .name = t->name, .n_dims = 1, .ne = {half, 1, 1, 1}};
-    return convert_add(j, &item, e);
+    float *divisors;
+    int rc = convert_add_divisors(j, half, &divisors, e);
+    for (int64_t i = 0; !rc && i < half; i++)
+        divisors[i] = i < turned ? 1.0f : 1e30f;
+    return rc;
 }
 
 static int put_rope(struct convert_job *j, const struct gemma *g, struct err *e) {
@@ -272,6 +253,8 @@ static int take_layer(struct convert_job *j, const struct gemma *g, int i, struc
     d[DIM_F] = g->ffn * (g->wide && borrows(j, g, i) ? 2 : 1);
     int rc = convert_take_all(j, every_layer, i, e);
     if (!rc)
+        rc = convert_take_all(j, convert_dense, i, e);
+    if (!rc)
         rc = borrows(j, g, i) ? drop_keys(j, i, e) : convert_take_all(j, keys, i, e);
     if (!rc && !borrows(j, g, i) && !(full && g->k_eq_v))
         rc = convert_take(j, &values, i, e);
@@ -286,22 +269,14 @@ int convert_gemma(struct convert_job *j, struct err *e) {
     if (rc)
         return rc;
     j->copies = 1;
-    j->model = (struct convert_model){
-        .recipe = j->options->recipe,
-        .layers = (int)j->layers,
-        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), true),
-        .shared = j->heads >= 4 * j->kv_heads,
-        .experts = (int)j->dim[DIM_E],
-    };
+    j->model = convert_model_of(j, true);
     convert_put_general(j);
     rc = put_keys(j, &g, e);
     if (!rc)
-        rc = convert_take_all(j, outside, -1, e);
+        rc = convert_take_all(j, convert_begin, -1, e);
     if (!rc && j->dim[DIM_P])
         rc = convert_take_all(j, ple_outside, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
         rc = take_layer(j, &g, i, e);
-    if (!rc && !j->model.tied)
-        rc = convert_take(j, &output, -1, e);
-    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+    return rc ? rc : convert_end(j, e);
 }

@@ -6,50 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 
-static const struct convert_rule outside[] = {
-    {"embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
-
-static const struct convert_rule every_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule biases[] = {
-    {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule head_norms[] = {
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule dense_layer[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule moe_layer[] = {
-    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
-    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", {DIM_E}, OP_NONE, 0},
-    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
-    {0},
-};
+static const struct convert_rule ffn_norm = {
+    "post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0};
 
 static const struct json *rope(const struct convert_job *j, const char *key) {
     char full[64];
@@ -79,8 +39,8 @@ static int put_rope(struct convert_job *j, struct err *e) {
 }
 
 struct sizes {
-    int64_t used, groups, groups_used, shared, lead, context;
-    double scale, eps;
+    int64_t used, groups, groups_used, shared, lead;
+    double scale;
 };
 
 static int read_sizes(struct convert_job *j, struct sizes *s, struct err *e) {
@@ -104,11 +64,7 @@ static int read_sizes(struct convert_job *j, struct sizes *s, struct err *e) {
     if (!rc)
         rc = hf_int(f, "first_k_dense_replace", 0, j->layers - 1, 0, &s->lead, e);
     if (!rc)
-        rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &s->context, e);
-    if (!rc)
         rc = hf_float(f, "routed_scaling_factor", 1, &s->scale, e);
-    if (!rc)
-        rc = hf_float(f, "rms_norm_eps", 1e-5, &s->eps, e);
     d[DIM_FS] = s->shared * d[DIM_FE];
     return rc;
 }
@@ -118,15 +74,7 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
         const char *key;
         int64_t v;
     } keys[] = {
-        {"block_count", j->layers},
-        {"context_length", s->context},
-        {"embedding_length", j->dim[DIM_D]},
-        {"feed_forward_length", j->dim[DIM_F]},
-        {"vocab_size", j->dim[DIM_V]},
         {"attention.head_count", j->heads},
-        {"attention.head_count_kv", j->kv_heads},
-        {"attention.key_length", j->dim[DIM_HD]},
-        {"attention.value_length", j->dim[DIM_HD]},
         {"expert_count", j->dim[DIM_E]},
         {"expert_used_count", s->used},
         {"expert_shared_count", s->shared},
@@ -136,25 +84,33 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
         {"leading_dense_block_count", s->lead},
         {"expert_gating_func", 2}, // sigmoid
     };
-    char key[64];
+    int rc = convert_put_sizes(j, 1e-5, e);
+    if (rc)
+        return rc;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         convert_put_u32(j, keys[i].key, keys[i].v);
-    snprintf(key, sizeof key, "%s.expert_weights_norm", j->arch);
-    gguf_put_bool(j->writer, key, json_bool(hf_get(&j->config, "norm_topk_prob"), true));
+    convert_put_bool(j, "expert_weights_norm",
+                     json_bool(hf_get(&j->config, "norm_topk_prob"), true));
     convert_put_f32(j, "expert_weights_scale", s->scale);
-    convert_put_f32(j, "attention.layer_norm_rms_epsilon", s->eps);
     return put_rope(j, e);
 }
 
 static int take_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
-    int rc = convert_take_all(j, every_layer, i, e);
-    if (!rc && json_bool(hf_get(&j->config, "attention_bias"), false))
-        rc = convert_take_all(j, biases, i, e);
-    if (!rc && json_bool(hf_get(&j->config, "use_qk_norm"), false))
-        rc = convert_take_all(j, head_norms, i, e);
+    int rc = convert_take_all(j, convert_attention, i, e);
     if (!rc)
-        rc = convert_take_all(j, i < s->lead ? dense_layer : moe_layer, i, e);
-    return !rc && i >= s->lead ? convert_take_experts(j, i, e) : rc;
+        rc = convert_take(j, &ffn_norm, i, e);
+    if (!rc && json_bool(hf_get(&j->config, "attention_bias"), false))
+        rc = convert_take_all(j, convert_qkv_biases, i, e);
+    if (!rc && json_bool(hf_get(&j->config, "use_qk_norm"), false))
+        rc = convert_take_all(j, convert_head_norms, i, e);
+    if (rc || i < s->lead)
+        return rc ? rc : convert_take_all(j, convert_dense, i, e);
+    rc = convert_take(j, &convert_router, i, e);
+    if (!rc)
+        rc = convert_take(j, &convert_choice_bias, i, e);
+    if (!rc)
+        rc = convert_take_all(j, convert_shared_expert, i, e);
+    return rc ? rc : convert_take_experts(j, i, e);
 }
 
 int convert_glm(struct convert_job *j, struct err *e) {
@@ -162,20 +118,12 @@ int convert_glm(struct convert_job *j, struct err *e) {
     int rc = read_sizes(j, &s, e);
     if (rc)
         return rc;
-    j->model = (struct convert_model){
-        .recipe = j->options->recipe,
-        .layers = (int)j->layers,
-        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
-        .shared = j->heads >= 4 * j->kv_heads,
-        .experts = (int)j->dim[DIM_E],
-    };
+    j->model = convert_model_of(j, false);
     convert_put_general(j);
     rc = put_keys(j, &s, e);
     if (!rc)
-        rc = convert_take_all(j, outside, -1, e);
+        rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
         rc = take_layer(j, i, &s, e);
-    if (!rc && !j->model.tied)
-        rc = convert_take(j, &output, -1, e);
-    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+    return rc ? rc : convert_end(j, e);
 }

@@ -8,32 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 #include "formats/quant.h"
-
-static const struct convert_rule outside[] = {
-    {"embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
 
 static const struct convert_rule every_layer[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
     {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule dense_layer[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
-    {0},
-};
-static const struct convert_rule moe_layer[] = {
-    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
     {0},
 };
 static const struct convert_rule qwen3_layer[] = {
@@ -76,25 +57,6 @@ static bool has_experts(const struct convert_job *j) {
     return !strcmp(j->arch, "qwen3moe");
 }
 
-// Rotation settings stand in rope_parameters, in rope_scaling (older) or at the top level.
-static const struct json *rope(const struct convert_job *j, const char *key) {
-    static const char *const places[] = {"rope_parameters", "rope_scaling"};
-    for (size_t i = 0; i < 2; i++) {
-        char full[64];
-        snprintf(full, sizeof full, "%s.%s", places[i], key);
-        const struct json *v = hf_get(&j->config, full);
-        if (v)
-            return v;
-    }
-    return NULL;
-}
-
-static bool rope_is(const struct convert_job *j, const char *type) {
-    const char *s = json_str(rope(j, "rope_type"), NULL);
-    s = s ? s : json_str(rope(j, "type"), NULL);
-    return s ? !strcmp(s, type) : !strcmp("default", type);
-}
-
 static int check_supported(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     static const char *const parts[] = {"mlp_bias", "use_sliding_window", "attention_bias"};
@@ -110,11 +72,12 @@ static int check_supported(const struct convert_job *j, struct err *e) {
                        "%s has a sliding_window within its context: this checkpoint cannot be "
                        "converted",
                        f->path);
+    const struct convert_rope r = convert_rope_of(j);
     int rc = hf_check_silu(f, e);
     if (rc)
         return rc;
-    if (!rope_is(j, "default") && !rope_is(j, "linear") && !rope_is(j, "yarn") &&
-        !(is_llama(j) && rope_is(j, "llama3")))
+    if (!convert_rope_is(&r, "default") && !convert_rope_is(&r, "linear") &&
+        !convert_rope_is(&r, "yarn") && !(is_llama(j) && convert_rope_is(&r, "llama3")))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has a rope_type other than default, linear, yarn or (llama) llama3: "
                        "this checkpoint cannot be converted",
@@ -124,48 +87,6 @@ static int check_supported(const struct convert_job *j, struct err *e) {
                        "%s has heads of %" PRId64 " dimensions, which cannot turn in pairs: this "
                        "checkpoint cannot be converted",
                        f->path, j->dim[DIM_HD]);
-    return 0;
-}
-
-static int rope_number(const struct convert_job *j, const char *key, double otherwise, double *out,
-                       struct err *e) {
-    const struct json *v = rope(j, key);
-    *out = json_num(v, v ? -1 : otherwise);
-    if (*out > 0 && isfinite(*out))
-        return 0;
-    return err_set(e, ERR_FORMAT,
-                   "%s lacks '%s' among its rope settings or it is no positive number: get the "
-                   "file again",
-                   j->config.path, key);
-}
-
-static int put_scaling(struct convert_job *j, struct err *e) {
-    static const char *const extra[][2] = {
-        {"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
-        {"attention_factor", "rope.scaling.yarn_attn_factor"},
-        {"beta_fast", "rope.scaling.yarn_beta_fast"},
-        {"beta_slow", "rope.scaling.yarn_beta_slow"},
-    };
-    bool yarn = rope_is(j, "yarn");
-    char key[64];
-    double factor, length;
-    if (!yarn && !rope_is(j, "linear"))
-        return 0;
-    int rc = rope_number(j, "factor", 0, &factor, e);
-    if (rc)
-        return rc;
-    snprintf(key, sizeof key, "%s.rope.scaling.type", j->arch);
-    gguf_put_str(j->writer, key, yarn ? "yarn" : "linear", yarn ? 4 : 6);
-    convert_put_f32(j, "rope.scaling.factor", factor);
-    if (!yarn)
-        return 0;
-    rc = rope_number(j, "original_max_position_embeddings", 0, &length, e);
-    if (rc)
-        return rc;
-    convert_put_u32(j, "rope.scaling.original_context_length", (int64_t)length);
-    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++)
-        if (rope(j, extra[i][0]))
-            convert_put_f32(j, extra[i][1], json_num(rope(j, extra[i][0]), 0));
     return 0;
 }
 
@@ -189,32 +110,24 @@ static float divisor(const struct bands *b, float frequency) {
 static int add_divisors(struct convert_job *j, double base, struct err *e) {
     struct bands b = {0};
     int64_t half = j->dim[DIM_HD] / 2;
-    struct tensor *t = arena_alloc(&j->plan.arena, sizeof *t);
-    float *values = arena_array(&j->plan.arena, (size_t)half, sizeof *values);
-    int rc = t && values ? rope_number(j, "factor", 8, &b.factor, e)
-                         : err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
+    float *values;
+    const struct convert_rope r = convert_rope_of(j);
+    int rc = convert_rope_number(j, &r, "factor", 8, &b.factor, e);
     if (!rc)
-        rc = rope_number(j, "low_freq_factor", 1, &b.low, e);
+        rc = convert_rope_number(j, &r, "low_freq_factor", 1, &b.low, e);
     if (!rc)
-        rc = rope_number(j, "high_freq_factor", 4, &b.high, e);
+        rc = convert_rope_number(j, &r, "high_freq_factor", 4, &b.high, e);
     if (!rc)
-        rc = rope_number(j, "original_max_position_embeddings", 8192, &b.length, e);
+        rc = convert_rope_number(j, &r, "original_max_position_embeddings", 8192, &b.length, e);
     if (!rc && b.high <= b.low)
         rc = err_set(e, ERR_FORMAT,
                      "high_freq_factor in %s is not above low_freq_factor: get the file again",
                      j->config.path);
-    if (rc)
-        return rc;
-    for (int64_t i = 0; i < half; i++)
+    if (!rc)
+        rc = convert_add_divisors(j, half, &values, e);
+    for (int64_t i = 0; !rc && i < half; i++)
         values[i] = divisor(&b, 1 / powf((float)base, (float)(2 * i) / (float)j->dim[DIM_HD]));
-    *t = (struct tensor){.name = "rope_freqs.weight",
-                         .type = TYPE_F32,
-                         .n_dims = 1,
-                         .ne = {half, 1, 1, 1},
-                         .data = values,
-                         .bytes = half * (int64_t)sizeof *values};
-    struct convert_item item = {.src = t, .name = t->name, .n_dims = 1, .ne = {half, 1, 1, 1}};
-    return convert_add(j, &item, e);
+    return rc;
 }
 
 // Layers without experts among those that have some, and weights that do not add up to 1, have no
@@ -259,37 +172,29 @@ static int take_layer(struct convert_job *j, int i, struct err *e) {
     if (!rc)
         rc = convert_take_all(j, every_layer, i, e);
     if (!rc)
-        rc = convert_take_all(j, has_experts(j) ? moe_layer : dense_layer, i, e);
-    return !rc && has_experts(j) ? convert_take_experts(j, i, e) : rc;
+        rc = convert_take(j, &convert_ffn_norm, i, e);
+    if (rc || !has_experts(j))
+        return rc ? rc : convert_take_all(j, convert_dense, i, e);
+    rc = convert_take(j, &convert_router, i, e);
+    return rc ? rc : convert_take_experts(j, i, e);
 }
 
 static int put_keys(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
-    int64_t context;
-    double eps, base;
+    double base;
     bool inside = !hf_get(f, "rope_theta") && hf_get(f, "rope_parameters.rope_theta");
-    int rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &context, e);
-    if (!rc)
-        rc = hf_float(f, "rms_norm_eps", 1e-6, &eps, e);
+    int rc = convert_put_sizes(j, 1e-6, e);
     if (!rc)
         rc = hf_float(f, inside ? "rope_parameters.rope_theta" : "rope_theta", 10000, &base, e);
     if (rc)
         return rc;
-    convert_put_u32(j, "block_count", j->layers);
-    convert_put_u32(j, "context_length", context);
-    convert_put_u32(j, "embedding_length", j->dim[DIM_D]);
-    convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
-    convert_put_u32(j, "vocab_size", j->dim[DIM_V]);
     convert_put_u32(j, "attention.head_count", j->heads);
-    convert_put_u32(j, "attention.head_count_kv", j->kv_heads);
-    convert_put_u32(j, "attention.key_length", j->dim[DIM_HD]);
-    convert_put_u32(j, "attention.value_length", j->dim[DIM_HD]);
-    convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
     convert_put_f32(j, "rope.freq_base", base);
     if (is_llama(j))
         convert_put_u32(j, "rope.dimension_count", j->dim[DIM_HD]);
-    rc = put_scaling(j, e);
-    return !rc && rope_is(j, "llama3") ? add_divisors(j, base, e) : rc;
+    const struct convert_rope r = convert_rope_of(j);
+    rc = convert_put_scaling(j, &r, e);
+    return !rc && convert_rope_is(&r, "llama3") ? add_divisors(j, base, e) : rc;
 }
 
 int convert_plain(struct convert_job *j, struct err *e) {
@@ -298,22 +203,15 @@ int convert_plain(struct convert_job *j, struct err *e) {
         rc = check_supported(j, e);
     if (rc)
         return rc;
-    j->model = (struct convert_model){
-        .recipe = j->options->recipe,
-        .layers = (int)j->layers,
-        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
-        .shared = j->heads >= 4 * j->kv_heads,
-        .large = is_llama(j) && j->layers == 80,
-    };
+    j->model = convert_model_of(j, false);
+    j->model.large = is_llama(j) && j->layers == 80;
     convert_put_general(j);
     rc = put_keys(j, e);
     if (!rc && has_experts(j))
         rc = read_experts(j, e);
     if (!rc)
-        rc = convert_take_all(j, outside, -1, e);
+        rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
         rc = take_layer(j, i, e);
-    if (!rc && !j->model.tied)
-        rc = convert_take(j, &output, -1, e);
-    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+    return rc ? rc : convert_end(j, e);
 }
