@@ -24,6 +24,11 @@ struct synth_shape {
     int64_t dim, ffn, vocab;
     int heads, kv, head_dim;
     int window_heads; // of queries in layers with a window, 0: as in the others
+    // gemma4: the last of each `period` layers is full, with heads and kv heads of its own, whose
+    // values may be keys; the last `borrowing` ones read keys of others, and may be twice as wide.
+    int full_head, full_kv, period, borrowing;
+    bool k_eq_v, wide;
+    int64_t per_layer; // width of embeddings that layers have of their own
     // qwen35: every fourth layer is full attention, the others Gated DeltaNet.
     int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
     int rope_dims;

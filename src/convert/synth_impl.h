@@ -3,6 +3,7 @@
 #ifndef COPPICE_CONVERT_SYNTH_IMPL_H
 #define COPPICE_CONVERT_SYNTH_IMPL_H
 
+#include "convert/convert_types.h"
 #include "convert/synth.h"
 #include "formats/gguf.h"
 
@@ -20,6 +21,27 @@ struct synth_list {
     int64_t cap;
     bool failed; // out of memory
 };
+
+// Adds tensors one by one, outside of layers if layer is -1; `model` decides the types of matrices.
+struct synth_builder {
+    struct synth_list *list;
+    struct convert_model model;
+};
+// n F32 values spread over mean +- half; the same around 1.
+void synth_vector(struct synth_builder *b, int layer, const char *name, int64_t n, float mean,
+                  float half);
+void synth_norm(struct synth_builder *b, int layer, const char *name, int64_t n);
+// A matrix of k columns and m rows whose standard deviation is size / sqrt(k).
+void synth_matrix(struct synth_builder *b, int layer, const char *name, int64_t k, int64_t m,
+                  double size);
+// The same of each expert, one after another; n values of each of m experts.
+void synth_experts(struct synth_builder *b, int layer, const char *name, const int64_t shape[3]);
+void synth_biases(struct synth_builder *b, int layer, const char *name, int64_t n, int64_t m);
+
+// Layers of gemma4 with what it has outside of them beside the embedding, and its keys (but for
+// those that all shapes have).
+void synth_gemma_tensors(struct synth_builder *b, const struct synth_shape *s);
+void synth_gemma_metadata(struct gguf_writer *w, const struct synth_shape *s);
 
 // Appends the tensors of the shape in file order, with their types.
 void synth_tensors(struct synth_list *l, const struct synth_shape *s,

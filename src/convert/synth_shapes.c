@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes that `synth` knows, and what a file of each consists of. Sizes are those of the
-// published models (docs/models.md). Matrices get values of size 1/sqrt(inputs), so that what comes
-// out is as large as what went in and the residual stream stays within 1 to 100.
-#include <math.h>
-#include <stdio.h>
+// The shapes that `synth` knows. Sizes are those of the published models (docs/models.md).
 #include <string.h>
 
-#include "base/vec.h"
-#include "convert/convert_types.h"
 #include "convert/synth_impl.h"
 
 #define QWEN35 .head_dim = 256, .gdn_k = 16, .gdn_dim = 128, .rope_dims = 64, .vocab = 248320
@@ -15,6 +9,9 @@
 #define LLAMA  .plain = true, .arch = "llama", .kv = 8, .vocab = 128256
 #define OSS    .plain = true, .arch = "gpt-oss"
 #define LAGUNA .plain = true, .arch = "laguna"
+#define GEMMA                                                                                      \
+    .plain = true, .arch = "gemma4", .vocab = 262144, .head_dim = 256, .full_head = 512,           \
+    .tied = true
 #define DEEPSEEK                                                                                   \
     .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
     .rope_dims = 64
@@ -85,6 +82,22 @@ static const struct synth_shape shapes[] = {
     {"laguna-tiny", LAGUNA, .layers = 5, .dim = 256, .ffn = 512, .heads = 4, .window_heads = 6,
      .kv = 2, .head_dim = 64, .vocab = 512, .rope_dims = 32, .window = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"gemma4-e2b", GEMMA, .layers = 35, .dim = 1536, .ffn = 6144, .heads = 8, .kv = 1, .full_kv = 1,
+     .window = 512, .period = 5, .borrowing = 20, .wide = true, .per_layer = 256},
+    {"gemma4-e4b", GEMMA, .layers = 42, .dim = 2560, .ffn = 10240, .heads = 8, .kv = 2,
+     .full_kv = 2, .window = 512, .period = 6, .borrowing = 18, .per_layer = 256},
+    {"gemma4-26b-a4b", GEMMA, .layers = 30, .dim = 2816, .ffn = 2112, .heads = 16, .kv = 8,
+     .full_kv = 2, .k_eq_v = true, .window = 1024, .period = 6, .experts = 128, .used = 8,
+     .expert_ffn = 704},
+    {"gemma4-31b", GEMMA, .layers = 60, .dim = 5376, .ffn = 21504, .heads = 32, .kv = 16,
+     .full_kv = 4, .k_eq_v = true, .window = 1024, .period = 6},
+    {"gemma4-tiny", .plain = true, .arch = "gemma4", .layers = 6, .dim = 256, .ffn = 256,
+     .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .full_head = 128, .full_kv = 1,
+     .window = 32, .period = 3, .borrowing = 3, .wide = true, .per_layer = 64, .tied = true},
+    {"gemma4moe-tiny", .plain = true, .arch = "gemma4", .layers = 6, .dim = 256, .ffn = 256,
+     .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .full_head = 128, .full_kv = 1,
+     .k_eq_v = true, .window = 32, .period = 3, .experts = 16, .used = 4, .expert_ffn = 256,
+     .tied = true},
     {"dflash-4b", .draft = true, .layers = 6, .dim = 2560, .ffn = 9216, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 4096, .mask = 248077,
      .n_taps = 8, .taps = {1, 5, 9, 13, 17, 21, 25, 29}},
@@ -107,387 +120,4 @@ const struct synth_shape *synth_shape(const char *name) {
         if (!strcmp(shapes[i].name, name))
             return &shapes[i];
     return NULL;
-}
-
-static bool full_layer(const struct synth_shape *s, int i) {
-    return s->draft || s->plain || i % 4 == 3;
-}
-
-static const char *arch_of(const struct synth_shape *s) {
-    if (s->draft)
-        return "dflash";
-    if (s->experts && !s->arch)
-        return s->plain ? "qwen3moe" : "qwen35moe";
-    if (!s->plain)
-        return "qwen35";
-    return s->arch ? s->arch : "qwen3";
-}
-
-static bool is_arch(const struct synth_shape *s, const char *arch) {
-    return !strcmp(arch_of(s), arch);
-}
-
-static bool is_glm(const struct synth_shape *s) {
-    return is_arch(s, "glm4moe");
-}
-
-static bool is_oss(const struct synth_shape *s) {
-    return is_arch(s, "gpt-oss");
-}
-
-static bool is_laguna(const struct synth_shape *s) {
-    return is_arch(s, "laguna");
-}
-
-// Dense layers first, then experts beside a shared one, with a bias for the choice.
-static bool has_lead(const struct synth_shape *s) {
-    return is_glm(s) || is_laguna(s) || is_arch(s, "deepseek2");
-}
-
-const char *synth_pre(const struct synth_shape *s) {
-    if (is_arch(s, "deepseek2"))
-        return "deepseek-v3";
-    if (is_oss(s))
-        return "gpt-4o";
-    if (is_laguna(s))
-        return "laguna";
-    return is_arch(s, "llama") ? "llama-bpe" : s->plain ? "qwen2" : "qwen35";
-}
-
-// Tensors. A builder adds them one by one; `model` decides the types of matrices.
-
-struct builder {
-    struct synth_list *list;
-    struct convert_model model;
-};
-
-static struct synth_tensor *add(struct builder *b, int layer, const char *name) {
-    struct synth_list *l = b->list;
-    if (vec_reserve(&l->items, &l->cap, l->n + 1, sizeof *l->items, NULL)) {
-        l->failed = true;
-        return NULL;
-    }
-    struct synth_tensor *t = &l->items[l->n++];
-    *t = (struct synth_tensor){.n_dims = 1, .ne = {1, 1, 1}};
-    if (layer < 0)
-        snprintf(t->name, sizeof t->name, "%s", name);
-    else
-        snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
-    return t;
-}
-
-// n F32 values spread over mean +- half.
-static void vector(struct builder *b, int layer, const char *name, int64_t n, float mean,
-                   float half) {
-    struct synth_tensor *t = add(b, layer, name);
-    if (!t)
-        return;
-    t->ne[0] = n;
-    t->mean = mean;
-    t->half = half;
-}
-
-// A matrix of k columns and m rows whose standard deviation is size / sqrt(k).
-static void matrix(struct builder *b, int layer, const char *name, int64_t k, int64_t m,
-                   double size) {
-    struct synth_tensor *t = add(b, layer, name);
-    if (!t)
-        return;
-    t->n_dims = 2;
-    t->ne[0] = k;
-    t->ne[1] = m;
-    t->half = (float)(size * sqrt(3.0 / (double)k));
-    if (convert_eligible(t->name, 2))
-        t->type = convert_type(&b->model, &(struct convert_matrix){t->name, k, 1, 0});
-}
-
-// The same of each expert, one after another.
-static void expert_matrix(struct builder *b, int layer, const char *name, const int64_t shape[3]) {
-    struct synth_tensor *t = add(b, layer, name);
-    if (!t)
-        return;
-    t->n_dims = 3;
-    memcpy(t->ne, shape, sizeof t->ne);
-    t->half = (float)sqrt(3.0 / (double)t->ne[0]);
-    t->type = convert_type(&b->model, &(struct convert_matrix){t->name, t->ne[0], t->ne[2], 0});
-}
-
-// n values of each of m experts.
-static void bias_matrix(struct builder *b, int layer, const char *name, int64_t n, int64_t m) {
-    struct synth_tensor *t = add(b, layer, name);
-    if (!t)
-        return;
-    t->n_dims = 2;
-    t->ne[0] = n;
-    t->ne[1] = m;
-    t->half = 0.1f;
-}
-
-static void norm(struct builder *b, int layer, const char *name, int64_t n) {
-    vector(b, layer, name, n, 1, 0.2f);
-}
-
-// Where layers with a window have another number, the first of each four is full.
-static int heads_of(const struct synth_shape *s, int i) {
-    return s->window_heads && i % 4 ? s->window_heads : s->heads;
-}
-
-static void attention(struct builder *b, const struct synth_shape *s, int i) {
-    int64_t width = (int64_t)heads_of(s, i) * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
-    bool gated = !s->draft && !s->plain;
-    bool normed = !s->plain || (s->experts && !is_glm(s) && !is_oss(s)) || is_arch(s, "qwen3");
-    if (is_laguna(s))
-        matrix(b, i, "attn_gate.weight", s->dim, heads_of(s, i), 1);
-    // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
-    // the next token a function of the last, and every text would soon repeat itself.
-    float size = s->plain ? 2 : 1;
-    matrix(b, i, "attn_q.weight", s->dim, gated ? 2 * width : width, normed ? 1 : size);
-    matrix(b, i, "attn_k.weight", s->dim, kv, normed ? 1 : size);
-    matrix(b, i, "attn_v.weight", s->dim, kv, 1);
-    matrix(b, i, "attn_output.weight", width, s->dim, 1);
-    if (is_oss(s)) {
-        vector(b, i, "attn_output.bias", s->dim, 0, 0.1f);
-        vector(b, i, "attn_sinks.weight", s->heads, 0, 1);
-    }
-    if (is_arch(s, "qwen2") || is_glm(s) || is_oss(s)) {
-        vector(b, i, "attn_q.bias", width, 0, 0.5f);
-        vector(b, i, "attn_k.bias", kv, 0, 0.5f);
-        vector(b, i, "attn_v.bias", kv, 0, 0.5f);
-    }
-    if (!normed)
-        return;
-    vector(b, i, "attn_q_norm.weight", s->head_dim, size, 0.2f);
-    vector(b, i, "attn_k_norm.weight", s->head_dim, size, 0.2f);
-}
-
-static void latent(struct builder *b, const struct synth_shape *s, int i) {
-    int64_t q = (int64_t)s->heads * (s->nope + s->rope_dims);
-    const int64_t k[3] = {s->nope, s->kv_lora, s->heads}, v[3] = {s->kv_lora, s->v_dim, s->heads};
-    if (s->q_lora) {
-        matrix(b, i, "attn_q_a.weight", s->dim, s->q_lora, 1);
-        norm(b, i, "attn_q_a_norm.weight", s->q_lora);
-        matrix(b, i, "attn_q_b.weight", s->q_lora, q, 2);
-    } else {
-        matrix(b, i, "attn_q.weight", s->dim, q, 2);
-    }
-    matrix(b, i, "attn_kv_a_mqa.weight", s->dim, s->kv_lora + s->rope_dims, 1);
-    norm(b, i, "attn_kv_a_norm.weight", s->kv_lora);
-    expert_matrix(b, i, "attn_k_b.weight", k);
-    expert_matrix(b, i, "attn_v_b.weight", v);
-    matrix(b, i, "attn_output.weight", (int64_t)s->heads * s->v_dim, s->dim, 1);
-}
-
-// Decay of a step is exp(ssm_a * softplus(a + bias)): from nearly 1 down to about 0.1.
-static void deltanet(struct builder *b, const struct synth_shape *s, int i) {
-    int64_t vd = (int64_t)s->gdn_v * s->gdn_dim, c = 2 * (int64_t)s->gdn_k * s->gdn_dim + vd;
-    matrix(b, i, "attn_qkv.weight", s->dim, c, 1);
-    matrix(b, i, "attn_gate.weight", s->dim, vd, 1);
-    matrix(b, i, "ssm_alpha.weight", s->dim, s->gdn_v, 1);
-    matrix(b, i, "ssm_beta.weight", s->dim, s->gdn_v, 1);
-    matrix(b, i, "ssm_conv1d.weight", 4, c, 1);
-    vector(b, i, "ssm_a", s->gdn_v, -0.5f, 0.48f);
-    vector(b, i, "ssm_dt.bias", s->gdn_v, -2, 2);
-    norm(b, i, "ssm_norm.weight", s->gdn_dim);
-    matrix(b, i, "ssm_out.weight", vd, s->dim, 1);
-}
-
-// Router logits of size 2 choose as unevenly as those of trained models do for a text.
-static void experts(struct builder *b, const struct synth_shape *s, int i) {
-    const int64_t in[3] = {s->dim, s->expert_ffn, s->experts};
-    const int64_t out[3] = {s->expert_ffn, s->dim, s->experts};
-    matrix(b, i, "ffn_gate_inp.weight", s->dim, s->experts, 2);
-    expert_matrix(b, i, "ffn_gate_exps.weight", in);
-    expert_matrix(b, i, "ffn_up_exps.weight", in);
-    expert_matrix(b, i, "ffn_down_exps.weight", out);
-    if (is_oss(s)) {
-        vector(b, i, "ffn_gate_inp.bias", s->experts, 0, 0.2f);
-        bias_matrix(b, i, "ffn_gate_exps.bias", s->expert_ffn, s->experts);
-        bias_matrix(b, i, "ffn_up_exps.bias", s->expert_ffn, s->experts);
-        bias_matrix(b, i, "ffn_down_exps.bias", s->dim, s->experts);
-    }
-    if (!s->shared_ffn)
-        return;
-    if (has_lead(s))
-        vector(b, i, "exp_probs_b.bias", s->experts, 0, 0.2f);
-    else
-        vector(b, i, "ffn_gate_inp_shexp.weight", s->dim, 0, (float)sqrt(3.0 / (double)s->dim));
-    matrix(b, i, "ffn_gate_shexp.weight", s->dim, s->shared_ffn, 1);
-    matrix(b, i, "ffn_up_shexp.weight", s->dim, s->shared_ffn, 1);
-    matrix(b, i, "ffn_down_shexp.weight", s->shared_ffn, s->dim, 1);
-}
-
-static void mlp(struct builder *b, const struct synth_shape *s, int i) {
-    if (s->experts && i >= s->lead) {
-        experts(b, s, i);
-        return;
-    }
-    matrix(b, i, "ffn_gate.weight", s->dim, s->ffn, 1);
-    matrix(b, i, "ffn_up.weight", s->dim, s->ffn, 1);
-    matrix(b, i, "ffn_down.weight", s->ffn, s->dim, 1);
-}
-
-void synth_tensors(struct synth_list *l, const struct synth_shape *s,
-                   const struct convert_recipe *r) {
-    struct builder b = {l,
-                        {.recipe = r, .layers = s->layers, .tied = s->tied, .experts = s->experts}};
-    if (s->draft) {
-        matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
-        norm(&b, -1, "enc.output_norm.weight", s->dim);
-    } else {
-        // A head of size 2 sets the likeliest tokens apart; an embedding that is also the head
-        // must be small, or every token would predict itself.
-        matrix(&b, -1, "token_embd.weight", s->dim, s->vocab,
-               s->tied ? 2 : 0.5 * sqrt((double)s->dim));
-    }
-    norm(&b, -1, "output_norm.weight", s->dim);
-    if (!s->draft && !s->tied)
-        matrix(&b, -1, "output.weight", s->dim, s->vocab, 2);
-    if (is_arch(s, "llama"))
-        vector(&b, -1, "rope_freqs.weight", s->head_dim / 2, 1.5f, 0.5f);
-    for (int i = 0; i < s->layers; i++) {
-        norm(&b, i, "attn_norm.weight", s->dim);
-        bool plain = s->draft || (s->plain && !is_glm(s) && !is_oss(s));
-        norm(&b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
-        if (s->kv_lora)
-            latent(&b, s, i);
-        else if (full_layer(s, i))
-            attention(&b, s, i);
-        else
-            deltanet(&b, s, i);
-        mlp(&b, s, i);
-    }
-}
-
-// Metadata.
-
-struct full_key {
-    char text[96];
-};
-
-static struct full_key key_of(const struct synth_shape *s, const char *key) {
-    struct full_key k;
-    snprintf(k.text, sizeof k.text, "%s.%s", arch_of(s), key);
-    return k;
-}
-
-static void put(struct gguf_writer *w, const struct synth_shape *s, const char *key, int64_t v) {
-    gguf_put_int(w, key_of(s, key).text, GGUF_U32, v);
-}
-
-static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    const int32_t sections[4] = {11, 11, 10, 0};
-    put(w, s, "full_attention_interval", 4);
-    put(w, s, "rope.dimension_count", s->rope_dims);
-    gguf_put_array(w, key_of(s, "rope.dimension_sections").text, GGUF_I32, sections, 4);
-    put(w, s, "ssm.conv_kernel", 4);
-    put(w, s, "ssm.state_size", s->gdn_dim);
-    put(w, s, "ssm.group_count", s->gdn_k);
-    put(w, s, "ssm.time_step_rank", s->gdn_v);
-    put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
-}
-
-// YaRN as published: 32 times 4,096 positions.
-static void oss_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    put(w, s, "attention.sliding_window", s->window);
-    gguf_put_str(w, key_of(s, "rope.scaling.type").text, "yarn", 4);
-    gguf_put_f32(w, key_of(s, "rope.scaling.factor").text, 32);
-    put(w, s, "rope.scaling.original_context_length", 4096);
-}
-
-static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    if (!is_laguna(s))
-        put(w, s, "expert_shared_count", s->shared_ffn / s->expert_ffn);
-    put(w, s, "leading_dense_block_count", s->lead);
-    put(w, s, "expert_gating_func", 2);
-    put(w, s, "rope.dimension_count", s->rope_dims);
-    gguf_put_bool(w, key_of(s, "expert_weights_norm").text, true);
-}
-
-// YaRN in full layers as published: 32 times 4,096 positions, of half a head.
-static void laguna_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    int32_t heads[128];
-    for (int i = 0; i < s->layers; i++)
-        heads[i] = heads_of(s, i);
-    oss_metadata(w, s);
-    gguf_put_array(w, key_of(s, "attention.head_count").text, GGUF_I32, heads, (uint64_t)s->layers);
-    put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
-    gguf_put_f32(w, key_of(s, "rope.scaling.yarn_beta_fast").text, 64);
-    gguf_put_f32(w, key_of(s, "rope.freq_base_swa").text, 1e4f);
-    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, 2.5f);
-}
-
-// Layers of a latent, and weights that are divided by their sum and then times 2.5.
-static void latent_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    put(w, s, "attention.key_length_mla", s->nope + s->rope_dims);
-    put(w, s, "attention.value_length_mla", s->v_dim);
-    put(w, s, "attention.kv_lora_rank", s->kv_lora);
-    if (s->q_lora)
-        put(w, s, "attention.q_lora_rank", s->q_lora);
-    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, 2.5f);
-}
-
-// The upstream dialect: taps are counted from 1.
-static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    int32_t taps[SYNTH_MAX_TAPS];
-    uint8_t windowed[128] = {0};
-    for (int i = 0; i < s->n_taps; i++)
-        taps[i] = s->taps[i] + 1;
-    for (int i = 0; i < s->layers - 1; i++)
-        windowed[i] = 1;
-    gguf_put_array(w, "dflash.target_layers", GGUF_I32, taps, (uint64_t)s->n_taps);
-    put(w, s, "block_size", s->block);
-    put(w, s, "vocab_size", s->vocab);
-    put(w, s, "attention.sliding_window", s->window);
-    gguf_put_array(w, "dflash.attention.sliding_window_pattern", GGUF_BOOL, windowed,
-                   (uint64_t)s->layers);
-    gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, s->mask);
-}
-
-void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
-                    const struct convert_recipe *r) {
-    const char *arch = arch_of(s);
-    char name[96];
-    int n = snprintf(name, sizeof name, "%s, random weights", s->name);
-    gguf_put_str(w, "general.architecture", arch, strlen(arch));
-    gguf_put_str(w, "general.name", name, (size_t)n);
-    gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
-    gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
-    put(w, s, "block_count", s->layers);
-    bool llama = is_arch(s, "llama");
-    put(w, s, "context_length",
-        llama || is_oss(s) || is_laguna(s) ? 131072
-        : s->plain                         ? 40960
-                                           : 262144);
-    put(w, s, "embedding_length", s->dim);
-    if (s->ffn)
-        put(w, s, "feed_forward_length", s->ffn);
-    if (s->experts) {
-        put(w, s, "expert_count", s->experts);
-        put(w, s, "expert_used_count", s->used);
-        put(w, s, "expert_feed_forward_length", s->expert_ffn);
-    }
-    if (is_oss(s))
-        oss_metadata(w, s);
-    if (has_lead(s))
-        lead_metadata(w, s);
-    else if (s->shared_ffn)
-        put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
-    if (is_laguna(s))
-        laguna_metadata(w, s);
-    else
-        put(w, s, "attention.head_count", s->heads);
-    put(w, s, "attention.head_count_kv", s->kv);
-    put(w, s, "attention.key_length", s->kv_lora ? s->kv_lora + s->rope_dims : s->head_dim);
-    put(w, s, "attention.value_length", s->kv_lora ? s->kv_lora : s->head_dim);
-    if (s->kv_lora)
-        latent_metadata(w, s);
-    gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
-    gguf_put_f32(w, key_of(s, "rope.freq_base").text,
-                 llama || is_laguna(s) ? 5e5f
-                 : s->plain            ? 1e6f
-                                       : 1e7f);
-    if (s->draft)
-        draft_metadata(w, s);
-    else if (!s->plain)
-        qwen35_metadata(w, s);
 }

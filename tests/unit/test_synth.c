@@ -95,6 +95,11 @@ static void test_published_sizes(void **state) {
     assert_in_range(count("kimi-k2", "Q4_K_M", &n, &bytes), 1020000000000, 1030000000000);
     assert_in_range(count("gpt-oss-20b", "MXFP4_MOE", &n, &bytes), 20900000000, 20930000000);
     assert_in_range(count("gpt-oss-120b", "MXFP4_MOE", &n, &bytes), 116800000000, 116900000000);
+    assert_in_range(count("laguna-xs.2", "Q4_K_M", &n, &bytes), 33000000000, 34000000000);
+    assert_in_range(count("gemma4-26b-a4b", "Q4_K_M", &n, &bytes), 25100000000, 25300000000);
+    assert_in_range(count("gemma4-31b", "Q4_K_M", &n, &bytes), 30500000000, 30900000000);
+    assert_in_range(count("gemma4-e2b", "Q4_K_M", &n, &bytes), 4500000000, 5300000000);
+    assert_in_range(count("gemma4-e4b", "Q4_K_M", &n, &bytes), 7000000000, 8200000000);
     count("qwen35-2b", "F16", &n, &bytes);
     assert_int_equal(n, 335 - 15); // the published count has a prediction layer of 15 tensors
 }
@@ -274,6 +279,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_pair_decodes, "glm4moe-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "deepseek2-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "gpt-oss-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "laguna-tiny"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
