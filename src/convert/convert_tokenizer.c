@@ -24,7 +24,10 @@ static int read_files(struct vocab *v) {
     const char *dir = v->dir;
     int rc = read_bytes(v, dir, "tokenizer.model", &v->pieces);
     if (!rc)
-        rc = hf_read(&v->tokenizer, dir, "tokenizer.json", v->pieces.len == 0, v->e);
+        rc = read_bytes(v, dir, "tiktoken.model", &v->ranks);
+    bool other = v->pieces.len || v->ranks.len;
+    if (!rc)
+        rc = hf_read(&v->tokenizer, dir, "tokenizer.json", !other, v->e);
     if (!rc)
         rc = hf_read(&v->config, dir, "tokenizer_config.json", false, v->e);
     if (!rc)
@@ -47,11 +50,17 @@ static int put_vocab(struct gguf_writer *w, struct vocab *v) {
         return vocab_no_memory(v);
     // tokenizer.json says less than tokenizer.model where both describe the same pieces.
     bool pieces = v->pieces.len && (!v->tokenizer.root || fallback);
+    bool ranks = !pieces && !v->tokenizer.root;
     str_clear(&v->where);
-    str_printf(&v->where, "%s/%s", v->dir, pieces ? "tokenizer.model" : "tokenizer.json");
+    str_printf(&v->where, "%s/%s", v->dir,
+               pieces  ? "tokenizer.model"
+               : ranks ? "tiktoken.model"
+                       : "tokenizer.json");
     if (v->where.failed)
         return vocab_no_memory(v);
-    int rc = pieces ? vocab_put_pieces(w, v) : vocab_put_pairs(w, v);
+    int rc = pieces  ? vocab_put_pieces(w, v)
+             : ranks ? vocab_put_ranks(w, v)
+                     : vocab_put_pairs(w, v);
     if (rc)
         return rc;
     vocab_put_special(w, v);
@@ -70,6 +79,7 @@ int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struc
     hf_close(&v.model);
     str_fini(&v.template_file);
     str_fini(&v.pieces);
+    str_fini(&v.ranks);
     str_fini(&v.where);
     map_fini(&v.ids);
     free(v.text);

@@ -21,7 +21,7 @@ struct vocab {
     const char *dir;
     struct str where;                                    // the file that holds the vocabulary
     struct hf_file tokenizer, config, generation, model; // the folder's JSON files
-    struct str template_file, pieces;                    // chat_template.jinja, tokenizer.model
+    struct str template_file, pieces, ranks; // chat_template.jinja, tokenizer.model, tiktoken.model
     int64_t rows;
     const char **text; // [rows]; NULL: no token has this id
     size_t *length;
@@ -49,6 +49,10 @@ bool vocab_wrapped(const char *s, size_t n, const char *begin, const char *end);
 // tokenizer.json's byte-level pairs; tokenizer.model's pieces with scores.
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v);
 int vocab_put_pieces(struct gguf_writer *w, struct vocab *v);
+// tiktoken.model's byte-level pairs.
+int vocab_put_ranks(struct gguf_writer *w, struct vocab *v);
+// The keys of byte-level pairs.
+void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre);
 
 // Closing tags at which generation stops are control tokens, whatever their flag.
 void vocab_mark_ends(struct vocab *v);

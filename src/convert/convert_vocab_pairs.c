@@ -198,6 +198,15 @@ static int check_model(struct vocab *v, bool *nfc) {
     return 0;
 }
 
+void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre) {
+    vocab_mark_ends(v);
+    gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
+    gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
+    gguf_put_str_array(w, "tokenizer.ggml.tokens", v->text, v->length, (uint64_t)v->rows);
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, (uint64_t)v->rows);
+    gguf_put_str_array(w, "tokenizer.ggml.merges", v->merge, v->merge_length, v->merges);
+}
+
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
     bool nfc = false;
     int rc = check_model(v, &nfc);
@@ -213,12 +222,7 @@ int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
         rc = read_merges(v);
     if (rc)
         return rc;
-    vocab_mark_ends(v);
-    gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
-    gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre));
-    gguf_put_str_array(w, "tokenizer.ggml.tokens", v->text, v->length, (uint64_t)v->rows);
-    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, (uint64_t)v->rows);
-    gguf_put_str_array(w, "tokenizer.ggml.merges", v->merge, v->merge_length, v->merges);
+    vocab_write_pairs(w, v, pre);
     if (nfc)
         gguf_put_bool(w, "tokenizer.ggml.normalizer.nfc", true);
     return 0;

@@ -4,7 +4,9 @@
 #include "hf_folder.h"
 #include "test.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/str.h"
 #include "formats/gguf.h"
@@ -105,10 +107,63 @@ static void test_ends(void **state) {
     hf_write_folders();
 }
 
+// Five ranks: a, b, space, ab, aba; then a named token and two that have no name.
+static const char ranks[] = "YQ== 0\nYg== 1\nIA== 2\nYWI= 3\nYWJh 4\n";
+static const char ranks_config[] =
+    "{\"tokenizer_class\":\"TikTokenTokenizer\",\"bos_token\":\"[BOS]\",\"added_tokens_decoder\":"
+    "{\"5\":{\"content\":\"[BOS]\",\"special\":true}}}";
+
+static int convert_ranks(const char *from, const char *to, struct err *e) {
+    char path[96];
+    hf_write_edited(hf_target, "tiktoken.model", ranks, from, to);
+    hf_write_edited(hf_target, "tokenizer_config.json", ranks_config, NULL, NULL);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", hf_target);
+    (void)unlink(path);
+    struct convert_options o = hf_options("F32", NULL);
+    int rc = convert_hf(hf_target, hf_out, &o, e);
+    (void)snprintf(path, sizeof path, "%s/tiktoken.model", hf_target);
+    assert_int_equal(unlink(path), 0);
+    return rc;
+}
+
+static void test_ranks(void **state) {
+    (void)state;
+    static const char *const want[] = {
+        "a", "b", "\xc4\xa0", "ab", "aba", "[BOS]", "<|reserved_token_6|>", "<|reserved_token_7|>"};
+    static const char *const merges[] = {"a b", "ab a"};
+    static const char *const wrong[][2] = {
+        {"YWI= 3", "YWI=3"}, {"YWI= 3", "Y?I= 3"}, {"YWI= 3", "YWI= 8"}, {"YWI= 3", "YWI= 2"}};
+    struct err e = {0};
+    struct gguf *g;
+    hf_write_folders();
+    if (convert_ranks(NULL, NULL, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(gguf_open(&g, hf_out, &e), 0);
+    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const struct gguf_kv *pairs = gguf_find(g, "tokenizer.ggml.merges");
+    assert_int_equal(tokens->count, 8);
+    assert_int_equal(pairs->count, 2);
+    const unsigned char *token = tokens->bytes, *pair = pairs->bytes;
+    for (size_t i = 0; i < 10; i++) {
+        size_t n = 0;
+        const char *text = i < 8 ? want[i] : merges[i - 8];
+        const char *s = gguf_array_str(i < 8 ? &token : &pair, &n);
+        assert_int_equal(n, strlen(text));
+        assert_memory_equal(s, text, n);
+    }
+    gguf_close(g);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(convert_ranks(wrong[i][0], wrong[i][1], &e), ERR_FORMAT);
+        assert_non_null(strstr(e.text, "line 4"));
+    }
+    hf_write_folders();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, hf_set_up, hf_tear_down);
 }
