@@ -240,6 +240,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_ds3"),
         cmocka_unit_test_prestate(test_draft, "draft_oss"),
         cmocka_unit_test_prestate(test_draft, "draft_l3"),
+        cmocka_unit_test_prestate(test_draft, "draft_laguna"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,6 +150,9 @@ DRAFTS = {
     "draft_oss": ("oss", DRAFT | {
         "layers": 2, "windows": [W, 0], "taps": [1, 3], "block": 8, "seed": 210,
         "rope": 150000}, [40]),
+    "draft_laguna": ("laguna_xs", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 8, "seed": 212,
+        "rope": 500000}, [40]),
     "draft_l3": ("l3_bands", DRAFT | {
         "layers": 2, "windows": [0, 0], "taps": [0, 4], "block": 8, "seed": 211,
         "rope": 10000}, [40]),
