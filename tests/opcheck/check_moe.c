@@ -458,11 +458,11 @@ void check_moe_rule(struct check *c) {
     for (int t = 0; t < type_count(c); t++) {
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], 27, 1 + t % 4);
-        layers += layer_differences(c, &l, c->exec, c->other, 1 + t);
+        layers += layer_differences(c, &l, c->exec, c->other, c->brief ? 20 : 1 + t);
         struct outcome all = outcome_new(&l), one = outcome_new(&l);
         int64_t f = l.gate.t.ne[1], m = l.down.t.ne[1];
         run_experts(c, c->exec, &l, 0, l.n, &all);
-        for (int64_t i = t % 3; i < l.n * l.used; i += 5) {
+        for (int64_t i = t % 3; i < l.n * l.used; i += c->brief ? 25 : 5) {
             run_plain(c, &l, i, one.wide, one.deep);
             plain += bit_differences(all.wide + i * f, one.wide, f);
             plain += bit_differences(all.deep + i * m, one.deep, m);
