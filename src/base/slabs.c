@@ -66,12 +66,12 @@ void slabs_trim(struct slabs *s) {
             drop_slab(s, i);
 }
 
-// A slab for a block that fits no other: large ones in an arena that holds much, and only what is
-// needed where memory is short.
+// A slab for a block that fits no other: a 32nd of what its arena holds, so that no more than that
+// is held in vain, and only what is needed where memory is short.
 static int64_t grow(struct slabs *s, int arena, size_t bytes) {
     enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
     size_t need = (bytes + STEP - 1) / STEP * STEP;
-    size_t wish = (size_t)s->used[arena] / 8 / STEP * STEP;
+    size_t wish = (size_t)s->used[arena] / 32 / STEP * STEP;
     wish = clamp_size(wish, LEAST, MOST);
     if (s->separate)
         return add_slab(s, arena, bytes);

@@ -271,6 +271,13 @@ static int run_lengths(struct score_bench *b, struct err *e) {
     struct exec_memory m;
     exec_memory_of(b->x, &m);
     jw_key_int(&b->json, "peak_bytes", m.peak);
+    jw_key(&b->json, "arenas"); // of work, weights, states and pages: bytes held and in use
+    jw_begin(&b->json, '[');
+    for (int i = 0; i < EXEC_ARENAS; i++) {
+        jw_int(&b->json, m.arena[i].held);
+        jw_int(&b->json, m.arena[i].used);
+    }
+    jw_end(&b->json, ']');
     jw_end(&b->json, '}');
     return rc;
 }

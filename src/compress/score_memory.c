@@ -118,6 +118,7 @@ int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
     if (n <= s->t.cap)
         return 0;
     score_release(s);
+    exec_trim(s->x); // what was too small for this text is of no use to it
     n = round_up(n, s->o.chunk);
     const struct exec_limits l = score_limits(s, n);
     int rc = exec_reserve(s->x, &l, e);

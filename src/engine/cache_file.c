@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,8 @@
 
 #include "base/file_new.h"
 #include "base/num.h"
+#include "base/pool.h"
+#include "state/stored.h"
 
 static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'a', 'c', 'h'};
 enum { VERSION = 1, SECTION = 20 }; // bytes of a section beside what it holds
@@ -310,54 +312,52 @@ static int read_piece(int fd, const struct cache_piece *p, struct err *e) {
     }
     if (hash_bytes(p->to, p->bytes, 0) != p->sum)
         return err_set(e, ERR_FORMAT, "it is damaged");
+    if (p->page && !stored_finite_page(p->page, p->to))
+        return err_set(e, ERR_FORMAT, "it has keys or values that are no numbers");
     return 0;
 }
 
-// A reader's pieces: every READERS-th one.
-enum { READERS = 4, READ_ALONE = 1 << 26 }; // bytes that one thread reads as soon
+enum { READERS = 8, READ_ALONE = 1 << 26 }; // bytes that one thread reads as soon
 
 struct reading {
-    int fd, first, step;
+    int fd;
     const struct cache_piece *pieces;
-    int64_t n;
-    pthread_t thread;
-    bool beside; // the thread runs
-    int rc;
-    struct err err;
+    atomic_bool failed; // nobody begins another piece
+    struct reader {
+        int rc;
+        struct err err;
+    } readers[READERS];
 };
 
-static void *read_pieces(void *arg) {
+static void read_pieces(void *arg, int64_t begin, int64_t end, int worker) {
     struct reading *r = arg;
-    for (int64_t i = r->first; i < r->n && !r->rc; i += r->step)
-        r->rc = read_piece(r->fd, &r->pieces[i], &r->err);
-    return NULL;
+    struct reader *o = &r->readers[worker];
+    for (int64_t i = begin; i < end && !atomic_load(&r->failed); i++)
+        if ((o->rc = read_piece(r->fd, &r->pieces[i], &o->err)))
+            atomic_store(&r->failed, true);
 }
 
-// Copying out of the page cache and summing take a processor's time, so several do it.
+// Copying out of the page cache, summing and looking for what is no number take a processor's
+// time, so several do it.
 static int read_all(int fd, const struct cache_piece *pieces, int64_t n, struct err *e) {
-    struct reading parts[READERS];
+    struct reading r = {.fd = fd, .pieces = pieces};
+    struct pool *pool = NULL;
     int64_t bytes = 0;
-    int rc = 0;
     for (int64_t i = 0; i < n; i++)
         bytes += (int64_t)pieces[i].bytes;
-    int readers = bytes < READ_ALONE ? 1 : READERS;
-    for (int i = readers; i-- > 0;) {
-        struct reading *r = &parts[i];
-        *r = (struct reading){.fd = fd, .first = i, .step = readers, .pieces = pieces, .n = n};
-        r->beside = i > 0 && pthread_create(&r->thread, NULL, read_pieces, r) == 0;
-        if (!r->beside)
-            read_pieces(r);
+    if (bytes > READ_ALONE && pool_create(&pool, READERS, NULL) == 0)
+        pool_run(pool, n, 1, read_pieces, &r);
+    else
+        read_pieces(&r, 0, n, 0);
+    pool_destroy(pool);
+    for (int i = 0; i < READERS; i++) {
+        if (!r.readers[i].rc)
+            continue;
+        if (e)
+            *e = r.readers[i].err;
+        return r.readers[i].rc;
     }
-    for (int i = 0; i < readers; i++) {
-        if (parts[i].beside)
-            pthread_join(parts[i].thread, NULL);
-        if (parts[i].rc && !rc) {
-            rc = parts[i].rc;
-            if (e)
-                *e = parts[i].err;
-        }
-    }
-    return rc;
+    return 0;
 }
 
 int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e) {

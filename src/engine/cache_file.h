@@ -53,8 +53,9 @@ struct cache_piece {
     size_t bytes;
     int64_t at;
     uint64_t sum;
+    const struct kv_layout *page; // of a page, whose values have to be numbers; NULL: of no page
 };
-// ERR_IO, ERR_FORMAT.
+// By several threads where there is much. ERR_IO, ERR_FORMAT.
 int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e);
 
 #endif

@@ -49,8 +49,9 @@ struct cache {
     bool cuts;      // states can be cut to any length
     int64_t ghosts; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
-    struct cache_disk *disk;   // NULL: none
-    uint64_t kind;             // of its files
+    struct cache_disk *disk;                       // NULL: none
+    uint64_t kind;                                 // of its files
+    const struct kv_layout *layouts[IMAGE_GROUPS]; // of their pages
     struct cache_found *other; // [n_other] files of other kinds, the oldest last
     int64_t n_other;
     int64_t pinned; // bytes of entries that are being written

@@ -246,12 +246,13 @@ struct page_run {
 };
 
 // The pieces of pages of one file that are to be read; how many.
-static int64_t add_pages(struct cache_piece *out, const struct cache_file *f, const struct image *m,
-                         struct page_run r) {
+static int64_t add_pages(const struct cache *c, struct cache_piece *out, const struct cache_file *f,
+                         const struct image *m, struct page_run r) {
+    const struct kv_layout *layout = c->layouts[r.group]; // right_pages
     int64_t n = 0;
     for (int64_t i = r.from; i < r.to; i++) {
         struct image_page *p = m->groups[r.group].pages[i];
-        struct cache_piece piece = {.to = p->data, .bytes = p->bytes};
+        struct cache_piece piece = {.to = p->data, .bytes = p->bytes, .page = layout};
         piece.at = cache_file_page(f, r.group, i, &piece.sum);
         if (image_page_own(p))
             out[n++] = piece;
@@ -260,7 +261,8 @@ static int64_t add_pages(struct cache_piece *out, const struct cache_file *f, co
 }
 
 // What of the image lies in which file of the chain of bases.
-static bool find_pieces(struct cache_job *j, const struct cache_entry *y, const struct image *m) {
+static bool find_pieces(const struct cache *c, struct cache_job *j, const struct cache_entry *y,
+                        const struct image *m) {
     int64_t upto[IMAGE_GROUPS], n = 1;
     int files = 0;
     for (int g = 0; g < m->n_groups; g++)
@@ -277,10 +279,11 @@ static bool find_pieces(struct cache_job *j, const struct cache_entry *y, const 
         struct cache_load *load = &j->loads[j->n_loads];
         *load = (struct cache_load){f->key, n, 0};
         if (z == y && f->rest_bytes)
-            j->pieces[n++] = (struct cache_piece){m->rest, f->rest_bytes, f->data, f->sums[0]};
+            j->pieces[n++] =
+                (struct cache_piece){m->rest, f->rest_bytes, f->data, f->sums[0], NULL};
         for (int g = 0; g < m->n_groups; g++) {
             int64_t from = max_i64(f->groups[g].own, m->groups[g].first);
-            n += add_pages(j->pieces + n, f, m, (struct page_run){g, from, upto[g]});
+            n += add_pages(c, j->pieces + n, f, m, (struct page_run){g, from, upto[g]});
             upto[g] = min_i64(upto[g], from);
         }
         load->n = n - load->first;
@@ -293,7 +296,7 @@ bool cache_tier_load(struct cache *c, struct cache_entry *y) {
     struct cache_job *j = make_job(c, CACHE_LOAD, y);
     y->loading = true; // its file stays
     y->incoming = j ? make_image(c, y) : NULL;
-    if (!y->incoming || !find_pieces(j, y, y->incoming)) {
+    if (!y->incoming || !find_pieces(c, j, y, y->incoming)) {
         y->loading = false;
         image_free(y->incoming, &c->blocks);
         y->incoming = NULL;
@@ -380,9 +383,17 @@ static int32_t *text_of(struct cache *c, const struct cache_file *f,
     return NULL;
 }
 
+// Whether a file's pages are this model's.
+static bool right_pages(const struct cache *c, const struct cache_file *f) {
+    for (int g = 0; g < f->n_groups; g++)
+        if (!c->layouts[g] || f->groups[g].page_bytes != (uint64_t)c->layouts[g]->page_bytes)
+            return false;
+    return f->kind == c->kind;
+}
+
 // Makes the entry of a file that was found. False: it is of no use.
 static bool adopt(struct cache *c, struct cache_file *f, struct cache_entry *base, int64_t age) {
-    int32_t *text = f->kind == c->kind ? text_of(c, f, base) : NULL;
+    int32_t *text = right_pages(c, f) ? text_of(c, f, base) : NULL;
     struct prefix_node *n = NULL;
     struct cache_entry *y = NULL;
     if (text && !prefix_add(&c->tree, text, f->len, &n, NULL)) {
@@ -503,12 +514,12 @@ void cache_tier_look(struct cache *c) {
         scan(c);
 }
 
-// What files of this model and these settings are called by.
+// What files of this model and these settings are called by, and how their pages are laid out.
 static int find_kind(struct cache *c, struct err *e) {
     struct cache_nothing n;
     int rc = cache_nothing(c, &n, e);
     if (!rc)
-        rc = image_kind(&n.source, &c->kind, e);
+        rc = image_kind(&n.source, &c->kind, c->layouts, e);
     cache_nothing_fini(&n);
     return rc;
 }

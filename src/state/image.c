@@ -21,6 +21,7 @@ struct taking {
     int64_t needs;
     bool ready;    // with `b` and no copier: all blocks can be taken at once
     int64_t ahead; // with `b` and no copier: bytes of pages of each group to have made, if not 0
+    const struct kv_layout **layouts; // [IMAGE_GROUPS] without a copier: to be learnt, or NULL
     int group, rc;
 };
 
@@ -114,6 +115,10 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
         fail(t);
         return;
     }
+    if (t->layouts) {
+        t->layouts[g] = kv_pool_layout(k->pool);
+        return;
+    }
     if (t->ahead > 0) {
         have_made(t->b, (size_t)bytes, t->ahead);
         return;
@@ -191,8 +196,9 @@ void image_prepare(const struct image_source *from, struct host_blocks *b, size_
     str_fini(&form);
 }
 
-int image_kind(const struct image_source *from, uint64_t *kind, struct err *e) {
-    struct taking t = {0};
+int image_kind(const struct image_source *from, uint64_t *kind, const struct kv_layout **layouts,
+               struct err *e) {
+    struct taking t = {.layouts = layouts};
     struct str form = {0};
     int rc = run(from, &t, &form, e);
     if (!rc)
@@ -324,9 +330,6 @@ static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struc
     int rc = kv_reserve(k, len - k->len, e);
     if (rc)
         return rc;
-    for (int64_t i = y->first; v->m->foreign && i < y->n_pages; i++)
-        if (!stored_finite_page(kv_pool_layout(k->pool), y->pages[i]->data))
-            return err_set(e, ERR_FORMAT, "the checkpoint's pages hold what is no number");
     for (int64_t i = y->first; i < y->n_pages; i++)
         exec_ops(x)->upload(x, k->pages[i], y->pages[i]->data, bytes);
     kv_advance(k, len - k->len);

@@ -70,8 +70,10 @@ void image_prepare(const struct image_source *from, struct host_blocks *b, size_
                    int64_t bytes);
 
 // What states of such checkpoints are of and how they were read, as one number: equal for those
-// that may stand for each other. checkpoint: one of no tokens. ERR_MEMORY.
-int image_kind(const struct image_source *from, uint64_t *kind, struct err *e);
+// that may stand for each other; and the layouts of their groups' pages [IMAGE_GROUPS], which are
+// the model's. checkpoint: one of no tokens. ERR_MEMORY.
+int image_kind(const struct image_source *from, uint64_t *kind, const struct kv_layout **layouts,
+               struct err *e);
 
 // Bytes that are freed with it: its own, with those pages that nobody shares.
 int64_t image_own_bytes(const struct image *m);
@@ -85,7 +87,8 @@ struct image_target {
     int64_t vocab;
     const int32_t *tokens;
 };
-// A foreign one is looked through for what is no number first.
+// What is beside the pages of a foreign one is looked through for what is no number first; pages
+// are when they are read (engine/cache_file.h).
 int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
                   struct err *e);
 

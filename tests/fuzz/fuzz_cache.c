@@ -32,7 +32,7 @@ static void use(const struct cache_file *f) {
         }
     }
     FUZZ_CHECK(at == f->bytes);
-    struct cache_piece all = {malloc(f->rest_bytes + 1), f->rest_bytes, f->data, f->sums[0]};
+    struct cache_piece all = {malloc(f->rest_bytes + 1), f->rest_bytes, f->data, f->sums[0], NULL};
     if (all.to)
         fuzz_sentence(cache_file_read(path, &all, 1, &e), &e);
     free(all.to);

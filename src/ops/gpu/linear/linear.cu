@@ -520,7 +520,7 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     if (g->vendor)
         return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
     if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)
-        bytes = max_size(bytes, linear_unpacked_bytes(LINEAR_JOBS * 2 * (m + OUTPUTS), l->inputs));
+        bytes = max_size(bytes, linear_unpacked_bytes(2 * (m + OUTPUTS), l->inputs));
     return bytes;
 }
 

@@ -10,6 +10,7 @@
 // numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
 #include "ops/gpu/linear/many/linear_unpacked.h"
 
+#include "base/num.h"
 #include "ops/gpu/linear/many/linear_many.cuh"
 #include "ops/gpu/linear/many/linear_unpack.h"
 
@@ -313,12 +314,20 @@ static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
         launch<128, true>(g, c);
 }
 
+// More weights than the scratch memory has room for are unpacked one after the other, and what a
+// model reserves has room for its largest pair.
 void linear_unpacked_launch(struct gpu *g, struct linear_launch *l) {
     struct unpacked_call c;
-    int64_t rows = 0;
-    for (int j = 0; j < l->jobs; j++)
-        rows += linear_unpacked_rows(&l->job[j]);
-    __half *to = (__half *)gpu_scratch(g, linear_unpacked_bytes(rows, l->stride));
-    while (to && linear_take(g, l, UNPACKED_BYTES / 2, &c.l))
+    int64_t rows = 0, most = 0;
+    for (int j = 0; j < l->jobs; j++) {
+        const int64_t each = linear_unpacked_rows(&l->job[j]);
+        rows += each;
+        most = each > most ? each : most;
+    }
+    const size_t least = linear_unpacked_bytes(most, l->stride);
+    const size_t bytes =
+        min_size(linear_unpacked_bytes(rows, l->stride), max_size(least, g->scratch_bytes));
+    __half *to = (__half *)gpu_scratch(g, bytes);
+    while (to && linear_take(g, l, (int64_t)(bytes / sizeof *to), &c.l))
         run(g, &c, to);
 }
