@@ -310,7 +310,8 @@ static void do_unpark(struct daemon *d, const struct words *w) {
     daemon_end_stream(d);
 }
 
-// compress IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark]: nothing has to be parked for it.
+// compress IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark]: nothing has to be parked for it, since the
+// weights that have to make room do so by themselves (plan_scorer).
 static void do_compress(struct daemon *d, const struct words *w) {
     const char *path = w->n > 3 && strcmp(w->at[3], "nopark") != 0
                            ? w->at[3]
@@ -432,6 +433,15 @@ static int open_stream(struct daemon *d, struct err *e) {
     return 0;
 }
 
+// Where the scorer is known and shares the target's GPU, both are planned together.
+static int plan_scorer(struct daemon *d, struct err *e) {
+    const char *path = options_str(&d->a->opt, OPT_PREFILL_DRAFTER);
+    if (!path)
+        return 0;
+    int rc = daemon_load_scorer(d, path, e);
+    return rc ? rc : compression_share(&d->scorer, d->a, &d->options, e);
+}
+
 int cmd_daemon(const struct cli_args *a, struct err *e) {
     struct daemon d = {.a = a};
     signal(SIGPIPE, SIG_IGN); // a reader that goes away is an error of its line
@@ -445,7 +455,9 @@ int cmd_daemon(const struct cli_args *a, struct err *e) {
         return budget;
     }
     d.options.target.max_verify = 1 + budget;
-    rc = daemon_load(&d, e);
+    rc = plan_scorer(&d, e);
+    if (!rc)
+        rc = daemon_load(&d, e);
     if (!rc)
         decode_show_plan(a, d.s);
     if (!rc && (rc = serve(&d)))

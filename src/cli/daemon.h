@@ -84,6 +84,11 @@ void daemon_slots_park(struct daemon *d); // states go, tokens stay
 int daemon_slot_best(const struct daemon *d, const struct daemon_task *task, int64_t *common);
 
 // daemon_scorer.c
+// Loads the scorer at `path` in place of another one; nothing where it is there.
+int daemon_load_scorer(struct daemon *d, const char *path, struct err *e);
+// Has the target's weights make room while a text is scored, if they have to and are there; called
+// when the one or the other has come or is about to go.
+void daemon_lend(struct daemon *d);
 // What stays of a rendered prompt in tokens of the scorer at `path`, which is loaded where it is
 // not; keep: thousandths. *ms: what scoring took. The caller frees kept.
 int daemon_compress(struct daemon *d, const char *path, const struct daemon_ids *prompt, int keep,

@@ -6,7 +6,7 @@
 #include "cli/daemon.h"
 #include "cli/prefill.h"
 
-static int load(struct daemon *d, const char *path, struct err *e) {
+int daemon_load_scorer(struct daemon *d, const char *path, struct err *e) {
     struct compression *k = &d->scorer;
     if (k->c && !strcmp(d->scorer_path.data, path))
         return 0;
@@ -20,16 +20,28 @@ static int load(struct daemon *d, const char *path, struct err *e) {
     int rc = prefill_scorer_options(&d->a->opt, &k->scorer, e);
     if (!rc)
         rc = compression_open(k, d->a, e);
-    if (rc)
+    if (rc) {
         daemon_free_scorer(d);
-    return rc;
+        return rc;
+    }
+    k->park = d->options.park; // planned with the first one
+    daemon_lend(d);
+    return 0;
+}
+
+void daemon_lend(struct daemon *d) {
+    static const struct compress_turns none = {0};
+    if (d->scorer.c && d->s)
+        compression_lend(&d->scorer, d->s);
+    else if (d->scorer.c)
+        compressor_turns(d->scorer.c, &none);
 }
 
 int daemon_compress(struct daemon *d, const char *path, const struct daemon_ids *prompt, int keep,
                     struct token_list *kept, double *ms, struct err *e) {
     struct compress_result r = {0};
     const struct compress_ids in = {prompt->at, prompt->n};
-    int rc = load(d, path, e);
+    int rc = daemon_load_scorer(d, path, e);
     if (rc)
         return rc;
     struct compress_options o = compress_options_default();

@@ -7,7 +7,12 @@
 #include "cli/daemon.h"
 
 int daemon_load(struct daemon *d, struct err *e) {
-    return d->s ? 0 : session_open(&d->s, &d->options, e);
+    if (d->s)
+        return 0;
+    int rc = session_open(&d->s, &d->options, e);
+    if (!rc)
+        daemon_lend(d);
+    return rc;
 }
 
 void daemon_unload(struct daemon *d) {
@@ -16,6 +21,7 @@ void daemon_unload(struct daemon *d) {
     daemon_slots_park(d);
     session_close(d->s);
     d->s = NULL;
+    daemon_lend(d);
 }
 
 struct receiver {
