@@ -421,6 +421,16 @@ static int score_text(struct scorer *base, const struct score_call *c, struct er
     return rc;
 }
 
+static int prepare(struct exec *x, const struct gguf *g, const struct score_options *o,
+                   struct err *e) {
+    struct score_plan plan;
+    int rc = score_plan_of(&plan, x, g, o, 0, e);
+    if (!rc)
+        load_make_room(x, plan.weights);
+    gguf_stream(g);
+    return rc;
+}
+
 int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
                const struct score_options *o, struct err *e) {
     static const struct scorer_kind kind = {score_text, score_destroy, score_rest};
@@ -430,9 +440,9 @@ int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
         return err_set(e, ERR_MEMORY, "no memory for a scorer");
     s->base.kind = &kind;
     s->x = x;
-    if (exec_is_device(x))
-        gguf_stream(g);
-    int rc = build(s, g, o, false, e);
+    int rc = exec_is_device(x) ? prepare(x, g, o, e) : 0;
+    if (!rc)
+        rc = build(s, g, o, false, e);
     if (!rc)
         rc = check_backend(s, e);
     if (!rc)

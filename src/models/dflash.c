@@ -233,7 +233,13 @@ static int create(struct dflash **out, struct model *target, const char *path,
 
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e) {
-    return create(out, target, path, o, false, e);
+    struct dflash *dry;
+    int rc = exec_is_device(target->x) ? create(&dry, target, path, o, true, e) : 0;
+    if (!rc && exec_is_device(target->x)) {
+        load_make_room(target->x, dry->load.weight_bytes);
+        dflash_destroy(dry);
+    }
+    return rc ? rc : create(out, target, path, o, false, e);
 }
 
 static void plan_of(struct dflash_plan *out, const struct dflash *d) {

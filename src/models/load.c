@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "formats/quant.h"
+#include "ops/parking.h"
 
 enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };
 
@@ -111,6 +112,16 @@ static int find_experts(const struct load *l, const char *name, const struct loa
 static int find_shape(const struct load *l, const char *name, int64_t k, int64_t m,
                       const struct tensor **out, struct err *e) {
     return find_experts(l, name, &(struct load_experts){k, m, 1}, out, e);
+}
+
+// What is given back stays in the arena as a slab that is free as a whole.
+void load_make_room(struct exec *x, int64_t weights) {
+    enum { ROUNDED = 1 << 20 }; // the blocks' sizes
+    if (!exec_is_device(x) || exec_parks(x))
+        return;
+    void *p = exec_alloc(x, ARENA_WEIGHTS, (size_t)weights + ROUNDED);
+    if (p)
+        exec_ops(x)->free(x, p);
 }
 
 static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,

@@ -268,31 +268,39 @@ int model_plan(struct model_plan *out, struct model_params *params, const struct
     return 0;
 }
 
-static int check_limit(struct exec *x, const struct gguf *g, const struct model_options *o,
-                       struct err *e) {
-    struct model_plan p;
-    struct model_params q;
-    if (o->memory_limit <= 0)
-        return 0;
-    int rc = model_plan(&p, &q, x, g, o, e);
-    if (rc)
-        return rc;
-    int64_t ctx = o->max_ctx ? o->max_ctx : q.context;
-    int64_t kv = ceil_div(ctx, 1024) * p.kv_per_1k;
-    int64_t need = p.weights + p.scratch + p.recurrent + kv;
-    if (need <= o->memory_limit)
+static int check_limit(const struct model_plan *plan, const struct model_params *of,
+                       const struct model_options *o, struct err *e) {
+    int64_t ctx = o->max_ctx ? o->max_ctx : of->context;
+    int64_t kv = ceil_div(ctx, 1024) * plan->kv_per_1k;
+    int64_t need = plan->weights + plan->scratch + plan->recurrent + kv;
+    if (o->memory_limit <= 0 || need <= o->memory_limit)
         return 0;
     return err_set(e, ERR_MEMORY,
                    "the model needs %lld MiB (weights %lld, workspace %lld, %lld tokens of context "
                    "%lld) but the limit is %lld MiB; use a smaller file or a shorter context",
-                   (long long)(need >> 20), (long long)(p.weights >> 20),
-                   (long long)(p.scratch >> 20), (long long)ctx,
-                   (long long)((kv + p.recurrent) >> 20), (long long)(o->memory_limit >> 20));
+                   (long long)(need >> 20), (long long)(plan->weights >> 20),
+                   (long long)(plan->scratch >> 20), (long long)ctx,
+                   (long long)((kv + plan->recurrent) >> 20), (long long)(o->memory_limit >> 20));
+}
+
+// What is known of a model before anything is made of it.
+static int prepare(struct exec *x, const struct gguf *g, const struct model_options *o,
+                   struct err *e) {
+    struct model_plan plan;
+    struct model_params of;
+    if (o->memory_limit <= 0 && !exec_is_device(x))
+        return 0;
+    int rc = model_plan(&plan, &of, x, g, o, e);
+    if (!rc)
+        rc = check_limit(&plan, &of, o, e);
+    if (!rc)
+        load_make_room(x, plan.weights);
+    return rc;
 }
 
 int model_load(struct model **out, struct exec *x, const struct gguf *g,
                const struct model_options *o, struct err *e) {
-    int rc = check_limit(x, g, o, e);
+    int rc = prepare(x, g, o, e);
     if (rc)
         return rc;
     struct model *m = calloc(1, sizeof *m);

@@ -38,6 +38,10 @@ int exec_park_open(struct exec *x, struct err *e) {
     return rc;
 }
 
+bool exec_parks(const struct exec *x) {
+    return parking_of(x) != NULL;
+}
+
 int exec_park_seal(struct exec *x, int64_t bytes, struct err *e) {
     struct parking *p = parking_of(x);
     if (!p)

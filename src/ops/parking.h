@@ -5,6 +5,7 @@
 #ifndef COPPICE_OPS_PARKING_H
 #define COPPICE_OPS_PARKING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -14,6 +15,7 @@ struct exec;
 // Before weights are loaded; until exec_park_seal, memory is taken so that it can be parked.
 // ERR_UNSUPPORTED: this backend cannot do so (a CPU's memory is the host's).
 int exec_park_open(struct exec *x, struct err *e);
+bool exec_parks(const struct exec *x); // whether exec_park_open was called
 // After they are loaded: keeps copies in host memory of as many weights as take `bytes`, which must
 // not change any more. ERR_MEMORY: weights take less, or the host has no such memory.
 int exec_park_seal(struct exec *x, int64_t bytes, struct err *e);
