@@ -40,9 +40,9 @@ struct load {
 // Frees every weight, activation and array made through l.
 void load_fini(struct load *l);
 
-// Before the matrices of a recipe that take `weights` bytes are made: sees to it that they come to lie
-// in one piece of a device's memory, since small pieces leave gaps. Where there is no such piece they
-// are small all the same; so are those that are to be parked.
+// Before the matrices of a recipe that take `weights` bytes are made: sees to it that they come to
+// lie in one piece of a device's memory, since small pieces leave gaps. Where there is no such
+// piece they are small all the same; so are those that are to be parked.
 void load_make_room(struct exec *x, int64_t weights);
 
 // A matrix [k -> m] (ne = {k, m}). ERR_MISMATCH names the tensor, the shape expected and found;
