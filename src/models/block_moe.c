@@ -134,81 +134,105 @@ int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t d
     return rc ? rc : load_buffer(l, n * dim, &b->shared, e);
 }
 
-static void run_shared(struct exec *x, const struct moe_call *c) {
-    const struct ops *ops = exec_ops(x);
+// The ops of a layer. shared: what is in *shared, or NULL.
+static void fill_layer(const struct moe_call *c, struct moe_layer_args *a,
+                       struct moe_shared_args *shared) {
+    const struct moe_shape *s = c->shape;
+    const struct moe_block *w = c->block;
     const struct moe_buffers *b = c->buf;
-    const struct mlp_block *m = &c->block->shared;
+    a->in[0] = (struct linear_job){.w = w->router, .out = b->logits, .bias = w->router_bias};
+    a->in[1] = (struct linear_job){.w = w->shared_gate, .out = b->gate};
+    a->n_in = s->shared_gate ? 2 : 1;
+    a->router_in = c->router_in ? c->router_in : c->in;
+    a->route = (struct moe_route_args){.logits = b->logits,
+                                       .n = c->n,
+                                       .experts = s->experts,
+                                       .used = s->used,
+                                       .score = s->score,
+                                       .bias = w->choice_bias,
+                                       .groups = s->groups,
+                                       .groups_used = s->groups_used,
+                                       .group_best = s->group_best,
+                                       .normalise = s->normalise,
+                                       .scale = s->scale,
+                                       .expert_scale = w->scale,
+                                       .ids = b->ids,
+                                       .weights = b->weights};
+    a->both = (struct gate_up){.gate = w->gate,
+                               .up = w->up,
+                               .gate_bias = w->gate_bias,
+                               .up_bias = w->up_bias,
+                               .activation = s->activation};
+    a->x = c->in;
+    a->mid = b->mid;
+    a->down = (struct moe_linear_args){.w = w->down,
+                                       .bias = w->down_bias,
+                                       .list = {c->n, s->used, b->ids},
+                                       .in = b->mid,
+                                       .entries = true,
+                                       .out = b->out};
+    a->sum = (struct moe_combine_args){.in = b->out,
+                                       .weights = b->weights,
+                                       .n = c->n,
+                                       .m = c->dim,
+                                       .used = s->used,
+                                       .out = c->apart ? c->apart : c->h,
+                                       .add = !c->apart};
+    a->shared = s->shared ? shared : NULL;
+    const struct mlp_block *m = &w->shared;
+    *shared = (struct moe_shared_args){.both = {.gate = m->gate, .up = m->up}, .mid = c->mid};
+    shared->down = (struct linear_job){.w = m->down, .out = c->h, .add = true};
+    if (!s->shared_gate)
+        return;
+    shared->down = (struct linear_job){.w = m->down, .out = b->shared};
+    shared->gate = (struct moe_route_args){.logits = b->gate,
+                                           .n = c->n,
+                                           .experts = 1,
+                                           .used = 1,
+                                           .score = ROUTE_SIGMOID,
+                                           .scale = 1,
+                                           .ids = b->gate_id,
+                                           .weights = b->gate_weight};
+    shared->sum = (struct moe_combine_args){.in = b->shared,
+                                            .weights = b->gate_weight,
+                                            .n = c->n,
+                                            .m = c->dim,
+                                            .used = 1,
+                                            .out = c->h,
+                                            .add = true};
+}
+
+static void run_shared(struct exec *x, const struct moe_call *c, const struct moe_shared_args *s) {
+    const struct ops *ops = exec_ops(x);
     if (!c->shape->shared_gate) {
-        mlp_run(x, c->ranks, m, c->in, c->mid, c->h, c->n);
+        mlp_run(x, c->ranks, &c->block->shared, c->in, c->mid, c->h, c->n);
         return;
     }
-    struct gate_up both = {.gate = m->gate, .up = m->up};
-    ops->linear_gate_up(x, &both, c->in, c->n, c->mid);
-    struct linear_job down = {.w = m->down, .out = b->shared};
-    ops->linear(x, &down, 1, c->mid, c->n);
-    struct moe_route_args gate = {.logits = b->gate,
-                                  .n = c->n,
-                                  .experts = 1,
-                                  .used = 1,
-                                  .score = ROUTE_SIGMOID,
-                                  .scale = 1,
-                                  .ids = b->gate_id,
-                                  .weights = b->gate_weight};
-    ops->moe_route(x, &gate);
-    struct moe_combine_args sum = {
-        .in = b->shared, .weights = b->gate_weight, .n = c->n, .m = c->dim, .used = 1, .out = c->h};
-    experts_reduce(c->ranks, x, &sum);
+    ops->linear_gate_up(x, &s->both, c->in, c->n, s->mid);
+    ops->linear(x, &s->down, 1, s->mid, c->n);
+    ops->moe_route(x, &s->gate);
+    experts_reduce(c->ranks, x, &s->sum);
 }
 
 void moe_run(struct exec *x, const struct moe_call *c) {
     const struct ops *ops = exec_ops(x);
-    const struct moe_shape *s = c->shape;
-    const struct moe_block *w = c->block;
-    const struct moe_buffers *b = c->buf;
-    struct linear_job in[2] = {{.w = w->router, .out = b->logits, .bias = w->router_bias},
-                               {.w = w->shared_gate, .out = b->gate}};
-    ops->linear(x, in, s->shared_gate ? 2 : 1, c->router_in ? c->router_in : c->in, c->n);
-    if (s->logit_cap > 0)
-        ops->scale(x, &(struct scale_args){b->logits, c->n * s->experts, 1, s->logit_cap});
-    struct moe_route_args route = {.logits = b->logits,
-                                   .n = c->n,
-                                   .experts = s->experts,
-                                   .used = s->used,
-                                   .score = s->score,
-                                   .bias = w->choice_bias,
-                                   .groups = s->groups,
-                                   .groups_used = s->groups_used,
-                                   .group_best = s->group_best,
-                                   .normalise = s->normalise,
-                                   .scale = s->scale,
-                                   .expert_scale = w->scale,
-                                   .ids = b->ids,
-                                   .weights = b->weights};
-    ops->moe_route(x, &route);
-    struct moe_list list = {c->n, s->used, b->ids};
-    struct gate_up both = {.gate = w->gate,
-                           .up = w->up,
-                           .gate_bias = w->gate_bias,
-                           .up_bias = w->up_bias,
-                           .activation = s->activation};
-    ops->moe_gate_up(x, &both, &list, c->in, b->mid);
-    struct moe_linear_args down = {.w = w->down,
-                                   .bias = w->down_bias,
-                                   .list = list,
-                                   .in = b->mid,
-                                   .entries = true,
-                                   .out = b->out};
-    ops->moe_linear(x, &down);
-    struct moe_combine_args sum = {.in = b->out,
-                                   .weights = b->weights,
-                                   .n = c->n,
-                                   .m = c->dim,
-                                   .used = s->used,
-                                   .out = c->apart ? c->apart : c->h};
+    struct moe_shared_args shared;
+    struct moe_layer_args a;
+    fill_layer(c, &a, &shared);
+    const bool capped = c->shape->logit_cap > 0, one = c->ranks->n == 1 && !capped;
+    if (one && ops->moe_layer && ops->moe_layer(x, &a))
+        return;
+    ops->linear(x, a.in, a.n_in, a.router_in, c->n);
+    if (capped)
+        ops->scale(x, &(struct scale_args){c->buf->logits, c->n * c->shape->experts, 1,
+                                           c->shape->logit_cap});
+    ops->moe_route(x, &a.route);
+    ops->moe_gate_up(x, &a.both, &a.down.list, a.x, a.mid);
+    ops->moe_linear(x, &a.down);
     if (c->apart)
-        experts_reduce_to(c->ranks, x, &sum);
+        experts_reduce_to(c->ranks, x, &a.sum);
     else
-        experts_reduce(c->ranks, x, &sum);
-    if (s->shared)
-        run_shared(x, c);
+        experts_reduce(c->ranks, x, &a.sum);
+    if (a.shared)
+        run_shared(x, c, a.shared);
 }

@@ -136,4 +136,25 @@ struct moe_combine_args {
     bool add;   // out += instead of out =
 };
 
+// A feed-forward layer of experts as the ops that it consists of, one after the other. Of what they
+// hand to each other only logits' choices (route.ids and weights) and the sums' outputs are results.
+struct moe_layer_args {
+    struct linear_job in[2]; // the router; the gate of the shared expert
+    int n_in;
+    const struct act *router_in; // of both
+    struct moe_route_args route; // of in[0].out
+    struct gate_up both;
+    const struct act *x; // of `both` and of the shared expert
+    struct act *mid;
+    struct moe_linear_args down; // its list: that of `both`, too
+    struct moe_combine_args sum;
+    const struct moe_shared_args {
+        struct gate_up both;
+        struct act *mid;
+        struct linear_job down;
+        struct moe_route_args gate; // of in[1].out; without one (n_in is 1) `down` adds to sum.out
+        struct moe_combine_args sum;
+    } *shared; // NULL: none
+};
+
 #endif

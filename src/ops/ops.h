@@ -79,6 +79,9 @@ struct ops {
     // out = the sum of weight times entry over a row's entries, one fma after another in the
     // router's order, beginning with 0 or with out.
     void (*moe_combine)(struct exec *x, const struct moe_combine_args *a);
+    // A whole layer of experts at once, with the bits of the ops that it is made of. False: not for
+    // these shapes, nothing done. NULL: the backend has no such op.
+    bool (*moe_layer)(struct exec *x, const struct moe_layer_args *a);
     // A matrix for each head: the bits that linear makes of the head's row. NULL: the backend has
     // no such op.
     void (*linear_heads)(struct exec *x, const struct heads_args *a);

@@ -45,6 +45,7 @@ bool check_has_gdn(struct check *c); // whether the level has its ops; absences 
 void check_gdn_many_rule(struct check *c), check_gdn_layer_rule(struct check *c);
 void check_moe(struct check *c);
 void check_moe_rule(struct check *c);
+void check_moe_layer_rule(struct check *c); // called by it
 void check_moe_double(struct check *c);
 void check_moe_time(struct check *c);
 void check_store_rule(struct check *c), check_store_time(struct check *c); // called by these

@@ -250,6 +250,7 @@ int importance_prepare(struct exec *x, struct err *e) {
     if (m->inner->moe_route) {
         m->table.moe_gate_up = summed_moe_gate_up;
         m->table.moe_linear = summed_moe_linear;
+        m->table.moe_layer = NULL; // its ops one by one
     }
     if (m->inner->linear_heads)
         m->table.linear_heads = summed_linear_heads;

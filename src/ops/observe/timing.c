@@ -109,6 +109,16 @@ static void end(struct exec *x) {
     t->n_open++;
 }
 
+// Takes back a begin: the op was not done.
+static void withdraw(struct exec *x, int64_t bytes) {
+    struct timing *t = timing_of(x);
+    const int row = t->open[t->n_open];
+    if (row < 0)
+        return;
+    t->rows[row].calls--;
+    t->rows[row].bytes -= (double)bytes;
+}
+
 // Weights.
 
 static void keep_name(struct known_weight *k, const char *name) {
@@ -270,6 +280,29 @@ static void timed_moe_combine(struct exec *x, const struct moe_combine_args *a) 
           4 * a->n * a->m * (a->used + 1 + (a->add ? 1 : 0)));
     timing_of(x)->inner->moe_combine(x, a);
     end(x);
+}
+
+static int64_t known_bytes(struct exec *x, const struct weight *w) {
+    return w ? known(timing_of(x), w)->bytes : 0;
+}
+
+static bool timed_moe_layer(struct exec *x, const struct moe_layer_args *a) {
+    const struct moe_list *l = &a->down.list;
+    struct timing *t = timing_of(x);
+    int64_t bytes = known_bytes(x, a->in[0].w) + (a->n_in > 1 ? known_bytes(x, a->in[1].w) : 0) +
+                    expert_bytes(known(t, a->both.gate), l) +
+                    expert_bytes(known(t, a->both.up), l) + expert_bytes(known(t, a->down.w), l) +
+                    8 * l->n * a->sum.m;
+    if (a->shared)
+        bytes += known_bytes(x, a->shared->both.gate) + known_bytes(x, a->shared->both.up) +
+                 known_bytes(x, a->shared->down.w);
+    begin(x, "moe_layer", TIMING_FEED_FORWARD, bytes);
+    const bool done = t->inner->moe_layer(x, a);
+    if (done)
+        end(x);
+    else
+        withdraw(x, bytes);
+    return done;
 }
 
 static void timed_linear_heads(struct exec *x, const struct heads_args *a) {
@@ -470,6 +503,8 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
         o->moe_linear = timed_moe_linear;
         o->moe_combine = timed_moe_combine;
     }
+    if (inner->moe_layer)
+        o->moe_layer = timed_moe_layer;
     if (inner->linear_heads)
         o->linear_heads = timed_linear_heads;
     o->qk_norm_rope_store = timed_qk_norm_rope_store;

@@ -4,6 +4,7 @@
 // in the same order, so a row's bits depend on its own inputs and its three predecessors only. Owns
 // no state.
 #include "ops/gpu/gdn/gdn.h"
+#include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/rowmath.h"
 
 enum {
@@ -27,15 +28,27 @@ struct conv_job {
     // base.
     int slot, known;
     bool newer;
+    // With a single row, what its linear layers left of u, a and b, and of another result, which
+    // `beside` blocks add up. No parts: it is stored.
+    struct linear_left left[4];
+    int beside;
 };
+
+// Value i of a or b of a row, stored if it was not.
+static __device__ float gate_input(const struct conv_job &j, const struct linear_left &o,
+                                   const float *in, int64_t i) {
+    if (!o.parts)
+        return in[i];
+    return o.out[i] = finish_one(o, 0, i, __ldcg(o.unscale));
+}
 
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
     int nv = j.shape.n_v;
     for (int h = lane; h < nv; h += 32) {
-        float y = j.a.a[row * nv + h] + j.a.dt_bias[h];
+        float y = gate_input(j, j.left[1], j.a.a, row * nv + h) + j.a.dt_bias[h];
         float softplus = y > 20 ? y : log1pf(expf(y));
         j.a.rows.g[row * nv + h] = j.a.ssm_a[h] * softplus;
-        j.a.rows.beta[row * nv + h] = row_sigmoid(j.a.b[row * nv + h]);
+        j.a.rows.beta[row * nv + h] = row_sigmoid(gate_input(j, j.left[2], j.a.b, row * nv + h));
     }
 }
 
@@ -105,6 +118,27 @@ static __device__ float4 load_tap(const struct head_place &p, const float *row) 
     return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
 }
 
+// The input of the only row, which is stored.
+static __device__ float4 take_tap(const struct conv_job &j, const struct head_place &p) {
+    const struct linear_left &o = j.left[0];
+    const int64_t i = p.channel + (int)threadIdx.x % 32 * 4;
+    if ((int)threadIdx.x % 32 * 4 >= p.dim)
+        return make_float4(0, 0, 0, 0);
+    return *(float4 *)(o.out + i) = finish_four(o, 0, 0, i / 4, __ldcg(o.unscale));
+}
+
+// What else was left, by the blocks from `block` on.
+static __device__ void finish_beside(const struct conv_job &j, int block) {
+    const struct linear_left &o = j.left[3];
+    const int64_t i = (int64_t)block * WARPS * 32 + threadIdx.x;
+    if (i * 4 >= o.m)
+        return;
+    const float4 v = finish_four(o, 0, 0, i, __ldcg(o.unscale));
+    const float each[4] = {v.x, v.y, v.z, v.w};
+    for (int e = 0; e < 4 && i * 4 + e < o.m; e++)
+        o.out[i * 4 + e] = each[e];
+}
+
 // The head of a row from its four inputs, oldest first.
 static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
                                    int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
@@ -146,7 +180,7 @@ static __device__ void conv_four(const struct conv_job &j, int64_t row, int head
 #pragma unroll
     for (int t = 0; t < GDN_CONV; t++)
         if (!in.kept[t])
-            x[t] = load_tap(p, in.at[t]);
+            x[t] = j.left[0].parts ? take_tap(j, p) : load_tap(p, in.at[t]);
     finish_four(j, p, row, w, x);
 }
 
@@ -214,8 +248,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int64_t row = blockIdx.y;
     int blocks = (2 * s.n_k + s.n_v + WARPS) / WARPS; // of heads and gates
-    if ((int)blockIdx.x >= blocks)
-        prefetch_state(j, blocks);
+    if ((int)blockIdx.x >= blocks + j.beside)
+        prefetch_state(j, blocks + j.beside);
     if (j.behind)
         gpu_await();
     int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
@@ -225,6 +259,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
         gpu_let_next();
         if (mine)
             gates(j, row, lane);
+        else if ((int)blockIdx.x >= blocks && (int)blockIdx.x < blocks + j.beside)
+            finish_beside(j, (int)blockIdx.x - blocks);
     } else if (j.four) {
         conv_four(j, row, head, seq);
     } else {
@@ -304,6 +340,15 @@ static void fill_few(struct conv_job *j, const struct rows *r) {
         j->newer = j->newer || r->pos[i] / GDN_BLOCK > block;
 }
 
+// Takes up sums that linear layers have left of the only row.
+static void take_left(struct gpu *g, struct conv_job *j) {
+    enum { EACH = WARPS * 32 * 4 }; // values of a block
+    const float *const rows[3] = {j->a.rows.u, j->a.a, j->a.b};
+    if (!linear_take_row(g, rows, 3, j->left))
+        return;
+    j->beside = (int)((j->left[3].m + EACH - 1) / EACH);
+}
+
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                     const struct rows *r) {
     struct gpu *g = gpu_of(x);
@@ -322,12 +367,14 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         j.seq = (const int32_t *)gpu_stage(g, r->seq, ids);
     }
     const struct gdn_shape *h = &a->shape;
+    j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
+    if (j.four && j.few.n == 1)
+        take_left(g, &j);
     gpu_flush(g); // so that `last` is the launch in front of this one
     j.behind = g->last != LAST_ROWS;
-    j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     bool runs = j.four && r->n >= MANY;
-    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
+    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS + j.beside),
               (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
     if (j.few.n && gdn_takes_matrix(g, h))
         grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);

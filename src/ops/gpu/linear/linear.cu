@@ -390,7 +390,8 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct a
     enum { MANY = 96 };
     const bool twins = w->gate->form == w->up->form;
     const int64_t few = APART_ROWS, m = w->gate->m;
-    const int64_t slice = g->path == CUDA_PATH_WGMMA && n >= MANY ? min_i64(n, WGMMA_SLICE) : few;
+    const int64_t slice =
+        min_i64(n, g->path == CUDA_PATH_WGMMA && n >= MANY ? (int64_t)WGMMA_SLICE : few);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     if (!gpu_scratch(g, kept + 2 * few * linear_sums_bytes(m))) // so that nothing moves below
         return;
@@ -513,10 +514,11 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     size_t bytes = row * (size_t)few;
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
+    // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
+    const int64_t slice = g->path == CUDA_PATH_WGMMA ? min_i64(l->rows, WGMMA_SLICE) : 0;
+    const int64_t pair = min_i64((slice > APART_ROWS ? slice : (int64_t)APART_ROWS) * m, l->act);
     bytes =
-        max_size(bytes, APART_ROWS * ((size_t)(2 * m) * sizeof(float) + 2 * linear_sums_bytes(m)));
-    if (g->path == CUDA_PATH_WGMMA) // gate_up_wgmma
-        bytes = max_size(bytes, (size_t)(2 * min_i64(l->rows, WGMMA_SLICE) * m) * sizeof(float));
+        max_size(bytes, (size_t)(2 * pair) * sizeof(float) + 2 * APART_ROWS * linear_sums_bytes(m));
     if (g->vendor)
         return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
     if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)

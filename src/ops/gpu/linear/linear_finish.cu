@@ -106,3 +106,22 @@ bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
     g->sums_deferred = false;
     return true;
 }
+
+bool linear_take_row(struct gpu *g, const float *const *rows, int count, struct linear_left *left) {
+    const struct linear_deferred *d = g->deferred_sums;
+    if (!g->sums_deferred)
+        return false;
+    for (int i = 0; i <= count; i++)
+        left[i] = {};
+    for (int j = 0; j < d->jobs; j++) {
+        const struct linear_left *o = &d->job[j];
+        int at = 0;
+        while (at < count && rows[at] != o->out)
+            at++;
+        if (o->add || o->pair || o->n != 1 || left[at].parts)
+            return false;
+        left[at] = *o;
+    }
+    g->sums_deferred = false;
+    return true;
+}

@@ -14,10 +14,16 @@ static __device__ __forceinline__ float exponent_power(signed char e) {
     return __int_as_float((127 - e) << 23);
 }
 
-// Outputs 4 i to 4 i + 3 of row `row` of matrix t; back: the row's power of two. All loads of parts
-// are under way at once.
+// The exponents of outputs 4 i to 4 i + 3 of matrix t.
+static __device__ __forceinline__ char4 finish_exponents(const struct linear_left &o, int t,
+                                                         int64_t i) {
+    return *(const char4 *)(o.exponent[t] + i * 4);
+}
+
+// Outputs 4 i to 4 i + 3 of row `row` of matrix t; back: the row's power of two; e: the exponents.
+// All loads of parts are under way at once.
 static __device__ __forceinline__ float4 finish_four(const struct linear_left &o, int t,
-                                                     int64_t row, int64_t i, float back) {
+                                                     int64_t row, int64_t i, float back, char4 e) {
     const float4 *at = (const float4 *)(o.partial + (t * o.n + row) * o.pitch) + i;
     const int64_t step = (o.pair ? 2 : 1) * o.n * o.pitch / 4; // to the next part
     float4 v[LINEAR_PARTS];
@@ -25,7 +31,6 @@ static __device__ __forceinline__ float4 finish_four(const struct linear_left &o
     for (int p = 0; p < LINEAR_PARTS; p++)
         if (p < o.parts)
             v[p] = __ldcg(at + p * step);
-    char4 e = *(const char4 *)(o.exponent[t] + i * 4);
     float4 sum = v[0];
 #pragma unroll
     for (int p = 1; p < LINEAR_PARTS; p++)
@@ -34,5 +39,33 @@ static __device__ __forceinline__ float4 finish_four(const struct linear_left &o
     return make_float4(sum.x * exponent_power(e.x) * back, sum.y * exponent_power(e.y) * back,
                        sum.z * exponent_power(e.z) * back, sum.w * exponent_power(e.w) * back);
 }
+
+static __device__ __forceinline__ float4 finish_four(const struct linear_left &o, int t,
+                                                     int64_t row, int64_t i, float back) {
+    return finish_four(o, t, row, i, back, finish_exponents(o, t, i));
+}
+
+// Output m of row `row`, of a job without `add` or `pair`.
+static __device__ __forceinline__ float finish_one(const struct linear_left &o, int64_t row,
+                                                   int64_t m, float back) {
+    const float *at = o.partial + row * o.pitch + m;
+    const int64_t step = o.n * o.pitch;
+    float v[LINEAR_PARTS];
+#pragma unroll
+    for (int p = 0; p < LINEAR_PARTS; p++)
+        if (p < o.parts)
+            v[p] = __ldcg(at + p * step);
+    float sum = v[0];
+#pragma unroll
+    for (int p = 1; p < LINEAR_PARTS; p++)
+        if (p < o.parts)
+            sum += v[p];
+    return sum * exponent_power(o.exponent[0][m]) * back;
+}
+
+// Whether what is deferred are jobs of one row that neither add nor join, all of whose outputs are
+// among `rows`, or at most one not: then they are the caller's to finish by its next launch.
+// left[i]: of rows[i], without parts if that is stored already; left[count]: the other one.
+bool linear_take_row(struct gpu *g, const float *const *rows, int count, struct linear_left *left);
 
 #endif

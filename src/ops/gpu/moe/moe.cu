@@ -23,7 +23,7 @@ static struct moe_call_args call_of(const struct moe_list *l, const struct weigh
     c.parts = linear_parts(w->k, w->m);
     c.experts = (int)w->experts;
     c.ids = l->ids;
-    c.entries = l->n * l->used;
+    c.entries = c.listed = l->n * l->used;
     c.sharers = l->used;
     c.distinct = l->n == 1;
     c.x = (const __half *)in->x;
@@ -56,13 +56,17 @@ static void run(struct gpu *g, const struct moe_call_args *c) {
         moe_few_launch(g, c, &none, &none, false);
 }
 
+bool moe_peaks_reserve(struct gpu *g) {
+    if (!g->peaks)
+        g->peaks = (unsigned long long *)gpu_alloc(g, PEAKS * sizeof *g->peaks);
+    return g->peaks != NULL;
+}
+
 // Peaks of this many entries of m values, if they can be raised.
 static struct moe_peaks raise_peaks(struct gpu *g, int64_t entries, int64_t m) {
     struct moe_peaks p = {};
-    if (entries > MOE_FEW || m % 32)
+    if (entries > MOE_FEW || m % 32 || !moe_peaks_reserve(g))
         return p;
-    if (!g->peaks)
-        g->peaks = (unsigned long long *)gpu_alloc(g, PEAKS * sizeof *g->peaks);
     p.peaks = g->peaks;
     p.epoch = ++g->epoch;
     return p;

@@ -26,8 +26,13 @@ struct moe_call_args {
     bool pair;
     int activation; // of a pair
     int form, parts, experts;
-    const int32_t *ids; // [entries]
-    int64_t entries;
+    const int32_t *ids; // [listed]
+    int64_t entries, listed;
+    // Entries from `listed` on, of few ones only, have the shared expert: entry listed + i its row
+    // shared_row + i of x and row i of shared_out.
+    struct moe_matrix shared[2];
+    int64_t shared_row;
+    float *shared_out;
     int sharers;     // entries that follow each other and have one row
     bool distinct;   // all entries have different experts
     const __half *x; // [rows][stride]
@@ -62,10 +67,18 @@ enum { MOE_FEW = PEAKS }; // entries that moe_few.cu takes
 // Queues up to MOE_FEW entries. from: where rows are f32 still, else zero; raises: a pair's outputs
 // raise peaks, else zero. ahead: the list is older than the launch in front. False: rows that are
 // f32 do not fit into a block's shared memory, nothing is queued.
+bool moe_few_fits(const struct gpu *g, const struct moe_call_args *c); // as f32
+bool moe_peaks_reserve(struct gpu *g);
 bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_peaks *from,
                     const struct moe_peaks *raises, bool ahead);
 
-// Bytes of an order, and its making in such memory.
+// The same by an order in groups of MOE_UNION_ROWS, for forms and sizes that it takes.
+enum { MOE_UNION_ROWS = 8 };
+bool moe_union_takes(const struct gpu *g, const struct moe_call_args *c);
+void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
+                      const struct moe_peaks *from, const struct moe_peaks *raises, bool ahead);
+
+// Bytes of an order of the list, and its making in such memory.
 size_t moe_order_bytes(int64_t entries, int experts, int rows);
 struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
                                 unsigned char *memory);

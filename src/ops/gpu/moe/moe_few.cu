@@ -31,7 +31,8 @@ static struct moe_few_variant variant_of(int form, bool small) {
 static int tiles_of(const struct gpu *g, const struct moe_call_args *c) {
     enum { MOST = 32, BLOCKS = 3 };
     const int each = (c->pair ? 2 : 1) * c->parts; // items of a tile
-    const int64_t experts = c->entries < c->experts ? c->entries : c->experts;
+    const int64_t experts =
+        (c->listed < c->experts ? c->listed : c->experts) + (c->entries > c->listed);
     const int64_t items = experts * c->matrix[0].w.tiles * each;
     int64_t share = items / ((int64_t)g->processors * BLOCKS); // of a block
     const int64_t warps = MOE_WARPS, most = MOST;
@@ -58,12 +59,25 @@ static bool allow_shared(struct gpu *g, const struct moe_few_variant *v, int for
     return true;
 }
 
+// Entries of an expert that a block keeps.
+static int rows_of(const struct moe_call_args *c) {
+    const int64_t most = c->distinct ? 1 : c->entries;
+    return most < MOE_COLUMNS ? (int)most : MOE_COLUMNS;
+}
+
+bool moe_few_fits(const struct gpu *g, const struct moe_call_args *c) {
+    const struct moe_few_variant v = variant_of(c->form, g->path == CUDA_PATH_SMALL);
+    struct moe_few a = {};
+    a.c = *c;
+    a.tiles = tiles_of(g, c);
+    return share_memory(&a, v.ring, rows_of(c)) <= g->shared;
+}
+
 bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_peaks *from,
                     const struct moe_peaks *raises, bool ahead) {
     const bool small = g->path == CUDA_PATH_SMALL;
     const struct moe_few_variant v = variant_of(c->form, small);
-    const int64_t most = c->distinct ? 1 : c->entries; // of an expert
-    const int rows = most < MOE_COLUMNS ? (int)most : MOE_COLUMNS;
+    const int rows = rows_of(c);
     struct moe_few a = {};
     a.c = *c;
     a.from = *from;

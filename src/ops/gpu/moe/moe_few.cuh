@@ -54,8 +54,20 @@ template <int FORM, bool SMALL> struct moe_ring {
 
 // What a block works on.
 struct moe_unit {
-    int expert, tile, tiles, items; // first tile; tiles; of all parts and matrices
+    int expert, tile, tiles, items; // SHARED: the shared one; first tile; tiles; of all parts and
+                                    // matrices
 };
+enum { MOE_SHARED = -1 };
+
+static __device__ __forceinline__ matrix_view moe_weights(const moe_few &a, const moe_unit &u,
+                                                          int matrix) {
+    return u.expert == MOE_SHARED ? a.c.shared[matrix].w : moe_expert(a.c.matrix[matrix], u.expert);
+}
+
+// The row of x that an entry has.
+static __device__ __forceinline__ int64_t moe_row(const moe_call_args &c, int entry) {
+    return entry < c.listed ? entry / c.sharers : entry - c.listed + c.shared_row;
+}
 
 // An item: one tile of one matrix over one part.
 struct moe_item {
@@ -79,7 +91,7 @@ template <int FORM, bool SMALL> struct moe_feed {
         const int lane = threadIdx.x % 32;
         if (k >= end && item < u.items) {
             const moe_item t(a, u, item);
-            const matrix_view w = moe_expert(a.c.matrix[t.matrix], u.expert);
+            const matrix_view w = moe_weights(a, u, t.matrix);
             k = a.begin[t.part];
             end = a.begin[t.part + 1];
             from = w.data + t.tile * w.pitch + k / R::SPAN * dequant<FORM>::CHUNK;
@@ -107,7 +119,9 @@ static __device__ __forceinline__ int moe_find(const moe_few &a, int own, int ex
 #pragma unroll
     for (int r = 0; r < MOE_ROUNDS; r++) {
         const int i = r * MOE_THREADS + threadIdx.x;
-        votes[r] = __ballot_sync(0xFFFFFFFFu, i < a.c.entries && __ldcg(a.c.ids + i) == expert);
+        const bool hit = expert == MOE_SHARED ? i >= a.c.listed && i < a.c.entries
+                                              : i < a.c.listed && __ldcg(a.c.ids + i) == expert;
+        votes[r] = __ballot_sync(0xFFFFFFFFu, hit);
         before[r] = 0;
         if (lane == 0)
             found[r * MOE_WARPS + warp] = __popc(votes[r]);
@@ -137,7 +151,7 @@ static __device__ __forceinline__ int moe_exponent(const moe_few &a, int entry) 
 // Eight values of k of an entry's row, as they are or made of f32 values.
 static __device__ __forceinline__ uint4 moe_eight(const moe_few &a, int entry, int k, float scale) {
     if (!a.from.wide)
-        return __ldcg((const uint4 *)(a.c.x + entry / a.c.sharers * a.c.stride + k));
+        return __ldcg((const uint4 *)(a.c.x + moe_row(a.c, entry) * a.c.stride + k));
     const float4 *from = (const float4 *)(a.from.wide + entry * a.c.stride + k);
     const float4 none = make_float4(0, 0, 0, 0);
     const uint2 low = act_pack(k < a.from.wide_k ? __ldcg(from) : none, scale);
@@ -248,7 +262,7 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
             }
         } else {
             dequant<FORM> q;
-            q.bind(moe_expert(a.c.matrix[t.matrix], u.expert), t.tile, lane);
+            q.bind(moe_weights(a, u, t.matrix), t.tile, lane);
 #pragma unroll 1
             for (int k = a.begin[t.part]; k < end; k += 64) {
                 q.open(NULL, k, lane);
@@ -267,14 +281,16 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
 static __device__ __forceinline__ float moe_value(const moe_few &a, const moe_unit &u, int tile,
                                                   int matrix, const float *sums, int64_t m,
                                                   float back) {
-    const moe_matrix &own = a.c.matrix[matrix];
+    const bool shared = u.expert == MOE_SHARED;
+    const moe_matrix &own = shared ? a.c.shared[matrix] : a.c.matrix[matrix];
     const int first = (tile * (a.c.pair ? 2 : 1) + matrix) * a.c.parts;
+    const int64_t expert = shared ? 0 : u.expert;
     float sum = sums[first * MOE_SUMS];
     for (int p = 1; p < a.c.parts; p++)
         sum += sums[(first + p) * MOE_SUMS];
-    const signed char e = own.w.exponent[u.expert * own.w.tiles * TILE_ROWS + m];
+    const signed char e = own.w.exponent[expert * own.w.tiles * TILE_ROWS + m];
     const float v = sum * __int_as_float((127 - e) << 23) * back;
-    return own.bias ? __fadd_rn(v, own.bias[u.expert * own.w.m + m]) : v;
+    return own.bias ? __fadd_rn(v, own.bias[expert * own.w.m + m]) : v;
 }
 
 // The outputs of n entries.
@@ -290,11 +306,14 @@ static __device__ __forceinline__ void moe_finish(const moe_few &a, const moe_un
         if (there) {
             const int entry = list[r];
             const float back = a.from.wide ? power_of_two(-moe_exponent(a, entry))
-                                           : __ldcg(a.c.unscale + entry / a.c.sharers);
+                                           : __ldcg(a.c.unscale + moe_row(a.c, entry));
             v = moe_value(a, u, tile, 0, sums, m, back);
             if (a.c.pair)
                 v = activated(a.c.activation, v, moe_value(a, u, tile, 1, sums, m, back));
-            a.c.out[entry * a.c.out_stride + m] = v;
+            float *out = entry < a.c.listed
+                             ? a.c.out + entry * a.c.out_stride
+                             : a.c.shared_out + (entry - a.c.listed) * a.c.out_stride;
+            out[m] = v;
         }
         if (a.raises.peaks) {
             float most = fabsf(v);
@@ -319,11 +338,14 @@ static __global__ void __launch_bounds__(MOE_THREADS)
     extern __shared__ __align__(128) unsigned char shared[];
     const short *list = (const short *)shared;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = blockIdx.y;
-    if (!a.ahead) {
+    const bool shared_one = own >= a.c.listed, ahead = a.ahead || shared_one;
+    if (!ahead) {
         gpu_await();
         gpu_let_next();
     }
-    struct moe_unit u = {__ldcg(a.c.ids + own), (int)blockIdx.x * a.tiles, a.tiles, 0};
+    struct moe_unit u = {MOE_SHARED, (int)blockIdx.x * a.tiles, a.tiles, 0};
+    if (!shared_one)
+        u.expert = __ldcg(a.c.ids + own);
     const int64_t left = a.c.matrix[0].w.tiles - u.tile;
     u.tiles = left < u.tiles ? (int)left : u.tiles;
     u.items = u.tiles * (a.c.pair ? 2 : 1) * a.c.parts;
@@ -340,7 +362,7 @@ static __global__ void __launch_bounds__(MOE_THREADS)
     if constexpr (R::STAGED)
         for (int s = 0; all && s < R::SLOTS; s++)
             feed.next(a, u, ring + s * R::SLOT);
-    if (a.ahead) {
+    if (ahead) {
         gpu_await();
         gpu_let_next();
     }
@@ -359,10 +381,10 @@ static __global__ void __launch_bounds__(MOE_THREADS)
         const int column = lane / 4 < n ? lane / 4 : 0;
         moe_lane_row row = {shared + a.rows + column * a.pitch + lane % 4 * 16, a.pitch != 0};
         if (row.kept)
-            moe_take(a, list + first, n, a.from.wide && blockIdx.x == 0, shared + a.rows);
+            moe_take(a, list + first, n, a.from.wide && a.c.x && blockIdx.x == 0, shared + a.rows);
         else
             row.at =
-                (const unsigned char *)(a.c.x + list[first + column] / a.c.sharers * a.c.stride) +
+                (const unsigned char *)(a.c.x + moe_row(a.c, list[first + column]) * a.c.stride) +
                 lane % 4 * 4;
         __syncthreads();
         moe_items<FORM, SMALL>(a, u, row, shared, feed, slot);

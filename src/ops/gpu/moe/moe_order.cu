@@ -73,9 +73,9 @@ struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, in
     o.tiles = (int32_t *)memory;
     o.entry = (int32_t *)(memory + rounded(sizeof(int32_t)));
     o.tile = (struct moe_tile *)((unsigned char *)o.entry +
-                                 rounded((size_t)c->entries * sizeof(int32_t)));
-    o.most = most_tiles(c->entries, c->experts, rows);
+                                 rounded((size_t)c->listed * sizeof(int32_t)));
+    o.most = most_tiles(c->listed, c->experts, rows);
     o.rows = rows;
-    gpu_launch_early(g, "moe", order_entries, 1, THREADS, 0, c->ids, (int)c->entries, o);
+    gpu_launch_early(g, "moe", order_entries, 1, THREADS, 0, c->ids, (int)c->listed, o);
     return o;
 }

@@ -90,6 +90,9 @@ struct gpu {
     void (*flush)(struct gpu *g);          // see gpu_flush
     struct linear_deferred *deferred_sums; // of parts that nobody has added up yet,
     bool sums_deferred;                    // if so
+    struct moe_sum *deferred_combine;      // of a layer of experts (moe_sum.h), likewise,
+    bool combine_deferred;                 // if so
+    unsigned *route_tickets;               // zeros between launches (moe_router.cu)
     struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
     int64_t deferred_rows;                 // that many of them
     unsigned long long *peaks;             // [PEAKS] largest magnitudes of such rows (act.cuh)

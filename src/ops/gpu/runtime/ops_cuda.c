@@ -25,12 +25,13 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
 static void begin_anew(struct gpu *g) {
     g->fault = GPU_OK;
     g->last = LAST_UNKNOWN;
-    g->sums_deferred = false;
+    g->sums_deferred = g->combine_deferred = false;
     g->deferred_rows = 0;
     gpu_stage_reserve(g, STAGE_BYTES);
     moe_forget(g);
     if (g->tickets)
         gpu_clear(g, g->tickets, (size_t)g->n_tickets * sizeof *g->tickets);
+    moe_begin_anew(g);
     if (g->row_state)
         gpu_clear(g, g->row_state, (size_t)g->row_state_rows * 2 * sizeof *g->row_state);
 }
@@ -89,6 +90,7 @@ static void cuda_destroy(struct exec *x) {
     vendor_close(g);
     gpu_memory_fini(g);
     free(g->deferred_sums);
+    free(g->deferred_combine);
     attend_forget(g);
     cuda_marks_fini(g);
     if (g->stream)
@@ -127,6 +129,7 @@ void exec_survey_cuda(struct device_survey *s) {
 static void flush(struct gpu *g) {
     act_flush(g);
     linear_flush(g);
+    moe_flush(g);
 }
 
 static int open_device(struct gpu *g, struct err *e) {

@@ -83,6 +83,11 @@ void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct a
 // Experts (moe/): the router and the sum of a row's entries; layers.
 void cuda_moe_route(struct exec *x, const struct moe_route_args *a);
 void cuda_moe_combine(struct exec *x, const struct moe_combine_args *a);
+bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a);
+void moe_flush(struct gpu *g); // queues what is deferred (moe_sum.cu)
+size_t moe_kept(void);
+bool moe_reserve(struct gpu *g);
+void moe_begin_anew(struct gpu *g); // after launches that did not come about
 void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
                       const struct act *in, struct act *out);
 void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a);

@@ -17,12 +17,14 @@ static size_t scratch_of(const struct gpu *g, const struct exec_limits *l) {
 int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
     const struct gpu *g = (const struct gpu *)x;
     size_t bytes = STAGE_BYTES + scratch_of(g, l) + (size_t)l->act * sizeof(float);
-    return (int64_t)(bytes + linear_kept() + attend_kept(l) + (g->vendor ? VENDOR_WORKSPACE : 0));
+    bytes += linear_kept() + moe_kept() + attend_kept(l);
+    return (int64_t)(bytes + (g->vendor ? VENDOR_WORKSPACE : 0));
 }
 
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e) {
     struct gpu *g = gpu_enter(x);
-    bool ok = gpu_scratch_reserve(g, scratch_of(g, l)) && linear_reserve(g) && attend_reserve(g, l);
+    bool ok = gpu_scratch_reserve(g, scratch_of(g, l)) && linear_reserve(g) && moe_reserve(g) &&
+              attend_reserve(g, l);
     if (ok)
         return 0;
     return err_set(e, ERR_MEMORY,

@@ -116,6 +116,11 @@ static void enter_moe_combine(struct exec *x, const struct moe_combine_args *a) 
     cuda_moe_combine(x, a);
 }
 
+static bool enter_moe_layer(struct exec *x, const struct moe_layer_args *a) {
+    gpu_enter(x);
+    return cuda_moe_layer(x, a);
+}
+
 static void enter_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
     gpu_enter(x);
@@ -223,6 +228,7 @@ const struct ops cuda_table = {
     .moe_gate_up = enter_moe_gate_up,
     .moe_linear = enter_moe_linear,
     .moe_combine = enter_moe_combine,
+    .moe_layer = enter_moe_layer,
     .gdn_gates_conv = enter_gdn_gates_conv,
     .gdn = enter_gdn,
     .gdn_commit = enter_gdn_commit,

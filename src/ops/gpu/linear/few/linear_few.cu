@@ -5,7 +5,8 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // KEPT: bytes that stay free, so that a small kernel waits there for the end of this one.
-enum { KEPT = 6 << 10, MOST_STAGES = 20 };
+// LONG: units of a block from which on its first copies are not what counts.
+enum { KEPT = 6 << 10, MOST_STAGES = 20, LONG = 3 };
 
 static int kernel_rows(int64_t n) {
     return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : 64;
@@ -231,6 +232,8 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
         return;
     int shared = share_memory(g, &c, rows, cut(g, &c, most_warps(g, &c, rows)));
     int blocks = c.units < g->processors ? c.units : g->processors;
+    // Copies in flight hold up the rows, which all wait for.
+    c.ahead = c.units >= LONG * blocks ? (int)FEW_SLOTS : 1;
     gpu_launch_early(g, "linear", kernel, dim3((unsigned)blocks), dim3((unsigned)few_threads(rows)),
                      (size_t)shared, c);
     for (int j = 0; j < c.jobs; j++)

@@ -393,13 +393,13 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     if constexpr (N > 8)
         few_rows_open<N>(c, at.base);
     __syncwarp();
-    for (int i = 0; multiplies && i < FEW_SLOTS; i++) {
+    for (int i = 0; multiplies && i < c.ahead; i++) {
         at.copies.to = at.base + at.own + i * c.slot + lane * 16;
         at.copies.start_odd<N>(c);
         copies_end<false>();
         __syncwarp(); // all lanes have read what the next turn may write (few_find)
     }
-    at.copies.to = 0;
+    at.copies.to = c.ahead == FEW_SLOTS ? 0 : at.base + at.own + c.slot + lane * 16;
     __syncthreads();
     gpu_await();
     gpu_let_next();

@@ -82,6 +82,7 @@ struct linear_few {
     int jobs, units, n;   // n: rows
     const float *unscale; // [n]
     int row_bytes, slot;  // bytes of what is kept of the rows, of a stage of weights
+    int ahead;            // stages of weights that are copied before the rows, 1 to FEW_SLOTS
     // Of kernels of more than 8 rows: stages of the ring of rows; how they come.
     int stages;
     gpu_tile_map rows; // a stage at a time, panel by panel

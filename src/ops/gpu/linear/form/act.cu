@@ -4,6 +4,7 @@
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
+#include "ops/gpu/moe/moe_sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum {
@@ -39,8 +40,10 @@ struct rows_run {
     float *unscale;
 };
 
-// The values of a row: those at `in`.
+// The values of a row: those at `in`. early: what may be read before the wait, four i of the row.
 struct rows_stored {
+    __device__ __forceinline__ void early(const float4 *, int) {
+    }
     __device__ __forceinline__ void open(int64_t) {
     }
     __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
@@ -51,17 +54,52 @@ struct rows_stored {
 // Those that the parts of a linear layer add up to, which are then stored there.
 struct rows_left {
     struct linear_left o;
+    bool before; // the launch in front writes nothing but parts
+    bool read;
     int64_t row;
     float back;
+    float4 old;
+    char4 e;
+    __device__ __forceinline__ void early(const float4 *in, int i) {
+        read = before;
+        if (!before)
+            return;
+        e = finish_exponents(o, 0, i);
+        if (o.add)
+            old = __ldcg(in + i);
+    }
     __device__ __forceinline__ void open(int64_t r) {
         row = r;
         back = __ldcg(o.unscale + r);
     }
-    __device__ __forceinline__ float4 operator()(const float4 *in, int i) const {
-        float4 v = finish_four(o, 0, row, i, back);
-        v = o.add ? add_fours(__ldcg(in + i), v) : v;
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) {
+        if (!read) {
+            e = finish_exponents(o, 0, i);
+            if (o.add)
+                old = __ldcg(in + i);
+        }
+        float4 v = finish_four(o, 0, row, i, back, e);
+        v = o.add ? add_fours(old, v) : v;
         ((float4 *)in)[i] = v;
         return v;
+    }
+};
+
+// Those that a layer of experts adds up to, likewise.
+struct rows_summed {
+    struct moe_sum s;
+    int64_t row;
+    __device__ __forceinline__ void early(const float4 *, int) {
+    }
+    __device__ __forceinline__ void open(int64_t r) {
+        row = r;
+    }
+    __device__ __forceinline__ float4 operator()(const float4 *in, int i) {
+        float v[4];
+        moe_sum_values<4>(s, row, i, v);
+        const float4 sum = make_float4(v[0], v[1], v[2], v[3]);
+        ((float4 *)in)[i] = sum;
+        return sum;
     }
 };
 
@@ -118,6 +156,8 @@ template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOU
     cluster_arrive();
     if (a.w && i < fours)
         by = ((const float4 *)a.w)[i];
+    if (i < fours)
+        source.early(in, i);
     gpu_await();
     source.open(row);
     if (i < fours)
@@ -163,8 +203,11 @@ template <int R>
 static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
                            const char *what) {
     rows_left left = {};
+    rows_summed summed = {};
     if (a->w && linear_take_sums(g, a->in, blocks, a->k, &left.o))
         gpu_launch_early(g, what, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
+    else if (a->w && moe_take_sum(g, a->in, blocks, a->k, &summed.s))
+        gpu_launch_early(g, what, make_rows<R, rows_summed>, blocks, THREADS, 0, *a, summed);
     else
         gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
 }
@@ -173,8 +216,13 @@ static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, c
     const int groups = (int)((a->stride + 127) / 128), warps = (groups + SHARERS - 1) / SHARERS;
     const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
     rows_left left = {};
+    rows_summed summed = {};
+    left.before = g->last == LAST_ROWS;
     if (linear_take_sums(g, a->in, n, a->k, &left.o))
         gpu_launch_cluster_early(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+    else if (moe_take_sum(g, a->in, n, a->k, &summed.s))
+        gpu_launch_cluster_early(g, what, share_rows<rows_summed>, SHARERS, grid, block, *a,
+                                 summed);
     else
         gpu_launch_cluster_early(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
                                  rows_stored());
