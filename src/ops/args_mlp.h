@@ -136,8 +136,8 @@ struct moe_combine_args {
     bool add;   // out += instead of out =
 };
 
-// A feed-forward layer of experts as the ops that it consists of, one after the other. Of what they
-// hand to each other only logits' choices (route.ids and weights) and the sums' outputs are results.
+// A feed-forward layer of experts as the ops that it consists of, one after the other. Only the
+// choices (ids and weights of route) and the sums are results, not what ops hand to each other.
 struct moe_layer_args {
     struct linear_job in[2]; // the router; the gate of the shared expert
     int n_in;

@@ -112,11 +112,9 @@ static void end(struct exec *x) {
 // Takes back a begin: the op was not done.
 static void withdraw(struct exec *x, int64_t bytes) {
     struct timing *t = timing_of(x);
-    const int row = t->open[t->n_open];
-    if (row < 0)
-        return;
-    t->rows[row].calls--;
-    t->rows[row].bytes -= (double)bytes;
+    struct timing_row *row = t->open[t->n_open] < 0 ? NULL : &t->rows[t->open[t->n_open]];
+    if (row)
+        row->calls--, row->bytes -= (double)bytes;
 }
 
 // Weights.
@@ -298,10 +296,7 @@ static bool timed_moe_layer(struct exec *x, const struct moe_layer_args *a) {
                  known_bytes(x, a->shared->down.w);
     begin(x, "moe_layer", TIMING_FEED_FORWARD, bytes);
     const bool done = t->inner->moe_layer(x, a);
-    if (done)
-        end(x);
-    else
-        withdraw(x, bytes);
+    done ? end(x) : withdraw(x, bytes);
     return done;
 }
 

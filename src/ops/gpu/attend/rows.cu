@@ -18,7 +18,7 @@ struct qk_run {
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
     // Of a single row: what its linear layers left of q, k and v. No parts: it is stored.
-    struct linear_left left[4];
+    struct linear_left left[3];
 };
 
 // Element i * 32 + lane of a head is x[i].
@@ -189,7 +189,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
     const float *const from[3] = {a->q, a->k, a->v};
     const bool whole = a->q && a->k && a->v && a->v != a->k && a->q_stride == a->dk;
-    if (r->n == 1 && whole && linear_take_row(g, from, 3, u.left))
+    if (r->n == 1 && whole && linear_take_row(g, from, 3, false, u.left))
         gpu_launch_early(g, "qk_norm_rope_store", qk_rows<true>, grid, THREADS, 0, u);
     else
         gpu_launch_early(g, "qk_norm_rope_store", qk_rows<false>, grid, THREADS, 0, u);

@@ -344,7 +344,7 @@ static void fill_few(struct conv_job *j, const struct rows *r) {
 static void take_left(struct gpu *g, struct conv_job *j) {
     enum { EACH = WARPS * 32 * 4 }; // values of a block
     const float *const rows[3] = {j->a.rows.u, j->a.a, j->a.b};
-    if (!linear_take_row(g, rows, 3, j->left))
+    if (!linear_take_row(g, rows, 3, true, j->left))
         return;
     j->beside = (int)((j->left[3].m + EACH - 1) / EACH);
 }

@@ -107,21 +107,25 @@ bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
     return true;
 }
 
-bool linear_take_row(struct gpu *g, const float *const *rows, int count, struct linear_left *left) {
+bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
+                     struct linear_left *left) {
     const struct linear_deferred *d = g->deferred_sums;
-    if (!g->sums_deferred)
+    int place[LINEAR_JOBS];
+    bool taken[LINEAR_JOBS + 1] = {};
+    if (!g->sums_deferred || count >= LINEAR_JOBS)
         return false;
-    for (int i = 0; i <= count; i++)
-        left[i] = {};
     for (int j = 0; j < d->jobs; j++) {
         const struct linear_left *o = &d->job[j];
         int at = 0;
         while (at < count && rows[at] != o->out)
             at++;
-        if (o->add || o->pair || o->n != 1 || left[at].parts)
+        if (o->add || o->pair || o->n != 1 || taken[at] || (at == count && !other))
             return false;
-        left[at] = *o;
+        taken[at] = true;
+        place[j] = at;
     }
+    for (int j = 0; j < d->jobs; j++)
+        left[place[j]] = d->job[j];
     g->sums_deferred = false;
     return true;
 }

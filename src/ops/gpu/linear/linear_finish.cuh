@@ -63,9 +63,11 @@ static __device__ __forceinline__ float finish_one(const struct linear_left &o, 
     return sum * exponent_power(o.exponent[0][m]) * back;
 }
 
-// Whether what is deferred are jobs of one row that neither add nor join, all of whose outputs are
-// among `rows`, or at most one not: then they are the caller's to finish by its next launch.
-// left[i]: of rows[i], without parts if that is stored already; left[count]: the other one.
-bool linear_take_row(struct gpu *g, const float *const *rows, int count, struct linear_left *left);
+// Whether what is deferred are jobs of one row that neither add nor join, whose outputs are `rows`
+// or, with `other`, one more: then they are the caller's to finish by its next launch. left[i]: of
+// rows[i], without parts if that is stored already; left[count]: of the other one. False: nothing
+// is changed.
+bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
+                     struct linear_left *left);
 
 #endif

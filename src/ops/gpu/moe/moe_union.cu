@@ -112,11 +112,18 @@ static __device__ __forceinline__ void union_rows(const moe_union &a, const moe_
     __syncthreads();
 }
 
-// The sums of this warp's items of a unit.
+// What a warp goes on with from unit to unit: its row, its copies, the stage that is next.
+template <int FORM> struct union_warp {
+    moe_lane_row row;
+    union_feed<FORM> feed;
+    int slot;
+};
+
+// The sums of this warp's items of a unit; first: the block's first group.
 template <int FORM>
 static __device__ __forceinline__ void union_items(const moe_union &a, const moe_unit &u, int first,
-                                                   const moe_lane_row &row, unsigned char *shared,
-                                                   float *sums, union_feed<FORM> &feed, int &slot) {
+                                                   unsigned char *shared, float *sums,
+                                                   union_warp<FORM> &own) {
     using R = moe_ring<FORM, false>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned char *ring = shared + a.few.weights + warp * (R::SLOTS * R::SLOT);
@@ -126,13 +133,13 @@ static __device__ __forceinline__ void union_items(const moe_union &a, const moe
         float d[4] = {0, 0, 0, 0};
 #pragma unroll 1
         for (int k = a.few.begin[part]; k < end; k += R::STEP) {
-            unsigned char *stage = ring + slot * R::SLOT;
+            unsigned char *stage = ring + own.slot * R::SLOT;
             copies_wait<false, R::SLOTS - 1>();
             __syncwarp();
-            moe_stage<FORM, false>(d, stage, scales, row, k, end - k);
+            moe_stage<FORM, false>(d, stage, scales, own.row, k, end - k);
             __syncwarp();
-            feed.next(a, shared, first, stage);
-            slot = slot + 1 == R::SLOTS ? 0 : slot + 1;
+            own.feed.next(a, shared, first, stage);
+            own.slot = own.slot + 1 == R::SLOTS ? 0 : own.slot + 1;
         }
         float *to = sums + i * MOE_SUMS + lane % 4 * 2 * MOE_SUM_PITCH;
         to[lane / 4] = d[0];
@@ -160,17 +167,16 @@ static __global__ void __launch_bounds__(MOE_THREADS, UNION_BLOCKS)
     if (threadIdx.x < UNION_KEPT && first + (int)threadIdx.x <= (end - 1) / a.units)
         ((union_front *)shared)->group[threadIdx.x] = union_group(a, first + (int)threadIdx.x);
     __syncthreads();
-    union_feed<FORM> feed = {at, end - begin, warp, 0, 0, NULL};
+    union_warp<FORM> own = {{shared, true}, {at, end - begin, warp, 0, 0, NULL}, 0};
     unsigned char *ring = shared + a.few.weights + warp * (R::SLOTS * R::SLOT);
     for (int s = 0; s < R::SLOTS; s++)
-        feed.next(a, shared, first, ring + s * R::SLOT);
+        own.feed.next(a, shared, first, ring + s * R::SLOT);
     if (a.few.ahead) {
         gpu_await();
         gpu_let_next();
     }
-    int slot = 0, group = -1;
+    int group = -1;
     moe_tile t = {};
-    moe_lane_row row = {shared, true};
 #pragma unroll 1
     for (int i = begin; i < end; i++, at.step(a.units)) {
         if (at.group != group) {
@@ -178,11 +184,11 @@ static __global__ void __launch_bounds__(MOE_THREADS, UNION_BLOCKS)
             t = union_kept(a, shared, first, group);
             union_rows(a, t, shared);
             const int column = lane / 4 < t.n ? lane / 4 : 0;
-            row.at = shared + a.few.rows + column * a.few.pitch + lane % 4 * 16;
+            own.row.at = shared + a.few.rows + column * a.few.pitch + lane % 4 * 16;
         }
         const moe_unit u = union_unit(a, shared, first, at);
         unsigned char *half = shared + (i % 2 ? a.sums : 0); // sums of two units in turns
-        union_items<FORM>(a, u, first, row, shared, (float *)(half + MOE_FRONT), feed, slot);
+        union_items<FORM>(a, u, first, shared, (float *)(half + MOE_FRONT), own);
         __syncthreads();
         moe_finish(a.few, u, ((const union_front *)shared)->list, t.n, half);
     }
