@@ -18,13 +18,18 @@
 // Relative error of a row: activations keep 11 bits, and some forty products lie one behind the
 // other in eight layers.
 static const double DEVICE_GOLDEN = 5e-3;
-// Of models with norms behind blocks too, or whose experts are chosen between close ones: 1.2e-2 at
-// most on an H200 (g4_own).
-static const double DEVICE_GOLDEN_WIDE = 2e-2;
+// More where a norm behind a block makes much of small sums, or experts are nearly alike. The CPU,
+// with activations rounded to 11 bits, gives as much: 1.1e-2, 4.7e-3, and 2e-3 at most otherwise.
+static const struct {
+    const char *name;
+    double bound;
+} wide[] = {{"g4_own", 1.5e-2}, {"g4_dense", 6e-3}, {"glm_air", 8e-3}};
 
 static double bound_of(const char *name) {
-    bool wide = !strncmp(name, "g4_", 3) || !strncmp(name, "glm_", 4);
-    return wide ? DEVICE_GOLDEN_WIDE : DEVICE_GOLDEN;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (!strcmp(name, wide[i].name))
+            return wide[i].bound;
+    return DEVICE_GOLDEN;
 }
 
 struct bench {

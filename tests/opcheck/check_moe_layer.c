@@ -48,10 +48,10 @@ static void layer_init(struct layer *l, struct rng *r, uint32_t type, int turn) 
     const struct quant_format *f = quant_format(type);
     const uint32_t router = turn % 3 == 1 ? TYPE_F16 : TYPE_F32;
     *l = (struct layer){.n = turn % 4 == 0 ? 1 : between(r, 2, MOST)};
-    l->k = random_k(r, f) + (turn % 2 ? 2048 : 0);
-    l->f = random_k(r, f);
+    l->k = random_k(r, f) + (turn % 2 ? 1024 : 0); // parts of k
+    l->f = f->block == 1 ? between(r, 1, 6) * 32 : f->block == 256 ? 256 : between(r, 1, 8) * 64;
     l->m = between(r, 1, 40) * 4;
-    l->experts = (int)between(r, USED_MOST, turn % 3 ? 40 : 300);
+    l->experts = (int)between(r, USED_MOST, turn % 6 ? 16 : 150);
     l->used = (int)between(r, 1, USED_MOST);
     l->kind = turn % 4;
     const int64_t width = l->f, k = l->k;
@@ -60,7 +60,8 @@ static void layer_init(struct layer *l, struct rng *r, uint32_t type, int turn) 
     l->gate = experts_of(r, type, k, width, l->experts);
     l->up = experts_of(r, type, k, width, l->experts);
     l->down = experts_of(r, type, width, l->m, l->experts);
-    const uint32_t other = l->kind == SHARED_OTHER ? TYPE_Q8_0 : type;
+    const uint32_t unlike = type == TYPE_F16 ? TYPE_F32 : TYPE_F16;
+    const uint32_t other = l->kind == SHARED_OTHER ? unlike : type;
     for (int i = 0; i < 3; i++)
         l->shared[i] = i < 2 ? matrix_new(r, other, k, width) : matrix_new(r, other, width, l->m);
     l->in = random_floats(r, l->n * k, 2);

@@ -25,6 +25,7 @@ struct moe_router {
     unsigned *ticket;           // [groups of rows] zeros, and zeros again afterwards
 };
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // The rows to shared memory, as moe_take does.
 static __device__ __forceinline__ void router_take(const moe_router &a, int64_t first, int n,
                                                    unsigned char *to) {
@@ -62,11 +63,13 @@ static __device__ __forceinline__ void router_finish(const moe_router &a, int ga
         a.out[gate][(first + r) * w.m + m] = v;
     }
 }
+#endif
 
 // Block (tile, group of rows).
 template <int FORM, int EACH>
 static __global__ void __launch_bounds__(ROUTER_THREADS)
     router_kernel(const __grid_constant__ struct moe_router a) {
+#if __CUDA_ARCH__ >= 800 // the launcher takes no other devices
     enum { SPAN = dequant<FORM>::SPAN, CHUNK = dequant<FORM>::CHUNK };
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ bool last;
@@ -118,6 +121,10 @@ static __global__ void __launch_bounds__(ROUTER_THREADS)
         if (a.r[1].logits)
             route_row<1>(a.r[1], first + r, NULL);
     }
+#else
+    gpu_await();
+    (void)a;
+#endif
 }
 
 typedef void router_fn(const struct moe_router);

@@ -14,6 +14,7 @@ struct moe_union {
     int shared_groups, units, sums; // groups of the shared expert; units of a group; bytes of sums
 };
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // Where a warp or a block stands among its block's units.
 struct union_place {
     int group, slot;
@@ -148,10 +149,12 @@ static __device__ __forceinline__ void union_items(const moe_union &a, const moe
         to[lane / 4 + 8 + MOE_SUM_PITCH] = d[3];
     }
 }
+#endif
 
 template <int FORM>
 static __global__ void __launch_bounds__(MOE_THREADS, UNION_BLOCKS)
     moe_union_kernel(const __grid_constant__ struct moe_union a) {
+#if __CUDA_ARCH__ >= 800 // the launcher takes no other devices
     using R = moe_ring<FORM, false>;
     extern __shared__ __align__(128) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -192,6 +195,10 @@ static __global__ void __launch_bounds__(MOE_THREADS, UNION_BLOCKS)
         __syncthreads();
         moe_finish(a.few, u, ((const union_front *)shared)->list, t.n, half);
     }
+#else
+    gpu_await();
+    (void)a;
+#endif
 }
 
 typedef void moe_union_fn(const struct moe_union);
