@@ -119,6 +119,8 @@ extern "C" bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a) {
     const int64_t n = a->down.list.n, f = a->both.gate->m;
     const bool joined = joins(a);
     const int64_t entries = n * a->down.list.used + (joined ? n : 0);
+    if (a->both.gate->home || a->down.w->home) // experts that come and go: op by op
+        return false;
     if (n == 0 || g->path == CUDA_PATH_SMALL || entries > MOE_FEW || f % 32 ||
         a->both.gate->form != a->both.up->form || !moe_peaks_reserve(g))
         return false;

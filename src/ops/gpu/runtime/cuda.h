@@ -67,9 +67,7 @@ struct gpu {
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
-    // Device memory: the driver rounds every allocation of its own up to megabytes. Empty slabs are
-    // kept until memory is short or gpu_trim.
-    struct slabs memory;
+    struct slabs memory;     // empty slabs are kept until memory is short or gpu_trim
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
     struct gpu_loader loader;
@@ -120,7 +118,7 @@ static inline bool gpu_falls(int64_t *left) {
     return *left > 0 && --*left == 0;
 }
 
-// Keeps the first failure; where: a string that outlives the exec. Returns code == GPU_OK.
+// Keeps the first failure; where: outlives the exec. Returns code == GPU_OK.
 bool gpu_check(struct gpu *g, gpu_error code, const char *where);
 
 // Device memory counted against the limit, zeroed by the stream and aligned to 512 bytes; NULL when
@@ -142,8 +140,7 @@ void gpu_clear(struct gpu *g, void *dst, size_t bytes);
 // of the stage, that is at least until this op ends; NULL after a fault. An op may stage STAGE_OP
 // bytes.
 const void *gpu_stage(struct gpu *g, const void *host, size_t bytes);
-// Begins a new turn unless `bytes` are left. For points at which no staged place is needed any
-// more: the begin of an op (gpu_enter), or of a part of one that stages anew.
+// Begins a new turn unless `bytes` are left; no staged place may be needed any more.
 void gpu_stage_reserve(struct gpu *g, size_t bytes);
 
 // At least `bytes` of scratch, contents undefined, for use by ops queued from now until the next
