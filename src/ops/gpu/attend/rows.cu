@@ -6,7 +6,6 @@
 
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32, WARP_VALUES = OPS_HEAD_MAX / 32 };
@@ -17,8 +16,6 @@ struct qk_run {
     const int64_t *pos;
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
-    // Of a single row: what its linear layers left of q, k and v. No parts: it is stored.
-    struct linear_left left[3];
 };
 
 // Element i * 32 + lane of a head is x[i].
@@ -95,25 +92,8 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
     return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dk : NULL;
 }
 
-// Value i of head number h of the only row, read at `from`.
-static __device__ __forceinline__ float left_value(const struct qk_run &u, int queries, int h,
-                                                   const float *from, int i) {
-    const int which = h < queries ? 0 : h - queries < u.a.n_kv ? 1 : 2;
-    const struct linear_left &o = u.left[which];
-    if (!o.parts)
-        return from[i];
-    return finish_one(o, 0,
-                      from -
-                          (which == 0   ? u.a.q
-                           : which == 1 ? u.a.k
-                                        : u.a.v) +
-                          i,
-                      __ldcg(o.unscale));
-}
-
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
-template <bool LEFT>
-static __global__ void __launch_bounds__(THREADS) qk_rows(const __grid_constant__ struct qk_run u) {
+static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
@@ -133,9 +113,7 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(const __grid_constant_
     float x[WARP_VALUES];
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
-        x[j] = !from || j * 32 >= a->dk ? 0.0f
-               : LEFT                   ? left_value(u, queries, h, from, j * 32 + lane)
-                                        : from[j * 32 + lane];
+        x[j] = from && j * 32 < a->dk ? from[j * 32 + lane] : 0.0f;
     __syncthreads();
     if (!from)
         return;
@@ -187,12 +165,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
         return;
     int heads = (a->q ? a->n_heads : 0) + (a->k ? 2 * a->n_kv : 0);
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
-    const float *const from[3] = {a->q, a->k, a->v};
-    const bool whole = a->q && a->k && a->v && a->v != a->k && a->q_stride == a->dk;
-    if (r->n == 1 && whole && linear_take_row(g, from, 3, false, u.left))
-        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<true>, grid, THREADS, 0, u);
-    else
-        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<false>, grid, THREADS, 0, u);
+    gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
     if (!a->k)
         return;
     g->last = LAST_STORE;
