@@ -89,7 +89,7 @@ check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 build_cuda() {
     cmake --preset cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a' &&
         cmake --build --preset cuda-engine -j "$jobs" &&
-        ctest --preset cuda-engine -R gpu/cli
+        ctest --preset cuda-engine -R 'gpu/(cli|forms)'
 }
 
 # counted NAME UNIT COMMAND...: a script whose last line is "N passed, M failed"; each of these counts.

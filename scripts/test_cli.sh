@@ -247,6 +247,7 @@ if [ -n "$target" ] && has generate; then
         -f "$root/README.md" --pieces 2
     "$program" quantize "$target" small.gguf Q2_K --imatrix out.imatrix 2>/dev/null
     accept "quantize.imatrix.entries_count               u32    93" inspect small.gguf
+    accept "weights on a GPU" inspect small.gguf
     accept '"ids":[' generate -m small.gguf -p "def f(x):" -n 4 --json
     refuse 2 "IQ2_XXS, the type of tensor 'blk." quantize "$target" few.gguf IQ2_XXS
     "$program" quantize "$target" few.gguf IQ2_XXS --imatrix out.imatrix 2>/dev/null

@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "cli/inspect.h"
+#include "ops/gpu/linear/linear.h"
 
 enum { SHOWN_ITEMS = 6, SHOWN_BYTES = 60 };
 
@@ -141,6 +142,19 @@ static int64_t weight_bytes(const struct inspected *f) {
     return sum;
 }
 
+// The same on a GPU, where matrices have tiles of their own.
+static int64_t device_bytes(const struct inspected *f) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count_of(f); i++) {
+        const struct tensor *t = tensor_at(f, i);
+        const int64_t experts = t->n_dims > 2 ? t->ne[2] : 1;
+        const int64_t tiles =
+            t->n_dims > 1 ? experts * weight_tile_bytes(t->type, t->ne[0], t->ne[1]) : 0;
+        sum += tiles ? tiles : t->bytes;
+    }
+    return sum;
+}
+
 static const struct {
     const char *text, *key;
     size_t at; // of the value in struct inspect_plan
@@ -184,6 +198,7 @@ static int print_text(const struct inspected *f, const char *path, struct err *e
     put_types(&out, f);
     str_printf(&out, "\nMemory\n  weights                     %14" PRId64 " bytes\n",
                weight_bytes(f));
+    str_printf(&out, "  weights on a GPU            %14" PRId64 " bytes\n", device_bytes(f));
     put_plan(&out, f);
     return cli_print(&out, e);
 }
@@ -289,6 +304,7 @@ static int print_json(const struct inspected *f, const char *path, struct err *e
     jw_key(&w, "memory");
     jw_begin(&w, '{');
     jw_key_int(&w, "weights", weight_bytes(f));
+    jw_key_int(&w, "weights_gpu", device_bytes(f));
     for (size_t i = 0; i < plan_count && f->has_plan; i++) {
         jw_key_int(&w, plan_rows[i].key, plan_value(f, i));
     }

@@ -134,7 +134,7 @@ static void check_forms(struct check *c) {
         struct ops_needs needs = {.activation = (enum activation)(form % 3), .bias = form >= 3};
         if (!check_takes(c, &needs, "linear_gate_up"))
             continue;
-        for (int t = form; t < type_count(c); t += c->device ? 1 : 3)
+        for (int t = form; t < TYPES; t += c->device ? 1 : 3)
             gate_up_case(c, weight_types[t], widths[t % 3], form, &levels, &guards);
         struct gated l = {.gate = matrix_new(&c->rng, TYPE_F32, K, M),
                           .up = matrix_new(&c->rng, TYPE_F32, K, M),
@@ -164,7 +164,7 @@ void check_gate_up(struct check *c) {
     bool guards = true;
     if (!CHECK_HAS(c, linear_gate_up))
         return;
-    for (int t = 0; t < type_count(c); t++)
+    for (int t = 0; t < TYPES; t++)
         for (int s = 0; s < 5; s++)
             gate_up_case(c, weight_types[t], widths[s], 0, &d, &guards);
     report_tally(c, &d, guards, DEVICE_ERROR, "linear_gate_up", "all types");
@@ -176,13 +176,15 @@ void check_gate_up(struct check *c) {
 void check_gate_up_rule(struct check *c) {
     enum { M = 300, PIECE = 140 };
     const int64_t rows = c->device ? 800 : c->brief ? 80 : 300;
-    static const uint32_t some[] = {TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0,
-                                    TYPE_Q4_0, TYPE_F16,  TYPE_F32};
+    static const uint32_t some[] = {TYPE_Q4_K,  TYPE_Q5_K, TYPE_Q6_K,  TYPE_Q8_0,
+                                    TYPE_Q4_0,  TYPE_F16,  TYPE_F32,   TYPE_Q2_K,
+                                    TYPE_IQ2_S, TYPE_Q5_1, TYPE_NVFP4, TYPE_IQ3_XXS};
+    const int types = c->device ? 12 : 7; // a CPU has few forms
     int64_t worst = 0, seen = 0;
     if (!CHECK_HAS(c, linear_gate_up))
         return;
-    for (int t = 0; t < 8; t++) {
-        uint32_t gate = some[t % 7], up = some[t < 7 ? t : 2]; // the last of two types
+    for (int t = 0; t < types + 1; t++) {
+        uint32_t gate = some[t % types], up = some[t < types ? t : 2]; // the last of two types
         int64_t k = c->device && t % 2 ? 2048 : 512;
         struct gated l = {.gate = matrix_new(&c->rng, gate, k, M),
                           .up = matrix_new(&c->rng, up, k, M),

@@ -50,7 +50,7 @@ void check_linear(struct check *c) {
     static const int counts[] = {1, 2, 3, 5, 8, 16, 17, 33};
     if (c->device)
         return;
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         struct tally d = {0};
         bool guards = true;
         const struct quant_format *f = quant_format(weight_types[t]);
@@ -82,7 +82,7 @@ static void check_gather(struct check *c) {
     bool guards = true;
     if (!CHECK_HAS(c, gather_rows))
         return;
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         int64_t k = random_k(&c->rng, f), m = 50;
         struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
@@ -134,9 +134,10 @@ static void run_together(struct check *c, const struct matrix *m, int count, con
 }
 
 static void check_several(struct check *c) {
-    static const uint32_t forms[] = {TYPE_Q6_K, TYPE_Q4_K, TYPE_Q8_0, TYPE_Q5_K, TYPE_Q4_0};
+    static const uint32_t forms[] = {TYPE_Q6_K, TYPE_Q4_K, TYPE_Q8_0, TYPE_Q5_K,
+                                     TYPE_Q4_0, TYPE_Q2_K, TYPE_Q3_K, TYPE_IQ3_S};
     static const int counts[] = {1, 8, 9, 16, 24, 25, 32, 33, 130};
-    enum { FORMS = 5, MOST = 330 };
+    enum { FORMS = 8, MOST = 330 };
     int64_t worst = 0, seen = 0;
     for (size_t s = 0; s < sizeof counts / sizeof counts[0]; s += c->brief ? 3 : 1) {
         int64_t k = s % 2 ? 1280 : 4352, n = counts[s];
@@ -172,7 +173,7 @@ static void check_bias(struct check *c) {
     int64_t differ = 0;
     if (!check_takes(c, &(struct ops_needs){.bias = true}, "linear"))
         return;
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         int64_t k = random_k(&c->rng, quant_format(weight_types[t]));
         struct matrix m = matrix_new(&c->rng, weight_types[t], k, M);
         float *in = malloc((size_t)(N * k) * sizeof *in), bias[M], out[2][N * M];
@@ -197,7 +198,7 @@ void check_linear_rule(struct check *c) {
     int64_t worst = 0, seen = 0;
     if (!has_linear(c))
         return;
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         // On a device, long enough to be cut into parts that are not of one length.
         // Every fourth type is short, so that there is one part.
@@ -341,7 +342,7 @@ void check_linear_double(struct check *c) {
     static const int counts[] = {1, 7, 9, 24, 70, 130, 260};
     if (!has_linear(c))
         return;
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         const struct quant_format *f = quant_format(weight_types[t]);
         struct tally d = {0};
         double bound = 0;
@@ -418,7 +419,7 @@ static void time_type(struct check *c, const struct quant_format *f, int64_t k, 
 void check_linear_time(struct check *c) {
     if (!has_linear(c))
         return;
-    for (int t = 0; t < type_count(c); t++)
+    for (int t = 0; t < TYPES; t++)
         time_type(c, quant_format(weight_types[t]), c->device ? 5120 : 1024,
                   c->device ? 17408 : 4096);
 }

@@ -438,7 +438,7 @@ void check_moe(struct check *c) {
         return;
     for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->spec, c->exec, 37);
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], between(&c->rng, 1, 60), 1 + t % 4);
         layers += layer_differences(c, &l, c->spec, c->exec, l.n);
@@ -455,7 +455,7 @@ void check_moe_rule(struct check *c) {
         return;
     for (int i = 0; i < BATCHES; i++)
         routes += route_differences(c, c->exec, c->other, 1 + i % 9);
-    for (int t = 0; t < type_count(c); t++) {
+    for (int t = 0; t < TYPES; t++) {
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], 27, 1 + t % 4);
         layers += layer_differences(c, &l, c->exec, c->other, c->brief ? 20 : 1 + t);
@@ -471,7 +471,7 @@ void check_moe_rule(struct check *c) {
         outcome_free(&one);
         experts_fini(&l);
     }
-    for (int t = 0; c->device && t < type_count(c); t++) { // more entries than are few
+    for (int t = 0; c->device && t < TYPES; t++) { // more entries than are few
         struct experts l;
         experts_init(&l, &c->rng, weight_types[t], 180, 3 + t % 2);
         layers += layer_differences(c, &l, c->exec, c->other, 70);

@@ -119,10 +119,6 @@ const uint32_t weight_types[TYPES] = {
     TYPE_IQ2_S,  TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0,
 };
 
-int type_count(const struct check *c) {
-    return c->device ? TYPES_DEVICE : TYPES;
-}
-
 int64_t random_k(struct rng *r, const struct quant_format *f) {
     int64_t block = f->block == 1 ? 1 : f->block < 32 ? 32 : f->block;
     int64_t most = block == 256 ? 4 : block == 1 ? 200 : 12;

@@ -103,10 +103,9 @@ struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t m);
 void matrix_free(struct matrix *m);
 struct weight *matrix_pack(struct exec *x, const struct matrix *m);
 struct act *act_new(struct exec *x, int64_t n, int64_t k);
-// The types that weights may have, those first that a device has kernels for.
-enum { TYPES_DEVICE = 17, TYPES = 26 };
+// The types that weights may have.
+enum { TYPES = 26 };
 extern const uint32_t weight_types[TYPES];
-int type_count(const struct check *c); // of the backend under test
 // A length that rows of the type can have: a few blocks.
 int64_t random_k(struct rng *r, const struct quant_format *f);
 

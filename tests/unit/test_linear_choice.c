@@ -12,9 +12,22 @@ static bool unpacks(const struct linear_call *c) {
 }
 
 static bool few(const struct linear_call *c) {
-    if (c->n > 64 || c->form == WEIGHT_RAW)
+    if (c->n > 64)
         return false;
     return c->path == CUDA_PATH_WGMMA || (c->path == CUDA_PATH_MMA && c->n <= 8);
+}
+
+static bool streams(const struct linear_call *c) {
+    switch (c->form) {
+    case WEIGHT_Q2_K:
+    case WEIGHT_LEVELS8:
+    case WEIGHT_LEVELS16:
+    case WEIGHT_NVFP4:
+    case WEIGHT_Q5_1:
+        return false;
+    default:
+        return c->n <= 64 && c->path != CUDA_PATH_SMALL;
+    }
 }
 
 static bool many(const struct linear_call *c) {
@@ -32,11 +45,10 @@ static enum linear_family expected(const struct linear_call *c) {
         return LINEAR_VENDOR;
     if (many(c) && c->clusters && c->n >= 768 && unpacks(c) && allowed(c, LINEAR_UNPACKED))
         return LINEAR_UNPACKED;
-    if (c->n <= 64 && c->form != WEIGHT_RAW && c->path != CUDA_PATH_SMALL &&
-        allowed(c, LINEAR_STREAM))
+    if (streams(c) && allowed(c, LINEAR_STREAM))
         return LINEAR_STREAM;
     if (many(c))
-        return c->form == WEIGHT_FLOAT || c->form == WEIGHT_RAW ? LINEAR_WGMMA : LINEAR_GEMM;
+        return c->form == WEIGHT_FLOAT ? LINEAR_WGMMA : LINEAR_GEMM;
     return LINEAR_TILES;
 }
 

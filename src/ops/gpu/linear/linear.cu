@@ -276,7 +276,7 @@ static void launch(struct gpu *g, int form, struct linear_launch *l, size_t kept
     if (family == LINEAR_GEMM)
         linear_gemm_launch(g, form, l);
     else if (family == LINEAR_WGMMA)
-        linear_wgmma_launch(g, form, l);
+        linear_wgmma_launch(g, l);
     else
         launch_tiles(g, form, l, kept);
 }

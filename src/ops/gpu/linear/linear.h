@@ -3,7 +3,7 @@
 // into chunks of `span` values of k, one after another; within a chunk each lane's bytes are its
 // own fragments of the A operand of mma m16n8k16 (and of wgmma m64), see dequant.cuh. Every row
 // has a power of two 2^e, which puts its largest values where fp16 has most room; it is taken back
-// when a sum is finished. Types without a form of their own keep the file's bytes (WEIGHT_RAW).
+// when a sum is finished.
 //
 // The order of every sum (rule E1) is fixed here: k is cut into linear_parts() parts, each part is
 // summed from zero in k order by matrix instructions, and the parts are added in order.
@@ -20,17 +20,22 @@
 #define LINEAR_BOTH static inline
 #endif
 
-// X(form, span, bytes of a chunk: 16 rows of span values). Not more than the file's own bytes.
+// X(form, span, bytes of a chunk: 16 rows of span values), those of 256 first. A form may serve
+// several types (weight_form_of); docs/cuda.md says what that takes beside the file's own bytes.
 #define WEIGHT_FORMS_LIST(X)                                                                       \
+    X(Q2_K, 256, 1344)    /* and TQ1_0, TQ2_0 */                                                   \
+    X(LEVELS8, 256, 1840) /* a table of 8 levels: Q3_K, IQ2_*, IQ1_* */                            \
     X(Q4_K, 256, 2304)                                                                             \
     X(Q5_K, 256, 2816)                                                                             \
     X(Q6_K, 256, 3360)                                                                             \
     X(Q8_0, 64, 1088)                                                                              \
     X(Q4_0, 64, 576)                                                                               \
     X(MXFP4, 64, 544)                                                                              \
-    X(HALF, 64, 2048)  /* F16, BF16 */                                                             \
-    X(FLOAT, 64, 4096) /* F32: enters the products as two halves, high and low */                  \
-    X(RAW, 64, 0)      /* rows as they are in the file */
+    X(NVFP4, 64, 576)                                                                              \
+    X(LEVELS16, 64, 592) /* a table of 16 levels: IQ4_NL, IQ4_XS, IQ3_* */                         \
+    X(Q5_1, 64, 768)     /* and Q4_1, Q5_0 */                                                      \
+    X(HALF, 64, 2048)    /* F16, BF16 */                                                           \
+    X(FLOAT, 64, 4096)   /* F32: enters the products as two halves, high and low */
 
 enum weight_form {
 #define X(name, span, chunk) WEIGHT_##name,
@@ -52,17 +57,18 @@ struct matrix_view {
     const unsigned char *data;
     const signed char *exponent; // [tiles * 16] e of each row
     int64_t k, m, tiles;
-    int64_t pitch; // bytes of a tile; of a row in WEIGHT_RAW
+    int64_t pitch; // bytes of a tile
     uint32_t type; // enum tensor_type of the file
 };
 
 #ifdef __cplusplus
 // Forms whose codes have about four bits: kernels have 256 values of k of them at once.
 LINEAR_BOTH constexpr bool weight_of_fours(int form) {
-    return form <= WEIGHT_Q6_K || form == WEIGHT_Q4_0 || form == WEIGHT_MXFP4;
+    return form <= WEIGHT_Q6_K || (form >= WEIGHT_Q4_0 && form <= WEIGHT_Q5_1);
 }
 #endif
 
+// WEIGHT_FORMS for a type that linear layers do not read.
 static inline int weight_form_of(uint32_t type) {
     switch (type) {
     case TYPE_Q4_K:
@@ -77,13 +83,35 @@ static inline int weight_form_of(uint32_t type) {
         return WEIGHT_Q4_0;
     case TYPE_MXFP4:
         return WEIGHT_MXFP4;
+    case TYPE_NVFP4:
+        return WEIGHT_NVFP4;
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S:
+        return WEIGHT_LEVELS16;
+    case TYPE_Q3_K:
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ2_XS:
+    case TYPE_IQ2_S:
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+        return WEIGHT_LEVELS8;
+    case TYPE_Q2_K:
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0:
+        return WEIGHT_Q2_K;
+    case TYPE_Q4_1:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+        return WEIGHT_Q5_1;
     case TYPE_F16:
     case TYPE_BF16:
         return WEIGHT_HALF;
     case TYPE_F32:
         return WEIGHT_FLOAT;
     default:
-        return WEIGHT_RAW;
+        return WEIGHT_FORMS;
     }
 }
 
@@ -103,6 +131,17 @@ static inline int weight_chunk(int form) {
 #undef X
     };
     return chunk[form];
+}
+
+// Bytes of an m x k matrix on a device: its tiles, and a power of two a row. 0 for a type that
+// linear layers do not read.
+static inline int64_t weight_tile_bytes(uint32_t type, int64_t k, int64_t m) {
+    const int form = weight_form_of(type);
+    const int64_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
+    if (form == WEIGHT_FORMS)
+        return 0;
+    return tiles *
+           ((k + weight_span(form) - 1) / weight_span(form) * weight_chunk(form) + TILE_ROWS);
 }
 
 // Parts that k is cut into, for the m outputs of one op (both matrices of linear_gate_up). Depends

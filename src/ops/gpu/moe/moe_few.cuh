@@ -40,12 +40,11 @@ struct moe_few {
 // A warp's ring of weights.
 template <int FORM, bool SMALL> struct moe_ring {
     enum {
-        STAGED = FORM != WEIGHT_RAW,
         SPAN = dequant<FORM>::SPAN,
         STEP = weight_of_fours(FORM) ? 256
                : FORM == WEIGHT_Q8_0 ? 128
                                      : 64,
-        SLOT = STAGED ? STEP / SPAN * dequant<FORM>::CHUNK : 0,
+        SLOT = STEP / SPAN * dequant<FORM>::CHUNK,
         SLOTS = SMALL                                         ? 1
                 : FORM == WEIGHT_Q6_K || FORM == WEIGHT_FLOAT ? 2
                                                               : 3,
@@ -249,25 +248,15 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
         const moe_item t(a, u, i);
         const int end = a.begin[t.part + 1];
         float d[4] = {0, 0, 0, 0};
-        if constexpr (R::STAGED) {
 #pragma unroll 1
-            for (int k = a.begin[t.part]; k < end; k += R::STEP) {
-                unsigned char *stage = ring + slot * R::SLOT;
-                copies_wait<SMALL, R::SLOTS - 1>();
-                __syncwarp();
-                moe_stage<FORM, SMALL>(d, stage, scales, row, k, end - k);
-                __syncwarp();
-                feed.next(a, u, stage);
-                slot = slot + 1 == R::SLOTS ? 0 : slot + 1;
-            }
-        } else {
-            dequant<FORM> q;
-            q.bind(moe_weights(a, u, t.matrix), t.tile, lane);
-#pragma unroll 1
-            for (int k = a.begin[t.part]; k < end; k += 64) {
-                q.open(NULL, k, lane);
-                moe_section<FORM, SMALL>(d, q, row, k);
-            }
+        for (int k = a.begin[t.part]; k < end; k += R::STEP) {
+            unsigned char *stage = ring + slot * R::SLOT;
+            copies_wait<SMALL, R::SLOTS - 1>();
+            __syncwarp();
+            moe_stage<FORM, SMALL>(d, stage, scales, row, k, end - k);
+            __syncwarp();
+            feed.next(a, u, stage);
+            slot = slot + 1 == R::SLOTS ? 0 : slot + 1;
         }
         float *to = (float *)(shared + MOE_FRONT) + i * MOE_SUMS + lane % 4 * 2 * MOE_SUM_PITCH;
         to[lane / 4] = d[0];
@@ -359,9 +348,8 @@ static __global__ void __launch_bounds__(MOE_THREADS)
     }
     moe_feed<FORM, SMALL> feed = {warp, 0, 0, NULL};
     unsigned char *ring = shared + a.weights + warp * (R::SLOTS * R::SLOT);
-    if constexpr (R::STAGED)
-        for (int s = 0; all && s < R::SLOTS; s++)
-            feed.next(a, u, ring + s * R::SLOT);
+    for (int s = 0; all && s < R::SLOTS; s++)
+        feed.next(a, u, ring + s * R::SLOT);
     if (ahead) {
         gpu_await();
         gpu_let_next();
@@ -370,7 +358,7 @@ static __global__ void __launch_bounds__(MOE_THREADS)
 #pragma unroll 1
     for (int first = 0; first < all; first += MOE_COLUMNS) {
         const int n = all - first < MOE_COLUMNS ? all - first : MOE_COLUMNS;
-        if (first && R::STAGED) { // the weights once more
+        if (first) { // the weights once more
             copies_wait<SMALL, 0>();
             __syncwarp();
             feed = {warp, 0, 0, NULL};

@@ -146,8 +146,9 @@ size_t moe_gemm_bytes(int64_t entries, int64_t stride) {
 void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                      void *rows) {
     static void (*const launchers[])(struct gpu *, const struct moe_gemm *) = {
-        launch<WEIGHT_Q4_K>, launch<WEIGHT_Q5_K>,  launch<WEIGHT_Q6_K>, launch<WEIGHT_Q8_0>,
-        launch<WEIGHT_Q4_0>, launch<WEIGHT_MXFP4>, launch<WEIGHT_HALF>};
+        launch<WEIGHT_Q2_K>,  launch<WEIGHT_LEVELS8>,  launch<WEIGHT_Q4_K>, launch<WEIGHT_Q5_K>,
+        launch<WEIGHT_Q6_K>,  launch<WEIGHT_Q8_0>,     launch<WEIGHT_Q4_0>, launch<WEIGHT_MXFP4>,
+        launch<WEIGHT_NVFP4>, launch<WEIGHT_LEVELS16>, launch<WEIGHT_Q5_1>, launch<WEIGHT_HALF>};
     struct moe_gemm a;
     const int64_t each = c->pair ? OUTPUTS / 2 : OUTPUTS;
     a.c = *c;

@@ -47,14 +47,12 @@ static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const mo
     using S = linear_shape<FORM, NT, SMALL>;
     const int64_t left = (w.w[0].k - k0 + 63) / 64;
     const int sections = left < S::STAGE_K / 64 ? (int)left : S::STAGE_K / 64;
-    if constexpr (S::STAGED) {
-        const int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
-        const int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
-        for (int i = 0; i < WARP_TILES; i++) {
-            unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
-            for (int p = threadIdx.x % 32; p < pieces; p += 32)
-                copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
-        }
+    const int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
+    const int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
+    for (int i = 0; i < WARP_TILES; i++) {
+        unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
+        for (int p = threadIdx.x % 32; p < pieces; p += 32)
+            copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
     }
     unsigned char *b = to + S::WEIGHT_BYTES;
     for (int p = threadIdx.x; p < NT * 8 * (S::STAGE_K / 8); p += LINEAR_THREADS) {
@@ -114,8 +112,6 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
     find_work(a, w, entry);
     const int64_t k = w.w[0].k;
     dequant<FORM> q[WARP_TILES];
-    for (int i = 0; i < WARP_TILES; i++)
-        q[i].bind(w.w[i], w.tile[i], threadIdx.x % 32);
     linear_sums<NT> c = {}, total;
     int64_t next = 0; // of the copies
     for (int s = 0; s < S::STAGES - 1; s++, next += S::STAGE_K) {

@@ -70,9 +70,9 @@ bool cuda_weight_stream(struct gpu *g, struct weight *w, const struct tensor *t)
 int cuda_refuse_type(const struct tensor *t, struct err *e);
 void cuda_loader_close(struct gpu *g);
 // Makes the tiles of rows first .. first + count of w (first is a multiple of 16) from the file's
-// rows, which are in device memory; of WEIGHT_RAW the exponents only.
+// rows, which are in device memory as the grid of a type with a codebook is.
 void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows, int64_t row_bytes,
-                 int64_t first, int64_t count);
+                 int64_t first, int64_t count, const void *grid);
 void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                       float *out);
 void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,

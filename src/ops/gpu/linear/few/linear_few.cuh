@@ -355,9 +355,9 @@ static __device__ __forceinline__ void few_units(const struct linear_few &c, few
         switch (u.form) {
 #define X(name, span, chunk)                                                                       \
     case WEIGHT_##name:                                                                            \
-        if constexpr (WEIGHT_##name != WEIGHT_RAW && N == 8)                                       \
+        if constexpr (N == 8)                                                                      \
             few_products_alone<WEIGHT_##name>(c, u, keep, at, d);                                  \
-        else if constexpr (WEIGHT_##name != WEIGHT_RAW)                                            \
+        else                                                                                       \
             few_products<WEIGHT_##name, N>(c, u, group, at, d);                                    \
         break;
             WEIGHT_FORMS_LIST(X)

@@ -109,8 +109,8 @@ linear_few_fn *linear_few_32(void);
 linear_few_fn *linear_few_48(void);
 linear_few_fn *linear_few_64(void);
 
-// Whether a block can hold the jobs of l, `forms` of which have their weights, none of them
-// WEIGHT_RAW; l->n is at most FEW_ROWS.
+// Whether a block can hold the jobs of l, `forms` of which have their weights; l->n is at most
+// FEW_ROWS.
 bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms);
 
 // Queues them; sums that are left to add up wait. Of the scratch memory the first `kept` bytes are

@@ -12,42 +12,9 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_CUH
 
+#include "ops/gpu/linear/form/fragment.cuh"
 #include "ops/gpu/linear/form/raw.cuh"
 #include "ops/gpu/linear/linear.h"
-#include "ops/gpu/runtime/gpu.h"
-
-// Registers change their type here without instructions: two halves put together one by one would
-// cost shifts and permutations around every use.
-static __device__ __forceinline__ __half2 half2_of(uint32_t bits) {
-    __half2 h;
-    *(uint32_t *)&h = bits;
-    return h;
-}
-
-static __device__ __forceinline__ uint32_t bits_of(__half2 h) {
-    return *(uint32_t *)&h;
-}
-
-// u s + c in both halves, each rounded once.
-static __device__ __forceinline__ uint32_t scaled(uint32_t u, __half2 s, __half2 c) {
-    return bits_of(__hfma2(half2_of(u), s, c));
-}
-
-// (v & mask) | more, one instruction even where both are constants.
-static __device__ __forceinline__ uint32_t and_or(uint32_t v, uint32_t mask, uint32_t more) {
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(mask), "r"(more));
-    return r;
-}
-
-// Swaps the bytes of each half.
-static __device__ __forceinline__ uint32_t swap_bytes(uint32_t w) {
-    return __byte_perm(w, 0, 0x2301);
-}
-
-static __device__ __forceinline__ uint4 load16(const unsigned char *p) {
-    return *(const uint4 *)p;
-}
 
 template <int FORM> struct dequant;
 
@@ -63,7 +30,7 @@ struct k_row {
     uint32_t w[3];
     __half2 d, back;
 
-    __device__ __forceinline__ void open(const unsigned char *p) {
+    TILE_FN void open(const unsigned char *p) {
         uint4 v = load16(p);
         d = half2_of(v.x);
         w[0] = v.y;
@@ -73,7 +40,7 @@ struct k_row {
     }
 
     // Fields of group 4 h + j as 64 + s and 1 + m / 64.
-    __device__ __forceinline__ uint32_t fields(int h, int j) const {
+    TILE_FN uint32_t fields(int h, int j) const {
         const uint32_t one = 0x3C005400, all = 0x03F003F0, high = 0x03000300, low = 0x00F000F0;
         if (j < 3)
             return and_or(w[j] >> 6 * h, all, one);
@@ -81,8 +48,8 @@ struct k_row {
     }
 
     // (S, -M) of it.
-    __device__ __forceinline__ __half2 group(int h, int j) const {
-        return __hfma2(half2_of(fields(h, j)), d, back);
+    TILE_FN __half2 group(int h, int j) const {
+        return fused(half2_of(fields(h, j)), d, back);
     }
 };
 
@@ -94,27 +61,25 @@ template <> struct dequant<WEIGHT_Q4_K> {
     __half2 s[2][2];
     uint32_t code[4];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open_codes(const unsigned char *, int) {
     }
-    __device__ __forceinline__ void open_codes(const unsigned char *, int) {
-    }
-    __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
+    TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
         row[0].open(chunk + SCALES_Q4_K + lane / 4 * 16);
         row[1].open(chunk + SCALES_Q4_K + 128 + lane / 4 * 16);
     }
-    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
         code[2] = v.z;
         code[3] = v.w;
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int sec, int lane) {
         codes(chunk, sec, lane);
         for (int i = 0; i < 4; i++)
             s[i / 2][i % 2] = row[i % 2].group(sec / 2, sec % 2 * 2 + i / 2);
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = swap_bytes(w);
         __half2 s0 = __low2half2(s[i / 2][0]), c0 = __high2half2(s[i / 2][0]);
         __half2 s1 = __low2half2(s[i / 2][1]), c1 = __high2half2(s[i / 2][1]);
@@ -134,21 +99,19 @@ template <> struct dequant<WEIGHT_Q5_K> {
     __half2 s[2][2];
     uint32_t code[4], high[4], now;
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
-    }
-    __device__ __forceinline__ void open_codes(const unsigned char *chunk, int lane) {
+    TILE_FN void open_codes(const unsigned char *chunk, int lane) {
         uint4 v = load16(chunk + 2048 + lane * 16);
         high[0] = v.x;
         high[1] = v.y;
         high[2] = v.z;
         high[3] = v.w;
     }
-    __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
+    TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
         open_codes(chunk, lane);
         row[0].open(chunk + SCALES_Q5_K + lane / 4 * 16);
         row[1].open(chunk + SCALES_Q5_K + 128 + lane / 4 * 16);
     }
-    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
@@ -156,12 +119,12 @@ template <> struct dequant<WEIGHT_Q5_K> {
         code[3] = v.w;
         now = sec == 0 ? high[0] : sec == 1 ? high[1] : sec == 2 ? high[2] : high[3];
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int sec, int lane) {
         codes(chunk, sec, lane);
         for (int i = 0; i < 4; i++)
             s[i / 2][i % 2] = row[i % 2].group(sec / 2, sec % 2 * 2 + i / 2);
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = swap_bytes(w);
         uint32_t h = now >> i, r = swap_bytes(now) >> i;
         __half2 s0 = __low2half2(s[i / 2][0]), c0 = __high2half2(s[i / 2][0]);
@@ -182,12 +145,10 @@ template <> struct dequant<WEIGHT_Q6_K> {
     __half2 d, scale[4]; // of rows g, g+8: of the chunk, of the steps
     uint32_t code[4], high[2];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
-    }
-    __device__ __forceinline__ void open(const unsigned char *chunk, int64_t, int lane) {
+    TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
         d = half2_of(*(const uint32_t *)(chunk + SCALES_Q6_K + 256 + lane / 4 * 4));
     }
-    __device__ __forceinline__ void codes(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
         uint4 v = load16(chunk + sec * 512 + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
@@ -197,18 +158,18 @@ template <> struct dequant<WEIGHT_Q6_K> {
         high[0] = h.x;
         high[1] = h.y;
     }
-    __device__ __forceinline__ void scales(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void scales(const unsigned char *chunk, int sec, int lane) {
         uint2 q = *(const uint2 *)(chunk + SCALES_Q6_K + lane / 4 * 32 + sec * 8);
         for (int i = 0; i < 4; i++) {
-            uint32_t v = __byte_perm(i / 2 ? q.y : q.x, 0x64646464, i % 2 ? 0x4342 : 0x4140);
+            uint32_t v = permuted(i / 2 ? q.y : q.x, 0x64646464, i % 2 ? 0x4342 : 0x4140);
             scale[i] = __hmul2_rn(__hadd2_rn(half2_of(v), half2_of(0xE480E480)), d); // v - 1152
         }
     }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int sec, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int sec, int lane) {
         codes(chunk, sec, lane);
         scales(chunk, sec, lane);
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         uint32_t w = code[i], b = w >> 8, h = i % 2 ? swap_bytes(high[i / 2]) : high[i / 2];
         uint32_t r = h >> 2;
         __half2 s = scale[i];
@@ -229,11 +190,9 @@ template <> struct dequant<WEIGHT_Q8_0> {
     __half2 s[2], c[2];
     uint32_t code[8];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open(const unsigned char *, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int, int lane) {
         for (int j = 0; j < 2; j++) {
             uint4 v = load16(chunk + j * 512 + lane * 16);
             code[4 * j] = v.x;
@@ -247,14 +206,14 @@ template <> struct dequant<WEIGHT_Q8_0> {
         c[0] = __hmul2_rn(s[0], half2_of(0x80808080)); // -2^-17: 128 codes
         c[1] = __hmul2_rn(s[1], half2_of(0x80808080));
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         __half2 s0 = __low2half2(s[i / 2]), c0 = __low2half2(c[i / 2]);
         __half2 s1 = __high2half2(s[i / 2]), c1 = __high2half2(c[i / 2]);
         uint32_t v = code[2 * i], w = code[2 * i + 1];
-        a[0][0] = scaled(__byte_perm(v, 0, 0x4140), s0, c0);
-        a[0][1] = scaled(__byte_perm(v, 0, 0x4342), s1, c1);
-        a[0][2] = scaled(__byte_perm(w, 0, 0x4140), s0, c0);
-        a[0][3] = scaled(__byte_perm(w, 0, 0x4342), s1, c1);
+        a[0][0] = scaled(permuted(v, 0, 0x4140), s0, c0);
+        a[0][1] = scaled(permuted(v, 0, 0x4342), s1, c1);
+        a[0][2] = scaled(permuted(w, 0, 0x4140), s0, c0);
+        a[0][3] = scaled(permuted(w, 0, 0x4342), s1, c1);
     }
 };
 
@@ -264,11 +223,9 @@ template <> struct dequant<WEIGHT_Q4_0> {
     __half2 s[2], c[2];
     uint32_t code[4];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open(const unsigned char *, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int, int lane) {
         uint4 v = load16(chunk + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
@@ -280,7 +237,7 @@ template <> struct dequant<WEIGHT_Q4_0> {
         c[0] = __hmul2_rn(s[0], half2_of(0x82008020)); // -2^-19, -2^-15: 8 codes
         c[1] = __hmul2_rn(s[1], half2_of(0x82008020));
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         __half2 s0 = __low2half2(s[i / 2]), c0 = __low2half2(c[i / 2]);
         __half2 s1 = __high2half2(s[i / 2]), c1 = __high2half2(c[i / 2]);
         uint32_t w = code[i], b = swap_bytes(w);
@@ -301,21 +258,19 @@ template <> struct dequant<WEIGHT_MXFP4> {
     __half2 s[2];
     uint32_t code[4];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open(const unsigned char *, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int, int lane) {
         uint4 v = load16(chunk + lane * 16);
         code[0] = v.x;
         code[1] = v.y;
         code[2] = v.z;
         code[3] = v.w;
         uint32_t q = *(const uint32_t *)(chunk + 512 + lane / 4 * 4);
-        s[0] = half2_of(__byte_perm(q, 0, 0x1404));
-        s[1] = half2_of(__byte_perm(q, 0, 0x3424));
+        s[0] = half2_of(permuted(q, 0, 0x1404));
+        s[1] = half2_of(permuted(q, 0, 0x3424));
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         const uint32_t w = code[i], both = 0x8E008E00, size = 0x0E000E00, sign = 0x80008000;
         __half2 s0 = __low2half2(s[i / 2]), s1 = __high2half2(s[i / 2]);
         a[0][0] = bits_of(__hmul2_rn(half2_of(w & both), s0));
@@ -330,15 +285,13 @@ template <> struct dequant<WEIGHT_HALF> {
     enum { SPAN = SPAN_HALF, CHUNK = CHUNK_HALF, TERMS = 1 };
     uint4 v[4];
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open(const unsigned char *, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int, int lane) {
         for (int i = 0; i < 4; i++)
             v[i] = load16(chunk + i * 512 + lane * 16);
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         a[0][0] = v[i].x;
         a[0][1] = v[i].y;
         a[0][2] = v[i].z;
@@ -347,7 +300,7 @@ template <> struct dequant<WEIGHT_HALF> {
 };
 
 // High and low halves of two numbers: together 22 bits.
-static __device__ __forceinline__ void split_pair(float x, float y, uint32_t *high, uint32_t *low) {
+static TILE_FN void split_pair(float x, float y, uint32_t *high, uint32_t *low) {
     __half2 h = __floats2half2_rn(x, y);
     float2 back = __half22float2(h);
     *high = bits_of(h);
@@ -360,14 +313,12 @@ template <> struct dequant<WEIGHT_FLOAT> {
     enum { SPAN = SPAN_FLOAT, CHUNK = CHUNK_FLOAT, TERMS = 2 };
     const unsigned char *at;
 
-    __device__ __forceinline__ void bind(const matrix_view &, int64_t, int) {
+    TILE_FN void open(const unsigned char *, int64_t, int) {
     }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t, int) {
-    }
-    __device__ __forceinline__ void section(const unsigned char *chunk, int, int lane) {
+    TILE_FN void section(const unsigned char *chunk, int, int lane) {
         at = chunk + lane * 16;
     }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
+    TILE_FN void step(int i, uint32_t (*a)[4]) const {
         for (int j = 0; j < 2; j++) {
             float4 v = *(const float4 *)(at + i * 1024 + j * 512);
             split_pair(v.x, v.y, &a[0][2 * j], &a[1][2 * j]);
@@ -376,40 +327,6 @@ template <> struct dequant<WEIGHT_FLOAT> {
     }
 };
 
-// Decodes the file's blocks value by value: slow, for types that have no form of their own. `open`
-// takes the position of the section in k, `chunk` is not read.
-template <> struct dequant<WEIGHT_RAW> {
-    enum { SPAN = SPAN_RAW, CHUNK = 1, TERMS = 1 };
-    const unsigned char *row[2];
-    float scale[2];
-    int64_t k, at;
-    uint32_t type;
-    int column;
-
-    __device__ __forceinline__ void bind(const matrix_view &w, int64_t tile, int lane) {
-        for (int j = 0; j < 2; j++) {
-            int64_t r = tile * TILE_ROWS + lane / 4 + 8 * j;
-            row[j] = r < w.m ? w.data + r * w.pitch : nullptr;
-            scale[j] = r < w.m ? ldexpf(1, w.exponent[r]) : 0;
-        }
-        k = w.k;
-        type = w.type;
-        column = lane % 4 * 2;
-    }
-    __device__ __forceinline__ void open(const unsigned char *, int64_t k0, int) {
-        at = k0 + column;
-    }
-    __device__ __forceinline__ void section(const unsigned char *, int, int) {
-    }
-    __device__ __forceinline__ float value(int j, int64_t i) const {
-        return row[j] && i < k ? raw_value(type, row[j], i) * scale[j] : 0.0f;
-    }
-    __device__ __forceinline__ void step(int i, uint32_t (*a)[4]) const {
-        for (int r = 0; r < 4; r++) {
-            int64_t p = at + 16 * i + 8 * (r / 2);
-            a[0][r] = bits_of(__floats2half2_rn(value(r % 2, p), value(r % 2, p + 1)));
-        }
-    }
-};
+#include "ops/gpu/linear/form/dequant_low.cuh"
 
 #endif

@@ -2,33 +2,10 @@
 // Embedding rows: single rows of a matrix in device form, back as f32. The operations are those of
 // the scalar codecs, and powers of two come off exactly, so the values are the codecs' own as long
 // as no scale has become subnormal in fp16 (that is, lies below 2^-17 of its row's largest).
-#include "ops/gpu/linear/form/raw.cuh"
+#include "ops/gpu/linear/form/gather_low.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 128 };
-
-// Place of (row of a tile, value of a section of 64): see dequant.cuh.
-struct place {
-    int lane, step, reg, half;
-};
-
-static __device__ struct place place_of(int row, int k) {
-    return {row % 8 * 4 + k % 8 / 2, k / 16, row / 8 + k % 16 / 8 * 2, k % 2};
-}
-
-static __device__ uint32_t word_at(const unsigned char *chunk, int byte) {
-    return *(const uint32_t *)(chunk + byte);
-}
-
-static __device__ float half_at(const unsigned char *chunk, int byte) {
-    return __half2float(*(const __half *)(chunk + byte));
-}
-
-// `bits` bits of a 16-bit half of a word, cut out of its cyclic order.
-static __device__ int field(uint32_t word, int half, int at, int bits) {
-    uint32_t v = word >> half * 16 & 0xFFFF;
-    return (int)((v | v << 16) >> at & ((1u << bits) - 1));
-}
 
 // d s q - dm m of a row's scales p, group j; up: the power of two of D.
 static __device__ float k_value(const unsigned char *p, int j, int q, int e, int up) {
@@ -129,8 +106,18 @@ static __device__ float value_of(const matrix_view &w, int form, int64_t row, in
         return half_value(fine, r, (int)(k % 64), e);
     case WEIGHT_FLOAT:
         return float_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_Q2_K:
+        return q2_k_value(tile + k / 256 * CHUNK_Q2_K, r, (int)(k % 256), e);
+    case WEIGHT_LEVELS8:
+        return levels8_value(tile + k / 256 * CHUNK_LEVELS8, r, (int)(k % 256), e);
+    case WEIGHT_LEVELS16:
+        return levels16_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_NVFP4:
+        return nvfp4_value(fine, r, (int)(k % 64), e);
+    case WEIGHT_Q5_1:
+        return q5_1_value(fine, r, (int)(k % 64), e);
     default:
-        return raw_value(w.type, w.data + row * w.pitch, k);
+        return 0;
     }
 }
 

@@ -2,67 +2,30 @@
 // From the file's blocks to the tiles of linear.h, on the device, while the file streams in. One
 // block makes one tile of 16 rows: first each row's power of two, from a bound on its values, then
 // the tile word by word. The layouts are described in dequant.cuh, which reads them.
-#include "ops/gpu/linear/form/raw.cuh"
+#include "ops/gpu/linear/form/repack_low.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 128 };
 
-// Rows first .. first + 15 of a matrix that is being made.
-struct tile_source {
-    const unsigned char *rows; // in device memory; those beyond `count` do not exist
-    int64_t count, row_bytes, k;
-    uint32_t type;
-    const int *exponent; // [16]
-};
-
-// Where a value sits: lane, step of 16 and register of a section of 64, half of the register.
-static __device__ __forceinline__ int row_of(int lane, int reg) {
-    return lane / 4 + reg % 2 * 8;
-}
-
-static __device__ __forceinline__ int column_of(int lane, int step, int reg, int half) {
-    return 16 * step + lane % 4 * 2 + reg / 2 * 8 + half;
-}
-
-static __device__ __forceinline__ uint32_t rotated(uint32_t v, int by) {
-    return (v << by | v >> (16 - by)) & 0xFFFF;
-}
-
-static __device__ __forceinline__ uint32_t half_bits(float v) {
-    return __half_as_ushort(__float2half_rn(v));
-}
-
-// The block of a row that holds k, or NULL.
-static __device__ __forceinline__ const unsigned char *block_at(const tile_source &s, int row,
-                                                                int64_t k, int size, int bytes) {
-    return row < s.count && k < s.k ? s.rows + row * s.row_bytes + k / size * bytes : nullptr;
-}
-
-static __device__ __forceinline__ float plain_value(const tile_source &s, int row, int64_t k) {
+RAW_FN float plain_value(const tile_source &s, int row, int64_t k) {
     if (row >= s.count || k >= s.k)
         return 0;
     return ldexpf(raw_value(s.type, s.rows + row * s.row_bytes, k), s.exponent[row]);
 }
 
-// 2^e of the row times the factor of its half of the tile.
-static __device__ __forceinline__ uint32_t scale_bits(const tile_source &s, int row, float d,
-                                                      int low, int high) {
-    return half_bits(ldexpf(d, s.exponent[row] + (row < 8 ? low : high)));
-}
-
-static __device__ uint32_t nibble_of_k(const unsigned char *codes, int k) {
+static TILE_WORD uint32_t nibble_of_k(const unsigned char *codes, int k) {
     uint32_t byte = codes[k / 64 * 32 + k % 32];
     return k % 64 < 32 ? byte & 15 : byte >> 4;
 }
 
-static __device__ void scale_and_min(const unsigned char *c, int j, uint32_t *s, uint32_t *m) {
+static TILE_WORD void scale_and_min(const unsigned char *c, int j, uint32_t *s, uint32_t *m) {
     *s = j < 4 ? c[j] & 63 : (c[j + 4] & 15) | c[j - 4] >> 6 << 4;
     *m = j < 4 ? c[j + 4] & 63 : c[j + 4] >> 4 | c[j] >> 6 << 4;
 }
 
 // Word i of a row's 16 bytes of scales; low, high: powers of two of D in rows 0..7, 8..15.
-static __device__ uint32_t k_scale_word(const tile_source &s, int row, const unsigned char *b,
-                                        int i, int low, int high) {
+static TILE_WORD uint32_t k_scale_word(const tile_source &s, int row, const unsigned char *b, int i,
+                                       int low, int high) {
     if (!b)
         return 0;
     if (i == 0)
@@ -81,11 +44,7 @@ static __device__ uint32_t k_scale_word(const tile_source &s, int row, const uns
     return part[0] << 4 | part[1] << 10 | rest;
 }
 
-template <int FORM>
-static __device__ uint32_t chunk_word(const tile_source &s, int64_t k0, int word);
-
-template <>
-__device__ uint32_t chunk_word<WEIGHT_Q4_K>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q4_K>(const tile_source &s, int64_t k0, int word) {
     if (word >= 512) {
         int row = (word - 512) / 4;
         return k_scale_word(s, row, block_at(s, row, k0, 256, 144), word % 4, 22, 18);
@@ -101,8 +60,7 @@ __device__ uint32_t chunk_word<WEIGHT_Q4_K>(const tile_source &s, int64_t k0, in
     return out;
 }
 
-template <>
-__device__ uint32_t chunk_word<WEIGHT_Q5_K>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q5_K>(const tile_source &s, int64_t k0, int word) {
     if (word >= 640) {
         int row = (word - 640) / 4;
         return k_scale_word(s, row, block_at(s, row, k0, 256, 176), word % 4, 23, 19);
@@ -126,7 +84,7 @@ __device__ uint32_t chunk_word<WEIGHT_Q5_K>(const tile_source &s, int64_t k0, in
 }
 
 // Scale bytes and D of a Q6_K chunk.
-static __device__ uint32_t q6_k_scale_word(const tile_source &s, int64_t k0, int word) {
+static TILE_WORD uint32_t q6_k_scale_word(const tile_source &s, int64_t k0, int word) {
     uint32_t out = 0;
     int g = word < 64 ? word / 8 : word - 64;
     for (int i = 0; i < 4; i++) {
@@ -140,8 +98,7 @@ static __device__ uint32_t q6_k_scale_word(const tile_source &s, int64_t k0, int
     return out;
 }
 
-template <>
-__device__ uint32_t chunk_word<WEIGHT_Q6_K>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q6_K>(const tile_source &s, int64_t k0, int word) {
     if (word >= 768)
         return q6_k_scale_word(s, k0, word - 768);
     bool high = word >= 512;
@@ -168,8 +125,8 @@ __device__ uint32_t chunk_word<WEIGHT_Q6_K>(const tile_source &s, int64_t k0, in
 }
 
 // Pairs of scales of groups of 32: rows g and g + 8 in a word, two groups.
-static __device__ uint32_t pair_word(const tile_source &s, int64_t k0, int word, int bytes, int low,
-                                     int high) {
+static TILE_WORD uint32_t pair_word(const tile_source &s, int64_t k0, int word, int bytes, int low,
+                                    int high) {
     uint32_t out = 0;
     for (int i = 0; i < 2; i++) {
         int row = word / 2 + 8 * i;
@@ -180,8 +137,7 @@ static __device__ uint32_t pair_word(const tile_source &s, int64_t k0, int word,
     return out;
 }
 
-template <>
-__device__ uint32_t chunk_word<WEIGHT_Q8_0>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q8_0>(const tile_source &s, int64_t k0, int word) {
     if (word >= 256)
         return pair_word(s, k0, word - 256, 34, 24, 24);
     int lane = word % 128 / 4, step = word / 128 * 2 + word % 4 / 2;
@@ -195,8 +151,7 @@ __device__ uint32_t chunk_word<WEIGHT_Q8_0>(const tile_source &s, int64_t k0, in
     return out;
 }
 
-template <>
-__device__ uint32_t chunk_word<WEIGHT_Q4_0>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q4_0>(const tile_source &s, int64_t k0, int word) {
     if (word >= 128)
         return pair_word(s, k0, word - 128, 18, 22, 18);
     int lane = word / 4;
@@ -212,7 +167,7 @@ __device__ uint32_t chunk_word<WEIGHT_Q4_0>(const tile_source &s, int64_t k0, in
 }
 
 template <>
-__device__ uint32_t chunk_word<WEIGHT_MXFP4>(const tile_source &s, int64_t k0, int word) {
+TILE_WORD uint32_t chunk_word<WEIGHT_MXFP4>(const tile_source &s, int64_t k0, int word) {
     const int sign[4] = {15, 12, 14, 13}, size[4] = {9, 6, 3, 0};
     uint32_t out = 0;
     for (int i = 0; word >= 128 && i < 4; i++) {
@@ -232,8 +187,7 @@ __device__ uint32_t chunk_word<WEIGHT_MXFP4>(const tile_source &s, int64_t k0, i
     return out;
 }
 
-template <>
-__device__ uint32_t chunk_word<WEIGHT_HALF>(const tile_source &s, int64_t k0, int word) {
+template <> TILE_WORD uint32_t chunk_word<WEIGHT_HALF>(const tile_source &s, int64_t k0, int word) {
     int lane = word % 128 / 4, reg = word % 4;
     int64_t k = k0 + column_of(lane, word / 128, reg, 0);
     int row = row_of(lane, reg);
@@ -241,16 +195,23 @@ __device__ uint32_t chunk_word<WEIGHT_HALF>(const tile_source &s, int64_t k0, in
 }
 
 template <>
-__device__ uint32_t chunk_word<WEIGHT_FLOAT>(const tile_source &s, int64_t k0, int word) {
+TILE_WORD uint32_t chunk_word<WEIGHT_FLOAT>(const tile_source &s, int64_t k0, int word) {
     int lane = word % 128 / 4, reg = word / 128 % 2 * 2 + word % 4 / 2;
     int64_t k = k0 + column_of(lane, word / 256, reg, word % 2);
-    return __float_as_uint(plain_value(s, row_of(lane, reg), k));
+    return raw_bits(plain_value(s, row_of(lane, reg), k));
 }
 
 // A bound on the values of block i of a row (of value i in the plain types).
 static __device__ float block_bound(const tile_source &s, int form, const unsigned char *row,
                                     int64_t i) {
     switch (form) {
+    case WEIGHT_Q2_K:
+    case WEIGHT_LEVELS8:
+    case WEIGHT_LEVELS16:
+    case WEIGHT_Q5_1:
+        return low_bound(s.type, form, row + i * low_bytes(s.type));
+    case WEIGHT_NVFP4:
+        return 1; // no need of a power of two
     case WEIGHT_Q4_K: {
         const unsigned char *b = row + i * 144;
         return fmaxf(fabsf(raw_half(b)) * 63 * 15, fabsf(raw_half(b + 2)) * 63);
@@ -277,12 +238,18 @@ static __device__ int target_of(int form) {
     switch (form) {
     case WEIGHT_Q4_K:
     case WEIGHT_Q5_K:
+    case WEIGHT_Q5_1:
         return -3;
     case WEIGHT_Q6_K:
     case WEIGHT_Q4_0:
         return -4;
     case WEIGHT_Q8_0:
+    case WEIGHT_Q2_K:
+    case WEIGHT_LEVELS8:
+    case WEIGHT_LEVELS16:
         return -2;
+    case WEIGHT_NVFP4:
+        return -6; // 2^-7
     case WEIGHT_MXFP4:
         return 1; // scales up to 2^15
     case WEIGHT_HALF:
@@ -292,10 +259,29 @@ static __device__ int target_of(int form) {
     }
 }
 
+// Values of a block.
+static __device__ int block_of(uint32_t type, int form) {
+    switch (form) {
+    case WEIGHT_Q4_K:
+    case WEIGHT_Q5_K:
+    case WEIGHT_Q6_K:
+        return 256;
+    case WEIGHT_Q8_0:
+    case WEIGHT_Q4_0:
+    case WEIGHT_MXFP4:
+        return 32;
+    case WEIGHT_HALF:
+    case WEIGHT_FLOAT:
+        return 1;
+    default:
+        return low_block(type);
+    }
+}
+
 // Eight threads a row.
 static __device__ void row_exponents(const tile_source &s, int form, int *exponent) {
     int row = threadIdx.x / 8;
-    int size = form <= WEIGHT_Q6_K ? 256 : form <= WEIGHT_MXFP4 ? 32 : 1;
+    int size = block_of(s.type, form);
     float most = 0;
     if (row < s.count)
         for (int64_t i = threadIdx.x % 8; i < s.k / size; i += 8)
@@ -319,8 +305,6 @@ static __global__ void repack(tile_source s, unsigned char *data, int64_t pitch,
     __syncthreads();
     if (threadIdx.x < TILE_ROWS)
         exponents[blockIdx.x * TILE_ROWS + threadIdx.x] = (signed char)exponent[threadIdx.x];
-    if (FORM == WEIGHT_RAW)
-        return;
     uint32_t *out = (uint32_t *)(data + blockIdx.x * pitch);
     int words = (int)(pitch / ((s.k + span - 1) / span) / 4);
     for (int64_t k0 = 0; k0 < s.k; k0 += span, out += words)
@@ -328,15 +312,12 @@ static __global__ void repack(tile_source s, unsigned char *data, int64_t pitch,
             out[w] = chunk_word<FORM>(s, k0, w);
 }
 
-template <> __device__ uint32_t chunk_word<WEIGHT_RAW>(const tile_source &, int64_t, int) {
-    return 0;
-}
-
 extern "C" void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows,
-                            int64_t row_bytes, int64_t first, int64_t count) {
+                            int64_t row_bytes, int64_t first, int64_t count, const void *grid) {
     int64_t tile = first / TILE_ROWS;
     unsigned blocks = (unsigned)((count + TILE_ROWS - 1) / TILE_ROWS);
-    struct tile_source s = {rows, count, row_bytes, w->k, w->view.type, nullptr};
+    struct tile_source s = {
+        rows, count, row_bytes, w->k, w->view.type, nullptr, (const uint16_t *)grid};
     unsigned char *data = (unsigned char *)w->view.data + tile * w->view.pitch;
     signed char *exponents = (signed char *)w->view.exponent + tile * TILE_ROWS;
     switch (w->form) {

@@ -6,42 +6,49 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "formats/quant_grid.h"
 #include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { PIECE = 4 << 20 };
+enum { PIECE = 4 << 20, GRID = 4096 };
 
-static bool readable(uint32_t type) {
+// The codebook of a type, GRID bytes at most, and its size; NULL where there is none.
+static const uint16_t *grid_of(uint32_t type, size_t *bytes) {
+#define X(name)                                                                                    \
+    *bytes = sizeof quant_grid_##name;                                                             \
+    return quant_grid_##name
     switch (type) {
-    case TYPE_Q4_1:
-    case TYPE_Q5_0:
-    case TYPE_Q5_1:
-    case TYPE_Q2_K:
-    case TYPE_Q3_K:
-    case TYPE_IQ4_NL:
-    case TYPE_IQ4_XS:
-    case TYPE_MXFP4:
-    case TYPE_NVFP4:
-        return true;
+    case TYPE_IQ2_XXS:
+        X(iq2_xxs);
+    case TYPE_IQ2_XS:
+        X(iq2_xs);
+    case TYPE_IQ2_S:
+        X(iq2_s);
+    case TYPE_IQ3_XXS:
+        X(iq3_xxs);
+    case TYPE_IQ3_S:
+        X(iq3_s);
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+        X(iq1);
     default:
-        return weight_form_of(type) != WEIGHT_RAW;
+        *bytes = 0;
+        return NULL;
     }
+#undef X
 }
 
 // Shape and sizes of a tensor's device form; false when linear layers cannot read it.
 bool cuda_weight_layout(const struct tensor *t, struct weight *w) {
     const struct quant_format *q = quant_format(t->type);
+    const int form = weight_form_of(t->type);
     const int64_t experts = t->n_dims > 2 ? t->ne[2] : 0, each = experts ? experts : 1;
-    if (!q || !readable(t->type) || t->ne[2] != each || t->ne[3] != 1 || t->ne[0] < 1 ||
+    if (!q || form == WEIGHT_FORMS || t->ne[2] != each || t->ne[3] != 1 || t->ne[0] < 1 ||
         t->ne[1] < 1 || each < 1 || quant_row_bytes(q, t->ne[0]) < 0)
         return false;
     int64_t k = t->ne[0], m = t->ne[1], tiles = ceil_div(m, TILE_ROWS);
-    int form = weight_form_of(t->type), span = weight_span(form);
+    int span = weight_span(form);
     int64_t pitch = ceil_div(k, span) * weight_chunk(form), data = tiles * pitch;
-    if (form == WEIGHT_RAW) {
-        pitch = quant_row_bytes(q, k);
-        data = round_up(m * pitch, 16);
-    }
     *w = (struct weight){.k = k, .m = m, .form = form, .bytes = each * (data + tiles * TILE_ROWS)};
     w->experts = experts;
     w->step = data;
@@ -93,20 +100,20 @@ static bool loader_open(struct gpu *g, size_t bytes) {
 static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *src) {
     struct gpu_loader *l = &g->loader;
     int64_t row = quant_row_bytes(quant_format(w->view.type), w->k);
-    int64_t step = (int64_t)l->bytes / row / TILE_ROWS * TILE_ROWS;
+    int64_t step = ((int64_t)l->bytes - GRID) / row / TILE_ROWS * TILE_ROWS;
+    size_t front; // bytes of the codebook, which is in front of the rows
+    const uint16_t *grid = grid_of(w->view.type, &front);
     for (int64_t first = 0, i = 0; first < w->m; first += step, i ^= 1) {
         int64_t count = w->m - first < step ? w->m - first : step;
         size_t bytes = (size_t)(count * row);
         if (!gpu_check(g, gpu_event_wait(l->sent[i]), "loading a weight"))
             return;
-        memcpy(l->host[i], src + first * row, bytes);
-        gpu_check(g, gpu_to_device(l->device[i], l->host[i], bytes, g->stream), "loading a weight");
-        cuda_repack(g, w, l->device[i], row, first, count);
-        if (w->form == WEIGHT_RAW)
-            gpu_check(g,
-                      gpu_on_device((unsigned char *)w->data + first * row, l->device[i], bytes,
-                                    g->stream),
-                      "loading a weight");
+        if (grid)
+            memcpy(l->host[i], grid, front);
+        memcpy((unsigned char *)l->host[i] + front, src + first * row, bytes);
+        gpu_check(g, gpu_to_device(l->device[i], l->host[i], front + bytes, g->stream),
+                  "loading a weight");
+        cuda_repack(g, w, l->device[i] + front, row, first, count, l->device[i]);
         gpu_check(g, gpu_event_record(l->sent[i], g->stream), "loading a weight");
     }
 }
@@ -115,7 +122,7 @@ static void stream_rows(struct gpu *g, struct weight *w, const unsigned char *sr
 static void stream_experts(struct gpu *g, const struct weight *w, const unsigned char *src) {
     const int64_t row = quant_row_bytes(quant_format(w->view.type), w->k);
     struct weight some = *w;
-    if (w->m % TILE_ROWS == 0 && (w->form != WEIGHT_RAW || w->step == w->m * row)) {
+    if (w->m % TILE_ROWS == 0) {
         some.m *= w->experts;
         stream_rows(g, &some, src);
         return;
@@ -130,7 +137,7 @@ static void stream_experts(struct gpu *g, const struct weight *w, const unsigned
 
 bool cuda_weight_stream(struct gpu *g, struct weight *w, const struct tensor *t) {
     int64_t rows = TILE_ROWS * quant_row_bytes(quant_format(t->type), w->k);
-    if (!loader_open(g, (size_t)max_i64(rows, PIECE)))
+    if (!loader_open(g, (size_t)max_i64(rows + GRID, PIECE)))
         return false;
     if (w->experts)
         stream_experts(g, w, t->data);

@@ -10,12 +10,16 @@ struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool sm
         return variant_of<WEIGHT_Q4_0>(n_tiles, loop, small);
     case WEIGHT_MXFP4:
         return variant_of<WEIGHT_MXFP4>(n_tiles, loop, small);
+    case WEIGHT_NVFP4:
+        return variant_of<WEIGHT_NVFP4>(n_tiles, loop, small);
+    case WEIGHT_LEVELS16:
+        return variant_of<WEIGHT_LEVELS16>(n_tiles, loop, small);
+    case WEIGHT_Q5_1:
+        return variant_of<WEIGHT_Q5_1>(n_tiles, loop, small);
     case WEIGHT_HALF:
         return variant_of<WEIGHT_HALF>(n_tiles, loop, small);
     case WEIGHT_FLOAT:
         return variant_of<WEIGHT_FLOAT>(n_tiles, loop, small);
-    case WEIGHT_RAW:
-        return variant_of<WEIGHT_RAW>(n_tiles, loop, small);
     default:
         return {};
     }

@@ -78,9 +78,10 @@ template <int FORM> static void launch_form(struct gpu *g, struct gemm_call *c, 
 
 void linear_gemm_launch(struct gpu *g, int form, struct linear_launch *l) {
     static void (*const launchers[])(struct gpu *, struct gemm_call *, bool) = {
-        launch_form<WEIGHT_Q4_K>, launch_form<WEIGHT_Q5_K>, launch_form<WEIGHT_Q6_K>,
-        launch_form<WEIGHT_Q8_0>, launch_form<WEIGHT_Q4_0>, launch_form<WEIGHT_MXFP4>,
-        launch_form<WEIGHT_HALF>};
+        launch_form<WEIGHT_Q2_K>,     launch_form<WEIGHT_LEVELS8>, launch_form<WEIGHT_Q4_K>,
+        launch_form<WEIGHT_Q5_K>,     launch_form<WEIGHT_Q6_K>,    launch_form<WEIGHT_Q8_0>,
+        launch_form<WEIGHT_Q4_0>,     launch_form<WEIGHT_MXFP4>,   launch_form<WEIGHT_NVFP4>,
+        launch_form<WEIGHT_LEVELS16>, launch_form<WEIGHT_Q5_1>,    launch_form<WEIGHT_HALF>};
     struct gemm_call c;
     bool parts = false;
     c.tiles = 0;

@@ -6,7 +6,7 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Queues the jobs of l (all of one form, not WEIGHT_FLOAT or WEIGHT_RAW; pairs or not) for l->n
+// Queues the jobs of l (all of one form, not WEIGHT_FLOAT; pairs or not) for l->n
 // rows: the same bits as the kernels of mma.sync make. Fills in `first` of each job.
 void linear_gemm_launch(struct gpu *g, int form, struct linear_launch *l);
 

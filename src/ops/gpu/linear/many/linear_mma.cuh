@@ -18,12 +18,11 @@ enum { LINEAR_THREADS = 128, LINEAR_WARPS = 4, WARP_TILES = 2 };
 
 template <int FORM, int NT, bool SMALL> struct linear_shape {
     enum {
-        STAGED = FORM != WEIGHT_RAW,
         SPAN = dequant<FORM>::SPAN,
         STAGE_K = weight_of_fours(FORM)                         ? 256
                   : FORM == WEIGHT_HALF || FORM == WEIGHT_FLOAT ? 64
                                                                 : 128,
-        TILE_BYTES = STAGED ? STAGE_K / SPAN * dequant<FORM>::CHUNK : 0,
+        TILE_BYTES = STAGE_K / SPAN * dequant<FORM>::CHUNK,
         PITCH = STAGE_K * 2 + 16, // bytes between rows of activations: no bank conflicts
         WEIGHT_BYTES = LINEAR_WARPS * WARP_TILES * TILE_BYTES,
         STAGE_BYTES = WEIGHT_BYTES + NT * 8 * PITCH,
@@ -134,14 +133,12 @@ static __device__ __forceinline__ void copy_stage(const struct linear_launch &l,
     using S = linear_shape<FORM, NT, SMALL>;
     int64_t k = w.job->w[0].k, left = (k - k0 + 63) / 64;
     int sections = left < S::STAGE_K / 64 ? (int)left : S::STAGE_K / 64;
-    if constexpr (S::STAGED) {
-        int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
-        int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
-        for (int i = 0; i < WARP_TILES; i++) {
-            unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
-            for (int p = threadIdx.x % 32; p < pieces; p += 32)
-                copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
-        }
+    int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
+    int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
+    for (int i = 0; i < WARP_TILES; i++) {
+        unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
+        for (int p = threadIdx.x % 32; p < pieces; p += 32)
+            copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
     }
     unsigned char *b = to + S::WEIGHT_BYTES;
     for (int p = threadIdx.x; p < NT * 8 * (S::STAGE_K / 8); p += LINEAR_THREADS) {
@@ -190,7 +187,7 @@ multiply_stage(linear_sums<NT> &c, dequant<FORM> *q, const unsigned char *a,
     using S = linear_shape<FORM, NT, SMALL>;
     int lane = threadIdx.x % 32;
     uint32_t b = shared_address(rows + lane % 8 * S::PITCH + lane / 8 * 16);
-#pragma unroll(S::SPAN == 256 || S::STAGED == 0 ? 1 : 4)
+#pragma unroll(S::SPAN == 256 ? 1 : 4)
     for (int at = 0; at < S::STAGE_K; at += S::SPAN) {
         if (S::SPAN < S::STAGE_K && k0 + at >= k)
             break;
@@ -303,8 +300,6 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
     int64_t end = linear_part_begin(k, w.job->parts, w.parts_end);
     end = end < k ? end : k;
     dequant<FORM> q[WARP_TILES];
-    for (int i = 0; i < WARP_TILES; i++)
-        q[i].bind(w.job->w[w.job->pair ? i : 0], w.tile[i], threadIdx.x % 32);
     linear_sums<NT> c = {}, total;
     int64_t next = at; // of the copies
     for (int s = 0; s < S::STAGES - 1; s++, next += S::STAGE_K) {

@@ -50,10 +50,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
     if (tile >= v.tiles)
         return;
     const int64_t k = c * dequant<FORM>::SPAN;
-    const unsigned char *chunk =
-        FORM == WEIGHT_RAW ? v.data : v.data + tile * v.pitch + c * dequant<FORM>::CHUNK;
+    const unsigned char *chunk = v.data + tile * v.pitch + c * dequant<FORM>::CHUNK;
     dequant<FORM> q;
-    q.bind(v, tile, lane);
     q.open(chunk, k, lane);
 #pragma unroll
     for (int sec = 0; sec < dequant<FORM>::SPAN / STEP; sec++) {
@@ -89,11 +87,10 @@ int64_t linear_unpacked_rows(const struct linear_one *o) {
 
 void linear_unpack(struct gpu *g, const struct linear_one *o, void *to, int64_t stride) {
     static void (*const launchers[])(struct gpu *, const matrix_view &, const unpack_place &) = {
-        unpack_form<WEIGHT_Q4_K>, unpack_form<WEIGHT_Q5_K>,
-        unpack_form<WEIGHT_Q6_K>, unpack_form<WEIGHT_Q8_0>,
-        unpack_form<WEIGHT_Q4_0>, unpack_form<WEIGHT_MXFP4>,
-        unpack_form<WEIGHT_HALF>, NULL,
-        unpack_form<WEIGHT_RAW>};
+        unpack_form<WEIGHT_Q2_K>,     unpack_form<WEIGHT_LEVELS8>, unpack_form<WEIGHT_Q4_K>,
+        unpack_form<WEIGHT_Q5_K>,     unpack_form<WEIGHT_Q6_K>,    unpack_form<WEIGHT_Q8_0>,
+        unpack_form<WEIGHT_Q4_0>,     unpack_form<WEIGHT_MXFP4>,   unpack_form<WEIGHT_NVFP4>,
+        unpack_form<WEIGHT_LEVELS16>, unpack_form<WEIGHT_Q5_1>,    unpack_form<WEIGHT_HALF>};
     unpack_place place = {(__half *)to, stride, o->pair, 0};
     for (; place.which < (o->pair ? 2 : 1); place.which++) {
         const matrix_view &v = o->w[place.which];
@@ -104,11 +101,10 @@ void linear_unpack(struct gpu *g, const struct linear_one *o, void *to, int64_t 
 // Takes `fit` tiles off the front of a matrix.
 static void take_tiles(matrix_view *from, int64_t fit, matrix_view *taken) {
     int64_t rows = fit * TILE_ROWS;
-    bool raw = weight_form_of(from->type) == WEIGHT_RAW;
     *taken = *from;
     taken->tiles = fit;
     taken->m = rows < from->m ? rows : from->m;
-    from->data += (raw ? rows : fit) * from->pitch;
+    from->data += fit * from->pitch;
     from->exponent += rows;
     from->m -= taken->m;
     from->tiles -= fit;

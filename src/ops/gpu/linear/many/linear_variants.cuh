@@ -19,12 +19,8 @@ template <int FORM> static struct linear_variant variant_of(int n_tiles, bool lo
     }
     if (n_tiles == 8)
         return loop ? variant<FORM, 8, true, false>() : variant<FORM, 8, false, false>();
-    if (n_tiles == 4 && FORM != WEIGHT_RAW)
+    if (n_tiles == 4)
         return loop ? variant<FORM, 4, true, false>() : variant<FORM, 4, false, false>();
-    if (FORM == WEIGHT_RAW && !loop && n_tiles == 1)
-        return variant<FORM, 1, false, false>();
-    if (FORM == WEIGHT_RAW && !loop && n_tiles == 3)
-        return variant<FORM, 3, false, false>();
     return {};
 }
 

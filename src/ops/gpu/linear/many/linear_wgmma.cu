@@ -96,7 +96,6 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
     int64_t mine = tile < w.tiles ? tile : w.tiles - 1, steps = a.stride / STEP;
     const unsigned char *weights = w.data + mine * w.pitch;
     dequant<FORM> q;
-    q.bind(w, mine, lane);
     float d[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; i++)
@@ -157,16 +156,11 @@ template <int FORM> static void launch(struct gpu *g, const linear_launch *l, un
     gpu_launch_early(g, "linear (wgmma)", linear_wgmma<FORM>, grid, THREADS, SHARED, *l);
 }
 
-void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l) {
-    static void (*const launchers[])(struct gpu *, const linear_launch *, unsigned) = {
-#define X(name, span, chunk) launch<WEIGHT_##name>,
-        WEIGHT_FORMS_LIST(X)
-#undef X
-    };
+void linear_wgmma_launch(struct gpu *g, struct linear_launch *l) {
     int64_t blocks = 0;
     for (int j = 0; j < l->jobs; j++) {
         l->job[j].first = blocks;
         blocks += (l->job[j].w[0].tiles + BLOCK_TILES - 1) / BLOCK_TILES;
     }
-    launchers[form](g, l, (unsigned)blocks);
+    launch<WEIGHT_FLOAT>(g, l, (unsigned)blocks);
 }

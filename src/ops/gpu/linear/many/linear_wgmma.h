@@ -6,8 +6,8 @@
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-// Queues the jobs of l (no pairs; all of one form) for l->n rows: the same bits as the kernels of
+// Queues the jobs of l (no pairs; F32) for l->n rows: the same bits as the kernels of
 // mma.sync make. Fills in `first` of each job.
-void linear_wgmma_launch(struct gpu *g, int form, struct linear_launch *l);
+void linear_wgmma_launch(struct gpu *g, struct linear_launch *l);
 
 #endif

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file's blocks of types that share a form (dequant_low.cuh), as that form has them: codes,
+// levels, whole scales and factors. The layouts are those of the scalar codecs in src/formats. A
+// block of a codebook type needs its grid (quant_grid.h), which comes to the device in front of the
+// rows.
+#ifndef COPPICE_OPS_GPU_LINEAR_FORM_LOW_CUH
+#define COPPICE_OPS_GPU_LINEAR_FORM_LOW_CUH
+
+#include "ops/gpu/linear/form/raw.cuh"
+
+// Values and bytes of a block of these types.
+RAW_FN int low_block(uint32_t type) {
+    return type == TYPE_NVFP4 ? 64
+           : type == TYPE_IQ4_NL || type == TYPE_Q4_1 || type == TYPE_Q5_0 || type == TYPE_Q5_1
+               ? 32
+               : 256;
+}
+
+RAW_FN int low_bytes(uint32_t type) {
+    switch (type) {
+    case TYPE_Q4_1:
+        return 20;
+    case TYPE_Q5_0:
+        return 22;
+    case TYPE_Q5_1:
+        return 24;
+    case TYPE_Q2_K:
+        return 84;
+    case TYPE_Q3_K:
+    case TYPE_IQ3_S:
+        return 110;
+    case TYPE_IQ4_NL:
+        return 18;
+    case TYPE_IQ4_XS:
+        return 136;
+    case TYPE_NVFP4:
+        return 36;
+    case TYPE_IQ1_S:
+        return 50;
+    case TYPE_IQ1_M:
+        return 56;
+    case TYPE_IQ2_XS:
+        return 74;
+    case TYPE_IQ2_S:
+        return 82;
+    case TYPE_IQ3_XXS:
+        return 98;
+    case TYPE_TQ1_0:
+        return 54;
+    default:
+        return 66; // IQ2_XXS, TQ2_0
+    }
+}
+
+// Sign bits of eight values, an even number of which are negative, from seven.
+RAW_FN uint32_t low_parity(uint32_t seven) {
+    uint32_t p = seven ^ seven >> 4;
+    p ^= p >> 2;
+    return seven | ((p ^ p >> 1) & 1) << 7;
+}
+
+// ---- two bits: Q2_K, TQ1_0, TQ2_0 ----
+
+RAW_FN int low_two_code(uint32_t type, const unsigned char *b, int i) {
+    if (type != TYPE_TQ1_0)
+        return b[(type == TYPE_Q2_K ? 16 : 0) + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+    const int first = i < 160 ? 0 : i < 240 ? 160 : 240, from = i < 160 ? 0 : i < 240 ? 32 : 48;
+    const int side = i < 160 ? 32 : i < 240 ? 16 : 4;
+    uint32_t rest = b[from + (i - first) % side];
+    for (int n = (i - first) / side; n > 0; n--)
+        rest = rest * 3 & 255;
+    return (int)(rest * 3 >> 8);
+}
+
+// Scale (low nibble) and minimum of a group of 16. The ternary types have eights of an eighth.
+RAW_FN uint32_t low_two_scales(uint32_t type, const unsigned char *b, int group) {
+    return type == TYPE_Q2_K ? b[group] : 0x88;
+}
+
+// d and dmin.
+RAW_FN float2 low_two_factors(uint32_t type, const unsigned char *b) {
+    if (type == TYPE_Q2_K)
+        return make_float2(raw_half(b + 80), raw_half(b + 82));
+    const float d = raw_half(b + (type == TYPE_TQ1_0 ? 52 : 64)) / 8;
+    return make_float2(d, d);
+}
+
+// ---- eight levels: Q3_K, IQ2_*, IQ1_* ----
+
+// The fields that levels and scales of codebooks are found by: the entry of value i, and its sign.
+struct low_entry {
+    uint32_t digits, sign;
+};
+
+RAW_FN low_entry low_entry_iq2(uint32_t type, const unsigned char *b, int i, const uint16_t *grid) {
+    const int e = i / 8;
+    if (type == TYPE_IQ2_XXS) {
+        const unsigned char *q = b + 2 + 8 * (i / 32);
+        const uint32_t w = raw_u32(q + 4);
+        return {grid[q[e % 4]], low_parity(w >> 7 * (e % 4) & 127) >> i % 8 & 1};
+    }
+    if (type == TYPE_IQ2_XS) {
+        const uint32_t w = raw_u16(b + 2 + 2 * e);
+        return {grid[w & 511], low_parity(w >> 9) >> i % 8 & 1};
+    }
+    const uint32_t high = b[66 + e / 4] >> 2 * (e % 4) & 3;
+    return {grid[b[2 + e] + 256 * high], (uint32_t)b[34 + e] >> i % 8 & 1};
+}
+
+RAW_FN low_entry low_entry_iq1(uint32_t type, const unsigned char *b, int i, const uint16_t *grid) {
+    const int e = i / 8;
+    if (type == TYPE_IQ1_S) {
+        const uint32_t h = raw_u16(b + 34 + 2 * (i / 32));
+        return {grid[b[2 + e] + 256 * (h >> 3 * (e % 4) & 7)], h >> 15};
+    }
+    const uint32_t n = b[32 + e / 2] >> 4 * (e % 2) & 15;
+    return {grid[b[e] + 256 * (n & 7)], n >> 3};
+}
+
+RAW_FN bool low_is_iq1(uint32_t type) {
+    return type == TYPE_IQ1_S || type == TYPE_IQ1_M;
+}
+
+RAW_FN uint32_t low_eight_code(uint32_t type, const unsigned char *b, int i, const uint16_t *grid) {
+    if (type == TYPE_Q3_K) {
+        const int l = i % 32, half = i / 128, g = i % 128 / 32;
+        return (b[32 + 32 * half + l] >> 2 * g & 3) | (b[l] >> (4 * half + g) & 1) << 2;
+    }
+    const low_entry e =
+        low_is_iq1(type) ? low_entry_iq1(type, b, i, grid) : low_entry_iq2(type, b, i, grid);
+    return (e.digits >> i % 8 * 2 & 3) + 3 * e.sign;
+}
+
+// Level of a code, times what brings the largest near 127.
+RAW_FN int low_eight_level(uint32_t type, int code) {
+    if (type == TYPE_Q3_K)
+        return (code - 4) * 16;
+    const int digit = code % 3, sign = code / 3;
+    if (code > 5)
+        return 0;
+    if (low_is_iq1(type))
+        return (digit - 1) * 64 + (sign ? -8 : 8);
+    const int size = digit == 0 ? 16 : digit == 1 ? 50 : 86;
+    return sign ? -size : size;
+}
+
+// The whole scale of a group of 16.
+RAW_FN int low_eight_scale(uint32_t type, const unsigned char *b, int group) {
+    if (type == TYPE_Q3_K) {
+        const unsigned char *c = b + 96;
+        const int low = group < 8 ? c[group] & 15 : c[group - 8] >> 4;
+        return (low | (c[8 + group % 4] >> 2 * (group / 4) & 3) << 4) - 32;
+    }
+    uint32_t s;
+    if (type == TYPE_IQ2_XXS)
+        s = raw_u32(b + 6 + 8 * (group / 2)) >> 28;
+    else if (type == TYPE_IQ1_S)
+        s = raw_u16(b + 34 + 2 * (group / 2)) >> 12 & 7;
+    else if (type == TYPE_IQ1_M)
+        s = raw_u16(b + 48 + 2 * (group / 4)) >> 3 * (group % 4) & 7;
+    else
+        s = b[(type == TYPE_IQ2_XS ? 66 : 74) + group / 2] >> 4 * (group % 2) & 15;
+    return (int)(2 * s + 1);
+}
+
+// What the product of level and scale is multiplied with.
+RAW_FN float low_eight_factor(uint32_t type, const unsigned char *b) {
+    if (type == TYPE_Q3_K)
+        return raw_half(b + 108) / 16;
+    if (type != TYPE_IQ1_M)
+        return raw_half(b) / (type == TYPE_IQ1_S ? 64.0f : 16.0f);
+    unsigned char d[2];
+    d[0] = (unsigned char)(b[49] >> 4 | (b[51] & 0xF0));
+    d[1] = (unsigned char)(b[53] >> 4 | (b[55] & 0xF0));
+    return raw_half(d) / 64;
+}
+
+// ---- sixteen levels: IQ4_NL, IQ4_XS, IQ3_XXS, IQ3_S; b: the block that holds the value ----
+
+RAW_FN uint32_t low_sixteen_code(uint32_t type, const unsigned char *b, int i,
+                                 const uint16_t *grid) {
+    const int p = i / 4;
+    if (type == TYPE_IQ4_NL)
+        return (uint32_t)raw_nibble(b + 2, i);
+    if (type == TYPE_IQ4_XS)
+        return (uint32_t)raw_nibble(b + 8 + 16 * (i / 32), i % 32);
+    if (type == TYPE_IQ3_XXS) {
+        const uint32_t w = raw_u32(b + 66 + 4 * (i / 32));
+        const uint32_t signs = low_parity(w >> 7 * (i % 32 / 8) & 127);
+        return (grid[b[2 + p]] >> 3 * (i % 4) & 7) | (signs >> i % 8 & 1) << 3;
+    }
+    const uint32_t high = b[66 + p / 8] >> p % 8 & 1;
+    return (grid[b[2 + p] + 256 * high] >> 3 * (i % 4) & 7) | (b[74 + i / 8] >> i % 8 & 1) << 3;
+}
+
+RAW_FN int low_sixteen_level(uint32_t type, int code) {
+    if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS)
+        return (int)raw_level(code);
+    const int digit = code & 7;
+    const int size = type == TYPE_IQ3_S ? 8 * (2 * digit + 1) : digit == 7 ? 124 : 8 + 16 * digit;
+    return code & 8 ? -size : size;
+}
+
+// What the level of a value of group i / 32 is multiplied with.
+RAW_FN float low_sixteen_scale(uint32_t type, const unsigned char *b, int i) {
+    const float d = raw_half(b);
+    const int g = i / 32;
+    if (type == TYPE_IQ4_NL)
+        return d;
+    if (type == TYPE_IQ4_XS) {
+        const int low = b[4 + g / 2] >> g % 2 * 4 & 15;
+        return d * (float)((low | (int)(raw_u16(b + 2) >> 2 * g & 3) << 4) - 32);
+    }
+    const uint32_t s =
+        type == TYPE_IQ3_XXS ? raw_u32(b + 66 + 4 * g) >> 28 : b[106 + g / 2] >> 4 * (g % 2) & 15;
+    return d * (float)(2 * s + 1) / 8;
+}
+
+// ---- five bits: Q4_1, Q5_0, Q5_1 ----
+
+RAW_FN uint32_t low_five_code(uint32_t type, const unsigned char *b, int i) {
+    if (type == TYPE_Q4_1)
+        return (uint32_t)raw_nibble(b + 4, i);
+    const unsigned char *at = b + (type == TYPE_Q5_0 ? 2 : 4);
+    return (uint32_t)raw_nibble(at + 4, i) | (raw_u32(at) >> i & 1) << 4;
+}
+
+// Scale, and what is added.
+RAW_FN float2 low_five_factors(uint32_t type, const unsigned char *b) {
+    const float d = raw_half(b);
+    return make_float2(d, type == TYPE_Q5_0 ? -16 * d : raw_half(b + 2));
+}
+
+#endif
