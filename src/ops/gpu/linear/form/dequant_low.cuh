@@ -103,8 +103,8 @@ template <> struct dequant<WEIGHT_LEVELS8> {
                                      and_or(code[1] >> 2, 0x22222222, code[0] >> 3 & 0x11111111))
                             : code[i % 3] & 0x77777777;
         __half2 c = __hmul2_rn(s[i], half2_of(0x80808080)); // -2^-17: 128 levels
-        level_halves(permuted(table.x, table.y, w), s[i], c, a[0]);
-        level_halves(permuted(table.x, table.y, w >> 16), s[i], c, a[0] + 2);
+        level_halves(looked_up(table.x, table.y, w), s[i], c, a[0]);
+        level_halves(looked_up(table.x, table.y, w >> 16), s[i], c, a[0] + 2);
     }
 };
 
@@ -133,7 +133,7 @@ template <> struct dequant<WEIGHT_LEVELS16> {
     }
     // Levels of four nibbles: those of the lower eight, those of the higher, and one of each two.
     TILE_FN uint32_t levels(uint32_t low, uint32_t which) const {
-        return permuted(permuted(table.x, table.y, low), permuted(table.z, table.w, low), which);
+        return looked_up(looked_up(table.x, table.y, low), looked_up(table.z, table.w, low), which);
     }
     TILE_FN void step(int i, uint32_t (*a)[4]) const {
         const uint32_t w = code[i], low = w & 0x77777777;
