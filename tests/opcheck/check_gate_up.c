@@ -84,6 +84,18 @@ static void gate_up_double(const struct gated *l, float *out) {
     free(u);
 }
 
+// Inputs that make sums of some 7, where activations are steep but sums are not so large that what
+// they are rounded by is.
+static float steep_scale(const struct matrix *m, int64_t k) {
+    float *row = malloc((size_t)k * sizeof *row);
+    double squares = 0;
+    m->f->dequantize(m->t.data, row, k);
+    for (int64_t i = 0; i < k; i++)
+        squares += (double)row[i] * (double)row[i];
+    free(row);
+    return (float)(12 / sqrt(squares + 1e-6));
+}
+
 // form: 0 is SiLU without biases, the others go through all that there is.
 static void gate_up_case(struct check *c, uint32_t type, int64_t m, int form, struct tally *t,
                          bool *guards) {
@@ -103,7 +115,7 @@ static void gate_up_case(struct check *c, uint32_t type, int64_t m, int form, st
     l.bias[1] = form / 6 ? bias + m : NULL;
     struct guarded act[2] = {guarded_new(n * m), guarded_new(n * m)};
     struct guarded out[2] = {guarded_new(n * ROWS), guarded_new(n * ROWS)};
-    fill_random(&c->rng, l.in, n * k, 1);
+    fill_random(&c->rng, l.in, n * k, form && c->device ? steep_scale(&l.gate, k) : 1);
     for (int e = 0; e < 2; e++) {
         if (!l.both)
             memset(out[e].p, 0, (size_t)(n * ROWS) * sizeof(float));
