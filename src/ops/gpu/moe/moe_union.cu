@@ -217,9 +217,7 @@ static struct union_variant variant_of(int form) {
     switch (form) {
 #define X(name, span, chunk)                                                                       \
     case WEIGHT_##name:                                                                            \
-        if constexpr (WEIGHT_##name != WEIGHT_RAW)                                                 \
-            return variant<WEIGHT_##name>();                                                       \
-        break;
+        return variant<WEIGHT_##name>();
         WEIGHT_FORMS_LIST(X)
 #undef X
     }
