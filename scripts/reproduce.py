@@ -4,6 +4,8 @@
 
 usage: reproduce.py prompts PROGRAM TARGET FOLDER N [--raw] [--no-think]   JSON lines
        reproduce.py table RESULT.json [--raw] [--no-think]
+       reproduce.py share PROFILE.json                steps beside the measured rate of the memory
+       reproduce.py line RESULT.json PROFILE.json WHERE   all of it in one line
 
 Chat prompts are built as `coppice chat` builds its first turn (ChatML). Nothing here measures, scores
 an answer, or reads the network. The published figures are the only ones that are not measured by the
@@ -157,6 +159,49 @@ this script was tested with the bundled tiny pair and made-up prompts.""")
     return 0 if same else 1
 
 
+def profiles(path):
+    """Each mode of `coppice profile --json` with (ms a step, part that its bytes need), and GB/s of a copy."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            seen = json.load(f)
+        steps = {p["mode"]: (p["step_ms"], p["floor_ms"] / p["step_ms"]) for p in seen["profiles"]}
+        return steps, seen["copy_bytes_per_second"] / 1e9
+    except (OSError, ValueError, KeyError, ZeroDivisionError):
+        return {}, 0.0
+
+
+def share(path):
+    steps, rate = profiles(path)
+    if not steps:
+        print("Share of the memory's rate: not measured; profile.log beside the table says why.")
+        return 1
+    print(f"A copy moves {rate:,.1f} GB/s here (read and written). At that rate the bytes of a step behind 512 random tokens take:")
+    for mode, (took, part) in steps.items():
+        print(f"  {mode}: {100 * part:.1f} % of {took:.2f} ms")
+    return 0
+
+
+def line(path, profile, where):
+    """One line that says what ran where, how fast, and whether the output was that of plain decoding."""
+    with open(path, encoding="utf-8") as f:
+        result = json.load(f)
+    steps, rate = profiles(profile)
+    sets = list(result["groups"].items())
+    plain = [ways["off"]["tokens_per_second"] for _, ways in sets if "off" in ways]
+    words = [where, os.path.basename(result["model"])]
+    if plain:
+        of_rate = f" ({100 * steps['off'][1]:.0f} % of {rate:,.0f} GB/s)" if "off" in steps else ""
+        words.append(f"plain {sum(plain) / len(plain):.1f} tok/s{of_rate}")
+    for mode in next((list(ways) for _, ways in sets), []):
+        if mode != "off":
+            words.append(f"{mode} " + ", ".join(
+                f"{name} {ways[mode]['tokens_per_second']:.1f} (AL {ways[mode]['accept_length']:.2f})"
+                for name, ways in sets))
+    words.append("output equal to plain decoding" if result["equal"] else "OUTPUT DIFFERS")
+    print(" | ".join(words))
+    return 0
+
+
 def main(argv):
     options = [a for a in argv if a in ("--raw", "--no-think")]
     words = [a for a in argv[1:] if a not in options]
@@ -164,6 +209,10 @@ def main(argv):
         return prompts(words[1], words[2], words[3], int(words[4]), options)
     if len(words) == 2 and words[0] == "table":
         return table(words[1], options)
+    if len(words) == 2 and words[0] == "share":
+        return share(words[1])
+    if len(words) == 4 and words[0] == "line":
+        return line(*words[1:])
     return __doc__
 
 

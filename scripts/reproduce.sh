@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures a real pair on your GPU over HumanEval, GSM8K and MATH-500, and prints accept length and
-# speed of plain, chain, tree and auto beside published figures. Nothing is fetched unless --fetch
+# speed of plain, chain, tree and auto beside published figures, what of a step the memory's measured rate
+# explains, and a line that sums it up. Nothing is fetched unless --fetch
 # is given: what is missing is listed, with the command that gets it. It installs no package.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -177,9 +178,23 @@ echo "+ $line" >&2
 rm -f "$out/result.json"
 "${run[@]}" >"$out/result.json" || echo "reproduce: bench ended with status $?" >&2
 [ -s "$out/result.json" ] || fail "bench gave no result; its own words are above"
+# What a step takes beside what its bytes would at the memory's measured rate; a guide, not a condition.
+"$program" profile -m "$target" -d "$draft" --device "$device" --prompt-tokens 512 -n 64 --budget "$budget" \
+    --json "$@" >"$out/profile.json" 2>"$out/profile.log" || rm -f "$out/profile.json"
+version="$("$program" --version), commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+gpu=$(nvidia-smi -L 2>/dev/null | sed -n 1p | grep . || echo "none seen")
+table() { python3 "$root/scripts/reproduce.py" "$@"; }
 {
     echo "Command: $line"
-    echo "Program: $("$program" --version), commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown); $(date -u +%F)"
-    echo "GPU: $(nvidia-smi -L 2>/dev/null | sed -n 1p | grep . || echo none seen)"
-    python3 "$root/scripts/reproduce.py" table "$out/result.json" "${form[@]}"
+    echo "Program: $version; $(date -u +%F)"
+    echo "GPU: $gpu"
+    table table "$out/result.json" "${form[@]}" && good=0 || good=$?
+    echo
+    table share "$out/profile.json" || true
+    echo
+    echo "In one line:"
+    where="GPU ${gpu%% (UUID*}"
+    [[ $device == cuda* ]] || where="device $device"
+    table line "$out/result.json" "$out/profile.json" "$version, $where"
+    exit "$good"
 } | tee "$out/table.md"

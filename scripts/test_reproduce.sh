@@ -146,6 +146,15 @@ check "a run: published accept length" prints "| 129.52 | 8.31 | 3.43x |"
 check "a run: none for auto" [ "$(grep -cE 'tree:auto.*\| - \| - \| - \|$' out)" = 3 ]
 check "a run: what was not measured" prints "No real weights have been measured"
 check "a run: kept" cmp out results/table.md
+check "a run: the memory's rate" [ "$(grep -cE '^A copy moves [0-9,.]+ GB/s here' out)" = 1 ]
+check "a run: shares of plain and tree" [ "$(grep -cE '^  (off|oracle tree:22): [0-9.]+ % of [0-9.]+ ms$' out)" = 2 ]
+grep -A 1 '^In one line:$' out | tail -n 1 | tr '|' '\n' >line
+check "a run: one line" [ "$(grep -cE '^ plain [0-9.]+ tok/s \([0-9]+ % of [0-9,]+ GB/s\) $' line)" = 1 ]
+for how in chain:16 tree:22 tree:auto; do
+    want="^ $how HumanEval [0-9.]+ \(AL [0-9.]+\), GSM8K [0-9.]+ \(AL [0-9.]+\), MATH-500 [0-9.]+ \(AL [0-9.]+\) $"
+    check "a run: one line with $how" grep -qE "$want" line
+done
+check "a run: one line says that it is exact" grep -qx " output equal to plain decoding" line
 check "a run: nothing fetched" [ ! -e fetched ]
 for prompt in '"id": "HumanEval-3", "group": "HumanEval", "prompt": "<|im_start|>user\ndef f2(values)' \
     'Question: A box holds 2 pens. How many do two hold?\nAnswer:<|im_end|>\n<|im_start|>assistant\n"}' \
@@ -196,6 +205,12 @@ cp results/result.json results/right.json
 reproduce sets "${pair[@]}" "${small[@]}" --program wrong
 check "different output: status" [ "$got" = 1 ]
 check "different output: a word" prints "NO. That must never happen"
+check "different output: in the line as well" prints "| OUTPUT DIFFERS"
+printf '#!/usr/bin/env bash\n[ "$1" = profile ] && exit 1\nexec %q "$@"\n' "$program" >bare
+chmod +x bare
+reproduce sets "${pair[@]}" "${small[@]}" --prompts 1 --program bare
+check "no profile: the rest holds" [ "$got" = 0 ]
+check "no profile: a word" prints "Share of the memory's rate: not measured"
 reproduce sets "${pair[@]}" "${small[@]}" --program broken
 check "bench fails: status" [ "$got" = 1 ]
 check "bench fails: a word" says "bench gave no result"
