@@ -5,8 +5,9 @@
 usage: experts_gpu.py PROGRAM MODEL [-- OPTION...]
 
 Reads a prompt of 4,096 tokens and decodes behind one of 64, plainly; what fewer resident experts add stands
-beside what the bytes that were brought take at 45 GB/s. All must give the same tokens and logits. Options
-behind -- go to every run.
+beside what the bytes that were brought take at 45 GB/s. All must give the same tokens and logits, and with
+slots no more memory may be held than was planned, since all experts may well fit. Options behind -- go to
+every run.
 """
 import json
 import subprocess
@@ -14,6 +15,7 @@ import sys
 
 RATE = 45e6  # bytes a millisecond
 FEW, MANY = 16, 144  # new tokens
+SLACK = 64 << 20  # bytes that blocks of memory round up to
 
 
 def run(program, model, slots, prompt, new, more):
@@ -42,7 +44,7 @@ def main(argv):
                                      check=True).stdout)
     arch = file["metadata"]["general.architecture"]
     experts = file["metadata"][f"{arch}.expert_count"]
-    all_hash, base, equal = None, None, True
+    all_hash, base, equal, planned = None, None, True, True
     for slots in (0, experts // 2, experts // 4):
         few, many, long = (run(program, model, slots, *what, more) for what in
                            ((64, FEW), (64, MANY), (4096, 1)))
@@ -61,11 +63,15 @@ def main(argv):
                      f"({100 * count['misses'] / (count['hits'] + count['misses']):.0f} % missing)")
         line += f"; prompt {prompt_ms:.0f} ms"
         if slots:
+            memory = long["memory"]
+            planned = planned and memory["peak"] <= memory["planned"] + SLACK
             line += (f", {prompt_bytes / 1e9:.2f} GB brought, {prompt_ms - base[1]:.0f} ms added, "
-                     f"{(prompt_ms - base[1]) / (prompt_bytes / RATE):.2f} of 45 GB/s")
+                     f"{(prompt_ms - base[1]) / (prompt_bytes / RATE):.2f} of 45 GB/s; "
+                     f"{memory['peak'] / 1e9:.2f} GB held, {memory['planned'] / 1e9:.2f} planned")
         print(line, flush=True)
     print(f"the same tokens and logits: {'yes' if equal else 'NO'}")
-    return 0 if equal else 1
+    print(f"no more memory than was planned: {'yes' if planned else 'NO'}")
+    return 0 if equal and planned else 1
 
 
 sys.exit(main(sys.argv))

@@ -163,6 +163,8 @@ if has bench; then
     refuse 1 "qwen3" bench score --prefill-drafter tiny.gguf --prompt-tokens 640
     accept "160 kept" bench score -m tiny.gguf --prompt-tokens 640 --prefill-keep-ratio 0.25 \
         --prefill-drafter "$root/models/coppice-tiny-scorer-q8_0.gguf"
+    accept '"weights":{"held_bytes":0,"used_bytes":0}' bench score --prompt-tokens 64 --json \
+        --prefill-drafter "$root/models/coppice-tiny-scorer-q8_0.gguf"
     accept " 2 off " bench -m tiny.gguf --prompt-tokens 9 -n 8 --sequences 1,2 --modes off --engine
     accept " 3 oracle tree:auto " bench -m tiny.gguf --prompt-tokens 40 -n 32 --sequences 1,3 \
         --modes off,tree:auto --drafter oracle:al=4

@@ -250,6 +250,23 @@ static int run_length(struct score_bench *b, int64_t n, struct err *e) {
     return rc ? err_prefix(e, "%lld tokens", (long long)n) : 0;
 }
 
+static void put_arenas(struct json_writer *w, const struct exec_memory *m) {
+    static const char *const names[EXEC_ARENAS] = {[ARENA_WORK] = "work",
+                                                   [ARENA_WEIGHTS] = "weights",
+                                                   [ARENA_STATES] = "states",
+                                                   [ARENA_PAGES] = "pages"};
+    jw_key(w, "arenas");
+    jw_begin(w, '{');
+    for (int i = 0; i < EXEC_ARENAS; i++) {
+        jw_key(w, names[i]);
+        jw_begin(w, '{');
+        jw_key_int(w, "held_bytes", m->arena[i].held);
+        jw_key_int(w, "used_bytes", m->arena[i].used);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
 static int run_lengths(struct score_bench *b, struct err *e) {
     size_t lengths;
     int64_t most = 0;
@@ -271,13 +288,7 @@ static int run_lengths(struct score_bench *b, struct err *e) {
     struct exec_memory m;
     exec_memory_of(b->x, &m);
     jw_key_int(&b->json, "peak_bytes", m.peak);
-    jw_key(&b->json, "arenas"); // of work, weights, states and pages: bytes held and in use
-    jw_begin(&b->json, '[');
-    for (int i = 0; i < EXEC_ARENAS; i++) {
-        jw_int(&b->json, m.arena[i].held);
-        jw_int(&b->json, m.arena[i].used);
-    }
-    jw_end(&b->json, ']');
+    put_arenas(&b->json, &m);
     jw_end(&b->json, '}');
     return rc;
 }

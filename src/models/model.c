@@ -293,8 +293,8 @@ static int prepare(struct exec *x, const struct gguf *g, const struct model_opti
     int rc = model_plan(&plan, &of, x, g, o, e);
     if (!rc)
         rc = check_limit(&plan, &of, o, e);
-    if (!rc)
-        load_make_room(x, plan.weights);
+    if (!rc) // experts that come and go lie in their slots
+        load_make_room(x, plan.weights - (o->experts.n ? plan.expert_bytes : 0));
     return rc;
 }
 

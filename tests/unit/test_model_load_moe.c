@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files with experts that must not load, and what the sentence names.
+#include "models/model.h"
+#include "ops/exec.h"
+#include "support/tiny_rig.h"
 #include "unit/bad_files.h"
 #include "unit/test.h"
 
@@ -192,11 +195,53 @@ static void test_expert_targets(void **state) {
     refuse_each(shared, shared_targets, sizeof shared_targets / sizeof *shared_targets);
 }
 
+static int64_t largest_of_weights;
+
+static void *watch_alloc(struct exec *x, enum exec_arena arena, size_t bytes) {
+    if (arena == ARENA_WEIGHTS && (int64_t)bytes > largest_of_weights)
+        largest_of_weights = (int64_t)bytes;
+    return exec_ops(x)->alloc(x, bytes);
+}
+
+// The piece of memory that weights are to lie in has no room for experts that come and go: those
+// have slots.
+static void test_room_of_weights(void **state) {
+    (void)state;
+    enum { ROUNDED = 1 << 20 };
+    struct tiny_shape t = tiny_shape_plain();
+    struct tiny_rig r;
+    struct model_plan p;
+    struct gguf *g;
+    struct model *m = NULL;
+    struct model_options o = model_options_default();
+    o.max_rows = o.max_verify = 32;
+    tiny_shape_experts(&t);
+    tiny_rig_open(&r, &t, NULL, NULL, "auto", 1);
+    assert_int_equal(gguf_open(&g, r.target_path, &r.e), 0);
+    assert_int_equal(model_plan(&p, NULL, r.x, g, &o, &r.e), 0);
+    assert_true(p.expert_bytes > 0 && p.expert_bytes < p.weights);
+    r.x->device = true;
+    r.x->alloc_in = watch_alloc;
+    assert_int_equal(model_load(&m, r.x, g, &o, &r.e), 0);
+    model_destroy(m);
+    assert_int_equal(largest_of_weights, p.weights + ROUNDED);
+    largest_of_weights = 0;
+    o.experts = p.experts;
+    assert_int_equal(expert_classes_share(&o.experts, expert_classes_least(&o.experts), &r.e), 0);
+    assert_int_equal(model_load(&m, r.x, g, &o, &r.e), ERR_UNSUPPORTED); // a CPU has no slots
+    assert_int_equal(largest_of_weights, p.weights - p.expert_bytes + ROUNDED);
+    r.x->device = false;
+    r.x->alloc_in = NULL;
+    gguf_close(g);
+    tiny_rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_targets),
         cmocka_unit_test(test_latent_targets),
         cmocka_unit_test(test_laguna_targets),
+        cmocka_unit_test(test_room_of_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
