@@ -43,9 +43,11 @@ def ours(o, model, threads):
 
 
 def theirs(o, model, threads):
-    """The same of llama-bench; its pass of 23 rows makes the logits of one row only."""
-    r = run_json([o.llama_bench, "-m", model, "-t", str(threads), "-p", f"{PROMPT},{TREE + 1}",
-                  "-n", str(o.tokens), "-r", "1", "-o", "json"])
+    """The same of llama-bench, decoding behind as long a prompt as ours; its pass of 23 rows makes
+    the logits of one row only."""
+    words = [o.llama_bench, "-m", model, "-t", str(threads), "-r", "1", "-o", "json"]
+    r = [*run_json([*words, "-p", f"{PROMPT},{TREE + 1}", "-n", "0"]),
+         *run_json([*words, "-p", "0", "-n", str(o.tokens), "-d", str(PROMPT)])]
     speed = {(t["n_prompt"], t["n_gen"]): t["avg_ts"] for t in r}
     return [speed[0, o.tokens], speed[PROMPT, 0], 1000 * (TREE + 1) / speed[TREE + 1, 0]]
 

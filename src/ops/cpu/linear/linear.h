@@ -81,7 +81,7 @@ struct form {
 };
 
 // Few rows wait for memory, and the processor's own fetching stops at every page of 4 KB: kernels
-// ask for the stream of weights this far ahead.
+// of tiles that are not woven ask for the stream of weights this far ahead.
 enum { FETCH_AHEAD = 2048 };
 
 // Bytes that the codes of a group of 16 rows take.
@@ -89,7 +89,17 @@ static inline int group_bytes(struct form f) {
     return GROUP * TILE / 8 * f.bits;
 }
 
-// A matrix as tiles of 16 output rows. A quantised tile holds its codes, then its scales.
+enum { WOVEN = 8 }; // groups of a woven tile whose scales lie together
+
+// Bytes that the scales, and minima, of WOVEN groups of 16 rows take.
+static inline int scale_bytes(struct form f) {
+    int each = f.scale == SCALE_FLOAT ? f.subs * 4 * TILE : 2 * TILE;
+    int super = WOVEN * f.subs * TILE + 2 * TILE;
+    return (f.scale == SCALE_SUPER ? super : WOVEN * each) * (1 + f.min);
+}
+
+// A matrix as tiles of 16 output rows. A quantised tile holds its codes, then its scales; a woven
+// one the scales of each eight groups, then their codes, so that it is read from begin to end.
 // Codes of a group: vector j has 4 bytes for each of the 16 rows, those of k = 4j .. 4j+3;
 // bytes are signed and without the offset; of nibbles the low ones are k = 4j .. and the high ones
 // k = 16 + 4j .., with the offset. Codes of 6 bits, with the offset: their low 4 as nibbles, then
@@ -101,8 +111,9 @@ struct weight {
     enum linear_form form;
     int64_t k, m, tiles; // of one expert
     int64_t experts;     // 1 of a plain matrix; tiles and source rows of one follow the other's
-    int64_t scales_at;   // bytes from the tile's begin to its scales
-    int64_t tile_bytes;  // a multiple of 64
+    bool woven;
+    int64_t scales_at;  // bytes from the tile's begin to its scales
+    int64_t tile_bytes; // a multiple of 64
     unsigned char *data;
     const unsigned char *source; // the tensor's own rows, borrowed
     int64_t source_row;          // bytes

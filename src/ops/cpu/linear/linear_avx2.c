@@ -126,9 +126,8 @@ INLINE void put(const struct linear_part *p, float *out, __m256 v) {
 INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int n) {
     const struct weight *w = p->w;
     const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
-    const unsigned char *scales = codes + w->scales_at;
-    const unsigned char *ahead = codes + FETCH_AHEAD;
-    int64_t groups = w->k / GROUP, step = w->tile_bytes / groups, stride = p->in->stride;
+    const unsigned char *scales = codes;
+    int64_t groups = w->k / GROUP, stride = p->in->stride;
     const int8_t *q = p->in->q + p->row * stride;
     const struct act_block *b = act_blocks(p->in, p->row);
     __m256 acc[ROWS][2];
@@ -136,11 +135,13 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
     for (int64_t i = 0; i < groups; i++, q += GROUP, b++, codes += group_bytes(f)) {
         struct group g;
-        for (int j = 0; j < f.bits + 1; j++)
-            _mm_prefetch((const char *)ahead + i * step + 64 * j, _MM_HINT_T0);
+        if (i % WOVEN == 0) {
+            scales = codes;
+            codes += scale_bytes(f);
+        }
         load_codes(f, codes, 0, &g);
         load_codes(f, codes, 1, &g);
-        load_scales(f, scales, i, &g);
+        load_scales(f, scales, i % WOVEN, &g);
         for (int r = 0; r < n; r++)
             for (int h = 0; h < 2; h++)
                 acc[r][h] = add_group(f, acc[r][h], &g, h, q + r * stride, b, r);
@@ -276,6 +277,7 @@ void linear_fill_avx2(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
     LINEAR_FORMS(X)
 #undef X
+    r->woven = true;
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
     r->linear[FORM_BF16] = linear_bf16;

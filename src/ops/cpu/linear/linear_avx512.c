@@ -2,7 +2,8 @@
 // Linear layers with AVX-512 VNNI: one vector is the 16 outputs of a tile. Codes are unsigned
 // bytes, activations signed bytes broadcast four at a time; the codes' offset is taken out exactly
 // by starting each integer sum at -offset * sum(q). Rows are taken 8, 4, 2 or 1 at a time, so that
-// all their sums stay in registers. One inlined body serves every form.
+// all their sums stay in registers. One inlined body serves every form, in tiles that are woven
+// and, beside AMX, which wants all scales behind all codes, in tiles that are not.
 #include "ops/cpu/linear/linear_avx512.h"
 
 INLINE __m512i four(const int8_t *q) {
@@ -49,8 +50,9 @@ INLINE void fetch_next_scales(const unsigned char *scales) {
     UNROLL for (int j = 0; j < LINES; j++) _mm_prefetch((const char *)scales + 64 * j, _MM_HINT_T0);
 }
 
-// Rows [i, i + rows) of the part times its tile t; rows is a constant.
-INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int64_t i, int rows) {
+// Rows [i, i + rows) of the part times its tile t; rows and woven are constants.
+INLINE void tile_rows(struct form f, bool woven, const struct linear_part *p, int64_t t, int64_t i,
+                      int rows) {
     const struct weight *w = p->w;
     const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
     const unsigned char *scales = codes + w->scales_at;
@@ -64,16 +66,20 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
     for (int64_t at = 0; at < groups; at++, b++, x.q += GROUP, codes += group_bytes(f)) {
         struct group g;
-        if (rows < 8)
+        if (woven && at % WOVEN == 0) {
+            scales = codes;
+            codes += scale_bytes(f);
+        }
+        if (rows < 8 && !woven)
             fetch_ahead(f, first + at * step);
-        if (rows < 8 && at + 2 == groups)
+        if (rows < 8 && !woven && at + 2 == groups)
             fetch_next_scales(scales + w->tile_bytes);
         if (rows == 8) // half of the next tile, from far memory, behind this one's arithmetic
             for (int j = 0; j < f.bits / 2 + 1; j++)
                 _mm_prefetch((const char *)codes + ahead + 128 * j, _MM_HINT_T0);
         load_codes(f, codes, &g);
         for (int s = 0; s < f.subs; s++) {
-            load_scale(f, &o, scales, at, s, &g);
+            load_scale(f, &o, scales, woven ? at % WOVEN : at, s, &g);
             add_group(f, acc, &g, s, &x, b, i);
         }
     }
@@ -81,26 +87,30 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
     UNROLL for (int r = 0; r < rows; r++) put(p, out + r * p->stride, acc[r]);
 }
 
-INLINE void part(struct form f, const struct linear_part *p) {
+INLINE void part(struct form f, bool woven, const struct linear_part *p) {
     for (int64_t t = 0; t < p->tiles; t++) {
         int i = 0;
         for (; i + 8 <= p->n; i += 8)
-            tile_rows(f, p, t, i, 8);
+            tile_rows(f, woven, p, t, i, 8);
         if (p->n & 4)
-            tile_rows(f, p, t, i, 4);
+            tile_rows(f, woven, p, t, i, 4);
         i += p->n & 4;
         if (p->n & 2)
-            tile_rows(f, p, t, i, 2);
+            tile_rows(f, woven, p, t, i, 2);
         i += p->n & 2;
         if (p->n & 1)
-            tile_rows(f, p, t, i, 1);
+            tile_rows(f, woven, p, t, i, 1);
     }
 }
 
 #define X(name, bits, shift, subs, min, scale)                                                     \
     static void linear_##name(const struct linear_part *p) {                                       \
         const struct form f = {bits, shift, subs, min, scale};                                     \
-        part(f, p);                                                                                \
+        part(f, true, p);                                                                          \
+    }                                                                                              \
+    static void linear_split_##name(const struct linear_part *p) {                                 \
+        const struct form f = {bits, shift, subs, min, scale};                                     \
+        part(f, false, p);                                                                         \
     }
 LINEAR_FORMS(X)
 #undef X
@@ -219,8 +229,16 @@ void linear_fill_avx512(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
     LINEAR_FORMS(X)
 #undef X
+    r->woven = true;
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
     r->linear[FORM_BF16] = linear_bf16;
     r->to_bf16 = to_bf16;
+}
+
+void linear_fill_avx512_split(struct row_kernels *r) {
+#define X(name, ...) r->linear[FORM_##name] = linear_split_##name;
+    LINEAR_FORMS(X)
+#undef X
+    r->woven = false;
 }

@@ -13,7 +13,7 @@ static int64_t number_bytes(enum linear_form f) {
 }
 
 // Shape and sizes of a tensor's packed form; false when linear layers cannot read it.
-static bool layout(const struct tensor *t, struct weight *w) {
+static bool layout(const struct tensor *t, bool woven, struct weight *w) {
     const struct unpack_row *row = unpack_row(t->type);
     const struct quant_format *q = quant_format(t->type);
     if (!row || t->ne[2] < 1 || t->ne[2] > OPS_EXPERTS_MAX || t->ne[3] != 1 ||
@@ -36,30 +36,28 @@ static bool layout(const struct tensor *t, struct weight *w) {
         return true;
     }
     const struct form *f = linear_form(w->form);
-    int64_t groups = w->k / GROUP, subs = f->subs, sets = 1 + f->min;
-    w->scales_at = groups * group_bytes(*f);
-    int64_t scales = groups * 2 * TILE * sets;
-    if (f->scale == SCALE_FLOAT)
-        scales = groups * subs * 4 * TILE;
-    if (f->scale == SCALE_SUPER)
-        scales = groups / 8 * (8 * subs * TILE + 2 * TILE) * sets;
-    w->tile_bytes = round_up(w->scales_at + scales, 64);
+    int64_t groups = w->k / GROUP, codes = groups * group_bytes(*f);
+    w->woven = woven;
+    w->scales_at = woven ? 0 : codes;
+    int64_t scales = woven ? ceil_div(groups, WOVEN) * scale_bytes(*f)
+                           : ceil_div(groups * scale_bytes(*f), WOVEN);
+    w->tile_bytes = round_up(codes + scales, 64);
     return true;
 }
 
 int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
-    (void)x;
     struct weight w;
-    return layout(t, &w) ? w.experts * w.tiles * w.tile_bytes : 0;
+    const struct cpu *c = (const struct cpu *)x;
+    return layout(t, c->row.woven, &w) ? w.experts * w.tiles * w.tile_bytes : 0;
 }
 
 // Bytes lose the offset here; shorter codes keep it.
 static void put_codes(const struct form *f, unsigned char *codes, const struct unpacked *u,
-                      int64_t group, int count, int lane) {
+                      int count, int lane) {
     int offset = f->shift ? 1 << f->shift : 0;
     for (int i = 0; i < count; i++) {
         int j = i % GROUP / 4, code = u->code[i];
-        unsigned char *p = codes + (group + i / GROUP) * group_bytes(*f) + lane * 4 + i % 4;
+        unsigned char *p = codes + i / GROUP * group_bytes(*f) + lane * 4 + i % 4;
         if (f->bits == 8) {
             p[j * 64] = (unsigned char)(code - offset);
             continue;
@@ -97,16 +95,30 @@ static void put_scales(const struct form *f, unsigned char *scales, const struct
     }
 }
 
+// Where group g's codes are, and which group's place its scales take behind *scales.
+static unsigned char *codes_of(const struct weight *w, const struct form *f, unsigned char *tile,
+                               int64_t g, unsigned char **scales, int64_t *place) {
+    *scales = tile + w->scales_at;
+    *place = g;
+    if (!w->woven)
+        return tile + g * group_bytes(*f);
+    *scales = tile + g / WOVEN * (scale_bytes(*f) + WOVEN * group_bytes(*f));
+    *place = g % WOVEN;
+    return *scales + scale_bytes(*f) + *place * group_bytes(*f);
+}
+
 static void pack_quant_row(const struct weight *w, const struct unpack_row *row, int64_t m) {
     const struct quant_format *q = quant_format(w->type);
     const struct form *f = linear_form(w->form);
-    unsigned char *codes = w->data + m / TILE * w->tile_bytes, *scales = codes + w->scales_at;
+    unsigned char *tile = w->data + m / TILE * w->tile_bytes, *codes, *scales;
     const unsigned char *src = w->source + m * w->source_row;
     struct unpacked u;
     for (int64_t k = 0; k < w->k; k += q->block, src += q->bytes) {
         row->unpack(src, &u);
-        put_codes(f, codes, &u, k / GROUP, q->block, (int)(m % TILE));
-        put_scales(f, scales, &u, k / GROUP, q->block, (int)(m % TILE));
+        int64_t place;
+        codes = codes_of(w, f, tile, k / GROUP, &scales, &place);
+        put_codes(f, codes, &u, q->block, (int)(m % TILE));
+        put_scales(f, scales, &u, place, q->block, (int)(m % TILE));
     }
 }
 
@@ -150,7 +162,7 @@ static void pack_tiles(void *arg, int64_t begin, int64_t end, int worker) {
 int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e) {
     struct weight shape;
     *out = NULL;
-    if (!layout(t, &shape))
+    if (!layout(t, cpu_of(x)->row.woven, &shape))
         return err_set(e, ERR_UNSUPPORTED,
                        "tensor %s (%s, %lld x %lld) is not a matrix, or one per expert, of a type "
                        "that linear layers read on the CPU; convert it to Q8_0 or F16",

@@ -68,6 +68,7 @@ struct row_kernels {
     linear_fn *linear[FORM_COUNT];
     linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
     int many;
+    bool woven; // how `linear` and `linear_many` of quantised forms want tiles
     // The nearest bf16, ties to even; n is a multiple of GROUP.
     void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
     // NULL, or puts the codes of a packed tile into the order that `linear` of this level reads.
@@ -126,6 +127,7 @@ void row_fill_avx2(struct row_kernels *r);
 void linear_fill_avx2(struct row_kernels *r);
 void row_fill_avx512(struct row_kernels *r);
 void linear_fill_avx512(struct row_kernels *r);
+void linear_fill_avx512_split(struct row_kernels *r); // after it: tiles that are not woven
 void linear_fill_amx(struct row_kernels *r);
 void linear_fill_bf16_amx(struct row_kernels *r);
 void row_fill_neon(struct row_kernels *r);

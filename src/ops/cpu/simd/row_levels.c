@@ -43,6 +43,7 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     linear_fill_avx512(r);
     if (most < ROW_AMX || !has_amx())
         return ROW_AVX512;
+    linear_fill_avx512_split(r);
     linear_fill_amx(r);
     linear_fill_bf16_amx(r);
     r->name = "amx";
