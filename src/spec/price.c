@@ -412,7 +412,7 @@ static bool read_times(struct price *p, const struct json *list, bool draft) {
 int price_load(struct price *p, const char *path, const char *key, struct err *e) {
     struct str text = {0};
     struct json *root = NULL;
-    struct price fresh = {.shape = p->shape};
+    struct price fresh = {.shape = p->shape, .experts = p->experts};
     int rc = file_read(&text, path, FILE_MOST, e);
     if (!rc)
         rc = json_parse(&root, text.data, text.len, e);

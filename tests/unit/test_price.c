@@ -71,6 +71,29 @@ static void rows_cost_experts(void **state) {
     price_destroy(dense);
 }
 
+// A file tells what was seen; between and beyond, the shape is still that of a mixture.
+static void experts_with_a_file(void **state) {
+    (void)state;
+    const struct price_experts some = {128, 8, 0.9};
+    char folder[] = "/tmp/coppice-price-XXXXXX";
+    struct str path = {0};
+    struct err e;
+    struct price *p, *q;
+    assert_non_null(mkdtemp(folder));
+    price_path(&path, folder, "a");
+    assert_int_equal(price_create(&p, PRICE_GPU, &some, NULL), 0);
+    assert_int_equal(price_create(&q, PRICE_GPU, &some, NULL), 0);
+    price_note_pass(p, 1, 1, 10);
+    assert_int_equal(price_save(p, path.data, "a", &e), 0);
+    assert_int_equal(price_load(q, path.data, "a", &e), 0);
+    near(price_pass_ms(q, 24, 1), price_pass_ms(p, 24, 1), 0.05);
+    price_destroy(p);
+    price_destroy(q);
+    unlink(path.data);
+    rmdir(folder);
+    str_fini(&path);
+}
+
 static void sequences_and_members(void **state) {
     (void)state;
     struct price *p = fresh(PRICE_GPU);
@@ -190,6 +213,7 @@ int main(void) {
         cmocka_unit_test(learns_scale_and_slope), cmocka_unit_test(sequences_and_members),
         cmocka_unit_test(disturbances),           cmocka_unit_test(depths),
         cmocka_unit_test(kept_in_a_file),         cmocka_unit_test(rows_cost_experts),
+        cmocka_unit_test(experts_with_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
