@@ -27,7 +27,7 @@ struct synth_shape {
     // gemma4: the last of each `period` layers is full, with heads and kv heads of its own, whose
     // values may be keys; the last `borrowing` ones read keys of others, and may be twice as wide.
     int full_head, full_kv, period, borrowing;
-    bool k_eq_v, wide;
+    bool k_eq_v, wide; // laguna: wide is a gate for each value instead of each head
     int64_t per_layer; // width of embeddings that layers have of their own
     // qwen35: every fourth layer is full attention, the others Gated DeltaNet.
     int gdn_k, gdn_v, gdn_dim; // key heads, value heads, size of a head
@@ -38,10 +38,14 @@ struct synth_shape {
     int64_t expert_ffn, shared_ffn;
     int q_lora, kv_lora, nope, v_dim; // latent attention: kv_lora not 0; rope_dims turn
     bool tied;                        // the embedding is the head
-    // Drafts: windowed layers but the last, tapped target layers (0-based).
+    // Drafts: windowed layers but the last (window 0: none), tapped target layers (0-based), rotary
+    // base (0: 1e7), factor of YaRN and cap of logits, 0: none. Gated ones are Laguna's: all layers
+    // have the window and gates, taps have norms.
     int block, n_taps;
     int64_t window, mask;
     int32_t taps[SYNTH_MAX_TAPS];
+    float base, yarn, cap;
+    bool gated;
 };
 
 // The shape of that name, or NULL. synth_shape_at(0), (1), ... until NULL lists them all.

@@ -68,3 +68,14 @@ void synth_biases(struct synth_builder *b, int layer, const char *name, int64_t 
 void synth_norm(struct synth_builder *b, int layer, const char *name, int64_t n) {
     synth_vector(b, layer, name, n, 1, 0.2f);
 }
+
+void synth_norms(struct synth_builder *b, const char *name, int64_t n, int64_t rows) {
+    struct synth_tensor *t = add(b, -1, name);
+    if (!t)
+        return;
+    t->n_dims = 2;
+    t->ne[0] = n;
+    t->ne[1] = rows;
+    t->mean = 1;
+    t->half = 0.2f;
+}

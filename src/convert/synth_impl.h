@@ -31,6 +31,8 @@ struct synth_builder {
 void synth_vector(struct synth_builder *b, int layer, const char *name, int64_t n, float mean,
                   float half);
 void synth_norm(struct synth_builder *b, int layer, const char *name, int64_t n);
+// Rows of them, outside of layers.
+void synth_norms(struct synth_builder *b, const char *name, int64_t n, int64_t rows);
 // A matrix of k columns and m rows whose standard deviation is size / sqrt(k).
 void synth_matrix(struct synth_builder *b, int layer, const char *name, int64_t k, int64_t m,
                   double size);

@@ -16,6 +16,14 @@
     .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
     .rope_dims = 64
 
+#define DRAFT .draft = true, .kv = 8, .head_dim = 128
+#define DRAFT_OSS                                                                                  \
+    .draft = true, .layers = 8, .dim = 2880, .ffn = 7680, .vocab = 201088, .heads = 64, .kv = 8,   \
+    .head_dim = 64, .mask = 200000, .n_taps = 5, .base = 1.5e5f, .yarn = 32
+#define DRAFT_GEMMA                                                                                \
+    .draft = true, .layers = 5, .vocab = 262144, .kv = 8, .head_dim = 128, .block = 16,            \
+    .window = 2048, .mask = 4, .n_taps = 6, .base = 1e6f, .cap = 30
+
 static const struct synth_shape shapes[] = {
     {"qwen35-0.8b", QWEN35, .layers = 24, .dim = 1024, .ffn = 3584, .heads = 8, .kv = 2,
      .gdn_v = 16, .tied = true},
@@ -79,6 +87,10 @@ static const struct synth_shape shapes[] = {
     {"laguna-xs.2", LAGUNA, .layers = 40, .dim = 2048, .ffn = 8192, .heads = 48, .window_heads = 64,
      .kv = 8, .head_dim = 128, .vocab = 100352, .rope_dims = 64, .window = 512, .experts = 256,
      .used = 8, .lead = 1, .expert_ffn = 512, .shared_ffn = 512},
+    // The width of dense layers is not published: four times the stream's, as in the smaller ones.
+    {"laguna-m.1", LAGUNA, .layers = 70, .dim = 4096, .ffn = 16384, .heads = 64, .kv = 8,
+     .head_dim = 128, .vocab = 100352, .rope_dims = 128, .experts = 256, .used = 16, .lead = 3,
+     .expert_ffn = 1024, .shared_ffn = 1024, .wide = true},
     {"laguna-tiny", LAGUNA, .layers = 5, .dim = 256, .ffn = 512, .heads = 4, .window_heads = 6,
      .kv = 2, .head_dim = 64, .vocab = 512, .rope_dims = 32, .window = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
@@ -107,6 +119,28 @@ static const struct synth_shape shapes[] = {
     {"dflash-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 2048, .mask = 248070,
      .n_taps = 5, .taps = {1, 16, 31, 46, 61}},
+    {"dflash-qwen3-8b", DRAFT, .layers = 5, .dim = 4096, .ffn = 12288, .vocab = 151936, .heads = 32,
+     .block = 16, .mask = 151669, .n_taps = 5, .taps = {1, 9, 17, 25, 33}, .base = 1e6f},
+    {"dflash-qwen3-30b-a3b", .draft = true, .layers = 8, .dim = 2048, .ffn = 6144, .vocab = 151936,
+     .heads = 32, .kv = 4, .head_dim = 128, .block = 16, .mask = 151669, .n_taps = 5,
+     .taps = {1, 12, 23, 34, 45}},
+    {"dflash-llama-8b", DRAFT, .layers = 5, .dim = 4096, .ffn = 12288, .vocab = 128256, .heads = 32,
+     .block = 10, .mask = 128002, .n_taps = 5, .taps = {1, 8, 15, 22, 29}, .base = 5e5f},
+    {"dflash-gpt-oss-20b", DRAFT_OSS, .block = 8, .taps = {1, 6, 11, 16, 21}},
+    {"dflash-gpt-oss-120b", DRAFT_OSS, .block = 10, .taps = {1, 9, 17, 25, 33}},
+    {"dflash-kimi-k2.5", DRAFT, .layers = 6, .dim = 7168, .ffn = 18432, .vocab = 163840,
+     .heads = 64, .block = 8, .mask = 163838, .n_taps = 6, .taps = {1, 12, 24, 35, 47, 58},
+     .base = 5e4f, .yarn = 64},
+    {"dflash-gemma4-26b-a4b", DRAFT_GEMMA, .dim = 2816, .ffn = 5632, .heads = 32,
+     .taps = {1, 6, 11, 17, 22, 27}},
+    {"dflash-gemma4-31b", DRAFT_GEMMA, .dim = 5376, .ffn = 10752, .heads = 64,
+     .taps = {1, 12, 23, 35, 46, 57}},
+    {"dflash-laguna-xs.2", DRAFT, .layers = 5, .dim = 2048, .ffn = 8192, .vocab = 100352,
+     .heads = 64, .block = 16, .window = 512, .mask = 12, .n_taps = 5, .taps = {1, 13, 25, 33, 39},
+     .base = 5e5f, .gated = true},
+    {"dflash-laguna-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512,
+     .heads = 4, .kv = 2, .head_dim = 64, .block = 8, .window = 32, .mask = 511, .n_taps = 3,
+     .taps = {1, 2, 4}, .base = 5e5f, .gated = true},
     {"dflash-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
      .kv = 2, .head_dim = 64, .block = 16, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2}},
 };

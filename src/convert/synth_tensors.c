@@ -66,8 +66,8 @@ static void attention(struct synth_builder *b, const struct synth_shape *s, int 
     int64_t width = (int64_t)heads_of(s, i) * s->head_dim, kv = (int64_t)s->kv * s->head_dim;
     bool gated = !s->draft && !s->plain;
     bool normed = !s->plain || (s->experts && !is_glm(s) && !is_oss(s)) || is_arch(s, "qwen3");
-    if (is_laguna(s))
-        synth_matrix(b, i, "attn_gate.weight", s->dim, heads_of(s, i), 1);
+    if (is_laguna(s) || s->gated)
+        synth_matrix(b, i, "attn_gate.weight", s->dim, s->wide ? width : heads_of(s, i), 1);
     // Scores of a size that tells tokens apart: with nothing but attention, flat ones would make
     // the next token a function of the last, and every text would soon repeat itself.
     float size = s->plain ? 2 : 1;
@@ -164,6 +164,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
     if (s->draft) {
         synth_matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
         synth_norm(&b, -1, "enc.output_norm.weight", s->dim);
+        if (s->gated)
+            synth_norms(&b, "enc.aux_norm.weight", s->dim, s->n_taps);
     } else {
         // A head of size 2 sets the likeliest tokens apart; an embedding that is also the head
         // must be small, or every token would predict itself.
@@ -221,12 +223,16 @@ static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     put(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
 }
 
-// YaRN as published: 32 times 4,096 positions.
+// As published: so many times 4,096 positions.
+static void put_yarn(struct gguf_writer *w, const struct synth_shape *s, float factor) {
+    gguf_put_str(w, key_of(s, "rope.scaling.type").text, "yarn", 4);
+    gguf_put_f32(w, key_of(s, "rope.scaling.factor").text, factor);
+    put(w, s, "rope.scaling.original_context_length", 4096);
+}
+
 static void oss_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     put(w, s, "attention.sliding_window", s->window);
-    gguf_put_str(w, key_of(s, "rope.scaling.type").text, "yarn", 4);
-    gguf_put_f32(w, key_of(s, "rope.scaling.factor").text, 32);
-    put(w, s, "rope.scaling.original_context_length", 4096);
+    put_yarn(w, s, 32);
 }
 
 static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
@@ -238,17 +244,20 @@ static void lead_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     gguf_put_bool(w, key_of(s, "expert_weights_norm").text, true);
 }
 
-// YaRN in full layers as published: 32 times 4,096 positions, of half a head.
+// YaRN in full layers: of half a head, 32 times, in XS.2; of all of it, 64 times, in M.1, which has
+// no others.
 static void laguna_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     int32_t heads[128];
     for (int i = 0; i < s->layers; i++)
         heads[i] = heads_of(s, i);
-    oss_metadata(w, s);
+    put_yarn(w, s, s->window ? 32 : 64);
+    if (s->window)
+        put(w, s, "attention.sliding_window", s->window);
     gguf_put_array(w, key_of(s, "attention.head_count").text, GGUF_I32, heads, (uint64_t)s->layers);
     put(w, s, "expert_shared_feed_forward_length", s->shared_ffn);
     gguf_put_f32(w, key_of(s, "rope.scaling.yarn_beta_fast").text, 64);
     gguf_put_f32(w, key_of(s, "rope.freq_base_swa").text, 1e4f);
-    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, 2.5f);
+    gguf_put_f32(w, key_of(s, "expert_weights_scale").text, s->window ? 2.5f : 1);
 }
 
 // Layers of a latent, and weights that are divided by their sum and then times 2.5.
@@ -267,14 +276,22 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     uint8_t windowed[128] = {0};
     for (int i = 0; i < s->n_taps; i++)
         taps[i] = s->taps[i] + 1;
-    for (int i = 0; i < s->layers - 1; i++)
+    for (int i = 0; i < s->layers - !s->gated; i++)
         windowed[i] = 1;
     gguf_put_array(w, "dflash.target_layers", GGUF_I32, taps, (uint64_t)s->n_taps);
     put(w, s, "block_size", s->block);
     put(w, s, "vocab_size", s->vocab);
-    put(w, s, "attention.sliding_window", s->window);
-    gguf_put_array(w, "dflash.attention.sliding_window_pattern", GGUF_BOOL, windowed,
-                   (uint64_t)s->layers);
+    if (s->window) {
+        put(w, s, "attention.sliding_window", s->window);
+        gguf_put_array(w, "dflash.attention.sliding_window_pattern", GGUF_BOOL, windowed,
+                       (uint64_t)s->layers);
+    }
+    if (s->yarn > 0)
+        put_yarn(w, s, s->yarn);
+    if (s->cap > 0)
+        gguf_put_f32(w, "dflash.final_logit_softcapping", s->cap);
+    if (s->gated)
+        gguf_put_str(w, "dflash.decoder_arch", "laguna", 6);
     gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, s->mask);
 }
 
@@ -322,9 +339,10 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
         latent_metadata(w, s);
     gguf_put_f32(w, key_of(s, "attention.layer_norm_rms_epsilon").text, 1e-6f);
     gguf_put_f32(w, key_of(s, "rope.freq_base").text,
-                 llama || is_laguna(s) ? 5e5f
-                 : s->plain            ? 1e6f
-                                       : 1e7f);
+                 s->base > 0             ? s->base
+                 : llama || is_laguna(s) ? 5e5f
+                 : s->plain              ? 1e6f
+                                         : 1e7f);
     if (s->draft)
         draft_metadata(w, s);
     else if (!s->plain)

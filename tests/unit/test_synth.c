@@ -96,6 +96,16 @@ static void test_published_sizes(void **state) {
     assert_in_range(count("gpt-oss-20b", "MXFP4_MOE", &n, &bytes), 20900000000, 20930000000);
     assert_in_range(count("gpt-oss-120b", "MXFP4_MOE", &n, &bytes), 116800000000, 116900000000);
     assert_in_range(count("laguna-xs.2", "Q4_K_M", &n, &bytes), 33000000000, 34000000000);
+    assert_in_range(count("laguna-m.1", "Q4_K_M", &n, &bytes), 225000000000, 226500000000);
+    assert_in_range(count("dflash-laguna-xs.2", "BF16", &n, &bytes), 455000000, 465000000);
+    assert_in_range(count("dflash-kimi-k2.5", "Q8_0", &n, &bytes), 3470000000, 3490000000);
+    assert_in_range(count("dflash-gemma4-31b", "Q8_0", &n, &bytes), 1530000000, 1545000000);
+    assert_in_range(count("dflash-gemma4-26b-a4b", "Q8_0", &n, &bytes), 425000000, 435000000);
+    assert_in_range(count("dflash-gpt-oss-20b", "Q8_0", &n, &bytes), 780000000, 790000000);
+    assert_in_range(count("dflash-gpt-oss-120b", "Q8_0", &n, &bytes), 780000000, 790000000);
+    assert_in_range(count("dflash-qwen3-8b", "Q8_0", &n, &bytes), 1040000000, 1055000000);
+    assert_in_range(count("dflash-qwen3-30b-a3b", "Q8_0", &n, &bytes), 470000000, 480000000);
+    assert_in_range(count("dflash-llama-8b", "Q8_0", &n, &bytes), 1040000000, 1055000000);
     assert_in_range(count("gemma4-26b-a4b", "Q4_K_M", &n, &bytes), 25100000000, 25300000000);
     assert_in_range(count("gemma4-31b", "Q4_K_M", &n, &bytes), 30500000000, 30900000000);
     assert_in_range(count("gemma4-e2b", "Q4_K_M", &n, &bytes), 4500000000, 5300000000);
