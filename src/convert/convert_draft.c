@@ -8,15 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "convert/convert_impl.h"
+#include "convert/convert_rules.h"
 
 enum { MAX_LAYERS = 256, MAX_TAPS = 64 };
 
 static const struct convert_rule layer_rules[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
     {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
     {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
@@ -36,7 +33,7 @@ static const struct convert_rule global_rules[] = {
 
 struct draft {
     int64_t context, block, mask, depth; // depth: layers of the target
-    double eps, rope;
+    double eps;
     int32_t taps[MAX_TAPS];
     size_t n_taps;
     bool sliding[MAX_LAYERS];
@@ -51,16 +48,8 @@ static const char *nested(const struct hf_file *f, const char *in_config, const 
 // Marks of relatives whose forward pass differs from the plain draft's.
 static int check_supported(const struct hf_file *f, struct err *e) {
     static const char *const marks[] = {
-        "dflash_config.conv_kernel_size",
-        "dflash_config.selector_rank",
-        "markov_rank",
-        "draft_vocab_size",
-        "aux_hidden_state_layer_ids",
-        "dflash_config.input_embedding_scale",
-        "dflash_config.output_multiplier",
-        "dflash_config.final_logit_softcapping",
-        "dflash_config.attention_value_scale",
-        "rope_scaling",
+        "dflash_config.conv_kernel_size", "dflash_config.selector_rank",         "markov_rank",
+        "aux_hidden_state_layer_ids",     "dflash_config.attention_value_scale",
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) // a factor of 1 changes nothing
         if (json_num(hf_get(f, marks[i]), 0) != 1 && hf_get(f, marks[i]))
@@ -68,16 +57,11 @@ static int check_supported(const struct hf_file *f, struct err *e) {
                            "%s has '%s', which only other kinds of draft have: "
                            "this one cannot be converted",
                            f->path, marks[i]);
-    if (json_bool(hf_get(f, "attention_bias"), false))
+    const struct json *vocab = hf_get(f, "draft_vocab_size");
+    if (vocab && json_int(vocab, -1) != json_int(hf_get(f, "vocab_size"), -2))
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has attention_bias true: this draft cannot be "
+                       "%s has a draft_vocab_size other than vocab_size: this draft cannot be "
                        "converted",
-                       f->path);
-    if (hf_get(f, "rope_parameters.rope_type") &&
-        !hf_string_is(f, "rope_parameters.rope_type", "default"))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a rope_type other than default: this draft cannot "
-                       "be converted",
                        f->path);
     return 0;
 }
@@ -98,12 +82,9 @@ static int read_sizes(struct convert_job *j, struct draft *d, struct err *e) {
     if (!rc)
         rc = hf_int(f, "dflash_config.mask_token_id", 0, j->dim[DIM_V] - 1, -1, &d->mask, e);
     if (!rc)
-        rc = hf_int(f, "num_target_layers", 1, 4096, -1, &d->depth, e);
-    if (!rc)
-        rc = hf_float(f, "rms_norm_eps", 1e-6, &d->eps, e);
-    if (!rc)
-        rc = hf_float(f, nested(f, "rope_theta", "rope_parameters.rope_theta"), 0, &d->rope, e);
-    return rc;
+        rc = hf_int(f, nested(f, "dflash_config.num_target_layers", "num_target_layers"), 1, 4096,
+                    -1, &d->depth, e);
+    return rc ? rc : hf_float(f, "rms_norm_eps", 1e-6, &d->eps, e);
 }
 
 // Tapped layers, or the formula of files that do not list them (one tap per draft layer).
@@ -182,7 +163,6 @@ static void put_keys(struct convert_job *j, const struct draft *d) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         convert_put_u32(j, keys[i].key, keys[i].v);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", d->eps);
-    convert_put_f32(j, "rope.freq_base", d->rope);
     convert_put_array(j, "target_layers", GGUF_I32, d->taps, d->n_taps);
     if (d->window) {
         convert_put_u32(j, "attention.sliding_window", d->window);
@@ -327,10 +307,17 @@ int convert_draft(struct convert_job *j, struct err *e) {
                                       .shared = j->heads >= 4 * j->kv_heads};
     convert_put_general(j);
     put_keys(j, &d);
-    rc = fit_target(j, &d, e);
+    rc = convert_draft_keys(j, e);
+    if (!rc)
+        rc = fit_target(j, &d, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
-    for (int i = 0; i < j->layers && !rc; i++)
-        rc = convert_take_all(j, layer_rules, i, e);
+    if (!rc)
+        rc = convert_draft_tensors(j, -1, (int64_t)d.n_taps, e);
+    for (int i = 0; i < j->layers && !rc; i++) {
+        rc = convert_draft_tensors(j, i, (int64_t)d.n_taps, e);
+        if (!rc)
+            rc = convert_take_all(j, layer_rules, i, e);
+    }
     return rc;
 }

@@ -106,8 +106,7 @@ static float divisor(const struct bands *b, float frequency) {
     return 1 / ((1 - smooth) / (float)b->factor + smooth);
 }
 
-// What each frequency is divided by, as a tensor of its own.
-static int add_divisors(struct convert_job *j, double base, struct err *e) {
+int convert_add_bands(struct convert_job *j, double base, struct err *e) {
     struct bands b = {0};
     int64_t half = j->dim[DIM_HD] / 2;
     float *values;
@@ -194,7 +193,7 @@ static int put_keys(struct convert_job *j, struct err *e) {
         convert_put_u32(j, "rope.dimension_count", j->dim[DIM_HD]);
     const struct convert_rope r = convert_rope_of(j);
     rc = convert_put_scaling(j, &r, e);
-    return !rc && convert_rope_is(&r, "llama3") ? add_divisors(j, base, e) : rc;
+    return !rc && convert_rope_is(&r, "llama3") ? convert_add_bands(j, base, e) : rc;
 }
 
 int convert_plain(struct convert_job *j, struct err *e) {

@@ -29,7 +29,14 @@ int convert_rope_number(const struct convert_job *j, const struct convert_rope *
                         double otherwise, double *out, struct err *e);
 // Keys of linear scaling and of YaRN; nothing for other types.
 int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, struct err *e);
+// What each frequency is divided by with the scaling "llama3", as a tensor rope_freqs.weight.
+int convert_add_bands(struct convert_job *j, double base, struct err *e);
 // A tensor rope_freqs.weight of n numbers, which the caller fills before the plan is written.
 int convert_add_divisors(struct convert_job *j, int64_t n, float **out, struct err *e);
+
+// What drafts of some targets have beside the plain form: keys, and tensors of a layer (outside of
+// layers: -1) beside those of all drafts; all of attention's projections where they are one matrix.
+int convert_draft_keys(struct convert_job *j, struct err *e);
+int convert_draft_tensors(struct convert_job *j, int layer, int64_t taps, struct err *e);
 
 #endif

@@ -152,7 +152,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
         rc = params_read_vocab(p, g, e);
     finish_experts(p, g);
     p->n_full = p->n_layers;
-    p->draft_mask = 0;
+    p->draft_mask = p->vocab == 163840 ? 163838 : 0; // of Kimi's drafts
     return rc;
 }
 

@@ -113,6 +113,7 @@ static int read_sizes(struct model_params *p, const struct gguf *g, struct err *
     p->borrowing = (int)borrowing;
     p->logit_cap = (float)cap;
     p->attn_scale = 1;
+    p->embed_scale = sqrtf((float)p->dim);
     return 0;
 }
 
@@ -421,7 +422,7 @@ static void forward(struct model *m, const struct pass *p) {
     struct ple_shape ple = ple_shape_of(q);
     int64_t n = p->rows.n, all = n * q->dim;
     struct ple_call own = {&m->ranks, &ple, &w->ple, w->h, w->act_d, w->apart, n};
-    ops->scale(m->x, &(struct scale_args){w->h, all, sqrtf((float)q->dim), 0});
+    ops->scale(m->x, &(struct scale_args){w->h, all, q->embed_scale, 0});
     if (q->per_layer)
         ple_begin(m->x, &m->ple, &own, p->rows.token);
     for (int i = 0; i < q->n_layers; i++) {

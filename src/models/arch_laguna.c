@@ -140,7 +140,7 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
         rc = read_heads(p, g, e);
     p->moe.logit_cap = (float)cap;
     p->n_full = p->n_layers;
-    p->draft_mask = 9; // its padding, for drafts that do not say
+    p->draft_mask = 12; // of its drafts
     return rc ? rc : params_read_vocab(p, g, e);
 }
 

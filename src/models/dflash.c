@@ -6,6 +6,7 @@
 #include "models/dflash.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,28 @@ static int load_layer(struct dflash *d, int i, struct err *e) {
     return rc ? rc : mlp_load(&y->mlp, dim, d->params.ffn, &d->load, i, e);
 }
 
+// Norms of taps: one tensor of rows, or one tensor each; the tensors tell whether there are some.
+static int load_tap_norms(struct dflash *d, struct err *e) {
+    static const char all[] = "enc.aux_norm.weight";
+    const struct dflash_params *p = &d->params;
+    char name[LOAD_NAME];
+    int rc = 0;
+    if (dflash_file_find(&d->file, all)) {
+        rc = load_floats(&d->load, all, p->dim, p->n_taps, &d->tap_norms, e);
+        for (int i = 0; !rc && d->tap_norms && i < p->n_taps; i++)
+            d->tap_norm[i] = d->tap_norms + i * p->dim;
+    } else if (dflash_file_find(&d->file, "enc.aux_norm.0.weight")) {
+        for (int i = 0; !rc && i < p->n_taps; i++) {
+            snprintf(name, sizeof name, "enc.aux_norm.%d.weight", i);
+            rc = load_floats(&d->load, name, p->dim, 1, &d->tap_norm[i], e);
+        }
+    } else {
+        return 0;
+    }
+    d->norms_taps = true;
+    return rc;
+}
+
 static int load_weights(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     struct load *l = &d->load;
@@ -79,6 +102,8 @@ static int load_weights(struct dflash *d, struct err *e) {
         rc = load_weight(l, "token_embd.weight", p->dim, vocab, &d->embed, e);
     if (!rc && dflash_file_find(&d->file, "output.weight"))
         rc = load_weight(l, "output.weight", p->dim, vocab, &d->head, e);
+    if (!rc)
+        rc = load_tap_norms(d, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(d, i, e);
     return rc ? rc : dflash_file_all_used(&d->file, e);
@@ -120,6 +145,8 @@ static int make_workspace(struct dflash *d, struct err *e) {
     int rc = load_buffer(l, d->n_rows * p->dim, &d->h, e);
     if (!rc)
         rc = load_act(l, taken, taps, &d->act_taps, e);
+    if (!rc && d->norms_taps)
+        rc = load_buffer(l, taken * taps, &d->normed, e);
     if (!rc)
         rc = load_act(l, d->n_rows, p->dim, &d->act_d, e);
     if (!rc)
@@ -168,6 +195,50 @@ static int attach(struct dflash *d, struct err *e) {
     return model_attach(d->target, &r, e);
 }
 
+// What layers have beside the plain form: their tensors tell. The first speaks for all; where
+// another differs, its tensors do not fit.
+static int make_shape(struct dflash *d, struct err *e) {
+    const struct dflash_params *p = &d->params;
+    const struct dflash_file *f = &d->file;
+    const struct tensor *gate = dflash_file_find(f, "blk.0.attn_gate.weight");
+    const struct tensor *divisors = dflash_file_find(f, "rope_freqs.weight");
+    d->shape = (struct attention_shape){.dim = p->dim,
+                                        .n_heads = p->n_heads,
+                                        .n_kv = p->n_kv,
+                                        .head_dim = p->head_dim,
+                                        .rope = p->rope,
+                                        .eps = p->eps,
+                                        .scale = 1.0f / sqrtf((float)p->head_dim),
+                                        .bias = dflash_file_find(f, "blk.0.attn_q.bias") ||
+                                                dflash_file_find(f, "blk.0.attn_qkv.bias"),
+                                        .out_bias = dflash_file_find(f, "blk.0.attn_output.bias"),
+                                        .sinks = dflash_file_find(f, "blk.0.attn_sinks.weight"),
+                                        .gate_width = !gate                       ? 0
+                                                      : gate->ne[1] == p->n_heads ? 1
+                                                                                  : p->head_dim};
+    d->shape.rope.factors = p->rope_divisors[0] > 0 ? p->rope_divisors : NULL;
+    if (!divisors)
+        return 0;
+    int rc = load_host_floats(&d->load, "rope_freqs.weight", p->rope.dims / 2, &d->divisors, e);
+    for (int i = 0; !rc && !d->load.dry && i < p->rope.dims / 2; i++)
+        if (!(d->divisors[i] > 0) || !isfinite(d->divisors[i]))
+            rc = err_set(e, ERR_FORMAT,
+                         "the draft's tensor rope_freqs.weight divides rotary angle %d by %g; "
+                         "positive numbers are needed",
+                         i, (double)d->divisors[i]);
+    d->shape.rope.factors = d->divisors;
+    return rc;
+}
+
+// What a draft needs beside attention: ops that not every backend has.
+static int check_ops(const struct dflash *d, struct err *e) {
+    const struct dflash_params *p = &d->params;
+    const struct ops_needs needs = {.norm = d->norms_taps || p->norms_context,
+                                    .scale = p->embed_scale != 1 || p->logit_scale != 1 ||
+                                             p->logit_cap > 0};
+    return exec_takes(d->x, &needs, e);
+}
+
 static int build(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
                  struct err *e) {
     int rc = dflash_file_open(&d->file, path, e);
@@ -180,13 +251,9 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     if (rc)
         return rc;
     const struct dflash_params *p = &d->params;
-    d->shape = (struct attention_shape){.dim = p->dim,
-                                        .n_heads = p->n_heads,
-                                        .n_kv = p->n_kv,
-                                        .head_dim = p->head_dim,
-                                        .rope = {.dims = p->head_dim, .base = p->rope_base},
-                                        .eps = p->eps,
-                                        .scale = 1.0f / sqrtf((float)p->head_dim)};
+    rc = make_shape(d, e);
+    if (rc)
+        return rc;
     d->layers = calloc((size_t)p->n_layers, sizeof *d->layers);
     if (!d->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d draft layers", p->n_layers);
@@ -201,6 +268,8 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
     }
     if (!rc)
         rc = load_weights(d, e);
+    if (!rc)
+        rc = check_ops(d, e);
     if (!rc)
         rc = make_workspace(d, e);
     set_limits(d);
@@ -390,6 +459,8 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     struct rows rows = dflash_rows(d, (int64_t)n * block);
     size_t row = (size_t)p->dim * sizeof(float);
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
+    if (p->embed_scale != 1)
+        ops->scale(d->x, &(struct scale_args){d->h, rows.n * p->dim, p->embed_scale, 0});
     run_layers(d, &rows);
     ops->copy_rows(d->x, d->wanted, row, d->h, d->index, drafted, row);
     d->drafted = drafted;
@@ -411,6 +482,9 @@ const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
                          d->act_d);
         struct linear_job head = {.w = d->head, .out = d->logits};
         ops->linear(d->x, &head, 1, d->act_d, n);
+        if (p->logit_scale != 1 || p->logit_cap > 0)
+            ops->scale(d->x, &(struct scale_args){d->logits, n * d->target->params.vocab,
+                                                  p->logit_scale, p->logit_cap});
         d->logits_stretch = exec_stretch(d->x);
         d->logits_first = first;
         d->logits_n = n;

@@ -36,7 +36,14 @@ struct dflash_params {
     const char *dialect; // "lucebox", "beellama", "upstream", "safetensors"
     int n_layers, n_heads, n_kv, head_dim, block_size, n_taps;
     int64_t dim, ffn, window, mask_id;
-    float rope_base, eps;
+    struct rope rope;
+    // Angles are divided by them (llama3), if there are some: rope.factors then.
+    float rope_divisors[OPS_HEAD_MAX / 2];
+    float eps;
+    // Embeddings and logits are multiplied by these; logits are cap tanh(logit / cap), 0: not so.
+    float embed_scale, logit_scale, logit_cap;
+    // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
+    bool norms_context;
     int32_t taps[DFLASH_MAX_TAPS];
     uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
 };

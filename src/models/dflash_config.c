@@ -25,13 +25,18 @@ static int read_int(const struct json *c, const char *key, int64_t lo, int64_t h
     return 0;
 }
 
-static int refuse_variants(const struct json *c, struct err *e) {
-    static const char *const parts[] = {
-        "conv_kernel_size",      "selector_rank",           "markov_rank",  "draft_vocab_size",
-        "attention_value_scale", "final_logit_softcapping", "rope_scaling", "sample_from_anchor"};
-    static const char *const factors[] = {"input_embedding_scale", "output_multiplier"};
+static bool is_laguna(const struct json *c) {
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
-    if (arch && strcmp(arch, "DFlashDraftModel") != 0)
+    return arch && strcmp(arch, "DFlashLagunaForCausalLM") == 0;
+}
+
+static int refuse_variants(const struct json *c, struct err *e) {
+    static const char *const parts[] = {"conv_kernel_size", "selector_rank", "markov_rank",
+                                        "attention_value_scale", "sample_from_anchor"};
+    const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
+    const char *act = json_str(json_get(c, "hidden_act"), NULL);
+    const struct json *vocab = json_get(c, "draft_vocab_size");
+    if (arch && strcmp(arch, "DFlashDraftModel") != 0 && !is_laguna(c))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json names a %.60s, which is not supported; use "
                        "a DFlashDraftModel",
@@ -47,20 +52,14 @@ static int refuse_variants(const struct json *c, struct err *e) {
                            "DFlash draft",
                            parts[i]);
     }
-    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
-        if (json_num(find(c, factors[i]), 1) != 1)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "config.json: %s must be 1; use a plain DFlash "
-                           "draft",
-                           factors[i]);
-    }
-    const struct json *type = json_get(json_get(c, "rope_parameters"), "rope_type");
-    const char *name = json_str(type, NULL);
-    if (name && strcmp(name, "default") != 0)
+    if (json_kind_of(vocab) != JSON_NULL &&
+        json_int(vocab, -1) != json_int(json_get(c, "vocab_size"), -2))
         return err_set(e, ERR_UNSUPPORTED,
-                       "config.json: rotary scaling %.40s is not supported; "
-                       "use a draft without it",
-                       name);
+                       "config.json: a draft_vocab_size other than vocab_size is not supported; "
+                       "use a draft that knows all tokens");
+    if (act && strcmp(act, "silu") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: hidden_act %.40s is not supported; silu is", act);
     return 0;
 }
 
@@ -84,15 +83,27 @@ static int read_shape(struct dflash_params *p, const struct json *c, struct err 
     return rc;
 }
 
+static int positive(const struct json *v, const char *key, double otherwise, float *out,
+                    struct err *e) {
+    *out = (float)json_num(v, json_kind_of(v) == JSON_NULL ? otherwise : -1);
+    if (*out > 0 && isfinite(*out))
+        return 0;
+    return err_set(e, ERR_FORMAT, "config.json: %s must be a positive number", key);
+}
+
+// Factors beside the target's own.
 static int read_floats(struct dflash_params *p, const struct json *c, struct err *e) {
-    const struct json *theta = json_get(json_get(c, "rope_parameters"), "rope_theta");
-    if (json_kind_of(theta) == JSON_NULL)
-        theta = json_get(c, "rope_theta");
-    p->rope_base = (float)json_num(theta, (double)p->rope_base);
-    p->eps = (float)json_num(json_get(c, "rms_norm_eps"), 1e-6);
-    if (!(p->rope_base > 0) || !isfinite(p->rope_base) || !(p->eps > 0) || !isfinite(p->eps))
-        return err_set(e, ERR_FORMAT, "config.json: rope_theta and rms_norm_eps must be positive");
-    return 0;
+    const struct json *cap = find(c, "final_logit_softcapping");
+    float scale = 1;
+    int rc = positive(json_get(c, "rms_norm_eps"), "rms_norm_eps", 1e-6, &p->eps, e);
+    if (!rc)
+        rc = positive(find(c, "input_embedding_scale"), "input_embedding_scale", 1, &scale, e);
+    if (!rc)
+        rc = positive(find(c, "output_multiplier"), "output_multiplier", 1, &p->logit_scale, e);
+    if (!rc && json_num(cap, 0) != 0)
+        rc = positive(cap, "final_logit_softcapping", 1, &p->logit_cap, e);
+    p->embed_scale *= scale;
+    return rc;
 }
 
 static int read_taps(struct dflash_params *p, const struct json *c, struct err *e) {
@@ -149,10 +160,107 @@ static int read_causal(const struct json *c) {
     return -1;
 }
 
+// Rotary settings: in rope_parameters, of kinds of layers apart or together, or in rope_scaling.
+// Layers have one kind of rotary embedding here.
+struct rotary {
+    const struct json *own, *other, *top;
+};
+
+static struct rotary rotary_of(const struct dflash_params *p, const struct json *c) {
+    const struct json *all = json_get(c, "rope_parameters"),
+                      *swa = json_get(c, "swa_rope_parameters");
+    const struct json *kind =
+        json_get(all, p->layer_window[0] ? "sliding_attention" : "full_attention");
+    kind = kind ? kind : json_get(all, "full_attention");
+    if (p->layer_window[0] && json_kind_of(swa) == JSON_OBJECT)
+        kind = swa;
+    return (struct rotary){kind ? kind : all, json_get(c, "rope_scaling"), c};
+}
+
+static const struct json *rotary_get(const struct rotary *r, const char *key) {
+    const struct json *v = json_get(r->own, key);
+    v = json_kind_of(v) != JSON_NULL ? v : json_get(r->other, key);
+    return json_kind_of(v) != JSON_NULL ? v : json_get(r->top, key);
+}
+
+// The magnitude is 1 + 0.1 ln(factor) even where mscale and mscale_all_dim are equal, as with Kimi
+// K2.5's draft, which guesses better so; attention_factor wins.
+static int read_yarn(struct rope *r, const struct rotary *k, struct err *e) {
+    const double own = 1 + 0.1 * log((double)r->factor);
+    float trained = 0;
+    int rc = positive(rotary_get(k, "original_max_position_embeddings"),
+                      "original_max_position_embeddings", 0, &trained, e);
+    if (!rc)
+        rc = positive(rotary_get(k, "beta_fast"), "beta_fast", 32, &r->beta_fast, e);
+    if (!rc)
+        rc = positive(rotary_get(k, "beta_slow"), "beta_slow", 1, &r->beta_slow, e);
+    if (!rc)
+        rc = positive(rotary_get(k, "attention_factor"), "attention_factor", own, &r->magnitude, e);
+    if (!rc && (trained < 1 || trained > 2e9f))
+        rc = err_set(e, ERR_FORMAT, "config.json: original_max_position_embeddings of %g cannot be",
+                     (double)trained);
+    r->trained = rc ? 0 : (int64_t)trained;
+    r->ramp = 1;
+    r->exact_ramp = !json_bool(rotary_get(k, "truncate"), true);
+    return rc;
+}
+
+// Long waves are divided by the factor, short ones stay, those between blend.
+static int read_bands(struct dflash_params *p, const struct rotary *k, struct err *e) {
+    static const double pi = 3.14159265358979323846;
+    float low, high, trained, factor = p->rope.factor;
+    int rc = positive(rotary_get(k, "low_freq_factor"), "low_freq_factor", 1, &low, e);
+    if (!rc)
+        rc = positive(rotary_get(k, "high_freq_factor"), "high_freq_factor", 4, &high, e);
+    if (!rc)
+        rc = positive(rotary_get(k, "original_max_position_embeddings"),
+                      "original_max_position_embeddings", 8192, &trained, e);
+    if (!rc && high <= low)
+        rc = err_set(e, ERR_FORMAT, "config.json: high_freq_factor is not above low_freq_factor");
+    for (int i = 0; !rc && i < p->rope.dims / 2; i++) {
+        double wave = 2 * pi * pow((double)p->rope.base, 2.0 * i / p->rope.dims);
+        double at = ((double)trained / wave - (double)low) / (double)(high - low);
+        at = fmin(fmax(at, 0), 1);
+        p->rope_divisors[i] = (float)(1 / ((1 - at) / (double)factor + at));
+    }
+    p->rope.factor = 0;
+    return rc;
+}
+
+static int read_rope(struct dflash_params *p, const struct json *c, struct err *e) {
+    const struct rotary k = rotary_of(p, c);
+    struct rope *r = &p->rope;
+    const struct json *theta = rotary_get(&k, "rope_theta");
+    const char *type = json_str(rotary_get(&k, "rope_type"), NULL);
+    float part = 1;
+    type = type ? type : json_str(json_get(k.other, "type"), NULL);
+    int rc = positive(theta, "rope_theta", (double)r->base, &r->base, e);
+    if (!rc)
+        rc =
+            positive(rotary_get(&k, "partial_rotary_factor"), "partial_rotary_factor", 1, &part, e);
+    r->dims = part <= 1 ? (int)((float)p->head_dim * part) : 0;
+    if (!rc && (r->dims < 2 || r->dims % 2))
+        rc = err_set(e, ERR_FORMAT, "config.json: a partial_rotary_factor of %g cannot be",
+                     (double)part);
+    if (rc || !type || strcmp(type, "default") == 0)
+        return rc;
+    bool yarn = strcmp(type, "yarn") == 0, bands = strcmp(type, "llama3") == 0;
+    if (!yarn && !bands && strcmp(type, "linear") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: rotary scaling %.40s is not supported; yarn, linear and "
+                       "llama3 are",
+                       type);
+    rc = positive(rotary_get(&k, "factor"), "factor", 0, &r->factor, e);
+    if (rc)
+        return rc;
+    return yarn ? read_yarn(r, &k, e) : bands ? read_bands(p, &k, e) : 0;
+}
+
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
                        struct err *e) {
     const struct json *c = f->config;
     int64_t block = 0;
+    p->norms_context = is_laguna(c);
     int rc = refuse_variants(c, e);
     if (!rc)
         rc = read_shape(p, c, e);
@@ -166,6 +274,8 @@ int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int
         rc = read_taps(p, c, e);
     if (!rc)
         rc = read_windows(p, c, e);
+    if (!rc)
+        rc = read_rope(p, c, e);
     p->block_size = (int)block;
     *causal = read_causal(c);
     return rc;

@@ -17,6 +17,13 @@ struct dialect_name {
 
 static const struct dialect_name lucebox[] = {
     {"fc.weight", "dflash.fc.weight"}, {"enc.output_norm.weight", "dflash.hidden_norm.weight"}};
+// Norms of taps, which upstream has in one tensor: %d is the tap.
+static const char *const tap_norms[] = {
+    [DIALECT_LUCEBOX] = "dflash.aux_hidden_norm.%d.weight",
+    [DIALECT_BEELLAMA] = "dflash_aux_hidden_norm.%d.weight",
+    [DIALECT_UPSTREAM] = "enc.aux_norm.%d.weight",
+    [DIALECT_SAFETENSORS] = "aux_hidden_norms.%d.weight",
+};
 static const struct dialect_name beellama[] = {
     {"fc.weight", "dflash_fc.weight"}, {"enc.output_norm.weight", "dflash_hidden_norm.weight"}};
 static const struct dialect_name zlab[] = {
@@ -34,6 +41,13 @@ static const struct dialect_name zlab[] = {
     {"ffn_gate.weight", "mlp.gate_proj.weight"},
     {"ffn_up.weight", "mlp.up_proj.weight"},
     {"ffn_down.weight", "mlp.down_proj.weight"},
+    {"attn_qkv.weight", "self_attn.qkv_proj.weight"},
+    {"attn_gate.weight", "self_attn.g_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_sinks.weight", "self_attn.attention_sink_bias"},
 };
 
 static const char *lookup(const struct dialect_name *list, size_t n, const char *name) {
@@ -84,9 +98,24 @@ static const struct tensor *tensor_at(const struct dflash_file *f, size_t i) {
     return f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i);
 }
 
+// "enc.aux_norm.N.weight", the norm of tap N.
+static const struct tensor *in_tap_norms(const struct dflash_file *f, int tap) {
+    char name[LOAD_NAME], full[LOAD_NAME + 8];
+    snprintf(name, sizeof name, tap_norms[f->dialect], tap);
+    if (f->g)
+        return gguf_tensor(f->g, name);
+    snprintf(full, sizeof full, "model.%s", name);
+    const struct tensor *t = safetensors_tensor(f->st, name);
+    return t ? t : safetensors_tensor(f->st, full);
+}
+
 const struct tensor *dflash_file_find(const void *file, const char *name) {
     const struct dflash_file *f = file;
-    const struct tensor *t = f->g ? in_gguf(f, name) : in_safetensors(f, name);
+    int tap, end = 0;
+    bool of_tap = sscanf(name, "enc.aux_norm.%d.weight%n", &tap, &end) == 1 && end > 0;
+    const struct tensor *t = of_tap ? in_tap_norms(f, tap)
+                             : f->g ? in_gguf(f, name)
+                                    : in_safetensors(f, name);
     for (size_t i = 0; t && i < tensor_count(f); i++) {
         if (tensor_at(f, i) == t)
             f->used[i] = 1;
@@ -119,6 +148,7 @@ struct known {
 // The architectures of drafts in GGUF files; NULL: another one.
 static const struct known *find_known(const char *arch, size_t len) {
     static const struct known all[] = {{"qwen35-dflash-draft", DIALECT_LUCEBOX},
+                                       {"gemma4-dflash-draft", DIALECT_LUCEBOX},
                                        {"dflash-draft", DIALECT_LUCEBOX},
                                        {"dflash", DIALECT_UPSTREAM}};
     for (size_t i = 0; arch && i < sizeof all / sizeof *all; i++)
@@ -227,8 +257,18 @@ uint64_t dflash_content(struct dflash *d) {
     for (size_t i = 0; i < tensor_count(f); i++)
         content_add_tensor(&h, f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i));
     hash_add(&h, p->taps, (size_t)p->n_taps * sizeof *p->taps);
-    hash_add(&h, &p->rope_base, sizeof p->rope_base);
+    hash_add(&h, &p->rope.base, sizeof p->rope.base);
     hash_add(&h, &p->eps, sizeof p->eps);
+    if (p->norms_context)
+        hash_add(&h, "context", 7);
+    if (p->rope.factor > 0 || p->rope.dims != p->head_dim || d->divisors) {
+        const float more[] = {(float)p->rope.dims,    p->rope.factor,
+                              p->rope.ramp,           p->rope.beta_fast,
+                              p->rope.beta_slow,      p->rope.magnitude,
+                              (float)p->rope.trained, p->rope.exact_ramp ? 1 : 0};
+        hash_add(&h, more, sizeof more);
+        hash_add(&h, p->rope_divisors, sizeof p->rope_divisors);
+    }
     d->content = hash_end(&h) | 1; // never 0
     return d->content;
 }

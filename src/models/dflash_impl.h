@@ -41,8 +41,12 @@ struct dflash {
     struct load load;
     struct attention_shape shape;
     const struct weight *fc, *embed, *head;
-    float *hidden_norm, *out_norm; // [D]
-    struct dflash_layer *layers;   // [n_layers]
+    float *hidden_norm, *out_norm;    // [D]
+    float *tap_norm[DFLASH_MAX_TAPS]; // [D] of each tap, or all NULL
+    float *tap_norms;                 // where they lie side by side
+    bool norms_taps;
+    float *divisors;             // host [rope.dims / 2], or NULL
+    struct dflash_layer *layers; // [n_layers]
     int n_groups;
     struct kv_layout layout[DFLASH_GROUPS];
     struct kv_pool *pool[DFLASH_GROUPS];
@@ -54,6 +58,7 @@ struct dflash {
     struct attention_buffers attention;
     float *h, *wanted;                     // [R][D]; [S (B-1)][D] rows whose logits are wanted
     float *logits, *features;              // [logits_rows][vocab]; the target's [R][taps D]
+    float *normed;                         // [A][taps D] where taps have norms
     int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
     int64_t logits_first, logits_n;        // the slice in `logits`
     uint64_t logits_stretch;               // exec_stretch when it was computed
@@ -104,11 +109,15 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
 // The vocabulary, as far as the file names one: its size and its token texts are the target's.
 int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e);
-// dflash_read_params for the two kinds of metadata: mask, block and rotary base are in p and stay
-// where the file does not say, *causal is -1 there.
+// dflash_read_params for the two kinds of metadata: mask, block, rotary base and the factors of
+// embeddings and logits are in p and stay where the file does not say, *causal is -1 there.
 int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
                        struct err *e);
+// Of a GGUF file: refuses kinds of drafts that are not known; rotary settings beside the base,
+// factors, and whether it is Laguna's kind.
+int dflash_read_form(struct dflash_params *p, const struct gguf *g, const char *arch,
+                     struct err *e);
 
 #endif

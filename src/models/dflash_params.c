@@ -32,57 +32,6 @@ static int read_int(struct keys *k, const char *suffix, int64_t hi, int64_t othe
     return meta_int(k->g, key_of(k, suffix), 1, hi, otherwise, out, e);
 }
 
-// Keys of variants that change the arithmetic; a neutral value is harmless.
-static int refuse_variants(struct keys *k, struct err *e) {
-    static const char *const parts[] = {"conv_kernel_size",
-                                        "conv_group_size",
-                                        "selector_rank",
-                                        "selector_top_k",
-                                        "sample_from_anchor",
-                                        "has_confidence_head",
-                                        "dflash.context_kv_layer_norm",
-                                        "dflash.domino.enabled",
-                                        "dflash.dspark.enabled"};
-    static const char *const factors[] = {"attention.value_scale", "logit_scale", "embedding_scale",
-                                          "final_logit_softcapping"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const struct gguf_kv *kv = gguf_find(k->g, key_of(k, parts[i]));
-        if (kv && (kv->count != 1 || kv->bytes[0] != 0))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the draft is a DFlash variant (key %s) that is not supported; use a "
-                           "plain DFlash draft",
-                           k->key);
-    }
-    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
-        double v, neutral = i == 3 ? 0 : 1;
-        int rc = gguf_get_float(k->g, key_of(k, factors[i]), neutral, &v, e);
-        if (rc)
-            return rc;
-        if (v != neutral && v != 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the draft scales by %s = %g, which is not "
-                           "supported; use a plain DFlash draft",
-                           k->key, v);
-    }
-    for (size_t i = 0; i < gguf_kv_count(k->g); i++) {
-        const char *key = gguf_kv_at(k->g, i)->key;
-        if (strncmp(key, "lilicorr.", 9) == 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the draft is a LiLiCorr variant (key %s), which "
-                           "is not supported; use a plain DFlash draft",
-                           key);
-    }
-    const char *type;
-    size_t len;
-    int rc = gguf_get_str(k->g, key_of(k, "rope.scaling.type"), &type, &len, e);
-    if (!rc && type && !(len == 4 && memcmp(type, "none", 4) == 0))
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "rotary scaling %.*s of the draft is not supported; "
-                     "use a draft without it",
-                     (int)(len < 32 ? len : 32), type);
-    return rc;
-}
-
 static bool is_integer_array(const struct gguf_kv *kv) {
     return kv->kind == GGUF_ARRAY && kv->elem != GGUF_STRING && kv->elem != GGUF_F32 &&
            kv->elem != GGUF_F64;
@@ -182,15 +131,15 @@ static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
 static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dialect dialect,
                        struct err *e) {
     int64_t context;
-    float otherwise = p->rope_base;
+    float otherwise = p->rope.base;
     int rc = meta_positive(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
     if (!rc)
-        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), (double)otherwise, &p->rope_base, e);
+        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), (double)otherwise, &p->rope.base, e);
     if (!rc)
         rc = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
     // Early conversions without the checkpoint's configuration carry these two placeholders.
-    if (!rc && dialect == DIALECT_LUCEBOX && p->rope_base == 1e6f && context == 32768)
-        p->rope_base = otherwise;
+    if (!rc && dialect == DIALECT_LUCEBOX && p->rope.base == 1e6f && context == 32768)
+        p->rope.base = otherwise;
     return rc;
 }
 
@@ -198,15 +147,17 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
                      struct err *e) {
     struct keys k = {.g = f->g};
     size_t len;
+    char arch[64];
     bool upstream = f->dialect == DIALECT_UPSTREAM;
     int rc = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
     k.arch_len = (int)len;
-    if (!rc)
-        rc = refuse_variants(&k, e);
+    snprintf(arch, sizeof arch, "%.*s", k.arch_len, k.arch);
     if (!rc)
         rc = read_shape(p, &k, e);
     if (!rc)
         rc = read_floats(p, &k, f->dialect, e);
+    if (!rc)
+        rc = dflash_read_form(p, f->g, arch, e);
     if (!rc)
         rc = read_mask_and_block(p, &k, upstream, e);
     if (!rc)
@@ -311,9 +262,11 @@ static void override(struct dflash_params *p, const struct dflash_options *o, in
     if (o->block_size > 0)
         p->block_size = o->block_size;
     if (o->rope_base > 0)
-        p->rope_base = o->rope_base;
+        p->rope.base = o->rope_base;
     if (o->causal >= 0)
         causal = o->causal;
+    else if (causal < 0 && p->norms_context)
+        causal = 1; // as all of Laguna's are
     for (int i = 0; o->window >= 0 && i < p->n_layers; i++)
         p->layer_window[i] = o->window > 0 && i < p->n_layers - 1;
     if (o->window >= 0)
@@ -353,7 +306,10 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
     *p = (struct dflash_params){.dialect = dialect_names[f->dialect],
                                 .mask_id = target->draft_mask,
                                 .block_size = DEFAULT_BLOCK,
-                                .rope_base = target->rope.base};
+                                .rope = {.base = target->rope.base},
+                                .embed_scale = target->embed_scale > 0 ? target->embed_scale : 1,
+                                .logit_scale = 1,
+                                .logit_cap = target->logit_cap};
     int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;

@@ -29,6 +29,26 @@ struct rows dflash_rows(const struct dflash *d, int64_t n) {
     return (struct rows){n, d->token, d->parent, d->seq, d->pos, exec_pass(d->x)};
 }
 
+// Features [n][taps][D], each tap normed by its own weights, in d->normed.
+static const float *norm_taps(struct dflash *d, const float *features, int64_t n) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    size_t row = (size_t)p->dim * sizeof(float), all = row * (size_t)p->n_taps;
+    for (int t = 0; t < p->n_taps; t++) {
+        for (int64_t i = 0; i < n; i++)
+            d->index[i] = (int32_t)(i * p->n_taps + t);
+        ops->copy_rows(d->x, d->h, row, features, d->index, n, row);
+        ops->norm(
+            d->x,
+            &(struct norm_args){
+                .in = d->h, .w = d->tap_norm[t], .eps = p->eps, .n = n, .k = p->dim, .out = d->h});
+        for (int64_t i = 0; i < n; i++)
+            d->index[i] = (int32_t)i;
+        ops->copy_rows(d->x, d->normed + t * p->dim, all, d->h, d->index, n, row);
+    }
+    return d->normed;
+}
+
 void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
@@ -44,11 +64,21 @@ void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *featur
     }
     struct rows rows = dflash_rows(d, n);
     struct linear_job fc = {.w = d->fc, .out = d->h};
+    if (d->norms_taps)
+        features = norm_taps(d, features, n);
     ops->to_act(d->x, features, n, p->n_taps * p->dim, d->act_taps);
     ops->linear(d->x, &fc, 1, d->act_taps, n);
-    ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
+    if (p->norms_context)
+        ops->norm(
+            d->x,
+            &(struct norm_args){
+                .in = d->h, .w = d->hidden_norm, .eps = p->eps, .n = n, .k = p->dim, .out = d->h});
+    else
+        ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
     for (int i = 0; i < p->n_layers; i++) {
         const struct dflash_layer *y = &d->layers[i];
+        if (p->norms_context)
+            ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, n, p->dim, d->act_d);
         struct attention_call c = {.shape = &d->shape,
                                    .block = &y->attention,
                                    .buf = &d->attention,

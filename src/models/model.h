@@ -44,6 +44,7 @@ struct model_params {
     int borrowing;     // the last layers, which read keys and values of earlier ones
     int64_t per_layer; // width of embeddings that each layer has of its own, 0: none
     float logit_cap;   // logits are cap tanh(logit / cap), 0: as they are
+    float embed_scale; // the stream begins with embeddings times it, 0: as they are
 };
 
 struct model_options {

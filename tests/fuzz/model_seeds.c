@@ -8,7 +8,8 @@
 #include "support/tiny_gguf.h"
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"lucebox.gguf", "beellama.gguf", "upstream.gguf"};
+    static const char *const names[] = {"lucebox.gguf", "beellama.gguf", "upstream.gguf",
+                                        "laguna-draft.gguf"};
     struct tiny_shape t = {.vocab = 24,
                            .dim = 32,
                            .ffn = 32,
@@ -99,14 +100,15 @@ int main(int argc, char **argv) {
     tiny_shape_experts(&experts);
     snprintf(path, sizeof path, "%s/shared.gguf", argv[1]);
     rc |= tiny_target_write(&experts, path, &e);
-    for (int i = TINY_LUCEBOX; i <= TINY_UPSTREAM; i++) {
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         struct tiny_draft_shape d = tiny_draft_default(&t);
         d.layers = 2;
         d.ffn = 32;
         d.heads = 1;
-        d.window = i == TINY_UPSTREAM ? 16 : 0;
+        d.window = i >= TINY_UPSTREAM ? 16 : 0;
         d.causal = i == TINY_BEELLAMA ? 1 : -1;
-        d.dialect = i;
+        d.dialect = i < TINY_UPSTREAM ? i : TINY_UPSTREAM;
+        d.laguna = d.yarn = d.biased = i > TINY_UPSTREAM;
         d.type = TYPE_Q8_0;
         snprintf(path, sizeof path, "%s/%s", argv[1], names[i]);
         rc |= tiny_draft_write(&t, &d, path, &e);

@@ -17,6 +17,9 @@ static const struct renamed renames[] = {
     {"enc.output_norm.weight", "dflash.hidden_norm.weight", "dflash_hidden_norm.weight"},
 };
 
+// Norms of taps: one tensor of rows upstream, one tensor each in the others.
+static const char tap_norms[] = "enc.aux_norm.weight";
+
 // The dialect's name of an upstream tensor, in buffer when it has to be built.
 static const char *rename_tensor(enum dialect to, const char *name, char *buffer, size_t size) {
     for (size_t i = 0; i < sizeof renames / sizeof *renames; i++)
@@ -90,11 +93,54 @@ static void put_draft(const struct keys *k, enum dialect to, const struct tiny_t
     }
 }
 
+// What drafts of some targets have beside the plain form goes by the same keys; only Laguna's kind
+// has a flag instead of a name.
+static void put_form(const struct keys *k, enum dialect to, const struct gguf *g) {
+    static const char *const same[] = {"rope.scaling.", "final_logit_softcapping", "logit_scale"};
+    char key[128];
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        const char *suffix = strncmp(kv->key, "dflash.", 7) == 0 ? kv->key + 7 : "";
+        for (size_t j = 0; j < sizeof same / sizeof *same; j++) {
+            struct gguf_kv own = *kv;
+            if (strncmp(suffix, same[j], strlen(same[j])) != 0)
+                continue;
+            own.key = full_key(k, suffix, key);
+            gguf_put_kv(k->w, &own);
+        }
+    }
+    if (gguf_find(g, "dflash.decoder_arch"))
+        gguf_put_bool(
+            k->w,
+            full_key(k, to == DIALECT_LUCEBOX ? "dflash.context_kv_layer_norm" : "dflash.laguna",
+                     key),
+            true);
+}
+
+static void add_tensor(const struct keys *k, enum dialect to, const struct tensor *t) {
+    char name[128];
+    if (strcmp(t->name, tap_norms) != 0) {
+        gguf_add_tensor(k->w, rename_tensor(to, t->name, name, sizeof name), t->type, t->n_dims,
+                        t->ne);
+        return;
+    }
+    for (int64_t i = 0; i < t->ne[1]; i++) { // whose values follow each other all the same
+        (void)snprintf(name, sizeof name,
+                       to == DIALECT_LUCEBOX ? "dflash.aux_hidden_norm.%d.weight"
+                                             : "dflash_aux_hidden_norm.%d.weight",
+                       (int)i);
+        gguf_add_tensor(k->w, name, t->type, 1, t->ne);
+    }
+}
+
 static int copy_data(struct gguf_writer *w, const struct gguf *g, struct err *e) {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < gguf_tensor_count(g); i++) {
         const struct tensor *t = gguf_tensor_at(g, i);
-        rc = gguf_write_data(w, t->data, (size_t)t->bytes, e);
+        size_t n = strcmp(t->name, tap_norms) == 0 ? (size_t)t->ne[1] : 1;
+        for (size_t j = 0; rc == 0 && j < n; j++)
+            rc = gguf_write_data(w, (const char *)t->data + (size_t)t->bytes / n * j,
+                                 (size_t)t->bytes / n, e);
     }
     return rc;
 }
@@ -104,6 +150,7 @@ static void put_metadata(const struct keys *k, enum dialect to, const struct ggu
     gguf_put_str(k->w, "general.architecture", k->arch, strlen(k->arch));
     put_shape(k, t, d);
     put_draft(k, to, t, d);
+    put_form(k, to, g);
     for (size_t i = 0; to == DIALECT_BEELLAMA && i < gguf_kv_count(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i); // this dialect carries the target's tokenizer
         if (strncmp(kv->key, "tokenizer.", 10) == 0 && !strstr(kv->key, "mask_token_id"))
@@ -121,12 +168,8 @@ int dialect_write(enum dialect to, const char *in, const char *out, const struct
     if (rc != 0)
         goto out;
     put_metadata(&k, to, g, t, d);
-    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct tensor *s = gguf_tensor_at(g, i);
-        char name[128];
-        gguf_add_tensor(k.w, rename_tensor(to, s->name, name, sizeof name), s->type, s->n_dims,
-                        s->ne);
-    }
+    for (size_t i = 0; i < gguf_tensor_count(g); i++)
+        add_tensor(&k, to, gguf_tensor_at(g, i));
     rc = copy_data(k.w, g, e);
     if (rc == 0)
         rc = gguf_writer_close(k.w, e);

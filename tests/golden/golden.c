@@ -122,19 +122,19 @@ static void read_probes(struct golden *g, const struct json *array) {
 }
 
 // Configuration and tensors of a folder, where the fixture has them.
-static void read_folder(struct golden *g, const struct json *root) {
-    const struct json *tensors = json_get(root, "tensors");
+static void read_folder(const struct json *config, const struct json *tensors, struct str *text,
+                        struct tiny_store *s) {
     size_t n = 0;
-    const char *config = json_str(json_get(root, "config"), &n);
-    if (config)
-        str_append(&g->config, config, n);
+    const char *own = json_str(config, &n);
+    if (own)
+        str_append(text, own, n);
     for (size_t i = 0; i < json_len(tensors); i++) {
         const struct json *t = json_at(tensors, i), *dims = json_at(t, 1);
         int64_t shape[TINY_MAX_DIMS] = {0};
         for (size_t d = 0; d < json_len(dims) && d < TINY_MAX_DIMS; d++)
             shape[d] = json_int(json_at(dims, d), 0);
         const char *name = json_str(json_at(t, 0), NULL);
-        (void)tiny_store_add(&g->tensors, "", name ? name : "", shape);
+        (void)tiny_store_add(s, "", name ? name : "", shape);
     }
 }
 
@@ -157,7 +157,9 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
                               GOLDEN_MAX_INDEX);
         (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
         read_probes(g, json_get(root, "probes"));
-        read_folder(g, root);
+        read_folder(json_get(root, "config"), json_get(root, "tensors"), &g->config, &g->tensors);
+        read_folder(json_get(root, "draft_config"), json_get(root, "draft_tensors"),
+                    &g->draft_config, &g->draft_tensors);
     }
     json_free(root);
     str_fini(&text);
@@ -191,13 +193,17 @@ void golden_fini(struct golden *g) {
     g->rows = NULL;
     str_fini(&g->config);
     tiny_store_fini(&g->tensors);
+    str_fini(&g->draft_config);
+    tiny_store_fini(&g->draft_tensors);
 }
 
 static int make_draft(struct golden_files *f, const struct golden *g,
                       const struct convert_options *o, struct err *e) {
     if (mkdir(f->draft_hf, 0700) != 0)
         return err_set(e, ERR_IO, "cannot create %s", f->draft_hf);
-    int rc = tiny_write_draft(&g->target, &g->draft, f->draft_hf, e);
+    int rc = g->draft_config.len ? tiny_write_listed_draft(&g->draft, &g->draft_config,
+                                                           &g->draft_tensors, f->draft_hf, e)
+                                 : tiny_write_draft(&g->target, &g->draft, f->draft_hf, e);
     return rc == 0 ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
 }
 

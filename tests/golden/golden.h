@@ -33,6 +33,8 @@ struct golden {
     int n_probes;
     struct str config; // of architectures whose folders stand in the fixture, with
     struct tiny_store tensors;
+    struct str draft_config; // the same of drafts that are no plain ones
+    struct tiny_store draft_tensors;
     float *rows; // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs
 };
 

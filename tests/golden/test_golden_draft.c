@@ -241,6 +241,8 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_oss"),
         cmocka_unit_test_prestate(test_draft, "draft_l3"),
         cmocka_unit_test_prestate(test_draft, "draft_laguna"),
+        cmocka_unit_test_prestate(test_draft, "draft_laguna_m"),
+        cmocka_unit_test_prestate(test_draft, "draft_g4"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

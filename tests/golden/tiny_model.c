@@ -578,14 +578,19 @@ static void draft_config(struct json_writer *w, const struct tiny_target *t,
     jw_end(w, '}');
 }
 
+int tiny_write_listed_draft(const struct tiny_draft *d, const struct str *config,
+                            const struct tiny_store *s, const char *dir, struct err *e) {
+    struct tiny_seed from = {d->seed, true, 0, false};
+    return write_model(dir, config, s, &from, e);
+}
+
 int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, const char *dir,
                      struct err *e) {
     struct tiny_store s = {0};
     struct json_writer w = {0};
     draft_tensors(&s, t, d);
     draft_config(&w, t, d);
-    struct tiny_seed from = {d->seed, true, 0, false};
-    int rc = write_model(dir, &w.out, &s, &from, e);
+    int rc = tiny_write_listed_draft(d, &w.out, &s, dir, e);
     str_fini(&w.out);
     tiny_store_fini(&s);
     return rc;

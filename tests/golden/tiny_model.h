@@ -68,6 +68,8 @@ struct str;
 struct tiny_store;
 int tiny_write_listed(const struct tiny_target *t, const struct str *config,
                       const struct tiny_store *s, const char *dir, struct err *e);
+int tiny_write_listed_draft(const struct tiny_draft *d, const struct str *config,
+                            const struct tiny_store *s, const char *dir, struct err *e);
 int tiny_write_draft(const struct tiny_target *t, const struct tiny_draft *d, const char *dir,
                      struct err *e);
 

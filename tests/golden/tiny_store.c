@@ -43,7 +43,7 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
         r.mean = 1.0;
         r.std = 0.2;
     } else if (ends_with(name, "norm.weight") || ends_with(name, "norm_1.weight") ||
-               ends_with(name, "norm_2.weight")) {
+               ends_with(name, "norm_2.weight") || strstr(name, "_norms.")) {
         r.mean = from->plain_norms || ends_with(name, "linear_attn.norm.weight") ? 1.0 : 0.0;
         r.std = 0.2;
     } else if (ends_with(name, "conv1d.weight")) {

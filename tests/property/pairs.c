@@ -62,6 +62,9 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     d->dialect = (int)rng_below(g, 3);
     d->type = rng_below(g, 2) ? TYPE_Q8_0 : TYPE_F32;
     d->seed = (uint64_t)index * 2 + 1001;
+    d->laguna = t->form == TINY_FORM_LAGUNA || index % 9 == 4; // with gates
+    d->yarn = t->form == TINY_FORM_DEEPSEEK || t->form == TINY_FORM_OSS || index % 9 == 7;
+    d->biased = t->form == TINY_FORM_OSS || index % 9 == 1;
 }
 
 // The exec of backend i: on a CPU the last one has two threads, on a device that would choose

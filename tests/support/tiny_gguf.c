@@ -496,6 +496,49 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
     return rc;
 }
 
+static void put_draft_form(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
+    char key[96];
+    if (d->yarn) {
+        snprintf(key, sizeof key, "%s.rope.scaling.type", a);
+        gguf_put_str(w, key, "yarn", 4);
+        put_f32(w, a, "rope.scaling.factor", 8);
+        put_u32(w, a, "rope.scaling.original_context_length", 64);
+    }
+    if (d->laguna && d->dialect == TINY_UPSTREAM)
+        gguf_put_str(w, "dflash.decoder_arch", "laguna", 6);
+    else if (d->laguna) {
+        snprintf(key, sizeof key, "%s.dflash.%s", a,
+                 d->dialect == TINY_LUCEBOX ? "context_kv_layer_norm" : "laguna");
+        gguf_put_bool(w, key, true);
+    }
+}
+
+static void draft_form_tensors(struct list *l, const struct tiny_shape *t,
+                               const struct tiny_draft_shape *d) {
+    static const char *const tap[] = {"dflash.aux_hidden_norm.%d.weight",
+                                      "dflash_aux_hidden_norm.%d.weight"};
+    char b[64];
+    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
+    if (d->laguna && d->dialect == TINY_UPSTREAM)
+        vector(l, "enc.aux_norm.weight", t->dim, d->n_taps, 1, 0.2f);
+    for (int i = 0; d->laguna && d->dialect != TINY_UPSTREAM && i < d->n_taps; i++) {
+        snprintf(b, sizeof b, tap[d->dialect], i);
+        vector(l, b, t->dim, 1, 1, 0.2f);
+    }
+    for (int i = 0; i < d->layers; i++) {
+        if (d->laguna)
+            matrix(l, blk(b, i, "attn_gate.weight"), t->dim, d->seed / 4 % 2 ? q : d->heads,
+                   fan(t->dim, 1));
+        if (!d->biased)
+            continue;
+        vector(l, blk(b, i, "attn_q.bias"), q, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_k.bias"), kv, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_output.bias"), t->dim, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_sinks.weight"), d->heads, 1, 0, 1);
+    }
+}
+
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
@@ -528,6 +571,7 @@ static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
     if (d->causal >= 0 && d->dialect != TINY_LUCEBOX)
         gguf_put_bool(w, key, d->causal != 0);
     put_window(w, a, d);
+    put_draft_form(w, a, d);
 }
 
 static void draft_tensors(struct list *l, const struct tiny_shape *t,
@@ -570,6 +614,7 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
         l->type = d->type;
         l->seed = d->seed;
         draft_tensors(l, t, d);
+        draft_form_tensors(l, t, d);
         rc = write_list(w, l, e);
     }
     free(l);

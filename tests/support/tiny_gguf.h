@@ -68,6 +68,9 @@ struct tiny_draft_shape {
     int window;          // sliding window of all layers but the last; 0: none
     int causal;          // -1: no key; 0, 1: the key (beellama and upstream)
     int dialect;         // enum tiny_dialect
+    // Laguna's kind: gates of heads (of values for half of the seeds), a norm for each tap,
+    // contexts normed by layers, causal; all layers have the window. YaRN; biases and sinks.
+    bool laguna, yarn, biased;
     uint32_t type;
     uint64_t seed;
 };

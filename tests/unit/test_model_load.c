@@ -121,14 +121,33 @@ static const struct bad drafts[] = {
     {0, "", {.key = "dflash.selector_rank", .kind = GGUF_U32}},
     {ERR_UNSUPPORTED, "lilicorr", {.key = "lilicorr.layers", .kind = GGUF_U32, .value = 1}},
     {ERR_UNSUPPORTED,
-     "logit_scale",
-     {.key = "dflash.logit_scale", .kind = GGUF_F32, .number = 0.5}},
+     "value_scale",
+     {.key = "dflash.attention.value_scale", .kind = GGUF_F32, .number = 0.5}},
     {ERR_UNSUPPORTED,
+     "sample_from_anchor",
+     {.key = "dflash.sample_from_anchor", .kind = GGUF_BOOL, .value = 1}},
+    {ERR_UNSUPPORTED,
+     "decoder_arch",
+     {.key = "dflash.decoder_arch", .kind = GGUF_STRING, .text = "lagoon"}},
+    {0, "", {.key = "dflash.decoder_arch", .kind = GGUF_STRING, .text = "laguna"}},
+    {0, "", {.key = "dflash.logit_scale", .kind = GGUF_F32, .number = 0.5}},
+    {ERR_FORMAT, "logit_scale", {.key = "dflash.logit_scale", .kind = GGUF_F32, .number = -1}},
+    {ERR_FORMAT,
+     "embedding_scale",
+     {.key = "dflash.embedding_scale", .kind = GGUF_F32, .number = -2}},
+    {0, "", {.key = "dflash.final_logit_softcapping", .kind = GGUF_F32, .number = 30}},
+    {ERR_FORMAT,
      "softcapping",
-     {.key = "dflash.final_logit_softcapping", .kind = GGUF_F32, .number = 30}},
-    {ERR_UNSUPPORTED,
-     "yarn",
+     {.key = "dflash.final_logit_softcapping", .kind = GGUF_F32, .number = -30}},
+    {ERR_FORMAT,
+     "rope.scaling.factor",
      {.key = "dflash.rope.scaling.type", .kind = GGUF_STRING, .text = "yarn"}},
+    {ERR_UNSUPPORTED,
+     "longrope",
+     {.key = "dflash.rope.scaling.type", .kind = GGUF_STRING, .text = "longrope"}},
+    {ERR_UNSUPPORTED,
+     "dimension_count",
+     {.key = "dflash.rope.dimension_count", .kind = GGUF_U32, .value = 31}},
     {ERR_MISMATCH, "wide", {.key = "dflash.embedding_length", .kind = GGUF_U32, .value = 128}},
     {ERR_FORMAT, "block_size", {.key = "dflash.block_size", .kind = GGUF_U32, .value = 65}},
     {ERR_UNSUPPORTED, "1 tokens", {.key = "dflash.block_size", .kind = GGUF_U32, .value = 1}},
@@ -226,10 +245,10 @@ static void test_draft_params(void **state) {
     struct edit million = {
         .key = "qwen35-dflash-draft.rope.freq_base", .kind = GGUF_F32, .number = 1e6};
     assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
-    assert_true(params_of(&r, good, &million).rope_base == 1e7f);
+    assert_true(params_of(&r, good, &million).rope.base == 1e7f);
     shape.context = 4096;
     assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
-    assert_true(params_of(&r, good, &million).rope_base == 1e6f);
+    assert_true(params_of(&r, good, &million).rope.base == 1e6f);
     unlink(good);
     tiny_rig_close(&r);
 }
@@ -249,9 +268,9 @@ static void test_draft_of_plain(void **state) {
     assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
     struct edit million = {
         .key = "qwen35-dflash-draft.rope.freq_base", .kind = GGUF_F32, .number = 1e6};
-    assert_true(params_of(&r, good, &million).rope_base == 1e6f); // here no placeholder
+    assert_true(params_of(&r, good, &million).rope.base == 1e6f); // here no placeholder
     million.kind = -1;
-    assert_true(params_of(&r, good, &million).rope_base == 1e6f);
+    assert_true(params_of(&r, good, &million).rope.base == 1e6f);
     rewrite(good, r.draft_path,
             &(struct edit){.key = "qwen35-dflash-draft.dflash.mask_token_id", .kind = -1});
     assert_int_equal(dflash_load(&load, r.m, r.draft_path, &o, &r.e), ERR_MISMATCH);

@@ -144,15 +144,26 @@ DRAFTS = {
         "rope": 1000000}, [40]),
     "draft_r3moe": ("r3moe", DRAFT | {
         "layers": 2, "windows": [W, 0], "taps": [0, 2], "block": 8, "seed": 208}, [40]),
+    # As Kimi K2.5's: YaRN.
     "draft_ds3": ("ds3", DRAFT | {
         "layers": 2, "windows": [0, 0], "taps": [0, 2], "block": 8, "seed": 209,
-        "rope": 10000}, [40]),
+        "rope": 10000, "yarn": 64, "trained": 64, "truncate": True}, [40]),
+    # As gpt-oss': YaRN without rounding, biases; sinks as MiMo's have them.
     "draft_oss": ("oss", DRAFT | {
-        "layers": 2, "windows": [W, 0], "taps": [1, 3], "block": 8, "seed": 210,
-        "rope": 150000}, [40]),
+        "layers": 2, "windows": [W, 0], "taps": [1, 3], "block": 8, "seed": 210, "bias": True,
+        "sinks": True, "rope": 150000, "yarn": 32, "trained": 64, "truncate": False}, [40]),
+    # As Laguna's: gates of heads (M.1: of values), a norm for each tap, contexts normed by layers,
+    # the last of the target's layers tapped.
     "draft_laguna": ("laguna_xs", DRAFT | {
-        "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 8, "seed": 212,
-        "rope": 500000}, [40]),
+        "kind": "laguna", "wide": False, "layers": 2, "windows": [W, W], "taps": [1, 3, 5],
+        "block": 8, "seed": 212, "rope": 500000, "causal": True}, [16, 40]),
+    "draft_laguna_m": ("laguna_m", DRAFT | {
+        "kind": "laguna", "wide": True, "layers": 2, "windows": [0, 0], "taps": [0, 2],
+        "block": 8, "seed": 213, "rope": 500000, "causal": True}, [40]),
+    # As Gemma 4's: embeddings times the square root of the width, capped logits.
+    "draft_g4": ("g4_dense", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 8, "seed": 214, "rope": 1000000,
+        "cap": 2}, [40]),
     "draft_l3": ("l3_bands", DRAFT | {
         "layers": 2, "windows": [0, 0], "taps": [0, 4], "block": 8, "seed": 211,
         "rope": 10000}, [40]),
@@ -178,14 +189,17 @@ def write(out, name, meta, rows):
 
 def target_case(out, name, t):
     model = oracle.load_target(t)
-    ids = tiny_model.token_ids(t["seed"], 200, t["vocab"])
+    ids, ties = tiny_model.token_ids(t["seed"], 200, t["vocab"]), 0
+    if t.get("experts"):
+        ids, ties = oracle.steady_ids(model, t, 200)
     logits, streams = oracle.prefill(model, ids)
     step = oracle.relative_error(oracle.pieces(model, ids, [1] * 200), logits)
     ragged = oracle.relative_error(oracle.pieces(model, ids, PIECES), logits)
     exact, _ = oracle.prefill(model.double(), ids)
     model.float()
     print(f"{name}: token by token {step:.1e}, ragged {ragged:.1e}, "
-          f"fp64 {oracle.relative_error(logits, exact):.1e}, logit std {float(logits.std()):.2f}")
+          f"fp64 {oracle.relative_error(logits, exact):.1e}, logit std {float(logits.std()):.2f}, "
+          f"{ties} near ties avoided")
     meta = {"target": t, "ids": ids, "positions": POSITIONS,
             "probes": probes(tiny_model.target_tensors(t),
                              lambda n, s: tiny_model.target_weight(t, n, s))}
@@ -203,8 +217,9 @@ def main():
     os.makedirs(out, exist_ok=True)
     torch.set_num_threads(1)
     only = sys.argv[2:]
+    bases = {base for name, (base, _, _) in DRAFTS.items() if name in only}
     known = {name: target_case(out, name, t) for name, t in TARGETS.items()
-             if not only or name in only}
+             if not only or name in only or name in bases}
     for name, (base, d, contexts) in DRAFTS.items():
         if base not in known or (only and name not in only):
             continue
@@ -223,11 +238,14 @@ def main():
         if tiny_model.is_listed(TARGETS[base]):
             meta |= {"config": json.dumps(tiny_model.target_config(TARGETS[base])),
                      "tensors": tiny_model.target_tensors(TARGETS[base])}
+        if tiny_model.is_listed_draft(d):
+            meta |= {"draft_config": json.dumps(tiny_model.draft_config(TARGETS[base], d)),
+                     "draft_tensors": tiny_model.draft_tensors(TARGETS[base], d)}
         write(out, name, meta, torch.cat(rows))
         body = oracle.check_transcription(model, TARGETS[base], d, ids[:12])
         assert body < 1e-5, (name, body)
         print(f"{name}: {sum(len(r) for r in rows)} rows, anchors {anchors}, "
-              f"against a Qwen3 body {body:.1e}")
+              f"against an ordinary body {body:.1e}")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
         return 0.0, 0.5
     if name.endswith("sinks"):
         return 0.0, 1.0
-    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
+    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")) or "_norms." in name:
         return (1.0 if plain_norms or name.endswith("linear_attn.norm.weight") else 0.0), 0.2
     if name.endswith("conv1d.weight"):
         return 0.0, 0.3
@@ -560,21 +560,39 @@ def write_target(folder, t):
 
 
 def draft_tensors(t, d):
-    h, hd = t["hidden"], d["head_dim"]
+    """Laguna's drafts have gates, a norm for each tap, and one matrix of queries, keys and values."""
+    h, hd, laguna = t["hidden"], d["head_dim"], d.get("kind") == "laguna"
+    q, kv = hd * d["heads"], hd * d["kv_heads"]
     out = [("fc.weight", (h, len(d["taps"]) * h)), ("hidden_norm.weight", (h,)),
            ("norm.weight", (h,))]
+    if laguna:
+        out += [(f"aux_hidden_norms.{i}.weight", (h,)) for i in range(len(d["taps"]))]
     for i in range(d["layers"]):
         p = f"layers.{i}."
-        out += [(p + "self_attn.q_proj.weight", (hd * d["heads"], h)),
-                (p + "self_attn.k_proj.weight", (hd * d["kv_heads"], h)),
-                (p + "self_attn.v_proj.weight", (hd * d["kv_heads"], h)),
-                (p + "self_attn.o_proj.weight", (h, hd * d["heads"])),
+        if laguna:
+            out += [(p + "self_attn.qkv_proj.weight", (q + 2 * kv, h)),
+                    (p + "self_attn.g_proj.weight", (q if d["wide"] else d["heads"], h))]
+        else:
+            out += [(p + "self_attn.q_proj.weight", (q, h)), (p + "self_attn.k_proj.weight", (kv, h)),
+                    (p + "self_attn.v_proj.weight", (kv, h))]
+        out += [(p + "self_attn.o_proj.weight", (h, q)),
                 (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,))]
+        if d.get("bias"):
+            out += [(f"{p}self_attn.{n}_proj.bias", (size,))
+                    for n, size in (("q", q), ("k", kv), ("v", kv), ("o", h))]
+        if d.get("sinks"):
+            out += [(p + "self_attn.attention_sink_bias", (d["heads"],))]
         out += mlp_tensors(p, h, d["ffn"])
     return out
 
 
+def is_listed_draft(d):
+    """As is_listed: drafts that have what the first ones lack."""
+    return any(k in d for k in ("kind", "bias", "yarn", "cap"))
+
+
 def draft_config(t, d):
+    own = {"mask_token_id": d["mask"], "target_layer_ids": d["taps"]}
     c = {
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": t["hidden"],
         "intermediate_size": d["ffn"], "num_hidden_layers": d["layers"],
@@ -582,13 +600,28 @@ def draft_config(t, d):
         "head_dim": d["head_dim"], "rms_norm_eps": 1e-6, "vocab_size": t["vocab"],
         "max_position_embeddings": 4096, "rope_theta": d.get("rope", 1e7),
         "num_target_layers": t["layers"],
-        "block_size": d["block"], "attention_bias": False, "hidden_act": "silu",
-        "dflash_config": {"mask_token_id": d["mask"], "target_layer_ids": d["taps"]},
+        "block_size": d["block"], "attention_bias": bool(d.get("bias")), "hidden_act": "silu",
+        "dflash_config": own,
         "layer_types": ["sliding_attention" if w else "full_attention" for w in d["windows"]],
     }
     if any(d["windows"]):
         c |= {"sliding_window": max(d["windows"]), "use_sliding_window": True}
-    if d["causal"] is not None:
+    if d.get("yarn"):
+        c["rope_scaling"] = {"rope_type": "yarn", "factor": float(d["yarn"]),
+                             "original_max_position_embeddings": d["trained"], "beta_fast": 32.0,
+                             "beta_slow": 1.0, "truncate": d["truncate"]}
+    if d.get("cap"):
+        c["final_logit_softcapping"] = float(d["cap"])
+    if d.get("sinks"):
+        own["attention_sink_bias"] = True
+    if d.get("kind") == "laguna":
+        c |= {"architectures": ["DFlashLagunaForCausalLM"], "model_type": "laguna",
+              "gating": "per-element" if d["wide"] else "per-head", "draft_vocab_size": t["vocab"],
+              "rope_parameters": {"rope_type": "default", "rope_theta": d["rope"]}}
+        own |= {"block_size": c.pop("block_size"), "causal": d["causal"],
+                "num_target_layers": c.pop("num_target_layers")}
+        del c["rope_theta"]
+    elif d["causal"] is not None:
         c["is_causal"] = d["causal"]
     return c
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The authors' config.json of a draft: what the keys of the published ones become, and that what
+// changes the arithmetic in a way that is not known is refused by its name.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/dflash_impl.h"
+#include "unit/test.h"
+
+static const char plain[] =
+    "{\"architectures\":[\"DFlashDraftModel\"],\"hidden_size\":64,\"intermediate_size\":96,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,"
+    "\"vocab_size\":300,\"layer_types\":[\"full_attention\",\"full_attention\"],"
+    "\"rope_theta\":50000,\"block_size\":8,"
+    "\"dflash_config\":{\"mask_token_id\":1,\"target_layer_ids\":[0,1]%s}%s}";
+static const char laguna[] =
+    "{\"architectures\":[\"DFlashLagunaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,"
+    "\"vocab_size\":300,\"draft_vocab_size\":300,\"sliding_window\":16,"
+    "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"],\"dflash_config\":"
+    "{\"mask_token_id\":1,\"target_layer_ids\":[0,1],\"block_size\":8%s}%s}";
+
+// As for a Gemma 4 target: embeddings times 8, logits capped at 30.
+static int read_config(struct dflash_params *p, int *causal, const char *form, const char *nested,
+                       const char *top, struct err *e) {
+    struct dflash_file f = {.dialect = DIALECT_SAFETENSORS};
+    char text[2048];
+    *p = (struct dflash_params){.rope = {.base = 1e6f},
+                                .embed_scale = 8,
+                                .logit_scale = 1,
+                                .logit_cap = 30,
+                                .block_size = 16};
+    int n = snprintf(text, sizeof text, form, nested, top);
+    assert_int_equal(json_parse(&f.config, text, (size_t)n, e), 0);
+    int rc = dflash_read_config(p, &f, causal, e);
+    json_free(f.config);
+    return rc;
+}
+
+static void near(float got, double want) {
+    if (!(fabs((double)got / want - 1) < 1e-5))
+        fail_msg("%g, want %g", (double)got, want);
+}
+
+static void published(void **state) {
+    (void)state;
+    struct dflash_params p;
+    struct err e;
+    int causal;
+    assert_int_equal(read_config(&p, &causal, plain, "", "", &e), 0);
+    assert_true(p.rope.dims == 32 && p.rope.base == 50000.0f && p.rope.factor == 0);
+    assert_true(p.embed_scale == 8 && p.logit_cap == 30 && !p.norms_context && causal == -1);
+    // Kimi K2.5
+    assert_int_equal(
+        read_config(&p, &causal, plain, "",
+                    ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":64.0,\"mscale\":1,"
+                    "\"mscale_all_dim\":1,\"original_max_position_embeddings\":4096}",
+                    &e),
+        0);
+    assert_true(p.rope.factor == 64 && p.rope.trained == 4096 && p.rope.beta_fast == 32 &&
+                p.rope.beta_slow == 1 && p.rope.ramp == 1 && !p.rope.exact_ramp);
+    near(p.rope.magnitude, 1 + 0.1 * log(64));
+    // gpt-oss
+    assert_int_equal(
+        read_config(&p, &causal, plain, "",
+                    ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":32,"
+                    "\"rope_theta\":150000,\"truncate\":false,\"attention_factor\":1.5,"
+                    "\"original_max_position_embeddings\":4096}",
+                    &e),
+        0);
+    assert_true(p.rope.base == 150000.0f && p.rope.exact_ramp && p.rope.magnitude == 1.5f);
+    // Llama 3.1: short waves stay, long ones are divided by the factor
+    assert_int_equal(read_config(&p, &causal, plain, "",
+                                 ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                                 "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                                 "\"original_max_position_embeddings\":8192}",
+                                 &e),
+                     0);
+    assert_true(p.rope.factor == 0 && p.rope_divisors[0] == 1 && p.rope_divisors[15] == 8);
+    assert_int_equal(read_config(&p, &causal, plain, ",\"input_embedding_scale\":0.5",
+                                 ",\"output_multiplier\":2,\"final_logit_softcapping\":20", &e),
+                     0);
+    assert_true(p.embed_scale == 4 && p.logit_scale == 2 && p.logit_cap == 20);
+    assert_int_equal(
+        read_config(&p, &causal, laguna, ",\"causal\":true",
+                    ",\"rope_parameters\":{\"sliding_attention\":{\"rope_theta\":500000,"
+                    "\"partial_rotary_factor\":0.5}}",
+                    &e),
+        0);
+    assert_true(p.norms_context && causal == 1 && p.window == 16);
+    assert_true(p.rope.base == 500000.0f && p.rope.dims == 16);
+}
+
+static void refused(void **state) {
+    static const struct {
+        const char *nested, *top, *word;
+        int code;
+    } list[] = {
+        {",\"conv_kernel_size\":2", "", "conv_kernel_size", ERR_UNSUPPORTED},
+        {",\"selector_rank\":256", "", "selector_rank", ERR_UNSUPPORTED},
+        {",\"attention_value_scale\":0.6", "", "attention_value_scale", ERR_UNSUPPORTED},
+        {",\"input_embedding_scale\":0", "", "input_embedding_scale", ERR_FORMAT},
+        {"", ",\"output_multiplier\":\"x\"", "output_multiplier", ERR_FORMAT},
+        {"", ",\"final_logit_softcapping\":-1", "final_logit_softcapping", ERR_FORMAT},
+        {"", ",\"markov_rank\":256", "markov_rank", ERR_UNSUPPORTED},
+        {"", ",\"sample_from_anchor\":true", "sample_from_anchor", ERR_UNSUPPORTED},
+        {"", ",\"draft_vocab_size\":32000", "draft_vocab_size", ERR_UNSUPPORTED},
+        {"", ",\"hidden_act\":\"gelu\"", "gelu", ERR_UNSUPPORTED},
+        {"", ",\"partial_rotary_factor\":1.5", "partial_rotary_factor", ERR_FORMAT},
+        {"", ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":8}", "longrope",
+         ERR_UNSUPPORTED},
+        {"", ",\"rope_scaling\":{\"rope_type\":\"yarn\"}", "factor", ERR_FORMAT},
+        {"", ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8}",
+         "original_max_position_embeddings", ERR_FORMAT},
+        {"",
+         ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+         "\"original_max_position_embeddings\":0.5}",
+         "original_max_position_embeddings", ERR_FORMAT},
+        {"",
+         ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+         "\"high_freq_factor\":1}",
+         "high_freq_factor", ERR_FORMAT},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct dflash_params p;
+        struct err e = {0};
+        int causal;
+        int rc = read_config(&p, &causal, plain, list[i].nested, list[i].top, &e);
+        if (rc != list[i].code || !strstr(e.text, list[i].word))
+            fail_msg("%s%s: code %d, %s", list[i].nested, list[i].top, rc, e.text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
