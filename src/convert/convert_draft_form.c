@@ -174,6 +174,7 @@ static int take_layer(struct convert_job *j, int layer, struct err *e) {
         {0},
     };
     const struct tensor *t;
+    const bool biased = json_bool(hf_get(&j->config, "attention_bias"), false);
     int rc = convert_find(j, "self_attn.qkv_proj.weight", layer, &t, e);
     if (!rc)
         rc = t ? take_fused(j, t, layer, e) : convert_take_all(j, whole, layer, e);
@@ -182,7 +183,8 @@ static int take_layer(struct convert_job *j, int layer, struct err *e) {
     j->dim[DIM_NV] = j->heads;
     for (const struct convert_rule *r = extra; !rc && r->hf; r++) {
         rc = convert_find(j, r->hf, layer, &t, e);
-        if (!rc && t)
+        bool named = biased && strstr(r->hf, "_proj.bias");
+        if (!rc && (t || named))
             rc = convert_take(j, r, layer, e);
     }
     return rc;

@@ -81,6 +81,13 @@ static const struct bad_config bad_drafts[] = {
     {"sliding_attention", "chunked", "'chunked' for layer 0"},
     {"\"block_size\":4", "\"block_size\":4,\"selector_rank\":8", "selector_rank"},
     {"\"head_dim\":8", "\"head_dim\":8,\"markov_rank\":8", "markov_rank"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"hidden_act\":\"gelu\"", "hidden_act 'gelu'"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"draft_vocab_size\":7", "draft_vocab_size"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"attention_bias\":true", "self_attn.q_proj.bias"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"partial_rotary_factor\":1.5", "turns 12 of 8"},
+    {"\"head_dim\":8", "\"head_dim\":8,\"rope_scaling\":{\"rope_type\":\"longrope\"}", "rope_type"},
+    {"\"block_size\":4", "\"block_size\":4,\"input_embedding_scale\":2", "input_embedding_scale"},
+    {"\"rope_theta\":10000000.0", "\"rope_theta\":0", "rope_theta"},
 };
 
 static void refuses_bad_drafts(void **state) {
