@@ -33,6 +33,9 @@ struct list {
     uint64_t seed;
 };
 
+// Writes the tensors and closes w, on failure too.
+int tiny_list_write(struct gguf_writer *w, const struct list *l, struct err *e);
+
 // Adds a matrix [k -> m] of the list's type.
 static inline void matrix(struct list *l, const char *name, int64_t k, int64_t m, float std) {
     uint32_t type = k % quant_format(l->type)->block ? TYPE_F32 : l->type;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random DFlash drafts in three dialects; see tiny_gguf.h.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/gguf.h"
+#include "support/tiny_list.h"
+
+static void put_draft_form(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
+    char key[96];
+    if (d->yarn) {
+        snprintf(key, sizeof key, "%s.rope.scaling.type", a);
+        gguf_put_str(w, key, "yarn", 4);
+        put_f32(w, a, "rope.scaling.factor", 8);
+        put_u32(w, a, "rope.scaling.original_context_length", 64);
+    }
+    if (d->laguna && d->dialect == TINY_UPSTREAM)
+        gguf_put_str(w, "dflash.decoder_arch", "laguna", 6);
+    else if (d->laguna) {
+        snprintf(key, sizeof key, "%s.dflash.%s", a,
+                 d->dialect == TINY_LUCEBOX ? "context_kv_layer_norm" : "laguna");
+        gguf_put_bool(w, key, true);
+    }
+}
+
+static void draft_form_tensors(struct list *l, const struct tiny_shape *t,
+                               const struct tiny_draft_shape *d) {
+    static const char *const tap[] = {"dflash.aux_hidden_norm.%d.weight",
+                                      "dflash_aux_hidden_norm.%d.weight"};
+    char b[64];
+    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
+    if (d->laguna && d->dialect == TINY_UPSTREAM)
+        vector(l, "enc.aux_norm.weight", t->dim, d->n_taps, 1, 0.2f);
+    for (int i = 0; d->laguna && d->dialect != TINY_UPSTREAM && i < d->n_taps; i++) {
+        snprintf(b, sizeof b, tap[d->dialect], i);
+        vector(l, b, t->dim, 1, 1, 0.2f);
+    }
+    for (int i = 0; i < d->layers; i++) {
+        if (d->laguna)
+            matrix(l, blk(b, i, "attn_gate.weight"), t->dim, d->seed / 4 % 2 ? q : d->heads,
+                   fan(t->dim, 1));
+        if (!d->biased)
+            continue;
+        vector(l, blk(b, i, "attn_q.bias"), q, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_k.bias"), kv, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_output.bias"), t->dim, 1, 0, 0.5f);
+        vector(l, blk(b, i, "attn_sinks.weight"), d->heads, 1, 0, 1);
+    }
+}
+
+static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
+
+static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
+                           const struct tiny_draft_shape *d) {
+    const char *a = draft_arch[d->dialect];
+    bool up = d->dialect == TINY_UPSTREAM;
+    int32_t taps[8];
+    char key[96];
+    gguf_put_str(w, "general.architecture", a, strlen(a));
+    put_u32(w, a, "block_count", d->layers);
+    put_u32(w, a, "context_length", t->context);
+    put_u32(w, a, "embedding_length", t->dim);
+    put_u32(w, a, "feed_forward_length", d->ffn);
+    put_u32(w, a, "attention.head_count", d->heads);
+    put_u32(w, a, "attention.head_count_kv", d->kv_heads);
+    put_u32(w, a, "attention.key_length", d->head_dim);
+    put_u32(w, a, "attention.value_length", d->head_dim);
+    put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_f32(w, a, "rope.freq_base", 1e7f);
+    for (int i = 0; i < d->n_taps; i++)
+        taps[i] = d->taps[i] + up;
+    snprintf(key, sizeof key, "%s.%s", a, up ? "target_layers" : "dflash.target_layer_ids");
+    gguf_put_array(w, key, GGUF_I32, taps, (uint64_t)d->n_taps);
+    put_u32(w, a, up ? "block_size" : "dflash.block_size", d->block);
+    if (up)
+        gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, d->mask);
+    else
+        put_u32(w, a, "dflash.mask_token_id", d->mask);
+    snprintf(key, sizeof key, "%s.attention.causal", a);
+    if (d->causal >= 0 && d->dialect != TINY_LUCEBOX)
+        gguf_put_bool(w, key, d->causal != 0);
+    put_window(w, a, d);
+    put_draft_form(w, a, d);
+}
+
+static void draft_tensors(struct list *l, const struct tiny_shape *t,
+                          const struct tiny_draft_shape *d) {
+    static const char *const fc[] = {"dflash.fc.weight", "dflash_fc.weight", "fc.weight"};
+    static const char *const norm[] = {"dflash.hidden_norm.weight", "dflash_hidden_norm.weight",
+                                       "enc.output_norm.weight"};
+    char b[64];
+    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
+    matrix(l, fc[d->dialect], (int64_t)d->n_taps * t->dim, t->dim, fan(d->n_taps * t->dim, 1));
+    vector(l, norm[d->dialect], t->dim, 1, 1, 0.2f);
+    vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
+    for (int i = 0; i < d->layers; i++) {
+        vector(l, blk(b, i, "attn_norm.weight"), t->dim, 1, 1, 0.2f);
+        matrix(l, blk(b, i, "attn_q.weight"), t->dim, q, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_k.weight"), t->dim, kv, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_v.weight"), t->dim, kv, fan(t->dim, 1));
+        matrix(l, blk(b, i, "attn_output.weight"), q, t->dim, fan(q, 2));
+        vector(l, blk(b, i, "attn_q_norm.weight"), d->head_dim, 1, 1.5f, 0.2f);
+        vector(l, blk(b, i, "attn_k_norm.weight"), d->head_dim, 1, 1.5f, 0.2f);
+        vector(l,
+               blk(b, i,
+                   d->dialect == TINY_BEELLAMA ? "post_attention_norm.weight" : "ffn_norm.weight"),
+               t->dim, 1, 1, 0.2f);
+        matrix(l, blk(b, i, "ffn_gate.weight"), t->dim, d->ffn, fan(t->dim, 1));
+        matrix(l, blk(b, i, "ffn_up.weight"), t->dim, d->ffn, fan(t->dim, 1));
+        matrix(l, blk(b, i, "ffn_down.weight"), d->ffn, t->dim, fan(d->ffn, 2));
+    }
+}
+
+int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
+                     struct err *e) {
+    struct gguf_writer *w;
+    struct list *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ERR_MEMORY, "no memory for a list of tensors");
+    int rc = gguf_writer_open(&w, path, e);
+    if (!rc) {
+        put_draft_keys(w, t, d);
+        l->type = d->type;
+        l->seed = d->seed;
+        draft_tensors(l, t, d);
+        draft_form_tensors(l, t, d);
+        rc = tiny_list_write(w, l, e);
+    }
+    free(l);
+    return rc;
+}
