@@ -2,8 +2,10 @@
 // The attention op: plans the work (attend_plan.c), queues one of the three kernels, and folds the
 // parts of each row from left to right where blocks have made them apart. Rows are taken in
 // batches that keep the parts' memory small; a row's bits do not depend on it.
+#include "base/num.h"
 #include "ops/gpu/attend/attend.cuh"
 #include "ops/gpu/attend/attend_cache.h"
+#include "ops/gpu/attend/attend_long.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -167,9 +169,10 @@ static struct attend_run run_of(const struct attend_args *a) {
 }
 
 // Kernels. WIDE is taken for whole rows and for items of more than FEW tiles of pairs, below which
-// MATRIX, which makes the same bits, is as fast or faster.
+// MATRIX, which makes the same bits, is as fast or faster; attend_long for whole rows of more than
+// WHOLE tiles.
 enum kernel { PLAIN, MATRIX, WIDE };
-enum { FEW = 3 };
+enum { FEW = 3, WHOLE = 6 };
 
 static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
     int d = a->shape.dk;
@@ -208,7 +211,8 @@ extern "C" size_t attend_scratch(const struct exec_limits *l) {
         return 0;
     size_t row = row_bytes(attend_parts((int32_t)l->context), l->n_heads, l->head_dim);
     int64_t rows = fitting(row);
-    return row * (size_t)(l->rows < rows ? l->rows : rows);
+    size_t parts = row * (size_t)(l->rows < rows ? l->rows : rows);
+    return max_size(parts, attend_long_bytes(l->head_dim));
 }
 
 static void set_tables(struct attend_run *u, const struct attend_plan *p, const void *device) {
@@ -247,7 +251,9 @@ extern "C" bool attend_reserve(struct gpu *g, const struct exec_limits *l) {
 
 static void run_kernel(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
                        enum kernel kernel) {
-    if (kernel == WIDE && (p->whole || p->tiles > FEW))
+    if (p->whole && p->tiles > WHOLE)
+        attend_long(g, u, p);
+    else if (kernel == WIDE && (p->whole || p->tiles > FEW))
         attend_wide(g, u, p);
     else if (kernel != PLAIN)
         attend_matrix(g, u, p);
@@ -292,11 +298,14 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     for (int64_t i = 0; i < r->n; i++)
         most = r->pos[i] > most ? r->pos[i] : most;
     most = a->shape.window > 0 && most > a->shape.window ? a->shape.window : most;
-    m.tiles_whole = 6;
+    m.tiles_whole = WHOLE;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
     if (a->choice) // kernels for those are fewer
         return m;
+    if (kernel == WIDE && a->layout->s.codec_k == KV_F16 && a->layout->s.codec_v == KV_F16 &&
+        2 * ((r->n * group + LONG_PAIRS - 1) / LONG_PAIRS) * a->shape.n_kv >= g->processors)
+        m.tiles_whole = LONG_TILES;
     int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;
     if (r->n * group > 3 * ATTEND_TILE &&
         attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
