@@ -30,13 +30,13 @@ static int map_fd(struct file_map *m, int fd, const char *path, struct err *e) {
         return err_set(e, ERR_IO, "'%s' is %s; name a regular file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     if (st.st_size == 0) {
-        *m = (struct file_map){(const unsigned char *)"", 0};
+        *m = (struct file_map){.data = (const unsigned char *)""};
         return 0;
     }
     void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
         return cannot(e, "map", path);
-    *m = (struct file_map){data, (size_t)st.st_size};
+    *m = (struct file_map){data, (size_t)st.st_size, fd + 1, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
     return 0;
 }
 
@@ -46,13 +46,22 @@ int file_map_open(struct file_map *m, const char *path, struct err *e) {
     if (fd < 0)
         return cannot(e, "open", path);
     int rc = map_fd(m, fd, path, e);
-    close(fd);
+    if (!m->fd)
+        close(fd);
     return rc;
+}
+
+bool file_map_unchanged(const struct file_map *m) {
+    struct stat st;
+    return !m->fd || (fstat(m->fd - 1, &st) == 0 && (size_t)st.st_size == m->size &&
+                      st.st_mtim.tv_sec == m->written && st.st_mtim.tv_nsec == m->ns);
 }
 
 void file_map_close(struct file_map *m) {
     if (m->size)
         munmap((void *)m->data, m->size);
+    if (m->fd)
+        close(m->fd - 1);
     *m = (struct file_map){0};
 }
 

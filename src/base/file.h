@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -13,10 +14,15 @@
 struct file_map {
     const unsigned char *data;
     size_t size;
+    int fd;              // its descriptor plus 1; 0: none
+    int64_t written, ns; // when it was written last
 };
 
 int file_map_open(struct file_map *m, const char *path, struct err *e);
 void file_map_close(struct file_map *m);
+// Whether nobody has written to the file, or cut it, since it was mapped; one that was put in its
+// place by renaming is another file.
+bool file_map_unchanged(const struct file_map *m);
 
 // Says that the mapping will be read once, front to back.
 void file_map_stream(const struct file_map *m);

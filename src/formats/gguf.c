@@ -131,6 +131,16 @@ void gguf_stream(const struct gguf *g) {
         file_map_stream(&g->parts[i]);
 }
 
+int gguf_check(const struct gguf *g, struct err *e) {
+    for (int i = 0; i < g->n_parts; i++)
+        if (!file_map_unchanged(&g->parts[i]))
+            return err_set(e, ERR_IO,
+                           "%s has changed while it was read; load it again once it is whole, and "
+                           "put new files in the place of old ones by renaming them",
+                           g->path);
+    return 0;
+}
+
 void gguf_release(const struct gguf *g, const struct tensor *t) {
     for (int i = 0; i < g->n_parts; i++)
         if (file_map_release(&g->parts[i], t->data, (size_t)t->bytes))

@@ -50,7 +50,8 @@ struct tensor {
 struct gguf; // an open file (or set of split files)
 
 // Of a model in parts (-00001-of-N.gguf) any part may be given; all are opened.
-// The file must not shrink while it is open: reading a page that has gone raises SIGBUS.
+// The file must not shrink while it is open: reading a page that has gone raises SIGBUS
+// (gguf_check).
 int gguf_open(struct gguf **out, const char *path, struct err *e);
 // The same over memory that the caller keeps alive (tests, fuzzing); no split files.
 int gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *e);
@@ -58,6 +59,8 @@ void gguf_close(struct gguf *g);
 // For a device, which keeps its own copy: that all tensors will be read once in file order, and
 // that one has been read, so that a model is never in memory twice. Its data stays readable.
 void gguf_stream(const struct gguf *g);
+// ERR_IO: somebody has written to a file of it, or cut it, since it was opened.
+int gguf_check(const struct gguf *g, struct err *e);
 void gguf_release(const struct gguf *g, const struct tensor *t);
 
 const char *gguf_path(const struct gguf *g); // as given, or the first part's

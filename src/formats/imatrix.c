@@ -232,7 +232,7 @@ int imatrix_open(struct imatrix **out, const char *path, struct err *e) {
 }
 
 int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e) {
-    const struct file_map f = {data, size};
+    const struct file_map f = {.data = data, .size = size};
     return read_map(out, NULL, &f, e);
 }
 

@@ -134,8 +134,11 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     if (l->dry)
         return 0;
     struct weight *w = NULL;
-    int rc = l->store && part >= 0 ? expert_store_weight(l->store, part, t, &w, e)
-                                   : exec_ops(l->x)->weight_create(l->x, t, &w, e);
+    int rc = l->check ? l->check(l->arg, e) : 0;
+    if (rc)
+        return rc;
+    rc = l->store && part >= 0 ? expert_store_weight(l->store, part, t, &w, e)
+                               : exec_ops(l->x)->weight_create(l->x, t, &w, e);
     if (rc)
         return err_prefix(e, "tensor %s", t->name);
     *out = w;

@@ -15,12 +15,14 @@
 
 typedef const struct tensor *load_find_fn(const void *arg, const char *name);
 typedef void load_done_fn(const void *arg, const struct tensor *t);
+typedef int load_check_fn(const void *arg, struct err *e);
 
 // Set x (may be NULL in a dry load), find, arg, dry and perhaps done; zero the rest.
 struct load {
     struct exec *x;
-    load_find_fn *find; // where tensors come from
-    load_done_fn *done; // NULL, or told of every tensor that a device has copied
+    load_find_fn *find;   // where tensors come from
+    load_done_fn *done;   // NULL, or told of every tensor that a device has copied
+    load_check_fn *check; // NULL, or asked before a matrix is read whether it may be
     const void *arg;
     bool dry;
     bool own_scales; // NAME.scale beside a matrix is what the architecture asks for itself

@@ -76,6 +76,10 @@ static const struct tensor *find_gguf(const void *arg, const char *name) {
     return gguf_tensor(arg, name);
 }
 
+static int check_gguf(const void *g, struct err *e) {
+    return gguf_check(g, e);
+}
+
 static void done_gguf(const void *arg, const struct tensor *t) {
     gguf_release(arg, t);
 }
@@ -195,7 +199,8 @@ static void set_limits(struct model *m) {
 static int build(struct model *m, struct exec *x, const struct gguf *g,
                  const struct model_options *o, bool dry, struct err *e) {
     m->x = x;
-    m->load = (struct load){.x = x, .find = find_gguf, .done = done_gguf, .arg = g, .dry = dry};
+    m->load = (struct load){
+        .x = x, .find = find_gguf, .done = done_gguf, .check = check_gguf, .arg = g, .dry = dry};
     if (!dry && exec_is_device(x))
         gguf_stream(g);
     int rc = find_arch(g, &m->desc, e);
@@ -207,6 +212,8 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = expert_store_create(&m->load.store, x, &o->experts, e);
     if (!rc)
         rc = m->desc->load(m, g, e);
+    if (!rc && !dry)
+        rc = gguf_check(g, e);
     if (!rc && m->load.store && !dry)
         rc = expert_store_seal(m->load.store, o->heat, e);
     if (rc)

@@ -4,6 +4,12 @@
 #include "ops/exec.h"
 #include "support/tiny_rig.h"
 #include "unit/bad_files.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "unit/test.h"
 
 // With experts: 6 of width 32, of which 2 are used.
@@ -236,12 +242,45 @@ static void test_room_of_weights(void **state) {
     tiny_rig_close(&r);
 }
 
+// A file that is cut or written to while it is read.
+static void test_changed_file(void **state) {
+    (void)state;
+    struct tiny_shape t = tiny_shape_plain();
+    struct tiny_rig r;
+    struct model_options o = model_options_default();
+    o.max_rows = o.max_verify = 32;
+    tiny_shape_experts(&t);
+    tiny_rig_open(&r, &t, NULL, NULL, "auto", 1);
+    for (int way = 0; way < 3; way++) {
+        struct gguf *g;
+        struct model *m = NULL;
+        const struct edit none = {0};
+        rewrite(r.target_path, r.draft_path, &none);
+        assert_int_equal(gguf_open(&g, r.draft_path, &r.e), 0);
+        if (way == 0)
+            assert_int_equal(truncate(r.draft_path, (off_t)gguf_bytes(g) / 2), 0);
+        if (way == 1)
+            assert_int_equal(utimensat(AT_FDCWD, r.draft_path, NULL, 0), 0);
+        if (way == 2) { // another one in its place
+            char other[128];
+            snprintf(other, sizeof other, "%s.new", r.draft_path);
+            rewrite(r.target_path, other, &none);
+            assert_int_equal(rename(other, r.draft_path), 0);
+        }
+        assert_int_equal(model_load(&m, r.x, g, &o, &r.e), way < 2 ? ERR_IO : 0);
+        assert_true(way == 2 || strstr(r.e.text, "has changed while it was read"));
+        model_destroy(m);
+        gguf_close(g);
+    }
+    remove(r.draft_path);
+    tiny_rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expert_targets),
-        cmocka_unit_test(test_latent_targets),
-        cmocka_unit_test(test_laguna_targets),
-        cmocka_unit_test(test_room_of_weights),
+        cmocka_unit_test(test_expert_targets), cmocka_unit_test(test_latent_targets),
+        cmocka_unit_test(test_laguna_targets), cmocka_unit_test(test_room_of_weights),
+        cmocka_unit_test(test_changed_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
