@@ -264,6 +264,7 @@ static bool one_case(const char *level, const char *data, const char *name, bool
     return experts;
 }
 
+// With `only`: the cases whose names begin so.
 void suite_golden(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
     static const char *const names[] = {
         "r1_tied",      "r2_untied",    "r3_untied",    "r3_slow",         "r3_tied",
@@ -272,11 +273,14 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
         "l2_bias",      "q2_untied",    "g4_dense",     "g4_own",          "q3moe",
         "r1moe",        "r3moe",        "draft_q3moe",  "draft_r3moe",     "glm_air",
         "glm_norms",    "oss",          "laguna_xs",    "laguna_m",        "g4_moe",
-        "draft_l3",     "draft_oss",    "draft_laguna", "draft_laguna_m",  "draft_g4"};
+        "draft_l3",     "draft_oss",    "draft_laguna", "draft_laguna_m",  "draft_g4",
+        "ds2",          "ds2_groups",   "ds3",          "ds3_yarn",        "draft_ds3"};
     char data[400];
     snprintf(data, sizeof data, "%s/golden/data", o->data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
+        if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
+            continue;
         if (one_case(level, data, names[i], false, &hash, n))
             one_case(level, data, names[i], true, &hash, n);
     }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct gpu_options {
-    const char *only;  // a family of ops; NULL: all
+    const char *only;  // a family of ops, or how names of golden cases begin; NULL: all
     const char *data;  // the folder tests of the repository
     const char *model; // suite compare: a GGUF file; NULL: random tiny models only
     bool timing;

@@ -38,6 +38,15 @@ static const struct form forms[] = {
      .rope = {.dims = 64, .base = 1e4f}},
     {"V in K, neighbours of the last 32", 5, 1, 160, 128, .v_in_k = true,
      .rope = {.first = 128, .dims = 32, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
+    {"latents of 512, 16 heads", 16, 1, 576, 512, .v_in_k = true, .no_norm = true,
+     .codec_k = KV_F16, .codec_v = KV_F16,
+     .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
+    {"latents of 512, 5 heads, sinks, BF16", 5, 1, 576, 512, .v_in_k = true, .no_norm = true,
+     .sinks = true, .codec_k = KV_BF16, .codec_v = KV_BF16,
+     .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
+    {"latents of 512, 20 heads, Q8_0", 20, 1, 576, 512, .v_in_k = true, .no_norm = true,
+     .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
+     .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
     {"V in K, Q8_0", 4, 1, 96, 64, .v_in_k = true, .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
      .rope = {.dims = 96, .base = 1e4f}},
     {"sinks, no norms, YaRN", 8, 2, 64, 64, .sinks = true, .no_norm = true,
@@ -286,7 +295,7 @@ static void stored(const struct scene *w, const struct result *r, bool value, in
 // Worst error of queries, absolute.
 static double query_error(const struct scene *w, const struct result *r) {
     const struct form *f = w->f;
-    double worst = 0, y[OPS_HEAD_MAX];
+    double worst = 0, y[OPS_KEY_MAX];
     for (int64_t at = 0; at < (w->len + ROWS_HERE) * f->n_heads; at++) {
         turn(w, w->q + at * (f->dk + f->dv), f->no_norm ? NULL : w->q_norm, at / f->n_heads, y);
         for (int d = 0; d < f->dk; d++)
@@ -299,8 +308,8 @@ static double query_error(const struct scene *w, const struct result *r) {
 // of the row's largest value: a rounding more or less is allowed.
 static double store_error(const struct scene *w, const struct result *r) {
     const struct form *f = w->f;
-    double worst = 0, y[OPS_HEAD_MAX];
-    float x[OPS_HEAD_MAX];
+    double worst = 0, y[OPS_KEY_MAX];
+    float x[OPS_KEY_MAX];
     for (int64_t at = 0; at < (w->len + ROWS_HERE) * f->n_kv; at++)
         for (int value = 0; value < (f->v_in_k ? 1 : 2); value++) {
             int dim = value ? f->dv : f->dk;
@@ -330,7 +339,7 @@ static double head_error(const struct scene *w, const struct result *r, int64_t 
     const float *gate = w->q + (pos * f->n_heads + head) * (f->dk + f->dv) + f->dk;
     double sum = f->sinks ? exp((double)w->sinks[head]) : 0;
     double o[OPS_HEAD_MAX] = {0}, all[OPS_HEAD_MAX] = {0}, err = 0, size = 0;
-    float have[OPS_HEAD_MAX];
+    float have[OPS_KEY_MAX];
     for (int64_t p = first < 0 ? 0 : first; p <= pos; p++) {
         double s = 0;
         stored(w, r, false, p, head / (f->n_heads / f->n_kv), have);
@@ -378,7 +387,7 @@ static int64_t exec_differences(struct check *c, const struct scene *w, struct e
     int64_t n = (w->len + ROWS_HERE) * f->n_heads * f->dk;
     int64_t differ = bit_differences(r->q, other.q, n) +
                      bit_differences(r->out, other.out, ROWS_HERE * f->n_heads * f->dv);
-    float x1[OPS_HEAD_MAX], x2[OPS_HEAD_MAX];
+    float x1[OPS_KEY_MAX], x2[OPS_KEY_MAX];
     for (int64_t at = 0; at < (w->len + ROWS_HERE) * f->n_kv * 2; at++) {
         bool value = at % 2;
         stored(w, r, value, at / 2 / f->n_kv, (int)(at / 2 % f->n_kv), x1);

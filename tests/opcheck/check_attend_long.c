@@ -25,7 +25,29 @@ struct shape {
     float sharp; // size of the queries: 1 spreads the weights, 8 gathers them on few keys
 };
 
+// Longer keys than values can be have their first OPS_HEAD_MAX as values, as latents have.
+static bool is_latent(const struct shape *s) {
+    return s->head_dim > OPS_HEAD_MAX;
+}
+
+static int value_dim(const struct shape *s) {
+    return is_latent(s) ? OPS_HEAD_MAX : s->head_dim;
+}
+
+// Floats of a row's queries, with the gates behind them.
+static int64_t query_width(const struct shape *s) {
+    return (int64_t)s->n_heads * s->head_dim * (s->gated ? 2 : 1);
+}
+
+// Positions that have queries of their own.
+static int64_t query_count(const struct shape *s, int64_t total) {
+    int64_t most = is_latent(s) ? 600 : 4096;
+    return total < most ? total : most;
+}
+
 static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1};
+static const struct shape deepseek_v2_lite = {16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
+static const struct shape deepseek_v3 = {128, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
 static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1};
 
 // Positions 0 .. total-1 in pages, and room for rows in flight behind them.
@@ -53,7 +75,7 @@ static struct kv_row image_row(const struct world *w, int64_t at, int layer, boo
 static void read_row(const struct world *w, int64_t at, bool value, int head, float *x) {
     struct kv_row row = image_row(w, at, 0, value, head);
     kv_codec_of(value ? w->s.codec_v : w->s.codec_k)
-        ->decode(row.codes, row.scales, x, w->s.head_dim);
+        ->decode(row.codes, row.scales, x, value ? value_dim(&w->s) : w->s.head_dim);
 }
 
 // Some rows of K, or of V, stored: codes, then scales.
@@ -64,7 +86,7 @@ struct pool {
 
 static void pool_init(struct pool *p, struct world *w, struct rng *r, bool value) {
     const struct kv_codec *c = kv_codec_of(value ? w->s.codec_v : w->s.codec_k);
-    float x[OPS_HEAD_MAX];
+    float x[OPS_KEY_MAX];
     p->plane = value ? &w->layout.v : &w->layout.k;
     p->codes = malloc((size_t)(POOL * p->plane->code_row));
     p->scales = malloc((size_t)(POOL * p->plane->scale_row + 1));
@@ -80,6 +102,14 @@ static void pool_row(const struct pool *p, int64_t i, struct kv_row to) {
     memcpy(to.scales, p->scales + i * p->plane->scale_row, (size_t)p->plane->scale_row);
 }
 
+// Rows of a position, picked by a random number.
+static void fill_rows(struct world *w, int64_t at, int layer, int head, const struct pool *k,
+                      const struct pool *v, uint64_t pick) {
+    pool_row(k, (int64_t)(pick >> 40) % POOL, image_row(w, at, layer, false, head));
+    if (!is_latent(&w->s))
+        pool_row(v, (int64_t)(pick >> 20) % POOL, image_row(w, at, layer, true, head));
+}
+
 static void fill_image(struct world *w, struct rng *r) {
     const struct kv_layout *l = &w->layout;
     struct pool k, v;
@@ -87,11 +117,8 @@ static void fill_image(struct world *w, struct rng *r) {
     pool_init(&v, w, r, true);
     for (int64_t at = 0; at < w->n_pages * KV_PAGE; at++)
         for (int layer = 0; layer < l->s.n_layers; layer++)
-            for (int h = 0; h < l->s.n_heads; h++) {
-                uint64_t pick = rng_next(r);
-                pool_row(&k, (int64_t)(pick >> 40) % POOL, image_row(w, at, layer, false, h));
-                pool_row(&v, (int64_t)(pick >> 20) % POOL, image_row(w, at, layer, true, h));
-            }
+            for (int h = 0; h < l->s.n_heads; h++)
+                fill_rows(w, at, layer, h, &k, &v, rng_next(r));
     free(k.codes);
     free(k.scales);
     free(v.codes);
@@ -99,8 +126,8 @@ static void fill_image(struct world *w, struct rng *r) {
 }
 
 static struct kv_layout layout_of(const struct shape *s, int n_layers) {
-    return kv_layout_for((struct kv_shape){n_layers, s->n_kv, s->head_dim, s->head_dim, false,
-                                           s->codec_k, s->codec_v});
+    return kv_layout_for((struct kv_shape){n_layers, s->n_kv, s->head_dim, value_dim(s),
+                                           is_latent(s), s->codec_k, s->codec_v});
 }
 
 static void world_init(struct world *w, struct check *c, struct shape s, int64_t total,
@@ -112,7 +139,7 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
     w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MOST / KV_PAGE;
     w->layout = layout_of(&s, layers);
     size_t bytes = (size_t)(w->n_pages * w->layout.page_bytes);
-    int64_t per = (int64_t)s.n_heads * 2 * s.head_dim, queries = total < 4096 ? total : 4096;
+    int64_t per = query_width(&s), queries = query_count(&s, total);
     w->image = malloc(bytes);
     w->pages = malloc((size_t)w->n_pages * sizeof *w->pages);
     w->query = malloc((size_t)(queries * per) * sizeof *w->query);
@@ -140,8 +167,7 @@ static struct kv_slot slot_at(const struct world *w, int64_t at) {
 }
 
 static const float *query_of(const struct world *w, int64_t pos) {
-    int64_t queries = w->total < 4096 ? w->total : 4096;
-    return w->query + pos % queries * w->s.n_heads * 2 * w->s.head_dim;
+    return w->query + pos % query_count(&w->s, w->total) * query_width(&w->s);
 }
 
 static void add_row(struct world *w, int32_t parent, int64_t pos, int64_t at) {
@@ -187,15 +213,16 @@ static int make_tree(struct world *w, int64_t len, int n, int32_t *where) {
 }
 
 static void put_queries(struct world *w) {
-    int64_t per = (int64_t)w->s.n_heads * 2 * w->s.head_dim, n = w->f.rows.n;
+    int64_t per = query_width(&w->s), n = w->f.rows.n;
     float *q = malloc((size_t)(n * per) * sizeof *q);
-    int dim = w->s.head_dim, heads = w->s.n_heads;
+    int dim = w->s.head_dim, heads = w->s.n_heads, each = w->s.gated ? 2 * dim : dim;
     // Queries lie apart, gates behind them.
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++) {
-            const float *from = query_of(w, w->f.pos[i]) + h * 2 * dim;
+            const float *from = query_of(w, w->f.pos[i]) + h * each;
             memcpy(q + (i * heads + h) * dim, from, (size_t)dim * sizeof *q);
-            memcpy(q + ((n + i) * heads + h) * dim, from + dim, (size_t)dim * sizeof *q);
+            if (w->s.gated)
+                memcpy(q + ((n + i) * heads + h) * dim, from + dim, (size_t)dim * sizeof *q);
         }
     buffers_put(&w->buffers, w->q, q, (size_t)(n * per) * sizeof *q);
     free(q);
@@ -207,7 +234,7 @@ static void call_attend(struct world *w, int64_t len, int layer, struct act *act
     struct attend_args a = {.shape = {.n_heads = s->n_heads,
                                       .n_kv = s->n_kv,
                                       .dk = s->head_dim,
-                                      .dv = s->head_dim,
+                                      .dv = value_dim(s),
                                       .scale = 1 / sqrtf((float)s->head_dim),
                                       .mask = s->mask,
                                       .window = s->window},
@@ -226,14 +253,15 @@ static struct act *new_act(const struct world *w) {
     struct act *act;
     struct err e;
     if (exec_ops(w->c->exec)
-            ->act_create(w->c->exec, w->f.rows.n, (int64_t)w->s.n_heads * w->s.head_dim, &act, &e))
+            ->act_create(w->c->exec, w->f.rows.n, (int64_t)w->s.n_heads * value_dim(&w->s), &act,
+                         &e))
         abort();
     return act;
 }
 
-// All rows of the present forest, in layer 0: [rows][n_heads * head_dim], to be freed.
+// All rows of the present forest, in layer 0: [rows][n_heads * value_dim], to be freed.
 static float *attend_rows(struct world *w, int64_t len) {
-    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim, n = w->f.rows.n;
+    int64_t k = (int64_t)w->s.n_heads * value_dim(&w->s), n = w->f.rows.n;
     float *out = malloc((size_t)(n * k) * sizeof *out);
     struct act *act = new_act(w);
     put_queries(w);
@@ -249,10 +277,10 @@ static float *attend_rows(struct world *w, int64_t len) {
 // One head of a row whose keys are the image's rows at[0..n), in doubles: its relative error.
 static double head_error(const struct world *w, int64_t pos, int head, const int64_t *at, int64_t n,
                          const float *out) {
-    int dim = w->s.head_dim, kv = head / (w->s.n_heads / w->s.n_kv);
-    const float *q = query_of(w, pos) + head * 2 * dim;
+    int dim = w->s.head_dim, dv = value_dim(&w->s), kv = head / (w->s.n_heads / w->s.n_kv);
+    const float *q = query_of(w, pos) + head * (w->s.gated ? 2 * dim : dim);
     double sum = 0, err = 0, size = 0, o[OPS_HEAD_MAX] = {0};
-    float x[OPS_HEAD_MAX];
+    float x[OPS_KEY_MAX];
     for (int64_t j = 0; j < n; j++) {
         double p = 0;
         read_row(w, at[j], false, kv, x);
@@ -261,12 +289,12 @@ static double head_error(const struct world *w, int64_t pos, int head, const int
         p = exp(p / sqrt((double)dim));
         sum += p;
         read_row(w, at[j], true, kv, x);
-        for (int d = 0; d < dim; d++)
+        for (int d = 0; d < dv; d++)
             o[d] += p * (double)x[d];
     }
-    for (int d = 0; d < dim; d++) {
+    for (int d = 0; d < dv; d++) {
         double y = o[d] / sum / (w->s.gated ? 1 + exp(-(double)q[dim + d]) : 1);
-        err += ((double)out[head * dim + d] - y) * ((double)out[head * dim + d] - y);
+        err += ((double)out[head * dv + d] - y) * ((double)out[head * dv + d] - y);
         size += y * y;
     }
     return isfinite(err) ? sqrt(err / (size + 1e-30)) : INFINITY;
@@ -284,7 +312,7 @@ static double chain_error(struct world *w, int64_t len, const float *out) {
             if (s->window == 0 || llabs(pos - p) < s->window)
                 at[keys++] = p;
         for (int h = (int)between(&w->c->rng, 0, 3); h < s->n_heads; h += 5) {
-            double e = head_error(w, pos, h, at, keys, out + i * (int64_t)s->n_heads * s->head_dim);
+            double e = head_error(w, pos, h, at, keys, out + i * s->n_heads * value_dim(s));
             worst = e > worst ? e : worst;
         }
     }
@@ -315,6 +343,12 @@ static const struct attend_case {
     {{8, 4, 256, ATTEND_PATH, 0, KV_Q8_0, KV_Q8_0, true, 1}, 700, 512, true},
     {{80, 2, 64, ATTEND_PATH, 0, KV_F16, KV_BF16, false, 1}, 1300, 40, true},
     {{4, 1, 512, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 1300, 40, true},
+    {{3, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 700, 70, false},
+    {{16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 20000, 23, true},
+    {{16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 8}, 1000, 512, true},
+    {{20, 1, 576, ATTEND_PATH, 0, KV_Q8_0, KV_Q8_0, false, 1}, 3000, 61, true},
+    {{64, 1, 576, ATTEND_PATH, 0, KV_BF16, KV_BF16, false, 1}, 1300, 40, true},
+    {{128, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1}, 2500, 23, true},
     {{32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1}, 20000, 16, true},
     {{32, 8, 128, ATTEND_BLOCK, 2048, KV_F16, KV_F16, false, 1}, 6001, 16, true},
     {{32, 8, 128, ATTEND_PATH, 2048, KV_F16, KV_F16, false, 1}, 6001, 256, true},
@@ -347,7 +381,7 @@ void check_attend_long_double(struct check *c) {
 
 // The positions of [begin, begin + n) in a prompt of chunks of `chunk` rows, into all[pos - begin].
 static void by_chunks(struct world *w, int64_t begin, int n, int chunk, float *all) {
-    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim;
+    int64_t k = (int64_t)w->s.n_heads * value_dim(&w->s);
     for (int i = 0; i < n; i += chunk) {
         int rows = n - i < chunk ? n - i : chunk;
         make_chain(w, begin + i, rows);
@@ -359,7 +393,7 @@ static void by_chunks(struct world *w, int64_t begin, int n, int chunk, float *a
 
 // Bits that differ when the positions are computed in other company; counts values compared.
 static int64_t company_differences(struct world *w, int64_t begin, int n, int64_t *compared) {
-    int64_t k = (int64_t)w->s.n_heads * w->s.head_dim, differ = 0;
+    int64_t k = (int64_t)w->s.n_heads * value_dim(&w->s), differ = 0;
     float *all = malloc((size_t)(n * k) * sizeof *all), *other = malloc((size_t)(n * k) * 4);
     int32_t where[32];
     by_chunks(w, begin, n, n, all);
@@ -420,7 +454,8 @@ static double floor_bytes(const struct world *w, int64_t len) {
     int64_t n = w->f.rows.n, keys = len + n;
     if (w->s.window > 0 && keys > w->s.window + n)
         keys = w->s.window + n;
-    double row = (double)w->s.n_heads * w->s.head_dim * (w->s.gated ? 10 : 6);
+    double row =
+        (double)w->s.n_heads * (w->s.head_dim * (w->s.gated ? 8 : 4) + value_dim(&w->s) * 2);
     return (double)(keys * w->s.n_kv * kv_layout_row(&w->layout)) + (double)n * row;
 }
 
@@ -449,6 +484,18 @@ static void time_shape(struct check *c, struct shape s, int64_t len, const int *
     free(w);
 }
 
+// Latents of 512 values with keys of 64 behind them.
+static void time_latents(struct check *c) {
+    static const int steps[] = {1, 23}, prompt[] = {512};
+    const struct shape all[] = {deepseek_v2_lite, deepseek_v3};
+    for (int i = 0; i < 2; i++) {
+        time_shape(c, all[i], 512, steps, 2);
+        time_shape(c, all[i], 4096, steps, 2);
+        time_shape(c, all[i], 16384, steps, 2);
+        time_shape(c, all[i], 8192, prompt, 1);
+    }
+}
+
 void check_attend_long_time(struct check *c) {
     static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
     static const enum kv_codec_id types[][2] = {
@@ -456,6 +503,7 @@ void check_attend_long_time(struct check *c) {
     if (!c->device)
         return;
     time_shape(c, target_27b, 512, steps, 4);
+    time_latents(c);
     time_shape(c, target_27b, 4096, steps, 4);
     time_shape(c, target_27b, 20000, steps, 4);
     time_shape(c, target_27b, 65536, tree, 1);

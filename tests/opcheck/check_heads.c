@@ -154,3 +154,62 @@ void check_heads_rule(struct check *c) {
     report(c, pieces == 0, "linear_heads: rule E1", "7 types; other exec", "%lld differ",
            (long long)pieces);
 }
+
+struct heads_call {
+    struct exec *x;
+    struct heads_args a;
+    struct weight *w[4]; // turned over, so that the cache does not hold them
+};
+
+static void heads_turn(void *arg, int turn) {
+    struct heads_call *t = arg;
+    t->a.w = t->w[turn % 4];
+    exec_ops(t->x)->linear_heads(t->x, &t->a);
+}
+
+// The matrices of a layer of DeepSeek-V2-Lite and of -V3, as Q8_0.
+static void time_heads(struct check *c, int heads, int64_t k, int64_t m, int64_t n) {
+    const struct ops *ops = exec_ops(c->exec);
+    struct heads_call t = {.x = c->exec};
+    struct matrix w = matrix_new(&c->rng, TYPE_Q8_0, k, m * heads);
+    const bool act = k > m; // weighted latents are an activation
+    w.t.n_dims = 3;
+    w.t.ne[1] = m;
+    w.t.ne[2] = heads;
+    for (int i = 0; i < 4; i++)
+        t.w[i] = matrix_pack(c->exec, &w);
+    struct buffers r;
+    buffers_open(&r, c, c->exec);
+    const size_t values = (size_t)(n * heads * k), outs = (size_t)(n * heads * m);
+    float *in = malloc(values * sizeof *in);
+    fill_random(&c->rng, in, (int64_t)values, 2);
+    const float *rows = buffers_in(&r, in, values * sizeof *in);
+    struct act *x = act_new(c->exec, n, heads * k);
+    ops->to_act(c->exec, rows, n, heads * k, x);
+    t.a = (struct heads_args){.heads = heads, .n = n, .in_stride = k, .out_stride = m};
+    t.a.in = act ? NULL : rows;
+    t.a.act = act ? x : NULL;
+    t.a.out = buffers_own(&r, NULL, outs * sizeof(float));
+    char text[64];
+    snprintf(text, sizeof text, "%d heads %lld to %lld, %lld rows", heads, (long long)k,
+             (long long)m, (long long)n);
+    report_time(c, "linear_heads", text, time_call(c, heads_turn, &t),
+                (double)w.t.bytes + (double)values * (act ? 2 : 4) + (double)outs * 4);
+    ops->act_destroy(c->exec, x);
+    for (int i = 0; i < 4; i++)
+        ops->weight_destroy(c->exec, t.w[i]);
+    buffers_close(&r);
+    matrix_free(&w);
+    free(in);
+}
+
+void check_heads_time(struct check *c) {
+    static const int64_t rows[] = {1, 23, 512};
+    if (!CHECK_HAS(c, linear_heads))
+        return;
+    for (int i = 0; i < 3; i++)
+        for (int heads = 16; heads <= (c->device ? 128 : 16); heads *= 8) {
+            time_heads(c, heads, 128, 512, rows[i]);
+            time_heads(c, heads, 512, 128, rows[i]);
+        }
+}

@@ -51,6 +51,7 @@ void check_moe_double(struct check *c);
 void check_moe_time(struct check *c);
 void check_store_rule(struct check *c), check_store_time(struct check *c); // called by these
 void check_heads_rule(struct check *c);
+void check_heads_time(struct check *c);
 void check_mass(struct check *c), check_mass_double(struct check *c);
 void check_sample(struct check *c);
 void check_sample_rule(struct check *c);

@@ -33,7 +33,7 @@ static const struct family families[] = {
     {"values", check_values, check_values_rule, check_values_double, NULL},
     {"rows", check_rows, check_rows_rule, check_rows_double, check_rows_time},
     {"moe", check_moe, check_moe_rule, check_moe_double, check_moe_time},
-    {"heads", NULL, check_heads_rule, NULL, NULL},
+    {"heads", NULL, check_heads_rule, NULL, check_heads_time},
     {"mass", check_mass, NULL, check_mass_double, NULL},
     {"sample", check_sample, check_sample_rule, check_sample_double, check_sample_time},
 };

@@ -32,7 +32,7 @@ struct fold_work {
 static __device__ __forceinline__ struct fold_work fold_work_of(const struct attend_run *u,
                                                                 int32_t row, int v) {
     struct attend_row r = attend_entry(&u->rows[row]);
-    struct fold_work w = {row, v * 4 / u->head_dim, v * 4 % u->head_dim, 0, 0, {1, 1, 1, 1}};
+    struct fold_work w = {row, v * 4 / u->dv, v * 4 % u->dv, 0, 0, {1, 1, 1, 1}};
     w.first = r.first < r.split ? attend_part(r.first / ATTEND_CHUNK) : 0;
     w.end = r.first < r.split ? attend_parts(r.split) : 0;
 #pragma unroll
@@ -55,7 +55,7 @@ static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
             int32_t slot = part + i < w.end ? part + i - u->part0 : u->slots - 1;
             int64_t from = attend_slot(u, slot, w.row, w.head);
             ml[i] = __ldcg((const float2 *)(u->ml + from * 2));
-            acc[i] = __ldcg((const float4 *)(u->acc + from * u->head_dim + w.at));
+            acc[i] = __ldcg((const float4 *)(u->acc + from * u->dv + w.at));
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     fold_together(const __grid_constant__ struct attend_run u,
                   const __grid_constant__ struct finish f) {
     cluster_arrive();
-    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.dv / 4;
     int32_t row = (int32_t)(u.begin + blockIdx.y);
     struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
     gpu_await();
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                const __grid_constant__ struct finish f) {
     __shared__ float part[THREADS / 32];
     __shared__ bool last;
-    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.head_dim / 4;
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.dv / 4;
     int32_t row = (int32_t)(u.begin + blockIdx.y);
     float4 *wide = (float4 *)(u.out + row * u.out_stride);
     unsigned *state = f.state + 2 * blockIdx.y;
@@ -155,7 +155,8 @@ static struct attend_run run_of(const struct attend_args *a) {
     u.n_heads = a->shape.n_heads;
     u.n_kv = a->shape.n_kv;
     u.group = a->shape.n_heads / a->shape.n_kv;
-    u.head_dim = a->shape.dk;
+    u.dk = a->shape.dk;
+    u.dv = a->shape.dv;
     u.codec_k = l->s.codec_k;
     u.codec_v = l->s.codec_v;
     u.k = l->k;
@@ -171,14 +172,22 @@ static struct attend_run run_of(const struct attend_args *a) {
 // Kernels. WIDE is taken for whole rows and for items of more than FEW tiles of pairs, below which
 // MATRIX, which makes the same bits, is as fast or faster; attend_long for whole rows of more than
 // WHOLE tiles.
-enum kernel { PLAIN, MATRIX, WIDE };
+enum kernel { PLAIN, MATRIX, WIDE, LATENT };
 enum { FEW = 3, WHOLE = 6 };
 
+// Whether values are a part of keys as LATENT has them.
+static bool is_latent(const struct attend_args *a) {
+    return a->layout->s.v_in_k && a->shape.dk == 576 && a->shape.dv == 512 && a->shape.n_kv == 1;
+}
+
 static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) {
+    if (is_latent(a) && g->sm >= 80 && g->path != CUDA_PATH_SMALL &&
+        a->layout->s.codec_k != KV_F32 && attend_latent_tiles(g->shared))
+        return LATENT;
     int d = a->shape.dk;
-    if ((d != 64 && d != 128 && d != 256) || g->sm < 80 || g->path == CUDA_PATH_SMALL ||
-        attend_matrix_bytes(d, 3, false) > g->shared || a->layout->s.codec_k == KV_F32 ||
-        a->layout->s.codec_v == KV_F32)
+    if (d != a->shape.dv || a->layout->s.v_in_k || (d != 64 && d != 128 && d != 256) ||
+        g->sm < 80 || g->path == CUDA_PATH_SMALL || attend_matrix_bytes(d, 3, false) > g->shared ||
+        a->layout->s.codec_k == KV_F32 || a->layout->s.codec_v == KV_F32)
         return PLAIN;
     return g->path == CUDA_PATH_WGMMA && d >= 128 && attend_wide_bytes(d) <= g->shared ? WIDE
                                                                                        : MATRIX;
@@ -203,7 +212,7 @@ static int64_t batch_rows(const struct attend_args *a, const struct rows *r) {
         last = r->pos[i] > last ? r->pos[i] : last;
     }
     int32_t parts = attend_parts((int32_t)last) - attend_part((int32_t)(first / ATTEND_CHUNK));
-    return fitting(row_bytes(parts, a->shape.n_heads, a->shape.dk));
+    return fitting(row_bytes(parts, a->shape.n_heads, a->shape.dv));
 }
 
 extern "C" size_t attend_scratch(const struct exec_limits *l) {
@@ -255,6 +264,11 @@ static void run_kernel(struct gpu *g, const struct attend_run *u, const struct a
         attend_long(g, u, p);
     else if (kernel == WIDE && (p->whole || p->tiles > FEW))
         attend_wide(g, u, p);
+    else if (kernel == LATENT && g->path == CUDA_PATH_WGMMA &&
+             (p->whole || (p->tiles > 2 && !u->chosen)))
+        attend_latent_wide(g, u, p);
+    else if (kernel == LATENT)
+        attend_latent(g, u, p);
     else if (kernel != PLAIN)
         attend_matrix(g, u, p);
     else
@@ -269,15 +283,15 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
         run_kernel(g, u, p, kernel);
         return;
     }
-    int64_t fours = (int64_t)u->n_heads * u->head_dim / 4;
+    int64_t fours = (int64_t)u->n_heads * u->dv / 4;
     dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
     size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
-    float *parts = (float *)gpu_scratch(g, values * (size_t)(u->head_dim + 2) * sizeof(float));
+    float *parts = (float *)gpu_scratch(g, values * (size_t)(u->dv + 2) * sizeof(float));
     struct finish f = {(__half *)out->x, out->unscale, out->stride, row_state(g, u->n_rows)};
     if (!parts || !f.state)
         return;
     u->acc = parts;
-    u->ml = parts + values * (size_t)u->head_dim;
+    u->ml = parts + values * (size_t)u->dv;
     run_kernel(g, u, p, kernel);
     if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
         grid.x = TOGETHER;
@@ -285,6 +299,22 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
         return;
     }
     gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);
+}
+
+// Of LATENT: no more tiles than leave each multiprocessor a block where there are few parts.
+static struct attend_limits latent_limits(const struct gpu *g, const struct attend_args *a,
+                                          const struct rows *r, int64_t most) {
+    const int tiles = attend_latent_tiles(g->shared);
+    struct attend_limits m = {tiles, tiles, g->processors};
+    const int64_t all = (r->n * a->shape.n_heads + ATTEND_TILE - 1) / ATTEND_TILE;
+    const int64_t parts = attend_parts((int32_t)most) + 1;
+    if (all * parts <= 2 * g->processors)
+        m.tiles_split = 1;
+    else if (tiles > 1 && (all + 1) / 2 * parts <= g->processors)
+        m.tiles_split = 2;
+    if (m.tiles_split == 1)
+        m.blocks = 2 * g->processors;
+    return m;
 }
 
 // Tiles of a block where parts are apart: few while there are few keys, so that many blocks share
@@ -298,6 +328,8 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     for (int64_t i = 0; i < r->n; i++)
         most = r->pos[i] > most ? r->pos[i] : most;
     most = a->shape.window > 0 && most > a->shape.window ? a->shape.window : most;
+    if (kernel == LATENT)
+        return latent_limits(g, a, r, most);
     m.tiles_whole = WHOLE;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
@@ -325,7 +357,9 @@ static const struct attend_plans *plans_of(struct gpu *g, const struct attend_ar
     struct attend_cut cut = {false, r->n, limits_of(g, a, r, kernel)};
     cut.whole = attend_plan_whole(a, r, &cut.limits, g->processors) &&
                 (kernel == PLAIN ||
-                 attend_matrix_bytes(a->shape.dk, cut.limits.tiles_whole, true) <= g->shared);
+                 (kernel == LATENT ? cut.limits.tiles_whole > 1
+                                   : attend_matrix_bytes(a->shape.dk, cut.limits.tiles_whole,
+                                                         true) <= g->shared));
     if (!cut.whole)
         cut.step = batch_rows(a, r);
     return attend_make(g, a, r, &cut);
@@ -345,7 +379,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
         all.choice = NULL;
     else if (!attend_choose(g, a, r))
         return;
-    cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dk);
+    cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
     struct attend_run u = run_of(a);
     // The stage keeps one copy of the same bytes, so this tells whether just these rows were
     // stored.

@@ -24,11 +24,12 @@ struct attend_run {
     bool gate_softplus, gate_single;
     float *out; // [n][out_stride]
     int64_t out_stride;
-    float *acc; // [slots][rows][n_heads][head_dim] results of parts, not divided
+    float *acc; // [slots][rows][n_heads][dv] results of parts, not divided
     float *ml;  // [slots][rows][n_heads][2] their maximum and sum
     int64_t begin, n_rows;
     int32_t slots, part0;
-    int32_t n_heads, n_kv, group, head_dim;
+    int32_t n_heads, n_kv, group;
+    int32_t dk, dv;           // values of a key, of a value
     int32_t codec_k, codec_v; // enum kv_codec_id
     struct kv_plane k, v;
     int64_t layer; // bytes from a page to the layer
@@ -67,6 +68,14 @@ extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 // to 6.
 extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
 extern "C" int attend_wide_bytes(int head_dim); // most shared memory of its blocks
+// The same for keys of 576 values whose first 512 are the values, on one kv head. Tiles of pairs
+// that items may have with so much shared memory; 0: none, 1: no ATTEND_WHOLE.
+extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
+                              const struct attend_plan *p);
+extern "C" int attend_latent_tiles(int shared);
+// The same by wgmma with ATTEND_WHOLE, and without where no blocks are chosen: same bits.
+extern "C" void attend_latent_wide(struct gpu *g, const struct attend_run *u,
+                                   const struct attend_plan *p);
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p);
 // Whether rows of a call choose blocks, and the choice (choose.cu); false: a fault.
@@ -150,7 +159,7 @@ static __device__ inline bool attend_turns(const struct attend_item *t, int chun
            attend_part_begin(attend_part(chunk)) == chunk;
 }
 
-// Where the result of a part goes: for acc times head_dim, for ml times 2.
+// Where the result of a part goes: for acc times dv, for ml times 2.
 static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t slot, int32_t row,
                                              int32_t head) {
     return (slot * u->n_rows + row - u->begin) * u->n_heads + head;

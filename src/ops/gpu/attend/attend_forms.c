@@ -4,16 +4,12 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 
 const char *cuda_qk_lacks(const struct qk_args *a) {
-    if (a->dk != a->dv || (a->layout && a->layout->s.v_in_k))
-        return "keys and values of different lengths";
-    return a->dk % 32 ? "heads that are no multiple of 32" : NULL;
+    return a->dk % 32 || a->dv % 32 ? "heads that are no multiple of 32" : NULL;
 }
 
 const char *cuda_attend_lacks(const struct attend_args *a) {
     const struct attend_shape *s = &a->shape;
     if (s->soft_cap > 0)
         return "a soft cap of scores";
-    if (s->dk != s->dv || a->layout->s.v_in_k)
-        return "keys and values of different lengths";
-    return s->dk % 32 ? "heads that are no multiple of 32" : NULL;
+    return s->dk % 32 || s->dv % 32 ? "heads that are no multiple of 32" : NULL;
 }

@@ -19,14 +19,15 @@ struct pair {
     float most, sum, all_most, all_sum;
 };
 
-static __device__ inline int width_of(const struct attend_run *u, int slab) {
-    int left = u->head_dim - slab * SLAB;
+// Values of a slab of rows of `dim`.
+static __device__ inline int width_of(int dim, int slab) {
+    int left = dim - slab * SLAB;
     return left < SLAB ? left : SLAB;
 }
 
 static __device__ void load_slab(const struct attend_run *u, struct shared *m, bool value, int kv,
                                  int slab) {
-    int pieces = width_of(u, slab) / 8;
+    int pieces = width_of(value ? u->dv : u->dk, slab) / 8;
     for (int i = threadIdx.x; i < ATTEND_CHUNK * pieces; i += WARPS * 32) {
         int slot = i / pieces, at = i % pieces;
         struct kv_row from = attend_key(u, &m->keys, slot, value, kv);
@@ -41,9 +42,9 @@ static __device__ void load_slab(const struct attend_run *u, struct shared *m, b
 
 static __device__ void load_queries(const struct attend_run *u, const struct pair *p,
                                     struct shared *m, int slab) {
-    int width = width_of(u, slab), warp = threadIdx.x / 32;
+    int width = width_of(u->dk, slab), warp = threadIdx.x / 32;
     for (int i = 0; i < PAIRS; i++) {
-        const float *q = u->q + ((int64_t)p[i].row * u->n_heads + p[i].head) * u->head_dim;
+        const float *q = u->q + ((int64_t)p[i].row * u->n_heads + p[i].head) * u->dk;
         for (int at = threadIdx.x % 32; at < width; at += 32)
             m->q[warp * PAIRS + i][at] = p[i].row < 0 ? 0 : q[slab * SLAB + at];
     }
@@ -52,7 +53,7 @@ static __device__ void load_queries(const struct attend_run *u, const struct pai
 // Adds a slab's products to the scores of keys lane and lane + 32.
 static __device__ void score_slab(const struct attend_run *u, const struct shared *m, int slab,
                                   float s[PAIRS][2]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = width_of(u, slab);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = width_of(u->dk, slab);
     for (int at = 0; at < width; at += 4) {
         float4 k[2] = {*(const float4 *)&m->slab[lane][at],
                        *(const float4 *)&m->slab[lane + 32][at]};
@@ -163,17 +164,17 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
         if (p[i].row < 0)
             continue;
         int64_t to = attend_slot(u, slot, p[i].row, p[i].head);
-        float *out = u->out + p[i].row * u->out_stride + (int64_t)p[i].head * u->head_dim;
+        float *out = u->out + p[i].row * u->out_stride + (int64_t)p[i].head * u->dv;
         const float sum = attend_sunk(u, p[i].head, p[i].all_most, p[i].all_sum);
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++) {
             int at = j * 32 + lane;
-            if (j * 32 >= u->head_dim)
+            if (j * 32 >= u->dv)
                 break;
             if (t->kind == ATTEND_WHOLE)
                 out[at] = attend_output(u, p[i].row, p[i].head, at, all[j / 4][i][j % 4], sum);
             else
-                u->acc[to * u->head_dim + at] = acc[j / 4][i][j % 4];
+                u->acc[to * u->dv + at] = acc[j / 4][i][j % 4];
         }
         if (t->kind != ATTEND_WHOLE && lane == 0) {
             u->ml[to * 2] = p[i].most;
@@ -219,10 +220,8 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
     if (threadIdx.x < ATTEND_CHUNK)
         attend_note(u, attend_look(u, t, chunk, threadIdx.x), &m->keys, threadIdx.x);
     __syncthreads();
-#pragma unroll
-    for (int slab = 0; slab < SLABS; slab++) {
-        if (slab * SLAB >= u->head_dim)
-            break;
+#pragma unroll 1
+    for (int slab = 0; slab * SLAB < u->dk; slab++) {
         load_slab(u, m, false, kv, slab);
         load_queries(u, p, m, slab);
         __syncthreads();
@@ -238,11 +237,11 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
     }
 #pragma unroll
     for (int slab = 0; slab < SLABS; slab++) {
-        if (slab * SLAB >= u->head_dim)
+        if (slab * SLAB >= u->dv)
             break;
         load_slab(u, m, true, kv, slab);
         __syncthreads();
-        gather_slab(m, width_of(u, slab), acc[slab]);
+        gather_slab(m, width_of(u->dv, slab), acc[slab]);
         __syncthreads();
     }
 }
@@ -281,9 +280,9 @@ static __global__ void __launch_bounds__(WARPS * 32)
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (u->head_dim <= SLAB)
+    if (u->dv <= SLAB)
         gpu_launch_early(g, "attend", attend_kernel<1>, grid, WARPS * 32, 0, *u);
-    else if (u->head_dim <= 2 * SLAB)
+    else if (u->dv <= 2 * SLAB)
         gpu_launch_early(g, "attend", attend_kernel<2>, grid, WARPS * 32, 0, *u);
     else
         gpu_launch_early(g, "attend", attend_kernel<4>, grid, WARPS * 32, 0, *u);

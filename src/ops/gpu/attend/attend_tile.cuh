@@ -15,15 +15,16 @@ static __device__ inline unsigned shared_address(const void *p) {
 }
 
 // Where pieces of a tile lie: rows of D halves as they are, or in columns of 64 halves, the ROWS
-// rows of a column one behind the other. PITCH: from a row to the next.
+// rows of a column one behind the other. PITCH: from a row to the next; COLUMN: to the next 64
+// halves.
 template <int D> struct whole_rows {
-    static constexpr int PITCH = D * 2;
+    static constexpr int PITCH = D * 2, COLUMN = 128;
     static __device__ inline int at(int row, int piece) {
         return row * PITCH + (piece ^ row % 8) * 16;
     }
 };
 template <int ROWS> struct cut_rows {
-    static constexpr int PITCH = 128;
+    static constexpr int PITCH = 128, COLUMN = ROWS * PITCH;
     static __device__ inline int at(int row, int piece) {
         return (piece / 8 * ROWS + row) * PITCH + (piece % 8 ^ row % 8) * 16;
     }

@@ -47,9 +47,9 @@ static __device__ inline struct kv_row choose_key(const struct choose_run *u, in
 
 // Block (key block, kv head), threads (eight values of a head, sharer). A sharer adds up 16 keys in
 // order; their sums are added up in order.
-static __global__ void __launch_bounds__(OPS_HEAD_MAX / 8 * SHARERS)
+static __global__ void __launch_bounds__(OPS_KEY_MAX / 8 * SHARERS)
     choose_means(const __grid_constant__ struct choose_run u) {
-    __shared__ float part[SHARERS][OPS_HEAD_MAX];
+    __shared__ float part[SHARERS][OPS_KEY_MAX];
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, x[8];
     int32_t first = (int32_t)blockIdx.x * BLOCK + (int32_t)threadIdx.y * (BLOCK / SHARERS);
     gpu_await();

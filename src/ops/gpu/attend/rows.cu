@@ -8,7 +8,7 @@
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, WARP_VALUES = OPS_HEAD_MAX / 32 };
+enum { THREADS = 256, WARPS = THREADS / 32, WARP_VALUES = OPS_KEY_MAX / 32 };
 
 struct qk_run {
     struct qk_args a;
@@ -28,19 +28,20 @@ static __device__ void store_head(const float *x, int dim, int codec, struct kv_
     }
 }
 
-// RMSNorm of one head: x[i] = element i * 32 + lane. w: NULL, no weights.
-static __device__ void norm_head(const struct qk_args *a, const float *w, float *x, int lane) {
+// RMSNorm of one head of d values: x[i] = element i * 32 + lane. w: NULL, no weights.
+static __device__ void norm_head(const struct qk_args *a, const float *w, int d, float *x,
+                                 int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= a->dk)
+        if (i * 32 >= d)
             break;
         sum = fmaf(x[i], x[i], sum);
     }
-    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)a->dk + a->eps);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)d + a->eps);
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= a->dk)
+        if (i * 32 >= d)
             break;
         x[i] = w ? x[i] * factor * w[i * 32 + lane] : x[i] * factor;
     }
@@ -89,12 +90,12 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
         return NULL;
     if (h < a->n_kv)
         return a->k + (row * a->n_kv + h) * a->dk;
-    return h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dk : NULL;
+    return a->v && h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dv : NULL;
 }
 
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
 static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
-    __shared__ float cs[OPS_HEAD_MAX], rows[WARPS][OPS_HEAD_MAX];
+    __shared__ float cs[OPS_KEY_MAX], rows[WARPS][OPS_KEY_MAX];
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope.dims / 2;
@@ -110,16 +111,17 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     }
     gpu_await();
     gpu_let_next();
+    const int width = h < queries + a->n_kv ? a->dk : a->dv;
     float x[WARP_VALUES];
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
-        x[j] = from && j * 32 < a->dk ? from[j * 32 + lane] : 0.0f;
+        x[j] = from && j * 32 < width ? from[j * 32 + lane] : 0.0f;
     __syncthreads();
     if (!from)
         return;
     if (h < queries) {
         if (a->q_norm)
-            norm_head(a, a->q_norm, x, lane);
+            norm_head(a, a->q_norm, a->dk, x, lane);
         turn_head(a, cs, rows[warp], x, lane);
         float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
@@ -129,14 +131,14 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     h -= queries;
     if (h < a->n_kv) {
         if (a->k_norm)
-            norm_head(a, a->k_norm, x, lane);
+            norm_head(a, a->k_norm, a->dk, x, lane);
         turn_head(a, cs, rows[warp], x, lane);
         store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
     if (a->v_norm)
-        norm_head(a, NULL, x, lane);
-    store_head(x, a->dk, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
+        norm_head(a, NULL, a->dv, x, lane);
+    store_head(x, a->dv, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
 // Angles are products in double precision, as the scalar op takes them, so their sine and cosine
@@ -150,7 +152,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
         gpu_check(g, GPU_NOT_SUPPORTED, "qk_norm_rope_store: a form without a kernel");
         return;
     }
-    double freq[OPS_HEAD_MAX / 2 + 1] = {0};
+    double freq[OPS_KEY_MAX / 2 + 1] = {0};
     int pairs = a->rope.dims / 2;
     rope_angles(&a->rope, freq);
     struct qk_run u = {};
@@ -163,7 +165,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     u.freq = (const double *)gpu_stage(g, freq, (size_t)(pairs + 1) * sizeof *freq);
     if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
-    int heads = (a->q ? a->n_heads : 0) + (a->k ? 2 * a->n_kv : 0);
+    int heads = (a->q ? a->n_heads : 0) + (a->k ? (a->v ? 2 : 1) * a->n_kv : 0);
     dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
     gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
     if (!a->k)

@@ -4,6 +4,7 @@
 // an exec may be used by any thread, one at a time, beside execs of other devices, and an op's
 // staged arrays are never overwritten before its launches are queued. An op that the table listed
 // by itself would have neither.
+#include "ops/gpu/moe/heads.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 static void *enter_alloc(struct exec *x, size_t bytes) {
@@ -121,6 +122,11 @@ static bool enter_moe_layer(struct exec *x, const struct moe_layer_args *a) {
     return cuda_moe_layer(x, a);
 }
 
+static void enter_linear_heads(struct exec *x, const struct heads_args *a) {
+    gpu_enter(x);
+    cuda_linear_heads(x, a);
+}
+
 static void enter_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
     gpu_enter(x);
@@ -229,6 +235,7 @@ const struct ops cuda_table = {
     .moe_linear = enter_moe_linear,
     .moe_combine = enter_moe_combine,
     .moe_layer = enter_moe_layer,
+    .linear_heads = enter_linear_heads,
     .gdn_gates_conv = enter_gdn_gates_conv,
     .gdn = enter_gdn,
     .gdn_commit = enter_gdn_commit,
