@@ -203,7 +203,6 @@ static void forward(struct model *m, const struct pass *p) {
                          .shape = &q->mla,
                          .buf = &m->ws.mla,
                          .rows = &p->rows,
-                         .identity = m->pass.identity,
                          .layout = &g->layout,
                          .store = g->store,
                          .views = g->views,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Latent attention over ops that other layers use, too, but for the heads' own matrices. The norm
 // of a latent leaves the rotated key behind it alone, so the two are computed apart and put side by
-// side before they are stored.
+// side where they are stored.
 #include "models/block_mla.h"
 
 #include <stdlib.h>
@@ -84,8 +84,7 @@ int mla_buffers_load(struct mla_buffers *b, const struct mla_shape *s, int64_t n
                    {heads * key_width(s), &b->absorbed},
                    {heads * key_width(s), &b->turned},
                    {n * s->kv_lora, &b->c},
-                   {n * s->turns, &b->p},
-                   {n * key_width(s), &b->k}};
+                   {n * s->turns, &b->p}};
     int rc = 0;
     for (size_t i = s->q_lora ? 0 : 1; !rc && i < sizeof buffers / sizeof *buffers; i++)
         rc = load_buffer(l, buffers[i].n, buffers[i].at, e);
@@ -125,11 +124,10 @@ int mla_check(const struct exec *x, const struct mla_shape *s, const struct kv_l
     struct qk_args qk = qk_args_of(s, layout);
     struct attend_args at = attend_args_of(s, layout, choice);
     qk.q = qk.k = at.q = &some;
-    return exec_takes(x, &(struct ops_needs){.heads = true, .norm = true, .qk = &qk, .attend = &at},
-                      e);
+    return exec_takes(x, &(struct ops_needs){.heads = true, .qk = &qk, .attend = &at}, e);
 }
 
-// Queries, the latent and the rotated key, all but the rotation; k: latents with keys behind them.
+// Queries, the latent and the rotated key, all but the latent's norm and the rotation.
 static void project(struct exec *x, const struct mla_call *c) {
     const struct ops *ops = exec_ops(x);
     const struct mla_shape *s = c->shape;
@@ -145,15 +143,6 @@ static void project(struct exec *x, const struct mla_call *c) {
         ops->norm_to_act(x, b->q_low, w->q_norm, s->latent_eps, n, s->q_lora, b->low);
         ops->linear(x, &(struct linear_job){.w = w->q_b, .out = b->q}, 1, b->low, n);
     }
-    ops->norm(x, &(struct norm_args){.in = b->c,
-                                     .w = w->latent_norm,
-                                     .eps = s->latent_eps,
-                                     .n = n,
-                                     .k = s->kv_lora,
-                                     .out = b->c});
-    size_t row = (size_t)key_width(s) * sizeof(float), latent = (size_t)s->kv_lora * sizeof(float);
-    ops->copy_rows(x, b->k, row, b->c, c->identity, n, latent);
-    ops->copy_rows(x, b->k + s->kv_lora, row, b->p, c->identity, n, row - latent);
 }
 
 void mla_run(struct exec *x, const struct mla_call *c) {
@@ -173,7 +162,10 @@ void mla_run(struct exec *x, const struct mla_call *c) {
     struct qk_args qk = qk_args_of(s, c->layout);
     qk.q = b->absorbed;
     qk.q_out = b->turned;
-    qk.k = b->k;
+    qk.k = b->c;
+    qk.k_rest = b->p;
+    qk.value_norm = c->block->latent_norm;
+    qk.value_eps = s->latent_eps;
     qk.layer = c->layer;
     qk.store = c->store;
     ops->qk_norm_rope_store(x, &qk, c->rows);

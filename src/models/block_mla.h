@@ -25,7 +25,7 @@ struct mla_buffers {
     float *q_low;             // [n][q_lora]
     float *q;                 // [n][heads][nope + rope]; of outputs [n][heads][v]
     float *absorbed, *turned; // [n][heads][kv_lora + rope]
-    float *c, *p, *k;         // [n][kv_lora], [n][rope], [n][kv_lora + rope]
+    float *c, *p;             // [n][kv_lora], [n][rope]
     struct act *low, *u, *o;  // [n][q_lora], [n][heads kv_lora], [n][heads v]
 };
 
@@ -35,7 +35,6 @@ struct mla_call {
     const struct mla_block *block;
     const struct mla_buffers *buf;
     const struct rows *rows;
-    const int32_t *identity; // host [n]: 0, 1, 2, ...
     const struct kv_layout *layout;
     int layer;                          // within the KV group
     const struct kv_slot *store;        // [n] host

@@ -56,6 +56,10 @@ struct qk_args {
     // [n][n_kv][dk], [n][n_kv][dv]; v NULL where V is a part of K; k NULL: only queries are turned,
     // for layers that read what an earlier one has stored.
     const float *k, *v;
+    // Where V is a part of K, K may come apart: k is [n][n_kv][dv] then, which gets RMSNorm with
+    // value_norm [dv], and k_rest [n][n_kv][dk - dv] what stands behind it. NULL: it does not.
+    const float *k_rest, *value_norm;
+    float value_eps;
     const struct kv_layout *layout;
     int layer;                   // within the KV group
     const struct kv_slot *store; // [n] host: where K and V go

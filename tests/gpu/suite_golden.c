@@ -20,16 +20,19 @@
 static const double DEVICE_GOLDEN = 5e-3;
 // More where a norm behind a block makes much of small sums, or experts are nearly alike. The CPU,
 // with activations rounded to 11 bits, gives as much: 1.1e-2, 4.7e-3, and 2e-3 at most otherwise.
-static const struct {
+// And rows of which a router may have chosen another expert, where two were as good as equal: in
+// ds3 the next one's probability is 5e-5 below the last one's in some rows.
+static const struct room {
     const char *name;
     double bound;
-} wide[] = {{"g4_own", 1.5e-2}, {"g4_dense", 6e-3}, {"glm_air", 8e-3}};
+    int others;
+} wide[] = {{"g4_own", 1.5e-2, 0}, {"g4_dense", 6e-3, 0}, {"glm_air", 8e-3, 0}, {"ds3", 5e-3, 1}};
 
-static double bound_of(const char *name) {
+static struct room room_of(const char *name) {
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         if (!strcmp(name, wide[i].name))
-            return wide[i].bound;
-    return DEVICE_GOLDEN;
+            return wide[i];
+    return (struct room){name, DEVICE_GOLDEN, 0};
 }
 
 struct bench {
@@ -42,7 +45,9 @@ struct bench {
     struct forest f;
     float *first, *rows; // [n_ids][vocab]
     bool fewer;          // as few experts as can be are resident
-    double worst;
+    double worst;        // of rows within the bound, or of all where too many are not
+    struct room room;
+    int64_t beyond; // rows that are not, the same in all ways
     int64_t differ; // rows that have other bits than in the first pass
 };
 
@@ -123,13 +128,16 @@ static int prompt(struct bench *b, struct sequence *s, int from, int to, float *
 // Rows from position `from` on against the fixture and against the first pass.
 static void compare(struct bench *b, int from) {
     const struct golden *g = &b->g;
-    int64_t v = g->target.vocab;
+    int64_t v = g->target.vocab, beyond = 0;
     for (int i = 0; i < g->n_index; i++) {
         if (g->index[i] < from)
             continue;
         double e = golden_error(b->rows + g->index[i] * v, g->rows + i * v, v);
+        if (e > b->room.bound && ++beyond <= b->room.others)
+            continue;
         b->worst = e > b->worst || isnan(e) ? e : b->worst;
     }
+    b->beyond = beyond > b->beyond ? beyond : b->beyond;
     for (int i = from; i < g->n_ids; i++)
         b->differ += memcmp(b->rows + i * v, b->first + i * v, (size_t)v * sizeof *b->rows) != 0;
 }
@@ -233,7 +241,7 @@ static int draft_contexts(struct bench *b, struct err *e) {
 // *hash: of the first pass's rows; with `fewer` they must have that one.
 static bool one_case(const char *level, const char *data, const char *name, bool fewer,
                      uint64_t *hash, struct gpu_counts *n) {
-    struct bench b = {.fewer = fewer};
+    struct bench b = {.fewer = fewer, .room = room_of(name)};
     struct err e = {0};
     char what[64];
     snprintf(what, sizeof what, "%s%s", name, fewer ? ", fewest experts resident" : "");
@@ -254,9 +262,10 @@ static bool one_case(const char *level, const char *data, const char *name, bool
         if (store)
             expert_store_stats(store, &s);
         bool same = !fewer || (now == *hash && (all || s.misses > 0));
-        gpu_line(n, b.worst <= bound_of(name) && b.differ == 0 && same, level, "golden", what,
-                 "relative error %.1e (max %.1e), %lld rows differ between ways%s, %llu brought",
-                 b.worst, bound_of(name), (long long)b.differ,
+        gpu_line(n, b.worst <= b.room.bound && b.differ == 0 && same, level, "golden", what,
+                 "relative error %.1e (max %.1e; %lld of %d rows beyond), %lld rows differ between "
+                 "ways%s, %llu brought",
+                 b.worst, b.room.bound, (long long)b.beyond, b.g.n_index, (long long)b.differ,
                  same ? "" : ", not the bits of full residency", (unsigned long long)s.misses);
         *hash = now;
     }

@@ -17,7 +17,7 @@ static const double PI = 3.14159265358979323846;
 struct form {
     const char *name;
     int n_heads, n_kv, dk, dv;
-    bool v_in_k, sinks, gated, softplus, single, no_norm, v_norm;
+    bool v_in_k, apart, sinks, gated, softplus, single, no_norm, v_norm;
     float soft_cap;
     int64_t window;
     struct rope rope;
@@ -38,14 +38,14 @@ static const struct form forms[] = {
      .rope = {.dims = 64, .base = 1e4f}},
     {"V in K, neighbours of the last 32", 5, 1, 160, 128, .v_in_k = true,
      .rope = {.first = 128, .dims = 32, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
-    {"latents of 512, 16 heads", 16, 1, 576, 512, .v_in_k = true, .no_norm = true,
+    {"latents of 512, 16 heads", 16, 1, 576, 512, .v_in_k = true, .apart = true, .no_norm = true,
      .codec_k = KV_F16, .codec_v = KV_F16,
      .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
     {"latents of 512, 5 heads, sinks, BF16", 5, 1, 576, 512, .v_in_k = true, .no_norm = true,
      .sinks = true, .codec_k = KV_BF16, .codec_v = KV_BF16,
      .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
-    {"latents of 512, 20 heads, Q8_0", 20, 1, 576, 512, .v_in_k = true, .no_norm = true,
-     .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
+    {"latents of 512, 20 heads, Q8_0", 20, 1, 576, 512, .v_in_k = true, .apart = true,
+     .no_norm = true, .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
      .rope = {.first = 512, .dims = 64, .base = 1e4f, .pairs = ROPE_NEIGHBOURS}},
     {"V in K, Q8_0", 4, 1, 96, 64, .v_in_k = true, .codec_k = KV_Q8_0, .codec_v = KV_Q8_0,
      .rope = {.dims = 96, .base = 1e4f}},
@@ -120,7 +120,7 @@ struct stage {
     struct buffers buffers;
     unsigned char *pages[PAGES];
     struct kv_slot slot[MOST];
-    float *q, *k, *v, *q_norm, *k_norm, *sinks, *q_out;
+    float *q, *k, *k_rest, *v, *q_norm, *k_norm, *sinks, *q_out;
 };
 
 static struct qk_args qk_of(const struct stage *t, int64_t first) {
@@ -137,7 +137,11 @@ static struct qk_args qk_of(const struct stage *t, int64_t first) {
                             .v_norm = f->v_norm,
                             .q = t->q + first * f->n_heads * width,
                             .q_stride = width,
-                            .k = t->k + first * f->n_kv * f->dk,
+                            .k = t->k + first * f->n_kv * (f->apart ? f->dv : f->dk),
+                            .k_rest =
+                                f->apart ? t->k_rest + first * f->n_kv * (f->dk - f->dv) : NULL,
+                            .value_norm = f->apart ? t->k_norm : NULL,
+                            .value_eps = 1e-5f,
                             .v = f->v_in_k ? NULL : t->v + first * f->n_kv * f->dv,
                             .layout = &t->w->layout,
                             .layer = LAYER,
@@ -168,6 +172,24 @@ static struct attend_args attend_of(const struct stage *t, int64_t first) {
                                 .store = t->slot + first};
 }
 
+// Keys as a whole, or their values and what stands behind them apart.
+static void stage_keys(struct stage *t) {
+    const struct form *f = t->w->f;
+    const size_t heads = (size_t)MOST * (size_t)f->n_kv, dk = (size_t)f->dk;
+    const size_t dv = f->apart ? (size_t)f->dv : dk, rest = dk - dv;
+    float *first = malloc(heads * dk * sizeof *first), *behind = first + heads * dv;
+    if (!first)
+        abort();
+    for (size_t i = 0; i < heads; i++) {
+        memcpy(first + i * dv, t->w->k + i * dk, dv * sizeof *first);
+        memcpy(behind + i * rest, t->w->k + i * dk + dv, rest * sizeof *first);
+    }
+    t->k = buffers_own(&t->buffers, first, heads * dv * sizeof *first);
+    if (rest)
+        t->k_rest = buffers_own(&t->buffers, behind, heads * rest * sizeof *first);
+    free(first);
+}
+
 static void stage_init(struct stage *t, struct check *c, const struct scene *w, struct exec *x) {
     const struct form *f = w->f;
     size_t n = MOST * sizeof(float);
@@ -180,7 +202,7 @@ static void stage_init(struct stage *t, struct check *c, const struct scene *w, 
     for (int i = 0; i < MOST; i++)
         t->slot[i] = (struct kv_slot){t->pages[i / KV_PAGE], i % KV_PAGE};
     t->q = buffers_in(&t->buffers, w->q, n * (size_t)(f->n_heads * (f->dk + f->dv)));
-    t->k = buffers_in(&t->buffers, w->k, n * (size_t)(f->n_kv * f->dk));
+    stage_keys(t);
     t->v = buffers_in(&t->buffers, w->v, n * (size_t)(f->n_kv * f->dv));
     t->q_norm = buffers_in(&t->buffers, w->q_norm, (size_t)f->dk * sizeof(float));
     t->k_norm = buffers_in(&t->buffers, w->k_norm, (size_t)f->dk * sizeof(float));
@@ -259,15 +281,18 @@ static double angle_of(const struct scene *w, int pair) {
     return own * keep + own / (double)r->factor * (1 - keep);
 }
 
-// A head of q or k at a position: norm and rotation in doubles.
-static void turn(const struct scene *w, const float *x, const float *norm, int64_t pos, double *y) {
+// A head of q or k at a position: norm of its first values and rotation in doubles.
+static void turn(const struct scene *w, const float *x, const float *norm, int normed, int64_t pos,
+                 double *y) {
     const struct rope *r = &w->rope;
     int dk = w->f->dk, pairs = r->dims / 2;
     double sum = 0, size = r->magnitude > 0 ? (double)r->magnitude : 1;
-    for (int d = 0; d < dk; d++)
+    double eps = normed < dk ? 1e-5 : 1e-6;
+    for (int d = 0; d < normed; d++)
         sum += (double)x[d] * (double)x[d];
     for (int d = 0; d < dk; d++)
-        y[d] = norm ? (double)x[d] / sqrt(sum / dk + 1e-6) * (double)norm[d] : (double)x[d];
+        y[d] = norm && d < normed ? (double)x[d] / sqrt(sum / normed + eps) * (double)norm[d]
+                                  : (double)x[d];
     for (int i = 0; i < pairs; i++) {
         bool near = r->pairs == ROPE_NEIGHBOURS;
         int a = r->first + (near ? 2 * i : i), b = near ? a + 1 : a + pairs;
@@ -297,7 +322,8 @@ static double query_error(const struct scene *w, const struct result *r) {
     const struct form *f = w->f;
     double worst = 0, y[OPS_KEY_MAX];
     for (int64_t at = 0; at < (w->len + ROWS_HERE) * f->n_heads; at++) {
-        turn(w, w->q + at * (f->dk + f->dv), f->no_norm ? NULL : w->q_norm, at / f->n_heads, y);
+        turn(w, w->q + at * (f->dk + f->dv), f->no_norm ? NULL : w->q_norm, f->dk, at / f->n_heads,
+             y);
         for (int d = 0; d < f->dk; d++)
             worst = worst_of(worst, fabs(y[d] - (double)r->q[at * f->dk + d]));
     }
@@ -318,7 +344,8 @@ static double store_error(const struct scene *w, const struct result *r) {
             for (int d = 0; d < dim; d++)
                 sum += (double)from[d] * (double)from[d];
             if (!value)
-                turn(w, from, f->no_norm ? NULL : w->k_norm, at / f->n_kv, y);
+                turn(w, from, f->no_norm && !f->apart ? NULL : w->k_norm, f->apart ? f->dv : f->dk,
+                     at / f->n_kv, y);
             for (int d = 0; d < dim && value; d++)
                 y[d] = f->v_norm ? (double)from[d] / sqrt(sum / dim + 1e-6) : (double)from[d];
             stored(w, r, value, at / f->n_kv, (int)(at % f->n_kv), x);

@@ -11,9 +11,10 @@
 
 enum { B = SPARSE_BLOCK, MOST = 2700, CASES = 10 };
 
-// Cases: longer ones with heads of 64, 128 and 256 where a device has kernels for many rows.
+// Cases: longer ones with heads of 64, 128 and 256, and with latents of 512 values whose keys are
+// 576, where a device has kernels for many rows.
 static int cases(const struct check *c) {
-    return c->device && !c->brief ? CASES + 6 : CASES;
+    return c->device && !c->brief ? CASES + 8 : CASES;
 }
 
 // One text; all keys and values are in its pages, and a call says how many of them count.
@@ -39,7 +40,7 @@ static void *room(size_t bytes) {
 }
 
 static void fill_pages(struct text *t, struct rng *r) {
-    float way[OPS_HEAD_MAX], x[OPS_HEAD_MAX];
+    float way[OPS_KEY_MAX], x[OPS_KEY_MAX];
     const struct kv_layout *l = &t->layout;
     for (int h = 0; h < t->shape.n_kv; h++)
         for (int64_t pos = 0; pos < t->len; pos++) {
@@ -54,7 +55,8 @@ static void fill_pages(struct text *t, struct rng *r) {
                 x[i] += way[i];
             kv_codec_of(l->s.codec_k)->encode(x, k.codes, k.scales, d);
             fill_random(r, x, d, 1);
-            kv_codec_of(l->s.codec_v)->encode(x, v.codes, v.scales, d);
+            if (!l->s.v_in_k)
+                kv_codec_of(l->s.codec_v)->encode(x, v.codes, v.scales, d);
         }
 }
 
@@ -76,13 +78,22 @@ static void text_init(struct text *t, struct check *c, int i) {
         t->shape.n_heads = n_kv * (int)between(r, 4, 7);
         t->len = B * between(r, 12, 20) + rests[i % 5];
     }
+    if (i >= CASES + 6) {
+        d = OPS_KEY_MAX;
+        t->shape.n_heads = 4 * (int)between(r, 3, 8);
+        t->shape.n_kv = n_kv = 1;
+        t->shape.dk = d;
+        t->shape.dv = OPS_HEAD_MAX;
+        t->shape.scale = 0.1f;
+        t->layout = kv_layout_for((struct kv_shape){1, 1, d, OPS_HEAD_MAX, true, KV_F16, KV_F16});
+    }
     t->end = rng_below(r, 2) ? t->len : between(r, t->len / 2, t->len);
     t->blocks = 32 * between(r, 1, 2);
     t->bytes = (size_t)((t->len / KV_PAGE + 1) * t->layout.page_bytes);
     t->image = room(t->bytes);
     fill_pages(t, r);
     t->q = random_floats(r, t->len * t->shape.n_heads * d, 2);
-    t->out = room((size_t)(t->len * t->shape.n_heads * d) * sizeof(float));
+    t->out = room((size_t)(t->len * t->shape.n_heads * t->shape.dv) * sizeof(float));
     t->chosen = room((size_t)(t->len * t->shape.n_heads * t->blocks / 8));
 }
 
@@ -99,7 +110,8 @@ static void run_piece(struct check *c, struct exec *x, struct text *t, struct at
     static struct kv_slot store[MOST];
     static int32_t parent[MOST], zero[MOST];
     static int64_t pos[MOST];
-    int64_t width = (int64_t)t->shape.n_heads * t->shape.dk, words = t->blocks / 32;
+    int64_t queries = (int64_t)t->shape.n_heads * t->shape.dk, words = t->blocks / 32;
+    int64_t width = (int64_t)t->shape.n_heads * t->shape.dv;
     struct kv_view view = {.pages = pages, .len = from};
     struct rows rows = {.n = n, .token = zero, .parent = parent, .seq = zero, .pos = pos};
     struct buffers r;
@@ -116,7 +128,7 @@ static void run_piece(struct check *c, struct exec *x, struct text *t, struct at
     choice.means = buffers_own(&r, NULL, means);
     choice.chosen = buffers_own(&r, chosen, bits);
     a->choice = t->rule.on ? &choice : NULL;
-    a->q = buffers_in(&r, t->q + from * width, (size_t)(n * width) * sizeof(float));
+    a->q = buffers_in(&r, t->q + from * queries, (size_t)(n * queries) * sizeof(float));
     a->seqs = &view;
     a->store = store;
     a->out = act_new(x, n, width);
@@ -160,7 +172,7 @@ static void describe(const struct text *t, char *shape, size_t n) {
 static int64_t differences(struct check *c, struct exec *x, const struct text *t, int64_t piece,
                            bool rule) {
     struct text y = *t;
-    int64_t n = t->len * t->shape.n_heads * t->shape.dk;
+    int64_t n = t->len * t->shape.n_heads * t->shape.dv;
     y.out = room((size_t)n * sizeof(float));
     y.chosen = room((size_t)(t->len * t->shape.n_heads * t->blocks / 8));
     y.rule.on = rule;
@@ -211,18 +223,18 @@ struct errors {
     int64_t choices, kept, all;
 };
 
-// K or V of one head, [len][d].
+// K or V of one head, [len][dk].
 static double *decoded(const struct text *t, bool value, int head) {
     const struct kv_layout *l = &t->layout;
     double *y = room((size_t)(t->len * t->shape.dk) * sizeof *y);
-    float x[OPS_HEAD_MAX];
+    int dim = value ? t->shape.dv : t->shape.dk;
+    float x[OPS_KEY_MAX];
     for (int64_t pos = 0; pos < t->len; pos++) {
         unsigned char *page = t->image + pos / KV_PAGE * l->page_bytes;
         struct kv_row row =
             kv_row_at(l, value ? &l->v : &l->k, page, 0, head, (int)(pos % KV_PAGE));
-        kv_codec_of(value ? l->s.codec_v : l->s.codec_k)
-            ->decode(row.codes, row.scales, x, t->shape.dk);
-        for (int i = 0; i < t->shape.dk; i++)
+        kv_codec_of(value ? l->s.codec_v : l->s.codec_k)->decode(row.codes, row.scales, x, dim);
+        for (int i = 0; i < dim; i++)
             y[pos * t->shape.dk + i] = (double)x[i];
     }
     return y;
@@ -245,7 +257,7 @@ static void compare_choice(const struct text *t, const double *k, int64_t row, i
                            struct errors *e) {
     int d = t->shape.dk;
     int64_t m = row / B;
-    double s[MOST / B + 1], most = -INFINITY, mean[OPS_HEAD_MAX];
+    double s[MOST / B + 1], most = -INFINITY, mean[OPS_KEY_MAX];
     for (int64_t b = 0; b < m; b++) {
         memset(mean, 0, sizeof mean);
         for (int64_t i = 0; i < B * d; i++)
@@ -265,8 +277,8 @@ static void compare_choice(const struct text *t, const double *k, int64_t row, i
 
 static void compare_row(const struct text *t, const double *k, const double *v, int64_t row, int h,
                         struct errors *e) {
-    int d = t->shape.dk;
-    const float *got = t->out + (row * t->shape.n_heads + h) * d;
+    int d = t->shape.dk, dv = t->shape.dv;
+    const float *got = t->out + (row * t->shape.n_heads + h) * dv;
     double want[OPS_HEAD_MAX] = {0}, sum = 0, off = 0, size = 0;
     for (int64_t p = 0; p <= row; p++) {
         if (row < t->end && !bit_of(t, row, h, p / B))
@@ -274,10 +286,10 @@ static void compare_row(const struct text *t, const double *k, const double *v, 
         double w = exp((double)t->shape.scale *
                        dot(t->q + (row * t->shape.n_heads + h) * d, k + p * d, d));
         sum += w;
-        for (int i = 0; i < d; i++)
+        for (int i = 0; i < dv; i++)
             want[i] += w * v[p * d + i];
     }
-    for (int i = 0; i < d; i++) {
+    for (int i = 0; i < dv; i++) {
         off += pow((double)got[i] - want[i] / sum, 2);
         size += pow(want[i] / sum, 2);
     }

@@ -180,11 +180,16 @@ struct qk_run {
     int64_t first; // row of angles[0]
 };
 
-// RMSNorm of one head with weights w, NULL: without.
-static void norm_head(const struct qk_run *u, const float *x, const float *w, int dim, float *out) {
+// RMSNorm of `dim` values with weights w, NULL: without.
+static void norm_values(const struct qk_run *u, const float *x, const float *w, int dim, float eps,
+                        float *out) {
     const struct row_kernels *r = &u->cpu->row;
-    float s = 1.0f / sqrtf(r->sum_sq(x, dim) / (float)dim + u->a->eps);
+    float s = 1.0f / sqrtf(r->sum_sq(x, dim) / (float)dim + eps);
     r->scale_mul(out, x, w, s, dim);
+}
+
+static void norm_head(const struct qk_run *u, const float *x, const float *w, int dim, float *out) {
+    norm_values(u, x, w, dim, u->a->eps, out);
 }
 
 static void rotate(const struct rope *r, const float *cs, float *x) {
@@ -209,6 +214,15 @@ static void norm_rope(const struct qk_run *u, const float *x, const float *w, co
     rotate(&u->a->rope, cs, out);
 }
 
+// A head of K that comes apart.
+static void join_key(const struct qk_run *u, int64_t head, const float *cs, float *out) {
+    const struct qk_args *a = u->a;
+    const int rest = a->dk - a->dv;
+    norm_values(u, a->k + head * a->dv, a->value_norm, a->dv, a->value_eps, out);
+    memcpy(out + a->dv, a->k_rest + head * rest, (size_t)rest * sizeof *out);
+    rotate(&a->rope, cs, out);
+}
+
 static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs) {
     const struct qk_args *a = u->a;
     const struct kv_layout *l = a->layout;
@@ -216,7 +230,10 @@ static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs
     struct kv_row k = kv_row_at(l, &l->k, s->page, a->layer, h, s->slot);
     struct kv_row v = kv_row_at(l, &l->v, s->page, a->layer, h, s->slot);
     float tmp[OPS_KEY_MAX];
-    norm_rope(u, a->k + (i * a->n_kv + h) * a->dk, a->k_norm, cs, tmp);
+    if (a->k_rest)
+        join_key(u, i * a->n_kv + h, cs, tmp);
+    else
+        norm_rope(u, a->k + (i * a->n_kv + h) * a->dk, a->k_norm, cs, tmp);
     u->store_k(tmp, k.codes, k.scales, a->dk);
     if (l->s.v_in_k)
         return;

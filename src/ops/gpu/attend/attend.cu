@@ -94,6 +94,18 @@ static __global__ void __launch_bounds__(THREADS, 2)
         f.unscale[row] = power_of_two(-e);
 }
 
+// Block (piece, row): values alone.
+static __global__ void __launch_bounds__(THREADS, 2)
+    fold_values(const __grid_constant__ struct attend_run u) {
+    int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.dv / 4;
+    int32_t row = (int32_t)(u.begin + blockIdx.y);
+    struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
+    gpu_await();
+    gpu_let_next();
+    if (v < values)
+        ((float4 *)(u.out + row * u.out_stride))[v] = fold_row(&u, w);
+}
+
 // Block (piece, row). The last block of a row turns it to fp16.
 static __global__ void __launch_bounds__(THREADS, 2)
     fold_parts(const __grid_constant__ struct attend_run u,
@@ -293,6 +305,10 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     u->acc = parts;
     u->ml = parts + values * (size_t)u->dv;
     run_kernel(g, u, p, kernel);
+    if (kernel == LATENT) {
+        gpu_launch_early(g, "attend", fold_values, grid, THREADS, 0, *u);
+        return;
+    }
     if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
         grid.x = TOGETHER;
         gpu_launch_cluster_early(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
@@ -397,6 +413,8 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
             return;
         run_batch(g, &u, &p->plan[i], device, a->out, kernel);
     }
-    if (p && p->plan[0].whole)
+    if (p && kernel == LATENT) // matrices of heads come next
+        act_defer_plain(g, a->out, r->n);
+    else if (p && p->plan[0].whole)
         cuda_act_finish(x, a->out, r->n);
 }

@@ -296,11 +296,14 @@ static __device__ inline float *output_of(const struct attend_run *u, const stru
 template <class F>
 static __device__ inline void fold_outside(float *to, bool first, float2 by, int i,
                                            float (&acc)[F::N][4]) {
+    float2 was[F::N];
+#pragma unroll
+    for (int n = 0; n < F::N; n++)
+        was[n] = first ? make_float2(0, 0) : *(const float2 *)(to + n * 8);
 #pragma unroll
     for (int n = 0; n < F::N; n++) {
-        float2 was = first ? make_float2(0, 0) : *(const float2 *)(to + n * 8);
-        *(float2 *)(to + n * 8) = make_float2(fmaf(acc[n][2 * i], by.y, was.x * by.x),
-                                              fmaf(acc[n][2 * i + 1], by.y, was.y * by.x));
+        *(float2 *)(to + n * 8) = make_float2(fmaf(acc[n][2 * i], by.y, was[n].x * by.x),
+                                              fmaf(acc[n][2 * i + 1], by.y, was[n].y * by.x));
         acc[n][2 * i] = acc[n][2 * i + 1] = 0;
     }
 }

@@ -285,25 +285,39 @@ static __device__ __forceinline__ float *wide_output(const struct attend_run *u,
 }
 
 // With F::OUTSIDE: folds the values of pairs that end a part into where the rows' output will be;
-// by.x = 0 where nothing is there yet.
+// by.x = 0 where nothing is there yet. What is there of some pairs is asked for at once.
 template <class F>
 static __device__ __forceinline__ void
 wide_fold_outside(const struct attend_run *u, const struct attend_item *t,
                   const struct state<F::T> *m, const float2 *by, struct wide_sums<F> *z) {
+    constexpr int AT_ONCE = 4, EACH = F::M * 2; // pairs; values of a pair
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int x = 0; x < F::N / 4; x++) {
-        int pair = x / 2 * 8 + lane % 4 * 2 + x % 2;
-        float2 f = by[lane % 4 * (F::N / 4) + x];
-        if (pair >= t->n_pairs || f.y < 0)
-            continue;
-        float *to = wide_output<F>(u, m, pair);
+    for (int x0 = 0; x0 < F::N / 4; x0 += AT_ONCE) {
+        float was[AT_ONCE][EACH];
 #pragma unroll
-        for (int j = 0; j < F::M * 2; j++) {
-            int e = x / 2 * 4 + j % 2 * 2 + x % 2;
-            float *at = to + j / 2 * 64 + j % 2 * 8;
-            *at = fmaf(z->acc[j / 2][e], f.y, f.x == 0 ? 0.0f : *at * f.x);
-            z->acc[j / 2][e] = 0;
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int x = x0 + i, pair = x / 2 * 8 + lane % 4 * 2 + x % 2;
+            const float2 f = by[lane % 4 * (F::N / 4) + x];
+            const bool there = pair < t->n_pairs && f.y >= 0 && f.x != 0;
+            const float *from = wide_output<F>(u, m, there ? pair : 0);
+#pragma unroll
+            for (int j = 0; j < EACH; j++)
+                was[i][j] = there ? from[j / 2 * 64 + j % 2 * 8] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int x = x0 + i, pair = x / 2 * 8 + lane % 4 * 2 + x % 2;
+            const float2 f = by[lane % 4 * (F::N / 4) + x];
+            if (pair >= t->n_pairs || f.y < 0)
+                continue;
+            float *to = wide_output<F>(u, m, pair);
+#pragma unroll
+            for (int j = 0; j < EACH; j++) {
+                const int e = x / 2 * 4 + j % 2 * 2 + x % 2;
+                to[j / 2 * 64 + j % 2 * 8] = fmaf(z->acc[j / 2][e], f.y, was[i][j] * f.x);
+                z->acc[j / 2][e] = 0;
+            }
         }
     }
 }

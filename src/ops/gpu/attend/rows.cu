@@ -29,8 +29,7 @@ static __device__ void store_head(const float *x, int dim, int codec, struct kv_
 }
 
 // RMSNorm of one head of d values: x[i] = element i * 32 + lane. w: NULL, no weights.
-static __device__ void norm_head(const struct qk_args *a, const float *w, int d, float *x,
-                                 int lane) {
+static __device__ void norm_head(const float *w, int d, float eps, float *x, int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
@@ -38,7 +37,7 @@ static __device__ void norm_head(const struct qk_args *a, const float *w, int d,
             break;
         sum = fmaf(x[i], x[i], sum);
     }
-    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)d + a->eps);
+    float factor = 1.0f / sqrtf(warp_sum(sum) / (float)d + eps);
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
         if (i * 32 >= d)
@@ -89,8 +88,17 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
     if (!a->k)
         return NULL;
     if (h < a->n_kv)
-        return a->k + (row * a->n_kv + h) * a->dk;
+        return a->k + (row * a->n_kv + h) * (a->k_rest ? a->dv : a->dk);
     return a->v && h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dv : NULL;
+}
+
+// What stands behind a key head's first dv values.
+static __device__ void add_rest(const struct qk_args *a, int64_t head, float *x, int lane) {
+    const float *from = a->k_rest + head * (a->dk - a->dv) - a->dv;
+#pragma unroll
+    for (int j = 0; j < WARP_VALUES; j++)
+        if (j * 32 >= a->dv && j * 32 < a->dk)
+            x[j] = from[j * 32 + lane];
 }
 
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
@@ -111,17 +119,19 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     }
     gpu_await();
     gpu_let_next();
-    const int width = h < queries + a->n_kv ? a->dk : a->dv;
+    const int width = h < queries || (h < queries + a->n_kv && !a->k_rest) ? a->dk : a->dv;
     float x[WARP_VALUES];
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
         x[j] = from && j * 32 < width ? from[j * 32 + lane] : 0.0f;
+    if (a->k_rest && from && h >= queries)
+        add_rest(a, i * a->n_kv + h - queries, x, lane);
     __syncthreads();
     if (!from)
         return;
     if (h < queries) {
         if (a->q_norm)
-            norm_head(a, a->q_norm, a->dk, x, lane);
+            norm_head(a->q_norm, a->dk, a->eps, x, lane);
         turn_head(a, cs, rows[warp], x, lane);
         float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
@@ -130,14 +140,16 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     }
     h -= queries;
     if (h < a->n_kv) {
-        if (a->k_norm)
-            norm_head(a, a->k_norm, a->dk, x, lane);
+        if (a->k_rest)
+            norm_head(a->value_norm, a->dv, a->value_eps, x, lane);
+        else if (a->k_norm)
+            norm_head(a->k_norm, a->dk, a->eps, x, lane);
         turn_head(a, cs, rows[warp], x, lane);
         store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
     if (a->v_norm)
-        norm_head(a, NULL, a->dv, x, lane);
+        norm_head(NULL, a->dv, a->eps, x, lane);
     store_head(x, a->dv, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 

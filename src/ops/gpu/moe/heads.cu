@@ -9,7 +9,12 @@
 #include "ops/gpu/moe/heads.h"
 #include "ops/gpu/moe/moe.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, SLICE = 32768 }; // SLICE: entries at once
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    SLICE = 32768, // entries at once
+    FEW_ROWS = 8,  // that meet their heads without an order
+};
 
 // Entries, and what is made of them.
 struct heads_rows {
@@ -20,7 +25,6 @@ struct heads_rows {
     int heads, tail;
     __half *x;      // [entries][stride]; NULL: they lie in act as they are needed
     float *unscale; // [entries]
-    int32_t *ids;   // [entries]
     float *tail_to; // of the first entry
     int64_t out_stride;
     // The order by head, where there is one: entries of a head, cut into tiles of some.
@@ -66,11 +70,8 @@ static __global__ void __launch_bounds__(THREADS)
         convert(u, entry, lane);
     else
         split(u, entry, lane);
-    if (lane)
-        return;
     const int head = (int)(entry % u.heads), row = (int)(entry / u.heads), each = u.order.rows;
-    u.ids[entry] = head;
-    if (!each)
+    if (lane || !each)
         return;
     const int tiles = (u.rows + each - 1) / each;
     u.order.entry[(int64_t)head * u.rows + row] = (int32_t)entry;
@@ -96,7 +97,6 @@ static size_t lay_out(unsigned char *memory, int each, bool gemm, struct heads_r
     size_t at = 0;
     u->x = (__half *)place(memory, (size_t)(entries * u->stride) * sizeof(__half), &at);
     u->unscale = (float *)place(memory, (size_t)entries * sizeof(float), &at);
-    u->ids = (int32_t *)place(memory, (size_t)entries * sizeof(int32_t), &at);
     u->order = {};
     if (!each)
         return at;
@@ -110,11 +110,21 @@ static size_t lay_out(unsigned char *memory, int each, bool gemm, struct heads_r
     return at;
 }
 
-// Rows [first, first + n).
-static void run_slice(struct gpu *g, const struct heads_args *a, int64_t first, int64_t n) {
+// The list of few entries. It is the same in all layers and passes and staged once, so that it is
+// older than the launch in front and weights may be asked for early. NULL: a fault.
+static const int32_t *few_heads(struct gpu *g, int64_t entries, int heads) {
+    int32_t ids[MOE_FEW];
+    for (int i = 0; i < entries; i++)
+        ids[i] = i % heads;
+    return (const int32_t *)gpu_stage(g, ids, (size_t)entries * sizeof *ids);
+}
+
+// Rows [first, first + n). wide: NULL, or the activation, of which there are f32 values yet.
+static void run_slice(struct gpu *g, const struct heads_args *a, const struct act *wide,
+                      int64_t first, int64_t n) {
     const struct weight *w = a->w;
     const int64_t entries = n * a->heads, stride = round_up(w->k, ACT_ALIGN);
-    const bool few = entries <= MOE_FEW, gemm = !few && moe_gemm_takes(g, w->form);
+    const bool few = entries <= MOE_FEW && n <= FEW_ROWS, gemm = !few && moe_gemm_takes(g, w->form);
     const int each = few ? 0 : gemm ? (int)MOE_GEMM_ROWS : (int)MOE_TILE_ROWS;
     struct heads_rows u = {};
     unsigned char *gathered = NULL;
@@ -130,9 +140,16 @@ static void run_slice(struct gpu *g, const struct heads_args *a, int64_t first, 
     lay_out(memory, each, gemm, &u, &gathered);
     u.out_stride = a->out_stride;
     float *out = a->out + first * a->heads * a->out_stride;
+    const struct moe_peaks none = {};
     struct moe_call_args c = {};
     c.x = u.x;
-    if (a->act) {
+    c.ids = few ? few_heads(g, entries, a->heads) : NULL;
+    if (few && !c.ids)
+        return;
+    if (wide) {
+        u.in = wide->wide + first * wide->stride;
+        u.in_stride = w->k;
+    } else if (a->act) {
         u.act = (const __half *)a->act->x + first * a->act->stride;
         u.act_unscale = a->act->unscale + first;
         u.act_stride = a->act->stride;
@@ -153,7 +170,6 @@ static void run_slice(struct gpu *g, const struct heads_args *a, int64_t first, 
     c.form = w->form;
     c.parts = linear_parts(w->k, w->m);
     c.experts = a->heads;
-    c.ids = u.ids;
     c.entries = c.listed = entries;
     c.sharers = 1;
     c.distinct = n == 1;
@@ -161,9 +177,8 @@ static void run_slice(struct gpu *g, const struct heads_args *a, int64_t first, 
     c.unscale = u.unscale;
     c.out = out;
     c.out_stride = a->out_stride;
-    const struct moe_peaks none = {};
     if (few)
-        moe_few_launch(g, &c, &none, &none, false);
+        moe_few_launch(g, &c, &none, &none, true);
     else if (gemm)
         moe_gemm_launch(g, &c, &u.order, gathered);
     else
@@ -178,6 +193,10 @@ static int64_t slice_rows(int heads) {
 extern "C" void cuda_linear_heads(struct exec *x, const struct heads_args *a) {
     struct gpu *g = gpu_of(x);
     const int64_t most = slice_rows(a->heads);
+    struct act rows;
+    const struct act *wide = NULL;
+    if (a->act && a->act->stride == a->heads * a->w->k && act_take_plain(g, a->act->x, a->n, &rows))
+        wide = &rows;
     for (int64_t at = 0; at < a->n; at += most)
-        run_slice(g, a, at, min_i64(a->n - at, most));
+        run_slice(g, a, wide, at, min_i64(a->n - at, most));
 }

@@ -92,7 +92,8 @@ struct gpu {
     bool combine_deferred;                 // if so
     unsigned *route_tickets;               // zeros between launches (moe_router.cu)
     struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
-    int64_t deferred_rows;                 // that many of them
+    int64_t deferred_rows;                 // that many of them,
+    bool deferred_plain;                   // whose peaks are not kept (act_defer_plain)
     unsigned long long *peaks;             // [PEAKS] largest magnitudes of such rows (act.cuh)
     uint32_t epoch;                        // of the newest peaks
     bool peaked;                           // a linear_few_start of this op has left peaks
@@ -110,8 +111,7 @@ static inline struct gpu *gpu_of(struct exec *x) {
     return (struct gpu *)x;
 }
 
-// The exec's GPU part at the begin of an op, with its device made the calling thread's.
-// Whatever callers of the backend can reach begins with it.
+// The exec's GPU part at the begin of whatever callers can reach; makes its device the thread's.
 struct gpu *gpu_enter(struct exec *x);
 
 static inline bool gpu_falls(int64_t *left) {

@@ -31,6 +31,9 @@ void act_defer(struct gpu *g, struct act *a, int64_t n);
 // Whether these n rows of fp16 are deferred; then they are the caller's to make.
 bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a);
 void act_flush(struct gpu *g); // queues what is deferred
+// The same without peaks, for heads.cu alone, which makes its own fp16 of each head's values.
+void act_defer_plain(struct gpu *g, struct act *a, int64_t n);
+bool act_take_plain(struct gpu *g, const void *x, int64_t n, struct act *a);
 void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
 void cuda_norm(struct exec *x, const struct norm_args *a);
 void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,

@@ -352,14 +352,28 @@ extern "C" void cuda_act_finish(struct exec *x, struct act *a, int64_t n) {
 extern "C" void act_defer(struct gpu *g, struct act *a, int64_t n) {
     g->deferred_act = a;
     g->deferred_rows = n;
+    g->deferred_plain = false;
 }
 
-extern "C" bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a) {
-    if (g->deferred_rows != n || g->deferred_act->x != x)
+extern "C" void act_defer_plain(struct gpu *g, struct act *a, int64_t n) {
+    act_defer(g, a, n);
+    g->deferred_plain = true;
+}
+
+static bool take(struct gpu *g, const void *x, int64_t n, bool plain, struct act *a) {
+    if (g->deferred_rows != n || g->deferred_act->x != x || g->deferred_plain != plain)
         return false;
     *a = *g->deferred_act;
     g->deferred_rows = 0;
     return true;
+}
+
+extern "C" bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a) {
+    return take(g, x, n, false, a);
+}
+
+extern "C" bool act_take_plain(struct gpu *g, const void *x, int64_t n, struct act *a) {
+    return take(g, x, n, true, a);
 }
 
 extern "C" void act_flush(struct gpu *g) {
