@@ -10,12 +10,12 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-template <int T_, bool WHOLE_, bool CHOICE_ = false>
-struct latent_form : latent_places<T_ * 16, T_ == 1 ? 1 : 2> {
-    typedef latent_places<T_ * 16, T_ == 1 ? 1 : 2> P;
+template <int T_, bool WHOLE_, bool CHOICE_ = false, int STAGES_ = T_ == 1 ? 1 : 2>
+struct latent_form : latent_places<T_ * 16, STAGES_> {
+    typedef latent_places<T_ * 16, STAGES_> P;
     static constexpr int T = T_, GROUPS = P::WARPS / 4, N = P::DV / 8 / P::WARPS;
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
-    static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : 2, BLOCKS = T == 1 ? 2 : 1;
+    static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : 2, BLOCKS = STAGES_ == 1 ? 2 : 1;
     static constexpr int ANY = P::STATE + (int)sizeof(struct state<T>);
     static constexpr int BYTES = ANY + (CHOICE ? CHOICE_BYTES : 0);
     static_assert(BYTES <= 227 * 1024, "a block's shared memory on sm_90");
@@ -27,7 +27,7 @@ struct latent_form : latent_places<T_ * 16, T_ == 1 ? 1 : 2> {
 
 #else
 
-template <int T, bool WHOLE, bool CHOICE = false> struct latent_form {
+template <int T, bool WHOLE, bool CHOICE = false, int STAGES = 1> struct latent_form {
     static constexpr int THREADS = 32, BYTES = 0;
 };
 
@@ -48,6 +48,8 @@ extern "C" int attend_latent_tiles(int shared) {
 
 extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p) {
+    typedef latent_form<1, false, false, 2>
+        alone; // on its multiprocessor: the next chunk comes early
     const bool one = p->tiles <= 1 && !p->whole;
     if (u->chosen && p->whole)
         launch<latent_form<LATENT_TILES, true, true>>(g, u, p);
@@ -57,6 +59,8 @@ extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
         launch<latent_form<LATENT_TILES, false, true>>(g, u, p);
     else if (p->whole)
         launch<latent_form<LATENT_TILES, true>>(g, u, p);
+    else if (one && p->n_items <= g->processors && alone::BYTES <= g->shared)
+        launch<alone>(g, u, p);
     else if (one)
         launch<latent_form<1, false>>(g, u, p);
     else
