@@ -394,7 +394,7 @@ extern "C" size_t attend_long_bytes(int head_dim) {
 
 extern "C" void attend_long(struct gpu *g, const struct attend_run *u,
                             const struct attend_plan *p) {
-    if (u->head_dim == 128) {
+    if (u->dk == 128) {
         launch<long_form<128>>(g, u, p, NULL);
         return;
     }
