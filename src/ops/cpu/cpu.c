@@ -39,8 +39,9 @@ int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struc
         a->q = cpu_alloc((size_t)a->cap);
         a->h = cpu_alloc((size_t)a->cap * sizeof *a->h);
         a->b = cpu_alloc((size_t)(ceil_div(n, ROWS) * (stride / GROUP)) * sizeof *a->b);
+        a->alone = cpu_alloc((size_t)(a->cap / GROUP) * sizeof *a->alone);
     }
-    if (!a || !a->x || !a->q || !a->b || !a->h) {
+    if (!a || !a->x || !a->q || !a->b || !a->h || !a->alone) {
         cpu_act_destroy(x, a);
         return err_set(e, ERR_MEMORY,
                        "out of memory for %lld rows of %lld activations; "
@@ -58,6 +59,7 @@ void cpu_act_destroy(struct exec *x, struct act *a) {
     free(a->x);
     free(a->q);
     free(a->h);
+    free(a->alone);
     free(a->b);
     free(a);
 }

@@ -31,7 +31,7 @@ static void memory_zero(struct exec *x, void *dst, size_t bytes) {
 static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
     (void)x;
     int64_t stride = round_up(k, GROUP);
-    return n * stride * 7 +
+    return n * stride * 7 + n * stride / GROUP * (int64_t)sizeof(struct act_alone) +
            ceil_div(n, ROWS) * (stride / GROUP) * (int64_t)sizeof(struct act_block);
 }
 

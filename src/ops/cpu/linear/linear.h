@@ -23,14 +23,21 @@ struct act_block {
     int32_t nsum16[2][ROWS];
 };
 
+// The same of one row alone: blocks of long rows do not stay in a near cache.
+struct act_alone {
+    float d, ds, ds16[2];
+    int32_t nsum, nsum16[2], unused;
+};
+
 // Rows in the form that linear layers read.
 struct act {
-    int64_t cap;         // values that x and q hold
-    int64_t k, stride;   // stride = k rounded up to GROUP; the padding is zero
-    float *x;            // [n][stride]
-    int8_t *q;           // [n][stride]
-    struct act_block *b; // [n / ROWS rounded up][stride / GROUP]
-    uint16_t *h;         // [n][stride] x as bf16; written by a call whose weights are
+    int64_t cap;             // values that x and q hold
+    int64_t k, stride;       // stride = k rounded up to GROUP; the padding is zero
+    float *x;                // [n][stride]
+    int8_t *q;               // [n][stride]
+    struct act_block *b;     // [n / ROWS rounded up][stride / GROUP]
+    uint16_t *h;             // [n][stride] x as bf16; written by a call whose weights are
+    struct act_alone *alone; // [stride / GROUP] of row 0; written by a call for one row
 };
 
 // The blocks of row `row`, a multiple of ROWS, and the 15 that follow.
@@ -134,8 +141,9 @@ struct linear_part {
     const struct weight *w;
     int64_t tile, tiles;
     const struct act *in;
-    int64_t row; // a multiple of ROWS
-    int n;       // 1 .. ROWS
+    int64_t row;                   // a multiple of ROWS
+    int n;                         // 1 .. ROWS
+    const struct act_alone *alone; // of the only row, or NULL: its blocks are to be read
     bool add;
     float *out;
     int64_t stride;

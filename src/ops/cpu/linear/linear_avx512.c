@@ -12,17 +12,33 @@ INLINE __m512i four(const int8_t *q) {
     return _mm512_set1_epi32(v);
 }
 
-// `rows` rows of a part, a constant; d, ds and nsum of sub-group s are those of its first row.
+// `rows` rows of a part, a constant.
 struct some_rows {
     const int8_t *q;
     int64_t stride;
     int rows;
 };
 
+// What is known of sub-group s of the first row and, behind it, of the others.
+struct known {
+    const int32_t *nsum;
+    const float *d, *ds;
+};
+
+INLINE struct known known_rows(struct form f, const struct act_block *b, int s, int64_t i) {
+    return (struct known){(f.subs == 1 ? b->nsum : b->nsum16[s]) + i, b->d + i,
+                          (f.subs == 1 ? b->ds : b->ds16[s]) + i};
+}
+
+INLINE struct known known_alone(struct form f, const struct act_alone *a, int s) {
+    return (struct known){f.subs == 1 ? &a->nsum : a->nsum16 + s, &a->d,
+                          f.subs == 1 ? &a->ds : a->ds16 + s};
+}
+
 INLINE void add_group(struct form f, __m512 *acc, const struct group *g, int s,
-                      const struct some_rows *x, const struct act_block *b, int64_t i) {
-    const int32_t *nsum = (f.subs == 1 ? b->nsum : b->nsum16[s]) + i;
-    const float *d = b->d + i, *ds = (f.subs == 1 ? b->ds : b->ds16[s]) + i;
+                      const struct some_rows *x, struct known k) {
+    const int32_t *nsum = k.nsum;
+    const float *d = k.d, *ds = k.ds;
     __m512i sum[8];
     UNROLL for (int r = 0; r < x->rows; r++) sum[r] =
         f.shift ? _mm512_slli_epi32(_mm512_set1_epi32(nsum[r]), (unsigned)f.shift)
@@ -50,9 +66,9 @@ INLINE void fetch_next_scales(const unsigned char *scales) {
     UNROLL for (int j = 0; j < LINES; j++) _mm_prefetch((const char *)scales + 64 * j, _MM_HINT_T0);
 }
 
-// Rows [i, i + rows) of the part times its tile t; rows and woven are constants.
-INLINE void tile_rows(struct form f, bool woven, const struct linear_part *p, int64_t t, int64_t i,
-                      int rows) {
+// Rows [i, i + rows) of the part times its tile t; rows, woven and alone are constants.
+INLINE void tile_rows(struct form f, bool woven, bool alone, const struct linear_part *p, int64_t t,
+                      int64_t i, int rows) {
     const struct weight *w = p->w;
     const unsigned char *codes = w->data + (p->tile + t) * w->tile_bytes;
     const unsigned char *scales = codes + w->scales_at;
@@ -80,7 +96,8 @@ INLINE void tile_rows(struct form f, bool woven, const struct linear_part *p, in
         load_codes(f, codes, &g);
         for (int s = 0; s < f.subs; s++) {
             load_scale(f, &o, scales, woven ? at % WOVEN : at, s, &g);
-            add_group(f, acc, &g, s, &x, b, i);
+            struct known k = alone ? known_alone(f, p->alone + at, s) : known_rows(f, b, s, i);
+            add_group(f, acc, &g, s, &x, k);
         }
     }
     float *out = p->out + i * p->stride + t * TILE;
@@ -88,18 +105,23 @@ INLINE void tile_rows(struct form f, bool woven, const struct linear_part *p, in
 }
 
 INLINE void part(struct form f, bool woven, const struct linear_part *p) {
+    if (woven && p->alone) {
+        for (int64_t t = 0; t < p->tiles; t++)
+            tile_rows(f, woven, true, p, t, 0, 1);
+        return;
+    }
     for (int64_t t = 0; t < p->tiles; t++) {
         int i = 0;
         for (; i + 8 <= p->n; i += 8)
-            tile_rows(f, woven, p, t, i, 8);
+            tile_rows(f, woven, false, p, t, i, 8);
         if (p->n & 4)
-            tile_rows(f, woven, p, t, i, 4);
+            tile_rows(f, woven, false, p, t, i, 4);
         i += p->n & 4;
         if (p->n & 2)
-            tile_rows(f, woven, p, t, i, 2);
+            tile_rows(f, woven, false, p, t, i, 2);
         i += p->n & 2;
         if (p->n & 1)
-            tile_rows(f, woven, p, t, i, 1);
+            tile_rows(f, woven, false, p, t, i, 1);
     }
 }
 
@@ -229,7 +251,7 @@ void linear_fill_avx512(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
     LINEAR_FORMS(X)
 #undef X
-    r->woven = true;
+    r->woven = r->alone = true;
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
     r->linear[FORM_BF16] = linear_bf16;
@@ -240,5 +262,5 @@ void linear_fill_avx512_split(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_split_##name;
     LINEAR_FORMS(X)
 #undef X
-    r->woven = false;
+    r->woven = r->alone = false;
 }

@@ -13,11 +13,28 @@ void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p) {
     (many ? many : k->linear[p->w->form])(p);
 }
 
+// What is known of a row without others, its groups side by side; NULL of more rows, or where the
+// kernels do not read it.
+static const struct act_alone *row_alone(const struct cpu *c, const struct act *in, int64_t n) {
+    if (n != 1 || !c->row.alone)
+        return NULL;
+    for (int64_t g = 0; g < in->stride / GROUP; g++) {
+        const struct act_block *b = in->b + g;
+        in->alone[g] = (struct act_alone){.d = b->d[0],
+                                          .ds = b->ds[0],
+                                          .ds16 = {b->ds16[0][0], b->ds16[1][0]},
+                                          .nsum = b->nsum[0],
+                                          .nsum16 = {b->nsum16[0][0], b->nsum16[1][0]}};
+    }
+    return in->alone;
+}
+
 struct linear_run {
     const struct cpu *cpu;
     const struct linear_job *jobs;
     const struct act *in;
     int64_t n;
+    const struct act_alone *alone;
 };
 
 // The last tile of a matrix whose rows are no multiple of TILE.
@@ -56,6 +73,7 @@ static void near_tiles(const struct linear_run *a, const struct linear_job *j, i
                                 .in = a->in,
                                 .row = row,
                                 .n = a->n - row < ROWS ? (int)(a->n - row) : ROWS,
+                                .alone = a->alone,
                                 .add = j->add,
                                 .out = j->out + row * j->w->m + begin * TILE,
                                 .stride = j->w->m};
@@ -122,6 +140,7 @@ void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const
     }
     if (bf16 && n)
         to_bf16(cpu_of(x), in, n);
+    a.alone = row_alone(cpu_of(x), in, n);
     if (tiles && n)
         cpu_run(cpu_of(x), tiles, tile_cost(in->k, n), linear_tiles, &a);
 }
@@ -147,6 +166,7 @@ struct gate_up_run {
     const struct act *in;
     int64_t n;
     struct act *out;
+    const struct act_alone *alone;
 };
 
 // Groups of 32 outputs, two tiles of each matrix, that are made together.
@@ -169,6 +189,7 @@ static void gate_up_part(const struct gate_up_run *a, const struct weight *w, co
                             .in = a->in,
                             .row = at->row,
                             .n = n,
+                            .alone = a->alone,
                             .out = out,
                             .stride = TOGETHER_OUT};
     cpu_linear_part(&a->cpu->row, &p);
@@ -223,7 +244,7 @@ static void gate_up_groups(void *arg, int64_t begin, int64_t end, int worker) {
 
 void cpu_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
                         struct act *out) {
-    struct gate_up_run a = {cpu_of(x), w, in, n, out};
+    struct gate_up_run a = {cpu_of(x), w, in, n, out, row_alone(cpu_of(x), in, n)};
     act_shape(out, n, w->gate->m);
     if (n && (w->gate->form == FORM_BF16 || w->up->form == FORM_BF16))
         to_bf16(cpu_of(x), in, n);
