@@ -8,7 +8,8 @@
 #include "base/rng.h"
 
 // Measured: docs/performance.md (H200: budget.csv without the draft; CPU table) and
-// docs/notes/budget-auto.md (H100, bundled pair); between and beyond the points, after their shape.
+// docs/notes/budget-auto.md (H100, A3B, bundled pair); between and beyond the points, after their
+// shape.
 const struct sim_device sim_devices[] = {
     {"H200, 27B",
      PRICE_GPU,
@@ -104,6 +105,27 @@ const struct sim_device sim_devices[] = {
      0.02,
      1.3,
      {0.93, 0.99}},
+    {"H200, 35B-A3B",
+     PRICE_GPU,
+     {{1, 2.96},
+      {4, 3.94},
+      {8, 5.06},
+      {12, 6.05},
+      {16, 6.74},
+      {24, 7.81},
+      {32, 9.0},
+      {48, 10.5},
+      {64, 11.5},
+      {96, 12.6},
+      {128, 14}},
+     0.3,
+     {0.77, 0.70, 0.70},
+     0.2,
+     0.01,
+     0.002,
+     1.6,
+     {0.95, 0.97},
+     {256, 8, 0.31}},
 };
 const int sim_n_devices = sizeof sim_devices / sizeof *sim_devices;
 

@@ -21,6 +21,7 @@ struct sim_device {
     double first;                // factor of the very first pass and draft
     double
         least[2]; // parts of the best fixed number of nodes that first and later replies must have
+    struct price_experts experts; // none: {0}
 };
 
 extern const struct sim_device sim_devices[];

@@ -31,7 +31,7 @@ static void forget(struct sim_run *r) {
 
 static void fresh(struct sim_run *r) {
     assert_int_equal(budget_create(&r->budget, NULL), 0);
-    assert_int_equal(price_create(&r->price, r->device->kind, NULL, NULL), 0);
+    assert_int_equal(price_create(&r->price, r->device->kind, &r->device->experts, NULL), 0);
 }
 
 // Replies of 128 tokens from nothing (the first), and those that follow: tokens per millisecond of

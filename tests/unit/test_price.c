@@ -61,11 +61,11 @@ static void rows_cost_experts(void **state) {
         price_note_pass(p, 1, 1, 10);
         near(price_pass_ms(p, 1, 1), 10, 0.02);
         many[i] = price_pass_ms(p, 24, 1);
-        near(price_pass_ms(p, 8, 1), i ? price_pass_ms(dense, 8, 1) : 10 * (0.11 + 0.9 * 6.45),
-             0.05);
+        near(price_pass_ms(p, 8, 1),
+             i ? price_pass_ms(dense, 8, 1) : 10 * (0.703 * 1.1 + 0.297 * 6.45), 0.05);
         price_destroy(p);
     }
-    near(many[0], 10 * (0.1 * 1.29 + 0.9 * 12.6 * 1.018), 0.05);
+    near(many[0], 10 * (0.703 * 1.29 + 0.297 * 12.6 * 1.018), 0.05);
     near(many[1], plain, 0.02);
     near(many[2], plain, 0.02);
     price_destroy(dense);
