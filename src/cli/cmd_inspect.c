@@ -156,15 +156,17 @@ static int64_t device_bytes(const struct inspected *f) {
 }
 
 static const struct {
-    const char *text, *key;
+    const char *text, *key, *unit;
     size_t at; // of the value in struct inspect_plan
 } plan_rows[] = {
-    {"workspace", "scratch", offsetof(struct inspect_plan, scratch)},
-    {"1,024 tokens of F16 KV", "kv_per_1k", offsetof(struct inspect_plan, kv_per_1k)},
-    {"recurrent state, a sequence", "recurrent", offsetof(struct inspect_plan, recurrent)},
-    {"checkpoint of it", "checkpoint", offsetof(struct inspect_plan, checkpoint)},
-    {"experts among the weights", "experts", offsetof(struct inspect_plan, experts)},
-    {"of them on a GPU at least", "experts_least", offsetof(struct inspect_plan, least)},
+    {"workspace", "scratch", "bytes", offsetof(struct inspect_plan, scratch)},
+    {"1,024 tokens of F16 KV", "kv_per_1k", "bytes", offsetof(struct inspect_plan, kv_per_1k)},
+    {"recurrent state, a sequence", "recurrent", "bytes", offsetof(struct inspect_plan, recurrent)},
+    {"checkpoint of it", "checkpoint", "bytes", offsetof(struct inspect_plan, checkpoint)},
+    {"experts among the weights", "experts", "bytes", offsetof(struct inspect_plan, experts)},
+    {"of them on a GPU at least", "experts_least", "bytes", offsetof(struct inspect_plan, least)},
+    {"layers that have them", "expert_layers", "layers",
+     offsetof(struct inspect_plan, expert_layers)},
 };
 static const size_t plan_count = sizeof plan_rows / sizeof *plan_rows;
 
@@ -177,7 +179,8 @@ static int64_t plan_value(const struct inspected *f, size_t row) {
 static void put_plan(struct str *out, const struct inspected *f) {
     for (size_t i = 0; i < plan_count && f->has_plan; i++)
         if (plan_value(f, i))
-            str_printf(out, "  %-28s %14" PRId64 " bytes\n", plan_rows[i].text, plan_value(f, i));
+            str_printf(out, "  %-28s %14" PRId64 " %s\n", plan_rows[i].text, plan_value(f, i),
+                       plan_rows[i].unit);
     if (f->plan.refusal.code)
         str_printf(out, "  it cannot be run: %s\n", f->plan.refusal.text);
 }

@@ -69,6 +69,23 @@ int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
     return (int)n;
 }
 
+static int cpu_experts(const struct cli_args *a, int *out, struct err *e) {
+    enum { MOST = 4096 };
+    const char *text = options_str(&a->opt, OPT_CPU_EXPERTS);
+    char *end;
+    *out = CPU_EXPERTS_AUTO;
+    if (!strcmp(text, "auto"))
+        return 0;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 0 || n > MOST)
+        return err_set(e, ERR_USAGE,
+                       "--cpu-experts is auto or a number of layers up to %d, not '%.40s'", MOST,
+                       text);
+    *out = (int)n;
+    return 0;
+}
+
 static void print_note(void *arg, const char *sentence) {
     (void)arg;
     fprintf(stderr, "coppice: %s\n", sentence);
@@ -183,6 +200,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
         rc = dflash_overrides(a, &o.dflash, e);
     if (!rc)
         rc = max_ctx(a, &o.target.max_ctx, e);
+    if (!rc)
+        rc = cpu_experts(a, &o.cpu_experts, e);
     if (rc)
         return rc;
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
@@ -377,6 +396,10 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
                  {"kv", plan_kv(p, p->context)},
                  {"experts", p->experts},
                  {"experts_resident", p->resident},
+                 {"experts_host", plan_host_experts(p)},
+                 {"experts_cpu", p->cpu_experts},
+                 {"expert_layers", p->expert_layers},
+                 {"expert_layers_cpu", p->cpu_layers},
                  {"state", p->state},
                  {"workspace", p->scratch},
                  {"planned", plan_total(p)},

@@ -13,13 +13,14 @@
 
 // Bytes that running takes beside the weights.
 struct inspect_plan {
-    int64_t scratch;    // workspace
-    int64_t kv_per_1k;  // keys and values of 1,024 tokens as F16
-    int64_t recurrent;  // Gated DeltaNet state of one sequence
-    int64_t checkpoint; // of that state
-    int64_t experts;    // of the weights: experts, which need not all be on the device,
-    int64_t least;      // and how many bytes of them must be
-    struct err refusal; // why a target cannot be run; code 0 when there is nothing to say
+    int64_t scratch;       // workspace
+    int64_t kv_per_1k;     // keys and values of 1,024 tokens as F16
+    int64_t recurrent;     // Gated DeltaNet state of one sequence
+    int64_t checkpoint;    // of that state
+    int64_t experts;       // of the weights: experts, which need not all be on the device,
+    int64_t least;         // and how many bytes of them must be without --cpu-experts,
+    int64_t expert_layers; // and the layers that have them
+    struct err refusal;    // why a target cannot be run; code 0 when there is nothing to say
 };
 
 // An open file of either format, and its plan when it is a model that can be run.

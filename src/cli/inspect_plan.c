@@ -37,6 +37,7 @@ static bool target_plan(struct inspect_plan *p, const struct gguf *g) {
     p->checkpoint = plan.checkpoint;
     p->experts = plan.expert_bytes;
     p->least = expert_classes_least(&plan.experts);
+    p->expert_layers = plan.expert_layers;
     return true;
 }
 

@@ -87,6 +87,7 @@ enum cli_option {
     OPT_SPARK,
     OPT_SPARK_VRAM,
     OPT_SPARK_SLOTS,
+    OPT_CPU_EXPERTS,
     OPT_PRICE_CACHE,
     OPT_LOGIT_HASH,
     OPT_LOGIT_BIAS,

@@ -36,6 +36,8 @@ static const struct option_alias aliases[] = {
     SAME("--cache-type-k", OPT_KV_TYPE_K, DECODING),
     SAME("-ctv", OPT_KV_TYPE_V, DECODING),
     SAME("--cache-type-v", OPT_KV_TYPE_V, DECODING),
+    SAME("-ncmoe", OPT_CPU_EXPERTS, DECODING),
+    SAME("--n-cpu-moe", OPT_CPU_EXPERTS, DECODING),
     SAME("--target-device", OPT_DEVICE, DECODING),
     SAME("--n-predict", OPT_MAX_TOKENS, GENERATE),
     SAME("--predict", OPT_MAX_TOKENS, GENERATE),

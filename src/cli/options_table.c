@@ -268,6 +268,12 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                          .groups = RUNNING,
                          .help = "experts of a layer, in the mean, that a GPU holds; 0 for as many "
                                  "as fit"},
+    [OPT_CPU_EXPERTS] = {"cpu-experts", 0, OPTION_STRING, "N", "0", .groups = RUNNING,
+                         .help = "the experts of the first N layers that have some stay in host "
+                                 "memory and are computed by the CPU while a GPU does the rest; "
+                                 "auto takes as many as the GPU lacks room for, where that is "
+                                 "faster than bringing them; outputs of one N are the same bits "
+                                 "in all ways of running"},
     [OPT_PRICE_CACHE] = {"price-cache", 0, OPTION_STRING, "WHERE", "auto", .groups = DECODING,
                          .help = "folder in which --budget auto keeps what passes cost on this "
                                  "device; off keeps nothing, auto is coppice in the user's "

@@ -114,7 +114,7 @@ static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *i
     prefix_text(y->node, text);
     struct image_target to = {.spec = &spec,
                               .model = c->model,
-                              .device = exec_kind(model_exec(m)),
+                              .device = model_kind(m),
                               .vocab = model_params_of(m)->vocab,
                               .tokens = text};
     int rc = image_restore(y->image, &to, &p, NULL);
@@ -198,7 +198,7 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
     struct prefix_node *n;
     struct image_source from = {.checkpoint = p,
                                 .model = c->model,
-                                .device = exec_kind(model_exec(m)),
+                                .device = model_kind(m),
                                 .vocab = model_params_of(m)->vocab};
     struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
     from.kin.image = kin ? kin->image : NULL;

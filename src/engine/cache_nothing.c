@@ -11,7 +11,7 @@ int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *
         rc = sequence_checkpoint(out->seq, &out->checkpoint, e);
     out->source = (struct image_source){.checkpoint = out->checkpoint,
                                         .model = c->model,
-                                        .device = exec_kind(model_exec(m)),
+                                        .device = model_kind(m),
                                         .vocab = model_params_of(m)->vocab};
     return rc;
 }

@@ -126,6 +126,21 @@ int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each
     return 0;
 }
 
+int64_t plan_host_experts(const struct memory_plan *p) {
+    return p->cpu_experts + (p->resident < p->experts ? p->experts : 0);
+}
+
+static void print_cpu_experts(const struct memory_plan *p, struct str *out) {
+    char some[PLAN_SIZE];
+    plan_size(some, p->cpu_experts);
+    if (p->cpu_layers)
+        str_printf(out, "; the experts of %d of %d layers, %s, are the CPU's", p->cpu_layers,
+                   p->expert_layers, some);
+    if (p->rates.cpu > 0)
+        str_printf(out, "%s CPU reads experts at %.0f GB/s and the bus brings %.0f",
+                   p->cpu_layers ? "; this" : "; the", p->rates.cpu, p->rates.bus);
+}
+
 static void print_experts(const struct memory_plan *p, struct str *out) {
     char some[PLAN_SIZE], all[PLAN_SIZE];
     if (p->resident >= p->experts)
@@ -160,4 +175,5 @@ void plan_print(const struct memory_plan *p, struct str *out) {
         plan_size(size, p->available - plan_total(p));
         str_printf(out, ", which leaves %s free", size);
     }
+    print_cpu_experts(p, out);
 }

@@ -11,6 +11,12 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "ops/expert_pool.h"
+#include "ops/expert_rates.h"
+
+// Which layers' experts are the CPU's, where the plan decides: none where all fit. Else the CPU has
+// to read experts CPU_FASTER times as fast as the bus brings them: then as many layers as the GPU
+// lacks room for. If not, slots do better, and only what the fewest slots leave no room for.
+enum { CPU_EXPERTS_AUTO = -1, CPU_FASTER = 2 };
 
 // Bytes, unless said otherwise.
 struct memory_plan {
@@ -26,9 +32,14 @@ struct memory_plan {
     // slots.
     int64_t experts, resident;
     struct expert_classes slots;
-    int64_t available; // what may be taken; 0: unknown, then everything fits
-    int64_t trained;   // context that the model was trained for, tokens
-    int64_t context;   // tokens that the plan is for
+    // Layers with experts; of these the first cpu_layers have them on the host's CPU, where they
+    // take cpu_experts, which are not part of the weights.
+    int expert_layers, cpu_layers;
+    int64_t cpu_experts;
+    struct expert_rates rates; // zeros: not measured
+    int64_t available;         // what may be taken; 0: unknown, then everything fits
+    int64_t trained;           // context that the model was trained for, tokens
+    int64_t context;           // tokens that the plan is for
 };
 
 // Keys and values of n tokens, in whole pages.
@@ -48,6 +59,9 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e);
 // context that is wanted, or with 0 beside a usual one; with slots_each, so many for each layer.
 // ERR_MEMORY, ERR_USAGE: those of one layer do not fit, or are too few.
 int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e);
+
+// Experts in memory of the host: those of the CPU, and all others where not all are resident.
+int64_t plan_host_experts(const struct memory_plan *p);
 
 // "1.25 GiB", "3.00 MiB" of bytes.
 enum { PLAN_SIZE = 32 };

@@ -52,6 +52,9 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;
         p->slots = t.experts;
+        p->expert_layers = t.expert_layers;
+        p->cpu_layers = o->cpu_experts;
+        p->cpu_experts = t.host_bytes;
     }
     return 0;
 }
@@ -78,7 +81,7 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
     if (a->rows_open)
         r->target.max_rows = a->chunk;
     int rc = fill_plan(p, r, e);
-    if (!rc && a->fewer)
+    if (!rc && a->fewer && p->slots.n)
         rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
     return rc ? rc : plan_fit_context(p, r->target.max_ctx, e);
 }
@@ -101,6 +104,68 @@ static int refuse_slots(const char *why, struct err *e) {
                    why);
 }
 
+// How it is to be tried, and then with fewer experts where that was open.
+struct course {
+    struct attempt a;
+    bool open;     // the rows of a prompt's pass
+    bool no_slots; // all experts of the device have to fit
+};
+
+static int plan_slots(struct memory_plan *p, struct pair_request *r, struct course *c,
+                      struct err *e) {
+    struct attempt a = c->a;
+    int rc = plan_rows(p, r, a, c->open, e);
+    if (rc == ERR_MEMORY && !a.fewer && !c->no_slots && p->slots.n) {
+        a.fewer = true;
+        rc = plan_rows(p, r, a, c->open, e);
+    }
+    return rc;
+}
+
+// The fewest layers of the CPU with which the rest fits, which more of them always leave room for.
+static int fewest_layers(struct memory_plan *p, struct pair_request *r, struct course *c,
+                         struct err *e) {
+    int lo = 1, hi = p->expert_layers;
+    struct err first = *e;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        r->target.cpu_experts = mid;
+        int rc = plan_slots(p, r, c, e);
+        if (rc && rc != ERR_MEMORY)
+            return rc;
+        if (rc)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *e = first;
+    r->target.cpu_experts = lo;
+    return plan_slots(p, r, c, e);
+}
+
+static int plan_auto(struct memory_plan *p, struct pair_request *r, struct course *c,
+                     struct err *e) {
+    struct expert_rates rates = {0};
+    r->target.cpu_experts = 0;
+    int rc = plan_slots(p, r, c, e);
+    bool fits = !rc && p->resident >= p->experts;
+    if (fits || (rc && rc != ERR_MEMORY) || !p->expert_layers || r->slots)
+        return rc;
+    int measured = expert_rates(&rates, runtime_exec(r->device), r->target.cpu, e);
+    if (measured)
+        return measured;
+    c->no_slots = rates.cpu >= (double)CPU_FASTER * rates.bus;
+    if (rc || c->no_slots)
+        rc = fewest_layers(p, r, c, e);
+    p->rates = rates;
+    return rc;
+}
+
+static int refuse_cpu_experts(const char *why, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "--cpu-experts is for models of experts on a GPU, and %s; leave it out", why);
+}
+
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e) {
     struct exec *x = runtime_exec(r->device);
     bool open = r->chunk == 0, rows_open = r->target.max_rows == 0;
@@ -108,6 +173,8 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     *p = (struct memory_plan){0};
     if ((r->slots || r->most) && !exec_is_device(x))
         return refuse_slots("the CPU is used", e);
+    if (r->cpu_experts && !exec_is_device(x))
+        return refuse_cpu_experts("the CPU is used", e);
     *planned = r->always || r->slots || runtime_limited(r->device) || r->target.memory_limit > 0;
     if (!*planned) {
         r->chunk = chunk;
@@ -115,20 +182,19 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
             r->target.max_rows = chunk;
         return 0;
     }
-    struct attempt a = {chunk, rows_open, r->slots > 0};
-    int rc = plan_rows(p, r, a, open, e);
-    if (!rc && r->slots && !p->slots.n)
+    struct course c = {.a = {chunk, rows_open, r->slots > 0}, .open = open};
+    r->target.cpu_experts = r->cpu_experts > 0 ? r->cpu_experts : 0;
+    int rc = r->cpu_experts == CPU_EXPERTS_AUTO ? plan_auto(p, r, &c, e) : plan_slots(p, r, &c, e);
+    if (!rc && !p->expert_layers && r->slots)
         rc = refuse_slots("this model has no experts", e);
-    if (rc == ERR_MEMORY && !a.fewer && p->slots.n) {
-        a.fewer = true;
-        rc = plan_rows(p, r, a, open, e);
-    }
+    if (!rc && !p->expert_layers && r->cpu_experts)
+        rc = refuse_cpu_experts("this model has none", e);
     if (rc == ERR_MEMORY)
         claims_blame(runtime_claims(r->device), e);
     if (rc)
         return rc;
     r->target.max_ctx = p->context;
-    if (a.fewer && p->resident < p->experts)
+    if (p->resident < p->experts)
         r->target.experts = p->slots;
     return 0;
 }

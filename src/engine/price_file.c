@@ -46,6 +46,9 @@ static void put_key(struct str *key, const struct price_subject *s) {
                kv_codec_of(s->codec_v)->name);
     if (s->slots > 0)
         str_printf(key, "; %lld slots of experts", (long long)s->slots);
+    if (s->cpu_experts > 0)
+        str_printf(key, "; experts of %d layers on %s with %d threads", s->cpu_experts,
+                   exec_label(s->cpu), exec_threads(s->cpu));
     if (s->sparse.on)
         str_printf(key, "; sparse prompts, alpha %g, %d sinks, window %d", (double)s->sparse.alpha,
                    s->sparse.sinks, s->sparse.window);

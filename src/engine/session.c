@@ -25,6 +25,7 @@ struct session {
     struct session_options o;
     struct runtime *runtime, *own_runtime; // NULL: it is the caller's
     struct runtime_device *device;
+    struct exec *cpu;       // of experts that are not the device's; NULL: none
     struct claim *claim;    // NULL where nothing was planned
     struct kv_budget pages; // of all sequences
     struct gguf *file;
@@ -72,6 +73,22 @@ static int open_device(struct session *s, struct err *e) {
     return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
 }
 
+// The CPU that computes experts beside a GPU. On a CPU the plan refuses.
+static int open_cpu(struct session *s, struct err *e) {
+    const struct session_options *o = &s->o;
+    struct device_options d = {.name = "cpu", .cpu_level = o->cpu_level, .threads = o->threads};
+    struct runtime_device *cpu;
+    if (!o->cpu_experts || !exec_is_device(runtime_exec(s->device)))
+        return 0;
+    if (o->importance)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the inputs of experts on the CPU are not summed; leave out --cpu-experts");
+    int rc = runtime_device(s->runtime, &d, &cpu, e);
+    if (!rc)
+        s->o.target.cpu = s->cpu = runtime_exec(cpu);
+    return rc;
+}
+
 // Plans, and fixes what was left open, before anything large is loaded.
 static int make_plan(struct session *s, struct err *e) {
     struct pair_request r = {.device = s->device,
@@ -81,6 +98,7 @@ static int make_plan(struct session *s, struct err *e) {
                              .target = s->o.target,
                              .dflash = s->o.dflash,
                              .slots = s->o.spark.slots,
+                             .cpu_experts = s->o.cpu_experts,
                              .most = s->o.spark.vram,
                              .chunk = s->o.chunk,
                              .vendor_gemm = s->o.vendor_gemm,
@@ -130,6 +148,8 @@ static int make_price(struct session *s, struct err *e) {
                                     .codec_v = s->o.target.codec_v,
                                     .vendor_gemm = s->o.vendor_gemm,
                                     .slots = session_experts(s).slots,
+                                    .cpu_experts = s->o.target.cpu_experts,
+                                    .cpu = s->cpu,
                                     .sparse = s->o.target.sparse};
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
@@ -146,14 +166,17 @@ static int make_price(struct session *s, struct err *e) {
 static void open_spark(struct session *s) {
     const struct price_note n = note_of(s);
     if (s->o.spark.keep && s->o.target.experts.n)
-        spark_open(&s->spark, s->o.model, s->file, &s->o.target.experts, &n);
-    s->o.target.heat = s->spark.heat;
+        spark_open(&s->spark, s->o.model, s->file, &s->o.target.experts, s->o.target.cpu_experts,
+                   &n);
+    s->o.target.heat = spark_heat(&s->spark);
 }
 
 static int open_parts(struct session *s, struct err *e) {
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);
+    if (!rc)
+        rc = open_cpu(s, e);
     if (!rc)
         rc = make_plan(s, e);
     if (!rc)
@@ -213,6 +236,8 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);
+    if (!rc)
+        rc = open_cpu(s, e);
     if (!rc)
         rc = make_plan(s, e);
     *out = s->plan;
@@ -309,6 +334,8 @@ void session_keep_experts(struct session *s) {
 struct expert_use session_experts(const struct session *s) {
     struct expert_use u = {0};
     const struct expert_store *store = s->model ? model_experts(s->model) : NULL;
+    u.cpu_layers = s->plan.cpu_layers;
+    u.cpu_bytes = s->plan.cpu_experts;
     if (!store)
         return u;
     const struct expert_classes *c = expert_store_classes(store);

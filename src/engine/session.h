@@ -43,6 +43,9 @@ struct session_options {
         int64_t vram;
         int slots;
     } spark;
+    // The experts of the first so many layers of them are computed by the CPU, with cpu_level and
+    // threads, while a GPU does the rest; CPU_EXPERTS_AUTO (plan.h): as the plan decides.
+    int cpu_experts;
     bool make_plan;   // also where no limit is known, that is on a CPU without memory_limit
     int64_t kv_limit; // bytes of keys and values of all sequences at most; 0: what the plan leaves
     // NULL, or shown what the user should know, until the session is closed.
@@ -98,9 +101,10 @@ int64_t session_spare(const struct session *s);
 int64_t session_trim(struct session *s);
 
 // Experts that a GPU does not hold all of: slots, experts of all layers, and what was counted.
-// Zeros: all are resident, or there are none.
+// Of the other numbers zeros: all are resident, or there are none.
 struct expert_use {
     int64_t slots, experts, slot_bytes;
+    int64_t cpu_layers, cpu_bytes; // layers whose experts are the CPU's, and what they take
     struct expert_stats count;
 };
 struct expert_use session_experts(const struct session *s);

@@ -399,6 +399,7 @@ static void run_experts(struct model *m, const struct layer *y, int64_t n) {
                                      .shape = &m->params.moe,
                                      .block = &y->moe,
                                      .buf = &w->moe,
+                                     .host = m->host,
                                      .in = w->act_d,
                                      .router_in = w->router,
                                      .h = w->h,

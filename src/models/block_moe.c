@@ -12,17 +12,20 @@ int moe_check(const struct exec *x, struct err *e) {
 static int load_biases(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
                        int i, struct err *e) {
     char name[LOAD_NAME];
+    // The experts' are where their matrices are.
+    int (*of_experts)(struct load *, const char *, int64_t, int64_t, float **, struct err *) =
+        b->on_host ? load_host_rows : load_floats;
     int rc =
         load_floats(l, load_name(name, i, "ffn_gate_inp.bias"), s->experts, 1, &b->router_bias, e);
     if (!rc)
-        rc = load_floats(l, load_name(name, i, "ffn_gate_exps.bias"), s->ffn, s->experts,
-                         &b->gate_bias, e);
+        rc = of_experts(l, load_name(name, i, "ffn_gate_exps.bias"), s->ffn, s->experts,
+                        &b->gate_bias, e);
     if (!rc)
-        rc = load_floats(l, load_name(name, i, "ffn_up_exps.bias"), s->ffn, s->experts, &b->up_bias,
-                         e);
+        rc = of_experts(l, load_name(name, i, "ffn_up_exps.bias"), s->ffn, s->experts, &b->up_bias,
+                        e);
     return rc ? rc
-              : load_floats(l, load_name(name, i, "ffn_down_exps.bias"), dim, s->experts,
-                            &b->down_bias, e);
+              : of_experts(l, load_name(name, i, "ffn_down_exps.bias"), dim, s->experts,
+                           &b->down_bias, e);
 }
 
 static int load_shared(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
@@ -92,6 +95,7 @@ int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct
         rc = load_floats(l, load_name(name, i, "ffn_down_exps.scale"), s->experts, 1, &b->scale, e);
     if (!rc)
         rc = begin_experts(l, s, dim, i, e);
+    b->on_host = l->of_host;
     if (!rc)
         rc = load_gate_up(b, &into, l, i, e);
     if (!rc)
@@ -110,19 +114,21 @@ static int load_ids(struct load *l, int64_t n, int32_t **out, struct err *e) {
 
 int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t dim, int64_t n,
                      struct load *l, struct err *e) {
+    const bool here = l->expert_layers > l->host_layers; // some are the backend's
     int64_t entries = n * s->used;
-    exec_limits_join(&l->limits,
-                     &(struct exec_limits){.entries = entries,
-                                           .experts = s->experts,
-                                           .expert_width = dim > s->ffn ? dim : s->ffn});
+    if (here)
+        exec_limits_join(&l->limits,
+                         &(struct exec_limits){.entries = entries,
+                                               .experts = s->experts,
+                                               .expert_width = dim > s->ffn ? dim : s->ffn});
     int rc = load_buffer(l, n * s->experts, &b->logits, e);
     if (!rc)
         rc = load_buffer(l, entries, &b->weights, e);
     if (!rc)
         rc = load_ids(l, entries, &b->ids, e);
-    if (!rc)
+    if (!rc && here)
         rc = load_act(l, entries, s->ffn, &b->mid, e);
-    if (!rc)
+    if (!rc && here)
         rc = load_buffer(l, entries * dim, &b->out, e);
     if (rc || !s->shared_gate)
         return rc;
@@ -214,12 +220,30 @@ static void run_shared(struct exec *x, const struct moe_call *c, const struct mo
     experts_reduce(c->ranks, x, &s->sum);
 }
 
+// The experts on the host's CPU, beside what the device does for the shared one.
+static void run_on_host(struct exec *x, const struct moe_call *c, const struct moe_layer_args *a) {
+    const struct expert_host_call host = {.in = c->in,
+                                          .n = c->n,
+                                          .ids = a->route.ids,
+                                          .weights = a->route.weights,
+                                          .both = a->both,
+                                          .down = a->down.w,
+                                          .down_bias = a->down.bias,
+                                          .out = a->sum.out,
+                                          .apart = c->apart != NULL};
+    expert_host_begin(c->host, &host);
+    if (a->shared)
+        run_shared(x, c, a->shared);
+    expert_host_end(c->host, &host);
+}
+
 void moe_run(struct exec *x, const struct moe_call *c) {
     const struct ops *ops = exec_ops(x);
     struct moe_shared_args shared;
     struct moe_layer_args a;
     fill_layer(c, &a, &shared);
-    const bool capped = c->shape->logit_cap > 0, one = c->ranks->n == 1 && !capped;
+    const bool capped = c->shape->logit_cap > 0, on_host = c->block->on_host;
+    const bool one = c->ranks->n == 1 && !capped && !on_host;
     if (one && ops->moe_layer && ops->moe_layer(x, &a))
         return;
     ops->linear(x, a.in, a.n_in, a.router_in, c->n);
@@ -227,6 +251,10 @@ void moe_run(struct exec *x, const struct moe_call *c) {
         ops->scale(x, &(struct scale_args){c->buf->logits, c->n * c->shape->experts, 1,
                                            c->shape->logit_cap});
     ops->moe_route(x, &a.route);
+    if (on_host) {
+        run_on_host(x, c, &a);
+        return;
+    }
     ops->moe_gate_up(x, &a.both, &a.down.list, a.x, a.mid);
     ops->moe_linear(x, &a.down);
     if (c->apart)

@@ -7,6 +7,7 @@
 
 #include "models/block_mlp.h"
 #include "models/moe_shape.h"
+#include "ops/expert_host.h"
 
 struct moe_block {
     const struct weight *router; // [D -> experts]
@@ -15,16 +16,18 @@ struct moe_block {
     // NULL: none. [experts], [experts][F], [experts][F], [experts][D]
     float *router_bias, *gate_bias, *up_bias, *down_bias;
     const struct weight *gate, *up, *down; // of each expert, [D -> F], [D -> F], [F -> D]
-    struct mlp_block shared;               // if there is a shared expert
-    const struct weight *shared_gate;      // [D -> 1], or NULL
+    bool on_host;            // these and their biases are the host's CPU's (ops/expert_host.h)
+    struct mlp_block shared; // if there is a shared expert
+    const struct weight *shared_gate; // [D -> 1], or NULL
 };
 
 // Workspace for n rows, shared by all layers; `used` entries a row.
 struct moe_buffers {
     float *logits, *weights; // [n][experts], [n][used]
     int32_t *ids;            // [n][used]
-    struct act *mid;         // [n * used][F]
-    float *out;              // [n * used][D]
+    // Where not all experts are the host's CPU's:
+    struct act *mid; // [n * used][F]
+    float *out;      // [n * used][D]
     // Where a shared expert has a gate: its logits, what the router of one expert makes of them,
     // and the expert's results.
     float *gate, *gate_weight; // [n]
@@ -37,6 +40,7 @@ struct moe_call {
     const struct moe_shape *shape;
     const struct moe_block *block;
     const struct moe_buffers *buf;
+    struct expert_host *host;    // of blocks that are on the host
     const struct act *in;        // [n][D] normed
     const struct act *router_in; // [n][D] what the router reads; NULL: in
     struct act *mid;             // scratch for [n][shared]

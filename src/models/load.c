@@ -10,7 +10,7 @@
 #include "formats/quant.h"
 #include "ops/parking.h"
 
-enum item_kind { ITEM_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };
+enum item_kind { ITEM_WEIGHT, ITEM_HOST_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };
 
 struct load_item {
     enum item_kind kind;
@@ -24,9 +24,12 @@ static int keep(struct load *l, enum item_kind kind, void *p, struct err *e) {
     return rc;
 }
 
-static void drop(struct exec *x, const struct load_item *i) {
+static void drop(const struct load *l, const struct load_item *i) {
+    struct exec *x = l->x;
     if (i->kind == ITEM_HOST)
         free(i->p);
+    else if (i->kind == ITEM_HOST_WEIGHT)
+        exec_ops(l->host)->weight_destroy(l->host, i->p);
     else if (i->kind == ITEM_WEIGHT)
         exec_ops(x)->weight_destroy(x, i->p);
     else if (i->kind == ITEM_ACT)
@@ -37,7 +40,7 @@ static void drop(struct exec *x, const struct load_item *i) {
 
 void load_fini(struct load *l) {
     while (l->n > 0)
-        drop(l->x, &l->items[--l->n]);
+        drop(l, &l->items[--l->n]);
     free(l->items);
     l->items = NULL;
     l->cap = 0;
@@ -47,7 +50,7 @@ void load_fini(struct load *l) {
 static int keep_or_drop(struct load *l, enum item_kind kind, void *p, struct err *e) {
     int rc = keep(l, kind, p, e);
     if (rc)
-        drop(l->x, &(struct load_item){kind, p});
+        drop(l, &(struct load_item){kind, p});
     return rc;
 }
 
@@ -124,8 +127,31 @@ void load_make_room(struct exec *x, int64_t weights) {
         exec_ops(x)->free(x, p);
 }
 
+// A matrix of experts that the host's CPU computes.
+static int make_host_weight(struct load *l, const struct tensor *t, const struct weight **out,
+                            struct err *e) {
+    struct weight *w = NULL;
+    l->host_bytes += l->host ? exec_weight_bytes(l->host, t) : t->bytes;
+    if (l->dry)
+        return 0;
+    int rc = l->check ? l->check(l->arg, e) : 0;
+    if (rc)
+        return rc;
+    rc = exec_ops(l->host)->weight_create(l->host, t, &w, e);
+    if (rc)
+        return err_prefix(e, "tensor %s", t->name);
+    *out = w;
+    if (l->done && exec_is_device(l->x)) // the CPU has packed it
+        l->done(l->arg, t);
+    return keep_or_drop(l, ITEM_HOST_WEIGHT, w, e);
+}
+
 static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,
                        struct err *e) {
+    if (l->of_expert > 0 && l->of_host) {
+        l->of_expert--;
+        return make_host_weight(l, t, out, e);
+    }
     l->weight_bytes += l->x ? exec_weight_bytes(l->x, t) : t->bytes;
     exec_limits_join(&l->limits, &(struct exec_limits){.inputs = t->ne[0], .outputs = t->ne[1]});
     int part = l->of_expert > 0 ? EXPERT_PARTS - l->of_expert-- : -1;
@@ -185,6 +211,11 @@ int load_experts(struct load *l, const char *name, const struct load_experts *sh
 }
 
 int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e) {
+    l->of_host = l->expert_layers++ < l->host_layers;
+    if (l->of_host) {
+        l->of_expert = EXPERT_PARTS;
+        return 0;
+    }
     int class = expert_classes_add(&l->classes, n, exec_expert_record(l->x, parts), e);
     l->of_expert = EXPERT_PARTS;
     if (class < 0)
@@ -262,11 +293,12 @@ int load_experts_cut(struct load *l, const char *name, const struct load_cut *cu
     else
         copy_rows(t, cut, data);
     load_done_fn *done = l->done;
+    bool packed = !exec_is_device(l->x) || (l->of_expert > 0 && l->of_host); // by the CPU
     l->done = NULL; // which is about tensors of the file
     if (!rc)
         rc = make_weight(l, &part, out, e);
     l->done = done;
-    if (rc || !exec_is_device(l->x)) { // the CPU has packed it
+    if (rc || packed) {
         free(data);
         return rc;
     }
@@ -320,15 +352,20 @@ int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **
 }
 
 int load_host_floats(struct load *l, const char *name, int64_t k, float **out, struct err *e) {
+    return load_host_rows(l, name, k, 1, out, e);
+}
+
+int load_host_rows(struct load *l, const char *name, int64_t k, int64_t m, float **out,
+                   struct err *e) {
     const struct tensor *t;
-    int rc = find_shape(l, name, k, 1, &t, e);
+    int rc = find_shape(l, name, k, m, &t, e);
     if (rc)
         return rc;
-    float *host = calloc((size_t)k, sizeof *host);
+    float *host = calloc((size_t)(k * m), sizeof *host);
     if (!host)
         return err_set(e, ERR_MEMORY, "no memory to read tensor %s", name);
     if (!l->dry)
-        quant_format(t->type)->dequantize(t->data, host, k);
+        quant_format(t->type)->dequantize(t->data, host, k * m);
     *out = host;
     return keep_or_drop(l, ITEM_HOST, host, e);
 }

@@ -35,6 +35,12 @@ struct load {
     int64_t expert_bytes;
     struct expert_store *store;
     int of_expert;
+    // Experts of the first host_layers layers of them are made for the ops of `host`, on the CPU
+    // (may be NULL in a dry load): of_host, the newest layer's; counted so far, and their bytes.
+    struct exec *host;
+    int host_layers, expert_layers;
+    bool of_host;
+    int64_t host_bytes;
     struct load_item *items;
     int64_t n, cap;
 };
@@ -78,8 +84,10 @@ int load_experts_cut(struct load *l, const char *name, const struct load_cut *cu
 int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
-// The same in memory of the host, [k]; zeros in a dry load.
+// The same in memory of the host; zeros in a dry load. The first: [k].
 int load_host_floats(struct load *l, const char *name, int64_t k, float **out, struct err *e);
+int load_host_rows(struct load *l, const char *name, int64_t k, int64_t m, float **out,
+                   struct err *e);
 
 // Zeroed device memory of n floats, or of bytes; an activation for n rows of k values.
 int load_buffer(struct load *l, int64_t n, float **out, struct err *e);

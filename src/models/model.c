@@ -195,12 +195,45 @@ static void set_limits(struct model *m) {
     exec_limits_join(&m->load.limits, &l);
 }
 
+// Experts on the host's CPU, once it is known how many layers have some.
+static int host_init(struct model *m, bool dry, struct err *e) {
+    const struct moe_shape *s = &m->params.moe;
+    const int n = m->options.cpu_experts, all = m->load.expert_layers;
+    if (!all)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--cpu-experts is for models of experts, and this model has none; leave it "
+                       "out");
+    if (n < 0 || n > all)
+        return err_set(
+            e, ERR_USAGE,
+            "--cpu-experts %d is not possible: %d layers of this model have experts; use "
+            "at most %d",
+            n, all, all);
+    if (dry)
+        return 0;
+    snprintf(m->kind, sizeof m->kind, "%.120s, experts of %d layers on %s", exec_kind(m->x), n,
+             exec_kind(m->options.cpu));
+    return expert_host_create(&m->host, m->x, m->options.cpu,
+                              &(struct expert_host_shape){.rows = m->options.max_rows,
+                                                          .dim = m->params.dim,
+                                                          .ffn = s->ffn,
+                                                          .experts = s->experts,
+                                                          .used = s->used},
+                              e);
+}
+
 // The whole recipe, dry or real.
 static int build(struct model *m, struct exec *x, const struct gguf *g,
                  const struct model_options *o, bool dry, struct err *e) {
     m->x = x;
-    m->load = (struct load){
-        .x = x, .find = find_gguf, .done = done_gguf, .check = check_gguf, .arg = g, .dry = dry};
+    m->load = (struct load){.x = x,
+                            .find = find_gguf,
+                            .done = done_gguf,
+                            .check = check_gguf,
+                            .arg = g,
+                            .dry = dry,
+                            .host = o->cpu,
+                            .host_layers = o->cpu_experts};
     if (!dry && exec_is_device(x))
         gguf_stream(g);
     int rc = find_arch(g, &m->desc, e);
@@ -212,6 +245,8 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = expert_store_create(&m->load.store, x, &o->experts, e);
     if (!rc)
         rc = m->desc->load(m, g, e);
+    if (!rc && o->cpu_experts)
+        rc = host_init(m, dry, e);
     if (!rc && !dry)
         rc = gguf_check(g, e);
     if (!rc && m->load.store && !dry)
@@ -240,7 +275,9 @@ static void plan_of(struct model_plan *out, const struct model *m) {
                                .scratch = m->load.buffer_bytes,
                                .limits = m->load.limits,
                                .experts = m->load.classes,
-                               .expert_bytes = m->load.expert_bytes};
+                               .expert_bytes = m->load.expert_bytes,
+                               .expert_layers = m->load.expert_layers,
+                               .host_bytes = m->load.host_bytes};
     for (int i = 0; i < m->n_groups; i++)
         out->kv_per_1k += 1024 / KV_PAGE * m->groups[i].layout.page_bytes;
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
@@ -326,6 +363,7 @@ void model_destroy(struct model *m) {
     if (!m)
         return;
     load_fini(&m->load);
+    expert_host_destroy(m->host);
     expert_store_destroy(m->load.store);
     for (int i = 0; i < m->n_groups; i++)
         kv_pool_destroy(m->groups[i].pool);
@@ -341,6 +379,10 @@ const struct model_params *model_params_of(const struct model *m) {
 
 struct exec *model_exec(const struct model *m) {
     return m->x;
+}
+
+const char *model_kind(const struct model *m) {
+    return m->kind[0] ? m->kind : exec_kind(m->x);
 }
 
 struct expert_store *model_experts(const struct model *m) {
@@ -470,6 +512,7 @@ void model_run_experts(struct model *m, const struct layer *y, int64_t n) {
                          .shape = &m->params.moe,
                          .block = &y->moe,
                          .buf = &m->ws.moe,
+                         .host = m->host,
                          .in = m->ws.act_d,
                          .mid = m->ws.act_f,
                          .h = m->ws.h,

@@ -60,6 +60,11 @@ struct model_options {
     // Slots of experts on a device that cannot hold all (ops/expert_pool.h); zeroed: it holds them.
     struct expert_classes experts;
     const uint32_t *heat; // NULL, or which experts are hot, [layers with experts][experts]
+    // Experts of the first so many layers of them have their place with the ops of `cpu`, which is
+    // an exec of its own (ops/expert_host.h); slots and heat are of the others. cpu may be NULL
+    // where nothing is loaded.
+    int cpu_experts;
+    struct exec *cpu;
     int64_t memory_limit; // bytes for weights, scratch and one full sequence; 0: none
 };
 // F16 KV, everything else 0 (that is: the defaults above).
@@ -77,6 +82,8 @@ struct model_plan {
     // device; nothing where there are none.
     struct expert_classes experts;
     int64_t expert_bytes;
+    int expert_layers;  // layers with experts, those of cpu_experts included, whose experts
+    int64_t host_bytes; // take as much of the host's memory and are not in `weights`
 };
 // x may be NULL: weights are then counted at their size in the file.
 int model_plan(struct model_plan *p, struct model_params *params, const struct exec *x,
@@ -90,6 +97,9 @@ void model_destroy(struct model *m); // after its sequences and readers; NULL is
 
 const struct model_params *model_params_of(const struct model *m);
 struct exec *model_exec(const struct model *m);
+// What the bits of its results depend on beside the file and model_options: exec_kind, and which
+// experts are the CPU's. Kept until the model goes.
+const char *model_kind(const struct model *m);
 // Where its experts come and go; NULL: all are resident, or it has none.
 struct expert_store *model_experts(const struct model *m);
 int64_t model_max_ctx(const struct model *m);

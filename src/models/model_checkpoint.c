@@ -19,7 +19,7 @@ uint64_t model_content(struct model *m) {
 
 static struct checkpoint_form form_of(struct model *m) {
     return (struct checkpoint_form){
-        .model = model_content(m), .device = exec_kind(m->x), .vocab = m->params.vocab};
+        .model = model_content(m), .device = model_kind(m), .vocab = m->params.vocab};
 }
 
 int model_checkpoint_write(struct model *m, const struct checkpoint *c,

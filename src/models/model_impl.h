@@ -108,6 +108,8 @@ struct model {
     struct exec *x;
     struct ranks ranks; // the devices that share it, this one among them
     struct load load;
+    struct expert_host *host; // experts on the host's CPU; NULL: none
+    char kind[192];           // see model_kind
     const struct weight *embed, *head;
     float *out_norm;
     struct ple_block ple;

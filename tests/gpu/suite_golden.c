@@ -45,12 +45,23 @@ struct bench {
     struct dflash *d;
     struct forest f;
     float *first, *rows; // [n_ids][vocab]
-    bool fewer;          // as few experts as can be are resident
+    struct exec *cpu;    // NULL, or the experts of the first half of the layers are its
     double worst;        // of rows within the bound, or of all where too many are not
     struct room room;
     int64_t beyond; // rows that are not, the same in all ways
     int64_t differ; // rows that have other bits than in the first pass
 };
+
+// The experts of half of the layers for the CPU, where there are some.
+static int take_cpu(struct bench *b, struct model_options *o, struct err *e) {
+    struct model_plan p;
+    int rc = model_plan(&p, NULL, b->x, b->file, o, e);
+    if (!rc)
+        rc = exec_create_cpu(&b->cpu, "auto", 0, e);
+    o->cpu = b->cpu;
+    o->cpu_experts = (p.expert_layers + 1) / 2;
+    return rc;
+}
 
 // The fewest slots, where the model has experts.
 static int take_slots(struct bench *b, struct model_options *o, struct err *e) {
@@ -63,8 +74,11 @@ static int take_slots(struct bench *b, struct model_options *o, struct err *e) {
     return rc;
 }
 
-static int bench_open(struct bench *b, const char *level, const char *data, const char *name,
-                      struct err *e) {
+// Where experts are.
+enum places { ALL_RESIDENT, FEWEST_RESIDENT, CPU_AND_FEWEST };
+
+static int bench_open(struct bench *b, enum places places, const char *level, const char *data,
+                      const char *name, struct err *e) {
     struct model_options o = model_options_default();
     o.codec_k = o.codec_v = KV_F32;
     o.max_ctx = o.max_rows = o.max_verify = 256;
@@ -75,7 +89,9 @@ static int bench_open(struct bench *b, const char *level, const char *data, cons
         rc = device_open(&b->x, level, 0, e);
     if (!rc)
         rc = gguf_open(&b->file, b->files.gguf, e);
-    if (!rc && b->fewer)
+    if (!rc && places == CPU_AND_FEWEST)
+        rc = take_cpu(b, &o, e);
+    if (!rc && places != ALL_RESIDENT)
         rc = take_slots(b, &o, e);
     if (!rc)
         rc = model_load(&b->m, b->x, b->file, &o, e);
@@ -102,6 +118,7 @@ static void bench_close(struct bench *b) {
     model_destroy(b->m);
     if (b->file)
         gguf_close(b->file);
+    exec_destroy(b->cpu);
     if (b->x)
         exec_destroy(b->x);
     golden_files_fini(&b->files);
@@ -239,14 +256,17 @@ static int draft_contexts(struct bench *b, struct err *e) {
     return rc;
 }
 
-// *hash: of the first pass's rows; with `fewer` they must have that one.
-static bool one_case(const char *level, const char *data, const char *name, bool fewer,
+// *hash: of the first pass's rows; with the fewest experts resident they must have that one, with
+// some on the CPU another one.
+static bool one_case(const char *level, const char *data, const char *name, enum places places,
                      uint64_t *hash, struct gpu_counts *n) {
-    struct bench b = {.fewer = fewer, .room = room_of(name)};
+    static const char *const where[] = {"", ", fewest experts resident", ", experts of the CPU"};
+    struct bench b = {.room = room_of(name)};
     struct err e = {0};
     char what[64];
-    snprintf(what, sizeof what, "%s%s", name, fewer ? ", fewest experts resident" : "");
-    int rc = bench_open(&b, level, data, name, &e);
+    const bool fewer = places == FEWEST_RESIDENT;
+    snprintf(what, sizeof what, "%s%s", name, where[places]);
+    int rc = bench_open(&b, places, level, data, name, &e);
     if (!rc)
         rc = b.g.has_draft ? draft_contexts(&b, &e) : target_ways(&b, &e);
     if (!rc)
@@ -258,16 +278,17 @@ static bool one_case(const char *level, const char *data, const char *name, bool
         uint64_t now =
             hash_bytes(b.first, (size_t)(b.g.n_ids * b.g.target.vocab) * sizeof *b.first, 0);
         struct expert_stats s = {0};
-        const struct expert_store *store = fewer ? model_experts(b.m) : NULL;
+        const struct expert_store *store = places ? model_experts(b.m) : NULL;
         bool all = !store || expert_classes_share_of(expert_store_classes(store)) >= 1;
         if (store)
             expert_store_stats(store, &s);
-        bool same = !fewer || (now == *hash && (all || s.misses > 0));
+        bool same = places == CPU_AND_FEWEST ? now != *hash
+                                             : !fewer || (now == *hash && (all || s.misses > 0));
         gpu_line(n, b.worst <= b.room.bound && b.differ == 0 && same, level, "golden", what,
                  "relative error %.1e (max %.1e; %lld of %d rows beyond), %lld rows differ between "
                  "ways%s, %llu brought",
                  b.worst, b.room.bound, (long long)b.beyond, b.g.n_index, (long long)b.differ,
-                 same ? "" : ", not the bits of full residency", (unsigned long long)s.misses);
+                 same ? "" : ", not the bits that they have to be", (unsigned long long)s.misses);
         *hash = now;
     }
     bench_close(&b);
@@ -291,7 +312,9 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
             continue;
-        if (one_case(level, data, names[i], false, &hash, n))
-            one_case(level, data, names[i], true, &hash, n);
+        if (one_case(level, data, names[i], ALL_RESIDENT, &hash, n)) {
+            one_case(level, data, names[i], FEWEST_RESIDENT, &hash, n);
+            one_case(level, data, names[i], CPU_AND_FEWEST, &hash, n);
+        }
     }
 }

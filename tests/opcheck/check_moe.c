@@ -486,6 +486,7 @@ void check_moe_rule(struct check *c) {
            (long long)layers);
     report(c, plain == 0, "moe layers / linear", "all types", "%lld differ", (long long)plain);
     check_store_rule(c);
+    check_host_rule(c);
     check_moe_layer_rule(c);
 }
 

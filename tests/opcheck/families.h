@@ -50,6 +50,7 @@ void check_moe_layer_rule(struct check *c); // called by it
 void check_moe_double(struct check *c);
 void check_moe_time(struct check *c);
 void check_store_rule(struct check *c), check_store_time(struct check *c); // called by these
+void check_host_rule(struct check *c);                                     // the same
 void check_heads_rule(struct check *c);
 void check_heads_time(struct check *c);
 void check_mass(struct check *c), check_mass_double(struct check *c);

@@ -94,13 +94,30 @@ static int take_slots(struct model_options *o, const struct pair *p, const struc
     return rc;
 }
 
+// In every other pair with experts those of the first layers are a CPU's, of one and two threads,
+// and in one backend of the plainest kernels.
+static int take_cpu(struct model_options *o, const struct pair *p, struct pair_backend *b,
+                    struct err *e) {
+    struct model_plan plan;
+    int i = (int)(b - p->b);
+    int rc = model_plan(&plan, NULL, b->x, p->file, o, e);
+    if (rc || !plan.expert_layers || p->index % 2)
+        return rc;
+    o->cpu_experts = 1 + p->index / 2 % plan.expert_layers;
+    rc = exec_create_cpu(&b->cpu, i == 1 ? "scalar" : "auto", 1 + i / 2, e);
+    o->cpu = b->cpu;
+    return rc;
+}
+
 static int open_backend(struct pair_backend *b, const struct pair *p, const enum kv_codec_id kv[2],
                         const char *draft, struct err *e) {
     struct model_options o = model_options_default();
     o.codec_k = kv[0];
     o.codec_v = kv[1];
     o.max_seqs = 16;
-    int rc = take_slots(&o, p, b, e);
+    int rc = take_cpu(&o, p, b, e);
+    if (!rc)
+        rc = take_slots(&o, p, b, e);
     if (!rc)
         rc = model_load(&b->model, b->x, p->file, &o, e);
     if (rc || !draft)
@@ -125,6 +142,7 @@ int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     choose_shape(&t, index, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
+    p->index = index;
     if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
         kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
@@ -151,6 +169,7 @@ void pair_close(struct pair *p) {
     for (int i = 0; i < PAIR_BACKENDS; i++) {
         dflash_destroy(p->b[i].dflash);
         model_destroy(p->b[i].model);
+        exec_destroy(p->b[i].cpu);
         if (p->b[i].x)
             exec_destroy(p->b[i].x);
     }

@@ -9,17 +9,18 @@
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320 };
 
 struct pair_backend {
-    struct exec *x;
+    struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
     struct dflash *dflash;
 };
 
 // b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
-// other path. On a device they differ in how many experts are resident, too.
+// other path. On a device they differ in how many experts are resident, too. In every other pair
+// with experts those of some layers are computed by a CPU beside it.
 struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
-    int vocab;
+    int vocab, index;
     char name[96]; // for messages: weight type, KV type, heads
 };
 

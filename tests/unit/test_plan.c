@@ -118,6 +118,28 @@ static void prints_one_line(void **state) {
     str_fini(&text);
 }
 
+static void tells_of_the_cpu(void **state) {
+    (void)state;
+    struct memory_plan p = pair();
+    struct str text = {0};
+    p.context = 4096;
+    p.expert_layers = 40;
+    p.cpu_layers = 12;
+    p.cpu_experts = 5 * 1024 * MIB;
+    plan_print(&p, &text);
+    assert_non_null(strstr(text.data, "; the experts of 12 of 40 layers, 5.00 GiB, are the CPU's"));
+    assert_null(strstr(text.data, "GB/s"));
+    p.rates = (struct expert_rates){.bus = 54, .cpu = 160.4};
+    plan_print(&p, &text);
+    assert_non_null(
+        strstr(text.data, "; this CPU reads experts at 160 GB/s and the bus brings 54"));
+    assert_int_equal(plan_host_experts(&p), p.cpu_experts);
+    p.experts = 7000 * MIB;
+    p.resident = 6000 * MIB;
+    assert_int_equal(plan_host_experts(&p), p.cpu_experts + p.experts);
+    str_fini(&text);
+}
+
 // Slots take what is left beside the context, and no more; what is asked for a layer is exact.
 static void gives_experts_up(void **state) {
     (void)state;
@@ -162,6 +184,7 @@ int main(void) {
         cmocka_unit_test(unknown_memory_takes_the_trained_context),
         cmocka_unit_test(finds_the_longest_context),
         cmocka_unit_test(advice_would_have_worked),
+        cmocka_unit_test(tells_of_the_cpu),
         cmocka_unit_test(prints_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

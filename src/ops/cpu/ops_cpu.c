@@ -140,6 +140,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.weight_bytes = cpu_weight_bytes;
     c->base.act_bytes = act_bytes;
     c->base.act_read = act_read;
+    c->base.host_rows = &cpu_host_rows;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;

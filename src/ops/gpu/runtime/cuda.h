@@ -58,9 +58,10 @@ struct gpu {
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
-    bool clusters; // the device and the machine code in use have clusters of blocks
-    bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
-    bool whole;    // the next one may not: weights were written, which kernels read early
+    bool clusters;       // the device and the machine code in use have clusters of blocks
+    bool overlaps;       // launches may begin early: the machine code in use waits in gpu_await
+    bool whole;          // the next one may not: weights were written, which kernels read early
+    gpu_event rows_sent; // NULL until used: rows that the host waits for (host_rows.cu)
     struct expert_store *stores; // of experts (moe/moe_store.h), the newest first
     void *map_maker;             // gpu_map_maker, or NULL
     struct vendor *vendor;       // its products for prompts (vendor.c); NULL: only ours
@@ -147,8 +148,7 @@ void gpu_stage_reserve(struct gpu *g, size_t bytes);
 // call; NULL when there is no memory (the fault is set). It only ever grows, and within the limits
 // of a model that is open it does not (reserve.c).
 void *gpu_scratch(struct gpu *g, size_t bytes);
-bool gpu_scratch_reserve(struct gpu *g,
-                         size_t bytes); // makes so much now; false: no memory, no fault
+bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory, and no fault
 
 // Queues what ops have deferred: the end of linear layers (linear_finish.cu) and of an act.
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,

@@ -93,6 +93,8 @@ static void cuda_destroy(struct exec *x) {
     free(g->deferred_combine);
     attend_forget(g);
     cuda_marks_fini(g);
+    if (g->rows_sent)
+        gpu_event_destroy(g->rows_sent);
     if (g->stream)
         gpu_stream_destroy(g->stream);
     free(g);
@@ -184,6 +186,7 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .device = true,
                             .copies = &cuda_copies,
                             .experts = &cuda_experts,
+                            .host_rows = &cuda_host_rows,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
                             .takes = takes,

@@ -11,6 +11,7 @@ extern "C" {
 
 extern const struct ops cuda_table;           // (table.c)
 extern const struct copy_backend cuda_copies; // (copy.c)
+extern const struct host_rows cuda_host_rows; // (moe/host_rows.cu)
 
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
