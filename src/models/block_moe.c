@@ -130,14 +130,14 @@ int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t d
         rc = load_act(l, entries, s->ffn, &b->mid, e);
     if (!rc && here)
         rc = load_buffer(l, entries * dim, &b->out, e);
+    if (!rc && s->shared)
+        rc = load_buffer(l, n * dim, &b->shared, e);
     if (rc || !s->shared_gate)
         return rc;
     rc = load_buffer(l, n, &b->gate, e);
     if (!rc)
         rc = load_buffer(l, n, &b->gate_weight, e);
-    if (!rc)
-        rc = load_ids(l, n, &b->gate_id, e);
-    return rc ? rc : load_buffer(l, n * dim, &b->shared, e);
+    return rc ? rc : load_ids(l, n, &b->gate_id, e);
 }
 
 // The ops of a layer. shared: what is in *shared, or NULL.
@@ -188,6 +188,7 @@ static void fill_layer(const struct moe_call *c, struct moe_layer_args *a,
     const struct mlp_block *m = &w->shared;
     *shared = (struct moe_shared_args){.both = {.gate = m->gate, .up = m->up}, .mid = c->mid};
     shared->down = (struct linear_job){.w = m->down, .out = c->h, .add = true};
+    shared->sum.in = b->shared; // where an op may keep it until it is added
     if (!s->shared_gate)
         return;
     shared->down = (struct linear_job){.w = m->down, .out = b->shared};

@@ -8,20 +8,28 @@ static bool same_shape(const struct weight *a, const struct weight *b) {
     return a->form == b->form && a->k == b->k && a->m == b->m;
 }
 
-// Whether its result joins the others' sum.
+// Whether the shared expert has a gate.
+static bool gated(const struct moe_layer_args *a) {
+    return a->n_in > 1;
+}
+
+// Whether its result joins the others' sum: in the end, times its gate or one.
 static bool sums_meet(const struct moe_layer_args *a) {
     const moe_shared_args *s = a->shared;
-    return s && a->n_in > 1 && s->sum.add && s->sum.used == 1 && s->sum.out == a->sum.out &&
-           s->sum.m == a->sum.m;
+    if (!s)
+        return false;
+    if (!gated(a))
+        return s->sum.in && s->down.add && s->down.out == a->sum.out && s->down.w->m == a->sum.m;
+    return s->sum.add && s->sum.used == 1 && s->sum.out == a->sum.out && s->sum.m == a->sum.m;
 }
 
 // Whether the shared expert can go with the others.
 static bool joins(const struct moe_layer_args *a) {
     const moe_shared_args *s = a->shared;
-    return s && a->n_in > 1 && same_shape(s->both.gate, a->both.gate) &&
-           same_shape(s->both.up, a->both.up) && same_shape(s->down.w, a->down.w) &&
-           s->both.activation == a->both.activation && !s->both.gate_bias && !s->both.up_bias &&
-           !s->down.bias && !s->down.add && sums_meet(a);
+    return s && same_shape(s->both.gate, a->both.gate) && same_shape(s->both.up, a->both.up) &&
+           same_shape(s->down.w, a->down.w) && s->both.activation == a->both.activation &&
+           !s->both.gate_bias && !s->both.up_bias && !s->down.bias && s->down.add != gated(a) &&
+           sums_meet(a);
 }
 
 static void set_matrix(struct moe_matrix *m, const struct weight *w, const float *bias) {
@@ -73,7 +81,7 @@ static struct moe_call_args down_of(const struct moe_layer_args *a, bool joined)
     set_matrix(&c.matrix[0], w, a->down.bias);
     if (joined) {
         set_matrix(&c.shared[0], a->shared->down.w, NULL);
-        c.shared_out = a->shared->down.out;
+        c.shared_out = gated(a) ? a->shared->down.out : (float *)a->shared->sum.in;
     }
     c.parts = linear_parts(w->k, w->m);
     c.sharers = 1;
@@ -96,7 +104,7 @@ static void run_router(struct exec *x, const struct moe_layer_args *a) {
 // The sum, and what is left of the shared expert.
 static void finish(struct exec *x, const struct moe_layer_args *a, bool joined) {
     const moe_shared_args *s = a->shared;
-    const bool meet = sums_meet(a);
+    const bool meet = sums_meet(a) && (gated(a) || joined);
     struct moe_sum sum = {a->sum, NULL, NULL};
     if (s && !meet)
         cuda_moe_combine(x, &a->sum);
@@ -106,18 +114,19 @@ static void finish(struct exec *x, const struct moe_layer_args *a, bool joined) 
     }
     if (meet) {
         sum.shared = s->sum.in;
-        sum.shared_weight = s->sum.weights;
+        sum.shared_weight = gated(a) ? s->sum.weights : NULL;
     }
     if (!s || meet)
         moe_defer_sum(gpu_of(x), &sum);
-    else if (a->n_in > 1)
+    else if (gated(a))
         cuda_moe_combine(x, &s->sum);
 }
 
 extern "C" bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a) {
     struct gpu *g = gpu_of(x);
     const int64_t n = a->down.list.n, f = a->both.gate->m;
-    const bool joined = joins(a);
+    const bool room = n * (a->down.list.used + 1) <= MOE_FEW;
+    const bool joined = joins(a) && (room || gated(a));
     const int64_t entries = n * a->down.list.used + (joined ? n : 0);
     if (a->both.gate->home || a->down.w->home) // experts that come and go: op by op
         return false;

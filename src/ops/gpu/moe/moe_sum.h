@@ -11,7 +11,7 @@
 struct moe_sum {
     struct moe_combine_args a;
     const float *shared;        // [n][m], or NULL
-    const float *shared_weight; // [n]
+    const float *shared_weight; // [n]; NULL: 1
 };
 
 bool moe_sum_reserve(struct gpu *g); // memory for a sum; false: none
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void moe_sum_values(const moe_sum &s, int64_t 
             last[0] = __ldcg(beside);
     }
     if (s.shared)
-        by_last = __ldcg(s.shared_weight + row);
+        by_last = s.shared_weight ? __ldcg(s.shared_weight + row) : 1.0f;
 #pragma unroll 8
     for (int j = 0; j < a.used; j++) {
         const float by = __ldcg(w + j);
