@@ -6,9 +6,12 @@
 
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, WARP_VALUES = OPS_KEY_MAX / 32 };
+enum { THREADS = 256, WARP_VALUES = OPS_KEY_MAX / 32 };
+// Threads for a single row; values of a lane that may be left, and parts of them.
+enum { ALONE = 64, LEFT_VALUES = 4, LEFT_PARTS = 4 };
 
 struct qk_run {
     struct qk_args a;
@@ -16,6 +19,10 @@ struct qk_run {
     const int64_t *pos;
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
+    // Of a single row: what its linear layers left of q, k and v (no parts: it is stored), and of a
+    // gate beside them, whose outputs are made by blocks behind those of the heads.
+    struct linear_left left[4];
+    int head_blocks;
 };
 
 // Element i * 32 + lane of a head is x[i].
@@ -101,9 +108,64 @@ static __device__ void add_rest(const struct qk_args *a, int64_t head, float *x,
             x[j] = from[j * 32 + lane];
 }
 
+// A head of a single row whose parts are not added up yet. What can be read in front of gpu_await
+// is; then all parts of all values are under way at once.
+struct left_head {
+    const float *at;
+    int64_t step; // to the next part
+    int parts;    // 0: it is stored at `at`
+    float power[LEFT_VALUES];
+
+    __device__ __forceinline__ left_head(const struct qk_run &u, int queries, int h, int lane,
+                                         const float *from) {
+        const int which = h < queries ? 0 : h - queries < u.a.n_kv ? 1 : 2;
+        const struct linear_left &o = u.left[which];
+        const float *begin = which == 0 ? u.a.q : which == 1 ? u.a.k : u.a.v;
+        const int64_t m = from ? from - begin + lane : 0;
+        parts = from ? o.parts : 0;
+        at = parts ? o.partial + m : from + lane;
+        step = o.pitch;
+#pragma unroll
+        for (int j = 0; j < LEFT_VALUES; j++)
+            power[j] = parts && j * 32 < u.a.dk ? exponent_power(o.exponent[0][m + j * 32]) : 0.0f;
+    }
+    __device__ __forceinline__ void add_up(int dk, float back, float (&x)[WARP_VALUES]) const {
+        float v[LEFT_VALUES][LEFT_PARTS];
+#pragma unroll
+        for (int i = 0; i < LEFT_VALUES * LEFT_PARTS; i++) {
+            const int j = i % LEFT_VALUES, p = i / LEFT_VALUES;
+            v[j][p] =
+                p < (parts ? parts : 1) && j * 32 < dk ? __ldcg(at + p * step + j * 32) : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < LEFT_VALUES; j++) {
+            float sum = v[j][0];
+#pragma unroll
+            for (int p = 1; p < LEFT_PARTS; p++)
+                sum = p < parts ? sum + v[j][p] : sum;
+            x[j] = parts ? sum * power[j] * back : sum;
+        }
+    }
+};
+
+// Output m of the gate that was left.
+static __device__ __forceinline__ void left_gate(const struct linear_left &o, int64_t m) {
+    const signed char e = m < o.m ? o.exponent[0][m] : (signed char)0;
+    gpu_await();
+    gpu_let_next();
+    if (m < o.m)
+        o.out[m] = finish_one(o, 0, m, __ldcg(o.unscale), e);
+}
+
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
-static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
+template <int T, bool LEFT>
+static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ struct qk_run u) {
+    enum { WARPS = T / 32 };
     __shared__ float cs[OPS_KEY_MAX], rows[WARPS][OPS_KEY_MAX];
+    if (LEFT && (int)blockIdx.y >= u.head_blocks) {
+        left_gate(u.left[3], (int64_t)(blockIdx.y - u.head_blocks) * T + threadIdx.x);
+        return;
+    }
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope.dims / 2;
@@ -111,20 +173,28 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     const float *from = head_from(a, queries, i, h);
     double pos = (double)__ldcg((const long long *)&u.pos[i]);
     double size = a->rope.magnitude > 0 ? (double)a->rope.magnitude : 1.0;
-    for (int t = threadIdx.x; t < pairs; t += THREADS) {
+    for (int t = threadIdx.x; t < pairs; t += T) {
         double s, c;
         sincos(pos * __ldcg(&u.freq[t]), &s, &c);
         cs[t] = (float)(c * size);
         cs[pairs + t] = (float)(s * size);
     }
-    gpu_await();
-    gpu_let_next();
     const int width = h < queries || (h < queries + a->n_kv && !a->k_rest) ? a->dk : a->dv;
-    float x[WARP_VALUES];
+    float x[WARP_VALUES] = {};
+    if constexpr (LEFT) {
+        const struct left_head left(u, queries, h, lane, from);
+        gpu_await();
+        gpu_let_next();
+        if (from)
+            left.add_up(a->dk, __ldcg(u.left[0].unscale), x);
+    } else {
+        gpu_await();
+        gpu_let_next();
 #pragma unroll
-    for (int j = 0; j < WARP_VALUES; j++)
-        x[j] = from && j * 32 < width ? from[j * 32 + lane] : 0.0f;
-    if (a->k_rest && from && h >= queries)
+        for (int j = 0; j < WARP_VALUES; j++)
+            x[j] = from && j * 32 < width ? from[j * 32 + lane] : 0.0f;
+    }
+    if (!LEFT && a->k_rest && from && h >= queries)
         add_rest(a, i * a->n_kv + h - queries, x, lane);
     __syncthreads();
     if (!from)
@@ -153,6 +223,30 @@ static __global__ void __launch_bounds__(THREADS) qk_rows(struct qk_run u) {
     store_head(x, a->dv, u.layout.s.codec_v, head_at(&u, i, true, h - a->n_kv), lane);
 }
 
+// Values of a single row may be left in parts.
+static void launch_qk(struct gpu *g, struct qk_run *u, int64_t n) {
+    const struct qk_args *a = &u->a;
+    const int heads = (a->q ? a->n_heads : 0) + (a->k ? (a->v ? 2 : 1) * a->n_kv : 0);
+    const int warps = (n == 1 ? (int)ALONE : (int)THREADS) / 32;
+    const float *const from[3] = {a->q, a->k, a->v};
+    const bool whole = a->q && a->k && a->v && a->v != a->k && a->q_stride == a->dk &&
+                       a->dv == a->dk && !a->k_rest && linear_left_parts(g) <= LEFT_PARTS;
+    u->head_blocks = (heads + warps - 1) / warps;
+    dim3 grid((unsigned)n, (unsigned)u->head_blocks);
+    if (n == 1 && whole && a->dk <= LEFT_VALUES * 32 &&
+        linear_take_row(g, from, 3, true, u->left)) {
+        const struct linear_left *o = u->left;
+        for (int j = 0; j < 4; j++) // all have the same rows
+            u->left[0].unscale = o[j].parts ? o[j].unscale : o[0].unscale;
+        grid.y += (unsigned)((o[3].parts ? o[3].m + ALONE - 1 : 0) / ALONE);
+        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<ALONE, true>, grid, ALONE, 0, *u);
+    } else if (n == 1) {
+        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<ALONE, false>, grid, ALONE, 0, *u);
+    } else {
+        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<THREADS, false>, grid, THREADS, 0, *u);
+    }
+}
+
 // Angles are products in double precision, as the scalar op takes them, so their sine and cosine
 // are the scalar op's up to a last bit, at any position.
 extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
@@ -177,9 +271,7 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     u.freq = (const double *)gpu_stage(g, freq, (size_t)(pairs + 1) * sizeof *freq);
     if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
-    int heads = (a->q ? a->n_heads : 0) + (a->k ? (a->v ? 2 : 1) * a->n_kv : 0);
-    dim3 grid((unsigned)r->n, (unsigned)((heads + WARPS - 1) / WARPS));
-    gpu_launch_early(g, "qk_norm_rope_store", qk_rows, grid, THREADS, 0, u);
+    launch_qk(g, &u, r->n);
     if (!a->k)
         return;
     g->last = LAST_STORE;

@@ -107,6 +107,13 @@ bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
     return true;
 }
 
+int linear_left_parts(const struct gpu *g) {
+    int most = 0;
+    for (int j = 0; g->sums_deferred && j < g->deferred_sums->jobs; j++)
+        most = g->deferred_sums->job[j].parts > most ? g->deferred_sums->job[j].parts : most;
+    return most;
+}
+
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left) {
     const struct linear_deferred *d = g->deferred_sums;

@@ -45,9 +45,9 @@ static __device__ __forceinline__ float4 finish_four(const struct linear_left &o
     return finish_four(o, t, row, i, back, finish_exponents(o, t, i));
 }
 
-// Output m of row `row`, of a job without `add` or `pair`.
+// Output m of row `row`, of a job without `add` or `pair`; e: its exponent.
 static __device__ __forceinline__ float finish_one(const struct linear_left &o, int64_t row,
-                                                   int64_t m, float back) {
+                                                   int64_t m, float back, signed char e) {
     const float *at = o.partial + row * o.pitch + m;
     const int64_t step = o.n * o.pitch;
     float v[LINEAR_PARTS];
@@ -60,7 +60,12 @@ static __device__ __forceinline__ float finish_one(const struct linear_left &o, 
     for (int p = 1; p < LINEAR_PARTS; p++)
         if (p < o.parts)
             sum += v[p];
-    return sum * exponent_power(o.exponent[0][m]) * back;
+    return sum * exponent_power(e) * back;
+}
+
+static __device__ __forceinline__ float finish_one(const struct linear_left &o, int64_t row,
+                                                   int64_t m, float back) {
+    return finish_one(o, row, m, back, o.exponent[0][m]);
 }
 
 // Whether what is deferred are jobs of one row that neither add nor join, whose outputs are `rows`
@@ -69,5 +74,8 @@ static __device__ __forceinline__ float finish_one(const struct linear_left &o, 
 // is changed.
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left);
+
+// The most parts of a job whose sums are deferred; 0: there is none.
+int linear_left_parts(const struct gpu *g);
 
 #endif
