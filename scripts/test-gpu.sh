@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
 # machine code, memory, faults, random tiles, ops, golden models, rule E over random models on each
-# path, logits against the CPU's, the bundled pair with and without speculation, what is said when
-# something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops. Prints
+# path, logits against the CPU's, the bundled pair with and without speculation, tiny pairs of experts
+# with all of them resident and with few, what is said when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops. Prints
 # the failures of each part and one table; its last line is "N passed, N failed". CASES: random
 # cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
@@ -99,6 +99,7 @@ part pair "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
 part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 700 -n 96 \
     --ignore-eos --sequences 1,3,8 --modes off,chain:16,tree:40 --drafter oracle:errors=0.15
+part experts scripts/test_gpu_experts.sh "$folder/coppice"
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
     sanitize memcheck cuda:auto:separate

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tiny pairs with mixtures of experts on a GPU, of random weights: plain decoding, chains and trees
+# give the same tokens and logits, by a draft that is never right and by guesses of which some are,
+# and a half and a quarter of the experts resident give those of all of them, of prompts whose
+# experts the copy engine brings and of steps for which kernels do.
+# Usage: scripts/test_gpu_experts.sh PROGRAM [DEVICE]
+# DEVICE is cuda; with cpu, where all are always resident, it tests itself on any machine.
+set -u
+program=$(realpath "$1")
+device=${2:-cuda}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/check.sh"
+show=$work/err
+slots=(0 8 4) # of 16 a layer; 0: all
+[ "$device" != cpu ] || slots=(0)
+
+# hashes FILE: those of all modes of a report, once each, or what is wrong with it.
+hashes() {
+    python3 - "$1" <<'PY'
+import json
+import sys
+
+report = json.load(open(sys.argv[1]))
+modes = report["overall"]
+print(*sorted({m["logit_hash"] for m in modes.values()}) if report["equal"] and len(modes) == 3
+      else ["modes differ"])
+PY
+}
+
+"$program" synth --shape dflash-tiny --quant Q8_0 "$work/d.gguf" 2>/dev/null || exit 2
+"$program" synth --shape qwen3-tiny "$work/t.gguf" 2>/dev/null || exit 2
+[ "$device" = cpu ] || "$program" generate -m "$work/t.gguf" --ids 3 -n 1 --device "$device" \
+    >/dev/null 2>"$work/err" || {
+    cat "$work/err"
+    exit 77 # nothing to run on
+}
+for shape in qwen3moe:Q4_0 qwen35moe:Q8_0 gpt-oss:MXFP4_MOE; do
+    "$program" synth --shape "${shape%:*}-tiny" --quant "${shape#*:}" "$work/t.gguf" 2>/dev/null || exit 2
+    all=
+    for n in "${slots[@]}"; do
+        few=(--spark-slots "$n")
+        [ "$n" != 0 ] || few=()
+        for how in draft oracle:al=4; do
+            name="${shape%:*}, $n slots, $how"
+            timeout 120 "$program" bench -m "$work/t.gguf" -d "$work/d.gguf" --prompt-tokens 300 -n 40 \
+                --modes off,chain:8,tree:22 --drafter "$how" --device "$device" --json \
+                "${few[@]}" >"$work/report" 2>"$work/err" </dev/null || {
+                verdict "$name" "exit status $?"
+                continue
+            }
+            found=$(hashes "$work/report")
+            all=${all:-$found}
+            why=
+            [ "$found" = "$all" ] && [ "${found/ /}" = "$found" ] || why="$found, not $all"
+            verdict "$name" "$why"
+        done
+        [ "$n" != 0 ] || continue
+        timeout 120 "$program" generate -m "$work/t.gguf" --ids "$(seq -s , 3 300)" -n 8 --ignore-eos \
+            --json --device "$device" "${few[@]}" >"$work/report" 2>"$work/err" </dev/null
+        why=$(python3 - "$work/report" <<'PY'
+import json
+import sys
+
+experts = json.load(open(sys.argv[1])).get("experts", {})
+if not experts.get("misses", 0) or experts.get("slots") >= 64:
+    print("nothing was brought:", experts)
+PY
+        )
+        verdict "${shape%:*}, $n slots, brought" "$why"
+    done
+done
+finish
