@@ -11,7 +11,7 @@
 
 #include "base/ranges.h"
 
-enum { SLABS_ARENAS = 4, SLABS_ALIGN = 512 };
+enum { SLABS_ARENAS = 5, SLABS_ALIGN = 512 };
 
 struct slab {
     unsigned char *base; // NULL: given back

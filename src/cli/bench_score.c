@@ -254,7 +254,8 @@ static void put_arenas(struct json_writer *w, const struct exec_memory *m) {
     static const char *const names[EXEC_ARENAS] = {[ARENA_WORK] = "work",
                                                    [ARENA_WEIGHTS] = "weights",
                                                    [ARENA_STATES] = "states",
-                                                   [ARENA_PAGES] = "pages"};
+                                                   [ARENA_PAGES] = "pages",
+                                                   [ARENA_SLOTS] = "slots"};
     jw_key(w, "arenas");
     jw_begin(w, '{');
     for (int i = 0; i < EXEC_ARENAS; i++) {

@@ -371,7 +371,8 @@ static void put_experts(struct json_writer *w, const struct session *s) {
                  {"hits", (int64_t)u.count.hits},
                  {"misses", (int64_t)u.count.misses},
                  {"bytes", (int64_t)u.count.bytes},
-                 {"evictions", (int64_t)u.count.evictions}};
+                 {"evictions", (int64_t)u.count.evictions},
+                 {"ahead", (int64_t)u.count.ahead}};
     jw_key(w, "experts");
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

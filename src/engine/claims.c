@@ -26,8 +26,10 @@ static void print_one(const struct claim *c, struct str *out) {
     static const char *const names[EXEC_ARENAS] = {[ARENA_WORK] = "workspace",
                                                    [ARENA_WEIGHTS] = "weights",
                                                    [ARENA_STATES] = "states",
-                                                   [ARENA_PAGES] = "pages"};
-    static const enum exec_arena order[] = {ARENA_WEIGHTS, ARENA_WORK, ARENA_STATES, ARENA_PAGES};
+                                                   [ARENA_PAGES] = "pages",
+                                                   [ARENA_SLOTS] = "slots of experts"};
+    static const enum exec_arena order[EXEC_ARENAS] = {ARENA_WEIGHTS, ARENA_SLOTS, ARENA_WORK,
+                                                       ARENA_STATES, ARENA_PAGES};
     char size[PLAN_SIZE];
     plan_size(size, claim_bytes(c));
     str_printf(out, "%s holds %s", c->who, size);

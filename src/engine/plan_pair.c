@@ -202,7 +202,8 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
 struct claim plan_claim(const struct memory_plan *p, const struct runtime_device *d,
                         const char *who, bool share) {
     int64_t pool = p->resident < p->experts ? p->resident : 0;
-    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more + pool,
+    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more,
+                                [ARENA_SLOTS] = pool,
                                 [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
     int64_t one = plan_kv(p, p->context), left = runtime_available(d);

@@ -138,45 +138,76 @@ static void warm(struct expert_pool *p, int layer, const uint32_t *count, int64_
     p->rows[layer] = halve ? 0 : p->rows[layer] + (uint32_t)n;
 }
 
+// Who gets slots in a call: experts of `layer`, but not from those that count says `kept` needs,
+// nor, if it is ahead, from others of `layer`.
+struct taking {
+    int layer, kept;
+    const uint32_t *count;
+    bool ahead;
+};
+
 // What has to go first: its part above, slot below; free slots before all others, those that are
 // needed never.
-static uint64_t rank_of(const struct expert_pool *p, int layer, const uint32_t *count, int64_t s) {
+static uint64_t rank_of(const struct expert_pool *p, const struct taking *t, int64_t s) {
     int32_t owner = p->owner[s];
     if (owner < 0)
         return (uint64_t)s;
-    if (owner / p->experts == layer && count[owner % p->experts])
+    int layer = owner / p->experts;
+    if ((layer == t->kept && t->count[owner % p->experts]) || (t->ahead && layer == t->layer))
         return UINT64_MAX;
-    uint64_t part = expert_part(p->heat[owner], p->total[owner / p->experts], p->experts);
+    uint64_t part = expert_part(p->heat[owner], p->total[layer], p->experts);
     return (part + 1) << 31 | (uint64_t)s;
 }
 
-int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
-                       struct expert_move *moves) {
-    uint32_t count[OPS_EXPERTS_MAX] = {0};
-    int32_t *place = p->place + (int64_t)layer * p->experts;
+// The slot that goes first of those behind `last`; UINT64_MAX: there is none.
+static uint64_t first_behind(const struct expert_pool *p, const struct taking *t, bool any,
+                             uint64_t last) {
+    uint64_t best = UINT64_MAX;
+    for (int64_t s = 0; s < p->slots; s++) {
+        uint64_t r = rank_of(p, t, s);
+        if (r < best && (any || r > last))
+            best = r;
+    }
+    return best;
+}
+
+static int take(struct expert_pool *p, const struct taking *t, int most,
+                struct expert_move *moves) {
+    int32_t *place = p->place + (int64_t)t->layer * p->experts;
     int missing = 0;
     uint64_t last = 0;
-    for (int64_t i = 0; i < n * used; i++)
-        count[ids[i]]++;
-    warm(p, layer, count, n, used);
-    for (int i = 0; i < p->experts; i++) {
-        if (!count[i] || place[i] >= 0)
+    for (int i = 0; i < p->experts && missing < most; i++) {
+        if ((!t->ahead && !t->count[i]) || place[i] >= 0)
             continue;
-        uint64_t best = UINT64_MAX;
-        for (int64_t s = 0; s < p->slots; s++) {
-            uint64_t r = rank_of(p, layer, count, s);
-            if (r < best && (!missing || r > last))
-                best = r;
-        }
-        last = best;
-        moves[missing++] = (struct expert_move){i, (int32_t)(best & INT32_MAX)};
+        last = first_behind(p, t, missing == 0, last);
+        if (last == UINT64_MAX)
+            break;
+        moves[missing++] = (struct expert_move){i, (int32_t)(last & INT32_MAX)};
     }
     for (int i = 0; i < missing; i++) { // only now, so that ranks stayed as they were
         int32_t *owner = &p->owner[moves[i].slot];
         if (*owner >= 0)
             p->place[*owner] = -1;
-        *owner = layer * p->experts + moves[i].expert;
+        *owner = t->layer * p->experts + moves[i].expert;
         place[moves[i].expert] = moves[i].slot;
     }
     return missing;
+}
+
+int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
+                       struct expert_move *moves) {
+    uint32_t count[OPS_EXPERTS_MAX] = {0};
+    for (int64_t i = 0; i < n * used; i++)
+        count[ids[i]]++;
+    warm(p, layer, count, n, used);
+    return take(p, &(struct taking){layer, layer, count, false}, p->experts, moves);
+}
+
+int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
+                      struct expert_move *moves) {
+    uint32_t count[OPS_EXPERTS_MAX] = {0};
+    for (int64_t i = 0; now && i < now->entries; i++)
+        count[now->ids[i]]++;
+    const struct taking t = {layer, now ? now->layer : -1, count, true};
+    return take(p, &t, expert_pool_most_ahead(p->experts), moves);
 }

@@ -8,6 +8,7 @@
 #ifndef COPPICE_OPS_EXPERT_POOL_H
 #define COPPICE_OPS_EXPERT_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -78,5 +79,25 @@ int expert_pool_fill(struct expert_pool *p, struct err *e);
 // not need now, equal ones by slot. moves: [experts]; how many. Needs slots >= experts.
 int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
                        struct expert_move *moves);
+
+// A layer's call of so many entries likely needs most of its experts, and so does the next layer's:
+// behind such a choice the next layer's experts are brought ahead, while this one computes.
+EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
+    return entries >= 8 * (int64_t)experts;
+}
+EXPERT_BOTH int expert_pool_most_ahead(int experts) {
+    return (experts + 1) / 2;
+}
+// Experts of `layer` that are not resident, lowest first, get slots as above: at most
+// expert_pool_most_ahead of them, from none of their own layer, and from none that `now`, the
+// choice of another layer of this class (NULL: it is of another class), needs. Nothing becomes
+// hotter. moves: [experts]; how many.
+struct expert_now {
+    int layer;
+    const int32_t *ids;
+    int64_t entries;
+};
+int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
+                      struct expert_move *moves);
 
 #endif

@@ -59,7 +59,7 @@ const struct expert_classes *expert_store_classes(const struct expert_store *s) 
 
 void expert_store_stats(const struct expert_store *s, struct expert_stats *out) {
     const volatile struct expert_stats *now = base_of(s)->stats;
-    *out = (struct expert_stats){now->hits, now->misses, now->bytes, now->evictions};
+    *out = (struct expert_stats){now->hits, now->misses, now->bytes, now->evictions, now->ahead};
 }
 
 int expert_store_heat(struct expert_store *s, uint32_t *heat, unsigned char *resident,

@@ -19,9 +19,10 @@ struct expert_store; // the backend's own
 enum { EXPERT_PARTS = 3 }; // matrices of an expert
 
 // Counted since the store was made: experts that a layer's call found resident, and had to bring;
-// bytes of these; residents that made room.
+// bytes that were brought; residents that made room; experts that were brought ahead, before their
+// layer asked (expert_pool_ahead).
 struct expert_stats {
-    uint64_t hits, misses, bytes, evictions;
+    uint64_t hits, misses, bytes, evictions, ahead;
 };
 
 // Bytes of one expert's matrix in a record, for a tensor of experts (dims k, m, experts); x NULL:

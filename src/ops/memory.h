@@ -20,6 +20,7 @@ enum exec_arena {
     ARENA_WEIGHTS,
     ARENA_STATES, // of sequences and checkpoints
     ARENA_PAGES,  // of keys and values
+    ARENA_SLOTS,  // of experts that come and go (expert_store.h)
     EXEC_ARENAS,
 };
 // As the table's alloc, which is ARENA_WORK; free with the table's free.

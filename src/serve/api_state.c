@@ -207,6 +207,8 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
          (double)g->experts.count.bytes},
         {"coppice_expert_evictions_total", "counter", "Experts that made room for others.",
          (double)g->experts.count.evictions},
+        {"coppice_expert_ahead_total", "counter", "Experts brought before their layer asked.",
+         (double)g->experts.count.ahead},
         {"coppice_tokens_total", "counter", "New tokens.", (double)g->tokens},
         {"coppice_drafted_tokens_total", "counter", "Guesses that were verified.",
          (double)g->drafted},

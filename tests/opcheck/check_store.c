@@ -22,6 +22,7 @@ struct stored {
     struct expert_store *store;
     struct expert_pool pool[EXPERT_CLASSES];
     struct expert_stats count;
+    int streamed; // calls behind which the next layer's experts were brought ahead
 };
 
 static void make_matrices(struct stored *s, struct rng *r, const uint32_t types[2]) {
@@ -135,6 +136,19 @@ static void run_layer(struct check *c, const struct stored *s, struct weight *co
     ops->act_destroy(x, mid);
 }
 
+// Behind a call of many entries: what the next layer gets before it asks.
+static void follow_ahead(struct stored *s, int layer, const int32_t *ids, int64_t entries) {
+    struct expert_move moves[MOST_EXPERTS];
+    int next = layer + 1;
+    if (next == LAYERS || !expert_pool_many(entries, s->experts))
+        return;
+    const struct expert_now now = {s->index[layer], ids, entries};
+    bool one = s->class[layer] == s->class[next];
+    s->count.ahead += (uint64_t)expert_pool_ahead(&s->pool[s->class[next]], s->index[next],
+                                                  one ? &now : NULL, moves);
+    s->streamed++;
+}
+
 // What a call does to the slots, without a device; whether the device did the same.
 static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
     static uint32_t heat[LAYERS * MOST_EXPERTS];
@@ -151,6 +165,7 @@ static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
     int missing = expert_pool_choose(p, s->index[layer], ids, n, s->used, moves);
     s->count.misses += (uint64_t)missing;
     s->count.hits += (uint64_t)(different - missing);
+    follow_ahead(s, layer, ids, n * s->used);
     struct err e;
     same = !expert_store_heat(s->store, heat, resident, &e);
     expert_store_stats(s->store, &now);
@@ -161,7 +176,8 @@ static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
             same = same && heat[i * s->experts + k] == q->heat[at] &&
                    resident[i * s->experts + k] == (q->place[at] >= 0);
         }
-    return same && now.hits == s->count.hits && now.misses == s->count.misses;
+    return same && now.hits == s->count.hits && now.misses == s->count.misses &&
+           now.ahead == s->count.ahead;
 }
 
 // Calls of layers in turn with few and many rows; what differed.
@@ -192,6 +208,7 @@ void check_store_rule(struct check *c) {
     static const uint32_t types[][2] = {{TYPE_Q4_K, TYPE_Q6_K}, {TYPE_MXFP4, TYPE_MXFP4},
                                         {TYPE_Q8_0, TYPE_F16},  {TYPE_Q3_K, TYPE_Q5_K},
                                         {TYPE_F32, TYPE_Q4_0},  {TYPE_IQ4_XS, TYPE_IQ4_NL}};
+    uint64_t ahead = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct stored s = {0};
         struct err e = {0};
@@ -207,12 +224,16 @@ void check_store_rule(struct check *c) {
         snprintf(shape, sizeof shape, "%s and %s, %d of %d", quant_format(types[i][0])->name,
                  quant_format(types[i][1])->name, s.used, s.experts);
         uint64_t brought = s.count.misses;
+        ahead += s.count.ahead;
         close_store(&s, c->exec);
         if (rc == ERR_UNSUPPORTED)
             return; // the backend has no such stores
-        report(c, !rc && !bits && !slots && brought > 0, "experts that come and go", shape,
-               "%lld bits differ, %d of 30 calls chose other slots, %llu brought%s%s",
-               (long long)bits, slots, (unsigned long long)brought, rc ? "; " : "",
-               rc ? e.text : "");
+        report(
+            c, !rc && !bits && !slots && brought > 0, "experts that come and go", shape,
+            "%lld bits differ, %d of 30 calls chose other slots, %llu brought, %llu ahead behind "
+            "%d calls%s%s",
+            (long long)bits, slots, (unsigned long long)brought, (unsigned long long)s.count.ahead,
+            s.streamed, rc ? "; " : "", rc ? e.text : "");
     }
+    report(c, ahead > 0, "experts brought ahead", "", "%llu", (unsigned long long)ahead);
 }

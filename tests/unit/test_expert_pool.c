@@ -234,12 +234,63 @@ static void random_passes(void **state) {
     assert_true(late < chosen); // less than one of 5 or more for each pass
 }
 
+// Ahead of a layer: its coldest neighbours make room, nobody that is needed now, none of its own,
+// and no more than a half.
+static void brings_ahead(void **state) {
+    (void)state;
+    struct rig r;
+    struct err e;
+    struct rng g = {11};
+    for (int round = 0; round < 400; round++) {
+        int32_t ids[8 * EXPERTS], before[MOST];
+        uint32_t heat[MOST];
+        open_rig(&r, EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS));
+        for (int i = 0; i < MOST; i++)
+            r.heat[i] = rng_below(&g, 5000);
+        assert_int_equal(expert_pool_fill(&r.p, &e), 0);
+        int range = 1 + (int)rng_below(&g, EXPERTS), layer = (int)rng_below(&g, LAYERS - 1);
+        for (int i = 0; i < 8 * EXPERTS; i++)
+            ids[i] = (int32_t)rng_below(&g, (uint32_t)range);
+        expert_pool_choose(&r.p, layer, ids, 8 * EXPERTS / 2, 2, r.moves);
+        memcpy(before, r.place, sizeof before);
+        memcpy(heat, r.heat, sizeof heat);
+        const struct expert_now now = {layer, ids, 8 * EXPERTS};
+        int n = expert_pool_ahead(&r.p, layer + 1, &now, r.moves), missing = 0, spare = 0;
+        check_tables(&r);
+        assert_memory_equal(heat, r.heat, sizeof heat);
+        bool needed[MOST] = {false};
+        for (int i = 0; i < 8 * EXPERTS; i++)
+            needed[layer * EXPERTS + ids[i]] = true;
+        for (int i = 0; i < MOST; i++) {
+            bool own = i / EXPERTS == layer + 1;
+            missing += own && before[i] < 0;
+            spare += !own && !needed[i] && before[i] >= 0;
+            if (needed[i] || (own && before[i] >= 0))
+                assert_int_equal(r.place[i], before[i]);
+        }
+        for (int64_t s = 0; s < r.p.slots; s++) { // those that nobody had
+            bool had = false;
+            for (int i = 0; i < MOST; i++)
+                had = had || before[i] == s;
+            spare += !had;
+        }
+        int most = expert_pool_most_ahead(EXPERTS);
+        most = missing < most ? missing : most;
+        assert_int_equal(n, spare < most ? spare : most);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(r.place[(layer + 1) * EXPERTS + r.moves[i].expert], r.moves[i].slot);
+    }
+    assert_int_equal(expert_pool_many(8 * EXPERTS - 1, EXPERTS), 0);
+    assert_int_equal(expert_pool_many(8 * EXPERTS, EXPERTS), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_classes),         cmocka_unit_test(shares_bytes),
-        cmocka_unit_test(counts_slots_a_layer),   cmocka_unit_test(fills_with_the_hottest),
-        cmocka_unit_test(the_coldest_make_room),  cmocka_unit_test(heat_fades),
-        cmocka_unit_test(prompts_keep_what_fits), cmocka_unit_test(random_passes),
+        cmocka_unit_test(counts_classes),        cmocka_unit_test(shares_bytes),
+        cmocka_unit_test(counts_slots_a_layer),  cmocka_unit_test(fills_with_the_hottest),
+        cmocka_unit_test(the_coldest_make_room), cmocka_unit_test(heat_fades),
+        cmocka_unit_test(brings_ahead),          cmocka_unit_test(prompts_keep_what_fits),
+        cmocka_unit_test(random_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bringing experts: one block looks at what a list of entries chose and gives slots to those that
 // are not resident, slot by slot as expert_pool_choose says; then many blocks read them from host
-// memory. What is brought is the copy of a record, so no bit depends on what was resident.
+// memory. For lists of many entries the copy engine brings them, the next layer's ahead
+// (moe_stream.c). What is brought is the copy of a record, so no bit depends on what was resident.
 #include "ops/gpu/moe/moe_store.h"
 
 enum { THREADS = 1024, WARPS = THREADS / 32, COPY_THREADS = 256, COPY_EACH = 4 };
@@ -9,7 +10,8 @@ static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
 
 struct fetch {
     struct moe_pool p;
-    int layer;
+    int layer, kept; // whose experts get slots, but not those that the list chose of `kept`
+    int most;        // of them, at most
     const int32_t *ids;
     int entries;
     uint32_t rows;
@@ -31,7 +33,9 @@ struct first_slots {
             uint64_t own = (uint64_t)s;
             if (owner >= 0) {
                 const int layer = owner / f.p.experts;
-                if (layer == f.layer && count[owner - layer * f.p.experts])
+                if (layer == f.kept && count[owner - layer * f.p.experts])
+                    continue;
+                if (layer == f.layer && f.layer != f.kept)
                     continue;
                 const uint64_t part =
                     expert_part(__ldcg(f.p.heat + owner), __ldcg(f.p.total + layer), f.p.experts);
@@ -94,12 +98,13 @@ static __device__ void warm(const fetch &f, const uint32_t *count) {
 }
 
 // Adds to what was counted so far, and tells the host.
-static __device__ void tell(const fetch &f, int used, int missing, int evicted) {
+static __device__ void tell(const fetch &f, bool ahead, int used, int missing, int evicted) {
     enum { COUNTS = sizeof(struct expert_stats) / sizeof(uint64_t) };
     unsigned long long *counted = (unsigned long long *)f.counted;
     volatile unsigned long long *told = (volatile unsigned long long *)f.told;
-    const uint64_t more[COUNTS] = {(uint64_t)(used - missing), (uint64_t)missing,
-                                   (uint64_t)missing * (uint64_t)f.p.record, (uint64_t)evicted};
+    const uint64_t more[COUNTS] = {
+        ahead ? 0 : (uint64_t)(used - missing), ahead ? 0 : (uint64_t)missing,
+        (uint64_t)missing * (uint64_t)f.p.record, (uint64_t)evicted, ahead ? (uint64_t)missing : 0};
     for (int i = 0; i < COUNTS; i++) {
         const unsigned long long now = __ldcg(counted + i) + more[i];
         counted[i] = now;
@@ -107,6 +112,8 @@ static __device__ void tell(const fetch &f, int used, int missing, int evicted) 
     }
 }
 
+// AHEAD: of a layer that has not asked yet (expert_pool_ahead), else expert_pool_choose.
+template <bool AHEAD>
 static __global__ void __launch_bounds__(THREADS)
     choose_slots(const __grid_constant__ struct fetch f) {
     __shared__ uint32_t count[THREADS];
@@ -120,15 +127,17 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = own; i < f.entries; i += THREADS)
         atomicAdd(&count[__ldcg(f.ids + i)], 1u);
     __syncthreads();
-    warm(f, count);
+    if (!AHEAD)
+        warm(f, count);
     const unsigned char **place = f.p.place + (int64_t)f.layer * f.p.experts;
-    const bool used = own < f.p.experts && count[own];
+    const bool used = own < f.p.experts && (AHEAD || count[own]);
     const bool misses = used && !__ldcg((const unsigned long long *)place + own);
     int missing, all;
     const int at = votes_before(misses, &missing);
     votes_before(used, &all);
     if (misses)
         wanted[at] = own;
+    missing = missing < f.most ? missing : f.most;
     __syncthreads();
     first_slots best = {{UINT64_MAX, UINT64_MAX}};
     if (missing)
@@ -139,6 +148,10 @@ static __global__ void __launch_bounds__(THREADS)
             part[i % 2][warp] = v;
         __syncthreads();
         v = lowest(part[i % 2][lane]);
+        if (AHEAD && v == UINT64_MAX) { // the others are needed now
+            missing = i;
+            break;
+        }
         if (own == 0)
             slot[i] = (int)(v & INT32_MAX);
         if (best.rank[0] == v)
@@ -160,7 +173,7 @@ static __global__ void __launch_bounds__(THREADS)
     votes_before(evicts, &evicted);
     if (own == 0) {
         *f.missing = missing;
-        tell(f, all, missing, evicted);
+        tell(f, AHEAD, all, missing, evicted);
     }
 }
 
@@ -187,17 +200,33 @@ static __global__ void __launch_bounds__(COPY_THREADS)
     }
 }
 
-extern "C" void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool last) {
-    struct expert_store *s = h->store;
-    const bool ready = last && s->ready == h && s->ready_for == l->ids;
-    s->ready = last ? NULL : h;
-    s->ready_for = l->ids;
-    if (ready)
-        return;
-    const struct fetch f = {*h->pool,       h->index,      l->ids,   (int)(l->n * l->used),
-                            (uint32_t)l->n, h->seen,       s->moves, s->missing,
-                            s->counted,     s->told_device};
-    gpu_launch_early(g, "experts (slots)", choose_slots, 1, THREADS, 0, f);
+static struct fetch fetch_of(const struct moe_home *h, const struct moe_list *l) {
+    const struct expert_store *s = h->store;
+    return {*h->pool,       h->index, h->index, h->pool->experts, l->ids,     (int)(l->n * l->used),
+            (uint32_t)l->n, h->seen,  s->moves, s->missing,       s->counted, s->told_device};
+}
+
+void moe_choose(struct gpu *g, const struct moe_home *h, const struct moe_list *l,
+                struct moe_moves *to) {
+    struct fetch f = fetch_of(h, l);
+    f.moves = to->move;
+    f.missing = &to->n;
+    gpu_launch_early(g, "experts (slots)", choose_slots<false>, 1, THREADS, 0, f);
+}
+
+void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_home *now,
+                      const struct moe_list *l, struct moe_moves *to) {
+    struct fetch f = fetch_of(h, l);
+    f.kept = h->pool == now->pool ? now->index : -1;
+    f.most = expert_pool_most_ahead(h->pool->experts);
+    f.moves = to->move;
+    f.missing = &to->n;
+    gpu_launch_early(g, "experts (slots ahead)", choose_slots<true>, 1, THREADS, 0, f);
+}
+
+void moe_read(struct gpu *g, const struct moe_home *h, const struct moe_list *l) {
+    const struct fetch f = fetch_of(h, l);
+    gpu_launch_early(g, "experts (slots)", choose_slots<false>, 1, THREADS, 0, f);
     gpu_launch_early(g, "experts (bringing)", bring_experts, (unsigned)g->processors * 2,
                      COPY_THREADS, 0, f);
     g->whole = true;

@@ -21,6 +21,8 @@ static int64_t part_bytes(const struct exec *x, const struct tensor *t) {
 void moe_forget(struct gpu *g) {
     for (struct expert_store *s = g->stores; s; s = s->next) {
         s->ready = NULL;
+        s->copies.ahead = false;
+        gpu_check(g, gpu_stream_wait(s->copies.stream), "waiting for experts");
         for (int i = 0; i < s->base.classes.n; i++) {
             struct moe_pool *p = &s->pool[i];
             size_t all = (size_t)p->layers * (size_t)p->experts;
@@ -40,6 +42,7 @@ static void destroy(struct expert_store *s) {
         }
     if (s->n || s->told_host) // the device may still read there
         gpu_check(g, gpu_stream_wait(g->stream), "waiting for experts");
+    moe_stream_close(s);
     for (int i = 0; i < s->n; i++)
         exec_host_free(s->base.x, s->layers[i].host);
     for (int i = 0; i < s->base.classes.n; i++) {
@@ -61,7 +64,7 @@ static bool open_pool(struct gpu *g, struct moe_pool *p, const struct expert_cla
     size_t all = (size_t)c->layers * (size_t)experts, slots = (size_t)c->slots;
     *p = (struct moe_pool){
         .layers = c->layers, .experts = experts, .slots = c->slots, .record = c->record};
-    p->data = gpu_alloc(g, slots * (size_t)c->record);
+    p->data = gpu_alloc_in(g, ARENA_SLOTS, slots * (size_t)c->record);
     p->owner = gpu_alloc(g, slots * sizeof *p->owner);
     p->place = gpu_alloc(g, all * sizeof *p->place);
     p->heat = gpu_alloc(g, all * sizeof *p->heat);
@@ -95,7 +98,7 @@ static int create(struct expert_store **out, struct exec *x, const struct expert
     s->g = g;
     s->base = (struct expert_store_base){.x = x, .backend = &cuda_experts, .classes = *c};
     s->layers = calloc((size_t)expert_classes_layers(c), sizeof *s->layers);
-    bool ok = s->layers && open_counts(s);
+    bool ok = s->layers && open_counts(s) && moe_stream_open(s);
     for (int i = 0; i < c->n && ok; i++)
         ok = open_pool(g, &s->pool[i], &c->c[i], c->experts);
     if (!ok) {

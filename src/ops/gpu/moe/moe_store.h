@@ -2,8 +2,10 @@
 // Stores of experts on CUDA (ops/expert_store.h): what the host part (moe_store.c) shares with the
 // kernels that choose slots and bring experts (moe_fetch.cu). An expert's record is read straight
 // from pinned host memory by the device, behind the router and in front of the layer's experts, all
-// on the one stream: no host waits, and a layer that misses nothing goes on at once. Internal to
-// this folder.
+// on the one stream: no host waits, and a layer that misses nothing goes on at once. Lists of many
+// entries, which take a layer milliseconds, are told to the host, and the copy engine brings their
+// experts on a stream of its own, then the next layer's while this one computes (moe_stream.c).
+// Internal to this folder.
 #ifndef COPPICE_OPS_GPU_MOE_MOE_STORE_H
 #define COPPICE_OPS_GPU_MOE_MOE_STORE_H
 
@@ -36,6 +38,20 @@ struct moe_home {
     int64_t at[EXPERT_PARTS], step[EXPERT_PARTS];
 };
 
+// Experts that get slots, in pinned memory that the device writes.
+struct moe_moves {
+    int32_t n, none;
+    struct expert_move move[OPS_EXPERTS_MAX];
+};
+
+// What the copy engine brings. Zeroed: it cannot be had.
+struct moe_stream {
+    gpu_stream stream;
+    gpu_event arrived, arrived_ahead; // what was asked for, and behind it what was not yet
+    bool ahead;                       // something of the latter may be under way
+    struct moe_moves *host, *device;  // [2] the same: asked for, ahead
+};
+
 struct expert_store {
     struct expert_store_base base; // first
     struct gpu *g;
@@ -51,6 +67,7 @@ struct expert_store {
     int32_t *missing;                             // device: how many of them
     struct expert_stats *counted;                 // device
     struct expert_stats *told_host, *told_device; // pinned, and as the device sees it
+    struct moe_stream copies;
 };
 
 extern const struct expert_backend cuda_experts;
@@ -60,6 +77,17 @@ void moe_forget(struct gpu *g);
 // Makes the experts of a list resident, unless the op in front has; last: no other op of this layer
 // reads that list.
 void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool last);
+
+bool moe_stream_open(struct expert_store *s);
+void moe_stream_close(struct expert_store *s); // waits for it
+// Queues choosing and bringing what a list needs, by the device itself.
+void moe_read(struct gpu *g, const struct moe_home *h, const struct moe_list *l);
+// Queues the choices alone: of a list, and ahead of layer h's, which keeps what layer `now` has
+// chosen.
+void moe_choose(struct gpu *g, const struct moe_home *h, const struct moe_list *l,
+                struct moe_moves *to);
+void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_home *now,
+                      const struct moe_list *l, struct moe_moves *to);
 
 #ifdef __cplusplus
 }
