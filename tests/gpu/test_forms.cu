@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the forms that rarer types share, without a GPU: what repacking writes and what the
-// kernels make of it, compiled for the host. Each value that would enter a product is compared with
-// the scalar decoder's, each row of an embedding too.
+// Tiles of K-quants and of the forms that rarer types share, without a GPU: what repacking writes
+// and what the kernels make of it, compiled for the host. Each value that would enter a product is
+// compared with the scalar decoder's, each row of an embedding too.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,9 @@ extern "C" {
 }
 
 #include "ops/gpu/linear/form/dequant.cuh"
+#include "ops/gpu/linear/form/gather_k.cuh"
 #include "ops/gpu/linear/form/gather_low.cuh"
+#include "ops/gpu/linear/form/repack_k.cuh"
 #include "ops/gpu/linear/form/repack_low.cuh"
 
 enum { ROWS = 16, THERE = 13, BYTES = 1 << 16, CASES = 40 };
@@ -39,10 +41,11 @@ static uint16_t small_half(void) {
 // Random codes, with small numbers where a block has its halves.
 static void fill(uint32_t type, unsigned char *b) {
     static const int of_type[][3] = {
-        {TYPE_Q4_1, 0, 2},    {TYPE_Q5_0, 0, -1},   {TYPE_Q5_1, 0, 2},   {TYPE_Q2_K, 80, 82},
-        {TYPE_Q3_K, 108, -1}, {TYPE_TQ1_0, 52, -1}, {TYPE_TQ2_0, 64, -1}};
+        {TYPE_Q4_1, 0, 2},    {TYPE_Q5_0, 0, -1},   {TYPE_Q5_1, 0, 2},    {TYPE_Q2_K, 80, 82},
+        {TYPE_Q3_K, 108, -1}, {TYPE_TQ1_0, 52, -1}, {TYPE_TQ2_0, 64, -1}, {TYPE_Q4_K, 0, 2},
+        {TYPE_Q5_K, 0, 2},    {TYPE_Q6_K, 208, -1}};
     int at[2] = {0, -1};
-    for (int i = 0; i < low_bytes(type); i++)
+    for (int i = 0; i < quant_format(type)->bytes; i++)
         b[i] = (unsigned char)random_bits();
     for (size_t i = 0; i < sizeof of_type / sizeof of_type[0]; i++)
         if ((uint32_t)of_type[i][0] == type)
@@ -77,6 +80,12 @@ static const uint16_t *grid_of(uint32_t type) {
 
 static float value_at(const unsigned char *chunk, int form, int row, int k, int e) {
     switch (form) {
+    case WEIGHT_Q4_K:
+        return q4_k_value(chunk, row, k, e);
+    case WEIGHT_Q5_K:
+        return q5_k_value(chunk, row, k, e);
+    case WEIGHT_Q6_K:
+        return q6_k_value(chunk, row, k, e);
     case WEIGHT_Q2_K:
         return q2_k_value(chunk, row, k, e);
     case WEIGHT_LEVELS8:
@@ -117,7 +126,7 @@ static void look_at_value(const chunk_seen &c, int form, int row, int k, float p
 }
 
 template <int FORM> static void look_at(const chunk_seen &c, int lane, struct errors *r) {
-    dequant<FORM> q;
+    dequant<FORM> q = {};
     q.open(c.chunk, c.k0, lane);
     for (int at = 0; at < dequant<FORM>::SPAN; at += 16) {
         uint32_t a[1][4];
@@ -148,22 +157,26 @@ static void look_at_rows(const tile_source &s, const float *want, const double *
 
 // As row_exponents of repack.cu has it.
 static int exponent_of(const tile_source &s, int form, int row) {
-    const int target = form == WEIGHT_Q5_1 ? -3 : -2;
+    const struct quant_format *f = quant_format(s.type);
+    const bool of_256 = form == WEIGHT_Q4_K || form == WEIGHT_Q5_K || form == WEIGHT_Q6_K;
     float most = 0;
     if (form == WEIGHT_NVFP4)
         return -7;
-    for (int64_t k = 0; row < THERE && k < s.k; k += low_block(s.type))
-        most = fmaxf(most, low_bound(s.type, form, low_at(s, row, k)));
-    return most > 0 ? target - 1 - ilogbf(most) : 0;
+    for (int64_t at = 0; row < THERE && at < s.row_bytes; at += f->bytes) {
+        const unsigned char *b = s.rows + row * s.row_bytes + at;
+        most = fmaxf(most, of_256 ? k_bound(form, b) : low_bound(s.type, form, b));
+    }
+    return most > 0 ? target_of(form) - 1 - ilogbf(most) : 0;
 }
 
 static struct errors check(uint32_t type, int64_t k) {
     static unsigned char rows[BYTES];
     const struct quant_format *f = quant_format(type);
     const int form = weight_form_of(type);
-    // A scale and a minimum, each with 11 bits, may cancel.
-    const bool both = form == WEIGHT_Q2_K || form == WEIGHT_Q5_1;
-    struct errors r = {0, 0, both ? 0x1p-10 : 0x1p-19};
+    // A scale and a minimum, each with 11 bits, may cancel; of Q6_K the minimum is rounded, too.
+    const bool both =
+        form == WEIGHT_Q2_K || form == WEIGHT_Q5_1 || form == WEIGHT_Q4_K || form == WEIGHT_Q5_K;
+    struct errors r = {0, 0, both ? 0x1p-10 : form == WEIGHT_Q6_K ? 0x1p-18 : 0x1p-19};
     float *want = (float *)malloc((size_t)(ROWS * k) * sizeof *want);
     int exponent[ROWS];
     double most[ROWS] = {0};
@@ -177,7 +190,13 @@ static struct errors check(uint32_t type, int64_t k) {
     }
     for (int row = 0; row < ROWS; row++)
         exponent[row] = exponent_of(s, form, row);
-    if (form == WEIGHT_Q2_K)
+    if (form == WEIGHT_Q4_K)
+        look_at_rows<WEIGHT_Q4_K>(s, want, most, &r);
+    else if (form == WEIGHT_Q5_K)
+        look_at_rows<WEIGHT_Q5_K>(s, want, most, &r);
+    else if (form == WEIGHT_Q6_K)
+        look_at_rows<WEIGHT_Q6_K>(s, want, most, &r);
+    else if (form == WEIGHT_Q2_K)
         look_at_rows<WEIGHT_Q2_K>(s, want, most, &r);
     else if (form == WEIGHT_LEVELS8)
         look_at_rows<WEIGHT_LEVELS8>(s, want, most, &r);
@@ -193,9 +212,9 @@ static struct errors check(uint32_t type, int64_t k) {
 
 int main(void) {
     static const uint32_t types[] = {
-        TYPE_Q4_1,   TYPE_Q5_0,    TYPE_Q5_1,  TYPE_Q2_K,  TYPE_Q3_K,    TYPE_IQ4_NL,
-        TYPE_IQ4_XS, TYPE_NVFP4,   TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS,
-        TYPE_IQ2_S,  TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0};
+        TYPE_Q4_1,  TYPE_Q5_0,  TYPE_Q5_1,  TYPE_Q2_K,    TYPE_Q3_K,   TYPE_IQ4_NL, TYPE_IQ4_XS,
+        TYPE_NVFP4, TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S,  TYPE_IQ3_XXS,
+        TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0, TYPE_Q4_K,    TYPE_Q5_K,   TYPE_Q6_K};
     int failed = 0, passed = 0;
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         const struct quant_format *f = quant_format(types[t]);

@@ -104,7 +104,9 @@ static __device__ __forceinline__ void few_stage(float (&d)[N / 2], const few_st
                                                  int left) {
     enum {
         STEP = few_step(FORM, N),
-        GROUP = STEP < 128 || N > 24 || dequant<FORM>::TERMS > 1 ? 64 : 128, // between waits
+        // Between waits; the fragments of more leave too few registers.
+        SMALL = STEP < 128 || N > 24 || dequant<FORM>::TERMS > 1 || FORM == WEIGHT_Q5_1,
+        GROUP = SMALL ? 64 : 128,
     };
     few_dequant<FORM> q;
 #pragma unroll

@@ -21,15 +21,14 @@ template <int FORM> struct few_dequant : dequant<FORM> {
     }
 };
 
-// (S, -M) of four groups as they are read: [half of the chunk][row][group].
+// (S, -M) of four groups as they are read: [row][half of the chunk][group].
 static __device__ __forceinline__ void few_share_k(const unsigned char *rows, unsigned char *shared,
                                                    int lane) {
-    const int h = lane % 2;
     k_row row;
     row.open(rows + lane / 2 * 16);
-    *(uint4 *)(shared + h * 256 + lane / 2 * 16) =
-        make_uint4(bits_of(row.group(h, 0)), bits_of(row.group(h, 1)), bits_of(row.group(h, 2)),
-                   bits_of(row.group(h, 3)));
+    const k_four f = row.four(lane % 2);
+    *(uint4 *)(shared + lane * 16) = make_uint4(bits_of(row.group(f, 0)), bits_of(row.group(f, 1)),
+                                                bits_of(row.group(f, 2)), bits_of(row.group(f, 3)));
     __syncwarp();
 }
 
@@ -38,7 +37,7 @@ static __device__ __forceinline__ void few_read_k(const unsigned char *shared, i
                                                   __half2 (&s)[2][2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        uint2 v = *(const uint2 *)(shared + sec / 2 * 256 + (lane / 4 + 8 * r) * 16 + sec % 2 * 8);
+        uint2 v = *(const uint2 *)(shared + (lane / 4 + 8 * r) * 32 + sec / 2 * 16 + sec % 2 * 8);
         s[0][r] = half2_of(v.x);
         s[1][r] = half2_of(v.y);
     }
@@ -47,7 +46,6 @@ static __device__ __forceinline__ void few_read_k(const unsigned char *shared, i
 template <int FORM, int SCALES> struct few_dequant_k : dequant<FORM> {
     __device__ __forceinline__ void open(const unsigned char *chunk, unsigned char *shared,
                                          int lane) {
-        this->open_codes(chunk, lane);
         this->codes(chunk, 0, lane);
         few_share_k(chunk + SCALES, shared, lane);
     }

@@ -12,7 +12,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_CUH
 
-#include "ops/gpu/linear/form/fragment.cuh"
+#include "ops/gpu/linear/form/codes.cuh"
 #include "ops/gpu/linear/form/raw.cuh"
 #include "ops/gpu/linear/linear.h"
 
@@ -21,35 +21,45 @@ template <int FORM> struct dequant;
 // Where in a chunk its scales begin.
 enum { SCALES_Q4_K = 2048, SCALES_Q5_K = 2560, SCALES_Q6_K = 3072 };
 
-// Scales and minima of one row of a Q4_K or Q5_K chunk: word 0 holds D and -64 DM as fp16 (the
-// block's d and dmin times powers of two), words 1 to 3 eight 6-bit scales in their low halves and
-// eight minima in the high ones: groups 0..2 in bits 4..9 of a word, 4..6 in bits 10..15, 3 in bits
-// 0..3 of word 1 and 0..1 of word 2, 7 in bits 0..3 of word 3 and 2..3 of word 2. So two lanes can
-// take four groups each by the same instructions (k_fours).
+// Scales and minima of four groups of one row of a Q4_K or Q5_K chunk, half of its 16 bytes. In
+// each half of the first word, scales in the lower, minima in the upper one: group 0 in bits 4..9,
+// group 1 in 10..15, the low bits of group 2 in 0..3. In byte 0 (scales) and byte 1 (minima) of the
+// second word the high bits of group 2 below group 3. Its upper half belongs to the row: D in the
+// first four groups, -64 DM in the others, as fp16 (the block's d and dmin times powers of two).
+struct k_four {
+    uint32_t w, rest; // rest: bytes 0 and 1 of the second word in halves
+
+    TILE_FN k_four(uint32_t first, uint32_t second) : w(first), rest(permuted(second, 0, 0x4140)) {
+    }
+    // Fields of group j as 64 + s and 1 + m / 64.
+    TILE_FN uint32_t fields(int j) const {
+        const uint32_t one = 0x3C005400, all = 0x03F003F0, high = 0x03000300, low = 0x00F000F0;
+        if (j < 2)
+            return and_or(j ? w >> 6 : w, all, one);
+        if (j == 2)
+            return and_or(w << 4, low, and_or(rest << 8, high, one));
+        return and_or(rest << 2, all, one);
+    }
+};
+
 struct k_row {
-    uint32_t w[3];
+    uint4 v;
     __half2 d, back;
 
     TILE_FN void open(const unsigned char *p) {
-        uint4 v = load16(p);
-        d = half2_of(v.x);
-        w[0] = v.y;
-        w[1] = v.z;
-        w[2] = v.w;
+        v = load16(p);
+        d = half2_of(permuted(v.y, v.w, 0x7632));
         back = __hmul2_rn(d, half2_of(0xBC00D400)); // -64 D, +64 DM
     }
-
-    // Fields of group 4 h + j as 64 + s and 1 + m / 64.
-    TILE_FN uint32_t fields(int h, int j) const {
-        const uint32_t one = 0x3C005400, all = 0x03F003F0, high = 0x03000300, low = 0x00F000F0;
-        if (j < 3)
-            return and_or(w[j] >> 6 * h, all, one);
-        return ((h ? w[2] : w[0]) << 4 & low) | ((w[1] << (8 - 2 * h) & high) | one);
+    TILE_FN k_four four(int h) const {
+        return h ? k_four(v.z, v.w) : k_four(v.x, v.y);
     }
-
-    // (S, -M) of it.
+    // (S, -M) of group j of these.
+    TILE_FN __half2 group(const k_four &f, int j) const {
+        return fused(half2_of(f.fields(j)), d, back);
+    }
     TILE_FN __half2 group(int h, int j) const {
-        return fused(half2_of(fields(h, j)), d, back);
+        return group(four(h), j);
     }
 };
 
@@ -61,18 +71,12 @@ template <> struct dequant<WEIGHT_Q4_K> {
     __half2 s[2][2];
     uint32_t code[4];
 
-    TILE_FN void open_codes(const unsigned char *, int) {
-    }
     TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
         row[0].open(chunk + SCALES_Q4_K + lane / 4 * 16);
         row[1].open(chunk + SCALES_Q4_K + 128 + lane / 4 * 16);
     }
     TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
-        uint4 v = load16(chunk + sec * 512 + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
+        load_words(chunk + sec * 512 + lane * 16, code);
     }
     TILE_FN void section(const unsigned char *chunk, int sec, int lane) {
         codes(chunk, sec, lane);
@@ -90,34 +94,20 @@ template <> struct dequant<WEIGHT_Q4_K> {
     }
 };
 
-// Chunk: 4 x 512 bytes of low bits, 512 of high bits (a word a section), 16 rows of scales. Low
-// bits as in Q4_K but one bit lower; the fifth bits of step i are bits 5 + i and 9 + i of the high
-// word, and of that word with its bytes swapped.
+// Chunk: 4 x 512 bytes of words 0 to 3 of the sections, 4 x 128 of words 4, 16 rows of scales.
 template <> struct dequant<WEIGHT_Q5_K> {
     enum { SPAN = SPAN_Q5_K, CHUNK = CHUNK_Q5_K, TERMS = 1 };
     k_row row[2];
     __half2 s[2][2];
-    uint32_t code[4], high[4], now;
+    five_codes five;
 
-    TILE_FN void open_codes(const unsigned char *chunk, int lane) {
-        uint4 v = load16(chunk + 2048 + lane * 16);
-        high[0] = v.x;
-        high[1] = v.y;
-        high[2] = v.z;
-        high[3] = v.w;
-    }
     TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
-        open_codes(chunk, lane);
         row[0].open(chunk + SCALES_Q5_K + lane / 4 * 16);
         row[1].open(chunk + SCALES_Q5_K + 128 + lane / 4 * 16);
     }
     TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
-        uint4 v = load16(chunk + sec * 512 + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
-        now = sec == 0 ? high[0] : sec == 1 ? high[1] : sec == 2 ? high[2] : high[3];
+        load_words(chunk + sec * 512 + lane * 16, five.w);
+        five.w[4] = *(const uint32_t *)(chunk + 2048 + sec * 128 + lane * 4);
     }
     TILE_FN void section(const unsigned char *chunk, int sec, int lane) {
         codes(chunk, sec, lane);
@@ -125,38 +115,28 @@ template <> struct dequant<WEIGHT_Q5_K> {
             s[i / 2][i % 2] = row[i % 2].group(sec / 2, sec % 2 * 2 + i / 2);
     }
     TILE_FN void step(int i, uint32_t (*a)[4]) const {
-        uint32_t w = code[i], b = swap_bytes(w);
-        uint32_t h = now >> i, r = swap_bytes(now) >> i;
-        __half2 s0 = __low2half2(s[i / 2][0]), c0 = __high2half2(s[i / 2][0]);
-        __half2 s1 = __low2half2(s[i / 2][1]), c1 = __high2half2(s[i / 2][1]);
-        a[0][0] = scaled((w & 0x001E001E) | (h & 0x00200020), s0, c0);
-        a[0][1] = scaled((w & 0x01E001E0) | (h & 0x02000200), s1, c1);
-        a[0][2] = scaled((b & 0x001E001E) | (r & 0x00200020), s0, c0);
-        a[0][3] = scaled((b & 0x01E001E0) | (r & 0x02000200), s1, c1);
+        uint32_t u[4];
+        five.step(i, u);
+        for (int j = 0; j < 4; j++)
+            a[0][j] = scaled(u[j], __low2half2(s[i / 2][j % 2]), __high2half2(s[i / 2][j % 2]));
     }
 };
 
-// Chunk: 4 x 512 bytes of low nibbles, 2 x 512 of high bits (two words a section), 8 x 32 bytes of
-// scales + 128 (for each of 16 steps: row g, row g+8), 8 pairs of D. A nibble word holds a[0],
-// a[1] in bits 0..3, 4..7 of each half, a[2], a[3] eight bits higher. A word of high bits serves
-// two steps: bits 4 and 8, 6 and 10; then, bytes swapped, the same.
+// Chunk: 4 x 512 bytes of words 0 to 3 of the sections, 2 x 512 of words 4 and 5 (two sections
+// each), 8 x 32 bytes of scales + 128 (for each of 16 steps: row g, row g+8), 8 pairs of D.
 template <> struct dequant<WEIGHT_Q6_K> {
     enum { SPAN = SPAN_Q6_K, CHUNK = CHUNK_Q6_K, TERMS = 1 };
     __half2 d, scale[4]; // of rows g, g+8: of the chunk, of the steps
-    uint32_t code[4], high[2];
+    six_codes six;
 
     TILE_FN void open(const unsigned char *chunk, int64_t, int lane) {
         d = half2_of(*(const uint32_t *)(chunk + SCALES_Q6_K + 256 + lane / 4 * 4));
     }
     TILE_FN void codes(const unsigned char *chunk, int sec, int lane) {
-        uint4 v = load16(chunk + sec * 512 + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
+        load_words(chunk + sec * 512 + lane * 16, six.w);
         uint2 h = *(const uint2 *)(chunk + 2048 + sec / 2 * 512 + lane * 16 + sec % 2 * 8);
-        high[0] = h.x;
-        high[1] = h.y;
+        six.w[4] = h.x;
+        six.w[5] = h.y;
     }
     TILE_FN void scales(const unsigned char *chunk, int sec, int lane) {
         uint2 q = *(const uint2 *)(chunk + SCALES_Q6_K + lane / 4 * 32 + sec * 8);
@@ -170,16 +150,13 @@ template <> struct dequant<WEIGHT_Q6_K> {
         scales(chunk, sec, lane);
     }
     TILE_FN void step(int i, uint32_t (*a)[4]) const {
-        uint32_t w = code[i], b = w >> 8, h = i % 2 ? swap_bytes(high[i / 2]) : high[i / 2];
-        uint32_t r = h >> 2;
-        __half2 s = scale[i];
-        __half2 c = __hmul2_rn(s, half2_of(0x82008020)); // -2^-19, -2^-15: 32 codes
-        __half2 s0 = __low2half2(s), c0 = __low2half2(c);
-        __half2 s1 = __high2half2(s), c1 = __high2half2(c);
-        a[0][0] = scaled((w & 0x000F000F) | (h & 0x00300030), s0, c0);
-        a[0][1] = scaled((w & 0x00F000F0) | (h & 0x03000300), s1, c1);
-        a[0][2] = scaled((b & 0x000F000F) | (r & 0x00300030), s0, c0);
-        a[0][3] = scaled((b & 0x00F000F0) | (r & 0x03000300), s1, c1);
+        uint32_t u[4];
+        six.step(i, u);
+        const __half2 s = scale[i];
+        const __half2 c = __hmul2_rn(s, half2_of(0x82008020)); // -2^-19, -2^-15: 32 codes
+        for (int j = 0; j < 4; j++)
+            a[0][j] = scaled(u[j], j % 2 ? __high2half2(s) : __low2half2(s),
+                             j % 2 ? __high2half2(c) : __low2half2(c));
     }
 };
 
@@ -193,13 +170,8 @@ template <> struct dequant<WEIGHT_Q8_0> {
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        for (int j = 0; j < 2; j++) {
-            uint4 v = load16(chunk + j * 512 + lane * 16);
-            code[4 * j] = v.x;
-            code[4 * j + 1] = v.y;
-            code[4 * j + 2] = v.z;
-            code[4 * j + 3] = v.w;
-        }
+        for (int j = 0; j < 2; j++)
+            load_words(chunk + j * 512 + lane * 16, code + 4 * j);
         uint2 v = *(const uint2 *)(chunk + 1024 + lane / 4 * 8);
         s[0] = half2_of(v.x);
         s[1] = half2_of(v.y);
@@ -226,11 +198,7 @@ template <> struct dequant<WEIGHT_Q4_0> {
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        uint4 v = load16(chunk + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
+        load_words(chunk + lane * 16, code);
         uint2 q = *(const uint2 *)(chunk + 512 + lane / 4 * 8);
         s[0] = half2_of(q.x);
         s[1] = half2_of(q.y);
@@ -261,11 +229,7 @@ template <> struct dequant<WEIGHT_MXFP4> {
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        uint4 v = load16(chunk + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
+        load_words(chunk + lane * 16, code);
         uint32_t q = *(const uint32_t *)(chunk + 512 + lane / 4 * 4);
         s[0] = half2_of(permuted(q, 0, 0x1404));
         s[1] = half2_of(permuted(q, 0, 0x3424));

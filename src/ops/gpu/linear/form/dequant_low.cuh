@@ -5,7 +5,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_LOW_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_DEQUANT_LOW_CUH
 
-#include "ops/gpu/linear/form/fragment.cuh"
+#include "ops/gpu/linear/form/codes.cuh"
 #include "ops/gpu/linear/linear.h"
 
 template <int FORM> struct dequant;
@@ -108,38 +108,41 @@ template <> struct dequant<WEIGHT_LEVELS8> {
     }
 };
 
-// Chunk: 512 bytes of codes, 16 levels + 128, 8 x 8 bytes of scales as in Q8_0. The nibbles of a
-// step's word are a[0] to a[3], the lower k of each first.
+// Chunk: 512 bytes of codes, 16 levels, 8 x 8 bytes of scales as in Q8_0. The levels, in order, lie
+// alternately in two tables of eight bytes, each as itself + 128, but for the last four of the
+// second table (levels of 0 and more), which are stored inverted. The low three bits of a code name
+// the place in both, the high one names the table: a lookup in the other one gives 0 or, of the
+// last four of the first table, 255 (looked_up), so that "either or" of both is the level + 128.
+// The nibbles of a step's word are the lower k of a[0], of a[1], the higher k of these, and so on.
 template <> struct dequant<WEIGHT_LEVELS16> {
     enum { SPAN = SPAN_LEVELS16, CHUNK = CHUNK_LEVELS16, TERMS = 1 };
     __half2 s[2], c[2];
-    uint32_t code[4];
-    uint4 table;
+    uint32_t code[4], table[4];
 
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        uint4 v = load16(chunk + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
-        table = load16(chunk + TABLE_LEVELS16);
+        load_words(chunk + lane * 16, code);
+        load_words(chunk + TABLE_LEVELS16, table);
         uint2 q = *(const uint2 *)(chunk + SCALES_LEVELS16 + lane / 4 * 8);
         s[0] = half2_of(q.x);
         s[1] = half2_of(q.y);
         c[0] = __hmul2_rn(s[0], half2_of(0x80808080)); // -2^-17: 128 levels
         c[1] = __hmul2_rn(s[1], half2_of(0x80808080));
     }
-    // Levels of four nibbles: those of the lower eight, those of the higher, and one of each two.
-    TILE_FN uint32_t levels(uint32_t low, uint32_t which) const {
-        return looked_up(looked_up(table.x, table.y, low), looked_up(table.z, table.w, low), which);
+    // Two registers of four codes; other: with their high bits inverted.
+    TILE_FN void halves(int i, uint32_t which, uint32_t other, uint32_t *a) const {
+        const uint32_t first = looked_up(table[0], table[1], which);
+        const uint32_t second = looked_up(table[2], table[3], other);
+        const uint32_t low = xor_and(first, second, 0x00FF00FF);
+        const uint32_t high = xor_and(first, second, 0xFF00FF00) >> 8;
+        a[0] = scaled(low, __low2half2(s[i / 2]), __low2half2(c[i / 2]));
+        a[1] = scaled(high, __high2half2(s[i / 2]), __high2half2(c[i / 2]));
     }
     TILE_FN void step(int i, uint32_t (*a)[4]) const {
-        const uint32_t w = code[i], low = w & 0x77777777;
-        const uint32_t which = and_or(w >> 1, 0x44444444, 0x32103210);
-        level_halves(levels(low, which), s[i / 2], c[i / 2], a[0]);
-        level_halves(levels(low >> 16, which >> 16), s[i / 2], c[i / 2], a[0] + 2);
+        const uint32_t w = code[i], other = w ^ 0x88888888;
+        halves(i, w, other, a[0]);
+        halves(i, w >> 16, other >> 16, a[0] + 2);
     }
 };
 
@@ -154,11 +157,7 @@ template <> struct dequant<WEIGHT_NVFP4> {
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        uint4 v = load16(chunk + lane * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
+        load_words(chunk + lane * 16, code);
         uint2 q = *(const uint2 *)(chunk + SCALES_NVFP4 + lane / 4 * 8);
         for (int i = 0; i < 4; i++) {
             uint32_t b = permuted(i / 2 ? q.y : q.x, 0, i % 2 ? 0x4342 : 0x4140);
@@ -175,36 +174,31 @@ template <> struct dequant<WEIGHT_NVFP4> {
     }
 };
 
-// Chunk: 512 bytes of low bits and a word of fifth bits a lane as in a section of Q5_K, 8 x 16
-// bytes of scales: S of rows g and g+8 of group 0, of group 1, then what is added to each.
+// Chunk: 512 bytes of words 0 to 3 and 128 of words 4 as in Q5_K, 8 x 16 bytes of scales: S of rows
+// g and g+8 of group 0, of group 1, then what is added to each.
 template <> struct dequant<WEIGHT_Q5_1> {
     enum { SPAN = SPAN_Q5_1, CHUNK = CHUNK_Q5_1, TERMS = 1 };
     __half2 s[2], c[2];
-    uint32_t code[4], now;
+    five_codes five;
 
     TILE_FN void open(const unsigned char *, int64_t, int) {
     }
     TILE_FN void section(const unsigned char *chunk, int, int lane) {
-        uint4 v = load16(chunk + lane * 16), q = load16(chunk + SCALES_Q5_1 + lane / 4 * 16);
-        code[0] = v.x;
-        code[1] = v.y;
-        code[2] = v.z;
-        code[3] = v.w;
-        now = *(const uint32_t *)(chunk + HIGH_Q5_1 + lane * 4);
+        const uint4 q = load16(chunk + SCALES_Q5_1 + lane / 4 * 16);
+        load_words(chunk + lane * 16, five.w);
+        five.w[4] = *(const uint32_t *)(chunk + HIGH_Q5_1 + lane * 4);
         s[0] = half2_of(q.x);
         s[1] = half2_of(q.y);
         c[0] = half2_of(q.z);
         c[1] = half2_of(q.w);
     }
     TILE_FN void step(int i, uint32_t (*a)[4]) const {
-        uint32_t w = code[i], b = swap_bytes(w);
-        uint32_t h = now >> i, r = swap_bytes(now) >> i;
-        __half2 s0 = __low2half2(s[i / 2]), c0 = __low2half2(c[i / 2]);
-        __half2 s1 = __high2half2(s[i / 2]), c1 = __high2half2(c[i / 2]);
-        a[0][0] = scaled((w & 0x001E001E) | (h & 0x00200020), s0, c0);
-        a[0][1] = scaled((w & 0x01E001E0) | (h & 0x02000200), s1, c1);
-        a[0][2] = scaled((b & 0x001E001E) | (r & 0x00200020), s0, c0);
-        a[0][3] = scaled((b & 0x01E001E0) | (r & 0x02000200), s1, c1);
+        const __half2 t = s[i / 2], m = c[i / 2];
+        uint32_t u[4];
+        five.step(i, u);
+        for (int j = 0; j < 4; j++)
+            a[0][j] = scaled(u[j], j % 2 ? __high2half2(t) : __low2half2(t),
+                             j % 2 ? __high2half2(m) : __low2half2(m));
     }
 };
 

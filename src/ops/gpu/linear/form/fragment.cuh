@@ -55,15 +55,21 @@ static TILE_FN uint32_t permuted(uint32_t a, uint32_t b, uint32_t which) {
 #endif
 }
 
-// The same where the nibbles are known to be below 8: nothing makes sure of it on a device, which
-// __byte_perm would.
+// The same, but for a nibble from 8 on (whose high bit __byte_perm would mask): all bits of its
+// byte are then the highest of the byte that the other three name.
 static TILE_FN uint32_t looked_up(uint32_t a, uint32_t b, uint32_t which) {
 #ifdef __CUDA_ARCH__
     uint32_t r;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
     return r;
 #else
-    return permuted(a, b, which);
+    const uint32_t bytes = permuted(a, b, which);
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t byte = bytes >> 8 * i & 255;
+        r |= (which >> (4 * i + 3) & 1 ? (byte >> 7) * 255 : byte) << 8 * i;
+    }
+    return r;
 #endif
 }
 
@@ -83,6 +89,17 @@ static TILE_FN uint32_t and_or(uint32_t v, uint32_t mask, uint32_t more) {
 #endif
 }
 
+// (a ^ b) & mask, likewise.
+static TILE_FN uint32_t xor_and(uint32_t a, uint32_t b, uint32_t mask) {
+#ifdef __CUDA_ARCH__
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0x28;" : "=r"(r) : "r"(a), "r"(b), "r"(mask));
+    return r;
+#else
+    return (a ^ b) & mask;
+#endif
+}
+
 // Swaps the bytes of each half.
 static TILE_FN uint32_t swap_bytes(uint32_t w) {
     return permuted(w, 0, 0x2301);
@@ -90,6 +107,15 @@ static TILE_FN uint32_t swap_bytes(uint32_t w) {
 
 static TILE_FN uint4 load16(const unsigned char *p) {
     return *(const uint4 *)p;
+}
+
+// Four words of 16 bytes.
+static TILE_FN void load_words(const unsigned char *p, uint32_t *words) {
+    const uint4 v = load16(p);
+    words[0] = v.x;
+    words[1] = v.y;
+    words[2] = v.z;
+    words[3] = v.w;
 }
 
 #endif

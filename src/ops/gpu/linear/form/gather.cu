@@ -2,54 +2,11 @@
 // Embedding rows: single rows of a matrix in device form, back as f32. The operations are those of
 // the scalar codecs, and powers of two come off exactly, so the values are the codecs' own as long
 // as no scale has become subnormal in fp16 (that is, lies below 2^-17 of its row's largest).
+#include "ops/gpu/linear/form/gather_k.cuh"
 #include "ops/gpu/linear/form/gather_low.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 128 };
-
-// d s q - dm m of a row's scales p, group j; up: the power of two of D.
-static __device__ float k_value(const unsigned char *p, int j, int q, int e, int up) {
-    int sm[2];
-    for (int h = 0; h < 2; h++) {
-        uint32_t w1 = word_at(p, 4), w2 = word_at(p, 8), w3 = word_at(p, 12);
-        if (j % 4 < 3)
-            sm[h] = field(word_at(p, 4 + j % 4 * 4), h, j < 4 ? 4 : 10, 6);
-        else if (j == 3)
-            sm[h] = field(w1, h, 0, 4) | field(w2, h, 0, 2) << 4;
-        else
-            sm[h] = field(w3, h, 0, 4) | field(w2, h, 2, 2) << 4;
-    }
-    float d = ldexpf(half_at(p, 0), -e - up), dm = ldexpf(-half_at(p, 2), -e - 6);
-    return d * (float)sm[0] * (float)q - dm * (float)sm[1];
-}
-
-static __device__ float q4_k_value(const unsigned char *c, int row, int k, int e) {
-    struct place p = place_of(row, k % 64);
-    uint32_t w = word_at(c, k / 64 * 512 + p.lane * 16 + p.step * 4);
-    int q = field(w, p.half, 2 + 4 * p.reg, 4);
-    return k_value(c + 2048 + row * 16, k / 32, q, e, row < 8 ? 22 : 18);
-}
-
-static __device__ float q5_k_value(const unsigned char *c, int row, int k, int e) {
-    struct place p = place_of(row, k % 64);
-    uint32_t w = word_at(c, k / 64 * 512 + p.lane * 16 + p.step * 4);
-    uint32_t h = word_at(c, 2048 + p.lane * 16 + k / 64 * 4);
-    int q = field(w, p.half, 1 + 4 * p.reg, 4) | field(h, p.half, (5 + 4 * p.reg + p.step) % 16, 1)
-                                                     << 4;
-    return k_value(c + 2560 + row * 16, k / 32, q, e, row < 8 ? 23 : 19);
-}
-
-static __device__ float q6_k_value(const unsigned char *c, int row, int k, int e) {
-    struct place p = place_of(row, k % 64);
-    int section = k / 64, at = (p.step % 2 ? 12 : 4) + p.reg % 2 * 4 + p.reg / 2 * 2;
-    uint32_t w = word_at(c, section * 512 + p.lane * 16 + p.step * 4);
-    uint32_t h =
-        word_at(c, 2048 + section / 2 * 512 + p.lane * 16 + section % 2 * 8 + p.step / 2 * 4);
-    int q = field(w, p.half, 4 * p.reg, 4) | field(h, p.half, at % 16, 2) << 4;
-    int sc = c[3072 + row % 8 * 32 + k / 16 * 2 + row / 8] - 128;
-    float d = ldexpf(half_at(c, 3328 + row % 8 * 4 + row / 8 * 2), -e - (row < 8 ? 24 : 20));
-    return d * (float)sc * (float)(q - 32);
-}
 
 static __device__ float q8_0_value(const unsigned char *c, int row, int k, int e) {
     struct place p = place_of(row, k);

@@ -60,9 +60,10 @@ RAW_FN float levels8_value(const unsigned char *c, int row, int k, int e) {
 RAW_FN float levels16_value(const unsigned char *c, int row, int k, int e) {
     struct place p = place_of(row, k);
     const uint32_t w = word_at(c, p.lane * 16 + p.step * 4);
-    const int code = (int)(w >> 4 * (2 * p.reg + p.half) & 15);
+    const int at = (int)(w >> 4 * (p.reg / 2 * 4 + p.half * 2 + p.reg % 2) & 15);
+    const int level = (at < 12 ? c[TABLE_LEVELS16 + at] : c[TABLE_LEVELS16 + at] ^ 255) - 128;
     const float d = half_at(c, SCALES_LEVELS16 + row % 8 * 8 + k / 32 * 4 + row / 8 * 2);
-    return ldexpf(d, -e - 24) * (float)(c[TABLE_LEVELS16 + code] - 128);
+    return ldexpf(d, -e - 24) * (float)level;
 }
 
 RAW_FN float nvfp4_value(const unsigned char *c, int row, int k, int e) {
@@ -79,11 +80,11 @@ RAW_FN float nvfp4_value(const unsigned char *c, int row, int k, int e) {
 
 RAW_FN float q5_1_value(const unsigned char *c, int row, int k, int e) {
     struct place p = place_of(row, k);
-    const uint32_t w = word_at(c, p.lane * 16 + p.step * 4), h = word_at(c, HIGH_Q5_1 + p.lane * 4);
-    const int q = field(w, p.half, 1 + 4 * p.reg, 4) |
-                  field(h, p.half, (5 + 4 * p.reg + p.step) % 16, 1) << 4;
+    const int q = code_of_words<5>(p.step, p.reg, p.half, [&](int i) {
+        return word_at(c, i < 4 ? p.lane * 16 + i * 4 : HIGH_Q5_1 + p.lane * 4);
+    });
     const unsigned char *f = c + SCALES_Q5_1 + row % 8 * 16 + k / 32 * 4 + row / 8 * 2;
-    return ldexpf(half_at(f, 0), -e - (row < 8 ? 23 : 19)) * (float)q + ldexpf(half_at(f, 8), -e);
+    return ldexpf(half_at(f, 0), -e - (row < 8 ? 24 : 19)) * (float)q + ldexpf(half_at(f, 8), -e);
 }
 
 #endif

@@ -193,12 +193,20 @@ RAW_FN uint32_t low_sixteen_code(uint32_t type, const unsigned char *b, int i,
     return (grid[b[2 + p] + 256 * high] >> 3 * (i % 4) & 7) | (b[74 + i / 8] >> i % 8 & 1) << 3;
 }
 
-RAW_FN int low_sixteen_level(uint32_t type, int code) {
+// Where among the 16 levels in order that of a code lies.
+RAW_FN int low_sixteen_order(uint32_t type, uint32_t code) {
     if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS)
-        return (int)raw_level(code);
-    const int digit = code & 7;
+        return (int)code;
+    return (int)(code & 8 ? 7 - (code & 7) : 8 + code);
+}
+
+// Level `at` of the 16 in order; the first eight are negative.
+RAW_FN int low_sixteen_level(uint32_t type, int at) {
+    if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS)
+        return (int)raw_level(at);
+    const int digit = at < 8 ? 7 - at : at - 8;
     const int size = type == TYPE_IQ3_S ? 8 * (2 * digit + 1) : digit == 7 ? 124 : 8 + 16 * digit;
-    return code & 8 ? -size : size;
+    return at < 8 ? -size : size;
 }
 
 // What the level of a value of group i / 32 is multiplied with.

@@ -2,6 +2,7 @@
 // From the file's blocks to the tiles of linear.h, on the device, while the file streams in. One
 // block makes one tile of 16 rows: first each row's power of two, from a bound on its values, then
 // the tile word by word. The layouts are described in dequant.cuh, which reads them.
+#include "ops/gpu/linear/form/repack_k.cuh"
 #include "ops/gpu/linear/form/repack_low.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -11,117 +12,6 @@ RAW_FN float plain_value(const tile_source &s, int row, int64_t k) {
     if (row >= s.count || k >= s.k)
         return 0;
     return ldexpf(raw_value(s.type, s.rows + row * s.row_bytes, k), s.exponent[row]);
-}
-
-static TILE_WORD uint32_t nibble_of_k(const unsigned char *codes, int k) {
-    uint32_t byte = codes[k / 64 * 32 + k % 32];
-    return k % 64 < 32 ? byte & 15 : byte >> 4;
-}
-
-static TILE_WORD void scale_and_min(const unsigned char *c, int j, uint32_t *s, uint32_t *m) {
-    *s = j < 4 ? c[j] & 63 : (c[j + 4] & 15) | c[j - 4] >> 6 << 4;
-    *m = j < 4 ? c[j + 4] & 63 : c[j + 4] >> 4 | c[j] >> 6 << 4;
-}
-
-// Word i of a row's 16 bytes of scales; low, high: powers of two of D in rows 0..7, 8..15.
-static TILE_WORD uint32_t k_scale_word(const tile_source &s, int row, const unsigned char *b, int i,
-                                       int low, int high) {
-    if (!b)
-        return 0;
-    if (i == 0)
-        return scale_bits(s, row, raw_half(b), low, high) |
-               half_bits(-ldexpf(raw_half(b + 2), s.exponent[row] + 6)) << 16;
-    uint32_t part[4] = {0};
-    const int group[4] = {i - 1, i + 3, 3, 7};
-    for (int j = 0; j < 4; j++) {
-        uint32_t sc, m;
-        scale_and_min(b + 4, group[j], &sc, &m);
-        part[j] = sc | m << 16;
-    }
-    uint32_t rest = i == 1   ? part[2] & 0x000F000F
-                    : i == 3 ? part[3] & 0x000F000F
-                             : (part[2] >> 4 & 0x00030003) | (part[3] >> 4 & 0x00030003) << 2;
-    return part[0] << 4 | part[1] << 10 | rest;
-}
-
-template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q4_K>(const tile_source &s, int64_t k0, int word) {
-    if (word >= 512) {
-        int row = (word - 512) / 4;
-        return k_scale_word(s, row, block_at(s, row, k0, 256, 144), word % 4, 22, 18);
-    }
-    int lane = word % 128 / 4;
-    uint32_t out = 0;
-    for (int i = 0; i < 8; i++) {
-        int reg = i % 4, k = word / 128 * 64 + column_of(lane, word % 4, reg, i / 4);
-        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 144);
-        if (b)
-            out |= rotated(nibble_of_k(b + 16, k), 2 + 4 * reg) << i / 4 * 16;
-    }
-    return out;
-}
-
-template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q5_K>(const tile_source &s, int64_t k0, int word) {
-    if (word >= 640) {
-        int row = (word - 640) / 4;
-        return k_scale_word(s, row, block_at(s, row, k0, 256, 176), word % 4, 23, 19);
-    }
-    bool high = word >= 512;
-    int lane = word % 128 / 4;
-    uint32_t out = 0;
-    for (int i = 0; i < (high ? 32 : 8); i++) {
-        int reg = i % 4, half = i / 4 % 2, step = high ? i / 8 : word % 4;
-        int k = (high ? word % 4 : word / 128) * 64 + column_of(lane, step, reg, half);
-        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 176);
-        if (!b)
-            continue;
-        uint32_t bit = b[16 + k % 32] >> k / 32 & 1;
-        if (high)
-            out |= rotated(bit, (5 + 4 * reg + step) % 16) << half * 16;
-        else
-            out |= rotated(nibble_of_k(b + 48, k), 1 + 4 * reg) << half * 16;
-    }
-    return out;
-}
-
-// Scale bytes and D of a Q6_K chunk.
-static TILE_WORD uint32_t q6_k_scale_word(const tile_source &s, int64_t k0, int word) {
-    uint32_t out = 0;
-    int g = word < 64 ? word / 8 : word - 64;
-    for (int i = 0; i < 4; i++) {
-        int row = g + i % 2 * 8;
-        const unsigned char *b = block_at(s, row, k0, 256, 210);
-        if (word < 64)
-            out |= (b ? b[192 + word % 8 * 2 + i / 2] ^ 0x80u : 0x80u) << 8 * i;
-        else if (b && i < 2)
-            out |= scale_bits(s, row, raw_half(b + 208), 24, 20) << 16 * i;
-    }
-    return out;
-}
-
-template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q6_K>(const tile_source &s, int64_t k0, int word) {
-    if (word >= 768)
-        return q6_k_scale_word(s, k0, word - 768);
-    bool high = word >= 512;
-    int lane = word % 128 / 4;
-    uint32_t out = 0;
-    for (int i = 0; i < (high ? 16 : 8); i++) {
-        int reg = i % 4, half = i / 4 % 2, step = high ? word % 2 * 2 + i / 8 : word % 4;
-        int section = high ? (word - 512) / 128 * 2 + word % 4 / 2 : word / 128;
-        int k = section * 64 + column_of(lane, step, reg, half);
-        const unsigned char *b = block_at(s, row_of(lane, reg), k0, 256, 210);
-        if (!b)
-            continue;
-        int quarter = k % 128 / 32;
-        if (high) {
-            int at = (step % 2 ? 12 : 4) + reg % 2 * 4 + reg / 2 * 2;
-            uint32_t two = b[128 + k / 128 * 32 + k % 32] >> 2 * quarter & 3;
-            out |= rotated(two, at % 16) << half * 16;
-        } else {
-            uint32_t byte = b[k / 128 * 64 + quarter % 2 * 32 + k % 32];
-            out |= (quarter < 2 ? byte & 15 : byte >> 4) << (half * 16 + 4 * reg);
-        }
-    }
-    return out;
 }
 
 // Pairs of scales of groups of 32: rows g and g + 8 in a word, two groups.
@@ -212,16 +102,10 @@ static __device__ float block_bound(const tile_source &s, int form, const unsign
         return low_bound(s.type, form, row + i * low_bytes(s.type));
     case WEIGHT_NVFP4:
         return 1; // no need of a power of two
-    case WEIGHT_Q4_K: {
-        const unsigned char *b = row + i * 144;
-        return fmaxf(fabsf(raw_half(b)) * 63 * 15, fabsf(raw_half(b + 2)) * 63);
-    }
-    case WEIGHT_Q5_K: {
-        const unsigned char *b = row + i * 176;
-        return fmaxf(fabsf(raw_half(b)) * 63 * 31, fabsf(raw_half(b + 2)) * 63);
-    }
+    case WEIGHT_Q4_K:
+    case WEIGHT_Q5_K:
     case WEIGHT_Q6_K:
-        return fabsf(raw_half(row + i * 210 + 208)) * 128 * 32;
+        return k_bound(form, row + i * k_bytes(form));
     case WEIGHT_Q8_0:
         return fabsf(raw_half(row + i * 34)) * 128;
     case WEIGHT_Q4_0:
@@ -230,32 +114,6 @@ static __device__ float block_bound(const tile_source &s, int form, const unsign
         return ldexpf(1, row[i * 17] - 128);
     default:
         return fabsf(raw_value(s.type, row, i));
-    }
-}
-
-// The bound of a row is brought into [2^(t-1), 2^t).
-static __device__ int target_of(int form) {
-    switch (form) {
-    case WEIGHT_Q4_K:
-    case WEIGHT_Q5_K:
-    case WEIGHT_Q5_1:
-        return -3;
-    case WEIGHT_Q6_K:
-    case WEIGHT_Q4_0:
-        return -4;
-    case WEIGHT_Q8_0:
-    case WEIGHT_Q2_K:
-    case WEIGHT_LEVELS8:
-    case WEIGHT_LEVELS16:
-        return -2;
-    case WEIGHT_NVFP4:
-        return -6; // 2^-7
-    case WEIGHT_MXFP4:
-        return 1; // scales up to 2^15
-    case WEIGHT_HALF:
-        return 16; // exact up to there
-    default:
-        return 15;
     }
 }
 

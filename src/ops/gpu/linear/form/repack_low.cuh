@@ -4,15 +4,10 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_REPACK_LOW_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_REPACK_LOW_CUH
 
+#include "ops/gpu/linear/form/codes.cuh"
 #include "ops/gpu/linear/form/low.cuh"
 #include "ops/gpu/linear/form/tile_source.cuh"
 #include "ops/gpu/linear/linear.h"
-
-#define TILE_WORD inline __host__ __device__
-
-// Word `word` of the chunk of 16 rows that begins at k0.
-template <int FORM>
-static TILE_WORD uint32_t chunk_word(const tile_source &s, int64_t k0, int word);
 
 RAW_FN const unsigned char *low_at(const tile_source &s, int row, int64_t k) {
     return block_at(s, row, k, low_block(s.type), low_bytes(s.type));
@@ -108,6 +103,17 @@ TILE_WORD uint32_t chunk_word<WEIGHT_LEVELS8>(const tile_source &s, int64_t k0, 
     return out;
 }
 
+// Byte i of the two tables, and a value's nibble.
+static TILE_WORD uint32_t sixteen_byte(uint32_t type, int i) {
+    const uint32_t byte = (uint32_t)(low_sixteen_level(type, i % 8 * 2 + i / 8) + 128);
+    return i < 12 ? byte : byte ^ 255;
+}
+
+static TILE_WORD uint32_t sixteen_nibble(const tile_source &s, const unsigned char *b, int i) {
+    const int at = low_sixteen_order(s.type, low_sixteen_code(s.type, b, i, s.grid));
+    return (uint32_t)(at / 2 + at % 2 * 8);
+}
+
 template <>
 TILE_WORD uint32_t chunk_word<WEIGHT_LEVELS16>(const tile_source &s, int64_t k0, int word) {
     uint32_t out = 0;
@@ -122,13 +128,13 @@ TILE_WORD uint32_t chunk_word<WEIGHT_LEVELS16>(const tile_source &s, int64_t k0,
         return factor_pair(s, d, (word - 132) / 2, 24, 24);
     }
     for (int i = 0; word >= 128 && i < 4; i++)
-        out |= (uint32_t)(low_sixteen_level(s.type, (word - 128) * 4 + i) + 128) << 8 * i;
+        out |= sixteen_byte(s.type, (word - 128) * 4 + i) << 8 * i;
     for (int i = 0; word < 128 && i < 8; i++) {
-        const int lane = word / 4;
-        const int64_t k = k0 + column_of(lane, word % 4, i / 2, i % 2);
-        const unsigned char *b = low_at(s, row_of(lane, i / 2), k);
+        const int lane = word / 4, reg = i % 2 + i / 4 * 2;
+        const int64_t k = k0 + column_of(lane, word % 4, reg, i / 2 % 2);
+        const unsigned char *b = low_at(s, row_of(lane, reg), k);
         if (b)
-            out |= low_sixteen_code(s.type, b, (int)(k % size), s.grid) << 4 * i;
+            out |= sixteen_nibble(s, b, (int)(k % size)) << 4 * i;
     }
     return out;
 }
@@ -153,7 +159,6 @@ TILE_WORD uint32_t chunk_word<WEIGHT_NVFP4>(const tile_source &s, int64_t k0, in
 }
 
 template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q5_1>(const tile_source &s, int64_t k0, int word) {
-    uint32_t out = 0;
     if (word >= 160) { // of a row's two groups: S, S, then what is added
         float d[2] = {0, 0};
         const int g = (word - 160) / 4;
@@ -162,21 +167,14 @@ template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q5_1>(const tile_source &s, int
             const float2 f = b ? low_five_factors(s.type, b) : make_float2(0, 0);
             d[i] = word % 4 / 2 ? f.y : f.x;
         }
-        return word % 4 / 2 ? factor_pair(s, d, g, 0, 0) : factor_pair(s, d, g, 23, 19);
+        return word % 4 / 2 ? factor_pair(s, d, g, 0, 0) : factor_pair(s, d, g, 24, 19);
     }
-    const bool high = word >= 128;
-    const int lane = high ? word - 128 : word / 4;
-    for (int i = 0; i < (high ? 32 : 8); i++) {
-        const int reg = i % 4, half = i / 4 % 2, step = high ? i / 8 : word % 4;
+    const int lane = word < 128 ? word / 4 : word - 128;
+    return word_of_codes<5>(word < 128 ? word % 4 : 4, [&](int step, int reg, int half) {
         const int64_t k = k0 + column_of(lane, step, reg, half);
         const unsigned char *b = low_at(s, row_of(lane, reg), k);
-        if (!b)
-            continue;
-        const uint32_t code = low_five_code(s.type, b, (int)(k % 32));
-        out |= high ? rotated(code >> 4, (5 + 4 * reg + step) % 16) << half * 16
-                    : rotated(code & 15, 1 + 4 * reg) << half * 16;
-    }
-    return out;
+        return b ? low_five_code(s.type, b, (int)(k % 32)) : 0u;
+    });
 }
 
 // A bound on the values of a block (on products of its scales with the widest level).
@@ -188,7 +186,7 @@ static TILE_WORD float low_bound(uint32_t type, int form, const unsigned char *b
     }
     if (form == WEIGHT_Q5_1) {
         const float2 f = low_five_factors(type, b);
-        return fmaxf(fabsf(f.x) * 31, fabsf(f.y));
+        return fmaxf(fabsf(f.x) * 33, fabsf(f.y)); // 31, and room for 2^24 times a scale
     }
     if (form == WEIGHT_LEVELS8)
         return fabsf(low_eight_factor(type, b)) * (low_is_iq1(type) ? 16 : 32) * 128;

@@ -4,6 +4,9 @@
 #define COPPICE_OPS_GPU_LINEAR_FORM_TILE_SOURCE_CUH
 
 #include "ops/gpu/linear/form/raw.cuh"
+#include "ops/gpu/linear/linear.h"
+
+#define TILE_WORD inline __host__ __device__
 
 // Rows first .. first + 15 of a matrix that is being made.
 struct tile_source {
@@ -40,6 +43,36 @@ RAW_FN const unsigned char *block_at(const tile_source &s, int row, int64_t k, i
 // 2^e of the row times the factor of its half of the tile.
 RAW_FN uint32_t scale_bits(const tile_source &s, int row, float d, int low, int high) {
     return half_bits(ldexpf(d, s.exponent[row] + (row < 8 ? low : high)));
+}
+
+// Word `word` of the chunk of 16 rows that begins at k0.
+template <int FORM>
+static TILE_WORD uint32_t chunk_word(const tile_source &s, int64_t k0, int word);
+
+// The bound of a row is brought into [2^(t-1), 2^t).
+RAW_FN int target_of(int form) {
+    switch (form) {
+    case WEIGHT_Q4_K:
+    case WEIGHT_Q5_K:
+    case WEIGHT_Q5_1:
+        return -3;
+    case WEIGHT_Q6_K:
+    case WEIGHT_Q4_0:
+        return -4;
+    case WEIGHT_Q8_0:
+    case WEIGHT_Q2_K:
+    case WEIGHT_LEVELS8:
+    case WEIGHT_LEVELS16:
+        return -2;
+    case WEIGHT_NVFP4:
+        return -6; // 2^-7
+    case WEIGHT_MXFP4:
+        return 1; // scales up to 2^15
+    case WEIGHT_HALF:
+        return 16; // exact up to there
+    default:
+        return 15;
+    }
 }
 
 #endif
