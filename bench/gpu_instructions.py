@@ -3,6 +3,7 @@
 """Instructions that the kernels of linear layers issue for 256 x 16 weights, by pipe.
 
 Usage: bench/gpu_instructions.py [--arch sm_90a] [--build build/cuda-engine] [--kernel WORD]
+                                 [--forms] [--check FILE | --write FILE]
 
 Disassembles the objects of src/ops/gpu/linear with cuobjdump (of the CUDA toolkit, or PyPI's
 nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) and looks in each kernel for its loops: the innermost
@@ -11,6 +12,10 @@ turn is told by those: HMMA.16816 takes 16 x 16 weights for 8 rows, HGMMA.64xNx1
 for N rows, of which each of four warps has a quarter. Code outside of such loops (fills of the
 rings, epilogues) is not counted, and both sides of a branch inside one are. It runs nothing and
 needs no GPU.
+
+--forms prints one line for each form of weights and number of rows of linear_few.cuh (one row takes
+the kernel of eight), --check compares their sums with those in FILE, made by --write: more than 3 %
+above them fails. Another compiler gives other code, so then nothing is compared.
 """
 
 import argparse
@@ -82,7 +87,7 @@ def loops(body):
         if not any(span[0] <= other[1] and other[0] <= span[1] for other in inner):
             inner.append(span)
     for begin, end in sorted(inner):
-        yield [opcode for address, opcode, _ in body if begin <= address <= end]
+        yield [(opcode, operands) for address, opcode, operands in body if begin <= address <= end]
 
 
 def pipe(opcode):
@@ -113,11 +118,89 @@ def tiles_of(name):
     return int(found[1]) if found else 1
 
 
+# Whose loop it is, by constants that only this form's decoder has; the first that fits.
+SIGNS = [
+    ("Q4_K", ["0x3c003c", "0x3f003f0"]), ("Q5_K", ["0x1f001f", "0x3f003f0"]), ("Q5_1", ["0x1f001f"]),
+    ("Q6_K", ["0x3f003f", "0x64646464"]), ("Q2_K", ["0xc000c0"]), ("LEVELS8", ["0x77777777", "0x11111111"]),
+    ("LEVELS16", ["0x88888888", "0xff00ff00"]), ("NVFP4", ["0x8e008e00", "32768, 32768"]),
+    ("MXFP4", ["0x8e008e00"]), ("Q4_0", ["0x3c003c"]), ("Q8_0", ["0x4140"]), ("FLOAT", ["F2FP"]), ("HALF", []),
+]
+FEW_ROWS = [8, 16, 24, 64]
+MORE = 1.03  # of what is expected
+
+
+def form_of(loop):
+    text = "\n".join(f"{opcode} {operands}" for opcode, operands in loop)
+    return next(form for form, signs in SIGNS if all(re.search(s + r"(?![0-9a-f])", text) for s in signs))
+
+
+def few_forms(build, arch):
+    """{(form, rows): instructions by pipe} of the kernels for few rows."""
+    found = {}
+    for rows in FEW_ROWS:
+        path = f"{build}/src/CMakeFiles/coppice.dir/ops/gpu/linear/few/linear_few_{rows}.cu.o"
+        for _, body in functions(disassemble(path, arch)):
+            for loop in loops(body):
+                weights, _, pipes = count([o for o, _ in loop], 1)
+                found[form_of(loop), rows] = {p: n * TILE / weights for p, n in pipes.items()}
+    missing = [(form, rows) for form, _ in SIGNS for rows in FEW_ROWS if (form, rows) not in found]
+    if missing:
+        sys.exit("gpu_instructions.py: no loop looks like " +
+                 ", ".join(f"{form} at {rows} rows" for form, rows in missing) +
+                 ": constants of its decoder have changed, see SIGNS")
+    return found
+
+
+def compiler(build):
+    for path in glob.glob(f"{build}/CMakeFiles/*/CMakeCUDACompiler.cmake"):
+        with open(path, encoding="utf-8") as file:
+            if found := re.search(r'CUDA_COMPILER_VERSION "([\d.]+)"', file.read()):
+                return found[1]
+    return "unknown"
+
+
+def print_forms(found):
+    print(f"{'form':<10} {'rows':>4} {'all':>6} " + " ".join(f"{c:>7}" for c in COLUMNS))
+    for form, _ in SIGNS:
+        for rows in FEW_ROWS:
+            pipes = found[form, rows]
+            print(f"{form:<10} {rows:>4} {sum(pipes.values()):>6.0f} " +
+                  " ".join(f"{pipes.get(c, 0):>7.1f}" for c in COLUMNS))
+
+
+def write_forms(found, path, version):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"# instructions for 256 x 16 weights: bench/gpu_instructions.py --write, nvcc {version}\n")
+        for form, _ in SIGNS:
+            file.writelines(f"{form},{rows},{sum(found[form, rows].values()):.0f}\n" for rows in FEW_ROWS)
+
+
+def check_forms(found, path, version):
+    with open(path, encoding="utf-8") as file:
+        head, *lines = file.read().splitlines()
+    if not head.endswith(f"nvcc {version}"):
+        print(f"nothing compared: this is nvcc {version}, {path} is of {head.split()[-1]}")
+        return
+    wrong = []
+    for line in lines:
+        form, rows, expected = line.split(",")
+        now = sum(found[form, int(rows)].values())
+        if now > float(expected) * MORE:
+            wrong.append(f"{form} at {rows} rows: {now:.0f} instructions, {expected} expected")
+    if wrong:
+        sys.exit("\n".join(wrong) + f"\ngpu_instructions.py: more than {path} allows; where that is "
+                 "meant, write it anew with --write")
+    print(f"none takes more than {MORE} of {path}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--build", default="build/cuda-engine")
     parser.add_argument("--kernel", default="", help="only kernels whose name holds this")
+    parser.add_argument("--forms", action="store_true", help="few rows by form")
+    parser.add_argument("--check", metavar="FILE", help="compare with what is expected")
+    parser.add_argument("--write", metavar="FILE", help="write what is expected from now on")
     args = parser.parse_args()
     if not shutil.which("cuobjdump"):
         sys.exit("gpu_instructions.py: cuobjdump is missing; it comes with the CUDA toolkit")
@@ -125,14 +208,22 @@ def main():
     if not objects:
         sys.exit(f"gpu_instructions.py: {args.build} holds no objects: cmake --preset cuda-engine && "
                  "cmake --build --preset cuda-engine")
+    if args.forms or args.check or args.write:
+        found = few_forms(args.build, args.arch)
+        print_forms(found)
+        if args.write:
+            write_forms(found, args.write, compiler(args.build))
+        if args.check:
+            check_forms(found, args.check, compiler(args.build))
+        return
     print(f"{'kernel':<34} {'rows':>4} {'all':>6} " + " ".join(f"{c:>7}" for c in COLUMNS))
     for path in objects:
         found = list(functions(disassemble(path, args.arch)))
         for name, (_, body) in zip(readable([n for n, _ in found]), found):
             if args.kernel not in name:
                 continue
-            for opcodes in loops(body):
-                weights, rows, pipes = count(opcodes, tiles_of(name))
+            for loop in loops(body):
+                weights, rows, pipes = count([o for o, _ in loop], tiles_of(name))
                 if weights:
                     scale = TILE / weights
                     print(f"{name:<34} {rows:>4} {sum(pipes.values()) * scale:>6.0f} " +

@@ -199,6 +199,11 @@ step build-engine build engine
 counted arm checks scripts/test_arm.sh # the ARM engine under qemu-user
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
+    if command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null; then
+        step gpu-instructions bench/gpu_instructions.py --check bench/gpu_instructions.csv
+    else
+        echo "skipped  gpu-instructions: no cuobjdump and nvdisasm"
+    fi
 else
     echo "skipped  build-cuda: no nvcc"
 fi
