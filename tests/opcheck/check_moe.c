@@ -284,10 +284,14 @@ static void experts_sized(struct experts *l, struct rng *r, uint32_t type, struc
     }
 }
 
-static void experts_init(struct experts *l, struct rng *r, uint32_t type, int64_t n, int used) {
+static void experts_init(struct experts *l, struct check *c, uint32_t type, int64_t n, int used) {
     const struct quant_format *f = quant_format(type);
-    struct sizes s = {random_k(r, f), random_k(r, f), between(r, 1, 180)};
-    experts_sized(l, r, type, s, n, used);
+    struct sizes s = {random_k(&c->rng, f), random_k(&c->rng, f), between(&c->rng, 1, 180)};
+    if (c->brief && f->block == 256) { // rows of more blocks are a matter of linear layers
+        s.k = s.k < 512 ? s.k : 512;
+        s.f = 256;
+    }
+    experts_sized(l, &c->rng, type, s, n, used);
 }
 
 static void experts_fini(struct experts *l) {
@@ -440,7 +444,7 @@ void check_moe(struct check *c) {
         routes += route_differences(c, c->spec, c->exec, 37);
     for (int t = 0; t < TYPES; t++) {
         struct experts l;
-        experts_init(&l, &c->rng, weight_types[t], between(&c->rng, 1, 60), 1 + t % 4);
+        experts_init(&l, c, weight_types[t], between(&c->rng, 1, 60), 1 + t % 4);
         layers += layer_differences(c, &l, c->spec, c->exec, l.n);
         experts_fini(&l);
     }
@@ -457,7 +461,7 @@ void check_moe_rule(struct check *c) {
         routes += route_differences(c, c->exec, c->other, 1 + i % 9);
     for (int t = 0; t < TYPES; t++) {
         struct experts l;
-        experts_init(&l, &c->rng, weight_types[t], 27, 1 + t % 4);
+        experts_init(&l, c, weight_types[t], 27, 1 + t % 4);
         layers += layer_differences(c, &l, c->exec, c->other, c->brief ? 20 : 1 + t);
         struct outcome all = outcome_new(&l), one = outcome_new(&l);
         int64_t f = l.gate.t.ne[1], m = l.down.t.ne[1];
@@ -473,7 +477,7 @@ void check_moe_rule(struct check *c) {
     }
     for (int t = 0; c->device && t < TYPES; t++) { // more entries than are few
         struct experts l;
-        experts_init(&l, &c->rng, weight_types[t], 180, 3 + t % 2);
+        experts_init(&l, c, weight_types[t], 180, 3 + t % 2);
         layers += layer_differences(c, &l, c->exec, c->other, 70);
         experts_fini(&l);
     }
@@ -517,7 +521,7 @@ void check_moe_double(struct check *c) {
     check_route_nan(c);
     for (int i = 0; i < 6; i++) {
         struct experts l;
-        experts_init(&l, &c->rng, TYPE_Q8_0, between(&c->rng, 1, 20), 1 + i);
+        experts_init(&l, c, TYPE_Q8_0, between(&c->rng, 1, 20), 1 + i);
         struct outcome o = outcome_new(&l);
         run_experts(c, c->exec, &l, 0, l.n, &o);
         double e = combined_error(&l, &o);
