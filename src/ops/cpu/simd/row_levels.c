@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ladder of instruction-set levels: scalar first, then what the machine adds. This is the only
-// place that asks the CPU what it can do.
+// place that asks the CPU what it can do. With COPPICE_SCALAR (builds for fuzzing) scalar is all.
 #include "ops/cpu/simd/row.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(COPPICE_SCALAR)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
     r->name = "amx";
     return ROW_AMX;
 }
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(COPPICE_SCALAR)
 #include <sys/auxv.h>
 
 // Bits of the two words in which the system says what the processor adds to NEON, which all have.
