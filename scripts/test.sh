@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # All checks and tests. Usage: scripts/test.sh [--all]
-# Without arguments (what CI runs): format, lint, release build and its tests, the same under
-# AddressSanitizer and UndefinedBehaviorSanitizer, the command line on bad input, the commands in the
-# documents, the reproduce script on made-up prompts, the demo, schemas as grammars against another reader
-# (skipped where that cannot be had), the server over real HTTP with clients
-# from PyPI and npm and the page in Chromium (skipped where these cannot be had), a build of the engine
-# alone, the same for 64-bit ARM in an emulator, the CUDA kernels where nvcc is there, and 3 seconds of
-# fuzzing for each target. --all adds the agents and other clients of scripts/test_clients.sh,
-# ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes each target for 2 minutes with
-# libFuzzer and 2 with AFL++, as many at once as there are cores: 40 minutes on one. Logs are in build/logs. The last line of output
-# is "N passed, N failed".
+# Without arguments (what CI runs), in this order: format, lint, the release build and its tests; with
+# its program the command line on bad input, packaging, the commands in the documents, the reproduce
+# script on made-up prompts, the demo, schemas as grammars against another reader, the server over
+# real HTTP with clients from PyPI and npm, and the page in Chromium; the tests under AddressSanitizer
+# and UndefinedBehaviorSanitizer, without golden models and with fewer shapes and cases; the engine
+# alone, for 64-bit ARM in an emulator (for this machine where that cannot be had); the CUDA kernels
+# where nvcc is there; and 3 seconds of fuzzing for each target. What needs packages that cannot be
+# had is skipped with a word. --all adds golden models under sanitizers, the agents and other clients
+# of scripts/test_clients.sh, ThreadSanitizer, a clang build, clang-tidy on the sources, and fuzzes
+# each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40
+# minutes on one. While the steps with the release program run, which mostly wait, the later builds
+# are made ahead with the processor's idle time; each is repeated in its own step, where a failure
+# shows. Logs are in build/logs. The last line of output is "N passed, N failed".
 set -u
+trap 'kill 0' INT # builds in the background do not hear it
 cd "$(dirname "$0")/.."
 all=0
 case "${1:-}" in
@@ -46,7 +50,8 @@ step() {
     return 1
 }
 
-build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
+# build PRESET [CMAKE-ARGUMENT]...
+build() { cmake --preset "$@" && cmake --build --preset "$1" -j "$jobs"; }
 
 # suite PRESET [CTEST-ARGUMENT]...: builds, then counts every test of ctest.
 suite() {
@@ -84,16 +89,26 @@ sources() { find include src tests examples -name '*.[ch]' -o -name '*.cu' -o -n
 check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 
 # Two architectures, the oldest, which lacks most of what the others have, and the one with most
-# kernels, show that the kernels compile, and the program says what is wrong with a GPU or its
-# driver; the GPU suite is scripts/test-gpu.sh.
-build_cuda() {
-    cmake --preset cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a' &&
-        cmake --build --preset cuda-engine -j "$jobs" &&
-        ctest --preset cuda-engine -R 'gpu/(cli|forms)'
+# kernels, show that the kernels compile.
+cuda_kernels() { build cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a'; }
+
+# The program says what is wrong with a GPU or its driver; the GPU suite is scripts/test-gpu.sh.
+build_cuda() { cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms)'; }
+
+# build_fuzz PRESET COMPILER
+build_fuzz() { CC=$2 build "$1"; }
+
+# The builds of later steps, with what the steps of now leave of the processor.
+build_ahead() {
+    renice -n 10 "$BASHPID"
+    ! command -v nvcc || cuda_kernels
+    build asan
+    ! command -v aarch64-linux-gnu-gcc || build engine-aarch64
+    [ -z "$clang" ] || build_fuzz fuzz "$clang"
 }
 
 # counted NAME UNIT COMMAND...: a script whose last line is "N passed, M failed"; each of these counts.
-# Status 77 means that it cannot run here.
+# Status 77 means that it cannot run here; then this fails.
 counted() {
     local name=$1 unit=$2 start=$SECONDS log=$logs/$1.log rc counts good bad
     shift 2
@@ -101,7 +116,7 @@ counted() {
     rc=$?
     if [ "$rc" = 77 ]; then
         grep '^skipped' "$log" || echo "skipped  $name"
-        return
+        return 1
     fi
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
     read -r good bad <<<"${counts:-0 1}"
@@ -135,10 +150,6 @@ browser() {
 
 build_clang() {
     CC=$clang cmake --preset release -B build/clang && cmake --build build/clang -j "$jobs"
-}
-
-build_fuzz() {
-    CC=$2 cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"
 }
 
 # fuzz SECONDS [--afl]: every target, as many at once as there are cores; new inputs stay in the
@@ -180,6 +191,8 @@ else
 fi
 step lint python3 scripts/lint.py
 suite release
+clang=$(find_tool clang)
+build_ahead >"$logs/build-ahead.log" 2>&1 &
 step command-line scripts/test_cli.sh build/release/coppice
 step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
@@ -189,14 +202,15 @@ step demo scripts/demo.sh
 counted grammar comparisons scripts/test_grammar.sh
 counted server checks scripts/test_server.sh build/release/coppice
 browser
+wait # two builds of one folder would break it
 # Golden models add arithmetic, which the release build has checked, and minutes: with --all only.
 if [ "$all" = 1 ]; then
     suite asan
 else
     suite asan -LE golden
 fi
-step build-engine build engine
-counted arm checks scripts/test_arm.sh # the ARM engine under qemu-user
+# The engine alone, for ARM under qemu-user.
+counted arm checks scripts/test_arm.sh || step build-engine build engine
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
     if command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null; then
@@ -208,7 +222,7 @@ else
     echo "skipped  build-cuda: no nvcc"
 fi
 
-if clang=$(find_tool clang); then
+if [ -n "$clang" ]; then
     if step build-fuzz build_fuzz fuzz "$clang"; then
         fuzz $((all ? 120 : 3))
     fi
