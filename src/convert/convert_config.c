@@ -14,6 +14,8 @@
 #define MAX_JSON (256u << 20)
 
 int hf_read(struct hf_file *f, const char *dir, const char *name, bool required, struct err *e) {
+    // tokenizer_config.json has 1e30, spelt as an integer, where a model sets texts no limit.
+    const struct json_rules rules = {.big_integers = true};
     struct str path = {0}, text = {0};
     str_printf(&path, "%s/%s", dir, name);
     if (path.failed)
@@ -22,7 +24,7 @@ int hf_read(struct hf_file *f, const char *dir, const char *name, bool required,
     if (!required && access(f->path, F_OK))
         return 0;
     int rc = file_read(&text, f->path, MAX_JSON, e);
-    if (!rc && json_parse(&f->root, text.data ? text.data : "", text.len, e))
+    if (!rc && json_parse_with(&f->root, text.data ? text.data : "", text.len, &rules, e))
         rc = err_prefix(e, "%s", f->path);
     if (!rc && json_kind_of(f->root) != JSON_OBJECT)
         rc = err_set(e, ERR_FORMAT, "%s is no JSON object: get the file again", f->path);
@@ -67,7 +69,7 @@ int hf_int(const struct hf_file *f, const char *key, int64_t lo, int64_t hi, int
                        key);
     if (json_kind_of(v) != JSON_INT)
         return err_set(e, ERR_FORMAT, "'%s' in %s is no integer: get the file again", key, f->path);
-    *out = json_int(v, lo);
+    *out = json_int(v, INT64_MIN); // which is what a longer one gives
     if (*out < lo || *out > hi)
         return err_set(e, ERR_FORMAT,
                        "'%s' in %s is %" PRId64 ", allowed are %" PRId64 " to %" PRId64

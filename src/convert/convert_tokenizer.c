@@ -39,9 +39,15 @@ static int read_files(struct vocab *v) {
     return rc;
 }
 
+static bool is_gemma4(const struct vocab *v) {
+    const char *type = v->model.root ? json_str(hf_get(&v->model, "model_type"), NULL) : NULL;
+    return type && (!strcmp(type, "gemma4") || !strcmp(type, "gemma4_text"));
+}
+
 static int put_vocab(struct gguf_writer *w, struct vocab *v) {
     bool fallback =
         v->tokenizer.root && json_bool(hf_get(&v->tokenizer, "model.byte_fallback"), false);
+    bool escaped = fallback && is_gemma4(v);
     v->text = calloc((size_t)v->rows, sizeof *v->text);
     v->length = calloc((size_t)v->rows, sizeof *v->length);
     v->type = calloc((size_t)v->rows, sizeof *v->type);
@@ -49,7 +55,7 @@ static int put_vocab(struct gguf_writer *w, struct vocab *v) {
     if (!v->text || !v->length || !v->type || !v->score)
         return vocab_no_memory(v);
     // tokenizer.json says less than tokenizer.model where both describe the same pieces.
-    bool pieces = v->pieces.len && (!v->tokenizer.root || fallback);
+    bool pieces = v->pieces.len && !escaped && (!v->tokenizer.root || fallback);
     bool ranks = !pieces && !v->tokenizer.root;
     str_clear(&v->where);
     str_printf(&v->where, "%s/%s", v->dir,
@@ -58,9 +64,10 @@ static int put_vocab(struct gguf_writer *w, struct vocab *v) {
                        : "tokenizer.json");
     if (v->where.failed)
         return vocab_no_memory(v);
-    int rc = pieces  ? vocab_put_pieces(w, v)
-             : ranks ? vocab_put_ranks(w, v)
-                     : vocab_put_pairs(w, v);
+    int rc = pieces    ? vocab_put_pieces(w, v)
+             : ranks   ? vocab_put_ranks(w, v)
+             : escaped ? vocab_put_escaped(w, v)
+                       : vocab_put_pairs(w, v);
     if (rc)
         return rc;
     vocab_put_special(w, v);

@@ -31,6 +31,7 @@ struct vocab {
     const char **merge;
     size_t *merge_length;
     uint64_t merges;
+    bool always_bos; // whatever the folder says
     struct err *e;
 };
 
@@ -46,11 +47,16 @@ enum token_type vocab_added_type(const char *text, size_t n, bool special);
 int vocab_fill_gaps(struct vocab *v);
 bool vocab_wrapped(const char *s, size_t n, const char *begin, const char *end);
 
-// tokenizer.json's byte-level pairs; tokenizer.model's pieces with scores.
+// tokenizer.json's byte-level pairs; its pairs over text with U+2581 for blanks (Gemma 4);
+// tokenizer.model's pieces with scores.
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v);
+int vocab_put_escaped(struct gguf_writer *w, struct vocab *v);
 int vocab_put_pieces(struct gguf_writer *w, struct vocab *v);
 // tiktoken.model's byte-level pairs.
 int vocab_put_ranks(struct gguf_writer *w, struct vocab *v);
+// tokenizer.json's vocabulary with its added tokens, and its merges.
+int vocab_read_tokens(struct vocab *v);
+int vocab_read_merges(struct vocab *v);
 // The keys of byte-level pairs.
 void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre);
 

@@ -11,7 +11,7 @@ static int add_vocab_entry(void *arg, const char *key, size_t n, const struct js
     return vocab_add(arg, key, n, json_int(value, -1), TOKEN_NORMAL);
 }
 
-static int read_tokens(struct vocab *v) {
+int vocab_read_tokens(struct vocab *v) {
     const struct json *vocab = hf_get(&v->tokenizer, "model.vocab");
     const struct json *added = hf_get(&v->tokenizer, "added_tokens");
     if (json_kind_of(vocab) != JSON_OBJECT)
@@ -69,7 +69,7 @@ static int add_merge(struct vocab *v, const struct json *m) {
     return 0;
 }
 
-static int read_merges(struct vocab *v) {
+int vocab_read_merges(struct vocab *v) {
     const struct json *merges = hf_get(&v->tokenizer, "model.merges");
     size_t n = json_len(merges);
     int rc = 0;
@@ -215,11 +215,11 @@ int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
         rc = vocab_refuse(v, "a pre-tokenizer (or ignore_merges) other than that of qwen2, qwen35, "
                              "llama-bpe, gpt-2, smollm, gpt-4o, laguna or deepseek-v3");
     if (!rc)
-        rc = read_tokens(v);
+        rc = vocab_read_tokens(v);
     if (!rc)
         rc = vocab_fill_gaps(v);
     if (!rc)
-        rc = read_merges(v);
+        rc = vocab_read_merges(v);
     if (rc)
         return rc;
     vocab_write_pairs(w, v, pre);

@@ -44,8 +44,11 @@ static void put_id(struct gguf_writer *w, const struct vocab *v, const char *key
         gguf_put_int(w, full, GGUF_U32, id);
 }
 
-// The end of a turn is the tokenizer's eos; another id that generation stops at becomes eot.
+// The end of a turn: named as such, or another id than eos that generation stops at.
 static int64_t end_of_turn(const struct vocab *v, int64_t eos) {
+    int64_t named = special_id(v, "eot");
+    if (named >= 0)
+        return named;
     for (size_t i = 0; i < 8; i++) {
         int64_t id = listed_id(&v->generation, "eos", i);
         if (id < 0)
@@ -127,6 +130,8 @@ static void put_added(struct gguf_writer *w, const struct vocab *v) {
     a.eos = stated(v, "add_eos_token", a.eos);
     if (a.bos < 0 && v->tokenizer.root)
         a.bos = 0; // tokenizer.json would say it
+    if (v->always_bos)
+        a.bos = 1;
     if (a.bos >= 0)
         gguf_put_bool(w, "tokenizer.ggml.add_bos_token", a.bos);
     if (a.eos >= 0)

@@ -25,6 +25,7 @@ static const struct bad_config bad_targets[] = {
     {"\"hidden_size\":32", "\"hidden_size\":33", "config.json implies"},
     {"\"hidden_size\":32,", "", "lacks 'hidden_size'"},
     {"\"hidden_size\":32", "\"hidden_size\":-1", "'hidden_size' in"},
+    {"\"hidden_size\":32", "\"hidden_size\":1000000000000000000000", "'hidden_size' in"},
     {"\"hidden_size\":32", "\"hidden_size\":\"32\"", "is no integer"},
     {"\"num_hidden_layers\":2", "\"num_hidden_layers\":3", "each of 3 layers"},
     {"\"full_attention\"]", "\"sliding\"]", "layer_types"},
