@@ -91,9 +91,12 @@ static const struct cli_command commands[] = {
      .summary = "make a GGUF file from a HuggingFace folder",
      .description =
          "Converts a folder with config.json, safetensors and tokenizer.json or "
-         "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3, qwen3_moe and llama, "
-         "and DFlash drafts. A draft takes its tokenizer from its target "
-         "(--target-dir). Norms and other small tensors stay F32.",
+         "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3, qwen3_moe, qwen2, "
+         "llama, "
+         "mistral, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3 and "
+         "kimi_k2, plain or in FP8 or INT4, and DFlash drafts. A draft takes its tokenizer from "
+         "its "
+         "target (--target-dir). Norms and other small tensors stay F32.",
      .run = cmd_convert},
     {"quantize", CLI_QUANTIZE, .operands = "IN OUT TYPE", .min_operands = 3, .max_operands = 3,
      .summary = "re-encode the matrices of a GGUF file",

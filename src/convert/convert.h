@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HuggingFace folders to GGUF (qwen35, qwen35moe, qwen3, qwen3moe, llama, z-lab DFlash drafts), and
-// GGUF to a smaller GGUF. Mapping and every transformation: docs/formats.md.
+// HuggingFace folders to GGUF (all architectures, z-lab DFlash drafts), plain or as codes and
+// scales, and GGUF to a smaller GGUF. Mapping and every transformation: docs/formats.md.
 #ifndef COPPICE_CONVERT_CONVERT_H
 #define COPPICE_CONVERT_CONVERT_H
 

@@ -239,8 +239,8 @@ static int drop_keys(struct convert_job *j, int layer, struct err *e) {
     for (size_t i = 0; i < sizeof names / sizeof *names && !rc; i++) {
         const struct tensor *t;
         rc = convert_find(j, names[i], layer, &t, e);
-        if (!rc && t && map_insert(&j->used, t->name, strlen(t->name), 0) < 0)
-            rc = err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
+        if (!rc && t)
+            rc = convert_mark_used(j, t, e);
     }
     return rc;
 }

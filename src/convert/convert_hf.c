@@ -27,7 +27,8 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
     if (has_part(name, "lm_head.weight") && j->model.tied)
         return true;
     static const char *const parts[] = {"visual.",      "mtp.",          "vision_tower.",
-                                        "audio_tower.", "embed_vision.", "embed_audio."};
+                                        "audio_tower.", "embed_vision.", "embed_audio.",
+                                        "mm_projector."};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
@@ -35,8 +36,10 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
 }
 
 static int check_leftovers(const struct convert_job *j, struct err *e) {
-    for (size_t i = 0; i < safetensors_count(j->weights); i++) {
-        const char *name = safetensors_at(j->weights, i)->name;
+    size_t readable = safetensors_count(j->weights);
+    for (size_t i = 0; i < readable + safetensors_unreadable_count(j->weights); i++) {
+        const char *name = i < readable ? safetensors_at(j->weights, i)->name
+                                        : safetensors_unreadable_at(j->weights, i - readable);
         if (!is_left_out(j, name))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s holds the tensor '%.100s', which has no place in "
@@ -105,6 +108,8 @@ static int fill(struct convert_job *j, struct err *e) {
 
 static int convert_all(struct convert_job *j, const char *out, struct err *e) {
     int rc = hf_read(&j->config, j->dir, "config.json", true, e);
+    if (!rc)
+        rc = convert_read_packing(j, e);
     if (!rc)
         rc = safetensors_open(&j->weights, j->dir, e);
     if (!rc)

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "convert/convert.h"
+#include "convert/convert_packed.h"
 #include "convert/convert_types.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -141,14 +142,14 @@ struct convert_job {
     struct convert_plan plan;
     struct gguf_writer *writer;
     struct convert_model model;
+    struct convert_packing packing;
     const char *arch; // general.architecture
     int64_t dim[DIM_COUNT];
     int64_t layers, heads, kv_heads;
     int keys, copies; // Gated DeltaNet: key heads, value heads per key head
 };
 
-// Adds the tensor of a rule; layer < 0 for those outside the blocks. Errors: the source is missing,
-// unreadable or has another shape.
+// Adds the tensor of a rule; layer < 0: outside the blocks. Errors: missing, unreadable, misshapen.
 int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e);
 // The same for a list that ends with a rule without a name.
 int convert_take_all(struct convert_job *j, const struct convert_rule *rules, int layer,
@@ -156,6 +157,8 @@ int convert_take_all(struct convert_job *j, const struct convert_rule *rules, in
 // The source tensor of that name under any prefix, or NULL. ERR_UNSUPPORTED for an unreadable one.
 int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
                  struct err *e);
+// Counts a tensor as taken.
+int convert_mark_used(struct convert_job *j, const struct tensor *t, struct err *e);
 // A tensor of bytes (dtype U8), or NULL.
 const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer);
 int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e);

@@ -71,43 +71,11 @@ int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) 
     return rc;
 }
 
-// Finds a tensor under any prefix; `name` gets the full name of the one found.
-static const struct tensor *find_source(const struct convert_job *j, const char *hf, int layer,
-                                        char *name, size_t size, const char **unreadable) {
-    *unreadable = NULL;
-    for (int i = 0; i < prefix_count; i++) {
-        if (layer < 0)
-            snprintf(name, size, "%s%s", prefixes[i], hf);
-        else
-            snprintf(name, size, "%slayers.%d.%s", prefixes[i], layer, hf);
-        const struct tensor *t = safetensors_tensor(j->weights, name);
-        *unreadable = safetensors_unreadable(j->weights, name);
-        if (t || *unreadable)
-            return t;
-    }
-    return NULL;
-}
-
-// Dimensions without those of size 1; returns how many are left.
-static int squeeze(const int64_t *ne, int n, int64_t *out) {
-    int k = 0;
-    for (int i = 0; i < n; i++)
-        if (ne[i] != 1)
-            out[k++] = ne[i];
-    return k;
-}
-
-int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e) {
-    int64_t have[4], want[4];
-    int h = squeeze(t->ne, t->n_dims, have), w = squeeze(ne, n_dims, want);
-    if (h == w && !memcmp(have, want, (size_t)h * sizeof *have))
-        return 0;
-    return err_set(e, ERR_MISMATCH,
-                   "tensor '%s' has shape [%" PRId64 ", %" PRId64 ", %" PRId64
-                   "] (innermost first), but config.json implies [%" PRId64 ", %" PRId64
-                   ", %" PRId64 "]: use files of one checkpoint",
-                   t->name, t->ne[0], t->ne[1], t->ne[2], ne[0], n_dims > 1 ? ne[1] : 1,
-                   n_dims > 2 ? ne[2] : 1);
+static int unreadable(const char *name, const char *why, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "tensor '%s' has %s, which cannot be converted: use the "
+                   "BF16 checkpoint",
+                   name, why);
 }
 
 static struct convert_remap head_order(const struct convert_job *j, const struct convert_rule *r,
@@ -141,21 +109,28 @@ static struct convert_remap head_order(const struct convert_job *j, const struct
 int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
                  struct err *e) {
     char name[256];
-    const char *unreadable;
-    *out = find_source(j, hf, layer, name, sizeof name, &unreadable);
-    if (!unreadable)
-        return 0;
-    return err_set(e, ERR_UNSUPPORTED,
-                   "tensor '%s' has %s, which cannot be converted: use the "
-                   "BF16 checkpoint",
-                   name, unreadable);
+    int rc = 0;
+    *out = NULL;
+    for (int i = 0; i < prefix_count && !rc && !*out; i++) {
+        if (layer < 0)
+            snprintf(name, sizeof name, "%s%s", prefixes[i], hf);
+        else
+            snprintf(name, sizeof name, "%slayers.%d.%s", prefixes[i], layer, hf);
+        *out = safetensors_tensor(j->weights, name);
+        if (!*out)
+            rc = convert_find_packed(j, name, out, e);
+        const char *why = safetensors_unreadable(j->weights, name);
+        if (!rc && !*out && why)
+            rc = unreadable(name, why, e);
+    }
+    return rc;
 }
 
 const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer) {
     char name[256];
     for (int i = 0; i < prefix_count; i++) {
         snprintf(name, sizeof name, "%slayers.%d.%s", prefixes[i], layer, hf);
-        const struct tensor *t = safetensors_bytes(j->weights, name);
+        const struct tensor *t = safetensors_bytes(j->weights, name, "U8");
         if (t)
             return t;
     }
@@ -187,12 +162,10 @@ int convert_add(struct convert_job *j, struct convert_item *item, struct err *e)
             "%s, the type of tensor '%s', needs an importance matrix: convert to BF16, then "
             "quantize that with --imatrix",
             f->name, item->name);
-    for (int i = 0; i < (item->n_parts ? item->n_parts : 1); i++) {
-        const char *name = item->n_parts ? item->parts[i]->name : item->src->name;
-        if (map_insert(&j->used, name, strlen(name), 0) < 0)
-            return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
-    }
-    return convert_plan_add(&j->plan, item, e);
+    int rc = item->scales ? convert_mark_used(j, item->scales, e) : 0;
+    for (int i = 0; !rc && i < (item->n_parts ? item->n_parts : 1); i++)
+        rc = convert_mark_used(j, item->n_parts ? item->parts[i] : item->src, e);
+    return rc ? rc : convert_plan_add(&j->plan, item, e);
 }
 
 int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e) {

@@ -49,6 +49,10 @@ void convert_plan_fini(struct convert_plan *p) {
 }
 
 static void decode(const struct tensor *t, int64_t at, int64_t n, float *dst) {
+    if (t->type == CONVERT_PACKED) {
+        convert_unpack(t, at, n, dst);
+        return;
+    }
     const struct quant_format *f = quant_format(t->type);
     f->dequantize((const unsigned char *)t->data + quant_row_bytes(f, at), dst, n);
 }
@@ -60,9 +64,15 @@ static int64_t elements(const struct convert_item *it) {
     return total;
 }
 
+// Bytes of n elements of an item's source.
+static int64_t bytes_of(const struct convert_item *it, int64_t n) {
+    return it->src->type == CONVERT_PACKED ? convert_packed_bytes(it->src, n)
+                                           : quant_row_bytes(quant_format(it->src->type), n);
+}
+
 // Bytes of the source that an item reads.
 static int64_t source_bytes(const struct convert_item *it) {
-    return quant_row_bytes(quant_format(it->src->type), elements(it));
+    return bytes_of(it, elements(it));
 }
 
 // Decodes elements at..at+n of a result that is cut from slices of the source.
@@ -234,17 +244,18 @@ static int report(struct stream *s, const struct convert_item *it, int64_t bytes
 
 // Gives back the pages of elements at .. at + n of a source that is read in order.
 static void release(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n) {
+    if (!s->source || it->remap.unit)
+        return;
     const struct quant_format *f = quant_format(it->src->type);
     struct tensor piece = *it->src;
     piece.data = (const unsigned char *)it->src->data + quant_row_bytes(f, at);
     piece.bytes = quant_row_bytes(f, n);
-    if (s->source && !it->remap.unit)
-        gguf_release(s->source, &piece);
+    gguf_release(s->source, &piece);
 }
 
 static int write_encoded(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                          struct err *e) {
-    const struct quant_format *f = quant_format(it->type), *from = quant_format(it->src->type);
+    const struct quant_format *f = quant_format(it->type);
     int64_t total = elements(it), piece = piece_of(it);
     int rc = 0;
     for (int64_t at = 0; at < total && !rc; at += piece) {
@@ -255,7 +266,7 @@ static int write_encoded(struct gguf_writer *w, struct stream *s, const struct c
         rc = gguf_write_data(w, s->encoded, (size_t)quant_row_bytes(f, n), e);
         release(s, it, at, n);
         if (!rc)
-            rc = report(s, it, quant_row_bytes(from, at + n), e);
+            rc = report(s, it, bytes_of(it, at + n), e);
     }
     return rc;
 }
@@ -293,6 +304,8 @@ static int write_item(struct gguf_writer *w, struct stream *s, const struct conv
     const struct quant_format *from = quant_format(it->src->type), *to = quant_format(it->type);
     if (it->scales)
         return write_packed(w, s, it, e);
+    if (it->src->type == CONVERT_PACKED && to->quantize)
+        return write_encoded(w, s, it, e);
     bool whole = !it->remap.unit && !it->cut.slice && !it->n_parts;
     bool untouched = from == to && it->op == OP_NONE && whole;
     if (untouched && (from->block > 1 || !from->dequantize || !from->quantize)) {

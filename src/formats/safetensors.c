@@ -37,7 +37,7 @@ static const struct dtype {
 struct entry {
     struct tensor t;
     const char *why;
-    bool bytes; // of dtype U8
+    const char *bytes; // the dtype, where an element is a byte and no number of ours
     uint64_t begin, end;
 };
 
@@ -110,9 +110,10 @@ static bool describe(struct header *h, struct entry *x, const struct dtype *d,
         x->t.ne[i] = i < rank ? json_int(json_at(shape, rank - 1 - i), 0) : 1;
     if (rank <= 4 && d->type >= 0)
         return true;
-    x->bytes = rank <= 4 && !strcmp(d->name, "U8");
-    if (x->bytes)
+    if (rank <= 4 && d->bits == 8) {
+        x->bytes = d->name;
         x->t.type = TYPE_I8;
+    }
     if (d->type < 0)
         snprintf(why, sizeof why, "dtype %s", d->name);
     else
@@ -463,8 +464,15 @@ size_t safetensors_unreadable_count(const struct safetensors *s) {
     return s->count - s->readable;
 }
 
-const struct tensor *safetensors_bytes(const struct safetensors *s, const char *name) {
+const char *safetensors_unreadable_at(const struct safetensors *s, size_t i) {
+    return s->entries[s->readable + i].t.name;
+}
+
+const struct tensor *safetensors_bytes(const struct safetensors *s, const char *name,
+                                       const char *dtype) {
     uint32_t i;
-    bool found = map_find(&s->names, name, strlen(name), &i);
-    return found && s->entries[i].bytes ? &s->entries[i].t : NULL;
+    if (!map_find(&s->names, name, strlen(name), &i))
+        return NULL;
+    const struct entry *x = &s->entries[i];
+    return x->bytes && !strcmp(x->bytes, dtype) ? &x->t : NULL;
 }

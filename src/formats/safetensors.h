@@ -21,13 +21,16 @@ size_t safetensors_count(const struct safetensors *s);
 const struct tensor *safetensors_at(const struct safetensors *s, size_t i); // file order
 const struct tensor *safetensors_tensor(const struct safetensors *s, const char *name);
 
-// A tensor of dtype U8 with at most 4 dimensions, which is none of the above: its bytes, as
-// TYPE_I8. NULL when there is none of that name.
-const struct tensor *safetensors_bytes(const struct safetensors *s, const char *name);
+// A tensor of that dtype, one byte an element ("U8", "F8_E4M3", …), with at most 4 dimensions,
+// which is none of the above: its bytes, as TYPE_I8. NULL when there is none of that name and
+// dtype.
+const struct tensor *safetensors_bytes(const struct safetensors *s, const char *name,
+                                       const char *dtype);
 
 // Why a tensor is in the file but not among those above ("dtype F8_E4M3", "5 dimensions"), for the
 // error sentence of whoever needs it; NULL when the name is absent or readable.
 const char *safetensors_unreadable(const struct safetensors *s, const char *name);
 size_t safetensors_unreadable_count(const struct safetensors *s);
+const char *safetensors_unreadable_at(const struct safetensors *s, size_t i); // its name
 
 #endif

@@ -250,6 +250,61 @@ def folders():
         ("m", shard(draft, "F32")), ("C", qwen35_config("qwen3_5_text")), ("T", tokenizer_json())))
 
 
+def packed_shard(plain, packed):
+    """Plain numbers, and bytes of other dtypes: name to dtype, shape, bytes."""
+    header, data = {}, b""
+    for name, shape in plain.items():
+        packed[name] = ("F16", shape, b"\0\x38" * (shape[0] * (shape[1] if len(shape) > 1 else 1)))
+    for name, (dtype, shape, piece) in packed.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    return safetensors(header, data)
+
+
+def packed_folders():
+    """Codes and scales apart: FP8 in blocks with scales of two kinds, INT4 in groups."""
+    names = prefixed({"embed_tokens.weight": [V, D], "norm.weight": [D], **layers({**NORMS, **MLP, **ATTENTION,
+                                                                                   **HEAD_NORMS})})
+    matrices = {n: s for n, s in names.items() if "_proj" in n}
+    plain = {n: s for n, s in names.items() if n not in matrices}
+    fp8, int4 = {}, {}
+    for i, (n, (m, k)) in enumerate(matrices.items()):
+        scales = -(-m // 4) * -(-k // 8)
+        fp8[n] = ("F8_E4M3", [m, k], bytes((11 * j + i) % 127 for j in range(m * k)))
+        fp8[n + "_scale_inv"] = (("F8_E8M0", [-(-m // 4), -(-k // 8)], b"\x78" * scales) if i % 2 else
+                                 ("F32", [-(-m // 4), -(-k // 8)], struct.pack("<f", 0.01) * scales))
+        int4[n + "_packed"] = ("I32", [m, -(-k // 8)], bytes((13 * j + i) % 256 for j in range(m * 4 * -(-k // 8))))
+        int4[n + "_scale"] = ("BF16", [m, -(-k // 4)], b"\0\x3d" * (m * -(-k // 4)))
+        int4[n + "_shape"] = ("I64", [2], struct.pack("<qq", m, k))
+    blocks = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [4, 8]}
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 4, "symmetric": True}
+    groups = {"quant_method": "compressed-tensors", "format": "pack-quantized",
+              "config_groups": {"group_0": {"weights": weights}}}
+    for name, quantization, tensors_ in (("fp8", blocks, fp8), ("int4", groups, int4)):
+        save("convert", name, parts(("c", config("Qwen3ForCausalLM", "qwen3", 1, quantization_config=quantization)),
+                                    ("t", tokenizer_json()), ("m", packed_shard(plain, tensors_))))
+
+
+def gemma_folder():
+    """Gemma 4 with a token for each byte; the rest of its sizes as small as may be."""
+    vocab = {t: i for i, t in enumerate(["<pad>", "<eos>", "<bos>", "<unk>", "<turn|>", "a", "\u2581", "\u2581a", "\n",
+                                         "\n\n"] + [f"<0x{b:02X}>" for b in range(256)])}
+    tokenizer = {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+                 "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}},
+                 "added_tokens": [{"id": i, "content": t, "special": True} for t, i in vocab.items() if i < 5],
+                 "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": vocab,
+                           "merges": [["\n", "\n"], ["\u2581", "a"]]}}
+    c = config("Gemma4ForCausalLM", "gemma4_text", 1, vocab_size=len(vocab), hidden_activation="gelu_pytorch_tanh",
+               sliding_window=8, layer_types=["full_attention"], global_head_dim=HD, hidden_size_per_layer_input=0)
+    norms = {n + ".weight": [D] for n in ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                                          "post_feedforward_layernorm")}
+    names = {"embed_tokens.weight": [len(vocab), D], "norm.weight": [D],
+             **layers({**norms, **MLP, **ATTENTION, **HEAD_NORMS, "layer_scalar": [1]})}
+    save("convert", "gemma4", parts(("c", c), ("t", json.dumps(tokenizer, separators=(",", ":"))),
+                                    ("o", '{"eos_token":"<eos>","eot_token":"<turn|>","bos_token":"<bos>"}'),
+                                    ("m", shard(prefixed(names)))))
+
+
 def split_model():
     """The two files of one split model."""
     def file(no, tensors_):
@@ -398,6 +453,8 @@ def main():
     # A base of rotation beyond the range of 64-bit integers.
     save("model", "rope_base.gguf", edited_target("qwen35.rope.freq_base", 2.8e21))
     folders()
+    packed_folders()
+    gemma_folder()
     save("options", "types", "\x09attn_v=Q8_0,output=F16\n--type\nQ4_K_M")
     save("safetensors", "other.safetensors", safetensors(
         {"q": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}, bytes(2)))

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decodes matrices whose codes and scales lie apart (convert_packed.h), any part of them: E4M3,
+// whose largest value is 448 and which has no infinities, and codes of four bits around 8.
+#include <math.h>
+
+#include "base/num.h"
+#include "convert/convert_packed.h"
+#include "formats/quant.h"
+
+static float e4m3(unsigned code) {
+    unsigned exponent = code >> 3 & 15, fraction = code & 7;
+    float sign = code & 0x80 ? -1.0f : 1.0f;
+    if (exponent == 15 && fraction == 7)
+        return NAN;
+    return sign * (exponent ? ldexpf((float)(8 + fraction), (int)exponent - 10)
+                            : ldexpf((float)fraction, -9));
+}
+
+static float scale_at(const struct tensor *s, int64_t i) {
+    float v;
+    if (s->type == TYPE_I8) {
+        int exponent = ((const unsigned char *)s->data)[i];
+        return exponent == 255 ? NAN : ldexpf(1.0f, exponent - 127);
+    }
+    const struct quant_format *f = quant_format(s->type);
+    f->dequantize((const unsigned char *)s->data + quant_row_bytes(f, i), &v, 1);
+    return v;
+}
+
+static float code_at(const struct convert_packed *p, const unsigned char *row, int64_t c) {
+    return p->int4 ? (float)((int)(row[c / 2] >> (c % 2 ? 4 : 0) & 15) - 8) : e4m3(row[c]);
+}
+
+void convert_unpack(const struct tensor *t, int64_t at, int64_t n, float *dst) {
+    const struct convert_packed *p = (const struct convert_packed *)(const void *)t;
+    int64_t k = t->ne[0], m = t->ne[1];
+    while (n > 0) {
+        int64_t row = at / k, c = at % k, r = row % m;
+        int64_t block = row / m * p->scale_slice + r / p->rows * p->scale_columns + c / p->columns;
+        int64_t run = min_i64(min_i64(p->columns - c % p->columns, k - c), n);
+        const unsigned char *codes = p->codes + row * p->row_bytes;
+        float scale = scale_at(p->scale, block);
+        for (int64_t i = 0; i < run; i++)
+            dst[i] = code_at(p, codes, c + i) * scale;
+        at += run;
+        dst += run;
+        n -= run;
+    }
+}
+
+int64_t convert_packed_bytes(const struct tensor *t, int64_t n) {
+    return ((const struct convert_packed *)(const void *)t)->int4 ? n / 2 : n;
+}
