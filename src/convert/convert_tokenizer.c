@@ -36,6 +36,8 @@ static int read_files(struct vocab *v) {
         rc = hf_read(&v->model, dir, "config.json", false, v->e);
     if (!rc)
         rc = read_bytes(v, dir, "chat_template.jinja", &v->template_file);
+    if (!rc)
+        rc = hf_read(&v->processor, dir, "chat_template.json", false, v->e);
     return rc;
 }
 
@@ -84,6 +86,7 @@ int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struc
     hf_close(&v.config);
     hf_close(&v.generation);
     hf_close(&v.model);
+    hf_close(&v.processor);
     str_fini(&v.template_file);
     str_fini(&v.pieces);
     str_fini(&v.ranks);

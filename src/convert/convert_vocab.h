@@ -21,6 +21,7 @@ struct vocab {
     const char *dir;
     struct str where;                                    // the file that holds the vocabulary
     struct hf_file tokenizer, config, generation, model; // the folder's JSON files
+    struct hf_file processor;                            // chat_template.json
     struct str template_file, pieces, ranks; // chat_template.jinja, tokenizer.model, tiktoken.model
     int64_t rows;
     const char **text; // [rows]; NULL: no token has this id
@@ -57,6 +58,10 @@ int vocab_put_ranks(struct gguf_writer *w, struct vocab *v);
 // tokenizer.json's vocabulary with its added tokens, and its merges.
 int vocab_read_tokens(struct vocab *v);
 int vocab_read_merges(struct vocab *v);
+// The name of tokenizer.json's splitting, known by its expressions. ERR_UNSUPPORTED for others.
+int vocab_splitting(struct vocab *v, const char **pre);
+// The step of that type: the given one, or one in its list.
+const struct json *vocab_find_step(const struct json *step, const char *list, const char *type);
 // The keys of byte-level pairs.
 void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre);
 

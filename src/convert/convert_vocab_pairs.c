@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level pairs: tokenizer.json's vocabulary, added tokens and merges, and the name of its
-// splitting, known by its expressions.
+// Byte-level pairs: tokenizer.json's vocabulary, added tokens and merges.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,104 +81,6 @@ int vocab_read_merges(struct vocab *v) {
     return rc;
 }
 
-// The member of a (possibly nested) sequence of steps that has the given type.
-static const struct json *find_step(const struct json *step, const char *list, const char *type) {
-    const char *t = json_str(json_get(step, "type"), NULL);
-    if (t && !strcmp(t, type))
-        return step;
-    const struct json *steps = json_get(step, list);
-    for (size_t i = 0; i < json_len(steps); i++) {
-        const struct json *s = json_at(steps, i);
-        t = json_str(json_get(s, "type"), NULL);
-        if (t && !strcmp(t, type))
-            return s;
-    }
-    return NULL;
-}
-
-#define HEAD  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?"
-#define MARKS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-#define TAIL  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
-#define CASES     "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-#define NO_LETTER "[^\\r\\n\\p{L}\\p{N}]?"
-#define CAPITALS  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SMALL     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-
-// Splittings by their expressions, one behind the other. Whole pieces (ignore_merges) are part of
-// the name.
-enum { MOST_SPLITS = 3 };
-static const struct splitting {
-    const char *expression[MOST_SPLITS], *name;
-    bool whole;
-} splittings[] = {
-    {{HEAD "\\p{L}+|\\p{N}" MARKS TAIL}, "qwen2", false},
-    {{HEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL}, "qwen35", false},
-    {{HEAD "[\\p{M}\\p{L}]+|\\p{N}| ?[^\\s\\p{M}\\p{L}\\p{N}]+[\\r\\n]*|" TAIL}, "qwen35", false},
-    {{HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL}, "llama-bpe", true},
-    {{HEAD "\\p{L}+|\\p{N}{1,3}" MARKS TAIL}, "smaug-bpe", false},
-    {{NO_LETTER CAPITALS "*" SMALL "+" CASES "|" NO_LETTER CAPITALS "+" SMALL "*" CASES
-                         "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" TAIL},
-     "gpt-4o",
-     false},
-    {{"[^\\n]+|[\\n]+", HEAD "\\p{L}+|\\p{N}" MARKS TAIL}, "laguna", false},
-    {{"\\p{N}{1,3}",
-      "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
-      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
-      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" TAIL},
-     "deepseek-v3",
-     false},
-};
-
-// Whether the steps of type Split are these, in this order, each cutting out what it finds.
-static bool splits_are(const struct json *steps, const struct splitting *s) {
-    int n = 0;
-    for (size_t i = 0; i < json_len(steps); i++) {
-        const struct json *step = json_at(steps, i);
-        const char *type = json_str(json_get(step, "type"), NULL);
-        const char *re = json_str(json_get(json_get(step, "pattern"), "Regex"), NULL);
-        if (!type || strcmp(type, "Split") != 0)
-            continue;
-        if (n == MOST_SPLITS || !re || !s->expression[n] || strcmp(s->expression[n], re) != 0)
-            return false;
-        n++;
-    }
-    return n == MOST_SPLITS || !s->expression[n];
-}
-
-static size_t count_splits(const struct json *steps) {
-    size_t n = 0;
-    for (size_t i = 0; i < json_len(steps); i++) {
-        const char *type = json_str(json_get(json_at(steps, i), "type"), NULL);
-        n += type && !strcmp(type, "Split");
-    }
-    return n;
-}
-
-// Names the splitting, NULL when it is not known. Without an expression of its own the step
-// ByteLevel splits as gpt-2 does, with a step for digits as smollm does.
-static const char *splitting(const struct vocab *v) {
-    const struct json *pre = hf_get(&v->tokenizer, "pre_tokenizer");
-    const struct json *level = find_step(pre, "pretokenizers", "ByteLevel");
-    const struct json *digits = find_step(pre, "pretokenizers", "Digits");
-    const struct json *steps = json_get(pre, "pretokenizers");
-    bool whole = json_bool(hf_get(&v->tokenizer, "model.ignore_merges"), false);
-    bool own = json_bool(json_get(level, "use_regex"), true);
-    size_t splits = count_splits(steps), known = splits + (level ? 1u : 0u) + (digits ? 1u : 0u);
-    if (!level || (steps && json_len(steps) != known) ||
-        json_bool(json_get(level, "add_prefix_space"), false) ||
-        (splits && json_bool(json_get(level, "use_regex"), false)))
-        return NULL;
-    if (!splits && own && !whole)
-        return !digits                                                   ? "gpt-2"
-               : json_bool(json_get(digits, "individual_digits"), false) ? "smollm"
-                                                                         : NULL;
-    for (size_t i = 0; splits && !digits && i < sizeof splittings / sizeof *splittings; i++)
-        if (splittings[i].whole == whole && splits_are(steps, &splittings[i]))
-            return splittings[i].name;
-    return NULL;
-}
-
 static int check_model(struct vocab *v, bool *nfc) {
     const struct hf_file *f = &v->tokenizer;
     const struct json *normalizer = hf_get(f, "normalizer");
@@ -191,10 +92,19 @@ static int check_model(struct vocab *v, bool *nfc) {
         return vocab_refuse(v, "word prefixes or suffixes");
     if (json_bool(hf_get(f, "model.byte_fallback"), false))
         return vocab_refuse(v, "byte_fallback and no tokenizer.model beside it");
-    *nfc = find_step(normalizer, "normalizers", "NFC") != NULL;
-    bool sequence = json_get(normalizer, "normalizers") != NULL;
-    if (normalizer && (!*nfc || (sequence && json_len(json_get(normalizer, "normalizers")) != 1)))
+    const struct json *steps = json_get(normalizer, "normalizers"); // there may be none in it
+    *nfc = vocab_find_step(normalizer, "normalizers", "NFC") != NULL;
+    if (normalizer && (steps ? json_len(steps) != *nfc : !*nfc))
         return vocab_refuse(v, "a normaliser other than NFC");
+    return 0;
+}
+
+// Where digits stand alone, files say that runs of them do not merge with others: the same only if
+// no two of them merge.
+static int check_digits(struct vocab *v) {
+    for (uint64_t i = 0; i < v->merges; i++)
+        if (strspn(v->merge[i], "0123456789 ") == v->merge_length[i])
+            return vocab_refuse(v, "digits that stand alone and merges of digits");
     return 0;
 }
 
@@ -210,16 +120,17 @@ void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre) 
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
     bool nfc = false;
     int rc = check_model(v, &nfc);
-    const char *pre = rc ? NULL : splitting(v);
-    if (!rc && !pre)
-        rc = vocab_refuse(v, "a pre-tokenizer (or ignore_merges) other than that of qwen2, qwen35, "
-                             "llama-bpe, gpt-2, smollm, gpt-4o, laguna or deepseek-v3");
+    const char *pre = NULL;
+    if (!rc)
+        rc = vocab_splitting(v, &pre);
     if (!rc)
         rc = vocab_read_tokens(v);
     if (!rc)
         rc = vocab_fill_gaps(v);
     if (!rc)
         rc = vocab_read_merges(v);
+    if (!rc && !strcmp(pre, "deepseek-llm"))
+        rc = check_digits(v);
     if (rc)
         return rc;
     vocab_write_pairs(w, v, pre);

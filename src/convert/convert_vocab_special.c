@@ -195,6 +195,8 @@ static int put_named(struct gguf_writer *w, struct vocab *v, const struct json *
 
 int vocab_put_templates(struct gguf_writer *w, struct vocab *v) {
     const struct json *t = v->config.root ? hf_get(&v->config, "chat_template") : NULL;
+    if (!t && v->processor.root) // of folders with more than text
+        t = hf_get(&v->processor, "chat_template");
     size_t n = 0;
     const char *s = json_str(t, &n);
     if (!utf8_valid(v->template_file.data, v->template_file.len))

@@ -177,7 +177,9 @@ static const struct split_rule rules[] = {
                {ONE_SPACE "\\p{P}+", &spaced_punctuation},
                {EAST_ASIAN, &no_ascii},
                {"\\p{N}", &digit}}},
-    {.names = "laguna", .stage = {{"[^\\n]+|[\\n]+", &lines}, {QWEN2, &qwen}}},
+    // Line ends begin what follows them.
+    {.names = "laguna",
+     .stage = {{"(?:\\r?+\\n)++(?:[^\\r\\n]++|\\r(?!\\n))*+", NULL}, {QWEN2, &qwen}}},
     {.names = "gemma4", .stage = {{"[^\\n]+|[\\n]+", &lines}}},
     {.names = "kimi-k2", .stage = {{KIMI, &kimi}}},
     {.names = "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",

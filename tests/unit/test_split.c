@@ -65,7 +65,7 @@ static const struct measured {
      "don't 12345 x=3.14;\r\n\tret",
      "don|'t| |123|45| x|=|3|.|14|;\r\n|\tret"},
     {{"gpt-4o"}, "don't 12345 x=3.14;\r\n\tret", "don't| |123|45| x|=|3|.|14|;\r\n|\tret"},
-    {{"laguna"}, "don't 12345 x=3.14;\r\n\tret", "don|'t| |1|2|3|4|5| x|=|3|.|1|4|;\r|\n|\tret"},
+    {{"laguna"}, "don't 12345 x=3.14;\r\n\tret", "don|'t| |1|2|3|4|5| x|=|3|.|1|4|;|\r\n|\tret"},
     {{"starcoder"}, "a 12b", "a| |1|2|b"},
 
     {{"qwen2", "llama-bpe", "laguna"},

@@ -51,7 +51,7 @@ FAMILIES = {
     "deepseek-llm": [r"[\r\n]", rf"\s?[{CASED}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", ASIAN,
                      r"\p{N}+"],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", ASIAN, r"\p{N}"],
-    "laguna": [r"[^\n]+|[\n]+", QWEN2],
+    "laguna": [r"(?:\r?\n)+(?!\r?\n)", QWEN2],
     "kimi-k2": [r"[\p{Han}]+|" + f"{P}{UH}*{LH}+{C}?|{P}{UH}+{LH}*{C}?"
                 + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + W],
     "starcoder": [r"\p{N}", GPT2],
@@ -74,8 +74,9 @@ SIZE, SPM_SIZE, GEMMA_SIZE = 1536, 1280, 1024
 
 
 def splits(name):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r), behavior="isolated")
-                                    for r in FAMILIES[name]])
+    how = {("laguna", 0): "merged_with_next"}
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r), how.get((name, i), "isolated"))
+                                    for i, r in enumerate(FAMILIES[name])])
 
 
 def train_bytes():
