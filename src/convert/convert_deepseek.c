@@ -118,6 +118,26 @@ static int read_widths(struct convert_job *j, struct sizes *s, struct err *e) {
     return rc;
 }
 
+// Dense layers come first: as many as a number says, or a list of all layers (GLM-4.7-Flash).
+static int read_lead(const struct convert_job *j, struct sizes *s, struct err *e) {
+    const struct json *types = hf_get(&j->config, "mlp_layer_types");
+    int64_t otherwise = hf_string_is(&j->config, "model_type", "glm4_moe_lite") ? 1 : 0;
+    if (!types)
+        return hf_int(&j->config, "first_k_dense_replace", 0, j->layers - 1, otherwise, &s->lead,
+                      e);
+    for (int64_t i = 0; i < j->layers; i++) {
+        const char *t = json_str(json_at(types, (size_t)i), NULL);
+        bool dense = t && !strcmp(t, "dense");
+        if (!t || (!dense && strcmp(t, "sparse") != 0) || (dense && s->lead < i))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "mlp_layer_types in %s does not name dense layers and then sparse ones "
+                           "for each of %" PRId64 " layers: this checkpoint cannot be converted",
+                           j->config.path, j->layers);
+        s->lead += dense;
+    }
+    return 0;
+}
+
 static int read_experts(struct convert_job *j, struct sizes *s, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
@@ -136,7 +156,7 @@ static int read_experts(struct convert_job *j, struct sizes *s, struct err *e) {
     if (!rc)
         rc = hf_int(f, "topk_group", 1, s->groups, 1, &s->groups_used, e);
     if (!rc)
-        rc = hf_int(f, "first_k_dense_replace", 0, j->layers - 1, 0, &s->lead, e);
+        rc = read_lead(j, s, e);
     if (!rc)
         rc = hf_float(f, "routed_scaling_factor", 1, &s->scale, e);
     if (hf_string_is(f, "topk_method", "greedy"))

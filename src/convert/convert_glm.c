@@ -23,7 +23,8 @@ static int put_rope(struct convert_job *j, struct err *e) {
     double part = json_num(rope(j, "partial_rotary_factor"), 0.5);
     const char *type = json_str(rope(j, "rope_type"), NULL);
     int64_t turned = part > 0 && part <= 1 ? lround((double)j->dim[DIM_HD] * part) : 0;
-    if (hf_get(&j->config, "rope_scaling.rope_type") || (type && strcmp(type, "default")))
+    if (hf_get(&j->config, "rope_scaling.rope_type") || hf_get(&j->config, "rope_scaling.type") ||
+        (type && strcmp(type, "default")))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has a rope_type other than default: this checkpoint cannot be converted",
                        j->config.path);

@@ -94,8 +94,10 @@ static int fill(struct convert_job *j, struct err *e) {
     }
     for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++) {
         j->arch = kinds[i].arch;
-        if (!strcmp(type, kinds[i].type))
-            return kinds[i].fill(j, e);
+        if (!strcmp(type, kinds[i].type)) {
+            int rc = convert_check_variant(j, e);
+            return rc ? rc : kinds[i].fill(j, e);
+        }
     }
     return err_set(
         e, ERR_UNSUPPORTED,

@@ -166,9 +166,11 @@ int convert_missing(const struct convert_job *j, const char *hf, int layer, stru
 int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e);
 // Adds an item that lacks a type; its sources count as used.
 int convert_add(struct convert_job *j, struct convert_item *item, struct err *e);
-// The matrices of all experts of a layer: one tensor each, from a fused source or from one a part.
+// The matrices of all experts of a layer, from a fused source or from one a part.
 int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 
+// ERR_UNSUPPORTED for a setting that models of j->arch lack.
+int convert_check_variant(const struct convert_job *j, struct err *e);
 // Fill the plan and write all metadata.
 int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
@@ -179,12 +181,10 @@ int convert_oss(struct convert_job *j, struct err *e);
 int convert_laguna(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
-// The sizes that every kind has: d, v, layers, f (if asked), heads, kv_heads, head width, and those
-// that follow from them.
+// The sizes that every kind has, f if asked, and those that follow from them.
 int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e);
 
-// Keys common to every file: architecture, name, file type.
-void convert_put_general(struct convert_job *j);
+void convert_put_general(struct convert_job *j); // architecture, name, file type
 // Writes "ARCH.key".
 void convert_put_u32(struct convert_job *j, const char *key, int64_t v);
 void convert_put_f32(struct convert_job *j, const char *key, double v);

@@ -72,6 +72,15 @@ static int check_supported(const struct convert_job *j, struct err *e) {
                        "%s has a sliding_window within its context: this checkpoint cannot be "
                        "converted",
                        f->path);
+    const struct json *types = hf_get(f, "layer_types");
+    for (size_t i = 0; i < json_len(types); i++) {
+        const char *s = json_str(json_at(types, i), NULL);
+        if (!s || strcmp(s, "full_attention") != 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "layer_types in %s names %.40s, not full_attention: this checkpoint "
+                           "cannot be converted",
+                           f->path, s ? s : "another kind");
+    }
     const struct convert_rope r = convert_rope_of(j);
     int rc = hf_check_silu(f, e);
     if (rc)

@@ -84,8 +84,10 @@ static int check_supported(const struct hf_file *f, struct err *e) {
     int rc = hf_check_silu(f, e);
     if (rc)
         return rc;
-    if (hf_get(f, "rope_parameters.rope_type") &&
-        !hf_string_is(f, "rope_parameters.rope_type", "default"))
+    if ((hf_get(f, "rope_parameters.rope_type") &&
+         !hf_string_is(f, "rope_parameters.rope_type", "default")) ||
+        (hf_get(f, "rope_scaling") && !hf_string_is(f, "rope_scaling.rope_type", "default") &&
+         !hf_string_is(f, "rope_scaling.type", "default")))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has a rope_type other than default: this checkpoint "
                        "cannot be converted",
