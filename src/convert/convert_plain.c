@@ -143,7 +143,9 @@ int convert_add_bands(struct convert_job *j, double base, struct err *e) {
 static int read_experts(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim, used, step;
-    int rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    // As later versions of transformers save it.
+    const char *count = hf_get(f, "num_local_experts") ? "num_local_experts" : "num_experts";
+    int rc = hf_int(f, count, 1, 1 << 16, -1, &d[DIM_E], e);
     if (!rc)
         rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &used, e);
     if (!rc)

@@ -85,6 +85,7 @@ static void qwen3moe(void **state) {
         AS_IT_STANDS("tensor"),
         {"\"norm_topk_prob\":true", "\"norm_topk_prob\":false", "norm_topk_prob false"},
         {"\"num_experts\":4,", "", "lacks 'num_experts'"},
+        {"\"num_experts\":4,", "\"num_local_experts\":4,", "tensor"},
         {"\"num_experts_per_tok\":2", "\"num_experts_per_tok\":5", "'num_experts_per_tok'"},
         ADD("\"mlp_only_layers\":[0]", "mlp_only_layers"),
         ADD("\"decoder_sparse_step\":2", "decoder_sparse_step"),
