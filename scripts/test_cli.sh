@@ -104,6 +104,7 @@ fi
 if has convert; then
     refuse 2 "convert" convert folder
     refuse 2 "Q9_9" convert folder out.gguf --type Q9_9
+    refuse 2 "--split-size" convert folder out.gguf --split-size 9Q
     refuse 1 "folder/config.json" convert folder out.gguf
     printf '{"model_type":"llama"}' >folder/config.json
     refuse 1 "folder" convert folder out.gguf

@@ -38,6 +38,7 @@ int cmd_convert(const struct cli_args *a, struct err *e) {
     int64_t shown = -1;
     struct convert_options o = {.target_dir = options_str(&a->opt, OPT_TARGET_DIR),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
+                                .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
                                 .progress = cli_convert_progress,
                                 .progress_arg = &shown};
     int rc = cli_recipe(options_str(&a->opt, OPT_TYPE), &o.recipe, e);

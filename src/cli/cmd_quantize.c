@@ -13,6 +13,7 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
     struct convert_override overrides[MOST_TYPES];
     struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
+                                .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
                                 .progress = cli_convert_progress,
                                 .progress_arg = &shown};
     int rc = cli_recipe(operand[2], &o.recipe, e);

@@ -102,6 +102,7 @@ enum cli_option {
     OPT_STREAM_FD,
     OPT_TARGET_DIR,
     OPT_TYPE,
+    OPT_SPLIT_SIZE,
     OPT_IMATRIX,
     OPT_PIECE,
     OPT_PIECES,

@@ -316,6 +316,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                         .help = "the draft's target (folder or GGUF), for its tokenizer"},
     [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", "F16", .groups = CLI_BIT(CLI_CONVERT),
                   .help = "type of the written weights, for example F16 or Q8_0"},
+    [OPT_SPLIT_SIZE] = {"split-size", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
+                        .groups = CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE),
+                        .help = "most bytes of tensors in a file, 0: any number; what needs more "
+                                "becomes OUT-00001-of-0000N.gguf and so on"},
 
     [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
                      .help = "importance matrix of the model: errors in columns that carry much "

@@ -45,6 +45,7 @@ struct convert_options {
     const struct imatrix *imatrix; // quantize: importances of columns; NULL: none
     const char *target_dir; // drafts: the target's HuggingFace folder or GGUF, for its tokenizer
     int threads;            // 0: all CPUs
+    int64_t split_size;     // most bytes of tensors in a file, 0: any number (gguf_writer_split)
     convert_progress_fn *progress; // may be NULL
     void *progress_arg;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GGUF to GGUF: metadata is copied, matrices are re-encoded by a recipe, with importances where
-// there are some, everything else stays as it is. A split model becomes one file.
+// there are some, everything else stays as it is. A model in parts becomes one file, or other
+// parts.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -340,6 +340,8 @@ int convert_write(struct gguf_writer *w, const struct convert_plan *p,
                   const struct convert_options *o, struct err *e) {
     struct stream s = {.source = p->source, .options = o};
     int64_t piece = PIECE;
+    if (o->split_size)
+        gguf_writer_split(w, o->split_size);
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         gguf_add_tensor(w, it->name, it->type, it->n_dims, it->ne);

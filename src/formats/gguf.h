@@ -99,6 +99,10 @@ const char *gguf_array_str(const unsigned char **cursor, size_t *len);
 // `path` through a temporary file that replaces it only on success.
 struct gguf_writer;
 int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e);
+// Before the first tensor: at most so many bytes of tensors go to one file, a larger tensor to one
+// of its own. Where one file is not enough, PATH without .gguf becomes PATH-00001-of-0000N.gguf,
+// and so on; the first holds the metadata. gguf_writer_map() cannot be used then.
+void gguf_writer_split(struct gguf_writer *w, int64_t bytes);
 void gguf_put_int(struct gguf_writer *w, const char *key, int kind, int64_t v);
 void gguf_put_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_put_bool(struct gguf_writer *w, const char *key, bool v);

@@ -36,7 +36,13 @@ struct gguf_writer {
     bool begun;       // header and descriptions are in the file
     void *map;        // the whole file, when the caller fills it in place
     size_t map_bytes;
+    uint64_t most;               // bytes of tensors in a part; 0: any number
+    struct gguf_writer **behind; // further parts, [n_behind]
+    int64_t n_behind, cap_behind;
+    int64_t filling; // the part whose tensors come: 0 is this one
 };
+
+enum { MOST_PARTS = 65535 };
 
 static int writer_failed(const struct gguf_writer *w, struct err *e) {
     return err_set(e, w->first.code, "%s", w->first.text);
@@ -53,6 +59,7 @@ static void free_writer(struct gguf_writer *w) {
     free(w->sizes);
     free(w->path);
     free(w->temporary);
+    free(w->behind);
     free(w);
 }
 
@@ -249,6 +256,44 @@ static bool reserve_size(struct gguf_writer *w) {
     return false;
 }
 
+void gguf_writer_split(struct gguf_writer *w, int64_t bytes) {
+    if (w->n_tensors || w->begun || bytes < 1)
+        err_set(&w->first, ERR_STATE, "%s: parts are asked for too late, or of no bytes", w->path);
+    else
+        w->most = (uint64_t)bytes;
+}
+
+// The part that a tensor of so many bytes goes to: the last one, or a new one. NULL: w->first says
+// why there is none.
+static struct gguf_writer *part_for(struct gguf_writer *w, int64_t bytes) {
+    struct gguf_writer *last = w->n_behind ? w->behind[w->n_behind - 1] : w, *next;
+    if (!w->most || !last->n_tensors || last->offset + (uint64_t)bytes <= w->most)
+        return last;
+    if (w->n_behind + 2 > MOST_PARTS) {
+        err_set(&w->first, ERR_LIMIT, "%s would have more than %d parts: make them larger", w->path,
+                MOST_PARTS);
+        return NULL;
+    }
+    if (vec_reserve(&w->behind, &w->cap_behind, w->n_behind + 1, sizeof(struct gguf_writer *),
+                    &w->first) ||
+        gguf_writer_open(&next, w->path, &w->first))
+        return NULL;
+    w->behind[w->n_behind++] = next;
+    return next;
+}
+
+static void describe_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims,
+                            const int64_t *ne, int64_t bytes) {
+    append_text(&w->infos, name, strlen(name));
+    append_u32(&w->infos, (uint32_t)n_dims);
+    for (int i = 0; i < n_dims; i++)
+        append_u64(&w->infos, (uint64_t)ne[i]);
+    append_u32(&w->infos, type);
+    append_u64(&w->infos, w->offset);
+    w->sizes[w->n_tensors++] = bytes;
+    w->offset += round_up_size((size_t)bytes, w->alignment);
+}
+
 void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int n_dims,
                      const int64_t *ne) {
     int64_t bytes = tensor_bytes(quant_format(type), n_dims, ne);
@@ -261,16 +306,11 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, int
                 w->path, name, type);
         return;
     }
-    if (!claim(w, &w->tensors, "tensor", name) || !reserve_size(w))
-        return;
-    append_text(&w->infos, name, strlen(name));
-    append_u32(&w->infos, (uint32_t)n_dims);
-    for (int i = 0; i < n_dims; i++)
-        append_u64(&w->infos, (uint64_t)ne[i]);
-    append_u32(&w->infos, type);
-    append_u64(&w->infos, w->offset);
-    w->sizes[w->n_tensors++] = bytes;
-    w->offset += round_up_size((size_t)bytes, w->alignment);
+    struct gguf_writer *part = claim(w, &w->tensors, "tensor", name) ? part_for(w, bytes) : NULL;
+    if (part && reserve_size(part))
+        describe_tensor(part, name, type, n_dims, ne, bytes);
+    else if (part && part != w)
+        w->first = part->first;
 }
 
 static int put_bytes(struct gguf_writer *w, const void *data, size_t n) {
@@ -292,10 +332,42 @@ static int put_padding(struct gguf_writer *w, uint64_t after) {
     return w->first.code;
 }
 
+// What a part says of itself, and its name. total: tensors of all parts.
+static int name_part(struct gguf_writer *p, int64_t no, int64_t count, uint64_t total) {
+    size_t stem = strlen(p->path), size = stem + 48;
+    char *path = malloc(size);
+    if (!path)
+        return err_set(&p->first, ERR_MEMORY, "%s: not enough memory to write the file", p->path);
+    if (stem > 5 && !strcmp(p->path + stem - 5, ".gguf"))
+        stem -= 5;
+    snprintf(path, size, "%.*s-%05" PRId64 "-of-%05" PRId64 ".gguf", (int)stem, p->path, no + 1,
+             count);
+    free(p->path);
+    p->path = path;
+    gguf_put_int(p, "split.no", GGUF_U16, no);
+    gguf_put_int(p, "split.count", GGUF_U16, count);
+    gguf_put_int(p, "split.tensors.count", GGUF_I32, (int64_t)total);
+    return p->first.code;
+}
+
+static struct gguf_writer *part_at(struct gguf_writer *w, int64_t i) {
+    return i ? w->behind[i - 1] : w;
+}
+
+static int name_parts(struct gguf_writer *w) {
+    uint64_t total = 0;
+    for (int64_t i = 0; i <= w->n_behind; i++)
+        total += part_at(w, i)->n_tensors;
+    for (int64_t i = 0; i <= w->n_behind && !w->first.code; i++)
+        if (name_part(part_at(w, i), i, w->n_behind + 1, total) && i)
+            w->first = part_at(w, i)->first;
+    return w->first.code;
+}
+
 // Writes everything before the data section, once.
 static int begin_data(struct gguf_writer *w) {
     struct str head = {0};
-    if (w->begun || w->first.code)
+    if (w->begun || w->first.code || (w->n_behind && name_parts(w)))
         return w->first.code;
     w->begun = true;
     str_append(&head, "GGUF", 4);
@@ -315,6 +387,15 @@ static int begin_data(struct gguf_writer *w) {
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struct err *e) {
     if (begin_data(w))
         return writer_failed(w, e);
+    while (w->filling < w->n_behind &&
+           part_at(w, w->filling)->current == part_at(w, w->filling)->n_tensors)
+        w->filling++;
+    if (w->filling) {
+        struct gguf_writer *part = part_at(w, w->filling);
+        int rc = gguf_write_data(part, data, bytes, e);
+        w->first = part->first;
+        return rc;
+    }
     if (w->current >= w->n_tensors ||
         (uint64_t)bytes > (uint64_t)(w->sizes[w->current] - w->written)) {
         err_set(&w->first, ERR_STATE, "%s: more data comes than tensor %" PRIu64 " has room for",
@@ -343,6 +424,8 @@ static int check_disk(struct gguf_writer *w, uint64_t bytes) {
 }
 
 int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e) {
+    if (w->most)
+        err_set(&w->first, ERR_STATE, "%s: a file in parts cannot be mapped", w->path);
     if (begin_data(w))
         return writer_failed(w, e);
     int64_t head = fflush(w->file) ? -1 : (int64_t)ftello(w->file);
@@ -368,7 +451,8 @@ int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e
     return 0;
 }
 
-int gguf_writer_close(struct gguf_writer *w, struct err *e) {
+// Checks that all data of a part came, and syncs it.
+static int complete(struct gguf_writer *w) {
     begin_data(w);
     if (!w->first.code && w->current != w->n_tensors)
         err_set(&w->first, ERR_STATE, "%s: data of %" PRIu64 " tensors is missing", w->path,
@@ -377,25 +461,42 @@ int gguf_writer_close(struct gguf_writer *w, struct err *e) {
         err_set(&w->first, ERR_IO,
                 "%s cannot be written: %s: free some space or choose another disk", w->temporary,
                 strerror(errno));
-    if (w->first.code) {
-        int rc = writer_failed(w, e);
-        gguf_writer_abort(w);
-        return rc;
-    }
-    int rc = 0;
-    if (fclose(w->file) || rename(w->temporary, w->path)) {
-        rc = err_set(e, ERR_IO, "%s cannot be finished: %s: check the folder and its free space",
-                     w->path, strerror(errno));
-        unlink(w->temporary);
-    }
-    free_writer(w);
+    return w->first.code;
+}
+
+// Gives a complete part its name.
+static int take_name(struct gguf_writer *w, struct err *e) {
+    int rc = fclose(w->file);
+    w->file = NULL;
+    if (rc || rename(w->temporary, w->path))
+        return err_set(e, ERR_IO, "%s cannot be finished: %s: check the folder and its free space",
+                       w->path, strerror(errno));
+    free(w->temporary);
+    w->temporary = NULL;
+    return 0;
+}
+
+int gguf_writer_close(struct gguf_writer *w, struct err *e) {
+    int rc = complete(w);
+    for (int64_t i = 0; i < w->n_behind && !rc; i++)
+        if ((rc = complete(w->behind[i])))
+            w->first = w->behind[i]->first;
+    if (rc)
+        rc = writer_failed(w, e);
+    for (int64_t i = 0; i <= w->n_behind && !rc; i++)
+        rc = take_name(part_at(w, i), e);
+    gguf_writer_abort(w); // which takes away what has no name yet
     return rc;
 }
 
 void gguf_writer_abort(struct gguf_writer *w) {
     if (!w)
         return;
-    fclose(w->file);
-    unlink(w->temporary);
+    for (int64_t i = 0; i < w->n_behind; i++)
+        gguf_writer_abort(w->behind[i]);
+    if (w->file)
+        fclose(w->file);
+    if (w->temporary)
+        unlink(w->temporary);
     free_writer(w);
 }

@@ -216,12 +216,84 @@ static void leaves_nothing_behind(void **state) {
     assert_int_equal(gguf_writer_open(&w, "/dev/null", &e), ERR_USAGE);
 }
 
+// Five tensors of 8, 64, 8, 8 and 40 floats; `most` bytes in a part. Their data is written in odd
+// pieces; `given` floats of it come.
+static int write_parts(const char *to, int64_t most, int64_t given, struct err *e) {
+    static const int64_t sizes[] = {8, 64, 8, 8, 40};
+    struct gguf_writer *w;
+    char name[8];
+    int rc = gguf_writer_open(&w, to, e);
+    assert_int_equal(rc, 0);
+    gguf_put_str(w, "general.architecture", "t", 1);
+    gguf_put_int(w, "general.alignment", GGUF_U32, 64);
+    gguf_writer_split(w, most);
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(name, sizeof name, "t%d", i);
+        gguf_add_tensor(w, name, TYPE_F32, 1, &sizes[i]);
+    }
+    float v = 0;
+    for (int i = 0; i < 5 && !rc; i++)
+        for (int64_t k = 0; k < sizes[i] && !rc && given > 0; k++, v++, given--)
+            rc = gguf_write_data(w, &v, sizeof v, e);
+    return gguf_writer_close(w, e);
+}
+
+static void check_parts(const char *first, int parts) {
+    struct gguf *g;
+    struct err e = {0};
+    float want = 0, have;
+    if (gguf_open(&g, first, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(gguf_parts(g), parts);
+    assert_int_equal(gguf_tensor_count(g), 5);
+    for (size_t i = 0; i < 5; i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        assert_true(t->name[1] == (char)('0' + i));
+        for (int64_t k = 0; k < t->ne[0]; k++, want++) {
+            memcpy(&have, (const char *)t->data + 4 * k, sizeof have);
+            assert_true(have == want);
+        }
+    }
+    assert_int_equal(gguf_kv_count(g), parts > 1 ? 5 : 2);
+    gguf_close(g);
+}
+
+// A part holds as many tensors as fit, and at least one.
+static void writes_parts(void **state) {
+    (void)state;
+    static const struct {
+        int64_t most;
+        int parts;
+    } cases[] = {{1, 5}, {100, 4}, {256, 3}, {1 << 20, 1}};
+    char part[96];
+    struct err e = {0};
+    unlink(path);
+    unlink(copy_path);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        int n = cases[c].parts;
+        if (write_parts(path, cases[c].most, 128, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(files_in_folder(), n);
+        for (int i = n; i >= 1; i--) {
+            (void)snprintf(part, sizeof part, "%s/out-%05d-of-%05d.gguf", folder, i, n);
+            check_parts(n > 1 ? part : path, n);
+        }
+        for (int i = 1; i <= n; i++) {
+            (void)snprintf(part, sizeof part, "%s/out-%05d-of-%05d.gguf", folder, i, n);
+            assert_int_equal(unlink(n > 1 ? part : path), 0);
+        }
+    }
+    assert_int_equal(write_parts(path, 100, 127, &e), ERR_STATE); // a value is missing
+    assert_int_equal(write_parts(path, 100, 3, &e), ERR_STATE);
+    assert_int_equal(write_parts(path, 0, 128, &e), ERR_STATE);
+    assert_int_equal(files_in_folder(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_back),
-        cmocka_unit_test(copies_entries),
-        cmocka_unit_test(reports_misuse),
-        cmocka_unit_test(leaves_nothing_behind),
+        cmocka_unit_test(reads_back),     cmocka_unit_test(copies_entries),
+        cmocka_unit_test(reports_misuse), cmocka_unit_test(leaves_nothing_behind),
+        cmocka_unit_test(writes_parts),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
