@@ -222,7 +222,12 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         y->borrows = i >= p->n_layers - p->borrowing;
         y->v_is_k = !y->borrows && !gguf_tensor(g, load_name(name, i, "attn_v.weight")) &&
                     !gguf_tensor(g, load_name(name, i, "attn_qkv.weight"));
-        if (y->borrows && !count[y->group])
+        if (!rc && y->v_is_k && windowed)
+            rc = err_set(e, ERR_MISMATCH,
+                         "tensor %s is missing; the file is incomplete, since only full layers' "
+                         "values are their keys",
+                         load_name(name, i, "attn_v.weight"));
+        if (!rc && y->borrows && !count[y->group])
             rc = err_set(e, ERR_FORMAT,
                          "layer %d reads keys of an earlier layer of its kind, of which there is "
                          "none",

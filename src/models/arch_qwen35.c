@@ -24,6 +24,39 @@ static int refuse_variants(const struct gguf *g, struct err *e) {
     return 0;
 }
 
+static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight",
+                                    NULL};
+static const char *const layer_names[] = {"attn_norm.weight",
+                                          "post_attention_norm.weight",
+                                          "attn_q.weight",
+                                          "attn_k.weight",
+                                          "attn_v.weight",
+                                          "attn_qkv.weight",
+                                          "attn_output.weight",
+                                          "attn_q_norm.weight",
+                                          "attn_k_norm.weight",
+                                          "attn_gate.weight",
+                                          "ssm_alpha.weight",
+                                          "ssm_beta.weight",
+                                          "ssm_out.weight",
+                                          "ssm_conv1d.weight",
+                                          "ssm_a",
+                                          "ssm_dt.bias",
+                                          "ssm_norm.weight",
+                                          "ffn_gate.weight",
+                                          "ffn_up.weight",
+                                          "ffn_down.weight",
+                                          "ffn_gate_inp.weight",
+                                          "ffn_gate_exps.weight",
+                                          "ffn_up_exps.weight",
+                                          "ffn_down_exps.weight",
+                                          "ffn_gate_up_exps.weight",
+                                          "ffn_gate_inp_shexp.weight",
+                                          "ffn_gate_shexp.weight",
+                                          "ffn_up_shexp.weight",
+                                          "ffn_down_shexp.weight",
+                                          NULL};
+
 static int read_recurrent(struct gdn_shape *s, const struct gguf *g, const char *arch,
                           struct err *e) {
     char key[PARAMS_KEY];
@@ -77,6 +110,8 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int64_t blocks;
     int rc = refuse_variants(g, e);
+    if (!rc)
+        rc = params_refuse_tensors(g, m->desc->arch, names, layer_names, e);
     p->draft_mask = 248070;
     if (!rc)
         rc = read_sizes(m, g, &blocks, e);

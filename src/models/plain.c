@@ -68,48 +68,6 @@ static int refuse_tensors(const struct model *m, const struct gguf *g, struct er
     return 0;
 }
 
-// Keys of relatives whose forward pass differs, and the value with which it does not.
-static int refuse_keys(const struct plain_arch *f, const struct gguf *g, struct err *e) {
-    static const struct {
-        const char *key;
-        double neutral;
-    } keys[] = {{"attention.sliding_window", 0},
-                {"attention.clamp_kqv", 0},
-                {"attention.causal", 1},
-                {"logit_scale", 1},
-                {"embedding_scale", 1},
-                {"residual_scale", 1},
-                {"final_logit_softcapping", 0},
-                {"attn_logit_softcapping", 0},
-                {"expert_count", 0}}; // the last, which layers with experts have
-    const char *arch = f->desc.arch;
-    char key[PARAMS_KEY];
-    for (size_t i = 0; i < sizeof keys / sizeof *keys - has_experts(f); i++) {
-        const struct gguf_kv *kv = gguf_find(g, params_key(key, arch, keys[i].key));
-        double v = keys[i].neutral;
-        int64_t number = 0;
-        bool on = false;
-        int rc = 0;
-        if (kv && kv->kind == GGUF_BOOL) {
-            rc = gguf_get_bool(g, key, false, &on, e);
-            v = on;
-        } else if (kv && kv->kind != GGUF_F32 && kv->kind != GGUF_F64) {
-            rc = gguf_get_int(g, key, 0, INT64_MAX, 0, &number, e);
-            v = (double)number;
-        } else if (kv) {
-            rc = gguf_get_float(g, key, keys[i].neutral, &v, e);
-        }
-        if (rc)
-            return rc;
-        if (v != keys[i].neutral)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "metadata key %s is %g, which a plain %s model does not have; this kind "
-                           "of file is not supported",
-                           key, v, arch);
-    }
-    return 0;
-}
-
 static int read_sizes(struct model *m, const struct gguf *g, int64_t *blocks, struct err *e) {
     struct model_params *p = &m->params;
     const struct plain_arch *f = arch_of(m);
@@ -129,8 +87,6 @@ int plain_params(struct model *m, const struct gguf *g, struct err *e) {
     const struct plain_arch *f = arch_of(m);
     int64_t blocks;
     int rc = refuse_tensors(m, g, e);
-    if (!rc)
-        rc = refuse_keys(f, g, e);
     if (!rc)
         rc = read_sizes(m, g, &blocks, e);
     if (!rc)

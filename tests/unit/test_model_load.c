@@ -14,7 +14,24 @@
 
 static const struct bad targets[] = {
     {0, "", {0}},
-    {0, "", {.key = "qwen35.block_count", .kind = GGUF_U64, .value = 4}},
+    {0, "", {.key = "qwen35.block_count", .kind = GGUF_U64, .value = 5}},
+    {ERR_MISMATCH,
+     "blk.3.attn_norm.weight, but only 3 layers", // and one more that predicts
+     {.key = "qwen35.block_count", .kind = GGUF_U32, .value = 4}},
+    {ERR_UNSUPPORTED,
+     "qwen35.attention.sliding_window is 64",
+     {.key = "qwen35.attention.sliding_window", .kind = GGUF_U32, .value = 64}},
+    {ERR_UNSUPPORTED,
+     "qwen35.attention.causal is 0",
+     {.key = "qwen35.attention.causal", .kind = GGUF_BOOL, .value = 0}},
+    {0, "", {.key = "qwen35.attention.causal", .kind = GGUF_BOOL, .value = 1}},
+    {0, "", {.key = "qwen35.logit_scale", .kind = GGUF_F32, .number = 0}},
+    {ERR_UNSUPPORTED,
+     "qwen35.final_logit_softcapping is 30",
+     {.key = "qwen35.final_logit_softcapping", .kind = GGUF_F32, .number = 30}},
+    {ERR_UNSUPPORTED,
+     "blk.3.attn_sinks.weight",
+     {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.attn_sinks.weight"}},
     {ERR_MISMATCH,
      "blk.1.attn_qkv", // without the convolution that would make it recurrent
      {.key = "qwen35.full_attention_interval", .kind = GGUF_U32, .value = 7}},
@@ -102,7 +119,7 @@ static const struct bad targets[] = {
     {ERR_MISMATCH, "blk.2.ssm_a", {.tensor = "blk.2.ssm_a"}},
     {ERR_MISMATCH,
      "blk.0.ssm_conv1d",
-     {.tensor = "blk.0.ssm_conv1d.weight", .name = "blk.0.other"}},
+     {.tensor = "blk.0.ssm_conv1d.weight", .name = "blk.4.nextn.other"}},
     {ERR_MISMATCH, "attn_output", {.tensor = "blk.1.attn_output.weight", .rows = 32}},
     {ERR_UNSUPPORTED, "scale", {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.ffn_up.scale"}},
 };
