@@ -2,18 +2,22 @@
 // Decodes matrices whose codes and scales lie apart (convert_packed.h), any part of them: E4M3,
 // whose largest value is 448 and which has no infinities, and codes of four bits around 8.
 #include <math.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "convert/convert_packed.h"
 #include "formats/quant.h"
 
+// Exponent and fraction lie as those of a float do, for a bias of 7 instead of 127; codes without
+// an exponent then are subnormal, and the product is exact all the same.
 static float e4m3(unsigned code) {
-    unsigned exponent = code >> 3 & 15, fraction = code & 7;
-    float sign = code & 0x80 ? -1.0f : 1.0f;
-    if (exponent == 15 && fraction == 7)
-        return NAN;
-    return sign * (exponent ? ldexpf((float)(8 + fraction), (int)exponent - 10)
-                            : ldexpf((float)fraction, -9));
+    const uint32_t bits = (code & 0x7F) << 20;
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    v *= 0x1p120f;
+    if ((code & 0x7F) == 0x7F)
+        v = NAN;
+    return code & 0x80 ? -v : v;
 }
 
 static float scale_at(const struct tensor *s, int64_t i) {
@@ -27,8 +31,13 @@ static float scale_at(const struct tensor *s, int64_t i) {
     return v;
 }
 
-static float code_at(const struct convert_packed *p, const unsigned char *row, int64_t c) {
-    return p->int4 ? (float)((int)(row[c / 2] >> (c % 2 ? 4 : 0) & 15) - 8) : e4m3(row[c]);
+// Codes c .. c + n of a row, times their scale.
+static void unpack_run(const struct convert_packed *p, const unsigned char *row, int64_t c,
+                       int64_t n, float scale, float *dst) {
+    for (int64_t i = 0; i < n && !p->int4; i++)
+        dst[i] = e4m3(row[c + i]) * scale;
+    for (int64_t i = 0; i < n && p->int4; i++, c++)
+        dst[i] = (float)((row[c / 2] >> (c % 2 ? 4 : 0) & 15) - 8) * scale;
 }
 
 void convert_unpack(const struct tensor *t, int64_t at, int64_t n, float *dst) {
@@ -38,10 +47,7 @@ void convert_unpack(const struct tensor *t, int64_t at, int64_t n, float *dst) {
         int64_t row = at / k, c = at % k, r = row % m;
         int64_t block = row / m * p->scale_slice + r / p->rows * p->scale_columns + c / p->columns;
         int64_t run = min_i64(min_i64(p->columns - c % p->columns, k - c), n);
-        const unsigned char *codes = p->codes + row * p->row_bytes;
-        float scale = scale_at(p->scale, block);
-        for (int64_t i = 0; i < run; i++)
-            dst[i] = code_at(p, codes, c + i) * scale;
+        unpack_run(p, p->codes + row * p->row_bytes, c, run, scale_at(p->scale, block), dst);
         at += run;
         dst += run;
         n -= run;
