@@ -44,19 +44,26 @@ static void put_id(struct gguf_writer *w, const struct vocab *v, const char *key
         gguf_put_int(w, full, GGUF_U32, id);
 }
 
-// The end of a turn: named as such, or another id than eos that generation stops at.
-static int64_t end_of_turn(const struct vocab *v, int64_t eos) {
-    int64_t named = special_id(v, "eot");
-    if (named >= 0)
-        return named;
+// An id that generation stops at beside two others; -1 when there is none.
+static int64_t other_end(const struct vocab *v, int64_t eos, int64_t eot) {
     for (size_t i = 0; i < 8; i++) {
         int64_t id = listed_id(&v->generation, "eos", i);
         if (id < 0)
             id = listed_id(&v->model, "eos", i);
-        if (id >= 0 && id != eos)
+        if (id >= 0 && id != eos && id != eot)
             return id;
     }
     return -1;
+}
+
+// The ends beside eos, which files have two keys for: of a turn, named as such or the first other
+// id that generation stops at, and of a message, the next one (GLM has three: the text's, the
+// user's and a tool's).
+static void put_ends(struct gguf_writer *w, const struct vocab *v, int64_t eos) {
+    int64_t eot = special_id(v, "eot");
+    eot = eot >= 0 ? eot : other_end(v, eos, eos);
+    put_id(w, v, "eot", eot);
+    put_id(w, v, "eom", other_end(v, eos, eot));
 }
 
 void vocab_mark_ends(struct vocab *v) {
@@ -144,7 +151,7 @@ void vocab_put_special(struct gguf_writer *w, const struct vocab *v) {
     int64_t eos = special_id(v, "eos");
     put_id(w, v, "bos", special_id(v, "bos"));
     put_id(w, v, "eos", eos);
-    put_id(w, v, "eot", end_of_turn(v, eos));
+    put_ends(w, v, eos);
     put_id(w, v, "unknown", special_id(v, "unk"));
     put_id(w, v, "seperator", special_id(v, "sep"));
     put_id(w, v, "padding", special_id(v, "pad"));

@@ -167,24 +167,30 @@ static void test_splits(void **state) {
     hf_write_folders();
 }
 
-// Token 5 is none that only programs write, but a closing tag at which generation stops.
+// Token 5 is none that only programs write, but a closing tag at which generation stops. Beside
+// the end of a text, one of a turn and one of a message are kept.
 static void test_ends(void **state) {
     (void)state;
     struct err e = {0};
     struct gguf *g;
-    int64_t eot;
+    int64_t eot, eom;
+    static const char *const stops[] = {"4", "[4,5]", "[3,4,5]"};
+    static const int64_t eots[] = {99, 5, 3}, eoms[] = {99, 99, 5};
     hf_write_folders();
     hf_write_edited(hf_target, "tokenizer.json", hf_tokenizer, "<think>", "</assistant>");
-    for (int listed = 0; listed < 2; listed++) {
-        hf_write_edited(hf_target, "generation_config.json",
-                        listed ? "{\"eos_token_id\":[4,5]}" : "{\"eos_token_id\":4}", NULL, NULL);
+    for (int listed = 0; listed < 3; listed++) {
+        char text[48];
+        snprintf(text, sizeof text, "{\"eos_token_id\":%s}", stops[listed]);
+        hf_write_edited(hf_target, "generation_config.json", text, NULL, NULL);
         struct convert_options o = hf_options("F32", NULL);
         assert_int_equal(convert_hf(hf_target, hf_out, &o, &e), 0);
         assert_int_equal(gguf_open(&g, hf_out, &e), 0);
         const struct gguf_kv *types = gguf_find(g, "tokenizer.ggml.token_type");
         assert_int_equal(gguf_array_int(types, 5), listed ? 3 : 4);
         assert_int_equal(gguf_get_int(g, "tokenizer.ggml.eot_token_id", 0, 100, 99, &eot, &e), 0);
-        assert_int_equal(eot, listed ? 5 : 99);
+        assert_int_equal(gguf_get_int(g, "tokenizer.ggml.eom_token_id", 0, 100, 99, &eom, &e), 0);
+        assert_int_equal(eot, eots[listed]);
+        assert_int_equal(eom, eoms[listed]);
         gguf_close(g);
     }
     hf_write_folders();
