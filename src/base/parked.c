@@ -43,10 +43,16 @@ static void give(void *arg, void *p) {
         k->give(k->arg, p);
         return;
     }
-    if (s->away)
+    if (s->away) {
         k->slabs->held += (int64_t)s->bytes; // as slabs.c counts it until now
-    else
-        k->from.strip(k->from.arg, s->p, s->bytes);
+    } else {
+        size_t behind = s->hole + s->hole_bytes;
+        k->slabs->held += (int64_t)s->hole_bytes;
+        if (s->hole_bytes && s->hole)
+            k->from.strip(k->from.arg, s->p, s->hole);
+        if (s->bytes > behind)
+            k->from.strip(k->from.arg, s->p + behind, s->bytes - behind);
+    }
     k->from.release(k->from.arg, s->p, s->bytes);
     if (s->host)
         k->from.host_give(k->from.arg, s->host);
@@ -133,6 +139,44 @@ int parked_return(struct parked *k, struct err *e) {
         k->slabs->peak = max_i64(k->slabs->peak, k->slabs->held);
         if (!k->from.load(k->from.arg, s->p, s->host, s->bytes))
             return err_set(e, ERR_MEMORY, "weights could not be copied back to where they were");
+    }
+    return 0;
+}
+
+int64_t parked_open(struct parked *k, void *p, size_t bytes) {
+    const unsigned char *at = p;
+    size_t piece = k->from.piece;
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (at < s->p || at >= s->p + s->bytes || s->away || s->hole_bytes || !piece)
+            continue;
+        size_t from = ((size_t)(at - s->p) + piece - 1) / piece * piece;
+        size_t to = (size_t)(at - s->p) + bytes;
+        to = to >= s->bytes ? s->bytes : to / piece * piece;
+        if (to <= from)
+            return 0;
+        s->hole = from;
+        s->hole_bytes = to - from;
+        k->from.strip(k->from.arg, s->p + from, to - from);
+        k->slabs->held -= (int64_t)s->hole_bytes;
+        return (int64_t)s->hole_bytes;
+    }
+    return 0;
+}
+
+int parked_close(struct parked *k, struct err *e) {
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (!s->hole_bytes)
+            continue;
+        if (!k->from.back(k->from.arg, s->p + s->hole, s->hole_bytes))
+            return err_set(e, ERR_MEMORY,
+                           "%lld MiB of memory that slots of experts had lent do not come back; "
+                           "something else has taken them",
+                           (long long)(s->hole_bytes >> 20));
+        k->slabs->held += (int64_t)s->hole_bytes;
+        k->slabs->peak = max_i64(k->slabs->peak, k->slabs->held);
+        s->hole = s->hole_bytes = 0;
     }
     return 0;
 }

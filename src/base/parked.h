@@ -20,6 +20,7 @@ struct parked_source {
     bool (*load)(void *arg, void *p, const void *host, size_t bytes);
     void *arg;
     size_t grain;
+    size_t piece; // back and strip may be asked for such pieces from a slab's begin, and its rest
 };
 
 struct parked_slab {
@@ -27,6 +28,7 @@ struct parked_slab {
     size_t bytes;
     void *host; // NULL: nothing is kept of it
     bool away;
+    size_t hole, hole_bytes; // a part that has no memory
 };
 
 // Zeroed: none. Stands in front of the source that slabs had.
@@ -51,6 +53,11 @@ int64_t parked_kept(const struct parked *k); // bytes of which there are copies
 // Their memory goes, and comes back with its contents: ERR_MEMORY, and none of it may be read.
 void parked_leave(struct parked *k);
 int parked_return(struct parked *k, struct err *e);
+// The whole pieces between p and p + bytes, all of one such slab, have no memory for a while, and
+// what they hold is lost; a slab has one such part at a time. How many bytes that is.
+int64_t parked_open(struct parked *k, void *p, size_t bytes);
+// All of them have memory again: ERR_MEMORY, and none of it may be read.
+int parked_close(struct parked *k, struct err *e);
 // After slabs_fini, or with slabs that are no longer used.
 void parked_fini(struct parked *k);
 

@@ -69,3 +69,16 @@ int exec_unpark(struct exec *x, struct err *e) {
         x->copies->park_fault(x);
     return rc;
 }
+
+int64_t exec_park_part(struct exec *x, void *p, int64_t bytes) {
+    struct parking *k = parking_of(x);
+    return k ? parked_open(&k->k, p, (size_t)bytes) : 0;
+}
+
+int exec_unpark_parts(struct exec *x, struct err *e) {
+    struct parking *k = parking_of(x);
+    int rc = k ? parked_close(&k->k, e) : 0;
+    if (rc)
+        x->copies->park_fault(x);
+    return rc;
+}

@@ -26,4 +26,11 @@ void exec_park(struct exec *x);
 // Takes it again. After an error (ERR_MEMORY: others have it) the exec has a fault for good.
 int exec_unpark(struct exec *x, struct err *e);
 
+// The same for a part of one allocation, whose contents are lost: whole pieces of PARK_PIECE bytes
+// between p and p + bytes go back to the device. How many bytes; 0: it was not taken so that it can
+// be parked, or is too small.
+enum { PARK_PIECE = 32 << 20 };
+int64_t exec_park_part(struct exec *x, void *p, int64_t bytes);
+int exec_unpark_parts(struct exec *x, struct err *e); // as exec_unpark
+
 #endif

@@ -84,8 +84,8 @@ static void rig_open(struct rig *g) {
     *g = (struct rig){.store = {.most = 1 << 30}};
     g->slabs.source.take = plain_take;
     g->slabs.source.give = plain_give;
-    const struct parked_source from = {reserve,   release, back, strip,     host_take,
-                                       host_give, copy,    copy, &g->store, 2 * MIB};
+    const struct parked_source from = {reserve, release, back,      strip,   host_take, host_give,
+                                       copy,    copy,    &g->store, 2 * MIB, 4 * MIB};
     parked_init(&g->k, &g->slabs, &from);
 }
 
@@ -172,7 +172,41 @@ static void refusals(void **state) {
     rig_close(&g); // also while it is away
 }
 
+// Parts of a slab: whole pieces inside go, all else stays, and what was there is lost.
+static void parts(void **state) {
+    struct rig g;
+    (void)state;
+    rig_open(&g);
+    unsigned char *p = filled(&g, WEIGHTS, 30 * MIB, 1);
+    unsigned char *q = filled(&g, WORK, 30 * MIB, 2);
+    int64_t held = g.slabs.held, backed = g.store.backed;
+    assert_int_equal(parked_open(&g.k, p + 5 * MIB, 2 * MIB), 0); // less than a piece
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(parked_open(&g.k, p + 5 * MIB, 16 * MIB), 12 * MIB); // 8 to 20
+        assert_int_equal(parked_open(&g.k, p + 25 * MIB, 5 * MIB), 0);        // one at a time
+        assert_int_equal(g.slabs.held, held - 12 * MIB);
+        assert_int_equal(g.store.backed, backed - 12 * MIB);
+        is_filled(p, 8 * MIB, 1);
+        is_filled(q, 30 * MIB, 2);
+        assert_int_equal(parked_close(&g.k, &g.e), 0);
+        assert_int_equal(g.slabs.held, held);
+        assert_int_equal(g.store.backed, backed);
+        assert_int_equal(p[10 * MIB], 0);
+    }
+    assert_int_equal(parked_open(&g.k, q + 20 * MIB, 10 * MIB), 10 * MIB); // to the end
+    g.store.most = g.store.backed + 9 * MIB; // somebody has taken some
+    assert_int_equal(parked_close(&g.k, &g.e), ERR_MEMORY);
+    assert_non_null(strstr(g.e.text, "10 MiB of memory that slots of experts had lent"));
+    g.store.most = 1 << 30;
+    assert_int_equal(parked_open(&g.k, p, 30 * MIB), 30 * MIB);
+    assert_int_equal(parked_close(&g.k, &g.e), 0);
+    assert_int_equal(parked_open(&g.k, q + 3 * MIB, 10 * MIB), 8 * MIB);
+    rig_close(&g); // also while a part is away
+    assert_int_equal(g.slabs.held, 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_back), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_back), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

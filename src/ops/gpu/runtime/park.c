@@ -7,8 +7,10 @@
 #include <cuda.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "ops/copier.h"
 #include "ops/gpu/runtime/cuda.h"
+#include "ops/parking.h"
 
 // The driver's calls.
 struct calls {
@@ -69,27 +71,47 @@ static void release(void *arg, void *p, size_t bytes) {
         gpu_check(g, cudaErrorUnknown, "freeing addresses of parked memory");
 }
 
-static bool back(void *arg, void *p, size_t bytes) {
-    struct gpu *g = arg;
+static bool back_piece(struct gpu *g, CUdeviceptr p, size_t bytes) {
     CUmemGenericAllocationHandle h;
     const CUmemAllocationProp kind = kind_of(g);
     const CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    gpu_use_device(g->device);
     if (driver.create(&h, bytes, &kind, 0) != CUDA_SUCCESS)
         return false;
-    bool mapped = driver.map((CUdeviceptr)p, bytes, 0, h, 0) == CUDA_SUCCESS;
-    bool ok = mapped && driver.access((CUdeviceptr)p, bytes, &access, 1) == CUDA_SUCCESS;
+    bool mapped = driver.map(p, bytes, 0, h, 0) == CUDA_SUCCESS;
+    bool ok = mapped && driver.access(p, bytes, &access, 1) == CUDA_SUCCESS;
     if (mapped && !ok)
-        driver.unmap((CUdeviceptr)p, bytes);
+        driver.unmap(p, bytes);
     driver.drop(h); // the mapping keeps the memory
     return ok;
+}
+
+// What is mapped as a whole is unmapped as a whole, and parts of a slab may have to go: so each
+// piece of it is mapped by itself.
+static bool unmap_pieces(unsigned char *p, size_t bytes) {
+    bool ok = true;
+    for (size_t at = 0; at < bytes; at += PARK_PIECE)
+        ok =
+            driver.unmap((CUdeviceptr)(p + at), min_size(bytes - at, PARK_PIECE)) == CUDA_SUCCESS &&
+            ok;
+    return ok;
+}
+
+static bool back(void *arg, void *p, size_t bytes) {
+    struct gpu *g = arg;
+    gpu_use_device(g->device);
+    for (size_t at = 0; at < bytes; at += PARK_PIECE)
+        if (!back_piece(g, (CUdeviceptr)p + at, min_size(bytes - at, PARK_PIECE))) {
+            unmap_pieces(p, at);
+            return false;
+        }
+    return true;
 }
 
 static void strip(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
     gpu_use_device(g->device);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting to park memory");
-    if (driver.unmap((CUdeviceptr)p, bytes) != CUDA_SUCCESS)
+    if (!unmap_pieces(p, bytes))
         gpu_check(g, cudaErrorUnknown, "parking memory");
 }
 
@@ -116,8 +138,8 @@ static bool load(void *arg, void *p, const void *host, size_t bytes) {
 int cuda_park_open(struct exec *x, struct parked *k, struct err *e) {
     struct gpu *g = gpu_enter(x);
     const CUmemAllocationProp kind = kind_of(g);
-    struct parked_source from = {reserve,   release, back, strip, host_take,
-                                 host_give, save,    load, g,     0};
+    struct parked_source from = {reserve, release, back, strip, host_take, host_give,
+                                 save,    load,    g,    0,     PARK_PIECE};
     if (!find_all() ||
         driver.grain(&from.grain, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED,
