@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/file_new.h"
@@ -29,6 +29,19 @@ void spark_path(struct str *out, const char *model) {
 
 static size_t heat_bytes(const struct spark_subject *s) {
     return (size_t)s->layers * (size_t)s->experts * sizeof(uint32_t);
+}
+
+// A run leaves less than 2^25 for an expert, so more than this for all of a layer is made up; sums
+// of it would not fit where they are kept.
+static bool too_hot(const uint32_t *heat, const struct spark_subject *s) {
+    for (int i = 0; i < s->layers; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < s->experts; k++)
+            sum += heat[(size_t)i * (size_t)s->experts + (size_t)k];
+        if (sum > INT32_MAX)
+            return true;
+    }
+    return false;
 }
 
 static int damaged(const char *path, const char *what, struct err *e) {
@@ -65,14 +78,21 @@ int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
     if (!*heat)
         return err_set(e, ERR_MEMORY, "no memory for %s", path);
     memcpy(*heat, (const char *)data + sizeof h, heat_bytes(s));
-    return 0;
+    if (!too_hot(*heat, s))
+        return 0;
+    free(*heat);
+    *heat = NULL;
+    return damaged(path, "has heats that no run leaves behind", e);
 }
 
 int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s, struct err *e) {
     struct str text = {0};
     *heat = NULL;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
+    struct stat is;
+    if (stat(path, &is) != 0 && errno == ENOENT)
         return 0;
+    if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) // reading it may never end
+        return damaged(path, "is a folder or a device, and no profile of experts", e);
     int rc = file_read(&text, path, sizeof(struct head) + heat_bytes(s) + 4096, e);
     if (!rc)
         rc = spark_parse(heat, text.data, text.len, path, s, e);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -35,7 +36,7 @@ static void comes_back(void **state) {
     struct err e = {0};
     uint32_t heat[24], *got = heat;
     for (uint32_t i = 0; i < 24; i++)
-        heat[i] = i * 0x1234567u;
+        heat[i] = i * 0x123456u;
     open_path(&path);
     assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), 0);
     assert_null(got); // there is none yet
@@ -76,10 +77,43 @@ static void refuses(void **state) {
     assert_int_equal(spark_write(heat, "/nonexistent/m.spark", &SUBJECT, &e), ERR_IO);
 }
 
+// Files that the program did not write, with a checksum that fits, and what is no file at all.
+static void refuses_what_is_made_up(void **state) {
+    (void)state;
+    struct str path = {0};
+    struct err e = {0};
+    uint32_t heat[24] = {0}, *got;
+    open_path(&path);
+    heat[8] = INT32_MAX - 1;
+    heat[15] = 1; // of one layer no more than that
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), 0);
+    free(got);
+    heat[9] = 1;
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), ERR_FORMAT);
+    assert_null(got);
+    assert_non_null(strstr(e.text, "has heats that no run leaves behind; remove it"));
+    heat[9] = UINT32_MAX; // a sum of 32 bits would be small again
+    heat[8] = 1;
+    assert_int_equal(spark_write(heat, path.data, &SUBJECT, &e), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), ERR_FORMAT);
+    unlink(path.data);
+    assert_int_equal(mkfifo(path.data, 0600), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), ERR_FORMAT); // and does not wait
+    assert_non_null(strstr(e.text, "no profile of experts"));
+    unlink(path.data);
+    assert_int_equal(mkdir(path.data, 0700), 0);
+    assert_int_equal(spark_read(&got, path.data, &SUBJECT, &e), ERR_FORMAT);
+    assert_int_equal(rmdir(path.data), 0);
+    end_path(&path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_back),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_what_is_made_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
