@@ -8,6 +8,8 @@
 #include "cli/prefill.h"
 #include "compress/open.h"
 #include "engine/plan.h"
+#include "ops/expert_loan.h"
+#include "ops/parking.h"
 
 enum { LONGEST = 131072 };
 
@@ -80,6 +82,7 @@ static int fits(const struct session_options *o, const struct scorer_share *shar
     struct session_options alone = *o;
     alone.vram_limit = share->limit;
     alone.park = share->park;
+    alone.lend = share->lend;
     alone.note = NULL;
     return session_measure(&alone, plan, e);
 }
@@ -98,12 +101,50 @@ static int refuse(const struct compression *k, const struct memory_plan *plan, i
                    need, LONGEST, weights, have);
 }
 
+// Bytes of slots of a plan that can be lent, whole pieces of them.
+static int64_t lendable(const struct memory_plan *plan) {
+    struct expert_layout l;
+    if (plan->resident >= plan->experts)
+        return 0;
+    expert_layout_of(&l, &plan->slots, plan->among_slots);
+    return max_i64(expert_layout_most(&l, &plan->slots) - 2 * PARK_PIECE, 0);
+}
+
+// Where not all experts fit beside the scorer: the target has all of the memory but while a text is
+// scored, when its slots make room. False: it has no slots then, or not enough.
+static bool lend_slots(const struct compression *k, const struct session_options *o, int64_t all,
+                       struct scorer_share *share) {
+    struct scorer_share try = {.limit = all - scorer_stays(&k->plan), .lend = 1};
+    struct memory_plan plan = {0};
+    struct err none;
+    if (try.limit <= 0 || fits(o, &try, &plan, &none) || plan.resident >= plan.experts)
+        return false;
+    int64_t weights = plan.weights - plan.resident + plan.draft;
+    if (!scorer_share_slots(&k->plan, all, lendable(&plan), weights, &try))
+        return false;
+    *share = try;
+    return true;
+}
+
+static void tell(const struct scorer_share *share) {
+    char slots[PLAN_SIZE], weights[PLAN_SIZE];
+    plan_size(slots, share->lend);
+    plan_size(weights, share->park);
+    if (share->lend)
+        fprintf(stderr, "coppice: %s of the slots of experts make room while a prompt is scored\n",
+                slots);
+    if (share->park)
+        fprintf(stderr,
+                "coppice: %s of the target's weights wait in the host's memory while a prompt is "
+                "scored\n",
+                weights);
+}
+
 int compression_share(struct compression *k, const struct cli_args *a, struct session_options *o,
                       struct err *e) {
     struct exec_memory m;
     struct memory_plan plan = {0};
     struct scorer_share share;
-    char size[PLAN_SIZE];
     if (!k->claim || options_given(&a->opt, OPT_PREFILL_DEVICE))
         return 0;
     // Its weights are there already, and count as used.
@@ -116,7 +157,11 @@ int compression_share(struct compression *k, const struct cli_args *a, struct se
     else
         (void)fits(o, &(struct scorer_share){.limit = all}, &plan, e);
     int64_t weights = plan.weights + plan.draft;
-    if (rc == ERR_MEMORY) {
+    bool lends =
+        (!rc || rc == ERR_MEMORY) && (rc ? plan.experts > 0 : plan.resident < plan.experts);
+    if (lends && lend_slots(k, o, all, &share)) {
+        rc = 0;
+    } else if (rc == ERR_MEMORY) {
         if (!weights || !scorer_share(&k->plan, all, weights, &share))
             return refuse(k, &plan, all, e);
         rc = fits(o, &share, &plan, e);
@@ -127,19 +172,13 @@ int compression_share(struct compression *k, const struct cli_args *a, struct se
         return rc;
     o->vram_limit = share.limit;
     o->park = k->park = share.park;
-    plan_size(size, share.park);
-    if (share.park)
-        fprintf(stderr,
-                "coppice: %s of the target's weights wait in the host's memory while a prompt is "
-                "scored\n",
-                size);
+    o->lend = k->lend = share.lend;
+    tell(&share);
     return 0;
 }
 
 static int lend(void *arg, struct err *e) {
-    (void)e;
-    session_park(arg);
-    return 0;
+    return session_park(arg, e);
 }
 
 static int lend_end(void *arg, struct err *e) {
@@ -147,7 +186,7 @@ static int lend_end(void *arg, struct err *e) {
 }
 
 void compression_lend(struct compression *k, struct session *s) {
-    if (k->park)
+    if (k->park || k->lend)
         compressor_turns(k->c, &(struct compress_turns){lend, lend_end, s});
 }
 
@@ -167,6 +206,6 @@ void compression_show(const struct prefill_report *r) {
         fprintf(stderr,
                 "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms%s%s\n",
                 (long long)r->from, (long long)r->to, r->ms,
-                r->parked_ms > 0 ? ", while weights made room" : "",
+                r->parked_ms > 0 ? ", while the target made room" : "",
                 r->adapted > 0 ? ", by how earlier answers were guessed" : "");
 }

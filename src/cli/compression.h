@@ -20,7 +20,8 @@ struct compression {
     struct score_plan plan; // for a prompt of 131,072 tokens
     struct claim *claim;
     struct compressor *c; // NULL: off, or not opened yet
-    int64_t park;         // bytes of the target's weights that make room while a text is scored
+    int64_t park, lend; // bytes of the target's weights, and of the slots of its experts, that make
+                        // room while a text is scored
 };
 
 // Reads the options. ERR_USAGE: a value out of range, what compresses without a mode, a mode
@@ -29,9 +30,9 @@ int compression_options(struct compression *k, const struct cli_args *a, struct 
 // Plans and claims the scorer's memory and opens the compressor; nothing where it is off.
 int compression_open(struct compression *k, const struct cli_args *a, struct err *e);
 // Where both share a GPU, takes what the scorer has claimed off the memory that the session may
-// take. Where the pair does not fit into what is left, as much of its weights is parked while a
-// text is scored as has to be (o->park). o is complete but for that. ERR_MEMORY: that does not fit
-// either.
+// take. Where the pair does not fit into what is left, as many of its slots of experts (o->lend)
+// and of its weights (o->park) make room while a text is scored as have to. o is complete but for
+// that. ERR_MEMORY: that does not fit either.
 int compression_share(struct compression *k, const struct cli_args *a, struct session_options *o,
                       struct err *e);
 // Lets the session make room for the scorer, if it has to; it must outlive the compressor's use.

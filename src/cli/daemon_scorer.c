@@ -25,6 +25,7 @@ int daemon_load_scorer(struct daemon *d, const char *path, struct err *e) {
         return rc;
     }
     k->park = d->options.park; // planned with the first one
+    k->lend = d->options.lend;
     daemon_lend(d);
     return 0;
 }

@@ -372,7 +372,10 @@ static void put_experts(struct json_writer *w, const struct session *s) {
                  {"misses", (int64_t)u.count.misses},
                  {"bytes", (int64_t)u.count.bytes},
                  {"evictions", (int64_t)u.count.evictions},
-                 {"ahead", (int64_t)u.count.ahead}};
+                 {"ahead", (int64_t)u.count.ahead},
+                 {"slots_lent", u.lent.slots},
+                 {"loans", (int64_t)u.lent.loans},
+                 {"slots_given", (int64_t)u.lent.given}};
     jw_key(w, "experts");
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -405,6 +408,7 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
                  {"workspace", p->scratch},
                  {"planned", plan_total(p)},
                  {"context", p->context},
+                 {"lent_rows", p->lent_rows},
                  {"available", p->available},
                  {"used", m.used},
                  {"peak", m.peak},

@@ -379,8 +379,17 @@ static void set_piece(struct job *j, int64_t most, int64_t *deciding) {
     j->m.limits = limits_of(j);
 }
 
+// Tokens of prompts that are still to be read.
+static int64_t unread(const struct batch *b) {
+    int64_t n = 0;
+    for (const struct job *j = b->jobs; j; j = j->next)
+        n += j->parked || job_ended(j) || job_decodes(j) ? 0 : job_left(j);
+    return n;
+}
+
 int64_t batch_piece_rows(const struct batch *b, int decoding) {
-    return min_i64(session_chunk(b->s), step_max_rows(b->step) - decoding);
+    int64_t n = unread(b);
+    return min_i64(session_chunk(b->s, n), session_pass_rows(b->s, n) - decoding);
 }
 
 // Rows of a pass beside one of each member that may give log-probabilities of prompts. They count
@@ -391,7 +400,8 @@ static int64_t deciding_rows(const struct batch *b, int decoding) {
 
 // Fills b->turns: first those that decode, then pieces of prompts. Returns how many there are.
 static int gather(struct batch *b) {
-    int64_t rows = step_max_rows(b->step), left = session_chunk(b->s);
+    int64_t most = session_pass_rows(b->s, unread(b)), rows = most;
+    int64_t left = session_chunk(b->s, unread(b));
     int n = 0;
     for (struct job *j = b->jobs; j && n < b->max_members; j = j->next) {
         if (j->parked || job_ended(j) || !job_decodes(j))
@@ -401,7 +411,7 @@ static int gather(struct batch *b) {
     }
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
-    left = min_i64(left, step_max_rows(b->step) - n);
+    left = min_i64(left, most - n);
     int64_t deciding = deciding_rows(b, n);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j))

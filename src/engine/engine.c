@@ -124,9 +124,13 @@ int engine_lend(struct engine *g, struct err *e) {
     g->lent += !rc;
     while (!rc && g->in_round)
         pthread_cond_wait(&g->turned, &g->lock);
-    if (!rc && !g->away)
-        session_park(g->session);
+    if (!rc && !g->away) {
+        rc = session_park(g->session, e);
+        g->lent -= rc != 0;
+    }
     g->away |= !rc;
+    if (rc)
+        pthread_cond_broadcast(&g->turned);
     pthread_mutex_unlock(&g->lock);
     return rc;
 }

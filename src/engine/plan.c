@@ -147,8 +147,12 @@ static void print_experts(const struct memory_plan *p, struct str *out) {
         return;
     plan_size(some, p->resident);
     plan_size(all, p->experts);
-    str_printf(out, " (of the experts' %s %.0f %% are resident, %s)", all,
+    str_printf(out, " (of the experts' %s %.0f %% are resident, %s", all,
                100.0 * (double)p->resident / (double)p->experts, some);
+    if (p->lent_rows)
+        str_printf(out, ", and make room for passes of up to %lld rows of prompts",
+                   (long long)p->lent_rows);
+    str_putc(out, ')');
 }
 
 void plan_print(const struct memory_plan *p, struct str *out) {

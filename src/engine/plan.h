@@ -37,9 +37,12 @@ struct memory_plan {
     int expert_layers, cpu_layers;
     int64_t cpu_experts;
     struct expert_rates rates; // zeros: not measured
-    int64_t available;         // what may be taken; 0: unknown, then everything fits
-    int64_t trained;           // context that the model was trained for, tokens
-    int64_t context;           // tokens that the plan is for
+    // Where slots are lent to passes of more rows: of the workspace, what lies among the slots, and
+    // the rows of the largest such pass; else 0.
+    int64_t among_slots, lent_rows;
+    int64_t available; // what may be taken; 0: unknown, then everything fits
+    int64_t trained;   // context that the model was trained for, tokens
+    int64_t context;   // tokens that the plan is for
 };
 
 // Keys and values of n tokens, in whole pages.

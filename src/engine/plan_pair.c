@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/num.h"
+#include "ops/expert_loan.h"
 
 // What may be taken: what others leave of the device, and no more than the caller allows itself.
 static int64_t available_to(const struct pair_request *r) {
@@ -61,6 +62,14 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
 
 enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
 
+// Rows of passes for which slots may be lent: whole tiles of 192, and somewhat more than prompts
+// of round lengths. Beyond the last one computing takes longer than bringing most of the experts.
+// A draft keeps what it reads of a pass beside the slots, all the time: with one they end at 4224.
+static const int LENT[] = {1536, 3072, 4224, 6144, 8448};
+enum { LENT_DRAFT = 4224 };
+enum { LENT_N = sizeof LENT / sizeof *LENT };
+_Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
+
 // Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole
 // tiles of 192 and of 256 rows, and the vendor's library gains by more.
 static int rows_for(const struct pair_request *r) {
@@ -72,7 +81,7 @@ static int rows_for(const struct pair_request *r) {
 // How a plan is tried: rows of a prompt's pass, and whether experts may lie beyond the device.
 struct attempt {
     int chunk;
-    bool rows_open, fewer;
+    bool rows_open, fewer, lends;
 };
 
 static int plan_once(struct memory_plan *p, struct pair_request *r, const struct attempt *a,
@@ -80,6 +89,7 @@ static int plan_once(struct memory_plan *p, struct pair_request *r, const struct
     r->chunk = a->chunk;
     if (a->rows_open)
         r->target.max_rows = a->chunk;
+    r->target.lent_rows = a->lends ? r->draft ? LENT_DRAFT : LENT[LENT_N - 1] : 0;
     int rc = fill_plan(p, r, e);
     if (!rc && a->fewer && p->slots.n)
         rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
@@ -117,8 +127,56 @@ static int plan_slots(struct memory_plan *p, struct pair_request *r, struct cour
     int rc = plan_rows(p, r, a, c->open, e);
     if (rc == ERR_MEMORY && !a.fewer && !c->no_slots && p->slots.n) {
         a.fewer = true;
+        a.lends = c->open && a.rows_open;
         rc = plan_rows(p, r, a, c->open, e);
     }
+    return rc;
+}
+
+// What a pass of so many rows takes in the place of slots; usual: scratch of usual ones, which is
+// there anyway.
+static int room_of(int64_t *bytes, const struct pair_request *r, int rows, int64_t usual,
+                   struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    struct model_options o = r->target;
+    struct model_plan t;
+    o.max_rows = rows;
+    int rc = model_plan(&t, NULL, x, r->file, &o, e);
+    int64_t scratch = rc ? 0 : exec_room_scratch(x, &t.limits);
+    *bytes = rc ? 0 : t.room + (scratch > usual ? scratch : 0);
+    return rc;
+}
+
+// Which larger passes slots can be lent to, and whether they would bring less for any prompt.
+static int plan_lending(struct memory_plan *p, struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    const int own = r->target.max_rows, most = r->target.lent_rows;
+    struct model_lending *l = &r->target.lending;
+    struct expert_layout layout;
+    struct model_plan t;
+    r->target.lent_rows = 0;
+    if (!most)
+        return 0;
+    int rc = model_plan(&t, NULL, x, r->file, &r->target, e);
+    expert_layout_of(&layout, &p->slots, rc ? 0 : t.rows);
+    for (int i = 0; i < LENT_N && !rc; i++) {
+        struct expert_loan loan;
+        struct err none;
+        int64_t bytes = 0;
+        if (LENT[i] <= own || LENT[i] > most)
+            continue;
+        rc = room_of(&bytes, r, LENT[i], exec_room_scratch(x, &t.limits), e);
+        if (rc || expert_layout_lend(&layout, &p->slots, bytes, &loan, &none))
+            break; // larger ones have no room, either
+        const struct expert_passes way = {LENT[i], loan.slot_bytes};
+        if (expert_loan_choose(&p->slots, own, &way, 1, LENT[i]) < 0)
+            continue;
+        l->pass[l->n].rows = LENT[i];
+        l->pass[l->n++].bytes = bytes;
+        p->lent_rows = LENT[i];
+    }
+    if (l->n)
+        l->own = p->among_slots = t.rows;
     return rc;
 }
 
@@ -182,7 +240,8 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
             r->target.max_rows = chunk;
         return 0;
     }
-    struct course c = {.a = {chunk, rows_open, r->slots > 0}, .open = open};
+    struct course c = {.a = {chunk, rows_open, r->slots > 0, r->slots > 0 && open && rows_open},
+                       .open = open};
     r->target.cpu_experts = r->cpu_experts > 0 ? r->cpu_experts : 0;
     int rc = r->cpu_experts == CPU_EXPERTS_AUTO ? plan_auto(p, r, &c, e) : plan_slots(p, r, &c, e);
     if (!rc && !p->expert_layers && r->slots)
@@ -194,16 +253,19 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     if (rc)
         return rc;
     r->target.max_ctx = p->context;
-    if (p->resident < p->experts)
-        r->target.experts = p->slots;
-    return 0;
+    if (p->resident >= p->experts) {
+        r->target.lent_rows = 0;
+        return 0;
+    }
+    r->target.experts = p->slots;
+    return plan_lending(p, r, e);
 }
 
 struct claim plan_claim(const struct memory_plan *p, const struct runtime_device *d,
                         const char *who, bool share) {
     int64_t pool = p->resident < p->experts ? p->resident : 0;
-    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more,
-                                [ARENA_SLOTS] = pool,
+    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more - p->among_slots,
+                                [ARENA_SLOTS] = pool + p->among_slots,
                                 [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
     int64_t one = plan_kv(p, p->context), left = runtime_available(d);

@@ -49,9 +49,18 @@ int64_t scorer_takes(const struct score_plan *p) {
 
 bool scorer_share(const struct score_plan *p, int64_t all, int64_t weights,
                   struct scorer_share *out) {
+    out->lend = 0;
     out->park = min_i64(scorer_takes(p), weights);
     out->limit = all - scorer_stays(p) - scorer_takes(p) + out->park;
     return out->limit > 0;
+}
+
+bool scorer_share_slots(const struct score_plan *p, int64_t all, int64_t slots, int64_t weights,
+                        struct scorer_share *out) {
+    out->limit = all - scorer_stays(p);
+    out->lend = min_i64(scorer_takes(p), max_i64(slots, 0));
+    out->park = scorer_takes(p) - out->lend;
+    return out->park <= weights && out->limit > 0;
 }
 
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,

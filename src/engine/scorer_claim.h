@@ -22,10 +22,15 @@ int64_t scorer_takes(const struct score_plan *p);
 struct scorer_share {
     int64_t limit; // bytes for the target, with what it lends
     int64_t park;  // of its weights that make room while a text is scored; 0: none need to
+    int64_t lend;  // of the slots of its experts that do
 };
 // weights: of the target, and its draft, if they may be parked, else 0. False: nothing is left for
 // a target.
 bool scorer_share(const struct score_plan *p, int64_t all, int64_t weights,
                   struct scorer_share *out);
+// The same for a target with slots of experts: those make room first, `slots` bytes of them at
+// most. False: slots and weights together are not enough.
+bool scorer_share_slots(const struct score_plan *p, int64_t all, int64_t slots, int64_t weights,
+                        struct scorer_share *out);
 
 #endif

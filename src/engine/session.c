@@ -89,6 +89,10 @@ static int open_cpu(struct session *s, struct err *e) {
     return rc;
 }
 
+static bool lends(const struct session_options *o) {
+    return o->park > 0 || o->lend > 0;
+}
+
 // Plans, and fixes what was left open, before anything large is loaded.
 static int make_plan(struct session *s, struct err *e) {
     struct pair_request r = {.device = s->device,
@@ -102,10 +106,11 @@ static int make_plan(struct session *s, struct err *e) {
                              .most = s->o.spark.vram,
                              .chunk = s->o.chunk,
                              .vendor_gemm = s->o.vendor_gemm,
-                             .spare = s->o.park > 0 ? s->o.vram_limit / PARK_SPARE : 0,
+                             .spare = lends(&s->o) ? s->o.vram_limit / PARK_SPARE : 0,
                              .always = s->o.make_plan};
     int rc = plan_pair(&s->plan, &s->planned, &r, e);
     s->o.target = r.target;
+    s->o.target.lending.scorer = s->o.lend;
     s->o.chunk = r.chunk;
     return rc;
 }
@@ -186,7 +191,7 @@ static int open_parts(struct session *s, struct err *e) {
     struct exec *x = runtime_exec(s->device);
     if (gguf_find(s->file, "tokenizer.ggml.model"))
         rc = tokenizer_create(&s->tokenizer, s->file, e);
-    if (!rc && s->o.park > 0)
+    if (!rc && lends(&s->o))
         rc = exec_park_open(x, e);
     if (!rc) {
         open_spark(s);
@@ -199,7 +204,7 @@ static int open_parts(struct session *s, struct err *e) {
         return rc;
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
-    if (!rc && s->o.park > 0)
+    if (!rc && lends(&s->o))
         rc = exec_park_seal(x, s->o.park, e);
     if (!rc)
         rc = make_price(s, e);
@@ -318,12 +323,16 @@ int64_t session_trim(struct session *s) {
     return bytes;
 }
 
-void session_park(struct session *s) {
-    exec_park(runtime_exec(s->device));
+int session_park(struct session *s, struct err *e) {
+    int rc = model_vacate(s->model, e);
+    if (!rc)
+        exec_park(runtime_exec(s->device));
+    return rc;
 }
 
 int session_unpark(struct session *s, struct err *e) {
-    return exec_unpark(runtime_exec(s->device), e);
+    int rc = exec_unpark(runtime_exec(s->device), e);
+    return rc ? rc : model_occupy(s->model, e);
 }
 
 void session_keep_experts(struct session *s) {
@@ -344,6 +353,7 @@ struct expert_use session_experts(const struct session *s) {
     u.experts = (int64_t)expert_classes_layers(c) * c->experts;
     u.slot_bytes = expert_classes_held(c);
     expert_store_stats(store, &u.count);
+    u.lent = expert_store_lent(store);
     return u;
 }
 
@@ -374,8 +384,13 @@ struct price *session_prompt_price(const struct session *s) {
     return s->prompts;
 }
 
-int64_t session_chunk(const struct session *s) {
-    return min_i64(s->o.chunk, model_max_rows(s->model));
+int64_t session_pass_rows(const struct session *s, int64_t n) {
+    return model_rows_for(s->model, n);
+}
+
+int64_t session_chunk(const struct session *s, int64_t n) {
+    int64_t rows = session_pass_rows(s, n);
+    return s->o.target.lending.n ? rows : min_i64(s->o.chunk, rows);
 }
 
 int session_take_budget(struct session *s, struct budget **out, struct err *e) {

@@ -58,6 +58,10 @@ struct session_options {
     // Bytes of weights on a GPU that session_park gives back, beside keys, values and states; their
     // copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
     int64_t park;
+    // Bytes of the slots of experts that it gives back, too, which are slots again afterwards; for
+    // a model that has them (expert_loan.h says how many there are to give). 0: none. ERR_MEMORY,
+    // ERR_UNSUPPORTED.
+    int64_t lend;
     bool timing;     // its ops can be timed (ops/observe/timing.h)
     bool importance; // inputs of its matrices are summed (ops/observe/importance.h)
 };
@@ -85,7 +89,10 @@ const struct gguf *session_file(const struct session *s); // the target's
 struct drafter *session_drafter(const struct session *s);
 struct price *session_price(const struct session *s);        // what passes and drafts take here,
 struct price *session_prompt_price(const struct session *s); // and passes with pieces of prompts
-int64_t session_chunk(const struct session *s);              // most prompt tokens of a pass
+// Most prompt tokens of a pass, and rows of one with others beside them, where prompts that are to
+// be read have n tokens left: more of them where slots of experts are lent for that.
+int64_t session_chunk(const struct session *s, int64_t n);
+int64_t session_pass_rows(const struct session *s, int64_t n);
 // What guesses were worth, for one text at a time: the budget that has seen most of those that are
 // not lent, told that a text begins. ERR_MEMORY.
 int session_take_budget(struct session *s, struct budget **out, struct err *e);
@@ -103,7 +110,8 @@ int64_t session_trim(struct session *s);
 // Experts that a GPU does not hold all of: slots, experts of all layers, and what was counted.
 // Of the other numbers zeros: all are resident, or there are none.
 struct expert_use {
-    int64_t slots, experts, slot_bytes;
+    int64_t slots, experts, slot_bytes; // slots: with those that are lent
+    struct expert_lent lent;
     int64_t cpu_layers, cpu_bytes; // layers whose experts are the CPU's, and what they take
     struct expert_stats count;
 };
@@ -111,9 +119,10 @@ struct expert_use session_experts(const struct session *s);
 // Writes which experts are hot, every few minutes, if that is kept (spark_options).
 void session_keep_experts(struct session *s);
 
-// Lends the memory of its weights (ops/parking.h) and takes it again; in between the session may
-// not be used. ERR_MEMORY: it did not come back, and the session's device has a fault.
-void session_park(struct session *s);
+// Lends the memory of its slots of experts and of its weights (ops/parking.h) and takes it again;
+// in between the session may not be used. ERR_MEMORY: it did not come back, and the session's
+// device has a fault.
+int session_park(struct session *s, struct err *e); // ERR_MEMORY: nothing has changed
 int session_unpark(struct session *s, struct err *e);
 
 // The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.

@@ -191,7 +191,11 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, i, e);
-    return rc ? rc : mla_buffers_load(&m->ws.mla, &p->mla, m->options.max_rows, &m->load, e);
+    return rc;
+}
+
+static int load_buffers(struct model *m, int64_t rows, struct err *e) {
+    return mla_buffers_load(&m->ws.mla, &m->params.mla, rows, &m->load, e);
 }
 
 static void forward(struct model *m, const struct pass *p) {
@@ -224,4 +228,4 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_deepseek2 = {ARCH, read_params, load_all, forward};
+const struct model_desc arch_deepseek2 = {ARCH, read_params, load_all, load_buffers, forward};

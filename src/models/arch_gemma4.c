@@ -338,10 +338,9 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     return rc;
 }
 
-static int load_buffers(struct model *m, struct err *e) {
+static int load_buffers(struct model *m, int64_t rows, struct err *e) {
     const struct model_params *p = &m->params;
     struct load *l = &m->load;
-    int64_t rows = m->options.max_rows;
     // Wide enough for layers of both kinds.
     struct attention_shape wide = {.dim = p->dim, .n_heads = p->n_heads};
     wide.head_dim = p->head_dim > p->window.head_dim ? p->head_dim : p->window.head_dim;
@@ -374,7 +373,7 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         rc = ple_load(&m->ple, &ple, p->vocab, &m->load, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, g, i, e);
-    return rc ? rc : load_buffers(m, e);
+    return rc;
 }
 
 // h += norm(apart).
@@ -453,4 +452,4 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_gemma4 = {ARCH, read_params, load_all, forward};
+const struct model_desc arch_gemma4 = {ARCH, read_params, load_all, load_buffers, forward};

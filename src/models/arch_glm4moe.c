@@ -5,7 +5,7 @@
 #include "models/plain.h"
 
 const struct plain_arch arch_glm4moe = {
-    .desc = {"glm4moe", plain_params, plain_load, plain_forward},
+    .desc = {"glm4moe", plain_params, plain_load, plain_buffers, plain_forward},
     .qk_norm = PLAIN_NORM_IF_THERE,
     .bias = PLAIN_BIAS_IF_THERE,
     .pairs = ROPE_HALVES,

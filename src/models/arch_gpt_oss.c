@@ -143,8 +143,12 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, &shape, i, e);
-    return rc ? rc
-              : attention_buffers_load(&m->ws.attention, &shape, m->options.max_rows, &m->load, e);
+    return rc;
+}
+
+static int load_buffers(struct model *m, int64_t rows, struct err *e) {
+    struct attention_shape shape = shape_of(&m->params);
+    return attention_buffers_load(&m->ws.attention, &shape, rows, &m->load, e);
 }
 
 static void forward(struct model *m, const struct pass *p) {
@@ -164,4 +168,4 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_gpt_oss = {ARCH, read_params, load_all, forward};
+const struct model_desc arch_gpt_oss = {ARCH, read_params, load_all, load_buffers, forward};

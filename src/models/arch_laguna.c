@@ -230,15 +230,21 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         rc = check_backend(m, e);
     if (!rc)
         rc = model_load_ends(m, e);
+    for (int i = 0; !rc && i < p->n_layers; i++)
+        rc = load_layer(m, i, e);
+    return rc;
+}
+
+// Wide enough for layers of both kinds.
+static int load_buffers(struct model *m, int64_t rows, struct err *e) {
+    const struct model_params *p = &m->params;
     struct attention_shape wide = {.dim = p->dim, .n_kv = p->n_kv, .head_dim = p->head_dim};
-    for (int i = 0; !rc && i < p->n_layers; i++) {
+    for (int i = 0; i < p->n_layers; i++) {
         struct attention_shape s = shape_of(m, &m->layers[i]);
         wide.n_heads = s.n_heads > wide.n_heads ? s.n_heads : wide.n_heads;
         wide.gate_width = s.gate_width > wide.gate_width ? s.gate_width : wide.gate_width;
-        rc = load_layer(m, i, e);
     }
-    return rc ? rc
-              : attention_buffers_load(&m->ws.attention, &wide, m->options.max_rows, &m->load, e);
+    return attention_buffers_load(&m->ws.attention, &wide, rows, &m->load, e);
 }
 
 static void forward(struct model *m, const struct pass *p) {
@@ -261,4 +267,4 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_laguna = {ARCH, read_params, load_all, forward};
+const struct model_desc arch_laguna = {ARCH, read_params, load_all, load_buffers, forward};

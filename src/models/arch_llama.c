@@ -5,7 +5,7 @@
 #include "models/plain.h"
 
 const struct plain_arch arch_llama = {
-    .desc = {"llama", plain_params, plain_load, plain_forward},
+    .desc = {"llama", plain_params, plain_load, plain_buffers, plain_forward},
     .bias = PLAIN_BIAS_IF_THERE,
     .factors = true,
     .pairs = ROPE_NEIGHBOURS,

@@ -4,7 +4,7 @@
 #include "models/plain.h"
 
 const struct plain_arch arch_qwen2 = {
-    .desc = {"qwen2", plain_params, plain_load, plain_forward},
+    .desc = {"qwen2", plain_params, plain_load, plain_buffers, plain_forward},
     .bias = PLAIN_BIAS,
     .pairs = ROPE_HALVES,
     .base = 10000,

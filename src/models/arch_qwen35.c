@@ -214,9 +214,7 @@ static int load_layer(struct model *m, int i, struct err *e) {
 
 static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
-    struct load *l = &m->load;
     struct attention_shape shape = attention_shape_of(p);
-    int64_t rows = m->options.max_rows;
     m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
     if (!m->layers)
         return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
@@ -233,10 +231,15 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, i, e);
-    if (!rc && p->n_full)
-        rc = attention_buffers_load(&m->ws.attention, &shape, rows, l, e);
+    return rc;
+}
+
+static int load_buffers(struct model *m, int64_t rows, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct attention_shape shape = attention_shape_of(p);
+    int rc = p->n_full ? attention_buffers_load(&m->ws.attention, &shape, rows, &m->load, e) : 0;
     if (!rc && p->n_full < p->n_layers)
-        rc = deltanet_buffers_load(&m->ws.deltanet, &p->gdn, rows, l, e);
+        rc = deltanet_buffers_load(&m->ws.deltanet, &p->gdn, rows, &m->load, e);
     return rc;
 }
 
@@ -307,5 +310,6 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_qwen35 = {"qwen35", read_params, load_all, forward};
-const struct model_desc arch_qwen35moe = {"qwen35moe", read_params, load_all, forward};
+const struct model_desc arch_qwen35 = {"qwen35", read_params, load_all, load_buffers, forward};
+const struct model_desc arch_qwen35moe = {"qwen35moe", read_params, load_all, load_buffers,
+                                          forward};

@@ -56,9 +56,9 @@ static int check_sequences(const struct model *m, struct sequence *const *seqs, 
 }
 
 static int check_forest(const struct model *m, const struct forest *f, struct err *e) {
-    if (f->n > m->options.max_rows)
+    if (f->n > model_max_rows(m))
         return err_set(e, ERR_LIMIT, "a pass of %lld rows is over the limit of %d; split it",
-                       (long long)f->n, m->options.max_rows);
+                       (long long)f->n, model_max_rows(m));
     int64_t tree = 0;
     for (int64_t i = 0; i < f->n; i++)
         tree += !f->prompt[i];
@@ -96,6 +96,8 @@ static int prepare(struct model *m, const struct forest *f, struct sequence *con
     for (int i = 0; i < n_seqs; i++)
         r->len[i] = seqs[i]->len;
     rc = check_forest(m, f, e);
+    if (!rc)
+        rc = model_rooms_enter(m, f->n, e);
     if (rc)
         return rc;
     find_runs(m, f);

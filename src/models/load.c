@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/vec.h"
 #include "formats/quant.h"
+#include "ops/expert_loan.h"
 #include "ops/parking.h"
 
 enum item_kind { ITEM_WEIGHT, ITEM_HOST_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };
@@ -305,8 +307,15 @@ int load_experts_cut(struct load *l, const char *name, const struct load_cut *cu
     return keep_or_drop(l, ITEM_HOST, data, e);
 }
 
+// A block of memory for rows of a pass.
+static void count_rows(struct load *l, int64_t bytes) {
+    if (l->by_rows)
+        l->rows_bytes += round_up(bytes, LOAN_ALIGN) + LOAN_ALIGN;
+}
+
 int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {
     l->buffer_bytes += bytes;
+    count_rows(l, bytes);
     if (l->dry)
         return 0;
     *out = exec_ops(l->x)->alloc(l->x, (size_t)bytes);
@@ -326,7 +335,11 @@ int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
 }
 
 int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err *e) {
-    l->buffer_bytes += l->x ? exec_act_bytes(l->x, n, k) : n * k * 6;
+    const int64_t bytes = l->x ? exec_act_bytes(l->x, n, k) : n * k * 6;
+    l->buffer_bytes += bytes;
+    count_rows(l, bytes);
+    if (l->by_rows)
+        l->rows_wide = max_i64(l->rows_wide, 2 * bytes);
     exec_limits_join(&l->limits, &(struct exec_limits){.act = n * k});
     if (l->dry)
         return 0;

@@ -27,7 +27,11 @@ struct load {
     bool dry;
     bool own_scales; // NAME.scale beside a matrix is what the architecture asks for itself
     int64_t weight_bytes, buffer_bytes; // made so far
-    struct exec_limits limits;          // inputs, outputs and act of what was made
+    // What was made for the rows of a pass while by_rows was set, with what blocks round up, and
+    // the largest f32 form of an activation among it.
+    bool by_rows;
+    int64_t rows_bytes, rows_wide;
+    struct exec_limits limits; // inputs, outputs and act of what was made
     // Layers of experts so far, and the bytes of weight_bytes that may lie beyond the device;
     // store: NULL, or where they go. of_expert: matrices of the newest layer's that are still to
     // come.

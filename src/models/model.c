@@ -88,7 +88,7 @@ static void done_gguf(const void *arg, const struct tensor *t) {
 // Host arrays of the pass record.
 static int record_init(struct model *m, struct err *e) {
     struct pass_record *r = &m->pass;
-    size_t rows = (size_t)m->options.max_rows, seqs = (size_t)m->options.max_seqs;
+    size_t rows = (size_t)model_max_rows(m), seqs = (size_t)m->options.max_seqs;
     int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->want_row,
                         &r->identity, &r->place,  &r->tree, &r->path};
     bool ok = true;
@@ -120,47 +120,34 @@ static int record_init(struct model *m, struct err *e) {
     return 0;
 }
 
-// Means of one layer's blocks, and a bit for each row, head and block.
+// Means of one layer's blocks; row buffers have a bit for each row, head and block.
 static int choice_init(struct model *m, struct err *e) {
     const struct model_params *p = &m->params;
     struct attend_choice *c = &m->ws.choice;
-    void *chosen = NULL;
     if (!m->options.sparse.on || !p->n_full)
         return 0;
     c->rule = m->options.sparse;
     c->blocks = round_up(sparse_blocks(m->options.max_ctx), 32);
-    int rc = load_buffer(&m->load, c->blocks * p->n_kv * p->head_dim, &c->means, e);
-    if (!rc)
-        rc = load_bytes(&m->load, m->options.max_rows * p->n_heads * c->blocks / 8, &chosen, e);
-    c->chosen = chosen;
-    return rc;
+    return load_buffer(&m->load, c->blocks * p->n_kv * p->head_dim, &c->means, e);
 }
 
 const struct attend_choice *model_choice(const struct model *m) {
     return m->options.sparse.on ? &m->ws.choice : NULL;
 }
 
-static int workspace_init(struct model *m, struct err *e) {
+static int workspace_init(struct model *m, bool dry, struct err *e) {
     const struct model_params *p = &m->params;
     struct workspace *w = &m->ws;
     struct load *l = &m->load;
-    int64_t rows = m->options.max_rows, verify = m->options.max_verify;
-    int64_t logits = m->options.max_logits;
+    int64_t verify = m->options.max_verify, logits = m->options.max_logits;
     int n_recurrent = p->n_layers - p->n_full;
-    int rc = load_buffer(l, rows * p->dim, &w->h, e);
-    if (!rc)
-        rc = load_act(l, rows, p->dim, &w->act_d, e);
-    int64_t mid = p->ffn > p->moe.shared ? p->ffn : p->moe.shared;
-    if (!rc && mid)
-        rc = load_act(l, rows, mid, &w->act_f, e);
-    if (!rc && p->moe.experts)
-        rc = moe_buffers_load(&w->moe, &p->moe, p->dim, rows, l, e);
-    if (!rc)
-        rc = load_buffer(l, logits * p->dim, &w->wanted, e);
+    int rc = load_buffer(l, logits * p->dim, &w->wanted, e);
     if (!rc)
         rc = load_buffer(l, logits * p->vocab, &w->logits, e);
     if (!rc)
         rc = choice_init(m, e);
+    if (!rc)
+        rc = model_rooms_first(m, dry, e);
     for (int i = 0; !rc && i < m->n_groups; i++) {
         void *scratch = NULL;
         int64_t pages = ceil_div(verify, KV_PAGE);
@@ -215,7 +202,7 @@ static int host_init(struct model *m, bool dry, struct err *e) {
     snprintf(m->kind, sizeof m->kind, "%.120s, experts of %d layers on %s", exec_kind(m->x), n,
              exec_kind(m->options.cpu));
     return expert_host_create(&m->host, m->x, m->options.cpu,
-                              &(struct expert_host_shape){.rows = m->options.max_rows,
+                              &(struct expert_host_shape){.rows = model_max_rows(m),
                                                           .dim = m->params.dim,
                                                           .ffn = s->ffn,
                                                           .experts = s->experts,
@@ -245,7 +232,7 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
     if (!rc)
         rc = fill_options(m, o, e);
     if (!rc && !dry && o->experts.n)
-        rc = expert_store_create(&m->load.store, x, &o->experts, e);
+        rc = expert_store_create(&m->load.store, x, &o->experts, o->lending.own, e);
     if (!rc)
         rc = m->desc->load(m, g, e);
     if (!rc)
@@ -258,12 +245,14 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = expert_store_seal(m->load.store, o->heat, e);
     if (rc)
         return rc;
-    rc = workspace_init(m, e);
+    rc = workspace_init(m, dry, e);
     set_limits(m);
     if (!rc && !dry)
         rc = exec_reserve(x, &m->load.limits, e);
     if (!rc && !dry)
         rc = record_init(m, e);
+    if (!rc && !dry)
+        rc = model_rooms_others(m, e);
     for (int i = 0; !rc && !dry && i < m->n_groups; i++) {
         struct model_group *at = &m->groups[i];
         rc = kv_pool_create(&at->pool, x, &at->layout, 0, e);
@@ -279,6 +268,8 @@ static void plan_of(struct model_plan *out, const struct model *m) {
     *out = (struct model_plan){.weights = m->load.weight_bytes,
                                .scratch = m->load.buffer_bytes,
                                .limits = m->load.limits,
+                               .rows = m->load.rows_bytes,
+                               .room = m->load.rows_bytes + m->load.rows_wide,
                                .experts = m->load.classes,
                                .expert_bytes = m->load.expert_bytes,
                                .expert_layers = m->load.expert_layers,
@@ -396,10 +387,6 @@ struct expert_store *model_experts(const struct model *m) {
 
 int64_t model_max_ctx(const struct model *m) {
     return m->options.max_ctx;
-}
-
-int model_max_rows(const struct model *m) {
-    return m->options.max_rows;
 }
 
 int model_max_verify(const struct model *m) {

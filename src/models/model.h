@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "formats/gguf.h"
 #include "models/mla_shape.h"
+#include "models/model_lending.h"
 #include "models/moe_shape.h"
 #include "ops/expert_store.h"
 #include "ops/ops.h"
@@ -59,7 +60,9 @@ struct model_options {
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
     // Slots of experts on a device that cannot hold all (ops/expert_pool.h); zeroed: it holds them.
     struct expert_classes experts;
-    const uint32_t *heat; // NULL, or which experts are hot, [layers with experts][experts]
+    const uint32_t *heat;         // NULL, or which experts are hot, [layers with experts][experts]
+    struct model_lending lending; // of slots; zeroed: none
+    int lent_rows; // rows of the largest of them that is possible, for a plan (model_most_rows)
     // Experts of the first so many layers of them have their place with the ops of `cpu`, which is
     // an exec of its own (ops/expert_host.h); slots and heat are of the others. cpu may be NULL
     // where nothing is loaded.
@@ -78,6 +81,8 @@ struct model_plan {
     int64_t recurrent;         // per sequence
     int64_t checkpoint;        // per recurrent checkpoint
     struct exec_limits limits; // for exec_own_bytes
+    int64_t rows;              // of scratch: what is made for the rows of a pass, and the same with
+    int64_t room;              // what it needs of its own in the place of lent slots
     // Experts by class, without slots, and what they take of `weights` beside what stays with the
     // device; nothing where there are none.
     struct expert_classes experts;
@@ -97,13 +102,25 @@ void model_destroy(struct model *m); // after its sequences and readers; NULL is
 
 const struct model_params *model_params_of(const struct model *m);
 struct exec *model_exec(const struct model *m);
+// Gives the memory of slots, as much as options.lending.scorer, back to the device, and the usual
+// workspace with it; until model_occupy the model may not be used. ERR_MEMORY: nothing has changed,
+// or, behind model_occupy, others have it and the exec has a fault.
+int model_vacate(struct model *m, struct err *e);
+int model_occupy(struct model *m, struct err *e);
 // What the bits of its results depend on beside the file and model_options: exec_kind, and which
 // experts are the CPU's. Kept until the model goes.
 const char *model_kind(const struct model *m);
 // Where its experts come and go; NULL: all are resident, or it has none.
 struct expert_store *model_experts(const struct model *m);
 int64_t model_max_ctx(const struct model *m);
-int model_max_rows(const struct model *m);
+int model_max_rows(const struct model *m); // of a pass, in the place of lent slots if need be
+// The same for options: where there is a loan, its rows.
+int model_most_rows(const struct model_options *o);
+// Rows that passes over n tokens of prompts should have at most: those without a loan, or with the
+// loan that brings the fewest bytes of experts for them.
+int64_t model_rows_for(const struct model *m, int64_t n);
+// Rows that a pass which has so many for certain may have without another loan.
+int64_t model_rows_beside(const struct model *m, int64_t rows);
 int model_max_verify(const struct model *m);
 int model_max_seqs(const struct model *m);
 

@@ -54,7 +54,8 @@ struct model_group {
     struct kv_view *views;                   // [S]
 };
 
-// Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences.
+// Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences. What has R
+// rows may be there several times (model_rooms.c); then the present one is meant.
 struct workspace {
     float *h;                  // [R][D] residual stream, kept for logits until the next pass
     struct act *act_d, *act_f; // R rows of D, of F
@@ -118,6 +119,13 @@ struct model {
     int n_groups;
     struct model_group groups[SEQ_GROUPS];
     struct workspace ws;
+    struct model_room {
+        int64_t rows;
+        int number; // of the store
+        struct workspace ws;
+    } rooms[MODEL_ROOMS]; // of passes of more and more rows, options.max_rows first
+    int n_rooms, room;    // how many, 0: there is one workspace; the one that ws is
+    int scorer_room;      // of the store, where options.lending.scorer says so
     struct pass_record pass;
     uint64_t content; // model_content, 0: not asked for yet
     int n_readers;
@@ -129,8 +137,11 @@ struct model_desc {
     const char *arch; // general.architecture
     // Reads metadata into m->params (context, shapes; not the kinds of layers) and checks bounds.
     int (*params)(struct model *m, const struct gguf *g, struct err *e);
-    // Makes m->layers, weights and the buffers that this architecture needs.
+    // Makes m->layers and weights.
     int (*load)(struct model *m, const struct gguf *g, struct err *e);
+    // Makes the buffers in m->ws that this architecture needs beside those that all do, for passes
+    // of so many rows.
+    int (*buffers)(struct model *m, int64_t rows, struct err *e);
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
 };
@@ -140,6 +151,14 @@ extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gp
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
               const struct model_options *o, struct err *e);
+
+// The first of the workspaces, and, once all else is reserved, those of passes for which slots are
+// lent.
+int model_rooms_first(struct model *m, bool dry, struct err *e);
+int model_rooms_others(struct model *m, struct err *e);
+// Makes m->ws one for a pass of so many rows: that without a loan if they fit into it, else the
+// present one, else the smallest. What the last pass left there is gone if it is another.
+int model_rooms_enter(struct model *m, int64_t rows, struct err *e);
 
 // Makes the recurrent rows named by m->pass.commits[0..n), places in the scratch, part of their
 // sequences' states in all layers.

@@ -165,7 +165,6 @@ static int add_group(struct model *m, const struct attention_shape *shape, struc
 
 int plain_load(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
-    struct load *l = &m->load;
     find_options(&m->params, g);
     int rc = arch_of(m)->factors ? model_load_factors(m, g, e) : 0;
     if (rc)
@@ -181,7 +180,12 @@ int plain_load(struct model *m, const struct gguf *g, struct err *e) {
         rc = model_load_ends(m, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(m, &shape, i, e);
-    return rc ? rc : attention_buffers_load(&m->ws.attention, &shape, m->options.max_rows, l, e);
+    return rc;
+}
+
+int plain_buffers(struct model *m, int64_t rows, struct err *e) {
+    struct attention_shape shape = shape_of(m);
+    return attention_buffers_load(&m->ws.attention, &shape, rows, &m->load, e);
 }
 
 void plain_forward(struct model *m, const struct pass *p) {

@@ -10,7 +10,7 @@ enum plain_bias { PLAIN_NO_BIAS, PLAIN_BIAS, PLAIN_BIAS_IF_THERE };
 enum plain_norm { PLAIN_NO_NORM, PLAIN_NORM, PLAIN_NORM_IF_THERE };
 
 struct plain_arch {
-    struct model_desc desc;  // with the three functions below
+    struct model_desc desc;  // with the four functions below
     enum plain_norm qk_norm; // RMSNorm of each head of queries and keys
     enum plain_bias bias;    // of queries, keys and values; if there, of the output too
     bool factors;            // a tensor rope_freqs may divide the rotary angles
@@ -28,6 +28,7 @@ extern const struct plain_arch arch_qwen3, arch_qwen3moe, arch_qwen2, arch_llama
 
 int plain_params(struct model *m, const struct gguf *g, struct err *e);
 int plain_load(struct model *m, const struct gguf *g, struct err *e);
+int plain_buffers(struct model *m, int64_t rows, struct err *e);
 void plain_forward(struct model *m, const struct pass *p);
 
 #endif

@@ -48,9 +48,9 @@ void expert_layout_of(struct expert_layout *l, const struct expert_classes *c, i
 }
 
 int64_t expert_layout_low(const struct expert_layout *l, const struct expert_classes *c,
-                          int class) {
-    int64_t first = l->at[class].first, step = l->at[class].step;
-    return step < 0 ? first + (c->c[class].slots - 1) * step : first;
+                          int which) {
+    int64_t first = l->at[which].first, step = l->at[which].step;
+    return step < 0 ? first + (c->c[which].slots - 1) * step : first;
 }
 
 // The room that is there when so many slots stay.

@@ -23,7 +23,7 @@ struct expert_layout {
 };
 void expert_layout_of(struct expert_layout *l, const struct expert_classes *c, int64_t room_bytes);
 int64_t expert_layout_low(const struct expert_layout *l, const struct expert_classes *c,
-                          int class); // the lowest offset of its slots
+                          int which); // the lowest offset of a class's slots
 // The largest room that can be had.
 int64_t expert_layout_most(const struct expert_layout *l, const struct expert_classes *c);
 

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "ops/exec.h"
+#include "ops/parking.h"
 
 enum { PART_ALIGN = 128, RECORD_ALIGN = 256 };
 
@@ -25,14 +26,14 @@ int64_t exec_expert_record(const struct exec *x, const struct tensor *parts) {
 }
 
 int expert_store_create(struct expert_store **out, struct exec *x, const struct expert_classes *c,
-                        struct err *e) {
+                        int64_t room, struct err *e) {
     *out = NULL;
     if (!x->experts)
         return err_set(e, ERR_UNSUPPORTED,
                        "experts beyond the device's memory need a GPU, and %s is used; leave "
                        "--spark-slots and --spark-vram out",
                        exec_label(x));
-    return x->experts->create(out, x, c, e);
+    return x->experts->create(out, x, c, room, e);
 }
 
 int expert_store_layer(struct expert_store *s, const struct tensor *parts, struct err *e) {
@@ -66,4 +67,43 @@ int expert_store_heat(struct expert_store *s, uint32_t *heat, unsigned char *res
                       struct err *e) {
     base_of(s)->backend->heat(s, heat, resident);
     return exec_status(base_of(s)->x, e);
+}
+
+int expert_store_room(struct expert_store *s, int64_t bytes, struct err *e) {
+    return base_of(s)->backend->room(s, bytes, e);
+}
+
+int expert_store_room_end(struct expert_store *s, const struct exec_limits *l, struct err *e) {
+    return base_of(s)->backend->room_end(s, l, e);
+}
+
+int64_t expert_store_room_lends(const struct expert_store *s, int room) {
+    return base_of(s)->lends[room];
+}
+
+int expert_store_enter(struct expert_store *s, int room, struct err *e) {
+    return base_of(s)->backend->enter(s, room, e);
+}
+
+int expert_store_vacate(struct expert_store *s, int room, int64_t *bytes, struct err *e) {
+    int64_t all = 0;
+    int rc = expert_store_enter(s, room, e);
+    if (rc)
+        return rc;
+    void *p = base_of(s)->backend->room_at(s, room, &all);
+    *bytes = exec_park_part(base_of(s)->x, p, all);
+    return 0;
+}
+
+int expert_store_occupy(struct expert_store *s, struct err *e) {
+    int rc = exec_unpark_parts(base_of(s)->x, e);
+    return rc ? rc : expert_store_enter(s, 0, e);
+}
+
+int64_t exec_room_scratch(const struct exec *x, const struct exec_limits *l) {
+    return x && x->experts ? x->experts->room_scratch(x, l) : 0;
+}
+
+struct expert_lent expert_store_lent(const struct expert_store *s) {
+    return base_of(s)->lent;
 }

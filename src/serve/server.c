@@ -234,7 +234,7 @@ static int start(struct server *v, struct err *e) {
         rc = workers_create(&s->shorteners, 1, WORKER_QUEUE, e);
     if (!rc)
         rc = engine_create(&s->engine, &v->o.engine, e);
-    if (!rc && v->o.compressor && v->o.engine.session.park > 0)
+    if (!rc && v->o.compressor && (v->o.engine.session.park > 0 || v->o.engine.session.lend > 0))
         compressor_turns(v->o.compressor, &(struct compress_turns){lend, lend_end, s->engine});
     return rc;
 }

@@ -357,19 +357,24 @@ static void begin(struct step *s, struct member *const *members, int n) {
 }
 
 int step_run(struct step *s, struct member *const *members, int n, struct err *e) {
-    int64_t rows = s->max_rows;
+    int64_t pieces = 0, decoding = 0;
     bool pieces_only = true, trees = false;
     int rc = check(s, members, n, e);
     if (rc)
         return rc;
     begin(s, members, n);
     for (int i = 0; i < n; i++) {
-        rows -= members[i]->phase == MEMBER_PROMPT ? members[i]->n_piece : 0;
-        pieces_only = pieces_only && members[i]->phase == MEMBER_PROMPT;
+        const bool piece = members[i]->phase == MEMBER_PROMPT;
+        pieces += piece ? members[i]->n_piece : 0;
+        decoding += !piece;
+        pieces_only = pieces_only && piece;
     }
     double t = clock_ms();
     timing_section(s->x, "draft");
-    rc = pieces_only ? 0 : step_draft(s, n, rows, e);
+    if (!pieces_only) {
+        int64_t most = model_rows_beside(s->c.model, pieces + decoding);
+        rc = step_draft(s, n, &(struct step_rows){pieces, most - pieces}, e);
+    }
     step_add_time(&s->ms.draft, &t);
     n = rc ? n : reserve(s, n);
     if (rc || n == 0)

@@ -147,8 +147,8 @@ static int propose_all(struct step *s, int n, struct err *e) {
     return rc;
 }
 
-int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
-    int64_t deciding = 0, decoding = 0, fixed = 0, pieces = s->max_rows - rows;
+int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
+    int64_t deciding = 0, decoding = 0, fixed = 0, rows = of->trees;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
         if (s->in[i]->phase == MEMBER_PROMPT)
@@ -156,7 +156,7 @@ int step_draft(struct step *s, int n, int64_t rows, struct err *e) {
     }
     rows = min_i64(rows, s->max_verify - deciding);
     int64_t most = rows / decoding - 1;
-    begin_budgets(s, n, pieces, most);
+    begin_budgets(s, n, of->pieces, most);
     int rc = propose_all(s, n, e);
     for (int i = 0; !rc && i < n; i++) {
         struct member *m = s->in[i];

@@ -33,9 +33,12 @@ struct step {
 void step_add_time(double *phase, double *from);
 
 // Asks the drafters of all members in s->in[n] that decode (one at least), and builds each one's
-// tree, so that all fit `rows` rows: only the root where nothing may or can be proposed. A member
+// tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
-int step_draft(struct step *s, int n, int64_t rows, struct err *e);
+struct step_rows {
+    int64_t pieces, trees; // of prompts beside them; most of all trees together
+};
+int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e);
 
 // The member's rows behind which a token is known, of which log-probabilities are wanted.
 static inline int64_t step_known(const struct member *m) {

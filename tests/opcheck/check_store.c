@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts that come and go (ops/expert_store.h), on backends that have that: layers that share too
-// few slots against the same layers with all experts resident, to the bit, and the slots, heats and
-// counts behind each call against those of expert_pool_choose.
+// few slots, of which some are lent at times, against the same layers with all experts resident, to
+// the bit, and the slots, heats and counts behind each call against those of expert_pool_choose and
+// expert_pool_lend.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "opcheck/families.h"
+#include "ops/expert_loan.h"
 #include "ops/expert_store.h"
 
-enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6 };
+enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6, ROOMS = 4 };
 
 // Layers of one or two classes.
 struct stored {
@@ -23,6 +25,10 @@ struct stored {
     struct expert_pool pool[EXPERT_CLASSES];
     struct expert_stats count;
     int streamed; // calls behind which the next layer's experts were brought ahead
+    struct expert_loan room[ROOMS];
+    int entered;
+    int64_t moved; // experts that stayed, but elsewhere
+    struct expert_lent lent;
 };
 
 static void make_matrices(struct stored *s, struct rng *r, const uint32_t types[2]) {
@@ -66,6 +72,23 @@ static void open_pool(struct stored *s, int class) {
     expert_pool_fill(p, &e);
 }
 
+// The room that is there, and some that take anything up to all that may be lent.
+static int open_rooms(struct stored *s, struct check *c, int64_t own, struct err *e) {
+    struct expert_layout l;
+    expert_layout_of(&l, &s->classes, own);
+    int64_t more = expert_layout_most(&l, &s->classes) - own;
+    int rc = 0;
+    for (int i = 0; i < ROOMS && !rc; i++) {
+        int64_t bytes = own + (i ? (int64_t)rng_below(&c->rng, 1 << 16) * more / (1 << 16) : 0);
+        rc = expert_layout_lend(&l, &s->classes, bytes, &s->room[i], e);
+        if (!rc && expert_store_room(s->store, bytes, e) != i)
+            rc = err_set(e, ERR_MISMATCH, "rooms are not numbered");
+        if (!rc)
+            rc = expert_store_room_end(s->store, NULL, e);
+    }
+    return rc;
+}
+
 static int open_store(struct stored *s, struct check *c, struct err *e) {
     struct tensor parts[EXPERT_PARTS];
     uint32_t heat[LAYERS * MOST_EXPERTS];
@@ -84,7 +107,8 @@ static int open_store(struct stored *s, struct check *c, struct err *e) {
     for (int i = 0; i < LAYERS; i++)
         memcpy(heat + i * s->experts, s->pool[s->class[i]].heat + s->index[i] * s->experts,
                (size_t)s->experts * sizeof *heat);
-    int rc = expert_store_create(&s->store, c->exec, &s->classes, e);
+    int64_t own = between(&c->rng, 1, 100000);
+    int rc = expert_store_create(&s->store, c->exec, &s->classes, own, e);
     for (int i = 0; i < LAYERS && !rc; i++) {
         layer_tensors(s, i, parts);
         rc = expert_store_layer(s->store, parts, e);
@@ -93,7 +117,9 @@ static int open_store(struct stored *s, struct check *c, struct err *e) {
             rc = expert_store_weight(s->store, p, &parts[p], &s->kept[i][p], e);
         }
     }
-    return rc ? rc : expert_store_seal(s->store, heat, e);
+    if (!rc)
+        rc = expert_store_seal(s->store, heat, e);
+    return rc ? rc : open_rooms(s, c, own, e);
 }
 
 static void close_store(struct stored *s, struct exec *x) {
@@ -180,6 +206,30 @@ static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
            now.ahead == s->count.ahead;
 }
 
+// Enters some room, as the specification does.
+static bool lend(struct stored *s, struct check *c) {
+    int to = (int)rng_below(&c->rng, ROOMS);
+    struct expert_shift moves[LAYERS * MOST_EXPERTS];
+    struct err e;
+    if (expert_store_enter(s->store, to, &e))
+        return false;
+    if (to == s->entered)
+        return true;
+    for (int i = 0; i < s->classes.n; i++) {
+        int64_t keep = s->room[to].keep[i];
+        if (keep < s->pool[i].slots)
+            s->moved += expert_pool_lend(&s->pool[i], keep, moves, &e);
+        else
+            expert_pool_back(&s->pool[i], keep);
+    }
+    s->entered = to;
+    s->lent.slots = s->room[to].slots;
+    s->lent.loans += s->lent.slots > 0;
+    s->lent.given += (uint64_t)s->lent.slots;
+    struct expert_lent now = expert_store_lent(s->store);
+    return now.slots == s->lent.slots && now.loans == s->lent.loans && now.given == s->lent.given;
+}
+
 // Calls of layers in turn with few and many rows; what differed.
 static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int *slots) {
     static const int most[] = {1, 1, 3, 20, MOST_ROWS};
@@ -194,6 +244,8 @@ static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int 
         int64_t first = rng_below(&c->rng, (uint32_t)s->experts);
         for (int64_t i = 0; i < n * s->used; i++) // neighbours, so that some are chosen often
             ids[i] = (int32_t)((first + i / s->used % 9 + i % s->used) % s->experts);
+        if (rng_below(&c->rng, 3) == 0)
+            *slots += !lend(s, c);
         run_layer(c, s, s->loose[layer], ids, n, in, a);
         run_layer(c, s, s->kept[layer], ids, n, in, b);
         *bits += bit_differences(a, b, n * s->used * s->m);
@@ -208,7 +260,8 @@ void check_store_rule(struct check *c) {
     static const uint32_t types[][2] = {{TYPE_Q4_K, TYPE_Q6_K}, {TYPE_MXFP4, TYPE_MXFP4},
                                         {TYPE_Q8_0, TYPE_F16},  {TYPE_Q3_K, TYPE_Q5_K},
                                         {TYPE_F32, TYPE_Q4_0},  {TYPE_IQ4_XS, TYPE_IQ4_NL}};
-    uint64_t ahead = 0;
+    uint64_t ahead = 0, loans = 0;
+    int64_t moved = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct stored s = {0};
         struct err e = {0};
@@ -225,6 +278,8 @@ void check_store_rule(struct check *c) {
                  quant_format(types[i][1])->name, s.used, s.experts);
         uint64_t brought = s.count.misses;
         ahead += s.count.ahead;
+        loans += s.lent.loans;
+        moved += s.moved;
         close_store(&s, c->exec);
         if (rc == ERR_UNSUPPORTED)
             return; // the backend has no such stores
@@ -236,4 +291,6 @@ void check_store_rule(struct check *c) {
             s.streamed, rc ? "; " : "", rc ? e.text : "");
     }
     report(c, ahead > 0, "experts brought ahead", "", "%llu", (unsigned long long)ahead);
+    report(c, loans > 0 && moved > 0, "slots that are lent", "", "%llu loans, %lld experts moved",
+           (unsigned long long)loans, (long long)moved);
 }

@@ -34,7 +34,7 @@ static int open_store(struct times *t, int64_t slots, struct err *e) {
         expert_classes_add(&classes, EXPERTS, exec_expert_record(x, parts), e);
     int rc = expert_classes_per_layer(&classes, slots, e);
     if (!rc)
-        rc = expert_store_create(&t->store, x, &classes, e);
+        rc = expert_store_create(&t->store, x, &classes, 0, e);
     for (int i = 0; i < LAYERS && !rc; i++) {
         rc = expert_store_layer(t->store, parts, e);
         for (int p = 0; p < EXPERT_PARTS && !rc; p++)

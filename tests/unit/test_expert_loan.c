@@ -46,6 +46,21 @@ static uint64_t part_of(const struct rig *r, int32_t owner) {
     return expert_part(r->heat[owner], r->total[owner / EXPERTS], EXPERTS);
 }
 
+// Experts change places, and some go.
+static void shuffle(struct rig *r, struct rng *g) {
+    for (int64_t i = 0; i < r->p.slots; i++) {
+        int64_t j = rng_below(g, (uint32_t)(i + 1));
+        int32_t other = r->owner[j];
+        r->owner[j] = rng_below(g, 5) ? r->owner[i] : -1;
+        r->owner[i] = i == j ? r->owner[j] : other;
+    }
+    for (int i = 0; i < MOST; i++)
+        r->place[i] = -1;
+    for (int64_t s = 0; s < r->p.slots; s++)
+        if (r->owner[s] >= 0)
+            r->place[r->owner[s]] = (int32_t)s;
+}
+
 // Random pools, some of whose slots are free: whoever stays is at least as hot as whoever went, and
 // was moved from where it was; slots that come back are free.
 static void the_hottest_stay(void **state) {
@@ -56,19 +71,8 @@ static void the_hottest_stay(void **state) {
         struct rig r;
         int64_t slots = EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS + 1);
         open_rig(&r, slots, &g);
-        for (int64_t i = rng_below(&g, 2) ? 0 : slots; i < slots; i++) // shuffled
-            if (rng_below(&g, 5) == 0) {
-                r.place[r.owner[i]] = -1;
-                r.owner[i] = -1;
-            } else {
-                int64_t j = rng_below(&g, (uint32_t)(i + 1));
-                int32_t a = r.owner[i], b = r.owner[j];
-                r.owner[i] = b;
-                r.owner[j] = a;
-                r.place[a] = (int32_t)j;
-                if (b >= 0)
-                    r.place[b] = (int32_t)i;
-            }
+        if (rng_below(&g, 2))
+            shuffle(&r, &g);
         check_tables(&r);
         int32_t before[MOST], old_owner[MOST];
         memcpy(before, r.place, sizeof before);

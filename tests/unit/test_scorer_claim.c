@@ -137,10 +137,30 @@ static void test_share(void **state) {
     assert_false(scorer_share(&p, 2000, 500, &y));
 }
 
+// Slots of experts make room before weights do, and the target has all but what the scorer keeps.
+static void test_share_slots(void **state) {
+    const struct score_plan p = {.weights = 900, .chunk = 100, .own = 50, .total = 2900};
+    struct scorer_share y;
+    (void)state;
+    assert_true(scorer_share_slots(&p, 18000, 5000, 0, &y));
+    assert_int_equal(y.lend, 1900);
+    assert_int_equal(y.park, 0);
+    assert_int_equal(y.limit, 18000 - 1050);
+    assert_true(scorer_share_slots(&p, 18000, 1500, 400, &y));
+    assert_int_equal(y.lend, 1500);
+    assert_int_equal(y.park, 400);
+    assert_int_equal(y.limit - y.lend - y.park + scorer_stays(&p) + scorer_takes(&p), 18000);
+    assert_false(scorer_share_slots(&p, 18000, 1500, 399, &y));
+    assert_true(scorer_share_slots(&p, 18000, -5, 1900, &y)); // no slots to give: as it was
+    assert_int_equal(y.lend, 0);
+    assert_false(scorer_share_slots(&p, 1000, 5000, 0, &y)); // nothing is left for the target
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_claim),
         cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_slots),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

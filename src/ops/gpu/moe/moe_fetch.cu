@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(THREADS)
         if (evicts)
             f.p.place[old] = NULL;
         *owner = f.layer * f.p.experts + wanted[own];
-        place[wanted[own]] = f.p.data + slot[own] * f.p.record;
+        place[wanted[own]] = f.p.data + slot[own] * f.p.step;
         f.moves[own] = {wanted[own], slot[own]};
     }
     int evicted;
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(COPY_THREADS)
         const int2 m = __ldcg((const int2 *)f.moves + move); // struct expert_move
         const int64_t first = (piece - move * pieces) * each + threadIdx.x;
         const uint4 *from = (const uint4 *)(f.from + m.x * f.p.record) + first;
-        uint4 *to = (uint4 *)(f.p.data + m.y * f.p.record) + first, v[COPY_EACH];
+        uint4 *to = (uint4 *)(f.p.data + m.y * f.p.step) + first, v[COPY_EACH];
 #pragma unroll
         for (int i = 0; i < COPY_EACH; i++)
             if (first + i * COPY_THREADS < units)

@@ -45,9 +45,12 @@ static void destroy(struct expert_store *s) {
     moe_stream_close(s);
     for (int i = 0; i < s->n; i++)
         exec_host_free(s->base.x, s->layers[i].host);
+    if (s->entered) // its scratch is part of what goes
+        g->carve.scratch_bytes = 0;
+    gpu_release(g, s->block);
     for (int i = 0; i < s->base.classes.n; i++) {
         struct moe_pool *p = &s->pool[i];
-        void *all[] = {p->data, p->owner, p->place, p->heat, p->total, p->rows};
+        void *all[] = {p->owner, p->place, p->heat, p->total, p->rows};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             gpu_release(g, all[k]);
     }
@@ -59,18 +62,24 @@ static void destroy(struct expert_store *s) {
     free(s);
 }
 
-static bool open_pool(struct gpu *g, struct moe_pool *p, const struct expert_class *c,
-                      int experts) {
+static bool open_pool(struct expert_store *s, int class) {
+    const struct expert_class *c = &s->base.classes.c[class];
+    struct gpu *g = s->g;
+    struct moe_pool *p = &s->pool[class];
+    const int experts = s->base.classes.experts;
     size_t all = (size_t)c->layers * (size_t)experts, slots = (size_t)c->slots;
-    *p = (struct moe_pool){
-        .layers = c->layers, .experts = experts, .slots = c->slots, .record = c->record};
-    p->data = gpu_alloc_in(g, ARENA_SLOTS, slots * (size_t)c->record);
+    *p = (struct moe_pool){.layers = c->layers,
+                           .experts = experts,
+                           .slots = c->slots,
+                           .record = c->record,
+                           .data = s->block + s->layout.at[class].first,
+                           .step = s->layout.at[class].step};
     p->owner = gpu_alloc(g, slots * sizeof *p->owner);
     p->place = gpu_alloc(g, all * sizeof *p->place);
     p->heat = gpu_alloc(g, all * sizeof *p->heat);
     p->total = gpu_alloc(g, (size_t)c->layers * sizeof *p->total);
     p->rows = gpu_alloc(g, (size_t)c->layers * sizeof *p->rows);
-    return p->data && p->total && p->owner && p->place && p->heat && p->rows;
+    return p->total && p->owner && p->place && p->heat && p->rows;
 }
 
 static bool open_counts(struct expert_store *s) {
@@ -90,7 +99,7 @@ static bool open_counts(struct expert_store *s) {
 }
 
 static int create(struct expert_store **out, struct exec *x, const struct expert_classes *c,
-                  struct err *e) {
+                  int64_t room, struct err *e) {
     struct gpu *g = gpu_enter(x);
     struct expert_store *s = calloc(1, sizeof *s);
     if (!s)
@@ -98,9 +107,12 @@ static int create(struct expert_store **out, struct exec *x, const struct expert
     s->g = g;
     s->base = (struct expert_store_base){.x = x, .backend = &cuda_experts, .classes = *c};
     s->layers = calloc((size_t)expert_classes_layers(c), sizeof *s->layers);
+    expert_layout_of(&s->layout, c, room);
     bool ok = s->layers && open_counts(s) && moe_stream_open(s);
+    s->block = ok ? gpu_alloc_in(g, ARENA_SLOTS, (size_t)s->layout.bytes) : NULL;
+    ok = s->block != NULL;
     for (int i = 0; i < c->n && ok; i++)
-        ok = open_pool(g, &s->pool[i], &c->c[i], c->experts);
+        ok = open_pool(s, i);
     if (!ok) {
         gpu_last_error();
         destroy(s);
@@ -150,13 +162,15 @@ static int tell_layer(struct expert_store *s, const struct tensor *parts, struct
 static void pack(struct expert_store *s, const struct moe_home *h, int part, const struct weight *w,
                  const struct tensor *t, bool *ok) {
     struct gpu *g = s->g;
+    const int class = (int)(h->pool - s->pool);
+    unsigned char *low = s->block + expert_layout_low(&s->layout, &s->base.classes, class);
     struct weight some = *w;
-    some.data = h->pool->data;
-    some.view.data = h->pool->data;
+    some.data = low;
+    some.view.data = low;
     *ok = cuda_weight_stream(g, &some, t);
     if (*ok)
         gpu_check(g,
-                  gpu_rows_to_host(h->host + h->at[part], (size_t)h->pool->record, h->pool->data,
+                  gpu_rows_to_host(h->host + h->at[part], (size_t)h->pool->record, low,
                                    (size_t)w->step, (size_t)w->step, (size_t)w->experts, g->stream),
                   "packing experts");
 }
@@ -224,7 +238,7 @@ static int fill(struct expert_store *s, int class, const uint32_t *heat, struct 
     int rc = ok ? expert_pool_fill(&p, e) : err_set(e, ERR_MEMORY, "no memory to place experts");
     for (int64_t i = 0; !rc && i < d->slots; i++) {
         int32_t o = p.owner[i];
-        unsigned char *to = d->data + i * d->record;
+        unsigned char *to = d->data + i * d->step;
         if (o < 0)
             continue;
         place[o] = to;
@@ -280,4 +294,9 @@ const struct expert_backend cuda_experts = {
     .seal = seal,
     .destroy = destroy,
     .heat = read_heat,
+    .room = moe_room,
+    .room_end = moe_room_end,
+    .enter = moe_enter,
+    .room_scratch = moe_room_scratch,
+    .room_at = moe_room_at,
 };

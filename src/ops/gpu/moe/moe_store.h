@@ -10,6 +10,7 @@
 #define COPPICE_OPS_GPU_MOE_MOE_STORE_H
 
 #include "ops/args_mlp.h"
+#include "ops/expert_loan.h"
 #include "ops/expert_store.h"
 #include "ops/gpu/runtime/cuda.h"
 
@@ -20,8 +21,9 @@ extern "C" {
 // A class's slots: struct expert_pool in device memory, where a place is an address.
 struct moe_pool {
     int layers, experts;
-    int64_t slots, record;
-    unsigned char *data;         // [slots][record]
+    int64_t slots, record;       // slots: those that are not lent
+    unsigned char *data;         // slot 0, and the bytes from each to the next, which may be less
+    int64_t step;                // than 0
     int32_t *owner;              // [slots]
     const unsigned char **place; // [layers][experts], NULL: not resident
     uint32_t *heat;              // [layers][experts]
@@ -52,10 +54,21 @@ struct moe_stream {
     struct moe_moves *host, *device;  // [2] the same: asked for, ahead
 };
 
+// A room in the place of slots (moe_lend.c).
+struct moe_room {
+    struct expert_loan loan;
+    void *scratch; // of passes for which it is made, where that is more than others have
+    size_t scratch_bytes;
+};
+
 struct expert_store {
     struct expert_store_base base; // first
     struct gpu *g;
     struct expert_store *next; // of this GPU
+    struct expert_layout layout;
+    unsigned char *block; // [layout.bytes] all slots, and the room between them
+    struct moe_room room[EXPERT_ROOMS];
+    int rooms, entered; // how many there are; the one that is in use
     struct moe_pool pool[EXPERT_CLASSES];
     int told[EXPERT_CLASSES]; // layers so far
     struct moe_home *layers;  // [expert_classes_layers]
@@ -80,6 +93,13 @@ void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool
 
 bool moe_stream_open(struct expert_store *s);
 void moe_stream_close(struct expert_store *s); // waits for it
+void moe_stream_rest(struct expert_store *s);  // waits: nothing is under way ahead any more
+// What moe_lend.c has for the table of stores.
+int moe_room(struct expert_store *s, int64_t bytes, struct err *e);
+int moe_room_end(struct expert_store *s, const struct exec_limits *l, struct err *e);
+int moe_enter(struct expert_store *s, int room, struct err *e);
+void *moe_room_at(const struct expert_store *s, int room, int64_t *bytes);
+int64_t moe_room_scratch(const struct exec *x, const struct exec_limits *l);
 // Queues choosing and bringing what a list needs, by the device itself.
 void moe_read(struct gpu *g, const struct moe_home *h, const struct moe_list *l);
 // Queues the choices alone: of a list, and ahead of layer h's, which keeps what layer `now` has

@@ -37,6 +37,11 @@ void moe_stream_close(struct expert_store *s) {
     *c = (struct moe_stream){0};
 }
 
+void moe_stream_rest(struct expert_store *s) {
+    gpu_check(s->g, gpu_stream_wait(s->copies.stream), "waiting for experts");
+    s->copies.ahead = false;
+}
+
 // Whatever is queued from now on comes behind copies that are under way.
 static void wait_ahead(struct gpu *g, struct expert_store *s) {
     struct moe_stream *c = &s->copies;
@@ -55,7 +60,7 @@ static void copy(struct gpu *g, const struct moe_home *h, const struct moe_moves
     const struct moe_stream *c = &h->store->copies;
     gpu_error code = GPU_OK;
     for (int i = 0; i < m->n && code == GPU_OK; i++)
-        code = gpu_to_device(p->data + m->move[i].slot * p->record,
+        code = gpu_to_device(p->data + m->move[i].slot * p->step,
                              h->host + m->move[i].expert * p->record, (size_t)p->record, c->stream);
     if (code == GPU_OK)
         code = gpu_event_record(behind, c->stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of activations: rows of fp16 and their powers of two, one buffer of f32 rows that all of
-// them share, and reading them back.
+// them share but for those of passes for which memory is lent, and reading them back.
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,11 +22,30 @@ static bool share_wide(struct gpu *g, size_t bytes) {
     if (!wide)
         return false;
     gpu_release(g, g->wide);
+    for (struct act *a = g->acts; a; a = a->next)
+        if (a->wide == g->wide)
+            a->wide = wide;
     g->wide = wide;
     g->wide_bytes = bytes;
-    for (struct act *a = g->acts; a; a = a->next)
-        a->wide = wide;
     return true;
+}
+
+bool gpu_carve_end(struct gpu *g, bool own) {
+    float *wide = NULL;
+    bool ok = !g->carve.failed;
+    if (own) {
+        g->carve.open = false;
+        ok = ok && share_wide(g, g->carve.wide);
+        wide = g->wide;
+    } else if (ok && g->carve.wide) {
+        wide = gpu_alloc(g, g->carve.wide);
+        ok = wide != NULL;
+    }
+    g->carve.open = false;
+    for (struct act *a = g->acts; a; a = a->next)
+        if (!a->wide)
+            a->wide = wide;
+    return ok;
 }
 
 int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
@@ -40,7 +59,9 @@ int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, stru
         a->cap_k = k;
         a->x = gpu_alloc(g, (size_t)(n * stride) * 2);
         a->unscale = gpu_alloc(g, (size_t)n * sizeof *a->unscale);
-        ok = a->x && a->unscale && share_wide(g, (size_t)(n * stride) * sizeof *a->wide);
+        const size_t wide = (size_t)(n * stride) * sizeof *a->wide;
+        ok = a->x && a->unscale && (g->carve.open || share_wide(g, wide));
+        g->carve.wide = max_size(g->carve.wide, wide);
     }
     if (!ok) {
         cuda_act_destroy(x, a);
@@ -48,7 +69,7 @@ int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, stru
                        "out of GPU memory for %lld rows of %lld activations; use a smaller --chunk",
                        (long long)n, (long long)k);
     }
-    a->wide = g->wide;
+    a->wide = g->carve.open ? NULL : g->wide;
     a->next = g->acts;
     g->acts = a;
     *out = a;

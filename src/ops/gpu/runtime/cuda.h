@@ -12,6 +12,7 @@
 #include "base/slabs.h"
 #include "ops/exec.h"
 #include "ops/gpu/linear/linear.h"
+#include "ops/gpu/runtime/carve.h"
 #include "ops/gpu/runtime/gpu.h"
 
 #ifdef __cplusplus
@@ -100,12 +101,12 @@ struct gpu {
     bool peaked;                           // a linear_few_start of this op has left peaks
     void *scratch;                         // what lives within one op only
     size_t scratch_bytes;
+    struct gpu_carve carve;
     struct attend_cache *plans; // plans of attention (attend_cache.c)
     struct act *acts;           // all of them; they share `wide`
     float *wide;
     size_t wide_bytes;
-    // Tests let the n-th allocation, or the n-th launch or copy, from now on fail; 0: none.
-    int64_t fail_alloc, fail_queue;
+    int64_t fail_alloc, fail_queue; // the n-th from now (queue: launch, copy) fails; 0: none does
 };
 
 static inline struct gpu *gpu_of(struct exec *x) {
@@ -155,8 +156,7 @@ bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory,
 // waits.
 void gpu_flush(struct gpu *g);
 
-// Time marks (exec.h).
-void cuda_mark(struct exec *x, int i);
+void cuda_mark(struct exec *x, int i); // time marks (exec.h)
 double cuda_between(struct exec *x, int a, int b);
 void cuda_marks_fini(struct gpu *g);
 

@@ -34,7 +34,29 @@ void gpu_memory_fini(struct gpu *g) {
     slabs_fini(&g->memory);
 }
 
+void gpu_carve_open(struct gpu *g, unsigned char *at, int64_t bytes) {
+    struct gpu_carve *c = &g->carve;
+    c->at = at;
+    c->end = at + bytes;
+    c->open = true;
+    c->failed = false;
+    c->wide = 0;
+}
+
+static void *carve(struct gpu_carve *c, size_t bytes) {
+    size_t whole = round_up_size(max_size(bytes, 1), SLABS_ALIGN);
+    unsigned char *p = c->at;
+    if (whole > (size_t)(c->end - c->at)) {
+        c->failed = true;
+        return NULL;
+    }
+    c->at += whole;
+    return p;
+}
+
 void *gpu_alloc_in(struct gpu *g, enum exec_arena arena, size_t bytes) {
+    if (g->carve.open && arena == ARENA_WORK)
+        return gpu_falls(&g->fail_alloc) ? NULL : carve(&g->carve, bytes);
     void *p = gpu_falls(&g->fail_alloc) ? NULL : slabs_take(&g->memory, (int)arena, bytes);
     if (p)
         gpu_check(g, gpu_zero(p, 0, bytes, g->stream), "clearing memory");
@@ -62,6 +84,10 @@ bool gpu_scratch_reserve(struct gpu *g, size_t bytes) {
 }
 
 void *gpu_scratch(struct gpu *g, size_t bytes) {
+    if (g->carve.scratch_bytes > g->scratch_bytes && bytes <= g->carve.scratch_bytes) {
+        gpu_flush(g);
+        return g->carve.scratch;
+    }
     if (gpu_scratch_reserve(g, bytes))
         return g->scratch;
     gpu_check(g, GPU_OUT_OF_MEMORY, "scratch memory of an op");

@@ -41,6 +41,7 @@ void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps
                       int64_t k, struct act *out);
 void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 
+size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l);
 // What passes within limits ask for as scratch, by family, and what else each keeps (reserve.c):
 // its bytes, and taking them. False: no memory.
 size_t linear_scratch(const struct gpu *g, const struct exec_limits *l);

@@ -7,7 +7,7 @@
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-static size_t scratch_of(const struct gpu *g, const struct exec_limits *l) {
+size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l) {
     size_t state = max_size(attend_scratch(l), gdn_scratch(g, l));
     state = max_size(state, max_size(sparse_scratch(l), mass_scratch(l)));
     state = max_size(state, moe_scratch(g, l));
@@ -16,19 +16,19 @@ static size_t scratch_of(const struct gpu *g, const struct exec_limits *l) {
 
 int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
     const struct gpu *g = (const struct gpu *)x;
-    size_t bytes = STAGE_BYTES + scratch_of(g, l) + (size_t)l->act * sizeof(float);
+    size_t bytes = STAGE_BYTES + gpu_scratch_of(g, l) + (size_t)l->act * sizeof(float);
     bytes += linear_kept() + moe_kept() + attend_kept(l);
     return (int64_t)(bytes + (g->vendor ? VENDOR_WORKSPACE : 0));
 }
 
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e) {
     struct gpu *g = gpu_enter(x);
-    bool ok = gpu_scratch_reserve(g, scratch_of(g, l)) && linear_reserve(g) && moe_reserve(g) &&
+    bool ok = gpu_scratch_reserve(g, gpu_scratch_of(g, l)) && linear_reserve(g) && moe_reserve(g) &&
               attend_reserve(g, l);
     if (ok)
         return 0;
     return err_set(e, ERR_MEMORY,
                    "GPU %d has no %lld MiB for passes of %lld rows; use a smaller --chunk or a "
                    "shorter --max-ctx",
-                   g->device, (long long)(scratch_of(g, l) >> 20), (long long)l->rows);
+                   g->device, (long long)(gpu_scratch_of(g, l) >> 20), (long long)l->rows);
 }
