@@ -221,7 +221,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
-                           "6144 with --prompt-gemm vendor, more where experts' slots are lent; "
+                           "8192 on one with 72 GiB free, 6144 with --prompt-gemm vendor, more "
+                           "where experts' slots are lent; "
                            "the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = KV_CODEC_CHOICES,
                      .groups = RUNNING, .help = "how keys and values are stored"},

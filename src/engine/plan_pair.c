@@ -60,7 +60,10 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     return 0;
 }
 
-enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144 };
+enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144, LARGE_ROWS = 8192 };
+
+// From here on a device's memory is one in which the workspace of LARGE_ROWS is not missed.
+static const int64_t LARGE_DEVICE = (int64_t)72 << 30;
 
 // Rows of passes for which slots may be lent: whole tiles of 192, and somewhat more than prompts
 // of round lengths. Beyond the last one computing takes longer than bringing most of the experts.
@@ -75,7 +78,10 @@ _Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
 static int rows_for(const struct pair_request *r) {
     if (!exec_is_device(runtime_exec(r->device)))
         return ROWS;
-    return r->vendor_gemm ? VENDOR_ROWS : DEVICE_ROWS;
+    if (r->vendor_gemm)
+        return VENDOR_ROWS;
+    const bool slots = r->slots || r->most; // larger passes borrow what these have
+    return !slots && available_to(r) >= LARGE_DEVICE ? LARGE_ROWS : DEVICE_ROWS;
 }
 
 // How a plan is tried: rows of a prompt's pass, and whether experts may lie beyond the device.
@@ -100,7 +106,7 @@ static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attem
                      struct err *e) {
     int rc = plan_once(p, r, &a, e);
     while (rc == ERR_MEMORY && open && a.chunk > ROWS) {
-        a.chunk /= 2;
+        a.chunk = a.chunk == LARGE_ROWS ? DEVICE_ROWS : a.chunk / 2;
         rc = plan_once(p, r, &a, e);
     }
     return rc;
@@ -128,6 +134,8 @@ static int plan_slots(struct memory_plan *p, struct pair_request *r, struct cour
     if (rc == ERR_MEMORY && !a.fewer && !c->no_slots && p->slots.n) {
         a.fewer = true;
         a.lends = c->open && a.rows_open;
+        if (c->open && a.chunk == LARGE_ROWS)
+            a.chunk = DEVICE_ROWS;
         rc = plan_rows(p, r, a, c->open, e);
     }
     return rc;

@@ -9,7 +9,7 @@
 
 enum {
     WARPS = 8,
-    RUN = 8,   // rows of a warp where there are many,
+    RUN = 16,  // rows of a warp where there are many,
     MANY = 65, // from here on
     AHEAD = 96 // blocks, about, that ask for what the delta rule reads next
 };
@@ -268,50 +268,91 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
+// The inputs of a row's three predecessors, wherever they are.
+static __device__ __forceinline__ void
+load_taps(const struct conv_job &j, const struct head_place &p, int64_t row, int seq, float4 *x) {
+    struct taps in = find_taps(j, row, seq);
+#pragma unroll
+    for (int t = 0; t < GDN_CONV - 1; t++)
+        x[t] = load_tap(p, in.at[t]);
+}
+
+// Which of RUN rows from `first` on are a launch's, and how they hang together.
+struct conv_run {
+    int seq;        // of the lane's row, below 0: none
+    unsigned mine;  // rows of this launch's sequences
+    unsigned after; // rows whose parent stands right in front of them
+    bool deep;      // so it is for the first row, and for the two in front of it
+};
+
+static __device__ struct conv_run find_run(const struct conv_job &j, int64_t first) {
+    enum { BACK = GDN_CONV - 2 };
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t row = first + lane, back = row - BACK; // the same rows for other lanes
+    struct conv_run r;
+    r.seq = lane < RUN && row < j.n ? __ldcg(&j.seq[row]) - j.first_seq : -1;
+    bool follows =
+        lane < RUN + BACK && back > 0 && back < j.n && __ldcg(&j.parent[back]) == back - 1;
+    unsigned chain = __ballot_sync(0xFFFFFFFFu, follows);
+    r.mine = __ballot_sync(0xFFFFFFFFu, r.seq >= 0 && r.seq < GDN_STATES);
+    r.after = chain >> BACK;
+    r.deep = (chain & ((2u << BACK) - 1)) == (2u << BACK) - 1;
+    return r;
+}
+
 // Many rows, heads in fours: a warp makes a head of RUN rows, so that its weights are read once,
-// and a row that follows its parent finds three of its inputs in registers.
-static __global__ void __launch_bounds__(WARPS * 32)
+// and a row that follows its parent finds three of its inputs in registers. In a prompt each row
+// follows the one in front of it, so the inputs in front of the first row are read, too, before
+// anything is known. Few registers, and so many warps: inputs are asked for AHEAD_ROWS rows before.
+static __global__ void __launch_bounds__(WARPS * 32, 3)
     conv_runs(const __grid_constant__ struct conv_job j) {
+    enum { AHEAD_ROWS = 2 };
     const struct gdn_shape &s = j.shape;
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int64_t first = (int64_t)blockIdx.y * RUN, row = first + lane;
+    int64_t first = (int64_t)blockIdx.y * RUN;
+    struct head_place p = place_of(s, head);
+    float4 w[4], own[AHEAD_ROWS], x[GDN_CONV] = {};
+    if (head < 2 * s.n_k + s.n_v)
+        load_weights(j, p, w);
     gpu_await();
     gpu_let_next();
     if (head > 2 * s.n_k + s.n_v)
         return;
-    int seq = lane < RUN && row < j.n ? j.seq[row] - j.first_seq : -1;
-    bool follows = seq >= 0 && lane > 0 && j.parent[row] == row - 1;
-    unsigned mine = __ballot_sync(0xFFFFFFFFu, seq >= 0 && seq < GDN_STATES);
-    unsigned simple = __ballot_sync(0xFFFFFFFFu, follows);
+    const struct conv_run run = find_run(j, first);
     if (head == 2 * s.n_k + s.n_v) {
         for (int r = 0; r < RUN; r++)
-            if (mine >> r & 1)
+            if (run.mine >> r & 1)
                 gates(j, first + r, lane);
         return;
     }
-    struct head_place p = place_of(s, head);
-    float4 w[4], own[RUN], x[GDN_CONV] = {};
-    load_weights(j, p, w);
+    const float *u = j.a.rows.u + first * s.channels;
+    const int rows = (int)(j.n - first < RUN ? j.n - first : RUN);
 #pragma unroll
-    for (int r = 0; r < RUN; r++)
-        if (mine >> r & 1)
-            own[r] = load_tap(p, j.a.rows.u + (first + r) * s.channels);
+    for (int t = 0; t < GDN_CONV - 1; t++)
+        if (first > 0)
+            x[t + 1] = load_tap(p, u + (t - (GDN_CONV - 1)) * (int64_t)s.channels);
 #pragma unroll
-    for (int r = 0; r < RUN; r++) {
-        int of = __shfl_sync(0xFFFFFFFFu, seq, r);
-        if (!(mine >> r & 1))
-            continue;
+    for (int r = 0; r < AHEAD_ROWS; r++)
+        if (r < rows)
+            own[r] = load_tap(p, u + r * (int64_t)s.channels);
+    for (int r0 = 0; r0 < rows; r0 += AHEAD_ROWS) {
 #pragma unroll
-        for (int t = 0; t < GDN_CONV - 1; t++)
-            x[t] = x[t + 1];
-        if (!(simple >> r & 1)) {
-            struct taps in = find_taps(j, first + r, of);
+        for (int i = 0; i < AHEAD_ROWS; i++) {
+            const int r = r0 + i;
+            const int of = __shfl_sync(0xFFFFFFFFu, run.seq, r);
+            const float4 now = own[i];
+            if (r + AHEAD_ROWS < rows)
+                own[i] = load_tap(p, u + (r + AHEAD_ROWS) * (int64_t)s.channels);
+            if (!(run.mine >> r & 1))
+                continue;
 #pragma unroll
             for (int t = 0; t < GDN_CONV - 1; t++)
-                x[t] = load_tap(p, in.at[t]);
+                x[t] = x[t + 1];
+            if (!(run.after >> r & 1) || (r == 0 && !run.deep))
+                load_taps(j, p, first + r, of, x);
+            x[GDN_CONV - 1] = now;
+            finish_four(j, p, first + r, w, x);
         }
-        x[GDN_CONV - 1] = own[r];
-        finish_four(j, p, first + r, w, x);
     }
 }
 
