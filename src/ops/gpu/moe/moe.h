@@ -72,13 +72,15 @@ bool moe_peaks_reserve(struct gpu *g);
 bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_peaks *from,
                     const struct moe_peaks *raises, bool ahead);
 
-// The same by an order in groups of MOE_UNION_ROWS, for forms and sizes that it takes.
+// The same by an order in groups of MOE_UNION_ROWS, or, of one row's entries, without (an order of
+// zeros), for forms and sizes that it takes.
 enum { MOE_UNION_ROWS = 8 };
 bool moe_union_takes(const struct gpu *g, const struct moe_call_args *c);
 void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                       const struct moe_peaks *from, const struct moe_peaks *raises, bool ahead);
 
-// Bytes of an order of the list, and its making in such memory.
+// The most tiles and the bytes of an order of the list, and its making in such memory.
+int64_t moe_order_most(int64_t entries, int experts, int rows);
 size_t moe_order_bytes(int64_t entries, int experts, int rows);
 struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
                                 unsigned char *memory);

@@ -122,6 +122,30 @@ static void finish(struct exec *x, const struct moe_layer_args *a, bool joined) 
         cuda_moe_combine(x, &s->sum);
 }
 
+// Gate and up, then down, of f values; false: a fault.
+static bool run_experts(struct gpu *g, const struct moe_call_args *pair,
+                        const struct moe_call_args *down, int64_t f) {
+    const struct moe_peaks none = {}, raises = {NULL, 0, g->peaks, g->epoch};
+    const struct moe_peaks from = {pair->out, (int)f, g->peaks, g->epoch};
+    const bool one = pair->distinct, units = moe_union_takes(g, down);
+    struct moe_order order = {};
+    if (!one && units && moe_union_takes(g, pair)) {
+        const size_t bytes = moe_order_bytes(pair->listed, pair->experts, MOE_UNION_ROWS);
+        unsigned char *memory = (unsigned char *)gpu_scratch(g, bytes);
+        if (!memory)
+            return false;
+        order = moe_order_make(g, pair, MOE_UNION_ROWS, memory);
+        moe_union_launch(g, pair, &order, &none, &raises, false);
+    } else {
+        moe_few_launch(g, pair, &none, &raises, false);
+    }
+    if (order.tiles || (one && units))
+        moe_union_launch(g, down, &order, &from, &none, true);
+    else
+        moe_few_launch(g, down, &from, &none, true);
+    return true;
+}
+
 extern "C" bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a) {
     struct gpu *g = gpu_of(x);
     const int64_t n = a->down.list.n, f = a->both.gate->m;
@@ -135,25 +159,13 @@ extern "C" bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a) {
         return false;
     cuda_act_shape(a->mid, n * a->down.list.used, f);
     const struct moe_call_args pair = gate_up_of(a, joined), down = down_of(a, joined);
-    const struct moe_peaks none = {}, raises = {NULL, 0, g->peaks, g->epoch + 1};
-    const struct moe_peaks from = {a->mid->wide, (int)f, g->peaks, g->epoch + 1};
     if ((size_t)(entries * a->mid->stride) * sizeof(float) > g->wide_bytes ||
         !moe_few_fits(g, &down))
         return false;
     g->epoch++;
     run_router(x, a);
-    if (n > 1 && moe_union_takes(g, &pair) && moe_union_takes(g, &down)) {
-        const size_t bytes = moe_order_bytes(pair.listed, pair.experts, MOE_UNION_ROWS);
-        unsigned char *memory = (unsigned char *)gpu_scratch(g, bytes);
-        if (!memory)
-            return true;
-        const struct moe_order order = moe_order_make(g, &pair, MOE_UNION_ROWS, memory);
-        moe_union_launch(g, &pair, &order, &none, &raises, false);
-        moe_union_launch(g, &down, &order, &from, &none, true);
-    } else {
-        moe_few_launch(g, &pair, &none, &raises, false);
-        moe_few_launch(g, &down, &from, &none, true);
-    }
+    if (!run_experts(g, &pair, &down, f))
+        return true;
     finish(x, a, joined);
     return true;
 }
