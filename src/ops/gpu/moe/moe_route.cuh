@@ -59,15 +59,14 @@ template <int EACH> struct route_lane {
     }
 };
 
+// p: logits, -INFINITY where there is no expert.
 template <int EACH>
-static __device__ __forceinline__ void probabilities(const moe_route_args &a, const float *logits,
-                                                     int lane, route_lane<EACH> &r) {
+static __device__ __forceinline__ void probabilities(const moe_route_args &a, int lane,
+                                                     route_lane<EACH> &r) {
     float most = -INFINITY, sum = 0;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        r.p[i] = i * 32 + lane < a.experts ? __ldcg(logits + i * 32 + lane) : -INFINITY;
+    for (int i = 0; i < EACH; i++)
         most = fmaxf(most, r.p[i]);
-    }
     if (a.score == ROUTE_SOFTMAX) {
         most = warp_max(most);
 #pragma unroll
@@ -174,12 +173,12 @@ static __device__ __forceinline__ float weigh(const moe_route_args &a, int lane,
     return a.expert_scale ? w * a.expert_scale[expert] : w;
 }
 
-// Routes one row of logits, which other blocks may have written; by: EACH * 32 floats of the warp.
+// Routes one row, whose logits are in r.p; by: EACH * 32 floats of the warp.
 template <int EACH>
-static __device__ __forceinline__ void route_row(const moe_route_args &a, int64_t row, float *by) {
+static __device__ __forceinline__ void route_logits(const moe_route_args &a, int64_t row,
+                                                    route_lane<EACH> &r, float *by) {
     const int lane = threadIdx.x % 32;
-    route_lane<EACH> r;
-    probabilities<EACH>(a, a.logits + row * a.experts, lane, r);
+    probabilities<EACH>(a, lane, r);
     if (a.groups > 1)
         drop_groups<EACH>(a, lane, r, by);
     int own = 0;
@@ -195,6 +194,17 @@ static __device__ __forceinline__ void route_row(const moe_route_args &a, int64_
         a.ids[row * a.used + lane] = own;
         a.weights[row * a.used + lane] = w;
     }
+}
+
+// The same for a row of logits in memory, which other blocks may have written.
+template <int EACH>
+static __device__ __forceinline__ void route_row(const moe_route_args &a, int64_t row, float *by) {
+    const float *logits = a.logits + row * a.experts + threadIdx.x % 32;
+    route_lane<EACH> r;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        r.p[i] = i * 32 + (int)threadIdx.x % 32 < a.experts ? __ldcg(logits + i * 32) : -INFINITY;
+    route_logits<EACH>(a, row, r, by);
 }
 
 #endif

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The router's product and its choice in one launch, for few rows. A block has 16 logits of some
 // rows, a warp one part of k of them; beside those of the router there may be one more block for
-// the gate of a shared expert. Its weights are in shared memory before it waits. The block that
-// comes last of those with the same rows routes them. Logits are linear's to the bit: the chain of
+// the gate of a shared expert, which also turns that into its weight. Its weights are in shared
+// memory before it waits. The last block for some rows multiplies nothing: it waits for their
+// logits, each of which comes as one word with the launch's number, and routes them. The blocks
+// that it waits for have been started before it. Logits are linear's to the bit: the chain of
 // matrix instructions of linear_mma.cuh, parts added in order.
 #include "ops/gpu/moe/moe_few.cuh"
 #include "ops/gpu/moe/moe_layer.h"
 #include "ops/gpu/moe/moe_route.cuh"
 
-enum { ROUTER_THREADS = LINEAR_PARTS * 32, TICKETS = 1024 };
+enum { ROUTER_THREADS = LINEAR_PARTS * 32, WORDS = 32768 };
+
+typedef unsigned long long router_word; // a launch's number above a logit's bits
 
 struct moe_router {
     struct matrix_view w[2]; // of the experts, of the gate
@@ -22,7 +26,8 @@ struct moe_router {
     struct moe_route_args r[2]; // of each
     int columns, pitch;         // rows of a block, at most; bytes from row to row
     int rows, sums;             // where these begin in shared memory
-    unsigned *ticket;           // [groups of rows] zeros, and zeros again afterwards
+    router_word *word;          // [n][experts]
+    uint32_t number;            // of the launch
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -44,46 +49,87 @@ static __device__ __forceinline__ void router_take(const moe_router &a, int64_t 
     }
 }
 
+static __device__ __forceinline__ void router_give(router_word *to, uint32_t number, float v) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to),
+                 "l"((router_word)number << 32 | __float_as_uint(v))
+                 : "memory");
+}
+
+// The logit, when it is there.
+static __device__ __forceinline__ float router_get(const router_word *from, uint32_t number) {
+    router_word v;
+    do {
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+    } while (v >> 32 != number);
+    return __uint_as_float((uint32_t)v);
+}
+
 // Adds up a block's parts.
 static __device__ __forceinline__ void router_finish(const moe_router &a, int gate, int tile,
-                                                     int64_t first, int n, const float *sums) {
+                                                     int64_t first, int n, const float *sums,
+                                                     float power) {
     const matrix_view &w = a.w[gate];
     for (int i = threadIdx.x; i < n * TILE_ROWS; i += blockDim.x) {
         const int r = i / TILE_ROWS, o = i % TILE_ROWS;
-        const int64_t m = (int64_t)tile * TILE_ROWS + o;
+        const int64_t m = (int64_t)tile * TILE_ROWS + o, at = (first + r) * w.m + m;
         if (m >= w.m)
             continue;
-        const float *at = sums + r * MOE_SUM_PITCH + o;
-        float sum = at[0];
+        const float *from = sums + r * MOE_SUM_PITCH + o;
+        float sum = from[0];
         for (int p = 1; p < a.parts; p++)
-            sum += at[p * MOE_SUMS];
-        float v = sum * __int_as_float((127 - w.exponent[m]) << 23) * __ldcg(a.unscale + first + r);
+            sum += from[p * MOE_SUMS];
+        float v = sum * power * __ldcg(a.unscale + first + r);
         if (!gate && a.bias)
             v = __fadd_rn(v, a.bias[m]);
-        a.out[gate][(first + r) * w.m + m] = v;
+        if (!gate)
+            router_give(a.word + at, a.number, v);
+        a.out[gate][at] = v;
+    }
+}
+
+// Routes n rows as soon as their logits are there.
+template <int EACH>
+static __device__ __forceinline__ void router_choose(const moe_router &a, int64_t first, int n,
+                                                     float *by) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = a.r[0].experts;
+    for (int r = warp; r < n; r += (int)blockDim.x / 32) {
+        const router_word *from = a.word + (first + r) * experts + lane;
+        route_lane<EACH> logits;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            logits.p[i] = i * 32 + lane < experts ? router_get(from + i * 32, a.number) : -INFINITY;
+        __syncwarp();
+        route_logits<EACH>(a.r[0], first + r, logits, by + warp * EACH * 32);
     }
 }
 #endif
 
-// Block (tile, group of rows).
+// Block (tile, group of rows); behind the tiles the gate's, then the one that routes.
 template <int FORM, int EACH>
 static __global__ void __launch_bounds__(ROUTER_THREADS)
     router_kernel(const __grid_constant__ struct moe_router a) {
 #if __CUDA_ARCH__ >= 800 // the launcher takes no other devices
     enum { SPAN = dequant<FORM>::SPAN, CHUNK = dequant<FORM>::CHUNK };
     extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ bool last;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t first = (int64_t)blockIdx.y * a.columns, left = a.r[0].n - first;
+    const int n = left < a.columns ? (int)left : a.columns;
+    if (blockIdx.x + 1 == gridDim.x) {
+        gpu_await();
+        gpu_let_next();
+        router_choose<EACH>(a, first, n, (float *)shared);
+        return;
+    }
     const int gate = (int)blockIdx.x == a.tiles, tile = gate ? 0 : (int)blockIdx.x;
     const unsigned char *from = a.w[gate].data + tile * a.w[gate].pitch;
     const int begin = a.begin[warp], end = a.begin[warp + 1];
     for (int at = begin / SPAN * CHUNK + lane * 16; at < (end + SPAN - 1) / SPAN * CHUNK; at += 512)
         copy16<false>(shared + at, from + at);
     copies_end<false>();
+    const int e = a.w[gate].exponent[tile * TILE_ROWS + threadIdx.x % TILE_ROWS];
+    const float power = __int_as_float((127 - e) << 23);
     gpu_await();
     gpu_let_next();
-    const int64_t first = (int64_t)blockIdx.y * a.columns, left = a.r[0].n - first;
-    const int n = left < a.columns ? (int)left : a.columns;
     router_take(a, first, n, shared + a.rows);
     copies_wait<false, 0>();
     __syncthreads();
@@ -105,22 +151,10 @@ static __global__ void __launch_bounds__(ROUTER_THREADS)
     to[lane / 4 + 8] = d[2];
     to[lane / 4 + 8 + MOE_SUM_PITCH] = d[3];
     __syncthreads();
-    router_finish(a, gate, tile, first, n, sums);
-    __threadfence();
+    router_finish(a, gate, tile, first, n, sums, power);
     __syncthreads();
-    if (threadIdx.x == 0)
-        last = atomicAdd(a.ticket + blockIdx.y, 1u) + 1 == gridDim.x;
-    __syncthreads();
-    if (!last)
-        return;
-    __threadfence();
-    if (threadIdx.x == 0)
-        a.ticket[blockIdx.y] = 0;
-    for (int r = warp; r < n; r += (int)blockDim.x / 32) {
-        route_row<EACH>(a.r[0], first + r, (float *)shared + warp * EACH * 32);
-        if (a.r[1].logits)
-            route_row<1>(a.r[1], first + r, NULL);
-    }
+    for (int r = warp; gate && r < n; r += (int)blockDim.x / 32)
+        route_row<1>(a.r[1], first + r, NULL);
 #else
     gpu_await();
     (void)a;
@@ -155,26 +189,21 @@ static int choose_rows(const struct gpu *g, struct moe_router *a, int64_t n, int
     while (columns > 1 && share_memory(a, columns) > g->shared - 64)
         columns /= 2;
     const int bytes = share_memory(a, columns);
-    return bytes > g->shared - 64 || (n + columns - 1) / columns > TICKETS ? 0 : bytes;
+    return bytes > g->shared - 64 ? 0 : bytes;
 }
 
-static bool need_tickets(struct gpu *g) {
-    if (!g->route_tickets)
-        g->route_tickets = (unsigned *)gpu_alloc(g, TICKETS * sizeof *g->route_tickets);
-    return g->route_tickets != NULL;
+static bool need_words(struct gpu *g) {
+    if (!g->route_words)
+        g->route_words = (router_word *)gpu_alloc(g, WORDS * sizeof(router_word));
+    return g->route_words != NULL;
 }
 
 extern "C" size_t moe_kept(void) {
-    return TICKETS * sizeof(unsigned);
+    return WORDS * sizeof(router_word);
 }
 
 extern "C" bool moe_reserve(struct gpu *g) {
-    return need_tickets(g) && moe_sum_reserve(g);
-}
-
-extern "C" void moe_begin_anew(struct gpu *g) {
-    if (g->route_tickets)
-        gpu_clear(g, g->route_tickets, TICKETS * sizeof *g->route_tickets);
+    return need_words(g) && moe_sum_reserve(g);
 }
 
 bool moe_router_launch(struct gpu *g, const struct moe_layer_args *l) {
@@ -202,12 +231,15 @@ bool moe_router_launch(struct gpu *g, const struct moe_layer_args *l) {
         a.out[1] = l->in[1].out;
         a.r[1] = l->shared->gate;
     }
-    const int blocks = a.tiles + (gate != NULL), shared = choose_rows(g, &a, l->route.n, blocks);
+    const int blocks = a.tiles + (gate != NULL) + 1,
+              shared = choose_rows(g, &a, l->route.n, blocks);
     router_fn *kernel = form == WEIGHT_FLOAT ? kernel_of<WEIGHT_FLOAT>(a.r[0].experts)
                                              : kernel_of<WEIGHT_HALF>(a.r[0].experts);
-    if (!shared || !need_tickets(g) || !gpu_allow_most_shared(g, (const void *)kernel, "moe_route"))
+    if (!shared || l->route.n * w->m > WORDS || !need_words(g) ||
+        !gpu_allow_most_shared(g, (const void *)kernel, "moe_route"))
         return false;
-    a.ticket = g->route_tickets;
+    a.word = g->route_words;
+    a.number = g->epoch;
     dim3 grid((unsigned)blocks, (unsigned)((l->route.n + a.columns - 1) / a.columns));
     gpu_launch_early(g, "moe_route", kernel, grid, dim3((unsigned)a.parts * 32), (size_t)shared, a);
     return true;

@@ -92,7 +92,7 @@ struct gpu {
     bool sums_deferred;                    // if so
     struct moe_sum *deferred_combine;      // of a layer of experts (moe_sum.h), likewise,
     bool combine_deferred;                 // if so
-    unsigned *route_tickets;               // zeros between launches (moe_router.cu)
+    unsigned long long *route_words;       // logits on their way (moe_router.cu)
     struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
     int64_t deferred_rows;                 // that many of them,
     bool deferred_plain;                   // whose peaks are not kept (act_defer_plain)

@@ -31,7 +31,6 @@ static void begin_anew(struct gpu *g) {
     moe_forget(g);
     if (g->tickets)
         gpu_clear(g, g->tickets, (size_t)g->n_tickets * sizeof *g->tickets);
-    moe_begin_anew(g);
     if (g->row_state)
         gpu_clear(g, g->row_state, (size_t)g->row_state_rows * 2 * sizeof *g->row_state);
 }

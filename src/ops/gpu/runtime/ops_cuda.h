@@ -92,7 +92,6 @@ bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a);
 void moe_flush(struct gpu *g); // queues what is deferred (moe_sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
-void moe_begin_anew(struct gpu *g); // after launches that did not come about
 void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
                       const struct act *in, struct act *out);
 void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a);
