@@ -54,6 +54,12 @@ static void layer_init(struct layer *l, struct rng *r, uint32_t type, int turn) 
     l->experts = (int)between(r, USED_MOST, turn % 6 ? 16 : 150);
     l->used = (int)between(r, 1, USED_MOST);
     l->kind = turn % 4;
+    if (type == TYPE_Q4_K && l->n > 1) { // more rows than a GPU's block keeps at once
+        l->n = MOST;
+        l->k = 8192;
+        l->f = 512;
+        l->experts = l->used = 4;
+    }
     const int64_t width = l->f, k = l->k;
     l->router = matrix_new(r, router, k, l->experts);
     l->gate_in = matrix_new(r, router, k, 1);
