@@ -266,39 +266,84 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
     }
 }
 
-// One output of one row from the sums of its parts, powers of two taken back.
-static __device__ __forceinline__ float moe_value(const moe_few &a, const moe_unit &u, int tile,
-                                                  int matrix, const float *sums, int64_t m,
-                                                  float back) {
+// What an output needs beside its sums, read before they are there: exponents of the thread's first
+// output, by matrix, and the power of two of the only row of a block whose entry has its own
+// expert.
+struct moe_powers {
+    signed char e[2];
+    float back;
+};
+
+// Which output a thread makes in turn i: tile, row and place; each: rows that take turns.
+struct moe_output {
+    int tile, r, o;
+    __device__ __forceinline__ moe_output(int i, int each) {
+        o = i % TILE_ROWS;
+        r = i / TILE_ROWS & (each - 1);
+        tile = i / TILE_ROWS / each;
+    }
+};
+
+static __device__ __forceinline__ int moe_turns(const moe_few &a) {
+    return a.c.distinct ? 1 : (int)MOE_COLUMNS;
+}
+
+static __device__ __forceinline__ signed char moe_power(const moe_few &a, const moe_unit &u,
+                                                        int matrix, int64_t m) {
+    const bool shared = u.expert == MOE_SHARED;
+    const matrix_view &w = shared ? a.c.shared[matrix].w : a.c.matrix[matrix].w;
+    return w.exponent[(shared ? 0 : u.expert) * w.tiles * TILE_ROWS + m];
+}
+
+static __device__ __forceinline__ float moe_back(const moe_few &a, int entry) {
+    return a.from.wide ? power_of_two(-moe_exponent(a, entry))
+                       : __ldcg(a.c.unscale + moe_row(a.c, entry));
+}
+
+static __device__ __forceinline__ void moe_read_powers(const moe_few &a, const moe_unit &u,
+                                                       moe_powers &p) {
+    const moe_output at(threadIdx.x, moe_turns(a));
+    const int64_t m = (int64_t)(u.tile + at.tile) * TILE_ROWS + at.o;
+    for (int i = 0; i < (a.c.pair ? 2 : 1); i++)
+        p.e[i] = at.tile < u.tiles ? moe_power(a, u, i, m) : (signed char)0;
+}
+
+// One output of one row from the sums of its parts, the first of which is given, powers of two
+// taken back.
+static __device__ __forceinline__ float moe_value(const moe_few &a, const moe_unit &u, int matrix,
+                                                  const float *sums, int64_t m, int e, float back) {
     const bool shared = u.expert == MOE_SHARED;
     const moe_matrix &own = shared ? a.c.shared[matrix] : a.c.matrix[matrix];
-    const int first = (tile * (a.c.pair ? 2 : 1) + matrix) * a.c.parts;
-    const int64_t expert = shared ? 0 : u.expert;
-    float sum = sums[first * MOE_SUMS];
+    float sum = sums[0];
     for (int p = 1; p < a.c.parts; p++)
-        sum += sums[(first + p) * MOE_SUMS];
-    const signed char e = own.w.exponent[expert * own.w.tiles * TILE_ROWS + m];
+        sum += sums[p * MOE_SUMS];
     const float v = sum * __int_as_float((127 - e) << 23) * back;
-    return own.bias ? __fadd_rn(v, own.bias[expert * own.w.m + m]) : v;
+    return own.bias ? __fadd_rn(v, own.bias[(shared ? 0 : u.expert) * own.w.m + m]) : v;
 }
 
 // The outputs of n entries.
 static __device__ __forceinline__ void moe_finish(const moe_few &a, const moe_unit &u,
                                                   const short *list, int n,
-                                                  const unsigned char *shared) {
-    for (int i = threadIdx.x; i < u.tiles * 128; i += MOE_THREADS) {
-        const int tile = i / 128, r = i / 16 % 8, o = i % 16;
-        const int64_t m = (int64_t)(u.tile + tile) * TILE_ROWS + o;
-        const bool there = r < n && m < a.c.matrix[0].w.m;
-        const float *sums = (const float *)(shared + MOE_FRONT) + r * MOE_SUM_PITCH + o;
+                                                  const unsigned char *shared,
+                                                  const moe_powers &p) {
+    const int each = moe_turns(a), outputs = (u.tiles * TILE_ROWS * each + 31) / 32 * 32;
+    for (int i = threadIdx.x; i < outputs; i += MOE_THREADS) {
+        const moe_output at(i, each);
+        const int64_t m = (int64_t)(u.tile + at.tile) * TILE_ROWS + at.o;
+        const bool there = at.tile < u.tiles && at.r < n && m < a.c.matrix[0].w.m;
+        const int items = a.c.pair ? 2 * a.c.parts : a.c.parts; // of a tile
+        const float *sums = (const float *)(shared + MOE_FRONT) + at.tile * items * MOE_SUMS +
+                            at.r * MOE_SUM_PITCH + at.o;
         float v = 0;
         if (there) {
-            const int entry = list[r];
-            const float back = a.from.wide ? power_of_two(-moe_exponent(a, entry))
-                                           : __ldcg(a.c.unscale + moe_row(a.c, entry));
-            v = moe_value(a, u, tile, 0, sums, m, back);
+            const int entry = list[at.r];
+            const float back = a.c.distinct ? p.back : moe_back(a, entry);
+            const bool first = i == (int)threadIdx.x;
+            v = moe_value(a, u, 0, sums, m, first ? p.e[0] : moe_power(a, u, 0, m), back);
             if (a.c.pair)
-                v = activated(a.c.activation, v, moe_value(a, u, tile, 1, sums, m, back));
+                v = activated(a.c.activation, v,
+                              moe_value(a, u, 1, sums + a.c.parts * MOE_SUMS, m,
+                                        first ? p.e[1] : moe_power(a, u, 1, m), back));
             float *out = entry < a.c.listed
                              ? a.c.out + entry * a.c.out_stride
                              : a.c.shared_out + (entry - a.c.listed) * a.c.out_stride;
@@ -308,8 +353,8 @@ static __device__ __forceinline__ void moe_finish(const moe_few &a, const moe_un
             float most = fabsf(v);
             for (int by = 8; by; by /= 2)
                 most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, by));
-            if (r < n && o == 0)
-                peak_raise(a.raises.peaks + list[r], a.raises.epoch, most);
+            if (at.tile < u.tiles && at.r < n && at.o == 0)
+                peak_raise(a.raises.peaks + list[at.r], a.raises.epoch, most);
         }
     }
 }
@@ -350,10 +395,15 @@ static __global__ void __launch_bounds__(MOE_THREADS)
     unsigned char *ring = shared + a.weights + warp * (R::SLOTS * R::SLOT);
     for (int s = 0; all && s < R::SLOTS; s++)
         feed.next(a, u, ring + s * R::SLOT);
+    moe_powers powers = {};
+    if (all)
+        moe_read_powers(a, u, powers);
     if (ahead) {
         gpu_await();
         gpu_let_next();
     }
+    if (a.c.distinct)
+        powers.back = moe_back(a, own);
     int slot = 0;
 #pragma unroll 1
     for (int first = 0; first < all; first += MOE_COLUMNS) {
@@ -377,7 +427,7 @@ static __global__ void __launch_bounds__(MOE_THREADS)
         __syncthreads();
         moe_items<FORM, SMALL>(a, u, row, shared, feed, slot);
         __syncthreads();
-        moe_finish(a, u, list + first, n, shared);
+        moe_finish(a, u, list + first, n, shared, powers);
         __syncthreads();
     }
 }
