@@ -306,15 +306,16 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     u->ml = parts + values * (size_t)u->dv;
     run_kernel(g, u, p, kernel);
     if (kernel == LATENT) {
-        gpu_launch_early(g, "attend", fold_values, grid, THREADS, 0, *u);
+        gpu_launch_saying({g, "attend", ATTEND_FOLDS}, fold_values, grid, THREADS, 0, *u);
         return;
     }
     if (g->clusters && out->stride / 4 <= TOGETHER * THREADS) {
         grid.x = TOGETHER;
-        gpu_launch_cluster_early(g, "attend", fold_together, TOGETHER, grid, THREADS, *u, f);
+        gpu_launch_cluster({g, "attend", ATTEND_FOLDS}, fold_together, TOGETHER, grid, THREADS, *u,
+                           f);
         return;
     }
-    gpu_launch_early(g, "attend", fold_parts, grid, THREADS, 0, *u, f);
+    gpu_launch_saying({g, "attend", ATTEND_FOLDS}, fold_parts, grid, THREADS, 0, *u, f);
 }
 
 // Of LATENT: no more tiles than leave each multiprocessor a block where there are few parts.
@@ -381,6 +382,13 @@ static const struct attend_plans *plans_of(struct gpu *g, const struct attend_ar
     return attend_make(g, a, r, &cut);
 }
 
+// Whether committed keys and values can be read early. The stage keeps one copy of the same bytes,
+// so places tell whether just these rows may still be on their way.
+static bool reads_early(const struct gpu *g, const struct attend_run *u) {
+    const struct launch_says s = {MEMORY_PAGES, 0, false, u->places, false};
+    return launch_order_may(&g->order, &s);
+}
+
 extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, const struct rows *r) {
     struct gpu *g = gpu_of(x);
     struct attend_args all = *call;
@@ -397,10 +405,8 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
         return;
     cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
     struct attend_run u = run_of(a);
-    // The stage keeps one copy of the same bytes, so this tells whether just these rows were
-    // stored.
-    u.ahead = g->last == LAST_STORE &&
-              gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store) == g->last_store;
+    u.places = gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store);
+    u.ahead = reads_early(g, &u);
     enum kernel kernel = kernel_for(g, a);
     u.extra = kernel == PLAIN ? 0 : ATTEND_EXTRA;
     const struct attend_plans *p = plans_of(g, a, r, kernel);

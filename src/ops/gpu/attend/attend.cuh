@@ -36,12 +36,23 @@ struct attend_run {
     float scale;
     const float *sinks; // [n_heads], or NULL
     float extra;        // sums of the kernel are 2^extra times those under their maximum
-    bool ahead;         // the launch in front writes no committed K and V
+    bool ahead;         // committed K and V are read early
+    const void *places; // of rows that may still be on their way then
     // NULL, or the blocks that pairs see (struct attend_choice): words of pair row * n_heads +
     // head.
     const uint32_t *chosen;
     int64_t words;
 };
+
+// What launches of these kernels say: they leave parts, or rows of an activation. The fold behind
+// them reads gates early.
+static inline struct launch_says attend_says(const struct attend_run *u) {
+    struct launch_says s = {MEMORY_WEIGHTS, MEMORY_SUMS | MEMORY_ACTS, false, u->places, false};
+    s.early |= u->ahead ? (unsigned)MEMORY_PAGES : 0u;
+    return s;
+}
+static const struct launch_says ATTEND_FOLDS = {MEMORY_WEIGHTS | MEMORY_ROWS,
+                                                MEMORY_SUMS | MEMORY_ACTS, false, NULL, false};
 
 // Whether a pair sees a chunk's block.
 static __device__ inline bool attend_chosen(const struct attend_run *u, int64_t pair, int chunk) {

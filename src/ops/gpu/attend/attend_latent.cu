@@ -37,7 +37,8 @@ template <class F>
 static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, 1);
     if (gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS,
+                          F::BYTES, *u);
 }
 
 extern "C" int attend_latent_tiles(int shared) {

@@ -384,8 +384,8 @@ static void launch(struct gpu *g, const struct attend_run *u, const struct atten
     const int most = g->processors < MOST_BLOCKS ? g->processors : (int)MOST_BLOCKS;
     const unsigned blocks = (unsigned)(all < most ? all : most);
     if (blocks && gpu_check(g, gpu_allow_shared(attend_long_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_early(g, "attend", attend_long_kernel<F>, blocks, MAKERS + BRINGERS, F::BYTES,
-                         *u, p->n_items, folded);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
+                          MAKERS + BRINGERS, F::BYTES, *u, p->n_items, folded);
 }
 
 extern "C" size_t attend_long_bytes(int head_dim) {

@@ -50,7 +50,8 @@ static void launch_form(struct gpu *g, const struct attend_run *u, const struct 
         !gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
         return;
     g->allowed_attend |= 1u << F::BIT;
-    gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+    gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS, F::BYTES,
+                      *u);
 }
 
 // Pairs choose blocks.
@@ -59,7 +60,8 @@ static void launch_choosing(struct gpu *g, const struct attend_run *u,
                             const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_early(g, "attend", attend_kernel<F>, grid, F::THREADS, F::BYTES, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS,
+                          F::BYTES, *u);
 }
 
 template <int D>

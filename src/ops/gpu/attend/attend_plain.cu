@@ -281,9 +281,9 @@ extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (u->dv <= SLAB)
-        gpu_launch_early(g, "attend", attend_kernel<1>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<1>, grid, WARPS * 32, 0, *u);
     else if (u->dv <= 2 * SLAB)
-        gpu_launch_early(g, "attend", attend_kernel<2>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<2>, grid, WARPS * 32, 0, *u);
     else
-        gpu_launch_early(g, "attend", attend_kernel<4>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<4>, grid, WARPS * 32, 0, *u);
 }

@@ -226,6 +226,8 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
 // Values of a single row may be left in parts.
 static void launch_qk(struct gpu *g, struct qk_run *u, int64_t n) {
     const struct qk_args *a = &u->a;
+    const struct launch_says says = {
+        MEMORY_WEIGHTS, MEMORY_ROWS | (a->k ? (unsigned)MEMORY_FRESH : 0u), false, u->store, false};
     const int heads = (a->q ? a->n_heads : 0) + (a->k ? (a->v ? 2 : 1) * a->n_kv : 0);
     const int warps = (n == 1 ? (int)ALONE : (int)THREADS) / 32;
     const float *const from[3] = {a->q, a->k, a->v};
@@ -239,11 +241,14 @@ static void launch_qk(struct gpu *g, struct qk_run *u, int64_t n) {
         for (int j = 0; j < 4; j++) // all have the same rows
             u->left[0].unscale = o[j].parts ? o[j].unscale : o[0].unscale;
         grid.y += (unsigned)((o[3].parts ? o[3].m + ALONE - 1 : 0) / ALONE);
-        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<ALONE, true>, grid, ALONE, 0, *u);
+        gpu_launch_saying({g, "qk_norm_rope_store", says}, qk_rows<ALONE, true>, grid, ALONE, 0,
+                          *u);
     } else if (n == 1) {
-        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<ALONE, false>, grid, ALONE, 0, *u);
+        gpu_launch_saying({g, "qk_norm_rope_store", says}, qk_rows<ALONE, false>, grid, ALONE, 0,
+                          *u);
     } else {
-        gpu_launch_early(g, "qk_norm_rope_store", qk_rows<THREADS, false>, grid, THREADS, 0, *u);
+        gpu_launch_saying({g, "qk_norm_rope_store", says}, qk_rows<THREADS, false>, grid, THREADS,
+                          0, *u);
     }
 }
 
@@ -272,10 +277,6 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
     launch_qk(g, &u, r->n);
-    if (!a->k)
-        return;
-    g->last = LAST_STORE;
-    g->last_store = u.store;
 }
 
 // Rows in units of T; block (row, part of the row).

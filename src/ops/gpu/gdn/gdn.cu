@@ -70,7 +70,6 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
         j.newer = j.newer || reads_newer(a, &runs[i], r);
     }
     j.most = ((int)j.count + 3 + 3) / 4 * 4; // places of both bases begin at multiples of four
-    j.behind = g->last != LAST_ROWS && g->last != LAST_GDN;
     if (matrix && n == 1 && j.count <= GDN_FEW)
         fill_few(&t, a, runs, r, j.newer);
     else if (!stage_tables(g, &j, runs, n, r))
@@ -85,7 +84,6 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
     struct gpu *g = gpu_of(x);
     struct gdn_run runs[2][GDN_STATES]; // [others, single rows]
     int n[2] = {0, 0}, singles = 0;
-    gpu_flush(g); // so that `last` is the launch in front
     for (int i = 0; i < a->n_runs; i++)
         singles += a->runs[i].count == 1 && !reads_newer(a, &a->runs[i], r);
     bool apart = singles >= SINGLE_LEAST && gdn_takes_single(g, &a->shape);
@@ -99,7 +97,6 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
                 continue;
             if (!(k ? gdn_single(g, a, runs[k], n[k]) : launch_runs(g, a, runs[k], n[k], r)))
                 return;
-            g->last = LAST_GDN;
             n[k] = 0;
         }
     }

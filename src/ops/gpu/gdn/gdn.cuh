@@ -36,7 +36,6 @@ struct gdn_job {
     int most;         // places that the largest sequence can need
     int keys;         // keys in shared memory at once
     int parts;        // blocks that share the products of a key head
-    bool behind;      // the launch in front of this one writes the states
     bool newer;       // some row reads base hi
     float2 *products; // with a row's key and query: [sequence][n_k][tile][key][TILE]
 };

@@ -9,9 +9,10 @@
 
 enum {
     WARPS = 8,
-    RUN = 16,  // rows of a warp where there are many,
-    MANY = 65, // from here on
-    AHEAD = 96 // blocks, about, that ask for what the delta rule reads next
+    RUN = 16,   // rows of a warp where there are many,
+    MANY = 65,  // from here on
+    AHEAD = 96, // blocks, about, that ask for what the delta rule reads next
+    ALONE = 21  // warps of a block for a single row: few blocks, so that the delta rule has room
 };
 
 struct conv_job {
@@ -22,33 +23,21 @@ struct conv_job {
     int64_t n;
     int first_seq;
     struct gdn_few few; // instead of kept, parent and seq, if few.n
-    bool behind;        // the launch in front writes the states
     bool four;          // heads of at most 128 values, in fours
     // With few.n, what the delta rule will read: slots of the log from `slot` on, and the newer
     // base.
     int slot, known;
     bool newer;
-    // With a single row, what its linear layers left of u, a and b, and of another result, which
-    // `beside` blocks add up. No parts: it is stored.
-    struct linear_left left[4];
-    int beside;
+    struct linear_left left[4]; // of a single row: u, a, b; no parts: it is stored
 };
-
-// Value i of a or b of a row, stored if it was not.
-static __device__ float gate_input(const struct conv_job &j, const struct linear_left &o,
-                                   const float *in, int64_t i) {
-    if (!o.parts)
-        return in[i];
-    return o.out[i] = finish_one(o, 0, i, __ldcg(o.unscale));
-}
 
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
     int nv = j.shape.n_v;
     for (int h = lane; h < nv; h += 32) {
-        float y = gate_input(j, j.left[1], j.a.a, row * nv + h) + j.a.dt_bias[h];
+        float y = j.a.a[row * nv + h] + j.a.dt_bias[h];
         float softplus = y > 20 ? y : log1pf(expf(y));
         j.a.rows.g[row * nv + h] = j.a.ssm_a[h] * softplus;
-        j.a.rows.beta[row * nv + h] = row_sigmoid(gate_input(j, j.left[2], j.a.b, row * nv + h));
+        j.a.rows.beta[row * nv + h] = row_sigmoid(j.a.b[row * nv + h]);
     }
 }
 
@@ -118,27 +107,6 @@ static __device__ float4 load_tap(const struct head_place &p, const float *row) 
     return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
 }
 
-// The input of the only row, which is stored.
-static __device__ float4 take_tap(const struct conv_job &j, const struct head_place &p) {
-    const struct linear_left &o = j.left[0];
-    const int64_t i = p.channel + (int)threadIdx.x % 32 * 4;
-    if ((int)threadIdx.x % 32 * 4 >= p.dim)
-        return make_float4(0, 0, 0, 0);
-    return *(float4 *)(o.out + i) = finish_four(o, 0, 0, i / 4, __ldcg(o.unscale));
-}
-
-// What else was left, by the blocks from `block` on.
-static __device__ void finish_beside(const struct conv_job &j, int block) {
-    const struct linear_left &o = j.left[3];
-    const int64_t i = (int64_t)block * WARPS * 32 + threadIdx.x;
-    if (i * 4 >= o.m)
-        return;
-    const float4 v = finish_four(o, 0, 0, i, __ldcg(o.unscale));
-    const float each[4] = {v.x, v.y, v.z, v.w};
-    for (int e = 0; e < 4 && i * 4 + e < o.m; e++)
-        o.out[i * 4 + e] = each[e];
-}
-
 // The head of a row from its four inputs, oldest first.
 static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
                                    int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
@@ -164,8 +132,7 @@ static __device__ void finish_four(const struct conv_job &j, const struct head_p
             make_float4(y[0] * scale, y[1] * scale, y[2] * scale, y[3] * scale);
 }
 
-// Everything but the rows' own inputs is here before gpu_await, unless the launch in front writes
-// it.
+// Everything but the rows' own inputs is here before gpu_await.
 static __device__ void conv_four(const struct conv_job &j, int64_t row, int head, int seq) {
     struct head_place p = place_of(j.shape, head);
     struct taps in = find_taps(j, row, seq);
@@ -180,7 +147,7 @@ static __device__ void conv_four(const struct conv_job &j, int64_t row, int head
 #pragma unroll
     for (int t = 0; t < GDN_CONV; t++)
         if (!in.kept[t])
-            x[t] = j.left[0].parts ? take_tap(j, p) : load_tap(p, in.at[t]);
+            x[t] = load_tap(p, in.at[t]);
     finish_four(j, p, row, w, x);
 }
 
@@ -248,10 +215,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
     int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int64_t row = blockIdx.y;
     int blocks = (2 * s.n_k + s.n_v + WARPS) / WARPS; // of heads and gates
-    if ((int)blockIdx.x >= blocks + j.beside)
-        prefetch_state(j, blocks + j.beside);
-    if (j.behind)
-        gpu_await();
+    if ((int)blockIdx.x >= blocks)
+        prefetch_state(j, blocks);
     int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
     bool mine = head <= 2 * s.n_k + s.n_v && seq >= 0 && seq < GDN_STATES;
     if (!mine || head == 2 * s.n_k + s.n_v) {
@@ -259,8 +224,6 @@ static __global__ void __launch_bounds__(WARPS * 32)
         gpu_let_next();
         if (mine)
             gates(j, row, lane);
-        else if ((int)blockIdx.x >= blocks && (int)blockIdx.x < blocks + j.beside)
-            finish_beside(j, (int)blockIdx.x - blocks);
     } else if (j.four) {
         conv_four(j, row, head, seq);
     } else {
@@ -298,6 +261,78 @@ static __device__ struct conv_run find_run(const struct conv_job &j, int64_t fir
     r.after = chain >> BACK;
     r.deep = (chain & ((2u << BACK) - 1)) == (2u << BACK) - 1;
     return r;
+}
+
+// The gates of a single row; sums that were left are stored. Constants are read in front of the
+// wait.
+static __device__ void gates_alone(const struct conv_job &j, int lane) {
+    enum { MOST = 3 }; // heads of a lane
+    const struct linear_left &a = j.left[1], &b = j.left[2];
+    float dt[MOST], by[MOST];
+    signed char e[2][MOST] = {};
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        const int h = lane + i * 32;
+        if (h >= j.shape.n_v)
+            break;
+        dt[i] = j.a.dt_bias[h];
+        by[i] = j.a.ssm_a[h];
+        e[0][i] = a.parts ? a.exponent[0][h] : (signed char)0;
+        e[1][i] = b.parts ? b.exponent[0][h] : (signed char)0;
+    }
+    gpu_await();
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        const int h = lane + i * 32;
+        if (h >= j.shape.n_v)
+            break;
+        const float x =
+            a.parts ? finish_one(a, 0, h, __ldcg(a.unscale), e[0][i]) : __ldcg(j.a.a + h);
+        const float z =
+            b.parts ? finish_one(b, 0, h, __ldcg(b.unscale), e[1][i]) : __ldcg(j.a.b + h);
+        if (a.parts)
+            a.out[h] = x;
+        if (b.parts)
+            b.out[h] = z;
+        const float y = x + dt[i], softplus = y > 20 ? y : log1pf(expf(y));
+        j.a.rows.g[h] = by[i] * softplus;
+        j.a.rows.beta[h] = row_sigmoid(z);
+    }
+}
+
+// A head of a single row, whose input is stored if it was left in parts.
+static __device__ void conv_alone(const struct conv_job &j, int head) {
+    const struct head_place p = place_of(j.shape, head);
+    const struct linear_left &o = j.left[0];
+    const int own = (int)threadIdx.x % 32 * 4;
+    const bool left = o.parts > 0 && own < p.dim;
+    const int64_t i = (p.channel + own) / 4;
+    float4 w[4], x[GDN_CONV];
+    load_weights(j, p, w);
+#pragma unroll
+    for (int t = 0; t < GDN_CONV - 1; t++)
+        x[t] = load_tap(p, j.few.state.conv + t * j.shape.channels);
+    const char4 e = left ? finish_exponents(o, 0, i) : make_char4(0, 0, 0, 0);
+    gpu_await();
+    if (left)
+        ((float4 *)o.out)[i] = x[GDN_CONV - 1] = finish_four(o, 0, 0, i, __ldcg(o.unscale), e);
+    else
+        x[GDN_CONV - 1] = load_tap(p, j.a.rows.u);
+    finish_four(j, p, 0, w, x);
+}
+
+// A single row, heads in fours: the next launch begins before this one waits.
+static __global__ void __launch_bounds__(ALONE * 32)
+    conv_row(const __grid_constant__ struct conv_job j) {
+    const int head = (int)blockIdx.x * ALONE + (int)threadIdx.x / 32;
+    const int heads = 2 * j.shape.n_k + j.shape.n_v;
+    gpu_let_ahead();
+    if (head < heads)
+        conv_alone(j, head);
+    else if (head == heads)
+        gates_alone(j, (int)threadIdx.x % 32);
+    else
+        gpu_await();
 }
 
 // Many rows, heads in fours: a warp makes a head of RUN rows, so that its weights are read once,
@@ -381,13 +416,16 @@ static void fill_few(struct conv_job *j, const struct rows *r) {
         j->newer = j->newer || r->pos[i] / GDN_BLOCK > block;
 }
 
-// Takes up sums that linear layers have left of the only row.
-static void take_left(struct gpu *g, struct conv_job *j) {
-    enum { EACH = WARPS * 32 * 4 }; // values of a block
+// A row whose predecessors are all kept; takes up sums that linear layers have left of it. Those of
+// another result wait for the gated norm, which has time while the delta rule runs.
+static void launch_alone(struct gpu *g, struct conv_job *j) {
     const float *const rows[3] = {j->a.rows.u, j->a.a, j->a.b};
-    if (!linear_take_row(g, rows, 3, true, j->left))
-        return;
-    j->beside = (int)((j->left[3].m + EACH - 1) / EACH);
+    const int warps = 2 * j->shape.n_k + j->shape.n_v + 1;
+    const struct launch_says says = {MEMORY_WEIGHTS | MEMORY_STATES, MEMORY_ROWS, true, NULL, true};
+    if (linear_take_row(g, rows, 3, true, j->left) && j->left[3].parts)
+        linear_hold(g, &j->left[3]);
+    gpu_launch_saying({g, "gdn_gates_conv", says}, conv_row,
+                      (unsigned)((warps + ALONE - 1) / ALONE), ALONE * 32, 0, *j);
 }
 
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
@@ -409,14 +447,16 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     }
     const struct gdn_shape *h = &a->shape;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
-    if (j.four && j.few.n == 1)
-        take_left(g, &j);
-    gpu_flush(g); // so that `last` is the launch in front of this one
-    j.behind = g->last != LAST_ROWS;
+    if (j.four && j.few.n == 1 && h->n_v <= 96) {
+        launch_alone(g, &j);
+        return;
+    }
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     bool runs = j.four && r->n >= MANY;
-    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS + j.beside),
+    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
               (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
+    const struct launch_says says = {MEMORY_WEIGHTS | (runs ? 0u : (unsigned)MEMORY_STATES),
+                                     MEMORY_ROWS, false, NULL, false};
     if (j.few.n && gdn_takes_matrix(g, h))
         grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
@@ -424,8 +464,7 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
             j.kept = stage_kept(g, a->seqs, j.first_seq, range.stop);
         if (!j.few.n && (!j.parent || !j.seq || !j.kept))
             return;
-        gpu_launch_early(g, "gdn_gates_conv", runs ? conv_runs : conv_heads, grid, WARPS * 32, 0,
-                         j);
-        g->last = LAST_ROWS;
+        gpu_launch_saying({g, "gdn_gates_conv", says}, runs ? conv_runs : conv_heads, grid,
+                          WARPS * 32, 0, j);
     }
 }

@@ -5,6 +5,12 @@
 
 #include "ops/gpu/gdn/gdn.cuh"
 
+// What launches of the rule say; those that read states early, and that leave things in scratch.
+static const struct launch_says GDN_EARLY = {MEMORY_STATES, MEMORY_DELTAS, false, NULL, true};
+static const struct launch_says GDN_APART = {MEMORY_STATES, MEMORY_DELTAS | MEMORY_SUMS, false,
+                                             NULL, false};
+static const struct launch_says GDN_LATE = {0, MEMORY_DELTAS | MEMORY_SUMS, false, NULL, false};
+
 // Queue the rule for so many runs; j->count and j->most are set. t: the tables, if t->few.n
 // (gdn_matrix only). False after a fault.
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs);

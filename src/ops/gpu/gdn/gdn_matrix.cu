@@ -682,8 +682,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
     struct place p = place_of(j);
     struct split_shared r = shared_at(j, memory);
     struct gdn_sequence q;
-    if (j.behind)
-        gpu_await();
     open_tiles(j, t, r, p, &q, found);
     gpu_await();
     gpu_let_next();
@@ -751,7 +749,7 @@ bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, in
         usual ? matrix_deltas<true> : matrix_deltas<false>;
     if (!gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
         return false;
-    gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j,
-                     *t);
+    gpu_launch_saying({g, "gdn", far ? GDN_APART : GDN_EARLY}, kernel, grid,
+                      dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j, *t);
     return g->fault == GPU_OK;
 }

@@ -562,10 +562,10 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     if (!gpu_allow_most_shared(g, (const void *)before, "gdn") ||
         !gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
         return false;
-    gpu_launch_early(g, "gdn products", before,
-                     dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,
-                     small, first);
-    gpu_launch_early(g, "gdn", kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)), large,
-                     second);
+    gpu_launch_saying({g, "gdn products", GDN_LATE}, before,
+                      dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,
+                      small, first);
+    gpu_launch_saying({g, "gdn", GDN_LATE}, kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)),
+                      large, second);
     return g->fault == GPU_OK;
 }

@@ -32,7 +32,6 @@ struct single_job {
     const struct gdn_state *states; // [n] bases by address
     uint4 *left;                    // [n][n_k][high, low][PIECES] the row as a left operand
     float2 *products;               // [n][n_k][GDN_RING] of key and query; its own is `known`
-    bool behind;                    // the launch in front writes the states
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -81,8 +80,6 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
     single_products(const __grid_constant__ struct single_job j) {
     int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, head = (int)blockIdx.x;
     int key = 8 * w + lane / 4;
-    if (j.behind)
-        gpu_await();
     struct single_run r = run_at(j, (int)blockIdx.y);
     const float *log_k = gdn_pointer(&j.states[blockIdx.y].log_k) + lane % 4 * 4;
     log_k += (int64_t)(((r.slot0 + key) & (GDN_RING - 1)) * j.shape.n_k + head) * D;
@@ -268,8 +265,6 @@ static __global__ void __launch_bounds__(OWN_THREADS, 4)
     __shared__ __align__(16) struct single_shared m;
     int t = (int)threadIdx.x, w = t / 32, n_v = j.shape.n_v;
     int head = (int)blockIdx.x / 2, first = (int)blockIdx.x % 2 * OWN;
-    if (j.behind)
-        gpu_await();
     const struct gdn_state *st = &j.states[blockIdx.y];
     struct single_run r = run_at(j, (int)blockIdx.y);
     struct columns c;
@@ -353,16 +348,14 @@ bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *r
     j.shape = *s;
     j.rows = a->rows;
     j.out = a->out;
-    j.behind = g->last != LAST_ROWS && g->last != LAST_GDN;
     unsigned char *scratch = (unsigned char *)gpu_scratch(g, gdn_single_bytes(s, n));
     if (!scratch || !stage_tables(g, &j, a, runs, n))
         return false;
     j.left = (uint4 *)scratch;
     j.products = (float2 *)(scratch + left_bytes(s, n));
-    gpu_launch_early(g, "gdn products", single_products, dim3((unsigned)s->n_k, (unsigned)n),
-                     PRODUCT_THREADS, 0, j);
-    j.behind = false; // the first launch has waited
-    gpu_launch_early(g, "gdn", single_deltas, dim3((unsigned)(s->n_v * 2), (unsigned)n),
-                     OWN_THREADS, 0, j);
+    gpu_launch_saying({g, "gdn products", GDN_APART}, single_products,
+                      dim3((unsigned)s->n_k, (unsigned)n), PRODUCT_THREADS, 0, j);
+    gpu_launch_saying({g, "gdn", GDN_APART}, single_deltas,
+                      dim3((unsigned)(s->n_v * 2), (unsigned)n), OWN_THREADS, 0, j);
     return g->fault == GPU_OK;
 }

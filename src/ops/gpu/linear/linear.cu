@@ -183,9 +183,12 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
         partial += linear_left_bytes(&l->job[j], l->n);
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
+    struct launch_says says = linear_says(l->job, l->jobs);
+    if (l->beside) // the launch in front has the same rows
+        says.early |= MEMORY_ACTS;
     if (allow_stream(g, c))
-        gpu_launch_early(g, "linear", c->v.kernel, dim3((unsigned)blocks),
-                         dim3((unsigned)c->threads), (size_t)c->shared, *l);
+        gpu_launch_saying({g, "linear", says}, c->v.kernel, dim3((unsigned)blocks),
+                          dim3((unsigned)c->threads), (size_t)c->shared, *l);
     return partial;
 }
 
@@ -267,7 +270,8 @@ static void launch_tiles(struct gpu *g, int form, struct linear_launch *l, size_
     }
     if (!allow_shared(g, form, &v, loop))
         return;
-    gpu_launch_early(g, "linear", v.kernel, (unsigned)blocks, (unsigned)v.threads, v.shared, *l);
+    gpu_launch_saying({g, "linear", LINEAR_WHOLE}, v.kernel, (unsigned)blocks, (unsigned)v.threads,
+                      v.shared, *l);
 }
 
 // The same by the family for such rows that launches neither few rows nor unpacked weights.
@@ -367,8 +371,6 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
             run_some(g, some, jobs_now, &part, count, 0, false);
         }
     }
-    if (n > 0)
-        g->last = LAST_ROWS;
     values_add_biases(g, jobs, n_jobs, n);
 }
 

@@ -22,27 +22,34 @@ static __device__ __forceinline__ float joined(float gate, float up) {
     return gate / (1.0f + expf(-gate)) * up;
 }
 
+// ahead: the next launch may begin before this one waits.
 static __global__ void __launch_bounds__(THREADS)
-    linear_finish(const __grid_constant__ struct linear_deferred a) {
+    linear_finish(const __grid_constant__ struct linear_deferred a, bool ahead) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
     int j = 0;
-    gpu_await();
-    gpu_let_next();
-    if (i >= a.fours)
-        return;
+    const bool there = i < a.fours;
+    if (ahead)
+        gpu_let_ahead();
     while (j + 1 < a.jobs && i >= a.first[j + 1])
         j++;
     const struct linear_left &o = a.job[j];
     i -= a.first[j];
-    float back = o.unscale[row];
-    float4 v = finish_four(o, 0, row, i, back);
+    char4 e[2] = {};
+    for (int t = 0; there && t < 1 + o.pair; t++)
+        e[t] = finish_exponents(o, t, i);
+    gpu_await();
+    gpu_let_next();
+    if (!there)
+        return;
+    float back = __ldcg(o.unscale + row);
+    float4 v = finish_four(o, 0, row, i, back, e[0]);
     if (o.pair) {
-        float4 up = finish_four(o, 1, row, i, back);
+        float4 up = finish_four(o, 1, row, i, back, e[1]);
         v = make_float4(joined(v.x, up.x), joined(v.y, up.y), joined(v.z, up.z), joined(v.w, up.w));
     }
     float *out = o.out + row * o.out_stride + i * 4;
     if (i * 4 + 4 <= o.m && (size_t)out % 16 == 0) {
-        *(float4 *)out = o.add ? add_fours(*(const float4 *)out, v) : v;
+        *(float4 *)out = o.add ? add_fours(__ldcg((const float4 *)out), v) : v;
         return;
     }
     const float each[4] = {v.x, v.y, v.z, v.w};
@@ -53,7 +60,9 @@ static __global__ void __launch_bounds__(THREADS)
 bool linear_defer_reserve(struct gpu *g) {
     if (!g->deferred_sums)
         g->deferred_sums = (struct linear_deferred *)calloc(1, sizeof *g->deferred_sums);
-    return g->deferred_sums != NULL;
+    if (!g->held_sums)
+        g->held_sums = (struct linear_left *)calloc(1, sizeof *g->held_sums);
+    return g->deferred_sums != NULL && g->held_sums != NULL;
 }
 
 bool linear_defer(struct gpu *g, const struct linear_one *job, const struct linear_launch *l) {
@@ -80,19 +89,46 @@ bool linear_defer(struct gpu *g, const struct linear_one *job, const struct line
     return true;
 }
 
-extern "C" void linear_flush(struct gpu *g) {
-    if (!g->sums_deferred)
-        return;
-    g->sums_deferred = false;
-    struct linear_deferred *a = g->deferred_sums;
+// A single row's launch is short, and lets what comes behind it begin beside the products.
+static void finish(struct gpu *g, struct linear_deferred *a) {
+    const bool ahead = a->job[0].n == 1;
     a->fours = 0;
     for (int j = 0; j < a->jobs; j++) {
         a->first[j] = a->fours;
         a->fours += a->job[j].pitch / 4;
     }
     dim3 grid((unsigned)((a->fours + THREADS - 1) / THREADS), (unsigned)a->job[0].n);
-    gpu_launch_early(g, "linear", linear_finish, grid, THREADS, 0, *a);
-    g->last = LAST_ROWS;
+    const struct launch_says says = {MEMORY_WEIGHTS, MEMORY_ROWS | MEMORY_SUMS, ahead, NULL, false};
+    gpu_launch_saying({g, "linear", says}, linear_finish, grid, THREADS, 0, *a, ahead);
+}
+
+extern "C" void linear_flush(struct gpu *g) {
+    if (!g->sums_deferred)
+        return;
+    g->sums_deferred = false;
+    finish(g, g->deferred_sums);
+}
+
+void linear_hold(struct gpu *g, const struct linear_left *left) {
+    *g->held_sums = *left;
+    g->sums_held = true;
+}
+
+extern "C" void linear_release(struct gpu *g) {
+    if (!g->sums_held)
+        return;
+    g->sums_held = false;
+    struct linear_deferred a = {};
+    a.job[a.jobs++] = *g->held_sums;
+    finish(g, &a);
+}
+
+bool linear_take_held(struct gpu *g, const float *row, int64_t m, struct linear_left *left) {
+    if (!g->sums_held || g->held_sums->out != row || g->held_sums->m != m)
+        return false;
+    *left = *g->held_sums;
+    g->sums_held = false;
+    return true;
 }
 
 bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,

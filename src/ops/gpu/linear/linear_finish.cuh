@@ -75,6 +75,12 @@ static __device__ __forceinline__ float finish_one(const struct linear_left &o, 
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left);
 
+// Holds back a job of those, which the launch that stores its outputs takes up behind some that
+// pass it by (launch_says.passes): linear_take_held, which says whether that are `row`. All others
+// find it added up.
+void linear_hold(struct gpu *g, const struct linear_left *left);
+bool linear_take_held(struct gpu *g, const float *row, int64_t m, struct linear_left *left);
+
 // The most parts of a job whose sums are deferred; 0: there is none.
 int linear_left_parts(const struct gpu *g);
 

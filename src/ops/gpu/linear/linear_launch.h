@@ -74,6 +74,21 @@ struct linear_left {
     int64_t out_stride;
 };
 
+// A launch of products, by its jobs: those in several parts leave sums, a pair's outputs are an
+// activation. Results may lie in scratch, too (gate_up_apart).
+static inline struct launch_says linear_says(const struct linear_one *job, int jobs) {
+    struct launch_says s = {MEMORY_WEIGHTS, 0, false, NULL, false};
+    for (int j = 0; j < jobs; j++)
+        s.writes |= job[j].parts > 1 ? MEMORY_SUMS
+                    : job[j].pair    ? MEMORY_ACTS
+                                     : MEMORY_ROWS | MEMORY_SUMS;
+    return s;
+}
+
+// The same for kernels that add up parts themselves.
+static const struct launch_says LINEAR_WHOLE = {
+    MEMORY_WEIGHTS, MEMORY_SUMS | MEMORY_ROWS | MEMORY_ACTS, false, NULL, false};
+
 // Bytes of what a job of n rows leaves: `partial` above.
 static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) {
     size_t sums = (size_t)(job->parts * (1 + job->pair) * n * job->w[0].tiles) * TILE_ROWS;

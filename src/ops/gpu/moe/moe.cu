@@ -137,15 +137,12 @@ extern "C" void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const 
         return;
     }
     act_defer(g, out, entries);
-    g->last = LAST_MOE;
-    g->last_store = l->ids;
 }
 
 extern "C" void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a) {
     struct gpu *g = gpu_of(x);
     const struct moe_peaks none = {};
     struct moe_call_args c = call_of(&a->list, a->w, a->in);
-    const bool ahead = g->last == LAST_MOE && g->last_store == a->list.ids;
     struct act wide;
     if (c.entries == 0)
         return;
@@ -157,6 +154,7 @@ extern "C" void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a)
     c.out_stride = a->w->m;
     if (a->entries && c.entries <= MOE_FEW && act_take(g, a->in->x, c.entries, &wide)) {
         const struct moe_peaks from = {wide.wide, (int)wide.k, g->peaks, g->epoch};
+        const bool ahead = gpu_may_read(g, MEMORY_WEIGHTS | MEMORY_LISTS);
         if (moe_few_launch(g, &c, &from, &none, ahead))
             return;
         cuda_act_finish(x, &wide, c.entries);

@@ -65,12 +65,19 @@ struct moe_order {
 enum { MOE_FEW = PEAKS }; // entries that moe_few.cu takes
 
 // Queues up to MOE_FEW entries. from: where rows are f32 still, else zero; raises: a pair's outputs
-// raise peaks, else zero. ahead: the list is older than the launch in front. False: rows that are
+// raise peaks, else zero. ahead: the list is read early. False: rows that are
 // f32 do not fit into a block's shared memory, nothing is queued.
 bool moe_few_fits(const struct gpu *g, const struct moe_call_args *c); // as f32
 bool moe_peaks_reserve(struct gpu *g);
 bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_peaks *from,
                     const struct moe_peaks *raises, bool ahead);
+
+// What these launches say.
+static inline struct launch_says moe_says(bool ahead) {
+    struct launch_says s = {MEMORY_WEIGHTS, MEMORY_ACTS | MEMORY_ROWS, false, NULL, false};
+    s.early |= ahead ? (unsigned)MEMORY_LISTS : 0u;
+    return s;
+}
 
 // The same by an order in groups of MOE_UNION_ROWS, or, of one row's entries, without (an order of
 // zeros), for forms and sizes that it takes.

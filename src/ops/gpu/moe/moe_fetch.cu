@@ -200,6 +200,9 @@ static __global__ void __launch_bounds__(COPY_THREADS)
     }
 }
 
+// Weights and their places change, which other kernels read early.
+static const struct launch_says MOVES = {0, MEMORY_ALL, false, NULL, false};
+
 static struct fetch fetch_of(const struct moe_home *h, const struct moe_list *l) {
     const struct expert_store *s = h->store;
     return {*h->pool,       h->index, h->index, h->pool->experts, l->ids,     (int)(l->n * l->used),
@@ -211,7 +214,7 @@ void moe_choose(struct gpu *g, const struct moe_home *h, const struct moe_list *
     struct fetch f = fetch_of(h, l);
     f.moves = to->move;
     f.missing = &to->n;
-    gpu_launch_early(g, "experts (slots)", choose_slots<false>, 1, THREADS, 0, f);
+    gpu_launch_saying({g, "experts (slots)", MOVES}, choose_slots<false>, 1, THREADS, 0, f);
 }
 
 void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_home *now,
@@ -221,13 +224,12 @@ void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_
     f.most = expert_pool_most_ahead(h->pool->experts);
     f.moves = to->move;
     f.missing = &to->n;
-    gpu_launch_early(g, "experts (slots ahead)", choose_slots<true>, 1, THREADS, 0, f);
+    gpu_launch_saying({g, "experts (slots ahead)", MOVES}, choose_slots<true>, 1, THREADS, 0, f);
 }
 
 void moe_read(struct gpu *g, const struct moe_home *h, const struct moe_list *l) {
     const struct fetch f = fetch_of(h, l);
-    gpu_launch_early(g, "experts (slots)", choose_slots<false>, 1, THREADS, 0, f);
-    gpu_launch_early(g, "experts (bringing)", bring_experts, (unsigned)g->processors * 2,
-                     COPY_THREADS, 0, f);
-    g->whole = true;
+    gpu_launch_saying({g, "experts (slots)", MOVES}, choose_slots<false>, 1, THREADS, 0, f);
+    gpu_launch_saying({g, "experts (bringing)", MOVES}, bring_experts, (unsigned)g->processors * 2,
+                      COPY_THREADS, 0, f);
 }

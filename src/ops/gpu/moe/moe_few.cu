@@ -96,6 +96,7 @@ bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct m
     if (!allow_shared(g, &v, c->form))
         return true;
     dim3 grid((unsigned)((c->matrix[0].w.tiles + a.tiles - 1) / a.tiles), (unsigned)c->entries);
-    gpu_launch_early(g, "moe", v.kernel, grid, MOE_THREADS, (size_t)shared, a);
+    gpu_launch_saying({g, "moe", moe_says(a.ahead)}, v.kernel, grid, MOE_THREADS, (size_t)shared,
+                      a);
     return true;
 }

@@ -141,7 +141,7 @@ int moe_enter(struct expert_store *s, int room, struct err *e) {
     s->base.lent.given += (uint64_t)now->slots;
     g->carve.scratch = r->scratch;
     g->carve.scratch_bytes = r->scratch_bytes;
-    g->whole = true; // experts have moved, which kernels read early
+    launch_order_stop(&g->order); // experts have moved, which kernels read early
     gpu_clear(g, s->block + now->start, (size_t)now->bytes);
     return g->fault == GPU_OK ? 0 : exec_status(s->base.x, e);
 }

@@ -49,7 +49,7 @@ static void wait_ahead(struct gpu *g, struct expert_store *s) {
         return;
     c->ahead = false;
     gpu_flush(g);
-    g->whole = true;
+    launch_order_stop(&g->order);
     gpu_check(g, gpu_stream_after(g->stream, c->arrived_ahead), "waiting for experts");
 }
 
@@ -74,7 +74,7 @@ static void stream(struct gpu *g, const struct moe_home *h, const struct moe_lis
     moe_choose(g, h, l, &c->device[0]);
     if (next)
         moe_choose_ahead(g, next, h, l, &c->device[1]);
-    g->whole = true;
+    launch_order_stop(&g->order);
     if (g->fault != GPU_OK || !gpu_check(g, gpu_stream_wait(g->stream), "choosing experts"))
         return;
     copy(g, h, &c->host[0], c->arrived);

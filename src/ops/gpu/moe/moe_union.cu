@@ -592,6 +592,6 @@ void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct
     u.few.begin[c->parts] = (int)c->matrix[0].w.k;
     const int blocks = g->processors, shared = u.few.rows + u.rows * u.few.pitch;
     if (gpu_check(g, gpu_allow_shared((const void *)v.kernel, g->shared), "moe"))
-        gpu_launch_early(g, "moe", v.kernel, dim3((unsigned)blocks), dim3((unsigned)warps * 32),
-                         (size_t)shared, u);
+        gpu_launch_saying({g, "moe", moe_says(u.few.ahead)}, v.kernel, dim3((unsigned)blocks),
+                          dim3((unsigned)warps * 32), (size_t)shared, u);
 }

@@ -145,7 +145,7 @@ static void before_compute(struct copy_queue *q, uint64_t ticket) {
     enter(g);
     if (is_bad(q, ticket))
         gpu_check(g, q->why, "copying beside the ops");
-    g->last = LAST_UNKNOWN; // the next launch may read only weights before it waits
+    launch_order_forget(&g->order); // the next launch may read only weights before it waits
     gpu_check(g, gpu_stream_after(g->stream, q->copied[ticket % EVENTS]), "waiting for a copy");
 }
 

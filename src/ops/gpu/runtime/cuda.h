@@ -41,28 +41,16 @@ struct gpu_loader {
     gpu_event sent[2]; // the piece may be filled again
 };
 
-// What the newest launch is known to write, and that it calls gpu_let_next behind gpu_await: then
-// the next one may read all else before it waits (past the first-level cache), since the launches
-// in front of both have ended by then. An op states it behind its launch; unless it does, nothing
-// but weights may be read.
-enum gpu_last {
-    LAST_UNKNOWN,
-    LAST_ROWS,  // results of linear layers, or of the convolution: no state, no pages
-    LAST_GDN,   // rows of deltas and outputs of the delta rule only
-    LAST_STORE, // rotated queries, and K and V at last_store only
-    LAST_MOE,   // rows of experts; the list of entries at last_store is older
-};
-
 struct gpu {
     struct exec base; // first
     int device, sm;   // compute capability as 90 for 9.0
     int processors;   // multiprocessors
     char name[64];    // of the GPU
     enum cuda_path path;
-    bool clusters;       // the device and the machine code in use have clusters of blocks
-    bool overlaps;       // launches may begin early: the machine code in use waits in gpu_await
-    bool whole;          // the next one may not: weights were written, which kernels read early
-    gpu_event rows_sent; // NULL until used: rows that the host waits for (host_rows.cu)
+    bool clusters; // the device and the machine code in use have clusters of blocks
+    bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
+    struct launch_order order;
+    gpu_event rows_sent;         // NULL until used: rows that the host waits for (host_rows.cu)
     struct expert_store *stores; // of experts (moe/moe_store.h), the newest first
     void *map_maker;             // gpu_map_maker, or NULL
     struct vendor *vendor;       // its products for prompts (vendor.c); NULL: only ours
@@ -73,10 +61,8 @@ struct gpu {
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
     struct gpu_loader loader;
-    int shared;             // bytes of shared memory that a block may have
-    enum gpu_last last;     // what the newest launch is
-    const void *last_store; // with LAST_STORE: the staged places of its rows
-    unsigned *tickets;      // [n_tickets] zeros between launches: parts that have arrived
+    int shared;        // bytes of shared memory that a block may have
+    unsigned *tickets; // [n_tickets] zeros between launches: parts that have arrived
     int64_t n_tickets;
     unsigned *row_state; // [row_state_rows][2] zeros between launches: of rows that blocks share
     int64_t row_state_rows;
@@ -85,21 +71,23 @@ struct gpu {
     uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
     const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
     int n_allowed_most;
-    uint32_t allowed_few;                  // the same of linear_few.cuh
-    uint32_t allowed_moe;                  // of moe_few.cuh, by form, and on the small path
-    void (*flush)(struct gpu *g);          // see gpu_flush
-    struct linear_deferred *deferred_sums; // of parts that nobody has added up yet,
-    bool sums_deferred;                    // if so
-    struct moe_sum *deferred_combine;      // of a layer of experts (moe_sum.h), likewise,
-    bool combine_deferred;                 // if so
-    unsigned long long *route_words;       // logits on their way (moe_router.cu)
-    struct act *deferred_act;              // its rows are still f32 in `wide` (act_defer),
-    int64_t deferred_rows;                 // that many of them,
-    bool deferred_plain;                   // whose peaks are not kept (act_defer_plain)
-    unsigned long long *peaks;             // [PEAKS] largest magnitudes of such rows (act.cuh)
-    uint32_t epoch;                        // of the newest peaks
-    bool peaked;                           // a linear_few_start of this op has left peaks
-    void *scratch;                         // what lives within one op only
+    uint32_t allowed_few;                    // the same of linear_few.cuh
+    uint32_t allowed_moe;                    // of moe_few.cuh, by form, and on the small path
+    void (*flush)(struct gpu *g, bool held); // see gpu_flush
+    struct linear_deferred *deferred_sums;   // of parts that nobody has added up yet,
+    bool sums_deferred;                      // if so
+    struct linear_left *held_sums;    // of one job, which a launch behind the next ones takes,
+    bool sums_held;                   // if so (linear_hold)
+    struct moe_sum *deferred_combine; // of a layer of experts (moe_sum.h), likewise,
+    bool combine_deferred;            // if so
+    unsigned long long *route_words;  // logits on their way (moe_router.cu)
+    struct act *deferred_act;         // its rows are still f32 in `wide` (act_defer),
+    int64_t deferred_rows;            // that many of them,
+    bool deferred_plain;              // whose peaks are not kept (act_defer_plain)
+    unsigned long long *peaks;        // [PEAKS] largest magnitudes of such rows (act.cuh)
+    uint32_t epoch;                   // of the newest peaks
+    bool peaked;                      // a linear_few_start of this op has left peaks
+    void *scratch;                    // what lives within one op only
     size_t scratch_bytes;
     struct gpu_carve carve;
     struct attend_cache *plans; // plans of attention (attend_cache.c)
@@ -115,6 +103,12 @@ static inline struct gpu *gpu_of(struct exec *x) {
 
 // The exec's GPU part at the begin of whatever callers can reach; makes its device the thread's.
 struct gpu *gpu_enter(struct exec *x);
+
+// Whether the next launch may read such kinds of memory early, if no op has deferred anything.
+static inline bool gpu_may_read(const struct gpu *g, unsigned kinds) {
+    const struct launch_says s = {kinds, 0, false, NULL, false};
+    return launch_order_may(&g->order, &s);
+}
 
 static inline bool gpu_falls(int64_t *left) {
     return *left > 0 && --*left == 0;
@@ -155,6 +149,7 @@ bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory,
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
 // waits.
 void gpu_flush(struct gpu *g);
+void gpu_flush_deferred(struct gpu *g); // but for sums that are held (linear_hold)
 
 void cuda_mark(struct exec *x, int i); // time marks (exec.h)
 double cuda_between(struct exec *x, int a, int b);

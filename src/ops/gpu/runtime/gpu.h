@@ -9,6 +9,8 @@
 #include <stddef.h>
 
 #include <cuda_runtime_api.h>
+
+#include "ops/launch_order.h"
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #endif
@@ -81,7 +83,8 @@ struct gpu_call {
     dim3 grid, block;
     size_t shared; // bytes of dynamic shared memory
     bool early;    // see gpu_launch_early; false unless the launch says so
-    int cluster;   // neighbouring blocks that share memory; 0: no clusters
+    struct launch_says says;
+    int cluster; // neighbouring blocks that share memory; 0: no clusters
     int n_args;
     void *const *args;
     const size_t *sizes;
@@ -144,57 +147,54 @@ static inline void gpu_launch_with(struct gpu *g, struct gpu_call c, P... args) 
 template <typename... P>
 static inline void gpu_launch(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
                               dim3 block, size_t shared, typename gpu_exact<P>::type... args) {
-    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false, 0, 0, NULL, NULL};
+    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, false,
+                         LAUNCH_UNKNOWN,       0,  0,    NULL,  NULL};
     gpu_launch_with<P...>(g, c, args...);
 }
 
-// The same for a kernel all of whose threads call gpu_await before they write anything or read
-// what the launch in front may write (weights never change; a staged table's copy has ended, since
-// a launch right behind a copy does not begin early). Such reads go past the first-level cache,
+// What a launch is about, and what it says of itself.
+struct gpu_said {
+    struct gpu *g;
+    const char *op;
+    struct launch_says says;
+};
+
+// The same for a kernel all of whose threads call gpu_await before they write anything, or read
+// anything but staged tables (whose copies have ended, since a launch right behind a copy does not
+// begin early) and what it says that it reads early. Such reads go past the first-level cache,
 // weights excepted, which no launch boundary has emptied by then (__ldcg, cp.async). What stands in
 // front of gpu_await then overlaps the end of the kernel before; the driver may start blocks once
 // all blocks of that one have ended or called gpu_let_next. No path may return without gpu_await.
+// Where what it reads early may be unfinished, gpu_queue has it begin when all others have ended.
+template <typename... P>
+static inline void gpu_launch_saying(struct gpu_said s, void (*kernel)(P...), dim3 grid, dim3 block,
+                                     size_t shared, typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {
+        (const void *)kernel, s.op, grid, block, shared, true, s.says, 0, 0, NULL, NULL};
+    gpu_launch_with<P...>(s.g, c, args...);
+}
+
+// The same for a kernel that reads nothing but weights early, may write whatever a pass writes, and
+// does not call gpu_let_ahead.
 template <typename... P>
 static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel)(P...), dim3 grid,
                                     dim3 block, size_t shared,
                                     typename gpu_exact<P>::type... args) {
-    struct gpu_call c = {(const void *)kernel, op, grid, block, shared, true, 0, 0, NULL, NULL};
-    gpu_launch_with<P...>(g, c, args...);
+    const struct launch_says unknown = LAUNCH_UNKNOWN;
+    gpu_launch_saying<P...>({g, op, unknown}, kernel, grid, block, shared, args...);
 }
 
-// The same, early, for clusters of `cluster` (at most 8) blocks that follow each other in x, which
+// gpu_launch_saying for clusters of `cluster` (at most 8) blocks that follow each other in x, which
 // gridDim.x is a multiple of. From compute capability 9.0 on.
 template <typename... P>
-static inline void gpu_launch_cluster_early(struct gpu *g, const char *op, void (*kernel)(P...),
-                                            int cluster, dim3 grid, dim3 block,
-                                            typename gpu_exact<P>::type... args) {
-    struct gpu_call c = {(const void *)kernel, op, grid, block, 0, true, cluster, 0, NULL, NULL};
-    gpu_launch_with<P...>(g, c, args...);
+static inline void gpu_launch_cluster(struct gpu_said s, void (*kernel)(P...), int cluster,
+                                      dim3 grid, dim3 block, typename gpu_exact<P>::type... args) {
+    struct gpu_call c = {
+        (const void *)kernel, s.op, grid, block, 0, true, s.says, cluster, 0, NULL, NULL};
+    gpu_launch_with<P...>(s.g, c, args...);
 }
 
-// Waits until all launches before this one have ended and their writes are visible.
-static __device__ __forceinline__ void gpu_await(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// From here on blocks of the next launch may take what room this one leaves. Results written by
-// this launch, before or after, are still only seen behind the next one's gpu_await. Stands behind
-// gpu_await, never in front: so the next one begins when all launches but this one have ended, and
-// may read at once, past the first-level cache, what this one is known not to write (enum
-// gpu_last, cuda.h).
-static __device__ __forceinline__ void gpu_let_next(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-// The same in front of gpu_await: the next one begins while the launch before this one still runs,
-// so it may read nothing but weights before it waits: its op may state no gpu_last.
-static __device__ __forceinline__ void gpu_let_ahead(void) {
-    gpu_let_next();
-}
+#include "ops/gpu/runtime/await.cuh"
 #endif
 
 #endif

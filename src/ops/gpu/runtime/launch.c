@@ -5,13 +5,16 @@
 #include "ops/gpu/runtime/cuda.h"
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
-    gpu_flush(g);
-    g->last = LAST_UNKNOWN;
+    if (c->says.passes)
+        gpu_flush_deferred(g);
+    else
+        gpu_flush(g);
+    const bool early = c->early && g->overlaps && launch_order_may(&g->order, &c->says);
     if (gpu_falls(&g->fail_queue))
         gpu_check(g, GPU_OUT_OF_MEMORY, c->op);
     else
-        gpu_check(g, gpu_start(c, c->early && g->overlaps && !g->whole, g->stream), c->op);
-    g->whole = false;
+        gpu_check(g, gpu_start(c, early, g->stream), c->op);
+    launch_order_add(&g->order, &c->says, early);
 }
 
 bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {

@@ -146,7 +146,7 @@ void gpu_stage_reserve(struct gpu *g, size_t bytes) {
     s->used = 0;
     s->n_entries = 0;
     s->turn++;
-    g->last = LAST_UNKNOWN; // places in the stage no longer tell arrays apart
+    launch_order_forget(&g->order); // places in the stage no longer tell arrays apart
 }
 
 const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {

@@ -24,8 +24,8 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
 // What ops keep between their launches may be half done after a launch that did not come about.
 static void begin_anew(struct gpu *g) {
     g->fault = GPU_OK;
-    g->last = LAST_UNKNOWN;
-    g->sums_deferred = g->combine_deferred = false;
+    launch_order_forget(&g->order);
+    g->sums_deferred = g->sums_held = g->combine_deferred = false;
     g->deferred_rows = 0;
     gpu_stage_reserve(g, STAGE_BYTES);
     moe_forget(g);
@@ -89,6 +89,7 @@ static void cuda_destroy(struct exec *x) {
     vendor_close(g);
     gpu_memory_fini(g);
     free(g->deferred_sums);
+    free(g->held_sums);
     free(g->deferred_combine);
     attend_forget(g);
     cuda_marks_fini(g);
@@ -127,10 +128,12 @@ void exec_survey_cuda(struct device_survey *s) {
 }
 
 // What ops have deferred, in the order in which later ones may take it up.
-static void flush(struct gpu *g) {
+static void flush(struct gpu *g, bool held) {
     act_flush(g);
     linear_flush(g);
     moe_flush(g);
+    if (held)
+        linear_release(g);
 }
 
 static int open_device(struct gpu *g, struct err *e) {

@@ -59,7 +59,8 @@ int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l);
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e);
 
 // Weights and linear layers (weight.c, repack.cu, linear*.cu).
-void linear_flush(struct gpu *g); // queues what is deferred (linear_finish.cu)
+void linear_flush(struct gpu *g);   // queues what is deferred (linear_finish.cu)
+void linear_release(struct gpu *g); // and what is held
 enum {
     UNPACKED_BYTES = 384 << 20, // of weights that are unpacked at once, in scratch memory
     VENDOR_SUMS = 288 << 20,    // of sums that wait there in linear_vendor.cu

@@ -14,5 +14,9 @@ bool gpu_check(struct gpu *g, gpu_error code, const char *where) {
 }
 
 void gpu_flush(struct gpu *g) {
-    g->flush(g);
+    g->flush(g, true);
+}
+
+void gpu_flush_deferred(struct gpu *g) {
+    g->flush(g, false);
 }

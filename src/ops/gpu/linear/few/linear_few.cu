@@ -139,8 +139,20 @@ static int choose_tiles(const struct gpu *g, const struct linear_few *c, int war
     return (count_units(c, tiles, warps, heaviest, each) + g->processors - 1) / g->processors;
 }
 
+// What copies of a job's parts ask for.
+static void count_stages(struct linear_few_cut *t, int form, int parts, int rows) {
+    const int span = weight_span(form), chunk = weight_chunk(form), step = few_step(form, rows);
+    t->bytes = step / span * chunk;
+    for (int p = 0; p < parts; p++) {
+        const int k = t->begin[p + 1] - t->begin[p];
+        t->stages[p] = (k + step - 1) / step;
+        t->from[p] = t->begin[p] / span * chunk;
+        t->last[p] = (k - (t->stages[p] - 1) * step + span - 1) / span * chunk;
+    }
+}
+
 // Returns the most tiles that a unit has.
-static int cut(const struct gpu *g, struct linear_few *c, int warps) {
+static int cut(const struct gpu *g, struct linear_few *c, int rows, int warps) {
     int most = 0, each[LINEAR_JOBS];
     const int rounds = choose_tiles(g, c, warps, each);
     c->units = 0;
@@ -158,6 +170,8 @@ static int cut(const struct gpu *g, struct linear_few *c, int warps) {
         for (int p = 0; p <= o->parts; p++)
             t->begin[p] = (int)linear_part_begin(o->w[0].k, o->parts, p);
         t->begin[o->parts] = (int)o->w[0].k;
+        t->inverse = (unsigned)(((1ull << 32) + (unsigned)t->groups - 1) / (unsigned)t->groups);
+        count_stages(t, c->form[j], o->parts, rows);
         c->units += t->groups * o->parts;
         int busy = (t->each + (t->larger > 0)) << o->pair;
         most = busy > most ? busy : most;
@@ -230,12 +244,15 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
     take_wide(g, &c);
     if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, rows) || !map_rows(g, &c, l, rows))
         return;
-    int shared = share_memory(g, &c, rows, cut(g, &c, most_warps(g, &c, rows)));
+    int shared = share_memory(g, &c, rows, cut(g, &c, rows, most_warps(g, &c, rows)));
     int blocks = c.units < g->processors ? c.units : g->processors;
     // Copies in flight hold up the rows, which all wait for.
     c.ahead = c.units >= LONG * blocks ? (int)FEW_SLOTS : 1;
-    gpu_launch_early(g, "linear", kernel, dim3((unsigned)blocks), dim3((unsigned)few_threads(rows)),
-                     (size_t)shared, c);
+    struct launch_says says = linear_says(c.job, c.jobs);
+    if (c.wide) // rows that it makes are stored
+        says.writes |= MEMORY_ACTS;
+    gpu_launch_saying({g, "linear", says}, kernel, dim3((unsigned)blocks),
+                      dim3((unsigned)few_threads(rows)), (size_t)shared, c);
     for (int j = 0; j < c.jobs; j++)
         if (c.job[j].parts > 1 && !linear_defer(g, &c.job[j], l))
             return;

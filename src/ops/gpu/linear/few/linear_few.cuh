@@ -199,11 +199,14 @@ static __device__ __forceinline__ void few_take(const struct linear_few &c, int 
     }
 }
 
-// few_products for up to 8 rows. Columns that have no row read one that is there.
+// few_products for up to 8 rows. Columns that have no row read one that is there. again: another
+// unit's rows were there before.
 template <int FORM>
 static __device__ __forceinline__ void few_products_alone(const struct linear_few &c,
-                                                          const few_unit &u, bool keep,
+                                                          const few_unit &u, bool again,
                                                           few_place &at, float (&d)[4]) {
+    // The first units of the parts of k store the rows that they make, for whoever reads them.
+    const bool keep = c.wide && u.first == 0;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int lane = threadIdx.x % 32, row = lane / 4 & (c.columns - 1);
     const uint32_t rows = at.base + few_front(8) + row * few_pitch(c.span) + lane % 4 * 16;
@@ -212,7 +215,8 @@ static __device__ __forceinline__ void few_products_alone(const struct linear_fe
 #pragma unroll 1
     for (int k0 = u.begin; k0 < u.end; k0 += c.span) {
         const int end = k0 + c.span < u.end ? k0 + c.span : u.end;
-        __syncthreads();
+        if (again || k0 > u.begin)
+            __syncthreads();
         few_take(c, k0, end, keep);
         __syncthreads();
 #pragma unroll 1
@@ -339,17 +343,19 @@ static __device__ __forceinline__ void few_finish(const struct linear_few &c, co
     }
 }
 
-// All units of this block, as one of the warps that multiply.
+// All units of this block, the first of which is u with up to 8 rows, as one of the warps that
+// multiply.
 template <int N>
-static __device__ __forceinline__ void few_units(const struct linear_few &c, few_place &at) {
+static __device__ __forceinline__ void few_units(const struct linear_few &c, few_unit u,
+                                                 few_place &at) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = threadIdx.x / 32;
 #pragma unroll 1
     for (int unit = blockIdx.x; unit < c.units; unit += gridDim.x) {
-        few_unit u = few_unit_of(c, unit, warp);
+        const bool again = unit != (int)blockIdx.x;
+        if (N > 8 || again)
+            u = few_unit_of(c, unit, warp);
         const bool group = N > 8 && few_unit_of(c, unit, warp / 4 * 4).active;
-        // The first units of the parts of k store the rows that they make, for whoever reads them.
-        const bool keep = N == 8 && c.wide && few_unit_of(c, unit, 0).tile == 0;
         float d[N / 2];
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
@@ -358,7 +364,7 @@ static __device__ __forceinline__ void few_units(const struct linear_few &c, few
 #define X(name, span, chunk)                                                                       \
     case WEIGHT_##name:                                                                            \
         if constexpr (N == 8)                                                                      \
-            few_products_alone<WEIGHT_##name>(c, u, keep, at, d);                                  \
+            few_products_alone<WEIGHT_##name>(c, u, again, at, d);                                 \
         else                                                                                       \
             few_products<WEIGHT_##name, N>(c, u, group, at, d);                                    \
         break;
@@ -390,19 +396,26 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     at.own = few_front(N) + c.row_bytes + warp * FEW_SLOTS * c.slot;
     at.both = 2 * at.own + c.slot;
     const bool multiplies = warp < few_warps(N);
-    if (multiplies && lane == 0)
-        ((few_stand *)(shared + FEW_STANDS))[warp] = {NULL, (int)blockIdx.x, 0, 0, 0, 0};
-    if constexpr (N > 8)
+    few_unit u = {};
+    if constexpr (N == 8) {
+        u = few_unit_of(c, blockIdx.x, warp);
+        at.copies.to = at.base + at.own + lane * 16;
+        at.copies.open<N>(c, u);
+    } else {
+        if (multiplies && lane == 0)
+            ((few_stand *)(shared + FEW_STANDS))[warp] = {NULL, (int)blockIdx.x, 0, 0, 0, 0};
         few_rows_open<N>(c, at.base);
-    __syncwarp();
-    for (int i = 0; multiplies && i < c.ahead; i++) {
+        __syncwarp();
+    }
+    for (int i = N == 8; multiplies && i < c.ahead; i++) {
         at.copies.to = at.base + at.own + i * c.slot + lane * 16;
         at.copies.start_odd<N>(c);
         copies_end<false>();
         __syncwarp(); // all lanes have read what the next turn may write (few_find)
     }
     at.copies.to = c.ahead == FEW_SLOTS ? 0 : at.base + at.own + c.slot + lane * 16;
-    __syncthreads();
+    if (N > 8) // up to 8 rows warps share nothing yet
+        __syncthreads();
     gpu_await();
     gpu_let_next();
     if constexpr (N > 8)
@@ -413,7 +426,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     if (N == 8 && c.wide && blockIdx.x == 0 && threadIdx.x < c.n)
         ((float *)c.unscale)[threadIdx.x] = power_of_two(-few_exponent(c, threadIdx.x));
     if (multiplies)
-        few_units<N>(c, at);
+        few_units<N>(c, u, at);
 }
 #endif
 

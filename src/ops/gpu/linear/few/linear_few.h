@@ -72,7 +72,11 @@ LINEAR_BOTH constexpr int few_step(int form, int rows) {
 struct linear_few_cut {
     int first;                   // of its units among all of the launch
     int groups, each, larger;    // units of a part; tiles of a unit; units with one more
+    unsigned inverse;            // 2^32 / groups, rounded up, if there are several
+    int bytes;                   // of a stage of weights
     int begin[LINEAR_PARTS + 1]; // k of the parts; the last is the end
+    // Of the parts: bytes of a tile in front of one, stages of it, bytes of its last stage.
+    int from[LINEAR_PARTS], stages[LINEAR_PARTS], last[LINEAR_PARTS];
 };
 
 struct linear_few {

@@ -16,9 +16,11 @@ enum { FEW_STANDS = 512, FEW_ROWS_STAND = 1536, FEW_JOIN = 2 << 10 }; // in fron
 // A unit of work as one warp sees it.
 struct few_unit {
     const struct linear_one *job;
+    const struct linear_few_cut *cut;
     const struct matrix_view *w;
     int form, part;
     int64_t tile;
+    int first;      // tile of the unit's first warp
     int begin, end; // of k
     bool active;    // there is such a tile
 };
@@ -31,15 +33,17 @@ static __device__ __forceinline__ few_unit few_unit_of(const struct linear_few &
         j++;
     const struct linear_few_cut &cut = c.cut[j];
     u.job = &c.job[j];
+    u.cut = &cut;
     u.form = c.form[j];
     unit -= cut.first;
-    for (u.part = 0; unit >= cut.groups; u.part++)
-        unit -= cut.groups;
+    u.part = cut.groups > 1 ? (int)__umulhi((unsigned)unit, cut.inverse) : unit;
+    unit -= u.part * cut.groups;
     u.begin = cut.begin[u.part];
     u.end = cut.begin[u.part + 1];
     int nth = u.job->pair ? warp / 2 : warp;
     u.w = &u.job->w[u.job->pair ? warp % 2 : 0];
-    u.tile = unit * cut.each + (unit < cut.larger ? unit : cut.larger) + nth;
+    u.first = unit * cut.each + (unit < cut.larger ? unit : cut.larger);
+    u.tile = u.first + nth;
     u.active = nth < cut.each + (unit < cut.larger);
     return u;
 }
@@ -93,6 +97,33 @@ struct few_copies {
     const unsigned char *from; // of this lane
     uint32_t to;               // of this lane: the place that is free
     int left, form;            // stages of the unit; of its weights
+
+    // Starts the first stage of the block's first unit, all of which the host has worked out.
+    template <int N>
+    __device__ __forceinline__ void open(const struct linear_few &c, const few_unit &u) {
+        extern __shared__ __align__(1024) unsigned char shared[];
+        const int lane = threadIdx.x % 32, part = u.part, stages = u.cut->stages[part];
+        const unsigned char *begin = u.w->data + u.tile * u.w->pitch + u.cut->from[part];
+        const int last = u.cut->last[part], bytes = stages > 1 ? u.cut->bytes : last;
+        left = u.active ? stages : 0;
+        form = u.form;
+        from = begin + lane * 16;
+#pragma unroll 1
+        for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
+            copy_piece(to + at, from + at);
+        if (lane == 0)
+            ((few_stand *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
+                begin, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
+        __syncwarp();
+        if (left) {
+            from += bytes;
+            left--;
+        } else {
+            start_odd<N>(c);
+        }
+        copies_end<false>();
+        __syncwarp();
+    }
 
     // The same for any stage: the unit's last one, or the first of another.
     template <int N> __device__ __forceinline__ void start_odd(const struct linear_few &c) {

@@ -54,7 +54,7 @@ struct rows_stored {
 // Those that the parts of a linear layer add up to, which are then stored there.
 struct rows_left {
     struct linear_left o;
-    bool before; // the launch in front writes nothing but parts
+    bool before; // what is added to is read early
     bool read;
     int64_t row;
     float back;
@@ -199,17 +199,24 @@ static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run 
         a.unscale[blockIdx.x] = power_of_two(-e);
 }
 
+// All of these let the next launch begin before they wait, and store rows that they add up.
+static const struct launch_says MAKES = {MEMORY_WEIGHTS, MEMORY_ACTS, true, NULL, false};
+static const struct launch_says ADDS = {MEMORY_WEIGHTS, MEMORY_ACTS | MEMORY_ROWS, true, NULL,
+                                        false};
+
 template <int R>
 static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
                            const char *what) {
     rows_left left = {};
     rows_summed summed = {};
     if (a->w && linear_take_sums(g, a->in, blocks, a->k, &left.o))
-        gpu_launch_early(g, what, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
+        gpu_launch_saying({g, what, ADDS}, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
     else if (a->w && moe_take_sum(g, a->in, blocks, a->k, &summed.s))
-        gpu_launch_early(g, what, make_rows<R, rows_summed>, blocks, THREADS, 0, *a, summed);
+        gpu_launch_saying({g, what, ADDS}, make_rows<R, rows_summed>, blocks, THREADS, 0, *a,
+                          summed);
     else
-        gpu_launch_early(g, what, make_rows<R, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
+        gpu_launch_saying({g, what, MAKES}, make_rows<R, rows_stored>, blocks, THREADS, 0, *a,
+                          rows_stored());
 }
 
 static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
@@ -217,15 +224,17 @@ static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, c
     const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
     rows_left left = {};
     rows_summed summed = {};
-    left.before = g->last == LAST_ROWS;
+    struct launch_says adds = ADDS;
+    left.before = gpu_may_read(g, MEMORY_ROWS);
+    adds.early |= left.before ? (unsigned)MEMORY_ROWS : 0u;
     if (linear_take_sums(g, a->in, n, a->k, &left.o))
-        gpu_launch_cluster_early(g, what, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+        gpu_launch_cluster({g, what, adds}, share_rows<rows_left>, SHARERS, grid, block, *a, left);
     else if (moe_take_sum(g, a->in, n, a->k, &summed.s))
-        gpu_launch_cluster_early(g, what, share_rows<rows_summed>, SHARERS, grid, block, *a,
-                                 summed);
+        gpu_launch_cluster({g, what, ADDS}, share_rows<rows_summed>, SHARERS, grid, block, *a,
+                           summed);
     else
-        gpu_launch_cluster_early(g, what, share_rows<rows_stored>, SHARERS, grid, block, *a,
-                                 rows_stored());
+        gpu_launch_cluster({g, what, MAKES}, share_rows<rows_stored>, SHARERS, grid, block, *a,
+                           rows_stored());
 }
 
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
@@ -234,7 +243,7 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     if (n == 0)
         return;
     if (a->k % 4 || a->step % 4 || (size_t)a->in % 16 || (size_t)a->w % 16 || each > 16)
-        gpu_launch_early(g, what, make_odd_rows, blocks, THREADS, 0, *a);
+        gpu_launch_saying({g, what, MAKES}, make_odd_rows, blocks, THREADS, 0, *a);
     else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
         launch_shared(g, a, blocks, what);
     else if (each <= 1)
@@ -242,10 +251,11 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
     else if (each <= 3)
         launch_rows_of<3>(g, a, blocks, what);
     else if (each <= 9)
-        gpu_launch_early(g, what, make_rows<9, rows_stored>, blocks, THREADS, 0, *a, rows_stored());
+        gpu_launch_saying({g, what, MAKES}, make_rows<9, rows_stored>, blocks, THREADS, 0, *a,
+                          rows_stored());
     else
-        gpu_launch_early(g, what, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
-                         rows_stored());
+        gpu_launch_saying({g, what, MAKES}, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
+                          rows_stored());
 }
 
 // w silu(z) of four neighbouring values of a head.
@@ -267,30 +277,42 @@ static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args
                        v.w * factor * gate.w);
 }
 
-// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. ahead: the launch in front
-// does not write the gates.
+// The fours of gates that a warp has, in heads w, w + WARPS, ... of row `row`: at `z`, or a single
+// row's that are left in parts.
+template <int R>
+static __device__ __forceinline__ void load_gates(const struct gated_norm_args &a,
+                                                  const struct linear_left &left, float4 (&z)[R]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4;
+    const float *gate = a.z + (int64_t)blockIdx.x * a.heads * a.dv;
+    const float back = left.parts ? __ldcg(left.unscale) : 0.0f;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const int head = warp + r * WARPS;
+        z[r] = make_float4(0, 0, 0, 0);
+        if (head >= a.heads || at >= a.dv)
+            continue;
+        z[r] = left.parts ? finish_four(left, 0, 0, (head * a.dv + at) / 4, back)
+                          : __ldcg((const float4 *)(gate + head * a.dv + at));
+    }
+}
+
+// Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. Gates are read early; those of
+// a single row may be left in parts, and are stored then.
 template <int R>
 static __global__ void __launch_bounds__(THREADS)
-    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride, bool ahead) {
+    gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride,
+               const __grid_constant__ struct linear_left left) {
     gpu_let_ahead();
-    if (!ahead)
-        gpu_await();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
-    const float *in = a.in + (int64_t)blockIdx.x * k, *gate = a.z + (int64_t)blockIdx.x * k;
-    float4 v[R], z[R], w = make_float4(0, 0, 0, 0);
+    const float *in = a.in + (int64_t)blockIdx.x * k;
+    float4 v[R], z[R], raw[R], w = make_float4(0, 0, 0, 0);
     float most = 0;
     if (at < a.dv)
         w = *(const float4 *)(a.w + at);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        int head = warp + r * WARPS;
-        z[r] = make_float4(0, 0, 0, 0);
-        if (head < a.heads && at < a.dv)
-            z[r] = __ldcg((const float4 *)(gate + head * a.dv + at));
-    }
+    load_gates(a, left, raw);
 #pragma unroll
     for (int r = 0; r < R; r++)
-        z[r] = gate_of(z[r], w);
+        z[r] = gate_of(raw[r], w);
     gpu_await();
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -298,6 +320,8 @@ static __global__ void __launch_bounds__(THREADS)
         v[r] = make_float4(0, 0, 0, 0);
         if (head < a.heads && at < a.dv)
             v[r] = __ldcg((const float4 *)(in + head * a.dv + at));
+        if (left.parts && head < a.heads && at < a.dv)
+            *(float4 *)(left.out + head * a.dv + at) = raw[r];
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -416,8 +440,14 @@ extern "C" void cuda_norm_to_act(struct exec *x, const float *in, const float *w
 }
 
 template <int R> static void launch_gated(struct gpu *g, const struct gated_norm_args *a) {
-    gpu_launch_early(g, "gated_norm_to_act", gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
-                     (__half *)a->out->x, a->out->unscale, a->out->stride, g->last == LAST_GDN);
+    struct linear_left left = {};
+    struct launch_says says = {MEMORY_WEIGHTS | MEMORY_ROWS, MEMORY_ACTS, true, NULL, false};
+    if (a->n == 1 && linear_take_held(g, a->z, (int64_t)a->heads * a->dv, &left)) {
+        says.early |= MEMORY_SUMS | MEMORY_ACTS;
+        says.writes |= MEMORY_ROWS;
+    }
+    gpu_launch_saying({g, "gated_norm_to_act", says}, gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
+                      (__half *)a->out->x, a->out->unscale, a->out->stride, left);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
@@ -429,8 +459,8 @@ extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_a
         return;
     if (a->dv > 128 || a->dv % 4 || places % 16 || a->heads > 4 * WARPS) {
         unsigned blocks = (unsigned)((heads + WARPS - 1) / WARPS);
-        gpu_launch_early(g, "gated_norm_to_act", gated_norm, blocks, THREADS, 0, *a, a->out->wide,
-                         a->out->stride);
+        gpu_launch_saying({g, "gated_norm_to_act", MAKES}, gated_norm, blocks, THREADS, 0, *a,
+                          a->out->wide, a->out->stride);
         cuda_act_finish(x, a->out, a->n);
         return;
     }

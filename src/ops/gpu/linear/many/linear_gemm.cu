@@ -65,8 +65,8 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
     gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS, gemm_call>), bytes),
               "linear (gemm)");
     int64_t blocks = c->tiles < g->processors ? c->tiles : g->processors;
-    gpu_launch_early(g, "linear (gemm)", linear_gemm<FORM, N, PARTS, gemm_call>,
-                     dim3((unsigned)blocks), THREADS, (size_t)bytes, *c);
+    gpu_launch_saying({g, "linear (gemm)", LINEAR_WHOLE}, linear_gemm<FORM, N, PARTS, gemm_call>,
+                      dim3((unsigned)blocks), THREADS, (size_t)bytes, *c);
 }
 
 template <int FORM> static void launch_form(struct gpu *g, struct gemm_call *c, bool parts) {

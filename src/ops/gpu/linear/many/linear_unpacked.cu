@@ -490,6 +490,7 @@ template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
                             dim3(THREADS),
                             (size_t)S::BYTES,
                             true,
+                            LAUNCH_UNKNOWN,
                             CLUSTER,
                             0,
                             NULL,

@@ -153,7 +153,8 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 template <int FORM> static void launch(struct gpu *g, const linear_launch *l, unsigned blocks) {
     dim3 grid(blocks, (unsigned)((l->n + COLUMNS - 1) / COLUMNS));
     gpu_check(g, gpu_allow_shared(linear_wgmma<FORM>, SHARED), "linear (wgmma)");
-    gpu_launch_early(g, "linear (wgmma)", linear_wgmma<FORM>, grid, THREADS, SHARED, *l);
+    gpu_launch_saying({g, "linear (wgmma)", LINEAR_WHOLE}, linear_wgmma<FORM>, grid, THREADS,
+                      SHARED, *l);
 }
 
 void linear_wgmma_launch(struct gpu *g, struct linear_launch *l) {

@@ -96,7 +96,7 @@ void vendor_multiply(struct gpu *g, const struct vendor_product *p) {
     const float one = 1, zero = 0;
     const struct vendor *v = g->vendor;
     gpu_flush(g);
-    g->last = LAST_UNKNOWN;
+    launch_order_forget(&g->order);
     int rc = v->multiply(v->handle, OP_T, OP_N, (int)p->m, (int)p->n, (int)p->k, &one, p->w,
                          TYPE_FLOAT16, (int)p->k, p->x, TYPE_FLOAT16, (int)p->k, &zero, p->out,
                          TYPE_FLOAT32, (int)p->m_stride, SUMS_IN_F32, ITS_CHOICE);
