@@ -39,8 +39,9 @@ struct linear_call {
 // The first family of the table that serves the call; LINEAR_TILES serves all.
 enum linear_family linear_choose(const struct linear_call *c);
 
-// The most rows that are few, and the most of a slice on the small path.
-enum { LINEAR_STREAM_ROWS = 64, LINEAR_SMALL_ROWS = 128 };
+// The most rows that are few, those of LINEAR_FEW on the path mma, and the most of a slice on the
+// small path.
+enum { LINEAR_STREAM_ROWS = 64, LINEAR_WARP_ROWS = 32, LINEAR_SMALL_ROWS = 128 };
 
 // Rows that a call is cut into: two slices of few rows are faster than many rows up to twice the
 // most that few are (docs/notes/cuda-linear-few-rows.md). On the small path the sums of all parts

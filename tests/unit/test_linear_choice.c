@@ -14,7 +14,7 @@ static bool unpacks(const struct linear_call *c) {
 static bool few(const struct linear_call *c) {
     if (c->n > 64)
         return false;
-    return c->path == CUDA_PATH_WGMMA || (c->path == CUDA_PATH_MMA && c->n <= 8);
+    return c->path == CUDA_PATH_WGMMA || (c->path == CUDA_PATH_MMA && c->n <= 32);
 }
 
 static bool streams(const struct linear_call *c) {

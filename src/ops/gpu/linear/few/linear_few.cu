@@ -12,8 +12,23 @@ static int kernel_rows(int64_t n) {
     return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : 64;
 }
 
-static linear_few_fn *kernel_of(int rows) {
-    switch (rows) {
+// Which kernel takes a launch. warp: of linear_few_warp.cuh.
+struct few_kind {
+    int rows;
+    bool warp;
+};
+
+static few_kind kind_of(const struct gpu *g, int64_t n) {
+    const few_kind k = {kernel_rows(n), n > 8 && g->path != CUDA_PATH_WGMMA};
+    return k;
+}
+
+static linear_few_fn *kernel_of(few_kind k) {
+    if (k.warp)
+        return k.rows == 16   ? linear_few_warp_16()
+               : k.rows == 24 ? linear_few_warp_24()
+                              : linear_few_warp_32();
+    switch (k.rows) {
     case 8:
         return linear_few_8();
     case 16:
@@ -41,9 +56,10 @@ static int longest_part(const struct linear_few *c) {
 }
 
 // Bytes for rows out of `most`; more if they do not fit.
-static int row_bytes_of(struct linear_few *c, int rows, int most) {
+static int row_bytes_of(struct linear_few *c, few_kind kind, int most) {
+    const int rows = kind.rows;
     if (rows > 8) {
-        const int stage = rows * few_k(rows) * 2;
+        const int stage = kind.warp ? few_warp_stage(rows) : rows * few_k(rows) * 2;
         c->stages = most / stage;
         c->stages = c->stages > MOST_STAGES ? MOST_STAGES : c->stages;
         c->stages = c->stages < LEAST_STAGES ? LEAST_STAGES : c->stages;
@@ -56,18 +72,27 @@ static int row_bytes_of(struct linear_few *c, int rows, int most) {
     return (c->columns * few_pitch(c->span) + 127) / 128 * 128;
 }
 
-// Divides a block's shared memory, `warps` of which have weights; its size, more than there is if
-// rows do not fit.
-static int share_memory(const struct gpu *g, struct linear_few *c, int rows, int warps) {
+// Warps that multiply of a block that takes up to `tiles` tiles at once.
+static int warps_of(few_kind kind, int tiles) {
+    return kind.warp && tiles > FEW_WARP_WARPS ? (int)FEW_WARP_WARPS : tiles;
+}
+
+// Divides a block's shared memory, which takes up to `tiles` tiles at once; its size, more than
+// there is if rows do not fit.
+static int share_memory(const struct gpu *g, struct linear_few *c, few_kind kind, int tiles) {
+    const int rows = kind.rows;
     c->slot = 0;
     for (int j = 0; j < c->jobs; j++) {
         int form = c->form[j];
         int bytes = few_step(form, rows) / weight_span(form) * weight_chunk(form);
         c->slot = bytes > c->slot ? bytes : c->slot;
     }
-    const int weights = warps * FEW_SLOTS * c->slot;
-    c->row_bytes = row_bytes_of(c, rows, g->shared - KEPT - few_front(rows) - weights);
-    return few_front(rows) + c->row_bytes + weights;
+    const int warps = warps_of(kind, tiles), areas = kind.warp ? warps * FEW_WARP_AREA : 0;
+    const int front = kind.warp ? FEW_WARP_FRONT : few_front(rows);
+    const int weights = tiles * FEW_SLOTS * c->slot + areas;
+    c->twice = tiles - warps;
+    c->row_bytes = row_bytes_of(c, kind, g->shared - KEPT - front - weights);
+    return front + c->row_bytes + weights;
 }
 
 static struct linear_few few_of(const struct linear_launch *l, const int *forms) {
@@ -83,19 +108,20 @@ static struct linear_few few_of(const struct linear_launch *l, const int *forms)
     return c;
 }
 
-// Warps of a block that may have weights at once; 0 if they do not fit.
-static int most_warps(const struct gpu *g, struct linear_few *c, int rows) {
-    enum { LEAST = 8 };
-    const int all = few_warps(rows), least = rows == 8 ? LEAST : all;
-    for (int warps = all; warps >= least; warps -= 2)
-        if (share_memory(g, c, rows, warps) <= g->shared)
-            return warps;
+// Tiles that a block may take at once, an even number; 0 if they do not fit.
+static int most_tiles(const struct gpu *g, struct linear_few *c, few_kind kind) {
+    enum { LEAST = 8, LEAST_WARP = 4 };
+    const int all = kind.warp ? (int)FEW_WARP_TILES : few_warps(kind.rows);
+    const int least = kind.warp ? (int)LEAST_WARP : kind.rows == 8 ? (int)LEAST : all;
+    for (int tiles = all; tiles >= least; tiles -= 2)
+        if (share_memory(g, c, kind, tiles) <= g->shared)
+            return tiles;
     return 0;
 }
 
 bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms) {
     struct linear_few c = few_of(l, forms);
-    return most_warps(g, &c, kernel_rows(l->n)) > 0;
+    return most_tiles(g, &c, kind_of(g, l->n)) > 0;
 }
 
 // Bytes that a warp reads of a tile of job j.
@@ -129,7 +155,7 @@ static int choose_tiles(const struct gpu *g, const struct linear_few *c, int war
     int best = 0, tiles = 0, heaviest = 1;
     for (int j = 0; j < c->jobs; j++)
         heaviest = tile_bytes(c, j) > heaviest ? tile_bytes(c, j) : heaviest;
-    for (int t = warps; t >= LEAST; t -= 2) {
+    for (int t = warps; t >= LEAST || t == warps; t -= 2) {
         int rounds = (count_units(c, t, warps, heaviest, each) + g->processors - 1) / g->processors;
         if (best && rounds * (t + ROUND) >= best)
             continue;
@@ -196,8 +222,8 @@ static bool reserve_parts(struct gpu *g, struct linear_few *c, size_t kept) {
     return true;
 }
 
-static bool allow_shared(struct gpu *g, linear_few_fn *kernel, int rows) {
-    uint32_t bit = 1u << rows / 8;
+static bool allow_shared(struct gpu *g, linear_few_fn *kernel, few_kind kind) {
+    uint32_t bit = 1u << (kind.rows / 8 + (kind.warp ? 16 : 0));
     if (!(g->allowed_few & bit) &&
         !gpu_check(g, gpu_allow_shared((const void *)kernel, g->shared), "linear"))
         return false;
@@ -205,9 +231,11 @@ static bool allow_shared(struct gpu *g, linear_few_fn *kernel, int rows) {
     return true;
 }
 
-// Maps the rows for the copy engine, which brings them to all kernels but that of 8 rows.
-static bool map_rows(struct gpu *g, struct linear_few *c, const struct linear_launch *l, int rows) {
-    if (rows == 8)
+// Maps the rows for the copy engine, which brings them where a warpgroup multiplies.
+static bool map_rows(struct gpu *g, struct linear_few *c, const struct linear_launch *l,
+                     few_kind kind) {
+    const int rows = kind.rows;
+    if (rows == 8 || kind.warp)
         return true;
     if (!g->map_maker)
         g->map_maker = gpu_map_maker();
@@ -238,21 +266,23 @@ static void take_wide(struct gpu *g, struct linear_few *c) {
 }
 
 void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept) {
-    const int rows = kernel_rows(l->n);
-    linear_few_fn *kernel = kernel_of(rows);
+    const few_kind kind = kind_of(g, l->n);
+    linear_few_fn *kernel = kernel_of(kind);
     struct linear_few c = few_of(l, forms);
     take_wide(g, &c);
-    if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, rows) || !map_rows(g, &c, l, rows))
+    if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, kind) || !map_rows(g, &c, l, kind))
         return;
-    int shared = share_memory(g, &c, rows, cut(g, &c, rows, most_warps(g, &c, rows)));
-    int blocks = c.units < g->processors ? c.units : g->processors;
+    const int busy = cut(g, &c, kind.rows, most_tiles(g, &c, kind));
+    const int shared = share_memory(g, &c, kind, busy), warps = warps_of(kind, busy);
+    const int threads = kind.warp ? (warps + 1) * 32 : few_threads(kind.rows);
+    const int blocks = c.units < g->processors ? c.units : g->processors;
     // Copies in flight hold up the rows, which all wait for.
     c.ahead = c.units >= LONG * blocks ? (int)FEW_SLOTS : 1;
     struct launch_says says = linear_says(c.job, c.jobs);
     if (c.wide) // rows that it makes are stored
         says.writes |= MEMORY_ACTS;
-    gpu_launch_saying({g, "linear", says}, kernel, dim3((unsigned)blocks),
-                      dim3((unsigned)few_threads(rows)), (size_t)shared, c);
+    gpu_launch_saying({g, "linear", says}, kernel, dim3((unsigned)blocks), dim3((unsigned)threads),
+                      (size_t)shared, c);
     for (int j = 0; j < c.jobs; j++)
         if (c.job[j].parts > 1 && !linear_defer(g, &c.job[j], l))
             return;

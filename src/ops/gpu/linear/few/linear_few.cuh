@@ -248,20 +248,23 @@ static __device__ __forceinline__ bool few_has(int warp, int i) {
     return (warp + i) % 2 == 0;
 }
 
-// Joins the tiles of a pair: each warp hands over the columns that the other one will have.
-template <int N>
-static __device__ __forceinline__ void few_join(int warp, float *exchange, float (&d)[N / 2]) {
-    float4 *at = (float4 *)exchange + warp / 2 * (N / 8 * 32) + threadIdx.x % 32;
+// Joins the tiles of a pair: each warp hands over the columns that the other one will have, every
+// 8 rows or, where EACH is 2 and the warps have rooms of their own, every other 8 after another.
+template <int N, int EACH>
+static __device__ __forceinline__ void few_join(int warp, float4 *give, const float4 *take,
+                                                float (&d)[N / 2]) {
+    give += threadIdx.x % 32;
+    take += threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < N / 8; i++)
         if (!few_has(warp, i))
-            at[i * 32] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+            give[i / EACH * 32] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
     asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
 #pragma unroll
     for (int i = 0; i < N / 8; i++) {
         if (!few_has(warp, i))
             continue;
-        float4 other = at[i * 32];
+        float4 other = take[i / EACH * 32];
         float v[4] = {other.x, other.y, other.z, other.w};
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -301,14 +304,12 @@ static __device__ __forceinline__ void few_raise(const struct linear_few &c, con
     }
 }
 
-// The outputs: powers of two taken back, then joined, stored or added.
+// Takes the powers of two back.
 template <int N>
-static __device__ __forceinline__ void few_finish(const struct linear_few &c, const few_unit &u,
-                                                  int warp, float *exchange, float (&d)[N / 2]) {
-    const struct linear_one *o = u.job;
-    const int64_t rows = c.n;
+static __device__ __forceinline__ void few_scale(const struct linear_few &c, const few_unit &u,
+                                                 float (&d)[N / 2]) {
     const float2 power = few_powers(u);
-    const int lane = threadIdx.x % 32, n0 = lane % 4 * 2, left = (int)rows - n0;
+    const int n0 = threadIdx.x % 32 % 4 * 2, left = c.n - n0;
     float back[N / 4];
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
@@ -316,19 +317,22 @@ static __device__ __forceinline__ void few_finish(const struct linear_few &c, co
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = d[i] * (i / 2 % 2 ? power.y : power.x) * back[i / 4 * 2 + i % 2];
-    if (o->pair)
-        few_join<N>(warp, exchange, d);
+}
+
+// Stores or adds; of a pair those rows that `warp` has, all if it is negative.
+template <int N>
+static __device__ __forceinline__ void few_store(const struct linear_few &c, const few_unit &u,
+                                                 int warp, const float (&d)[N / 2]) {
     if (!u.active)
         return;
-    if constexpr (N == 8)
-        if (o->pair && c.peaks && few_has(warp, 0))
-            few_raise(c, d);
+    const struct linear_one *o = u.job;
+    const int lane = threadIdx.x % 32, n0 = lane % 4 * 2, left = c.n - n0;
     float *out = o->out + n0 * o->out_stride + u.tile * TILE_ROWS + lane / 4;
     const int below = (int)(u.w->m - (u.tile * TILE_ROWS + lane / 4));
 #pragma unroll
     for (int j = 0; j < N / 8; j++, out += 8 * o->out_stride) {
         float old[4];
-        if (o->pair && !few_has(warp, j))
+        if (o->pair && warp >= 0 && !few_has(warp, j))
             continue;
 #pragma unroll
         for (int e = 0; e < 4; e++)
@@ -341,6 +345,20 @@ static __device__ __forceinline__ void few_finish(const struct linear_few &c, co
                 out[e % 2 * o->out_stride + e / 2 * 8] =
                     o->add ? old[e] + d[4 * j + e] : d[4 * j + e];
     }
+}
+
+// The outputs: powers of two taken back, then joined, stored or added.
+template <int N>
+static __device__ __forceinline__ void few_finish(const struct linear_few &c, const few_unit &u,
+                                                  int warp, float4 *exchange, float (&d)[N / 2]) {
+    few_scale<N>(c, u, d);
+    exchange += warp / 2 * (N / 8 * 32);
+    if (u.job->pair)
+        few_join<N, 1>(warp, exchange, exchange, d);
+    if constexpr (N == 8)
+        if (u.active && u.job->pair && c.peaks && few_has(warp, 0))
+            few_raise(c, d);
+    few_store<N>(c, u, warp, d);
 }
 
 // All units of this block, the first of which is u with up to 8 rows, as one of the warps that
@@ -373,7 +391,7 @@ static __device__ __forceinline__ void few_units(const struct linear_few &c, few
         }
         u = few_unit_of(c, few_again(unit), warp); // not kept during the products
         if (u.job->parts == 1)
-            few_finish<N>(c, u, warp, (float *)(shared + FEW_JOIN), d);
+            few_finish<N>(c, u, warp, (float4 *)(shared + FEW_JOIN), d);
         else if (u.active)
             few_leave<N>(c.n, u, warp, d);
     }
@@ -403,7 +421,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
         at.copies.open<N>(c, u);
     } else {
         if (multiplies && lane == 0)
-            ((few_stand *)(shared + FEW_STANDS))[warp] = {NULL, (int)blockIdx.x, 0, 0, 0, 0};
+            ((few_stand<1> *)(shared + FEW_STANDS))[warp] = {{}, (int)blockIdx.x, 0, 0, 0, 0};
         few_rows_open<N>(c, at.base);
         __syncwarp();
     }

@@ -66,6 +66,26 @@ LINEAR_BOTH constexpr int few_step(int form, int rows) {
                                                          : 64;
 }
 
+// Kernels of 16 to 32 rows by the matrix instruction of a warp (linear_few_warp.cuh): warps that
+// multiply, at most, to which one comes that brings the rows; tiles of a block, at most; values of
+// k of a stage of rows. 16 warps find 128 registers each, one more finds 96.
+enum {
+    FEW_WARP_WARPS = 14,
+    FEW_WARP_TILES = 24,
+    FEW_WARP_THREADS = (FEW_WARP_WARPS + 1) * 32,
+    FEW_WARP_K = 256,
+    // Bytes: in front of the rings; of 8 rows by 32 values of k, which a warp loads at once; of a
+    // warp, in which it shares scales of two tiles or, where it has one of a pair, hands half of
+    // its rows to the other's warp.
+    FEW_WARP_FRONT = 2048,
+    FEW_WARP_PIECE = 512,
+    FEW_WARP_AREA = 2 * FEW_SCALES,
+};
+
+LINEAR_BOTH constexpr int few_warp_stage(int rows) {
+    return rows * FEW_WARP_K * 2;
+}
+
 // How a job is cut into units: its parts one after the other, each into groups of tiles, the first
 // `larger` of which have one tile more than the others. All is divided here, since a division in
 // front of the first copy would be waited for.
@@ -87,13 +107,14 @@ struct linear_few {
     const float *unscale; // [n]
     int row_bytes, slot;  // bytes of what is kept of the rows, of a stage of weights
     int ahead;            // stages of weights that are copied before the rows, 1 to FEW_SLOTS
-    // Of kernels of more than 8 rows: stages of the ring of rows; how they come.
-    int stages;
-    gpu_tile_map rows; // a stage at a time, panel by panel
-    // Of that of 8 rows: where rows are; values of k that are kept at a time, rows (n or the next
-    // power of two).
+    int stages;           // of kernels of more than 8 rows: of the ring of rows
+    int twice;            // of linear_few_warp.cuh: warps that have two tiles
+    // Where a warpgroup multiplies: how rows come, a stage at a time, panel by panel.
+    gpu_tile_map rows;
+    // Elsewhere: where they are.
     const __half *x; // [n][stride]
     int64_t stride;
+    // Of 8 rows: values of k that are kept at a time, rows (n or the next power of two).
     int span, columns;
     // If wide: x and unscale are made of f32 rows first, wide_k values each, whose peaks are there.
     // Of a pair without parts peaks are raised (act.cuh), if there is room for them.
@@ -112,6 +133,11 @@ linear_few_fn *linear_few_24(void);
 linear_few_fn *linear_few_32(void);
 linear_few_fn *linear_few_48(void);
 linear_few_fn *linear_few_64(void);
+
+// Those for up to 16, 24 or 32 rows by the matrix instruction of a warp.
+linear_few_fn *linear_few_warp_16(void);
+linear_few_fn *linear_few_warp_24(void);
+linear_few_fn *linear_few_warp_32(void);
 
 // Whether a block can hold the jobs of l, `forms` of which have their weights; l->n is at most
 // FEW_ROWS.

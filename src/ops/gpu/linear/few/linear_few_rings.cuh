@@ -11,6 +11,7 @@
 #include "ops/gpu/runtime/barrier.cuh"
 
 #if __CUDA_ARCH__ >= 800
+enum { FEW_TWO = 64 }; // added to the form of a warp's two tiles
 enum { FEW_STANDS = 512, FEW_ROWS_STAND = 1536, FEW_JOIN = 2 << 10 }; // in front of the rings
 
 // A unit of work as one warp sees it.
@@ -22,6 +23,7 @@ struct few_unit {
     int64_t tile;
     int first;      // tile of the unit's first warp
     int begin, end; // of k
+    int tiles;      // of all warps
     bool active;    // there is such a tile
 };
 
@@ -40,12 +42,26 @@ static __device__ __forceinline__ few_unit few_unit_of(const struct linear_few &
     unit -= u.part * cut.groups;
     u.begin = cut.begin[u.part];
     u.end = cut.begin[u.part + 1];
-    int nth = u.job->pair ? warp / 2 : warp;
+    const int each = cut.each + (unit < cut.larger), nth = u.job->pair ? warp / 2 : warp;
+    u.tiles = u.job->pair ? each * 2 : each;
     u.w = &u.job->w[u.job->pair ? warp % 2 : 0];
     u.first = unit * cut.each + (unit < cut.larger ? unit : cut.larger);
     u.tile = u.first + nth;
-    u.active = nth < cut.each + (unit < cut.larger);
+    u.active = nth < each;
     return u;
+}
+
+// Which of a unit's tiles a warp has where the first warps may have two (linear_few_warp.cuh).
+struct few_share {
+    int first;
+    bool two;
+};
+
+static __device__ __forceinline__ few_share few_share_of(const struct linear_few &c,
+                                                         const few_unit &u, int warp) {
+    const int first = warp + (warp < c.twice ? warp : c.twice);
+    const few_share s = {first, warp < c.twice && first + 1 < u.tiles};
+    return s;
 }
 
 static __device__ __forceinline__ int few_span(int form) {
@@ -66,39 +82,49 @@ static __device__ __forceinline__ int few_chunk(int form) {
 
 // What a warp's copies turn to: one unit, some of which they may have done. In shared memory, since
 // it is asked for only where a unit begins or ends.
-struct few_stand {
-    const unsigned char *from;
-    int unit;         // to look at when this one is done
-    int form, stages; // of it
-    int bytes, last;  // of a stage, of the last one
+template <int MOST> struct few_stand {
+    const unsigned char *from[MOST]; // the second where the warp has two tiles
+    int unit;                        // to look at when this one is done
+    int form, stages;                // of it
+    int bytes, last;                 // of a stage, of the last one
 };
 
-// Finds the next unit of which the warp has a tile; no stages if there is none. One thread.
-template <int N>
-static __device__ __noinline__ void few_find(const struct linear_few &c, few_stand *s) {
+// Finds the next unit of which the warp has a tile; no stages if there is none. One thread. MOST:
+// tiles that a warp may have.
+template <int N, int MOST>
+static __device__ __noinline__ void few_find(const struct linear_few &c, few_stand<MOST> *s) {
     s->stages = 0;
     for (; s->unit < c.units && !s->stages; s->unit += (int)gridDim.x) {
-        few_unit u = few_unit_of(c, s->unit, threadIdx.x / 32);
+        few_share share = {(int)threadIdx.x / 32, false};
+        if (MOST > 1)
+            share = few_share_of(c, few_unit_of(c, s->unit, 0), share.first);
+        few_unit u = few_unit_of(c, s->unit, share.first);
         if (!u.active)
             continue;
         int chunk = few_chunk(u.form), span = few_span(u.form), step = few_step(u.form, N);
         int k = u.end - u.begin;
-        s->form = u.form;
+        s->form = u.form + (share.two ? (int)FEW_TWO : 0);
         s->stages = (k + step - 1) / step;
         s->bytes = step / span * chunk;
         s->last = (k - (s->stages - 1) * step + span - 1) / span * chunk;
-        s->from = u.w->data + u.tile * u.w->pitch + u.begin / span * chunk;
+        const int64_t at = u.begin / span * chunk;
+        s->from[0] = u.w->data + u.tile * u.w->pitch + at;
+        if (MOST == 1 || !share.two)
+            continue;
+        u = few_unit_of(c, s->unit, share.first + 1);
+        s->from[MOST - 1] = u.w->data + u.tile * u.w->pitch + at;
     }
 }
 
 // A warp's copies, which run ahead of its products over the ends of units: each lane copies 16
-// bytes of every 512.
-struct few_copies {
-    const unsigned char *from; // of this lane
-    uint32_t to;               // of this lane: the place that is free
-    int left, form;            // stages of the unit; of its weights
+// bytes of every 512. Of two tiles a stage has one after the other.
+template <int MOST> struct few_copies {
+    const unsigned char *from[MOST]; // of this lane
+    uint32_t to;                     // of this lane: the place that is free
+    int left, form;                  // stages of the unit; of its weights, with FEW_TWO
 
-    // Starts the first stage of the block's first unit, all of which the host has worked out.
+    // Starts the first stage of the block's first unit, all of which the host has worked out; of
+    // one tile.
     template <int N>
     __device__ __forceinline__ void open(const struct linear_few &c, const few_unit &u) {
         extern __shared__ __align__(1024) unsigned char shared[];
@@ -107,16 +133,16 @@ struct few_copies {
         const int last = u.cut->last[part], bytes = stages > 1 ? u.cut->bytes : last;
         left = u.active ? stages : 0;
         form = u.form;
-        from = begin + lane * 16;
+        from[0] = begin + lane * 16;
 #pragma unroll 1
         for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
-            copy_piece(to + at, from + at);
+            copy_piece(to + at, from[0] + at);
         if (lane == 0)
-            ((few_stand *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
-                begin, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
+            ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
+                {begin}, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
         __syncwarp();
         if (left) {
-            from += bytes;
+            from[0] += bytes;
             left--;
         } else {
             start_odd<N>(c);
@@ -128,36 +154,45 @@ struct few_copies {
     // The same for any stage: the unit's last one, or the first of another.
     template <int N> __device__ __forceinline__ void start_odd(const struct linear_few &c) {
         extern __shared__ __align__(1024) unsigned char shared[];
-        few_stand *s = (few_stand *)(shared + FEW_STANDS) + threadIdx.x / 32;
+        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
         const int lane = threadIdx.x % 32;
         if (left == 0) {
             if (lane == 0)
-                few_find<N>(c, s);
+                few_find<N, MOST>(c, s);
             __syncwarp();
             left = s->stages;
             form = s->form;
-            from = s->from + lane * 16;
+            for (int t = 0; t < MOST; t++)
+                from[t] = s->from[t] + lane * 16;
             if (left == 0)
                 return;
         }
         const int bytes = left > 1 ? s->bytes : s->last;
+        for (int t = 0; t < MOST; t++) {
+            if (t > 0 && form < FEW_TWO)
+                break;
 #pragma unroll 1
-        for (int at = 0; at + lane * 16 < bytes; at += 512)
-            copy_piece(to + at, from + at);
-        from += bytes;
+            for (int at = 0; at + lane * 16 < bytes; at += 512)
+                copy_piece(to + t * s->bytes + at, from[t] + at);
+            from[t] += bytes;
+        }
         left--;
     }
 
-    // Starts the copy of the next stage, if there is one; all lanes. FORM: of the weights that are
-    // multiplied now, most likely of those too. Counts as a group of copies in any case.
-    template <int N, int FORM> __device__ __forceinline__ void start(const struct linear_few &c) {
+    // Starts the copy of the next stage, if there is one; all lanes. FORM, TILES: of the weights
+    // that are multiplied now, most likely of those too. Counts as a group of copies in any case.
+    template <int N, int FORM, int TILES>
+    __device__ __forceinline__ void start(const struct linear_few &c) {
         enum { BYTES = few_step(FORM, N) / dequant<FORM>::SPAN * dequant<FORM>::CHUNK };
-        if (left > 1 && form == FORM) {
+        if (left > 1 && form == FORM + (TILES > 1 ? (int)FEW_TWO : 0)) {
 #pragma unroll
-            for (int at = 0; at < BYTES; at += 512)
-                if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
-                    copy_piece(to + at, from + at);
-            from += BYTES;
+            for (int t = 0; t < TILES; t++) {
+#pragma unroll
+                for (int at = 0; at < BYTES; at += 512)
+                    if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
+                        copy_piece(to + t * BYTES + at, from[t] + at);
+                from[t] += BYTES;
+            }
             left--;
         } else {
             start_odd<N>(c);
@@ -173,7 +208,7 @@ struct few_place {
     int row;            // that is read next
     uint32_t row_phase;
     bool rows_left; // a stage of rows has been left
-    few_copies copies;
+    few_copies<1> copies;
 
     // Addresses: of a row's stage, the barriers that say it is there and free.
     template <int N> __device__ __forceinline__ uint32_t rows(void) const {
@@ -194,7 +229,7 @@ struct few_place {
         copies_wait<false, 0>();
         __syncwarp();
         if (copies.to)
-            copies.start<N, FORM>(c);
+            copies.start<N, FORM, 1>(c);
         copies.to = base + now + threadIdx.x % 32 * 16;
         own = both - now;
         return now;
