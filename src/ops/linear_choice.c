@@ -22,9 +22,9 @@ static const struct row {
 } table[] = {
     {LINEAR_VENDOR, 256, INT64_MAX, ANY_FORM & ~FORM(FLOAT), ANY_PATH, THE_LIBRARY},
     {LINEAR_UNPACKED, 768, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), CLUSTERS},
+    {LINEAR_FEW, 1, LINEAR_FEW_ROWS, ANY_FORM, PATH(WGMMA), NOTHING},
     {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), NOTHING},
     {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT), PATH(WGMMA), NOTHING},
-    {LINEAR_FEW, 1, LINEAR_STREAM_ROWS, ANY_FORM, PATH(WGMMA), NOTHING},
     {LINEAR_FEW, 1, LINEAR_WARP_ROWS, ANY_FORM, PATH(MMA), NOTHING},
     {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, ANY_FORM & ~RARE, PATH(MMA) | PATH(WGMMA), NOTHING},
     {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, NOTHING},
@@ -46,6 +46,6 @@ enum linear_family linear_choose(const struct linear_call *c) {
 int64_t linear_slice(enum cuda_path path, int64_t n) {
     if (path == CUDA_PATH_SMALL)
         return n < LINEAR_SMALL_ROWS ? n : LINEAR_SMALL_ROWS;
-    bool twice = n > LINEAR_STREAM_ROWS && n <= 2 * LINEAR_STREAM_ROWS;
+    bool twice = path == CUDA_PATH_MMA && n > LINEAR_STREAM_ROWS && n <= 2 * LINEAR_STREAM_ROWS;
     return twice ? (n + 15) / 16 * 8 : n;
 }

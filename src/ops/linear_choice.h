@@ -21,7 +21,7 @@ enum linear_family {
     LINEAR_UNPACKED, // weights unpacked, wgmma: linear_unpacked.cu
     LINEAR_GEMM,     // weights decoded on the way into wgmma, pairs too: linear_gemm.cu
     LINEAR_WGMMA,    // the same for the forms that linear_gemm.cu lacks, no pairs: linear_wgmma.cu
-    LINEAR_FEW,      // weights of any forms in one launch, mma.sync: linear_few.cu
+    LINEAR_FEW,      // weights of any forms in one launch: linear_few.cu
     LINEAR_STREAM,   // weights of one form, mma.sync: linear_stream.cuh
     LINEAR_TILES,    // mma.sync with a tile of rows and outputs a block: linear_mma.cuh
     LINEAR_FAMILIES
@@ -39,13 +39,18 @@ struct linear_call {
 // The first family of the table that serves the call; LINEAR_TILES serves all.
 enum linear_family linear_choose(const struct linear_call *c);
 
-// The most rows that are few, those of LINEAR_FEW on the path mma, and the most of a slice on the
-// small path.
-enum { LINEAR_STREAM_ROWS = 64, LINEAR_WARP_ROWS = 32, LINEAR_SMALL_ROWS = 128 };
+// The most rows that are few on the paths wgmma and mma, those of LINEAR_FEW on the latter, and the
+// most of a slice on the small path.
+enum {
+    LINEAR_FEW_ROWS = 128,
+    LINEAR_STREAM_ROWS = 64,
+    LINEAR_WARP_ROWS = 32,
+    LINEAR_SMALL_ROWS = 128
+};
 
-// Rows that a call is cut into: two slices of few rows are faster than many rows up to twice the
-// most that few are (docs/notes/cuda-linear-few-rows.md). On the small path the sums of all parts
-// of a slice lie in memory.
+// Rows that a call is cut into: on the path mma two slices of few rows are faster than many rows up
+// to twice the most that few are (docs/notes/cuda-linear-few-rows.md). On the small path the sums
+// of all parts of a slice lie in memory.
 int64_t linear_slice(enum cuda_path path, int64_t n);
 
 #ifdef __cplusplus

@@ -394,7 +394,7 @@ static void linear_turn(void *arg, int turn) {
 
 static void time_type(struct check *c, const struct quant_format *f, int64_t k, int64_t m) {
     enum { MOST = 512 };
-    static const int counts[] = {1, 2, 4, 8, 16, 24, 64, MOST};
+    static const int counts[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, MOST};
     struct linear_call call = {.x = c->exec};
     struct matrix w = matrix_new(&c->rng, (uint32_t)f->type, k, m);
     struct buffers r;

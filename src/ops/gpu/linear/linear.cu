@@ -45,7 +45,7 @@ static bool allow_shared(struct gpu *g, int form, const struct linear_variant *v
     return true;
 }
 
-enum { TICKETS = 8192, APART_ROWS = 64, WGMMA_SLICE = 512 };
+enum { TICKETS = 8192, WGMMA_SLICE = 512 };
 
 static bool need_tickets(struct gpu *g, int64_t n) {
     if (n <= g->n_tickets)
@@ -225,6 +225,11 @@ static enum linear_family family_of(const struct gpu *g, int form, int64_t n, un
     return linear_choose(&c);
 }
 
+// The most rows that are few on a path, of which the small one has none.
+static int64_t most_few(enum cuda_path path) {
+    return path == CUDA_PATH_WGMMA ? LINEAR_FEW_ROWS : LINEAR_STREAM_ROWS;
+}
+
 static bool is_unpacked(enum linear_family f) {
     return f == LINEAR_VENDOR || f == LINEAR_UNPACKED;
 }
@@ -389,17 +394,16 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
 // at a time. Slices of many rows are of those that need no memory for sums.
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
-    enum { MANY = 96 };
     const bool twins = w->gate->form == w->up->form;
-    const int64_t few = APART_ROWS, m = w->gate->m;
+    const int64_t few = most_few(g->path), m = w->gate->m;
     const int64_t slice =
-        min_i64(n, g->path == CUDA_PATH_WGMMA && n >= MANY ? (int64_t)WGMMA_SLICE : few);
+        min_i64(n, g->path == CUDA_PATH_WGMMA && n > few ? (int64_t)WGMMA_SLICE : few);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     if (!gpu_scratch(g, kept + 2 * few * linear_sums_bytes(m))) // so that nothing moves below
         return;
     for (int64_t at = 0, count; at < n; at += count) {
         struct act part = rows_from(in, at);
-        count = min_i64(n - at, n - at >= MANY ? slice : few);
+        count = min_i64(n - at, n - at > few ? slice : few);
         float *wide = (float *)gpu_scratch(g, kept);
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
@@ -468,7 +472,7 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
         if (g->vendor && linear_vendor_gate_up(g, &l, out))
             return;
         launch_unpacked(g, &l);
-    } else if (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same)) {
+    } else if (n > most_few(g->path) && (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same))) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (same) {
         struct stream_call c;
@@ -511,16 +515,17 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
 extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *l) {
     enum { TILE = 64, BUSY = 2 * BUSY_BLOCKS * LINEAR_PARTS * OUTPUTS * TILE * (int)sizeof(float) };
     const bool small = g->path == CUDA_PATH_SMALL;
-    const int64_t m = l->outputs, few = small ? LINEAR_SMALL_ROWS : LINEAR_STREAM_ROWS;
+    const int64_t m = l->outputs, apart = most_few(g->path);
+    const int64_t few = small ? (int64_t)LINEAR_SMALL_ROWS : apart;
     const size_t row = LINEAR_JOBS * linear_sums_bytes(2 * m);
     size_t bytes = row * (size_t)few;
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
     // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
     const int64_t slice = g->path == CUDA_PATH_WGMMA ? min_i64(l->rows, WGMMA_SLICE) : 0;
-    const int64_t pair = min_i64((slice > APART_ROWS ? slice : (int64_t)APART_ROWS) * m, l->act);
-    bytes =
-        max_size(bytes, (size_t)(2 * pair) * sizeof(float) + 2 * APART_ROWS * linear_sums_bytes(m));
+    const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
+    bytes = max_size(bytes,
+                     (size_t)(2 * pair) * sizeof(float) + 2 * (size_t)apart * linear_sums_bytes(m));
     if (g->vendor)
         return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
     if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)

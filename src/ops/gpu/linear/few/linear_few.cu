@@ -9,7 +9,7 @@
 enum { KEPT = 6 << 10, MOST_STAGES = 20, LONG = 3 };
 
 static int kernel_rows(int64_t n) {
-    return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : 64;
+    return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : (int)(n + 31) / 32 * 32;
 }
 
 // Which kernel takes a launch. warp: of linear_few_warp.cuh.
@@ -39,8 +39,12 @@ static linear_few_fn *kernel_of(few_kind k) {
         return linear_few_32();
     case 48:
         return linear_few_48();
-    default:
+    case 64:
         return linear_few_64();
+    case 96:
+        return linear_few_96();
+    default:
+        return linear_few_128();
     }
 }
 

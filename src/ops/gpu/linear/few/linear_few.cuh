@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers of up to 64 rows on sm_90a, and of up to 8 on sm_80 and newer, where reading the
+// Linear layers of up to 128 rows on sm_90a, and of up to 8 on sm_80 and newer, where reading the
 // weights is all the work. All rows are the N columns of one matrix instruction, of a warpgroup or,
 // up to 8 rows, of a warp. A block stays for the whole launch and walks its units (some tiles of 16
 // outputs of one job, one part of k); each warp has one tile of a unit. It keeps a ring of two
@@ -53,11 +53,11 @@ static __device__ __forceinline__ void few_fragment(few_dequant<FORM> &q, const 
     q.step(at % FEW_PANEL / 16, f);
 }
 
-// d += the products of STEPS times 16 values of k from `at` of a stage on; s.rows is the same in
-// all lanes.
+// d += the products of STEPS times 16 values of k from `at` of a stage on, from `row_at` of its
+// rows on; s.rows is the same in all lanes.
 template <int FORM, int N, int STEPS>
 static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<FORM> &q,
-                                                 const few_stage_at &s, int at) {
+                                                 const few_stage_at &s, int at, int row_at) {
     enum { TERMS = dequant<FORM>::TERMS, PANEL = N * FEW_PANEL * 2 / 16 };
     const uint32_t b = wgmma_rows_low(s.rows);
     uint32_t f[STEPS][TERMS][4];
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < STEPS * TERMS; i++) {
-        const int k = at + i / TERMS * 16;
+        const int k = row_at + i / TERMS * 16;
         wgmma_step<N>(d, f[i / TERMS][i % TERMS],
                       wgmma_rows_at(b + k / FEW_PANEL * PANEL + k % FEW_PANEL / 8));
     }
@@ -98,27 +98,31 @@ static __device__ __forceinline__ void few_panel(float (&d)[4], few_dequant<FORM
     }
 }
 
-// d += the products of one stage of weights, of which `left` values of k are there.
-template <int FORM, int N>
-static __device__ __forceinline__ void few_stage(float (&d)[N / 2], const few_stage_at &s,
-                                                 int left) {
+// d += the products of LENGTH values of k of a stage of weights from `from` on; of the stage `left`
+// are there. s.rows: of value `from`.
+template <int FORM, int N, int LENGTH>
+static __device__ __forceinline__ void few_stage(float (&d)[N / 2], few_dequant<FORM> &q,
+                                                 const few_stage_at &s, int from, int left) {
     enum {
-        STEP = few_step(FORM, N),
+        TERMS = dequant<FORM>::TERMS,
         // Between waits; the fragments of more leave too few registers.
-        SMALL = STEP < 128 || N > 24 || dequant<FORM>::TERMS > 1 || FORM == WEIGHT_Q5_1,
-        GROUP = SMALL ? 64 : 128,
+        SMALL = LENGTH < 128 || N > 24 || TERMS > 1 || FORM == WEIGHT_Q5_1,
+        GROUP = N > 32 && TERMS > 1 ? 32
+                : SMALL             ? 64
+                                    : 128,
+        LAST = GROUP < FEW_PANEL ? GROUP : FEW_PANEL,
     };
-    few_dequant<FORM> q;
 #pragma unroll
-    for (int at = 0; at < STEP; at += N == 8 ? FEW_PANEL : GROUP) {
+    for (int i = 0; i < LENGTH; i += N == 8 ? FEW_PANEL : GROUP) {
+        const int at = from + i;
         if (dequant<FORM>::SPAN < 256 && at >= left)
             break;
         if constexpr (N == 8)
             few_panel<FORM>(d, q, s, at);
         else if (dequant<FORM>::SPAN < 256 && at + FEW_PANEL >= left)
-            few_group<FORM, N, FEW_PANEL / 16>(d, q, s, at);
+            few_group<FORM, N, LAST / 16>(d, q, s, at, i);
         else
-            few_group<FORM, N, GROUP / 16>(d, q, s, at);
+            few_group<FORM, N, GROUP / 16>(d, q, s, at, i);
     }
 }
 
@@ -129,31 +133,70 @@ static __device__ __forceinline__ int few_again(int v) {
     return v;
 }
 
-// d = the products of one unit whose weights have this form. `group`: a warp of this warp's group
-// has a tile.
+// few_products where a stage of weights has several of rows.
 template <int FORM, int N>
-static __device__ __forceinline__ void few_products(const struct linear_few &c, const few_unit &u,
-                                                    bool group, few_place &at, float (&d)[N / 2]) {
+static __device__ __forceinline__ void
+few_products_long(const struct linear_few &c, const few_unit &u, bool group, few_place &at,
+                  few_stage_at &s, float (&d)[N / 2]) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    enum { STEP = few_step(FORM, N) };
+#pragma unroll 1
+    for (int k0 = u.begin; k0 < u.end; k0 += STEP) {
+        few_dequant<FORM> q;
+        if (u.active)
+            s.weights = shared + at.next<N, FORM>(c);
+        __syncwarp();
+#pragma unroll
+        for (int h = 0; h < STEP; h += few_k(N)) {
+            if (dequant<FORM>::SPAN < 256 && k0 + h >= u.end)
+                break;
+            barrier_wait(at.rows_full(), at.row_phase);
+            s.rows = __reduce_max_sync(0xFFFFFFFF, at.rows<N>()); // in a register of the warp
+            if (group)
+                few_stage<FORM, N, few_k(N)>(d, q, s, h, u.end - k0);
+            at.step_row<N>(c);
+        }
+    }
+}
+
+// few_products where a stage of rows has several of weights, or one.
+template <int FORM, int N>
+static __device__ __forceinline__ void
+few_products_short(const struct linear_few &c, const few_unit &u, bool group, few_place &at,
+                   few_stage_at &s, float (&d)[N / 2]) {
     extern __shared__ __align__(1024) unsigned char shared[];
     enum { STEP = few_step(FORM, N), PANEL = N * FEW_PANEL * 2 };
-    few_stage_at s;
-    s.weights = shared + few_front(N); // of a warp without a tile: whatever is there
-    s.scales = shared + few_scales(N) + threadIdx.x / 32 * FEW_SCALES;
 #pragma unroll 1
     for (int k0 = u.begin; k0 < u.end; k0 += few_k(N)) {
         barrier_wait(at.rows_full(), at.row_phase);
         const uint32_t rows = at.rows<N>();
 #pragma unroll 1
         for (int h = 0; group && h < few_k(N) && k0 + h < u.end; h += STEP) {
+            few_dequant<FORM> q;
             if (u.active)
                 s.weights = shared + at.next<N, FORM>(c);
             __syncwarp();
             // In a register of the warp.
             s.rows = __reduce_max_sync(0xFFFFFFFF, rows + h / FEW_PANEL * PANEL);
-            few_stage<FORM, N>(d, s, u.end - k0 - h);
+            few_stage<FORM, N, STEP>(d, q, s, 0, u.end - k0 - h);
         }
         at.step_row<N>(c);
     }
+}
+
+// d = the products of one unit whose weights have this form. `group`: a warp of this warp's group
+// has a tile.
+template <int FORM, int N>
+static __device__ __forceinline__ void few_products(const struct linear_few &c, const few_unit &u,
+                                                    bool group, few_place &at, float (&d)[N / 2]) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    few_stage_at s;
+    s.weights = shared + few_front(N); // of a warp without a tile: whatever is there
+    s.scales = shared + few_scales(N) + threadIdx.x / 32 * FEW_SCALES;
+    if constexpr (few_step(FORM, N) > few_k(N))
+        few_products_long<FORM, N>(c, u, group, at, s, d);
+    else
+        few_products_short<FORM, N>(c, u, group, at, s, d);
 }
 
 // Eight values of k of row r, as they are or made of f32 values.
@@ -221,9 +264,10 @@ static __device__ __forceinline__ void few_products_alone(const struct linear_fe
         __syncthreads();
 #pragma unroll 1
         for (int k = k0; u.active && k < end; k += few_step(FORM, 8)) {
+            few_dequant<FORM> q;
             s.weights = shared + at.next<8, FORM>(c);
             s.rows = rows + (k - k0) * 2;
-            few_stage<FORM, 8>(d, s, end - k);
+            few_stage<FORM, 8, few_step(FORM, 8)>(d, q, s, 0, end - k);
         }
     }
 }
@@ -253,26 +297,31 @@ static __device__ __forceinline__ bool few_has(int warp, int i) {
 template <int N, int EACH>
 static __device__ __forceinline__ void few_join(int warp, float4 *give, const float4 *take,
                                                 float (&d)[N / 2]) {
+    enum { TURN = few_joined(N) / 8 };
     give += threadIdx.x % 32;
     take += threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < N / 8; i++)
-        if (!few_has(warp, i))
-            give[i / EACH * 32] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
-    asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
+    for (int i0 = 0; i0 < N / 8; i0 += TURN) {
 #pragma unroll
-    for (int i = 0; i < N / 8; i++) {
-        if (!few_has(warp, i))
-            continue;
-        float4 other = take[i / EACH * 32];
-        float v[4] = {other.x, other.y, other.z, other.w};
+        for (int i = i0; i < i0 + TURN; i++)
+            if (!few_has(warp, i))
+                give[(i - i0) / EACH * 32] =
+                    make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+        asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float g = warp % 2 ? v[e] : d[4 * i + e], u = warp % 2 ? d[4 * i + e] : v[e];
-            d[4 * i + e] = g / (1.0f + expf(-g)) * u;
+        for (int i = i0; i < i0 + TURN; i++) {
+            if (!few_has(warp, i))
+                continue;
+            float4 other = take[(i - i0) / EACH * 32];
+            float v[4] = {other.x, other.y, other.z, other.w};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float g = warp % 2 ? v[e] : d[4 * i + e], u = warp % 2 ? d[4 * i + e] : v[e];
+                d[4 * i + e] = g / (1.0f + expf(-g)) * u;
+            }
         }
+        asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
     }
-    asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
 }
 
 // Powers of two of a warp's two outputs; 0 where there is no such output.
@@ -309,14 +358,20 @@ template <int N>
 static __device__ __forceinline__ void few_scale(const struct linear_few &c, const few_unit &u,
                                                  float (&d)[N / 2]) {
     const float2 power = few_powers(u);
+    enum { TURN = N > 64 ? 16 : N }; // rows whose powers are in registers at once
     const int n0 = threadIdx.x % 32 % 4 * 2, left = c.n - n0;
-    float back[N / 4];
 #pragma unroll
-    for (int i = 0; i < N / 4; i++)
-        back[i] = i / 2 * 8 + i % 2 < left ? few_back<N>(c, n0 + i / 2 * 8 + i % 2) : 0.0f;
+    for (int r = 0; r < N; r += TURN) {
+        float back[TURN / 4];
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        d[i] = d[i] * (i / 2 % 2 ? power.y : power.x) * back[i / 4 * 2 + i % 2];
+        for (int i = 0; i < TURN / 4; i++) {
+            const int row = r + i / 2 * 8 + i % 2;
+            back[i] = row < left ? few_back<N>(c, n0 + row) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < TURN / 2; i++)
+            d[r / 2 + i] = d[r / 2 + i] * (i / 2 % 2 ? power.y : power.x) * back[i / 4 * 2 + i % 2];
+    }
 }
 
 // Stores or adds; of a pair those rows that `warp` has, all if it is negative.
@@ -352,7 +407,7 @@ template <int N>
 static __device__ __forceinline__ void few_finish(const struct linear_few &c, const few_unit &u,
                                                   int warp, float4 *exchange, float (&d)[N / 2]) {
     few_scale<N>(c, u, d);
-    exchange += warp / 2 * (N / 8 * 32);
+    exchange += warp / 2 * (few_joined(N) / 8 * 32);
     if (u.job->pair)
         few_join<N, 1>(warp, exchange, exchange, d);
     if constexpr (N == 8)

@@ -8,7 +8,7 @@
 #include "ops/gpu/runtime/gpu_map.h"
 
 enum {
-    FEW_ROWS = 64,    // at most
+    FEW_ROWS = 128,   // at most
     LEAST_STAGES = 2, // of the ring of rows
     FEW_PANEL = 64,   // values of k that lie together in shared memory
     FEW_SCALES = 512, // bytes in which a warp shares scales
@@ -37,11 +37,16 @@ LINEAR_BOTH constexpr int few_bounds(int rows) {
     return rows == 8 ? 768 : few_threads(rows);
 }
 
+// Rows whose values the warps of a pair join at a time: of more the room would cost stages of rows.
+LINEAR_BOTH constexpr int few_joined(int rows) {
+    return rows > 64 ? 16 : rows;
+}
+
 // In front of the rings, for kernels of `rows` rows: 2 KB of barriers and what copies turn to, room
 // in which the warps of a pair join their values, scales of the warps. Where those begin, in bytes,
 // and where all that ends.
 LINEAR_BOTH constexpr int few_scales(int rows) {
-    return 2048 + few_warps(rows) / 2 * rows * TILE_ROWS * 4;
+    return 2048 + few_warps(rows) / 2 * few_joined(rows) * TILE_ROWS * 4;
 }
 LINEAR_BOTH constexpr int few_front(int rows) {
     return (few_scales(rows) + few_warps(rows) * FEW_SCALES + 1023) / 1024 * 1024;
@@ -49,7 +54,7 @@ LINEAR_BOTH constexpr int few_front(int rows) {
 
 // Values of k of a stage of rows, for kernels of `rows` rows, more than 8.
 LINEAR_BOTH constexpr int few_k(int rows) {
-    return rows <= 24 ? 512 : 256;
+    return rows <= 24 ? 512 : rows <= 64 ? 256 : 128;
 }
 
 // Bytes from one row to the next where `span` values of each are kept for the kernel of 8 rows: two
@@ -60,10 +65,10 @@ LINEAR_BOTH constexpr int few_pitch(int span) {
 
 // Values of k of a stage of weights, for kernels of `rows` rows.
 LINEAR_BOTH constexpr int few_step(int form, int rows) {
-    return weight_of_fours(form)                         ? 256
-           : form == WEIGHT_Q8_0                         ? 128
-           : form == WEIGHT_HALF && rows <= FEW_ROWS / 2 ? 128
-                                                         : 64;
+    return weight_of_fours(form)               ? 256
+           : form == WEIGHT_Q8_0               ? 128
+           : form == WEIGHT_HALF && rows <= 32 ? 128
+                                               : 64;
 }
 
 // Kernels of 16 to 32 rows by the matrix instruction of a warp (linear_few_warp.cuh): warps that
@@ -126,13 +131,15 @@ struct linear_few {
 
 typedef void linear_few_fn(const struct linear_few);
 
-// The kernel for up to 8, 16, 24, 32, 48 or 64 rows.
+// The kernel for up to 8, 16, 24, 32, 48, 64, 96 or 128 rows.
 linear_few_fn *linear_few_8(void);
 linear_few_fn *linear_few_16(void);
 linear_few_fn *linear_few_24(void);
 linear_few_fn *linear_few_32(void);
 linear_few_fn *linear_few_48(void);
 linear_few_fn *linear_few_64(void);
+linear_few_fn *linear_few_96(void);
+linear_few_fn *linear_few_128(void);
 
 // Those for up to 16, 24 or 32 rows by the matrix instruction of a warp.
 linear_few_fn *linear_few_warp_16(void);
