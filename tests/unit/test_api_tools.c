@@ -89,9 +89,8 @@ static void free_text_is_a_string(void **state) {
     json_free(v);
 }
 
-static void streamed_pieces_join_to_the_call(void **state) {
-    (void)state;
-    struct json *whole = ask(NAMED, 3, "");
+// Streams the call once, which must be as `whole` is; returns in how many pieces it came.
+static int stream_call(const struct json *whole) {
     struct str body = {0}, out = {0}, joined = {0};
     struct rig_stream s = {0};
     str_printf(&body, "%s%s,\"seed\":3,\"stream\":true}", HEAD, NAMED);
@@ -112,14 +111,27 @@ static void streamed_pieces_join_to_the_call(void **state) {
         json_free(v);
     }
     assert_int_equal(heads, 1);
-    assert_true(pieces > 2);
     assert_string_equal(
         joined.data, server_rig_text(whole, "choices.0.message.tool_calls.0.function.arguments"));
-    json_free(whole);
     rig_stream_fini(&s);
     str_fini(&body);
     str_fini(&out);
     str_fini(&joined);
+    return pieces;
+}
+
+// Pieces that are ready together are sent together, so a busy machine may join many.
+static void streamed_pieces_join_to_the_call(void **state) {
+    enum { TRIES = 20 };
+    (void)state;
+    struct json *whole = ask(NAMED, 3, "");
+    int most = 0;
+    for (int i = 0; i < TRIES && most <= 2; i++) {
+        const int pieces = stream_call(whole);
+        most = pieces > most ? pieces : most;
+    }
+    assert_true(most > 2);
+    json_free(whole);
 }
 
 static void choices_that_cannot_be_kept_are_refused(void **state) {
