@@ -16,7 +16,7 @@ rate and of matrix instructions at its rate. To these comes REST: what a step is
 (norms, attention, the delta rule, ways from one launch to the next), as an H200 was seen to take it,
 scaled by the clock. --check prints the same for an H200 beside what was measured there
 (docs/performance.md): REST is chosen for 1 and 32 rows, the others tell
-how far off the formula is there. It says nothing of how far off it is elsewhere.
+how far off the formula is there; bytes bind all products there, so that tries REST, not the counts. It says nothing of how far off it is elsewhere.
 """
 import argparse
 import os

@@ -76,3 +76,13 @@ void str_fini(struct str *s) {
     free(s->data);
     *s = (struct str){0};
 }
+
+bool str_lists(const char *words, const char *word, size_t n) {
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        if (length == n && memcmp(words, word, n) == 0)
+            return true;
+        words += length + (words[length] == ' ');
+    }
+    return false;
+}

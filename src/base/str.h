@@ -22,4 +22,7 @@ void str_printf(struct str *s, const char *fmt, ...) __attribute__((format(print
 void str_clear(struct str *s); // len = 0, keeps the memory
 void str_fini(struct str *s);
 
+// Whether a list of words with a space between them has the word of n bytes.
+bool str_lists(const char *words, const char *word, size_t n);
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "convert/convert_impl.h"
 
 // What a key must be where a family does not know it; families that do are listed and look after it
@@ -43,11 +44,7 @@ static const struct setting {
 };
 
 static bool holds(const char *list, const char *name) {
-    size_t n = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    return false;
+    return str_lists(list, name, strlen(name));
 }
 
 static int refuse(const struct convert_job *j, const char *key, const struct json *v,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "models/load.h"
 #include "models/params.h"
 
@@ -44,11 +45,7 @@ static const struct relative {
 static const char fixed_scale[] = "deepseek2 laguna gemma4";
 
 static bool holds(const char *list, const char *name) {
-    size_t n = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    return false;
+    return str_lists(list, name, strlen(name));
 }
 
 // The value of a key, of a list the element that is furthest from neutral; false for texts.

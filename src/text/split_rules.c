@@ -212,20 +212,10 @@ static const struct split_rule rules[] = {
 
 #define N_RULES (sizeof rules / sizeof *rules)
 
-static bool names_hold(const char *names, const char *name, size_t n) {
-    for (const char *at = names; *at;) {
-        size_t length = strcspn(at, " ");
-        if (length == n && memcmp(at, name, n) == 0)
-            return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
 int split_rule_find(const struct split_rule **out, const char *name, size_t n, struct err *e) {
     for (size_t i = 0; i < N_RULES; i++) {
         *out = &rules[i];
-        if (names_hold(rules[i].names, name, n))
+        if (str_lists(rules[i].names, name, n))
             return 0;
     }
     *out = NULL;

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "ops/expert_loan.h"
+#include "support/expert_tables.h"
 
 enum { LAYERS = 6, EXPERTS = 12, MOST = LAYERS * EXPERTS };
 
@@ -30,16 +31,7 @@ static void open_rig(struct rig *r, int64_t slots, struct rng *g) {
 }
 
 static void check_tables(const struct rig *r) {
-    int64_t resident = 0, owned = 0;
-    for (int i = 0; i < MOST; i++) {
-        assert_in_range(r->place[i] + 1, 0, r->p.slots);
-        if (r->place[i] >= 0)
-            assert_int_equal(r->owner[r->place[i]], i);
-        resident += r->place[i] >= 0;
-    }
-    for (int64_t s = 0; s < r->p.slots; s++)
-        owned += r->owner[s] >= 0;
-    assert_int_equal(resident, owned);
+    check_expert_tables(&r->p);
 }
 
 static uint64_t part_of(const struct rig *r, int32_t owner) {

@@ -50,10 +50,21 @@ static void failure_sticks_and_keeps_what_was_there(void **state) {
     assert_false(s.failed);
 }
 
+static void lists_hold_whole_words(void **state) {
+    (void)state;
+    assert_true(str_lists("glm4moe qwen3 qwen3moe", "qwen3", 5));
+    assert_true(str_lists("glm4moe qwen3 qwen3moe", "glm4moe", 7));
+    assert_true(str_lists("glm4moe qwen3 qwen3moe", "qwen3moe, and more", 8));
+    assert_false(str_lists("glm4moe qwen3moe", "qwen3", 5));
+    assert_false(str_lists("glm4moe qwen3moe", "moe", 3));
+    assert_false(str_lists("", "qwen3", 5));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appends_add_up),
         cmocka_unit_test(long_strings_keep_every_byte),
+        cmocka_unit_test(lists_hold_whole_words),
         cmocka_unit_test(failure_sticks_and_keeps_what_was_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

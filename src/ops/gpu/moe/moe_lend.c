@@ -97,7 +97,11 @@ static int shrink(struct expert_store *s, int class, int64_t keep, struct err *e
     size_t all = (size_t)d->layers * (size_t)d->experts;
     struct lending w;
     int n = -1;
-    if (lending_init(&w, d, keep)) {
+    if (!lending_init(&w, d, keep)) {
+        err_set(e, ERR_MEMORY,
+                "no host memory to choose which experts make room for a prompt; free some, or give "
+                "--chunk, with which none do");
+    } else {
         gpu_download(g, w.p.owner, d->owner, (size_t)d->slots * sizeof *w.p.owner);
         gpu_download(g, w.p.heat, d->heat, all * sizeof *w.p.heat);
         gpu_download(g, w.p.total, d->total, (size_t)d->layers * sizeof *w.p.total);
@@ -115,7 +119,7 @@ static int shrink(struct expert_store *s, int class, int64_t keep, struct err *e
         d->slots = keep;
     }
     lending_fini(&w);
-    return n >= 0 ? 0 : err_set(e, ERR_MEMORY, "no memory to choose which experts make room");
+    return n >= 0 ? 0 : ERR_MEMORY;
 }
 
 int moe_enter(struct expert_store *s, int room, struct err *e) {
