@@ -73,8 +73,8 @@ enum { LENT_DRAFT = 4224 };
 enum { LENT_N = sizeof LENT / sizeof *LENT };
 _Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
 
-// Rows of a prompt's pass. On a device many share the unpacking of the weights; 3072 are whole
-// tiles of 192 and of 256 rows, and the vendor's library gains by more.
+// Rows of a prompt's pass. On a device many share the unpacking of the weights: 8192 where there is
+// memory, else 3072, whole tiles of 192 and of 256 rows. The vendor's library gains by more.
 static int rows_for(const struct pair_request *r) {
     if (!exec_is_device(runtime_exec(r->device)))
         return ROWS;
