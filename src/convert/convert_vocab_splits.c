@@ -90,10 +90,15 @@ static const struct splitting {
     {{"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN}, "deepseek-coder", MERGED, true, false},
 };
 
-// Brings an expression into the form of the table.
+// Brings an expression into the form of the table. Most are plain ASCII, which is its own normal
+// form, so that a build without Unicode's tables converts them too.
 static int spell(struct vocab *v, const char *re, size_t n, struct str *out) {
     struct str normal = {0};
-    int rc = norm_nfc(&normal, re, n, v->e);
+    int rc = 0;
+    if (norm_is_plain(re, n))
+        str_append(&normal, re, n);
+    else
+        rc = norm_nfc(&normal, re, n, v->e);
     str_clear(out);
     for (size_t i = 0; i < normal.len && !rc; i++) {
         char c = normal.data[i];
