@@ -5,9 +5,9 @@
 //   gpu_tests [--levels cuda:mma,cuda:wgmma] [--only FAMILY] [--cases N] [--first N] [--seed N]
 //             [--data tests] [--model FILE] [--time] [--brief] [--delay] [SUITE ...]
 //
-// --delay holds each launch that may begin early before its wait while what it may not have read is
-// kept back (watch.h). Levels with ":separate" are the ones to
-// watch: memory is as small as it can be then.
+// --delay holds each launch that may begin early in its wait while what it may not have read is
+// kept back (watch.h). Levels with ":separate" are the ones to watch: memory is as small as it can
+// be.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static const struct suite {
 } suites[] = {
     {"opcheck", suite_opcheck}, {"golden", suite_golden},   {"property", suite_property},
     {"score", suite_score},     {"compare", suite_compare}, {"lies", suite_lies},
-
+    {"lending", suite_lending},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 
