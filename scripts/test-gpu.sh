@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
-# machine code, memory, faults, random tiles, ops, golden models, rule E over random models on each
-# path, logits against the CPU's, the bundled pair with and without speculation, tiny pairs of experts
-# with all of them resident and with few, what is said when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops. Prints
-# the failures of each part and one table; its last line is "N passed, N failed". CASES: random
+# machine code, memory, faults, random tiles, ops, golden models, some of both with launches held that
+# begin early, rule E over random models on each path, logits against the CPU's, the bundled pair with
+# and without speculation, pairs of experts with all of them resident and with few, what is said when
+# something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops.
+# Prints the failures of each part and one table; its last line is "N passed, N failed". CASES: random
 # cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -87,9 +88,15 @@ part wgmma-code python3 tests/gpu/check_wgmma.py "$folder/coppice"
 for program in "$tests"/test_*; do
     [ ! -f "$program" ] || part "$(basename "$program")" "$program"
 done
-for suite in opcheck golden; do
+for suite in opcheck golden lending; do
     part "$suite" "$tests/gpu_tests" "$suite"
 done
+# Launches that begin early, held while what they may not have read is kept back.
+part delay-lies "$tests/gpu_tests" --levels cuda:auto:separate --delay lies
+for model in r1_tied q3_untied g4_own oss; do
+    part "delay-$model" "$tests/gpu_tests" --levels cuda:auto:separate --delay --only $model golden
+done
+part delay-gdn "$tests/gpu_tests" --levels cuda:auto:separate --delay --brief --only gdn opcheck
 property
 part score "$tests/gpu_tests" score
 part compare "$tests/gpu_tests" --levels cuda compare

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs), in this order: format, lint, the release build and its tests; with
-# its program the command line on bad input, packaging, the commands in the documents, the reproduce
-# script on made-up prompts, the demo, schemas as grammars against another reader, the server over
+# its program the command line on bad input, packaging, the commands in the documents, the formula of
+# a projection, the reproduce script on made-up prompts, the demo, schemas as grammars against another reader, the server over
 # real HTTP with clients from PyPI and npm, and the page in Chromium; the tests under AddressSanitizer
 # and UndefinedBehaviorSanitizer, without golden models and with fewer shapes and cases; the engine
 # alone, for 64-bit ARM in an emulator (for this machine where that cannot be had); the CUDA kernels
@@ -92,8 +92,16 @@ check_format() { sources | xargs clang-format-19 --dry-run --Werror; }
 # kernels, show that the kernels compile.
 cuda_kernels() { build cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a'; }
 
+# A golden model on the CPU in a build of the engine alone, which has to convert its folder without
+# third-party libraries.
+golden_alone() { "build/$1/tests/gpu/gpu_tests" --levels auto --brief --only q3_tied golden; }
+
 # The program says what is wrong with a GPU or its driver; the GPU suite is scripts/test-gpu.sh.
-build_cuda() { cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms)'; }
+build_cuda() {
+    cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms)' && golden_alone cuda-engine
+}
+
+build_engine() { build engine && golden_alone engine; }
 
 # build_fuzz PRESET COMPILER
 build_fuzz() { CC=$2 build "$1"; }
@@ -196,6 +204,7 @@ build_ahead >"$logs/build-ahead.log" 2>&1 &
 step command-line scripts/test_cli.sh build/release/coppice
 step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
+step projection python3 scripts/test_projection.py
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
 # Schemas as grammars against the standard's test suite and another reader.
@@ -210,7 +219,7 @@ else
     suite asan -LE golden
 fi
 # The engine alone, for ARM under qemu-user.
-counted arm checks scripts/test_arm.sh || step build-engine build engine
+counted arm checks scripts/test_arm.sh || step build-engine build_engine
 if command -v nvcc >/dev/null; then
     step build-cuda build_cuda
     if command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null; then

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Cross-builds the engine for 64-bit ARM and runs it under qemu-user on three kinds of processor:
 # one with plain NEON, one with dot products, one with int8 matrix products. On them run opcheck
-# (every op at level neon, linear layers at dotprod and i8mm, which replace nothing else), random
-# models through rule E, and the bundled pair with and without speculation. It says nothing about
-# speed. CASES: random models at each of two levels (4). Parts run side by side; the output of those
+# (every op at level neon, linear layers at dotprod and i8mm, which replace nothing else), a golden
+# model, whose folder a build without third-party libraries has to convert, random models through
+# rule E, and the bundled pair with and without speculation. It says nothing about speed. CASES: random models at each of two levels (4). Parts run side by side; the output of those
 # that fail is shown. The last line is "N passed, N failed". The exit status is 77 when the cross
 # compiler or the emulator is missing.
 set -u
@@ -65,6 +65,7 @@ for family in gdn gdn_many gdn_layer attend linear sample rows; do
 done
 part dotprod-linear tests $dot dotprod --brief --only linear opcheck
 part i8mm-linear tests $matrix i8mm --brief --only linear opcheck
+part neon-golden tests $plain neon --brief --only q3_tied golden
 part neon-models tests $plain neon --cases "$cases" property
 part i8mm-models tests $matrix i8mm --cases "$cases" property
 part pair-neon pair $plain neon

@@ -3,7 +3,9 @@
 # Tiny pairs with mixtures of experts on a GPU, of random weights: plain decoding, chains and trees
 # give the same tokens and logits, by a draft that is never right and by guesses of which some are,
 # and a half and a quarter of the experts resident give those of all of them, of prompts whose
-# experts the copy engine brings and of steps for which kernels do.
+# experts the copy engine brings and of steps for which kernels do. Then eight layers of a real width:
+# a prompt for which slots are lent gives the tokens and logits of all experts resident, on each path
+# and beside experts of the CPU.
 # Usage: scripts/test_gpu_experts.sh PROGRAM [DEVICE]
 # DEVICE is cuda; with cpu, where all are always resident, it tests itself on any machine.
 set -u
@@ -71,4 +73,40 @@ PY
         verdict "${shape%:*}, $n slots, brought" "$why"
     done
 done
+if [ "$device" = cpu ]; then
+    finish
+    exit
+fi
+
+# lent NAME REFERENCE OPTION...: reads a long prompt. REFERENCE: empty, and what is found is kept, or
+# what is to be found, while slots are lent.
+lent() {
+    local name=$1 reference=$2
+    shift 2
+    timeout 60 "$program" generate -m "$work/t.gguf" --ids "$(seq -s , 3 4202)" -n 6 --ignore-eos --json \
+        --logit-hash --device "$device" "$@" >"$work/report" 2>"$work/err" </dev/null || {
+        verdict "$name" "exit status $?"
+        return
+    }
+    found=$(python3 - "$work/report" <<'PY'
+import json
+import sys
+
+report = json.load(open(sys.argv[1]))
+print(report["logit_hash"], report.get("experts", {}).get("loans", 0))
+PY
+    )
+    why=
+    [ -z "$reference" ] || [ "${found% *}" = "${reference% *}" ] || why="$found, not $reference"
+    [ -z "$reference" ] || [ "${found#* }" != 0 ] || why="nothing was lent"
+    verdict "$name" "$why"
+}
+
+"$program" synth --shape qwen3-30b-a3b --layers 8 --quant q4_k_m "$work/t.gguf" 2>/dev/null || exit 2
+for path in auto mma small; do
+    lent "a long prompt, $path, all resident" "" --cuda-path "$path"
+    lent "a long prompt, $path, slots are lent" "$found" --cuda-path "$path" --spark-slots 72
+done
+lent "a long prompt beside experts of the CPU, all others resident" "" --cpu-experts 1
+lent "a long prompt beside experts of the CPU, slots are lent" "$found" --cpu-experts 1 --spark-slots 72
 finish

@@ -8,6 +8,9 @@
 enum {
     ANY_FORM = (1 << WEIGHT_FORMS) - 1,
     ANY_PATH = (1 << CUDA_PATHS) - 1,
+    // Those whose stages are so large that on sm_90a linear_few.cuh finds no room for some numbers
+    // of rows.
+    WIDE = FORM(HALF) | FORM(FLOAT),
     // Forms of the files' rarer types have no kernels of linear_stream.cuh.
     RARE = FORM(Q2_K) | FORM(LEVELS8) | FORM(LEVELS16) | FORM(NVFP4) | FORM(Q5_1),
 };
@@ -26,7 +29,8 @@ static const struct row {
     {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), NOTHING},
     {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT), PATH(WGMMA), NOTHING},
     {LINEAR_FEW, 1, LINEAR_WARP_ROWS, ANY_FORM, PATH(MMA), NOTHING},
-    {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, ANY_FORM & ~RARE, PATH(MMA) | PATH(WGMMA), NOTHING},
+    {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, WIDE, PATH(WGMMA), NOTHING},
+    {LINEAR_STREAM, LINEAR_WARP_ROWS + 1, LINEAR_STREAM_ROWS, ANY_FORM & ~RARE, PATH(MMA), NOTHING},
     {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, NOTHING},
 };
 

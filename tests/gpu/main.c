@@ -3,13 +3,18 @@
 // after a failure and 77 when there was nothing to run on.
 //
 //   gpu_tests [--levels cuda:mma,cuda:wgmma] [--only FAMILY] [--cases N] [--first N] [--seed N]
-//             [--data tests] [--model FILE] [--time] [--brief] [SUITE ...]
+//             [--data tests] [--model FILE] [--time] [--brief] [--delay] [SUITE ...]
+//
+// --delay holds each launch that may begin early in its wait while what it may not have read is
+// kept back (watch.h). Levels with ":separate" are the ones to watch: memory is as small as it can
+// be.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/suites.h"
+#include "gpu/watch.h"
 #include "opcheck/opcheck.h"
 #include "support/device.h"
 
@@ -20,7 +25,8 @@ static const struct suite {
     gpu_suite_fn *run;
 } suites[] = {
     {"opcheck", suite_opcheck}, {"golden", suite_golden},   {"property", suite_property},
-    {"score", suite_score},     {"compare", suite_compare},
+    {"score", suite_score},     {"compare", suite_compare}, {"lies", suite_lies},
+    {"lending", suite_lending},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 
@@ -48,6 +54,7 @@ struct arguments {
     const char *levels;
     const char *suites[SUITES];
     int n_suites;
+    bool delay;
 };
 
 static bool take_option(struct arguments *a, const char *name, const char *value) {
@@ -78,6 +85,8 @@ static bool parse(struct arguments *a, int argc, char **argv) {
             a->o.timing = true;
         } else if (!strcmp(argv[i], "--brief")) {
             a->o.brief = true;
+        } else if (!strcmp(argv[i], "--delay")) {
+            a->delay = true;
         } else if (argv[i][0] == '-') {
             if (!take_option(a, argv[i], argv[i + 1]))
                 return false;
@@ -98,6 +107,20 @@ static bool wanted(const struct arguments *a, const char *suite) {
     return a->n_suites == 0;
 }
 
+// What the watch has found in a suite.
+static void add_watched(const char *level, const char *suite, struct gpu_counts *n) {
+    const char *text;
+    if (!watch_on() || !strcmp(suite, "lies"))
+        return;
+    const struct watch_counts c = watch_take(&text);
+    gpu_line(
+        n, c.beside > 0 && !c.read && !c.wrote && !c.let, level, suite, "launches say what they do",
+        "%lld launches, %lld held, %lld of them beside others, %lld leave other bits each time: "
+        "%lld read early, %lld wrote early, %lld let ahead unsaid%s%s",
+        (long long)c.launches, (long long)c.early, (long long)c.beside, (long long)c.loose,
+        (long long)c.read, (long long)c.wrote, (long long)c.let, text[0] ? ": " : "", text);
+}
+
 // All wanted suites on one level, if this machine has it.
 static void run_level(const struct arguments *a, const char *level, struct gpu_counts *n) {
     struct exec *x = NULL;
@@ -112,8 +135,10 @@ static void run_level(const struct arguments *a, const char *level, struct gpu_c
         gpu_line(n, false, level, "open", "", "%s", e.text);
     }
     for (int i = 0; i < SUITES && !rc; i++)
-        if (wanted(a, suites[i].name))
+        if (wanted(a, suites[i].name)) {
             suites[i].run(level, &a->o, n);
+            add_watched(level, suites[i].name, n);
+        }
 }
 
 int main(int argc, char **argv) {
@@ -124,7 +149,8 @@ int main(int argc, char **argv) {
     struct exec *x = NULL;
     if (!parse(&a, argc, argv)) {
         fprintf(stderr, "usage: gpu_tests [--levels LIST] [--only FAMILY] [--cases N] [--first N] "
-                        "[--seed N] [--data DIR] [--model FILE] [--time] [--brief] [SUITE ...]\n");
+                        "[--seed N] [--data DIR] [--model FILE] [--time] [--brief] [--delay] "
+                        "[SUITE ...]\n");
         return 2;
     }
     if (strstr(a.levels, "cuda") && device_open(&x, "cuda", 0, &e)) {
@@ -133,6 +159,10 @@ int main(int argc, char **argv) {
     }
     if (x)
         exec_destroy(x);
+    if (a.delay && !watch_begin((int64_t)2 << 30)) {
+        printf("this device has no launches that begin early, or too little memory\n");
+        return NOTHING_TO_RUN_ON;
+    }
     char levels[256];
     snprintf(levels, sizeof levels, "%s", a.levels);
     for (char *at = levels, *name; (name = strsep(&at, ","));)

@@ -12,6 +12,7 @@
 #include "formats/quant.h"
 #include "golden/golden.h"
 #include "gpu/suites.h"
+#include "gpu/watch.h"
 #include "models/dflash.h"
 #include "support/device.h"
 
@@ -214,17 +215,26 @@ static int by_trees(struct bench *b, struct err *e) {
     return rc;
 }
 
-static int target_ways(struct bench *b, struct err *e) {
-    static const int whole[] = {1000}, ones[] = {1}, ragged[] = {1, 2, 3, 5, 64, 1000};
+// brief: one pass over the prompt alone, for emulators, or a few passes that are watched, each
+// launch of which takes long.
+static int target_ways(struct bench *b, bool brief, struct err *e) {
+    static const int whole[] = {1000}, ones[] = {1}, some[] = {70, 1, 1, 1, 1, 1000},
+                     ragged[] = {1, 2, 3, 5, 64, 1000};
     struct sequence *s = NULL;
     int rc = model_sequence(b->m, &s, e);
     if (!rc)
         rc = prompt(b, s, 0, b->g.n_ids, b->first, e);
     sequence_destroy(s);
+    if (!rc && brief && !watch_on()) {
+        memcpy(b->rows, b->first, (size_t)(b->g.n_ids * b->g.target.vocab) * sizeof *b->rows);
+        compare(b, 0);
+    }
+    if (rc || brief)
+        return rc || !watch_on() ? rc : in_pieces(b, some, 6, e);
     if (!rc)
         rc = in_pieces(b, whole, 1, e);
     if (!rc)
-        rc = in_pieces(b, ones, 1, e);
+        rc = watch_on() ? in_pieces(b, some, 6, e) : in_pieces(b, ones, 1, e);
     if (!rc)
         rc = in_pieces(b, ragged, 6, e);
     return rc ? rc : by_trees(b, e);
@@ -258,8 +268,10 @@ static int draft_contexts(struct bench *b, struct err *e) {
 
 // *hash: of the first pass's rows; with the fewest experts resident they must have that one, with
 // some on the CPU another one.
-static bool one_case(const char *level, const char *data, const char *name, enum places places,
-                     uint64_t *hash, struct gpu_counts *n) {
+static bool one_case(const char *level, const struct gpu_options *o, const char *name,
+                     enum places places, uint64_t *hash, struct gpu_counts *n) {
+    char data[400];
+    snprintf(data, sizeof data, "%s/golden/data", o->data);
     static const char *const where[] = {"", ", fewest experts resident", ", experts of the CPU"};
     struct bench b = {.room = room_of(name)};
     struct err e = {0};
@@ -268,7 +280,7 @@ static bool one_case(const char *level, const char *data, const char *name, enum
     snprintf(what, sizeof what, "%s%s", name, where[places]);
     int rc = bench_open(&b, places, level, data, name, &e);
     if (!rc)
-        rc = b.g.has_draft ? draft_contexts(&b, &e) : target_ways(&b, &e);
+        rc = b.g.has_draft ? draft_contexts(&b, &e) : target_ways(&b, o->brief, &e);
     if (!rc)
         rc = exec_status(b.x, &e);
     bool experts = !rc && !b.g.has_draft && model_params_of(b.m)->moe.experts;
@@ -306,15 +318,13 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
         "glm_norms",    "oss",          "laguna_xs",    "laguna_m",        "g4_moe",
         "draft_l3",     "draft_oss",    "draft_laguna", "draft_laguna_m",  "draft_g4",
         "ds2",          "ds2_groups",   "ds3",          "ds3_yarn",        "draft_ds3"};
-    char data[400];
-    snprintf(data, sizeof data, "%s/golden/data", o->data);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
             continue;
-        if (one_case(level, data, names[i], ALL_RESIDENT, &hash, n)) {
-            one_case(level, data, names[i], FEWEST_RESIDENT, &hash, n);
-            one_case(level, data, names[i], CPU_AND_FEWEST, &hash, n);
+        if (one_case(level, o, names[i], ALL_RESIDENT, &hash, n)) {
+            one_case(level, o, names[i], FEWEST_RESIDENT, &hash, n);
+            one_case(level, o, names[i], CPU_AND_FEWEST, &hash, n);
         }
     }
 }

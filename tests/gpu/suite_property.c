@@ -13,6 +13,8 @@ void suite_property(const char *level, const struct gpu_options *o, struct gpu_c
         gpu_line(n, false, level, "property", "rule E", "%s", e.text);
     else
         gpu_line(n, r.failed == 0 && (r.rare == 0 || r.cases < 100), level, "property", "rule E",
-                 "%lld random cases, %d with other output, %d kinds of event too rare%s%s",
-                 (long long)r.cases, r.failed, r.rare, r.failed ? ": " : "", e.text);
+                 "%lld random cases, %d with other output, %d kinds of event too rare, slots of "
+                 "experts lent %lld times%s%s",
+                 (long long)r.cases, r.failed, r.rare, (long long)r.loans, r.failed ? ": " : "",
+                 e.text);
 }

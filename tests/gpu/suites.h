@@ -7,6 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct gpu_options {
     const char *only;  // a family of ops, or how names of golden cases begin; NULL: all
     const char *data;  // the folder tests of the repository
@@ -32,5 +36,11 @@ gpu_suite_fn suite_golden;   // small models against stored answers (tests/golde
 gpu_suite_fn suite_property; // rule E over random models (tests/property)
 gpu_suite_fn suite_score;    // the scorer of prompts: near the CPU's, same bits in chunks
 gpu_suite_fn suite_compare;  // logits against the CPU's, beside what int8 activations change
+gpu_suite_fn suite_lending;  // slots of experts that are lent where the host has no memory
+gpu_suite_fn suite_lies;     // with --delay: whether the watch of launches finds lies (watch.h)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -362,8 +362,9 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
     return rc;
 }
 
-static int run_pair(const struct exact_options *o, int index, struct features *f, int *failed,
-                    struct err *e) {
+static int run_pair(const struct exact_options *o, int index, struct features *f,
+                    struct exact_result *out, struct err *e) {
+    int *failed = &out->failed;
     struct pair p;
     int64_t kept[PAIR_BACKENDS] = {0};
     int rc = pair_open(&p, index, o->level, e);
@@ -379,6 +380,8 @@ static int run_pair(const struct exact_options *o, int index, struct features *f
             fprintf(stderr, "pair %d: ops hold %lld bytes where %lld were reserved\n", index,
                     (long long)now, (long long)kept[b]);
         *failed += now != kept[b];
+        const struct expert_store *store = model_experts(p.b[b].model);
+        out->loans += store ? (int64_t)expert_store_lent(store).loans : 0;
     }
     pair_close(&p);
     return rc;
@@ -391,7 +394,7 @@ int exact_run(const struct exact_options *o, struct exact_result *out, struct er
     for (int index = 0; index < PAIRS && index < o->cases && !rc; index++) {
         int pair = (o->first + index) % PAIRS;
         if (o->only < 0 || o->only % PAIRS == pair)
-            rc = run_pair(o, pair, &f, &out->failed, e);
+            rc = run_pair(o, pair, &f, out, e);
     }
     out->cases = f.cases;
     if (o->only < 0 && !rc)

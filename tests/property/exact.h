@@ -17,6 +17,7 @@ struct exact_options {
 struct exact_result {
     int64_t cases; // that were run to the end of plain decoding
     int failed;    // whose output changed
+    int64_t loans; // of slots of experts to passes of many rows, on a device
     int rare;      // events that occurred too seldom to count
 };
 

@@ -8,6 +8,8 @@
 
 #include "base/rng.h"
 #include "formats/quant.h"
+#include "ops/expert_loan.h"
+#include "ops/expert_store.h"
 #include "support/device.h"
 #include "support/tiny_gguf.h"
 
@@ -51,6 +53,9 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
         t->form == TINY_FORM_LAGUNA || (gemma && index % 2) ||
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3)) // most of one in three have experts
         tiny_shape_experts(t);
+    // On a device those whose files are soon written have so many that slots can be lent.
+    if (t->experts && level && device_level(level) && quant_format(t->type)->block < 256)
+        t->experts = t->type == TYPE_F32 ? 200 : t->type == TYPE_Q8_0 ? 640 : 400;
 }
 
 static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t, int index,
@@ -77,6 +82,33 @@ static int open_exec(struct pair_backend *b, int i, const char *level, struct er
     return device_open(&b->x, level, last ? 2 : 1, e);
 }
 
+// Passes of more rows than USUAL borrow slots, if there is room for what they work with.
+static int take_loan(struct model_options *o, const struct pair *p, const struct pair_backend *b,
+                     struct err *e) {
+    enum { USUAL = 128, LENT = 512 };
+    struct model_options usual = *o, lent = *o;
+    struct model_plan u, l;
+    struct expert_layout layout;
+    struct expert_loan loan;
+    struct err none;
+    usual.max_rows = USUAL;
+    lent.max_rows = LENT;
+    int rc = model_plan(&u, NULL, b->x, p->file, &usual, e);
+    if (!rc)
+        rc = model_plan(&l, NULL, b->x, p->file, &lent, e);
+    if (rc)
+        return rc;
+    int64_t scratch = exec_room_scratch(b->x, &l.limits);
+    if (scratch > exec_room_scratch(b->x, &u.limits))
+        l.room += scratch;
+    expert_layout_of(&layout, &o->experts, u.rows);
+    if (expert_layout_lend(&layout, &o->experts, l.room, &loan, &none) || !loan.slots)
+        return 0;
+    o->max_rows = USUAL;
+    o->lending = (struct model_lending){.own = u.rows, .n = 1, .pass = {{LENT, l.room}}};
+    return 0;
+}
+
 // On a device the first backend holds all experts, the second half of those that need not be there,
 // the last none of these.
 static int take_slots(struct model_options *o, const struct pair *p, const struct pair_backend *b,
@@ -91,7 +123,7 @@ static int take_slots(struct model_options *o, const struct pair *p, const struc
     int64_t least = expert_classes_least(&plan.experts), all = expert_classes_all(&plan.experts);
     rc = expert_classes_share(&plan.experts, i == 1 ? (least + all) / 2 : least, e);
     o->experts = plan.experts;
-    return rc;
+    return rc || i != 1 ? rc : take_loan(o, p, b, e);
 }
 
 // In every other pair with experts those of the first layers are a CPU's, of one and two threads,

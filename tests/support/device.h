@@ -9,6 +9,10 @@
 
 #include "ops/ops.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // "cuda", or "cuda:PATH" with PATH auto, small, mma or wgmma, or "cuda:PATH:separate", where every
 // allocation is one of its own for memory checkers; anything else is a CPU level.
 bool device_level(const char *level);
@@ -26,5 +30,9 @@ void device_read_act(struct exec *x, const struct act *a, int64_t n, int64_t k, 
 // The f32 values that a device's activation was made from, where an op has left them (attend and
 // others that make rows out of pieces): out [n][k].
 void device_read_wide(struct exec *x, const struct act *a, int64_t n, int64_t k, float *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

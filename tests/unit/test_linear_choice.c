@@ -23,9 +23,12 @@ static bool streams(const struct linear_call *c) {
     case WEIGHT_NVFP4:
     case WEIGHT_Q5_1:
         return false;
-    default:
-        return c->n <= 64 && c->path != CUDA_PATH_SMALL;
+    case WEIGHT_HALF:
+    case WEIGHT_FLOAT:
+        if (c->path == CUDA_PATH_WGMMA)
+            return c->n <= 64;
     }
+    return c->path == CUDA_PATH_MMA && c->n > 32 && c->n <= 64;
 }
 
 static bool many(const struct linear_call *c) {

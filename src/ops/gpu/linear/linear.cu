@@ -144,9 +144,9 @@ static size_t partials_bytes(const struct linear_launch *l) {
 
 // Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
 static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
-    static const int sizes[] = {2, 3, 4, 6, 8};
+    static const int sizes[] = {3, 6, 8};
     struct linear_stream_variant best = {};
-    for (int i = 0; i < 5 && best.n_tiles * 8 < c->l.n; i++) {
+    for (int i = 0; i < 3 && best.n_tiles * 8 < c->l.n; i++) {
         c->v = stream_variant(form, sizes[i]);
         if (c->v.kernel && fit_rings(g, c, 4))
             best = c->v;

@@ -187,4 +187,5 @@ extern "C" void cuda_repack(struct gpu *g, struct weight *w, const unsigned char
         WEIGHT_FORMS_LIST(X)
 #undef X
     }
+    launch_order_stop(&g->order); // weights have changed, which kernels read early
 }

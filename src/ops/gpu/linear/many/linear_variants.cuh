@@ -30,24 +30,17 @@ template <int FORM, int NT> static struct linear_stream_variant stream_variant(v
             NT * 8 * S::PITCH};
 }
 
-// FINE: all tiles of rows; otherwise 24 and 64 rows. linear_few.cuh has up to 8.
-template <int FORM, bool FINE> static struct linear_stream_variant stream_variant_of(int n_tiles) {
-    if constexpr (FINE) {
-        if (n_tiles == 2)
-            return stream_variant<FORM, 2>();
-        if (n_tiles == 4)
-            return stream_variant<FORM, 4>();
+// For 64 rows. FINE: also for 48. PLAIN: also for 24, since on sm_90a linear_few.cuh finds no room
+// for so many rows of wide weights; of other forms and up to 32 rows it takes all.
+template <int FORM, bool FINE, bool PLAIN>
+static struct linear_stream_variant stream_variant_of(int n_tiles) {
+    if constexpr (FINE)
         if (n_tiles == 6)
             return stream_variant<FORM, 6>();
-    }
-    switch (n_tiles) {
-    case 3:
-        return stream_variant<FORM, 3>();
-    case 8:
-        return stream_variant<FORM, 8>();
-    default:
-        return {};
-    }
+    if constexpr (PLAIN)
+        if (n_tiles == 3)
+            return stream_variant<FORM, 3>();
+    return n_tiles == 8 ? stream_variant<FORM, 8>() : linear_stream_variant{};
 }
 
 #endif
