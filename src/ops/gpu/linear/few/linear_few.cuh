@@ -53,20 +53,26 @@ static __device__ __forceinline__ void few_fragment(few_dequant<FORM> &q, const 
     q.step(at % FEW_PANEL / 16, f);
 }
 
-// d += the products of STEPS times 16 values of k from `at` of a stage on, from `row_at` of its
-// rows on; s.rows is the same in all lanes.
-template <int FORM, int N, int STEPS>
-static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<FORM> &q,
-                                                 const few_stage_at &s, int at, int row_at) {
-    enum { TERMS = dequant<FORM>::TERMS, PANEL = N * FEW_PANEL * 2 / 16 };
-    const uint32_t b = wgmma_rows_low(s.rows);
-    uint32_t f[STEPS][TERMS][4];
+// The fragments of STEPS times 16 values of k from `at` of a stage on.
+template <int FORM, int STEPS>
+static __device__ __forceinline__ void few_make(few_dequant<FORM> &q, const few_stage_at &s, int at,
+                                                uint32_t (&f)[STEPS][dequant<FORM>::TERMS][4]) {
+    enum { TERMS = dequant<FORM>::TERMS };
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
         few_fragment<FORM>(q, s, at + i * 16, f[i]);
 #pragma unroll
     for (int i = 0; i < STEPS * TERMS; i++)
         wgmma_keep(f[i / TERMS][i % TERMS]);
+}
+
+// Begins d += the products of f with the rows' values from `row_at` of their stage on; s.rows is
+// the same in all lanes.
+template <int N, int STEPS, int TERMS>
+static __device__ __forceinline__ void few_begin(float (&d)[N / 2], const few_stage_at &s,
+                                                 int row_at, const uint32_t (&f)[STEPS][TERMS][4]) {
+    enum { PANEL = N * FEW_PANEL * 2 / 16 };
+    const uint32_t b = wgmma_rows_low(s.rows);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < STEPS * TERMS; i++) {
@@ -75,7 +81,30 @@ static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<
                       wgmma_rows_at(b + k / FEW_PANEL * PANEL + k % FEW_PANEL / 8));
     }
     wgmma_commit();
+}
+
+// d += the products of STEPS times 16 values of k from `at` of a stage on, from `row_at` of its
+// rows on.
+template <int FORM, int N, int STEPS>
+static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<FORM> &q,
+                                                 const few_stage_at &s, int at, int row_at) {
+    uint32_t f[STEPS][dequant<FORM>::TERMS][4];
+    few_make<FORM, STEPS>(q, s, at, f);
+    few_begin<N>(d, s, row_at, f);
     wgmma_wait<0>();
+}
+
+// Makes the assembler keep the registers of f until here: it does not know that products read them
+// until they are waited for. The store is never done.
+template <int STEPS>
+static __device__ __forceinline__ void few_hold(const struct linear_few &c,
+                                                const uint32_t (&f)[STEPS][1][4]) {
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+        asm volatile("{ .reg .pred never; setp.lt.s32 never, %0, 0;"
+                     "@never st.shared.v4.b32 [%0], {%1, %2, %3, %4}; }" ::"r"(c.n),
+                     "r"(f[i][0][0]), "r"(f[i][0][1]), "r"(f[i][0][2]), "r"(f[i][0][3])
+                     : "memory");
 }
 
 // The same for 8 rows, by the matrix instruction of one warp: the products of FEW_PANEL values of
@@ -159,6 +188,63 @@ few_products_long(const struct linear_few &c, const few_unit &u, bool group, few
     }
 }
 
+// Whether few_products_ahead takes weights of a form. Of fewer rows more warps do the same for each
+// other, of more the sums leave no registers; other forms with it make the assembler wait for each
+// product of the kernel (C7513).
+static constexpr bool few_ahead(int form, int rows) {
+    return rows == 96 && form <= WEIGHT_Q6_K;
+}
+
+// What a group of warps without tiles does of a unit: it leaves the stages of rows.
+template <int N>
+static __device__ __forceinline__ void few_idle(const struct linear_few &c, const few_unit &u,
+                                                few_place &at) {
+#pragma unroll 1
+    for (int k = u.begin; k < u.end; k += few_k(N)) {
+        barrier_wait(at.rows_full(), at.row_phase);
+        at.step_row<N>(c);
+    }
+}
+
+// few_products where fragments are made while the group of products before them is under way, in
+// two sets of registers that take turns. A stage of weights has several of rows.
+template <int FORM, int N>
+static __device__ __forceinline__ void few_products_ahead(const struct linear_few &c,
+                                                          const few_unit &u, few_place &at,
+                                                          few_stage_at &s, float (&d)[N / 2]) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    enum { STEP = few_step(FORM, N), GROUP = 32, STEPS = GROUP / 16 };
+    static_assert(STEP > few_k(N) && STEP == dequant<FORM>::SPAN, "stages of rows and weights");
+    uint32_t f[2][STEPS][1][4];
+#pragma unroll 1
+    for (int k0 = u.begin; k0 < u.end; k0 += STEP) {
+        few_dequant<FORM> q;
+        if (u.active)
+            s.weights = shared + at.next<N, FORM>(c);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < STEP; i += GROUP) {
+            const bool next = i % few_k(N) == 0; // a stage of rows begins
+            few_make<FORM, STEPS>(q, s, i, f[i / GROUP % 2]);
+            if (next) {
+                barrier_wait(at.rows_full(), at.row_phase);
+                s.rows = __reduce_max_sync(0xFFFFFFFF, at.rows<N>()); // in a register of the warp
+            }
+            few_begin<N>(d, s, i % few_k(N), f[i / GROUP % 2]);
+            wgmma_wait<1>();
+            few_hold<STEPS>(c, f[(i / GROUP + 1) % 2]);
+            if (next && (i > 0 || k0 > u.begin))
+                at.leave_row<N>(c); // the stage before this one
+            if (next)
+                at.pass_row(c);
+        }
+    }
+    wgmma_wait<0>();
+    few_hold<STEPS>(c, f[0]);
+    few_hold<STEPS>(c, f[1]);
+    at.leave_row<N>(c);
+}
+
 // few_products where a stage of rows has several of weights, or one.
 template <int FORM, int N>
 static __device__ __forceinline__ void
@@ -193,7 +279,11 @@ static __device__ __forceinline__ void few_products(const struct linear_few &c, 
     few_stage_at s;
     s.weights = shared + few_front(N); // of a warp without a tile: whatever is there
     s.scales = shared + few_scales(N) + threadIdx.x / 32 * FEW_SCALES;
-    if constexpr (few_step(FORM, N) > few_k(N))
+    if (few_ahead(FORM, N) && !group)
+        few_idle<N>(c, u, at);
+    else if constexpr (few_ahead(FORM, N))
+        few_products_ahead<FORM, N>(c, u, at, s, d);
+    else if constexpr (few_step(FORM, N) > few_k(N))
         few_products_long<FORM, N>(c, u, group, at, s, d);
     else
         few_products_short<FORM, N>(c, u, group, at, s, d);
@@ -353,25 +443,82 @@ static __device__ __forceinline__ void few_raise(const struct linear_few &c, con
     }
 }
 
+// Powers of two of rows and tiles where a warpgroup multiplies: in shared memory before they are
+// needed, so that the end of a unit waits for no loads. This asks for the exponents of the tile
+// that the warp has of a unit; a wait for weights that are asked for behind them, or
+// few_powers_kept, waits for them.
+static __device__ __forceinline__ void few_ask_exponents(const few_unit &u, uint32_t base) {
+    const int warp = threadIdx.x / 32;
+    __syncwarp(); // all lanes have read those of the unit before
+    if (u.active && u.job->parts == 1 && threadIdx.x % 32 == 0)
+        copy_piece(base + FEW_EXPONENTS + warp * TILE_ROWS,
+                   (const unsigned char *)u.w->exponent + u.tile * TILE_ROWS);
+}
+
+// few_powers of exponents that have been asked for.
+static __device__ __forceinline__ float2 few_powers_kept(const few_unit &u) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    enum { SURE = 3 }; // stages of weights from which on one of their waits was behind the copy
+    if (u.cut->stages[u.part] < SURE) {
+        copies_end<false>();
+        copies_wait<false, 0>();
+        __syncwarp();
+    }
+    const signed char *of = (const signed char *)shared + FEW_EXPONENTS +
+                            threadIdx.x / 32 * TILE_ROWS + threadIdx.x % 32 / 4;
+    return make_float2(__int_as_float((127 - of[0]) << 23), __int_as_float((127 - of[8]) << 23));
+}
+
+// Keeps what takes the rows' powers of two back; the first warp, behind gpu_await.
+template <int N>
+static __device__ __forceinline__ void few_keep_back(const struct linear_few &c, uint32_t base) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int lane = threadIdx.x % 32;
+    float v[N / 32 + 1];
+#pragma unroll
+    for (int i = 0; i * 32 < N; i++)
+        v[i] = lane + i * 32 < c.n ? __ldcg(c.unscale + lane + i * 32) : 0.0f;
+#pragma unroll
+    for (int i = 0; i * 32 < N; i++)
+        if (lane + i * 32 < N)
+            ((float *)(shared + FEW_BACK))[lane + i * 32] = v[i];
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(base + FEW_BACK_BAR);
+}
+
+// Takes the powers of two back, of rows and tiles that the kernel keeps.
+template <int N>
+static __device__ __forceinline__ void few_scale_kept(const few_unit &u, float (&d)[N / 2]) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const float2 power = few_powers_kept(u);
+    const float2 *back = (const float2 *)(shared + FEW_BACK) + threadIdx.x % 4;
+    barrier_wait((uint32_t)__cvta_generic_to_shared(shared) + FEW_BACK_BAR, 0);
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        const float2 of = back[i];
+        d[i] = d[i] * power.x * of.x;
+        d[i + 1] = d[i + 1] * power.x * of.y;
+        d[i + 2] = d[i + 2] * power.y * of.x;
+        d[i + 3] = d[i + 3] * power.y * of.y;
+    }
+}
+
 // Takes the powers of two back.
 template <int N>
 static __device__ __forceinline__ void few_scale(const struct linear_few &c, const few_unit &u,
                                                  float (&d)[N / 2]) {
     const float2 power = few_powers(u);
-    enum { TURN = N > 64 ? 16 : N }; // rows whose powers are in registers at once
     const int n0 = threadIdx.x % 32 % 4 * 2, left = c.n - n0;
+    float back[N / 4];
 #pragma unroll
-    for (int r = 0; r < N; r += TURN) {
-        float back[TURN / 4];
-#pragma unroll
-        for (int i = 0; i < TURN / 4; i++) {
-            const int row = r + i / 2 * 8 + i % 2;
-            back[i] = row < left ? few_back<N>(c, n0 + row) : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < TURN / 2; i++)
-            d[r / 2 + i] = d[r / 2 + i] * (i / 2 % 2 ? power.y : power.x) * back[i / 4 * 2 + i % 2];
+    for (int i = 0; i < N / 4; i++) {
+        const int row = i / 2 * 8 + i % 2;
+        back[i] = row < left ? few_back<N>(c, n0 + row) : 0.0f;
     }
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        d[i] = d[i] * (i / 2 % 2 ? power.y : power.x) * back[i / 4 * 2 + i % 2];
 }
 
 // Stores or adds; of a pair those rows that `warp` has, all if it is negative.
@@ -406,7 +553,10 @@ static __device__ __forceinline__ void few_store(const struct linear_few &c, con
 template <int N>
 static __device__ __forceinline__ void few_finish(const struct linear_few &c, const few_unit &u,
                                                   int warp, float4 *exchange, float (&d)[N / 2]) {
-    few_scale<N>(c, u, d);
+    if constexpr (N > 8)
+        few_scale_kept<N>(u, d);
+    else
+        few_scale<N>(c, u, d);
     exchange += warp / 2 * (few_joined(N) / 8 * 32);
     if (u.job->pair)
         few_join<N, 1>(warp, exchange, exchange, d);
@@ -429,6 +579,8 @@ static __device__ __forceinline__ void few_units(const struct linear_few &c, few
         if (N > 8 || again)
             u = few_unit_of(c, unit, warp);
         const bool group = N > 8 && few_unit_of(c, unit, warp / 4 * 4).active;
+        if constexpr (N > 8)
+            few_ask_exponents(u, at.base);
         float d[N / 2];
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
@@ -496,6 +648,8 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
             for (int i = 0; few_rows<N>(c, at.base) && (!multiplies || i + 1 < c.stages); i++)
                 continue;
     __syncwarp();
+    if (N > 8 && warp == 0)
+        few_keep_back<N>(c, at.base);
     if (N == 8 && c.wide && blockIdx.x == 0 && threadIdx.x < c.n)
         ((float *)c.unscale)[threadIdx.x] = power_of_two(-few_exponent(c, threadIdx.x));
     if (multiplies)

@@ -18,7 +18,7 @@ enum {
 // Warps of a block that multiply, a tile each, for kernels of `rows` rows: as many as find
 // registers.
 LINEAR_BOTH constexpr int few_warps(int rows) {
-    return rows > 48 ? 16 : 20;
+    return rows > 64 ? 16 : 20;
 }
 
 // Threads of a block: of 16 to 32 rows one more warp brings the rows; of more, where registers are
@@ -39,7 +39,7 @@ LINEAR_BOTH constexpr int few_bounds(int rows) {
 
 // Rows whose values the warps of a pair join at a time: of more the room would cost stages of rows.
 LINEAR_BOTH constexpr int few_joined(int rows) {
-    return rows > 64 ? 16 : rows;
+    return rows > 48 ? 16 : rows;
 }
 
 // In front of the rings, for kernels of `rows` rows: 2 KB of barriers and what copies turn to, room

@@ -12,7 +12,16 @@
 
 #if __CUDA_ARCH__ >= 800
 enum { FEW_TWO = 64 }; // added to the form of a warp's two tiles
-enum { FEW_STANDS = 512, FEW_ROWS_STAND = 1536, FEW_JOIN = 2 << 10 }; // in front of the rings
+// In front of the rings. FEW_EXPONENTS: of the warps' tiles; FEW_BACK, FEW_BACK_BAR: what takes the
+// rows' powers of two back, and the barrier that says it is there.
+enum {
+    FEW_BACK_BAR = 496,
+    FEW_STANDS = 512,
+    FEW_EXPONENTS = 1152,
+    FEW_ROWS_STAND = 1472,
+    FEW_BACK = 1536,
+    FEW_JOIN = 2 << 10
+};
 
 // A unit of work as one warp sees it.
 struct few_unit {
@@ -115,6 +124,11 @@ static __device__ __noinline__ void few_find(const struct linear_few &c, few_sta
         s->from[MOST - 1] = u.w->data + u.tile * u.w->pitch + at;
     }
 }
+
+static_assert(FEW_STANDS + few_warps(64) * sizeof(few_stand<1>) <= FEW_EXPONENTS &&
+                  FEW_EXPONENTS + few_warps(64) * TILE_ROWS <= FEW_ROWS_STAND &&
+                  FEW_BACK + FEW_ROWS * sizeof(float) <= FEW_JOIN,
+              "what lies in front of the rings does not overlap");
 
 // A warp's copies, which run ahead of its products over the ends of units: each lane copies 16
 // bytes of every 512. Of two tiles a stage has one after the other.
@@ -236,6 +250,18 @@ struct few_place {
     }
     // Leaves a stage of rows.
     template <int N> __device__ __forceinline__ void step_row(const struct linear_few &c);
+    // The same in two steps: goes to the next one; says that the one before that has been read.
+    __device__ __forceinline__ void pass_row(const struct linear_few &c) {
+        if (++row == c.stages) {
+            row = 0;
+            row_phase ^= 1;
+        }
+    }
+    template <int N> __device__ __forceinline__ void leave_row(const struct linear_few &c) {
+        say_left<N>(base + 8 * (c.stages + (row == 0 ? c.stages : row) - 1), c);
+    }
+    template <int N>
+    __device__ __forceinline__ void say_left(uint32_t bar, const struct linear_few &c);
 };
 
 // Brings the panels of a stage of rows, from value k on.
@@ -265,6 +291,7 @@ static __device__ __forceinline__ void few_rows_open(const struct linear_few &c,
             barrier_init(base + 8 * i, 1);
             barrier_init(base + 8 * (c.stages + i), few_warps(N));
         }
+        barrier_init(base + FEW_BACK_BAR, 1);
         asm volatile("prefetch.tensormap [%0];" ::"l"(&c.rows) : "memory");
         *(few_rows_stand *)(shared + FEW_ROWS_STAND) = {(int)blockIdx.x, 0, 0, 0, 0};
     }
@@ -301,17 +328,18 @@ static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_
 
 // If one of these warps brings the rows, then to the place of the stage before, which all others
 // have mostly left by now; in a ring of two to that of this one.
-template <int N> __device__ __forceinline__ void few_place::step_row(const struct linear_few &c) {
+template <int N>
+__device__ __forceinline__ void few_place::say_left(uint32_t bar, const struct linear_few &c) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        barrier_arrive(rows_empty(c));
+        barrier_arrive(bar);
     if (threadIdx.x == few_bringer(N) && (rows_left || c.stages == LEAST_STAGES))
         few_rows<N>(c, base);
     rows_left = N > 32;
-    if (++row == c.stages) {
-        row = 0;
-        row_phase ^= 1;
-    }
+}
+template <int N> __device__ __forceinline__ void few_place::step_row(const struct linear_few &c) {
+    say_left<N>(rows_empty(c), c);
+    pass_row(c);
 }
 #endif
 
