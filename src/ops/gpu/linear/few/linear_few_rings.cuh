@@ -157,6 +157,10 @@ template <int MOST> struct few_copies {
         few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
         const int lane = threadIdx.x % 32;
         if (left == 0) {
+            const bool none = s->unit >= c.units;
+            __syncwarp(); // all lanes know it before one looks for the next
+            if (none) // mostly so: the call reads what the launch says through memory
+                return;
             if (lane == 0)
                 few_find<N, MOST>(c, s);
             __syncwarp();
