@@ -55,6 +55,17 @@ static __device__ __forceinline__ void copy_piece(uint32_t to, const unsigned ch
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+// The same for what a pass reads once, and others do not before it is read again: weights of few
+// rows. They make room for each other in the second-level cache, so that what small kernels need
+// stays there: their instructions, activations, states, keys and values.
+static __device__ __forceinline__ void copy_once(uint32_t to, const unsigned char *from) {
+    uint64_t first_to_go; // a constant to the assembler
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_to_go));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(first_to_go)
+                 : "memory");
+}
+
 // Copies that this thread has started arrive at the barrier in its place.
 static __device__ __forceinline__ void barrier_follow(uint32_t bar) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");

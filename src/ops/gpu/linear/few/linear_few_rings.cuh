@@ -136,7 +136,7 @@ template <int MOST> struct few_copies {
         from[0] = begin + lane * 16;
 #pragma unroll 1
         for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
-            copy_piece(to + at, from[0] + at);
+            copy_once(to + at, from[0] + at);
         if (lane == 0)
             ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
                 {begin}, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
@@ -159,7 +159,7 @@ template <int MOST> struct few_copies {
         if (left == 0) {
             const bool none = s->unit >= c.units;
             __syncwarp(); // all lanes know it before one looks for the next
-            if (none) // mostly so: the call reads what the launch says through memory
+            if (none)     // mostly so: the call reads what the launch says through memory
                 return;
             if (lane == 0)
                 few_find<N, MOST>(c, s);
@@ -177,7 +177,7 @@ template <int MOST> struct few_copies {
                 break;
 #pragma unroll 1
             for (int at = 0; at + lane * 16 < bytes; at += 512)
-                copy_piece(to + t * s->bytes + at, from[t] + at);
+                copy_once(to + t * s->bytes + at, from[t] + at);
             from[t] += bytes;
         }
         left--;
@@ -194,7 +194,7 @@ template <int MOST> struct few_copies {
 #pragma unroll
                 for (int at = 0; at < BYTES; at += 512)
                     if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
-                        copy_piece(to + t * BYTES + at, from[t] + at);
+                        copy_once(to + t * BYTES + at, from[t] + at);
                 from[t] += BYTES;
             }
             left--;
