@@ -55,15 +55,23 @@ static __device__ __forceinline__ void copy_piece(uint32_t to, const unsigned ch
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-// The same for what a pass reads once, and others do not before it is read again: weights of few
-// rows. They make room for each other in the second-level cache, so that what small kernels need
-// stays there: their instructions, activations, states, keys and values.
+// The same for what a pass reads once, and nobody else before it is read again: weights of few
+// rows. They are the first to leave the second-level cache, so that what is read more often stays
+// there: instructions and parameters of kernels, activations, keys and values. The policy is a
+// constant where it is known, what createpolicy makes: as a value it takes registers and, at each
+// copy, two instructions that bring it to those of a descriptor.
 static __device__ __forceinline__ void copy_once(uint32_t to, const unsigned char *from) {
-    uint64_t first_to_go; // a constant to the assembler
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_to_go));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(from), "l"(first_to_go)
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, 0x12F0000000000000;" ::"r"(to),
+        "l"(from)
+        : "memory");
+#else
+    asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0; "
+                 "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p; }" ::"r"(to),
+                 "l"(from)
                  : "memory");
+#endif
 }
 
 // Copies that this thread has started arrive at the barrier in its place.
