@@ -225,13 +225,17 @@ struct few_place {
         return base + 8 * (c.stages + row);
     }
 
-    // The next stage of weights, from base, when all of it is there; starts the copy of another one
-    // to where the stage before it was.
+    // The next stage of weights, from base, when all of it is there; starts the copy of another
+    // one, if any is left, to where the stage before it was.
     template <int N, int FORM>
     __device__ __forceinline__ uint32_t next(const struct linear_few &c) {
         const uint32_t now = own;
         copies_wait<false, 0>();
         __syncwarp();
+        if (N == 8 && c.whole) {
+            own = now + c.slot;
+            return now;
+        }
         if (copies.to)
             copies.start<N, FORM, 1>(c);
         copies.to = base + now + threadIdx.x % 32 * 16;
