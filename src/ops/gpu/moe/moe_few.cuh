@@ -14,6 +14,7 @@
 #include "ops/gpu/linear/form/activate.cuh"
 #include "ops/gpu/linear/many/linear_mma.cuh"
 #include "ops/gpu/moe/moe.h"
+#include "ops/gpu/runtime/barrier.cuh"
 
 enum {
     MOE_THREADS = 256,
@@ -99,8 +100,12 @@ template <int FORM, bool SMALL> struct moe_feed {
         if (k < end) {
             const int left = (end - k + R::SPAN - 1) / R::SPAN * dequant<FORM>::CHUNK;
             const int bytes = left < R::SLOT ? left : R::SLOT;
-            for (int at = lane * 16; at < bytes; at += 512)
-                copy16<SMALL>(to + at, from + at);
+            for (int at = lane * 16; at < bytes; at += 512) {
+                if constexpr (SMALL)
+                    copy16<true>(to + at, from + at);
+                else
+                    copy_once(shared_address(to + at), from + at);
+            }
             k += R::STEP;
             from += R::SLOT;
         }

@@ -130,12 +130,12 @@ template <int FORM, bool PAIR> struct union_feed {
 #pragma unroll
             for (int b = 0; b < R::SLOT; b += 512)
                 if (b + 512 <= R::SLOT || b + lane * 16 < R::SLOT)
-                    copy_piece(to + b, from + b);
+                    copy_once(to + b, from + b);
             from += R::SLOT;
             left--;
         } else if (left == 1) {
             for (int b = 0; b + lane * 16 < last; b += 512)
-                copy_piece(to + b, from + b);
+                copy_once(to + b, from + b);
             left = 0;
         }
         copies_end<false>();

@@ -55,6 +55,25 @@ static __device__ __forceinline__ void copy_piece(uint32_t to, const unsigned ch
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+// The same for what a pass reads once, and nobody else before it is read again: weights of few
+// rows. They are the first to leave the second-level cache, so that what is read more often stays
+// there: instructions and parameters of kernels, activations, keys and values. The policy is a
+// constant where it is known, what createpolicy makes: as a value it takes registers and, at each
+// copy, two instructions that bring it to those of a descriptor.
+static __device__ __forceinline__ void copy_once(uint32_t to, const unsigned char *from) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, 0x12F0000000000000;" ::"r"(to),
+        "l"(from)
+        : "memory");
+#else
+    asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0; "
+                 "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p; }" ::"r"(to),
+                 "l"(from)
+                 : "memory");
+#endif
+}
+
 // Copies that this thread has started arrive at the barrier in its place.
 static __device__ __forceinline__ void barrier_follow(uint32_t bar) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");

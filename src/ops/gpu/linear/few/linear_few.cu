@@ -5,8 +5,9 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // KEPT: bytes that stay free, so that a small kernel waits there for the end of this one.
-// LONG: units of a block from which on its first copies are not what counts.
-enum { KEPT = 6 << 10, MOST_STAGES = 20, LONG = 3 };
+// LONG: units of a block from which on its first copies are not what counts. WHOLE: stages of a
+// warp's only unit up to which all are copied at once.
+enum { KEPT = 6 << 10, MOST_STAGES = 20, LONG = 3, WHOLE = 2 };
 
 static int kernel_rows(int64_t n) {
     return n <= 32 ? (int)(n + 7) / 8 * 8 : n <= 48 ? 48 : (int)(n + 31) / 32 * 32;
@@ -269,6 +270,25 @@ static void take_wide(struct gpu *g, struct linear_few *c) {
     }
 }
 
+// How many stages of weights a warp has places for, and how many it copies before the rows; bytes
+// of shared memory where `shared` are enough for FEW_SLOTS stages. Copies in flight hold up the
+// rows, which all wait for, but those of a short launch of up to 8 rows are all there before them.
+static int choose_slots(const struct gpu *g, struct linear_few *c, few_kind kind, int busy,
+                        int blocks, int shared) {
+    int most = 0;
+    for (int j = 0; j < c->jobs; j++)
+        for (int p = 0; p < c->job[j].parts; p++)
+            most = c->cut[j].stages[p] > most ? c->cut[j].stages[p] : most;
+    const int all = shared + (most - FEW_SLOTS) * busy * c->slot;
+    c->slots = FEW_SLOTS;
+    c->ahead = c->units >= LONG * blocks ? (int)FEW_SLOTS : 1;
+    c->whole = kind.rows == 8 && c->units <= blocks && most <= WHOLE && all <= g->shared - KEPT;
+    if (!c->whole)
+        return shared;
+    c->slots = c->ahead = most;
+    return all;
+}
+
 void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept) {
     const few_kind kind = kind_of(g, l->n);
     linear_few_fn *kernel = kernel_of(kind);
@@ -277,11 +297,10 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
     if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, kind) || !map_rows(g, &c, l, kind))
         return;
     const int busy = cut(g, &c, kind.rows, most_tiles(g, &c, kind));
-    const int shared = share_memory(g, &c, kind, busy), warps = warps_of(kind, busy);
+    const int warps = warps_of(kind, busy);
     const int threads = kind.warp ? (warps + 1) * 32 : few_threads(kind.rows);
     const int blocks = c.units < g->processors ? c.units : g->processors;
-    // Copies in flight hold up the rows, which all wait for.
-    c.ahead = c.units >= LONG * blocks ? (int)FEW_SLOTS : 1;
+    const int shared = choose_slots(g, &c, kind, busy, blocks, share_memory(g, &c, kind, busy));
     struct launch_says says = linear_says(c.job, c.jobs);
     if (c.wide) // rows that it makes are stored
         says.writes |= MEMORY_ACTS;

@@ -618,7 +618,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     struct few_place at = {(uint32_t)__cvta_generic_to_shared(shared), 0, 0, 0, 0, false, {}};
-    at.own = few_front(N) + c.row_bytes + warp * FEW_SLOTS * c.slot;
+    at.own = few_front(N) + c.row_bytes + warp * (N == 8 ? c.slots : (int)FEW_SLOTS) * c.slot;
     at.both = 2 * at.own + c.slot;
     const bool multiplies = warp < few_warps(N);
     few_unit u = {};

@@ -111,7 +111,9 @@ struct linear_few {
     int jobs, units, n;   // n: rows
     const float *unscale; // [n]
     int row_bytes, slot;  // bytes of what is kept of the rows, of a stage of weights
-    int ahead;            // stages of weights that are copied before the rows, 1 to FEW_SLOTS
+    int ahead;            // stages of weights that are copied before the rows
+    int slots;            // stages of a warp's ring of weights, FEW_SLOTS or
+    bool whole;           // all that it has, which are copied before the rows
     int stages;           // of kernels of more than 8 rows: of the ring of rows
     int twice;            // of linear_few_warp.cuh: warps that have two tiles
     // Where a warpgroup multiplies: how rows come, a stage at a time, panel by panel.

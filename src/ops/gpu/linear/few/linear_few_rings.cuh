@@ -150,7 +150,7 @@ template <int MOST> struct few_copies {
         from[0] = begin + lane * 16;
 #pragma unroll 1
         for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
-            copy_piece(to + at, from[0] + at);
+            copy_once(to + at, from[0] + at);
         if (lane == 0)
             ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
                 {begin}, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
@@ -171,6 +171,10 @@ template <int MOST> struct few_copies {
         few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
         const int lane = threadIdx.x % 32;
         if (left == 0) {
+            const bool none = s->unit >= c.units;
+            __syncwarp(); // all lanes know it before one looks for the next
+            if (none)     // mostly so: the call reads what the launch says through memory
+                return;
             if (lane == 0)
                 few_find<N, MOST>(c, s);
             __syncwarp();
@@ -187,7 +191,7 @@ template <int MOST> struct few_copies {
                 break;
 #pragma unroll 1
             for (int at = 0; at + lane * 16 < bytes; at += 512)
-                copy_piece(to + t * s->bytes + at, from[t] + at);
+                copy_once(to + t * s->bytes + at, from[t] + at);
             from[t] += bytes;
         }
         left--;
@@ -204,7 +208,7 @@ template <int MOST> struct few_copies {
 #pragma unroll
                 for (int at = 0; at < BYTES; at += 512)
                     if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
-                        copy_piece(to + t * BYTES + at, from[t] + at);
+                        copy_once(to + t * BYTES + at, from[t] + at);
                 from[t] += BYTES;
             }
             left--;
@@ -235,13 +239,17 @@ struct few_place {
         return base + 8 * (c.stages + row);
     }
 
-    // The next stage of weights, from base, when all of it is there; starts the copy of another one
-    // to where the stage before it was.
+    // The next stage of weights, from base, when all of it is there; starts the copy of another
+    // one, if any is left, to where the stage before it was.
     template <int N, int FORM>
     __device__ __forceinline__ uint32_t next(const struct linear_few &c) {
         const uint32_t now = own;
         copies_wait<false, 0>();
         __syncwarp();
+        if (N == 8 && c.whole) {
+            own = now + c.slot;
+            return now;
+        }
         if (copies.to)
             copies.start<N, FORM, 1>(c);
         copies.to = base + now + threadIdx.x % 32 * 16;

@@ -86,7 +86,7 @@ template <int FORM, int NT> struct stream_weights {
         uint32_t to = r.at + slot * (WARP_TILES * S::TILE_BYTES), bar = r.bar + slot * 8;
         for (int i = 0; i < WARP_TILES; i++)
             for (int p = threadIdx.x % 32 * 16; p < bytes; p += 512)
-                copy_piece(to + i * S::TILE_BYTES + p, from[i] + p);
+                copy_once(to + i * S::TILE_BYTES + p, from[i] + p);
         barrier_follow(bar);
         for (int i = 0; i < WARP_TILES; i++)
             from[i] += bytes;
