@@ -12,6 +12,10 @@
 
 enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
 
+// Rows that sequences may have: one each, at most so many (small trees and chains among them), or
+// any number.
+enum { SINGLE = 1, SMALL = 16, ANY = 40 };
+
 // Sequences on the host.
 struct many {
     struct gdn_shape shape;
@@ -31,11 +35,11 @@ struct result {
     float *rows, *states;
 };
 
-static void grow_run(struct many *m, struct rng *r, int i, bool single) {
+static void grow_run(struct many *m, struct rng *r, int i, int limit) {
     struct gdn_run *run = &m->runs[i];
     int most = (int)(1000 - m->f.rows.n) / (m->n - i);
-    int kind = single ? 0 : (int)rng_below(r, 3);
-    most = most < 40 ? most : 40;
+    int kind = limit == SINGLE ? 0 : (int)rng_below(r, 3);
+    most = most < limit ? most : limit;
     *run = (struct gdn_run){m->f.rows.n, 1, i};
     m->len[i] = between(r, 0, 3) ? between(r, 0, 130) : between(r, 1, 4) * GDN_BLOCK - 1;
     if (kind == 1)
@@ -47,14 +51,13 @@ static void grow_run(struct many *m, struct rng *r, int i, bool single) {
     m->count[i] = forest_path(&m->f, (int32_t)last, m->path[i]);
 }
 
-static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, int n,
-                      bool single) {
+static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, int n, int limit) {
     memset(m, 0, sizeof *m);
     m->shape = *s;
     m->n = n;
     forest_clear(&m->f);
     for (int i = 0; i < n; i++)
-        grow_run(m, r, i, single);
+        grow_run(m, r, i, limit);
     int64_t rows = m->f.rows.n;
     m->state = gdn_state_floats(s);
     m->u = random_floats(r, rows * s->channels, 2);
@@ -237,11 +240,11 @@ static struct result result_new(const struct many *m) {
     return r;
 }
 
-static void check_once(struct check *c, const struct gdn_shape *s, int n, bool single) {
+static void check_once(struct check *c, const struct gdn_shape *s, int n, int limit) {
     struct many *m = malloc(sizeof *m);
     if (!m)
         abort();
-    many_init(m, &c->rng, s, n, single);
+    many_init(m, &c->rng, s, n, limit);
     struct result at_once = result_new(m), alone = result_new(m);
     char text[80];
     snprintf(text, sizeof text, "%d/%d heads, %d x %d, %d sequences, %d rows", s->n_k, s->n_v,
@@ -263,13 +266,20 @@ static void check_once(struct check *c, const struct gdn_shape *s, int n, bool s
 }
 
 void check_gdn_many_rule(struct check *c) {
-    static const int shapes[][4] = {
-        {2, 6, 128, 128}, {1, 2, 32, 32}, {2, 4, 64, 64}, {3, 3, 24, 40}};
-    for (int i = 0; check_has_gdn(c) && i < (c->brief ? 2 : 7); i++) {
-        const int *h = shapes[i < 4 ? 0 : i - 3];
+    static const struct {
+        int shape[4], least, most, limit;
+    } cases[] = {{{2, 6, 128, 128}, 2, 12, SINGLE}, {{2, 6, 128, 128}, MOST - 10, MOST, SINGLE},
+                 {{2, 6, 128, 128}, 2, 8, ANY},     {{2, 6, 128, 128}, 2, 3, ANY},
+                 {{2, 6, 128, 128}, 2, 12, 4},      {{2, 6, 128, 128}, MOST - 10, MOST, 8},
+                 {{1, 4, 128, 128}, 3, 20, SMALL},  {{2, 6, 128, 128}, 30, 50, SMALL},
+                 {{1, 2, 32, 32}, 2, 20, SINGLE},   {{2, 4, 64, 64}, 2, 20, ANY},
+                 {{3, 3, 24, 40}, 2, 20, ANY}};
+    for (int i = 0; check_has_gdn(c) && i < (int)(sizeof cases / sizeof *cases); i++) {
+        const int *h = cases[i].shape;
         struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
-        static const int most[] = {12, MOST, 8, 3};
-        int n = (int)between(&c->rng, i == 1 ? MOST - 10 : 2, i < 4 ? most[i] : 20);
-        check_once(c, &s, c->device || n < 20 ? n : 20, i == 0 || i == 1 || i == 4);
+        int n = (int)between(&c->rng, cases[i].least, cases[i].most);
+        if (c->brief && i != 0 && i != 1 && i != 7)
+            continue;
+        check_once(c, &s, c->device || n < 20 ? n : 20, cases[i].limit);
     }
 }

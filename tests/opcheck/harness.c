@@ -28,6 +28,7 @@ static const struct family families[] = {
     {"gdn_many", NULL, check_gdn_many_rule, NULL, NULL},
     {"gdn_layer", NULL, check_gdn_layer_rule, NULL, NULL},
     {"attend", check_attend, check_attend_rule, check_attend_double, check_attend_time},
+    {"attend_many", NULL, check_attend_many_rule, NULL, check_attend_many_time},
     {"sparse", check_sparse, check_sparse_rule, check_sparse_double, check_sparse_time},
     {"choice", check_choice, check_choice_rule, check_choice_double, NULL},
     {"values", check_values, check_values_rule, check_values_double, NULL},
