@@ -25,7 +25,7 @@ static const struct family families[] = {
     {"linear", check_linear, check_linear_rule, check_linear_double, check_linear_time},
     {"weights", NULL, NULL, NULL, check_weights_time},
     {"gdn", check_gdn, check_gdn_rule, check_gdn_double, check_gdn_time},
-    {"gdn_many", NULL, check_gdn_many_rule, NULL, NULL},
+    {"gdn_many", NULL, check_gdn_many_rule, NULL, check_gdn_many_time},
     {"gdn_layer", NULL, check_gdn_layer_rule, NULL, NULL},
     {"attend", check_attend, check_attend_rule, check_attend_double, check_attend_time},
     {"attend_many", NULL, check_attend_many_rule, NULL, check_attend_many_time},
