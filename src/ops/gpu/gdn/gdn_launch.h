@@ -18,7 +18,7 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs);
 
 // The same bits as gdn_matrix for n <= GDN_STATES runs of at most GDN_SMALL rows each: states are
 // read once a run, at the rate of the device's memory. Whether it serves the shape, and the launch.
-enum { GDN_SMALL = 16 };
+enum { GDN_SMALL = 24 };
 bool gdn_takes_small(const struct gpu *g, const struct gdn_shape *s);
 bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
                const struct rows *r);

@@ -10,8 +10,9 @@
 // the rows, straight from registers that a base has come to; then a thread is a column. Base and
 // log are asked for in front of gpu_await. Heads of 128 only.
 //
-// ROWS is what a sequence may have: 1, 4, 8 or 16, rows that it lacks being zero. With the newer
-// base its columns follow those of the older one; a row takes the sums of the base that it reads.
+// ROWS is what a sequence may have: 1, 4, 8, 16 or 24, rows that it lacks being zero. With the
+// newer base its columns follow those of the older one; a row takes the sums of the base that it
+// reads.
 #include "ops/gpu/gdn/gdn_launch.h"
 #include "ops/gpu/gdn/gdn_split.cuh"
 
@@ -133,19 +134,22 @@ static __global__ void __launch_bounds__(keys(ROWS) * 4)
     int own = key - r.known;
     const float *k = j.rows.k + ((int64_t)(r.row + own) * j.shape.n_k + head) * D + lane % 4 * 4;
     int64_t place = (int64_t)blockIdx.y * j.shape.n_k + head;
+    struct left a;
     uint4 b[SPLIT_STEPS];
 #pragma unroll
-    for (int s = 0; s < SPLIT_STEPS; s++) {
+    for (int s = 0; s < SPLIT_STEPS; s++)
         if (own >= 0 && own < r.count)
             v[s] = far4(k + 16 * s, true);
+    split_row(j, r.row + lane / 4, head, lane / 4 < r.count, &a);
+#pragma unroll
+    for (int s = 0; s < SPLIT_STEPS; s++)
         b[s] = split(v[s], power_of_two(UP));
-    }
 #pragma unroll 1
     for (int e = 0; e < eights(ROWS); e++) {
         int row = EIGHT * e + lane / 4;
-        struct left a;
         struct chains y = {};
-        split_row(j, r.row + row, head, row < r.count, &a);
+        if (e > 0)
+            split_row(j, r.row + row, head, row < r.count, &a);
 #pragma unroll
         for (int s = 0; s < SPLIT_STEPS; s++)
             add_step(&y, a.high[s], a.low[s], b[s]);
@@ -267,7 +271,8 @@ static __device__ __forceinline__ void ask_rows(const struct small_job &j,
     }
     if (t < ROWS && t < r.count) {
         gdn_load1(&m->beta[t], &j.rows.beta[(int64_t)(r.row + t) * n_v + head], true);
-        m->above[t] = __ldcg(&j.runs[blockIdx.y].above[t]);
+        if (ROWS > 1)
+            m->above[t] = __ldcg(&j.runs[blockIdx.y].above[t]);
     }
 }
 
@@ -301,7 +306,7 @@ weigh(struct small_shared<ROWS> *m, const struct small_run &r, const struct deca
     const float *gone = m->gone[y.newer];
     int least = y.newer ? r.skip : 0;
     float own = r.known > least ? gone[r.known - 1] : 0, then[ROWS];
-    if (row >= r.count)
+    if (row >= r.count || group >= GROUPS)
         return;
 #pragma unroll
     for (int q = 0; q < ROWS; q++) {
@@ -488,7 +493,7 @@ static __device__ __forceinline__ void descend(const struct small_job &j,
 
 // Block (half of a value head, run).
 template <int ROWS>
-static __global__ void __launch_bounds__(OWN_THREADS, 4)
+static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     small_deltas(const __grid_constant__ struct small_job j) {
     extern __shared__ __align__(16) unsigned char memory[];
     struct small_shared<ROWS> *m = (struct small_shared<ROWS> *)memory;
@@ -612,7 +617,7 @@ static bool launch(struct gpu *g, const struct gdn_shape *s, struct small_job *j
 }
 
 static int rows_for(int64_t count) {
-    return count <= 1 ? 1 : count <= 4 ? 4 : count <= 8 ? 8 : 16;
+    return count <= 1 ? 1 : count <= 4 ? 4 : count <= 8 ? 8 : count <= 16 ? 16 : 24;
 }
 
 bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
@@ -633,7 +638,9 @@ bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *ru
         return launch<4>(g, &a->shape, &j, n);
     case 8:
         return launch<8>(g, &a->shape, &j, n);
-    default:
+    case 16:
         return launch<16>(g, &a->shape, &j, n);
+    default:
+        return launch<24>(g, &a->shape, &j, n);
     }
 }
