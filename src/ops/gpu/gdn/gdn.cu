@@ -77,6 +77,15 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
     return matrix ? gdn_matrix(g, &j, &t, n) : gdn_plain(g, &j, n);
 }
 
+// Short runs of several sequences.
+static bool launch_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
+                         const struct rows *r) {
+    bool single = true;
+    for (int i = 0; i < n; i++)
+        single = single && runs[i].count == 1 && !reads_newer(a, &runs[i], r);
+    return single ? gdn_single(g, a, runs, n) : gdn_small(g, a, runs, n, r);
+}
+
 // Short runs of many sequences go one way, all others another; how they are shared out changes no
 // bit.
 extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
@@ -94,7 +103,7 @@ extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct 
         for (int k = 0; k < 2; k++) {
             if (n[k] == 0 || (n[k] < GDN_STATES && !last))
                 continue;
-            if (!(k ? gdn_small(g, a, runs[k], n[k], r) : launch_runs(g, a, runs[k], n[k], r)))
+            if (!(k ? launch_small(g, a, runs[k], n[k], r) : launch_runs(g, a, runs[k], n[k], r)))
                 return;
             n[k] = 0;
         }

@@ -23,9 +23,13 @@ bool gdn_takes_small(const struct gpu *g, const struct gdn_shape *s);
 bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
                const struct rows *r);
 
+// The same for runs of one row each, which read base lo.
+bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n);
+
 // Bytes of scratch of these. j: shape, count and most.
 size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int runs);
 size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs);
+size_t gdn_single_bytes(const struct gdn_shape *s, int n);
 size_t gdn_small_bytes(const struct gdn_shape *s, int rows, int n); // rows: of the longest run
 
 #endif

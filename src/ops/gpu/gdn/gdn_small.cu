@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet, the delta rule for few rows each of many sequences: what decoding side by side
-// needs, plainly or with small trees. There a sequence costs as much as its base and log, so
-// everything is arranged for the rate of memory: these are read once a sequence, whatever its rows.
-// Two launches, with the bits of gdn_matrix.cu (the same sums in the same order).
+// with small trees needs; single rows take gdn_single.cu. There a sequence costs as much as its
+// base and log, so everything is arranged for the rate of memory: these are read once a sequence,
+// whatever its rows. Two launches, with the bits of gdn_matrix.cu (the same sums in the same
+// order).
 //
 // small_products: a block has one key head of one sequence: the products of the rows' keys and
 // queries with all keys of the log and their own, and the rows split, for all of the head's value
@@ -10,7 +11,7 @@
 // the rows, straight from registers that a base has come to; then a thread is a column. Base and
 // log are asked for in front of gpu_await. Heads of 128 only.
 //
-// ROWS is what a sequence may have: 1, 4, 8, 16 or 24, rows that it lacks being zero. With the
+// ROWS is what a sequence may have: 4, 8, 16 or 24, rows that it lacks being zero. With the
 // newer base its columns follow those of the older one; a row takes the sums of the base that it
 // reads.
 #include "ops/gpu/gdn/gdn_launch.h"
@@ -429,18 +430,6 @@ static __device__ __forceinline__ void add_known(const struct small_shared<ROWS>
     }
 }
 
-// One row of a column, from the base's sums on.
-static __device__ __forceinline__ void
-finish_single(const struct small_shared<1> *m, const struct small_run &r, float *d, float *out) {
-    int c = (int)threadIdx.x;
-    struct column<1> x;
-    begin_rows(m, c, 0, 1, &x);
-    add_known(m, c, 0, 0, r.known, &x);
-    float mine = m->beta[0] * (m->value[0][c] - x.a[0]);
-    *d = mine;
-    *out = fmaf(m->coef[r.known][0].y, mine, x.b[0]);
-}
-
 // Half of the rows of a column each thread: the base and committed positions. Rows of the newer
 // base begin once more behind the positions in front of it.
 template <int ROWS>
@@ -527,17 +516,10 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
         multiply_columns(m, base, down, 16 * w, r.newer);
     }
     __syncthreads();
-    if constexpr (ROWS == 1) {
-        int64_t at = ((int64_t)r.row * j.shape.n_v + head) * D + first + t;
-        if (t < OWN)
-            finish_single(m, r, &j.rows.d[at], &j.out[at]);
-        return;
-    } else {
-        finish_known(m, r);
-        __syncthreads();
-        if (t < OWN)
-            descend(j, m, r, head, first);
-    }
+    finish_known(m, r);
+    __syncthreads();
+    if (t < OWN)
+        descend(j, m, r, head, first);
 }
 
 #else
@@ -617,7 +599,7 @@ static bool launch(struct gpu *g, const struct gdn_shape *s, struct small_job *j
 }
 
 static int rows_for(int64_t count) {
-    return count <= 1 ? 1 : count <= 4 ? 4 : count <= 8 ? 8 : count <= 16 ? 16 : 24;
+    return count <= 4 ? 4 : count <= 8 ? 8 : count <= 16 ? 16 : 24;
 }
 
 bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
@@ -632,8 +614,6 @@ bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *ru
     for (int i = 0; i < n; i++)
         most = runs[i].count > most ? runs[i].count : most;
     switch (rows_for(most)) {
-    case 1:
-        return launch<1>(g, &a->shape, &j, n);
     case 4:
         return launch<4>(g, &a->shape, &j, n);
     case 8:
