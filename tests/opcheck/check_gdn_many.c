@@ -12,6 +12,10 @@
 
 enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
 
+// Rows that sequences may have: one each, at most so many (small trees and chains among them), or
+// any number.
+enum { SINGLE = 1, SMALL = 24, ANY = 40 };
+
 // Sequences on the host.
 struct many {
     struct gdn_shape shape;
@@ -31,11 +35,11 @@ struct result {
     float *rows, *states;
 };
 
-static void grow_run(struct many *m, struct rng *r, int i, bool single) {
+static void grow_run(struct many *m, struct rng *r, int i, int limit) {
     struct gdn_run *run = &m->runs[i];
     int most = (int)(1000 - m->f.rows.n) / (m->n - i);
-    int kind = single ? 0 : (int)rng_below(r, 3);
-    most = most < 40 ? most : 40;
+    int kind = limit == SINGLE ? 0 : (int)rng_below(r, 3);
+    most = most < limit ? most : limit;
     *run = (struct gdn_run){m->f.rows.n, 1, i};
     m->len[i] = between(r, 0, 3) ? between(r, 0, 130) : between(r, 1, 4) * GDN_BLOCK - 1;
     if (kind == 1)
@@ -47,15 +51,10 @@ static void grow_run(struct many *m, struct rng *r, int i, bool single) {
     m->count[i] = forest_path(&m->f, (int32_t)last, m->path[i]);
 }
 
-static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, int n,
-                      bool single) {
-    memset(m, 0, sizeof *m);
-    m->shape = *s;
-    m->n = n;
-    forest_clear(&m->f);
-    for (int i = 0; i < n; i++)
-        grow_run(m, r, i, single);
-    int64_t rows = m->f.rows.n;
+// Values of the rows, weights and states.
+static void many_values(struct many *m, struct rng *r) {
+    const struct gdn_shape *s = &m->shape;
+    int64_t rows = m->f.rows.n, n = m->n;
     m->state = gdn_state_floats(s);
     m->u = random_floats(r, rows * s->channels, 2);
     m->a = random_floats(r, rows * s->n_v, 3);
@@ -71,6 +70,16 @@ static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, 
         for (int j = 0; j < GDN_RING * s->n_v; j++)
             g[j] = -fabsf(g[j]) / 4;
     }
+}
+
+static void many_init(struct many *m, struct rng *r, const struct gdn_shape *s, int n, int limit) {
+    memset(m, 0, sizeof *m);
+    m->shape = *s;
+    m->n = n;
+    forest_clear(&m->f);
+    for (int i = 0; i < n; i++)
+        grow_run(m, r, i, limit);
+    many_values(m, r);
 }
 
 static void many_fini(struct many *m) {
@@ -158,6 +167,20 @@ static struct gdn_rows rows_at(const struct memory *y, int layer) {
                              y->rows[3], y->rows[4], y->d[layer]};
 }
 
+static struct gdn_conv_args conv_args(const struct many *m, const struct part *p, struct memory *y,
+                                      const struct gdn_state *const *seqs) {
+    const struct gdn_shape *s = &m->shape;
+    int64_t n = p->f.rows.n;
+    return (struct gdn_conv_args){*s,
+                                  give(&y->buffers, m->a + p->first * s->n_v, n * s->n_v),
+                                  give(&y->buffers, m->b + p->first * s->n_v, n * s->n_v),
+                                  give(&y->buffers, m->conv_w, s->channels * GDN_CONV),
+                                  give(&y->buffers, m->ssm_a, s->n_v),
+                                  give(&y->buffers, m->dt_bias, s->n_v),
+                                  seqs,
+                                  rows_at(y, 0)};
+}
+
 static void call_ops(struct check *c, const struct many *m, int from, int n, const struct part *p,
                      struct memory *y) {
     const struct ops *o = exec_ops(c->exec);
@@ -165,14 +188,7 @@ static void call_ops(struct check *c, const struct many *m, int from, int n, con
     const struct gdn_state *seqs[MOST];
     struct gdn_commit_seq commits[MOST];
     struct gdn_rows rows[LAYERS];
-    struct gdn_conv_args conv = {*s,
-                                 give(&y->buffers, m->a + p->first * s->n_v, p->f.rows.n * s->n_v),
-                                 give(&y->buffers, m->b + p->first * s->n_v, p->f.rows.n * s->n_v),
-                                 give(&y->buffers, m->conv_w, s->channels * GDN_CONV),
-                                 give(&y->buffers, m->ssm_a, s->n_v),
-                                 give(&y->buffers, m->dt_bias, s->n_v),
-                                 seqs,
-                                 rows_at(y, 0)};
+    struct gdn_conv_args conv = conv_args(m, p, y, seqs);
     struct rows r = p->f.rows;
     r.pass = exec_pass(c->exec);
     for (int l = 0; l < LAYERS; l++) {
@@ -237,11 +253,11 @@ static struct result result_new(const struct many *m) {
     return r;
 }
 
-static void check_once(struct check *c, const struct gdn_shape *s, int n, bool single) {
+static void check_once(struct check *c, const struct gdn_shape *s, int n, int limit) {
     struct many *m = malloc(sizeof *m);
     if (!m)
         abort();
-    many_init(m, &c->rng, s, n, single);
+    many_init(m, &c->rng, s, n, limit);
     struct result at_once = result_new(m), alone = result_new(m);
     char text[80];
     snprintf(text, sizeof text, "%d/%d heads, %d x %d, %d sequences, %d rows", s->n_k, s->n_v,
@@ -263,13 +279,113 @@ static void check_once(struct check *c, const struct gdn_shape *s, int n, bool s
 }
 
 void check_gdn_many_rule(struct check *c) {
-    static const int shapes[][4] = {
-        {2, 6, 128, 128}, {1, 2, 32, 32}, {2, 4, 64, 64}, {3, 3, 24, 40}};
-    for (int i = 0; check_has_gdn(c) && i < (c->brief ? 2 : 7); i++) {
-        const int *h = shapes[i < 4 ? 0 : i - 3];
+    static const struct {
+        int shape[4], least, most, limit;
+    } cases[] = {{{2, 6, 128, 128}, 2, 12, SINGLE}, {{2, 6, 128, 128}, MOST - 10, MOST, SINGLE},
+                 {{2, 6, 128, 128}, 2, 8, ANY},     {{2, 6, 128, 128}, 2, 3, ANY},
+                 {{2, 6, 128, 128}, 2, 12, 4},      {{2, 6, 128, 128}, MOST - 10, MOST, 8},
+                 {{1, 4, 128, 128}, 3, 20, 16},     {{2, 6, 128, 128}, 3, 20, SMALL},
+                 {{2, 6, 128, 128}, 30, 50, SMALL}, {{1, 2, 32, 32}, 2, 20, SINGLE},
+                 {{2, 4, 64, 64}, 2, 20, ANY},      {{3, 3, 24, 40}, 2, 20, ANY}};
+    for (int i = 0; check_has_gdn(c) && i < (int)(sizeof cases / sizeof *cases); i++) {
+        const int *h = cases[i].shape;
         struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
-        static const int most[] = {12, MOST, 8, 3};
-        int n = (int)between(&c->rng, i == 1 ? MOST - 10 : 2, i < 4 ? most[i] : 20);
-        check_once(c, &s, c->device || n < 20 ? n : 20, i == 0 || i == 1 || i == 4);
+        int n = (int)between(&c->rng, cases[i].least, cases[i].most);
+        if (c->brief && i != 0 && i != 1 && i != 7)
+            continue;
+        check_once(c, &s, c->device || n < 20 ? n : 20, cases[i].limit);
     }
+}
+
+// Calls of all sequences in one pass; layers take turns, so that states come from memory.
+struct timed {
+    struct check *c;
+    const struct many *m;
+    struct part *p;
+    struct memory *y;
+    const struct gdn_state *seqs[LAYERS][MOST];
+    struct gdn_conv_args conv;
+    struct rows r;
+};
+
+static void conv_turn(void *arg, int turn) {
+    struct timed *t = arg;
+    t->conv.seqs = t->seqs[turn % LAYERS];
+    exec_ops(t->c->exec)->gdn_gates_conv(t->c->exec, &t->conv, &t->r);
+}
+
+static void rule_turn(void *arg, int turn) {
+    struct timed *t = arg;
+    int l = turn % LAYERS;
+    struct gdn_args a = {t->m->shape,
+                         t->p->runs,
+                         t->m->n,
+                         t->seqs[l],
+                         t->m->len,
+                         rows_at(t->y, l),
+                         t->y->rows[ROW_ARRAYS + l]};
+    exec_ops(t->c->exec)->gdn(t->c->exec, &a, &t->r);
+}
+
+// n sequences of so many rows each, behind 512 positions and more. Bytes of the rule: bases that
+// are read, the log's positions since the older one, and the rows.
+static void time_rows(struct check *c, int n, int rows, enum forest_kind kind) {
+    struct gdn_shape s = {16, 48, 128, 128, 10240};
+    struct timed *t = calloc(1, sizeof *t);
+    struct many *m = calloc(1, sizeof *m);
+    double bytes = 0, base = 4.0 * s.n_v * s.dk * s.dv, row = 4.0 * s.channels;
+    double log = 4.0 * (s.n_k * s.dk + s.n_v * s.dv + s.n_v);
+    char text[80];
+    if (!t || !m)
+        abort();
+    m->shape = s;
+    m->n = n;
+    forest_clear(&m->f);
+    for (int i = 0; i < n; i++) {
+        m->len[i] = 512 + i * 13 % GDN_BLOCK;
+        m->runs[i] = (struct gdn_run){m->f.rows.n, rows, i};
+        forest_grow(&m->f, &c->rng, kind, i, m->len[i], rows);
+        bool newer = false;
+        for (int64_t k = m->runs[i].first; k < m->f.rows.n; k++)
+            newer = newer || m->f.pos[k] / GDN_BLOCK > m->len[i] / GDN_BLOCK;
+        bytes += base * (newer ? 2 : 1) + log * (double)(m->len[i] % GDN_BLOCK + GDN_BLOCK) +
+                 rows * (row + 8.0 * s.n_v * s.dv);
+    }
+    many_values(m, &c->rng);
+    t->c = c;
+    t->m = m;
+    t->p = calloc(1, sizeof *t->p);
+    t->y = calloc(1, sizeof *t->y);
+    if (!t->p || !t->y)
+        abort();
+    part_init(t->p, m, 0, n);
+    memory_init(t->y, c, m, 0, n, t->p);
+    for (int i = 0; i < n * LAYERS; i++)
+        t->seqs[i % LAYERS][i / LAYERS] = &t->y->st[i / LAYERS][i % LAYERS];
+    t->conv = conv_args(m, t->p, t->y, t->seqs[0]);
+    t->r = t->p->f.rows;
+    t->r.pass = exec_pass(c->exec);
+    snprintf(text, sizeof text, "%d x %s of %d", n, kind == TREE ? "tree" : "chain", rows);
+    report_time(c, "gdn_gates_conv: many", text, time_call(c, conv_turn, t),
+                (double)m->f.rows.n * 2 * row + n * 3 * row);
+    if (rows <= GDN_BLOCK)
+        report_time(c, "gdn: many", text, time_call(c, rule_turn, t), bytes);
+    buffers_close(&t->y->buffers);
+    many_fini(m);
+    free(t->p);
+    free(t->y);
+    free(t);
+    free(m);
+}
+
+void check_gdn_many_time(struct check *c) {
+    static const int cases[][2] = {{2, 1},  {2, 4},  {2, 8},  {2, 16}, {2, 23}, {3, 23},
+                                   {4, 16}, {4, 23}, {8, 1},  {8, 4},  {8, 8},  {8, 16},
+                                   {8, 23}, {16, 8}, {32, 1}, {32, 4}, {32, 8}};
+    if (!c->device || !check_has_gdn(c))
+        return;
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
+        time_rows(c, cases[i][0], cases[i][1], cases[i][1] > 1 ? TREE : CHAIN);
+    for (int rows = 64; rows <= 512; rows *= 2)
+        time_rows(c, 1, rows, CHAIN);
 }

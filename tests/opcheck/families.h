@@ -30,6 +30,7 @@ void check_attend_forms(struct check *c); // called by check_attend_double
 void check_attend_long_rule(struct check *c);
 void check_attend_long_double(struct check *c);
 void check_attend_long_time(struct check *c);
+void check_attend_many_rule(struct check *c), check_attend_many_time(struct check *c);
 void check_sparse(struct check *c);
 void check_sparse_rule(struct check *c);
 void check_sparse_double(struct check *c);
@@ -43,7 +44,8 @@ void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);
 void check_gdn_time(struct check *c);
 bool check_has_gdn(struct check *c); // whether the level has its ops; absences are told
-void check_gdn_many_rule(struct check *c), check_gdn_layer_rule(struct check *c);
+void check_gdn_many_rule(struct check *c), check_gdn_many_time(struct check *c);
+void check_gdn_layer_rule(struct check *c);
 void check_moe(struct check *c);
 void check_moe_rule(struct check *c);
 void check_moe_layer_rule(struct check *c); // called by it

@@ -77,25 +77,33 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
     return matrix ? gdn_matrix(g, &j, &t, n) : gdn_plain(g, &j, n);
 }
 
-// Runs of one row each from many sequences go one way, all others another; how they are shared out
-// changes no bit.
+// Short runs of several sequences.
+static bool launch_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
+                         const struct rows *r) {
+    bool single = true;
+    for (int i = 0; i < n; i++)
+        single = single && runs[i].count == 1 && !reads_newer(a, &runs[i], r);
+    return single ? gdn_single(g, a, runs, n) : gdn_small(g, a, runs, n, r);
+}
+
+// Short runs of many sequences go one way, all others another; how they are shared out changes no
+// bit.
 extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
-    enum { SINGLE_LEAST = 2 };
+    enum { LEAST = 2 };
     struct gpu *g = gpu_of(x);
-    struct gdn_run runs[2][GDN_STATES]; // [others, single rows]
-    int n[2] = {0, 0}, singles = 0;
+    struct gdn_run runs[2][GDN_STATES]; // [others, short ones]
+    int n[2] = {0, 0}, small = 0;
     for (int i = 0; i < a->n_runs; i++)
-        singles += a->runs[i].count == 1 && !reads_newer(a, &a->runs[i], r);
-    bool apart = singles >= SINGLE_LEAST && gdn_takes_single(g, &a->shape);
+        small += a->runs[i].count <= GDN_SMALL;
+    bool apart = small >= LEAST && gdn_takes_small(g, &a->shape);
     for (int i = 0; i < a->n_runs; i++) {
         bool last = i + 1 == a->n_runs;
-        const struct gdn_run *run = &a->runs[i];
-        int kind = apart && run->count == 1 && !reads_newer(a, run, r);
-        runs[kind][n[kind]++] = *run;
+        int kind = apart && a->runs[i].count <= GDN_SMALL;
+        runs[kind][n[kind]++] = a->runs[i];
         for (int k = 0; k < 2; k++) {
             if (n[k] == 0 || (n[k] < GDN_STATES && !last))
                 continue;
-            if (!(k ? gdn_single(g, a, runs[k], n[k]) : launch_runs(g, a, runs[k], n[k], r)))
+            if (!(k ? launch_small(g, a, runs[k], n[k], r) : launch_runs(g, a, runs[k], n[k], r)))
                 return;
             n[k] = 0;
         }
@@ -115,7 +123,7 @@ extern "C" size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l) 
     size_t blocks = gdn_blocks_bytes(s, (l->rows + GDN_BLOCK - 1) / GDN_BLOCK);
     size_t each = gdn_takes_matrix(g, s) ? gdn_matrix_bytes(g, j, sequences)
                                          : gdn_plain_bytes(s, j.most, sequences);
-    size_t single = gdn_takes_single(g, s) ? gdn_single_bytes(s, sequences) : 0;
-    each = each > single ? each : single;
+    size_t small = gdn_takes_small(g, s) ? gdn_small_bytes(s, GDN_SMALL, sequences) : 0;
+    each = each > small ? each : small;
     return blocks > each ? blocks : each;
 }

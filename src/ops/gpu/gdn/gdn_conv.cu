@@ -10,7 +10,7 @@
 enum {
     WARPS = 8,
     RUN = 16,   // rows of a warp where there are many,
-    MANY = 65,  // from here on
+    MANY = 384, // from here on
     AHEAD = 96, // blocks, about, that ask for what the delta rule reads next
     ALONE = 21  // warps of a block for a single row: few blocks, so that the delta rule has room
 };

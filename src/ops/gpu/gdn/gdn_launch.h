@@ -16,14 +16,20 @@ static const struct launch_says GDN_LATE = {0, MEMORY_DELTAS | MEMORY_SUMS, fals
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs);
 bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs);
 
-// The same bits as gdn_matrix for n <= GDN_STATES runs of one row each, which read base lo: states
-// go through the device at the rate of its memory. Whether it serves the shape, and the launch.
-bool gdn_takes_single(const struct gpu *g, const struct gdn_shape *s);
+// The same bits as gdn_matrix for n <= GDN_STATES runs of at most GDN_SMALL rows each: states are
+// read once a run, at the rate of the device's memory. Whether it serves the shape, and the launch.
+enum { GDN_SMALL = 24 };
+bool gdn_takes_small(const struct gpu *g, const struct gdn_shape *s);
+bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
+               const struct rows *r);
+
+// The same for runs of one row each, which read base lo.
 bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n);
 
 // Bytes of scratch of these. j: shape, count and most.
 size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int runs);
 size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs);
 size_t gdn_single_bytes(const struct gdn_shape *s, int n);
+size_t gdn_small_bytes(const struct gdn_shape *s, int rows, int n); // rows: of the longest run
 
 #endif

@@ -315,10 +315,6 @@ static __global__ void single_deltas(const __grid_constant__ struct single_job j
 
 #endif
 
-bool gdn_takes_single(const struct gpu *g, const struct gdn_shape *s) {
-    return gdn_takes_matrix(g, s) && s->dk == D && s->dv == D;
-}
-
 // The tables of a launch; false after a fault.
 static bool stage_tables(struct gpu *g, struct single_job *j, const struct gdn_args *a,
                          const struct gdn_run *runs, int n) {
