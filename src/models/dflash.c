@@ -125,15 +125,15 @@ static int host_arrays(struct dflash *d, struct err *e) {
     return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for a draft of %zu rows", rows);
 }
 
-enum { DIRECT_ROWS = 512 }; // of a long prompt that are absorbed at once, at most
+enum { DIRECT_ROWS = 2048 }; // of a long prompt that are absorbed at once, at most
 
 static int make_workspace(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     struct load *l = &d->load;
     int64_t seqs = d->target->options.max_seqs, drafted = seqs * (p->block_size - 1);
     int64_t taps = p->n_taps * p->dim;
-    int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 2;
-    taken = min_i64(taken, DIRECT_ROWS);
+    int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 4;
+    taken = min_i64(taken, DIRECT_ROWS) / DFLASH_PENDING * DFLASH_PENDING;
     d->absorb_rows = taken > DFLASH_PENDING ? taken : 0;
     taken = d->absorb_rows ? taken : DFLASH_PENDING;
     d->n_rows = max_i64(blocks, taken);

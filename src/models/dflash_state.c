@@ -151,17 +151,18 @@ int dflash_state_reserve(struct dflash_state *s, struct err *e) {
     return reserve(&s->base, 0, e);
 }
 
-// Whether the next rows are a piece that is absorbed where it is: far enough from the end that what
-// is pending stays what it is without this, so that cuts find it.
-static bool absorbs_directly(const struct dflash *d, const struct dflash_state *s,
-                             const int32_t *index, int64_t count) {
-    int64_t n = d->absorb_rows;
-    if (n == 0 || s->base.len != s->absorbed || count < n + DFLASH_PENDING)
-        return false;
+// How many of the next rows are a piece that is absorbed where it is, or 0: whole steps of what may
+// be pending and not the last row, so that what is pending is what it is without this, and cuts
+// find it.
+static int64_t direct_rows(const struct dflash *d, const struct dflash_state *s,
+                           const int32_t *index, int64_t count) {
+    int64_t n = min_i64(d->absorb_rows, (count - 1) / DFLASH_PENDING * DFLASH_PENDING);
+    if (n <= DFLASH_PENDING || s->base.len != s->absorbed)
+        return 0;
     for (int64_t i = 1; i < n; i++)
         if (index[i] != index[0] + i)
-            return false;
-    return true;
+            return 0;
+    return n;
 }
 
 static void append(struct attachment *a, const int32_t *index, int64_t count) {
@@ -171,13 +172,13 @@ static void append(struct attachment *a, const int32_t *index, int64_t count) {
     size_t row = (size_t)dim * sizeof(float);
     while (count > 0) {
         int64_t held = a->len - s->absorbed, free_rows = DFLASH_PENDING - held;
-        int64_t n = min_i64(count, free_rows);
+        int64_t n = min_i64(count, free_rows), direct = direct_rows(d, s, index, count);
         if (free_rows == 0) {
             dflash_absorb(d, s, s->pending);
             continue;
         }
-        if (absorbs_directly(d, s, index, count)) {
-            n = d->absorb_rows;
+        if (direct) {
+            n = direct;
             a->len += n;
             dflash_absorb(d, s, d->features + index[0] * dim);
         } else {

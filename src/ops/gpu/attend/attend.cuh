@@ -191,14 +191,20 @@ static __device__ inline float attend_divided(float x, float sum) {
     return x * (1.0f / sum) + 0.0f;
 }
 
-// What value `at` of a head is multiplied by.
-static __device__ inline float attend_gate(const struct attend_run *u, int32_t row, int32_t head,
-                                           int at) {
-    const float g = __ldcg(u->gate + ((int64_t)row * u->n_heads + head) * u->gate_stride +
-                           (u->gate_single ? 0 : at));
-    if (!u->gate_softplus)
+// The gate of value `at` of a head, and what it multiplies that value by.
+static __device__ inline float attend_gate_of(const struct attend_run *u, int32_t row, int32_t head,
+                                              int at) {
+    return __ldcg(u->gate + ((int64_t)row * u->n_heads + head) * u->gate_stride +
+                  (u->gate_single ? 0 : at));
+}
+static __device__ inline float attend_gate_factor(bool softplus, float g) {
+    if (!softplus)
         return 1.0f / (1.0f + expf(-g));
     return g > 20 ? g : log1pf(expf(g));
+}
+static __device__ inline float attend_gate(const struct attend_run *u, int32_t row, int32_t head,
+                                           int at) {
+    return attend_gate_factor(u->gate_softplus, attend_gate_of(u, row, head, at));
 }
 
 static __device__ inline float attend_output(const struct attend_run *u, int32_t row, int32_t head,

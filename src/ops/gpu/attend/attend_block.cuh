@@ -73,47 +73,55 @@ static __device__ inline void find_pairs(const struct attend_run *u, const struc
     m->most[0][i] = m->most[1][i] = -INFINITY;
 }
 
-// Queries of `rows` pairs, zeros where there is none. Pairs go round the warps.
+// Queries of pairs first, first + STEP, ... as halves, AT_ONCE of them that are below `rows`; zeros
+// where there is none. A warp's; STATE has their places and gets what takes scores to units of log
+// 2.
+template <class F, int AT_ONCE, int STEP, class STATE>
+static __device__ inline void some_queries(const struct attend_run *u, const struct work *b,
+                                           STATE *m, int first, int rows) {
+    constexpr int D = F::D, V = D / 64; // twos of values a lane
+    unsigned char *tile = b->memory + F::Q;
+    const int lane = threadIdx.x % 32;
+    float2 x[AT_ONCE][V] = {};
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) {
+        int pair = first + j * STEP;
+        if (pair >= b->t.n_pairs)
+            continue;
+        const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            x[j][v] = q[v * 32 + lane];
+    }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) {
+        int pair = first + j * STEP;
+        float most = 0;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
+        int e = act_exponent(warp_max(most), 100);
+        float scale = power_of_two(e);
+        if (pair >= rows)
+            continue;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            int at = v * 64 + lane * 2;
+            *(unsigned *)(tile + F::queries::at(pair, at / 8) + at % 8 * 2) =
+                pack(x[j][v].x * scale, x[j][v].y * scale);
+        }
+        if (lane == 0)
+            m->scale[F::slot(pair)] = u->scale * 1.44269504f * power_of_two(-e);
+    }
+}
+
+// Queries of `rows` pairs. Pairs go round the warps.
 template <class F>
 static __device__ inline void load_queries(const struct attend_run *u, const struct work *b,
                                            struct state<F::T> *m, int rows) {
-    constexpr int D = F::D, V = D / 64; // twos of values a lane
     constexpr int EACH = F::T * 16 / F::WARPS, AT_ONCE = EACH > 9 ? EACH / 2 : EACH; // rows
-    unsigned char *tile = b->memory + F::Q;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int i = warp; i < rows; i += F::WARPS * AT_ONCE) {
-        float2 x[AT_ONCE][V] = {};
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * F::WARPS;
-            if (pair >= b->t.n_pairs)
-                continue;
-            const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                x[j][v] = q[v * 32 + lane];
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            int pair = i + j * F::WARPS;
-            float most = 0;
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
-            int e = act_exponent(warp_max(most), 100);
-            float scale = power_of_two(e);
-            if (pair >= rows)
-                continue;
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                int at = v * 64 + lane * 2;
-                *(unsigned *)(tile + F::queries::at(pair, at / 8) + at % 8 * 2) =
-                    pack(x[j][v].x * scale, x[j][v].y * scale);
-            }
-            if (lane == 0)
-                m->scale[F::slot(pair)] = u->scale * 1.44269504f * power_of_two(-e);
-        }
-    }
+    for (int i = threadIdx.x / 32; i < rows; i += F::WARPS * AT_ONCE)
+        some_queries<F, AT_ONCE, F::WARPS>(u, b, m, i, rows);
 }
 
 // Offsets of pieces 2 k + odd of a row in rows of 8 pieces or more, for k % 4 = 0 .. 3.

@@ -27,12 +27,35 @@ template <class F> struct long_sums {
     float acc[F::PANELS][64], sum[4];
 };
 
-// Folded values of a lane, in fours: two of each pair. In registers, or in memory where others are
-// next to each other.
-template <int D> struct long_folded;
-template <> struct long_folded<128> {
+// Folded values of a lane, in fours: two of each pair. In registers; or the first KEPT fours in the
+// block's shared memory and the others in memory, where those of other lanes are next to each
+// other.
+template <class F> struct long_folded {
+    float4 *at, *kept;
+    bool some; // is there
+    __device__ __forceinline__ void open(unsigned char *memory, float *of_block) {
+        at = (float4 *)of_block + threadIdx.x / 128 * (32 * 128) + threadIdx.x % 128;
+        kept = (float4 *)(memory + F::FOURS) + threadIdx.x;
+        some = false;
+    }
+    __device__ __forceinline__ float4 get(int i) const {
+        if (!some)
+            return make_float4(0, 0, 0, 0);
+        return i < F::KEPT ? kept[i * MAKERS] : __ldcg(at + i * 128);
+    }
+    __device__ __forceinline__ void put(int i, float4 v) {
+        if (i < F::KEPT)
+            kept[i * MAKERS] = v;
+        else
+            __stcg(at + i * 128, v);
+    }
+    __device__ __forceinline__ void turn(void) {
+        some = true;
+    }
+};
+template <> struct long_folded<long_form<128>> {
     float4 x[16];
-    __device__ __forceinline__ void open(float *) {
+    __device__ __forceinline__ void open(unsigned char *, float *) {
 #pragma unroll
         for (int i = 0; i < 16; i++)
             x[i] = make_float4(0, 0, 0, 0);
@@ -46,43 +69,47 @@ template <> struct long_folded<128> {
     __device__ __forceinline__ void turn(void) {
     }
 };
-template <> struct long_folded<256> {
-    float4 *at;
-    bool some; // is there
-    __device__ __forceinline__ void open(float *of_block) {
-        at = (float4 *)of_block + threadIdx.x / 128 * (32 * 128) + threadIdx.x % 128;
-        some = false;
-    }
-    __device__ __forceinline__ float4 get(int i) const {
-        return some ? __ldcg(at + i * 128) : make_float4(0, 0, 0, 0);
-    }
-    __device__ __forceinline__ void put(int i, float4 v) {
-        __stcg(at + i * 128, v);
-    }
-    __device__ __forceinline__ void turn(void) {
-        some = true;
-    }
-};
 
 static __device__ __forceinline__ float folded_one(float was, float is, float2 by, bool now) {
     return now ? fmaf(is, by.y, was * by.x) : was;
 }
 
-// Folds the part of those pairs for which `now` holds; then put(i, four) for the lane's fours.
-template <class F, class PUT>
-static __device__ __forceinline__ void long_fold(struct long_pairs *p, struct long_sums<F> *z,
-                                                 const struct long_folded<F::D> &x,
-                                                 const bool (&now)[2], PUT put) {
-    enum { BATCH = 8 };
+// What a fold multiplies: x what is folded so far, y the part.
+struct long_turn {
     float2 by[2];
+    bool now[2]; // pairs that fold
+};
+
+// The maxima of the parts of those pairs that fold go into what is folded.
+static __device__ __forceinline__ void long_close(struct long_pairs *p, struct long_turn *t) {
 #pragma unroll
     for (int y = 0; y < 2; y++) {
-        by[y] = make_float2(1, 0);
-        if (!now[y])
+        t->by[y] = make_float2(1, 0);
+        if (!t->now[y])
             continue;
-        by[y] = attend_fold(&p->folded[y], p->most[y]);
+        t->by[y] = attend_fold(&p->folded[y], p->most[y]);
         p->most[y] = -INFINITY;
-        p->total[y] = fmaf(z->sum[2 * y], by[y].y, p->total[y] * by[y].x);
+    }
+}
+
+static __device__ __forceinline__ float4 folded_four(const struct long_turn &t, float4 was,
+                                                     const float *is) {
+    return make_float4(
+        folded_one(was.x, is[0], t.by[0], t.now[0]), folded_one(was.y, is[1], t.by[0], t.now[0]),
+        folded_one(was.z, is[2], t.by[1], t.now[1]), folded_one(was.w, is[3], t.by[1], t.now[1]));
+}
+
+// Folds the part of those pairs for which `now` holds.
+template <class F>
+static __device__ __forceinline__ void long_fold(struct long_pairs *p, struct long_sums<F> *z,
+                                                 struct long_folded<F> *x,
+                                                 const struct long_turn &t) {
+    enum { BATCH = 16 };
+#pragma unroll
+    for (int y = 0; y < 2; y++) {
+        if (!t.now[y])
+            continue;
+        p->total[y] = fmaf(z->sum[2 * y], t.by[y].y, p->total[y] * t.by[y].x);
         z->sum[2 * y] = z->sum[2 * y + 1] = 0;
     }
 #pragma unroll
@@ -90,44 +117,44 @@ static __device__ __forceinline__ void long_fold(struct long_pairs *p, struct lo
         float4 was[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
-            was[j] = x.get(i + j);
+            was[j] = x->get(i + j);
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             float *a = &z->acc[(i + j) / 16][(i + j) % 16 * 4];
-            put(i + j, make_float4(folded_one(was[j].x, a[0], by[0], now[0]),
-                                   folded_one(was[j].y, a[1], by[0], now[0]),
-                                   folded_one(was[j].z, a[2], by[1], now[1]),
-                                   folded_one(was[j].w, a[3], by[1], now[1])));
-            a[0] = now[0] ? 0 : a[0];
-            a[1] = now[0] ? 0 : a[1];
-            a[2] = now[1] ? 0 : a[2];
-            a[3] = now[1] ? 0 : a[3];
+            x->put(i + j, folded_four(t, was[j], a));
+            a[0] = t.now[0] ? 0 : a[0];
+            a[1] = t.now[0] ? 0 : a[1];
+            a[2] = t.now[1] ? 0 : a[2];
+            a[3] = t.now[1] ? 0 : a[3];
         }
     }
+    x->turn();
 }
 
 static __device__ __forceinline__ int maker_group(void) {
     return threadIdx.x / 128;
 }
 
-static __device__ __forceinline__ void makers_sync(void) {
-    asm volatile("barrier.sync 1, %0;" ::"n"((int)MAKERS) : "memory");
+// All threads of a warpgroup that makes.
+static __device__ __forceinline__ void group_sync(void) {
+    if (maker_group() == 0)
+        asm volatile("barrier.sync 1, 128;" ::: "memory");
+    else
+        asm volatile("barrier.sync 3, 128;" ::: "memory");
 }
 
-// s = scores of the warpgroup's pairs with the keys at `keys`.
+// Asks for s = scores of the warpgroup's pairs with the keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
-    const unsigned a = attend_low(queries + (unsigned)(maker_group() * 64 * 128));
+    unsigned a = attend_low(queries + (unsigned)(maker_group() * 64 * 128));
     const unsigned b = attend_low(keys);
-    wgmma_fence();
+    asm volatile("" : "+r"(a)); // kept, its sums would have no room in registers
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++)
         attend_multiply<64, false>(
             s, attend_operand(a + (unsigned)(k / 4 * LONG_PAIRS * 8 + k % 4 * 2)),
             attend_operand(b + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)), k > 0);
     wgmma_commit();
-    wgmma_wait<0>();
-    attend_made(s);
 }
 
 // Scores of hidden keys to -inf.
@@ -143,8 +170,7 @@ static __device__ __forceinline__ void long_hide(const struct long_pairs &p,
 }
 
 // Scores to weights, under each pair's new maximum; returns what its sums fade by.
-static __device__ __forceinline__ float2 long_weigh(struct long_pairs *p, const float (&s)[32],
-                                                    uint32_t (&w)[4][4]) {
+static __device__ __forceinline__ float2 long_weigh(struct long_pairs *p, float (&s)[32]) {
     float fade[2], base[2];
 #pragma unroll
     for (int y = 0; y < 2; y++) {
@@ -160,12 +186,19 @@ static __device__ __forceinline__ float2 long_weigh(struct long_pairs *p, const 
         p->most[y] = most;
     }
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int y = i % 2, at = i / 2 * 4 + 2 * y;
-        w[i / 4][i % 4] = pack(attend_exp2(fmaf(s[at], p->scale[y], -base[y])),
-                               attend_exp2(fmaf(s[at + 1], p->scale[y], -base[y])));
+    for (int i = 0; i < 32; i++) {
+        const int y = i / 2 % 2;
+        s[i] = attend_exp2(fmaf(s[i], p->scale[y], -base[y]));
     }
     return make_float2(fade[0], fade[1]);
+}
+
+// Weights as a factor of a product. Nothing is packed while one reads w: the assembler would make
+// products wait for each other (C7513).
+static __device__ __forceinline__ void long_pack(const float (&s)[32], uint32_t (&w)[4][4]) {
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        w[i / 4][i % 4] = pack(s[2 * i], s[2 * i + 1]);
 }
 
 template <class F>
@@ -178,21 +211,11 @@ static __device__ __forceinline__ void long_fade(struct long_sums<F> *z, float2 
         z->sum[i] *= i / 2 ? fade.y : fade.x;
 }
 
-// Sums of weights, then acc += weights times the values at `values`, when they are there.
+// Asks for acc += weights times the values at `values`.
 template <class F>
 static __device__ __forceinline__ void long_gather(struct long_sums<F> *z, uint32_t (&w)[4][4],
-                                                   unsigned values, unsigned full,
-                                                   unsigned parity) {
-    const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        multiply(z->sum, w[k], ones);
-    barrier_wait(full, parity);
+                                                   unsigned values) {
     const unsigned b = attend_low_panels(values);
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        wgmma_keep(w[k]);
-    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
@@ -200,10 +223,21 @@ static __device__ __forceinline__ void long_gather(struct long_sums<F> *z, uint3
             attend_gather(z->acc[j], w[k],
                           attend_operand(b + (unsigned)(j * 2 * ATTEND_CHUNK * 8 + k * 128)));
     wgmma_commit();
-    wgmma_wait<0>();
+}
+
+// The values have been made; then the sums of their weights, which also keeps those in their
+// registers until here. WAY: other code for each, so that no two waits become one in front of the
+// branches they are in.
+template <class F, int WAY>
+static __device__ __forceinline__ void long_gathered(struct long_sums<F> *z, uint32_t (&w)[4][4]) {
+    const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
+    asm volatile("wgmma.wait_group.sync.aligned 0; // %0" ::"n"(WAY) : "memory");
 #pragma unroll
     for (int j = 0; j < F::PANELS; j++)
         attend_made(z->acc[j]);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        multiply(z->sum, w[k], ones);
 }
 
 // A warp has left a tile.
@@ -213,61 +247,162 @@ template <class F> static __device__ __forceinline__ void long_leave(unsigned ba
         barrier_arrive(empty_at<F>(base, tile));
 }
 
+// A tile is there for the products.
+template <class F> static __device__ __forceinline__ void long_await(unsigned base, int tile) {
+    barrier_wait(full_at<F>(base, tile), (unsigned)(tile / 2 / F::STAGES & 1));
+}
+
+template <class F>
+static __device__ __forceinline__ const struct long_keys *keys_of(const unsigned char *memory,
+                                                                  int tile) {
+    return (const struct long_keys *)(memory + F::KEYS) + tile / 2 % F::STAGES;
+}
+
+template <class F> static __device__ __forceinline__ unsigned keys_at(unsigned base, int tile) {
+    return base + (unsigned)(F::K + tile / 2 % F::STAGES * F::TILE);
+}
+template <class F> static __device__ __forceinline__ unsigned values_at(unsigned base, int tile) {
+    return base + (unsigned)(F::V + tile / 2 % F::STAGES * F::TILE);
+}
+
+// Whether a warp's pairs see all keys of a chunk, which are there.
+static __device__ __forceinline__ bool long_sees(const struct long_pairs &p,
+                                                 const struct long_keys *k, int chunk) {
+    const int from = chunk * ATTEND_CHUNK;
+    const bool sees = k->whole && from >= p.first[0] && from >= p.first[1] &&
+                      from + ATTEND_CHUNK <= p.last[0] + 1 && from + ATTEND_CHUNK <= p.last[1] + 1;
+    return __all_sync(0xFFFFFFFFu, sees);
+}
+
+// An item's first chunk up to its weights; tile: its keys, which are there.
+template <class F>
+static __device__ __forceinline__ void long_first(unsigned char *memory, struct long_pairs *p,
+                                                  uint32_t (&w)[4][4], int tile, bool sees) {
+    const unsigned base = shared_address(memory);
+    float s[32];
+    wgmma_fence();
+    long_score<F>(base + F::Q, keys_at<F>(base, tile), s);
+    wgmma_wait<0>();
+    attend_made(s);
+    if (!sees)
+        long_hide(*p, &keys_of<F>(memory, tile)->keys, s);
+    long_leave<F>(base, tile);
+    long_weigh(p, s);
+    long_pack(s, w);
+}
+
+// A chunk's scores, and while they become weights, the values of the chunk before, whose weights
+// are w; then w are this chunk's. tile: its keys, which are there, as the values before them.
+template <class F, bool HIDE>
+static __device__ __forceinline__ void
+long_step(unsigned char *memory, struct long_pairs *p, struct long_sums<F> *z,
+          struct long_folded<F> *x, uint32_t (&w)[4][4], int tile, struct long_turn t) {
+    const unsigned base = shared_address(memory);
+    float s[32];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        wgmma_keep(w[k]);
+    wgmma_fence();
+    long_score<F>(base + F::Q, keys_at<F>(base, tile), s);
+    long_gather<F>(z, w, values_at<F>(base, tile - 2));
+    wgmma_wait<1>();
+    attend_made(s);
+    if constexpr (HIDE)
+        long_hide(*p, &keys_of<F>(memory, tile)->keys, s);
+    long_leave<F>(base, tile);
+    long_close(p, &t);
+    const float2 fade = long_weigh(p, s);
+    attend_made(s);
+    // The weights are made here, while values are: in one block of code the assembler would wait
+    // for those first.
+    if (__any_sync(0xFFFFFFFFu, t.now[0] || t.now[1])) {
+        long_gathered<F, 0>(z, w);
+        long_leave<F>(base, tile - 1);
+        long_pack(s, w);
+        long_fold<F>(p, z, x, t);
+    } else {
+        long_gathered<F, 1>(z, w);
+        long_leave<F>(base, tile - 1);
+        long_pack(s, w);
+    }
+    if (__any_sync(0xFFFFFFFFu, fade.x != 1 || fade.y != 1))
+        long_fade<F>(z, fade);
+}
+
 // All chunks of an item; *tile: of its first keys, then behind its last values.
 template <class F>
 static __device__ __forceinline__ void
 long_chunks(const struct attend_item *t, unsigned char *memory, struct long_pairs *p,
-            struct long_sums<F> *z, struct long_folded<F::D> *x, int *tile) {
+            struct long_sums<F> *z, struct long_folded<F> *x, int *tile) {
     const unsigned base = shared_address(memory);
     int turn = attend_part_begin(attend_part(t->chunk) + 1);
+    uint32_t w[4][4];
+    long_await<F>(base, *tile);
+    long_first<F>(memory, p, w, *tile, long_sees(*p, keys_of<F>(memory, *tile), t->chunk));
 #pragma unroll 1
-    for (int chunk = t->chunk; chunk < t->end; chunk++, *tile += 2) {
-        const int stage = *tile / 2 % F::STAGES, from = chunk * ATTEND_CHUNK;
-        const unsigned parity = (unsigned)(*tile / 2 / F::STAGES & 1);
-        const struct long_keys *k = (const struct long_keys *)(memory + F::KEYS) + stage;
+    for (int chunk = t->chunk + 1; chunk < t->end; chunk++) {
         const bool begins = chunk == turn;
-        const bool now[2] = {
-            chunk > t->chunk && (chunk == p->split[0] || (begins && chunk < p->split[0])),
-            chunk > t->chunk && (chunk == p->split[1] || (begins && chunk < p->split[1]))};
-        float s[32];
-        uint32_t w[4][4];
+        struct long_turn now;
+#pragma unroll
+        for (int y = 0; y < 2; y++)
+            now.now[y] = chunk == p->split[y] || (begins && chunk < p->split[y]);
         if (begins)
             turn = attend_part_begin(attend_part(chunk) + 1);
-        if (__any_sync(0xFFFFFFFFu, now[0] || now[1])) {
-            long_fold<F>(p, z, *x, now, [&](int i, float4 v) { x->put(i, v); });
-            x->turn();
-        }
-        barrier_wait(full_at<F>(base, *tile), parity);
-        long_score<F>(base + F::Q, base + (unsigned)(F::K + stage * F::TILE), s);
-        const bool sees = k->whole && from >= p->first[0] && from >= p->first[1] &&
-                          from + ATTEND_CHUNK <= p->last[0] + 1 &&
-                          from + ATTEND_CHUNK <= p->last[1] + 1;
-        if (!__all_sync(0xFFFFFFFFu, sees))
-            long_hide(*p, &k->keys, s);
-        long_leave<F>(base, *tile);
-        const float2 fade = long_weigh(p, s, w);
-        if (__any_sync(0xFFFFFFFFu, fade.x != 1 || fade.y != 1))
-            long_fade<F>(z, fade);
-        long_gather<F>(z, w, base + (unsigned)(F::V + stage * F::TILE), full_at<F>(base, *tile + 1),
-                       parity);
-        long_leave<F>(base, *tile + 1);
+        *tile += 2;
+        long_await<F>(base, *tile - 1);
+        long_await<F>(base, *tile);
+        if (long_sees(*p, keys_of<F>(memory, *tile), chunk))
+            long_step<F, false>(memory, p, z, x, w, *tile, now);
+        else
+            long_step<F, true>(memory, p, z, x, w, *tile, now);
     }
+    *tile += 2;
+    long_await<F>(base, *tile - 1);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        wgmma_keep(w[k]);
+    wgmma_fence();
+    long_gather<F>(z, w, values_at<F>(base, *tile - 2));
+    long_gathered<F, 2>(z, w);
+    long_leave<F>(base, *tile - 1);
 }
 
 static __device__ __forceinline__ int own_pair(int y) {
     return (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + 8 * y;
 }
 
-// The pairs of an item and their queries; all threads that make.
+// A warp's pairs, and which keys they may see.
+static __device__ __forceinline__ void long_find(const struct attend_run *u, const struct work *b,
+                                                 struct long_state *m) {
+    const struct attend_item *t = &b->t;
+    const int i = threadIdx.x / 32 * 16 + threadIdx.x % 32;
+    if (threadIdx.x % 32 >= 16)
+        return;
+    struct attend_row r = {0, INT32_MAX, -1, 0};
+    m->place[i] = 0;
+    if (i < t->n_pairs) {
+        const int pair = t->pair + i, at = pair / u->group;
+        const int32_t row = attend_entry(&u->list[t->list + at]);
+        m->place[i] = row * u->n_heads + b->kv * u->group + pair - at * u->group;
+        r = attend_entry(&u->rows[row]);
+    }
+    m->first[i] = r.first;
+    m->last[i] = r.last;
+    m->split[i] = r.split / ATTEND_CHUNK;
+}
+
+// The pairs of an item and their queries: each warp its own, which its warpgroup multiplies.
 template <class F>
 static __device__ __forceinline__ void long_open(const struct attend_run *u, const struct work *b,
-                                                 struct state<F::T> *m, struct long_pairs *p) {
-    makers_sync(); // the item before is done with
-    find_pairs<F::T>(u, b, m);
-    makers_sync();
-    load_queries<F>(u, b, m, LONG_PAIRS);
+                                                 struct long_state *m, struct long_pairs *p) {
+    enum { AT_ONCE = 8 };
+    group_sync(); // the item before is done with
+    long_find(u, b, m);
+    __syncwarp();
+    for (int i = 0; i < ATTEND_TILE; i += AT_ONCE)
+        some_queries<F, AT_ONCE, 1>(u, b, m, (int)threadIdx.x / 32 * ATTEND_TILE + i, LONG_PAIRS);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    makers_sync();
+    group_sync();
 #pragma unroll
     for (int y = 0; y < 2; y++) {
         const int pair = own_pair(y);
@@ -280,67 +415,112 @@ static __device__ __forceinline__ void long_open(const struct attend_run *u, con
     }
 }
 
+// Where a lane's outputs go.
+struct long_outs {
+    float *out[2], part[2]; // part: one over the sum of weights
+    int32_t row[2], head[2];
+    bool there[2];
+};
+
+enum long_gate { LONG_PLAIN, LONG_SIGMOID, LONG_SOFTPLUS };
+
+// Fours i .. i + N - 1 of a lane's outputs, whose gates are asked for together.
+template <class F, long_gate GATE, int N>
+static __device__ __forceinline__ void
+long_put(const struct attend_run *u, const struct long_outs &o, const struct long_turn &t,
+         const struct long_sums<F> &z, const struct long_folded<F> &x, int i) {
+    const int at = i * 8 + (int)threadIdx.x % 4 * 2;
+    float4 was[N];
+    float gate[N][4];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        was[j] = x.get(i + j);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            gate[j][e] = GATE != LONG_PLAIN && o.there[e / 2]
+                             ? attend_gate_of(u, o.row[e / 2], o.head[e / 2], at + j * 8 + e % 2)
+                             : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float4 four = folded_four(t, was[j], &z.acc[(i + j) / 16][(i + j) % 16 * 4]);
+        float v[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            v[e] = v[e] * o.part[e / 2] + 0.0f; // attend_divided
+            if (GATE != LONG_PLAIN)
+                v[e] *= attend_gate_factor(GATE == LONG_SOFTPLUS, gate[j][e]);
+        }
+#pragma unroll
+        for (int y = 0; y < 2; y++)
+            if (o.there[y])
+                *(float2 *)(o.out[y] + at + j * 8) = make_float2(v[2 * y], v[2 * y + 1]);
+    }
+}
+
+template <class F, long_gate GATE>
+static __device__ __forceinline__ void
+long_put_all(const struct attend_run *u, const struct long_outs &o, const struct long_turn &t,
+             const struct long_sums<F> &z, const struct long_folded<F> &x) {
+#pragma unroll
+    for (int i = 0; i < F::PANELS * 16; i += 8)
+        long_put<F, GATE, 8>(u, o, t, z, x, i);
+}
+
 // The last fold and the outputs.
 template <class F>
 static __device__ __forceinline__ void
-long_end(const struct attend_run *u, const struct work *b, const struct state<F::T> *m,
-         struct long_pairs *p, struct long_sums<F> *z, const struct long_folded<F::D> &x) {
-    const bool now[2] = {true, true};
-    int32_t row[2], head[2];
-    float *out[2], sum[2];
-    bool there[2];
+long_end(const struct attend_run *u, const struct work *b, const struct long_state *m,
+         struct long_pairs *p, const struct long_sums<F> &z, const struct long_folded<F> &x) {
+    struct long_turn t = {{}, {true, true}};
+    struct long_outs o;
+    long_close(p, &t);
 #pragma unroll
     for (int y = 0; y < 2; y++) {
         const int pair = own_pair(y), place = m->place[pair];
-        there[y] = pair < b->t.n_pairs;
-        row[y] = place / u->n_heads;
-        head[y] = place - row[y] * u->n_heads;
-        out[y] = u->out + row[y] * u->out_stride + head[y] * F::D;
-        // As long_fold will have it.
-        float most = p->folded[y];
-        const float2 by = attend_fold(&most, p->most[y]);
-        sum[y] = attend_sunk(u, head[y], most, fmaf(z->sum[2 * y], by.y, p->total[y] * by.x));
+        o.there[y] = pair < b->t.n_pairs;
+        o.row[y] = place / u->n_heads;
+        o.head[y] = place - o.row[y] * u->n_heads;
+        o.out[y] = u->out + o.row[y] * u->out_stride + o.head[y] * F::D;
+        o.part[y] = 1.0f / attend_sunk(u, o.head[y], p->folded[y],
+                                       fmaf(z.sum[2 * y], t.by[y].y, p->total[y] * t.by[y].x));
     }
-    long_fold<F>(p, z, x, now, [&](int i, float4 v) {
-        const int at = i * 8 + (int)threadIdx.x % 4 * 2;
-        if (there[0])
-            *(float2 *)(out[0] + at) =
-                make_float2(attend_output(u, row[0], head[0], at, v.x, sum[0]),
-                            attend_output(u, row[0], head[0], at + 1, v.y, sum[0]));
-        if (there[1])
-            *(float2 *)(out[1] + at) =
-                make_float2(attend_output(u, row[1], head[1], at, v.z, sum[1]),
-                            attend_output(u, row[1], head[1], at + 1, v.w, sum[1]));
-    });
+    if (!u->gate)
+        long_put_all<F, LONG_PLAIN>(u, o, t, z, x);
+    else if (u->gate_softplus)
+        long_put_all<F, LONG_SOFTPLUS>(u, o, t, z, x);
+    else
+        long_put_all<F, LONG_SIGMOID>(u, o, t, z, x);
 }
 
 // Makes the outputs of all items of this block.
 template <class F>
 static __device__ __forceinline__ void long_make(const struct attend_run *u, int items,
                                                  unsigned char *memory, float *folded) {
-    struct state<F::T> *m = (struct state<F::T> *)(memory + F::STATE);
+    struct long_state *m = (struct long_state *)(memory + F::STATE);
     int tile = 0;
 #pragma unroll 1
     for (int at = blockIdx.x; at < items * u->n_kv; at += (int)gridDim.x) {
         const struct work b = long_work(u, items, at, memory);
         struct long_pairs p;
         struct long_sums<F> z;
-        struct long_folded<F::D> x;
+        struct long_folded<F> x;
         long_open<F>(u, &b, m, &p);
-        x.open(folded + (int64_t)blockIdx.x * FOLDED);
+        x.open(memory, folded + (int64_t)blockIdx.x * FOLDED);
 #pragma unroll
         for (int i = 0; i < F::PANELS * 64; i++)
             z.acc[i / 64][i % 64] = 0;
         z.sum[0] = z.sum[1] = z.sum[2] = z.sum[3] = 0;
         long_chunks<F>(&b.t, memory, &p, &z, &x, &tile);
-        long_end<F>(u, &b, m, &p, &z, x);
+        long_end<F>(u, &b, m, &p, z, x);
     }
 }
 
 // Blocks at most one for each of the items x n_kv.
 template <class F>
 static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
-    attend_long_kernel(const __grid_constant__ struct attend_run u, int items, float *folded) {
+    attend_long_kernel(const __grid_constant__ struct attend_run u,
+                       const __grid_constant__ struct long_map map, int items, float *folded) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned base = shared_address(memory);
     if (threadIdx.x == 0) {
@@ -348,15 +528,16 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
             barrier_init(base + F::BARS + i * 8, BRINGERS);
             barrier_init(base + F::BARS + (2 * F::STAGES + i) * 8, F::WARPS);
         }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     gpu_await();
     gpu_let_next();
     __syncthreads();
     if (threadIdx.x >= MAKERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-        long_bring<F>(&u, items, memory);
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        long_bring<F>(&u, &map, items, memory);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         long_make<F>(&u, items, memory, folded);
     }
 }
@@ -369,13 +550,32 @@ template <int D> struct long_form {
 
 // Other devices take attend_matrix.
 template <class F>
-static __global__ void attend_long_kernel(const __grid_constant__ struct attend_run u, int items,
+static __global__ void attend_long_kernel(const __grid_constant__ struct attend_run u,
+                                          const __grid_constant__ struct long_map map, int items,
                                           float *folded) {
-    (void)u, (void)items, (void)folded;
+    (void)u, (void)map, (void)items, (void)folded;
     gpu_await();
 }
 
 #endif
+
+// Maps half a terabyte of addresses around the pages of a plan's rows, for tiles of a chunk's keys.
+// Without a map all threads that bring copy.
+template <class F> static struct long_map map_pages(struct gpu *g, const struct attend_plan *p) {
+    const uint64_t row = F::D * 2, half = (uint64_t)MAP_ROWS / 2 * row;
+    const uint64_t page = (uint64_t)((const struct kv_slot *)(p->blob + p->store))[0].page;
+    const cuuint64_t size[3] = {F::D * MAP_WIDE, MAP_ROWS, F::D / 64}, step[2] = {row, 128};
+    const cuuint32_t box[3] = {64, ATTEND_CHUNK, F::D / 64};
+    struct long_map m = {};
+    const unsigned char *low =
+        (const unsigned char *)(page > half ? page - half : page % row + row);
+    if (!g->map_maker)
+        g->map_maker = gpu_map_maker();
+    if (page % 16 == 0 &&
+        gpu_make_map_of(g->map_maker, &m.tiles, low, 3, size, step, box) == cudaSuccess)
+        m.low = low;
+    return m;
+}
 
 template <class F>
 static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
@@ -385,7 +585,7 @@ static void launch(struct gpu *g, const struct attend_run *u, const struct atten
     const unsigned blocks = (unsigned)(all < most ? all : most);
     if (blocks && gpu_check(g, gpu_allow_shared(attend_long_kernel<F>, F::BYTES), "attend"))
         gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
-                          MAKERS + BRINGERS, F::BYTES, *u, p->n_items, folded);
+                          MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, p), p->n_items, folded);
 }
 
 extern "C" size_t attend_long_bytes(int head_dim) {

@@ -7,6 +7,7 @@
 #include "ops/gpu/attend/attend_block.cuh"
 #include "ops/gpu/attend/attend_long.h"
 #include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/runtime/gpu_map.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ATTEND_LONG 1
@@ -14,23 +15,40 @@
 
 enum { BRINGERS = 128, MAKERS = 256 }; // threads
 
+// How the copy engine finds a chunk's keys or values: as ATTEND_CHUNK rows of D halves, somewhere
+// among MAP_ROWS rows from `low` on. low: NULL if it cannot.
+struct long_map {
+    gpu_tile_map tiles;
+    const unsigned char *low;
+};
+enum { MAP_ROWS = 1 << 30, MAP_WIDE = 2 }; // of a row's length: places need not be whole rows
+
 #if !defined(__CUDA_ARCH__) || defined(ATTEND_LONG)
 
-// Keys of a stage. whole: they are the chunk's 64 positions, side by side in one page.
+// Keys of a stage. whole: they are the chunk's 64 positions, side by side in one page. mapped: the
+// copy engine finds them, too.
 struct long_keys {
     struct attend_keys keys;
-    int32_t whole;
+    int32_t whole, mapped;
+};
+
+// A block's pairs.
+struct long_state {
+    float scale[LONG_PAIRS];   // takes scores to units of log 2
+    int32_t place[LONG_PAIRS]; // row * heads + head
+    int32_t first[LONG_PAIRS], last[LONG_PAIRS], split[LONG_PAIRS];
 };
 
 template <int D_> struct long_form {
     static constexpr int D = D_, T = LONG_TILES, PANELS = D / 128;
     static constexpr int WARPS = 8;                 // that have pairs; four more bring
     static constexpr int STAGES = D == 128 ? 4 : 2; // of keys, and of values
-    static constexpr int LATE = STAGES;             // tiles on their way behind one that has come
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
+    static constexpr int KEPT = D == 128 ? 0 : 7; // fours of a lane's folded values in the block
     static constexpr int Q = 0, K = LONG_PAIRS * D * 2, V = K + STAGES * TILE;
-    static constexpr int STATE = V + STAGES * TILE;
-    static constexpr int KEYS = STATE + (int)sizeof(struct state<T>);
+    static constexpr int FOURS = V + STAGES * TILE;
+    static constexpr int STATE = FOURS + KEPT * MAKERS * 16;
+    static constexpr int KEYS = STATE + (int)sizeof(struct long_state);
     static constexpr int BARS = (KEYS + STAGES * (int)sizeof(struct long_keys) + 7) / 8 * 8;
     static constexpr int BYTES = BARS + 4 * STAGES * 8; // full K, full V, empty K, empty V
     static_assert(BYTES <= 227 * 1024, "a block's shared memory on sm_90");
@@ -96,8 +114,10 @@ static __device__ __forceinline__ bool all_bringers(bool mine) {
 }
 
 // Notes the keys of a stage; all threads that bring.
+template <class F>
 static __device__ __forceinline__ void long_note(const struct attend_run *u, struct attend_found f,
-                                                 struct long_keys *k, int chunk, int i) {
+                                                 struct long_keys *k, const unsigned char *low,
+                                                 int chunk, int i) {
     if (i < ATTEND_CHUNK)
         attend_note(u, f, &k->keys, i);
     asm volatile("barrier.sync 2, %0;" ::"n"((int)BRINGERS) : "memory");
@@ -105,33 +125,39 @@ static __device__ __forceinline__ void long_note(const struct attend_run *u, str
     const bool here = i >= ATTEND_CHUNK || (page && k->keys.page[i] == page && f.slot == i &&
                                             f.pos == chunk * ATTEND_CHUNK + i);
     const bool whole = all_bringers(here);
-    if (i == 0)
+    if (i == 0) {
+        const int64_t at = page - low;
         k->whole = whole;
+        k->mapped = whole && low && at >= 0 && at < (int64_t)(MAP_ROWS - 1) * F::D * 2;
+    }
     asm volatile("barrier.sync 2, %0;" ::"n"((int)BRINGERS) : "memory");
 }
 
-// The keys or values of a stage on their way to `tile`.
+// The keys or values of a stage that the copy engine does not find on their way to `tile`.
 template <class F>
 static __device__ __forceinline__ void long_copy(const struct attend_run *u,
                                                  const struct long_keys *k, bool value, int kv,
                                                  unsigned tile, int i) {
     constexpr int PIECES = F::D / 8, STEP = BRINGERS / PIECES;
     const int at = i % PIECES;
-    int slot = i / PIECES;
-    if (k->whole) {
-        const unsigned char *from = k->keys.page[0] + (value ? u->v.codes : u->k.codes) +
-                                    (kv * ATTEND_CHUNK + slot) * F::D * 2 + at * 16;
-#pragma unroll
-        for (int j = 0; j < ATTEND_CHUNK / STEP; j++)
-            copy_whole_piece(tile + (unsigned)F::keys::at(slot + j * STEP, at),
-                             from + j * STEP * F::D * 2);
-        return;
-    }
-    for (; slot < ATTEND_CHUNK; slot += STEP) {
+#pragma unroll 1
+    for (int slot = i / PIECES; slot < ATTEND_CHUNK; slot += STEP) {
         struct kv_row from = attend_key(u, &k->keys, slot, value, kv);
         copy_or_zero(tile + (unsigned)F::keys::at(slot, at),
                      from.codes ? from.codes + at * 16 : NULL);
     }
+}
+
+// The same by the copy engine, from `from` on; one thread.
+template <class F>
+static __device__ __forceinline__ void
+long_fetch(const struct long_map *map, const unsigned char *from, unsigned tile, unsigned bar) {
+    const int64_t at = from - map->low;
+    const int row = (int)(at / (F::D * 2)), x = (int)(at % (F::D * 2)) / 2;
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(tile),
+                 "l"(&map->tiles), "r"(bar), "r"(x), "r"(row), "r"(0)
+                 : "memory");
 }
 
 // Barriers of a stage: of its keys or values, that they are there or that their place is free.
@@ -142,33 +168,37 @@ template <class F> static __device__ __forceinline__ unsigned empty_at(unsigned 
     return full_at<F>(base, tile) + 2 * F::STAGES * 8;
 }
 
-// The tile that came first of those on their way, all but LEFT of them, is there.
-template <class F, int LEFT>
-static __device__ __forceinline__ void long_came(unsigned base, int tile) {
-    await_copies<LEFT>();
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    barrier_arrive(full_at<F>(base, tile));
-}
-
 template <class F> static __device__ __forceinline__ void long_free(unsigned base, int tile) {
     barrier_wait(empty_at<F>(base, tile), (unsigned)(tile / 2 / F::STAGES & 1) ^ 1);
 }
 
-// A tile on its way to its place, which is free.
+// A tile on its way to its place, which is free. All threads that bring arrive at its barrier.
 template <class F>
-static __device__ __forceinline__ void long_start(const struct attend_run *u,
-                                                  const struct long_keys *k, int kv, unsigned base,
-                                                  int tile, int i) {
-    const int at = (tile % 2 ? F::V : F::K) + tile / 2 % F::STAGES * F::TILE;
-    long_copy<F>(u, k, tile % 2, kv, base + (unsigned)at, i);
-    close_copies();
-    if (tile >= F::LATE)
-        long_came<F, F::LATE>(base, tile - F::LATE);
+static __device__ __forceinline__ void
+long_start(const struct attend_run *u, const struct long_map *map, const struct long_keys *k,
+           int kv, unsigned base, int tile, int i) {
+    const bool value = tile % 2;
+    const unsigned to = base + (unsigned)((value ? F::V : F::K) + tile / 2 % F::STAGES * F::TILE);
+    const unsigned full = full_at<F>(base, tile);
+    if (!k->mapped) {
+        long_copy<F>(u, k, value, kv, to, i);
+        close_copies();
+        await_copies<0>();
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    } else if (i == 0) {
+        barrier_expect(full, F::TILE);
+        long_fetch<F>(
+            map, k->keys.page[0] + (value ? u->v.codes : u->k.codes) + kv * ATTEND_CHUNK * F::D * 2,
+            to, full);
+        return;
+    }
+    barrier_arrive(full);
 }
 
 // Brings keys (even tiles) and values (odd ones) of all items of this block.
 template <class F>
-static __device__ __forceinline__ void long_bring(const struct attend_run *u, int items,
+static __device__ __forceinline__ void long_bring(const struct attend_run *u,
+                                                  const struct long_map *map, int items,
                                                   unsigned char *memory) {
     const int i = (int)threadIdx.x - MAKERS;
     const unsigned base = shared_address(memory);
@@ -181,16 +211,14 @@ static __device__ __forceinline__ void long_bring(const struct attend_run *u, in
         for (int chunk = b.t.chunk; chunk < b.t.end; chunk++, tile += 2) {
             struct long_keys *k = (struct long_keys *)(memory + F::KEYS) + tile / 2 % F::STAGES;
             long_free<F>(base, tile);
-            long_note(u, now, k, chunk, i);
+            long_note<F>(u, now, k, map->low, chunk, i);
             now = look_then(u, next);
             next = look_first(u, &b.t, chunk + 2, i);
-            long_start<F>(u, k, b.kv, base, tile, i);
+            long_start<F>(u, map, k, b.kv, base, tile, i);
             long_free<F>(base, tile + 1);
-            long_start<F>(u, k, b.kv, base, tile + 1, i);
+            long_start<F>(u, map, k, b.kv, base, tile + 1, i);
         }
     }
-    for (int left = tile < F::LATE ? tile : F::LATE; left > 0; left--)
-        long_came<F, 0>(base, tile - left);
 }
 
 #endif

@@ -279,27 +279,31 @@ static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args
 
 // The fours of gates that a warp has, in heads w, w + WARPS, ... of row `row`: at `z`, or a single
 // row's that are left in parts.
-template <int R>
+template <int R, bool MANY>
 static __device__ __forceinline__ void load_gates(const struct gated_norm_args &a,
                                                   const struct linear_left &left, float4 (&z)[R]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4;
     const float *gate = a.z + (int64_t)blockIdx.x * a.heads * a.dv;
-    const float back = left.parts ? __ldcg(left.unscale) : 0.0f;
+    const bool parts = !MANY && left.parts;
+    const float back = parts ? __ldcg(left.unscale) : 0.0f;
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const int head = warp + r * WARPS;
         z[r] = make_float4(0, 0, 0, 0);
         if (head >= a.heads || at >= a.dv)
             continue;
-        z[r] = left.parts ? finish_four(left, 0, 0, (head * a.dv + at) / 4, back)
-                          : __ldcg((const float4 *)(gate + head * a.dv + at));
+        z[r] = parts ? finish_four(left, 0, 0, (head * a.dv + at) / 4, back)
+                     : __ldcg((const float4 *)(gate + head * a.dv + at));
     }
 }
 
 // Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. Gates are read early; those of
-// a single row may be left in parts, and are stored then.
-template <int R>
-static __global__ void __launch_bounds__(THREADS)
+// a single row may be left in parts, and are stored then. With few rows they are computed while the
+// kernel in front ends, with MANY behind the other loads.
+template <int R, bool MANY>
+static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
+                                                  : R <= 3 ? 3
+                                                           : 2)
     gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride,
                const __grid_constant__ struct linear_left left) {
     gpu_let_ahead();
@@ -309,9 +313,9 @@ static __global__ void __launch_bounds__(THREADS)
     float most = 0;
     if (at < a.dv)
         w = *(const float4 *)(a.w + at);
-    load_gates(a, left, raw);
+    load_gates<R, MANY>(a, left, raw);
 #pragma unroll
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R && !MANY; r++)
         z[r] = gate_of(raw[r], w);
     gpu_await();
 #pragma unroll
@@ -320,11 +324,13 @@ static __global__ void __launch_bounds__(THREADS)
         v[r] = make_float4(0, 0, 0, 0);
         if (head < a.heads && at < a.dv)
             v[r] = __ldcg((const float4 *)(in + head * a.dv + at));
-        if (left.parts && head < a.heads && at < a.dv)
+        if (!MANY && left.parts && head < a.heads && at < a.dv)
             *(float4 *)(left.out + head * a.dv + at) = raw[r];
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
+        if (MANY)
+            z[r] = gate_of(raw[r], w);
         v[r] = gated_head(&a, v[r], z[r]);
         most = fmaxf(most, largest(v[r]));
     }
@@ -446,8 +452,10 @@ template <int R> static void launch_gated(struct gpu *g, const struct gated_norm
         says.early |= MEMORY_SUMS | MEMORY_ACTS;
         says.writes |= MEMORY_ROWS;
     }
-    gpu_launch_saying({g, "gated_norm_to_act", says}, gated_rows<R>, (unsigned)a->n, THREADS, 0, *a,
-                      (__half *)a->out->x, a->out->unscale, a->out->stride, left);
+    gpu_launch_saying({g, "gated_norm_to_act", says},
+                      a->n > SHARED_ROWS ? gated_rows<R, true> : gated_rows<R, false>,
+                      (unsigned)a->n, THREADS, 0, *a, (__half *)a->out->x, a->out->unscale,
+                      a->out->stride, left);
 }
 
 extern "C" void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
