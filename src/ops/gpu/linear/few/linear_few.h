@@ -112,8 +112,6 @@ struct linear_few {
     const float *unscale; // [n]
     int row_bytes, slot;  // bytes of what is kept of the rows, of a stage of weights
     int ahead;            // stages of weights that are copied before the rows
-    int slots;            // stages of a warp's ring of weights, FEW_SLOTS or
-    bool whole;           // all that it has, which are copied before the rows
     int stages;           // of kernels of more than 8 rows: of the ring of rows
     int twice;            // of linear_few_warp.cuh: warps that have two tiles
     // Where a warpgroup multiplies: how rows come, a stage at a time, panel by panel.
@@ -129,6 +127,8 @@ struct linear_few {
     int wide_k;
     unsigned long long *peaks;
     uint32_t epoch;
+    int slots;  // of 8 rows: stages of a warp's ring of weights, FEW_SLOTS or
+    bool whole; // all that it has, which are copied before the rows
 };
 
 typedef void linear_few_fn(const struct linear_few);
