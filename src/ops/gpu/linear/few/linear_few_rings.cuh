@@ -138,8 +138,8 @@ template <int MOST> struct few_copies {
     int left, form;                  // stages of the unit; of its weights, with FEW_TWO
 
     // Weights are the first to leave the second-level cache (copy_once), and the next unit is only
-    // looked for where there is one. Not yet where a warpgroup multiplies: notes,
-    // cuda-linear-few-rows.md.
+    // looked for where there is one. Not yet where a warpgroup multiplies
+    // (docs/notes/cuda-linear-few-rows.md).
     template <int N> static constexpr bool LEAN = MOST > 1 || N == 8;
 
     template <int N>
