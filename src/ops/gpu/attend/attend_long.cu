@@ -544,8 +544,8 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
 
 #else
 
-template <int D> struct long_form {
-    static constexpr int BYTES = 0;
+template <int D_> struct long_form {
+    static constexpr int D = D_, BYTES = 0;
 };
 
 // Other devices take attend_matrix.
