@@ -297,12 +297,19 @@ static __device__ __forceinline__ void load_gates(const struct gated_norm_args &
     }
 }
 
+// Blocks of gated_rows on a multiprocessor, of which 7.5 has room for two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+enum { GATED_BLOCKS = 2 };
+#else
+enum { GATED_BLOCKS = 3 };
+#endif
+
 // Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. Gates are read early; those of
 // a single row may be left in parts, and are stored then. With few rows they are computed while the
 // kernel in front ends, with MANY behind the other loads.
 template <int R, bool MANY>
 static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
-                                                  : R <= 3 ? 3
+                                                  : R <= 3 ? (int)GATED_BLOCKS
                                                            : 2)
     gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride,
                const __grid_constant__ struct linear_left left) {
