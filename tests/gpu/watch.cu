@@ -383,10 +383,6 @@ bool watch_begin(int64_t bytes) {
     return w.on;
 }
 
-void watch_end(void) {
-    w.on = false;
-}
-
 bool watch_on(void) {
     return w.on;
 }

@@ -28,7 +28,6 @@ struct watch_counts {
 // From now on: of memory that is taken from now on, up to `bytes` of it. False: there is no device
 // whose launches overlap, or too little memory.
 bool watch_begin(int64_t bytes);
-void watch_end(void);
 bool watch_on(void);
 // What was seen since the last call; text: of the first lies (may be empty), valid until the next.
 struct watch_counts watch_take(const char **text);

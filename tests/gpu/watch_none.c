@@ -8,9 +8,6 @@ bool watch_begin(int64_t bytes) {
     return false;
 }
 
-void watch_end(void) {
-}
-
 bool watch_on(void) {
     return false;
 }

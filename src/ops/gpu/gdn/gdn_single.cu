@@ -8,15 +8,10 @@
 // single_deltas: a block has 64 columns of a value head; a warp multiplies 16 of them with the row,
 // straight from registers that its base has come to; then a thread is a column. Base and log are
 // asked for in front of gpu_await. Heads of 128 only.
+#include "ops/gpu/gdn/gdn_columns.cuh"
 #include "ops/gpu/gdn/gdn_launch.h"
-#include "ops/gpu/gdn/gdn_split.cuh"
 
-enum {
-    D = SPLIT_K,           // of keys, queries and values
-    PRODUCT_THREADS = 256, // a warp has eight keys
-    OWN = 64,              // columns of a block
-    OWN_THREADS = 128,     // a warp has 16 of them
-};
+enum { PRODUCT_THREADS = GDN_RING / EIGHT * 32 };
 
 // What a pass knows of a run.
 struct single_run {
@@ -38,27 +33,6 @@ struct single_job {
 static __device__ __forceinline__ struct single_run run_at(const struct single_job &j, int i) {
     int4 v = __ldcg((const int4 *)&j.runs[i]);
     return {v.x, v.y, v.z, v.w};
-}
-
-static __device__ __forceinline__ float4 far4(const float *p, bool there) {
-    return there ? __ldcg((const float4 *)p) : make_float4(0, 0, 0, 0);
-}
-
-// Sums of eight right-hand rows with one chain over k each: high parts, then both mixed ones.
-struct chains {
-    float c[4], low[2][4];
-};
-
-static __device__ __forceinline__ void add_step(struct chains *y, uint4 high, uint4 low, uint4 b) {
-    multiply(y->c, high, b.x, b.y);
-    multiply(y->low[0], high, b.z, b.w);
-    multiply(y->low[1], low, b.x, b.y);
-}
-
-static __device__ __forceinline__ void close_chains(struct chains *y) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        y->c[i] += y->low[0][i] + y->low[1][i];
 }
 
 // The row's key and query as the lane's share of a left operand whose other rows are zero.
@@ -127,81 +101,6 @@ struct single_shared {
     float sum[2][OWN]; // what the base gives key and query
     float g[GDN_RING], gone[GDN_RING];
 };
-
-// A lane's share of 16 columns of a base: columns 2 (lane / 4) and the next, values 4 (lane % 4) ..
-// of k in each step; as they come, and as right-hand operands.
-struct columns {
-    float2 v[SPLIT_STEPS][4];
-};
-struct right {
-    uint4 b[2][SPLIT_STEPS];
-};
-
-static __device__ __forceinline__ void ask_columns(const float *s, struct columns *c) {
-    int lane = (int)threadIdx.x % 32;
-    s += lane % 4 * 4 * D + lane / 4 * 2;
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            c->v[i][e] = __ldcg((const float2 *)(s + (16 * i + e) * D));
-}
-
-// Splits them, four neighbouring columns times one power of two. Returns the one that takes sums
-// with the lane's columns back.
-static __device__ __forceinline__ float split_four(const struct columns &c, struct right *r) {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            most = fmaxf(most, fmaxf(fabsf(c.v[i][e].x), fabsf(c.v[i][e].y)));
-#pragma unroll
-    for (int d = 1; d < 8; d *= 2) // values of k, then the other two columns
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
-    int e = act_exponent(most, 100);
-    float scale = power_of_two(e);
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++) {
-        const float2 *v = c.v[i];
-        r->b[0][i] = split(make_float4(v[0].x, v[1].x, v[2].x, v[3].x), scale);
-        r->b[1][i] = split(make_float4(v[0].y, v[1].y, v[2].y, v[3].y), scale);
-    }
-    return power_of_two(-e - UP);
-}
-
-// Deltas and decays of committed positions on their way to shared memory.
-static __device__ __forceinline__ void ask_log(const struct single_job &j, struct single_shared *m,
-                                               const struct single_run &r,
-                                               const struct gdn_state *st, int head, int first) {
-    const float *log_d = gdn_pointer(&st->log_d), *log_g = gdn_pointer(&st->log_g);
-    int t = (int)threadIdx.x;
-#pragma unroll 4
-    for (int i = t; i < r.known * (OWN / 4); i += OWN_THREADS) {
-        int p = i / (OWN / 4), c = i % (OWN / 4) * 4, slot = (r.slot0 + p) & (GDN_RING - 1);
-        gdn_load4<true>((float4 *)&m->ring[p][c],
-                        log_d + ((int64_t)slot * j.shape.n_v + head) * D + first + c, 4);
-    }
-    if (t < GDN_RING) {
-        int slot = (r.slot0 + t) & (GDN_RING - 1);
-        m->g[t] = t < r.known ? __ldcg(&log_g[slot * j.shape.n_v + head]) : 0;
-    }
-}
-
-// Running sums of the decays, in position order; a thread is a position.
-static __device__ __forceinline__ void sum_log(struct single_shared *m, int known) {
-    int t = (int)threadIdx.x;
-    float sum = 0;
-#pragma unroll 8
-    for (int s = 0; s < known; s += 4) {
-        float4 g = *(const float4 *)&m->g[s];
-        sum += s <= t ? g.x : 0;
-        sum += s + 1 <= t ? g.y : 0;
-        sum += s + 2 <= t ? g.z : 0;
-        sum += s + 3 <= t ? g.w : 0;
-    }
-    m->gone[t] = sum;
-}
 
 // What the warp's columns give the row, to its 16 places of m->sum.
 static __device__ __forceinline__ void multiply_columns(struct single_shared *m,
@@ -274,7 +173,7 @@ static __global__ void __launch_bounds__(OWN_THREADS, 4)
     ask_log(j, &m, r, st, head, first);
     __syncthreads();
     if (t < GDN_RING)
-        sum_log(&m, r.known);
+        sum_log(m.g, m.gone, t, 0, r.known);
     float down = split_four(c, &base);
     gpu_await();
     gpu_let_next();

@@ -14,15 +14,8 @@
 // ROWS is what a sequence may have: 4, 8, 16 or 24, rows that it lacks being zero. With the
 // newer base its columns follow those of the older one; a row takes the sums of the base that it
 // reads.
+#include "ops/gpu/gdn/gdn_columns.cuh"
 #include "ops/gpu/gdn/gdn_launch.h"
-#include "ops/gpu/gdn/gdn_split.cuh"
-
-enum {
-    D = SPLIT_K,       // of keys, queries and values
-    OWN = 64,          // columns of a block
-    OWN_THREADS = 128, // a warp has 16 of them
-    EIGHT = 8,         // keys of a warp, rows of a left operand
-};
 
 // What a pass knows of a run.
 struct small_run {
@@ -46,7 +39,7 @@ struct small_job {
 
 // Keys that a row can be multiplied with: committed ones, then those in flight.
 static __host__ __device__ constexpr int keys(int rows) {
-    return rows == 1 ? GDN_RING : GDN_RING + (rows + EIGHT - 1) / EIGHT * EIGHT;
+    return GDN_RING + (rows + EIGHT - 1) / EIGHT * EIGHT;
 }
 
 // Lanes that have rows of a left operand, and left operands.
@@ -79,27 +72,6 @@ static __device__ __forceinline__ struct small_run run_at(const struct small_job
     const int4 *p = (const int4 *)&j.runs[i];
     int4 a = __ldcg(p), b = __ldcg(p + 1);
     return {a.x, a.y, a.z, a.w, b.x, b.y, (uint32_t)b.z, 0, {}};
-}
-
-static __device__ __forceinline__ float4 far4(const float *p, bool there) {
-    return there ? __ldcg((const float4 *)p) : make_float4(0, 0, 0, 0);
-}
-
-// Sums of eight right-hand rows with one chain over k each: high parts, then both mixed ones.
-struct chains {
-    float c[4], low[2][4];
-};
-
-static __device__ __forceinline__ void add_step(struct chains *y, uint4 high, uint4 low, uint4 b) {
-    multiply(y->c, high, b.x, b.y);
-    multiply(y->low[0], high, b.z, b.w);
-    multiply(y->low[1], low, b.x, b.y);
-}
-
-static __device__ __forceinline__ void close_chains(struct chains *y) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        y->c[i] += y->low[0][i] + y->low[1][i];
 }
 
 // Key and query of row lane / 4 as the lane's share of a left operand; zero where it is not there.
@@ -170,83 +142,6 @@ static __global__ void __launch_bounds__(keys(ROWS) * 4)
     }
 }
 
-// A lane's share of 16 columns of a base: columns 2 (lane / 4) and the next, values 4 (lane % 4) ..
-// of k in each step; as they come, and as right-hand operands.
-struct columns {
-    float2 v[SPLIT_STEPS][4];
-};
-struct right {
-    uint4 b[2][SPLIT_STEPS];
-};
-
-static __device__ __forceinline__ void ask_columns(const float *s, struct columns *c) {
-    int lane = (int)threadIdx.x % 32;
-    s += lane % 4 * 4 * D + lane / 4 * 2;
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            c->v[i][e] = __ldcg((const float2 *)(s + (16 * i + e) * D));
-}
-
-// Splits them, four neighbouring columns times one power of two. Returns the one that takes sums
-// with the lane's columns back.
-static __device__ __forceinline__ float split_four(const struct columns &c, struct right *r) {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            most = fmaxf(most, fmaxf(fabsf(c.v[i][e].x), fabsf(c.v[i][e].y)));
-#pragma unroll
-    for (int d = 1; d < 8; d *= 2) // values of k, then the other two columns
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
-    int e = act_exponent(most, 100);
-    float scale = power_of_two(e);
-#pragma unroll
-    for (int i = 0; i < SPLIT_STEPS; i++) {
-        const float2 *v = c.v[i];
-        r->b[0][i] = split(make_float4(v[0].x, v[1].x, v[2].x, v[3].x), scale);
-        r->b[1][i] = split(make_float4(v[0].y, v[1].y, v[2].y, v[3].y), scale);
-    }
-    return power_of_two(-e - UP);
-}
-
-// Deltas and decays of committed positions on their way to shared memory.
-template <int ROWS>
-static __device__ __forceinline__ void
-ask_log(const struct small_job &j, struct small_shared<ROWS> *m, const struct small_run &r,
-        const struct gdn_state *st, int head, int first) {
-    const float *log_d = gdn_pointer(&st->log_d), *log_g = gdn_pointer(&st->log_g);
-    int t = (int)threadIdx.x;
-#pragma unroll 4
-    for (int i = t; i < r.known * (OWN / 4); i += OWN_THREADS) {
-        int p = i / (OWN / 4), c = i % (OWN / 4) * 4, slot = (r.slot0 + p) & (GDN_RING - 1);
-        gdn_load4<true>((float4 *)&m->ring[p][c],
-                        log_d + ((int64_t)slot * j.shape.n_v + head) * D + first + c, 4);
-    }
-    if (t < GDN_RING) {
-        int slot = (r.slot0 + t) & (GDN_RING - 1);
-        m->g[t] = t < r.known ? __ldcg(&log_g[slot * j.shape.n_v + head]) : 0;
-    }
-}
-
-// Running sums of the decays from position `from` on, in position order; a thread is a position.
-static __device__ __forceinline__ void sum_log(const float *log_g, float *gone, int from,
-                                               int known) {
-    int t = (int)threadIdx.x % GDN_RING;
-    float sum = 0;
-#pragma unroll 8
-    for (int s = from; s < known; s += 4) {
-        float4 g = *(const float4 *)&log_g[s];
-        sum += s <= t ? g.x : 0;
-        sum += s + 1 <= t ? g.y : 0;
-        sum += s + 2 <= t ? g.z : 0;
-        sum += s + 3 <= t ? g.w : 0;
-    }
-    gone[t] = sum;
-}
-
 // Asks for what small_products has left and for the rows' values.
 template <int ROWS>
 static __device__ __forceinline__ void ask_rows(const struct small_job &j,
@@ -272,8 +167,7 @@ static __device__ __forceinline__ void ask_rows(const struct small_job &j,
     }
     if (t < ROWS && t < r.count) {
         gdn_load1(&m->beta[t], &j.rows.beta[(int64_t)(r.row + t) * n_v + head], true);
-        if (ROWS > 1)
-            m->above[t] = __ldcg(&j.runs[blockIdx.y].above[t]);
+        m->above[t] = __ldcg(&j.runs[blockIdx.y].above[t]);
     }
 }
 
@@ -290,7 +184,7 @@ ask_decays(const struct small_job &j, const struct small_run &r, int head) {
     int row = (int)threadIdx.x % ROWS;
     struct decays<ROWS> y;
     y.newer = r.newer >> row & 1;
-    y.above = ROWS > 1 ? __ldcg(&j.runs[blockIdx.y].above[row]) : 0;
+    y.above = __ldcg(&j.runs[blockIdx.y].above[row]);
 #pragma unroll
     for (int q = 0; q < ROWS; q++)
         y.g[q] = q < r.count ? __ldcg(&j.rows.g[(int64_t)(r.row + q) * j.shape.n_v + head]) : 0;
@@ -386,10 +280,8 @@ static __device__ __forceinline__ void begin_rows(const struct small_shared<ROWS
 template <int ROWS, int N>
 static __device__ __forceinline__ void get_coefficients(const struct small_shared<ROWS> *m, int t,
                                                         int from, float2 *f) {
-    if (N == 1)
-        f[0] = m->coef[t][from];
 #pragma unroll
-    for (int n = 0; n + 1 < N; n += 2) {
+    for (int n = 0; n < N; n += 2) {
         float4 two = *(const float4 *)&m->coef[t][from + n];
         f[n] = make_float2(two.x, two.y);
         f[n + 1] = make_float2(two.z, two.w);
@@ -498,9 +390,9 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     ask_log(j, m, r, st, head, first);
     __syncthreads();
     if (t < GDN_RING)
-        sum_log(m->g, m->gone[0], 0, r.known);
-    else if (ROWS > 1 && r.newer)
-        sum_log(m->g, m->gone[1], r.skip, r.known);
+        sum_log(m->g, m->gone[0], t % GDN_RING, 0, r.known);
+    else if (r.newer)
+        sum_log(m->g, m->gone[1], t % GDN_RING, r.skip, r.known);
     float down = split_four(c, &base);
     gpu_await();
     gpu_let_next();
@@ -509,8 +401,8 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     gdn_loaded();
     __syncthreads();
     weigh(m, r, y);
-    multiply_columns(m, base, down, 16 * w, ROWS > 1 ? ~r.newer : ~0u);
-    if (ROWS > 1 && r.newer) {
+    multiply_columns(m, base, down, 16 * w, ~r.newer);
+    if (r.newer) {
         ask_columns(gdn_pointer(r.exchanged ? &st->s_lo : &st->s_hi) + from, &c);
         down = split_four(c, &base);
         multiply_columns(m, base, down, 16 * w, r.newer);
