@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots of experts that are lent to a pass (docs/experts.md) for which the host has no memory: the
 // pass is refused with a sentence and nothing has changed, so that the next one borrows and gives
-// the bits of a model all of whose experts are resident. Long prompts that borrow slots are compared
-// on each path by scripts/test_gpu_experts.sh. In the place of calloc the linker puts the one of here.
-// Then a model whose slots, and some of whose weights, give their memory back to the device, piece
-// by piece, and take it again: afterwards it gives the bits that it gave before.
+// the bits of a model all of whose experts are resident. Long prompts that borrow slots are
+// compared on each path by scripts/test_gpu_experts.sh. In the place of calloc the linker puts the
+// one of here. Then a model whose slots, and some of whose weights, give their memory back to the
+// device, piece by piece, and take it again: afterwards it gives the bits that it gave before.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
