@@ -91,11 +91,12 @@ void serve_http_log(void *arg, const char *text, size_t n) {
     fwrite(text, 1, n, stderr);
 }
 
+// A reply of bounded length: what small models say goes on for thousands of tokens now and then.
 void serve_http_show_try(const struct serve_http *v, const char *address, bool page) {
     bool socket = !strncmp(address, "unix:", 5);
     fprintf(stderr,
             "Try: curl%s%s %s/v1/chat/completions%s -d "
-            "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'\n",
+            "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":100}'\n",
             socket ? " --unix-socket " : "", socket ? address + 5 : "",
             socket ? "http://localhost" : address,
             v->keys.n ? " -H 'Authorization: Bearer KEY'" : "");

@@ -26,9 +26,7 @@ def announced():
     here = os.getcwd()
     os.chdir("/")
     try:
-        # Greedy: what this small model says by chance goes on for thousands of tokens now and then.
-        server = Process([PROGRAM_PATH, "serve", "--temp", "0", "--port", str(free_port())],
-                         r"listening on http://127\.0\.0\.1:(\d+)")
+        server = Process([PROGRAM_PATH, "serve", "--port", str(free_port())], r"listening on http://127\.0\.0\.1:(\d+)")
     finally:
         os.chdir(here)
     for name, pattern in [("the model", r"no model was given with -m; this is the bundled one, /.*gguf"),
