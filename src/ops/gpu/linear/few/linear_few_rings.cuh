@@ -137,19 +137,6 @@ template <int MOST> struct few_copies {
     uint32_t to;                     // of this lane: the place that is free
     int left, form;                  // stages of the unit; of its weights, with FEW_TWO
 
-    // Weights are the first to leave the second-level cache (copy_once), and the next unit is only
-    // looked for where there is one. Not yet where a warpgroup multiplies
-    // (docs/notes/cuda-linear-few-rows.md).
-    template <int N> static constexpr bool LEAN = MOST > 1 || N == 8;
-
-    template <int N>
-    static __device__ __forceinline__ void copy(uint32_t to, const unsigned char *from) {
-        if constexpr (LEAN<N>)
-            copy_once(to, from);
-        else
-            copy_piece(to, from);
-    }
-
     // Starts the first stage of the block's first unit, all of which the host has worked out; of
     // one tile.
     template <int N>
@@ -163,7 +150,7 @@ template <int MOST> struct few_copies {
         from[0] = begin + lane * 16;
 #pragma unroll 1
         for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
-            copy<N>(to + at, from[0] + at);
+            copy_once(to + at, from[0] + at);
         if (lane == 0)
             ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
                 {begin}, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
@@ -184,12 +171,10 @@ template <int MOST> struct few_copies {
         few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
         const int lane = threadIdx.x % 32;
         if (left == 0) {
-            if constexpr (LEAN<N>) {
-                const bool none = s->unit >= c.units;
-                __syncwarp(); // all lanes know it before one looks for the next
-                if (none)     // mostly so: the call reads what the launch says through memory
-                    return;
-            }
+            const bool none = s->unit >= c.units;
+            __syncwarp(); // all lanes know it before one looks for the next
+            if (none)     // mostly so: the call reads what the launch says through memory
+                return;
             if (lane == 0)
                 few_find<N, MOST>(c, s);
             __syncwarp();
@@ -206,7 +191,7 @@ template <int MOST> struct few_copies {
                 break;
 #pragma unroll 1
             for (int at = 0; at + lane * 16 < bytes; at += 512)
-                copy<N>(to + t * s->bytes + at, from[t] + at);
+                copy_once(to + t * s->bytes + at, from[t] + at);
             from[t] += bytes;
         }
         left--;
@@ -223,7 +208,7 @@ template <int MOST> struct few_copies {
 #pragma unroll
                 for (int at = 0; at < BYTES; at += 512)
                     if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
-                        copy<N>(to + t * BYTES + at, from[t] + at);
+                        copy_once(to + t * BYTES + at, from[t] + at);
                 from[t] += BYTES;
             }
             left--;
