@@ -73,22 +73,6 @@ static __device__ __forceinline__ few_share few_share_of(const struct linear_few
     return s;
 }
 
-static __device__ __forceinline__ int few_span(int form) {
-    return form <= WEIGHT_Q6_K ? 256 : 64;
-}
-
-static __device__ __forceinline__ int few_chunk(int form) {
-    switch (form) {
-#define X(name, span, chunk)                                                                       \
-    case WEIGHT_##name:                                                                            \
-        return chunk;
-        WEIGHT_FORMS_LIST(X)
-#undef X
-    default:
-        return 0;
-    }
-}
-
 // What a warp's copies turn to: one unit, some of which they may have done. In shared memory, since
 // it is asked for only where a unit begins or ends.
 template <int MOST> struct few_stand {
@@ -110,18 +94,16 @@ static __device__ __noinline__ void few_find(const struct linear_few &c, few_sta
         few_unit u = few_unit_of(c, s->unit, share.first);
         if (!u.active)
             continue;
-        int chunk = few_chunk(u.form), span = few_span(u.form), step = few_step(u.form, N);
-        int k = u.end - u.begin;
         s->form = u.form + (share.two ? (int)FEW_TWO : 0);
-        s->stages = (k + step - 1) / step;
-        s->bytes = step / span * chunk;
-        s->last = (k - (s->stages - 1) * step + span - 1) / span * chunk;
-        const int64_t at = u.begin / span * chunk;
-        s->from[0] = u.w->data + u.tile * u.w->pitch + at;
+        s->stages = u.cut->stages[u.part];
+        s->bytes = u.cut->bytes;
+        s->last = u.cut->last[u.part];
+        const int from = u.cut->from[u.part];
+        s->from[0] = u.w->data + u.tile * u.w->pitch + from;
         if (MOST == 1 || !share.two)
             continue;
         u = few_unit_of(c, s->unit, share.first + 1);
-        s->from[MOST - 1] = u.w->data + u.tile * u.w->pitch + at;
+        s->from[MOST - 1] = u.w->data + u.tile * u.w->pitch + from;
     }
 }
 
@@ -289,7 +271,19 @@ struct few_rows_stand {
     uint32_t phase;
 };
 
-// Makes the ring of rows ready; the first warp.
+// Finds the next unit; false if there is none.
+static __device__ __forceinline__ bool few_rows_find(const struct linear_few &c,
+                                                     few_rows_stand *s) {
+    if (s->unit >= c.units)
+        return false;
+    const few_unit u = few_unit_of(c, s->unit, 0);
+    s->k = u.begin;
+    s->end = u.end;
+    s->unit += (int)gridDim.x;
+    return true;
+}
+
+// Makes the ring of rows ready, all but their first copy; the first warp.
 template <int N>
 static __device__ __forceinline__ void few_rows_open(const struct linear_few &c, uint32_t base) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -301,7 +295,9 @@ static __device__ __forceinline__ void few_rows_open(const struct linear_few &c,
         }
         barrier_init(base + FEW_BACK_BAR, 1);
         asm volatile("prefetch.tensormap [%0];" ::"l"(&c.rows) : "memory");
-        *(few_rows_stand *)(shared + FEW_ROWS_STAND) = {(int)blockIdx.x, 0, 0, 0, 0};
+        few_rows_stand *s = (few_rows_stand *)(shared + FEW_ROWS_STAND);
+        *s = {(int)blockIdx.x, 0, 0, 0, 0};
+        few_rows_find(c, s);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -314,14 +310,8 @@ static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_
     enum { STAGE = few_k(N) * N * 2 };
     extern __shared__ __align__(1024) unsigned char shared[];
     few_rows_stand *s = (few_rows_stand *)(shared + FEW_ROWS_STAND);
-    if (s->k >= s->end) {
-        if (s->unit >= c.units)
-            return false;
-        const few_unit u = few_unit_of(c, s->unit, 0);
-        s->k = u.begin;
-        s->end = u.end;
-        s->unit += (int)gridDim.x;
-    }
+    if (s->k >= s->end && !few_rows_find(c, s))
+        return false;
     const uint32_t bar = base + 8 * s->slot;
     barrier_wait(bar + 8 * c.stages, s->phase ^ 1);
     barrier_expect(bar, STAGE);
@@ -335,15 +325,18 @@ static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_
 }
 
 // If one of these warps brings the rows, then to the place of the stage before, which all others
-// have mostly left by now; in a ring of two to that of this one.
+// have mostly left by now; in a ring of two to that of this one. (Where none does, nothing is
+// called here: what a call needs would be in local memory.)
 template <int N>
 __device__ __forceinline__ void few_place::say_left(uint32_t bar, const struct linear_few &c) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         barrier_arrive(bar);
-    if (threadIdx.x == few_bringer(N) && (rows_left || c.stages == LEAST_STAGES))
-        few_rows<N>(c, base);
-    rows_left = N > 32;
+    if constexpr (few_bringer(N) < few_warps(N) * 32) {
+        if (threadIdx.x == few_bringer(N) && (rows_left || c.stages == LEAST_STAGES))
+            few_rows<N>(c, base);
+        rows_left = true;
+    }
 }
 template <int N> __device__ __forceinline__ void few_place::step_row(const struct linear_few &c) {
     say_left<N>(rows_empty(c), c);
