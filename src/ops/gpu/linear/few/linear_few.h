@@ -52,9 +52,10 @@ LINEAR_BOTH constexpr int few_front(int rows) {
     return (few_scales(rows) + few_warps(rows) * FEW_SCALES + 1023) / 1024 * 1024;
 }
 
-// Values of k of a stage of rows, for kernels of `rows` rows, more than 8.
+// Values of k of a stage of rows, for kernels of `rows` rows, more than 8. (With 24 rows a warp's
+// place in the ring of rows is in local memory, so it is asked for half as often.)
 LINEAR_BOTH constexpr int few_k(int rows) {
-    return rows <= 24 ? 512 : rows <= 64 ? 256 : 128;
+    return rows == 24 ? 512 : rows <= 64 ? 256 : 128;
 }
 
 // Bytes from one row to the next where `span` values of each are kept for the kernel of 8 rows: two
