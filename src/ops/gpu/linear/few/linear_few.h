@@ -21,10 +21,10 @@ LINEAR_BOTH constexpr int few_warps(int rows) {
     return rows > 64 ? 16 : 20;
 }
 
-// Threads of a block: of 16 to 32 rows one more warp brings the rows; of more, where registers are
-// dear, the last one, which is the first to have no tile.
+// Threads of a block: of 16 and 24 rows one more warp brings the rows, which leaves 80 registers to
+// each; of more, where registers are dear, the last one, which is the first to have no tile.
 LINEAR_BOTH constexpr int few_threads(int rows) {
-    return few_warps(rows) * 32 + (rows > 8 && rows <= 32 ? 32 : 0);
+    return few_warps(rows) * 32 + (rows > 8 && rows <= 24 ? 32 : 0);
 }
 LINEAR_BOTH constexpr int few_bringer(int rows) {
     return few_threads(rows) - 32;
