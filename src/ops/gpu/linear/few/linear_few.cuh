@@ -622,17 +622,18 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
     at.both = 2 * at.own + c.slot;
     const bool multiplies = warp < few_warps(N);
     few_unit u = {};
+    bool opened = true;
+    at.copies.to = at.base + at.own + lane * 16;
     if constexpr (N == 8) {
         u = few_unit_of(c, blockIdx.x, warp);
-        at.copies.to = at.base + at.own + lane * 16;
         at.copies.open<N>(c, u);
     } else {
-        if (multiplies && lane == 0)
-            ((few_stand<1> *)(shared + FEW_STANDS))[warp] = {{}, (int)blockIdx.x, 0, 0, 0, 0};
-        few_rows_open<N>(c, at.base);
-        __syncwarp();
+        if (multiplies)
+            opened = at.copies.open_apart(c, few_unit_of(c, blockIdx.x, few_again(warp)));
+        if (warp == few_bringer(N) / 32)
+            few_rows_open<N>(c, at.base);
     }
-    for (int i = N == 8; multiplies && i < c.ahead; i++) {
+    for (int i = opened; multiplies && i < c.ahead; i++) {
         at.copies.to = at.base + at.own + i * c.slot + lane * 16;
         at.copies.start_odd<N>(c);
         copies_end<false>();

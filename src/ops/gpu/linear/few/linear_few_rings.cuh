@@ -147,6 +147,31 @@ template <int MOST> struct few_copies {
         __syncwarp();
     }
 
+    // The same where a warpgroup multiplies, in whose loops nothing of it may stay in registers;
+    // false where the warp has no tile of that unit.
+    __device__ __forceinline__ bool open_apart(const struct linear_few &c, const few_unit &u) {
+        extern __shared__ __align__(1024) unsigned char shared[];
+        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
+        const int lane = threadIdx.x % 32, part = u.part, stages = u.cut->stages[part];
+        const unsigned char *begin = u.w->data + u.tile * u.w->pitch + u.cut->from[part];
+        const int last = u.cut->last[part], bytes = stages > 1 ? u.cut->bytes : last;
+#pragma unroll 1
+        for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
+            copy_once(to + at, begin + lane * 16 + at);
+        if (lane == 0)
+            *s = {{begin + bytes}, (int)(blockIdx.x + gridDim.x),
+                  u.form,          u.active ? stages - 1 : 0,
+                  u.cut->bytes,    last};
+        if (u.active)
+            copies_end<false>();
+        __syncwarp();
+        volatile few_stand<MOST> *v = s;
+        left = v->stages;
+        form = v->form;
+        from[0] = v->from[0] + lane * 16;
+        return u.active;
+    }
+
     // The same for any stage: the unit's last one, or the first of another.
     template <int N> __device__ __forceinline__ void start_odd(const struct linear_few &c) {
         extern __shared__ __align__(1024) unsigned char shared[];
@@ -283,11 +308,11 @@ static __device__ __forceinline__ bool few_rows_find(const struct linear_few &c,
     return true;
 }
 
-// Makes the ring of rows ready, all but their first copy; the first warp.
+// Makes the ring of rows ready, all but their first copy; the warp that brings them.
 template <int N>
 static __device__ __forceinline__ void few_rows_open(const struct linear_few &c, uint32_t base) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == few_bringer(N)) {
 #pragma unroll 1 // in a branch of its own: racecheck does not see predicates of these
         for (int i = 0; i < c.stages; i++) {
             barrier_init(base + 8 * i, 1);
