@@ -183,6 +183,79 @@ void check_gate_up(struct check *c) {
     check_forms(c);
 }
 
+// What a feed-forward layer makes of the first n rows: its activation and then the down matrix's
+// outputs, the activation read only behind them, so that kernels may make it on the way.
+static void run_chain(struct check *c, const struct gated *l, int64_t n, float *act, float *out) {
+    const struct ops *o = exec_ops(c->exec);
+    const int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1];
+    struct weight *wg = matrix_pack(c->exec, &l->gate), *wu = matrix_pack(c->exec, &l->up);
+    struct weight *wq = matrix_pack(c->exec, &l->q);
+    struct act *a = act_new(c->exec, n, k), *b = act_new(c->exec, n, m);
+    struct buffers r;
+    buffers_open(&r, c, c->exec);
+    float *in = buffers_in(&r, l->in, (size_t)(n * k) * sizeof *l->in);
+    float *to = buffers_io(&r, out, (size_t)(n * l->q.t.ne[1]) * sizeof *out);
+    struct gate_up w = {.gate = wg, .up = wu, .activation = l->activation};
+    o->to_act(c->exec, in, n, k, a);
+    o->linear_gate_up(c->exec, &w, a, n, b);
+    o->linear(c->exec, &(struct linear_job){.w = wq, .out = to}, 1, b, n);
+    read_act(c->exec, b, n, m, act);
+    buffers_close(&r);
+    o->act_destroy(c->exec, a);
+    o->act_destroy(c->exec, b);
+    o->weight_destroy(c->exec, wg);
+    o->weight_destroy(c->exec, wu);
+    o->weight_destroy(c->exec, wq);
+}
+
+// Bits of rows that pass a whole feed-forward layer: many at once, and few, where no launch of its
+// own may make the activation's fp16. Rows have very different magnitudes, so that one row's power
+// of two would not do for another; the activation's width leaves parts and stages uneven.
+void check_feed_forward_rule(struct check *c) {
+    enum { OUT = 336, ALL = 160 };
+    static const uint32_t some[] = {TYPE_Q4_K, TYPE_Q6_K, TYPE_Q5_K, TYPE_Q8_0, TYPE_F16};
+    static const int64_t few[] = {1, 5, 8, 9, 15, 16, 17, 23, 24, 25, 32, 47, 64};
+    int64_t acts = 0, outs = 0, seen = 0;
+    if (!c->device || !CHECK_HAS(c, linear_gate_up))
+        return;
+    for (int t = 0; t < (int)(sizeof some / sizeof *some); t++) {
+        const bool chunked = some[t] != TYPE_Q8_0 && some[t] != TYPE_F16; // k of whole chunks
+        const int64_t k = 512, m = chunked ? 1280 : 1120; // of the pair one part, of down two
+        struct gated l = {.gate = matrix_new(&c->rng, some[t], k, m),
+                          .up = matrix_new(&c->rng, some[t], k, m),
+                          .q = {.f = NULL},
+                          .in = malloc((size_t)(ALL * k) * sizeof(float))};
+        l.q = matrix_new(&c->rng, some[t], m, OUT);
+        float *act[2], *out[2];
+        for (int i = 0; i < 2; i++) {
+            act[i] = malloc((size_t)(ALL * m) * sizeof(float));
+            out[i] = calloc((size_t)(ALL * OUT), sizeof(float));
+        }
+        fill_random(&c->rng, l.in, ALL * k, 2);
+        for (int64_t i = 0; i < ALL * k; i++)
+            l.in[i] = ldexpf(l.in[i], (int)(i / k * 5 % 13) - 6);
+        run_chain(c, &l, ALL, act[0], out[0]);
+        for (int i = 0; i < (int)(sizeof few / sizeof *few); i++) {
+            memset(out[1], 0, (size_t)(ALL * OUT) * sizeof(float));
+            run_chain(c, &l, few[i], act[1], out[1]);
+            acts += bit_differences(act[0], act[1], few[i] * m);
+            outs += bit_differences(out[0], out[1], few[i] * OUT);
+            seen += few[i] * (m + OUT);
+        }
+        for (int i = 0; i < 2; i++) {
+            free(act[i]);
+            free(out[i]);
+        }
+        free(l.in);
+        matrix_free(&l.gate);
+        matrix_free(&l.up);
+        matrix_free(&l.q);
+    }
+    report(c, acts + outs == 0, "feed forward: rule E1", "n = 1..64 of 160",
+           "%lld activations, %lld outputs of %lld values differ", (long long)acts, (long long)outs,
+           (long long)seen);
+}
+
 // Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
 // outputs, and k one part or several.
 void check_gate_up_rule(struct check *c) {

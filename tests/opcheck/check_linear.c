@@ -244,6 +244,7 @@ void check_linear_rule(struct check *c) {
     check_several(c);
     check_bias(c);
     check_gate_up_rule(c);
+    check_feed_forward_rule(c);
     check_gather(c);
 }
 

@@ -9,6 +9,7 @@
 
 void check_gate_up(struct check *c);
 void check_gate_up_rule(struct check *c);
+void check_feed_forward_rule(struct check *c);
 void check_linear(struct check *c);
 void check_linear_rule(struct check *c); // rule E1
 void check_linear_double(struct check *c);
