@@ -256,6 +256,39 @@ void check_feed_forward_rule(struct check *c) {
            (long long)seen);
 }
 
+// A device's kernel for very many rows with several tiles a block, against fewer rows; the first
+// pair so short that its tiles are done in no time.
+static void check_many_tiles(struct check *c) {
+    enum { M = 4352, N = 1150, PIECE = 512 };
+    static const uint32_t types[] = {TYPE_Q8_0, TYPE_Q4_K};
+    int64_t worst = 0;
+    for (int t = 0; t < 2; t++) {
+        const int64_t k = t ? 512 : 64;
+        struct gated l = {.gate = matrix_new(&c->rng, types[t], k, M),
+                          .up = matrix_new(&c->rng, types[t], k, M),
+                          .q = {.f = quant_format(types[t])},
+                          .n = N};
+        float *in = random_floats(&c->rng, N * k, 2);
+        float *all = malloc((size_t)(N * M) * sizeof *all),
+              *piece = malloc((size_t)(PIECE * M) * 4);
+        l.in = in;
+        run_gate_up(c, c->exec, &l, all, NULL);
+        for (int64_t at = 0; at < N; at += PIECE) {
+            l.n = N - at < PIECE ? N - at : PIECE;
+            l.in = in + at * k;
+            run_gate_up(c, c->exec, &l, piece, NULL);
+            worst += bit_differences(all + at * M, piece, l.n * M);
+        }
+        free(in);
+        free(all);
+        free(piece);
+        matrix_free(&l.gate);
+        matrix_free(&l.up);
+    }
+    report(c, worst == 0, "linear_gate_up: rule E1", "n = 512, 1150; several tiles",
+           "%lld of %d values differ", (long long)worst, 2 * N * M);
+}
+
 // Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
 // outputs, and k one part or several.
 void check_gate_up_rule(struct check *c) {
@@ -297,4 +330,6 @@ void check_gate_up_rule(struct check *c) {
     }
     report(c, worst == 0, "linear_gate_up: rule E1", "n = 1..140, all; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
+    if (c->device && !c->brief)
+        check_many_tiles(c);
 }

@@ -194,6 +194,39 @@ static void check_bias(struct check *c) {
     report(c, differ == 0, "linear: bias", "all types", "%lld values differ", (long long)differ);
 }
 
+// A device's kernels for very many rows with several tiles a block, against fewer rows.
+static void check_many_tiles(struct check *c) {
+    enum { PIECE = 512 };
+    static const struct {
+        uint32_t type;
+        int64_t k, m, n;
+        bool add;
+    } cases[] = {{TYPE_Q4_K, 1280, 4352, 1700, true},
+                 {TYPE_Q6_K, 1024, 8448, 1150, false},
+                 {TYPE_Q4_K, 1024, 8448, 1150, true},
+                 {TYPE_Q5_K, 1024, 5632, 768, true}};
+    int64_t worst = 0, seen = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t k = cases[i].k, m = cases[i].m, n = cases[i].n;
+        struct matrix w = matrix_new(&c->rng, cases[i].type, k, m);
+        float *in = random_floats(&c->rng, n * k, 2), *all = random_floats(&c->rng, n * m, 2);
+        float *some = malloc((size_t)(n * m) * sizeof *some);
+        memcpy(some, all, (size_t)(n * m) * sizeof *some);
+        run_linear(c, c->exec, &w, in, n, all, cases[i].add);
+        for (int64_t at = 0; at < n; at += PIECE)
+            run_linear(c, c->exec, &w, in + at * k, n - at < PIECE ? n - at : PIECE, some + at * m,
+                       cases[i].add);
+        worst += bit_differences(all, some, n * m);
+        seen += n * m;
+        free(in);
+        free(all);
+        free(some);
+        matrix_free(&w);
+    }
+    report(c, worst == 0, "linear: rule E1", "n = 512, 768 to 1700; many tiles",
+           "%lld of %lld values differ", (long long)worst, (long long)seen);
+}
+
 // Bits of a row: alone, among 16, among 300 and more, in another slot, with other threads or the
 // other path.
 void check_linear_rule(struct check *c) {
@@ -242,6 +275,8 @@ void check_linear_rule(struct check *c) {
                       : "n = 1..19, 300; other exec",
            "%lld of %lld values differ", (long long)worst, (long long)seen);
     check_several(c);
+    if (c->device && !c->brief)
+        check_many_tiles(c);
     check_bias(c);
     check_gate_up_rule(c);
     check_feed_forward_rule(c);
