@@ -39,22 +39,44 @@ static __device__ __forceinline__ void leave_step(unsigned char *shared, int s,
 #endif
 }
 
+// A chunk to a warp's shared memory. All of it is asked for before the first byte is there; nobody
+// else will read it soon.
+template <int BYTES>
+static __device__ __forceinline__ void bring_chunk(const unsigned char *chunk, unsigned char *to) {
+    enum { EACH = (BYTES / 16 + 31) / 32 };
+    const int lane = threadIdx.x % 32;
+    uint4 piece[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if ((i * 32 + lane) * 16 < BYTES)
+            piece[i] = __ldcs((const uint4 *)chunk + i * 32 + lane);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if ((i * 32 + lane) * 16 < BYTES)
+            *(uint4 *)(to + (i * 32 + lane) * 16) = piece[i];
+}
+
 // A warp unpacks one chunk of one tile.
 template <int FORM>
 static __global__ void __launch_bounds__(WARPS * 32)
     unpack_weights(matrix_view v, unpack_place place, int64_t chunks) {
+    enum { BYTES = dequant<FORM>::CHUNK, SECTIONS = dequant<FORM>::SPAN / STEP };
+    static_assert(BYTES % 16 == 0, "chunks are read in pieces of 16 bytes");
     __shared__ __align__(128) unsigned char shared[WARPS][TILE_ROWS * ROW];
+    __shared__ __align__(16) unsigned char packed[WARPS][BYTES];
     gpu_await();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t at = (int64_t)blockIdx.x * WARPS + warp, tile = at / chunks, c = at % chunks;
     if (tile >= v.tiles)
         return;
     const int64_t k = c * dequant<FORM>::SPAN;
-    const unsigned char *chunk = v.data + tile * v.pitch + c * dequant<FORM>::CHUNK;
+    const unsigned char *chunk = packed[warp];
+    bring_chunk<BYTES>(v.data + tile * v.pitch + c * BYTES, packed[warp]);
+    __syncwarp();
     dequant<FORM> q;
     q.open(chunk, k, lane);
 #pragma unroll
-    for (int sec = 0; sec < dequant<FORM>::SPAN / STEP; sec++) {
+    for (int sec = 0; sec < SECTIONS; sec++) {
         q.section(chunk, sec, lane);
 #pragma unroll
         for (int s = 0; s < STEP / 16; s++) {
