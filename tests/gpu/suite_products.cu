@@ -21,7 +21,7 @@ extern "C" {
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "support/device.h"
 
-enum { JOBS = 4, WINDOW_US = 200000, SLOTS = 1024, WANTED = 75 /* per cent */ };
+enum { JOBS = 4, WINDOW_US = 120000, SLOTS = 1024, WANTED = 75 /* per cent */ };
 
 static const struct shape {
     const char *what;

@@ -11,8 +11,10 @@
 //
 // A tile's outputs go to shared memory, from where the copy engine stores them while the next tile
 // is multiplied; a warp of its own has it do that, and has what they are added to and their powers
-// of two there before a tile ends (`attend_ends`). Outputs that the copy engine cannot reach, or
-// have no room, are stored by the multiplying warps themselves.
+// of two there before a tile ends (`attend_ends`). In the largest tiles they take what the ring of
+// stages leaves and borrow stages of it behind the tile's last one: room of their own would leave
+// three stages, of which the products wait. Outputs that the copy engine cannot reach, or that are
+// in one part and not joined, are stored by the multiplying warps themselves.
 #include "ops/gpu/linear/many/linear_unpacked.h"
 
 #include "base/num.h"
@@ -30,31 +32,50 @@ enum {
     BAND = 8,                // tiles of rows that all outputs are made of before the next ones
 };
 
-// STAGED: the copy engine stores outputs, in panels of PANEL outputs x N rows; without parts only
-// those of pairs, which are half as many.
-template <int N_, bool PARTS_, bool STAGED_> struct unpacked_shape {
+// How outputs leave a block: the multiplying warps store them; or the copy engine does, from room
+// of their own (what is added to can come early) or from stages that they borrow (there are more).
+enum unpacked_ends { BY_WARPS, OWN_ROOM, BORROWING };
+
+// The copy engine stores pieces of PANEL outputs x HIGH rows; without parts only those of pairs,
+// which are half as many.
+template <int N_, bool PARTS_, unpacked_ends ENDS> struct unpacked_shape {
     static constexpr int N = N_;
-    static constexpr bool PARTS = PARTS_, STAGED = STAGED_;
+    static constexpr bool PARTS = PARTS_, STAGED = ENDS != BY_WARPS;
     enum {
         A = OUTPUTS * STEP * 2,
         STAGE = A + N * STEP * 2,
-        PANELS = !STAGED ? 0
-                 : PARTS ? OUTPUTS / PANEL
-                         : OUTPUTS / PANEL / 2,
-        PANEL_BYTES = N * PANEL * 4,
         SIDE = (N + OUTPUTS) * 4, // powers of two: of rows, of outputs
-        STAGES = (BLOCK_BYTES - 1024 - SIDE - PANELS * PANEL_BYTES) / STAGE,
-        OUT = STAGES * STAGE, // where outputs, barriers and powers lie
-        BARS = OUT + PANELS * PANEL_BYTES,
+        ROOM = BLOCK_BYTES - 1024 - SIDE,
+        HIGH = N % 64 == 0 ? 64 : 32,
+        PIECE = HIGH * PANEL * 4, // bytes
+        PANEL_PIECES = N / HIGH,
+        PIECES = !STAGED ? 0 : PANEL_PIECES * (PARTS ? OUTPUTS : OUTPUTS / 2) / PANEL,
+        STAGES = (ROOM - (ENDS == OWN_ROOM ? PIECES * PIECE : 0)) / STAGE,
+        // Pieces behind the ring; those of a stage; stages that the others borrow.
+        LEFT = (ROOM - STAGES * STAGE) / PIECE,
+        KEPT = LEFT < PIECES ? LEFT : PIECES,
+        EACH = STAGE / PIECE,
+        BORROWED = (PIECES - KEPT + EACH - 1) / EACH,
+        OUT = STAGES * STAGE, // where kept pieces, barriers and powers lie
+        BARS = OUT + KEPT * PIECE,
         POWERS = BARS + 1024,
         BYTES = POWERS + SIDE,
     };
+    static_assert(BORROWED < STAGES, "stages for products are left");
+
+    // Where a piece of a tile's outputs lies whose borrowed stages begin with `stage`.
+    static __device__ __forceinline__ int piece_at(int stage, int piece) {
+        if (piece < KEPT)
+            return OUT + piece * PIECE;
+        const int slot = stage + (piece - KEPT) / EACH;
+        return (slot < STAGES ? slot : slot - STAGES) * STAGE + (piece - KEPT) % EACH * PIECE;
+    }
 };
 
 struct unpacked_call {
     gpu_tile_map rows;                 // activations, in tiles of 64 values x N / 2 rows
     gpu_tile_map weights[LINEAR_JOBS]; // in tiles of 64 values x 128 outputs
-    gpu_tile_map outs[LINEAR_JOBS];    // in tiles of PANEL outputs x N rows, if staged
+    gpu_tile_map outs[LINEAR_JOBS];    // in pieces, if staged
     struct linear_launch l;            // its jobs begin at tiles of 256 outputs
     int64_t blocks;                    // of 256 outputs, of all jobs
 };
@@ -81,6 +102,10 @@ template <class S> struct unpacked_bars {
     }
     __device__ __forceinline__ uint32_t out(void) const {
         return side() + 8;
+    }
+    // The stages that its outputs borrow are free.
+    __device__ __forceinline__ uint32_t lent(void) const {
+        return side() + 16;
     }
 };
 
@@ -143,6 +168,11 @@ template <class S> struct unpacked_turn {
             phase ^= 1;
         }
     }
+    __device__ __forceinline__ void skip(int steps) {
+        stage += steps;
+        phase ^= stage / S::STAGES & 1;
+        stage %= S::STAGES;
+    }
 };
 
 // Has a tile's outputs come to the second-level cache: they will be added to.
@@ -160,13 +190,15 @@ static __device__ __forceinline__ void bring_outputs(const unpacked_call &c, con
 }
 
 // One warp: its first lane asks for all stages of this block. The others stay with it, since lanes
-// that wait elsewhere hold up the one that works.
+// that wait elsewhere hold up the one that works. Stages that outputs borrow are full at once, of
+// nothing.
 template <class S>
 static __device__ __forceinline__ void ask(const unpacked_call &c, uint32_t shared) {
     enum { N = S::N, PIECE = N / CLUSTER };
     const unpacked_bars<S> bars = {shared + S::BARS};
     const int rank = cluster_rank(), steps = (int)(c.l.stride / STEP);
     unpacked_turn<S> turn = {0, 0};
+    uint32_t ends = 0; // parity
     gpu_await();
     for (int64_t at = blockIdx.x / CLUSTER; at < all_tiles(c); at += gridDim.x / CLUSTER) {
         int job;
@@ -180,9 +212,20 @@ static __device__ __forceinline__ void ask(const unpacked_call &c, uint32_t shar
                 copy_rows(to, &c.weights[job], step * STEP, first, full);
                 copy_to_all(to + S::A + rank * PIECE * STEP * 2, &c.rows, step * STEP, row, full);
             }
-            if (!S::STAGED && step == steps / 2 && t.job->add)
+            if ((!S::STAGED || S::BORROWED) && step == steps / 2 && t.job->add)
                 bring_outputs<N>(c, t);
             __syncwarp();
+        }
+        for (int i = 0; i < S::BORROWED; i++, turn.step()) {
+            barrier_wait(bars.empty(turn.stage), turn.phase ^ 1);
+            if (threadIdx.x == 0)
+                barrier_arrive(bars.full(turn.stage));
+        }
+        if constexpr (S::BORROWED > 0) { // no stages of two tiles at once, however short they are
+            barrier_wait(bars.out(), ends ^ 1);
+            ends ^= 1;
+            if (threadIdx.x == 0)
+                barrier_arrive(bars.lent());
         }
     }
 }
@@ -227,99 +270,131 @@ static __device__ __forceinline__ void store_panel(const gpu_tile_map *map, int 
         : "memory");
 }
 
+template <class S> static __device__ __forceinline__ int tile_pieces(const many_tile &t) {
+    return tile_outputs(t) / PANEL * S::PANEL_PIECES;
+}
+
+// By one thread: pieces of a tile's outputs between memory and the places that borrowed stages from
+// `stage` on and the room behind the ring are.
+template <class S, bool STORE>
+static __device__ __forceinline__ void move_pieces(const gpu_tile_map *map, const many_tile &t,
+                                                   uint32_t shared, int stage, uint32_t bar) {
+    const int m = (int)t.block * tile_outputs(t);
+    for (int i = 0; i < tile_pieces<S>(t); i++) {
+        const int first = m + i / S::PANEL_PIECES * PANEL;
+        const int row = (int)t.row + i % S::PANEL_PIECES * S::HIGH;
+        const uint32_t at = shared + S::piece_at(stage, i);
+        if (STORE)
+            store_panel(map, first, row, at);
+        else
+            copy_rows(at, map, first, row, bar);
+    }
+}
+
 // One warp: before a tile ends, has its powers of two and what it adds to brought to shared memory;
-// has its outputs stored from there.
+// has its outputs stored from there, and gives the borrowed stages back as all who multiply would.
 template <class S>
 static __device__ __forceinline__ void attend_ends(const unpacked_call &c, uint32_t shared,
                                                    unsigned char *memory) {
     const unpacked_bars<S> bars = {shared + S::BARS};
-    const bool one = threadIdx.x % 32 == 0;
+    const int lane = threadIdx.x % 32, steps = (int)(c.l.stride / STEP);
+    const bool one = lane == 0;
+    unpacked_turn<S> turn = {0, 0};
     uint32_t phase = 0;
     gpu_await();
-    for (int64_t at = blockIdx.x / CLUSTER; at < all_tiles(c); at += gridDim.x / CLUSTER) {
+    for (int64_t at = blockIdx.x / CLUSTER; at < all_tiles(c);
+         at += gridDim.x / CLUSTER, phase ^= 1) {
         int job;
         const many_tile t = tile_of(c, at, S::N, &job);
-        const int m = (int)t.block * tile_outputs(t), row = (int)t.row;
-        const int panels = tile_outputs(t) / PANEL;
         bring_powers<S::N>(c, t, (float *)(memory + S::POWERS));
+        turn.skip(steps);
+        if (S::BORROWED)
+            barrier_wait(bars.lent(), phase);
         __syncwarp();
         if (one && t.job->add) {
-            barrier_expect(bars.side(), panels * S::PANEL_BYTES);
-            for (int i = 0; i < panels; i++)
-                copy_rows(shared + S::OUT + i * S::PANEL_BYTES, &c.outs[job], m + i * PANEL, row,
-                          bars.side());
+            barrier_expect(bars.side(), tile_pieces<S>(t) * S::PIECE);
+            move_pieces<S, false>(&c.outs[job], t, shared, turn.stage, bars.side());
         } else if (one) {
             barrier_arrive(bars.side());
         }
         barrier_wait(bars.out(), phase);
-        phase ^= 1;
         if (one) {
-            for (int i = 0; i < panels; i++)
-                store_panel(&c.outs[job], m + i * PANEL, row, shared + S::OUT + i * S::PANEL_BYTES);
+            move_pieces<S, true>(&c.outs[job], t, shared, turn.stage, 0);
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
             asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
         }
         __syncwarp();
+        for (int i = 0; i < S::BORROWED; i++, turn.step())
+            if (lane < MULTIPLIERS * CLUSTER)
+                arrive_at(bars.empty(turn.stage), lane / MULTIPLIERS);
     }
     if (one)
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// A lane's outputs in panels of shared memory: row 8 i + lane % 4 * 2 + e of output h lies 1024 i
-// bytes behind at[e][h], in the 128-byte swizzle.
-template <int N> struct staged_outputs {
-    unsigned char *at[2][2];
+// A lane's outputs in pieces of shared memory: row 8 i + lane % 4 * 2 + e of output h lies
+// i % (HIGH / 8) * 1024 bytes behind piece[i / (HIGH / 8)] + in[e][h], in the 128-byte swizzle.
+template <class S> struct staged_outputs {
+    enum { EIGHTS = S::HIGH / 8 };
+    unsigned char *piece[S::PANEL_PIECES];
+    int in[2][2];
     const float *rows; // powers of two of this lane's first row on
     float power[2];
 
-    __device__ __forceinline__ staged_outputs(unsigned char *out, const float *powers, bool pair) {
+    __device__ __forceinline__ staged_outputs(unsigned char *memory, int stage, bool pair) {
         const int lane = threadIdx.x % 32, sixteen = threadIdx.x / 32 - BRINGERS;
         const int first = pair ? sixteen * 8 + lane / 4 : sixteen * 16 + lane / 4;
+        const float *powers = (const float *)(memory + S::POWERS);
+#pragma unroll
+        for (int i = 0; i < S::PANEL_PIECES; i++)
+            piece[i] = memory + S::piece_at(stage, first / PANEL * S::PANEL_PIECES + i);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int m = first + (pair ? 0 : h * 8), in = m % PANEL;
-            power[h] = powers[N + first + h * (pair ? OUTPUTS / 2 : 8)];
+            const int m = (first + (pair ? 0 : h * 8)) % PANEL;
+            power[h] = powers[S::N + first + h * (pair ? OUTPUTS / 2 : 8)];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const int row = lane % 4 * 2 + e;
-                at[e][h] = out + m / PANEL * (N * PANEL * 4) + row * 128 + (in / 4 ^ row) * 16 +
-                           in % 4 * 4;
+                in[e][h] = row * 128 + (m / 4 ^ row) * 16 + m % 4 * 4;
             }
         }
         rows = powers + lane % 4 * 2;
     }
+    __device__ __forceinline__ float *at(int i, int e, int h) const {
+        return (float *)(piece[i / EIGHTS] + in[e][h] + i % EIGHTS * 1024);
+    }
 };
 
-template <int N, bool ADD>
-static __device__ __forceinline__ void stage_plain(const staged_outputs<N> &o,
-                                                   const float (&d)[N / 2]) {
+template <class S, bool ADD>
+static __device__ __forceinline__ void stage_plain(const staged_outputs<S> &o,
+                                                   const float (&d)[S::N / 2]) {
 #pragma unroll
-    for (int i = 0; i < N / 8; i++) {
+    for (int i = 0; i < S::N / 8; i++) {
         const float2 two = *(const float2 *)(o.rows + i * 8);
         const float back[2] = {two.x, two.y};
 #pragma unroll
         for (int e = 0; e < 2; e++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float *to = (float *)(o.at[e][h] + i * 1024);
+                float *to = o.at(i, e, h);
                 const float v = d[4 * i + 2 * h + e] * o.power[h] * back[e];
                 *to = ADD ? *to + v : v;
             }
     }
 }
 
-template <int N>
-static __device__ __forceinline__ void stage_joined(const staged_outputs<N> &o,
-                                                    const float (&d)[N / 2]) {
+template <class S>
+static __device__ __forceinline__ void stage_joined(const staged_outputs<S> &o,
+                                                    const float (&d)[S::N / 2]) {
 #pragma unroll
-    for (int i = 0; i < N / 8; i++) {
+    for (int i = 0; i < S::N / 8; i++) {
         const float2 two = *(const float2 *)(o.rows + i * 8);
         const float back[2] = {two.x, two.y};
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             float v0 = d[4 * i + e] * o.power[0] * back[e];
             float v1 = d[4 * i + 2 + e] * o.power[1] * back[e];
-            *(float *)(o.at[e][0] + i * 1024) = v0 / (1.0f + expf(-v0)) * v1;
+            *o.at(i, e, 0) = v0 / (1.0f + expf(-v0)) * v1;
         }
     }
 }
@@ -369,14 +444,14 @@ template <class S> struct unpacked_multiplier {
         if constexpr (S::STAGED) {
             barrier_wait(bars.side(), tile);
             tile ^= 1;
-            const staged_outputs<N> o(memory + S::OUT, (const float *)(memory + S::POWERS),
-                                      t.job->pair);
+            const staged_outputs<S> o(memory, turn.stage, t.job->pair);
+            turn.skip(S::BORROWED);
             if (t.job->pair)
-                stage_joined<N>(o, d);
+                stage_joined<S>(o, d);
             else if (t.job->add)
-                stage_plain<N, true>(o, d);
+                stage_plain<S, true>(o, d);
             else
-                stage_plain<N, false>(o, d);
+                stage_plain<S, false>(o, d);
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             if (threadIdx.x % 32 == 0)
@@ -424,6 +499,7 @@ template <class S> static __device__ __forceinline__ void init_bars(const unpack
     }
     barrier_init(bars.side(), 1);
     barrier_init(bars.out(), MULTIPLIERS);
+    barrier_init(bars.lent(), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -465,7 +541,7 @@ static bool map(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stride, i
     return gpu_check(g, made, "linear (unpacked)");
 }
 
-// Maps the outputs of all jobs, for panels of so many rows.
+// Maps the outputs of all jobs, for pieces of so many rows.
 static bool map_outs(struct gpu *g, struct unpacked_call *c, int rows_each) {
     for (int j = 0; j < c->l.jobs; j++) {
         const struct linear_one *o = &c->l.job[j];
@@ -480,7 +556,7 @@ static bool map_outs(struct gpu *g, struct unpacked_call *c, int rows_each) {
 template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
     c->l.row_tiles = (c->l.n + S::N - 1) / S::N;
     if (!map(g, &c->rows, c->l.x, c->l.stride, c->l.n, S::N / CLUSTER) ||
-        (S::STAGED && !map_outs(g, c, S::N)))
+        (S::STAGED && !map_outs(g, c, S::HIGH)))
         return;
     gpu_check(g, gpu_allow_shared((linear_unpacked<S>), S::BYTES), "linear (unpacked)");
     int64_t most = g->processors / CLUSTER, tiles = all_tiles(*c);
@@ -498,11 +574,21 @@ template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
     gpu_launch_with<unpacked_call>(g, call, *c);
 }
 
-// Time of a launch in rounds of all clusters, times rows: of tiles of `rows` that take `each`
-// hundredths of what they should.
-static int64_t rounds(const struct gpu *g, const struct unpacked_call *c, int rows, int each) {
-    int64_t tiles = c->blocks * ((c->l.n + rows - 1) / rows), most = g->processors / CLUSTER;
-    return (tiles + most - 1) / most * rows * each;
+// Rows of the tiles that take least: rounds of all clusters, times rows, times what a row takes in
+// such a tile, in hundredths (8,192 rows of a 27B model): of added outputs, and of others.
+static int best_tile(const struct gpu *g, const struct unpacked_call *c, bool add) {
+    static const int tiles[][3] = {{128, 100, 100}, {160, 95, 93}, {192, 91, 87}};
+    const int64_t most = g->processors / CLUSTER;
+    int64_t least = INT64_MAX;
+    int best = 0;
+    for (int i = 0; i < 3; i++) {
+        const int64_t all = c->blocks * ((c->l.n + tiles[i][0] - 1) / tiles[i][0]);
+        const int64_t time = (all + most - 1) / most * tiles[i][0] * tiles[i][add ? 1 : 2];
+        if (time < least)
+            best = tiles[i][0];
+        least = time < least ? time : least;
+    }
+    return best;
 }
 
 // Whether the copy engine can store a job's outputs.
@@ -512,7 +598,7 @@ static bool can_stage(const struct linear_one *o) {
 
 // Unpacks the jobs of c->l, which fit at `to`, and queues their products.
 static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
-    bool parts = false, pairs = true, staged = true;
+    bool parts = false, pairs = true, staged = true, add = false;
     c->blocks = 0;
     for (int j = 0; j < c->l.jobs; j++) {
         struct linear_one *o = &c->l.job[j];
@@ -526,18 +612,21 @@ static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
         parts = parts || o->parts > 1;
         pairs = pairs && o->pair;
         staged = staged && can_stage(o);
+        add = add || o->add;
     }
-    const bool wide = rounds(g, c, 192, 107) <= rounds(g, c, 128, 100);
+    const int rows = best_tile(g, c, add);
     if (!parts && staged && pairs)
-        launch<unpacked_shape<256, false, true>>(g, c);
+        launch<unpacked_shape<256, false, BORROWING>>(g, c);
     else if (!parts)
-        launch<unpacked_shape<256, false, false>>(g, c);
+        launch<unpacked_shape<256, false, BY_WARPS>>(g, c);
     else if (!staged)
-        launch<unpacked_shape<128, true, false>>(g, c);
-    else if (wide)
-        launch<unpacked_shape<192, true, true>>(g, c);
+        launch<unpacked_shape<128, true, BY_WARPS>>(g, c);
+    else if (rows == 128)
+        launch<unpacked_shape<128, true, OWN_ROOM>>(g, c);
+    else if (rows == 160)
+        launch<unpacked_shape<160, true, OWN_ROOM>>(g, c);
     else
-        launch<unpacked_shape<128, true, true>>(g, c);
+        launch<unpacked_shape<192, true, BORROWING>>(g, c);
 }
 
 // More weights than the scratch memory has room for are unpacked one after the other, and what a
