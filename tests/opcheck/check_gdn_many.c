@@ -285,8 +285,9 @@ void check_gdn_many_rule(struct check *c) {
                  {{2, 6, 128, 128}, 2, 8, ANY},     {{2, 6, 128, 128}, 2, 3, ANY},
                  {{2, 6, 128, 128}, 2, 12, 4},      {{2, 6, 128, 128}, MOST - 10, MOST, 8},
                  {{1, 4, 128, 128}, 3, 20, 16},     {{2, 6, 128, 128}, 3, 20, SMALL},
-                 {{2, 6, 128, 128}, 30, 50, SMALL}, {{1, 2, 32, 32}, 2, 20, SINGLE},
-                 {{2, 4, 64, 64}, 2, 20, ANY},      {{3, 3, 24, 40}, 2, 20, ANY}};
+                 {{2, 6, 128, 128}, 30, 50, SMALL}, {{2, 6, 128, 128}, 2, 4, SMALL},
+                 {{1, 2, 32, 32}, 2, 20, SINGLE},   {{2, 4, 64, 64}, 2, 20, ANY},
+                 {{3, 3, 24, 40}, 2, 20, ANY}};
     for (int i = 0; check_has_gdn(c) && i < (int)(sizeof cases / sizeof *cases); i++) {
         const int *h = cases[i].shape;
         struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
@@ -327,9 +328,9 @@ static void rule_turn(void *arg, int turn) {
     exec_ops(t->c->exec)->gdn(t->c->exec, &a, &t->r);
 }
 
-// n sequences of so many rows each, behind 512 positions and more. Bytes of the rule: bases that
-// are read, the log's positions since the older one, and the rows.
-static void time_rows(struct check *c, int n, int rows, enum forest_kind kind) {
+// n sequences of so many rows each, the last one of `last`, behind 512 positions and more. Bytes of
+// the rule: bases that are read, the log's positions since the older one, and the rows.
+static void time_rows(struct check *c, int n, int each, int last, enum forest_kind kind) {
     struct gdn_shape s = {16, 48, 128, 128, 10240};
     struct timed *t = calloc(1, sizeof *t);
     struct many *m = calloc(1, sizeof *m);
@@ -342,6 +343,7 @@ static void time_rows(struct check *c, int n, int rows, enum forest_kind kind) {
     m->n = n;
     forest_clear(&m->f);
     for (int i = 0; i < n; i++) {
+        const int rows = i + 1 < n ? each : last;
         m->len[i] = 512 + i * 13 % GDN_BLOCK;
         m->runs[i] = (struct gdn_run){m->f.rows.n, rows, i};
         forest_grow(&m->f, &c->rng, kind, i, m->len[i], rows);
@@ -365,10 +367,13 @@ static void time_rows(struct check *c, int n, int rows, enum forest_kind kind) {
     t->conv = conv_args(m, t->p, t->y, t->seqs[0]);
     t->r = t->p->f.rows;
     t->r.pass = exec_pass(c->exec);
-    snprintf(text, sizeof text, "%d x %s of %d", n, kind == TREE ? "tree" : "chain", rows);
+    int end =
+        snprintf(text, sizeof text, "%d x %s of %d", n, kind == TREE ? "tree" : "chain", each);
+    if (last != each)
+        snprintf(text + end, sizeof text - (size_t)end, ", the last of %d", last);
     report_time(c, "gdn_gates_conv: many", text, time_call(c, conv_turn, t),
                 (double)m->f.rows.n * 2 * row + n * 3 * row);
-    if (rows <= GDN_BLOCK)
+    if (each <= GDN_BLOCK)
         report_time(c, "gdn: many", text, time_call(c, rule_turn, t), bytes);
     buffers_close(&t->y->buffers);
     many_fini(m);
@@ -385,7 +390,8 @@ void check_gdn_many_time(struct check *c) {
     if (!c->device || !check_has_gdn(c))
         return;
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
-        time_rows(c, cases[i][0], cases[i][1], cases[i][1] > 1 ? TREE : CHAIN);
+        time_rows(c, cases[i][0], cases[i][1], cases[i][1], cases[i][1] > 1 ? TREE : CHAIN);
+    time_rows(c, 32, 4, 23, TREE);
     for (int rows = 64; rows <= 512; rows *= 2)
-        time_rows(c, 1, rows, CHAIN);
+        time_rows(c, 1, rows, rows, CHAIN);
 }

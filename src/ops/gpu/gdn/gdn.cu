@@ -77,33 +77,47 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
     return matrix ? gdn_matrix(g, &j, &t, n) : gdn_plain(g, &j, n);
 }
 
-// Short runs of several sequences.
-static bool launch_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
-                         const struct rows *r) {
-    bool single = true;
+// Ways that runs go: of many rows, or alone; middling and short ones of several sequences, apart
+// since a launch costs what its longest run does.
+enum { LONG, MIDDLING, SHORT, KINDS };
+
+// Which way a run of so many rows goes that is not alone in it. lone: the only short one joins the
+// middling ones.
+static int kind_of(int64_t count, bool lone) {
+    enum { FEW = 8 };
+    if (count > GDN_SMALL)
+        return LONG;
+    return count > FEW || lone ? MIDDLING : SHORT;
+}
+
+static bool launch_kind(struct gpu *g, int kind, const struct gdn_args *a,
+                        const struct gdn_run *runs, int n, const struct rows *r) {
+    bool single = kind == SHORT;
+    if (kind == LONG)
+        return launch_runs(g, a, runs, n, r);
     for (int i = 0; i < n; i++)
         single = single && runs[i].count == 1 && !reads_newer(a, &runs[i], r);
     return single ? gdn_single(g, a, runs, n) : gdn_small(g, a, runs, n, r);
 }
 
-// Short runs of many sequences go one way, all others another; how they are shared out changes no
-// bit.
+// How runs are shared out changes no bit.
 extern "C" void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
-    enum { LEAST = 2 };
     struct gpu *g = gpu_of(x);
-    struct gdn_run runs[2][GDN_STATES]; // [others, short ones]
-    int n[2] = {0, 0}, small = 0;
+    struct gdn_run runs[KINDS][GDN_STATES];
+    int n[KINDS] = {0}, all[KINDS] = {0};
+    bool small = gdn_takes_small(g, &a->shape);
     for (int i = 0; i < a->n_runs; i++)
-        small += a->runs[i].count <= GDN_SMALL;
-    bool apart = small >= LEAST && gdn_takes_small(g, &a->shape);
+        all[kind_of(a->runs[i].count, false)]++;
+    bool lone = all[SHORT] == 1;
+    all[MIDDLING] += lone;
     for (int i = 0; i < a->n_runs; i++) {
-        bool last = i + 1 == a->n_runs;
-        int kind = apart && a->runs[i].count <= GDN_SMALL;
+        int kind = kind_of(a->runs[i].count, lone);
+        kind = small && all[kind] > 1 ? kind : LONG;
         runs[kind][n[kind]++] = a->runs[i];
-        for (int k = 0; k < 2; k++) {
-            if (n[k] == 0 || (n[k] < GDN_STATES && !last))
+        for (int k = 0; k < KINDS; k++) {
+            if (n[k] == 0 || (n[k] < GDN_STATES && i + 1 < a->n_runs))
                 continue;
-            if (!(k ? launch_small(g, a, runs[k], n[k], r) : launch_runs(g, a, runs[k], n[k], r)))
+            if (!launch_kind(g, k, a, runs[k], n[k], r))
                 return;
             n[k] = 0;
         }
