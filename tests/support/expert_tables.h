@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What owners of slots and places of experts must always be to each other (expert_pool.h); behind
-// test.h.
+// A small pool of experts with its tables, and what owners of slots and places of experts must
+// always be to each other (expert_pool.h); behind test.h.
 #ifndef COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 #define COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 
+#include <string.h>
+
 #include "ops/expert_pool.h"
+
+enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MOST = RIG_LAYERS * RIG_EXPERTS };
+
+struct expert_rig {
+    struct expert_pool p;
+    int32_t owner[RIG_MOST], place[RIG_MOST];
+    uint32_t heat[RIG_MOST], total[RIG_LAYERS], rows[RIG_LAYERS];
+    struct expert_move moves[RIG_EXPERTS];
+};
+
+// Cold and not filled, of so many layers.
+static inline void open_expert_rig(struct expert_rig *r, int layers, int64_t slots) {
+    memset(r, 0, sizeof *r);
+    r->p = (struct expert_pool){layers,   RIG_EXPERTS, slots,    r->owner,
+                                r->place, r->heat,     r->total, r->rows};
+}
 
 static inline void check_expert_tables(const struct expert_pool *p) {
     const int all = p->layers * p->experts;

@@ -11,35 +11,27 @@
 #include "ops/expert_loan.h"
 #include "support/expert_tables.h"
 
-enum { LAYERS = 6, EXPERTS = 12, MOST = LAYERS * EXPERTS };
+enum { LAYERS = RIG_LAYERS, EXPERTS = RIG_EXPERTS, MOST = RIG_MOST };
 
-struct rig {
-    struct expert_pool p;
-    int32_t owner[MOST], place[MOST];
-    uint32_t heat[MOST], total[LAYERS], rows[LAYERS];
-    struct expert_shift moves[MOST];
+// Filled with the hottest.
+static void open_rig(struct expert_rig *r, int64_t slots, struct rng *g) {
     struct err e;
-};
-
-static void open_rig(struct rig *r, int64_t slots, struct rng *g) {
-    memset(r, 0, sizeof *r);
-    r->p = (struct expert_pool){LAYERS,   EXPERTS, slots,    r->owner,
-                                r->place, r->heat, r->total, r->rows};
+    open_expert_rig(r, LAYERS, slots);
     for (int i = 0; g && i < MOST; i++)
         r->heat[i] = rng_below(g, 100000);
-    assert_int_equal(expert_pool_fill(&r->p, &r->e), 0);
+    assert_int_equal(expert_pool_fill(&r->p, &e), 0);
 }
 
-static void check_tables(const struct rig *r) {
+static void check_tables(const struct expert_rig *r) {
     check_expert_tables(&r->p);
 }
 
-static uint64_t part_of(const struct rig *r, int32_t owner) {
+static uint64_t part_of(const struct expert_rig *r, int32_t owner) {
     return expert_part(r->heat[owner], r->total[owner / EXPERTS], EXPERTS);
 }
 
 // Experts change places, and some go.
-static void shuffle(struct rig *r, struct rng *g) {
+static void shuffle(struct expert_rig *r, struct rng *g) {
     for (int64_t i = 0; i < r->p.slots; i++) {
         int64_t j = rng_below(g, (uint32_t)(i + 1));
         int32_t other = r->owner[j];
@@ -60,7 +52,7 @@ static void the_hottest_stay(void **state) {
     struct rng g = {7};
     int64_t moved = 0, gone = 0;
     for (int round = 0; round < 500; round++) {
-        struct rig r;
+        struct expert_rig r;
         int64_t slots = EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS + 1);
         open_rig(&r, slots, &g);
         if (rng_below(&g, 2))
@@ -70,7 +62,9 @@ static void the_hottest_stay(void **state) {
         memcpy(before, r.place, sizeof before);
         memcpy(old_owner, r.owner, sizeof old_owner);
         int64_t keep = EXPERTS + (int64_t)rng_below(&g, (uint32_t)(slots - EXPERTS + 1));
-        int n = expert_pool_lend(&r.p, keep, r.moves, &r.e);
+        struct expert_shift moves[MOST];
+        struct err e;
+        int n = expert_pool_lend(&r.p, keep, moves, &e);
         assert_true(n >= 0);
         assert_int_equal(r.p.slots, keep);
         check_tables(&r);
@@ -87,9 +81,9 @@ static void the_hottest_stay(void **state) {
         assert_true(coldest >= hottest);
         bool shifted[MOST] = {false};
         for (int i = 0; i < n; i++) {
-            assert_true(r.moves[i].from >= keep && r.moves[i].to < keep);
-            assert_int_equal(r.owner[r.moves[i].to], old_owner[r.moves[i].from]);
-            shifted[r.moves[i].to] = true;
+            assert_true(moves[i].from >= keep && moves[i].to < keep);
+            assert_int_equal(r.owner[moves[i].to], old_owner[moves[i].from]);
+            shifted[moves[i].to] = true;
         }
         for (int64_t s = 0; s < keep; s++)
             if (!shifted[s] && r.owner[s] >= 0)
@@ -106,25 +100,26 @@ static void the_hottest_stay(void **state) {
 // What was lent fills with what is missing, and only then does anybody make room.
 static void fills_again(void **state) {
     (void)state;
-    struct rig r;
-    struct expert_move moves[EXPERTS];
+    struct expert_rig r;
+    struct expert_shift shifts[MOST];
+    struct err e;
     int32_t ids[EXPERTS];
     open_rig(&r, 3 * EXPERTS, NULL);
-    assert_int_equal(expert_pool_lend(&r.p, EXPERTS, r.moves, &r.e), 0); // those in front stay
+    assert_int_equal(expert_pool_lend(&r.p, EXPERTS, shifts, &e), 0); // those in front stay
     for (int i = 0; i < EXPERTS; i++)
         ids[i] = i;
     for (int layer = 0; layer < LAYERS; layer++) { // the fewest slots still run any pass
-        (void)expert_pool_choose(&r.p, layer, ids, 1, EXPERTS, moves);
+        (void)expert_pool_choose(&r.p, layer, ids, 1, EXPERTS, r.moves);
         for (int i = 0; i < EXPERTS; i++)
             assert_in_range(r.place[layer * EXPERTS + i], 0, EXPERTS - 1);
     }
     expert_pool_back(&r.p, 3 * EXPERTS);
-    assert_int_equal(expert_pool_choose(&r.p, 0, ids, 1, EXPERTS, moves), EXPERTS);
-    assert_int_equal(expert_pool_choose(&r.p, 1, ids, 1, EXPERTS, moves), EXPERTS);
+    assert_int_equal(expert_pool_choose(&r.p, 0, ids, 1, EXPERTS, r.moves), EXPERTS);
+    assert_int_equal(expert_pool_choose(&r.p, 1, ids, 1, EXPERTS, r.moves), EXPERTS);
     check_tables(&r);
     for (int i = 0; i < EXPERTS; i++) // the last layer's have not been disturbed
         assert_in_range(r.place[(LAYERS - 1) * EXPERTS + i], 0, EXPERTS - 1);
-    assert_true(expert_pool_choose(&r.p, 2, ids, 1, EXPERTS, moves) == EXPERTS);
+    assert_true(expert_pool_choose(&r.p, 2, ids, 1, EXPERTS, r.moves) == EXPERTS);
 }
 
 static struct expert_classes classes(struct rng *g, int n) {

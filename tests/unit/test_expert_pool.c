@@ -9,22 +9,13 @@
 #include "ops/expert_pool.h"
 #include "support/expert_tables.h"
 
-enum { LAYERS = 5, EXPERTS = 12, MOST = LAYERS * EXPERTS };
+enum { LAYERS = 5, EXPERTS = RIG_EXPERTS, MOST = LAYERS * EXPERTS };
 
-struct rig {
-    struct expert_pool p;
-    int32_t owner[MOST], place[MOST];
-    uint32_t heat[MOST], total[LAYERS], rows[LAYERS];
-    struct expert_move moves[EXPERTS];
-};
-
-static void open_rig(struct rig *r, int64_t slots) {
-    memset(r, 0, sizeof *r);
-    r->p = (struct expert_pool){LAYERS,   EXPERTS, slots,    r->owner,
-                                r->place, r->heat, r->total, r->rows};
+static void open_rig(struct expert_rig *r, int64_t slots) {
+    open_expert_rig(r, LAYERS, slots);
 }
 
-static void check_tables(const struct rig *r) {
+static void check_tables(const struct expert_rig *r) {
     check_expert_tables(&r->p);
 }
 
@@ -94,7 +85,7 @@ static void counts_slots_a_layer(void **state) {
 
 static void fills_with_the_hottest(void **state) {
     (void)state;
-    struct rig r;
+    struct expert_rig r;
     struct err e;
     open_rig(&r, 20);
     r.heat[3 * EXPERTS + 7] = 100;
@@ -114,7 +105,7 @@ static void fills_with_the_hottest(void **state) {
 
 static void the_coldest_make_room(void **state) {
     (void)state;
-    struct rig r;
+    struct expert_rig r;
     struct err e;
     open_rig(&r, EXPERTS);
     for (int i = 0; i < EXPERTS; i++)
@@ -138,7 +129,7 @@ static void the_coldest_make_room(void **state) {
 
 static void heat_fades(void **state) {
     (void)state;
-    struct rig r;
+    struct expert_rig r;
     struct err e;
     open_rig(&r, EXPERTS);
     assert_int_equal(expert_pool_fill(&r.p, &e), 0);
@@ -169,7 +160,7 @@ static void choose_four(struct rng *r, bool skewed, int32_t *ids) {
 static void prompts_keep_what_fits(void **state) {
     (void)state;
     struct rng r = {23};
-    struct rig g;
+    struct expert_rig g;
     struct err e;
     int32_t ids[600];
     int64_t moved = 0;
@@ -195,7 +186,7 @@ static void random_passes(void **state) {
     struct err e;
     int64_t late = 0, chosen = 0;
     for (int round = 0; round < 60; round++) {
-        struct rig g;
+        struct expert_rig g;
         bool skewed = round % 2;
         open_rig(&g, EXPERTS + (int64_t)rng_below(&r, skewed ? 30 : MOST - EXPERTS + 1));
         if (skewed)
@@ -230,7 +221,7 @@ static void random_passes(void **state) {
 // and no more than a half.
 static void brings_ahead(void **state) {
     (void)state;
-    struct rig r;
+    struct expert_rig r;
     struct err e;
     struct rng g = {11};
     for (int round = 0; round < 400; round++) {
