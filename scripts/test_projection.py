@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/gpu_projection.py on made-up counts and GPUs, and what it prints.
+"""bench/gpu_projection.py on made-up counts and GPUs, what it prints, and that docs/performance.md says the same.
 
 usage: test_projection.py
 """
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import unittest
 
-PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench", "gpu_projection.py")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+PROGRAM = os.path.join(ROOT, "bench", "gpu_projection.py")
 spec = importlib.util.spec_from_file_location("gpu_projection", PROGRAM)
 projection = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(projection)
@@ -26,6 +27,12 @@ def counted(total, alu, fma, matrix):
     """The same counts for all forms and kernels."""
     return {(form, kernel): (total, alu, fma, matrix)
             for form in projection.BYTES for kernel in projection.ROWS.values()}
+
+
+def recorded():
+    """The section of docs/performance.md."""
+    with open(os.path.join(ROOT, "docs", "performance.md"), encoding="utf-8") as file:
+        return file.read().split("### Projections for other GPUs")[1].split("\n### ")[0]
 
 
 def run(*args):
@@ -96,6 +103,26 @@ class Program(unittest.TestCase):
         for rows, ms, seen, off in found:
             self.assertEqual(float(seen), projection.SEEN[int(rows)])
             self.assertAlmostEqual(float(off), 100 * (float(ms) / float(seen) - 1), delta=0.6)
+
+    def test_the_document_has_what_is_printed(self):
+        lines = run().stdout.splitlines()
+        head, *rows = [line.strip("| ").split(" | ") for line in recorded().splitlines()
+                       if re.match(r"\| (\||RTX)", line)]
+        self.assertEqual(head, re.findall(r"\d+ rows?", lines[0]))
+        self.assertEqual(len(rows), len(projection.GPUS))
+        for row, line in zip(rows, lines[1:]):
+            self.assertEqual(row, [line[:24].strip(), *re.findall(r"[\d.]+ \(\w+\)", line[24:])])
+
+    def test_the_document_has_what_the_check_gives(self):
+        told = re.findall(r"([\d.]+)(?: ms)? at (\d+)(?: rows)? \((?:seen )?([\d.]+)(?:, ([+-]\d+) %)?\)", recorded())
+        self.assertEqual([int(rows) for _, rows, *_ in told], [8, 16, 23])
+        printed = {rows: (ms, seen, int(off)) for rows, ms, seen, off in
+                   re.findall(r"^ *(\d+) rows: .* forward ([\d.]+), seen ([\d.]+), ([+-]\d+) %$",
+                              run("--check").stdout, re.M)}
+        for ms, rows, seen, off in told:
+            self.assertEqual((ms, seen, int(off or 0)), printed[rows])
+        for rows in 1, 32:  # what the rest was chosen for
+            self.assertEqual(printed[str(rows)][2], 0)
 
     def test_what_is_unknown_is_refused(self):
         self.assertEqual(run("--chek").returncode, 2)
