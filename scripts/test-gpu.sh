@@ -3,8 +3,9 @@
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
 # machine code, memory, faults, random tiles, ops, golden models, some of both with launches held that
 # begin early, rule E over random models on each path, logits against the CPU's, the bundled pair with
-# and without speculation, pairs of experts with all of them resident and with few, what is said when
-# something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of all ops.
+# and without speculation, pairs of experts with all of them resident and with few, the server with
+# such a pair, where there is one (preset cuda), what is said when something is wrong, and, where
+# compute-sanitizer is installed, memcheck and racecheck of all ops.
 # Prints the failures of each part and one table; its last line is "N passed, N failed". CASES: random
 # cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
@@ -97,6 +98,12 @@ for model in r1_tied q3_untied g4_own oss; do
     part "delay-$model" "$tests/gpu_tests" --levels cuda:auto:separate --delay --only $model golden
 done
 part delay-gdn "$tests/gpu_tests" --levels cuda:auto:separate --delay --brief --only gdn opcheck
+for path in auto mma small; do # one at a time: what is watched lies in memory five times
+    delayed=("$tests/gpu_tests" --levels "cuda:$path:separate" --delay --brief)
+    part "delay-linear-$path" "${delayed[@]}" --only linear opcheck
+    part "delay-moe-$path" "${delayed[@]}" --only moe opcheck
+    part "delay-rule-$path" "${delayed[@]}" --cases 8 property
+done
 property
 part score "$tests/gpu_tests" score
 part compare "$tests/gpu_tests" --levels cuda compare
@@ -107,6 +114,11 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 700 -n 96 \
     --ignore-eos --sequences 1,3,8 --modes off,chain:16,tree:40 --drafter oracle:errors=0.15
 part experts scripts/test_gpu_experts.sh "$folder/coppice"
+if [ -x build/cuda/coppice ]; then
+    part server-lending python3 tests/server/test_lending.py build/cuda/coppice
+else
+    table+="server-lending   skipped  there is no build/cuda (cmake --preset cuda)"$'\n'
+fi
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then
     sanitize memcheck cuda:auto:separate

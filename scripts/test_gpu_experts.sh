@@ -4,8 +4,9 @@
 # give the same tokens and logits, by a draft that is never right and by guesses of which some are,
 # and a half and a quarter of the experts resident give those of all of them, of prompts whose
 # experts the copy engine brings and of steps for which kernels do. Then eight layers of a real width:
-# a prompt for which slots are lent gives the tokens and logits of all experts resident, on each path
-# and beside experts of the CPU.
+# a prompt for which slots are lent gives the tokens and logits of all experts resident, on each path,
+# beside experts of the CPU, and with a draft, of which chains and trees come behind it; and three such
+# prompts at a time, of which the first ones decode trees beside passes that borrow.
 # Usage: scripts/test_gpu_experts.sh PROGRAM [DEVICE]
 # DEVICE is cuda; with cpu, where all are always resident, it tests itself on any machine.
 set -u
@@ -84,7 +85,7 @@ lent() {
     local name=$1 reference=$2
     shift 2
     timeout 60 "$program" generate -m "$work/t.gguf" --ids "$(seq -s , 3 4202)" -n 6 --ignore-eos --json \
-        --logit-hash --device "$device" "$@" >"$work/report" 2>"$work/err" </dev/null || {
+        --max-ctx 6000 --logit-hash --device "$device" "$@" >"$work/report" 2>"$work/err" </dev/null || {
         verdict "$name" "exit status $?"
         return
     }
@@ -109,4 +110,38 @@ for path in auto mma small; do
 done
 lent "a long prompt beside experts of the CPU, all others resident" "" --cpu-experts 1
 lent "a long prompt beside experts of the CPU, slots are lent" "$found" --cpu-experts 1 --spark-slots 72
+
+"$program" synth --shape dflash-qwen3-30b-a3b --quant q4_k_m "$work/d.gguf" 2>/dev/null || exit 2
+draft=(-d "$work/d.gguf" --draft-taps 0,2,3,5,6) # eight layers have no others
+lent "a long prompt, plainly beside a draft, all resident" "" "${draft[@]}" --speculate off
+lent "a long prompt, then chains, slots are lent" "$found" "${draft[@]}" --speculate chain --spark-slots 72
+lent "a long prompt, then trees, slots are lent" "$found" "${draft[@]}" --budget 22 --spark-slots 72
+
+# drafted OPTION...: a report of `bench` with the draft behind long prompts.
+drafted() {
+    timeout 60 "$program" bench -m "$work/t.gguf" "${draft[@]}" --prompt-tokens 4200 -n 24 --json \
+        --max-ctx 6000 --device "$device" "$@" >"$work/report" 2>"$work/err" </dev/null
+}
+
+all=
+for n in 0 72; do
+    few=(--spark-slots "$n")
+    [ "$n" != 0 ] || few=()
+    name="guesses behind a long prompt, $n slots"
+    drafted --modes off,chain:8,tree:22 --drafter oracle:al=4 "${few[@]}" || {
+        verdict "$name" "exit status $?"
+        continue
+    }
+    found=$(hashes "$work/report")
+    all=${all:-$found}
+    why=
+    [ "$found" = "$all" ] && [ "${found/ /}" = "$found" ] || why="$found, not $all"
+    verdict "$name" "$why"
+done
+name="three long prompts at a time, 72 slots"
+drafted --modes off,tree:22 --sequences 3 --engine --rounds 1 --spark-slots 72
+rc=$? why=
+found=$(grep -oE '"different": ?[0-9]+' "$work/report" | grep -oE '[0-9]+' | tr '\n' ' ')
+[ "$rc $found" = "0 0 0 " ] || why="exit status $rc, different: $found"
+verdict "$name" "$why"
 finish

@@ -89,12 +89,13 @@ class Process:
 
 
 class Server(Process):
-    """`coppice serve` with the bundled pair and a context of 4,096, on a free port, once it is ready. by: a command in front."""
+    """`coppice serve` with the bundled pair, or another, and a context of 4,096, on a free port, once it is ready.
+    draft: a file, or False; by: a command in front."""
 
-    def __init__(self, *options, draft=True, by=()):
+    def __init__(self, *options, model=TARGET, draft=DRAFT, by=()):
         port = free_port()
         room = [] if {"--max-ctx", "-c"} & set(options) else ["--max-ctx", "4096"]
-        command = [*by, PROGRAM, "serve", "-m", TARGET, *(["-d", DRAFT] if draft else []),
+        command = [*by, PROGRAM, "serve", "-m", model, *(["-d", draft] if draft else []),
                    "--port", str(port), *room, *options]
         super().__init__(command, "")
         self.port = port
