@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench start input exact structured cache drain load relay daemon life openai responses anthropic js schema)
+[ $# -gt 0 ] || parts=(bench start input exact lending structured cache drain load relay daemon life openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node
@@ -73,6 +73,7 @@ for part in "${parts[@]}"; do
             echo "skipped  $part: no npm, or no network; see $logs/server-npm.log"
         fi
         ;;
+    lending) run "$part" python3 "$script" "$program" cpu ;; # which lends nothing: its requests alone
     *) run "$part" python3 "$script" "$program" ;;
     esac
 done
