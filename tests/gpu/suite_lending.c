@@ -57,7 +57,7 @@ static bool one_pair(const char *level, int index, struct gpu_counts *n) {
     static float want[MOST_VOCAB], got[MOST_VOCAB];
     struct pair p;
     struct err e = {0}, full = {0};
-    int rc = pair_open(&p, index, level, &e);
+    int rc = pair_open(&p, index, level, false, &e);
     const struct expert_store *store = rc ? NULL : model_experts(p.b[1].model);
     if (!rc)
         rc = last_logits(&p.b[0], p.vocab, false, want, &e);

@@ -37,8 +37,11 @@ static int64_t pick_length(struct rng *g) {
 }
 
 // Prompts repeat parts of themselves, so that lookup has something to find.
-static void pick_prompt(struct scenario *s, int vocab, struct rng *g) {
+static void pick_prompt(struct scenario *s, const struct pair *p, struct rng *g) {
+    const int vocab = p->vocab;
     int64_t n = pick_length(g);
+    if (p->lends && n <= PAIR_FEW) // longer than passes that borrow nothing
+        n += PAIR_FEW;
     for (int64_t i = 0; i < n;) {
         int64_t run = 1 + rng_below(g, 12);
         bool copy = i > 12 && rng_below(g, 2);
@@ -79,12 +82,12 @@ static void pick_bias(struct scenario *s, int vocab, struct rng *g) {
     s->r.sample.n_bias = n;
 }
 
-static void pick_scenario(struct scenario *s, int vocab, struct rng *g) {
+static void pick_scenario(struct scenario *s, const struct pair *p, struct rng *g) {
     static const int best[] = {0, 1, 5, 20};
-    pick_prompt(s, vocab, g);
+    pick_prompt(s, p, g);
     pick_sampling(&s->r.sample, g);
     if (rng_below(g, 3) == 0)
-        pick_bias(s, vocab, g);
+        pick_bias(s, p->vocab, g);
     s->r.n_best = rng_below(g, 3) ? -1 : best[rng_below(g, 4)];
     s->r.prompt_logprobs = rng_below(g, 4) == 0;
     s->r.stop_behind = -1;
@@ -133,9 +136,17 @@ static void pick_end(struct scenario *s, const struct gen_result *plain, struct 
     }
 }
 
-static int64_t pick_chunk(struct rng *g) {
+static int64_t pick_chunk(const struct pair *p, struct rng *g) {
     static const int64_t chunks[] = {1, 64, 512, 7, 33};
-    return chunks[rng_below(g, 5)];
+    int64_t chunk = chunks[rng_below(g, 5)];
+    return p->brief && chunk == 1 ? 512 : chunk;
+}
+
+// Few tokens, and so few passes.
+static void shorten(struct scenario *s) {
+    enum { PROMPT = 40, NEW = 12 };
+    s->r.n_prompt = s->r.n_prompt < PROMPT ? s->r.n_prompt : PROMPT;
+    s->r.max_tokens = 4 + s->r.max_tokens % (NEW - 4);
 }
 
 static void pick_tree(struct tree_options *t, struct rng *g) {
@@ -149,20 +160,27 @@ static void pick_tree(struct tree_options *t, struct rng *g) {
         t->budget = (int)rng_below(g, TREE_MAX_BUDGET + 1);
 }
 
+// Of those with a draft; the one that lends slots more often than another.
+static const struct pair_backend *pick_backend(const struct pair *p, struct rng *g) {
+    return &p->b[p->lends ? 1 + (rng_below(g, 4) == 0) : 1 + rng_below(g, 2)];
+}
+
 // One of the ways in which the output may be made.
 static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct rng *g) {
     static const double errors[] = {0, 0.02, 0.1, 0.3};
     static const char *const names[] = {"chain",        "tree",        "lookup",
                                         "oracle chain", "oracle tree", "oracle tree with lookup"};
-    const struct pair_backend *b = &p->b[1 + rng_below(g, 2)];
+    const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
                           .dflash = b->dflash,
                           .share_noise = rng_below(g, 2),
-                          .chunk = pick_chunk(g),
+                          .chunk = pick_chunk(p, g),
                           .surgery = rng_below(g, 3) == 0,
                           .seed = rng_next(g)};
     w->choose = w->seed % 8 == 0;
+    if (p->lends && w->chunk < 64 && w->seed % 2) // so that passes borrow slots
+        w->chunk = 512;
     pick_tree(&w->tree, g);
     w->oracle.error_rate = errors[rng_below(g, 4)];
     w->oracle.seed = rng_next(g);
@@ -234,7 +252,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
     if (rc)
         return rc;
     pick_end(s, &full, g);
-    off.chunk = pick_chunk(g);
+    off.chunk = pick_chunk(p, g);
     off.model = p->b[2].model;
     rc = gen_run(&s->r, &off, &plain, &ignored, e);
     if (rc)
@@ -270,7 +288,9 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
 static int run_case(const struct pair *p, int number, struct features *f, struct err *e) {
     struct rng g = {rng_mix((uint64_t)number)};
     struct scenario s = {0};
-    pick_scenario(&s, p->vocab, &g);
+    pick_scenario(&s, p, &g);
+    if (p->brief)
+        shorten(&s);
     int rc = pick_automaton(&s, p->vocab, e);
     if (!rc)
         rc = run_ways(p, number, &s, &g, f, e);
@@ -291,7 +311,7 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
     struct features ignored = {0};
     struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
     int kind = (int)rng_below(g, 7);
-    pick_scenario(&t->s, p->vocab, g);
+    pick_scenario(&t->s, p, g);
     t->s.r.prompt = t->s.prompt;
     int rc = pick_automaton(&t->s, p->vocab, e);
     if (!rc)
@@ -339,7 +359,7 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
     struct rng g = {rng_mix((uint64_t)number + 1000003)};
     struct gen_member m[GEN_MEMBERS] = {0};
     int n = rng_below(&g, 2) ? GEN_MEMBERS : 2 + (int)rng_below(&g, GEN_MEMBERS - 1), rc = 0;
-    const struct pair_backend *b = &p->b[1 + rng_below(&g, 2)];
+    const struct pair_backend *b = pick_backend(p, &g);
     struct part *t = calloc((size_t)n, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a group of %d", n);
@@ -367,22 +387,26 @@ static int run_pair(const struct exact_options *o, int index, struct features *f
     int *failed = &out->failed;
     struct pair p;
     int64_t kept[PAIR_BACKENDS] = {0};
-    int rc = pair_open(&p, index, o->level, e);
+    int rc = pair_open(&p, index, o->level, o->brief, e);
     for (int b = 0; b < PAIR_BACKENDS && !rc; b++)
         kept[b] = device_kept(p.b[b].x);
     for (int i = o->first; i < o->first + o->cases && !rc; i++)
         if (i % PAIRS == index && (o->only < 0 || i == o->only))
-            *failed += run_case(&p, i, f, e) ||
-                       (i % GROUP_EVERY == i / PAIRS % GROUP_EVERY && run_group(&p, i, f, e));
+            *failed +=
+                run_case(&p, i, f, e) ||
+                (!o->brief && i % GROUP_EVERY == i / PAIRS % GROUP_EVERY && run_group(&p, i, f, e));
     for (int b = 0; b < PAIR_BACKENDS && !rc; b++) {
         int64_t now = device_kept(p.b[b].x);
         if (now != kept[b])
             fprintf(stderr, "pair %d: ops hold %lld bytes where %lld were reserved\n", index,
                     (long long)now, (long long)kept[b]);
         *failed += now != kept[b];
-        const struct expert_store *store = model_experts(p.b[b].model);
-        out->loans += store ? (int64_t)expert_store_lent(store).loans : 0;
     }
+    const struct expert_store *lender = !rc && p.lends ? model_experts(p.b[1].model) : NULL;
+    int64_t loans = lender ? (int64_t)expert_store_lent(lender).loans : 0;
+    out->loans += loans;
+    out->lending += lender != NULL;
+    out->lent += loans > 0;
     pair_close(&p);
     return rc;
 }

@@ -13,10 +13,12 @@
 #include "support/device.h"
 #include "support/tiny_gguf.h"
 
-static void choose_shape(struct tiny_shape *t, int index, const char *level, struct rng *g) {
+static void choose_shape(struct tiny_shape *t, const struct pair *p, const char *level,
+                         struct rng *g) {
     static const uint32_t types[] = {TYPE_F32,  TYPE_Q8_0, TYPE_Q4_K, TYPE_F16,
                                      TYPE_Q4_0, TYPE_BF16, TYPE_Q6_K, TYPE_Q8_0};
     static const int heads[][2] = {{2, 4}, {2, 2}, {1, 3}, {2, 6}};
+    const int index = p->index;
     *t = tiny_shape_default();
     t->type = types[index % 8];
     t->vocab = 64 + (int)rng_below(g, 237);
@@ -54,7 +56,7 @@ static void choose_shape(struct tiny_shape *t, int index, const char *level, str
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3)) // most of one in three have experts
         tiny_shape_experts(t);
     // On a device those whose files are soon written have so many that slots can be lent.
-    if (t->experts && level && device_level(level) && quant_format(t->type)->block < 256)
+    if (t->experts && !p->brief && device_level(level) && quant_format(t->type)->block < 256)
         t->experts = t->type == TYPE_F32 ? 200 : t->type == TYPE_Q8_0 ? 640 : 400;
 }
 
@@ -82,36 +84,48 @@ static int open_exec(struct pair_backend *b, int i, const char *level, struct er
     return device_open(&b->x, level, last ? 2 : 1, e);
 }
 
-// Passes of more rows than USUAL borrow slots, if there is room for what they work with.
-static int take_loan(struct model_options *o, const struct pair *p, const struct pair_backend *b,
+// Passes of more rows than PAIR_FEW, as most prompts and groups have, borrow slots, if there is
+// room for what they work with; in some pairs for the smaller passes only. Scratch of ops is there
+// all the time, since on some paths it is more than all of these slots.
+static int take_loan(struct model_options *o, struct pair *p, const struct pair_backend *b,
                      struct err *e) {
-    enum { USUAL = 128, LENT = 512 };
-    struct model_options usual = *o, lent = *o;
-    struct model_plan u, l;
+    enum { PASSES = 2 };
+    static const int lent[PASSES] = {96, 256};
+    struct model_options own = *o;
+    struct model_lending l = {0};
+    struct model_plan plan[1 + PASSES];
     struct expert_layout layout;
-    struct expert_loan loan;
-    struct err none;
-    usual.max_rows = USUAL;
-    lent.max_rows = LENT;
-    int rc = model_plan(&u, NULL, b->x, p->file, &usual, e);
+    int rc = 0;
+    own.max_verify = PAIR_FEW;
+    for (int i = 0; i <= PASSES && !rc; i++) {
+        own.max_rows = i ? lent[i - 1] : PAIR_FEW;
+        rc = model_plan(&plan[i], NULL, b->x, p->file, &own, e);
+    }
     if (!rc)
-        rc = model_plan(&l, NULL, b->x, p->file, &lent, e);
-    if (rc)
+        rc = exec_reserve(b->x, &plan[PASSES].limits, e);
+    l.own = plan[0].rows;
+    expert_layout_of(&layout, &own.experts, l.own);
+    for (int i = 0; i < PASSES && !rc; i++) {
+        struct expert_loan loan;
+        struct err none;
+        int64_t bytes = plan[1 + i].room;
+        if (expert_layout_lend(&layout, &own.experts, bytes, &loan, &none) || !loan.slots)
+            continue;
+        l.pass[l.n].rows = lent[i];
+        l.pass[l.n++].bytes = bytes;
+    }
+    if (rc || !l.n)
         return rc;
-    int64_t scratch = exec_room_scratch(b->x, &l.limits);
-    if (scratch > exec_room_scratch(b->x, &u.limits))
-        l.room += scratch;
-    expert_layout_of(&layout, &o->experts, u.rows);
-    if (expert_layout_lend(&layout, &o->experts, l.room, &loan, &none) || !loan.slots)
-        return 0;
-    o->max_rows = USUAL;
-    o->lending = (struct model_lending){.own = u.rows, .n = 1, .pass = {{LENT, l.room}}};
+    own.max_rows = PAIR_FEW;
+    own.lending = l;
+    *o = own;
+    p->lends = true;
     return 0;
 }
 
 // On a device the first backend holds all experts, the second half of those that need not be there,
 // the last none of these.
-static int take_slots(struct model_options *o, const struct pair *p, const struct pair_backend *b,
+static int take_slots(struct model_options *o, struct pair *p, const struct pair_backend *b,
                       struct err *e) {
     struct model_plan plan;
     int i = (int)(b - p->b);
@@ -123,7 +137,7 @@ static int take_slots(struct model_options *o, const struct pair *p, const struc
     int64_t least = expert_classes_least(&plan.experts), all = expert_classes_all(&plan.experts);
     rc = expert_classes_share(&plan.experts, i == 1 ? (least + all) / 2 : least, e);
     o->experts = plan.experts;
-    return rc || i != 1 ? rc : take_loan(o, p, b, e);
+    return rc || i != 1 || p->brief ? rc : take_loan(o, p, b, e);
 }
 
 // In every other pair with experts those of the first layers are a CPU's, of one and two threads,
@@ -141,12 +155,14 @@ static int take_cpu(struct model_options *o, const struct pair *p, struct pair_b
     return rc;
 }
 
-static int open_backend(struct pair_backend *b, const struct pair *p, const enum kv_codec_id kv[2],
+static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_codec_id kv[2],
                         const char *draft, struct err *e) {
     struct model_options o = model_options_default();
     o.codec_k = kv[0];
     o.codec_v = kv[1];
-    o.max_seqs = 16;
+    o.max_seqs = p->brief ? 2 : 16;
+    if (p->brief)
+        o.max_rows = o.max_verify = PAIR_FEW;
     int rc = take_cpu(&o, p, b, e);
     if (!rc)
         rc = take_slots(&o, p, b, e);
@@ -158,7 +174,7 @@ static int open_backend(struct pair_backend *b, const struct pair *p, const enum
     return dflash_load(&b->dflash, b->model, draft, &d, e);
 }
 
-int pair_open(struct pair *p, int index, const char *level, struct err *e) {
+int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {
     static const enum kv_codec_id kvs[][2] = {{KV_F16, KV_F16},   {KV_F32, KV_F32},
                                               {KV_Q8_0, KV_Q8_0}, {KV_Q8_0, KV_F16},
                                               {KV_BF16, KV_BF16}, {KV_F16, KV_Q8_0}};
@@ -170,11 +186,10 @@ int pair_open(struct pair *p, int index, const char *level, struct err *e) {
     enum kv_codec_id kv[2] = {kvs[index % KVS][0], kvs[index % KVS][1]};
     if (!level)
         level = index % 8 == 3 ? "scalar" : "auto";
-    *p = (struct pair){0};
-    choose_shape(&t, index, level, &g);
+    *p = (struct pair){.index = index, .brief = brief};
+    choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
-    p->index = index;
     if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
         kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "models/dflash.h"
 
-enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320 };
+enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 
 struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
@@ -21,12 +21,14 @@ struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
     int vocab, index;
+    bool brief;    // in little memory: few experts, passes of PAIR_FEW rows of two sequences
+    bool lends;    // b[1] lends slots of experts to passes of more than PAIR_FEW rows
     char name[96]; // for messages: weight type, KV type, heads
 };
 
 // Pair number `index`: everything about it follows from the index. level: NULL for the best kernels
 // of this CPU, or in every eighth pair the scalar ones; otherwise as for device_open.
-int pair_open(struct pair *p, int index, const char *level, struct err *e);
+int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e);
 void pair_close(struct pair *p);
 
 #endif
