@@ -76,6 +76,6 @@ struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, in
                                  rounded((size_t)c->listed * sizeof(int32_t)));
     o.most = moe_order_most(c->listed, c->experts, rows);
     o.rows = rows;
-    gpu_launch_early(g, "moe", order_entries, 1, THREADS, 0, c->ids, (int)c->listed, o);
+    gpu_launch_early(g, "moe_order", order_entries, 1, THREADS, 0, c->ids, (int)c->listed, o);
     return o;
 }
