@@ -173,11 +173,19 @@ void attention_run(struct exec *x, const struct attention_call *c) {
         linear_reduce(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->h);
 }
 
-void attention_store(struct exec *x, const struct attention_call *c) {
-    const struct ops *ops = exec_ops(x);
-    struct linear_job in[2] = {{.w = c->block->wk, .out = c->buf->k, .bias = c->block->k_bias},
-                               {.w = c->block->wv, .out = c->buf->v, .bias = c->block->v_bias}};
-    ops->linear(x, in, 2, c->in, c->rows->n);
+void attention_store_jobs(const struct attention_call *c, struct linear_job jobs[2]) {
+    jobs[0] = (struct linear_job){.w = c->block->wk, .out = c->buf->k, .bias = c->block->k_bias};
+    jobs[1] = (struct linear_job){.w = c->block->wv, .out = c->buf->v, .bias = c->block->v_bias};
+}
+
+void attention_store_rows(struct exec *x, const struct attention_call *c) {
     struct qk_args qk = qk_args_of(c);
-    ops->qk_norm_rope_store(x, &qk, c->rows);
+    exec_ops(x)->qk_norm_rope_store(x, &qk, c->rows);
+}
+
+void attention_store(struct exec *x, const struct attention_call *c) {
+    struct linear_job jobs[2];
+    attention_store_jobs(c, jobs);
+    exec_ops(x)->linear(x, jobs, 2, c->in, c->rows->n);
+    attention_store_rows(x, c);
 }

@@ -72,5 +72,8 @@ int attention_check(const struct exec *x, const struct attention_call *c, struct
 void attention_run(struct exec *x, const struct attention_call *c);
 // Only K and V of the rows, computed from c->in and stored.
 void attention_store(struct exec *x, const struct attention_call *c);
+// The two halves of it: the projections, and what stores their outputs.
+void attention_store_jobs(const struct attention_call *c, struct linear_job jobs[2]);
+void attention_store_rows(struct exec *x, const struct attention_call *c);
 
 #endif

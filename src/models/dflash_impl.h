@@ -8,8 +8,9 @@
 #include "models/dflash.h"
 #include "models/model_impl.h"
 
-// Features kept back before they must be absorbed; groups of layers (without and with a window).
-enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2 };
+// Features kept back before they must be absorbed; groups of layers (without and with a window);
+// layers whose context goes through one call of projections.
+enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2, DFLASH_TOGETHER = 8 };
 
 enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
 
@@ -56,9 +57,10 @@ struct dflash {
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
-    float *h, *wanted;                     // [R][D]; [S (B-1)][D] rows whose logits are wanted
-    float *logits, *features;              // [logits_rows][vocab]; the target's [R][taps D]
-    float *normed;                         // [A][taps D] where taps have norms
+    float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
+    float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
+    float *normed;            // [A][taps D] where taps have norms
+    float *stored; // [DFLASH_TOGETHER layers][keys, values][DFLASH_PENDING][n_kv head_dim]
     int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
     int64_t logits_first, logits_n;        // the slice in `logits`
     uint64_t logits_stretch;               // exec_stretch when it was computed

@@ -49,6 +49,52 @@ static const float *norm_taps(struct dflash *d, const float *features, int64_t n
     return d->normed;
 }
 
+static struct attention_call store_call(const struct dflash *d, int i, const struct rows *rows,
+                                        const struct attention_buffers *buf) {
+    const struct dflash_layer *y = &d->layers[i];
+    return (struct attention_call){.shape = &d->shape,
+                                   .block = &y->attention,
+                                   .buf = buf,
+                                   .rows = rows,
+                                   .layout = &d->layout[y->group],
+                                   .layer = y->index,
+                                   .store = d->store[y->group],
+                                   .in = d->act_d};
+}
+
+// Keys and values of all layers from the same rows: projections of several layers in one call.
+static void store_together(struct dflash *d, const struct rows *rows) {
+    const int64_t size = DFLASH_PENDING * d->params.n_kv * d->params.head_dim;
+    for (int first = 0; first < d->params.n_layers; first += DFLASH_TOGETHER) {
+        const int count = min_i32(d->params.n_layers - first, DFLASH_TOGETHER);
+        struct attention_buffers buf[DFLASH_TOGETHER];
+        struct attention_call call[DFLASH_TOGETHER];
+        struct linear_job jobs[2 * DFLASH_TOGETHER];
+        for (int i = 0; i < count; i++) {
+            buf[i] = d->attention;
+            buf[i].k = d->stored + 2 * i * size;
+            buf[i].v = buf[i].k + size;
+            call[i] = store_call(d, first + i, rows, &buf[i]);
+            attention_store_jobs(&call[i], &jobs[2 * i]);
+        }
+        exec_ops(d->x)->linear(d->x, jobs, 2 * count, d->act_d, rows->n);
+        for (int i = 0; i < count; i++)
+            attention_store_rows(d->x, &call[i]);
+    }
+}
+
+// The same layer by layer, for more rows, and where each layer has its own norm.
+static void store_apart(struct dflash *d, const struct rows *rows) {
+    const struct dflash_params *p = &d->params;
+    for (int i = 0; i < p->n_layers; i++) {
+        if (p->norms_context)
+            exec_ops(d->x)->norm_to_act(d->x, d->h, d->layers[i].mixer_norm, p->eps, rows->n,
+                                        p->dim, d->act_d);
+        struct attention_call c = store_call(d, i, rows, &d->attention);
+        attention_store(d->x, &c);
+    }
+}
+
 void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
@@ -75,20 +121,10 @@ void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *featur
                 .in = d->h, .w = d->hidden_norm, .eps = p->eps, .n = n, .k = p->dim, .out = d->h});
     else
         ops->norm_to_act(d->x, d->h, d->hidden_norm, p->eps, n, p->dim, d->act_d);
-    for (int i = 0; i < p->n_layers; i++) {
-        const struct dflash_layer *y = &d->layers[i];
-        if (p->norms_context)
-            ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, n, p->dim, d->act_d);
-        struct attention_call c = {.shape = &d->shape,
-                                   .block = &y->attention,
-                                   .buf = &d->attention,
-                                   .rows = &rows,
-                                   .layout = &d->layout[y->group],
-                                   .layer = y->index,
-                                   .store = d->store[y->group],
-                                   .in = d->act_d};
-        attention_store(d->x, &c);
-    }
+    if (p->norms_context || n > DFLASH_PENDING)
+        store_apart(d, &rows);
+    else
+        store_together(d, &rows);
     for (int g = 0; g < d->n_groups; g++)
         kv_advance(&s->kv[g], n);
     s->absorbed += n;
