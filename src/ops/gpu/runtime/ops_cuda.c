@@ -6,6 +6,7 @@
 #include "ops/gpu/attend/attend_cache.h"
 #include "ops/gpu/linear/many/vendor.h"
 #include "ops/gpu/moe/moe_store.h"
+#include "ops/gpu/runtime/answers.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 static void memory_of(struct exec *x, struct exec_memory *m) {
@@ -167,7 +168,7 @@ static int open_device(struct gpu *g, struct err *e) {
 static int open_stage(struct gpu *g, struct err *e) {
     void *host = NULL;
     g->stage.device = gpu_alloc(g, STAGE_BYTES);
-    if (g->stage.device && gpu_host_malloc(&host, STAGE_BYTES) == GPU_OK) {
+    if (g->stage.device && gpu_host_malloc(&host, STAGE_BYTES + ANSWER_BYTES) == GPU_OK) {
         g->stage.host = host;
         return 0;
     }

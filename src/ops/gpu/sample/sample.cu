@@ -11,6 +11,7 @@
 // summed as integers, multiples of 2^-40, so that no sum depends on the order in which threads
 // come.
 #include "base/num.h"
+#include "ops/gpu/runtime/answers.h"
 #include "ops/gpu/runtime/gpu.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/rowmath.h"
@@ -24,7 +25,7 @@ enum {
     BINS = 2048,    // of a histogram: two 11-bit digits and a 10-bit one
     FILTER = 8192,  // bits that tell most ids without a penalty or bias
     BATCH = 128,    // rows of one launch
-    ANSWERS = 2048, // candidates that come down in one copy
+    ANSWERS = 2048, // candidates of one launch, ids and log-probabilities
 };
 
 // Device form of a row's parameters.
@@ -585,7 +586,7 @@ static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, 
     if (s->given)
         return true;
     d->temperature = s->temperature;
-    d->key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
+    d->key = warm ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0; // else the same every step
     d->top_k = warm && s->top_k > 0 && s->top_k < vocab ? s->top_k : 0;
     d->top_p = warm && s->top_p < 1;
     d->share = s->top_p > 0 ? s->top_p : 0;
@@ -613,21 +614,23 @@ static bool fill_draw(struct gpu *g, const struct sample_row *s, int64_t vocab, 
     return (!s->allow || d->allow) && (!seen || (d->seen && d->count)) && (!bias || d->bias);
 }
 
-// Scratch for n rows and, behind it, memory for `answers` results of 8 bytes: j->ids.
-static bool share_scratch(struct gpu *g, struct job *j, int64_t n, size_t answers) {
+// Scratch for n rows; results go to the host's memory, whose writes a wait sees: copying them down
+// would take as long as the wait itself.
+static bool share_scratch(struct gpu *g, struct job *j, int64_t n) {
+    static_assert(2 * ANSWERS + BATCH <= ANSWER_WORDS, "answers have room");
     size_t cells = (size_t)n * (size_t)j->groups;
-    unsigned char *p = (unsigned char *)gpu_scratch(g, cells * 12 + answers * 8);
+    unsigned char *p = (unsigned char *)gpu_scratch(g, cells * 12);
     if (!p)
         return false;
     j->best = (uint64_t *)(void *)p;
-    j->ids = (int32_t *)(void *)(p + cells * 8);
-    j->sum = (float *)(void *)(p + cells * 8 + answers * 8);
+    j->sum = (float *)(void *)(p + cells * 8);
+    j->ids = gpu_answers(g);
     return true;
 }
 
 extern "C" size_t sample_scratch(const struct exec_limits *l) {
     size_t groups = (size_t)(l->vocab + GROUP - 1) / GROUP;
-    return BATCH * groups * 12 + (2 * ANSWERS + BATCH) * 8;
+    return BATCH * groups * 12;
 }
 
 static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, int64_t n) {
@@ -642,25 +645,23 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
     return g->fault == GPU_OK;
 }
 
-// Waits for the stream.
-static void fetch(struct gpu *g, void *host, const void *device, size_t bytes, const char *op) {
-    if (g->fault == GPU_OK && gpu_check(g, gpu_to_host(host, device, bytes, g->stream), op))
-        gpu_check(g, gpu_stream_wait(g->stream), op);
+// Waits for the stream; false after a fault, and there are no answers.
+static bool fetch(struct gpu *g, const char *op) {
+    return g->fault == GPU_OK && gpu_check(g, gpu_stream_wait(g->stream), op);
 }
 
-// The best of rows [first, first + count), which fit into one copy; chosen and chosen_logp (host,
+// The best of rows [first, first + count), whose answers have room; chosen and chosen_logp (host,
 // [count]): of those rows, or NULL.
 static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, int64_t count,
                       const int32_t *chosen, float *chosen_logp) {
     struct draw draws[BATCH];
-    int32_t answers[2 * ANSWERS + BATCH]; // ids, then the bits of logp and of those of the chosen
-    size_t cells = (size_t)(count * a->k), all = 2 * cells + (chosen ? (size_t)count : 0);
+    size_t cells = (size_t)(count * a->k); // answers: ids, logp, that of the chosen
     struct job j = {};
     j.logits = a->logits + first * a->vocab;
     j.vocab = a->vocab;
     j.groups = (int)((a->vocab + GROUP - 1) / GROUP);
     j.k = a->k;
-    if (!share_scratch(g, &j, count, (all + 1) / 2))
+    if (!share_scratch(g, &j, count))
         return false;
     j.logp = (float *)(void *)(j.ids + cells);
     if (chosen) {
@@ -675,21 +676,18 @@ static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
         draws[i].sum = true;
         draws[i].noise = s && s->temperature > 0;
         draws[i].temperature = draws[i].noise ? s->temperature : 0;
-        draws[i].key = s ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
+        draws[i].key = draws[i].noise ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
     }
     if (!run_survey(g, &j, draws, count))
         return false;
     gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
-    for (size_t i = 0; i < all; i++)
-        answers[i] = 0;
-    fetch(g, answers, j.ids, all * sizeof *answers, "head_topk");
-    for (size_t i = 0; i < cells; i++) {
-        a->ids[first * a->k + (int64_t)i] = answers[i];
-        __builtin_memcpy(&a->logp[first * a->k + (int64_t)i], &answers[cells + i], sizeof(float));
-    }
+    if (!fetch(g, "head_topk"))
+        return false;
+    __builtin_memcpy(a->ids + first * a->k, j.ids, cells * sizeof *j.ids);
+    __builtin_memcpy(a->logp + first * a->k, j.logp, cells * sizeof *j.logp);
     if (chosen)
-        __builtin_memcpy(chosen_logp, &answers[2 * cells], (size_t)count * sizeof(float));
-    return g->fault == GPU_OK;
+        __builtin_memcpy(chosen_logp, j.chosen_logp, (size_t)count * sizeof(float));
+    return true;
 }
 
 // Log-probabilities of rows that were chosen for: a rank of the plain logits. What one row wants
@@ -748,13 +746,14 @@ static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vo
 static void choose_rows(struct gpu *g, struct job *j, const struct sample_row *rows, int64_t n,
                         int32_t *choice) {
     struct draw draws[BATCH];
-    bool ready = share_scratch(g, j, n, (size_t)n);
+    bool ready = share_scratch(g, j, n);
     for (int64_t i = 0; i < n; i++)
         ready = ready && fill_draw(g, &rows[i], j->vocab, &draws[i]);
     if (!ready || !run_survey(g, j, draws, n))
         return;
     gpu_launch_early(g, "sample", choose, (unsigned)n, THREADS, 0, *j);
-    fetch(g, choice, j->ids, (size_t)n * sizeof *choice, "sample");
+    if (fetch(g, "sample"))
+        __builtin_memcpy(choice, j->ids, (size_t)n * sizeof *choice);
 }
 
 extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
