@@ -203,6 +203,38 @@ static __device__ uint64_t score_four(const struct row_view &v, int64_t id, floa
     return most;
 }
 
+// Whether the row's scores are its logits and all of them may be chosen.
+static __device__ bool is_plain(const struct draw *d) {
+    return !d->n_changed && !d->allow && !d->noise && (d->temperature <= 0 || d->temperature == 1);
+}
+
+// The best element of a warp's group; a lane has four neighbours from id on, whose scores stay.
+static __device__ uint64_t group_best(const struct row_view &v, int64_t id, float z[4]) {
+    uint64_t own = score_four(v, id, z);
+    uint32_t best = warp_most((uint32_t)(own >> 32));
+    uint32_t low = warp_most((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
+    return (uint64_t)best << 32 | low;
+}
+
+// The same of plain rows whose length is a multiple of four. The largest of floats is the largest
+// key, and NaN, which counts as the least, gives way to -INFINITY.
+static __device__ uint64_t plain_best(int64_t vocab, int64_t id, float z[4]) {
+    const bool in = id < vocab;
+    float most = -INFINITY;
+    uint32_t low = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        z[e] = in ? fmaxf(z[e], -INFINITY) : -INFINITY;
+        most = fmaxf(most, z[e]);
+    }
+    uint32_t best = warp_most(in ? key_of(most) : 0);
+    const float top = score_of(best);
+#pragma unroll
+    for (int e = 3; e >= 0; e--)
+        low = in && z[e] == top ? (uint32_t)element(0, id + e) : low;
+    return (uint64_t)best << 32 | warp_most(low);
+}
+
 template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
     __shared__ uint32_t filter[FILTER / 32];
     int64_t row = blockIdx.y;
@@ -214,20 +246,24 @@ template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(stru
     gpu_await();
     read_span<VEC>(j.logits + row * j.vocab, j.vocab, first, x);
     struct row_view v = view_of(j, row, filter);
+    const bool plain = VEC && is_plain(v.d), summed = v.d->sum;
 #pragma unroll
     for (int i = 0; i < SPAN; i++) {
         float z[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
-        uint64_t own = score_four(v, first + i * GROUP, z);
-        uint32_t best = warp_most((uint32_t)(own >> 32));
-        uint32_t low = warp_most((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
+        const int64_t id = first + i * GROUP;
+        const uint64_t best = plain ? plain_best(j.vocab, id, z) : group_best(v, id, z);
         if (lane == 0 && group + i < j.groups)
-            j.best[row * j.groups + group + i] = (uint64_t)best << 32 | low;
-        float top = score_of(best);
-        sums[i] = share(z[0] - top) + share(z[1] - top) + share(z[2] - top) + share(z[3] - top);
+            j.best[row * j.groups + group + i] = best;
+        float top = score_of((uint32_t)(best >> 32));
+        sums[i] =
+            summed ? share(z[0] - top) + share(z[1] - top) + share(z[2] - top) + share(z[3] - top)
+                   : 0.0f;
     }
+    if (!summed)
+        return;
     float sum = warp_sums(sums);
     group += lane / (32 / SPAN);
-    if (v.d->sum && lane % (32 / SPAN) == 0 && group < j.groups)
+    if (lane % (32 / SPAN) == 0 && group < j.groups)
         j.sum[row * j.groups + group] = sum;
 }
 
