@@ -60,6 +60,9 @@ struct dflash {
     float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
     float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
+    // fc of the rows of a pass that was foreseen: its number (0: none) and exec_stretch
+    float *foreseen; // [DFLASH_PENDING][D]
+    uint64_t foreseen_pass, foreseen_stretch;
     float *stored; // [DFLASH_TOGETHER layers][keys, values][DFLASH_PENDING][n_kv head_dim]
     int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
     int64_t logits_first, logits_n;        // the slice in `logits`
@@ -78,6 +81,11 @@ struct dflash_state {
     struct attachment base; // len
     struct kv kv[DFLASH_GROUPS];
     int64_t absorbed;
+    // Waiting features that are rows `seen` of pass seen_pass, if these are all: n_seen of them;
+    // -1: they are not.
+    int32_t seen[DFLASH_PENDING];
+    int64_t n_seen;
+    uint64_t seen_pass;
     float *pending; // device [DFLASH_PENDING][taps * D]; at rest only those that wait, or NULL
 };
 

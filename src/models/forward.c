@@ -169,12 +169,20 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
         return rc;
     record(m, f, seqs);
     struct pass p = {.rows = forest_rows(f), .seqs = seqs, .len = r->len, .n_seqs = n_seqs};
-    p.rows.pass = exec_pass(m->x);
+    p.rows.pass = r->number = exec_pass(m->x);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);
     commit_chains(m, seqs);
     r->open = r->n_tree > 0;
     return 0;
+}
+
+void model_foresee(struct model *m) {
+    for (int i = 0; m->pass.open && i < m->n_readers; i++) {
+        const struct attachment_kind *k = m->readers[i].kind;
+        if (k->foresee)
+            k->foresee(k->owner, m->pass.n);
+    }
 }
 
 int64_t model_wanted(const struct model *m) {

@@ -95,6 +95,7 @@ struct pass_record {
     struct gdn_state **states;        // [S]
     uint64_t *version;                // [S] of the sequences when the pass ran
     uint64_t stretch, logits_stretch; // exec_stretch of the pass, of ws.logits
+    uint64_t number;                  // exec_pass of the pass
     int64_t n, n_want, n_tree;
     int n_seqs, n_runs;
     bool layerwise; // some chain is long: chains are committed layer by layer, slice by slice

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "ops/meanwhile.h"
 #include "ops/observe/timing.h"
 #include "spec/masks.h"
 #include "spec/step_impl.h"
@@ -256,6 +257,22 @@ static void choose_path(struct step *s, struct member *m) {
     } while (row >= 0);
 }
 
+static void foresee(void *model) {
+    model_foresee(model);
+}
+
+// Chooses after all rows. While the host waits for the choices, what a draft wants of each row that
+// may be committed is computed of all of them.
+static void choose_batch(struct step *s, int n) {
+    bool drafts = false;
+    for (int i = 0; i < n; i++)
+        drafts = drafts || (s->in[i]->drafted && s->in[i]->c.use_draft);
+    if (drafts)
+        exec_leave(s->x, (struct meanwhile){foresee, s->c.model});
+    choose_all(s, n);
+    (void)exec_take_left(s->x); // where nothing waited
+}
+
 // The pass and the choices that are needed of it.
 static int run_pass(struct step *s, int n, bool pieces_only, struct err *e) {
     double t = clock_ms(), *phase = pieces_only ? &s->ms.prompt : &s->ms.verify;
@@ -266,7 +283,7 @@ static int run_pass(struct step *s, int n, bool pieces_only, struct err *e) {
     if (rc)
         return rc;
     if (batched)
-        choose_all(s, n);
+        choose_batch(s, n);
     else
         step_add_time(phase, &t);
     for (int i = 0; !batched && i < n; i++)
