@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ops/gpu/attend/kv_stored.cuh"
+#include "ops/gpu/attend/turn_few.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
@@ -276,7 +277,9 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     u.freq = (const double *)gpu_stage(g, freq, (size_t)(pairs + 1) * sizeof *freq);
     if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
-    launch_qk(g, &u, r->n);
+    const struct turn_tables tables = {u.pos, u.store, u.freq};
+    if (!turn_few(g, a, &tables, r->n))
+        launch_qk(g, &u, r->n);
 }
 
 // Rows in units of T; block (row, part of the row).

@@ -150,6 +150,30 @@ int linear_left_parts(const struct gpu *g) {
     return most;
 }
 
+bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
+                      int64_t n, struct linear_left *left) {
+    const struct linear_deferred *d = g->deferred_sums;
+    int place[LINEAR_JOBS];
+    bool taken[LINEAR_JOBS] = {};
+    if (!g->sums_deferred || count > LINEAR_JOBS)
+        return false;
+    for (int j = 0; j < d->jobs; j++) {
+        const struct linear_left *o = &d->job[j];
+        int at = 0;
+        while (at < count && rows[at] != o->out)
+            at++;
+        if (o->add || o->pair || o->n != n || at == count || taken[at] || o->m != width[at] ||
+            o->out_stride != o->m)
+            return false;
+        taken[at] = true;
+        place[j] = at;
+    }
+    for (int j = 0; j < d->jobs; j++)
+        left[place[j]] = d->job[j];
+    g->sums_deferred = false;
+    return true;
+}
+
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left) {
     const struct linear_deferred *d = g->deferred_sums;

@@ -75,6 +75,10 @@ static __device__ __forceinline__ float finish_one(const struct linear_left &o, 
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left);
 
+// The same for jobs of n rows among `rows`, whose outputs are width[i] a row; without others.
+bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
+                      int64_t n, struct linear_left *left);
+
 // Holds back a job of those, which the launch that stores its outputs takes up behind some that
 // pass it by (launch_says.passes): linear_take_held, which says whether that are `row`. All others
 // find it added up.
