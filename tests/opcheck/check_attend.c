@@ -415,6 +415,7 @@ void check_attend_rule(struct check *c) {
     report(c, diff == 0, "attend: rule E2", "rows of forests, alone",
            "%lld values differ in %lld rows", (long long)diff, (long long)seen);
     check_attend_long_rule(c);
+    check_turn_rule(c);
 }
 
 // Keys that row i sees, decoded: appended to k and v, [n][head_dim].

@@ -31,6 +31,7 @@ void check_attend_forms(struct check *c); // called by check_attend_double
 void check_attend_long_rule(struct check *c);
 void check_attend_long_double(struct check *c);
 void check_attend_long_time(struct check *c);
+void check_turn_rule(struct check *c); // called by check_attend_rule
 void check_attend_many_rule(struct check *c), check_attend_many_time(struct check *c);
 void check_sparse(struct check *c);
 void check_sparse_rule(struct check *c);

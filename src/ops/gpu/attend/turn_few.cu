@@ -122,6 +122,21 @@ static __device__ __forceinline__ void turn_head(const float *cs, int apart, int
     }
 }
 
+// The code of a codec stands in one place: instructions are what such a short kernel waits for.
+template <int VALUES>
+static __device__ __forceinline__ void store_head(int codec, struct kv_row to, int lane,
+                                                  const float (&x)[VALUES]) {
+    switch (codec) {
+#define KV_CASE(id, ...)                                                                           \
+    case id:                                                                                       \
+        for (int j = 0; j < VALUES; j++)                                                           \
+            kv_stored<id>::store(to, j, lane, x[j]);                                               \
+        break;
+        KV_CODECS(KV_CASE)
+#undef KV_CASE
+    }
+}
+
 // Block (row, two heads).
 template <int VALUES>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -176,10 +191,10 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     struct kv_row to = {(unsigned char *)(a.q_out + (row * a.n_heads + d.at) * a.dk), NULL};
     if (!query)
         to = kv_row_at(l, d.kind == VALUE ? &l->v : &l->k, slot.page, a.layer, d.at, slot.slot);
-    const int codec = query ? (int)KV_F32 : d.kind == VALUE ? (int)l->s.codec_v : (int)l->s.codec_k;
-#pragma unroll
-    for (int j = 0; j < VALUES; j++)
-        kv_store32(codec, to, j, lane, x[j]);
+    store_head(query             ? (int)KV_F32
+               : d.kind == VALUE ? (int)l->s.codec_v
+                                 : (int)l->s.codec_k,
+               to, lane, x);
 }
 
 // Whether heads are what the kernels take: whole, of 128 or 256 values, pairs 32 or a multiple
