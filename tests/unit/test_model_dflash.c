@@ -199,11 +199,13 @@ static void test_overrides(void **state) {
     free(b);
 }
 
-// Verifies a random tree and commits its leftmost path.
+// Verifies a random tree and commits its leftmost path; the draft may foresee it.
 static void step_tree(struct tiny_rig *r, struct sequence *s, struct rng *g) {
     int32_t path[16], n = 0;
     tiny_rig_tree(r, s, rng_next(g), 12, 7);
     assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
+    if (rng_below(g, 2))
+        model_foresee(r->m);
     for (int32_t row = 0; row < r->f.n; row++) {
         if (r->f.parent[row] == (n ? path[n - 1] : -1))
             path[n++] = row;
@@ -296,6 +298,43 @@ static void test_pieces(void **state) {
     for (uint64_t seed = 0; seed < 30; seed++)
         check_pieces(&r, seed);
     tiny_rig_close(&r);
+}
+
+// What was foreseen of a tree's rows is what the draft goes on from: their features are gone.
+static void test_foreseen(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = mixed_draft(&shape);
+    struct block *want = block_new(), *got = block_new();
+    struct tiny_rig r;
+    int used = 0;
+    tiny_rig_open(&r, &shape, &d, NULL, "auto", 1);
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct rng g = {rng_mix(seed)};
+        int32_t tokens[40];
+        struct sequence *s = tiny_rig_sequence(&r), *plain = tiny_rig_sequence(&r);
+        tiny_rig_tokens(&r, seed, tokens, 40);
+        tiny_rig_prompt(&r, s, tokens, 40, 64, NULL, NULL);
+        draft(&r, s, 5, got);
+        step_tree(&r, s, &g);
+        struct dflash_state *state_s = dflash_state_of(r.d, s);
+        const int64_t n = state_s->n_seen, dim = r.d->params.n_taps * r.d->target->params.dim;
+        if (r.d->foreseen_pass && state_s->seen_pass == r.d->foreseen_pass) {
+            assert_int_equal(n, sequence_len(s) - 40);
+            memset(state_s->pending, 0, (size_t)(n * dim) * sizeof *state_s->pending);
+            used++;
+        }
+        draft(&r, s, 11, got);
+        tiny_rig_prompt(&r, plain, sequence_tokens(s), sequence_len(s), 512, NULL, NULL);
+        draft(&r, plain, 11, want);
+        assert_true(equal(want, got));
+        sequence_destroy(s);
+        sequence_destroy(plain);
+    }
+    assert_in_range(used, 2, 8);
+    tiny_rig_close(&r);
+    free(want);
+    free(got);
 }
 
 static void test_many(void **state) {
@@ -411,7 +450,8 @@ int main(void) {
         cmocka_unit_test(test_dialects),      cmocka_unit_test(test_masks),
         cmocka_unit_test(test_shorter_block), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_fit),           cmocka_unit_test(test_late_draft),
+        cmocka_unit_test(test_foreseen),      cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
