@@ -282,15 +282,26 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
         launch_qk(g, &u, r->n);
 }
 
+// Indices of few rows, and places of few positions, come with the launch: no copy in front of it.
+enum { FEW_ROWS = 64, FEW_SLOTS = 32 };
+struct row_index {
+    const int32_t *more; // of more rows, or NULL
+    int32_t at[FEW_ROWS];
+};
+struct few_slots {
+    struct kv_slot dst[FEW_SLOTS], src[FEW_SLOTS];
+};
+
 // Rows in units of T; block (row, part of the row).
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    copy_units(unsigned char *dst, size_t stride, const unsigned char *src, const int32_t *index,
-               size_t units) {
+    copy_units(unsigned char *dst, size_t stride, const unsigned char *src,
+               const __grid_constant__ struct row_index index, size_t units) {
+    const int32_t at = index.more ? index.more[blockIdx.x] : index.at[blockIdx.x];
     gpu_await();
     gpu_let_next();
     T *to = (T *)(dst + blockIdx.x * stride);
-    const T *from = (const T *)src + (size_t)index[blockIdx.x] * units;
+    const T *from = (const T *)src + (size_t)at * units;
     for (size_t i = (size_t)blockIdx.y * THREADS + threadIdx.x; i < units;
          i += (size_t)gridDim.y * THREADS)
         to[i] = from[i];
@@ -298,11 +309,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static void launch_copy(struct gpu *g, void *dst, size_t stride, const void *src,
-                        const int32_t *index, int64_t n, size_t row_bytes) {
+                        const struct row_index *index, int64_t n, size_t row_bytes) {
     size_t units = row_bytes / sizeof(T), blocks = (units + THREADS - 1) / THREADS;
     dim3 grid((unsigned)n, (unsigned)(blocks < 64 ? blocks : 64));
     gpu_launch_early(g, "copy_rows", copy_units<T>, grid, THREADS, 0, (unsigned char *)dst, stride,
-                     (const unsigned char *)src, index, units);
+                     (const unsigned char *)src, *index, units);
 }
 
 extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
@@ -310,16 +321,20 @@ extern "C" void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, con
     struct gpu *g = gpu_of(x);
     if (n == 0 || row_bytes == 0)
         return;
-    const int32_t *at = (const int32_t *)gpu_stage(g, index, (size_t)n * sizeof *index);
-    if (!at)
+    struct row_index at = {};
+    if (n > FEW_ROWS)
+        at.more = (const int32_t *)gpu_stage(g, index, (size_t)n * sizeof *index);
+    else
+        __builtin_memcpy(at.at, index, (size_t)n * sizeof *index);
+    if (n > FEW_ROWS && !at.more)
         return;
     size_t all = (size_t)dst | dst_stride | (size_t)src | row_bytes;
     if (all % 16 == 0)
-        launch_copy<uint4>(g, dst, dst_stride, src, at, n, row_bytes);
+        launch_copy<uint4>(g, dst, dst_stride, src, &at, n, row_bytes);
     else if (all % 4 == 0)
-        launch_copy<unsigned>(g, dst, dst_stride, src, at, n, row_bytes);
+        launch_copy<unsigned>(g, dst, dst_stride, src, &at, n, row_bytes);
     else
-        launch_copy<unsigned char>(g, dst, dst_stride, src, at, n, row_bytes);
+        launch_copy<unsigned char>(g, dst, dst_stride, src, &at, n, row_bytes);
     gpu_check(g, gpu_last_error(), "copy_rows");
 }
 
@@ -335,13 +350,15 @@ static __device__ void copy_plane(unsigned char *to, int32_t to_slot, const unsi
     }
 }
 
-// Block (position, layer): the rows of all heads.
+// Block (position, layer): the rows of all heads. dst and src: of more positions, or NULL.
 static __global__ void __launch_bounds__(THREADS)
-    copy_positions(const __grid_constant__ struct kv_layout l, const struct kv_slot *dst,
+    copy_positions(const __grid_constant__ struct kv_layout l,
+                   const __grid_constant__ struct few_slots few, const struct kv_slot *dst,
                    const struct kv_slot *src) {
+    struct kv_slot to = dst ? dst[blockIdx.x] : few.dst[blockIdx.x];
+    struct kv_slot from = src ? src[blockIdx.x] : few.src[blockIdx.x];
     gpu_await();
     gpu_let_next();
-    struct kv_slot to = dst[blockIdx.x], from = src[blockIdx.x];
     unsigned char *t = to.page + blockIdx.y * l.layer_bytes;
     const unsigned char *f = from.page + blockIdx.y * l.layer_bytes;
     for (int i = 0; i < (l.s.v_in_k ? 1 : 2); i++) {
@@ -357,10 +374,18 @@ extern "C" void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const st
     struct gpu *g = gpu_of(x);
     if (n == 0)
         return;
-    const struct kv_slot *to = (const struct kv_slot *)gpu_stage(g, dst, (size_t)n * sizeof *dst);
-    const struct kv_slot *from = (const struct kv_slot *)gpu_stage(g, src, (size_t)n * sizeof *src);
-    if (!to || !from)
-        return;
+    const struct kv_slot *to = NULL, *from = NULL;
+    const size_t bytes = (size_t)n * sizeof *dst;
+    struct few_slots few = {};
+    if (n > FEW_SLOTS) {
+        to = (const struct kv_slot *)gpu_stage(g, dst, bytes);
+        from = (const struct kv_slot *)gpu_stage(g, src, bytes);
+        if (!to || !from)
+            return;
+    } else {
+        __builtin_memcpy(few.dst, dst, bytes);
+        __builtin_memcpy(few.src, src, bytes);
+    }
     dim3 grid((unsigned)n, (unsigned)l->s.n_layers);
-    gpu_launch_early(g, "kv_copy", copy_positions, grid, THREADS, 0, *l, to, from);
+    gpu_launch_early(g, "kv_copy", copy_positions, grid, THREADS, 0, *l, few, to, from);
 }

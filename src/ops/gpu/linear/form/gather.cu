@@ -78,12 +78,23 @@ static __device__ float value_of(const matrix_view &w, int form, int64_t row, in
     }
 }
 
-static __global__ void gather(matrix_view w, int form, const int32_t *ids, float *out) {
-    gpu_await();
-    int64_t row = ids[blockIdx.y];
+// Ids of few rows come with the launch: no copy stands in front of it, and it reads the rows before
+// it waits.
+enum { FEW = 64 };
+struct few_ids {
+    int32_t at[FEW];
+};
+
+// ids: those of more rows, or NULL.
+static __global__ void gather(matrix_view w, int form, const __grid_constant__ struct few_ids few,
+                              const int32_t *ids, float *out) {
+    int64_t row = ids ? ids[blockIdx.y] : few.at[blockIdx.y];
     int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float value = k < w.k ? value_of(w, form, row, k) : 0.0f;
+    gpu_await();
+    gpu_let_next();
     if (k < w.k)
-        out[blockIdx.y * w.k + k] = value_of(w, form, row, k);
+        out[blockIdx.y * w.k + k] = value;
 }
 
 extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
@@ -93,10 +104,15 @@ extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const i
     unsigned columns = (unsigned)((w->k + THREADS - 1) / THREADS);
     for (int64_t i = 0; i < n; i += most) {
         int64_t count = n - i < most ? n - i : most;
-        const int32_t *d = (const int32_t *)gpu_stage(g, ids + i, (size_t)count * sizeof *ids);
-        if (!d)
+        const int32_t *d = NULL;
+        struct few_ids few = {};
+        if (count > FEW)
+            d = (const int32_t *)gpu_stage(g, ids + i, (size_t)count * sizeof *ids);
+        else
+            __builtin_memcpy(few.at, ids + i, (size_t)count * sizeof *ids);
+        if (count > FEW && !d)
             return;
         gpu_launch_early(g, "gather_rows", gather, dim3(columns, (unsigned)count), THREADS, 0,
-                         w->view, w->form, d, out + i * w->k);
+                         w->view, w->form, few, d, out + i * w->k);
     }
 }
