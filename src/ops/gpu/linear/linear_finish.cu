@@ -150,20 +150,23 @@ int linear_left_parts(const struct gpu *g) {
     return most;
 }
 
-bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
-                      int64_t n, struct linear_left *left) {
+// Takes all sums that were left, if they are of n rows, whose outputs are among rows[count] (and
+// width[i] a row, unless width is NULL); with `other` one job's may be elsewhere: left[count].
+static bool take_left(struct gpu *g, const float *const *rows, const int64_t *width, int count,
+                      bool other, int64_t n, struct linear_left *left) {
     const struct linear_deferred *d = g->deferred_sums;
     int place[LINEAR_JOBS];
-    bool taken[LINEAR_JOBS] = {};
-    if (!g->sums_deferred || count > LINEAR_JOBS)
+    bool taken[LINEAR_JOBS + 1] = {};
+    if (!g->sums_deferred || count + other > LINEAR_JOBS)
         return false;
     for (int j = 0; j < d->jobs; j++) {
         const struct linear_left *o = &d->job[j];
         int at = 0;
         while (at < count && rows[at] != o->out)
             at++;
-        if (o->add || o->pair || o->n != n || at == count || taken[at] || o->m != width[at] ||
-            o->out_stride != o->m)
+        if (o->add || o->pair || o->n != n || taken[at] || (at == count && !other))
+            return false;
+        if (width && at < count && (o->m != width[at] || o->out_stride != o->m))
             return false;
         taken[at] = true;
         place[j] = at;
@@ -174,25 +177,12 @@ bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *wi
     return true;
 }
 
+bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
+                      int64_t n, struct linear_left *left) {
+    return take_left(g, rows, width, count, false, n, left);
+}
+
 bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool other,
                      struct linear_left *left) {
-    const struct linear_deferred *d = g->deferred_sums;
-    int place[LINEAR_JOBS];
-    bool taken[LINEAR_JOBS + 1] = {};
-    if (!g->sums_deferred || count >= LINEAR_JOBS)
-        return false;
-    for (int j = 0; j < d->jobs; j++) {
-        const struct linear_left *o = &d->job[j];
-        int at = 0;
-        while (at < count && rows[at] != o->out)
-            at++;
-        if (o->add || o->pair || o->n != 1 || taken[at] || (at == count && !other))
-            return false;
-        taken[at] = true;
-        place[j] = at;
-    }
-    for (int j = 0; j < d->jobs; j++)
-        left[place[j]] = d->job[j];
-    g->sums_deferred = false;
-    return true;
+    return take_left(g, rows, NULL, count, other, 1, left);
 }
