@@ -98,10 +98,12 @@ for model in r1_tied q3_untied g4_own oss; do
     part "delay-$model" "$tests/gpu_tests" --levels cuda:auto:separate --delay --only $model golden
 done
 part delay-gdn "$tests/gpu_tests" --levels cuda:auto:separate --delay --brief --only gdn opcheck
-delayed=("$tests/gpu_tests" --levels cuda:auto:separate --delay --brief)
-part delay-linear "${delayed[@]}" --only linear opcheck
-part delay-moe "${delayed[@]}" --only moe opcheck
-part delay-rule "${delayed[@]}" --cases 8 property
+for path in auto mma small; do
+    delayed=("$tests/gpu_tests" --levels "cuda:$path:separate" --delay --brief)
+    part "delay-linear-$path" "${delayed[@]}" --only linear opcheck
+    part "delay-moe-$path" "${delayed[@]}" --only moe opcheck
+    part "delay-rule-$path" "${delayed[@]}" --cases 6 property
+done
 property
 part score "$tests/gpu_tests" score
 part compare "$tests/gpu_tests" --levels cuda compare

@@ -184,8 +184,6 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
     struct launch_says says = linear_says(l->job, l->jobs);
-    if (l->beside) // the launch in front has the same rows
-        says.early |= MEMORY_ACTS;
     if (allow_stream(g, c))
         gpu_launch_saying({g, "linear", says}, c->v.kernel, dim3((unsigned)blocks),
                           dim3((unsigned)c->threads), (size_t)c->shared, *l);
@@ -205,7 +203,6 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
     }
     for (int i = 0; i < n; i++) {
         calls[i].l.lets = g->overlaps && i == 0;
-        calls[i].l.beside = g->overlaps && i == 1;
         partial = stream_start(g, &calls[i], partial);
     }
     for (int i = 0; i < n; i++)

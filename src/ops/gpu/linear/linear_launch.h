@@ -33,9 +33,7 @@ struct linear_launch {
     int units;         // of all jobs
     int slots, stages; // of a warp's ring of weights, of the ring of activations
     int barriers;      // bytes of shared memory in front of the rings
-    // lets: the next launch may begin behind this one's wait. beside: this one runs beside the one
-    // before, for the same rows.
-    bool lets, beside;
+    bool lets;         // the next launch may begin behind this one's wait
 };
 
 typedef void linear_kernel_fn(const struct linear_launch);

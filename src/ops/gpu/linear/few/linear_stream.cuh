@@ -4,9 +4,8 @@
 // keeps a ring of stages of its own two tiles in shared memory and refills a stage once it has used
 // it, running ahead over the units' ends, so that copies are always under way. One more warp brings
 // the activations, which all warps share, into a ring of their own. Nothing but mbarriers ties
-// warps together. A launch of other weights for the same rows may run beside the one in front of
-// it, on multiprocessors that that one leaves free: it begins once that one has seen the rows, and
-// does not end before it. sm_90a has linear_few.cuh.
+// warps together. A launch of other weights for the same rows fills its rings beside the one in
+// front of it, on multiprocessors that that one leaves free. sm_90a has linear_few.cuh.
 //
 // Sums of a job that is cut into parts are left in memory for linear_finish.cu. The chain of matrix
 // instructions of an element is that of linear_mma.cuh, and so are its bits.
@@ -269,16 +268,13 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
             next.start(l, weights, s, warp, warps);
     }
     __syncthreads();
-    if (!l.beside)
-        gpu_await();
+    gpu_await();
     if (l.lets)
         gpu_let_next();
     if (warp == warps)
         stream_rows<FORM, NT>(l, rows, empty);
     else
         stream_products<FORM, NT>(l, weights, rows, empty, next);
-    if (l.beside)
-        gpu_await();
 #endif
 }
 
