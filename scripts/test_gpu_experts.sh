@@ -32,6 +32,15 @@ print(*sorted({m["logit_hash"] for m in modes.values()}) if report["equal"] and 
 PY
 }
 
+# alike NAME: whether all modes of the report have one hash, that of the first report since `all` was empty.
+alike() {
+    local found why=
+    found=$(hashes "$work/report")
+    all=${all:-$found}
+    [ "$found" = "$all" ] && [ "${found/ /}" = "$found" ] || why="$found, not $all"
+    verdict "$1" "$why"
+}
+
 "$program" synth --shape dflash-tiny --quant Q8_0 "$work/d.gguf" 2>/dev/null || exit 2
 "$program" synth --shape qwen3-tiny "$work/t.gguf" 2>/dev/null || exit 2
 [ "$device" = cpu ] || "$program" generate -m "$work/t.gguf" --ids 3 -n 1 --device "$device" \
@@ -53,11 +62,7 @@ for shape in qwen3moe:Q4_0 qwen35moe:Q8_0 gpt-oss:MXFP4_MOE; do
                 verdict "$name" "exit status $?"
                 continue
             }
-            found=$(hashes "$work/report")
-            all=${all:-$found}
-            why=
-            [ "$found" = "$all" ] && [ "${found/ /}" = "$found" ] || why="$found, not $all"
-            verdict "$name" "$why"
+            alike "$name"
         done
         [ "$n" != 0 ] || continue
         timeout 120 "$program" generate -m "$work/t.gguf" --ids "$(seq -s , 3 300)" -n 8 --ignore-eos \
@@ -132,11 +137,7 @@ for n in 0 72; do
         verdict "$name" "exit status $?"
         continue
     }
-    found=$(hashes "$work/report")
-    all=${all:-$found}
-    why=
-    [ "$found" = "$all" ] && [ "${found/ /}" = "$found" ] || why="$found, not $all"
-    verdict "$name" "$why"
+    alike "$name"
 done
 name="three long prompts at a time, 72 slots"
 drafted --modes off,tree:22 --sequences 3 --engine --rounds 1 --spark-slots 72
