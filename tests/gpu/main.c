@@ -26,7 +26,7 @@ static const struct suite {
 } suites[] = {
     {"opcheck", suite_opcheck}, {"golden", suite_golden},     {"property", suite_property},
     {"score", suite_score},     {"compare", suite_compare},   {"lies", suite_lies},
-    {"lending", suite_lending}, {"products", suite_products},
+    {"lending", suite_lending}, {"products", suite_products}, {"sigmoid", suite_sigmoid},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 

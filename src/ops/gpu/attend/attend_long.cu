@@ -12,6 +12,7 @@
 // that either may serve a row.
 #include "ops/gpu/attend/attend_long.cuh"
 #include "ops/gpu/attend/attend_wgmma.cuh"
+#include "ops/gpu/linear/form/sigmoid.cuh"
 
 enum { MOST_BLOCKS = 256, FOLDED = LONG_PAIRS * 256 }; // with places for folded values; of a block
 
@@ -445,11 +446,13 @@ long_put(const struct attend_run *u, const struct long_outs &o, const struct lon
     for (int j = 0; j < N; j++) {
         const float4 four = folded_four(t, was[j], &z.acc[(i + j) / 16][(i + j) % 16 * 4]);
         float v[4] = {four.x, four.y, four.z, four.w};
+        if (GATE == LONG_SIGMOID)
+            sigmoid_all(gate[j]); // attend_gate_factor
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             v[e] = v[e] * o.part[e / 2] + 0.0f; // attend_divided
             if (GATE != LONG_PLAIN)
-                v[e] *= attend_gate_factor(GATE == LONG_SOFTPLUS, gate[j][e]);
+                v[e] *= GATE == LONG_SIGMOID ? gate[j][e] : attend_gate_factor(true, gate[j][e]);
         }
 #pragma unroll
         for (int y = 0; y < 2; y++)

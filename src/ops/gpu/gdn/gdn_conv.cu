@@ -4,8 +4,8 @@
 // in the same order, so a row's bits depend on its own inputs and its three predecessors only. Owns
 // no state.
 #include "ops/gpu/gdn/gdn.h"
+#include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
-#include "ops/rowmath.h"
 
 enum {
     WARPS = 8,
@@ -67,6 +67,7 @@ static __device__ struct taps find_taps(const struct conv_job &j, int64_t row, i
 struct head_place {
     int part, head, n, dim;
     int64_t channel; // its first
+    float unit;      // length that its values are normed to, of q and k
 };
 
 static __device__ struct head_place place_of(const struct gdn_shape &s, int head) {
@@ -76,6 +77,7 @@ static __device__ struct head_place place_of(const struct gdn_shape &s, int head
     p.n = p.part == 2 ? s.n_v : s.n_k;
     p.dim = p.part == 2 ? s.dv : s.dk;
     p.channel = (int64_t)p.part * s.n_k * s.dk + (int64_t)p.head * p.dim;
+    p.unit = p.part == 0 ? 1.0f / sqrtf((float)p.dim) : 1.0f;
     return p;
 }
 
@@ -85,11 +87,17 @@ static __device__ float *head_out(const struct conv_job &j, const struct head_pl
     return (p.part == 0 ? r.q : p.part == 1 ? r.k : r.v) + (row * p.n + p.head) * p.dim;
 }
 
-static __device__ float norm_of(const struct head_place &p, float sum) {
+// What values are multiplied by, of R rows whose squares a lane has summed up.
+template <int R>
+static __device__ __forceinline__ void norms_of(const struct head_place &p, float (&sum)[R]) {
+#pragma unroll
     for (int d = 16; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    float unit = p.part == 0 ? 1.0f / sqrtf((float)p.dim) : 1.0f;
-    return unit / sqrtf(sum + 1e-6f);
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            sum[r] += __shfl_xor_sync(0xFFFFFFFFu, sum[r], d);
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        sum[r] = p.unit / sqrtf(sum[r] + 1e-6f);
 }
 
 // Four neighbouring channels a lane, in heads of at most 128 values: the lane's weights.
@@ -107,11 +115,10 @@ static __device__ float4 load_tap(const struct head_place &p, const float *row) 
     return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
 }
 
-// The head of a row from its four inputs, oldest first.
-static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
-                                   int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
-    int i = (int)threadIdx.x % 32 * 4;
-    float y[4] = {}, sum = 0;
+// y = the convolution of a row's four inputs, oldest first.
+static __device__ __forceinline__ void convolve(const float4 w[4], const float4 x[GDN_CONV],
+                                                float *y) {
+    y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll
     for (int t = 0; t < GDN_CONV; t++) {
         const float by[4] = {((float *)&w[0])[t], ((float *)&w[1])[t], ((float *)&w[2])[t],
@@ -121,15 +128,40 @@ static __device__ void finish_four(const struct conv_job &j, const struct head_p
         y[2] = fmaf(by[2], x[t].z, y[2]);
         y[3] = fmaf(by[3], x[t].w, y[3]);
     }
+}
+
+// The head of R rows from `row` on, from their convolutions; those that are not `mine` are left
+// out.
+template <int R>
+static __device__ __forceinline__ void finish_fours(const struct conv_job &j,
+                                                    const struct head_place &p, int64_t row,
+                                                    const bool (&mine)[R], float (&y)[4 * R]) {
+    const int i = (int)threadIdx.x % 32 * 4;
+    float scale[R] = {};
+    row_silu_all(y);
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-        y[c] = row_silu(y[c]);
-        sum = fmaf(y[c], y[c], sum);
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            scale[r] = fmaf(y[4 * r + c], y[4 * r + c], scale[r]);
+    if (p.part != 2)
+        norms_of(p, scale);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const float by = p.part == 2 ? 1.0f : scale[r];
+        if (mine[r] && i < p.dim)
+            *(float4 *)(head_out(j, p, row + r) + i) =
+                make_float4(y[4 * r] * by, y[4 * r + 1] * by, y[4 * r + 2] * by, y[4 * r + 3] * by);
     }
-    float scale = p.part == 2 ? 1.0f : norm_of(p, sum);
-    if (i < p.dim)
-        *(float4 *)(head_out(j, p, row) + i) =
-            make_float4(y[0] * scale, y[1] * scale, y[2] * scale, y[3] * scale);
+}
+
+// That of one row from its inputs.
+static __device__ void finish_four(const struct conv_job &j, const struct head_place &p,
+                                   int64_t row, const float4 w[4], const float4 x[GDN_CONV]) {
+    const bool mine[1] = {true};
+    float y[4];
+    convolve(w, x, y);
+    finish_fours<1>(j, p, row, mine, y);
 }
 
 // Everything but the rows' own inputs is here before gpu_await.
@@ -171,9 +203,10 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
     }
     if (p.part == 2)
         return;
-    float scale = norm_of(p, sum);
+    float scale[1] = {sum};
+    norms_of(p, scale);
     for (int i = lane; i < p.dim; i += 32)
-        out[i] *= scale;
+        out[i] *= scale[0];
 }
 
 // Brings this thread's share of `bytes` from p on to the second-level cache: 128 at a time.
@@ -371,6 +404,8 @@ static __global__ void __launch_bounds__(WARPS * 32, 3)
         if (r < rows)
             own[r] = load_tap(p, u + r * (int64_t)s.channels);
     for (int r0 = 0; r0 < rows; r0 += AHEAD_ROWS) {
+        bool mine[AHEAD_ROWS];
+        float y[4 * AHEAD_ROWS] = {};
 #pragma unroll
         for (int i = 0; i < AHEAD_ROWS; i++) {
             const int r = r0 + i;
@@ -378,7 +413,8 @@ static __global__ void __launch_bounds__(WARPS * 32, 3)
             const float4 now = own[i];
             if (r + AHEAD_ROWS < rows)
                 own[i] = load_tap(p, u + (r + AHEAD_ROWS) * (int64_t)s.channels);
-            if (!(run.mine >> r & 1))
+            mine[i] = run.mine >> r & 1;
+            if (!mine[i])
                 continue;
 #pragma unroll
             for (int t = 0; t < GDN_CONV - 1; t++)
@@ -386,8 +422,9 @@ static __global__ void __launch_bounds__(WARPS * 32, 3)
             if (!(run.after >> r & 1) || (r == 0 && !run.deep))
                 load_taps(j, p, first + r, of, x);
             x[GDN_CONV - 1] = now;
-            finish_four(j, p, first + r, w, x);
+            convolve(w, x, y + 4 * i);
         }
+        finish_fours(j, p, first + r0, mine, y);
     }
 }
 

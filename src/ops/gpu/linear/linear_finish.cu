@@ -5,6 +5,7 @@
 // outputs.
 #include <stdlib.h>
 
+#include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
@@ -18,8 +19,10 @@ struct linear_deferred {
     int64_t fours;
 };
 
-static __device__ __forceinline__ float joined(float gate, float up) {
-    return gate / (1.0f + expf(-gate)) * up;
+static __device__ __forceinline__ float4 joined(float4 gate, float4 up) {
+    float v[4] = {gate.x, gate.y, gate.z, gate.w};
+    silu_all(v);
+    return make_float4(v[0] * up.x, v[1] * up.y, v[2] * up.z, v[3] * up.w);
 }
 
 // ahead: the next launch may begin before this one waits.
@@ -45,7 +48,7 @@ static __global__ void __launch_bounds__(THREADS)
     float4 v = finish_four(o, 0, row, i, back, e[0]);
     if (o.pair) {
         float4 up = finish_four(o, 1, row, i, back, e[1]);
-        v = make_float4(joined(v.x, up.x), joined(v.y, up.y), joined(v.z, up.z), joined(v.w, up.w));
+        v = joined(v, up);
     }
     float *out = o.out + row * o.out_stride + i * 4;
     if (i * 4 + 4 <= o.m && (size_t)out % 16 == 0) {

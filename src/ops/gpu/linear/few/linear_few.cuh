@@ -20,6 +20,7 @@
 #include "ops/gpu/linear/few/linear_few_scales.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/form/dequant.cuh"
+#include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/many/linear_mma.cuh"
 #include "ops/gpu/linear/many/wgmma.cuh"
 
@@ -404,11 +405,14 @@ static __device__ __forceinline__ void few_join(int warp, float4 *give, const fl
                 continue;
             float4 other = take[(i - i0) / EACH * 32];
             float v[4] = {other.x, other.y, other.z, other.w};
+            float gate[4];
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float g = warp % 2 ? v[e] : d[4 * i + e], u = warp % 2 ? d[4 * i + e] : v[e];
-                d[4 * i + e] = g / (1.0f + expf(-g)) * u;
-            }
+            for (int e = 0; e < 4; e++)
+                gate[e] = warp % 2 ? v[e] : d[4 * i + e];
+            silu_all(gate);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                d[4 * i + e] = gate[e] * (warp % 2 ? d[4 * i + e] : v[e]);
         }
         asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
     }

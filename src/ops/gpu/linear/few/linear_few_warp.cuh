@@ -140,9 +140,16 @@ few_warp_products(const struct linear_few &c, const few_unit &u, uint32_t rows,
 // A pair's two tiles in one warp: outputs into the first.
 template <int COUNT>
 static __device__ __forceinline__ void few_warp_both(float (&d)[COUNT], const float (&up)[COUNT]) {
+    enum { EACH = 4 }; // values at once
+    static_assert(COUNT % EACH == 0, "fours");
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        d[i] = d[i] / (1.0f + expf(-d[i])) * up[i];
+    for (int i0 = 0; i0 < COUNT; i0 += EACH) {
+        float gate[EACH] = {d[i0], d[i0 + 1], d[i0 + 2], d[i0 + 3]};
+        silu_all(gate);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            d[i0 + i] = gate[i] * up[i0 + i];
+    }
 }
 
 // What becomes of the sums of a warp's one tile of a unit, or of its two.

@@ -3,6 +3,7 @@
 // largest magnitude lies in [2^14, 2^15). Scaling by a power of two is exact, so fp16's 11 bits are
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
 #include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/moe/moe_sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
@@ -260,8 +261,9 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
 
 // w silu(z) of four neighbouring values of a head.
 static __device__ __forceinline__ float4 gate_of(float4 z, float4 w) {
-    return make_float4(w.x * (z.x / (1.0f + expf(-z.x))), w.y * (z.y / (1.0f + expf(-z.y))),
-                       w.z * (z.z / (1.0f + expf(-z.z))), w.w * (z.w / (1.0f + expf(-z.w))));
+    float v[4] = {z.x, z.y, z.z, z.w};
+    silu_all(v);
+    return make_float4(w.x * v[0], w.y * v[1], w.z * v[2], w.w * v[3]);
 }
 
 // A head of at most 128 values in fours, four a lane: normed and gated.

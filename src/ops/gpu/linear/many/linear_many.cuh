@@ -6,6 +6,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_MANY_CUH
 #define COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_MANY_CUH
 
+#include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/linear_launch.h"
 #include "ops/gpu/linear/many/wgmma_shared.cuh"
 #include "ops/gpu/runtime/barrier.cuh"
@@ -131,13 +132,16 @@ static __device__ __forceinline__ void store_joined(const linear_launch &l, cons
     for (int i0 = 0; i0 < N / 4 && left > 0; i0 += EACH) {
         float back[EACH];
         load_unscale<EACH>(back, l.unscale + row0, i0, left);
+        float gate[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            gate[i] = d[(i0 + i) / 2 * 4 + (i0 + i) % 2] * o.power[0] * back[i];
+        silu_all(gate);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int at = (i0 + i) / 2 * 4 + (i0 + i) % 2, row = (i0 + i) / 2 * 8 + (i0 + i) % 2;
-            float v0 = d[at] * o.power[0] * back[i], v1 = d[at + 2] * o.power[1] * back[i];
-            v0 = v0 / (1.0f + expf(-v0)) * v1;
+            const int at = (i0 + i) / 2 * 4 + (i0 + i) % 2, row = (i0 + i) / 2 * 8 + (i0 + i) % 2;
             if (row < left)
-                out[row * stride] = v0;
+                out[row * stride] = gate[i] * (d[at + 2] * o.power[1] * back[i]);
         }
     }
 }

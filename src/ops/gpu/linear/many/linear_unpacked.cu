@@ -386,16 +386,21 @@ static __device__ __forceinline__ void stage_plain(const staged_outputs<S> &o,
 template <class S>
 static __device__ __forceinline__ void stage_joined(const staged_outputs<S> &o,
                                                     const float (&d)[S::N / 2]) {
+    enum { EACH = 8 }; // values at once
 #pragma unroll
-    for (int i = 0; i < S::N / 8; i++) {
-        const float2 two = *(const float2 *)(o.rows + i * 8);
-        const float back[2] = {two.x, two.y};
+    for (int i0 = 0; i0 < S::N / 8; i0 += EACH / 2) {
+        float gate[EACH], up[EACH];
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float v0 = d[4 * i + e] * o.power[0] * back[e];
-            float v1 = d[4 * i + 2 + e] * o.power[1] * back[e];
-            *o.at(i, e, 0) = v0 / (1.0f + expf(-v0)) * v1;
+        for (int v = 0; v < EACH; v++) {
+            const int i = i0 + v / 2, e = v % 2;
+            const float back = o.rows[i * 8 + e];
+            gate[v] = d[4 * i + e] * o.power[0] * back;
+            up[v] = d[4 * i + 2 + e] * o.power[1] * back;
         }
+        silu_all(gate);
+#pragma unroll
+        for (int v = 0; v < EACH; v++)
+            *o.at(i0 + v / 2, v % 2, 0) = gate[v] * up[v];
     }
 }
 

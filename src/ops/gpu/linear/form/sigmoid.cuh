@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sigmoids and SiLUs of several values at once, to the bit as the plain expressions give them. A
+// division asks whether exponents are near their limits and branches, so the values of a loop wait
+// for one another, about 150 cycles each. Here the steps that it takes for all usual numbers stand
+// without the question, the values run side by side, and one branch leads to the
+// divisions if any is unusual. All 2^32 floats are compared (gpu_tests, suite sigmoid).
+#ifndef COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
+#define COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
+
+#include "ops/rowmath.h"
+
+// 1 / d, rounded correctly, for 1 <= d < 2^126.
+static __device__ __forceinline__ float usual_inverse(float d) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    return fmaf(r, fmaf(-d, r, 1.0f), r);
+}
+
+// x / d, likewise, for 2^-100 <= |x| < 2^100 and a quotient that is no smaller than 2^-120.
+static __device__ __forceinline__ float usual_quotient(float x, float d) {
+    const float r = usual_inverse(d), q = __fmul_rn(x, r);
+    return fmaf(r, fmaf(-d, q, x), q);
+}
+
+// Sigmoids of such values have 1 + e^-x < 2^116.
+#define SIGMOID_LEAST (-80.0f)
+#define SILU_LEAST    7.8886091e-31f // 2^-100, of |x|
+#define SILU_MOST     80.0f
+
+// x = 1 / (1 + e^-x).
+template <int R> static __device__ __forceinline__ void sigmoid_all(float (&x)[R]) {
+    bool usual = true;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        usual &= x[i] >= SIGMOID_LEAST;
+    if (usual) {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] = usual_inverse(1.0f + expf(-x[i]));
+    } else {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] = 1.0f / (1.0f + expf(-x[i]));
+    }
+}
+
+// x = x / (1 + e^-x).
+template <int R> static __device__ __forceinline__ void silu_all(float (&x)[R]) {
+    bool usual = true;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        usual &= fabsf(x[i]) >= SILU_LEAST & fabsf(x[i]) <= SILU_MOST;
+    if (usual) {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] = usual_quotient(x[i], 1.0f + expf(-x[i]));
+    } else {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] = x[i] / (1.0f + expf(-x[i]));
+    }
+}
+
+// x = row_silu(x).
+template <int R> static __device__ __forceinline__ void row_silu_all(float (&x)[R]) {
+    bool usual = true;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        usual &= x[i] >= SIGMOID_LEAST;
+    if (usual) {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] *= usual_inverse(1.0f + row_exp(-x[i]));
+    } else {
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            x[i] = row_silu(x[i]);
+    }
+}
+
+#endif
