@@ -23,6 +23,7 @@ struct long_pairs {
     float scale[2], most[2];   // most: of the present part
     float folded[2], total[2]; // maximum and sum of what is folded so far
     int32_t first[2], last[2], split[2];
+    unsigned queries; // attend_low of those of the lane's warpgroup, the same in all of a warp
 };
 template <class F> struct long_sums {
     float acc[F::PANELS][64], sum[4];
@@ -144,12 +145,11 @@ static __device__ __forceinline__ void group_sync(void) {
         asm volatile("barrier.sync 3, 128;" ::: "memory");
 }
 
-// Asks for s = scores of the warpgroup's pairs with the keys at `keys`.
+// Asks for s = scores of the warpgroup's pairs, attend_low of whose queries is `queries`, with the
+// keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
-    unsigned a = attend_low(queries + (unsigned)(maker_group() * 64 * 128));
-    const unsigned b = attend_low(keys);
-    asm volatile("" : "+r"(a)); // kept, its sums would have no room in registers
+    const unsigned a = queries, b = attend_low(keys);
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++)
         attend_multiply<64, false>(
@@ -282,7 +282,7 @@ static __device__ __forceinline__ void long_first(unsigned char *memory, struct 
     const unsigned base = shared_address(memory);
     float s[32];
     wgmma_fence();
-    long_score<F>(base + F::Q, keys_at<F>(base, tile), s);
+    long_score<F>(p->queries, keys_at<F>(base, tile), s);
     wgmma_wait<0>();
     attend_made(s);
     if (!sees)
@@ -304,7 +304,7 @@ long_step(unsigned char *memory, struct long_pairs *p, struct long_sums<F> *z,
     for (int k = 0; k < 4; k++)
         wgmma_keep(w[k]);
     wgmma_fence();
-    long_score<F>(base + F::Q, keys_at<F>(base, tile), s);
+    long_score<F>(p->queries, keys_at<F>(base, tile), s);
     long_gather<F>(z, w, values_at<F>(base, tile - 2));
     wgmma_wait<1>();
     attend_made(s);
@@ -501,11 +501,14 @@ template <class F>
 static __device__ __forceinline__ void long_make(const struct attend_run *u, int items,
                                                  unsigned char *memory, float *folded) {
     struct long_state *m = (struct long_state *)(memory + F::STATE);
+    const unsigned queries =
+        attend_low(shared_address(memory) + F::Q + (unsigned)(maker_group() * 64 * 128));
     int tile = 0;
 #pragma unroll 1
     for (int at = blockIdx.x; at < items * u->n_kv; at += (int)gridDim.x) {
         const struct work b = long_work(u, items, at, memory);
         struct long_pairs p;
+        p.queries = __shfl_sync(0xFFFFFFFFu, queries, 0);
         struct long_sums<F> z;
         struct long_folded<F> x;
         long_open<F>(u, &b, m, &p);

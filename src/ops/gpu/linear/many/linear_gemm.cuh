@@ -217,8 +217,8 @@ static __device__ __forceinline__ void bring(const CALL &c, uint32_t shared,
 template <int FORM, int N> struct gemm_multiplier {
     using S = gemm_shape<FORM, N>;
     gemm_bars<S> bars;
-    const unsigned char *memory;
-    int group, stage;
+    uint32_t weights, rows; // wgmma_rows_low of the group's in the first stage
+    int stage;
     uint32_t phase;
 
     // Says that a stage has been read.
@@ -235,13 +235,13 @@ template <int FORM, int N> struct gemm_multiplier {
         for (int i = 0; i < N / 2; i++)
             d[i] = 0;
         for (int64_t step = 0; step < steps; step++) {
-            const unsigned char *from = memory + stage * S::STAGE;
+            const uint32_t from = (uint32_t)stage * (S::STAGE / 16);
             barrier_wait(bars.full(stage), phase);
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STEP / 16; i++)
-                wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
-                              wgmma_rows(from + S::A + i * 32));
+                wgmma_both<N>(d, wgmma_rows_at(weights + from + i * 2),
+                              wgmma_rows_at(rows + from + i * 2));
             wgmma_commit();
             wgmma_wait<1>();
             leave(before);
@@ -257,10 +257,13 @@ template <int FORM, int N> struct gemm_multiplier {
 };
 
 template <int FORM, int N, bool PARTS, class CALL>
-static __device__ __forceinline__ void multiply_tiles(const CALL &c, uint32_t shared,
-                                                      const unsigned char *memory) {
-    int group = threadIdx.x / 128 - BRINGERS / 4;
-    gemm_multiplier<FORM, N> w = {{shared + gemm_shape<FORM, N>::BARS}, memory, group, 0, 0};
+static __device__ __forceinline__ void multiply_tiles(const CALL &c, uint32_t shared) {
+    using S = gemm_shape<FORM, N>;
+    gemm_multiplier<FORM, N> w = {{shared + S::BARS},
+                                  wgmma_rows_low(shared + multiplying_group() * (S::A / 2)),
+                                  wgmma_rows_low(shared + S::A),
+                                  0,
+                                  0};
     int64_t steps = c.values() / STEP;
     gpu_await();
     const int64_t tiles = c.all_tiles();
@@ -310,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS, 1) linear_gemm(const __grid_co
         bring<FORM, N>(c, shared, memory);
     } else {
         set_registers_up<MULTIPLY_REGISTERS>();
-        multiply_tiles<FORM, N, PARTS>(c, shared, memory);
+        multiply_tiles<FORM, N, PARTS>(c, shared);
     }
 #else
     gpu_await();

@@ -33,6 +33,12 @@ template <int N> static __device__ __forceinline__ void set_registers_up(void) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
+// Which multiplying warpgroup a thread is in: the same in all lanes of a warp, so that descriptors
+// are made once a warp, beside the other instructions.
+static __device__ __forceinline__ int multiplying_group(void) {
+    return __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / 128, 0) - BRINGERS / 4;
+}
+
 // Starts the copy of a tile of a mapped matrix: values k.. of rows row.. (zeros beyond the last).
 static __device__ __forceinline__ void copy_rows(uint32_t to, const gpu_tile_map *map, int k,
                                                  int row, uint32_t bar) {

@@ -409,7 +409,7 @@ template <class S> struct unpacked_multiplier {
     enum { N = S::N };
     unpacked_bars<S> bars;
     unsigned char *memory;
-    int group;
+    uint32_t weights, rows; // wgmma_rows_low of the group's in the first stage
     unpacked_turn<S> turn;
     uint32_t tile; // parity
 
@@ -427,13 +427,13 @@ template <class S> struct unpacked_multiplier {
         for (int i = 0; i < N / 2; i++)
             d[i] = 0;
         for (int step = 0; step < steps; step++, turn.step()) {
-            const unsigned char *from = memory + turn.stage * S::STAGE;
+            const uint32_t from = (uint32_t)turn.stage * (S::STAGE / 16);
             barrier_wait(bars.full(turn.stage), turn.phase);
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STEP / 16; i++)
-                wgmma_both<N>(d, wgmma_rows(from + group * (S::A / 2) + i * 32),
-                              wgmma_rows(from + S::A + i * 32));
+                wgmma_both<N>(d, wgmma_rows_at(weights + from + i * 2),
+                              wgmma_rows_at(rows + from + i * 2));
             wgmma_commit();
             wgmma_wait<1>();
             leave(before);
@@ -471,8 +471,13 @@ template <class S>
 static __device__ __forceinline__ void multiply_tiles(const unpacked_call &c, uint32_t shared,
                                                       unsigned char *memory) {
     enum { N = S::N };
-    int group = threadIdx.x / 128 - BRINGERS / 4, steps = (int)(c.l.stride / STEP);
-    unpacked_multiplier<S> w = {{shared + S::BARS}, memory, group, {0, 0}, 0};
+    const int steps = (int)(c.l.stride / STEP);
+    unpacked_multiplier<S> w = {{shared + S::BARS},
+                                memory,
+                                wgmma_rows_low(shared + multiplying_group() * (S::A / 2)),
+                                wgmma_rows_low(shared + S::A),
+                                {0, 0},
+                                0};
     gpu_await();
     for (int64_t at = blockIdx.x / CLUSTER; at < all_tiles(c); at += gridDim.x / CLUSTER) {
         int job;
