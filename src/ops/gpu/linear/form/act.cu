@@ -11,6 +11,8 @@
 enum {
     THREADS = 512,
     WARPS = THREADS / 32,
+    NARROW = 128, // threads of a row where there are so many rows that the device is full
+    MANY_ROWS = 512,
     SHARERS = 8,      // blocks of a cluster
     SHARED_ROWS = 64, // that clusters make, at most
     GROUPS = 256,     // of a row, at most
@@ -104,23 +106,25 @@ struct rows_summed {
     }
 };
 
-template <int R, class SOURCE>
-static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, SOURCE source) {
+// T threads make a row.
+template <int R, int T, class SOURCE>
+static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE source) {
+    enum { GROUPS_OF = R * T / 32 };
     gpu_let_ahead();
     gpu_await();
     const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step);
     int fours = (int)(a.k / 4), all = (int)(a.stride / 4);
-    __shared__ float2 group[R * WARPS];
+    __shared__ float2 group[GROUPS_OF];
     float4 v[R];
     source.open(blockIdx.x);
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        int i = r * THREADS + threadIdx.x;
+        int i = r * T + threadIdx.x;
         v[r] = i < fours ? source(in, i) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        int i = r * THREADS + threadIdx.x;
+        int i = r * T + threadIdx.x;
         float4 by = make_float4(0, 0, 0, 0);
         if (a.w && i < fours)
             by = ((const float4 *)a.w)[i];
@@ -131,13 +135,13 @@ static __global__ void __launch_bounds__(THREADS) make_rows(struct rows_run a, S
     }
     __syncthreads();
     float2 whole = make_float2(0, 0);
-    for (int g = threadIdx.x % 32; g < R * WARPS; g += 32)
+    for (int g = threadIdx.x % 32; g < GROUPS_OF; g += 32)
         whole = act_gather(whole, group[g]);
     const act_scale scale(whole, a.w != NULL, a.k, a.eps);
     uint2 *x = (uint2 *)(a.x + blockIdx.x * a.stride);
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        int i = r * THREADS + threadIdx.x;
+        int i = r * T + threadIdx.x;
         if (i < all)
             x[i] = scale.pack(v[r]);
     }
@@ -205,18 +209,17 @@ static const struct launch_says MAKES = {MEMORY_WEIGHTS, MEMORY_ACTS, true, NULL
 static const struct launch_says ADDS = {MEMORY_WEIGHTS, MEMORY_ACTS | MEMORY_ROWS, true, NULL,
                                         false};
 
-template <int R>
+template <int R, int T>
 static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blocks,
                            const char *what) {
     rows_left left = {};
     rows_summed summed = {};
     if (a->w && linear_take_sums(g, a->in, blocks, a->k, &left.o))
-        gpu_launch_saying({g, what, ADDS}, make_rows<R, rows_left>, blocks, THREADS, 0, *a, left);
+        gpu_launch_saying({g, what, ADDS}, make_rows<R, T, rows_left>, blocks, T, 0, *a, left);
     else if (a->w && moe_take_sum(g, a->in, blocks, a->k, &summed.s))
-        gpu_launch_saying({g, what, ADDS}, make_rows<R, rows_summed>, blocks, THREADS, 0, *a,
-                          summed);
+        gpu_launch_saying({g, what, ADDS}, make_rows<R, T, rows_summed>, blocks, T, 0, *a, summed);
     else
-        gpu_launch_saying({g, what, MAKES}, make_rows<R, rows_stored>, blocks, THREADS, 0, *a,
+        gpu_launch_saying({g, what, MAKES}, make_rows<R, T, rows_stored>, blocks, T, 0, *a,
                           rows_stored());
 }
 
@@ -247,16 +250,18 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
         gpu_launch_saying({g, what, MAKES}, make_odd_rows, blocks, THREADS, 0, *a);
     else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
         launch_shared(g, a, blocks, what);
+    else if (n >= MANY_ROWS && a->stride <= 10 * 4 * NARROW)
+        launch_rows_of<10, NARROW>(g, a, blocks, what);
     else if (each <= 1)
-        launch_rows_of<1>(g, a, blocks, what);
+        launch_rows_of<1, THREADS>(g, a, blocks, what);
     else if (each <= 3)
-        launch_rows_of<3>(g, a, blocks, what);
+        launch_rows_of<3, THREADS>(g, a, blocks, what);
     else if (each <= 9)
-        gpu_launch_saying({g, what, MAKES}, make_rows<9, rows_stored>, blocks, THREADS, 0, *a,
-                          rows_stored());
+        gpu_launch_saying({g, what, MAKES}, make_rows<9, THREADS, rows_stored>, blocks, THREADS, 0,
+                          *a, rows_stored());
     else
-        gpu_launch_saying({g, what, MAKES}, make_rows<16, rows_stored>, blocks, THREADS, 0, *a,
-                          rows_stored());
+        gpu_launch_saying({g, what, MAKES}, make_rows<16, THREADS, rows_stored>, blocks, THREADS, 0,
+                          *a, rows_stored());
 }
 
 // w silu(z) of four neighbouring values of a head.
