@@ -89,7 +89,7 @@ part wgmma-code python3 tests/gpu/check_wgmma.py "$folder/coppice"
 for program in "$tests"/test_*; do
     [ ! -f "$program" ] || part "$(basename "$program")" "$program"
 done
-for suite in opcheck golden lending; do
+for suite in opcheck sigmoid golden lending; do
     part "$suite" "$tests/gpu_tests" "$suite"
 done
 # Launches that begin early, held while what they may not have read is kept back.
