@@ -149,11 +149,11 @@ static __device__ __forceinline__ void group_sync(void) {
 // keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
-    const unsigned a = queries, b = attend_low(keys);
+    const unsigned b = attend_low(keys);
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++)
         attend_multiply<64, false>(
-            s, attend_operand(a + (unsigned)(k / 4 * LONG_PAIRS * 8 + k % 4 * 2)),
+            s, attend_operand(queries + (unsigned)(k / 4 * LONG_PAIRS * 8 + k % 4 * 2)),
             attend_operand(b + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)), k > 0);
     wgmma_commit();
 }

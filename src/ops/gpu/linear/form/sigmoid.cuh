@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sigmoids and SiLUs of several values at once, to the bit as the plain expressions give them. A
 // division asks whether exponents are near their limits and branches, so the values of a loop wait
-// for one another, about 150 cycles each. Here the steps that it takes for all usual numbers stand
-// without the question, the values run side by side, and one branch leads to the
-// divisions if any is unusual. All 2^32 floats are compared (gpu_tests, suite sigmoid).
+// for one another, about 150 cycles each. Here the steps that it takes for usual numbers stand
+// without the question, so that values run side by side, and one branch leads to divisions if any
+// value is unusual. All 2^32 floats are compared (gpu_tests, suite sigmoid).
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
 
