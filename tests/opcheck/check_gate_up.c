@@ -256,37 +256,69 @@ void check_feed_forward_rule(struct check *c) {
            (long long)seen);
 }
 
-// A device's kernel for very many rows with several tiles a block, against fewer rows; the first
-// pair so short that its tiles are done in no time.
-static void check_many_tiles(struct check *c) {
-    enum { M = 4352, N = 1150, PIECE = 512 };
-    static const uint32_t types[] = {TYPE_Q8_0, TYPE_Q4_K};
+// Bits of rows that a device makes in one call of l's n rows and in calls of `piece`, of the
+// activation and of what q makes of it, if it is asked for; how many differ.
+static int64_t against_pieces(struct check *c, const struct gated *l, int64_t piece) {
+    const int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1], out = l->both ? l->q.t.ne[1] : 1;
+    float *act[2], *to[2];
     int64_t worst = 0;
-    for (int t = 0; t < 2; t++) {
-        const int64_t k = t ? 512 : 64;
-        struct gated l = {.gate = matrix_new(&c->rng, types[t], k, M),
-                          .up = matrix_new(&c->rng, types[t], k, M),
-                          .q = {.f = quant_format(types[t])},
-                          .n = N};
-        float *in = random_floats(&c->rng, N * k, 2);
-        float *all = malloc((size_t)(N * M) * sizeof *all),
-              *piece = malloc((size_t)(PIECE * M) * 4);
-        l.in = in;
-        run_gate_up(c, c->exec, &l, all, NULL);
-        for (int64_t at = 0; at < N; at += PIECE) {
-            l.n = N - at < PIECE ? N - at : PIECE;
-            l.in = in + at * k;
-            run_gate_up(c, c->exec, &l, piece, NULL);
-            worst += bit_differences(all + at * M, piece, l.n * M);
-        }
-        free(in);
-        free(all);
-        free(piece);
+    for (int i = 0; i < 2; i++) {
+        const int64_t rows = i ? piece : l->n;
+        act[i] = malloc((size_t)(rows * m) * sizeof *act[i]);
+        to[i] = calloc((size_t)(rows * out), sizeof *to[i]);
+    }
+    run_gate_up(c, c->exec, l, act[0], to[0]);
+    for (int64_t at = 0; at < l->n; at += piece) {
+        struct gated some = *l;
+        some.n = l->n - at < piece ? l->n - at : piece;
+        some.in = l->in + at * k;
+        memset(to[1], 0, (size_t)(piece * out) * sizeof *to[1]);
+        run_gate_up(c, c->exec, &some, act[1], to[1]);
+        worst += bit_differences(act[0] + at * m, act[1], some.n * m);
+        worst += l->both ? bit_differences(to[0] + at * out, to[1], some.n * out) : 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        free(act[i]);
+        free(to[i]);
+    }
+    return worst;
+}
+
+// A device's kernel for very many rows with several tiles a block, against fewer rows. The first
+// pair is so short that its tiles are done in no time; the last one has more rows than the kernel
+// takes through all outputs at once (three such bands and a bit), of different magnitudes, and an
+// activation with padding, which the matrix behind it multiplies.
+static void check_many_tiles(struct check *c) {
+    static const struct {
+        uint32_t type;
+        int64_t k, m, n;
+        bool both;
+    } shapes[] = {{TYPE_Q8_0, 64, 4352, 1150, false},
+                  {TYPE_Q4_K, 512, 4352, 1150, false},
+                  {TYPE_Q8_0, 2048, 1120, 6200, true}};
+    int64_t worst = 0, seen = 0;
+    for (int t = 0; t < (int)(sizeof shapes / sizeof *shapes); t++) {
+        const int64_t k = shapes[t].k, m = shapes[t].m, n = shapes[t].n;
+        struct gated l = {.gate = matrix_new(&c->rng, shapes[t].type, k, m),
+                          .up = matrix_new(&c->rng, shapes[t].type, k, m),
+                          .q = {.f = quant_format(shapes[t].type)},
+                          .n = n,
+                          .in = random_floats(&c->rng, n * k, 2),
+                          .both = shapes[t].both};
+        if (l.both)
+            l.q = matrix_new(&c->rng, shapes[t].type, m, 64);
+        for (int64_t i = 0; l.both && i < n * k; i++)
+            l.in[i] = ldexpf(l.in[i], (int)(i / k * 5 % 13) - 6);
+        worst += against_pieces(c, &l, 512);
+        seen += n * (m + (l.both ? 64 : 0));
+        free(l.in);
         matrix_free(&l.gate);
         matrix_free(&l.up);
+        if (l.both)
+            matrix_free(&l.q);
     }
-    report(c, worst == 0, "linear_gate_up: rule E1", "n = 512, 1150; several tiles",
-           "%lld of %d values differ", (long long)worst, 2 * N * M);
+    report(c, worst == 0, "linear_gate_up: rule E1", "n = 512, 1150, 6200; several tiles",
+           "%lld of %lld values differ", (long long)worst, (long long)seen);
 }
 
 // Bits of a gated layer's row: in a large call and in smaller ones. Both its matrices have 300
