@@ -456,8 +456,8 @@ static struct linear_launch pair_of(const struct weight *gate, const struct weig
     return l;
 }
 
-// Rows of linear_gate_up before they become fp16.
-static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
+// Rows of linear_gate_up before they become fp16; true: they already are.
+static bool gate_up_rows(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                          struct act *out) {
     const struct weight *gate = w->gate, *up = w->up;
     const bool same = gate->form == up->form;
@@ -467,7 +467,7 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
     if (is_unpacked(family) && is_unpacked(other)) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
         if (g->vendor && linear_vendor_gate_up(g, &l, out))
-            return;
+            return true;
         launch_unpacked(g, &l);
     } else if (n > most_few(g->path) && (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same))) {
         gate_up_wgmma(g, gate, up, in, n, out);
@@ -475,7 +475,7 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
         struct stream_call c;
         c.l = pair_of(gate, up, in, n, out);
         if (run_few(g, &c.l, &gate->form, 0))
-            return;
+            return false;
         if (family_of(g, gate->form, n, NO_FEW) == LINEAR_STREAM && stream_plan(g, gate->form, &c))
             stream_run(g, &c, 1, 0);
         else
@@ -483,6 +483,7 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
     } else {
         gate_up_apart(g, w, in, n, out);
     }
+    return false;
 }
 
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
@@ -496,11 +497,14 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
         cuda_act_finish(x, out, n);
         return;
     }
+    bool made = false; // a slice that the vendor's library takes is the only one
     for (int64_t at = 0; at < n; at += slice) {
         const struct act rows = rows_from(in, at);
         struct act part = rows_from(out, at);
-        gate_up_rows(g, w, &rows, n - at < slice ? n - at : slice, &part);
+        made = gate_up_rows(g, w, &rows, n - at < slice ? n - at : slice, &part);
     }
+    if (made)
+        return;
     if (g->peaked && n <= PEAK_ROWS)
         act_defer(g, out, n);
     else if (n > 0)
