@@ -3,9 +3,10 @@
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
 # machine code, memory, faults, random tiles, ops, golden models, some of both with launches held that
 # begin early, rule E over random models on each path, logits against the CPU's, the bundled pair with
-# and without speculation, pairs of experts with all of them resident and with few, the server with
-# such a pair, where there is one (preset cuda), what is said when something is wrong, and, where
-# compute-sanitizer is installed, memcheck and racecheck of all ops.
+# and without speculation, pairs of experts with all of them resident and with few, prompts by cuBLAS
+# where it is installed, the server with a pair of experts, where there is one (preset cuda), what is
+# said when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of
+# all ops.
 # Prints the failures of each part and one table; its last line is "N passed, N failed". CASES: random
 # cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
@@ -114,6 +115,10 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 700 -n 96 \
     --ignore-eos --sequences 1,3,8 --modes off,chain:16,tree:40 --drafter oracle:errors=0.15
 part experts scripts/test_gpu_experts.sh "$folder/coppice"
+part vendor scripts/test_gpu_vendor.sh "$folder/coppice"
+if ! grep -q "needs cuBLAS" "$logs/gpu-vendor.log"; then
+    part opcheck-vendor "$tests/gpu_tests" --levels cuda:auto:vendor --only linear opcheck
+fi
 if [ -x build/cuda/coppice ]; then
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
 else
