@@ -130,7 +130,7 @@ static int prepare(struct transcript *t, const struct request *r, int64_t n, str
 int transcript_generate(struct transcript *t, const struct request *r, struct reply *out,
                         struct err *e) {
     struct request q = *r;
-    int64_t n = t->n;
+    int64_t n = t->n, first = t->first;
     *out = (struct reply){0};
     if (n == 0)
         return err_set(e, ERR_USAGE, "the text is empty; append at least one token");
@@ -145,11 +145,15 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
     q.n_prompt = n;
     q.prefix = NULL;
     q.in_place = t->seq;
-    if (r->max_tokens > 0 && !t->first)
-        t->first = n;
-    q.sparse_end = sparse_end(t->first);
+    if (r->max_tokens > 0 && !first)
+        first = n;
+    q.sparse_end = sparse_end(first);
     rc = session_generate(t->s, &q, out, e);
     take(t, out->ids, out->n);
+    if (out->n)
+        t->first = first;
+    else // what was read is a part of a prompt that may still grow
+        (void)sequence_sparse(t->seq, sparse_end(t->first), NULL);
     if (rc) { // what else went wrong is known then
         exec_status(model_exec(session_model(t->s)), NULL);
         drop_spoilt(t);

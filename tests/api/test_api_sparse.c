@@ -3,6 +3,7 @@
 #include "unit/test.h"
 
 #include <coppice.h>
+#include <unistd.h>
 
 #include "support/tiny_gguf.h"
 
@@ -67,7 +68,67 @@ static void test_sparse_prefill(void **state) {
     tiny_pair_remove(&files);
 }
 
+static int stop_at_once(void *arg, int64_t done, int64_t total) {
+    (void)arg;
+    (void)total;
+    return done > 0;
+}
+
+// A part of a prompt, a request that chooses nothing, and the rest are one prompt: whether the
+// request was refused, or ended by its caller while the prompt was read.
+static void test_nothing_chosen(void **state) {
+    (void)state;
+    struct tiny_pair files;
+    enum { LONG = 960, PART = 700, WAYS = 3 };
+    const struct coppice_request good = {
+        .size = sizeof good, .max_tokens = 12, .ignore_end = 1, .logit_hash = 1};
+    struct coppice_request idle[WAYS] = {good, good, good}; // the first is not made
+    const char *const path = "api_sparse.checkpoint";
+    int32_t ids[LONG];
+    uint64_t hash[WAYS];
+    struct coppice_error e = {0};
+    struct coppice_model *m;
+    idle[1].top_p = 3;
+    idle[2].progress = stop_at_once;
+    for (int i = 0; i < LONG; i++)
+        ids[i] = 32 + (i * 61 + i / 7) % 90;
+    assert_int_equal(tiny_pair_write(&files, "api_sparse"), 0);
+    const struct coppice_load_options o = {.size = sizeof o,
+                                           .model = files.target,
+                                           .device = "cpu",
+                                           .threads = 1,
+                                           .sparse_prefill = 0.9,
+                                           .max_ctx = LONG + 12};
+    assert_int_equal(coppice_load(&m, &o, &e), 0);
+    for (int i = 0; i < WAYS; i++) {
+        struct coppice_sequence *s;
+        struct coppice_checkpoint *c;
+        struct coppice_result y = {.size = sizeof y};
+        assert_int_equal(coppice_sequence_create(&s, m, &e), 0);
+        assert_int_equal(coppice_sequence_append(s, ids, PART, &e), 0);
+        if (i)
+            assert_int_equal(coppice_generate(s, &idle[i], &y, &e), i == 1 ? COPPICE_ERR_USAGE : 0);
+        assert_int_equal(coppice_sequence_length(s), PART);
+        assert_int_equal(coppice_checkpoint_create(&c, s, &e), 0);
+        assert_int_equal(coppice_checkpoint_save(c, path, &e), 0);
+        coppice_checkpoint_free(c);
+        assert_int_equal(coppice_sequence_append(s, ids + PART, LONG - PART, &e), 0);
+        hash[i] = hash_of(s, &good);
+        assert_int_equal(hash[i], hash[0]);
+        assert_int_equal(coppice_checkpoint_load(&c, m, path, &e), 0); // and so from a file
+        assert_int_equal(coppice_checkpoint_restore(c, s, &e), 0);
+        assert_int_equal(coppice_sequence_append(s, ids + PART, LONG - PART, &e), 0);
+        assert_int_equal(hash_of(s, &good), hash[0]);
+        coppice_checkpoint_free(c);
+        coppice_sequence_free(s);
+    }
+    unlink(path);
+    coppice_free(m);
+    tiny_pair_remove(&files);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sparse_prefill)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sparse_prefill),
+                                       cmocka_unit_test(test_nothing_chosen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
