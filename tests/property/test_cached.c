@@ -28,7 +28,7 @@ enum {
     LONGEST = CONTEXT - NEW - 1,
     PLACES = 8,
     EACH = 8, // property cases that count as one of these
-    KINDS = 4,
+    KINDS = 8,
 };
 
 static char folder[64]; // of the cache's files
@@ -267,16 +267,38 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     return rc;
 }
 
-// Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading.
+// Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading,
+// windows of the target beside layers without, keys and values in one, experts.
 struct kind {
     struct tiny_pair files;
     struct session_options o;
     struct session *alone;
 };
 
+static struct tiny_shape shape_of(int i) {
+    static const enum tiny_form forms[KINDS] = {[4] = TINY_FORM_GEMMA4,
+                                                [5] = TINY_FORM_OSS,
+                                                [6] = TINY_FORM_LAGUNA,
+                                                [7] = TINY_FORM_DEEPSEEK};
+    struct tiny_shape t = i % 2 || i >= 4 ? tiny_shape_plain() : tiny_shape_default();
+    if (i < 4)
+        return t;
+    t.form = forms[i];
+    t.heads = 4;
+    t.kv_heads = 2;
+    if (t.form == TINY_FORM_LAGUNA || t.form == TINY_FORM_DEEPSEEK)
+        t.rope_dims = t.head_dim / 2;
+    if (t.form != TINY_FORM_GEMMA4)
+        tiny_shape_experts(&t);
+    return t;
+}
+
 static int open_kind(struct kind *k, int i, struct err *e) {
-    struct tiny_shape t = i % 2 ? tiny_shape_plain() : tiny_shape_default();
+    struct tiny_shape t = shape_of(i);
     struct tiny_draft_shape d = tiny_draft_default(&t);
+    d.laguna = t.form == TINY_FORM_LAGUNA;
+    d.yarn = t.form == TINY_FORM_DEEPSEEK || t.form == TINY_FORM_OSS;
+    d.biased = t.form == TINY_FORM_OSS;
     snprintf(k->files.target, sizeof k->files.target, "cached-%d-%ld.gguf", i, (long)getpid());
     snprintf(k->files.draft, sizeof k->files.draft, "cached-%d-%ld-draft.gguf", i, (long)getpid());
     d.window = i == 2 ? 96 : 0;
@@ -289,7 +311,7 @@ static int open_kind(struct kind *k, int i, struct err *e) {
     k->o.threads = 2;
     k->o.target.max_ctx = CONTEXT;
     k->o.make_plan = true;
-    if (i >= 2)
+    if (i >= 2 && i % 3 != 1)
         k->o.target.codec_k = k->o.target.codec_v = KV_Q8_0;
     if (i == 3)
         k->o.target.sparse =

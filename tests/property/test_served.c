@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "engine/engine.h"
@@ -20,7 +21,9 @@
 #include "support/tiny_gguf.h"
 
 enum {
-    CONTEXT = 400,
+    CONTEXT = 400, // more than a prompt and a reply
+    SHORT = 230,   // so that it is what ends some
+    KINDS = 4,
     ASKS = 16,   // requests of a case
     CHOICES = 3, // answers to one, at most
     NEW = 200,
@@ -59,13 +62,27 @@ struct ask {
     int32_t recording[CHOICES][LONGEST + NEW]; // prompt and reply, for oracles
 };
 
-enum { ENDED, CANCELLED, STOPPED, DRAFTED, BIASED, LOGPROBS, PROMPTS, MANY, HELD, PARKED, COUNTS };
+enum {
+    ENDED,
+    CANCELLED,
+    STOPPED,
+    FULL,
+    DRAFTED,
+    BIASED,
+    LOGPROBS,
+    PROMPTS,
+    MANY,
+    HELD,
+    PARKED,
+    COUNTS
+};
 static const struct {
     const char *name;
     double least; // a case
 } counts[COUNTS] = {{"answers compared to their end", 20},
                     {"answers cancelled", 3},
                     {"answers that a stop of two tokens ended", 1},
+                    {"answers that the end of the context ended", 0.5},
                     {"guesses that became tokens", 200},
                     {"answers with biases", 5},
                     {"log-probabilities compared while others were chosen", 100},
@@ -267,6 +284,7 @@ static void compare_end(struct caller *k, const struct shot *t, const struct str
     note(k->c, STOPPED,
          end->reason == END_STOP && end->tokens > 1 && t->stop.pair[1] >= 0 &&
              t->stop.asked[t->stop.n - 1] == t->stop.pair[1]);
+    note(k->c, FULL, end->reason == END_CONTEXT && end->accepted > 0);
     note(k->c, DRAFTED, end->accepted);
     note(k->c, BIASED, t->ask->r.sample.n_bias > 0);
     note(k->c, PROMPTS, t->ask->r.prompt_logprobs);
@@ -364,7 +382,6 @@ static void pick_engine(struct engine_options *o, const struct memory_plan *plan
     o->max_gap_ms = rng_below(g, 2) ? 1 : 0;
     o->session.chunk = chunks[rng_below(g, 3)];
     o->session.threads = 1 + (int)rng_below(g, 2);
-    o->session.target.max_ctx = CONTEXT;
 }
 
 static int run_threads(struct scene *c, struct rng *g) {
@@ -439,37 +456,70 @@ static int report(const int64_t total[COUNTS], int cases) {
     return rare;
 }
 
-int main(int argc, char **argv) {
-    struct engine_options o = engine_options_default();
-    struct session *alone = NULL;
+// Model pairs: recurrent layers, without experts and with them; windows beside layers without, in
+// a context that ends before some replies do.
+struct kind {
     struct tiny_pair files;
+    struct engine_options o;
+    struct session *alone;
+};
+
+static int open_kind(struct kind *k, int i, struct err *e) {
+    const bool windows = i % 2;
+    struct tiny_shape t = windows ? tiny_shape_plain() : tiny_shape_default();
+    if (windows) {
+        t.form = i == 1 ? TINY_FORM_GEMMA4 : TINY_FORM_OSS;
+        t.heads = 4;
+        t.kv_heads = 2;
+    }
+    if (i >= 2)
+        tiny_shape_experts(&t);
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    d.yarn = d.biased = t.form == TINY_FORM_OSS;
+    snprintf(k->files.target, sizeof k->files.target, "served-%d-%ld.gguf", i, (long)getpid());
+    snprintf(k->files.draft, sizeof k->files.draft, "served-%d-%ld-draft.gguf", i, (long)getpid());
+    int rc = tiny_target_write(&t, k->files.target, e);
+    if (!rc)
+        rc = tiny_draft_write(&t, &d, k->files.draft, e);
+    k->o = engine_options_default();
+    k->o.session.model = k->files.target;
+    k->o.session.threads = 2;
+    k->o.session.target.max_ctx = windows ? SHORT : CONTEXT;
+    if (i >= 2)
+        k->o.session.target.codec_k = k->o.session.target.codec_v = KV_Q8_0;
+    if (!rc)
+        rc = session_open(&k->alone, &k->o.session, e);
+    k->o.session.draft = k->files.draft;
+    return rc;
+}
+
+int main(int argc, char **argv) {
+    static struct kind kinds[KINDS];
     struct err e = {0};
     int64_t total[COUNTS] = {0};
-    int cases = PROPERTY_CASES / EACH, only = -1, failed = 0;
+    int cases = PROPERTY_CASES / EACH, only = -1, failed = 0, rc = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--cases"))
             cases = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--only"))
             only = atoi(argv[i + 1]);
     }
-    o.session.model = files.target;
-    o.session.threads = 2;
-    o.session.target.max_ctx = CONTEXT;
-    int rc = tiny_pair_write(&files, "served") ? err_set(&e, ERR_IO, "no files") : 0;
-    if (!rc)
-        rc = session_open(&alone, &o.session, &e);
-    o.session.draft = files.draft;
+    for (int i = 0; i < KINDS && !rc; i++)
+        rc = open_kind(&kinds[i], i, &e);
     for (int i = 0; i < cases && !rc; i++) {
+        const struct kind *k = &kinds[i % KINDS];
         if (only >= 0 && i != only)
             continue;
-        if (!run_case(i, alone, &o, total, &e))
+        if (!run_case(i, k->alone, &k->o, total, &e))
             continue;
         fprintf(stderr, "case %d: %s\n", i, e.text);
         failed++;
     }
     if (rc)
         fprintf(stderr, "%s\n", e.text);
-    session_close(alone);
-    tiny_pair_remove(&files);
+    for (int i = 0; i < KINDS; i++) {
+        session_close(kinds[i].alone);
+        tiny_pair_remove(&kinds[i].files);
+    }
     return rc || failed || (only < 0 && report(total, cases));
 }
