@@ -54,6 +54,7 @@ int daemon_slot_best(const struct daemon *d, const struct daemon_task *task, int
     for (int i = 0; i < task->n_from; i++) {
         const struct daemon_slot *s = &d->slots[task->from[i]];
         int64_t n = s->used && s->state ? in_common(&s->ids, &task->prompt) : 0;
+        n = n > 0 ? min_i64(n, bookmark_prompt(s->state)) : 0;
         // A state of more than that may have to go back further than it can.
         int64_t worth = n > 0 && bookmark_ready(s->state) <= n ? 1 + bookmark_ready(s->state) : 0;
         if (worth < most || (worth == most && n <= *common))

@@ -295,6 +295,11 @@ int64_t bookmark_ready(const struct bookmark *b) {
     return b->point && checkpoint_usable(b->point) ? checkpoint_len(b->point) : 0;
 }
 
+int64_t bookmark_prompt(const struct bookmark *b) {
+    bool sparse = model_spec(session_model(b->s)).sparse.on;
+    return sparse && b->first ? b->first : b->n;
+}
+
 int64_t bookmark_bytes(const struct bookmark *b) {
     return (int64_t)sizeof *b + b->n * (int64_t)sizeof *b->ids +
            (b->point ? checkpoint_bytes(b->point) : 0);

@@ -45,6 +45,9 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
 int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e);
 int64_t bookmark_len(const struct bookmark *b);
 int64_t bookmark_ready(const struct bookmark *b); // tokens, the first ones, whose state it holds
+// Tokens, first ones, whose state is that of one prompt's beginning: all, but where prompts are
+// read sparsely those of the first prompt, what stands behind it being read in full.
+int64_t bookmark_prompt(const struct bookmark *b);
 int64_t bookmark_bytes(const struct bookmark *b); // without shared pages
 void bookmark_destroy(struct bookmark *b);        // NULL is allowed
 

@@ -291,6 +291,26 @@ def compression():
     equal("the end", d.end()[0], 0)
 
 
-for function in (whole_session, bad_lines, streams, compression):
+def sparse():
+    """A prompt that goes on behind a reply is one prompt, also where the reply was read in full."""
+    rest = [300 + (i * i * 17 + i // 7) % 3000 for i in range(1100)]
+    options = ["--sparse-prefill", "1", "--max-ctx", "2048", "--device", "cpu"]
+    first, d = rest[:900], Daemon("-m", TARGET, *options)
+    d.send(f"{file('first.bin', first)} 40 snap=512:1")
+    after = first + d.ids() + rest[-160:]
+    equal("a snapshot of a prompt", d.line(), "[snap] inline slot=1 cur_pos=512")
+    d.line()
+    d.send("SNAPSHOT 0")
+    d.line()
+    wanted = generated(after, 24, *options)
+    for slot, least in ((0, 0), (1, 480)):
+        d.send(f"RESTORE {slot} {file('after.bin', after)} 24")
+        equal(f"read sparsely, restored from slot {slot}", d.ids(), wanted)
+        said = d.line()
+        check("and no more is kept than can be", least <= int(re.search(r"prefix_len=(\d+)", said)[1]) <= 900, said)
+    equal("the end", d.end()[0], 0)
+
+
+for function in (whole_session, bad_lines, streams, compression, sparse):
     part(function)
 finish()
