@@ -195,7 +195,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                   "else 1"},
     [OPT_TOP_K] = {"top-k", 0, OPTION_INT, "K", "0", 0, 1e6, .groups = DECODING,
                    .help = "sample among the K likeliest tokens only; 0 for all"},
-    [OPT_TOP_P] = {"top-p", 0, OPTION_FLOAT, "P", "1", 0, 1, .groups = DECODING,
+    [OPT_TOP_P] = {"top-p", 0, OPTION_FLOAT, "P", "1", 1e-9, 1, .groups = DECODING,
                    .help = "sample among the likeliest tokens that sum to this probability"},
     [OPT_MIN_P] = {"min-p", 0, OPTION_FLOAT, "P", "0", 0, 1, .groups = DECODING,
                    .help = "drop tokens below this part of the likeliest one's probability"},

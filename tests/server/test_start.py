@@ -89,6 +89,7 @@ def refused():
              ("a socket's path that is a file", ["--unix", plain], 2, "is no socket"),
              ("no model", ["-m", plain + "x"], 1, "No such file"), ("no model file", ["-m", "/etc/passwd"], 1, "no GGUF file"),
              ("an unknown option", ["--hots", "x"], 2, "did you mean '--host'"),
+             ("a set of tokens that is empty", ["--top-p", "0"], 2, "--top-p"),
              ("an unknown way to guess", ["--spec-type", "magic"], 2, "dflash")]
     for name, options, status, word in cases:
         if "--port" not in options:
