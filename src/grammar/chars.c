@@ -34,22 +34,23 @@ static int utf8_bytes(uint32_t code, uint8_t *out) {
     return n;
 }
 
-// Where [lo, hi] must be cut: the last code point of the first part, or hi.
+// Where [lo, hi] must be cut: the last code point of the first part, or hi. What a cut leaves may
+// need another one: at its length, and at trailing bytes further ahead.
 static uint32_t cut_at(uint32_t lo, uint32_t hi) {
     static const uint32_t lengths[] = {0x7F, 0x7FF, 0xD7FF, 0xFFFF};
-    for (int i = 0; i < 4; i++)
+    for (int i = 3; i >= 0; i--)
         if (lo <= lengths[i] && hi > lengths[i])
-            return lengths[i];
+            hi = lengths[i];
     if (lo < 0x80)
         return hi;
     for (int bits = 6; bits <= 18; bits += 6) {
         uint32_t rest = (1u << bits) - 1;
         if ((lo & ~rest) == (hi & ~rest))
-            continue;
+            break;
         if (lo & rest)
             return lo | rest;
         if ((hi & rest) != rest)
-            return (hi & ~rest) - 1;
+            hi = (hi & ~rest) - 1;
     }
     return hi;
 }

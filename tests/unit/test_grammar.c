@@ -3,6 +3,7 @@
 // tokens that steps accept, at random places; sentences of refusals; bounds of hostile grammars.
 #include "grammar_helpers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,54 @@ static void test_regex(void **state) {
     REGEX("(?<year>\\d{4})-\\w*?", "+2026-", "+2026-a_Z9", "-202-");
     REGEX("[\\s\\S]*", "+", "+a\nb");
     REGEX("a-[-a]", "+a--", "+a-a");
+}
+
+// A code point of a random number of bits that UTF-8 can carry.
+static uint32_t any_code(uint64_t seed) {
+    uint32_t code = (uint32_t)(rng_hash(seed, 0, 0, 0) >> (43 + rng_hash(seed, 1, 0, 0) % 21));
+    return code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF) ? code % 0xD800 : code;
+}
+
+static size_t write_utf8(uint32_t code, char *text) {
+    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; code >>= 6)
+        text[i] = (char)(0x80 | (code & 0x3F));
+    text[0] = (char)(n == 1 ? code : (0xF00u >> n & 0xFF) | code);
+    return n;
+}
+
+static void check_range(uint64_t seed) {
+    uint32_t lo = any_code(2 * seed), hi = any_code(2 * seed + 1), below = lo < hi ? lo : hi;
+    char regex[32], text[4];
+    struct grammar *g;
+    struct err e = {0};
+    hi = lo < hi ? hi : lo;
+    snprintf(regex, sizeof regex, "[\\u{%X}-\\u{%X}]", (unsigned)below, (unsigned)hi);
+    if (grammar_from_regex(&g, regex, strlen(regex), &e))
+        fail_msg("%s: %s", regex, e.text);
+    for (uint64_t i = 0; i < 64; i++) {
+        uint32_t code = i < 2 ? (i ? hi : below) : any_code(rng_hash(seed, i, 0, 0));
+        if (i >= 32) // within the range
+            code = below + code % (hi - below + 1);
+        if (code >= 0xD800 && code <= 0xDFFF)
+            continue;
+        bool want = code >= below && code <= hi;
+        if (grammar_takes(g, text, write_utf8(code, text)) != want)
+            fail_msg("U+%04X should %s accepted by %s", (unsigned)code, want ? "be" : "not be",
+                     regex);
+    }
+    grammar_unref(g);
+}
+
+// Ends of ranges that fill no whole trailing bytes, several lengths in one range.
+static void test_ranges(void **state) {
+    (void)state;
+    REGEX("[\\u00A1-\\u167F]", "+\xC3\x9F", "+\xD0\xB0", "-\xC2\xA0");
+    REGEX("[\\u4E00-\\u9FA5]+", "+\xE4\xB8\x80\xE6\x97\xA5\xE5\x80\x80\xE9\xBE\xA5",
+          "-\xE9\xBE\xA6");
+    REGEX("\\S.", "+\xC3\x9F\xE1\x80\x80", "+\xE1\x83\x90\xE1\x9E\x80", "-\xC2\xA0-");
+    for (uint64_t seed = 0; seed < 2000; seed++)
+        check_range(seed);
 }
 
 static void gbnf_texts(const char *text, const char *const *texts) {
@@ -216,10 +265,11 @@ static void test_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex),    cmocka_unit_test(test_gbnf),
-        cmocka_unit_test(test_json),     cmocka_unit_test(test_until),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_forced),   cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_regex),   cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_gbnf),    cmocka_unit_test(test_json),
+        cmocka_unit_test(test_until),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_masks),   cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_bounded),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }
