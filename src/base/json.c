@@ -7,6 +7,8 @@
 // json-c keeps the text of a double but not that of an integer, and clamps integers beyond 64 bits.
 // So -0 and those go to it with an exponent of nothing behind them, as doubles, and it is cut off
 // again afterwards: a double whose text is that of an integer is one for our callers.
+// It takes escaped code points such as U+1D800, whose last bits are those of half a pair, for
+// halves: these go to it as they are.
 //
 // The writer is in json_writer.c. No other file includes json-c.
 #include "base/json.h"
@@ -37,6 +39,12 @@ struct key {
     struct json_object *decoded; // owner of the text if it held escapes
 };
 
+// Where json-c gets something else: behind s[0..end) its text is `longer` bytes longer than before.
+struct change {
+    size_t end;
+    int longer;
+};
+
 struct scan {
     const char *s;
     size_t n, i; // i: of the token, and where the text is wrong
@@ -45,15 +53,16 @@ struct scan {
     enum { OTHER, MAYBE_KEY, COLON } last; // token
     const char *string;                    // of MAYBE_KEY
     size_t string_n;
+    size_t rewritten; // bytes of it at the end of the copy, if it is not there as it is
     struct key *keys; // of the objects that are open
     int64_t n_keys, cap_keys;
     int64_t *first_keys; // of what is open
     int64_t depth, cap_first_keys;
     struct json_tokener *decoder; // of keys with escapes
-    struct str copy; // what json-c gets in place of s[0..copied), if any number was marked
+    struct str copy; // what json-c gets in place of s[0..copied), if it gets anything else
     size_t copied;
-    size_t *marks; // where in s the numbers end that were marked
-    int64_t n_marks, cap_marks;
+    struct change *changes;
+    int64_t n_changes, cap_changes;
     struct err *e;
 };
 
@@ -129,13 +138,13 @@ static bool looks_marked(const char *s, size_t n) {
     return zeros >= MARK - 2 && n >= zeros + 2 && memcmp(s + n - zeros - 2, EXPONENT, 2) == 0;
 }
 
-// Writes all of s up to end, which is a number's, to the copy, and the mark behind it.
-static int put_mark(struct scan *sc, size_t end, const char *mark) {
-    if (vec_reserve(&sc->marks, &sc->cap_marks, sc->n_marks + 1, sizeof *sc->marks, NULL))
+// Writes all of s up to `from` to the copy, and n bytes of text for what is in s up to `end`.
+static int put_change(struct scan *sc, size_t from, size_t end, const char *text, int n) {
+    if (vec_reserve(&sc->changes, &sc->cap_changes, sc->n_changes + 1, sizeof *sc->changes, NULL))
         return out_of_memory(sc);
-    sc->marks[sc->n_marks++] = end;
-    str_append(&sc->copy, sc->s + sc->copied, end - sc->copied);
-    str_append(&sc->copy, mark, MARK);
+    sc->changes[sc->n_changes++] = (struct change){end, n - (int)(end - from)};
+    str_append(&sc->copy, sc->s + sc->copied, from - sc->copied);
+    str_append(&sc->copy, text, (size_t)n);
     sc->copied = end;
     return sc->copy.failed ? out_of_memory(sc) : 0;
 }
@@ -154,7 +163,7 @@ static int scan_number(struct scan *sc) {
     sc->i += n;
     bool negative_zero = negative && whole == 1 && s[1] == '0';
     if (whole ? !fits || negative_zero : looks_marked(s, n))
-        return put_mark(sc, sc->i, whole ? EXPONENT : MORE_ZEROS);
+        return put_change(sc, sc->i, sc->i, whole ? EXPONENT : MORE_ZEROS, MARK);
     return 0;
 }
 
@@ -193,7 +202,9 @@ static int decode_key(struct scan *sc, struct key *k) {
     if (!sc->decoder)
         return out_of_memory(sc);
     json_tokener_reset(sc->decoder);
-    k->decoded = json_tokener_parse_ex(sc->decoder, k->text - 1, (int)k->n + 2);
+    size_t n = sc->rewritten ? sc->rewritten : sc->string_n;
+    const char *text = sc->rewritten ? sc->copy.data + sc->copy.len - n : sc->string;
+    k->decoded = json_tokener_parse_ex(sc->decoder, text, (int)n);
     if (!k->decoded)
         return 0;
     k->text = json_object_get_string(k->decoded);
@@ -272,6 +283,29 @@ static int count_value(struct scan *sc) {
     return 0;
 }
 
+// Writes the string's pairs that json-c would misread to the copy in UTF-8, and then all of it.
+static int rewrite_pairs(struct scan *sc) {
+    size_t start = (size_t)(sc->string - sc->s), n = sc->string_n;
+    int64_t before_it = sc->n_changes;
+    uint32_t code = 0;
+    int shorter = 0, rc = 0;
+    for (size_t at = 0; !rc && (at = json_scan_pair(sc->string, n, at, &code)) < n;
+         at += JSON_PAIR) {
+        if ((code & 0xF800) != 0xD800)
+            continue;
+        char text[] = {(char)(0xF0 | code >> 18), (char)(0x80 | (code >> 12 & 0x3F)),
+                       (char)(0x80 | (code >> 6 & 0x3F)), (char)(0x80 | (code & 0x3F))};
+        rc = put_change(sc, start + at, start + at + JSON_PAIR, text, sizeof text);
+        shorter += JSON_PAIR - (int)sizeof text;
+    }
+    if (rc || sc->n_changes == before_it)
+        return rc;
+    str_append(&sc->copy, sc->s + sc->copied, start + n - sc->copied);
+    sc->copied = start + n;
+    sc->rewritten = n - (size_t)shorter;
+    return sc->copy.failed ? out_of_memory(sc) : 0;
+}
+
 static int scan_string(struct scan *sc) {
     size_t bad = 0, n = json_scan_string(sc->s + sc->i, sc->n - sc->i, &bad);
     if (n == 0)
@@ -279,8 +313,9 @@ static int scan_string(struct scan *sc) {
     sc->last = sc->last == COLON ? OTHER : MAYBE_KEY;
     sc->string = sc->s + sc->i;
     sc->string_n = n;
+    sc->rewritten = 0;
     sc->i += n;
-    return 0;
+    return memchr(sc->string, '\\', n) ? rewrite_pairs(sc) : 0;
 }
 
 static int scan_word(struct scan *sc) {
@@ -332,12 +367,16 @@ static int scan_text(struct scan *sc) {
     return rc;
 }
 
-// The place in the text of one in what json-c got; it finds nothing wrong within a mark.
+// The place in the text of one in what json-c got; it finds nothing wrong within a change.
 static size_t place(const struct scan *sc, size_t at) {
-    int64_t k = 0;
-    while (k < sc->n_marks && at >= sc->marks[k] + (size_t)(k + 1) * MARK)
-        k++;
-    return at - (size_t)k * MARK;
+    int64_t longer = 0;
+    for (int64_t k = 0; k < sc->n_changes; k++) {
+        int64_t more = longer + sc->changes[k].longer;
+        if ((int64_t)at < (int64_t)sc->changes[k].end + more)
+            break;
+        longer = more;
+    }
+    return (size_t)((int64_t)at - longer);
 }
 
 // Feeds the text; json-c wants a NUL behind a bare number or word to see that it has ended.
@@ -355,8 +394,9 @@ static struct json_object *feed(struct json_tokener *t, const char *text, size_t
 static int prepare(struct scan *sc, int found, const char **text, size_t *n) {
     *text = sc->s;
     *n = found ? min_size(sc->i + 1, sc->n) : sc->n;
-    if (sc->n_marks > 0) {
-        str_append(&sc->copy, sc->s + sc->copied, *n - sc->copied);
+    if (sc->n_changes > 0) {
+        if (*n > sc->copied)
+            str_append(&sc->copy, sc->s + sc->copied, *n - sc->copied);
         *text = sc->copy.data;
         *n = sc->copy.len;
     }
@@ -399,7 +439,7 @@ static int read_scanned(struct scan *sc, int found, struct json_object **out) {
         rc = out_of_memory(sc);
     if (rc)
         json_object_put(o);
-    else if (sc->n_marks > 0)
+    else if (sc->n_changes > 0)
         cut_marks(o);
     *out = rc ? NULL : o;
     return rc;
@@ -409,7 +449,7 @@ static void fini(struct scan *sc) {
     drop_keys(sc, 0);
     free(sc->keys);
     free(sc->first_keys);
-    free(sc->marks);
+    free(sc->changes);
     str_fini(&sc->copy);
     if (sc->decoder)
         json_tokener_free(sc->decoder);

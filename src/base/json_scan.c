@@ -71,6 +71,39 @@ size_t json_scan_string(const char *s, size_t n, size_t *bad) {
     return n;
 }
 
+// The code unit of an escape of six bytes, 0 for other bytes.
+static uint32_t unit(const char *s, size_t n) {
+    uint32_t code = 0;
+    if (n < JSON_PAIR / 2 || s[0] != '\\' || s[1] != 'u')
+        return 0;
+    for (int i = 2; i < JSON_PAIR / 2; i++) {
+        char c = s[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit && !((c | 32) >= 'a' && (c | 32) <= 'f'))
+            return 0;
+        code = code * 16 + (uint32_t)(digit ? c - '0' : (c | 32) - 'a' + 10);
+    }
+    return code;
+}
+
+size_t json_scan_pair(const char *s, size_t n, size_t at, uint32_t *code) {
+    for (const char *next; at < n && (next = memchr(s + at, '\\', n - at));) {
+        at = (size_t)(next - s);
+        uint32_t high = unit(s + at, n - at);
+        if (high < 0xD800 || high > 0xDBFF) {
+            at += 2;
+            continue;
+        }
+        at += JSON_PAIR / 2;
+        uint32_t low = unit(s + at, n - at);
+        if (low < 0xDC00 || low > 0xDFFF)
+            continue;
+        *code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+        return at - JSON_PAIR / 2;
+    }
+    return n;
+}
+
 size_t json_scan_word(const char *s, size_t n) {
     static const char *const words[] = {"true", "false", "null"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -227,6 +227,11 @@ static void errors_say_where(void **state) {
         {"[1e999, 1 2]", "wrong at byte 1 (line 1): the number is too large"},
         // Places behind numbers that json-c gets otherwise.
         {"[-0,\n-0,1e-000 2]", "wrong at byte 15 (line 2): array value separator"},
+        {"[\"\\ud836\\udc00\",\n-0 2]", "wrong at byte 20 (line 2): array value separator"},
+        {"[\"\\ud836\\udc00\\q\"]", "wrong at byte 15 (line 1): invalid string sequence"},
+        {"[\"\\ud836\\udc00\", NaN]", "wrong at byte 17 (line 1): here should be a value"},
+        {"{\"\\ud836\\udc00\\u0000\":1}", "wrong at byte 1 (line 1): a key holds"},
+        {"[\"\\ud836\\udc00", "ends after 14 bytes"},
         {"[-0 -0, NaN]", "wrong at byte 4 (line 1): array value separator"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -322,6 +327,58 @@ static void escapes_become_characters(void **state) {
     json_free(v);
 }
 
+static size_t write_utf8_4(uint32_t code, char *text) {
+    for (int i = 3; i > 0; i--, code >>= 6)
+        text[i] = (char)(0x80 | (code & 0x3F));
+    text[0] = (char)(0xF0 | code);
+    return 4;
+}
+
+static void pairs_of_escapes_are_every_character(void **state) {
+    (void)state;
+    struct str text = {0}, want = {0};
+    char one[16];
+    size_t len;
+    for (uint32_t code = 0x10000; code < 0x110000; code++) {
+        int n = snprintf(one, sizeof one, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10),
+                         0xDC00 + (code & 0x3FF));
+        str_append(&text, code == 0x10000 ? "\"" : "", code == 0x10000);
+        str_append(&text, one, (size_t)n);
+        str_append(&want, one, write_utf8_4(code, one));
+    }
+    str_append(&text, "\"", 2);
+    struct json *v = parse(text.data);
+    const char *got = json_str(v, &len);
+    assert_int_equal(len, want.len);
+    assert_memory_equal(got, want.data, len);
+    json_free(v);
+    str_fini(&text);
+    str_fini(&want);
+}
+
+// json-c takes U+1D800 to U+1DFFF and those of the same last bits for halves of pairs.
+static void pairs_that_look_like_halves(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"\\uD836\\uDC00\" : 1, \"\\ud836\\uDC01\\\\ud836\": "
+        "\"\\uD836\\uD836\\uDFFF\\\"\\uD836\", "
+        "\"\\uD8F6\\uDC00\": [-0, \"\\uD836\\uDC00\\uDC00\", \"\\uD836x\\uDC00\"]}";
+    struct json *v;
+    struct err e;
+    assert_int_equal(parse_by(&v, text, (struct json_rules){.unique_keys = true}, &e), 0);
+    assert_int_equal(json_int(json_get(v, "\xF0\x9D\xA0\x80"), 0), 1);
+    assert_string_equal(json_str(json_get(v, "\xF0\x9D\xA0\x81\\ud836"), NULL),
+                        "\xEF\xBF\xBD\xF0\x9D\xAF\xBF\"\xEF\xBF\xBD");
+    const struct json *list = json_get(v, "\xF1\x8D\xA0\x80");
+    assert_string_equal(json_number_text(json_at(list, 0)), "-0");
+    assert_string_equal(json_str(json_at(list, 1), NULL), "\xF0\x9D\xA0\x80\xEF\xBF\xBD");
+    assert_string_equal(json_str(json_at(list, 2), NULL), "\xEF\xBF\xBDx\xEF\xBF\xBD");
+    json_free(v);
+    static const char twice[] = "{\"\\ud836\\udc00\":1,\"\xF0\x9D\xA0\x80\":2}";
+    assert_int_equal(parse_by(&v, twice, (struct json_rules){.unique_keys = true}, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "the key '\xF0\x9D\xA0\x80' comes twice"));
+}
+
 static void large_integers_by_rule(void **state) {
     (void)state;
     static const char text[] = "[123456789012345678901234567890]";
@@ -390,6 +447,8 @@ int main(void) {
         cmocka_unit_test(values_are_written_as_they_were),
         cmocka_unit_test(marks_of_numbers_are_cut),
         cmocka_unit_test(escapes_become_characters),
+        cmocka_unit_test(pairs_of_escapes_are_every_character),
+        cmocka_unit_test(pairs_that_look_like_halves),
         cmocka_unit_test(large_integers_by_rule),
         cmocka_unit_test(numbers_of_values_are_bounded),
         cmocka_unit_test(members_of_large_objects_are_found),
