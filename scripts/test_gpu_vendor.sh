@@ -27,7 +27,7 @@ likely vendor "$bundled" "${vendor[@]}" || {
     cat "$work/err"
     ! grep -qE "needs cuBLAS|no GPU" "$work/err" || exit 77 # nothing to run on
 }
-for shape in bundled qwen3 llama qwen35; do
+for shape in bundled qwen2 qwen3 llama qwen35; do
     model=$bundled
     if [ "$shape" != bundled ]; then
         model=$work/$shape.gguf

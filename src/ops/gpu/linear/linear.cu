@@ -214,7 +214,8 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
 enum { // bits of families
     NO_FEW = 1 << LINEAR_FEW,
     NO_STREAM = NO_FEW | 1 << LINEAR_STREAM, // nor few, which comes first
-    NO_UNPACKED = NO_STREAM | 1 << LINEAR_VENDOR | 1 << LINEAR_UNPACKED,
+    UNPACKS = 1 << LINEAR_VENDOR | 1 << LINEAR_UNPACKED,
+    NO_UNPACKED = NO_STREAM | UNPACKS,
 };
 
 static enum linear_family family_of(const struct gpu *g, int form, int64_t n, unsigned without) {
@@ -318,7 +319,8 @@ static bool run_few(struct gpu *g, const struct linear_launch *l, const int *for
     return true;
 }
 
-// At most LINEAR_JOBS jobs; twins: see add_job.
+// At most LINEAR_JOBS jobs; twins: see add_job. Of the scratch memory the first `kept` bytes are in
+// use: then weights are not unpacked, which takes all of it.
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
                      int64_t n, size_t kept, bool twins) {
     struct stream_call calls[WEIGHT_FORMS];
@@ -332,7 +334,8 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         return;
     for (int form = 0; form < WEIGHT_FORMS; form++) {
         struct stream_call *c = &calls[n_calls];
-        const enum linear_family family = family_of(g, form, n, NO_FEW);
+        const enum linear_family family =
+            family_of(g, form, n, NO_FEW | (kept ? (unsigned)UNPACKS : 0u));
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
