@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the engine for this machine's GPU without third-party libraries and runs every GPU check:
-# machine code, memory, faults, random tiles, ops, golden models, some of both with launches held that
-# begin early, rule E over random models on each path, logits against the CPU's, the bundled pair with
-# and without speculation, pairs of experts with all of them resident and with few, prompts by cuBLAS
-# where it is installed, the server with a pair of experts, where there is one (preset cuda), what is
-# said when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of
-# all ops.
+# machine code, memory, faults, random tiles, ops, golden models, both with as little shared memory as
+# other GPUs have, some of both with launches held that begin early, rule E over random models on each
+# path, logits against the CPU's, the bundled pair with and without speculation, pairs of experts with
+# all of them resident and with few, prompts by cuBLAS where it is installed, options beside each
+# other, long prompts read sparsely or compressed and the server with a pair of experts, where there is
+# a program for them (preset cuda), what is said when something is wrong, and, where compute-sanitizer
+# is installed, memcheck and racecheck of all ops.
 # Prints the failures of each part and one table; its last line is "N passed, N failed". CASES: random
 # cases of rule E on each path (300). LIMIT: seconds for each of these checks (400).
 set -u
@@ -98,6 +99,9 @@ part delay-lies "$tests/gpu_tests" --levels cuda:auto:separate --delay lies
 for model in r1_tied q3_untied g4_own oss; do
     part "delay-$model" "$tests/gpu_tests" --levels cuda:auto:separate --delay --only $model golden
 done
+# As on GPUs of 8.6, 8.9 and 12.0, and of 7.5: what a launch asks for is held to their shared memory.
+part opcheck-room "$tests/gpu_tests" --levels cuda:mma:99k,cuda:small:64k opcheck
+part golden-room "$tests/gpu_tests" --levels cuda:mma:99k,cuda:small:64k golden
 part delay-gdn "$tests/gpu_tests" --levels cuda:auto:separate --delay --brief --only gdn opcheck
 for path in auto mma small; do
     delayed=("$tests/gpu_tests" --levels "cuda:$path:separate" --delay --brief)
@@ -117,12 +121,14 @@ part sequences "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
 part experts scripts/test_gpu_experts.sh "$folder/coppice"
 part vendor scripts/test_gpu_vendor.sh "$folder/coppice"
 if ! grep -q "needs cuBLAS" "$logs/gpu-vendor.log"; then
-    part opcheck-vendor "$tests/gpu_tests" --levels cuda:auto:vendor --only linear opcheck
+    part opcheck-vendor "$tests/gpu_tests" --levels cuda:auto:vendor,cuda:mma:vendor --only linear \
+        opcheck
 fi
 if [ -x build/cuda/coppice ]; then
+    part prefill scripts/test_gpu_prefill.sh build/cuda/coppice
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
 else
-    table+="server-lending   skipped  there is no build/cuda (cmake --preset cuda)"$'\n'
+    table+="prefill, server  skipped  there is no build/cuda (cmake --preset cuda)"$'\n'
 fi
 part bad-input scripts/test_gpu_cli.sh "$folder/coppice" "$tests/old_driver"
 if command -v compute-sanitizer >/dev/null; then

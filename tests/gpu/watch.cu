@@ -403,7 +403,20 @@ static void watch(struct gpu *g, const struct gpu_call *c) {
     w.counts.beside += may;
 }
 
+// Whether a block has room on the GPU that the exec stands for, which may have less shared memory
+// than the one that the tests run on (device.h).
+static bool has_room(const struct gpu *g, const struct gpu_call *c) {
+    enum { ALWAYS = 32 << 10 };
+    gpu_kernel_properties p;
+    return c->shared <= ALWAYS || (gpu_get_kernel_properties(&p, c->kernel) == GPU_OK &&
+                                   p.sharedSizeBytes + c->shared <= (size_t)g->shared);
+}
+
 void __wrap_gpu_queue(struct gpu *g, const struct gpu_call *c) {
+    if (!has_room(g, c)) {
+        gpu_check(g, GPU_NO_KERNEL, c->op);
+        return;
+    }
     if (!w.on || !g->overlaps) {
         __real_gpu_queue(g, c);
         return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA devices for tests: a path can be forced, and an activation can be looked into.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,13 @@
 
 bool device_level(const char *level) {
     return strncmp(level, "cuda", 4) == 0;
+}
+
+// Bytes of shared memory of ":99k" and the like; 0: as many as the GPU has.
+static int level_shared(const char *suffix) {
+    int kib = 0, end = 0;
+    sscanf(suffix, ":%dk%n", &kib, &end);
+    return end && !suffix[end] ? kib << 10 : 0;
 }
 
 int device_open(struct exec **out, const char *level, int threads, struct err *e) {
@@ -25,7 +33,10 @@ int device_open(struct exec **out, const char *level, int threads, struct err *e
             o.path = paths[i];
     if ((n != 4 || memcmp(path, "auto", 4)) && o.path == CUDA_PATH_AUTO)
         return err_set(e, ERR_USAGE, "unknown level \"%.40s\"", level);
-    return exec_create_cuda(out, &o, e);
+    int rc = exec_create_cuda(out, &o, e), shared = level_shared(path + n);
+    if (!rc && shared)
+        ((struct gpu *)*out)->shared = shared;
+    return rc;
 }
 
 int64_t device_kept(const struct exec *x) {

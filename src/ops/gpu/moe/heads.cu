@@ -125,7 +125,9 @@ static void run_slice(struct gpu *g, const struct heads_args *a, const struct ac
     const struct weight *w = a->w;
     const int64_t entries = n * a->heads, stride = round_up(w->k, ACT_ALIGN);
     const bool few = entries <= MOE_FEW && n <= FEW_ROWS, gemm = !few && moe_gemm_takes(g, w->form);
-    const int each = few ? 0 : gemm ? (int)MOE_GEMM_ROWS : (int)MOE_TILE_ROWS;
+    const int each = few    ? 0
+                     : gemm ? (int)MOE_GEMM_ROWS
+                            : moe_tile_rows(w->form, g->path == CUDA_PATH_SMALL, g->shared);
     struct heads_rows u = {};
     unsigned char *gathered = NULL;
     u.entries = entries;

@@ -35,7 +35,8 @@ static struct moe_call_args call_of(const struct moe_list *l, const struct weigh
 // Entries that are ordered first.
 static void run_many(struct gpu *g, const struct moe_call_args *c) {
     const bool gemm = moe_gemm_takes(g, c->form);
-    const int each = gemm ? (int)MOE_GEMM_ROWS : (int)MOE_TILE_ROWS;
+    const int each =
+        gemm ? (int)MOE_GEMM_ROWS : moe_tile_rows(c->form, g->path == CUDA_PATH_SMALL, g->shared);
     const size_t order = moe_order_bytes(c->entries, c->experts, each);
     const size_t rows = gemm ? moe_gemm_bytes(c->entries, c->stride) : 0;
     unsigned char *memory = (unsigned char *)gpu_scratch(g, order + rows);
@@ -167,7 +168,8 @@ extern "C" size_t moe_scratch(const struct gpu *g, const struct exec_limits *l) 
     if (!l->entries)
         return 0;
     const size_t apart = 2 * (size_t)(MOE_FEW * l->expert_width) * sizeof(float);
-    const size_t order = moe_order_bytes(l->entries, (int)l->experts, MOE_TILE_ROWS);
+    const int least = moe_tile_rows(WEIGHT_Q6_K, g->path == CUDA_PATH_SMALL, g->shared);
+    const size_t order = moe_order_bytes(l->entries, (int)l->experts, least);
     const int64_t stride = round_up(l->expert_width, ACT_ALIGN);
     const bool gemm = moe_gemm_takes(g, WEIGHT_Q4_K);
     return max_size(apart, order + (gemm ? moe_gemm_bytes(l->entries, stride) : 0));

@@ -92,8 +92,11 @@ size_t moe_order_bytes(int64_t entries, int experts, int rows);
 struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
                                 unsigned char *memory);
 
-// Queues ordered entries, MOE_TILE_ROWS in a tile.
+// Queues ordered entries, moe_tile_rows in a tile: at most MOE_TILE_ROWS, fewer of forms for which
+// a block has too little shared memory (99 KB of GPUs of 8.6, 8.9 and 12.0).
 enum { MOE_TILE_ROWS = 64 };
+int moe_tile_rows(int form, bool small, int shared);
+int moe_tile_bytes(int form, bool small, int rows); // of shared memory
 void moe_tiles_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o);
 
 // The same on sm_90a, MOE_GEMM_ROWS in a tile, for forms that it takes; rows: room for the rows of

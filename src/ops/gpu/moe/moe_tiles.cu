@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts of many entries by mma.sync: linear_mma.cuh with rows that are looked up. A block makes
-// 128 outputs (a pair: 64 of each matrix) of up to 64 entries of one expert over all of k, adding
-// parts in their order, so its bits are those of the linear layers of this path.
+// 128 outputs (a pair: 64 of each matrix) of up to 64 entries of one expert over all of k, or of 32
+// where shared memory has no room for more, adding parts in their order, so its bits are those of
+// the linear layers of this path.
 #include "ops/gpu/linear/form/activate.cuh"
 #include "ops/gpu/linear/many/linear_mma.cuh"
 #include "ops/gpu/moe/moe.h"
 
-enum { NT = MOE_TILE_ROWS / 8 };
+// Eights of entries of a tile, and where there is no room for so many.
+enum { WHOLE = MOE_TILE_ROWS / 8, HALF = WHOLE / 2 };
 
 struct moe_tiles {
     struct moe_call_args c;
@@ -19,9 +21,10 @@ struct moe_work {
     matrix_view w[WARP_TILES]; // the matrix of each of this warp's tiles
     int64_t tile[WARP_TILES];
     const unsigned char *data[WARP_TILES];
-    const int *entry; // [MOE_TILE_ROWS] shared; those beyond t.n repeat the last
+    const int *entry; // [8 NT] shared; those beyond t.n repeat the last
 };
 
+template <int NT>
 static __device__ __forceinline__ void find_work(const moe_tiles &a, moe_work &w, int *entry) {
     const int warp = threadIdx.x / 32;
     w.t = a.order.tile[blockIdx.y];
@@ -33,7 +36,7 @@ static __device__ __forceinline__ void find_work(const moe_tiles &a, moe_work &w
         const int64_t last = w.w[i].tiles - 1;
         w.data[i] = w.w[i].data + (w.tile[i] < last ? w.tile[i] : last) * w.w[i].pitch;
     }
-    if (threadIdx.x < MOE_TILE_ROWS) {
+    if (threadIdx.x < NT * 8) {
         const int i = threadIdx.x < w.t.n ? threadIdx.x : w.t.n - 1;
         entry[threadIdx.x] = a.order.entry[w.t.first + i];
     }
@@ -41,7 +44,7 @@ static __device__ __forceinline__ void find_work(const moe_tiles &a, moe_work &w
 }
 
 // Starts the copies of the stage at k0 into `to` (copy_stage of linear_mma.cuh).
-template <int FORM, bool SMALL>
+template <int FORM, int NT, bool SMALL>
 static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const moe_work &w,
                                                     unsigned char *to, int64_t k0) {
     using S = linear_shape<FORM, NT, SMALL>;
@@ -65,6 +68,7 @@ static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const mo
 }
 
 // The outputs: powers of two taken back, biases added, then stored or joined.
+template <int NT>
 static __device__ __forceinline__ void store_entries(const moe_tiles &a, const moe_work &w,
                                                      const linear_sums<NT> &c) {
     const int lane = threadIdx.x % 32;
@@ -94,7 +98,7 @@ static __device__ __forceinline__ void store_entries(const moe_tiles &a, const m
 }
 
 // Block (outputs, tile of entries).
-template <int FORM, bool ANY_SMALL>
+template <int FORM, int NT, bool ANY_SMALL>
 static __global__ void __launch_bounds__(LINEAR_THREADS)
     moe_tiles_kernel(const __grid_constant__ struct moe_tiles a) {
 #if __CUDA_ARCH__ >= 800 || !defined(__CUDA_ARCH__)
@@ -104,19 +108,19 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
 #endif
     using S = linear_shape<FORM, NT, SMALL>;
     extern __shared__ __align__(16) unsigned char stages[];
-    __shared__ int entry[MOE_TILE_ROWS];
+    __shared__ int entry[NT * 8];
     gpu_await();
     if ((int)blockIdx.y >= *a.order.tiles)
         return;
     struct moe_work w;
-    find_work(a, w, entry);
+    find_work<NT>(a, w, entry);
     const int64_t k = w.w[0].k;
     dequant<FORM> q[WARP_TILES];
     linear_sums<NT> c = {}, total;
     int64_t next = 0; // of the copies
     for (int s = 0; s < S::STAGES - 1; s++, next += S::STAGE_K) {
         if (next < k)
-            copy_entries<FORM, SMALL>(a, w, stages + s * S::STAGE_BYTES, next);
+            copy_entries<FORM, NT, SMALL>(a, w, stages + s * S::STAGE_BYTES, next);
         copies_end<SMALL>();
     }
     int part = 0, slot = 0, fill = S::STAGES - 1;
@@ -124,7 +128,7 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
         copies_wait<SMALL, S::STAGES - 2>();
         __syncthreads();
         if (next < k)
-            copy_entries<FORM, SMALL>(a, w, stages + fill * S::STAGE_BYTES, next);
+            copy_entries<FORM, NT, SMALL>(a, w, stages + fill * S::STAGE_BYTES, next);
         copies_end<SMALL>();
         if (S::STAGES == 1)
             __syncthreads();
@@ -142,28 +146,59 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
             part++;
         }
     }
-    store_entries(a, w, total);
+    store_entries<NT>(a, w, total);
 }
 
-template <int FORM> static void launch(struct gpu *g, const struct moe_tiles *a) {
-    const bool small = g->path == CUDA_PATH_SMALL;
-    const int shared = small ? (int)linear_shape<FORM, NT, true>::BYTES
-                             : (int)linear_shape<FORM, NT, false>::BYTES;
-    void (*kernel)(const struct moe_tiles) =
-        small ? moe_tiles_kernel<FORM, true> : moe_tiles_kernel<FORM, false>;
-    const int64_t tiles = a->c.matrix[0].w.tiles,
-                  each = LINEAR_WARPS * (a->c.pair ? 1 : WARP_TILES);
-    dim3 grid((unsigned)((tiles + each - 1) / each), (unsigned)a->order.most);
-    gpu_check(g, gpu_allow_shared((const void *)kernel, shared), "moe");
-    gpu_launch_early(g, "moe", kernel, grid, LINEAR_THREADS, (size_t)shared, *a);
+typedef void moe_tiles_fn(const struct moe_tiles);
+
+struct tiles_variant {
+    moe_tiles_fn *kernel;
+    int shared;
+};
+
+template <int FORM, int NT, bool SMALL> static struct tiles_variant variant(void) {
+    return {moe_tiles_kernel<FORM, NT, SMALL>, linear_shape<FORM, NT, SMALL>::BYTES};
+}
+
+// What a block has at least from 8.0 on, without what the kernel holds itself.
+enum { LEAST_SHARED = (99 << 10) - MOE_TILE_ROWS * (int)sizeof(int) };
+
+template <int FORM> static struct tiles_variant variant_for(int rows, bool small) {
+    if (small)
+        return variant<FORM, WHOLE, true>();
+    if constexpr ((int)linear_shape<FORM, WHOLE, false>::BYTES > LEAST_SHARED)
+        if (rows <= HALF * 8)
+            return variant<FORM, HALF, false>();
+    return variant<FORM, WHOLE, false>();
+}
+
+// The kernel of a form for tiles of so many entries.
+static struct tiles_variant variant_of(int form, int rows, bool small) {
+    switch (form) {
+#define X(name, span, chunk)                                                                       \
+    case WEIGHT_##name:                                                                            \
+        return variant_for<WEIGHT_##name>(rows, small);
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    default:
+        return {};
+    }
+}
+
+int moe_tile_rows(int form, bool small, int shared) {
+    const int list = MOE_TILE_ROWS * (int)sizeof(int); // that the kernel holds itself
+    const bool room = variant_of(form, MOE_TILE_ROWS, small).shared + list <= shared;
+    return small || room ? (int)MOE_TILE_ROWS : HALF * 8;
+}
+
+int moe_tile_bytes(int form, bool small, int rows) {
+    return variant_of(form, rows, small).shared;
 }
 
 void moe_tiles_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o) {
-    static void (*const launchers[])(struct gpu *, const struct moe_tiles *) = {
-#define X(name, span, chunk) launch<WEIGHT_##name>,
-        WEIGHT_FORMS_LIST(X)
-#undef X
-    };
-    const struct moe_tiles a = {*c, *o};
-    launchers[c->form](g, &a);
+    const struct tiles_variant v = variant_of(c->form, o->rows, g->path == CUDA_PATH_SMALL);
+    const int64_t tiles = c->matrix[0].w.tiles, each = LINEAR_WARPS * (c->pair ? 1 : WARP_TILES);
+    dim3 grid((unsigned)((tiles + each - 1) / each), (unsigned)o->most);
+    if (gpu_check(g, gpu_allow_shared((const void *)v.kernel, v.shared), "moe"))
+        gpu_launch_early(g, "moe", v.kernel, grid, LINEAR_THREADS, (size_t)v.shared, {*c, *o});
 }
