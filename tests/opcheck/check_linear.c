@@ -384,6 +384,22 @@ static void double_on_device(struct check *c, const struct matrix *w, const floa
     free(want);
 }
 
+// As many rows as --chunk takes, more than a launch has in its second dimension.
+static void check_most_rows(struct check *c) {
+    enum { N = 1 << 16, K = 32, M = 17 };
+    struct tally d = {0};
+    struct matrix w = matrix_new(&c->rng, TYPE_F16, K, M);
+    float *in = random_floats(&c->rng, N * K, 2), *want = calloc(N * M, sizeof *want);
+    struct guarded got = guarded_new(N * M);
+    run_linear(c, c->spec, &w, in, N, want, false);
+    run_linear(c, c->exec, &w, in, N, got.p, false);
+    tally_add(&d, want, got.p, N * M);
+    report_tally(c, &d, guarded_free(&got), DEVICE_ERROR, "linear", "65,536 rows");
+    free(in);
+    free(want);
+    matrix_free(&w);
+}
+
 void check_linear_double(struct check *c) {
     static const int counts[] = {1, 7, 9, 24, 70, 130, 260};
     if (!has_linear(c))
@@ -411,6 +427,8 @@ void check_linear_double(struct check *c) {
                    bound);
     }
     check_gate_up(c);
+    if (c->device && !c->brief)
+        check_most_rows(c);
 }
 
 struct linear_call {

@@ -10,7 +10,7 @@
 #include "ops/gpu/linear/many/vendor.h"
 
 enum { JOINERS = 512, FOURS = 9 /* a thread of theirs */ };
-enum { THREADS = 128 };
+enum { THREADS = 128, MOST_ROWS = 32768 /* of grid.y */ };
 
 // Sums of a job's rows, as the library leaves them.
 struct vendor_sums {
@@ -165,9 +165,10 @@ static void run_rows(struct gpu *g, const struct linear_launch *l, const vendor_
 }
 
 static void run_job(struct gpu *g, const struct linear_launch *l, const vendor_job &j) {
-    const int64_t most = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(j.o);
+    const int64_t room = VENDOR_SUMS / (int64_t)sizeof(float) / linear_unpacked_rows(j.o);
+    const int64_t most = j.o->add || j.o->pair ? room : l->n;
+    const int64_t step = most < MOST_ROWS ? most : (int64_t)MOST_ROWS;
     linear_unpack(g, j.o, j.w, l->stride);
-    int64_t step = !(j.o->add || j.o->pair) || most >= l->n ? l->n : most;
     for (int64_t at = 0; at < l->n; at += step)
         run_rows(g, l, j, at, l->n - at < step ? l->n - at : step);
 }
