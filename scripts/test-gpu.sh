@@ -124,6 +124,7 @@ if ! grep -q "needs cuBLAS" "$logs/gpu-vendor.log"; then
     part opcheck-vendor "$tests/gpu_tests" --levels cuda:auto:vendor,cuda:mma:vendor --only linear \
         opcheck
 fi
+part options scripts/test_gpu_options.sh "$folder/coppice"
 if [ -x build/cuda/coppice ]; then
     part prefill scripts/test_gpu_prefill.sh build/cuda/coppice
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
