@@ -42,13 +42,10 @@ first() {
 
 # as NAME OPTION...: another way to the same.
 as() {
-    if ! answer "$model" "${@:2}"; then
-        verdict "$1" "exit status $?"
-    elif [ "$found" = "$wanted" ]; then
-        verdict "$1"
-    else
-        verdict "$1" "${found%% *}, not ${wanted%% *}"
-    fi
+    local why=
+    answer "$model" "${@:2}" || why="exit status $?"
+    [ -n "$why" ] || [ "$found" = "$wanted" ] || why="${found%% *}, not ${wanted%% *}"
+    verdict "$1" "$why"
 }
 
 answer "$model" || {
@@ -100,7 +97,9 @@ first "memory" "${plain[@]}" --max-ctx 2048
 most=0 fitted=0
 answer "$model" "${tree[@]}" --max-ctx 2048 --vram-limit 8G &&
     most=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["memory"]["planned"])' "$work/report")
+check "memory was planned" [ "$most" -gt 0 ]
 for part in 95 85 75 65 55; do
+    [ "$most" -gt 0 ] || break
     less=(--max-ctx 2048 --vram-limit $((most / 100 * part)))
     if answer "$model" "${tree[@]}" "${less[@]}"; then
         fitted=$((fitted + 1))
