@@ -2,16 +2,17 @@
 // Numbers of a schema. Whole numbers within bounds, or multiples of a number, are written digit by
 // digit: an expression for each count of digits that are left, with what they must add to a
 // multiple, and whether the digits so far are those of a bound. Other numbers within bounds are
-// whole numbers of millionths, written with a point: at most 15 digits, so that a reader's doubles
-// compare as the digits do.
+// whole numbers of tenths to millionths, written with a point: at most 15 digits, so that a
+// reader's doubles compare as the digits do.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "grammar/schema.h"
 
-enum { DIGITS = 17, MULTIPLES = 1000, TELLING = 15, FRACTION = 6 };
+enum { DIGITS = 17, MULTIPLES = 1000, FRACTION = 6 };
 static const int64_t LARGEST = 99999999999999999; // 17 digits
 
 struct bounds {
@@ -160,35 +161,28 @@ static bool within(const struct bounds *x, double v) {
     return v >= x->min && v <= x->max && !(x->above && v == x->min) && !(x->below && v == x->max);
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-// Numbers as whole numbers of parts, `places` digits behind the point; at most TELLING digits.
-static uint32_t numbers(struct build *b, const struct bounds *x) {
-    double size = fmax(isfinite(x->min) ? fabs(x->min) : 0, isfinite(x->max) ? fabs(x->max) : 0);
-    int places = FRACTION;
-    int64_t scale = 1, top = 1, list_scale = 1;
-    uint32_t parts[FRACTION + 1];
-    while (places > 0 && size >= pow(10, TELLING - places))
-        places--;
-    for (int i = 0; i < TELLING; i++)
-        top *= 10;
-    for (int i = 0; i < places; i++)
-        scale *= 10;
-    double lo = fmax(x->min * (double)scale, -(double)(top - 1));
-    double hi = fmin(x->max * (double)scale, (double)(top - 1));
+// Numbers with `places` digits behind the point, as whole numbers of parts.
+static uint32_t with_places(struct build *b, const struct bounds *x, int places) {
+    const int64_t most = 999999999999999;
+    double scale = pow(10, places);
+    double lo = fmax(x->min * scale, -(double)most), hi = fmin(x->max * scale, (double)most);
     if (!(lo <= hi))
         return BUILD_NEVER;
     // The product may have been rounded: the first and the last one within the bounds, as doubles.
-    int64_t first = (int64_t)floor(lo) - 1, last = (int64_t)ceil(hi) + 1;
-    while (first <= last && !within(x, (double)first / (double)scale))
+    int64_t first = max_i64((int64_t)floor(lo) - 1, -most);
+    int64_t last = min_i64((int64_t)ceil(hi) + 1, most);
+    while (first <= last && !within(x, (double)first / scale))
         first++;
-    while (last >= first && !within(x, (double)last / (double)scale))
+    while (last >= first && !within(x, (double)last / scale))
         last--;
-    for (int k = places; k >= 0; k--, list_scale *= 10)
-        parts[k] = whole(b, -floor_div(-first, list_scale), floor_div(last, list_scale), 1, k);
-    return build_shared(b, build_alt(b, parts, (size_t)places + 1));
+    return whole(b, first, last, 1, places);
+}
+
+static uint32_t numbers(struct build *b, const struct bounds *x) {
+    uint32_t parts[FRACTION + 1];
+    for (int k = 0; k <= FRACTION; k++)
+        parts[k] = with_places(b, x, k);
+    return build_shared(b, build_alt(b, parts, FRACTION + 1));
 }
 
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer) {
