@@ -260,15 +260,16 @@ static bool finish(struct tool_calls *c, const struct tool_sink *s) {
     return true;
 }
 
-// What began as a call is none, or not to its end.
-static void break_off(struct tool_calls *c, bool whole, const struct tool_sink *s) {
+// What began as a call is none, or not to its end. At the end of the reply all that is held belongs
+// to a call that is open.
+static void break_off(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
     if (!c->open) {
         give_up(c, s);
         return;
     }
     s->end(s->arg, whole);
     c->open = false;
-    drop(c, c->at);
+    drop(c, end ? c->held.len : c->at);
     c->at = 0;
     c->state = TEXT;
 }
@@ -296,7 +297,7 @@ static bool step_call(struct tool_calls *c, const struct tool_sink *s, bool end)
             step = TOOL_BAD;
     }
     if (step == TOOL_BAD || (step == TOOL_MORE && end))
-        break_off(c, was_tail, s);
+        break_off(c, was_tail, end, s);
     return step != TOOL_MORE || end;
 }
 

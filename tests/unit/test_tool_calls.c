@@ -273,6 +273,12 @@ static void arguments_flow(void **state) {
     static const struct sample cut[] = {
         {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{\"a\":\"xy", "{{get {\"a\":\"xy !}}"},
         {TOOLS_QWEN, TC "<function=get><parameter=city>Ro\nme", "{{get {\"city\":\"Ro\\nme !}}"},
+        // What may be the end of a value when the reply ends is no text behind the call.
+        {TOOLS_QWEN, TC "<function=get><parameter=city>Rome\n", "{{get {\"city\":\"Rome !}}"},
+        {TOOLS_QWEN, TC "<function=get><parameter=city>Rome</parameter><parameter=days>1",
+         "{{get {\"city\":\"Rome\",\"days\": !}}"},
+        {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{\"a\":\"xy\"}",
+         "{{get {\"a\":\"xy\"} !}}"},
         {TOOLS_GEMMA, "<|tool_call>call:get{city:<|\"|>ab", "{{get {\"city\":\"ab !}}"},
         {TOOLS_HARMONY, " to=functions.get<|channel|>commentary<|message|>{\"a\":\"xy",
          "{{get {\"a\":\"xy !}}"},
