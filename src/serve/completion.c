@@ -341,6 +341,7 @@ static int tell_again(struct choice *k, struct err *e) {
     reply_text_fini(&k->text);
     answer_items_fini(&k->items);
     k->seen = k->shown = k->offset = k->matched = 0;
+    k->matched_bytes = 0;
     k->echoed = false;
     k->c->open += k->ended;
     k->ended = false;

@@ -69,7 +69,8 @@ struct choice {
     double spoke;            // ms, when the newest one was; 0: none yet
     int64_t shown;           // tokens whose log-probabilities have been written
     int64_t offset;          // characters of text before them
-    int64_t matched;         // tokens whose words have been found in items
+    int64_t matched;         // tokens whose words have been found in items, or were a call's
+    size_t matched_bytes;    // of the token behind them
     bool echoed;             // the prompt has been written
     struct answer_items items;
     bool ended; // all of it has been taken in

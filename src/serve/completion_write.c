@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "serve/sse.h"
 
 static int prompt_of(const struct completion *c, const struct choice *k) {
@@ -166,40 +167,45 @@ static struct answer_item *begin_item(struct completion *c, struct choice *k,
 }
 
 // The tokens that a piece of words came of: the words are looked for behind those of the piece
-// before. What is left out between, marks and blanks, belongs to nobody.
+// before, which may have ended within a token; that one is of the piece before. What is left out
+// between, marks and blanks, belongs to nobody.
 static void find_tokens(struct completion *c, struct choice *k, struct answer_item *it,
                         const struct answer_piece *p, struct answer_logprobs *out) {
     const struct reply *r = stream_reply(k->stream);
     struct str s = {0};
-    int64_t last = k->matched, first = -1;
+    int64_t last = k->matched, first = -1, fresh = k->matched + (k->matched_bytes > 0);
     const char *found = NULL;
-    size_t at = 0;
+    size_t at = 0, n = p->text.n;
     *out = (struct answer_logprobs){.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
-    if (!c->s->tokenizer || p->text.n == 0)
+    if (!c->s->tokenizer || n == 0)
         return;
     for (; last < k->seen && !found && !s.failed; last++) {
-        size_t known = s.len >= p->text.n ? s.len - p->text.n + 1 : 0; // no match ends before
+        size_t known = s.len >= n ? s.len - n + 1 : 0; // no match ends before
+        known = max_size(known, k->matched_bytes);
         tokenizer_decode(c->s->tokenizer, r->ids[last], false, &s);
-        if (s.len >= p->text.n)
-            found = memmem(s.data + known, s.len - known, p->text.s, p->text.n);
+        if (s.len >= known + n)
+            found = memmem(s.data + known, s.len - known, p->text.s, n);
     }
     if (found && !s.failed) {
-        size_t begin = (size_t)(found - s.data);
+        size_t begin = (size_t)(found - s.data), over = s.len - (begin + n), before = 0;
         for (int64_t i = k->matched; i < last; i++) {
-            size_t before = at;
+            before = at;
             str_clear(&s);
             tokenizer_decode(c->s->tokenizer, r->ids[i], false, &s);
             at += s.len;
-            if (first < 0 && at > begin && at > before)
+            if (first < 0 && i >= fresh && at > begin && at > before)
                 first = i;
         }
-        it->first_token = it->tokens ? it->first_token : first;
-        it->tokens = last - it->first_token;
-        out->ids = r->ids + first;
-        out->n = last - first;
-        out->at = &r->logprobs;
-        out->from = first;
-        k->matched = last;
+        k->matched = over ? last - 1 : last;
+        k->matched_bytes = over ? s.len - over : 0;
+        if (first >= 0) {
+            it->first_token = it->tokens ? it->first_token : first;
+            it->tokens = last - it->first_token;
+            out->ids = r->ids + first;
+            out->n = last - first;
+            out->at = &r->logprobs;
+            out->from = first;
+        }
     }
     c->s->out.failed |= s.failed;
     str_fini(&s);
@@ -238,6 +244,10 @@ static void put_reply(struct completion *c, struct choice *k, const struct reply
     struct answer_piece p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
     struct answer_item *it =
         r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool) : item_of(c, k, kinds[r->part]);
+    if (r->begins && r->from > k->matched) { // words behind a call are none of its own
+        k->matched = r->from;
+        k->matched_bytes = 0;
+    }
     if (r->n)
         p.text = (struct answer_text){k->text.pieces.text.data + r->at, r->n};
     if (p.text.n || p.logprobs)
@@ -266,7 +276,8 @@ static void put_news(struct completion *c, struct choice *k) {
     struct answer_piece last = {0};
     const struct answer_piece none = {0};
     bool echo = c->p.echo && !k->echoed;
-    if (c->streaming) // a whole answer asks for them itself
+    // A whole answer asks for them itself; items of Responses find those of their own words.
+    if (c->streaming && c->d->endpoint != ENDPOINT_RESPONSES)
         last.n_logprobs = completion_logprobs(c, k, echo, span);
     last.logprobs = last.n_logprobs ? span : NULL;
     if (echo)

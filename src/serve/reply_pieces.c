@@ -31,6 +31,7 @@ static struct reply_piece *add(struct reply_pieces *r, bool begins) {
     *p = (struct reply_piece){.part = r->part,
                               .tool = r->part == REPLY_CALL ? r->tool : NULL,
                               .begins = begins,
+                              .from = r->from,
                               .at = r->text.len};
     return p;
 }

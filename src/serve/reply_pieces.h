@@ -16,6 +16,7 @@ struct reply_piece {
     bool begins, ends;       // the first one of its part, the last one
     bool whole;              // ends: nothing of the part is missing
     size_t at, n;            // in text. Of a call: JSON, or the input of a freeform tool
+    int64_t from;            // the first token of the reply that its text can come of
 };
 
 // Zeroed is valid: nothing came.
@@ -26,7 +27,8 @@ struct reply_pieces {
     bool open;       // the newest part has not ended
     enum reply_part part;
     const struct tool *tool;
-    bool failed; // memory was short: something is missing
+    int64_t from; // of pieces to come
+    bool failed;  // memory was short: something is missing
 };
 void reply_pieces_fini(struct reply_pieces *r);
 void reply_pieces_clear(struct reply_pieces *r); // they have been read

@@ -51,7 +51,9 @@ static void take_text(struct reply_text *r, enum reply_part part, const char *s,
 }
 
 static void on_text(void *arg, const char *s, size_t n) {
-    take_text(arg, REPLY_CONTENT, s, n);
+    struct reply_text *r = arg;
+    r->behind = false;
+    take_text(r, REPLY_CONTENT, s, n);
 }
 
 static void on_call(void *arg, const struct tool *t) {
@@ -74,6 +76,8 @@ static void on_call_end(void *arg, bool whole) {
     if (r->over)
         return;
     reply_pieces_end(&r->pieces, whole);
+    r->pieces.from = r->tokens;
+    r->behind = true;
     r->over = r->one_call;
 }
 
@@ -122,6 +126,9 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
                        &r->raw[REPLY_CONTENT]);
     take_parts(r);
     r->reasoning_tokens += r->at == REPLY_REASONING;
+    r->tokens++;
+    if (r->behind && r->calls.held.len == 0) // with the marks that close it
+        r->pieces.from = r->tokens;
     return r->over;
 }
 

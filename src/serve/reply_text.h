@@ -27,14 +27,15 @@ struct reply_text {
     const struct tokenizer *t; // borrowed
     struct reasoning reasoning;
     struct tool_calls calls;
-    struct stop_match stops[2]; // of reasoning, of content
-    struct str bytes, raw[2];   // scratch
-    struct str told;            // scratch: what a stop string leaves
-    struct reply_pieces pieces; // the caller reads and clears the pieces
-    enum reply_part at;         // of the newest token
-    int64_t reasoning_tokens;
-    int found;           // index of the stop string that ended it, -1
-    bool one_call, over; // over: later tokens add nothing
+    struct stop_match stops[2];       // of reasoning, of content
+    struct str bytes, raw[2];         // scratch
+    struct str told;                  // scratch: what a stop string leaves
+    struct reply_pieces pieces;       // the caller reads and clears the pieces
+    enum reply_part at;               // of the newest token
+    int64_t tokens, reasoning_tokens; // read so far
+    bool behind;                      // a call has ended, and no text has come since
+    int found;                        // index of the stop string that ended it, -1
+    bool one_call, over;              // over: later tokens add nothing
 };
 
 // t NULL: tokens have no text. ERR_MEMORY.
