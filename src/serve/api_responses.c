@@ -324,9 +324,8 @@ static void answer_with(struct exchange *x, struct str *text) {
 static void answer_items_of(struct exchange *x, struct str *input) {
     struct json_writer w = {0};
     struct json *items = NULL;
-    struct err e = {0};
-    if (json_parse(&items, input->data ? input->data : "[]", input->len, &e))
-        w.out.failed = true;
+    struct api_error why = {0};
+    w.out.failed = !parse(input, &items, &why); // no memory: the text is our own
     jw_begin(&w, '{');
     jw_key_str(&w, "object", "list");
     jw_key(&w, "data");

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Responses interface through the official OpenAI SDK for Python, as its users call it."""
+import json
 import os
 import tempfile
 import threading
@@ -43,6 +44,8 @@ EVENTS = {
     "response.reasoning_summary_text.done": types.ResponseReasoningSummaryTextDoneEvent,
     "response.content_part.done": types.ResponseContentPartDoneEvent,
     "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.function_call_arguments.delta": types.ResponseFunctionCallArgumentsDeltaEvent,
+    "response.function_call_arguments.done": types.ResponseFunctionCallArgumentsDoneEvent,
     "response.custom_tool_call_input.delta": types.ResponseCustomToolCallInputDeltaEvent,
     "response.custom_tool_call_input.done": types.ResponseCustomToolCallInputDoneEvent,
     "response.completed": types.ResponseCompletedEvent,
@@ -118,6 +121,18 @@ def chances():
                                                  "".join(p.token for p in e.logprobs).encode() for e in deltas
                                                  if e.delta.isascii()), deltas[:3])
     equal("chances: none", create().output[0].content[0].logprobs, [])
+    calls = {**more, "tools": [TOOL], "tool_choice": "required", "max_output_tokens": 200}
+    seen = validated(create(stream=True, **calls))
+    equal("chances: a call comes without empty texts beside it", [i.type for i in seen[-1].response.output],
+          [i.type for i in create(**calls).output])
+    calls.update(input="def add(a, b):\n", extra_body={"ignore_eos": True})  # what goes on is like the call
+    behind = [i.content[0] for i in create(**calls).output if i.type == "message"]
+    seen = validated(create(stream=True, **calls))
+    words = lambda lists: [(p.token, p.logprob) for l in lists for p in l if p.token != "<|im_end|>"]
+    streamed = words(e.logprobs for e in seen if e.type == "response.output_text.delta")
+    check("chances: words behind a call", len("".join(p.text for p in behind)) > 20, behind)
+    equal("chances: of words behind a call, streamed", streamed, words(p.logprobs for p in behind))
+    equal("chances: of these words and no others", "".join(t for t, _ in streamed), "".join(p.text for p in behind))
 
 
 def stream_helper():
@@ -140,6 +155,10 @@ def conversation():
     equal("kept: its input", [i.role for i in client.responses.input_items.list(second.id)],
           ["user", "assistant", "user"])
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
+    call = {"type": "kind_of_tomorrow", "n": 2 ** 70, "deep": json.loads("[" * 200 + "]" * 200)}
+    odd = create(input=[call, *said])
+    items = client.get(f"/responses/{odd.id}/input_items", cast_to=object)["data"]
+    equal("kept: items as they came, deep and with large numbers", items[0], call)
     client.responses.delete(first.id)
     for name, call in (("deleted", lambda: client.responses.retrieve(first.id)),
                        ("not stored", lambda: client.responses.retrieve(third.id))):
