@@ -2,6 +2,7 @@
 // Paths to handlers; see api.h.
 #include "serve/api.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "serve/api_chat.h"
@@ -131,7 +132,7 @@ static const char *match(const struct route *r, const char *path) {
 
 void api_handle(struct service *s, struct exchange *x) {
     const char *path = exchange_path(x), *method = exchange_method(x);
-    const char *allowed = NULL;
+    char allowed[64] = "";
     struct api_error why = {0};
     for (size_t i = 0; i < api_routes_count; i++) {
         const char *rest = match(&api_routes[i], path);
@@ -139,11 +140,13 @@ void api_handle(struct service *s, struct exchange *x) {
             api_routes[i].handle(s, x, rest);
             return;
         }
+        size_t n = strlen(allowed);
         if (rest)
-            allowed = api_routes[i].method;
+            snprintf(allowed + n, sizeof allowed - n, "%s%s%s", n ? ", " : "", api_routes[i].method,
+                     api_routes[i].method[0] == 'G' ? ", HEAD" : "");
     }
-    if (allowed) {
-        exchange_header(x, "Allow", allowed[0] == 'G' ? "GET, HEAD" : allowed);
+    if (allowed[0]) {
+        exchange_header(x, "Allow", allowed);
         api_fail(&why, 405, NULL, "%.20s is not allowed for %.200s: use %s", method, path, allowed);
     } else {
         api_fail(&why, 404, NULL, "there is nothing at %.300s; docs/server-api.md lists the paths",

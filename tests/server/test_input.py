@@ -236,6 +236,11 @@ def paths():
         refused(f"{method} {path}", answer, status, "")
         if status == 405:
             check(f"{method} {path}: Allow", "allow" in answer[1], answer[1])
+    for method, path, allowed in [("POST", "/v1/responses/resp_0", "GET, HEAD, DELETE"), ("PUT", CHAT, "POST"),
+                                  ("POST", "/health", "GET, HEAD")]:
+        status, headers, answer = request(port, method, path, b"{}")
+        equal(f"{method} {path}: all that is allowed", (status, headers.get("allow")), (405, allowed))
+        check(f"{method} {path}: and the sentence", allowed in json.loads(answer)["error"]["message"], answer)
     for method, path, status in [("GET", "/", 200), ("HEAD", "/", 200), ("GET", "/health", 200),
                                  ("GET", "/v1/models", 200), ("GET", "/v1/models?x=y", 200), ("GET", "/props", 200),
                                  ("GET", "/slots", 200), ("GET", "/metrics", 200), ("GET", "/api/v0/models", 200),
