@@ -320,7 +320,17 @@ static void answer_with(struct exchange *x, struct str *text) {
     service_json(x, 200, &w);
 }
 
-// The items of a kept response's input as a list.
+static bool asks_ascending(const char *query) {
+    for (const char *p = query; p; p = strchr(p, '&')) {
+        p += *p == '&';
+        size_t n = strcspn(p, "&");
+        if (n == 9 && !memcmp(p, "order=asc", n))
+            return true;
+    }
+    return false;
+}
+
+// The items of a kept response's input as a list, the newest first unless the query says otherwise.
 static void answer_items_of(struct exchange *x, struct str *input) {
     struct json_writer w = {0};
     struct json *items = NULL;
@@ -329,7 +339,12 @@ static void answer_items_of(struct exchange *x, struct str *input) {
     jw_begin(&w, '{');
     jw_key_str(&w, "object", "list");
     jw_key(&w, "data");
-    jw_value(&w, items);
+    jw_begin(&w, '[');
+    size_t n = json_len(items);
+    bool ascending = asks_ascending(exchange_query(x));
+    for (size_t i = 0; i < n; i++)
+        jw_value(&w, json_at(items, ascending ? i : n - 1 - i));
+    jw_end(&w, ']');
     jw_key_bool(&w, "has_more", false);
     jw_end(&w, '}');
     json_free(items);

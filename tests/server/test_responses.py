@@ -152,12 +152,14 @@ def conversation():
     third = create(input=items, store=False)
     equal("kept: the same as all of it", second.output_text, third.output_text)
     equal("kept: shown", client.responses.retrieve(first.id).output_text, first.output_text)
-    equal("kept: its input", [i.role for i in client.responses.input_items.list(second.id)],
-          ["user", "assistant", "user"])
+    texts = [said[0]["content"], first.output_text, "And again."]
+    for order, wanted in (("", texts[::-1]), ("desc", texts[::-1]), ("asc", texts)):
+        listed = client.responses.input_items.list(second.id, limit=50, **({"order": order} if order else {}))
+        equal(f"kept: its input, {order}", [i.content[0].text for i in listed], wanted)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
     call = {"type": "kind_of_tomorrow", "n": 2 ** 70, "deep": json.loads("[" * 200 + "]" * 200)}
     odd = create(input=[call, *said])
-    items = client.get(f"/responses/{odd.id}/input_items", cast_to=object)["data"]
+    items = client.get(f"/responses/{odd.id}/input_items?order=asc", cast_to=object)["data"]
     equal("kept: items as they came, deep and with large numbers", items[0], call)
     client.responses.delete(first.id)
     for name, call in (("deleted", lambda: client.responses.retrieve(first.id)),
