@@ -116,8 +116,15 @@ static int generate(struct daemon *d, const struct daemon_task *task, struct dae
 
 int daemon_generate(struct daemon *d, const struct daemon_task *task, struct daemon_answer *out,
                     struct err *e) {
+    struct request r;
     *out = (struct daemon_answer){0};
-    int rc = generate(d, task, out, e);
+    fill_request(d, task, &r);
+    r.prompt = task->prompt.at;
+    r.n_prompt = task->prompt.n;
+    int rc = request_check(&r, d->s, e);
+    if (rc) // nothing has changed
+        return rc;
+    rc = generate(d, task, out, e);
     if (rc) { // what is left of a text that failed is nothing to go on from
         transcript_destroy(d->text);
         d->text = NULL;
