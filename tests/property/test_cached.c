@@ -53,7 +53,7 @@ static const struct {
                     {"guesses that became tokens", 50},
                     {"files written", 10},
                     {"files read", 1},
-                    {"files removed for others", 2}};
+                    {"files removed for others", 1}};
 
 struct shot {
     struct talk *t;
