@@ -40,12 +40,16 @@ first() {
     if answer "$model" "${@:2}"; then wanted=$found; else verdict "$1" "exit status $?"; fi
 }
 
+# same NAME: whether the newest answer is what it has to be.
+same() {
+    local why=
+    [ "$found" = "$wanted" ] || why="${found%% *}, not ${wanted%% *}"
+    verdict "$1" "$why"
+}
+
 # as NAME OPTION...: another way to the same.
 as() {
-    local why=
-    answer "$model" "${@:2}" || why="exit status $?"
-    [ -n "$why" ] || [ "$found" = "$wanted" ] || why="${found%% *}, not ${wanted%% *}"
-    verdict "$1" "$why"
+    if answer "$model" "${@:2}"; then same "$1"; else verdict "$1" "exit status $?"; fi
 }
 
 answer "$model" || {
@@ -103,7 +107,7 @@ for part in 95 85 75 65 55; do
     less=(--max-ctx 2048 --vram-limit $((most / 100 * part)))
     if answer "$model" "${tree[@]}" "${less[@]}"; then
         fitted=$((fitted + 1))
-        as "$part % of the memory" "${tree[@]}" "${less[@]}"
+        same "$part % of the memory"
     fi
 done
 check "less memory than planned was enough" [ "$fitted" -gt 0 ]
@@ -130,7 +134,7 @@ first "the first GPU" "${tree[@]}"
 device=cuda:1
 if answer "$model" "${tree[@]}"; then
     kind=${found#* } other=${wanted#* }
-    if [ "${kind%%)*}" = "${other%%)*}" ]; then as "the second GPU" "${tree[@]}"; else verdict "the second GPU"; fi
+    if [ "${kind%%)*}" = "${other%%)*}" ]; then same "the second GPU"; else echo "skip   the second GPU is of another kind"; fi
 elif ! grep -q "there is no GPU 1" "$work/err"; then
     verdict "the second GPU" "it does not run"
 fi

@@ -23,10 +23,14 @@ likely() {
         --speculate off "${@:3}" >"$work/$1" 2>"$work/err" </dev/null
 }
 
-likely vendor "$bundled" "${vendor[@]}" || {
+likely ours "$bundled" || {
     cat "$work/err"
-    ! grep -qE "needs cuBLAS|no GPU" "$work/err" || exit 77 # nothing to run on
+    [ "$device" != cpu ] || exit 2
+    exit 77 # nothing to run on
 }
+if ! likely vendor "$bundled" "${vendor[@]}" && grep "needs cuBLAS" "$work/err"; then
+    exit 77
+fi
 for shape in bundled qwen2 qwen3 llama qwen35; do
     model=$bundled
     if [ "$shape" != bundled ]; then
