@@ -96,9 +96,11 @@ cuda_kernels() { build cuda-engine '-DCMAKE_CUDA_ARCHITECTURES=75;90a'; }
 # third-party libraries.
 golden_alone() { "build/$1/tests/gpu/gpu_tests" --levels auto --brief --only q3_tied golden; }
 
-# The program says what is wrong with a GPU or its driver; the GPU suite is scripts/test-gpu.sh.
+# The program says what is wrong with a GPU or its driver; the GPU suite is scripts/test-gpu.sh. The
+# whole program is the same objects and the server's, so that it can be configured is enough here.
 build_cuda() {
-    cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms)' && golden_alone cuda-engine
+    cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms|moe-tiles)' &&
+        golden_alone cuda-engine && cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90a
 }
 
 build_engine() { build engine && golden_alone engine; }

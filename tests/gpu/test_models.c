@@ -142,7 +142,8 @@ static void refused(char **files) {
         rc = runtime_device(r, &o, &d, &e);
     if (is(!rc, "a runtime", e.text)) {
         hog.bytes[ARENA_WEIGHTS] = runtime_available(d) - (1 << 20);
-        is(!runtime_claim(d, &hog, 0, &c, &e), "a claim of nearly all", e.text);
+        is(!runtime_claim(d, &hog, 0, runtime_available(d), &c, &e), "a claim of nearly all",
+           e.text);
         rc = start(&w[0], r, "cuda:0", files, true, &e);
         is(rc == ERR_MEMORY && strstr(e.text, "a large model holds"), "who holds it", e.text);
         end(&w[0]);
