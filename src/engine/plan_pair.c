@@ -269,15 +269,15 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     return plan_lending(p, r, e);
 }
 
-struct claim plan_claim(const struct memory_plan *p, const struct runtime_device *d,
-                        const char *who, bool share) {
+struct claim plan_claim(const struct memory_plan *p, int64_t available, const char *who,
+                        bool share) {
     int64_t pool = p->resident < p->experts ? p->resident : 0;
     struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more - p->among_slots,
                                 [ARENA_SLOTS] = pool + p->among_slots,
                                 [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
-    int64_t one = plan_kv(p, p->context), left = runtime_available(d);
-    int64_t most = left > 0 ? left - p->own_more - claim_bytes(&c) : INT64_MAX;
+    int64_t one = plan_kv(p, p->context);
+    int64_t most = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
     bool all = !share && p->available > 0;
     c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), most), one) : one;
     snprintf(c.who, sizeof c.who, "%s", who);

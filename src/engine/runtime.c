@@ -213,9 +213,8 @@ int64_t runtime_available(const struct runtime_device *d) {
 }
 
 int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
-                  struct claim **out, struct err *e) {
+                  int64_t available, struct claim **out, struct err *e) {
     int64_t more = own > d->claims.own ? own - d->claims.own : 0;
-    int64_t available = runtime_available(d);
     if (available > 0)
         available = available > more ? available - more : 1;
     int rc = claims_take(&d->claims, what, available, out, e);

@@ -51,9 +51,11 @@ bool runtime_limited(const struct runtime_device *d); // whether a limit of its 
 // Bytes that nobody has claimed yet, at least 1; 0: no limit is known.
 int64_t runtime_available(const struct runtime_device *d);
 // Claims memory, for what->who, before it is taken. own: what the backend needs for itself with
-// this model; it keeps the most that anybody needed. ERR_MEMORY says who holds the rest.
+// this model; it keeps the most that anybody needed. available: what runtime_available said when
+// the claim was made, since other programs take memory and give it back at any time. ERR_MEMORY
+// says who holds the rest.
 int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
-                  struct claim **out, struct err *e);
+                  int64_t available, struct claim **out, struct err *e);
 void runtime_release(struct runtime_device *d, struct claim *c); // NULL is allowed
 // What the backend has for itself so far, and what is claimed.
 const struct claims *runtime_claims(const struct runtime_device *d);

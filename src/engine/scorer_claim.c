@@ -79,6 +79,6 @@ int scorer_claim(struct runtime_device *d, const char *path, const struct score_
     struct claim c = {
         .bytes = {[ARENA_WEIGHTS] = plan->weights, [ARENA_WORK] = plan->total - plan->weights}};
     snprintf(c.who, sizeof c.who, "%s", path);
-    rc = runtime_claim(d, &c, plan->own, out, e);
+    rc = runtime_claim(d, &c, plan->own, runtime_available(d), out, e);
     return rc == ERR_MEMORY ? refuse(d, plan, tokens, e) : rc;
 }

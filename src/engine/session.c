@@ -121,8 +121,9 @@ static int claim_memory(struct session *s, struct err *e) {
     s->o.target.pages = &s->pages;
     if (!s->planned)
         return 0;
-    struct claim c = plan_claim(&s->plan, s->device, s->o.model, s->own_runtime == NULL);
-    int rc = runtime_claim(s->device, &c, s->plan.own, &s->claim, e);
+    const int64_t available = runtime_available(s->device);
+    struct claim c = plan_claim(&s->plan, available, s->o.model, s->own_runtime == NULL);
+    int rc = runtime_claim(s->device, &c, s->plan.own, available, &s->claim, e);
     int64_t left = s->plan.available > 0 ? c.bytes[ARENA_PAGES] : 0;
     if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
         s->pages.limit = left;

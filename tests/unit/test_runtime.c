@@ -122,21 +122,21 @@ static void claims_are_counted_and_given_back(void **state) {
     struct claim want = {.who = "one.gguf", .bytes = {[ARENA_WEIGHTS] = 50 * MIB}};
     struct err e = {0};
     assert_int_equal(runtime_available(d), 100 * MIB);
-    assert_int_equal(runtime_claim(d, &want, 10 * MIB, &a, &e), 0);
+    assert_int_equal(runtime_claim(d, &want, 10 * MIB, runtime_available(d), &a, &e), 0);
     assert_int_equal(runtime_available(d), 40 * MIB);
     // The backend's own 10 MiB serve both.
     struct claim two = {.who = "two.gguf",
                         .bytes = {[ARENA_STATES] = 20 * MIB, [ARENA_PAGES] = 20 * MIB}};
-    assert_int_equal(runtime_claim(d, &two, 10 * MIB, &b, &e), 0);
+    assert_int_equal(runtime_claim(d, &two, 10 * MIB, runtime_available(d), &b, &e), 0);
     assert_int_equal(runtime_available(d), 1);
     want.bytes[ARENA_WEIGHTS] = MIB;
-    assert_int_equal(runtime_claim(d, &want, 0, &c, &e), ERR_MEMORY);
+    assert_int_equal(runtime_claim(d, &want, 0, runtime_available(d), &c, &e), ERR_MEMORY);
     assert_null(c);
     assert_non_null(strstr(e.text, "one.gguf holds 50.00 MiB (weights 50.00 MiB)"));
     assert_non_null(strstr(e.text, "two.gguf holds 40.00 MiB (states 20.00 MiB, pages 20.00 MiB)"));
     runtime_release(d, a);
     assert_int_equal(runtime_available(d), 50 * MIB); // its own stays
-    assert_int_equal(runtime_claim(d, &want, 12 * MIB, &c, &e), 0);
+    assert_int_equal(runtime_claim(d, &want, 12 * MIB, runtime_available(d), &c, &e), 0);
     assert_int_equal(runtime_available(d), 47 * MIB);
     runtime_release(d, b);
     runtime_release(d, c);
@@ -152,7 +152,7 @@ static void no_limit_refuses_nothing(void **state) {
     struct claim *a = NULL, want = {.who = "huge", .bytes = {[ARENA_WORK] = INT64_MAX / 4}};
     struct err e = {0};
     assert_int_equal(runtime_available(d), 0);
-    assert_int_equal(runtime_claim(d, &want, 0, &a, &e), 0);
+    assert_int_equal(runtime_claim(d, &want, 0, runtime_available(d), &a, &e), 0);
     runtime_destroy(r); // gives back what was forgotten
 }
 
