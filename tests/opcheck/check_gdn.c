@@ -343,8 +343,8 @@ static void feed(struct world *w, struct rng *r, enum feed how, bool doubles, fl
 
 static void random_stream(struct stream *s, struct rng *r) {
     static const int heads[][2] = {{1, 1}, {2, 4}, {2, 6}, {3, 3}};
-    static const int dims[][2] = {{16, 16}, {32, 32}, {24, 40}, {64, 32}, {128, 128}};
-    const int *h = heads[rng_below(r, 4)], *d = dims[rng_below(r, 5)];
+    static const int dims[][2] = {{16, 16}, {32, 32}, {24, 40}, {18, 30}, {64, 32}, {128, 128}};
+    const int *h = heads[rng_below(r, 4)], *d = dims[rng_below(r, 6)];
     stream_init(s, r, h[0], h[1], d[0], d[1]);
 }
 

@@ -10,7 +10,7 @@
 
 #include "opcheck/families.h"
 
-enum { MATRICES = 4, ARRAYS = 8, MOST_ROWS = 40 };
+enum { MATRICES = 4, ARRAYS = 8, MOST_ROWS = 70 };
 
 struct layer {
     struct gdn_shape shape;

@@ -157,6 +157,60 @@ void check_rows(struct check *c) {
     }
 }
 
+// Rows from `first` on, as f32; out: [n][k].
+static void run_wide(struct check *c, const struct norm_case *w, int64_t first, int64_t n,
+                     float *out) {
+    const int64_t k = (int64_t)w->heads * w->dim;
+    const size_t bytes = (size_t)(n * k) * sizeof *w->in;
+    struct norm_case part = *w;
+    struct buffers r;
+    buffers_open(&r, c, c->exec);
+    struct act *a = new_act(c->exec, n, k);
+    part.n = n;
+    call_norm(&part, c->exec, buffers_in(&r, w->in + first * k, bytes),
+              buffers_in(&r, w->z + first * k, bytes),
+              buffers_in(&r, w->w, (size_t)w->dim * sizeof *w->w), a);
+    read_act(c->exec, a, n, k, out);
+    buffers_close(&r);
+    exec_ops(c->exec)->act_destroy(c->exec, a);
+}
+
+// Bits of a row among others and alone, in the widths of large models, for which a device has other
+// launches: by how many rows there are, and how wide they are.
+static void check_wide_rows(struct check *c) {
+    static const struct {
+        enum norm kind;
+        int heads, dim;
+    } shapes[] = {{PLAIN, 1, 17408}, {PLAIN, 1, 8200}, {NORM, 1, 5120},
+                  {NORM, 1, 9216},   {GATED, 48, 128}, {PLAIN, 1, 28672}};
+    static const int64_t rows[] = {2, 23, 33, 64, 65, 520};
+    int64_t differ = 0, seen = 0;
+    for (size_t i = 0; i < 6 * 6; i++) {
+        const int64_t n = rows[i % 6], k = (int64_t)shapes[i / 6].heads * shapes[i / 6].dim;
+        if (!c->device && n > 64)
+            continue;
+        struct norm_case w = {shapes[i / 6].kind,
+                              n,
+                              shapes[i / 6].heads,
+                              shapes[i / 6].dim,
+                              random_floats(&c->rng, n * k, 5),
+                              random_floats(&c->rng, n * k, 5),
+                              random_floats(&c->rng, shapes[i / 6].dim, 2)};
+        float *all = calloc((size_t)(n * k), sizeof *all), *one = calloc((size_t)k, sizeof *one);
+        run_wide(c, &w, 0, n, all);
+        for (int64_t row = 0; row < n; row += n / 2 - (n > 2)) {
+            run_wide(c, &w, row, 1, one);
+            differ += bit_differences(all + row * k, one, k);
+            seen++;
+        }
+        free(all);
+        free(one);
+        norm_case_fini(&w);
+    }
+    report(c, differ == 0, "norms: rule E1", "wide rows alone", "%lld values differ in %lld rows",
+           (long long)differ, (long long)seen);
+}
+
 // Bits of a row among others and alone.
 void check_rows_rule(struct check *c) {
     int64_t diff = 0;
@@ -185,6 +239,7 @@ void check_rows_rule(struct check *c) {
             norm_case_fini(&w);
         }
     report(c, diff == 0, "norms: rule E1", "rows alone", "%lld values differ", (long long)diff);
+    check_wide_rows(c);
 }
 
 // The right value of one head.

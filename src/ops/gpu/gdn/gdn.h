@@ -28,7 +28,7 @@ static inline struct gdn_range gdn_sequences(const int32_t *seq, int64_t n) {
 
 // The tables of a pass with few rows of one sequence; they travel with the launch, so that a kernel
 // need not wait for one load to know where the next one is.
-enum { GDN_FEW = 32 };
+enum { GDN_FEW = 64 };
 struct gdn_few {
     int32_t n;          // rows; 0: the tables are in device memory
     int8_t up[GDN_FEW]; // row of the parent, < 0: none in flight

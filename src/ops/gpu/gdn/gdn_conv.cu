@@ -3,16 +3,22 @@
 // norms of queries and keys. One warp makes one head of one row, or of several rows in turn, always
 // in the same order, so a row's bits depend on its own inputs and its three predecessors only. Owns
 // no state.
+#include "base/num.h"
 #include "ops/gpu/gdn/gdn.h"
 #include "ops/gpu/linear/form/sigmoid.cuh"
 #include "ops/gpu/linear/linear_finish.cuh"
 
 enum {
     WARPS = 8,
-    RUN = 16,   // rows of a warp where there are many,
-    MANY = 384, // from here on
-    AHEAD = 96, // blocks, about, that ask for what the delta rule reads next
-    ALONE = 21  // warps of a block for a single row: few blocks, so that the delta rule has room
+    RUN = 16,                         // rows of a warp where there are many,
+    MANY = 384,                       // from here on
+    SLAB = 33,                        // rows of one sequence from which on a block makes a head
+    SLAB_WARPS = 16,                  // of all of them, its warps,
+    SLAB_ROWS = GDN_FEW / SLAB_WARPS, // and rows of each of those
+    MOST_BLOCKS = 65535,              // that a grid has in y
+    GATES = 96,                       // heads whose gates a warp makes side by side
+    AHEAD = 96,                       // blocks, about, that ask for what the delta rule reads next
+    ALONE = 21 // warps of a block for a single row: few blocks, so that the delta rule has room
 };
 
 struct conv_job {
@@ -31,14 +37,45 @@ struct conv_job {
     struct linear_left left[4]; // of a single row: u, a, b; no parts: it is stored
 };
 
-static __device__ void gates(const struct conv_job &j, int64_t row, int lane) {
-    int nv = j.shape.n_v;
-    for (int h = lane; h < nv; h += 32) {
-        float y = j.a.a[row * nv + h] + j.a.dt_bias[h];
-        float softplus = y > 20 ? y : log1pf(expf(y));
-        j.a.rows.g[row * nv + h] = j.a.ssm_a[h] * softplus;
-        j.a.rows.beta[row * nv + h] = row_sigmoid(j.a.b[row * nv + h]);
+// Constants of the gates of heads lane, lane + 32, ... below GATES, for reading in front of a wait.
+struct gate_constants {
+    float dt[GATES / 32], by[GATES / 32];
+
+    __device__ __forceinline__ gate_constants(const struct conv_job &j, int lane) {
+#pragma unroll
+        for (int i = 0; i < GATES / 32; i++) {
+            const int h = lane + i * 32;
+            dt[i] = h < j.shape.n_v ? j.a.dt_bias[h] : 0.0f;
+            by[i] = h < j.shape.n_v ? j.a.ssm_a[h] : 0.0f;
+        }
     }
+};
+
+// Gates of head h of a row from a and b, its outputs of their projections.
+static __device__ __forceinline__ void gate(const struct conv_job &j, int64_t row, int h, float a,
+                                            float b, float dt, float by) {
+    const float y = a + dt, softplus = y > 20 ? y : log1pf(expf(y));
+    j.a.rows.g[row * j.shape.n_v + h] = by * softplus;
+    j.a.rows.beta[row * j.shape.n_v + h] = row_sigmoid(b);
+}
+
+// Those of a row; all that it reads is under way at once.
+static __device__ void gates(const struct conv_job &j, int64_t row, int lane,
+                             const struct gate_constants &c) {
+    const float *a = j.a.a + row * j.shape.n_v, *b = j.a.b + row * j.shape.n_v;
+    float x[GATES / 32], z[GATES / 32];
+#pragma unroll
+    for (int i = 0; i < GATES / 32; i++) {
+        const int h = lane + i * 32;
+        x[i] = h < j.shape.n_v ? __ldcg(a + h) : 0.0f;
+        z[i] = h < j.shape.n_v ? __ldcg(b + h) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < GATES / 32; i++)
+        if (lane + i * 32 < j.shape.n_v)
+            gate(j, row, lane + i * 32, x[i], z[i], c.dt[i], c.by[i]);
+    for (int h = lane + GATES; h < j.shape.n_v; h += 32)
+        gate(j, row, h, __ldcg(a + h), __ldcg(b + h), j.a.dt_bias[h], j.a.ssm_a[h]);
 }
 
 // Where the inputs of a row and its three predecessors are, oldest first: in the projection's
@@ -185,8 +222,6 @@ static __device__ void conv_four(const struct conv_job &j, int64_t row, int head
 
 // Any shape.
 static __device__ void conv_any(const struct conv_job &j, int64_t row, int head, int seq) {
-    gpu_await();
-    gpu_let_next();
     struct head_place p = place_of(j.shape, head);
     struct taps in = find_taps(j, row, seq);
     const float *w = j.a.conv_w + p.channel * GDN_CONV;
@@ -230,9 +265,8 @@ static __device__ void prefetch_log(const struct conv_job &j, const float *log, 
 static __device__ void prefetch_state(const struct conv_job &j, int block) {
     const struct gdn_shape &s = j.shape;
     const struct gdn_state &st = j.few.state;
-    int threads = (int)((gridDim.x - block) * gridDim.y) * WARPS * 32;
-    int thread =
-        (int)((blockIdx.x - block) * gridDim.y + blockIdx.y) * WARPS * 32 + (int)threadIdx.x;
+    int threads = (int)((gridDim.x - block) * gridDim.y * blockDim.x);
+    int thread = (int)(((blockIdx.x - block) * gridDim.y + blockIdx.y) * blockDim.x + threadIdx.x);
     int64_t base = (int64_t)s.n_v * s.dk * s.dv * 4;
     prefetch(st.s_lo, base, thread, threads);
     prefetch_log(j, st.log_k, (int64_t)s.n_k * s.dk, thread, threads);
@@ -242,26 +276,91 @@ static __device__ void prefetch_state(const struct conv_job &j, int block) {
         prefetch(st.s_hi, base, thread, threads);
 }
 
-static __global__ void __launch_bounds__(WARPS * 32)
+// Which of a launch's sequences a row is of; below 0: of none.
+static __device__ __forceinline__ int sequence_of(const struct conv_job &j, int64_t row) {
+    const int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
+    return seq < GDN_STATES ? seq : -1;
+}
+
+// Block (some heads, row); heads of any shape also the rows that follow in steps of gridDim.y.
+static __global__ void __launch_bounds__(WARPS * 32, 4)
     conv_heads(const __grid_constant__ struct conv_job j) {
-    const struct gdn_shape &s = j.shape;
-    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int64_t row = blockIdx.y;
-    int blocks = (2 * s.n_k + s.n_v + WARPS) / WARPS; // of heads and gates
+    const int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int heads = 2 * j.shape.n_k + j.shape.n_v, blocks = (heads + WARPS) / WARPS;
     if ((int)blockIdx.x >= blocks)
         prefetch_state(j, blocks);
-    int seq = j.few.n ? 0 : __ldcg(&j.seq[row]) - j.first_seq;
-    bool mine = head <= 2 * s.n_k + s.n_v && seq >= 0 && seq < GDN_STATES;
-    if (!mine || head == 2 * s.n_k + s.n_v) {
+    if (head < heads && j.four && sequence_of(j, blockIdx.y) >= 0) {
+        conv_four(j, blockIdx.y, head, sequence_of(j, blockIdx.y));
+        return;
+    }
+    const struct gate_constants c(j, lane);
+    gpu_await();
+    gpu_let_next();
+#pragma unroll 1
+    for (int64_t row = blockIdx.y; head <= heads && row < j.n; row += gridDim.y) {
+        const int seq = sequence_of(j, row);
+        if (seq >= 0 && head == heads)
+            gates(j, row, lane, c);
+        else if (seq >= 0 && !j.four)
+            conv_any(j, row, head, seq);
+    }
+}
+
+// From SLAB to GDN_FEW rows of one sequence, heads in fours: a block makes a head of all of them,
+// whose inputs meet in shared memory, so that they and the weights are read once. Blocks behind
+// those make the gates, a row a warp, and ask for the state.
+static __global__ void __launch_bounds__(SLAB_WARPS * 32)
+    conv_slab(const __grid_constant__ struct conv_job j) {
+    enum { R = SLAB_ROWS };
+    __shared__ float4 inputs[GDN_FEW][32];
+    const int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 * R;
+    const int head = (int)blockIdx.x, heads = 2 * j.shape.n_k + j.shape.n_v;
+    if (head >= heads + R)
+        prefetch_state(j, heads + R);
+    if (head >= heads) {
+        const int row = (head - heads) * SLAB_WARPS + (int)threadIdx.x / 32;
+        const struct gate_constants c(j, lane);
         gpu_await();
         gpu_let_next();
-        if (mine)
-            gates(j, row, lane);
-    } else if (j.four) {
-        conv_four(j, row, head, seq);
-    } else {
-        conv_any(j, row, head, seq);
+        if (row < j.few.n)
+            gates(j, row, lane, c);
+        return;
     }
+    const struct head_place p = place_of(j.shape, head);
+    float4 w[4], kept[GDN_CONV - 1];
+    bool mine[R];
+    load_weights(j, p, w);
+#pragma unroll
+    for (int t = 0; t < GDN_CONV - 1; t++)
+        kept[t] = load_tap(p, j.few.state.conv + t * j.shape.channels);
+    gpu_await();
+    gpu_let_next();
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        mine[r] = first + r < j.few.n;
+        if (mine[r])
+            inputs[first + r][lane] =
+                load_tap(p, j.a.rows.u + (int64_t)(first + r) * j.shape.channels);
+    }
+    __syncthreads();
+    float y[4 * R] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        float4 x[GDN_CONV];
+        int row = first + r, state = GDN_CONV - 2; // newest committed input
+#pragma unroll
+        for (int t = GDN_CONV - 1; mine[r] && t >= 0; t--) {
+            x[t] = row >= 0     ? inputs[row][lane]
+                   : state == 2 ? kept[2]
+                   : state == 1 ? kept[1]
+                                : kept[0];
+            state -= row < 0;
+            row = row < 0 ? row : j.few.up[row];
+        }
+        if (mine[r])
+            convolve(w, x, y + 4 * r);
+    }
+    finish_fours<R>(j, p, first, mine, y);
 }
 
 // The inputs of a row's three predecessors, wherever they are.
@@ -299,23 +398,20 @@ static __device__ struct conv_run find_run(const struct conv_job &j, int64_t fir
 // The gates of a single row; sums that were left are stored. Constants are read in front of the
 // wait.
 static __device__ void gates_alone(const struct conv_job &j, int lane) {
-    enum { MOST = 3 }; // heads of a lane
     const struct linear_left &a = j.left[1], &b = j.left[2];
-    float dt[MOST], by[MOST];
-    signed char e[2][MOST] = {};
+    const struct gate_constants c(j, lane);
+    signed char e[2][GATES / 32] = {};
 #pragma unroll
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < GATES / 32; i++) {
         const int h = lane + i * 32;
         if (h >= j.shape.n_v)
             break;
-        dt[i] = j.a.dt_bias[h];
-        by[i] = j.a.ssm_a[h];
         e[0][i] = a.parts ? a.exponent[0][h] : (signed char)0;
         e[1][i] = b.parts ? b.exponent[0][h] : (signed char)0;
     }
     gpu_await();
 #pragma unroll
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < GATES / 32; i++) {
         const int h = lane + i * 32;
         if (h >= j.shape.n_v)
             break;
@@ -327,9 +423,7 @@ static __device__ void gates_alone(const struct conv_job &j, int lane) {
             a.out[h] = x;
         if (b.parts)
             b.out[h] = z;
-        const float y = x + dt[i], softplus = y > 20 ? y : log1pf(expf(y));
-        j.a.rows.g[h] = by[i] * softplus;
-        j.a.rows.beta[h] = row_sigmoid(z);
+        gate(j, 0, h, x, z, c.dt[i], c.by[i]);
     }
 }
 
@@ -388,9 +482,10 @@ static __global__ void __launch_bounds__(WARPS * 32, 3)
         return;
     const struct conv_run run = find_run(j, first);
     if (head == 2 * s.n_k + s.n_v) {
+        const struct gate_constants c(j, lane);
         for (int r = 0; r < RUN; r++)
             if (run.mine >> r & 1)
-                gates(j, first + r, lane);
+                gates(j, first + r, lane, c);
         return;
     }
     const float *u = j.a.rows.u + first * s.channels;
@@ -465,6 +560,13 @@ static void launch_alone(struct gpu *g, struct conv_job *j) {
                       (unsigned)((warps + ALONE - 1) / ALONE), ALONE * 32, 0, *j);
 }
 
+static void launch_slab(struct gpu *g, const struct conv_job *j, struct launch_says says) {
+    const int heads = 2 * j->shape.n_k + j->shape.n_v;
+    const int ahead = gdn_takes_matrix(g, &j->shape) ? AHEAD / 2 : 0;
+    gpu_launch_saying({g, "gdn_gates_conv", says}, conv_slab, (unsigned)(heads + SLAB_ROWS + ahead),
+                      SLAB_WARPS * 32, 0, *j);
+}
+
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                     const struct rows *r) {
     struct gpu *g = gpu_of(x);
@@ -484,18 +586,22 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
     }
     const struct gdn_shape *h = &a->shape;
     j.four = h->dk <= 128 && h->dv <= 128 && h->dk % 4 == 0 && h->dv % 4 == 0;
-    if (j.four && j.few.n == 1 && h->n_v <= 96) {
+    if (j.four && j.few.n == 1 && h->n_v <= GATES) {
         launch_alone(g, &j);
         return;
     }
     int warps = 2 * a->shape.n_k + a->shape.n_v + 1;
     bool runs = j.four && r->n >= MANY;
-    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS),
-              (unsigned)(runs ? (r->n + RUN - 1) / RUN : r->n));
+    const int64_t blocks = runs ? (r->n + RUN - 1) / RUN : min_i64(r->n, MOST_BLOCKS);
+    dim3 grid((unsigned)((warps + WARPS - 1) / WARPS), (unsigned)blocks);
     const struct launch_says says = {MEMORY_WEIGHTS | (runs ? 0u : (unsigned)MEMORY_STATES),
                                      MEMORY_ROWS, false, NULL, false};
+    if (j.four && j.few.n >= SLAB) {
+        launch_slab(g, &j, says);
+        return;
+    }
     if (j.few.n && gdn_takes_matrix(g, h))
-        grid.x += (unsigned)((AHEAD + r->n - 1) / r->n);
+        grid.x += (AHEAD + grid.y - 1) / grid.y;
     for (j.first_seq = range.first; j.first_seq < range.stop; j.first_seq += GDN_STATES) {
         if (!j.few.n)
             j.kept = stage_kept(g, a->seqs, j.first_seq, range.stop);

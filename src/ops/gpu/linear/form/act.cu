@@ -16,6 +16,8 @@ enum {
     SHARERS = 8,      // blocks of a cluster
     SHARED_ROWS = 64, // that clusters make, at most
     GROUPS = 256,     // of a row, at most
+    TWO_ROWS = 32,    // more of them, of more than TWO_WARPS * SHARERS groups, have two a warp
+    TWO_WARPS = 8,
 };
 
 // Sum and maximum over the block in a fixed tree; every thread gets both.
@@ -149,36 +151,56 @@ static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE 
         a.unscale[blockIdx.x] = power_of_two(-scale.e);
 }
 
-// The same for few rows: a cluster of SHARERS blocks makes a row, a group a warp.
-template <class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
+// The same for few rows: a cluster of SHARERS blocks makes a row, N groups a warp.
+template <int N, class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
     gpu_let_ahead();
     __shared__ float2 group[GROUPS];
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, row = blockIdx.x / SHARERS;
-    const int own = (int)(blockIdx.x % SHARERS) * warps + threadIdx.x / 32, i = own * 32 + lane;
-    const int fours = (int)(a.k / 4);
+    const int lane = threadIdx.x % 32, warps = SHARERS * blockDim.x / 32;
+    const int row = blockIdx.x / SHARERS, fours = (int)(a.k / 4);
+    const int own = (int)(blockIdx.x % SHARERS * blockDim.x + threadIdx.x) / 32;
     const float4 *in = (const float4 *)(a.in + row * a.step);
-    float4 v = make_float4(0, 0, 0, 0), by = v;
+    float4 v[N] = {}, by[N] = {};
+    SOURCE from[N];
     cluster_arrive();
-    if (a.w && i < fours)
-        by = ((const float4 *)a.w)[i];
-    if (i < fours)
-        source.early(in, i);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const int i = (own + n * warps) * 32 + lane;
+        from[n] = source;
+        if (a.w && i < fours)
+            by[n] = ((const float4 *)a.w)[i];
+        if (i < fours)
+            from[n].early(in, i);
+    }
     gpu_await();
-    source.open(row);
-    if (i < fours)
-        v = source(in, i);
-    float2 seen = act_survey(v, by, a.w != NULL);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const int i = (own + n * warps) * 32 + lane;
+        from[n].open(row);
+        if (i < fours)
+            v[n] = from[n](in, i);
+    }
+    float2 seen[N];
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        seen[n] = act_survey(v[n], by[n], a.w != NULL);
     cluster_wait();
-    if (lane < SHARERS)
-        cluster_store(&group[own], lane, seen);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (lane < SHARERS)
+            cluster_store(&group[own + n * warps], lane, seen[n]);
     cluster_arrive();
     cluster_wait();
     float2 whole = make_float2(0, 0);
-    for (int g = lane; g < SHARERS * warps; g += 32)
+    for (int g = lane; g < N * warps; g += 32)
         whole = act_gather(whole, group[g]);
     const act_scale scale(whole, a.w != NULL, a.k, a.eps);
-    if (i * 4 < a.stride)
-        ((uint2 *)(a.x + row * a.stride))[i] = scale.pack(act_weighted(v, by, a.w != NULL));
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const int i = (own + n * warps) * 32 + lane;
+        if (i * 4 < a.stride)
+            ((uint2 *)(a.x + row * a.stride))[i] =
+                scale.pack(act_weighted(v[n], by[n], a.w != NULL));
+    }
     if (own == 0 && lane == 0)
         a.unscale[row] = power_of_two(-scale.e);
 }
@@ -223,22 +245,29 @@ static void launch_rows_of(struct gpu *g, const struct rows_run *a, unsigned blo
                           rows_stored());
 }
 
+// Long rows that are many have two groups a warp, so that the device has room for all blocks.
 static void launch_shared(struct gpu *g, const struct rows_run *a, unsigned n, const char *what) {
-    const int groups = (int)((a->stride + 127) / 128), warps = (groups + SHARERS - 1) / SHARERS;
-    const dim3 grid(n * SHARERS), block((unsigned)warps * 32);
+    const int groups = (int)((a->stride + 127) / 128), one = (groups + SHARERS - 1) / SHARERS;
+    const bool two = one > TWO_WARPS && n > TWO_ROWS;
+    const unsigned warps = (unsigned)(two ? (one + 1) / 2 : one);
+    const dim3 grid(n * SHARERS), block(warps * 32);
     rows_left left = {};
     rows_summed summed = {};
     struct launch_says adds = ADDS;
     left.before = gpu_may_read(g, MEMORY_ROWS);
     adds.early |= left.before ? (unsigned)MEMORY_ROWS : 0u;
     if (linear_take_sums(g, a->in, n, a->k, &left.o))
-        gpu_launch_cluster({g, what, adds}, share_rows<rows_left>, SHARERS, grid, block, *a, left);
+        gpu_launch_cluster({g, what, adds},
+                           two ? share_rows<2, rows_left> : share_rows<1, rows_left>, SHARERS, grid,
+                           block, *a, left);
     else if (moe_take_sum(g, a->in, n, a->k, &summed.s))
-        gpu_launch_cluster({g, what, ADDS}, share_rows<rows_summed>, SHARERS, grid, block, *a,
-                           summed);
+        gpu_launch_cluster({g, what, ADDS},
+                           two ? share_rows<2, rows_summed> : share_rows<1, rows_summed>, SHARERS,
+                           grid, block, *a, summed);
     else
-        gpu_launch_cluster({g, what, MAKES}, share_rows<rows_stored>, SHARERS, grid, block, *a,
-                           rows_stored());
+        gpu_launch_cluster({g, what, MAKES},
+                           two ? share_rows<2, rows_stored> : share_rows<1, rows_stored>, SHARERS,
+                           grid, block, *a, rows_stored());
 }
 
 static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, const char *what) {
