@@ -7,6 +7,7 @@
 #ifndef COPPICE_OPS_GPU_GDN_GDN_CUH
 #define COPPICE_OPS_GPU_GDN_GDN_CUH
 
+#include "base/num.h"
 #include "ops/gpu/gdn/gdn.h"
 
 enum {
@@ -78,13 +79,13 @@ struct gdn_sequence {
     int64_t slot0; // of base lo in the ring
 };
 
-static __host__ __device__ inline size_t gdn_room_bytes(const struct gdn_job &j) {
+static inline size_t gdn_room_bytes(const struct gdn_job &j) {
     size_t v = (size_t)j.heads, most = (size_t)j.most;
     size_t kq = 2 * TILE * STRIDE * sizeof(float), coef = v * GDN_RING * TILE * sizeof(float2);
     size_t n = kq > coef ? kq : coef;
     n += v * WARPS * (2 * CHUNK + GDN_RING + TILE) * sizeof(float4);
     n += ((size_t)j.keys * STRIDE + 2 * v * GDN_RING + 3 * v * most) * sizeof(float);
-    return n + (3 * most + 3 * (size_t)j.count + GDN_BLOCK * TILE) * sizeof(int32_t);
+    return n + (3 * most + max_size(3 * (size_t)j.count, GDN_BLOCK * TILE)) * sizeof(int32_t);
 }
 
 #ifdef __CUDACC__
@@ -106,7 +107,7 @@ static __device__ inline struct gdn_shared gdn_shared_at(const struct gdn_job &j
     m.where = m.depth + j.most;
     m.over = m.where + j.count;
     m.late = m.over + j.count;
-    m.above = m.late + j.count;
+    m.above = m.where; // the listing of rows is over by then
     return m;
 }
 
