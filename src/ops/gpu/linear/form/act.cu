@@ -11,7 +11,8 @@
 enum {
     THREADS = 512,
     WARPS = THREADS / 32,
-    NARROW = 128, // threads of a row where there are so many rows that the device is full
+    NARROW = 128,      // threads of a row where there are so many rows that the device is full
+    NARROW_FOURS = 10, // of each of those threads, at most
     MANY_ROWS = 512,
     SHARERS = 8,      // blocks of a cluster
     SHARED_ROWS = 64, // that clusters make, at most
@@ -279,8 +280,8 @@ static void launch_rows(struct gpu *g, const struct rows_run *a, int64_t n, cons
         gpu_launch_saying({g, what, MAKES}, make_odd_rows, blocks, THREADS, 0, *a);
     else if (g->clusters && n <= SHARED_ROWS && a->stride <= GROUPS * 128)
         launch_shared(g, a, blocks, what);
-    else if (n >= MANY_ROWS && a->stride <= 10 * 4 * NARROW)
-        launch_rows_of<10, NARROW>(g, a, blocks, what);
+    else if (n >= MANY_ROWS && a->stride <= NARROW_FOURS * 4 * NARROW)
+        launch_rows_of<NARROW_FOURS, NARROW>(g, a, blocks, what);
     else if (each <= 1)
         launch_rows_of<1, THREADS>(g, a, blocks, what);
     else if (each <= 3)
