@@ -346,6 +346,7 @@ static void run_layers(struct model_scorer *s, const int32_t *ids, int64_t n_q, 
     int64_t first = u->known * SPARSE_BLOCK, step = s->o.dense ? SCORE_DENSE_ROWS : s->o.chunk;
     if (step > s->o.chunk)
         step = s->o.chunk;
+    score_embed_begin(&s->embedding);
     embed(s, ids, n - n_q, n_q); // the others come chunk by chunk
     for (int i = 0; i < s->o.layers; i++) {
         const struct score_layer *y = &s->layers[i];

@@ -49,6 +49,10 @@ void score_embed_close(struct score_embed *m) {
         exec_host_free(m->x, m->rows[i]);
 }
 
+void score_embed_begin(struct score_embed *m) {
+    copier_after_compute(m->copier);
+}
+
 void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out) {
     if (n <= 0)
         return;

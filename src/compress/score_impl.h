@@ -54,7 +54,11 @@ struct score_embed {
 int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
                      int64_t rows, struct err *e);
 void score_embed_close(struct score_embed *m);
-// out[n][D] = embeddings, for ops that are queued from now on; nothing queued may still use out.
+// Before a text's embeddings: what is queued by now may still use, or clear, the memory that they go
+// to.
+void score_embed_begin(struct score_embed *m);
+// out[n][D] = embeddings, for ops that are queued from now on; nothing that was queued since
+// score_embed_begin may use out.
 void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out);
 
 struct model_scorer {
