@@ -55,14 +55,19 @@ part() {
     row "$name" $? $((SECONDS - from))
 }
 
-# Rule E on each path; small models leave room for all paths at once.
+# Rule E on each path; small models leave room for all paths at once, and for the scorer: a GPU that
+# is behind shows what does not wait for it.
 property() {
     local from=$SECONDS path paths=(auto mma small) jobs=() i
+    "$tests/gpu_tests" score >"$logs/gpu-score.log" 2>&1 &
+    local scorer=$!
     for path in "${paths[@]}"; do
         "$tests/gpu_tests" --levels "cuda:$path" --cases "${CASES:-300}" property \
             >"$logs/gpu-property-$path.log" 2>&1 &
         jobs+=($!)
     done
+    wait "$scorer"
+    row score $? $((SECONDS - from))
     for i in 0 1 2; do
         wait "${jobs[i]}"
         row "property-${paths[i]}" $? $((SECONDS - from))
@@ -110,7 +115,6 @@ for path in auto mma small; do
     part "delay-rule-$path" "${delayed[@]}" --cases 6 property
 done
 property
-part score "$tests/gpu_tests" score
 part compare "$tests/gpu_tests" --levels cuda compare
 part pair "$folder/coppice" bench -m models/coppice-tiny-q8_0.gguf \
     -d models/coppice-tiny-dflash-q8_0.gguf --device cuda --prompt-tokens 64,700 -n 192 \

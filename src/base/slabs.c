@@ -66,10 +66,15 @@ void slabs_trim(struct slabs *s) {
             drop_slab(s, i);
 }
 
+enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
+
+int64_t slabs_vain(void) {
+    return (int64_t)SLABS_ARENAS * LEAST;
+}
+
 // A slab for a block that fits no other: a 32nd of what its arena holds, so that no more than that
 // is held in vain, and only what is needed where memory is short.
 static int64_t grow(struct slabs *s, int arena, size_t bytes) {
-    enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
     size_t need = (bytes + STEP - 1) / STEP * STEP;
     size_t wish = (size_t)s->used[arena] / 32 / STEP * STEP;
     wish = clamp_size(wish, LEAST, MOST);

@@ -50,6 +50,9 @@ void slabs_give(struct slabs *s, void *p);
 void slabs_trim(struct slabs *s); // gives slabs without blocks back to the source
 void slabs_fini(struct slabs *s); // gives everything back
 
+// What slabs hold beside their blocks where these are to fill a limit: a smallest slab for each
+// arena.
+int64_t slabs_vain(void);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
 int64_t slabs_held(const struct slabs *s, int arena);
 int64_t slabs_spare(const struct slabs *s, int arena);

@@ -140,9 +140,9 @@ static void test_limit(void **state) {
     (void)state;
     struct store t = {0};
     struct slabs s = slabs_of(&t, 20 * MIB, false);
-    void *a = slabs_take(&s, 0, MIB), *b = slabs_take(&s, 1, 3 * MIB);
+    void *a = slabs_take(&s, 0, 15 * MIB), *b = slabs_take(&s, 1, 3 * MIB);
     assert_non_null(a);
-    assert_non_null(b); // in a slab as small as needed
+    assert_non_null(b); // both in slabs as small as needed
     assert_int_equal(s.held, 20 * MIB);
     assert_null(slabs_take(&s, 2, MIB));
     slabs_give(&s, a);
@@ -160,8 +160,26 @@ static void test_limit(void **state) {
     assert_int_equal(t.out, 0);
 }
 
+// Blocks of all arenas that are planned to fill a limit do, but for what slabs_vain says.
+static void test_filled(void **state) {
+    (void)state;
+    for (int64_t limit = 200 * MIB; limit <= 2000 * (int64_t)MIB; limit += 150 * MIB) {
+        struct store t = {0};
+        struct slabs s = slabs_of(&t, limit, false);
+        int64_t left = limit - slabs_vain();
+        for (int n = 0; left >= 700 << 10; n++) {
+            const int64_t bytes = n < SLABS_ARENAS ? 700 << 10 : 64 << 10;
+            assert_non_null(slabs_take(&s, n < SLABS_ARENAS ? n : 2, (size_t)bytes));
+            left -= bytes;
+        }
+        assert_true(s.held <= limit);
+        slabs_fini(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_filled),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_arenas),
         cmocka_unit_test(test_limit),

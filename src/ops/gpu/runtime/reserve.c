@@ -18,6 +18,7 @@ int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
     const struct gpu *g = (const struct gpu *)x;
     size_t bytes = STAGE_BYTES + gpu_scratch_of(g, l) + (size_t)l->act * sizeof(float);
     bytes += linear_kept() + moe_kept() + attend_kept(l);
+    bytes += g->memory.separate ? 0 : (size_t)slabs_vain();
     return (int64_t)(bytes + (g->vendor ? VENDOR_WORKSPACE : 0));
 }
 
