@@ -99,7 +99,7 @@ golden_alone() { "build/$1/tests/gpu/gpu_tests" --levels auto --brief --only q3_
 # The program says what is wrong with a GPU or its driver; the GPU suite is scripts/test-gpu.sh. The
 # whole program is the same objects and the server's, so that it can be configured is enough here.
 build_cuda() {
-    cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms|moe-tiles)' &&
+    cuda_kernels && ctest --preset cuda-engine -R 'gpu/(cli|forms|moe-tiles|plan)' &&
         golden_alone cuda-engine && cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90a
 }
 

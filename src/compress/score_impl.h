@@ -54,8 +54,7 @@ struct score_embed {
 int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
                      int64_t rows, struct err *e);
 void score_embed_close(struct score_embed *m);
-// Before a text's embeddings: what is queued by now may still use, or clear, the memory that they go
-// to.
+// Before a text's embeddings: what is queued by now may still use, or clear, where they go.
 void score_embed_begin(struct score_embed *m);
 // out[n][D] = embeddings, for ops that are queued from now on; nothing that was queued since
 // score_embed_begin may use out.

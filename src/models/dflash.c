@@ -329,8 +329,11 @@ static void plan_of(struct dflash_plan *out, const struct dflash *d) {
             out->kv_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
             continue;
         }
-        // Behind the window lies one page of slack (kv_advance), before it what is pending.
-        out->window = d->window[g] + 2 * KV_PAGE + DFLASH_PENDING + d->absorb_rows;
+        // Behind the window lies one page of slack (kv_advance), before it what is pending, and a
+        // pass has room for all of its rows before it begins.
+        const struct model_options *o = &d->target->options;
+        out->window =
+            d->window[g] + 2 * KV_PAGE + DFLASH_PENDING + max_i64(o->max_rows, o->lent_rows);
         out->window_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
     }
 }
