@@ -8,7 +8,6 @@
 
 #include "base/num.h"
 #include "base/utf8.h"
-#include "base/vec.h"
 #include "grammar/chars.h"
 #include "grammar/grammar_impl.h"
 
@@ -271,7 +270,7 @@ static bool group_is_rest(const struct regex *r) {
 static uint32_t alternative(struct regex *r, bool first, bool last) {
     struct build *b = r->b;
     bool begun = take(r, "^");
-    uint32_t x = BUILD_EMPTY;
+    struct build_list parts = {0};
     if (begun && !first)
         return refuse(r, ERR_UNSUPPORTED, "^ is supported only at the beginning");
     while (take(r, "^"))
@@ -281,7 +280,8 @@ static uint32_t alternative(struct regex *r, bool first, bool last) {
         return group(r, first, last);
     }
     while (!b->e.code && r->at < r->n && !next_is(r, "|") && !next_is(r, ")") && !next_is(r, "$"))
-        x = build_cat(b, x, repeated(r, take(r, "(") ? group(r, false, false) : atom(r)));
+        build_add(b, &parts, repeated(r, take(r, "(") ? group(r, false, false) : atom(r)));
+    uint32_t x = build_list_seq(b, &parts);
     bool ended = take(r, "$");
     while (take(r, "$"))
         ;
@@ -295,16 +295,11 @@ static uint32_t alternative(struct regex *r, bool first, bool last) {
 }
 
 static uint32_t alternatives(struct regex *r, bool first, bool last) {
-    uint32_t *list = NULL;
-    int64_t count = 0, cap = 0;
-    do {
-        if (vec_reserve(&list, &cap, count + 1, sizeof *list, &r->b->e))
-            break;
-        list[count++] = alternative(r, first, last);
-    } while (!r->b->e.code && take(r, "|"));
-    uint32_t x = build_alt(r->b, list, (size_t)count);
-    free(list);
-    return x;
+    struct build_list list = {0};
+    do
+        build_add(r->b, &list, alternative(r, first, last));
+    while (!r->b->e.code && take(r, "|"));
+    return build_list_alt(r->b, &list);
 }
 
 uint32_t build_regex(struct build *b, const char *text, size_t n, bool anchored,

@@ -120,6 +120,46 @@ static void test_gbnf(void **state) {
          "+aaaaaaaaaaaacxyxyxyxyxyxy", "-aacx", "-acz");
 }
 
+// `times` copies of a part, between a head and a tail.
+static struct str long_text(const char *head, const char *part, int times, const char *tail) {
+    struct str s = {0};
+    str_puts(&s, head);
+    for (int i = 0; i < times; i++)
+        str_puts(&s, part);
+    str_puts(&s, tail);
+    assert_false(s.failed);
+    return s;
+}
+
+// Parts behind each other are no nesting, however many they are: literals of pages of text.
+static void test_long(void **state) {
+    static const struct {
+        const char *head, *part, *tail; // of the grammar, in GBNF with `::=` in the head
+        const char *text;               // of which each part takes one
+    } cases[] = {
+        {"", "quick", "", "quick"},         {"", "名", "", "名"},
+        {"^", "(a|b)[^c].", "$", "axy"},    {"x(", "a\\.", ")?", "a."},
+        {"root ::= \"", "\\n", "\"", "\n"}, {"root ::= ", "\"a\" r ", "\nr ::= [b-d]", "ac"},
+    };
+    enum { TIMES = 5000 };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str given = long_text(cases[i].head, cases[i].part, TIMES, cases[i].tail);
+        struct str text = long_text(i == 3 ? "x" : "", cases[i].text, TIMES, "");
+        struct grammar *g;
+        struct err e = {0};
+        int rc = strstr(given.data, "::=") ? grammar_from_gbnf(&g, given.data, given.len, &e)
+                                           : grammar_from_regex(&g, given.data, given.len, &e);
+        if (rc)
+            fail_msg("%s%s...: %s", cases[i].head, cases[i].part, e.text);
+        assert_true(grammar_takes(g, text.data, text.len));
+        assert_false(grammar_takes(g, text.data, text.len - 1));
+        grammar_unref(g);
+        str_fini(&given);
+        str_fini(&text);
+    }
+}
+
 static void test_json(void **state) {
     struct grammar *g;
     struct err e = {0};
@@ -176,6 +216,9 @@ static void test_refusals(void **state) {
     refused(ERR_UNSUPPORTED, "root ::= e b \"c\"\ne ::= \"x\"?\nb ::= e root | \"y\"", false,
             "left recursion");
     refused(ERR_MISMATCH, "root ::= \"a\" root", false, "no text");
+    struct str million = long_text("", "0123456789", 105000, "");
+    refused(ERR_LIMIT, million.data, true, "more than 1048576 states");
+    str_fini(&million);
 }
 
 static const char *const walked[] = {
@@ -265,11 +308,11 @@ static void test_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex),   cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_gbnf),    cmocka_unit_test(test_json),
-        cmocka_unit_test(test_until),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_masks),   cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_regex),    cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_gbnf),     cmocka_unit_test(test_json),
+        cmocka_unit_test(test_until),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_forced),   cmocka_unit_test(test_bounded),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }
