@@ -38,6 +38,10 @@ static void test_regex(void **state) {
     REGEX("\\d+(\\.\\d*)?", "+12", "+1.", "+1.50", "-.5");
     REGEX("\\u0041\\x42\\u{1F600}", "+AB\xF0\x9F\x98\x80", "-AB");
     REGEX("(?:a|^b$|c?)", "+a", "+b", "+c", "+", "-ab");
+    REGEX("(^a|b)c$", "+ac", "+bc", "-c");
+    REGEX("^(?:^a|(b$|c)$)$", "+a", "+b", "+c", "-ab");
+    REGEX("(^|a)[)$^](b|$)", "+$", "+a)b", "-a", "-)c");
+    REGEX("\\cA\\cz", "+\x01\x1A", "-A");
     REGEX(".", "+a", "+\xE2\x82\xAC", "-\n", "-\xE2\x82", "-\xFF");
     REGEX("a{0}b{1}c{2,}", "+bcc", "+bcccc", "-bc", "-abcc");
     REGEX("(a|b)*a(a|b){12}", "+abbbbbbbbbbbb", "+baaaaaaaaaaaaaaa", "-bbbbbbbbbbbbbb");
@@ -203,6 +207,11 @@ static void test_refusals(void **state) {
     refused(ERR_UNSUPPORTED, "a\\bc", true, "word boundaries");
     refused(ERR_UNSUPPORTED, "\\p{L}", true, "properties");
     refused(ERR_UNSUPPORTED, "a^b", true, "^");
+    refused(ERR_UNSUPPORTED, "a(^b)", true, "^ is supported only at the beginning");
+    refused(ERR_UNSUPPORTED, "(^a)*", true, "^ is supported only at the beginning");
+    refused(ERR_UNSUPPORTED, "(a$)?", true, "$ is supported only at the end");
+    refused(ERR_UNSUPPORTED, "(a$)b", true, "$ is supported only at the end");
+    refused(ERR_FORMAT, "\\c1", true, "no letter");
     refused(ERR_FORMAT, "*", true, "nothing to repeat");
     refused(ERR_FORMAT, "[b-a]", true, "order");
     refused(ERR_FORMAT, "a{2,1}", true, "braces");
