@@ -59,7 +59,7 @@ static uint32_t code_point(struct regex *r) {
 static uint32_t hex_digits(struct regex *r, int most, const char *until) {
     uint32_t code = 0;
     int n = 0;
-    while (n < most && r->at < r->n && strchr("0123456789abcdefABCDEF", r->text[r->at])) {
+    while (n < most && r->at < r->n && memchr("0123456789abcdefABCDEF", r->text[r->at], 22)) {
         char c = r->text[r->at++];
         code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
         n++;
@@ -294,13 +294,13 @@ static struct sides part_sides(const struct regex *r, struct sides *all, bool fi
     struct sides part = {INSIDE, INSIDE};
     struct extent g = next_is(r, "(") ? group_extent(r) : (struct extent){0};
     char next = g.end < r->n ? r->text[g.end] : '|';
-    if (!g.end || strchr("*+?{", next))
+    if (!g.end || memchr("*+?{", next, 4))
         return part;
     if (first && g.begins_at && all->before != INSIDE) {
         part.before = all->before;
         all->before = EDGE;
     }
-    if (strchr("|)$", next) && g.ends_at && all->behind != INSIDE) {
+    if (memchr("|)$", next, 3) && g.ends_at && all->behind != INSIDE) {
         part.behind = next == '$' ? EDGE : all->behind;
         all->behind = EDGE;
     }
