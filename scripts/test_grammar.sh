@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Schemas as grammars against others who read JSON Schema: the JSON-Schema-Test-Suite, which the source
-# package of jsonschema on PyPI carries, and jsonschema itself on what grammars give for random
-# schemas. Both are fetched into build/. Usage: scripts/test_grammar.sh [SCHEMAS [SEED]], 1,000 schemas
-# without an argument. The exit status is 77 when the packages cannot be had. The last line is
-# "N passed, N failed".
+# package of jsonschema on PyPI carries, jsonschema itself on what grammars give for random schemas, and
+# random regular expressions against Python's re. The former are fetched into build/. Usage:
+# scripts/test_grammar.sh [SCHEMAS [SEED]], 1,000 schemas and expressions without an argument. The exit
+# status is 77 when the packages cannot be had. The last line is "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.." || exit 2
 tool=build/release/tests/grammar/grammar_tool
@@ -37,15 +37,16 @@ fi
 passed=0
 failed=0
 compare() {
-    if timeout 600 "$venv/bin/python" tests/grammar/compare.py "$@"; then
+    if timeout 600 "$venv/bin/python" tests/grammar/"$@"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
     fi
 }
-compare suite "$tool" "$tests"
-compare suite "$tool" "$tests/optional"
-compare formats "$tool" "$tests/optional/format"
-compare random "$tool" "$schemas" "$seed"
+compare compare.py suite "$tool" "$tests"
+compare compare.py suite "$tool" "$tests/optional"
+compare compare.py formats "$tool" "$tests/optional/format"
+compare compare.py random "$tool" "$schemas" "$seed"
+compare compare_regex.py "$tool" "$schemas" "$seed"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -24,6 +24,7 @@
 
 #include "base/json_scan.h"
 #include "base/num.h"
+#include "base/utf8.h"
 #include "base/vec.h"
 
 enum { DEPTH_MAX = 128, QUOTED = 80, LONGEST = INT_MAX - 1 };
@@ -293,10 +294,10 @@ static int rewrite_pairs(struct scan *sc) {
          at += JSON_PAIR) {
         if ((code & 0xF800) != 0xD800)
             continue;
-        char text[] = {(char)(0xF0 | code >> 18), (char)(0x80 | (code >> 12 & 0x3F)),
-                       (char)(0x80 | (code >> 6 & 0x3F)), (char)(0x80 | (code & 0x3F))};
-        rc = put_change(sc, start + at, start + at + JSON_PAIR, text, sizeof text);
-        shorter += JSON_PAIR - (int)sizeof text;
+        char text[4];
+        int len = utf8_encode(text, code);
+        rc = put_change(sc, start + at, start + at + JSON_PAIR, text, len);
+        shorter += JSON_PAIR - len;
     }
     if (rc || sc->n_changes == before_it)
         return rc;

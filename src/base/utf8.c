@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 decoding after table 3-7 of the Unicode standard; see utf8.h. The first byte fixes the
+// UTF-8 after table 3-7 of the Unicode standard; see utf8.h. The first byte fixes the
 // length and the range of the second byte; that range alone excludes surrogates, overlong forms
 // and values beyond U+10FFFF.
 #include "base/utf8.h"
@@ -46,6 +46,20 @@ int utf8_decode(const char *s, size_t n, uint32_t *code) {
         hi = 0xBF;
     }
     *code = c;
+    return len;
+}
+
+int utf8_encode(char *out, uint32_t code) {
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+        code = 0xFFFD;
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    int len = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = len - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)((0xF00 >> len & 0xFF) | (int)code);
     return len;
 }
 

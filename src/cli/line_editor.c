@@ -272,18 +272,6 @@ void line_editor_destroy(struct line_editor *le) {
     free(le);
 }
 
-static void put_utf8(struct str *out, uint32_t code) {
-    if (code < 0x80) {
-        str_putc(out, (char)code);
-        return;
-    }
-    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    static const unsigned char lead[] = {0, 0xC0, 0xE0, 0xF0};
-    str_putc(out, (char)(lead[more] | code >> (6 * more)));
-    while (more--)
-        str_putc(out, (char)(0x80 | (code >> (6 * more) & 0x3F)));
-}
-
 int line_editor_read(struct line_editor *le, const char *prompt, struct str *out, struct err *e) {
     int n = 0;
     swprintf(le->prompt, sizeof le->prompt / sizeof *le->prompt, L"%s", prompt);
@@ -303,8 +291,10 @@ int line_editor_read(struct line_editor *le, const char *prompt, struct str *out
     }
     if (line[n - 1] == L'\n')
         n--;
-    for (int i = 0; i < n; i++)
-        put_utf8(out, (uint32_t)line[i]);
+    for (int i = 0; i < n; i++) {
+        char text[4];
+        str_append(out, text, (size_t)utf8_encode(text, (uint32_t)line[i]));
+    }
     return EDIT_MESSAGE;
 }
 

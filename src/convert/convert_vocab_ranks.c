@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "convert/convert_vocab.h"
 
 enum { LONGEST = 512, RESERVED = 258 }; // bytes of a token; ids behind the ranks
@@ -26,9 +27,7 @@ static void make_glyphs(struct ranks *r) {
     for (unsigned b = 0, next = 0x100; b < 256; b++) {
         bool own = (b > 0x20 && b < 0x7F) || (b > 0xA0 && b != 0xAD);
         unsigned c = own ? b : next++;
-        r->glyph_size[b] = c < 0x80 ? 1 : 2;
-        r->glyph[b][0] = (char)(c < 0x80 ? c : 0xC0 | c >> 6);
-        r->glyph[b][1] = (char)(0x80 | (c & 0x3F));
+        r->glyph_size[b] = (uint8_t)utf8_encode(r->glyph[b], c);
     }
 }
 

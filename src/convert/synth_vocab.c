@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "convert/synth_impl.h"
 
 enum { BYTES = 256, TEXT = 12 }; // of a token's text with its NUL
@@ -24,15 +25,6 @@ static uint32_t mapped(int byte) {
     return code;
 }
 
-// The UTF-8 of a code below 0x800.
-static void spell(char *out, uint32_t code) {
-    size_t n = 0;
-    if (code >= 0x80)
-        out[n++] = (char)(0xC0 | code >> 6);
-    out[n++] = (char)(code < 0x80 ? code : 0x80 | (code & 0x3F));
-    out[n] = '\0';
-}
-
 int synth_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, struct err *e) {
     char(*texts)[TEXT] = calloc((size_t)n, sizeof *texts);
     const char **tokens = calloc((size_t)n, sizeof *tokens);
@@ -45,7 +37,7 @@ int synth_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, struct e
         tokens[i] = texts[i];
         types[i] = 1; // normal
         if (i < BYTES)
-            spell(texts[i], mapped((int)i));
+            utf8_encode(texts[i], mapped((int)i)); // a NUL is behind it already
         else
             snprintf(texts[i], sizeof texts[i], "\xC4\xA0w%u", (unsigned)i % 100000000u);
         lengths[i] = strlen(texts[i]);

@@ -172,10 +172,13 @@ static int check_text(void *arg, const char *key, size_t key_len, const struct j
 
 static int add_member(void *arg, const char *key, size_t key_len, const struct json *v) {
     struct header *h = arg;
+    bool about = strcmp(key, "__metadata__") == 0;
+    if (about && json_kind_of(v) == JSON_NULL) // says that there is none
+        return 0;
     if (json_kind_of(v) != JSON_OBJECT)
-        return err_set(h->e, ERR_FORMAT, "header entry '%s' is no object: " AGAIN,
-                       gguf_printable(key, key_len).text);
-    if (strcmp(key, "__metadata__"))
+        return err_set(h->e, ERR_FORMAT, "header entry '%s' is no object%s: " AGAIN,
+                       gguf_printable(key, key_len).text, about ? " of strings" : "");
+    if (!about)
         return add_tensor(h, key, key_len, v);
     h->inner += json_len(v);
     return json_each(v, check_text, h);

@@ -143,6 +143,28 @@ uint32_t build_alt(struct build *b, const uint32_t *parts, size_t n) {
     return add_list(b, EXPR_ALT, parts, n, BUILD_NEVER);
 }
 
+void build_add(struct build *b, struct build_list *list, uint32_t part) {
+    if (!b->e.code &&
+        !vec_reserve(&list->parts, &list->cap, list->count + 1, sizeof *list->parts, &b->e))
+        list->parts[list->count++] = part;
+}
+
+static uint32_t close_list(struct build *b, struct build_list *list,
+                           uint32_t (*join)(struct build *, const uint32_t *, size_t)) {
+    uint32_t x = b->e.code ? BUILD_NEVER : join(b, list->parts, (size_t)list->count);
+    free(list->parts);
+    *list = (struct build_list){0};
+    return x;
+}
+
+uint32_t build_list_seq(struct build *b, struct build_list *list) {
+    return close_list(b, list, build_seq);
+}
+
+uint32_t build_list_alt(struct build *b, struct build_list *list) {
+    return close_list(b, list, build_alt);
+}
+
 uint32_t build_cat(struct build *b, uint32_t first, uint32_t second) {
     return build_seq(b, (uint32_t[]){first, second}, 2);
 }

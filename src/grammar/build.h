@@ -38,6 +38,18 @@ uint32_t build_seq(struct build *b, const uint32_t *parts, size_t n);
 uint32_t build_alt(struct build *b, const uint32_t *parts, size_t n);
 uint32_t build_cat(struct build *b, uint32_t first, uint32_t second); // build_seq of two
 uint32_t build_or(struct build *b, uint32_t one, uint32_t other);     // build_alt of two
+
+// Parts that are met one by one; a zeroed list is empty. However many they are, they become one
+// sequence or one choice: put together two at a time they would be as many deep. Both ways of
+// closing a list free it, after errors too.
+struct build_list {
+    uint32_t *parts;
+    int64_t count, cap;
+};
+void build_add(struct build *b, struct build_list *list, uint32_t part);
+uint32_t build_list_seq(struct build *b, struct build_list *list);
+uint32_t build_list_alt(struct build *b, struct build_list *list);
+
 // From min to max times. A max above 65,536 is lowered to that, a min above it is ERR_LIMIT.
 uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max);
 

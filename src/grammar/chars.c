@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/utf8.h"
 #include "base/vec.h"
 #include "grammar/chars.h"
 #include "grammar/grammar_impl.h"
@@ -20,18 +21,6 @@ struct pieces {
 static void add_piece(struct pieces *p, uint32_t piece) {
     if (vec_reserve(&p->list, &p->cap, p->count + 1, sizeof *p->list, &p->b->e) == 0)
         p->list[p->count++] = piece;
-}
-
-static int utf8_bytes(uint32_t code, uint8_t *out) {
-    if (code < 0x80) {
-        out[0] = (uint8_t)code;
-        return 1;
-    }
-    int n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, code >>= 6)
-        out[i] = (uint8_t)(0x80 | (code & 0x3F));
-    out[0] = (uint8_t)((0xF0u << (4 - n) & 0xFF) | code);
-    return n;
 }
 
 // Where [lo, hi] must be cut: the last code point of the first part, or hi. What a cut leaves may
@@ -57,12 +46,12 @@ static uint32_t cut_at(uint32_t lo, uint32_t hi) {
 
 static void add_utf8(struct pieces *p, uint32_t lo, uint32_t hi) {
     while (lo <= hi && !p->b->e.code) {
-        uint8_t first[4], last[4];
+        char first[4], last[4];
         uint32_t parts[4], until = cut_at(lo, hi);
-        int n = utf8_bytes(lo, first);
-        utf8_bytes(until, last);
+        int n = utf8_encode(first, lo);
+        utf8_encode(last, until);
         for (int i = 0; i < n; i++)
-            parts[i] = build_range(p->b, first[i], last[i]);
+            parts[i] = build_range(p->b, (uint8_t)first[i], (uint8_t)last[i]);
         add_piece(p, build_seq(p->b, parts, (size_t)n));
         lo = until + 1;
     }

@@ -8,7 +8,6 @@
 #include "base/map.h"
 #include "base/num.h"
 #include "base/utf8.h"
-#include "base/vec.h"
 #include "grammar/chars.h"
 #include "grammar/grammar_impl.h"
 
@@ -117,19 +116,19 @@ static uint32_t code_point(struct gbnf *g) {
 
 static uint32_t quoted(struct gbnf *g) {
     struct chars one = {0};
-    uint32_t x = BUILD_EMPTY;
+    struct build_list parts = {0};
     size_t from = g->at;
     while (g->at < g->n && peek(g) != '"' && peek(g) != '\\' && peek(g) != '\n')
         g->at++;
     if (!utf8_valid(g->text + from, g->at - from))
         return refuse(g, ERR_FORMAT, "a text is not UTF-8");
-    x = build_bytes(g->b, g->text + from, g->at - from);
+    build_add(g->b, &parts, build_bytes(g->b, g->text + from, g->at - from));
     while (!g->b->e.code && !take(g, '"')) {
         uint32_t code = code_point(g);
         chars_add(g->b, &one, &(struct build_chars){code, code}, 1);
-        x = build_cat(g->b, x, chars_class(g->b, &one, BUILD_PLAIN));
+        build_add(g->b, &parts, chars_class(g->b, &one, BUILD_PLAIN));
     }
-    return x;
+    return build_list_seq(g->b, &parts);
 }
 
 static uint32_t read_class(struct gbnf *g) {
@@ -217,7 +216,7 @@ static bool sequence_goes_on(const struct gbnf *g) {
 }
 
 static uint32_t sequence(struct gbnf *g, bool lines) {
-    uint32_t x = BUILD_EMPTY;
+    struct build_list parts = {0};
     skip(g, lines);
     while (!g->b->e.code && sequence_goes_on(g)) {
         uint32_t part = atom(g);
@@ -226,25 +225,20 @@ static uint32_t sequence(struct gbnf *g, bool lines) {
             part = repeated(g, part);
             skip(g, lines);
         }
-        x = build_cat(g->b, x, part);
+        build_add(g->b, &parts, part);
     }
-    return x;
+    return build_list_seq(g->b, &parts);
 }
 
 // lines: inside of parentheses, where a line end ends nothing.
 static uint32_t alternatives(struct gbnf *g, bool lines) {
-    uint32_t *list = NULL;
-    int64_t count = 0, cap = 0;
+    struct build_list list = {0};
     do {
-        if (count)
+        if (list.count)
             skip(g, true);
-        if (vec_reserve(&list, &cap, count + 1, sizeof *list, &g->b->e))
-            break;
-        list[count++] = sequence(g, lines);
+        build_add(g->b, &list, sequence(g, lines));
     } while (!g->b->e.code && take(g, '|'));
-    uint32_t x = build_alt(g->b, list, (size_t)count);
-    free(list);
-    return x;
+    return build_list_alt(g->b, &list);
 }
 
 static void read_rule(struct gbnf *g) {

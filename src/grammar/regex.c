@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regular expressions as JSON Schema uses them (ECMA-262, with the u flag): literals, classes, . ,
 // |, groups, greedy and lazy repetitions (the same language), ^ and $ at the ends of an
-// alternative. Look-around, back references, \b and \p are refused by name. The reader goes down by
-// recursion, to a bounded depth.
+// alternative, or of a group that is such an end. Look-around, back references, \b and \p are
+// refused by name. The reader goes down by recursion, to a bounded depth.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "base/utf8.h"
-#include "base/vec.h"
 #include "grammar/chars.h"
 #include "grammar/grammar_impl.h"
 
@@ -19,9 +18,15 @@ struct regex {
     const char *text, *where;
     size_t n, at;
     enum build_coding coding;
-    bool anchored;
     int depth;
     uint32_t any; // any text; 0: not made yet
+};
+
+// What lies before and behind an alternative: more of the expression, so that no anchor can stand
+// there; any text, unless one does; the end of the text, where one says nothing new.
+enum side { INSIDE, OPEN, EDGE };
+struct sides {
+    enum side before, behind;
 };
 
 static uint32_t refuse(struct regex *r, int code, const char *what) {
@@ -54,7 +59,7 @@ static uint32_t code_point(struct regex *r) {
 static uint32_t hex_digits(struct regex *r, int most, const char *until) {
     uint32_t code = 0;
     int n = 0;
-    while (n < most && r->at < r->n && strchr("0123456789abcdefABCDEF", r->text[r->at])) {
+    while (n < most && r->at < r->n && memchr("0123456789abcdefABCDEF", r->text[r->at], 22)) {
         char c = r->text[r->at++];
         code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
         n++;
@@ -75,6 +80,14 @@ static uint32_t unicode_escape(struct regex *r) {
     if (low < 0xDC00 || low > 0xDFFF)
         return refuse(r, ERR_FORMAT, "half a surrogate pair stands alone");
     return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+}
+
+// A control character by its letter.
+static uint32_t control(struct regex *r) {
+    char c = r->at < r->n ? (char)(r->text[r->at] | 32) : '\0';
+    if (c < 'a' || c > 'z')
+        return refuse(r, ERR_FORMAT, "\\c stands before what is no letter");
+    return code_point(r) & 31;
 }
 
 static const struct build_chars digits[] = {{'0', '9'}};
@@ -118,7 +131,7 @@ static uint32_t escaped(struct regex *r, bool in_class) {
     if (take(r, "u"))
         return unicode_escape(r);
     if (take(r, "c"))
-        return code_point(r) & 31;
+        return control(r);
     if (c == 'b' && in_class) {
         r->at++;
         return 8;
@@ -166,9 +179,9 @@ static uint32_t read_class(struct regex *r) {
     return chars_class(r->b, &set, r->coding);
 }
 
-static uint32_t alternatives(struct regex *r, bool first, bool last);
+static uint32_t alternatives(struct regex *r, struct sides s);
 
-static uint32_t group(struct regex *r, bool first, bool last) {
+static uint32_t group(struct regex *r, struct sides s) {
     if (take(r, "?=") || take(r, "?!") || take(r, "?<=") || take(r, "?<!"))
         return refuse(r, ERR_UNSUPPORTED, "look-ahead and look-behind are not supported");
     if (take(r, "?<")) {
@@ -181,7 +194,7 @@ static uint32_t group(struct regex *r, bool first, bool last) {
     if (r->depth >= DEPTH)
         return refuse(r, ERR_LIMIT, "groups are nested deeper than 200");
     r->depth++;
-    uint32_t x = alternatives(r, first, last);
+    uint32_t x = alternatives(r, s);
     r->depth--;
     if (!take(r, ")"))
         return refuse(r, ERR_FORMAT, "a group is not closed");
@@ -247,11 +260,17 @@ static uint32_t any_text(struct regex *r) {
     return r->any;
 }
 
-// Is the group that begins here the rest of its alternative? Then anchors in it stand at the ends.
-static bool group_is_rest(const struct regex *r) {
+struct extent {
+    size_t end;              // behind the group, or 0 where it is not closed
+    bool begins_at, ends_at; // it holds a ^, a $, which must be anchors
+};
+
+// Of the group that begins here.
+static struct extent group_extent(const struct regex *r) {
+    struct extent g = {0};
     int depth = 0;
     bool in_class = false;
-    for (size_t i = r->at; i < r->n; i++) {
+    for (size_t i = r->at; i < r->n && !g.end; i++) {
         char c = r->text[i];
         if (c == '\\')
             i++;
@@ -262,58 +281,77 @@ static bool group_is_rest(const struct regex *r) {
         else if (c == '(')
             depth++;
         else if (c == ')' && --depth == 0)
-            return i + 1 == r->n || r->text[i + 1] == ')' || r->text[i + 1] == '|';
+            g.end = i + 1;
+        else
+            *(c == '^' ? &g.begins_at : &g.ends_at) |= c == '^' || c == '$';
     }
-    return false;
+    return g;
 }
 
-// One alternative. first, last: the text may begin before it, end behind it.
-static uint32_t alternative(struct regex *r, bool first, bool last) {
-    struct build *b = r->b;
-    bool begun = take(r, "^");
-    uint32_t x = BUILD_EMPTY;
-    if (begun && !first)
-        return refuse(r, ERR_UNSUPPORTED, "^ is supported only at the beginning");
-    while (take(r, "^"))
-        ;
-    if (!begun && next_is(r, "(") && group_is_rest(r)) {
-        r->at++;
-        return group(r, first, last);
+// The sides of the next part. A group with anchors that stands at an end of its alternative has
+// that side itself, and *all has an edge there.
+static struct sides part_sides(const struct regex *r, struct sides *all, bool first) {
+    struct sides part = {INSIDE, INSIDE};
+    struct extent g = next_is(r, "(") ? group_extent(r) : (struct extent){0};
+    char next = g.end < r->n ? r->text[g.end] : '|';
+    if (!g.end || memchr("*+?{", next, 4))
+        return part;
+    if (first && g.begins_at && all->before != INSIDE) {
+        part.before = all->before;
+        all->before = EDGE;
     }
-    while (!b->e.code && r->at < r->n && !next_is(r, "|") && !next_is(r, ")") && !next_is(r, "$"))
-        x = build_cat(b, x, repeated(r, take(r, "(") ? group(r, false, false) : atom(r)));
-    bool ended = take(r, "$");
-    while (take(r, "$"))
-        ;
-    if (ended && (!last || (r->at < r->n && !next_is(r, "|") && !next_is(r, ")"))))
+    if (memchr("|)$", next, 3) && g.ends_at && all->behind != INSIDE) {
+        part.behind = next == '$' ? EDGE : all->behind;
+        all->behind = EDGE;
+    }
+    return part;
+}
+
+static bool take_all(struct regex *r, const char *s) {
+    bool any = false;
+    while (take(r, s))
+        any = true;
+    return any;
+}
+
+static uint32_t alternative(struct regex *r, struct sides s) {
+    struct build *b = r->b;
+    struct build_list parts = {0};
+    bool first = true, begun = take_all(r, "^");
+    if (begun && s.before == INSIDE)
+        return refuse(r, ERR_UNSUPPORTED, "^ is supported only at the beginning");
+    s.before = begun ? EDGE : s.before;
+    for (; !b->e.code && r->at < r->n && !next_is(r, "|") && !next_is(r, ")") && !next_is(r, "$");
+         first = false) {
+        struct sides part = part_sides(r, &s, first);
+        build_add(b, &parts, repeated(r, take(r, "(") ? group(r, part) : atom(r)));
+    }
+    uint32_t x = build_list_seq(b, &parts);
+    bool ended = take_all(r, "$");
+    if (ended && (s.behind == INSIDE || (r->at < r->n && !next_is(r, "|") && !next_is(r, ")"))))
         return refuse(r, ERR_UNSUPPORTED, "$ is supported only at the end");
-    if (!r->anchored && first && !begun)
+    if (s.before == OPEN)
         x = build_cat(b, any_text(r), x);
-    if (!r->anchored && last && !ended)
+    if (s.behind == OPEN && !ended)
         x = build_cat(b, x, any_text(r));
     return x;
 }
 
-static uint32_t alternatives(struct regex *r, bool first, bool last) {
-    uint32_t *list = NULL;
-    int64_t count = 0, cap = 0;
-    do {
-        if (vec_reserve(&list, &cap, count + 1, sizeof *list, &r->b->e))
-            break;
-        list[count++] = alternative(r, first, last);
-    } while (!r->b->e.code && take(r, "|"));
-    uint32_t x = build_alt(r->b, list, (size_t)count);
-    free(list);
-    return x;
+static uint32_t alternatives(struct regex *r, struct sides s) {
+    struct build_list list = {0};
+    do
+        build_add(r->b, &list, alternative(r, s));
+    while (!r->b->e.code && take(r, "|"));
+    return build_list_alt(r->b, &list);
 }
 
 uint32_t build_regex(struct build *b, const char *text, size_t n, bool anchored,
                      enum build_coding coding, const char *where) {
-    struct regex r = {
-        .b = b, .text = text, .n = n, .where = where, .coding = coding, .anchored = anchored};
+    struct regex r = {.b = b, .text = text, .n = n, .where = where, .coding = coding};
+    enum side end = anchored ? EDGE : OPEN;
     if (b->e.code)
         return BUILD_NEVER;
-    uint32_t x = alternatives(&r, true, true);
+    uint32_t x = alternatives(&r, (struct sides){end, end});
     if (!b->e.code && r.at < n)
         return refuse(&r, ERR_FORMAT, "a group is closed that was not opened");
     return x;

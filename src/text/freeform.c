@@ -4,15 +4,11 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
+
 static void put_code(uint32_t code, struct str *out) {
-    if (code < 0x80) {
-        str_putc(out, (char)code);
-        return;
-    }
-    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    str_putc(out, (char)((0xF0u << (3 - more) & 0xFF) | code >> 6 * more));
-    while (more-- > 0)
-        str_putc(out, (char)(0x80 | (code >> 6 * more & 0x3F)));
+    char text[4];
+    str_append(out, text, (size_t)utf8_encode(text, code));
 }
 
 // A surrogate that waited stays alone.
@@ -33,7 +29,7 @@ static void put_unit(struct freeform *f, struct str *out) {
     if (f->code >= 0xD800 && f->code <= 0xDBFF)
         f->high = f->code;
     else
-        put_code(low ? 0xFFFD : f->code, out);
+        put_code(f->code, out); // U+FFFD for half a pair
 }
 
 static void take_head(struct freeform *f, char ch) {

@@ -214,3 +214,44 @@ bool norm_is_printable(uint32_t code) {
         return true;
     }
 }
+
+// Letters that no name has: one that is reserved for syntax, and compatibility forms that begin
+// with a blank or a mark once they are taken apart.
+static bool is_nameless(uint32_t code) {
+    return code == 0x37A || code == 0x2E2F || (code >= 0xFC5E && code <= 0xFC63) ||
+           code == 0xFDFA || code == 0xFDFB || (code >= 0xFE70 && code <= 0xFE7E && code % 2 == 0);
+}
+
+bool norm_begins_name(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+        return !is_nameless(code) && code != 0xE33 && code != 0xEB3 && code != 0xFF9E &&
+               code != 0xFF9F;
+    default:
+        return code == '_' || code == 0x1885 || code == 0x1886 || code == 0x2118 || code == 0x212E;
+    }
+}
+
+bool norm_continues_name(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+        return !is_nameless(code);
+    default:
+        return code == 0xB7 || code == 0x387 || (code >= 0x1369 && code <= 0x1371) ||
+               code == 0x19DA || code == 0x2118 || code == 0x212E;
+    }
+}

@@ -11,6 +11,7 @@
 
 #include "base/map.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "base/vec.h"
 
 enum { END = 256, FIRST = 257, LONGEST = 24 };
@@ -76,10 +77,7 @@ static void add_script(uint32_t first, uint32_t count, int64_t most) {
         for (int k = 0; k < 2 + (int)(draw >> 60) % 3; k++) {
             uint32_t code =
                 first + (uint32_t)(rng_hash(4, first, (uint64_t)i, (uint64_t)k) % count);
-            if (code >= 0x800)
-                text[n++] = (char)(0xE0 | code >> 12);
-            text[n++] = (char)(code >= 0x800 ? 0x80 | (code >> 6 & 63) : 0xC0 | code >> 6);
-            text[n++] = (char)(0x80 | (code & 63));
+            n += (size_t)utf8_encode(text + n, code);
         }
         char *kept = malloc(n);
         if (!kept)

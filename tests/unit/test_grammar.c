@@ -38,6 +38,10 @@ static void test_regex(void **state) {
     REGEX("\\d+(\\.\\d*)?", "+12", "+1.", "+1.50", "-.5");
     REGEX("\\u0041\\x42\\u{1F600}", "+AB\xF0\x9F\x98\x80", "-AB");
     REGEX("(?:a|^b$|c?)", "+a", "+b", "+c", "+", "-ab");
+    REGEX("(^a|b)c$", "+ac", "+bc", "-c");
+    REGEX("^(?:^a|(b$|c)$)$", "+a", "+b", "+c", "-ab");
+    REGEX("(^|a)[)$^](b|$)", "+$", "+a)b", "-a", "-)c");
+    REGEX("\\cA\\cz", "+\x01\x1A", "-A");
     REGEX(".", "+a", "+\xE2\x82\xAC", "-\n", "-\xE2\x82", "-\xFF");
     REGEX("a{0}b{1}c{2,}", "+bcc", "+bcccc", "-bc", "-abcc");
     REGEX("(a|b)*a(a|b){12}", "+abbbbbbbbbbbb", "+baaaaaaaaaaaaaaa", "-bbbbbbbbbbbbbb");
@@ -120,6 +124,46 @@ static void test_gbnf(void **state) {
          "+aaaaaaaaaaaacxyxyxyxyxyxy", "-aacx", "-acz");
 }
 
+// `times` copies of a part, between a head and a tail.
+static struct str long_text(const char *head, const char *part, int times, const char *tail) {
+    struct str s = {0};
+    str_puts(&s, head);
+    for (int i = 0; i < times; i++)
+        str_puts(&s, part);
+    str_puts(&s, tail);
+    assert_false(s.failed);
+    return s;
+}
+
+// Parts behind each other are no nesting, however many they are: literals of pages of text.
+static void test_long(void **state) {
+    static const struct {
+        const char *head, *part, *tail; // of the grammar, in GBNF with `::=` in the head
+        const char *text;               // of which each part takes one
+    } cases[] = {
+        {"", "quick", "", "quick"},         {"", "名", "", "名"},
+        {"^", "(a|b)[^c].", "$", "axy"},    {"x(", "a\\.", ")?", "a."},
+        {"root ::= \"", "\\n", "\"", "\n"}, {"root ::= ", "\"a\" r ", "\nr ::= [b-d]", "ac"},
+    };
+    enum { TIMES = 5000 };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str given = long_text(cases[i].head, cases[i].part, TIMES, cases[i].tail);
+        struct str text = long_text(i == 3 ? "x" : "", cases[i].text, TIMES, "");
+        struct grammar *g;
+        struct err e = {0};
+        int rc = strstr(given.data, "::=") ? grammar_from_gbnf(&g, given.data, given.len, &e)
+                                           : grammar_from_regex(&g, given.data, given.len, &e);
+        if (rc)
+            fail_msg("%s%s...: %s", cases[i].head, cases[i].part, e.text);
+        assert_true(grammar_takes(g, text.data, text.len));
+        assert_false(grammar_takes(g, text.data, text.len - 1));
+        grammar_unref(g);
+        str_fini(&given);
+        str_fini(&text);
+    }
+}
+
 static void test_json(void **state) {
     struct grammar *g;
     struct err e = {0};
@@ -163,6 +207,11 @@ static void test_refusals(void **state) {
     refused(ERR_UNSUPPORTED, "a\\bc", true, "word boundaries");
     refused(ERR_UNSUPPORTED, "\\p{L}", true, "properties");
     refused(ERR_UNSUPPORTED, "a^b", true, "^");
+    refused(ERR_UNSUPPORTED, "a(^b)", true, "^ is supported only at the beginning");
+    refused(ERR_UNSUPPORTED, "(^a)*", true, "^ is supported only at the beginning");
+    refused(ERR_UNSUPPORTED, "(a$)?", true, "$ is supported only at the end");
+    refused(ERR_UNSUPPORTED, "(a$)b", true, "$ is supported only at the end");
+    refused(ERR_FORMAT, "\\c1", true, "no letter");
     refused(ERR_FORMAT, "*", true, "nothing to repeat");
     refused(ERR_FORMAT, "[b-a]", true, "order");
     refused(ERR_FORMAT, "a{2,1}", true, "braces");
@@ -176,6 +225,9 @@ static void test_refusals(void **state) {
     refused(ERR_UNSUPPORTED, "root ::= e b \"c\"\ne ::= \"x\"?\nb ::= e root | \"y\"", false,
             "left recursion");
     refused(ERR_MISMATCH, "root ::= \"a\" root", false, "no text");
+    struct str million = long_text("", "0123456789", 105000, "");
+    refused(ERR_LIMIT, million.data, true, "more than 1048576 states");
+    str_fini(&million);
 }
 
 static const char *const walked[] = {
@@ -265,11 +317,11 @@ static void test_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex),   cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_gbnf),    cmocka_unit_test(test_json),
-        cmocka_unit_test(test_until),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_masks),   cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_regex),    cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_gbnf),     cmocka_unit_test(test_json),
+        cmocka_unit_test(test_until),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_forced),   cmocka_unit_test(test_bounded),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }

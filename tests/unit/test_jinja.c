@@ -192,6 +192,11 @@ static void test_errors(void **state) {
     expect_error("{{ 'a }}", ERR_FORMAT, "closing quote");
     expect_error("{% nope %}", ERR_FORMAT, "no tag 'nope'");
     expect_error("{{ ((1) }}", ERR_FORMAT, "line 1");
+    expect_error("{{ ? }}", ERR_FORMAT, "unexpected character '?'");
+    expect_error("\n{{ ‘a’ }}", ERR_FORMAT, "line 2: unexpected character U+2018 '‘'");
+    expect_error("{{ a – b }}", ERR_FORMAT, "unexpected character U+2013 '–'");
+    expect_error("{{ a\u200B }}", ERR_FORMAT, "unexpected character U+200B");
+    expect_error("{{ \x01 }}", ERR_FORMAT, "unexpected character U+0001");
     expect_error("\n\n{{ raise_exception('No ' ~ s) }}", ERR_USAGE, "line 3: No Ab c");
     expect_error("{{ q.x }}", ERR_USAGE, "'q' is undefined");
     expect_error("{{ d.q.x }}", ERR_USAGE, "'dict object' has no attribute 'q'");

@@ -70,19 +70,41 @@ static void reads_unusual_headers(void **state) {
     str_fini(&s);
 }
 
+static void takes_null_for_no_metadata(void **state) { // #2
+    (void)state;
+    struct str s = {0};
+    struct err e = {0};
+    struct safetensors *f;
+    build(&s,
+          "{\"__metadata__\":null,"
+          "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+          4);
+    assert_int_equal(safetensors_open_memory(&f, s.data, s.len, &e), 0);
+    assert_int_equal(safetensors_count(f), 1);
+    assert_non_null(safetensors_tensor(f, "w"));
+    safetensors_close(f);
+    str_fini(&s);
+}
+
 #define T(name, rest) "\"" name "\":{\"dtype\":\"F32\"," rest "}"
 static const struct {
     const char *header;
     size_t data;
     const char *part;
 } hostile[] = {
-    {" {}", 0, "header length"},                                   // #2
-    {"[]", 0, "header length"},                                    // #2
-    {"{", 0, "not valid"},                                         // #2
-    {"{} x", 0, "not valid"},                                      // #2
-    {"{\"\xff\":1}", 0, "not valid"},                              // #2
-    {"{\"a\":1}", 0, "'a' is no object"},                          // #2
-    {"{\"__metadata__\":{\"k\":1}}", 0, "entry 'k' is no string"}, // #2
+    {" {}", 0, "header length"},                                               // #2
+    {"[]", 0, "header length"},                                                // #2
+    {"{", 0, "not valid"},                                                     // #2
+    {"{} x", 0, "not valid"},                                                  // #2
+    {"{\"\xff\":1}", 0, "not valid"},                                          // #2
+    {"{\"a\":1}", 0, "'a' is no object"},                                      // #2
+    {"{\"__metadata__\":{\"k\":1}}", 0, "entry 'k' is no string"},             // #2
+    {"{\"__metadata__\":{\"k\":null}}", 0, "entry 'k' is no string"},          // #2
+    {"{\"__metadata__\":[]}", 0, "'__metadata__' is no object of strings"},    // #2
+    {"{\"__metadata__\":\"\"}", 0, "'__metadata__' is no object of strings"},  // #2
+    {"{\"__metadata__\":false}", 0, "'__metadata__' is no object of strings"}, // #2
+    {"{\"__metadata__\":null,\"__metadata__\":{}}", 0, "twice"},               // #3
+    {"{\"a\":null}", 0, "'a' is no object"},                                   // #2
     {"{" T("a", "\"shape\":[1],\"data_offsets\":[0,4]") "," T(
          "a", "\"shape\":[1],\"data_offsets\":[0,4]") "}",
      4, "twice"},                                                                             // #3
@@ -221,9 +243,9 @@ static void follows_an_index(void **state) { // #8
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_minimal_example),   cmocka_unit_test(reads_unusual_headers),
-        cmocka_unit_test(refuses_hostile_headers), cmocka_unit_test(refuses_hostile_lengths),
-        cmocka_unit_test(follows_an_index),
+        cmocka_unit_test(reads_minimal_example),      cmocka_unit_test(reads_unusual_headers),
+        cmocka_unit_test(takes_null_for_no_metadata), cmocka_unit_test(refuses_hostile_headers),
+        cmocka_unit_test(refuses_hostile_lengths),    cmocka_unit_test(follows_an_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

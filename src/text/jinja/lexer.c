@@ -4,6 +4,7 @@
 // so.
 #include "text/jinja/lexer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "text/jinja/compare.h"
 #include "text/jinja/escapes.h"
 #include "text/jinja/number.h"
+#include "text/norm.h"
 
 enum { BRACKETS = 256 };
 
@@ -190,9 +192,17 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-static bool is_name(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-           (unsigned char)c >= 0x80;
+// Length of the character at s[at) if a name may have it there, else 0.
+static size_t name_at(const struct lexer *x, size_t at, bool begins) {
+    uint32_t code;
+    char c = x->s[at];
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_')
+        return 1;
+    if ((unsigned char)c < 0x80)
+        return !begins && is_digit(c);
+    int len = utf8_decode(x->s + at, x->n - at, &code);
+    return len > 0 && (begins ? norm_begins_name(code) : norm_continues_name(code)) ? (size_t)len
+                                                                                    : 0;
 }
 
 // Digits with single underscores between them.
@@ -267,8 +277,8 @@ static int lex_number(struct lexer *x) {
 
 static int lex_name(struct lexer *x) {
     size_t end = x->at;
-    while (end < x->n && is_name(x->s[end]))
-        end++;
+    for (size_t len = 1; len > 0 && end < x->n; end += len)
+        len = name_at(x, end, end == x->at);
     int rc = add(x, (struct jinja_token){.type = TOKEN_NAME,
                                          .value = jinja_constant(x->c, x->s + x->at, end - x->at)});
     x->at = end;
@@ -288,6 +298,20 @@ static int lex_bracket(struct lexer *x, char op) {
     return 0;
 }
 
+// What stands at x->at is no part of a tag. Beside ASCII its number is told, since many a character
+// looks like another or like nothing.
+static int unexpected(struct lexer *x) {
+    uint32_t code = 0;
+    int len = utf8_decode(x->s + x->at, x->n - x->at, &code);
+    char number[16] = "", shown[8] = "";
+    if (code <= ' ' || code >= 0x7F)
+        snprintf(number, sizeof number, " U+%04X", (unsigned)code);
+    if (norm_is_printable(code))
+        snprintf(shown, sizeof shown, " '%.*s'", len, x->s + x->at);
+    return jinja_fail(x->c, ERR_FORMAT, "line %d: unexpected character%s%s", x->line, number,
+                      shown);
+}
+
 static int lex_operator(struct lexer *x) {
     static const struct {
         const char *text;
@@ -302,7 +326,7 @@ static int lex_operator(struct lexer *x) {
             n = 2;
         }
     if (n == 1 && !memchr("+-/*%~[](){}><=.:|,;", op, 20))
-        return jinja_fail(x->c, ERR_FORMAT, "line %d: unexpected character '%c'", x->line, op);
+        return unexpected(x);
     int rc = n == 1 ? lex_bracket(x, op) : 0;
     if (!rc)
         rc = add(x, (struct jinja_token){.type = TOKEN_OPERATOR, .op = op});
@@ -337,7 +361,7 @@ static int lex_tag(struct lexer *x, bool print) {
             advance(x, x->at + space);
         else if (is_digit(ch))
             rc = lex_number(x);
-        else if (is_name(ch))
+        else if (name_at(x, x->at, true))
             rc = lex_name(x);
         else if (ch == '"' || ch == '\'')
             rc = lex_string(x);

@@ -158,13 +158,7 @@ int jinja_put_string(struct jinja_context *c, const struct jinja_string *s) {
 
 int jinja_put_code(struct jinja_context *c, uint32_t code, bool trusted) {
     char b[4];
-    if (code >= 0x110000 || (code >= 0xD800 && code < 0xE000))
-        code = 0xFFFD;
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    for (size_t i = n; i-- > 1; code >>= 6)
-        b[i] = (char)(0x80 | (code & 0x3F));
-    b[0] = (char)(lead[n] | code);
+    size_t n = (size_t)utf8_encode(b, code);
     return jinja_put(c, b, n, trusted);
 }
 
