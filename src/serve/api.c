@@ -81,6 +81,8 @@ const struct route api_routes[] = {
      .rest = "{response_id}"},
     {"DELETE", "/v1/responses/", api_response_delete, "Keeps a response no longer.",
      .answer = "Object", .rest = "{response_id}"},
+    {"POST", "/v1/responses/", .handle = api_response_cancel, .rest = "{response_id}/cancel"},
+    {"POST", "/v1/responses/compact", .handle = api_responses_compact},
     {"POST", "/v1/completions", completions, "The continuation of a text.",
      .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
     {"POST", "/v1/messages", messages, "The answer to a conversation, for Anthropic's clients.",
@@ -127,6 +129,10 @@ static const char *match(const struct route *r, const char *path) {
     if (strncmp(path, r->path, n) != 0)
         return NULL;
     bool open = n > 1 && r->path[n - 1] == '/';
+    const char *tail = r->rest ? strchr(r->rest, '}') + 1 : "";
+    size_t m = strlen(path + n), t = strlen(tail);
+    if (t && (m <= t || strcmp(path + n + m - t, tail) != 0))
+        return NULL;
     return (open ? path[n] != 0 : path[n] == 0) ? path + n : NULL;
 }
 

@@ -9,6 +9,8 @@
 #include "serve/answer_responses.h"
 #include "serve/chat_prompt.h"
 #include "serve/conversation_responses.h"
+#include "serve/response_replay.h"
+#include "serve/sse.h"
 
 // What a request is made of, while its prompt is made.
 struct source {
@@ -320,14 +322,23 @@ static void answer_with(struct exchange *x, struct str *text) {
     service_json(x, 200, &w);
 }
 
-static bool asks_ascending(const char *query) {
+// What the query says of `key`, as it came; false where it is silent.
+static bool query_says(const char *query, const char *key, struct words *out) {
+    size_t k = strlen(key);
     for (const char *p = query; p; p = strchr(p, '&')) {
         p += *p == '&';
         size_t n = strcspn(p, "&");
-        if (n == 9 && !memcmp(p, "order=asc", n))
+        if (n > k && !memcmp(p, key, k) && p[k] == '=') {
+            *out = (struct words){p + k + 1, n - k - 1};
             return true;
+        }
     }
     return false;
+}
+
+static bool asks_ascending(const char *query) {
+    struct words order;
+    return query_says(query, "order", &order) && words_equal(order, "asc");
 }
 
 // The items of a kept response's input as a list, the newest first unless the query says otherwise.
@@ -352,6 +363,57 @@ static void answer_items_of(struct exchange *x, struct str *input) {
     service_json(x, 200, &w);
 }
 
+static bool asks_stream(const char *query) {
+    struct words w;
+    return query_says(query, "stream", &w) &&
+           (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
+}
+
+// A number of an event; false: it is none.
+static bool read_after(const char *query, int64_t *after) {
+    struct words w;
+    *after = -1;
+    if (!query_says(query, "starting_after", &w))
+        return true;
+    int64_t v = 0;
+    for (size_t i = 0; i < w.n; i++) {
+        if (w.s[i] < '0' || w.s[i] > '9' || i > 15)
+            return false;
+        v = 10 * v + (w.s[i] - '0');
+    }
+    *after = v;
+    return w.n > 0;
+}
+
+// A kept response as a stream. Its events have numbers of their own: texts come in one piece.
+static void answer_events_of(struct exchange *x, struct str *text) {
+    struct str out = {0};
+    struct json *response = NULL;
+    struct api_error why = {0};
+    int64_t after = -1, last = -1;
+    bool ok = parse(text, &response, &why);
+    if (ok && !read_after(exchange_query(x), &after))
+        ok = api_refuse(&why, "starting_after", "starting_after must be the number of an event");
+    if (ok)
+        last = response_replay(response, after, &out);
+    if (ok && out.failed)
+        ok = no_memory(&why);
+    if (ok && after > last)
+        ok = api_refuse(&why, "starting_after",
+                        "starting_after is %lld and the last event of a kept response is %lld, as "
+                        "its texts come in one piece; ask without it",
+                        (long long)after, (long long)last);
+    if (ok) {
+        exchange_header(x, "Cache-Control", "no-cache");
+        exchange_reply(x, 200, SSE_TYPE, out.data ? out.data : "", out.len);
+    } else {
+        service_refuse(x, &why);
+    }
+    json_free(response);
+    str_fini(text);
+    str_fini(&out);
+}
+
 void api_response_get(struct service *s, struct exchange *x, const char *rest) {
     static const char tail[] = "/input_items";
     char id[RANDOM_ID];
@@ -363,8 +425,34 @@ void api_response_get(struct service *s, struct exchange *x, const char *rest) {
         refuse_unknown(x, rest);
     else if (items)
         answer_items_of(x, &text);
+    else if (asks_stream(exchange_query(x)))
+        answer_events_of(x, &text);
     else
         answer_with(x, &text);
+}
+
+static void refuse(struct exchange *x, int status, const char *sentence) {
+    struct api_error why;
+    api_fail(&why, status, NULL, "%s", sentence);
+    service_refuse(x, &why);
+}
+
+void api_response_cancel(struct service *s, struct exchange *x, const char *rest) {
+    char id[RANDOM_ID];
+    snprintf(id, sizeof id, "%.*s", (int)(strlen(rest) - strlen("/cancel")), rest);
+    if (!response_store_get(&s->responses, id, NULL, NULL))
+        refuse_unknown(x, id);
+    else
+        refuse(x, 400,
+               "Cannot cancel a synchronous response: only one made with background can "
+               "be, and none is here; close the connection of a request to end it");
+}
+
+void api_responses_compact(struct service *s, struct exchange *x, const char *rest) {
+    (void)s, (void)rest;
+    refuse(x, 404,
+           "conversations are not compacted here: ask for a summary with /v1/responses, "
+           "and go on from that");
 }
 
 void api_response_delete(struct service *s, struct exchange *x, const char *rest) {

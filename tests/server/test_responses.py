@@ -170,6 +170,32 @@ def conversation():
             check(f"kept: {name}", "is kept here" in str(error), error)
 
 
+def kept_streams():
+    for made in ("whole", "streamed"):
+        if made == "whole":
+            first = create(include=["message.output_text.logprobs"])
+        else:
+            first = list(create(stream=True))[-1].response
+        events = validated(client.responses.retrieve(first.id, stream=True))
+        equal(f"kept, {made}: its last event is the response", events[-1].response, client.responses.retrieve(first.id))
+        equal(f"kept, {made}: the words", "".join(e.delta for e in events if e.type == "response.output_text.delta"),
+              first.output_text)
+        rest = list(client.responses.retrieve(first.id, stream=True, starting_after=4))
+        equal(f"kept, {made}: behind a number", rest, events[5:])
+    refused("kept: behind the end", lambda: list(client.responses.retrieve(first.id, stream=True, starting_after=99)), 400)
+    refused("cancel", lambda: client.responses.cancel(first.id), 400)
+    refused("cancel: unknown", lambda: client.responses.cancel("resp_none"), 404)
+    refused("compact", lambda: client.responses.compact(model="m", input=INPUT), 404)
+
+
+def refused(name, call, status):
+    try:
+        call()
+        check(f"{name}: refused", False)
+    except openai.APIStatusError as error:
+        equal(f"{name}: refused", error.status_code, status)
+
+
 def input_tokens():
     """What a request's prompt counts is what its answer says that it counted."""
     count = client.responses.input_tokens.count
@@ -286,8 +312,8 @@ if __name__ == "__main__":
     os.makedirs("build", exist_ok=True)
     server = Server()
     client = connect(server.port)
-    for one in (response, stream, chances, stream_helper, conversation, input_tokens, custom, tools, reasoning, errors,
-                abort):
+    for one in (response, stream, chances, stream_helper, conversation, kept_streams, input_tokens, custom, tools, reasoning,
+                errors, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()
