@@ -9,6 +9,7 @@
 #include "serve/answer_responses.h"
 #include "serve/chat_prompt.h"
 #include "serve/conversation_responses.h"
+#include "serve/input_items.h"
 #include "serve/response_replay.h"
 #include "serve/sse.h"
 
@@ -38,11 +39,12 @@ static bool parse(const struct str *text, struct json **out, struct api_error *x
     return false;
 }
 
-// The kept response that an item's id tells of: "msg_" and the digits of the response.
+// The kept response that an item's id tells of: "msg_" and the digits of the response. The item is
+// one of its output, or of what it answered.
 static bool find_item(struct service *s, const char *id, struct json_writer *w) {
     char response[RANDOM_ID];
-    struct str text = {0};
-    struct json *doc = NULL;
+    struct str text = {0}, input = {0};
+    struct json *doc = NULL, *before = NULL;
     struct api_error ignored = {0};
     bool found = false;
     const char *digits = strchr(id, '_');
@@ -50,7 +52,8 @@ static bool find_item(struct service *s, const char *id, struct json_writer *w) 
     if (!digits || n > 24)
         return false;
     snprintf(response, sizeof response, "resp_%.*s", n, digits);
-    if (response_store_get(&s->responses, response, &text, NULL) && parse(&text, &doc, &ignored)) {
+    if (response_store_get(&s->responses, response, &text, &input) &&
+        parse(&text, &doc, &ignored)) {
         const struct json *output = json_get(doc, "output");
         for (size_t i = 0; i < json_len(output) && !found; i++) {
             const struct json *item = json_at(output, i);
@@ -58,9 +61,13 @@ static bool find_item(struct service *s, const char *id, struct json_writer *w) 
             if (found)
                 jw_value(w, item);
         }
+        found = found || (parse(&input, &before, &ignored) &&
+                          input_items_find(before, response, words_of_text(id), w));
     }
     json_free(doc);
+    json_free(before);
     str_fini(&text);
+    str_fini(&input);
     return found;
 }
 
@@ -336,53 +343,53 @@ static bool query_says(const char *query, const char *key, struct words *out) {
     return false;
 }
 
-static bool asks_ascending(const char *query) {
-    struct words order;
-    return query_says(query, "order", &order) && words_equal(order, "asc");
+// A whole number of the query, of at most 15 digits. False: something else stands there.
+static bool query_number(const char *query, const char *key, int64_t *out) {
+    struct words w;
+    int64_t v = 0;
+    if (!query_says(query, key, &w))
+        return true;
+    for (size_t i = 0; i < w.n; i++) {
+        if (w.s[i] < '0' || w.s[i] > '9' || i == 15)
+            return false;
+        v = 10 * v + (w.s[i] - '0');
+    }
+    *out = v;
+    return w.n > 0;
 }
 
 // The items of a kept response's input as a list, the newest first unless the query says otherwise.
-static void answer_items_of(struct exchange *x, struct str *input) {
+static void answer_items_of(struct exchange *x, const char *id, struct str *input) {
+    const char *query = exchange_query(x);
+    struct input_page page = {.response = id};
+    struct words order;
     struct json_writer w = {0};
     struct json *items = NULL;
     struct api_error why = {0};
-    w.out.failed = !parse(input, &items, &why); // no memory: the text is our own
-    jw_begin(&w, '{');
-    jw_key_str(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_begin(&w, '[');
-    size_t n = json_len(items);
-    bool ascending = asks_ascending(exchange_query(x));
-    for (size_t i = 0; i < n; i++)
-        jw_value(&w, json_at(items, ascending ? i : n - 1 - i));
-    jw_end(&w, ']');
-    jw_key_bool(&w, "has_more", false);
-    jw_end(&w, '}');
+    int64_t limit = INT32_MAX; // all, unless the query says otherwise
+    bool ok = parse(input, &items, &why);
+    page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
+    if (ok && (!query_number(query, "limit", &limit) || limit < 1))
+        ok = api_refuse(&why, "limit", "limit must be a number of items, 1 at least");
+    page.limit = (size_t)limit;
+    if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
+        page.after.s = NULL;
+    if (ok && !input_items_write(items, &page, &w))
+        ok = api_refuse(&why, "after", "after is '%.*s', and no item of the list has that id",
+                        (int)(page.after.n < 60 ? page.after.n : 60), page.after.s);
+    if (ok)
+        service_json(x, 200, &w);
+    else
+        service_refuse(x, &why);
+    str_fini(&w.out);
     json_free(items);
     str_fini(input);
-    service_json(x, 200, &w);
 }
 
 static bool asks_stream(const char *query) {
     struct words w;
     return query_says(query, "stream", &w) &&
            (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
-}
-
-// A number of an event; false: it is none.
-static bool read_after(const char *query, int64_t *after) {
-    struct words w;
-    *after = -1;
-    if (!query_says(query, "starting_after", &w))
-        return true;
-    int64_t v = 0;
-    for (size_t i = 0; i < w.n; i++) {
-        if (w.s[i] < '0' || w.s[i] > '9' || i > 15)
-            return false;
-        v = 10 * v + (w.s[i] - '0');
-    }
-    *after = v;
-    return w.n > 0;
 }
 
 // A kept response as a stream. Its events have numbers of their own: texts come in one piece.
@@ -392,7 +399,7 @@ static void answer_events_of(struct exchange *x, struct str *text) {
     struct api_error why = {0};
     int64_t after = -1, last = -1;
     bool ok = parse(text, &response, &why);
-    if (ok && !read_after(exchange_query(x), &after))
+    if (ok && !query_number(exchange_query(x), "starting_after", &after))
         ok = api_refuse(&why, "starting_after", "starting_after must be the number of an event");
     if (ok)
         last = response_replay(response, after, &out);
@@ -424,7 +431,7 @@ void api_response_get(struct service *s, struct exchange *x, const char *rest) {
     if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
         refuse_unknown(x, rest);
     else if (items)
-        answer_items_of(x, &text);
+        answer_items_of(x, id, &text);
     else if (asks_stream(exchange_query(x)))
         answer_events_of(x, &text);
     else

@@ -156,6 +156,16 @@ def conversation():
     for order, wanted in (("", texts[::-1]), ("desc", texts[::-1]), ("asc", texts)):
         listed = client.responses.input_items.list(second.id, limit=50, **({"order": order} if order else {}))
         equal(f"kept: its input, {order}", [i.content[0].text for i in listed], wanted)
+    pages = client.responses.input_items.list(second.id, limit=2)
+    equal("kept: a page of its input", (len(pages.data), pages.has_more), (2, True))
+    equal("kept: all pages of it", [i.content[0].text for i in pages], texts[::-1])
+    equal("kept: ids", [i.id for i in pages][::-1], [i.id for i in client.responses.input_items.list(second.id, order="asc")])
+    check("kept: what users said is of its type", isinstance(pages.data[0], types.ResponseInputMessageItem), pages.data[0])
+    again = create(input=[{"type": "item_reference", "id": pages.data[0].id}])
+    equal("kept: an item of its input, by its id",
+          [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
+    refused("kept: a page behind nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
+    refused("kept: a page of nothing", lambda: client.responses.input_items.list(second.id, limit=0), 400)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
     call = {"type": "kind_of_tomorrow", "n": 2 ** 70, "deep": json.loads("[" * 200 + "]" * 200)}
     odd = create(input=[call, *said])

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "serve/answer_responses.h"
+#include "serve/input_items.h"
 #include "serve/reasoning_seal.h"
 #include "serve/response_replay.h"
 #include "server_rig.h"
@@ -236,6 +237,49 @@ static void all_kinds_of_items_are_streamed_again(void **state) {
     json_free(response);
     str_fini(&text);
     str_fini(&names);
+}
+
+static void input_items_come_in_pages(void **state) {
+    (void)state;
+    static const char text[] =
+        "[{\"type\":\"message\",\"role\":\"user\"},{\"type\":\"kind_of_tomorrow\"},"
+        "{\"id\":\"own\",\"type\":\"message\"},{\"type\":\"function_call_output\",\"id\":null}]";
+    static const struct {
+        const char *after;
+        size_t limit;
+        bool ascending;
+        const char *want;
+    } table[] = {
+        {NULL, 9, true,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"msg_7f_i0\",\"type\":\"message\",\"role\":"
+         "\"user\"},{\"type\":\"kind_of_tomorrow\"},{\"id\":\"own\",\"type\":\"message\"},"
+         "{\"id\":\"fco_7f_i3\",\"type\":\"function_call_output\"}],\"first_id\":"
+         "\"msg_7f_i0\",\"last_id\":\"fco_7f_i3\",\"has_more\":false}"},
+        {"own", 9, true,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"fco_7f_i3\",\"type\":"
+         "\"function_call_output\"}],\"first_id\":\"fco_7f_i3\",\"last_id\":\"fco_7f_i3\","
+         "\"has_more\":false}"},
+        {"fco_7f_i3", 1, false,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"own\",\"type\":\"message\"}],"
+         "\"first_id\":\"own\",\"last_id\":\"own\",\"has_more\":true}"},
+        {"msg_7f_i0", 1, false,
+         "{\"object\":\"list\",\"data\":[],\"first_id\":null,\"last_id\":null,"
+         "\"has_more\":false}"},
+        {"nobody", 1, true, NULL}};
+    struct json *items = NULL;
+    assert_int_equal(json_parse(&items, text, sizeof text - 1, NULL), 0);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct json_writer w = {0};
+        const struct input_page page = {.response = "resp_7f",
+                                        .ascending = table[i].ascending,
+                                        .limit = table[i].limit,
+                                        .after = words_of_text(table[i].after)};
+        assert_int_equal(input_items_write(items, &page, &w), table[i].want != NULL);
+        if (table[i].want)
+            assert_string_equal(w.out.data, table[i].want);
+        str_fini(&w.out);
+    }
+    json_free(items);
 }
 
 static void what_is_not_done_says_so(void **state) {
@@ -492,6 +536,7 @@ int main(void) {
         cmocka_unit_test(kept_responses_are_gone_on_from),
         cmocka_unit_test(kept_responses_are_streamed_again),
         cmocka_unit_test(all_kinds_of_items_are_streamed_again),
+        cmocka_unit_test(input_items_come_in_pages),
         cmocka_unit_test(what_is_not_done_says_so),
         cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(unknown_kinds_are_passed_by),
