@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
@@ -136,6 +137,18 @@ static const char *match(const struct route *r, const char *path) {
     return (open ? path[n] != 0 : path[n] == 0) ? path + n : NULL;
 }
 
+// A body that is packed would only be found to be no JSON.
+static bool is_packed(const struct exchange *x, struct api_error *why) {
+    const char *coding = exchange_request_header(x, "content-encoding");
+    if (!coding || !coding[0] || !strcasecmp(coding, "identity"))
+        return false;
+    api_fail(why, 415, NULL,
+             "the body comes with Content-Encoding %.40s, and bodies are read without any here",
+             coding);
+    why->repeats = true;
+    return true;
+}
+
 void api_handle(struct service *s, struct exchange *x) {
     const char *path = exchange_path(x), *method = exchange_method(x);
     char allowed[64] = "";
@@ -143,7 +156,10 @@ void api_handle(struct service *s, struct exchange *x) {
     for (size_t i = 0; i < api_routes_count; i++) {
         const char *rest = match(&api_routes[i], path);
         if (rest && !strcmp(method, api_routes[i].method)) {
-            api_routes[i].handle(s, x, rest);
+            if (!strcmp(method, "POST") && is_packed(x, &why))
+                service_refuse(x, &why);
+            else
+                api_routes[i].handle(s, x, rest);
             return;
         }
         size_t n = strlen(allowed);
