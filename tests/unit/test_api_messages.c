@@ -289,6 +289,22 @@ static void counting_takes_what_answering_takes(void **state) {
     }
 }
 
+// A turn of a thread is not taken for the whole conversation.
+static void threads_are_refused_in_their_words(void **state) {
+    (void)state;
+    static const char *const threads[] = {
+        "{\"type\":\"create\"}", "{\"type\":\"continue\",\"previous_message_id\":\"msg_1\"}"};
+    char body[512];
+    for (int i = 0; i < 2; i++) {
+        snprintf(body, sizeof body, "{" ASK ",\"thread\":%s}", threads[i]);
+        struct json *v = server_rig_json(&rig, MESSAGES, body, 400);
+        assert_string_equal(server_rig_text(v, "error.details.error_code"),
+                            "thread_unsupported_request");
+        json_free(v);
+    }
+    json_free(server_rig_json(&rig, MESSAGES, "{" ASK ",\"thread\":null}", 200));
+}
+
 static void ends_have_their_reason(void **state) {
     (void)state;
     struct json *v = server_rig_json(&rig, MESSAGES, "{" ASK ",\"max_tokens\":4}", 400);
@@ -407,6 +423,7 @@ int main(void) {
         cmocka_unit_test(noise_is_found),
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(counting_takes_what_answering_takes),
+        cmocka_unit_test(threads_are_refused_in_their_words),
         cmocka_unit_test(ends_have_their_reason),
         cmocka_unit_test(refusals_have_their_form),
         cmocka_unit_test(unknown_things_are_taken),
