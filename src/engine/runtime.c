@@ -76,17 +76,29 @@ static int check_same(const struct runtime_device *d, const struct device_option
         other = "another --cpu-level";
     if (gpu && o->cuda_path != CUDA_PATH_AUTO && o->cuda_path != is->cuda_path)
         other = "another --cuda-path";
-    if (o->vendor_gemm && !is->vendor_gemm)
-        other = "another --prompt-gemm";
     if (gpu ? o->vram_limit && o->vram_limit != is->vram_limit
             : o->memory_limit && o->memory_limit != is->memory_limit)
         other = "another limit of its memory";
     if ((o->timing && !is->timing) || (o->importance && !is->importance))
         other = "no observer of its ops";
-    if (!other)
+    if (other)
+        return err_set(e, ERR_STATE, "%s is open with %s; leave that out, or open it so at first",
+                       exec_label(d->x), other);
+    return device_options_same_gemm(is, o, exec_label(d->x), e);
+}
+
+int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
+                             const char *label, struct err *e) {
+    if (want->vendor_gemm == is->vendor_gemm)
         return 0;
-    return err_set(e, ERR_STATE, "%s is open with %s; leave that out, or open it so at first",
-                   exec_label(d->x), other);
+    return err_set(
+        e, ERR_STATE,
+        is->vendor_gemm
+            ? "%s is open with --prompt-gemm vendor, which changes bits; ask for it here "
+              "too, or open the device in a runtime of its own"
+            : "%s is open without --prompt-gemm vendor; leave that out, or open it so "
+              "at first",
+        label);
 }
 
 // The exec of a device, on a GPU. With `may_pass` one that cannot be opened is passed over: d->x

@@ -21,6 +21,7 @@ struct runtime;
 struct runtime_device;
 
 // Zero, NULL and "auto" leave a thing open: when the device is open already, they take it as it is.
+// Not so vendor_gemm: without it bits are promised that the vendor's library does not give.
 struct device_options {
     const char *name;      // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
@@ -43,6 +44,9 @@ void runtime_destroy(struct runtime *r); // after all that uses its devices; NUL
 // found again. ERR_STATE: it is open with other options. Else as device_choose and the backends.
 int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
                    struct err *e);
+// ERR_STATE: `want` says other than the open device `is` whose products prompts have.
+int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
+                             const char *label, struct err *e);
 int runtime_devices(const struct runtime *r); // that are open
 
 struct exec *runtime_exec(const struct runtime_device *d);

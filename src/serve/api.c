@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
@@ -81,6 +82,8 @@ const struct route api_routes[] = {
      .rest = "{response_id}"},
     {"DELETE", "/v1/responses/", api_response_delete, "Keeps a response no longer.",
      .answer = "Object", .rest = "{response_id}"},
+    {"POST", "/v1/responses/", .handle = api_response_cancel, .rest = "{response_id}/cancel"},
+    {"POST", "/v1/responses/compact", .handle = api_responses_compact},
     {"POST", "/v1/completions", completions, "The continuation of a text.",
      .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
     {"POST", "/v1/messages", messages, "The answer to a conversation, for Anthropic's clients.",
@@ -127,7 +130,23 @@ static const char *match(const struct route *r, const char *path) {
     if (strncmp(path, r->path, n) != 0)
         return NULL;
     bool open = n > 1 && r->path[n - 1] == '/';
+    const char *tail = r->rest ? strchr(r->rest, '}') + 1 : "";
+    size_t m = strlen(path + n), t = strlen(tail);
+    if (t && (m <= t || strcmp(path + n + m - t, tail) != 0))
+        return NULL;
     return (open ? path[n] != 0 : path[n] == 0) ? path + n : NULL;
+}
+
+// A body that is packed would only be found to be no JSON.
+static bool is_packed(const struct exchange *x, struct api_error *why) {
+    const char *coding = exchange_request_header(x, "content-encoding");
+    if (!coding || !coding[0] || !strcasecmp(coding, "identity"))
+        return false;
+    api_fail(why, 415, NULL,
+             "the body comes with Content-Encoding %.40s, and bodies are read without any here",
+             coding);
+    why->repeats = true;
+    return true;
 }
 
 void api_handle(struct service *s, struct exchange *x) {
@@ -137,7 +156,10 @@ void api_handle(struct service *s, struct exchange *x) {
     for (size_t i = 0; i < api_routes_count; i++) {
         const char *rest = match(&api_routes[i], path);
         if (rest && !strcmp(method, api_routes[i].method)) {
-            api_routes[i].handle(s, x, rest);
+            if (!strcmp(method, "POST") && is_packed(x, &why))
+                service_refuse(x, &why);
+            else
+                api_routes[i].handle(s, x, rest);
             return;
         }
         size_t n = strlen(allowed);

@@ -140,6 +140,12 @@ static void write_anthropic(struct json_writer *w, const struct api_error *x, co
     jw_key_str(w, "type", api_error_type(api_error_status(x, API_ANTHROPIC), API_ANTHROPIC));
     jw_key(w, "message");
     write_anthropic_text(w, x);
+    if (x->details) { // clients act on it
+        jw_key(w, "details");
+        jw_begin(w, '{');
+        jw_key_str(w, "error_code", x->details);
+        jw_end(w, '}');
+    }
     jw_end(w, '}');
     write_text(w, "request_id", id);
     jw_end(w, '}');

@@ -9,6 +9,9 @@
 #include "serve/answer_responses.h"
 #include "serve/chat_prompt.h"
 #include "serve/conversation_responses.h"
+#include "serve/input_items.h"
+#include "serve/response_replay.h"
+#include "serve/sse.h"
 
 // What a request is made of, while its prompt is made.
 struct source {
@@ -36,11 +39,12 @@ static bool parse(const struct str *text, struct json **out, struct api_error *x
     return false;
 }
 
-// The kept response that an item's id tells of: "msg_" and the digits of the response.
+// The kept response that an item's id tells of: "msg_" and the digits of the response. The item is
+// one of its output, or of what it answered.
 static bool find_item(struct service *s, const char *id, struct json_writer *w) {
     char response[RANDOM_ID];
-    struct str text = {0};
-    struct json *doc = NULL;
+    struct str text = {0}, input = {0};
+    struct json *doc = NULL, *before = NULL;
     struct api_error ignored = {0};
     bool found = false;
     const char *digits = strchr(id, '_');
@@ -48,7 +52,8 @@ static bool find_item(struct service *s, const char *id, struct json_writer *w) 
     if (!digits || n > 24)
         return false;
     snprintf(response, sizeof response, "resp_%.*s", n, digits);
-    if (response_store_get(&s->responses, response, &text, NULL) && parse(&text, &doc, &ignored)) {
+    if (response_store_get(&s->responses, response, &text, &input) &&
+        parse(&text, &doc, &ignored)) {
         const struct json *output = json_get(doc, "output");
         for (size_t i = 0; i < json_len(output) && !found; i++) {
             const struct json *item = json_at(output, i);
@@ -56,9 +61,13 @@ static bool find_item(struct service *s, const char *id, struct json_writer *w) 
             if (found)
                 jw_value(w, item);
         }
+        found = found || (parse(&input, &before, &ignored) &&
+                          input_items_find(before, response, words_of_text(id), w));
     }
     json_free(doc);
+    json_free(before);
     str_fini(&text);
+    str_fini(&input);
     return found;
 }
 
@@ -320,36 +329,96 @@ static void answer_with(struct exchange *x, struct str *text) {
     service_json(x, 200, &w);
 }
 
-static bool asks_ascending(const char *query) {
+// What the query says of `key`, as it came; false where it is silent.
+static bool query_says(const char *query, const char *key, struct words *out) {
+    size_t k = strlen(key);
     for (const char *p = query; p; p = strchr(p, '&')) {
         p += *p == '&';
         size_t n = strcspn(p, "&");
-        if (n == 9 && !memcmp(p, "order=asc", n))
+        if (n > k && !memcmp(p, key, k) && p[k] == '=') {
+            *out = (struct words){p + k + 1, n - k - 1};
             return true;
+        }
     }
     return false;
 }
 
+// A whole number of the query, of at most 15 digits. False: something else stands there.
+static bool query_number(const char *query, const char *key, int64_t *out) {
+    struct words w;
+    int64_t v = 0;
+    if (!query_says(query, key, &w))
+        return true;
+    for (size_t i = 0; i < w.n; i++) {
+        if (w.s[i] < '0' || w.s[i] > '9' || i == 15)
+            return false;
+        v = 10 * v + (w.s[i] - '0');
+    }
+    *out = v;
+    return w.n > 0;
+}
+
 // The items of a kept response's input as a list, the newest first unless the query says otherwise.
-static void answer_items_of(struct exchange *x, struct str *input) {
+static void answer_items_of(struct exchange *x, const char *id, struct str *input) {
+    const char *query = exchange_query(x);
+    struct input_page page = {.response = id};
+    struct words order;
     struct json_writer w = {0};
     struct json *items = NULL;
     struct api_error why = {0};
-    w.out.failed = !parse(input, &items, &why); // no memory: the text is our own
-    jw_begin(&w, '{');
-    jw_key_str(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_begin(&w, '[');
-    size_t n = json_len(items);
-    bool ascending = asks_ascending(exchange_query(x));
-    for (size_t i = 0; i < n; i++)
-        jw_value(&w, json_at(items, ascending ? i : n - 1 - i));
-    jw_end(&w, ']');
-    jw_key_bool(&w, "has_more", false);
-    jw_end(&w, '}');
+    int64_t limit = INT32_MAX; // all, unless the query says otherwise
+    bool ok = parse(input, &items, &why);
+    page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
+    if (ok && (!query_number(query, "limit", &limit) || limit < 1))
+        ok = api_refuse(&why, "limit", "limit must be a number of items, 1 at least");
+    page.limit = (size_t)limit;
+    if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
+        page.after.s = NULL;
+    if (ok && !input_items_write(items, &page, &w))
+        ok = api_refuse(&why, "after", "after is '%.*s', and no item of the list has that id",
+                        (int)(page.after.n < 60 ? page.after.n : 60), page.after.s);
+    if (ok)
+        service_json(x, 200, &w);
+    else
+        service_refuse(x, &why);
+    str_fini(&w.out);
     json_free(items);
     str_fini(input);
-    service_json(x, 200, &w);
+}
+
+static bool asks_stream(const char *query) {
+    struct words w;
+    return query_says(query, "stream", &w) &&
+           (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
+}
+
+// A kept response as a stream. Its events have numbers of their own: texts come in one piece.
+static void answer_events_of(struct exchange *x, struct str *text) {
+    struct str out = {0};
+    struct json *response = NULL;
+    struct api_error why = {0};
+    int64_t after = -1, last = -1;
+    bool ok = parse(text, &response, &why);
+    if (ok && !query_number(exchange_query(x), "starting_after", &after))
+        ok = api_refuse(&why, "starting_after", "starting_after must be the number of an event");
+    if (ok)
+        last = response_replay(response, after, &out);
+    if (ok && out.failed)
+        ok = no_memory(&why);
+    if (ok && after > last)
+        ok = api_refuse(&why, "starting_after",
+                        "starting_after is %lld and the last event of a kept response is %lld, as "
+                        "its texts come in one piece; ask without it",
+                        (long long)after, (long long)last);
+    if (ok) {
+        exchange_header(x, "Cache-Control", "no-cache");
+        exchange_reply(x, 200, SSE_TYPE, out.data ? out.data : "", out.len);
+    } else {
+        service_refuse(x, &why);
+    }
+    json_free(response);
+    str_fini(text);
+    str_fini(&out);
 }
 
 void api_response_get(struct service *s, struct exchange *x, const char *rest) {
@@ -362,9 +431,35 @@ void api_response_get(struct service *s, struct exchange *x, const char *rest) {
     if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
         refuse_unknown(x, rest);
     else if (items)
-        answer_items_of(x, &text);
+        answer_items_of(x, id, &text);
+    else if (asks_stream(exchange_query(x)))
+        answer_events_of(x, &text);
     else
         answer_with(x, &text);
+}
+
+static void refuse(struct exchange *x, int status, const char *sentence) {
+    struct api_error why;
+    api_fail(&why, status, NULL, "%s", sentence);
+    service_refuse(x, &why);
+}
+
+void api_response_cancel(struct service *s, struct exchange *x, const char *rest) {
+    char id[RANDOM_ID];
+    snprintf(id, sizeof id, "%.*s", (int)(strlen(rest) - strlen("/cancel")), rest);
+    if (!response_store_get(&s->responses, id, NULL, NULL))
+        refuse_unknown(x, id);
+    else
+        refuse(x, 400,
+               "Cannot cancel a synchronous response: only one made with background can "
+               "be, and none is here; close the connection of a request to end it");
+}
+
+void api_responses_compact(struct service *s, struct exchange *x, const char *rest) {
+    (void)s, (void)rest;
+    refuse(x, 404,
+           "conversations are not compacted here: ask for a summary with /v1/responses, "
+           "and go on from that");
 }
 
 void api_response_delete(struct service *s, struct exchange *x, const char *rest) {

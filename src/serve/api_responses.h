@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/responses and the prompt of POST /v1/responses/input_tokens, with the kept responses:
-// GET and DELETE /v1/responses/{id}, and GET /v1/responses/{id}/input_items. The body's items
+// GET and DELETE /v1/responses/{id}, and GET /v1/responses/{id}/input_items. What is refused in its
+// own words: POST /v1/responses/{id}/cancel and /v1/responses/compact. The body's items
 // become a conversation (conversation_responses.h) that is rendered as a chat; the answer is
 // written as typed events or one object (answer_responses.h).
 #ifndef COPPICE_SERVE_API_RESPONSES_H
@@ -15,6 +16,6 @@ extern const struct dialect api_responses_dialect;
 bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
                           struct chat_text *out, struct api_error *x);
 
-service_handler api_response_get, api_response_delete;
+service_handler api_response_get, api_response_delete, api_response_cancel, api_responses_compact;
 
 #endif

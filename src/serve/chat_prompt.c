@@ -82,9 +82,11 @@ bool chat_prompt_render(const struct service *s, const struct params *p, struct 
 bool chat_prompt_take(struct params *p, const struct conversation *v, const char *where,
                       struct chat_words *out, struct request_tools *tools, struct api_error *x) {
     struct conversation plain = {0};
+    struct request_tools checked = {0}; // a prompt alone is refused for what its answer would be
     bool ok = conversation_plain(v, where, &plain, x) &&
-              (!tools || request_tools_take(tools, &plain, x)) &&
+              request_tools_take(tools ? tools : &checked, &plain, x) &&
               conversation_words(&plain, out, x);
+    request_tools_fini(&checked);
     conversation_fini(&plain);
     p->messages = out->messages;
     p->tools = out->tools; // with tool_choice none, too: the prompt stays as it was

@@ -8,8 +8,8 @@
 #include "serve/conversation_plain.h"
 
 // Points p's messages and tools at those of a conversation, which out then owns; v is not needed
-// any more. where: as in conversation_plain. tools: what the reply may call; NULL: nobody asks.
-// False with x filled.
+// any more. where: as in conversation_plain. tools: what the reply may call; NULL: nobody asks, and
+// they and the choice of them are checked all the same. False with x filled.
 bool chat_prompt_take(struct params *p, const struct conversation *v, const char *where,
                       struct chat_words *out, struct request_tools *tools, struct api_error *x);
 // Renders p's messages and tools. False with x filled; chat_text_fini in any case.

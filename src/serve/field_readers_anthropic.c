@@ -61,3 +61,15 @@ bool field_read_anthropic_choice(struct params *p, const struct field *f, const 
             return true;
     return api_refuse(x, f->name, "tool_choice.type must be auto, any, tool or none");
 }
+
+// The SDK's runner of tools asks for a thread first and goes on without one at this very word.
+// Passed over, its next request would have no more than the new turn.
+bool field_read_thread(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    api_refuse(x, f->name,
+               "thread is not supported: no conversations are kept here; send all messages "
+               "without it");
+    x->details = "thread_unsupported_request";
+    return false;
+}

@@ -25,6 +25,8 @@ const struct field fields[] = {
      .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Message'}}",
      .help = "The conversation: objects with role (system, developer, user, assistant, tool) and "
              "content (a string or an array of text parts)."},
+    {"thread", ANTHROPIC, FIELD_ANY, .read = field_read_thread, .schema = "{'type':'null'}",
+     .help = "Refused: no conversations are kept, and the official SDK then sends all of it."},
     {"messages", ANTHROPIC, FIELD_ARRAY, AT(messages),
      .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Turn'}}",
      .help = "The conversation: objects with role (user, assistant, system) and content (a string "

@@ -21,6 +21,7 @@ enum {
     AHEAD = 64 << 10, // bytes of further requests that are read while one runs
     PROBE_MS = 2,
     PROBE_MAX_MS = 1000,
+    ASK_MS = 2000, // between questions to a client that has finished sending
     VECTORS = 16,
     KEEPALIVE_IDLE_S = 30,
     KEEPALIVE_INTERVAL_S = 10,
@@ -252,8 +253,9 @@ static void on_writable(evutil_socket_t fd, short what, void *arg) {
 }
 
 // Looks after a connection that is not read. A closed client and one that has finished sending look
-// the same (FIN). What tells them apart is the answer to a write: on_finish has made one that means
-// nothing, and if the client has gone, its system resets the connection.
+// the same (FIN), and one that finishes now may close later without a further word. What tells them
+// apart is the answer to a write: `finish` makes one that means nothing, and again from time to
+// time while the answer is being made; if the client has gone, its system resets the connection.
 static void on_probe(evutil_socket_t fd, short what, void *arg) {
     struct conn *c = arg;
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
@@ -261,11 +263,13 @@ static void on_probe(evutil_socket_t fd, short what, void *arg) {
     (void)what;
     if (c->dead || !(c->paused || c->eof))
         return;
-    bool told = poll(&p, 1, 0) > 0;
+    bool told = poll(&p, 1, 0) > 0, runs = c->phase == CONN_RUN;
     if (told && p.revents & (POLLERR | POLLHUP)) {
         c->h->events->lost(c);
-    } else if (told && !c->eof && !c->halved && c->phase == CONN_RUN) {
+    } else if (told && !c->eof && !c->halved && runs) {
         c->halved = true; // but what it has sent before is still to be read
+        c->h->events->finish(c);
+    } else if ((c->eof || c->halved) && runs && clock_ms() - c->asked >= ASK_MS) {
         c->h->events->finish(c);
     } else {
         c->probe_ms = min_i32(2 * c->probe_ms, PROBE_MAX_MS);
@@ -278,6 +282,7 @@ void conn_probe(struct conn *c) {
     if (!c->probe)
         c->probe = evtimer_new(c->h->base, on_probe, c);
     c->probe_ms = PROBE_MS;
+    c->asked = clock_ms();
     struct timeval wait = {0, PROBE_MS * 1000};
     if (c->probe)
         event_add(c->probe, &wait);

@@ -215,6 +215,7 @@ void exchange_write(struct exchange *x, const void *bytes, size_t n) {
     char size[20];
     if (!x->c || !x->begun || n == 0 || x->head.bodiless)
         return;
+    x->zeros = 0;
     if (x->chunked)
         conn_write(x->c, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
     conn_write(x->c, bytes, n);

@@ -43,6 +43,7 @@ struct conn {
     struct event read, write;
     struct event *probe; // looks whether the client is there while nothing is read
     int probe_ms;
+    double asked;  // ms: when it last began to look
     struct str in; // received, not yet used from in_at on
     size_t in_at, in_seen;
     struct evbuffer *out;
@@ -69,11 +70,12 @@ struct exchange {
     char peer[64];
     bool handed;               // belongs to the handler
     bool begun, chunked, keep; // answer: head written, in chunks, connection stays
+    int zeros;                 // written ahead of the next chunk's size
 };
 
 struct http_events {
     void (*input)(struct conn *c);  // bytes have come, or there is room for another request
-    void (*finish)(struct conn *c); // the client has closed its side
+    void (*finish)(struct conn *c); // the client has closed its side; again while it is answered
     void (*lost)(struct conn *c);   // the connection is broken
     void (*space)(struct conn *c);  // a high backlog has fallen
     void (*late)(struct conn *c);   // a time limit has passed

@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 
+enum { ZEROS = 8 }; // a size of 16 digits is what every client reads
+
 static void refuse(struct conn *c, int status, const char *reason) {
     struct http *h = c->h;
     struct exchange *x = c->x ? c->x : exchange_create(c);
@@ -178,11 +180,13 @@ static void on_finish(struct conn *c) {
     }
     // The write that shows whether somebody is there, see http_conn.c. An answer in chunks gets a
     // leading zero of its next chunk's size, one that has not begun an interim answer. HTTP/1.0 has
-    // neither: there the next real write tells.
+    // neither: there the next real write tells, or the kernel, which looks after idle connections.
+    // Where the client has not taken what was written before, that is still on its way to tell.
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!x->begun && x->head.minor > 0 && !c->local)
+    bool asks = !c->local && conn_backlog(c) == 0;
+    if (asks && !x->begun && x->head.minor > 0)
         conn_write(c, interim, sizeof interim - 1);
-    else if (x->chunked && !x->head.bodiless && !c->local)
+    else if (asks && x->chunked && !x->head.bodiless && x->zeros++ < ZEROS)
         conn_write(c, "0", 1);
     conn_probe(c);
 }

@@ -13,7 +13,8 @@ struct route {
     enum endpoint body;  // fields of the body that it takes; 0: none
     const char *answer;  // schema of 200 as JSON; NULL: not JSON
     const char *type;    // of the answer where it is not JSON
-    const char *rest;    // name of the rest in the document, "{model}"; NULL: none
+    const char *rest;    // name of the rest in the document, "{model}", and how it must end,
+                         // "{id}/trees"; NULL: none
 };
 
 #endif

@@ -145,7 +145,7 @@ static int find_end(const struct tool_calls *c, bool end, size_t *n, size_t *nex
         size_t behind = *next + tool_blanks(c, *next);
         int key = tool_stands(c, behind, f->key), close = tool_stands(c, behind, f->close);
         is = key > close ? key : close;
-        if (is == 1 || (is == 0 && !end))
+        if (is == 1 || (is == 0 && (!end || c->sure)))
             break;
         is = -1;
     }

@@ -261,13 +261,15 @@ static bool finish(struct tool_calls *c, const struct tool_sink *s) {
 }
 
 // What began as a call is none, or not to its end. At the end of the reply all that is held belongs
-// to a call that is open.
+// to a call that is open, and where a mark alone makes a call to one that never came to be.
 static void break_off(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
-    if (!c->open) {
+    bool lost = end && c->sure && !format_of(c)->first_only;
+    if (!c->open && !lost) {
         give_up(c, s);
         return;
     }
-    s->end(s->arg, whole);
+    if (c->open)
+        s->end(s->arg, whole);
     c->open = false;
     drop(c, end ? c->held.len : c->at);
     c->at = 0;

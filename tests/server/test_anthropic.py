@@ -135,6 +135,25 @@ def counts():
     equal("count_tokens: a billing line is none", more, n)
 
 
+def runs_tools():
+    """The SDK's runner asks for a thread, which is not had here, and must go on without one."""
+    asked = []
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather of a city."""
+        asked.append(city)
+        return "sunny"
+    for stream in (False, True):
+        name, before = f"runner of tools, {'streamed' if stream else 'whole'}", len(asked)
+        turns = client.beta.messages.tool_runner(
+            model="m", max_tokens=200, tools=[weather], messages=[{"role": "user", "content": "Weather in Paris?"}],
+            tool_choice={"type": "any"}, max_iterations=2, stream=stream, extra_body={"temperature": 0})
+        ends = [(t.get_final_message() if stream else t).stop_reason for t in turns]
+        equal(f"{name}: two turns", ends, ["tool_use", "tool_use"])
+        check(f"{name}: the tool was called", len(asked) > before, asked)
+
+
 def models():
     found = list(client.models.list())
     equal("models: one", [m.type for m in found], ["model"])
@@ -289,8 +308,8 @@ def broken_stream():
 if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
-    for function in [message, message_stream, stops, conversation, counts, models, errors, full_queue, aborts, thinking,
-                     life_signs, many_at_once, broken_stream]:
+    for function in [message, message_stream, stops, conversation, counts, runs_tools, models, errors, full_queue, aborts,
+                     thinking, life_signs, many_at_once, broken_stream]:
         part(function)
     check("nothing is left in progress", server.calm())
     finish()

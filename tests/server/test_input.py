@@ -3,6 +3,7 @@
 """Bad input over HTTP: every case has its status, the shape of OpenAI's errors, and a sentence that
 names the field. What must be accepted although it looks odd is here too.
 """
+import gzip
 import json
 import os
 import socket
@@ -13,8 +14,8 @@ from suite import Server, check, equal, finish, part, request
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
          404: "not_found_error", 405: "invalid_request_error", 408: "invalid_request_error",
-         411: "invalid_request_error", 413: "invalid_request_error", 417: "invalid_request_error",
-         431: "invalid_request_error", 501: "server_error", 505: "server_error"}
+         411: "invalid_request_error", 413: "invalid_request_error", 415: "invalid_request_error",
+         417: "invalid_request_error", 431: "invalid_request_error", 501: "server_error", 505: "server_error"}
 server = None
 
 
@@ -141,6 +142,10 @@ def documents():
     ]
     for name, body, word in cases:
         refused(f"body: {name}", request(server.port, "POST", TEXT, body), 400, word)
+    packed = gzip.compress(b'{"prompt":"x","max_tokens":1}')
+    for path in (TEXT, "/v1/responses/input_tokens"):
+        answer = request(server.port, "POST", path, packed, {"Content-Encoding": "gzip"})
+        refused(f"body: packed, {path}", answer, 415, "gzip")
     answer = request(server.port, "POST", TEXT, b'\xef\xbb\xbf{"prompt":"x","max_tokens":1}')
     equal("body: a byte order mark before it", answer[0], 200)
 

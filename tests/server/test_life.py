@@ -76,6 +76,25 @@ def one(name, make, stream, phase, how):
     check(f"{what}: the slot is free within a second", calm and took < 1, took)
 
 
+def leave_after_half():
+    """A client that has finished sending, reads on and then goes does so without a word."""
+    for stream in (True, False):
+        what = f"half a close, then all of it, {'streamed' if stream else 'whole'}"
+        s = connect(*chat("Hi", max_tokens=60000, ignore_eos=True, stream=stream))
+        s.shutdown(socket.SHUT_WR)
+        s.settimeout(0.05)
+        start, found = time.monotonic(), b""
+        while time.monotonic() - start < 3:
+            try:
+                found = (found + s.recv(1 << 20))[:100]
+            except TimeoutError:
+                pass
+        check(f"{what}: it is still served", not server.calm(0.1))
+        check(f"{what}: something comes", (b"HTTP/1.1 200" in found) == stream and found, found)
+        leave(s, "close")
+        check(f"{what}: the slot is free within four seconds", server.calm(4))
+
+
 def first_bytes():
     busy = connect(*completions("x", max_tokens=4000, ignore_eos=True, stream=True))
     busy.recv(100)
@@ -110,7 +129,7 @@ def many_leave():
 
 if __name__ == "__main__":
     server = Server("--parallel", "1", "--queue", "200")
-    for function in [clients_leave, first_bytes, many_leave]:
+    for function in [clients_leave, leave_after_half, first_bytes, many_leave]:
         part(function)
     equal("the server ends well", server.end(), 0)
     finish()

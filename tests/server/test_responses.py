@@ -156,6 +156,16 @@ def conversation():
     for order, wanted in (("", texts[::-1]), ("desc", texts[::-1]), ("asc", texts)):
         listed = client.responses.input_items.list(second.id, limit=50, **({"order": order} if order else {}))
         equal(f"kept: its input, {order}", [i.content[0].text for i in listed], wanted)
+    pages = client.responses.input_items.list(second.id, limit=2)
+    equal("kept: a page of its input", (len(pages.data), pages.has_more), (2, True))
+    equal("kept: all pages of it", [i.content[0].text for i in pages], texts[::-1])
+    equal("kept: ids", [i.id for i in pages][::-1], [i.id for i in client.responses.input_items.list(second.id, order="asc")])
+    check("kept: what users said is of its type", isinstance(pages.data[0], types.ResponseInputMessageItem), pages.data[0])
+    again = create(input=[{"type": "item_reference", "id": pages.data[0].id}])
+    equal("kept: an item of its input, by its id",
+          [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
+    refused("kept: a page behind nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
+    refused("kept: a page of nothing", lambda: client.responses.input_items.list(second.id, limit=0), 400)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
     call = {"type": "kind_of_tomorrow", "n": 2 ** 70, "deep": json.loads("[" * 200 + "]" * 200)}
     odd = create(input=[call, *said])
@@ -168,6 +178,32 @@ def conversation():
             check(f"kept: {name}", False, call())
         except openai.NotFoundError as error:
             check(f"kept: {name}", "is kept here" in str(error), error)
+
+
+def kept_streams():
+    for made in ("whole", "streamed"):
+        if made == "whole":
+            first = create(include=["message.output_text.logprobs"])
+        else:
+            first = list(create(stream=True))[-1].response
+        events = validated(client.responses.retrieve(first.id, stream=True))
+        equal(f"kept, {made}: its last event is the response", events[-1].response, client.responses.retrieve(first.id))
+        equal(f"kept, {made}: the words", "".join(e.delta for e in events if e.type == "response.output_text.delta"),
+              first.output_text)
+        rest = list(client.responses.retrieve(first.id, stream=True, starting_after=4))
+        equal(f"kept, {made}: behind a number", rest, events[5:])
+    refused("kept: behind the end", lambda: list(client.responses.retrieve(first.id, stream=True, starting_after=99)), 400)
+    refused("cancel", lambda: client.responses.cancel(first.id), 400)
+    refused("cancel: unknown", lambda: client.responses.cancel("resp_none"), 404)
+    refused("compact", lambda: client.responses.compact(model="m", input=INPUT), 404)
+
+
+def refused(name, call, status):
+    try:
+        call()
+        check(f"{name}: refused", False)
+    except openai.APIStatusError as error:
+        equal(f"{name}: refused", error.status_code, status)
 
 
 def input_tokens():
@@ -286,8 +322,8 @@ if __name__ == "__main__":
     os.makedirs("build", exist_ok=True)
     server = Server()
     client = connect(server.port)
-    for one in (response, stream, chances, stream_helper, conversation, input_tokens, custom, tools, reasoning, errors,
-                abort):
+    for one in (response, stream, chances, stream_helper, conversation, kept_streams, input_tokens, custom, tools, reasoning,
+                errors, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()

@@ -257,6 +257,54 @@ static void streams_and_whole_answers_agree(void **state) {
     str_fini(&thinking);
 }
 
+// Its tokens are not counted of a request that would not be answered.
+static void counting_takes_what_answering_takes(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        int status;
+    } table[] = {{"\"tool_choice\":{\"type\":\"any\"}", 400},
+                 {"\"tools\":[],\"tool_choice\":{\"type\":\"tool\",\"name\":\"f\"}", 400},
+                 {"\"tools\":[{\"name\":\"g\",\"input_schema\":{}}],"
+                  "\"tool_choice\":{\"type\":\"tool\",\"name\":\"f\"}",
+                  400},
+                 {"\"tools\":[{\"name\":\"g\",\"input_schema\":{}}],"
+                  "\"tool_choice\":{\"type\":\"tool\"}",
+                  400},
+                 {"\"tools\":[{\"name\":\"<g>\",\"input_schema\":{}}]", 400},
+                 {"\"tool_choice\":{\"type\":\"none\"}", 200},
+                 {"\"tools\":[{\"name\":\"g\",\"input_schema\":{}}],"
+                  "\"tool_choice\":{\"type\":\"tool\",\"name\":\"g\"}",
+                  200}};
+    char body[512];
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        snprintf(body, sizeof body, "{" ASK ",%s}", table[i].more);
+        struct json *answer = server_rig_json(&rig, MESSAGES, body, table[i].status);
+        struct json *count = server_rig_json(&rig, MESSAGES "/count_tokens", body, table[i].status);
+        if (table[i].status == 400)
+            assert_string_equal(server_rig_text(count, "error.message"),
+                                server_rig_text(answer, "error.message"));
+        json_free(answer);
+        json_free(count);
+    }
+}
+
+// A turn of a thread is not taken for the whole conversation.
+static void threads_are_refused_in_their_words(void **state) {
+    (void)state;
+    static const char *const threads[] = {
+        "{\"type\":\"create\"}", "{\"type\":\"continue\",\"previous_message_id\":\"msg_1\"}"};
+    char body[512];
+    for (int i = 0; i < 2; i++) {
+        snprintf(body, sizeof body, "{" ASK ",\"thread\":%s}", threads[i]);
+        struct json *v = server_rig_json(&rig, MESSAGES, body, 400);
+        assert_string_equal(server_rig_text(v, "error.details.error_code"),
+                            "thread_unsupported_request");
+        json_free(v);
+    }
+    json_free(server_rig_json(&rig, MESSAGES, "{" ASK ",\"thread\":null}", 200));
+}
+
 static void ends_have_their_reason(void **state) {
     (void)state;
     struct json *v = server_rig_json(&rig, MESSAGES, "{" ASK ",\"max_tokens\":4}", 400);
@@ -374,6 +422,8 @@ int main(void) {
         cmocka_unit_test(tools_are_read),
         cmocka_unit_test(noise_is_found),
         cmocka_unit_test(streams_and_whole_answers_agree),
+        cmocka_unit_test(counting_takes_what_answering_takes),
+        cmocka_unit_test(threads_are_refused_in_their_words),
         cmocka_unit_test(ends_have_their_reason),
         cmocka_unit_test(refusals_have_their_form),
         cmocka_unit_test(unknown_things_are_taken),

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 #include "serve/answer_responses.h"
+#include "serve/input_items.h"
 #include "serve/reasoning_seal.h"
+#include "serve/response_replay.h"
 #include "server_rig.h"
 
 #define RESPONSES "/v1/responses"
@@ -151,6 +153,148 @@ static void kept_responses_are_gone_on_from(void **state) {
     json_free(kept);
     json_free(one);
     str_fini(&again);
+}
+
+// The path of a kept response with something behind it.
+static const char *path_of(char *out, size_t size, const struct json *response, const char *tail) {
+    snprintf(out, size, RESPONSES "/%s%s", server_rig_text(response, "id"), tail);
+    return out;
+}
+
+static void kept_responses_are_streamed_again(void **state) {
+    (void)state;
+    char path[128];
+    struct str text = {0}, names = {0}, said = {0}, rest = {0};
+    struct events v;
+    struct json *one = server_rig_json(
+        &rig, RESPONSES,
+        "{\"max_output_tokens\":8,\"include\":[\"message.output_text.logprobs\"]," ASK "}", 200);
+    path_of(path, sizeof path, one, "?include_obfuscation=false&stream=true");
+    assert_int_equal(server_rig_ask(&rig, path, NULL, &text), 200);
+    read_events(&v, text.data);
+    names_of(&v, &names);
+    assert_string_equal(names.data,
+                        "created in_progress output_item.added content_part.added "
+                        "output_text.delta output_text.done content_part.done output_item.done "
+                        "incomplete");
+    join_deltas(&v, "output_text.delta", &said);
+    assert_string_equal(said.data, server_rig_text(one, "output.0.content.0.text"));
+    assert_string_equal(server_rig_text(v.at[0], "response.status"), "in_progress");
+    assert_int_equal(json_len(server_rig_at(v.at[0], "response.output")), 0);
+    assert_null(server_rig_at(v.at[0], "response.usage"));
+    assert_int_equal(json_len(server_rig_at(v.at[4], "logprobs")), 8);
+    assert_string_equal(server_rig_text(v.at[8], "response.output.0.content.0.text"), said.data);
+    path_of(path, sizeof path, one, "?stream=true&starting_after=6");
+    assert_int_equal(server_rig_ask(&rig, path, NULL, &rest), 200);
+    assert_non_null(strstr(text.data, rest.data));
+    assert_non_null(strstr(rest.data, "\"sequence_number\":7,"));
+    assert_null(strstr(rest.data, "\"sequence_number\":6,"));
+    path_of(path, sizeof path, one, "?stream=true&starting_after=9");
+    json_free(server_rig_json(&rig, path, NULL, 400));
+    path_of(path, sizeof path, one, "?stream=true&starting_after=-1");
+    json_free(server_rig_json(&rig, path, NULL, 400));
+    path_of(path, sizeof path, one, "?stream=false");
+    json_free(server_rig_json(&rig, path, NULL, 200));
+    drop_events(&v);
+    json_free(one);
+    str_fini(&text);
+    str_fini(&names);
+    str_fini(&said);
+    str_fini(&rest);
+}
+
+// Calls and reasoning, which a tiny model does not make by itself.
+static void all_kinds_of_items_are_streamed_again(void **state) {
+    (void)state;
+    static const char kept[] =
+        "{\"id\":\"resp_1\",\"status\":\"completed\",\"usage\":{},\"output\":["
+        "{\"id\":\"rs_1\",\"type\":\"reasoning\",\"status\":\"completed\",\"summary\":[{\"type\":"
+        "\"summary_text\",\"text\":\"Well.\"}],\"content\":[{\"type\":\"reasoning_text\",\"text\":"
+        "\"Hm.\"}],\"encrypted_content\":\"eA==\"},"
+        "{\"id\":\"fc_1\",\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":\"c\","
+        "\"name\":\"f\",\"arguments\":\"{}\"},"
+        "{\"id\":\"ctc_1\",\"type\":\"custom_tool_call\",\"status\":\"completed\",\"call_id\":"
+        "\"d\",\"name\":\"g\",\"input\":\"\"}]}";
+    struct json *response = NULL;
+    struct str text = {0}, names = {0};
+    struct events v;
+    assert_int_equal(json_parse(&response, kept, sizeof kept - 1, NULL), 0);
+    assert_int_equal(response_replay(response, -1, &text), 19);
+    read_events(&v, text.data);
+    names_of(&v, &names);
+    assert_string_equal(
+        names.data,
+        "created in_progress output_item.added reasoning_summary_part.added "
+        "reasoning_summary_text.delta reasoning_summary_text.done reasoning_summary_part.done "
+        "content_part.added reasoning_text.delta reasoning_text.done content_part.done "
+        "output_item.done output_item.added function_call_arguments.delta "
+        "function_call_arguments.done output_item.done output_item.added "
+        "custom_tool_call_input.done output_item.done completed");
+    assert_null(server_rig_at(v.at[2], "item.encrypted_content"));
+    assert_string_equal(server_rig_text(v.at[12], "item.arguments"), "");
+    assert_string_equal(server_rig_text(v.at[14], "name"), "f");
+    drop_events(&v);
+    json_free(response);
+    str_fini(&text);
+    str_fini(&names);
+}
+
+static void input_items_come_in_pages(void **state) {
+    (void)state;
+    static const char text[] =
+        "[{\"type\":\"message\",\"role\":\"user\"},{\"type\":\"kind_of_tomorrow\"},"
+        "{\"id\":\"own\",\"type\":\"message\"},{\"type\":\"function_call_output\",\"id\":null}]";
+    static const struct {
+        const char *after;
+        size_t limit;
+        bool ascending;
+        const char *want;
+    } table[] = {
+        {NULL, 9, true,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"msg_7f_i0\",\"type\":\"message\",\"role\":"
+         "\"user\"},{\"type\":\"kind_of_tomorrow\"},{\"id\":\"own\",\"type\":\"message\"},"
+         "{\"id\":\"fco_7f_i3\",\"type\":\"function_call_output\"}],\"first_id\":"
+         "\"msg_7f_i0\",\"last_id\":\"fco_7f_i3\",\"has_more\":false}"},
+        {"own", 9, true,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"fco_7f_i3\",\"type\":"
+         "\"function_call_output\"}],\"first_id\":\"fco_7f_i3\",\"last_id\":\"fco_7f_i3\","
+         "\"has_more\":false}"},
+        {"fco_7f_i3", 1, false,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"own\",\"type\":\"message\"}],"
+         "\"first_id\":\"own\",\"last_id\":\"own\",\"has_more\":true}"},
+        {"msg_7f_i0", 1, false,
+         "{\"object\":\"list\",\"data\":[],\"first_id\":null,\"last_id\":null,"
+         "\"has_more\":false}"},
+        {"nobody", 1, true, NULL}};
+    struct json *items = NULL;
+    assert_int_equal(json_parse(&items, text, sizeof text - 1, NULL), 0);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct json_writer w = {0};
+        const struct input_page page = {.response = "resp_7f",
+                                        .ascending = table[i].ascending,
+                                        .limit = table[i].limit,
+                                        .after = words_of_text(table[i].after)};
+        assert_int_equal(input_items_write(items, &page, &w), table[i].want != NULL);
+        if (table[i].want)
+            assert_string_equal(w.out.data, table[i].want);
+        str_fini(&w.out);
+    }
+    json_free(items);
+}
+
+static void what_is_not_done_says_so(void **state) {
+    (void)state;
+    char path[128];
+    struct json *one = server_rig_json(&rig, RESPONSES, "{\"max_output_tokens\":2," ASK "}", 200);
+    struct json *why = server_rig_json(&rig, path_of(path, sizeof path, one, "/cancel"), "{}", 400);
+    assert_non_null(strstr(server_rig_text(why, "error.message"), "synchronous"));
+    json_free(why);
+    json_free(server_rig_json(&rig, RESPONSES "/resp_nobody/cancel", "{}", 404));
+    why = server_rig_json(&rig, RESPONSES "/compact", "{}", 404);
+    assert_non_null(strstr(server_rig_text(why, "error.message"), "not compacted"));
+    json_free(why);
+    json_free(server_rig_json(&rig, path_of(path, sizeof path, one, ""), "{}", 405));
+    json_free(one);
 }
 
 static void refusals_name_the_place(void **state) {
@@ -390,6 +534,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(kept_responses_are_gone_on_from),
+        cmocka_unit_test(kept_responses_are_streamed_again),
+        cmocka_unit_test(all_kinds_of_items_are_streamed_again),
+        cmocka_unit_test(input_items_come_in_pages),
+        cmocka_unit_test(what_is_not_done_says_so),
         cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(unknown_kinds_are_passed_by),
         cmocka_unit_test(calls_of_groups_keep_to_their_schema),

@@ -102,6 +102,62 @@ static void a_half_closed_client_is_served(void **state) {
     }
 }
 
+// Reads what the server asks with, so that closing is no reset.
+static void read_some(int fd) {
+    char bytes[512];
+    while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        continue;
+}
+
+// One that goes long after it has finished sending does so without a word.
+static void a_half_closed_client_that_goes_later_is_noticed(void **state) {
+    (void)state;
+    for (int begun = 0; begun < 2; begun++) {
+        struct peer_server s;
+        peer_start(&s, (struct http_options){0});
+        s.begin_held = begun;
+        int fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        assert_true(peer_wait(&s.n_held, 1));
+        shutdown(fd, SHUT_WR);
+        for (int i = 0; i < 30; i++, usleep(100000))
+            read_some(fd);
+        assert_int_equal(s.gone, 0);
+        close(fd);
+        assert_true(peer_wait(&s.gone, 1)); // which takes up to 5 seconds
+        peer_stop(&s);
+    }
+}
+
+// It is asked again and again, and its answer is whole all the same.
+static void a_half_closed_client_waits_long(void **state) {
+    (void)state;
+    for (int begun = 0; begun < 2; begun++) {
+        struct peer_server s;
+        struct str head = {0}, body = {0};
+        int status, interim = 0;
+        peer_start(&s, (struct http_options){0});
+        s.begin_held = begun;
+        int fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        assert_true(peer_wait(&s.n_held, 1));
+        shutdown(fd, SHUT_WR);
+        usleep(5000000);
+        assert_int_equal(s.gone, 0);
+        http_post(s.http, let_go, &s);
+        while ((status = peer_answer(fd, &head, &body)) == 100)
+            interim++;
+        assert_int_equal(status, 200);
+        assert_true(begun ? interim == 0 : interim > 1 && interim < 5);
+        assert_string_equal(body.data ? body.data : "", begun ? "" : "late");
+        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        close(fd);
+        str_fini(&head);
+        str_fini(&body);
+        peer_stop(&s);
+    }
+}
+
 // The connection will end after the answer, but not before it.
 static void the_last_request_of_a_connection_may_run(void **state) {
     (void)state;
@@ -503,6 +559,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_goes_is_noticed),
         cmocka_unit_test(a_half_closed_client_is_served),
+        cmocka_unit_test(a_half_closed_client_that_goes_later_is_noticed),
+        cmocka_unit_test(a_half_closed_client_waits_long),
         cmocka_unit_test(the_last_request_of_a_connection_may_run),
         cmocka_unit_test(what_is_sent_behind_a_running_request_waits),
         cmocka_unit_test(a_slow_reader_holds_the_writer_back),

@@ -273,7 +273,20 @@ static void arguments_flow(void **state) {
     static const struct sample cut[] = {
         {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{\"a\":\"xy", "{{get {\"a\":\"xy !}}"},
         {TOOLS_QWEN, TC "<function=get><parameter=city>Ro\nme", "{{get {\"city\":\"Ro\\nme !}}"},
-        // What may be the end of a value when the reply ends is no text behind the call.
+        // Before the arguments there is no call yet, and its marks are no text.
+        {TOOLS_QWEN, "So:\n" TC "\n<function=ge", "So:"},
+        {TOOLS_QWEN, TC "\n<function=get>\n<parameter", ""},
+        {TOOLS_HERMES, TC "{\"name\":\"ge", ""},
+        {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{}}" CT TC "{\"na", "{{get {}}}"},
+        {TOOLS_LLAMA, "{\"name\":\"ge", "{\"name\":\"ge"},
+        // What may be the end of a value when the reply ends is no text of the value,
+        {TOOLS_QWEN, TC "<function=get><parameter=city>Rome\n</parameter>",
+         "{{get {\"city\":\"Rome !}}"},
+        {TOOLS_QWEN, TC "<function=get><parameter=city>Rome\n</parameter>\n</func",
+         "{{get {\"city\":\"Rome !}}"},
+        {TOOLS_LAGUNA, TC "get<arg_key>city</arg_key><arg_value>Rome</arg_value>",
+         "{{get {\"city\":\"Rome !}}"},
+        // and none behind the call.
         {TOOLS_QWEN, TC "<function=get><parameter=city>Rome\n", "{{get {\"city\":\"Rome !}}"},
         {TOOLS_QWEN, TC "<function=get><parameter=city>Rome</parameter><parameter=days>1",
          "{{get {\"city\":\"Rome\",\"days\": !}}"},
