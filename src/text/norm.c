@@ -222,34 +222,28 @@ static bool is_nameless(uint32_t code) {
            code == 0xFDFA || code == 0xFDFB || (code >= 0xFE70 && code <= 0xFE7E && code % 2 == 0);
 }
 
+// Letters and numbers of letters, among which are those that no name has.
+static bool is_letter(uint32_t code) {
+    const utf8proc_category_t c = utf8proc_category((int32_t)code);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) || c == UTF8PROC_CATEGORY_NL;
+}
+
 bool norm_begins_name(uint32_t code) {
-    switch (utf8proc_category((int32_t)code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_NL:
+    if (is_letter(code))
         return !is_nameless(code) && code != 0xE33 && code != 0xEB3 && code != 0xFF9E &&
                code != 0xFF9F;
-    default:
-        return code == '_' || code == 0x1885 || code == 0x1886 || code == 0x2118 || code == 0x212E;
-    }
+    return code == '_' || code == 0x1885 || code == 0x1886 || code == 0x2118 || code == 0x212E;
 }
 
 bool norm_continues_name(uint32_t code) {
+    if (is_letter(code))
+        return !is_nameless(code);
     switch (utf8proc_category((int32_t)code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_PC:
-        return !is_nameless(code);
+        return true;
     default:
         return code == 0xB7 || code == 0x387 || (code >= 0x1369 && code <= 0x1371) ||
                code == 0x19DA || code == 0x2118 || code == 0x212E;

@@ -10,8 +10,8 @@
 
 #include "engine/cache.h"
 #include "engine/generate.h"
-#include "ops/copy_backend.h"
 #include "ops/exec.h"
+#include "support/copies.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 
@@ -38,57 +38,7 @@ static void *slow_alloc(struct exec *x, size_t bytes) {
     return p;
 }
 
-static void plain_free(struct exec *x, void *p) {
-    (void)x;
-    free(p);
-}
-
-static int no_queue(struct copy_queue **out, struct exec *x, struct err *e) {
-    (void)x;
-    (void)e;
-    *out = NULL;
-    return 0;
-}
-
-static void nothing(struct copy_queue *q) {
-    (void)q;
-}
-
-static void copy_now(struct copy_queue *q, void *dst, const void *src, size_t bytes,
-                     uint64_t ticket, bool to_host) {
-    (void)q;
-    (void)ticket;
-    (void)to_host;
-    memcpy(dst, src, bytes);
-}
-
-static bool always(struct copy_queue *q, uint64_t ticket) {
-    (void)q;
-    (void)ticket;
-    return true;
-}
-
-static int ended(struct copy_queue *q, uint64_t ticket, struct err *e) {
-    (void)q;
-    (void)ticket;
-    (void)e;
-    return 0;
-}
-
-static void in_order(struct copy_queue *q, uint64_t ticket) {
-    (void)q;
-    (void)ticket;
-}
-
-static const struct copy_backend slow = {.host_alloc = slow_alloc,
-                                         .host_free = plain_free,
-                                         .open = no_queue,
-                                         .close = nothing,
-                                         .after_compute = nothing,
-                                         .copy = copy_now,
-                                         .done = always,
-                                         .wait = ended,
-                                         .before_compute = in_order};
+static struct copy_backend slow;
 
 struct scene {
     struct tiny_pair files;
@@ -137,6 +87,8 @@ static void open_scene(struct scene *s, const char *name) {
     o.target.max_ctx = 512;
     o.make_plan = true;
     assert_int_equal(session_open(&s->session, &o, &e), 0);
+    slow = copies_at_once();
+    slow.host_alloc = slow_alloc;
     model_exec(session_model(s->session))->copies = &slow;
     assert_int_equal(cache_create(&s->cache, s->session, &c, &e), 0);
     for (int i = 0; i < PROMPT; i++)

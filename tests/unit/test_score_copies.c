@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "compress/score.h"
-#include "ops/copy_backend.h"
 #include "ops/exec.h"
+#include "support/copies.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 
@@ -42,27 +42,6 @@ static void give(struct exec *x, void *p) {
     plain->free(x, p);
 }
 
-static void *host_alloc(struct exec *x, size_t bytes) {
-    (void)x;
-    return malloc(bytes);
-}
-
-static void host_free(struct exec *x, void *p) {
-    (void)x;
-    free(p);
-}
-
-static int open_queue(struct copy_queue **out, struct exec *x, struct err *e) {
-    (void)x;
-    (void)e;
-    *out = NULL;
-    return 0;
-}
-
-static void close_queue(struct copy_queue *q) {
-    (void)q;
-}
-
 static void after_compute(struct copy_queue *q) {
     (void)q;
     for (int i = 0; i < BLOCKS; i++)
@@ -80,34 +59,6 @@ static void copy(struct copy_queue *q, void *dst, const void *src, size_t bytes,
             at < blocks[i].p + blocks[i].bytes)
             memset(dst, 0, bytes);
 }
-
-static bool done(struct copy_queue *q, uint64_t ticket) {
-    (void)q;
-    (void)ticket;
-    return true;
-}
-
-static int wait_for(struct copy_queue *q, uint64_t ticket, struct err *e) {
-    (void)q;
-    (void)ticket;
-    (void)e;
-    return 0;
-}
-
-static void before_compute(struct copy_queue *q, uint64_t ticket) {
-    (void)q;
-    (void)ticket;
-}
-
-static const struct copy_backend behind = {.host_alloc = host_alloc,
-                                           .host_free = host_free,
-                                           .open = open_queue,
-                                           .close = close_queue,
-                                           .after_compute = after_compute,
-                                           .copy = copy,
-                                           .done = done,
-                                           .wait = wait_for,
-                                           .before_compute = before_compute};
 
 // Scores of two texts, the longer one second, by a scorer of its own.
 static void score_both(struct exec *x, const struct gguf *g, const int32_t *ids,
@@ -147,6 +98,9 @@ static void test_copies_wait(void **state) {
     struct ops late = *plain;
     late.alloc = take;
     late.free = give;
+    struct copy_backend behind = copies_at_once();
+    behind.after_compute = after_compute;
+    behind.copy = copy;
     x->ops = &late;
     x->copies = &behind;
     score_both(x, g, ids, got);
