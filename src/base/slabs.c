@@ -68,16 +68,24 @@ void slabs_trim(struct slabs *s) {
 
 enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
 
+// A slab's bytes, where memory is not short, for an arena with so many bytes of blocks.
+static size_t wished(int64_t used) {
+    return clamp_size((size_t)used / 32 / STEP * STEP, LEAST, MOST);
+}
+
 int64_t slabs_vain(void) {
     return (int64_t)SLABS_ARENAS * LEAST;
+}
+
+int64_t slabs_vain_beyond(int64_t used) {
+    return (int64_t)wished(used) - LEAST;
 }
 
 // A slab for a block that fits no other: a 32nd of what its arena holds, so that no more than that
 // is held in vain, and only what is needed where memory is short.
 static int64_t grow(struct slabs *s, int arena, size_t bytes) {
     size_t need = (bytes + STEP - 1) / STEP * STEP;
-    size_t wish = (size_t)s->used[arena] / 32 / STEP * STEP;
-    wish = clamp_size(wish, LEAST, MOST);
+    size_t wish = wished(s->used[arena]);
     if (s->separate)
         return add_slab(s, arena, bytes);
     int64_t at = need < wish ? add_slab(s, arena, wish) : -1;

@@ -53,6 +53,9 @@ void slabs_fini(struct slabs *s); // gives everything back
 // What slabs hold beside their blocks where these are to fill a limit: a smallest slab for each
 // arena.
 int64_t slabs_vain(void);
+// What an arena with so many bytes of blocks may hold beside them beyond its part of that, because
+// it took a slab when memory was not short yet.
+int64_t slabs_vain_beyond(int64_t used);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
 int64_t slabs_held(const struct slabs *s, int arena);
 int64_t slabs_spare(const struct slabs *s, int arena);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/num.h"
+#include "base/slabs.h"
 #include "ops/args.h"
 
 enum { SMALLEST = 4 * KV_PAGE };
@@ -96,19 +97,14 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
                    (long long)p->context, need, have, missing, advice);
 }
 
-// What the last slab of an arena may leave unused (base/slabs.c): the slots are taken first, and
-// all of what is left, so others need room for that.
-static int64_t slack(int64_t bytes) {
-    enum { LEAST = 16 << 20, MOST = 256 << 20 };
-    return min_i64(max_i64(bytes / 8, LEAST), MOST);
-}
-
-// Beside the slots: who has them, heats and addresses.
+// Beside the slots: who has them, heats and addresses, and what slabs of others may leave unused:
+// slots take all that is left.
 static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
     enum { EACH = 24, ROUND = 4 << 20 };
     const struct expert_classes *c = &p->slots;
     return (int64_t)expert_classes_layers(c) * c->experts * EACH + (int64_t)c->n * ROUND +
-           slack(rest + p->draft) + slack(p->scratch) + slack(p->state);
+           slabs_vain_beyond(rest + p->draft) + slabs_vain_beyond(p->scratch) +
+           slabs_vain_beyond(p->state);
 }
 
 int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e) {

@@ -177,11 +177,32 @@ static void test_filled(void **state) {
     }
 }
 
+// As experts' slots are planned: one block first, of all that the arenas behind it leave.
+static void test_filled_behind(void **state) {
+    (void)state;
+    for (int64_t large = 300 * MIB; large <= 9000 * (int64_t)MIB; large += 333 * MIB) {
+        const int64_t planned[SLABS_ARENAS] = {large, large / 2, 3 * MIB, 0, 40 * MIB};
+        int64_t rest = slabs_vain();
+        for (int a = 0; a < 4; a++)
+            rest += planned[a] + slabs_vain_beyond(planned[a]);
+        struct store t = {0};
+        struct slabs s = slabs_of(&t, rest + planned[4], false);
+        assert_non_null(slabs_take(&s, 4, (size_t)planned[4]));
+        for (int a = 0; a < 4; a++)
+            for (int64_t at = 0; at < planned[a]; at += MIB)
+                assert_non_null(slabs_take(&s, a, MIB));
+        slabs_fini(&s);
+        assert_int_equal(t.out, 0);
+    }
+    assert_int_equal(slabs_vain_beyond(0), 0);
+    assert_int_equal(slabs_vain_beyond(1024 * (int64_t)MIB), 16 * MIB);
+    assert_int_equal(slabs_vain_beyond(INT64_MAX), 240 * MIB);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filled),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_arenas),
+        cmocka_unit_test(test_filled), cmocka_unit_test(test_filled_behind),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_arenas),
         cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
