@@ -176,12 +176,12 @@ static void other_result(struct plain *r, struct conversation_turn *t,
         q->text = output ? print(r, output) : stand_in(r, p->raw);
 }
 
+// What was sealed is what was thought, whatever words a client has put beside it.
 static void take_reasoning(struct plain *r, struct conversation_turn *t,
                            const struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
     struct str opened = {0};
-    if (!p->text.n && p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) &&
-        opened.len)
+    if (p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) && opened.len)
         text = conversation_copy(r->to, opened.data, opened.len);
     r->to->failed |= opened.failed;
     str_fini(&opened);

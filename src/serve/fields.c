@@ -194,9 +194,11 @@ const struct field fields[] = {
      .schema = "{'type':'integer','minimum':0}", .help = "vLLM's name for thinking.budget_tokens."},
     {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
-               "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
-     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking. "
-             "Without it the model is told not to think."},
+               "'budget_tokens':{'type':['integer','null'],'minimum':0},'display':{'enum':["
+               "'summarized','omitted','updates',null]}}}",
+     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking; "
+             "display: summarized, or omitted, which sends its text in signatures only. Without "
+             "thinking the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
      .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
                "'format':{'type':['object','null']}}}",

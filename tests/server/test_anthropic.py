@@ -255,7 +255,54 @@ def thinking():
     bare = [m for m in history if m["role"] == "user"]
     check("thinking: what was thought comes back", n > other.messages.count_tokens(
         model="m", messages=bare).input_tokens + 20, n)
+    omitted(other, ask, r)
     equal("thinking: the server ends well", thoughtful.end(), 0)
+
+
+def omitted(other, ask, shown):
+    """display: the text goes out within the signature alone, and counts as if it had been shown."""
+    ask = {**ask, "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}}
+    r = other.messages.create(**ask)
+    block = r.content[0]
+    equal("omitted: a block without text", (block.type, block.thinking), ("thinking", ""))
+    check("omitted: all of it in the signature", len(block.signature) > len(shown.content[0].thinking), block)
+    equal("omitted: the words behind it are the same", [b.text for b in r.content[1:]], [b.text for b in shown.content[1:]])
+    equal("omitted: it counts as before", r.usage.output_tokens, shown.usage.output_tokens)
+    raw = list(other.messages.create(**ask, stream=True))
+    of_block = [e for e in raw if getattr(e, "index", None) == 0]
+    equal("omitted: streamed, what the block is made of",
+          [e.delta.type if e.type == "content_block_delta" else e.type for e in of_block],
+          ["content_block_start", "signature_delta", "content_block_stop"])
+    with other.messages.stream(**ask) as stream:
+        final = stream.get_final_message()
+    equal("omitted: streamed the same", [b.model_dump() for b in final.content], [b.model_dump() for b in r.content])
+
+    def goes_on(content, **more):
+        """The tokens of a prompt that has it, and what is said next."""
+        turn = MESSAGES + [{"role": "assistant", "content": [b.model_dump() for b in content]},
+                           {"role": "user", "content": "Go on."}]
+        said = other.messages.create(**{**ask, "messages": turn, **more})
+        return said.usage.input_tokens + said.usage.cache_read_input_tokens, [b.model_dump() for b in said.content]
+
+    equal("omitted: the next turn is as if it had been shown", goes_on(r.content), goes_on(shown.content))
+    r.content[0].thinking = "(thinking)"
+    equal("omitted: text that was put beside it is passed over", goes_on(r.content), goes_on(shown.content))
+    summarized = {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}
+    equal("summarized: the text", other.messages.create(**{**ask, "thinking": summarized}).content[0].thinking,
+          shown.content[0].thinking)
+    for change, words in [({"display": "none"}, "thinking.display is 'none' and must be summarized or omitted"),
+                          ({"display": 1}, "thinking.display is a number and must be"),
+                          ({"display": "omitted", "type": "disabled"}, "leave display out"),
+                          ({"display": None}, None), ({"display": None, "type": "disabled"}, None)]:
+        for send in (other.messages.create, other.messages.count_tokens):
+            fields = dict(ask, thinking={"type": "adaptive", **change})
+            if send == other.messages.count_tokens:
+                del fields["max_tokens"], fields["extra_body"]
+            try:
+                send(**fields)
+                equal(f"display: {change}", words, None)
+            except anthropic.BadRequestError as error:
+                check(f"display: {change}", words and words in error.body["error"]["message"], error.body)
 
 
 def life_signs():

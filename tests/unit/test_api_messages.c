@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "serve/answer_messages.h"
 #include "serve/conversation_messages.h"
 #include "serve/conversation_plain.h"
 #include "serve/noise.h"
@@ -90,6 +91,17 @@ static void conversations_are_read(void **state) {
           "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
+    // What a signature holds is what was thought ("hm"), whatever stands beside it.
+    static const char *const beside[] = {"", "a note of the client's"};
+    for (int i = 0; i < 2; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\","
+                 "\"thinking\":\"%s\",\"signature\":\"coppice-1.aG0=\"}," TEXT("Look.") "]}]}",
+                 beside[i]);
+        reads(body,
+              "[{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":\"Look.\"}]");
+    }
     reads("{\"messages\":[" CALLS ",{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
           "\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
           "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
@@ -329,6 +341,18 @@ static void refusals_have_their_form(void **state) {
         {"{\"messages\":[]}", "messages is empty"},
         {"{}", "messages is missing"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{}}", "thinking.type"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"adaptive\","
+         "\"display\":\"none\"}}",
+         "thinking.display is 'none' and must be summarized or omitted"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"adaptive\","
+         "\"display\":true}}",
+         "thinking.display is a boolean and must be"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"disabled\","
+         "\"display\":\"omitted\"}}",
+         "thinking.type is disabled: leave display out"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":{\"type\":\"x\"}}",
          "tool_choice.type"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"system\":1}", "system is a"},
@@ -415,6 +439,40 @@ static void thinking_is_a_block(void **state) {
     str_fini(&thinking);
 }
 
+// A stream whose thinking is omitted: the block, nothing but signatures in it, the newest of which
+// holds all of it.
+static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
+    (void)state;
+    static const struct dialect d = {.endpoint = ENDPOINT_ANTHROPIC};
+    struct service s = {.model = (char *)"m"};
+    struct choice k = {0};
+    struct completion c = {.s = &s, .d = &d, .choices = &k, .n_choices = 1, .prepared = true};
+    struct answer_piece p = {.text = {"hm", 2}};
+    struct events v;
+    c.p.omits_thinking = true;
+    struct answer_item *it = answer_items_begin(&k.items, ITEM_REASONING);
+    blocks_item_begin(&c, &k, it);
+    blocks_item_delta(&c, &k, it, &p);
+    str_puts(&it->text, "hm");
+    blocks_alive(&c);
+    it->open = false;
+    blocks_item_end(&c, &k, it);
+    read_events(&v, &s.out);
+    assert_int_equal(v.n, 5); // start, ping and an empty piece, signature, stop
+    assert_string_equal(server_rig_text(v.at[0], "content_block.thinking"), "");
+    assert_string_equal(server_rig_text(v.at[1], "type"), "ping");
+    for (int i = 2; i < 4; i++) {
+        assert_string_equal(server_rig_text(v.at[i], "delta.type"), "signature_delta");
+        assert_string_equal(server_rig_text(v.at[i], "delta.signature"),
+                            i == 2 ? "" : "coppice-1.aG0=");
+    }
+    assert_string_equal(server_rig_text(v.at[4], "type"), "content_block_stop");
+    drop_events(&v);
+    answer_items_fini(&k.items);
+    str_fini(&s.out);
+    str_fini(&s.json.out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_are_read),
@@ -428,6 +486,7 @@ int main(void) {
         cmocka_unit_test(refusals_have_their_form),
         cmocka_unit_test(unknown_things_are_taken),
         cmocka_unit_test(thinking_is_a_block),
+        cmocka_unit_test(thinking_goes_out_sealed_where_it_is_omitted),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
