@@ -304,6 +304,15 @@ def tools():
     behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
     r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=declared)
     check("tools: a result goes on", r.choices[0].finish_reason in ("stop", "length", "tool_calls"), r)
+    freeform = [{"type": "custom", "custom": {"name": "patch"}}]
+    choice = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=60, tools=freeform,
+                                            tool_choice="required", temperature=0).choices[0]
+    call = choice.message.tool_calls[0]
+    equal("tools: a custom one", (call.type, call.custom.name), ("custom", "patch"))
+    behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
+    bare = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=8, tools=freeform)
+    r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=freeform)
+    check("tools: the result of a custom one goes on", r.usage.prompt_tokens > bare.usage.prompt_tokens + 10, r)
 
 
 if __name__ == "__main__":
