@@ -164,6 +164,8 @@ static void read_words(struct conversation *v, const struct json *m, enum conver
     const struct json *content = json_get(m, "content");
     struct conversation_turn *t = NULL;
     size_t n = count(content);
+    if (role == CONVERSATION_SYSTEM && !content)
+        return;
     for (size_t i = 0; i < n && !v->failed; i++) {
         const struct json *block = at(content, i);
         bool item = is(block, "tool_item");

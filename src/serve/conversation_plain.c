@@ -307,8 +307,22 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
     return true;
 }
 
+// Words of the system that were for the turn before the user's next one only.
+static bool is_over(const struct plain *r, const struct conversation_turn *t) {
+    bool brief = false;
+    for (int i = 0; t->role == CONVERSATION_SYSTEM && i < t->extras.n; i++)
+        brief |= !strcmp(t->extras.at[i].key, "clear_at") &&
+                 words_equal(words_of(t->extras.at[i].value), "next_user_message");
+    for (int i = r->turn + 1; brief && i < r->from->n_turns; i++) {
+        enum conversation_role role = r->from->turns[i].role;
+        if (role == CONVERSATION_USER || role == CONVERSATION_TOOL)
+            return true;
+    }
+    return false;
+}
+
 static bool take_turn(struct plain *r, const struct conversation_turn *from) {
-    if (from->n_parts == 1 && is_mute(from, from->parts))
+    if ((from->n_parts == 1 && is_mute(from, from->parts)) || is_over(r, from))
         return true;
     // Turns stay what they are: the form has them apart for a reason.
     enum conversation_kind first = from->n_parts ? from->parts[0].kind : PART_TEXT;

@@ -95,3 +95,12 @@ bool field_read_thread(struct params *p, const struct field *f, const struct jso
     x->details = "thread_unsupported_request";
     return false;
 }
+
+// Clients that ask for it wait for a block of its own, and would keep an answer in its place.
+bool field_read_compaction(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "compaction is not supported: conversations are not compacted here; ask for "
+                      "a summary as an answer, and go on from that");
+}

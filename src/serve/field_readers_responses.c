@@ -33,13 +33,17 @@ bool field_read_include(struct params *p, const struct field *f, const struct js
 
 bool field_read_reasoning(struct params *p, const struct field *f, const struct json *v,
                           const struct params_limits *l, struct api_error *x) {
-    const struct json *effort = json_get(v, "effort"), *summary = json_get(v, "summary");
+    static const char *const words[] = {"reasoning.summary", "reasoning.generate_summary"};
+    const struct json *effort = json_get(v, "effort");
     if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
         return api_refuse(x, "reasoning.effort", "reasoning.effort is %s and must be a string",
                           fields_kind_name(effort));
-    if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
-        return api_refuse(x, "reasoning.summary", "reasoning.summary is %s and must be a string",
-                          fields_kind_name(summary));
+    for (int i = 0; i < 2; i++) {
+        const struct json *summary = json_get(v, strchr(words[i], '.') + 1);
+        if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
+            return api_refuse(x, words[i], "%s is %s and must be a string", words[i],
+                              fields_kind_name(summary));
+    }
     return !effort || field_read_effort(p, f, effort, l, x);
 }
 

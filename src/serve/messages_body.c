@@ -99,6 +99,9 @@ static bool check_message(const struct json *message, size_t m, struct api_error
     if (!is(role, "user") && !is(role, "assistant") && !is(role, "system"))
         return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
                           role);
+    if (is(role, "system") && !json_get(message, "content") &&
+        json_len(json_get(message, "output_config")) > 0)
+        return true; // it sets something and says nothing
     return check_content(json_get(message, "content"), is(role, "assistant"), m, x);
 }
 

@@ -10,8 +10,9 @@ import threading
 import time
 
 import anthropic
+from anthropic.types import beta, message_create_params, message_count_tokens_params
 
-from suite import Server, check, equal, finish, part
+from suite import Server, check, equal, finish, part, unjudged
 
 MESSAGES = [{"role": "user", "content": "Say hello."}]
 TOOLS = [{"name": "read", "description": "Reads a file.", "input_schema": {
@@ -154,8 +155,45 @@ def runs_tools():
         check(f"{name}: the tool was called", len(asked) > before, asked)
 
 
+def beta_fields():
+    """Turns of the system that newer clients send, and what older ones call the form of an answer."""
+    note = {"role": "system", "content": "There are many tokens left, and they are counted with care.",
+            "clear_at": "next_user_message"}
+    effort = {"role": "system", "output_config": {"effort": "low"}}
+
+    def count(*turns):
+        return client.beta.messages.count_tokens(model="m", messages=[*MESSAGES, *turns]).input_tokens
+
+    later = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
+    check("system turn: it is read", count(note) > count() + 10, count(note))
+    equal("system turn: cleared at the next user's message", count(note, *later), count(*later))
+    check("system turn: never cleared", count({**note, "clear_at": "never"}, *later) > count(*later) + 10)
+    equal("system turn: one that only sets something", count(effort), count())
+    schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"], "additionalProperties": False}
+    r = create(extra_body={"output_format": {"type": "json_schema", "schema": schema}})
+    equal("output_format: the answer has it", json.loads(r.content[0].text), {"n": 7})
+    try:
+        check("compaction: refused", False, client.beta.messages.create(
+            model="m", max_tokens=8, messages=MESSAGES, compaction={"type": "summarize"}))
+    except anthropic.BadRequestError as error:
+        check("compaction: refused", "compaction is not supported" in error.body["error"]["message"], error.body)
+
+
+def fields():
+    """Each field that the SDK can send is read, or named as one that does nothing."""
+    for path, kinds in (("/v1/messages", (message_create_params.MessageCreateParamsStreaming,
+                                          beta.message_create_params.MessageCreateParamsStreaming)),
+                        ("/v1/messages/count_tokens", (message_count_tokens_params.MessageCountTokensParams,
+                                                       beta.message_count_tokens_params.MessageCountTokensParams))):
+        for kind in kinds:
+            equal(f"fields: {kind.__module__}", unjudged(path, "Messages", kind.__annotations__), [])
+
+
 def models():
     found = list(client.models.list())
+    for query in ({"after_id": found[0].id}, {"before_id": found[0].id}, {"lifecycle": ["retired"]}):
+        equal(f"models: {query}", list(client.models.list(**query)), [])
+    equal("models: active ones", len(list(client.models.list(limit=1, lifecycle=["active"]))), 1)
     equal("models: one", [m.type for m in found], ["model"])
     check("models: its window", found[0].max_input_tokens == 4096 and found[0].created_at, found)
     equal("models: by its name", client.models.retrieve(found[0].id).display_name, found[0].id)
@@ -355,8 +393,8 @@ def broken_stream():
 if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
-    for function in [message, message_stream, stops, conversation, counts, runs_tools, models, errors, full_queue, aborts,
-                     thinking, life_signs, many_at_once, broken_stream]:
+    for function in [message, message_stream, stops, conversation, counts, fields, beta_fields, runs_tools, models, errors,
+                     full_queue, aborts, thinking, life_signs, many_at_once, broken_stream]:
         part(function)
     check("nothing is left in progress", server.calm())
     finish()

@@ -9,8 +9,9 @@ import time
 
 import openai
 from openai.types import responses as types
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
-from suite import Server, check, equal, finish, part
+from suite import Server, check, equal, finish, part, unjudged
 
 INPUT = [{"role": "user", "content": "Say hello."}]
 TOOL = {"type": "function", "name": "read", "description": "Reads a file.", "strict": True,
@@ -164,6 +165,9 @@ def conversation():
     again = create(input=[{"type": "item_reference", "id": pages.data[0].id}])
     equal("kept: an item of its input, by its id",
           [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
+    again = create(input=[{"type": None, "id": pages.data[0].id}])
+    equal("kept: an item by its id alone",
+          [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
     refused("kept: a page behind nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
     refused("kept: a page of nothing", lambda: client.responses.input_items.list(second.id, limit=0), 400)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
@@ -270,6 +274,8 @@ def reasoning():
         check("reasoning: counted", seen[-1].response.usage.output_tokens_details.reasoning_tokens > 0, seen[-1])
         r = create(by, reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])
         equal("reasoning: as a summary", r.output[0].summary[0].text, thought)
+        older = create(by, reasoning={"generate_summary": "auto"})
+        equal("reasoning: as a summary, by its older name", older.output[0].summary[0].text, thought)
         names = [e.type for e in validated(create(by, stream=True, reasoning={"summary": "auto"}))]
         check("reasoning: summary events", names.count("response.reasoning_summary_part.done") == 1, names)
         sealed = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": r.output[0].encrypted_content}]
@@ -295,6 +301,13 @@ def errors():
         check("errors: a long input", False, create(input="x " * 20000))
     except openai.BadRequestError as error:
         equal("errors: its code and field", (error.code, error.param), ("context_length_exceeded", "input"))
+
+
+def fields():
+    """Each field that the SDK can send is read, or named as one that does nothing."""
+    for path, kind in (("/v1/responses", ResponseCreateParamsStreaming),
+                       ("/v1/responses/input_tokens", types.InputTokenCountParams)):
+        equal(f"fields: {path}", unjudged(path, "Responses", kind.__annotations__), [])
 
 
 def abort():
@@ -323,7 +336,7 @@ if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
     for one in (response, stream, chances, stream_helper, conversation, kept_streams, input_tokens, custom, tools, reasoning,
-                errors, abort):
+                errors, fields, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()

@@ -117,6 +117,24 @@ static void conversations_are_read(void **state) {
               "[web_search_tool_result]") "]}]");
 }
 
+#define NOTE "{\"role\":\"system\",\"content\":\"n\",\"clear_at\":\"next_user_message\"}"
+#define HI   "{\"role\":\"user\",\"content\":\"Hi\"}"
+
+// Turns of the system that are for one turn of the user, and such as say nothing.
+static void system_turns_come_and_go(void **state) {
+    (void)state;
+    reads("{\"messages\":[" HI "," NOTE ",{\"role\":\"assistant\",\"content\":\"Yes?\"}]}",
+          "[" HI "," NOTE ",{\"role\":\"assistant\",\"content\":\"Yes?\"}]");
+    reads("{\"messages\":[" HI "," NOTE "," HI "," NOTE "]}", "[" HI "," HI "," NOTE "]");
+    reads("{\"messages\":[" CALLS "," NOTE ",{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"tool_result\",\"tool_use_id\":\"a\",\"content\":\"one\"}]}]}",
+          "[" CALLED ",{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"one\"}]");
+    reads("{\"messages\":[" HI ",{\"role\":\"system\",\"output_config\":{\"effort\":\"low\"}}]}",
+          "[" HI "]");
+    reads("{\"messages\":[" HI ",{\"role\":\"system\",\"output_config\":{}}]}",
+          "messages[1]: messages[1].content is missing and must be a string or an array of blocks");
+}
+
 static void what_makes_no_sense_is_refused(void **state) {
     (void)state;
     reads(USER("[{\"type\":\"image\",\"source\":{}}]"),
@@ -353,6 +371,9 @@ static void refusals_have_their_form(void **state) {
          "\"disabled\","
          "\"display\":\"omitted\"}}",
          "thinking.type is disabled: leave display out"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"compaction\":{\"type\":"
+         "\"summarize\"}}",
+         "compaction is not supported"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":{\"type\":\"x\"}}",
          "tool_choice.type"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"system\":1}", "system is a"},
@@ -476,6 +497,7 @@ static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_are_read),
+        cmocka_unit_test(system_turns_come_and_go),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(tools_are_read),
         cmocka_unit_test(noise_is_found),
