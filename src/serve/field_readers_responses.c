@@ -57,6 +57,21 @@ bool field_read_text_options(struct params *p, const struct field *f, const stru
     return json_kind_of(format) != JSON_OBJECT || field_read_format(p, "text.format", format, x);
 }
 
+// Its row stands behind those of max_tokens.
+bool field_read_cache_options(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    const struct json *prewarm = json_get(v, "prewarm");
+    (void)f, (void)l;
+    if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)
+        return api_refuse(x, "prompt_cache_options.prewarm",
+                          "prompt_cache_options.prewarm is %s and must be true or false",
+                          fields_kind_name(prewarm));
+    p->prewarms = json_bool(prewarm, false);
+    if (p->prewarms)
+        p->max_tokens = 0;
+    return true;
+}
+
 bool field_read_background(struct params *p, const struct field *f, const struct json *v,
                            const struct params_limits *l, struct api_error *x) {
     (void)p, (void)l;

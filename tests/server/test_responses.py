@@ -310,6 +310,22 @@ def fields():
         equal(f"fields: {path}", unjudged(path, "Responses", kind.__annotations__), [])
 
 
+def prewarm():
+    """A prompt is read for the cache alone, and the next request finds it there."""
+    long = [{"role": "developer", "content": "".join(f"Rule {i}: be brief. " for i in range(60))}]
+    for stream in (False, True):
+        if stream:
+            long[0]["content"] = "Other rules. " + long[0]["content"]
+        r = create(input=long, prompt_cache_options={"prewarm": True}, max_output_tokens=9, stream=stream)
+        r = validated(r)[-1].response if stream else r
+        equal(f"prewarm: nothing is answered, stream {stream}", (r.status, r.output, r.usage.output_tokens),
+              ("completed", [], 0))
+        after = create(input=long + [{"role": "user", "content": "Hello."}], max_output_tokens=2)
+        check("prewarm: the cache has it", after.usage.input_tokens_details.cached_tokens > 0.8 * r.usage.input_tokens,
+              after.usage)
+    refused("prewarm: a word", lambda: create(prompt_cache_options={"prewarm": "yes"}), 400)
+
+
 def abort():
     with create(stream=True, max_output_tokens=4000, extra_body={"ignore_eos": True}) as s:
         for event in s:
@@ -336,7 +352,7 @@ if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
     for one in (response, stream, chances, stream_helper, conversation, kept_streams, input_tokens, custom, tools, reasoning,
-                errors, fields, abort):
+                errors, fields, prewarm, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()
