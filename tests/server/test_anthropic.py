@@ -179,6 +179,32 @@ def beta_fields():
         check("compaction: refused", "compaction is not supported" in error.body["error"]["message"], error.body)
 
 
+def changes_tools():
+    """The SDK's runner adds tools and takes them away within a conversation."""
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather of a city."""
+        return "sunny in " + city
+
+    @anthropic.beta_tool
+    def price(name: str) -> str:
+        """Tells the price of a thing."""
+        return "3 for " + name
+    runner = client.beta.messages.tool_runner(
+        model="m", max_tokens=200, tools=[weather], messages=[{"role": "user", "content": "Weather in Paris?"}],
+        tool_choice={"type": "any"}, max_iterations=3, extra_body={"temperature": 0})
+    called = []
+    for turn in runner:
+        called.append({b.name for b in turn.content if b.type == "tool_use"})
+        if len(called) == 1:
+            runner.add_tools(price)
+            runner.remove_tools("weather")
+        if len(called) == 2:
+            runner.remove_tools("price")
+            runner.add_tools(weather)
+    equal("tools that come and go", called, [{"weather"}, {"price"}, {"weather"}])
+
+
 def fields():
     """Each field that the SDK can send is read, or named as one that does nothing."""
     for path, kinds in (("/v1/messages", (message_create_params.MessageCreateParamsStreaming,
@@ -393,7 +419,7 @@ def broken_stream():
 if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
-    for function in [message, message_stream, stops, conversation, counts, fields, beta_fields, runs_tools, models, errors,
+    for function in [message, message_stream, stops, conversation, counts, fields, beta_fields, runs_tools, changes_tools, models, errors,
                      full_queue, aborts, thinking, life_signs, many_at_once, broken_stream]:
         part(function)
     check("nothing is left in progress", server.calm())

@@ -191,6 +191,60 @@ static void tools_are_read(void **state) {
           "tools: tools[0] must have a name and an object as input_schema");
 }
 
+// The names of the tools that a template gets of f and g and turns of the system.
+static void offers(const char *turns, const char *wanted) {
+    struct str body = {0}, names = {0};
+    struct json *v = NULL;
+    struct conversation c = {0}, plain = {0};
+    struct chat_words words = {0};
+    struct api_error x = {0};
+    str_printf(&body,
+               "{\"tools\":[{\"name\":\"f\",\"input_schema\":{}},{\"name\":\"g\",\"input_schema\":"
+               "{}}],\"messages\":[" HI ",%s]}",
+               turns);
+    assert_int_equal(json_parse(&v, body.data, body.len, NULL), 0);
+    assert_true(messages_body_check(v, &x));
+    conversation_read_messages(&c, v);
+    conversation_read_messages_tools(&c, v);
+    assert_true(conversation_plain(&c, "messages", &plain, &x));
+    assert_true(conversation_words(&plain, &words, &x));
+    for (size_t i = 0; i < json_len(words.tools); i++) {
+        const struct json *f = json_get(json_at(words.tools, i), "function");
+        str_printf(&names, "%s:%s ", json_str(json_get(f, "name"), NULL),
+                   json_str(json_get(f, "description"), NULL) ? "new" : "");
+    }
+    assert_string_equal(names.data ? names.data : "", wanted);
+    assert_int_equal(json_len(words.messages), strstr(turns, "\"text\"") ? 2 : 1);
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&c);
+    json_free(v);
+    str_fini(&body);
+    str_fini(&names);
+}
+
+#define SYSTEM(blocks) "{\"role\":\"system\",\"content\":[" blocks "]}"
+#define ADDED(tool)    "{\"type\":\"tool_addition\",\"tool\":" tool "}"
+#define REMOVED(name)  "{\"type\":\"tool_removal\",\"tool\":" NAMED(name) "}"
+#define NAMED(name)    "{\"type\":\"tool_reference\",\"name\":\"" name "\"}"
+#define DEFINED(name)                                                                              \
+    "{\"type\":\"tool_definition\",\"definition\":{\"name\":\"" name "\",\"description\":\"d\","   \
+    "\"input_schema\":{}}}"
+
+static void turns_of_the_system_change_tools(void **state) {
+    (void)state;
+    offers(SYSTEM(ADDED(DEFINED("h"))), "f: g: h:new ");
+    offers(SYSTEM(REMOVED("f")), "g: ");
+    offers(SYSTEM(REMOVED("f") "," REMOVED("g")), "");
+    offers(SYSTEM(REMOVED("f")) "," SYSTEM(ADDED(NAMED("f")) "," REMOVED("k")), "f: g: ");
+    offers(SYSTEM(ADDED(DEFINED("f"))), "g: f:new ");
+    offers(SYSTEM(ADDED(DEFINED("h")) "," TEXT("h is new.")) "", "f: g: h:new ");
+    offers(SYSTEM("{\"type\":\"tool_addition\",\"tool\":3},{\"type\":\"tool_removal\"}"), "f: g: ");
+    reads("{\"messages\":[" HI "," SYSTEM(ADDED("{\"definition\":{\"input_schema\":{}}}")) "]}",
+          "messages[1].content[0]: messages[1].content[0].tool.definition must have a name and an "
+          "object as input_schema");
+}
+
 static void noise_is_found(void **state) {
     (void)state;
     static const char two[] = "x-anthropic-billing-header: a\nx-anthropic-billing-header: b\nText";
@@ -500,6 +554,7 @@ int main(void) {
         cmocka_unit_test(system_turns_come_and_go),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(tools_are_read),
+        cmocka_unit_test(turns_of_the_system_change_tools),
         cmocka_unit_test(noise_is_found),
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(counting_takes_what_answering_takes),
